@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-TAG = "py3-none-manylinux_2_34_x86_64"
+TAG = "py3-none-manylinux_2_28_x86_64"
 LIBRARIES = ("libxsched.so", "libpreempt.so", "libhalcuda.so", "libhalhip.so", "libhalopencl.so")
 PACKAGES = ("xsched", "torch_xsched")
 # The command by another name, which it looks at: a wheel holds no links. The installer puts its interpreter in.

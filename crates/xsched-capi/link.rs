@@ -8,5 +8,6 @@ fn main() {
     std::fs::write(format!("{folder}/libgcc_s.so"), "INPUT(-lgcc_eh -lgcc)\n").expect("cannot write a linker script");
     println!("cargo:rustc-cdylib-link-arg=-L{folder}");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,lib{name}.so");
+    xsched_floor::link();
     println!("cargo:rerun-if-changed=../xsched-capi/link.rs");
 }

@@ -1,4 +1,5 @@
-//! Clients and servers of the kubelet's gRPC services, from their names and methods. The messages are in `src/api`.
+//! Clients and servers of the kubelet's gRPC services, from their names and methods. The messages are in `src/api`. And what is
+//! linked against.
 
 use tonic_build::manual::{Builder, Method, Service};
 
@@ -27,6 +28,7 @@ fn service(name: &str, package: &str, methods: Vec<Method>) -> Service {
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    xsched_floor::link();
     let plugin = |name, input, output| method(name, "device_plugin", input, output);
     let resources = |name, input, output| method(name, "pod_resources", input, output);
     let dra = |name, input, output| method(name, "dra", input, output);

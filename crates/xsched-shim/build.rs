@@ -1,9 +1,39 @@
-//! Keeps libgcc_s.so.1 out of what the library needs at run time: a text file of that name, found first by the linker,
-//! sends it to the static archive instead. (A preload library must load wherever its host does.)
+//! Keeps out what the library would need at run time beside the C library that each program has: a preload library must load
+//! wherever its host does.
+
+/// Functions that not every C library has, or not in libc.so.6; src/interpose/absent.rs defines what is called in their place.
+const WRAPPED: [&str; 24] = [
+    "clock_gettime",
+    "clock_nanosleep",
+    "dladdr",
+    "dlerror",
+    "dlopen",
+    "fstat",
+    "fstat64",
+    "getauxval",
+    "gnu_get_libc_version",
+    "lstat64",
+    "pthread_attr_getguardsize",
+    "pthread_attr_getstack",
+    "pthread_attr_setstacksize",
+    "pthread_create",
+    "pthread_detach",
+    "pthread_getattr_np",
+    "pthread_getspecific",
+    "pthread_join",
+    "pthread_key_create",
+    "pthread_key_delete",
+    "pthread_setname_np",
+    "pthread_setspecific",
+    "pthread_sigmask",
+    "stat64",
+];
 
 fn main() {
     let folder = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+    // A text file of that name, found first by the linker, sends it to the static archive instead of libgcc_s.so.1.
     std::fs::write(format!("{folder}/libgcc_s.so"), "INPUT(-lgcc_eh -lgcc)\n").expect("cannot write a linker script");
     println!("cargo:rustc-cdylib-link-arg=-L{folder}");
     println!("cargo:rerun-if-changed=build.rs");
+    xsched_floor::link_preload(&WRAPPED);
 }

@@ -10,11 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::hip_runtime;
+use crate::package::tree;
 use crate::release;
 
 /// More than this and it is no longer quickly carried to another machine.
 const LIMIT_BYTES: u64 = 40 << 20;
-/// Newest glibc that the programs in a bundle may ask for.
+/// Newest glibc that the C programs in a bundle may ask for. (They are made for the machines that are measured; xsched's own files
+/// have the floor of what is shipped.)
 const GLIBC: (u32, u32) = (2, 36);
 
 /// The names of XSched 1.2.0 for the command and the library: links to these. docs/guide/coming-from-xsched.md has them.
@@ -202,6 +204,7 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
         let to = bin.join(name);
         copy(&release.join(name), &to)?;
         strip(&to)?;
+        glibc_is_old_enough(&to, tree::GLIBC)?;
     }
     link_original(&bin)?;
     for path in contents.carried {

@@ -6,8 +6,8 @@ use std::process::Command;
 use crate::bundle::{self, LIBRARIES};
 use crate::release;
 
-/// The newest glibc that its files may ask for: the tag `manylinux_2_34` promises it.
-const GLIBC: (u32, u32) = (2, 34);
+/// The newest glibc that its files may ask for: the tag `manylinux_2_28` promises it.
+const GLIBC: (u32, u32) = (2, 28);
 
 /// Builds it into a folder.
 pub(crate) fn run(root: &Path, folder: &Path) -> Result<(), String> {

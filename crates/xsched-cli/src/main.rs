@@ -21,7 +21,6 @@ mod hints;
 mod hip;
 mod history;
 mod inherited;
-mod libm;
 #[cfg(test)]
 #[path = "../tests/common/markdown.rs"]
 mod markdown;

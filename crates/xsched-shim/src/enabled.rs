@@ -1,13 +1,13 @@
 //! Which platforms are scheduled in this process.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
-use xsched_agent::say_once;
+use xsched_agent::{refuse, say_once};
 use xsched_proto::settings::{Log, Settings};
 use xsched_proto::{variables, wire};
 
-use crate::interpose::resolve;
+use crate::interpose::{absent, resolve};
 
 /// Number of the OpenCL platform, its place in [`NUMBERED`].
 pub const OPENCL: u8 = 0;
@@ -24,10 +24,26 @@ pub const HIP: u8 = 4;
 pub const NUMBERED: [wire::Platform; 5] =
     [wire::Platform::Opencl, wire::Platform::Sim, wire::Platform::Cuda, wire::Platform::Hsa, wire::Platform::Hip];
 
+/// The oldest glibc in which anything is scheduled, as its version's numbers.
+const OLDEST: [u32; 2] = [2, 28];
+
 /// Whether none is: `XSCHED_DISABLE`, a secure execution, or this is the server of a pool, or another copy of this library is
-/// before this one.
+/// before this one, or the C library is none in which it works.
 pub(crate) fn disabled() -> bool {
-    is_told_to_keep_out() || another_copy().is_some()
+    is_told_to_keep_out() || unfit_libc().is_some() || another_copy().is_some()
+}
+
+/// Why nothing is scheduled with the C library of this process. (Any loads this library; see `interpose/absent.rs`.)
+pub(crate) fn unfit_libc() -> Option<String> {
+    why_unfit(absent::glibc_version())
+}
+
+fn why_unfit(glibc: Option<&CStr>) -> Option<String> {
+    let Some(version) = glibc.map(CStr::to_string_lossy) else {
+        return Some("the C library of this program is not glibc".to_owned());
+    };
+    let is_old = version.split('.').map_while(|number| number.parse::<u32>().ok()).lt(OLDEST);
+    is_old.then(|| format!("the glibc of this program is {version}, older than {}.{}", OLDEST[0], OLDEST[1]))
 }
 
 pub(crate) fn is_told_to_keep_out() -> bool {
@@ -52,7 +68,7 @@ pub fn platform_enabled(platform: u8) -> bool {
     static ENABLED: AtomicU32 = AtomicU32::new(u32::MAX);
     let mut enabled = ENABLED.load(Relaxed);
     if enabled == u32::MAX {
-        enabled = if is_told_to_keep_out() || steps_aside() {
+        enabled = if is_told_to_keep_out() || is_unfit() || steps_aside() {
             0
         } else {
             match variables::text("XSCHED_PLATFORMS") {
@@ -71,6 +87,19 @@ pub fn platform_enabled(platform: u8) -> bool {
         ENABLED.store(enabled, Relaxed);
     }
     enabled & (1 << platform) != 0
+}
+
+/// Whether the C library is none in which this library works, which is said once.
+#[cold]
+fn is_unfit() -> bool {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let Some(why) = unfit_libc() else { return false };
+    let settings = Settings::of_process();
+    if settings.required {
+        refuse(&why);
+    }
+    say_once(&SAID, settings.log, Log::Error, &format!("{why}: it runs unscheduled"));
+    true
 }
 
 /// Whether another copy is before this one, which is said once.
@@ -93,5 +122,21 @@ fn complain_of(platforms: &str) {
     if let Some(fault) = wire::Platform::fault_in(platforms) {
         let log = Settings::of_process().log;
         say_once(&SAID, log, Log::Error, &fault);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_libc_in_which_it_does_not_work_is_told_by_its_version() {
+        assert_eq!(unfit_libc(), None);
+        assert_eq!([c"2.28", c"2.31", c"2.100", c"3.0"].map(|version| why_unfit(Some(version))), [const { None }; 4]);
+        for version in [c"2.27", c"2.9", c"2", c"1.99", c"odd"] {
+            let wanted = format!("the glibc of this program is {}, older than 2.28", version.to_str().unwrap());
+            assert_eq!(why_unfit(Some(version)), Some(wanted));
+        }
+        assert_eq!(why_unfit(None).as_deref(), Some("the C library of this program is not glibc"));
     }
 }

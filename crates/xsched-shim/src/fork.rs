@@ -4,7 +4,7 @@ use xsched_core::{journal, thread};
 
 use crate::exports::exec;
 use crate::interpose::{resolve, walk};
-use crate::{capi, domain, lock, platform, process};
+use crate::{capi, domain, enabled, lock, platform, process};
 
 /// When this library is loaded, since a handler that is registered while another thread forks does not act in that
 /// child: what a thread of ours locked or began meanwhile would stay so there.
@@ -12,6 +12,10 @@ use crate::{capi, domain, lock, platform, process};
 #[unsafe(link_section = ".init_array")]
 static WATCH_FORKS: extern "C" fn() = {
     extern "C" fn watch_forks() {
+        // Nothing is locked or begun there.
+        if enabled::unfit_libc().is_some() {
+            return;
+        }
         // SAFETY: handlers that only touch atomics, this thread's own plain data, and locks that no other thread can
         // hold there.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_forked_child)) };

@@ -5,7 +5,7 @@ mod archive;
 pub(crate) mod check;
 mod deb;
 mod sbom;
-mod tree;
+pub(crate) mod tree;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -9,7 +9,7 @@ use crate::bundle::{self, LIBRARIES, ORIGINAL, copy, create};
 use crate::package::{Release, sbom};
 
 /// The newest glibc that its files may ask for; the dependency of the package says the same.
-pub(crate) const GLIBC: (u32, u32) = (2, 34);
+pub(crate) const GLIBC: (u32, u32) = (2, 28);
 
 /// The packages of the workspace whose products are in it.
 const PACKAGES: [&str; 8] = [

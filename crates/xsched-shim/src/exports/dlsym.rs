@@ -86,20 +86,39 @@ unsafe extern "C" fn dlvsym(_handle: *mut c_void, _name: *const c_char, _version
     )
 }
 
-/// The hook of this name, if its platform is scheduled.
+/// The hook of this name.
 fn wanted(name: *const c_char) -> Option<(&'static Hook, &'static CStr)> {
     if name.is_null() {
         return None;
     }
     // SAFETY: dlsym's caller promises a C string, read before this returns.
     let name: &CStr = unsafe { CStr::from_ptr(name) };
-    let hook = platform::hook(name)?;
-    platform_enabled(hook.platform).then_some((hook, hook.name))
+    platform::hook(name).map(|hook| (hook, hook.name))
+}
+
+/// The answer for a platform that is not scheduled: as if this library were not there.
+fn unscheduled(handle: *mut c_void, hook: &'static Hook, caller: usize) -> usize {
+    if handle as usize == NEXT || !resolve::is_ours(resolve::look_up(handle, hook.name)) {
+        return PASS;
+    }
+    let real = match handle as usize {
+        DEFAULT => resolve::for_caller(hook, caller),
+        _ => resolve::next(hook.name),
+    };
+    if real.is_null() {
+        // Leaves the message for dlerror.
+        resolve::next(hook.name);
+        return NOTHING;
+    }
+    real as usize
 }
 
 extern "C" fn answer(handle: *mut c_void, name: *const c_char, caller: usize) -> usize {
     let Some((hook, name)) = wanted(name) else { return PASS };
     resolve::keeping_errno(|| {
+        if !platform_enabled(hook.platform) {
+            return unscheduled(handle, hook, caller);
+        }
         let real = match handle as usize {
             NEXT => match resolve::next_for_caller(name, caller) {
                 Next::AsIs => return PASS,
@@ -138,6 +157,9 @@ extern "C" fn answer_versioned(
         return PASS;
     }
     resolve::keeping_errno(|| {
+        if !platform_enabled(hook.platform) {
+            return PASS;
+        }
         // SAFETY: the caller's own arguments.
         let version = unsafe { CStr::from_ptr(version) };
         let found = match handle as usize {

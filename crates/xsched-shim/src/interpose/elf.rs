@@ -28,8 +28,18 @@ struct Sym {
     size: u64,
 }
 
+/// The objects in which a symbol is looked for.
+enum Within<'a> {
+    /// Those whose file name begins so.
+    Named(&'a [u8]),
+    /// Those loaded after the one that holds this address, which has not come by yet.
+    Behind(usize),
+    /// All that come.
+    Rest,
+}
+
 struct Search<'a> {
-    library: &'a [u8],
+    within: Within<'a>,
     symbol: &'a CStr,
     found: *mut c_void,
 }
@@ -50,9 +60,19 @@ struct Debug {
     first: *const Loaded,
 }
 
-unsafe extern "C" {
-    #[link_name = "_r_debug"]
-    static DEBUG: Debug;
+/// The loader's list for debuggers; null where the C library is none of GNU's.
+fn debug() -> *const Debug {
+    let debug: *const Debug;
+    // SAFETY: loads an address that the loader has put there, 0 where nothing defines the symbol.
+    unsafe {
+        core::arch::asm!(
+            ".weak _r_debug",
+            "mov {}, qword ptr [rip + _r_debug@GOTPCREL]",
+            out(reg) debug,
+            options(nostack, pure, readonly, preserves_flags)
+        );
+    }
+    debug
 }
 
 /// The address of `symbol` in the object whose file name begins with `library` and which is loaded with the program, or null.
@@ -60,9 +80,9 @@ unsafe extern "C" {
 /// By the loader's list, since `dl_iterate_phdr` may be another library's: ThreadSanitizer's runtime has one, which it cannot serve
 /// yet when it looks for the C library's functions with `dlsym`, which is ours.
 pub(super) fn symbol_in(library: &str, symbol: &CStr) -> *mut c_void {
-    // SAFETY: the loader's own, complete before any code of a library runs. What is loaded with the program is never removed, and
-    // comes before all that is loaded later.
-    let mut next = unsafe { (&raw const DEBUG.first).read() };
+    // SAFETY: null, or the loader's own, complete before any code of a library runs. What is loaded with the program is never
+    // removed, and comes before all that is loaded later.
+    let mut next = unsafe { debug().as_ref() }.map_or(std::ptr::null(), |debug| debug.first);
     // SAFETY: null or a loaded object of the loader's list.
     while let Some(object) = unsafe { next.as_ref() } {
         if is_named(object.name, library.as_bytes()) {
@@ -74,10 +94,7 @@ pub(super) fn symbol_in(library: &str, symbol: &CStr) -> *mut c_void {
         }
         next = object.next;
     }
-    let mut search = Search { library: library.as_bytes(), symbol, found: std::ptr::null_mut() };
-    // SAFETY: the callback gets `search` back and is done with it when the call returns.
-    unsafe { super::walk::objects(visit, (&raw mut search).cast()) };
-    search.found
+    search(Within::Named(library.as_bytes()), symbol)
 }
 
 /// Whether the file of an object, as the loader tells it, has a name that begins so.
@@ -90,14 +107,44 @@ fn is_named(path: *const c_char, begin: &[u8]) -> bool {
     path.rsplit(|b| *b == b'/').next().unwrap_or(path).starts_with(begin)
 }
 
+/// The first definition of `symbol` in an object that was loaded after the one that holds `address`, or null.
+pub(super) fn symbol_behind(address: usize, symbol: &CStr) -> *mut c_void {
+    search(Within::Behind(address), symbol)
+}
+
+fn search(within: Within, symbol: &CStr) -> *mut c_void {
+    let mut search = Search { within, symbol, found: std::ptr::null_mut() };
+    // SAFETY: the callback gets `search` back and is done with it when the call returns.
+    unsafe { super::walk::objects(visit, (&raw mut search).cast()) };
+    search.found
+}
+
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
-    // SAFETY: both pointers are what dl_iterate_phdr promises and what `symbol_in` passed.
+    // SAFETY: both pointers are what dl_iterate_phdr promises and what `search` passed.
     let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
-    if !is_named(info.dlpi_name, search.library) {
+    if info.dlpi_name.is_null() || info.dlpi_phdr.is_null() {
         return 0;
     }
     // SAFETY: program headers of a loaded object.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    match search.within {
+        Within::Named(file) => {
+            if !is_named(info.dlpi_name, file) {
+                return 0;
+            }
+        }
+        Within::Behind(address) => {
+            let holds = |h: &libc::Elf64_Phdr| {
+                let start = info.dlpi_addr as usize + h.p_vaddr as usize;
+                h.p_type == libc::PT_LOAD && (start..start + h.p_memsz as usize).contains(&address)
+            };
+            if headers.iter().any(holds) {
+                search.within = Within::Rest;
+            }
+            return 0;
+        }
+        Within::Rest => {}
+    }
     let Some(dynamic) = headers.iter().find(|h| h.p_type == libc::PT_DYNAMIC) else { return 0 };
     let base = info.dlpi_addr as usize;
     // SAFETY: a loaded object's dynamic section, ended by a null tag.
@@ -203,5 +250,13 @@ mod tests {
         assert_eq!(found as usize, libc::getpid as *const () as usize);
         assert!(super::symbol_in("libc.so", c"no_such_symbol").is_null());
         assert!(super::symbol_in("libnothing.so", c"getpid").is_null());
+    }
+
+    #[test]
+    fn finds_what_lies_behind_an_object() {
+        let own = finds_what_lies_behind_an_object as *const () as usize;
+        assert_eq!(super::symbol_behind(own, c"getpid") as usize, libc::getpid as *const () as usize);
+        assert!(super::symbol_behind(libc::getpid as *const () as usize, c"getpid").is_null());
+        assert!(super::symbol_behind(1, c"getpid").is_null());
     }
 }

@@ -7,6 +7,7 @@
 //! A thunk belongs to a *binding*: one copy of a vendor library. So a pointer got from one copy never ends up in
 //! another. The exported stub is binding 0: whatever the caller's own binding would have been (see [`resolve`]).
 
+pub(crate) mod absent;
 mod elf;
 pub(crate) mod ioctl;
 pub(crate) mod objects;

@@ -93,20 +93,28 @@ fn note(hook: &'static Hook, address: *mut c_void, via: &'static str) {
     }
 }
 
-/// The C library's own function of this name.
+/// Where the C library has its functions for libraries: in libc.so.6 since glibc 2.34, in libdl.so.2 before, in the loader with musl.
+const LIBC: [&str; 3] = ["libc.so", "libdl.so", "ld-musl"];
+
+/// The C library's own function of this name. `nothing` where none is loaded.
 fn of_libc(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let mut at = known.load(Relaxed);
     if at.is_null() {
-        at = elf::symbol_in("libc.so", name);
+        at = LIBC.into_iter().map(|file| elf::symbol_in(file, name)).find(|at| !at.is_null()).unwrap_or_default();
         known.store(at, Relaxed);
     }
-    at
+    if at.is_null() { nothing as *const () as *mut c_void } else { at }
+}
+
+/// In place of a function that is not loaded: a null pointer for an answer.
+extern "C" fn nothing() -> *mut c_void {
+    std::ptr::null_mut()
 }
 
 /// The C library's own `dlsym`.
 pub(crate) fn real_dlsym() -> DlsymFn {
     static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-    // SAFETY: the floor of this library is glibc 2.34, whose libc.so.6 has dlsym with this signature.
+    // SAFETY: each C library's dlsym has this signature, and what stands for one ignores its arguments.
     unsafe { std::mem::transmute::<*mut c_void, DlsymFn>(of_libc(&REAL, c"dlsym")) }
 }
 
@@ -123,6 +131,9 @@ pub(crate) fn real_dlclose() -> DlcloseFn {
     let mut known = REAL.load(Relaxed);
     if known.is_null() {
         known = next(c"dlclose");
+        if known.is_null() {
+            known = of_libc(&REAL, c"dlclose");
+        }
         REAL.store(known, Relaxed);
     }
     // SAFETY: dlclose of the C library, or of another library that stands before it.
@@ -174,8 +185,13 @@ fn unless_ours(found: *mut c_void) -> *mut c_void {
 
 /// The first definition behind this library in the global scope.
 pub fn next(name: &CStr) -> *mut c_void {
+    let dlsym = real_dlsym();
+    if dlsym as usize == nothing as *const () as usize {
+        // A program of an older glibc without libdl.so opens nothing: what is loaded is the global scope.
+        return elf::symbol_behind(next as *const () as usize, name);
+    }
     // SAFETY: the real dlsym; RTLD_NEXT is relative to the caller, which is this library.
-    unless_ours(unsafe { real_dlsym()(libc::RTLD_NEXT, name.as_ptr()) })
+    unless_ours(unsafe { dlsym(libc::RTLD_NEXT, name.as_ptr()) })
 }
 
 /// The first definition in the global scope, if it comes before this library: then no caller reaches us by that name, and
