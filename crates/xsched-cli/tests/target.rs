@@ -122,7 +122,7 @@ fn a_loader_or_libc_that_the_library_cannot_work_with_is_noticed() {
     let old = with_loader("old", &place.join("old/ld-linux-x86-64.so.2"));
     said(run(&place, &old)).quiet(8);
     place.compile("old/libc.so.6", "int nothing;", &["-shared", "-fPIC", "-nostdlib"]);
-    said(run(&place, &old)).one_line(7, "is linked to a glibc older than 2.34");
+    said(run(&place, &old)).one_line(7, "is linked to a glibc older than 2.28");
     let gone = with_loader("gone", &place.join("gone/ld-linux-x86-64.so.2"));
     std::fs::remove_dir_all(place.join("gone")).unwrap_or(());
     said(run(&place, &gone)).one_line(127, "its loader");

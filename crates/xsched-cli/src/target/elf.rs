@@ -28,8 +28,8 @@ const MUSL_LOADER: &str = "/lib/ld-musl-x86_64.so.1";
 #[cfg(target_arch = "aarch64")]
 const MUSL_LOADER: &str = "/lib/ld-musl-aarch64.so.1";
 
-/// The library needs this symbol version of libc.
-const LIBC_FLOOR: &str = "GLIBC_2.34";
+/// The library schedules nothing where libc lacks this symbol version: there it steps aside (`enabled.rs` of the library).
+const LIBC_FLOOR: &str = "GLIBC_2.28";
 
 /// Bytes of a dynamic string table we are ready to read.
 const STRINGS_MAX: u64 = 256 << 20;
@@ -39,7 +39,7 @@ const STRINGS_MAX: u64 = 256 << 20;
 pub(crate) struct Facts {
     interpreter: Option<PathBuf>,
     pub(crate) address_sanitizer: bool,
-    /// It has symbols of the libc that the library needs.
+    /// It has symbols of the oldest libc in which the library schedules.
     pub(crate) libc_floor: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) fn inspect(path: &Path) -> Result<Verdict> {
         return Err(Error::NotFound(format!("{}: its loader {} is not found", path.display(), interpreter.display())));
     };
     match old_libc(&loader) {
-        Some(libc) => cannot(format!("linked to a glibc older than 2.34 ({})", libc.display())),
+        Some(libc) => cannot(format!("linked to a glibc older than 2.28 ({})", libc.display())),
         None => Ok(Verdict::Attaches),
     }
 }
@@ -94,7 +94,7 @@ fn of_launcher(path: &Path, loader: &Path, musl: &Path) -> Verdict {
     let keeps_out = |why: String| Verdict::keeps_out(path, format!("linked statically, and this machine has {why}"));
     match loader.canonicalize() {
         Ok(loader) => match old_libc(&loader) {
-            Some(libc) => keeps_out(format!("a glibc older than 2.34 ({})", libc.display())),
+            Some(libc) => keeps_out(format!("a glibc older than 2.28 ({})", libc.display())),
             None => Verdict::HandsOn,
         },
         Err(_) if musl.exists() => keeps_out("musl, the library needs glibc".to_owned()),

@@ -49,7 +49,7 @@ pub(super) fn look(root: &Root, command: &[String], search: Option<&str>) -> Res
     };
     let facts = elf::facts(file).map_err(|why| format!("linked to a libc, {}, that is {why}", libc.display()))?;
     if !facts.libc_floor {
-        return Err(format!("linked to a glibc older than 2.34 ({})", libc.display()));
+        return Err(format!("linked to a glibc older than 2.28 ({})", libc.display()));
     }
     // Programs that it starts may be others, and are seen by nothing. This one would not start.
     let program = command.first().and_then(|name| found(root, name, search));
@@ -117,12 +117,12 @@ mod tests {
         std::fs::write(&libc, &bytes).unwrap();
         let root = Root::open(image.path()).unwrap();
         assert_eq!(look(&root, &[], None), Ok(()));
-        let floor = b"GLIBC_2.34";
+        let floor = b"GLIBC_2.28";
         while let Some(at) = bytes.windows(floor.len()).position(|name| name == floor) {
             bytes[at + 6] = b'1';
         }
         std::fs::write(&libc, &bytes).unwrap();
-        assert_eq!(look(&root, &[], None).unwrap_err(), "linked to a glibc older than 2.34 (/usr/lib64/libc.so.6)");
+        assert_eq!(look(&root, &[], None).unwrap_err(), "linked to a glibc older than 2.28 (/usr/lib64/libc.so.6)");
     }
 
     #[test]

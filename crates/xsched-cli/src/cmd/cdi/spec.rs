@@ -69,7 +69,7 @@ struct Hook {
 
 /// The specification of this machine.
 ///
-/// `LD_PRELOAD` is not in it: with it, an image of an older glibc or of musl would not start. The hook looks at the image first. Nor is
+/// `LD_PRELOAD` is not in it: it is the image's own, and the hook, which looks at the image first, says why one is not scheduled. Nor is
 /// the socket's folder, which may be missing: a mount without its source would keep the container from starting, and the hook does not.
 pub(super) fn of(outside: &Outside) -> Specification {
     let folder = outside.socket.parent().unwrap_or(Path::new("/"));

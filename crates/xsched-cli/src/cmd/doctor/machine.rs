@@ -133,10 +133,10 @@ fn libc_check() -> Check {
     // SAFETY: returns a static C string.
     let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_string_lossy().into_owned();
     let parts: Vec<u32> = version.split('.').filter_map(|p| p.parse().ok()).collect();
-    if parts.as_slice() >= [2, 34].as_slice() {
+    if parts.as_slice() >= [2, 28].as_slice() {
         Check::ok("glibc", version)
     } else {
-        Check::fail("glibc", Cause::OldGlibc, version, "2.34 or later is needed")
+        Check::fail("glibc", Cause::OldGlibc, version, "2.28 or later is needed")
     }
 }
 

@@ -163,7 +163,7 @@ fn executable(pid: u32) -> Option<Check> {
         Ok(Verdict::HandsOn) => "linked statically".to_owned(),
         _ => return None,
     };
-    let advice = "use a build that is linked dynamically to glibc 2.34 or newer, or go without a scheduler";
+    let advice = "use a build that is linked dynamically to glibc 2.28 or newer, or go without a scheduler";
     Some(Check::fail(name, Cause::NotPreloadable, format!("{shown} is {why}"), advice))
 }
 
