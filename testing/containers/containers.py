@@ -87,6 +87,20 @@ class Checks:
         self.nothing_left(container)
         return f"starts, not scheduled: {record['unscheduled']}"
 
+    def inherits(self, image, *command):
+        """The host's library and what preloads it come into a container of another C library, as with a host's files mounted into it
+        or a chroot: its programs run as without, and say nothing."""
+        engine, name = self.engine, image.stem if isinstance(image, Path) else image
+        if isinstance(image, Path):
+            engine.image(image, name)
+        preload = engine.work / "ld.so.preload"
+        preload.write_text("/usr/lib/libxsched.so\n")
+        mount = ("-v", f"{engine.bin}/libxsched.so:/usr/lib/libxsched.so:ro")
+        for more in (("-e", "LD_PRELOAD=/usr/lib/libxsched.so"), ("-v", f"{preload}:/etc/ld.so.preload:ro")):
+            done = engine.run(f"c-{name}", name, *command, device=None, more=(*mount, *more))
+            assert done.status == 0 and "alive" in done.stdout and not done.stderr, (more, done.status, done.stdout, done.stderr)
+        return "starts as ever, by LD_PRELOAD and by ld.so.preload"
+
     def nothing_left(self, container):
         folder = self.engine.work / "run-containers"
         left = [path.name for path in folder.iterdir() if path.name.startswith(container)]
@@ -103,15 +117,16 @@ class Checks:
         case("preloads jemalloc by a variable", lambda: self.scheduled(images.preloading(work, "variable").tar(), preload, holds="libjemalloc"))
         case("preloads jemalloc by ld.so.preload", lambda: self.scheduled(images.preloading(work, "file").tar(), holds="libjemalloc"))
         case("musl", lambda: self.unscheduled(images.musl(work).tar(), "linked to musl", "/bin/hello"))
+        case("the host's library in musl", lambda: self.inherits("musl", "/bin/hello"))
         case("static", lambda: self.unscheduled(images.static(work).tar(), "linked statically", "/bin/hello"))
         case("AddressSanitizer", lambda: self.unscheduled(images.asan(work).tar(), "AddressSanitizer", "/bin/hello"))
         case("no daemon, no socket's folder", self.without_a_folder)
         case("two classes", self.two_classes)
         if full:
             alive = ("sh", "-c", "echo alive without")
-            case("Debian bullseye, glibc 2.31", lambda: self.unscheduled(images.debian(self.kept, "bullseye"), "older than 2.34", *alive))
-            for release in images.RELEASES[1:]:
-                case(f"Debian {release}", lambda release=release: self.scheduled(images.debian(self.kept, release)))
+            for release in images.RELEASES:
+                case(f"Debian {release}, glibc {images.RELEASES[release]}", lambda release=release: self.scheduled(images.debian(self.kept, release)))
+            case("the host's library in Debian bullseye", lambda: self.inherits("bullseye", *alive))
             emulated = ("/bin/qemu", "/bin/hello")
             case("arm64, emulated", lambda: self.unscheduled(images.arm64(work).tar(), "another machine (aarch64)", *emulated))
 
@@ -241,16 +256,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", required=True, help="folder of xsched and libxsched.so")
     parser.add_argument("--kept", default="target/containers", help="folder for Debian's images")
+    parser.add_argument("--floor", help="folder by which programs are linked for the oldest glibc (crates/xsched-floor); --full needs it")
     parser.add_argument("--full", action="store_true", help="Debian's releases and another machine's programs too")
     parser.add_argument("--cost", action="store_true", help="what a start takes with and without a class, 30 times in turns")
     options = parser.parse_args()
+    if options.full and not options.floor:
+        parser.error("--full needs --floor: `cargo xtask containers` makes it")
     kept = Path(options.kept)
     kept.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="xsched-containers-") as work:
         # Programs of containers write their counts there, as whatever user.
         Path(work).chmod(0o1777)
         try:
-            engine = Engine(options.bin, work)
+            engine = Engine(options.bin, work, options.floor)
         except Skip as why:
             print(f"SKIPPED: containers: {why}")
             return 3

@@ -29,7 +29,7 @@ def until(what, wanted):
 
 
 class Engine:
-    def __init__(self, bin_folder, work):
+    def __init__(self, bin_folder, work, floor=None):
         self.bin, self.work = Path(bin_folder).resolve(), Path(work)
         if os.geteuid() != 0:
             raise Skip("only root starts containers here")
@@ -50,7 +50,8 @@ class Engine:
             raise Skip(made.stderr.strip())
         self.simload = compile_c(
             HERE.parent / "sim/simload.c", self.work / "simload",
-            f"-I{HERE.parents[1] / 'crates/xsched-simdev/include'}", f"-L{self.bin}", "-lsimdev", "-lpthread", "-lm",
+            f"-I{HERE.parents[1] / 'crates/xsched-simdev/include'}", *([f"-L{floor}", "-Wl,--allow-shlib-undefined"] if floor else []),
+            f"-L{self.bin}", "-lsimdev", "-lpthread", "-lm",
         )
 
     def xsched(self, *words):

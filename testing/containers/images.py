@@ -13,7 +13,7 @@ from harness import Skip, compile_c  # noqa: E402
 
 LOADER = Path("/lib64/ld-linux-x86-64.so.2")
 LIBRARIES = Path("/lib/x86_64-linux-gnu")
-RELEASES = ("bullseye", "bookworm", "trixie")
+RELEASES = {"bullseye": "2.31", "bookworm": "2.36", "trixie": "2.41"}
 MIRROR_LACKS = "mmdebstrap cannot make {}: {}"
 
 
@@ -52,7 +52,8 @@ class Tree:
 def glibc(work, name="glibc"):
     """This machine's glibc with a shell."""
     tree = Tree(work / name).add(LOADER, LOADER).add("/bin/sh", "/bin/sh").add("/bin/cat", "/bin/cat")
-    for library in ("libc.so.6", "libm.so.6", "libgcc_s.so.1"):
+    # All but the first are for the simulated device: the library that is preloaded needs no more.
+    for library in ("libc.so.6", "libm.so.6", "libgcc_s.so.1", "libdl.so.2", "libpthread.so.0"):
         tree.add(LIBRARIES / library, LIBRARIES / library)
     return tree
 

@@ -18,9 +18,12 @@ pub(crate) fn run(root: &Path, options: &[&str]) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     succeed(Command::new(cargo).args(["build", "--release"]).current_dir(root))?;
     let target = target_folder(root);
+    let floor = target.join("containers/floor");
+    std::fs::create_dir_all(&floor).map_err(|e| format!("{}: {e}", floor.display()))?;
+    xsched_floor::make(&floor);
     let mut script = Command::new("python3");
     script.arg("testing/containers/containers.py").arg("--bin").arg(target.join("release"));
-    script.arg("--kept").arg(target.join("containers")).arg("--full").args(options);
+    script.arg("--kept").arg(target.join("containers")).arg("--full").arg("--floor").arg(floor).args(options);
     succeed(script.current_dir(root).env("PYTHONDONTWRITEBYTECODE", "1"))
 }
 
