@@ -95,7 +95,10 @@ fn the_environment_holds_what_was_given_and_nothing_else() {
         let env = said(command);
         env.quiet(0);
         let mut lines: Vec<_> = env.out.lines().filter(|l| l.starts_with("XSCHED_")).map(str::to_owned).collect();
-        lines.retain(|l| !l.starts_with("XSCHED_PRELOAD=") && !l.starts_with("XSCHED_SOCKET="));
+        // Paths, and the process itself.
+        let [preload, socket, process] = ["XSCHED_PRELOAD=", "XSCHED_SOCKET=", "XSCHED_RUN="];
+        assert_eq!(lines.iter().filter(|l| l.starts_with(process)).count(), 1, "{lines:?}");
+        lines.retain(|l| ![preload, socket, process].iter().any(|name| l.starts_with(name)));
         lines.sort();
         lines
     };
