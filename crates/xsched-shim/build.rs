@@ -2,7 +2,7 @@
 //! wherever its host does.
 
 /// Functions that not every C library has, or not in libc.so.6; src/interpose/absent.rs defines what is called in their place.
-const WRAPPED: [&str; 24] = [
+const WRAPPED: [&str; 25] = [
     "clock_gettime",
     "clock_nanosleep",
     "dladdr",
@@ -23,6 +23,7 @@ const WRAPPED: [&str; 24] = [
     "pthread_join",
     "pthread_key_create",
     "pthread_key_delete",
+    "pthread_setaffinity_np",
     "pthread_setname_np",
     "pthread_setspecific",
     "pthread_sigmask",

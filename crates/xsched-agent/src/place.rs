@@ -22,14 +22,12 @@ pub(crate) fn free(thread: &JoinHandle<()>) {
         // SAFETY: as above.
         unsafe { libc::pthread_setschedparam(pthread, libc::SCHED_OTHER, &raw const priority) };
         // Off this processor, which the thread that starts it may not leave again.
-        // SAFETY: asks for a number.
-        if let Ok(here) = usize::try_from(unsafe { libc::sched_getcpu() }) {
-            let mut elsewhere = [u64::MAX; WORDS];
-            if let Some(word) = elsewhere.get_mut(here / 64) {
-                *word &= !(1 << (here % 64));
-            }
-            allow(pthread, &elsewhere);
+        let here = rustix::thread::sched_getcpu();
+        let mut elsewhere = [u64::MAX; WORDS];
+        if let Some(word) = elsewhere.get_mut(here / 64) {
+            *word &= !(1 << (here % 64));
         }
+        allow(pthread, &elsewhere);
     }
     allow(pthread, &[u64::MAX; WORDS]);
 }
@@ -44,7 +42,7 @@ pub(crate) fn take_nice_value() {
     // SAFETY: both concern a thread of this process; -1 is a nice value too, and does no harm as one.
     unsafe {
         let nice = libc::getpriority(libc::PRIO_PROCESS, libc::getpid().cast_unsigned());
-        libc::setpriority(libc::PRIO_PROCESS, libc::gettid().cast_unsigned(), nice);
+        libc::setpriority(libc::PRIO_PROCESS, rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned(), nice);
     }
 }
 

@@ -87,15 +87,17 @@ fn is_of_this_thread(state: *mut c_void) -> Option<bool> {
         libc::iovec { iov_base: state, iov_len: bytes },
     );
     // SAFETY: writes to `words`, of the size that is told; fails where the state cannot be read.
-    let read = unsafe { libc::process_vm_readv(libc::getpid(), &raw const to, 1, &raw const from, 1, 0) };
+    // By its number, since not every C library has the function.
+    let read = unsafe {
+        libc::syscall(libc::SYS_process_vm_readv, libc::getpid(), &raw const to, 1usize, &raw const from, 1usize, 0usize)
+    };
     // SAFETY: takes nothing, and cannot fail.
     let own = unsafe { libc::pthread_self() } as usize;
-    (read == bytes as isize).then(|| words.contains(&own))
+    (read == bytes as libc::c_long).then(|| words.contains(&own))
 }
 
 /// Whether Python runs the program's signal handlers on the calling thread: in the main thread, once that is back from its launch.
 pub(crate) fn runs_handlers() -> bool {
-    // SAFETY: both take nothing, and cannot fail.
-    let is_main = unsafe { libc::gettid() == libc::getpid() };
+    let is_main = rustix::thread::gettid() == rustix::process::getpid();
     is_main && CHECK.get().is_some()
 }

@@ -98,8 +98,8 @@ macro_rules! elsewhere {
 
 elsewhere! { "libpthread.so", no_threads:
     pthread_attr_getguardsize pthread_attr_getstack pthread_attr_setstacksize pthread_create pthread_detach pthread_getattr_np
-    pthread_getspecific pthread_join pthread_key_create pthread_key_delete pthread_setname_np pthread_setspecific
-    pthread_sigmask
+    pthread_getspecific pthread_join pthread_key_create pthread_key_delete pthread_setaffinity_np pthread_setname_np
+    pthread_setspecific pthread_sigmask
 }
 
 elsewhere! { "libdl.so", nothing: dladdr dlerror dlopen }
