@@ -158,6 +158,7 @@ unsafe fn put_back<const STRINGS: usize, const BYTES: usize, R>(
     push(text.as_ptr().cast());
     // SAFETY: as promised.
     let has = |name: &[u8]| {
+        // SAFETY: as promised.
         unsafe { entries(envp) }.any(|entry| {
             // SAFETY: a string of the caller's.
             let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();

@@ -89,6 +89,7 @@ fn is_of_run() -> bool {
 unsafe fn variables_of(environment: Strings, end: usize) -> Option<usize> {
     // SAFETY: as promised.
     let all = || {
+        // SAFETY: as promised.
         unsafe { super::entries(environment) }.map(|entry| {
             // SAFETY: a string of the list.
             unsafe { CStr::from_ptr(entry) }.to_bytes()
