@@ -89,7 +89,15 @@ fn is_of_this_thread(state: *mut c_void) -> Option<bool> {
     // SAFETY: writes to `words`, of the size that is told; fails where the state cannot be read.
     // By its number, since not every C library has the function.
     let read = unsafe {
-        libc::syscall(libc::SYS_process_vm_readv, libc::getpid(), &raw const to, 1usize, &raw const from, 1usize, 0usize)
+        libc::syscall(
+            libc::SYS_process_vm_readv,
+            libc::getpid(),
+            &raw const to,
+            1usize,
+            &raw const from,
+            1usize,
+            0usize,
+        )
     };
     // SAFETY: takes nothing, and cannot fail.
     let own = unsafe { libc::pthread_self() } as usize;
