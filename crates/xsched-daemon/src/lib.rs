@@ -71,6 +71,7 @@ mod service;
 mod session;
 mod shares;
 mod signals;
+mod site;
 mod socket;
 mod sources;
 mod standing;

@@ -17,7 +17,7 @@ use xsched_proto::rendezvous::{HERE, MAX_BYTES, address, is_of_this_user, is_sha
 use xsched_proto::{paths, trust};
 
 use crate::Error;
-use crate::socket::Site;
+use crate::site::Site;
 use crate::tuning::{SITE_LOOK_S, SITE_QUESTION_MS};
 
 /// The thread's other end. The files of all sites go with it.

@@ -17,7 +17,6 @@ pub mod device_plugin;
 pub mod dra;
 pub mod gpus;
 pub mod nri;
-pub mod pod_resources;
 pub mod status;
 
 /// One line for the log, on stderr.

@@ -48,21 +48,3 @@ impl<'de, const MAX: usize, T: Deserialize<'de>> Visitor<'de> for AtMost<MAX, T>
         Ok(list)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::wire::{ClientMsg, Request, Target, decode, encode};
-
-    use super::*;
-
-    #[test]
-    fn a_list_is_taken_up_to_its_bound_and_refused_beyond() {
-        let packet = |entries: usize| {
-            let request = Request::Suspend { targets: vec![Target::All; entries] };
-            encode(&ClientMsg::Control { version: 1, request }).expect("it fits")
-        };
-        assert!(decode::<ClientMsg>(&packet(TARGETS_MAX)).is_ok());
-        let why = decode::<ClientMsg>(&packet(TARGETS_MAX + 1)).expect_err("too many");
-        assert!(why.to_string().contains("malformed"), "{why}");
-    }
-}

@@ -487,6 +487,17 @@ mod tests {
     }
 
     #[test]
+    fn a_list_is_taken_up_to_its_bound_and_refused_beyond() {
+        let packet = |entries: usize| {
+            let request = Request::Suspend { targets: vec![Target::All; entries] };
+            encode(&ClientMsg::Control { version: 1, request }).expect("it fits")
+        };
+        assert!(decode::<ClientMsg>(&packet(TARGETS_MAX)).is_ok());
+        let why = decode::<ClientMsg>(&packet(TARGETS_MAX + 1)).expect_err("too many");
+        assert!(why.to_string().contains("malformed"), "{why}");
+    }
+
+    #[test]
     fn a_string_that_claims_to_be_huge_is_refused_without_allocating_it() {
         // GroupAdd (1), slot 0, a string length of 2^62.
         assert!(decode::<ClientMsg>(&[1, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f]).is_err());

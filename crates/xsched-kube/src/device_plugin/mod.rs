@@ -8,6 +8,7 @@ pub mod deliveries;
 pub mod health;
 pub mod kubelet;
 pub mod others;
+pub mod pod_resources;
 pub mod service;
 
 use std::collections::BTreeSet;

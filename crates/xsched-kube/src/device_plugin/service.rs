@@ -17,7 +17,7 @@ use crate::api::device_plugin::{
     PreferredAllocationResponse,
 };
 use crate::api::services::device_plugin::device_plugin_server::DevicePlugin;
-use crate::{log, pod_resources};
+use crate::log;
 
 /// One class as a resource.
 pub struct Service {
@@ -68,7 +68,7 @@ impl DevicePlugin for Service {
         &self,
         request: Request<PreStartContainerRequest>,
     ) -> Result<Response<PreStartContainerResponse>, Status> {
-        match pod_resources::list(&self.plugin.pod_resources).await {
+        match super::pod_resources::list(&self.plugin.pod_resources).await {
             Ok(given) => {
                 let ids = &request.get_ref().devices_ids;
                 allocation::one_class(self.class, ids, &given).map_err(|why| {

@@ -21,8 +21,8 @@ use crate::api::nri::{
     CREATE_CONTAINER, ConfigureRequest, ConfigureResponse, CreateContainerRequest, CreateContainerResponse, Empty,
     PLUGIN, RUNTIME, RegisterPluginRequest, SynchronizeRequest, SynchronizeResponse,
 };
+use crate::device_plugin::pod_resources::Asked;
 use crate::log;
-use crate::pod_resources::Asked;
 use crate::status::{Counter, Status};
 use injector::Injector;
 use trunk::{Connection, Trunk};

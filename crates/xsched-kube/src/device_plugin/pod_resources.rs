@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use xsched_proto::class::Class;
 
+use super::{allocation::resource, kubelet};
 use crate::api::pod_resources::{ContainerResources, ListPodResourcesRequest, ListPodResourcesResponse, PodResources};
 use crate::api::services::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
 use crate::config::OFFERED;
-use crate::device_plugin::{allocation::resource, kubelet};
 use crate::log;
 
 /// Time that the kubelet may take where a runtime waits, which gives a plugin 2 s by default.
