@@ -221,7 +221,7 @@ mod tests {
         use rustix::event::{EventfdFlags, eventfd};
         use rustix::process::{PidfdFlags, getpid, pidfd_open};
         let folder = tempfile::tempdir().unwrap();
-        let named = |name: &str| -> OwnedFd { File::create(folder.path().join(name)).unwrap().into() };
+        let named = |name: &str| -> OwnedFd { std::fs::File::create(folder.path().join(name)).unwrap().into() };
         for harmful in [
             named("memfd:x"),
             named("anon_inode:[eventfd]"),
