@@ -1,4 +1,4 @@
-//! What is built: always all of it at once. Built apart, the crates that several depend on would be compiled again, with
+//! The release build: always all of it at once. Built apart, the crates that several depend on would be compiled again, with
 //! other features, or as machine code where the rest needs only what the linker optimises.
 
 use std::path::Path;

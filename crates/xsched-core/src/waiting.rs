@@ -17,7 +17,7 @@ use crate::runtime::Runtime;
 use crate::thread::current;
 use crate::used::used;
 
-/// Whether an interpreter runs the program's signal handlers on the calling thread, once that comes back from its launch.
+/// Tells whether an interpreter runs the program's signal handlers on the calling thread, once that comes back from its launch.
 pub type RunsHandlers = fn() -> bool;
 
 static RUNS_HANDLERS: OnceLock<RunsHandlers> = OnceLock::new();

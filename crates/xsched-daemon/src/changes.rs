@@ -55,7 +55,7 @@ pub(crate) enum Stage {
     Search(Search),
     /// The programs that were found are checked: does each of them allow it?
     Check { found: Vec<u64>, next: usize },
-    /// They are changed.
+    /// Programs are changed.
     Programs(VecDeque<u64>),
     /// Queues that were named are changed, one in each piece.
     Queues(VecDeque<u64>),
@@ -129,7 +129,7 @@ pub(crate) struct Hinting {
     pub(crate) devices: BTreeSet<Arc<str>>,
     /// One of the groups is in a pool.
     pub(crate) pooled: bool,
-    /// What a limit cuts, in one line.
+    /// The part that a limit cuts, in one line.
     pub(crate) notice: Option<String>,
 }
 
@@ -140,7 +140,7 @@ pub(crate) struct Lacking {
     pub(crate) first: Option<GroupId>,
     /// Some group has the level.
     pub(crate) some_have: bool,
-    /// What takes its place, a line for each device and interface.
+    /// The level that takes its place, a line for each device and interface.
     pub(crate) lines: BTreeSet<String>,
 }
 

@@ -258,7 +258,7 @@ impl Server {
         }
     }
 
-    /// What a command should know in the end, a line each.
+    /// Tells a command in the end what it should know, a line each.
     fn tell_of_hint(&mut self, command: u64, hint: &mut Hinting) {
         let mut notes = Vec::from_iter(std::mem::take(&mut hint.lacking.lines));
         notes.extend(self.without_effect(&hint.devices, &hint.changes.hints));

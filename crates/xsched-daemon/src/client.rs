@@ -151,7 +151,7 @@ impl Group {
         }
     }
 
-    /// Whether its context is in a pool.
+    /// Tells whether its context is in a pool.
     pub(crate) fn is_pooled(&self) -> bool {
         self.sharing == Sharing::Pool
     }

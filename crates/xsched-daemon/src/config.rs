@@ -714,7 +714,7 @@ mod tests {
         assert!(compared >= 25, "only {compared} keys are compared");
     }
 
-    /// What follows from a configuration, for a user without limits of his own.
+    /// Figures that follow from a configuration, for a user without limits of its own.
     fn in_force(c: &Config) -> Vec<String> {
         let low = Class::Low.nominal();
         let hints = c.class(low);

@@ -179,7 +179,7 @@ impl Server {
     /// Gives a hint to one queue.
     ///
     /// # Errors
-    /// It is not the user's, or does not allow this.
+    /// The queue is not the user's, or does not allow this.
     pub(crate) fn hint_queue(&mut self, command: u64, user: User, queue: u64, hint: &mut Hinting) -> Result<(), Error> {
         let changes = hint.changes;
         let owner = self.queue_owners.get(&queue).copied().and_then(|(conn, slot)| {

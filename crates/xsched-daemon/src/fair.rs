@@ -85,7 +85,7 @@ pub(crate) struct Rationed<U, T> {
 struct Used {
     /// Until when its work is paid for, in ns. A time in the past is as good as none.
     paid_ns: u64,
-    /// What it has used, on the scale of [`Rationed::virtual_ns`].
+    /// Time that it has used, on the scale of [`Rationed::virtual_ns`].
     virtual_ns: u64,
 }
 

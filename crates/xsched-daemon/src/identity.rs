@@ -53,7 +53,7 @@ impl User {
         self.rank != Rank::Other
     }
 
-    /// Whether its number is that of root or of the user whom the daemon runs as. No right follows from that: a container's root has
+    /// Tells whether its number is that of root or of the user whom the daemon runs as. No right follows from that: a container's root has
     /// the number, too.
     pub(crate) fn has_own_uid(self) -> bool {
         self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()

@@ -55,7 +55,7 @@ pub(crate) fn pidfd(socket: BorrowedFd<'_>, pid: u32, accepted_ns: u64) -> Resul
     }
 }
 
-/// The same by the number of the process that connected, which may be another's by now.
+/// Identifies by the number of the process that connected, which may be another's by now.
 fn pidfd_by_number(pid: u32, accepted_ns: u64) -> Result<Option<OwnedFd>, Error> {
     let Some(number) = Pid::from_raw(pid.cast_signed()) else {
         return Err(Error::environment("its process cannot be seen from here (another pid namespace)"));

@@ -84,7 +84,7 @@ impl Rendezvous {
         Ok(())
     }
 
-    /// What has happened since the last call.
+    /// News since the last call.
     pub(crate) fn take(&self) -> Vec<News> {
         let _ = rustix::io::read(&self.shared.event, &mut [0u8; 8]);
         std::mem::take(&mut self.shared.lock().news)

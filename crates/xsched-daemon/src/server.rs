@@ -111,9 +111,9 @@ pub(crate) struct Server {
     pub(crate) looks: Rationed<User, u64>,
     /// Connections of other users' commands for which something is to be done.
     pub(crate) commands: Rationed<User, u64>,
-    /// The same of their programs, and of connections that have not opened yet: a user's commands do not put its programs off.
+    /// Work for their programs, and for connections that have not opened yet: a user's commands do not put its programs off.
     pub(crate) messages: Rationed<User, Work>,
-    /// What is to be done for connections of root and of the daemon's own user, and for those that are gone.
+    /// Work for connections of root and of the daemon's own user, and for those that are gone.
     pub(crate) work: FairQueue<User, Work>,
     /// Connections to end after the current event, and why if it is their fault.
     pub(crate) doomed: Vec<(u64, Option<Error>)>,
@@ -198,7 +198,7 @@ pub(crate) struct Conn {
     unread_since_ns: u64,
     /// The other side has ended or hung up: nothing is to be taken from it or said to it any more.
     gone: bool,
-    /// It has ended while it changed programs: it stays until that is done, and hears nothing.
+    /// True once it has ended while it changed programs: it stays until that is done, and hears nothing.
     unheard: bool,
     /// What is listened for.
     flags: EventFlags,
@@ -265,7 +265,7 @@ impl Conn {
         }
     }
 
-    /// Whether what it says has a ration: that of root and of the daemon's own user has none. A connection of theirs that has not
+    /// Tells whether what it says has a ration: that of root and of the daemon's own user has none. A connection of theirs that has not
     /// opened yet is told by the number of its user.
     fn is_rationed(&self) -> bool {
         let is_own = match self.role {
@@ -275,7 +275,7 @@ impl Conn {
         (!self.gone || self.is_changing()) && !is_own
     }
 
-    /// Whether it changes programs, which is carried through whatever becomes of the connection.
+    /// Tells whether it changes programs, which is carried through whatever becomes of the connection.
     fn is_changing(&self) -> bool {
         matches!(self.role, Role::Command(Some(Answer::Changing(_))))
     }

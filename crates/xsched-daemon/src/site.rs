@@ -19,7 +19,7 @@ pub(crate) struct Site {
     /// Locked for as long as this daemon lives: what lies at `path` while the lock is free is stale.
     lock: File,
     lock_path: PathBuf,
-    /// What lies at `path`: device and inode.
+    /// The file at `path`: device and inode.
     file: (u64, u64),
 }
 
@@ -85,7 +85,7 @@ impl Site {
         &self.path
     }
 
-    /// Whether its path leads to it still, and its lock keeps others away.
+    /// Tells whether its path leads to it still, and its lock keeps others away.
     pub(crate) fn is_there(&self) -> bool {
         id_at(&self.path) == Some(self.file) && self.has_lock()
     }
@@ -95,7 +95,7 @@ impl Site {
     }
 }
 
-/// What lies at a path: device and inode.
+/// The file at a path: device and inode.
 fn id_at(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }

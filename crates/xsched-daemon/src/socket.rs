@@ -104,7 +104,7 @@ impl Passed {
         self.fds.is_empty()
     }
 
-    /// Those that a client introduces itself with, each of a kind that never blocks.
+    /// Descriptors that a client introduces itself with, each of a kind that never blocks.
     pub(crate) fn take(mut self) -> Result<ProgramFds, Error> {
         if !self.fds.iter().all(harmless) {
             return Err(Error::input("a descriptor is no memfd, eventfd or pidfd"));

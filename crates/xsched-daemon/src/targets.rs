@@ -131,7 +131,7 @@ pub(crate) fn priority_text(priority: i32) -> String {
     }
 }
 
-/// Whether a program is a process that started at this time, or was started by it. A process that has got the number of one that has
+/// Tells whether a program is a process that started at this time, or was started by it. A process that has got the number of one that has
 /// ended since is not that one.
 fn is_below(client: &Client, pid: u32, start: Option<u64>) -> bool {
     let is_older = || start.zip(client.peer.start).is_none_or(|(start, since)| start <= since);

@@ -28,7 +28,7 @@ pub(crate) struct Telling {
 
 /// A group that is still to be told of.
 pub(crate) enum ToTell {
-    /// It was there when the answer began.
+    /// A group that was there when the answer began.
     Living(GroupId),
     Left(Arc<LeftGroup>),
 }

@@ -296,7 +296,7 @@ pub(crate) const METRICS_PROGRAMS_MAX: usize = 1_000;
 /// Histograms of one kind at most, by class and device: five classes on sixteen devices, and some that programs make up. Beyond, the
 /// user with most loses the one that was used least lately.
 pub(crate) const METRICS_HISTOGRAMS_MAX: usize = 400;
-/// Those that the programs of one user were the first to use.
+/// Histograms that the programs of one user were the first to use.
 pub(crate) const METRICS_USER_HISTOGRAMS_MAX: usize = 80;
 /// A series of which no program is left is told for so long, in ns: as long as Prometheus takes a sample for current.
 pub(crate) const METRICS_KEPT_NS: u64 = 300_000_000_000;

@@ -62,7 +62,7 @@ fn end(daemon: Process, signal: &str) {
     daemon.wait();
 }
 
-/// What requests of 5 ms in such periods are charged, over what the program has seen of them, all together: a thread that a busy machine
+/// The charge for requests of 5 ms in such periods, over what the program has seen of them, all together: a thread that a busy machine
 /// wakes late tells late, be it the program's or the one that charges.
 fn charged_over_seen(period_us: u64) -> f64 {
     let place = Place::new();

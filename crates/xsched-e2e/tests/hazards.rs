@@ -207,7 +207,7 @@ fn ticks_and_ctrl_c_reach_the_handlers_of_a_held_python() {
     program.finish();
 }
 
-/// What the kernel tells of a thread: the processors that it may use, and its policy (0 = the ordinary one, 1 = SCHED_FIFO).
+/// The kernel's view of a thread: the processors that it may use, and its policy (0 = the ordinary one, 1 = SCHED_FIFO).
 fn processors_and_policy(pid: u32, thread: &str) -> (String, String) {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| task.unwrap().path());
     let is_it =

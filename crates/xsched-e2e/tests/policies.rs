@@ -425,7 +425,7 @@ impl Bench {
         program
     }
 
-    /// The same as [`Bench::deep`] in a cgroup.
+    /// [`Bench::deep`] in a cgroup.
     fn deep_in(&self, cgroup: &Path) -> Process {
         let mut program = self.start_in(cgroup, &["steady", "200", "64"]);
         program.progress_after(0);

@@ -99,7 +99,7 @@ fn a_program_that_closes_all_descriptors_keeps_its_own_clean() {
     }
 }
 
-/// The same command, started by another one that becomes it.
+/// A command, started by another one that becomes it.
 fn under(place: &Place, starter: &[&str], command: &Command) -> Command {
     let mut started = place.command(starter[0], &starter[1..]);
     started.arg(command.get_program()).args(command.get_args());
@@ -112,7 +112,7 @@ fn under(place: &Place, starter: &[&str], command: &Command) -> Command {
     started
 }
 
-/// The same command under a limit on the size of files, in bytes.
+/// A command under a limit on the size of files, in bytes.
 fn limited(place: &Place, bytes: u64, command: &Command) -> Command {
     under(place, &["prlimit", &format!("--fsize={bytes}"), "--"], command)
 }

@@ -102,7 +102,7 @@ fn version(text: &str) -> Version {
     (next(), next(), next())
 }
 
-/// What a library exports, each name with its newest version up to this one.
+/// The exports of a library, each name with its newest version up to this one.
 fn exported(library: &str, newest: Version) -> Symbols {
     let mut symbols = Symbols::new();
     let lines = LIST.lines().filter(|line| !line.starts_with('#'));
@@ -188,7 +188,7 @@ fn nonshared(folder: &Path, more: &[&str]) {
     succeed(&mut ar);
 }
 
-/// What `-lc` finds.
+/// The file that `-lc` finds.
 fn script(folder: &Path) {
     let (library, archive) = (folder.join("libc-floor.so"), folder.join("libnonshared.a"));
     write(&folder.join("libc.so"), &format!("INPUT(\"{}\" \"{}\")\n", library.display(), archive.display()));

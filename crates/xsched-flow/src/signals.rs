@@ -1,4 +1,4 @@
-//! Which of the signals that interrupt a thread's waits end a wait, and let its command past a closed gate or a full budget.
+//! The rule by which signals that interrupt a thread's wait end it, and let its command past a closed gate or a full budget.
 //!
 //! The handler has run by then, and nothing tells which signal it was. A flag that it set, or an interpreter that notes a signal and
 //! runs the program's own handler later, needs the thread to come back from its launch; the tick of a profiler or timer needs

@@ -72,7 +72,7 @@ pub fn is_cross_stream(at_ns: u64, now_ns: u64) -> bool {
     at_ns != 0 && now_ns.saturating_sub(at_ns) < CROSS_STREAM_NS
 }
 
-/// Whether a daemon whose last beat was seen at `beat_ns` is gone. It beats only while some gate is closed, so that the silence counts
+/// Tells whether a daemon whose last beat was seen at `beat_ns` is gone. It beats only while some gate is closed, so that the silence counts
 /// from when this gate was seen closed.
 #[inline]
 pub fn is_silent(beat_ns: u64, closed_ns: u64, now_ns: u64) -> bool {

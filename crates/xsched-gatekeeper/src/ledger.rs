@@ -223,18 +223,18 @@ impl Ledger {
         })
     }
 
-    /// What was charged so far to one program on one device; none = it has no book there.
+    /// The charge so far to one program on one device; none = it has no book there.
     pub fn account(&self, device: &str, program: ProgramId) -> Option<Account<'_>> {
         let (name, own) = self.devices.get_key_value(device)?;
         Some(own.account(name, program, own.books.get(&program)?))
     }
 
-    /// Whether a program has a book on some device.
+    /// Tells whether a program has a book on some device.
     pub fn has_books(&self, program: ProgramId) -> bool {
         self.devices.values().any(|device| device.books.contains_key(&program))
     }
 
-    /// Whether a program that has no group on a device any more never had work there: then its book may be closed at once, since
+    /// Tells whether a program that has no group on a device any more never had work there: then its book may be closed at once, since
     /// nothing more comes.
     pub fn is_blank(&self, device: &str, program: ProgramId) -> bool {
         let Some(own) = self.devices.get(device) else { return false };

@@ -65,7 +65,7 @@ pub fn usual_sockets() -> Vec<PathBuf> {
     sockets
 }
 
-/// Whether programs of a user find a socket by themselves, in the folder of a login session or in that under `/tmp`.
+/// Tells whether programs of a user find a socket by themselves, in the folder of a login session or in that under `/tmp`.
 pub fn is_usual_of(socket: &Path, uid: u32) -> bool {
     let root = Path::new("/");
     [session_below(root, uid).join("xsched"), tmp_below(root, uid)].iter().any(|folder| socket == folder.join(SOCKET))
@@ -76,7 +76,7 @@ pub fn fallback_socket() -> PathBuf {
     shared_tmp().join(SOCKET)
 }
 
-/// Whether a socket's folder is one that xsched makes, so that it may make it again.
+/// Tells whether a socket's folder is one that xsched makes, so that it may make it again.
 pub fn is_made_here(folder: &Path) -> bool {
     let uid = rustix::process::geteuid().as_raw();
     folder.file_name().is_some_and(|name| name == "xsched" || name.to_str() == Some(&format!("xsched-{uid}")))
@@ -111,14 +111,14 @@ fn tmp_below(root: &Path, uid: u32) -> PathBuf {
     root.join(format!("tmp/xsched-{uid}"))
 }
 
-/// Whether a folder, and the link to it if it is one, belong to a user, and others cannot write there. What root makes in a
+/// Tells whether a folder, and the link to it if it is one, belong to a user, and others cannot write there. What root makes in a
 /// folder of somebody else's keeps its owner out.
 fn is_own(folder: &Path, uid: u32) -> bool {
     let is_safe = |meta: std::fs::Metadata| meta.is_dir() && meta.uid() == uid && meta.mode() & 0o022 == 0;
     folder.metadata().is_ok_and(is_safe) && folder.symlink_metadata().is_ok_and(|link| link.uid() == uid)
 }
 
-/// Whether a user may put things of its own at a path: the folder there belongs to the user, or, where nothing is there yet, the
+/// Tells whether a user may put things of its own at a path: the folder there belongs to the user, or, where nothing is there yet, the
 /// nearest one above it does. `HOME` and its like name another user's after `sudo -E`.
 pub fn belongs_to_user(path: &Path) -> bool {
     owner(path) == Some(rustix::process::geteuid().as_raw())

@@ -1,8 +1,8 @@
 //! The value of `LD_PRELOAD` with the library in it. Nothing here allocates: a child of `vfork` composes it too.
 
-/// What separates libraries in `LD_PRELOAD`.
+/// Separators of libraries in `LD_PRELOAD`.
 const SEPARATORS: &[u8] = b" :";
-/// What the library's file name begins with: `run` links to it as `libxsched-HASH.so` where its path cannot stand there.
+/// The beginning of the library's file name: `run` links to it as `libxsched-HASH.so` where its path cannot stand there.
 const NAME: &[u8] = b"libxsched";
 
 /// The library as a value names it; none where it does not.
@@ -15,7 +15,7 @@ pub fn named(value: &[u8]) -> Option<&[u8]> {
 /// Beginnings of the names of sanitizers' runtimes, of GCC's and of Clang's.
 const SANITIZERS: [&[u8]; 6] = [b"libasan.", b"libtsan.", b"libubsan.", b"liblsan.", b"libhwasan.", b"libclang_rt."];
 
-/// Whether an entry is the runtime of a sanitizer: it must be loaded before all else, or ends the program.
+/// Tells whether an entry is the runtime of a sanitizer: it must be loaded before all else, or ends the program.
 fn is_sanitizer(entry: &[u8]) -> bool {
     let name = entry.rsplit(|byte| *byte == b'/').next().unwrap_or(entry);
     SANITIZERS.iter().any(|begin| name.starts_with(begin))

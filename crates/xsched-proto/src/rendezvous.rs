@@ -45,7 +45,7 @@ fn name(socket: &Path, uid: u32) -> String {
     format!("xsched/{uid}/{hash:016x}")
 }
 
-/// Whether two sockets have one meeting point.
+/// Tells whether two sockets have one meeting point.
 pub fn is_shared(one: &Path, other: &Path) -> bool {
     let uid = rustix::process::geteuid().as_raw();
     name(one, uid) == name(other, uid)
@@ -73,7 +73,7 @@ fn ask(path: &Path, patience: Duration) -> rustix::io::Result<bool> {
     Ok(&answer[..length] == HERE)
 }
 
-/// Whether the process at the other end is of this process's user.
+/// Tells whether the process at the other end is of this process's user.
 pub fn is_of_this_user(socket: &OwnedFd) -> bool {
     trust::peer(socket.as_fd()).is_some_and(|(_, uid)| uid == rustix::process::geteuid().as_raw())
 }

@@ -216,7 +216,7 @@ impl GroupSlot {
         self.heard_ready_ns.store(self.ready_at_ns.load(Relaxed), Relaxed);
     }
 
-    /// What has been heard late so far.
+    /// News that has come late so far.
     pub fn heard_late(&self) -> HeardLate {
         HeardLate {
             count: self.heard_late.load(Relaxed).into(),
@@ -225,7 +225,7 @@ impl GroupSlot {
         }
     }
 
-    /// The same with what is late by now.
+    /// Late news so far, with what is late by now.
     pub fn heard_late_by(&self, now_ns: u64) -> HeardLate {
         let so_far_ns = self.unheard_since_ns().map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
         self.heard_late().and(HeardLate::of(so_far_ns))

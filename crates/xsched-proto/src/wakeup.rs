@@ -35,7 +35,7 @@ pub fn run_promptly() {
 }
 
 /// Asks the kernel to run the calling thread before all ordinary ones whenever it wants a processor: the lowest real-time priority.
-/// What the thread starts is ordinary. False: the process may not (that takes `CAP_SYS_NICE`, or a limit on real-time priorities).
+/// Threads that it starts are ordinary. False: the process may not (that takes `CAP_SYS_NICE`, or a limit on real-time priorities).
 ///
 /// For a thread that sleeps most of the time and that others rely on. Under the ordinary scheduler such a one may be left without a
 /// processor for more than half a second on a machine with many busy sessions, however little it asks for.

@@ -89,7 +89,7 @@ pub fn platform_enabled(platform: u8) -> bool {
     enabled & (1 << platform) != 0
 }
 
-/// Whether the C library is none in which this library works, which is said once.
+/// Tells whether the C library is none in which this library works, which is said once.
 #[cold]
 fn is_unfit() -> bool {
     static SAID: AtomicBool = AtomicBool::new(false);

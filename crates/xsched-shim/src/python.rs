@@ -32,7 +32,7 @@ impl Symbol {
         (at != 0).then_some(at as *mut c_void)
     }
 
-    /// What the function of this name returns: one that gives the address of a thread's state.
+    /// The result of the function of this name: one that gives the address of a thread's state.
     fn state(&self) -> Option<*mut c_void> {
         let function = self.get()?;
         // SAFETY: CPython's function of this name, which takes nothing; any thread may call it at any time.
@@ -50,7 +50,7 @@ static OWN: Symbol = Symbol::new(c"PyGILState_GetThisThreadState");
 /// `Py_Version` of the first Python in which each thread knows its own state.
 const STATE_BY_THREAD: c_ulong = 0x030c_0000;
 
-/// Whether the calling thread holds the global lock of a Python interpreter in this process. Python's own answer is always yes once
+/// Tells whether the calling thread holds the global lock of a Python interpreter in this process. Python's own answer is always yes once
 /// there was a second interpreter, so that the thread's state is asked for. Without a global lock (free-threaded builds): whether the
 /// thread counts as running Python, since each collection of garbage stops all others until it does not.
 pub(crate) fn holds_the_lock() -> bool {
@@ -78,7 +78,7 @@ pub(crate) fn holds_the_lock() -> bool {
 /// Words of a thread's state among which is the number of its thread: the seventeenth to twenty-third, up to Python 3.11.
 const STATE_WORDS: usize = 32;
 
-/// Whether a state of an older Python is of the calling thread. Read by the kernel: its thread may end meanwhile, and the memory go.
+/// Tells whether a state of an older Python is of the calling thread. Read by the kernel: its thread may end meanwhile, and the memory go.
 fn is_of_this_thread(state: *mut c_void) -> Option<bool> {
     let mut words = [0usize; STATE_WORDS];
     let bytes = size_of_val(&words);
@@ -104,7 +104,7 @@ fn is_of_this_thread(state: *mut c_void) -> Option<bool> {
     (read == bytes as libc::c_long).then(|| words.contains(&own))
 }
 
-/// Whether Python runs the program's signal handlers on the calling thread: in the main thread, once that is back from its launch.
+/// Tells whether Python runs the program's signal handlers on the calling thread: in the main thread, once that is back from its launch.
 pub(crate) fn runs_handlers() -> bool {
     let is_main = rustix::thread::gettid() == rustix::process::getpid();
     is_main && CHECK.get().is_some()

@@ -266,7 +266,7 @@ impl Place {
         command
     }
 
-    /// What `xsched ps` shows, if there is a daemon; once more where one is slow to answer, which a busy machine makes it.
+    /// The answer of `xsched ps`, if there is a daemon; once more where one is slow to answer, which a busy machine makes it.
     pub fn ps(&self) -> Option<Value> {
         for _ in 0..3 {
             let output = self.xsched(&["ps", "--json"]).output().expect("xsched runs");

@@ -13,7 +13,7 @@ pub(crate) enum Verdict {
     Skipped(String),
 }
 
-/// What a step does.
+/// The work of a step.
 pub(super) type Body<'a> = Box<dyn FnOnce(&Step) -> Verdict + Send + 'a>;
 
 /// A step that runs.
@@ -22,11 +22,11 @@ pub(crate) struct Step<'a> {
     pub(super) target: &'a Path,
     /// For the summary.
     pub(super) notes: Mutex<Notes>,
-    /// What it says, if that is shown only once it has ended.
+    /// Its output, if that is shown only once it has ended.
     pub(super) kept: Option<Mutex<Vec<u8>>>,
 }
 
-/// What the output of a step's programs holds for the summary.
+/// Parts of the output of a step's programs that are for the summary.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     /// Why something could not run.

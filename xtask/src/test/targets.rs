@@ -126,7 +126,7 @@ pub(super) fn build(step: &Step) -> Verdict {
     step.cargo(&release::DEBUG)
 }
 
-/// What `cargo test` would run of these, but for documents, once it is built.
+/// Programs that `cargo test` would run of these, but for documents, once they are built.
 fn listed(step: &Step, packages: &[&str]) -> io::Result<Vec<Target>> {
     let args = [&["test"], packages, &["--no-run", "--message-format", "json"]].concat();
     let output = step.cargo_command().args(args).stderr(Stdio::piped()).output()?;

@@ -39,7 +39,7 @@ const STRINGS_MAX: u64 = 256 << 20;
 pub(crate) struct Facts {
     interpreter: Option<PathBuf>,
     pub(crate) address_sanitizer: bool,
-    /// It has symbols of the oldest libc in which the library schedules.
+    /// True if it has symbols of the oldest libc in which the library schedules.
     pub(crate) libc_floor: bool,
 }
 

@@ -20,7 +20,7 @@ const CHAIN_MAX: usize = 5;
 pub(crate) enum Verdict {
     /// The preload library will be loaded.
     Attaches,
-    /// It is linked statically: nothing is loaded into it, and it calls no vendor's library. What it starts takes its environment.
+    /// A static program: nothing is loaded into it, and it calls no vendor's library. What it starts takes its environment.
     HandsOn,
     /// The library will not be loaded, or it would do harm; why, fit for "… is …".
     Cannot {

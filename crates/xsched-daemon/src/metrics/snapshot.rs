@@ -138,7 +138,7 @@ impl Observations {
         }
     }
 
-    /// Whether there is a place for a kind, or room for one. Kinds that were not used for long give theirs back.
+    /// Tells whether there is a place for a kind, or room for one. Kinds that were not used for long give theirs back.
     fn has_room(&mut self, user: User, now_ns: u64, kind: &Kind) -> bool {
         if let Some((_, used_ns)) = self.users.get_mut(kind) {
             *used_ns = now_ns;

@@ -296,7 +296,7 @@ impl Server {
         }
     }
 
-    /// Whether a connection that is to end changes programs: it goes on until that is done, hears nothing, and counts as one of its
+    /// Tells whether a connection that is to end changes programs: it goes on until that is done, hears nothing, and counts as one of its
     /// user's meanwhile.
     fn goes_on_unheard(&mut self, id: u64) -> bool {
         let is_stopping = self.stop;

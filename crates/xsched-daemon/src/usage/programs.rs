@@ -101,7 +101,7 @@ pub(crate) struct Program {
     pub(crate) class: Class,
     /// When it came, in ms since 1970.
     pub(crate) since_ms: u64,
-    /// What was handed over, by device, and until when that is, in ms since 1970.
+    /// Usage that was handed over, by device, and until when that is, in ms since 1970.
     pub(crate) kept: HashMap<Arc<str>, (Usage, u64)>,
 }
 
@@ -131,7 +131,7 @@ impl Accounting {
 }
 
 impl Program {
-    /// What it had on a device since that was handed over last, of what it has had by now; none = nothing.
+    /// A record of its time on a device since the last one, of all that it has had by now; none = nothing.
     pub(crate) fn record(&self, device: &str, usage: Usage, to_ms: u64) -> Option<Record> {
         let (before, from_ms) = self.kept.get(device).copied().unwrap_or((Usage::default(), self.since_ms));
         let usage = usage.since(before);

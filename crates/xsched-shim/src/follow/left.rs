@@ -81,7 +81,7 @@ fn name(pid: u32) -> String {
     xsched_proto::text::escaped(name.trim_end()).into_owned()
 }
 
-/// Whether a process uses a device and has nothing of ours in it, though nobody has told it to keep us out.
+/// Tells whether a process uses a device and has nothing of ours in it, though nobody has told it to keep us out.
 fn is_alone(pid: u32) -> bool {
     let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else { return false };
     let has = |names: &[&str]| maps.lines().any(|line| names.iter().any(|name| file_name(line).starts_with(name)));

@@ -1,7 +1,7 @@
 //! How this library stays in what a program starts, whatever environment that is given: where the new environment has lost it, it is
 //! put back, with the variables that say how the program is scheduled.
 //!
-//! What runs here may run in a child of `vfork` or `fork`: nothing allocates, locks or panics, and what is needed is prepared when
+//! Code here may run in a child of `vfork` or `fork`: nothing allocates, locks or panics, and what is needed is prepared when
 //! the library is loaded, the environment of that moment included. A program may write over its own later, as
 //! `setproctitle` does.
 //!
@@ -63,7 +63,7 @@ pub(crate) unsafe fn with<R>(target: Target, envp: Strings, exec: impl FnOnce(St
 
 /// An environment without the library.
 struct Loss<'a> {
-    /// What it preloads instead.
+    /// The libraries that it preloads instead.
     others: &'a [u8],
     strings: usize,
 }

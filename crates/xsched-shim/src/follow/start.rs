@@ -1,4 +1,4 @@
-//! What is remembered of the program's start: its command line and the variables that say how it is scheduled, as they were when the
+//! Memory of the program's start: its command line and the variables that say how it is scheduled, as they were when the
 //! library was loaded. Programs write over both later: `setproctitle` over the first, and over the second where it is longer.
 
 use std::cell::UnsafeCell;
@@ -75,7 +75,7 @@ extern "C" fn remember(argc: c_int, argv: Strings, envp: Strings) {
     }
 }
 
-/// Whether `xsched run` became this process.
+/// Tells whether `xsched run` became this process.
 fn is_of_run() -> bool {
     let told = variables().find_map(|variable| variable.to_bytes().strip_prefix(RUN));
     let told = told.and_then(|pid| std::str::from_utf8(pid).ok()?.parse::<u32>().ok());
@@ -156,7 +156,7 @@ fn strings(mut rest: &'static [u8]) -> impl Iterator<Item = &'static CStr> {
     })
 }
 
-/// Whether a value says off, as [`xsched_proto::variables::flag`] reads it.
+/// Tells whether a value says off, as [`xsched_proto::variables::flag`] reads it.
 pub(super) fn is_off(value: &[u8]) -> bool {
     [&b"0"[..], b"off", b"no", b"false"].iter().any(|word| value.eq_ignore_ascii_case(word))
 }

@@ -1,11 +1,11 @@
-//! Whether the library can live in what is to be executed: its loader must be glibc's, and the library must be there, which it is not
+//! Tells whether the library can live in what is to be executed: its loader must be glibc's, and the library must be there, which it is not
 //! after a `chroot`. A program of musl's would end of it, a 32-bit one complain.
 
 use std::ffi::{CStr, c_char, c_int};
 
 /// Scripts may name scripts as their interpreter; the kernel stops at about as many.
 const CHAIN_MAX: usize = 5;
-/// What is read of a file's beginning, in bytes: the kernel reads as much of a script.
+/// Bytes that are read of a file's beginning: the kernel reads as much of a script.
 const HEAD: usize = 256;
 /// Longest path, in bytes.
 const PATH_MAX: usize = 4096;
@@ -14,7 +14,7 @@ const HEADERS_MAX: usize = 64;
 const PT_INTERP: u32 = 3;
 const X86_64: u16 = 62;
 
-/// What is to be executed.
+/// The program that is to be executed.
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
     /// The file at a path.
@@ -28,7 +28,7 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Whether the library can be put back into it: `library` is its path.
+    /// Tells whether the library can be put back into it: `library` is its path.
     ///
     /// # Safety
     /// Strings are valid ones, or null.
@@ -55,7 +55,7 @@ impl Target {
 
 const FLAGS: c_int = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
 
-/// Whether a path leads to a file. A library that is named without a slash is where the loader finds it.
+/// Tells whether a path leads to a file. A library that is named without a slash is where the loader finds it.
 fn is_there(library: &[u8]) -> bool {
     !library.contains(&b'/') || with_path(&[library], |path| can(path, libc::R_OK)) == Some(true)
 }
@@ -126,7 +126,7 @@ fn look_at(fd: c_int, depth: usize) -> bool {
     is_for_glibc(fd, head)
 }
 
-/// Whether the loader of an ELF file, if it has one, is glibc's for this machine.
+/// Tells whether the loader of an ELF file, if it has one, is glibc's for this machine.
 fn is_for_glibc(fd: c_int, head: &[u8]) -> bool {
     let short = |at: usize| head.get(at..at + 2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
     let (Some([_, _, _, _, 2, 1, ..]), Some(X86_64)) = (head.first_chunk::<16>(), short(18)) else { return false };

@@ -1,4 +1,4 @@
-//! What is called in place of functions that not every C library has in libc.so.6.
+//! Stand-ins for functions that not every C library has in libc.so.6.
 //!
 //! A preload library is loaded into whatever program is started, and one function that the loader does not find ends that
 //! program. So the linker binds calls of `NAME` to `__wrap_NAME` here (build.rs), which jumps on to the real one, a weak
@@ -15,7 +15,7 @@ struct Elsewhere {
     library: &'static str,
     name: &'static CStr,
     found: AtomicPtr<c_void>,
-    /// What is called if no such library is loaded.
+    /// The function that is called if no such library is loaded.
     missing: unsafe extern "C" fn() -> usize,
 }
 

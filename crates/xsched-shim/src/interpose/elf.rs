@@ -30,9 +30,9 @@ struct Sym {
 
 /// The objects in which a symbol is looked for.
 enum Within<'a> {
-    /// Those whose file name begins so.
+    /// Objects whose file name begins so.
     Named(&'a [u8]),
-    /// Those loaded after the one that holds this address, which has not come by yet.
+    /// Objects loaded after the one that holds this address, which has not come by yet.
     Behind(usize),
     /// All that come.
     Rest,
@@ -97,7 +97,7 @@ pub(super) fn symbol_in(library: &str, symbol: &CStr) -> *mut c_void {
     search(Within::Named(library.as_bytes()), symbol)
 }
 
-/// Whether the file of an object, as the loader tells it, has a name that begins so.
+/// Tells whether the file of an object, as the loader tells it, has a name that begins so.
 fn is_named(path: *const c_char, begin: &[u8]) -> bool {
     if path.is_null() {
         return false;

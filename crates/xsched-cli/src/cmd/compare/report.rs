@@ -132,7 +132,7 @@ impl Report {
     /// Reads the rounds of an earlier comparison.
     ///
     /// # Errors
-    /// What the text lacks.
+    /// Parts that the text lacks.
     pub(super) fn recorded(json: &str) -> std::result::Result<(Subject, Report), String> {
         let found: Recorded = serde_json::from_str(json).map_err(|e| e.to_string())?;
         let mut report = Report::default();

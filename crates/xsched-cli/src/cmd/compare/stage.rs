@@ -105,7 +105,7 @@ impl Wish {
     }
 }
 
-/// What a comparison is of.
+/// The subject of a comparison.
 #[derive(Debug)]
 pub(super) struct Subject {
     pub(super) high: String,

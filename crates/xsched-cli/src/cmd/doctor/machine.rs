@@ -286,7 +286,7 @@ fn daemon_checks(socket: Option<&Path>) -> (Option<u32>, Vec<Check>) {
     (Some(d.pid), checks)
 }
 
-/// Whether the daemon took notice in time that programs wanted their devices, those that ended lately included.
+/// Tells whether the daemon took notice in time that programs wanted their devices, those that ended lately included.
 fn late_check<'a>(programs: impl Iterator<Item = &'a ProgramInfo>) -> Option<Check> {
     let groups = programs.flat_map(|p| &p.groups);
     let late = groups.fold(HeardLate::default(), |late, group| late.and(group.heard_late));
