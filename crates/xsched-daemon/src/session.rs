@@ -416,13 +416,17 @@ impl Server {
         overlooked_line(entry, &hints)
     }
 
-    /// A level was lost: the group goes on at the next lower one. What was interrupted is not any more.
+    /// A level was lost, or the program chose another: the group goes on at the highest one there is. Below level 3 nothing stays
+    /// interrupted. That is said even to a client whose driver refused: a further request to interrupt may have been under way to it
+    /// while it told of the refusal.
     fn set_levels(&mut self, id: GroupId, levels: Levels) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let Some(client) = self.conns.get(&group.conn).and_then(|c| c.client()) else { return };
         group.levels = levels;
         group.level = client.group_level(group.platform, levels);
-        group.interrupted &= group.level == 3;
+        if group.interrupted && group.level != 3 {
+            self.interrupt(id, false);
+        }
         self.publish_level(id);
     }
 

@@ -416,6 +416,29 @@ fn a_group_at_level_3_is_interrupted_when_its_gate_closes() {
 }
 
 #[test]
+fn a_group_that_loses_level_3_while_it_is_interrupted_is_let_go_on() {
+    let daemon = Daemon::start();
+    let options = ProgramOptions { level: Some(3), priority: Some(0), ..ProgramOptions::default() };
+    let low = Client::attach(&daemon.socket, options);
+    low.group_with(0, "sim:0", 0, Levels::ALL);
+    let high = daemon.attach(128);
+    high.group(0, "sim:0");
+    low.ready(0);
+    high.ready(0);
+    assert_eq!(receive(&low.socket).unwrap().0, DaemonMsg::Interrupt { slot: 0, on: true });
+    // Its gate stays closed: nothing but this tells it to go on, whatever it was asked for meanwhile.
+    low.say(&ClientMsg::Levels { slot: 0, levels: Levels::ONE });
+    assert_eq!(receive(&low.socket).unwrap().0, DaemonMsg::Interrupt { slot: 0, on: false });
+    until("it is told its level", || low.words(0).level.load(SeqCst) == 1);
+    assert!(!low.open(0));
+    // Once.
+    high.idle(0);
+    low.until_open(0);
+    low.say(&ClientMsg::GroupRemove { slot: 0 });
+    low.group_with(0, "sim:0", 0, Levels::ONE);
+}
+
+#[test]
 fn a_level_that_is_not_there_is_refused_by_name() {
     let daemon = Daemon::start();
     let client = daemon.attach(0);
