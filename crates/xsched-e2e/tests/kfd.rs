@@ -425,6 +425,34 @@ fn a_suspension_that_the_kernel_refuses_leaves_the_program_running() {
 }
 
 #[test]
+fn a_suspension_asked_for_while_the_kernel_refuses_another_is_not_carried_out() {
+    let amd = Amd::new();
+    let _daemon = amd.place.daemon(&[]);
+    let mut program = amd.run_with(&[], &[("FAKEKFD_FAIL", "7:62:0:1")]);
+    let pid = program.pid();
+    program.progress_after(0);
+    until("it may run", || amd.place.group(pid).is_some());
+    // Before the daemon can hear of the refusal it has asked again.
+    xsched_e2e::signal(pid, rustix::process::Signal::STOP);
+    until("all of its threads are stopped", || {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+        let mut stats = threads.map(|thread| std::fs::read_to_string(thread.path().join("stat")).unwrap());
+        stats.all(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
+    });
+    amd.suspend(&program);
+    amd.resume(&program);
+    amd.suspend(&program);
+    xsched_e2e::signal(pid, rustix::process::Signal::CONT);
+    until("the daemon knows", || amd.level(&program) < 3);
+    amd.resume(&program);
+    program.progress_after(now_ns());
+    assert_eq!(amd.updates(pid), [(0, 0, 7), (0, 100, 7)], "tried once, and taken back");
+    program.tell("end");
+    let (code, _, errors) = program.wait();
+    assert_eq!((code, errors.lines().count()), (0, 1), "{errors}");
+}
+
+#[test]
 fn a_question_to_the_runtime_that_fails_leaves_the_program_running_and_is_told() {
     let amd = Amd::new();
     let _daemon = amd.place.daemon(&[]);

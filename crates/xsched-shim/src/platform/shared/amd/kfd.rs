@@ -109,6 +109,10 @@ pub(crate) fn interrupt(device: &str, on: bool) -> bool {
     if on && OVER.load(Acquire) {
         return true;
     }
+    // The daemon may have asked again before it heard that the level is given up.
+    if on && REFUSED.load(Relaxed) != 0 {
+        return false;
+    }
     if on && state.queues.some_cannot_save(&gpus) {
         drop(state);
         CANNOT_SAVE.store(true, Relaxed);

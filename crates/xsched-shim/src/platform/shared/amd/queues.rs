@@ -158,16 +158,21 @@ impl Queues {
         Ok(())
     }
 
-    /// Lets every queue on these devices go on. One for which the kernel refuses is tried again with the next request.
+    /// Lets every queue on these devices go on. One for which the kernel refuses is tried once more: the level is given up
+    /// after a refusal, so that no further request may follow. Returns the first refusal all the same.
     pub(super) fn resume(&mut self, gpus: &[u32], kernel: Kernel<'_>) -> Result<(), c_int> {
         self.held.retain(|gpu| !gpus.contains(gpu));
-        self.settle_all(|gpu| gpus.contains(&gpu), kernel)
+        let outcome = self.settle_all(|gpu| gpus.contains(&gpu), kernel);
+        if outcome.is_err() {
+            let _ = self.settle_all(|gpu| gpus.contains(&gpu), kernel);
+        }
+        outcome
     }
 
-    /// Lets everything go on.
+    /// Lets everything go on. One for which the kernel refuses is tried once more.
     pub(super) fn resume_all(&mut self, kernel: Kernel<'_>) -> Result<(), c_int> {
         self.held.clear();
-        self.settle_all(|_| true, kernel)
+        self.settle_all(|_| true, kernel).or_else(|_| self.settle_all(|_| true, kernel))
     }
 
     /// A queue was made on a device whose queues may be suspended just now.
@@ -319,10 +324,26 @@ mod tests {
         told.said();
         told.1 = vec![0];
         assert_eq!(queues.resume(&[10], &mut |r| told.record(r)), Err(libc::ETIME));
-        assert_eq!(told.said(), [(0, 100, 7), (1, 100, 7)], "the other one goes on");
-        told.1 = vec![];
+        assert_eq!(told.said(), [(0, 100, 7), (1, 100, 7), (0, 100, 7)], "the other one goes on, and this one then");
         queues.resume_all(&mut |r| told.record(r)).unwrap();
-        assert_eq!(told.said(), [(0, 100, 7)]);
+        assert_eq!(told.said(), [], "nothing is left to say");
+        // Twice in vain: with the next request.
+        told.1 = vec![];
+        queues.suspend(&[10], &mut |r| told.record(r)).unwrap();
+        told.said();
+        told.1 = vec![0, 2];
+        assert_eq!(queues.resume(&[10], &mut |r| told.record(r)), Err(libc::ETIME));
+        told.said();
+        assert_eq!(queues.resume_all(&mut |r| told.record(r)), Ok(()), "tried once more here too");
+        assert_eq!(told.said(), [(0, 100, 7), (0, 100, 7)]);
+    }
+
+    #[test]
+    fn what_a_refused_suspension_left_suspended_is_told_twice_to_go_on() {
+        let (mut queues, mut told) = three();
+        told.1 = vec![1, 2];
+        assert_eq!(queues.suspend(&[10], &mut |r| told.record(r)), Err(libc::ETIME));
+        assert_eq!(told.said(), [(0, 0, 7), (1, 0, 7), (0, 100, 7), (1, 100, 7), (0, 100, 7)]);
     }
 
     #[test]
