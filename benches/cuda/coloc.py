@@ -19,8 +19,9 @@ Not measured unless --systems asks for it: xsched-spatial; xsched-pool, since xs
 can be had; mps but for two mixes.
 
 --variant NAME='WORDS' adds one that is xsched with changes: options of `xsched run` (--level 1), environment
-(NAME=VALUE, before options), the daemon's configuration (@budget_us=300), its policy (policy:up), an option of the
-urgent program alone (urgent:--slo=1.1x), or another build in turns with this one (bin:DIR).
+(NAME=VALUE, before options), the daemon's configuration (@budget_us=300), its policy (policy:up), its environment
+(daemon:NAME=VALUE), an option of the urgent program alone (urgent:--slo=1.1x) or of one role (of:llm-be:--level=2), or
+another build in turns with this one (bin:DIR).
 
 All processes of a mix, of all systems, are started at once and load in parallel; those that choose their algorithms by
 measuring warm up one after the other, while nobody else works. Then the systems take turns, round by round, each in a
@@ -72,6 +73,7 @@ MEMORY_GIB = {
     "rn18": 0.7,
     "bert-lc": 0.9,
     "decode": 0.8,
+    "gen": 3.4,
     "llm": 2.6,
     "llm-low": 2.6,
     "rn50": 8.0,
@@ -327,6 +329,15 @@ def measure(mix, args, site, log, deadline):
     finally:
         for one in sets.values():
             one.close()
+        keep_stats(mix, args, sets)
+
+
+def keep_stats(mix, args, sets):
+    """What each program of xsched said of itself at its end."""
+    for name, one in sets.items():
+        for worker in one.workers:
+            for said in records.load(worker.stats) if worker.stats else ():
+                records.append(args.out, dict(bench="stats", mix=mix, system=name, role=worker.name, run=args.run, build=args.build, said=said))
 
 
 def brief(roles):

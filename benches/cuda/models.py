@@ -143,3 +143,48 @@ def training(torch, batch=16, length=512, layers=12, width=768, heads=12, vocabu
         return loss.detach()
 
     return step, batch * length
+
+
+def generating(torch, context, tokens=24, vocabulary=32000):
+    """`generate()` of transformers, as most people serve a language model: a Llama of 1.1 billion parameters in fp16. Gives a
+    function from the length of a prompt to when each token was there, and what was made."""
+    import time
+
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=2048,
+        intermediate_size=8192,
+        num_hidden_layers=16,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        max_position_embeddings=context,
+    )
+    model = LlamaForCausalLM(config).half().cuda().eval()
+    prompt = torch.randint(0, vocabulary, (1, context))
+
+    class Marks:
+        def __init__(self):
+            self.marks = []
+
+        def put(self, _):
+            self.marks.append(time.monotonic())
+
+        def end(self):
+            pass
+
+    def generate(length):
+        marks, ids = Marks(), prompt[:, :length].cuda()
+        made = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=tokens,
+            min_new_tokens=tokens,
+            do_sample=False,
+            pad_token_id=0,
+            streamer=marks,
+        )
+        return marks.marks[1:], made  # the prompt is put first
+
+    return generate

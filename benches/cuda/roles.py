@@ -18,8 +18,8 @@ many measuring windows, and let conductors alternate between processes.
 
 Roles that serve requests: rn18 (ResNet-18), bert-lc (BERT-base), decode (16 tokens without CUDA graphs), llm and
 llm-low (a language model of 0.78 billion parameters: eager prefill of 128-512 tokens, then 31 CUDA graphs of a token
-each, each token read back before the next is begun). llm gives besides, in ms, the time from when each request was due
-to its first token (first_ms) and from each token to the next (gap_ms). Flat out: rn50 (ResNet-50, images), gemm
+each, each token read back before the next is begun), gen (generate() of transformers: a Llama of 1.1 billion parameters,
+24 tokens without CUDA graphs). llm and gen give besides, in ms, the time from when each request was due to its first token (first_ms) and from each token to the next (gap_ms). Flat out: rn50 (ResNet-50, images), gemm
 (kernels of about 100 ms), bert-be (BERT-base), llm-be (the same language model, batches of 64, tokens), train (training
 of a transformer, tokens), jax (eight matrix products with tanh under JAX's jit, how often).
 """
@@ -33,14 +33,14 @@ import sys
 import time
 
 # Role that serves requests -> requests per second.
-RATES = {"rn18": 20.0, "bert-lc": 50.0, "decode": 10.0, "llm": 4.0, "llm-low": 4.0}
+RATES = {"rn18": 20.0, "bert-lc": 50.0, "decode": 10.0, "llm": 4.0, "llm-low": 4.0, "gen": 2.0}
 LOWER = {"llm-low": "normal"}  # role that serves requests, yet is not the urgent one -> its class
 BEST_EFFORT = ("rn50", "gemm", "bert-be", "llm-be", "train", "jax")  # flat out
 ROLES = (*RATES, *BEST_EFFORT)
 DEPTH = 8  # best-effort steps queued before a wait
 AUTOTUNED = ("rn18", "rn50", "jax")  # roles whose algorithms are chosen by measuring: nothing else may run meanwhile
 SLOW_WARM = ("rn50", "gemm")  # roles whose step takes 100 ms: few are enough
-STREAMED = ("llm", "llm-low")  # roles whose answer comes in tokens
+STREAMED = ("llm", "llm-low", "gen")  # roles whose answer comes in tokens
 TOKENS = 32  # of an answer
 LENGTHS = range(128, 513, 16)  # tokens of a prompt
 
@@ -150,6 +150,7 @@ class Role:
         self.torch, self.name, self.batch = torch, name, batch
         self.step = self.last = None
         self.prefill = None  # what makes the first token of an answer, if it is another step
+        self.generate = None  # what makes a whole answer, if it is made in one piece
         self.items = 0
 
     def warm(self):
@@ -168,6 +169,12 @@ class Role:
         torch.cuda.synchronize()
 
     def build(self):
+        if self.name == "gen":
+            import models
+
+            self.generate = models.generating(self.torch, LENGTHS[-1] + TOKENS)
+            self.step, self.items = (lambda: self.generate(LENGTHS[0])[1]), 1
+            return
         if not self.name.startswith("llm"):
             self.step, self.items = build(self.torch, self.name, self.batch)
             return
@@ -233,6 +240,9 @@ class Role:
 
     def request(self, length):
         """Serves one: when each part of the answer was there, and how long the device was waited for."""
+        if self.generate:
+            marks, self.last = self.generate(length)
+            return marks, 0.0
         marks, waited = [], 0.0
         for place in range(TOKENS if self.name in STREAMED else 1):
             self.last = self.prefill(length) if self.prefill and place == 0 else self.step()
@@ -342,7 +352,9 @@ def main():
     import torch
 
     # Loaded here, where processes may load in parallel.
-    if args.role.startswith("bert"):
+    if args.role == "gen":
+        from transformers import LlamaConfig, LlamaForCausalLM  # noqa: F401
+    elif args.role.startswith("bert"):
         from transformers import BertConfig, BertModel  # noqa: F401
     elif args.role.startswith("rn"):
         import torchvision  # noqa: F401

@@ -85,13 +85,14 @@ def mps_control():
 
 class Variant:
     """xsched with changes, from words such as `--level 1`, `NAME=VALUE` (environment), `@budget_us=300` (daemon's
-    configuration), `policy:up`, `bin:DIR` (another build), `urgent:--slo=1.1x` (an option of the urgent program alone).
+    configuration), `policy:up`, `bin:DIR` (another build), `urgent:--slo=1.1x` (an option of the urgent program alone),
+    `daemon:NAME=VALUE` (its daemon's environment), `of:ROLE:--level=2` (an option of the programs of one role).
     `best_effort` are options of best-effort programs alone."""
 
     def __init__(self, text="", best_effort=""):
         self.best_effort = shlex.split(best_effort)
         self.options, self.env, self.config, self.policy, self.bin = [], {}, [], "hpf", None
-        self.urgent = []
+        self.urgent, self.daemon_env, self.of_role = [], {}, {}
         for word in shlex.split(text):
             if word.startswith("@"):
                 self.config.append(word[1:].replace("=", " = ", 1))
@@ -101,6 +102,12 @@ class Variant:
                 self.bin = Path(word[len("bin:") :]).resolve()
             elif word.startswith("urgent:"):
                 self.urgent.append(word[len("urgent:") :])
+            elif word.startswith("daemon:"):
+                name, value = word[len("daemon:") :].split("=", 1)
+                self.daemon_env[name] = value
+            elif word.startswith("of:"):
+                role, option = word[len("of:") :].split(":", 1)
+                self.of_role.setdefault(role, []).append(option)
             elif "=" in word and not word.startswith("-") and not self.options:
                 name, value = word.split("=", 1)
                 self.env[name] = value
@@ -203,7 +210,7 @@ class Site:
             if variant.config:
                 (folder / "config.toml").write_text("\n".join(variant.config) + "\n")
                 options = ["--config", folder / "config.toml"]
-            self.daemons[system] = Daemon(xsched, folder, variant.policy, *options)
+            self.daemons[system] = Daemon(xsched, folder, variant.policy, *options, env=variant.daemon_env)
         return self.daemons[system]
 
     def mps_dirs(self):
@@ -240,6 +247,7 @@ class Site:
             "--priority",
             priority,
             *variant.options_of(kind),
+            *variant.of_role.get(command[-1], []),
             *options,
         ]
         return [*map(str, words), "--", *command], env

@@ -132,10 +132,10 @@ class Background:
 class Daemon(Background):
     """A private `xsched daemon` on a socket in `folder`, ready when this returns."""
 
-    def __init__(self, xsched, folder, policy, *options, timeout=10):
+    def __init__(self, xsched, folder, policy, *options, timeout=10, env=None):
         self.socket = Path(folder) / f"{policy}.sock"
         # A configuration or state of the user who runs the tests must not matter.
-        env = dict(os.environ, XDG_CONFIG_HOME=str(folder), XDG_STATE_HOME=str(folder))
+        env = dict(os.environ, **env or {}, XDG_CONFIG_HOME=str(folder), XDG_STATE_HOME=str(folder))
         command = [xsched, "daemon", "--socket", self.socket, "--policy", policy, "--idle-exit", "never", *options]
         super().__init__(command, env, folder, f"daemon-{policy}")
         self.ps_command = [str(xsched), "ps", "--json", "--socket", str(self.socket)]

@@ -1,5 +1,6 @@
 //! Shared memory: the segment this process makes, and the daemon's heartbeat page.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
@@ -7,6 +8,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat,
 use rustix::io;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 use xsched_core::Descriptor;
+use xsched_proto::backlog::{PAGE_BYTES, Page};
 use xsched_proto::segment::{Heartbeat, SEGMENT_BYTES, Segment};
 use xsched_proto::writing;
 
@@ -72,6 +74,45 @@ fn map_heartbeat(fd: &OwnedFd, former: Option<NonNull<Heartbeat>>) -> io::Result
     // SAFETY: as above; a forked child makes its own.
     unsafe { madvise(at, 4096, Advice::LinuxDontFork) }?;
     NonNull::new(at.cast()).ok_or(io::Errno::NOMEM)
+}
+
+/// Where the pages of [`xsched_proto::backlog`] are mapped: that of this process, to be written, and those of others. Never unmapped, as
+/// launches look at them at any time.
+#[derive(Default)]
+pub(crate) struct Pages {
+    pages: BTreeMap<Option<u8>, NonNull<Page>>,
+    /// The file of this process's: a driver may want to map it itself.
+    own: Option<OwnedFd>,
+}
+
+// SAFETY: memory of atomics, which all threads of the process may use.
+unsafe impl Send for Pages {}
+
+impl Pages {
+    /// Maps a page in place of the one that was there; `place` = of another process.
+    pub(crate) fn map(&mut self, place: Option<u8>, fd: OwnedFd) -> io::Result<&'static Page> {
+        let seals = fcntl_get_seals(&fd)?;
+        // As for the heartbeat page.
+        let huge = fstatfs(&fd)?.f_type == libc::HUGETLBFS_MAGIC;
+        if !seals.contains(SealFlags::SHRINK) || huge || fstat(&fd)?.st_size != PAGE_BYTES as _ {
+            return Err(io::Errno::INVAL);
+        }
+        let former = self.pages.get(&place);
+        let flags = if former.is_some() { MapFlags::SHARED | MapFlags::FIXED } else { MapFlags::SHARED };
+        let at = former.map_or(core::ptr::null_mut(), |page| page.as_ptr().cast());
+        let protection = if place.is_none() { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: a mapping of one page at an address of the kernel's choice, or in place of one that was made here, in one step.
+        let at = unsafe { mmap(at, PAGE_BYTES, protection, flags, &fd, 0) }?;
+        // SAFETY: as above; a forked child has no driver that would write there.
+        unsafe { madvise(at, PAGE_BYTES, Advice::LinuxDontFork) }?;
+        let page = NonNull::new(at.cast::<Page>()).ok_or(io::Errno::NOMEM)?;
+        self.pages.insert(place, page);
+        if place.is_none() {
+            self.own = Some(fd);
+        }
+        // SAFETY: one page of atomics and padding, for which any bits are valid, mapped until the process ends.
+        Ok(unsafe { page.as_ref() })
+    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use xsched_proto::wire::{ClientMsg, DaemonMsg, Described};
 
 use crate::connection::{Connection, Received};
 use crate::local::Local;
-use crate::memory::{HeartbeatPage, Shared};
+use crate::memory::{HeartbeatPage, Pages, Shared};
 use crate::{Host, place, required, say, say_once};
 
 /// What decides, as far as it is known now.
@@ -68,6 +68,7 @@ struct Worker {
     host: Host,
     shared: Shared,
     heartbeat: HeartbeatPage,
+    pages: Pages,
     master: Master,
     closed_since: u64,
     coarse_at: u64,
@@ -87,6 +88,7 @@ pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared
         host,
         shared,
         heartbeat: HeartbeatPage::default(),
+        pages: Pages::default(),
         master: Master::Unscheduled,
         closed_since: 0,
         coarse_at: 0,
@@ -439,8 +441,17 @@ impl Worker {
             connection.send(&message)?;
         }
         let mut timeslices = BTreeMap::new();
-        while let Some((message, _)) = connection.receive()? {
+        while let Some((message, fd)) = connection.receive()? {
             match message {
+                DaemonMsg::Backlog { page, epoch, own } => {
+                    // Without it nobody is told how this program keeps up, or it does not yield: its gate holds as ever.
+                    let mapped = fd.and_then(|fd| self.pages.map((!own).then_some(page), fd).ok());
+                    match mapped {
+                        Some(mapped) if own => self.rt.set_own_page(mapped),
+                        Some(mapped) => self.rt.set_page(page, epoch, mapped),
+                        None => {}
+                    }
+                }
                 DaemonMsg::GroupAdded { slot, priority, policy, .. } => {
                     if let Some(group) = self.rt.groups().find(|g| g.index() == slot) {
                         if self.settings.verbose || self.settings.log >= Log::Debug {

@@ -36,6 +36,8 @@ pub struct Work {
     pub may_prequeue: bool,
     /// The driver may load code for it.
     pub loads: bool,
+    /// It only copies: see [`xsched_flow::backlog::Behind`].
+    pub copies: bool,
     /// The longest part of it without a gate inside, in [`PARTS`](crate::PARTS) of the whole. 0 = no command of its kind ever had
     /// gates inside.
     pub part: u16,
@@ -186,6 +188,17 @@ impl XQueue {
                 slot.exempt.fetch_add(passed_closed.into(), Relaxed);
                 break;
             }
+            if !gate.is_open() && gate.yields() {
+                // The budget first: what it waits for, the company of others included, may be over at the end of a wait.
+                let fits = work.unbounded || self.within_budget(rt, group, estimate_ns);
+                if fits && (group.lets_go_on(rt, gate) || group.wait_for_company(rt)) {
+                    break;
+                }
+                if !self.is_of(group) {
+                    return false;
+                }
+                continue;
+            }
             if !gate.is_open() {
                 if self.prequeues(rt, group, work, gate, has_gates) {
                     prequeued = Some(epoch(grants));
@@ -239,8 +252,10 @@ impl XQueue {
             calls_back: self.calls_back(),
             blocking: work.blocking,
         };
-        let placed = admission::place(&ask, || self.busy_others(rt), || self.has_few_fences());
+        let behind = slot.publishes.load(Relaxed) != 0 && self.publish(rt, work, estimate.is_some(), issued_ns);
+        let mut placed = admission::place(&ask, || self.busy_others(rt), || self.has_few_fences());
         journal::record(|| Record::Place(ask, self.busy_others(rt), self.has_few_fences(), placed));
+        placed.fence |= behind && !work.blocking;
         if placed.device_gate {
             self.gated_ns.store(ask.issued_ns, Relaxed);
             self.gated.store(seq, Relaxed);
@@ -304,7 +319,9 @@ impl XQueue {
             return None;
         }
         if !accepted {
-            if self.timeline.withdraw(admission.seq, admission.estimate_ns, self.in_order()) {
+            let withdrawn = self.timeline.withdraw(admission.seq, admission.estimate_ns, self.in_order());
+            self.settle(rt);
+            if withdrawn {
                 rt.groups[usize::from(admission.group)].update_idle_state(rt);
             }
             return None;
@@ -324,6 +341,7 @@ impl XQueue {
         if admission.blocking {
             let fence = self.covering(covers(), admission.group, self.counted(rt), FenceKind::default());
             self.finish(rt, &fence);
+            self.settle(rt);
             // No callback tells of it.
             if self.timeline.is_numbered_complete() {
                 rt.groups[usize::from(admission.group)].update_idle_state(rt);

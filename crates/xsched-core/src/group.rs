@@ -11,6 +11,7 @@ use xsched_proto::memory::Hardware;
 use xsched_proto::segment::{GroupSlot, length};
 
 use crate::clock::now_ns;
+use crate::company::Yields;
 use crate::estimate::{PARTS, uncut_ns};
 use crate::journal;
 use crate::protocol::park::Progress;
@@ -56,6 +57,7 @@ pub struct Group {
     /// them, in ns.
     bounded_ns: AtomicU64,
     bounded_long_ns: AtomicU64,
+    pub(crate) yields: Yields,
     /// Priority by which [`crate::Inheritance`] compares groups of a process.
     pub(crate) priority: AtomicI32,
     pub(crate) inherited: std::sync::Mutex<Vec<i32>>,
@@ -83,6 +85,7 @@ impl Group {
             released_epoch: AtomicU32::new(0),
             bounded_ns: AtomicU64::new(0),
             bounded_long_ns: AtomicU64::new(0),
+            yields: Yields::default(),
             priority: AtomicI32::new(0),
             inherited: std::sync::Mutex::new(Vec::new()),
         }

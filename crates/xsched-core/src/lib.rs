@@ -15,6 +15,7 @@ mod activity;
 mod admit;
 mod blocks;
 mod clock;
+mod company;
 mod completion;
 mod descriptor;
 mod device_gates;
@@ -38,6 +39,7 @@ mod waiting;
 
 pub use admit::{Admission, Work};
 pub use clock::now_ns;
+pub use company::Yielded;
 pub use descriptor::{Descriptor, close_all_in_child};
 pub use estimate::PARTS;
 pub use group::Group;

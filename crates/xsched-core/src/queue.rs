@@ -195,6 +195,11 @@ impl XQueue {
         self.fence_number.fetch_add(2, Relaxed).wrapping_add(2) | if gate_follows { GATE_FOLLOWS } else { 0 }
     }
 
+    /// The number that the next fence will have at least.
+    pub(crate) fn upcoming_fence(&self) -> u32 {
+        self.fence_number.load(Relaxed).wrapping_add(2)
+    }
+
     /// The fence itself, which no device has to reach yet.
     pub(crate) fn covering(&self, covers: Fence, group: u16, counted: u64, kind: FenceKind) -> CompletionFence {
         let (numbered, only_counted) = self.timeline.fence(Point { seq: covers.seq, ns: covers.issued_ns, counted });

@@ -12,6 +12,7 @@ use xsched_proto::segment::{COUNTERS, GROUPS, Heartbeat, MAGIC, QUEUES, Segment}
 use crate::Platform;
 use crate::blocks::Blocks;
 use crate::clock::now_ns;
+use crate::company::Company;
 use crate::descriptor::Descriptor;
 use crate::estimate::Estimates;
 use crate::group::Group;
@@ -36,6 +37,7 @@ pub struct Runtime {
     pub(crate) queues: Blocks<XQueue>,
     pub(crate) platforms: &'static [&'static dyn Platform],
     pub(crate) estimates: Estimates,
+    pub(crate) company: Company,
     counters: Blocks<CounterPlace>,
     tables: Mutex<Tables>,
     group_count: AtomicU32,
@@ -105,6 +107,7 @@ impl Runtime {
             queues: Blocks::new(QUEUES, XQueue::new),
             platforms,
             estimates: Estimates::new(),
+            company: Company::new(),
             counters: Blocks::new(COUNTERS, |_| CounterPlace::default()),
             tables: Mutex::new(Tables::new()),
             group_count: AtomicU32::new(0),

@@ -41,6 +41,7 @@ impl XQueue {
         if complete {
             let commands = self.timeline.advance_to(sync.at, Evidence::Sync, self.in_order());
             group.slot(rt).completed.fetch_add(commands, Relaxed);
+            self.settle(rt);
         }
         group.syncing.fetch_sub(1, AcqRel);
         // Also if it failed, or waited for something else: the agent may have looked meanwhile and left it to this thread.

@@ -116,7 +116,8 @@ impl Group {
             if rt.daemon_is_silent(now_ns(), began) {
                 rt.detach();
             }
-            !stays()
+            // One that yields has a look of its own.
+            !stays() || slot.gate.load().yields()
         };
         let left = park::at_gate(&slot.gate, GATE_LOOK_NS, is_over, || wait.signal_ends());
         drop(wait);

@@ -87,7 +87,8 @@ fn close(rt: &Runtime) {
     rt.segment().groups[0].gate.close();
 }
 
-const KERNEL: Work = Work { key: 1, blocking: false, unbounded: false, may_prequeue: true, loads: false, part: 0 };
+const KERNEL: Work =
+    Work { key: 1, blocking: false, unbounded: false, may_prequeue: true, loads: false, copies: false, part: 0 };
 
 fn launch(rt: &'static Runtime, handle: usize, work: Work) -> Admission {
     rt.remember(handle, || None).expect("a queue");

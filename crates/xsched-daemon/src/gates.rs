@@ -10,6 +10,7 @@ use xsched_proto::wire::{DaemonMsg, Sharing};
 
 use crate::Error;
 use crate::bursts::Whose;
+use crate::company::Beside;
 use crate::server::Server;
 use crate::timeslices::is_sliced;
 use crate::tuning::{LONG_US, LOOK_PLACES};
@@ -42,6 +43,7 @@ impl Server {
             if group.spatial().is_some() && !group.too_long && group.words.longest_us.load(Relaxed) > LONG_US {
                 group.too_long = true;
                 self.gatekeeper.event(now_us, Event::TooLong(id));
+                self.gatekeeper.set_company(id, None);
             }
             let slice_us = match group.sharing {
                 Sharing::Pool => Some(self.config.pool_timeslice_us()),
@@ -125,7 +127,9 @@ impl Server {
         let forced = self.conns.get(&group.conn).and_then(|c| c.client()).is_some_and(|c| c.level.is_some());
         // A group that is interrupted leaves the device, whatever waits there.
         let interrupted = group.level == 3 && group.platform.interrupts();
-        let without = self.gatekeeper.arbiter().shares_time(&group.device) && !interrupted && !forced;
+        // A gate on the device looks at one word: it cannot yield.
+        let yields = self.beside == Beside::Yielding && group.spatial().is_some();
+        let without = (yields || self.gatekeeper.arbiter().shares_time(&group.device)) && !interrupted && !forced;
         group.words.level.store(if without { 1 } else { group.level.into() }, Relaxed);
     }
 

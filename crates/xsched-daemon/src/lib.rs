@@ -34,6 +34,7 @@ mod clerk;
 mod client;
 mod clock;
 mod closer;
+mod company;
 mod config;
 mod container;
 mod control;

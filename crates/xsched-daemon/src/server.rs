@@ -28,6 +28,7 @@ use crate::clerk::{Clerk, Who};
 use crate::client::{Client, Expected, Group, Question};
 use crate::clock::now_ns;
 use crate::closer::Closer;
+use crate::company::{Beside, Pages};
 use crate::config::Config;
 use crate::devices::Devices;
 use crate::ended::Ended;
@@ -103,6 +104,8 @@ pub(crate) struct Server {
     /// Groups that are gone, of which there may be records.
     pub(crate) left: VecDeque<Arc<LeftGroup>>,
     pub(crate) heartbeat: HeartbeatPage,
+    pub(crate) beside: Beside,
+    pub(crate) pages: Pages,
     /// Connections of clients that have woken the daemon.
     wakes: Rationed<User, u64>,
     /// Counters of clients, as far as they are read: see [`Server::look`].
@@ -352,6 +355,8 @@ impl Server {
             queue_owners: HashMap::new(),
             left: VecDeque::new(),
             heartbeat,
+            beside: Beside::of_process(),
+            pages: Pages::default(),
             wakes: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
             counting: HashMap::new(),
             looks: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),

@@ -358,6 +358,7 @@ impl Server {
         let id = GroupId(self.next_id());
         let client = self.conns.get(&conn).and_then(|c| c.client()).filter(|_| group.sharing == Sharing::Pool);
         let pool = client.map(|client| self.pool_of(client));
+        let spatial = self.runs_beside(group.spatial());
         let active = self.conns.get(&conn).and_then(|c| c.client()).is_some_and(|c| self.has_active_window(c));
         let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
         client.groups.push(id);
@@ -372,7 +373,7 @@ impl Server {
             lineage: Some(client.lineage.clone()),
             job: client.job.clone(),
             system: group.system,
-            spatial: group.spatial(),
+            spatial,
             pool,
         };
         group.words.budget_commands.store(client.threshold, Relaxed);
@@ -388,6 +389,7 @@ impl Server {
         if pooled {
             self.gatekeeper.set_budget(id, self.config.pool_budget_us());
         }
+        self.keep_company(id);
         self.know_program(conn);
         self.watch_devices();
         self.observe(&device);
@@ -481,6 +483,7 @@ impl Server {
             self.queue_owners.remove(&queue.id);
         }
         self.queues_gone(client.peer.user, client.queues.len());
+        self.pages.forget(conn);
         if client.held {
             self.gatekeeper.event(now_us, Event::Release(client.program));
         }

@@ -10,6 +10,7 @@ use xsched_proto::Error;
 
 use crate::activity::{self, Activity, Looks, Step, View};
 use crate::admission::{self, AtGate, Budget, InFlight, Pause, Place, Placed};
+use crate::backlog::{Behind, Yielding};
 use crate::estimate::{self, Cell, Fence, Lesson, Pace, Seen};
 use crate::signals::Signals;
 use crate::timeline::{self, Evidence, Presumed};
@@ -67,6 +68,10 @@ pub enum Record {
     ReleasePatience(u64, bool, u64),
     /// [`Signals::interrupted`]: before, whether handlers run on the thread, after, ends the wait?
     Interrupted(Signals, bool, Signals, bool),
+    /// [`Behind::is_behind`]: what of it is done, in ns; behind?
+    Behind(Behind, u64, bool),
+    /// [`Yielding::look`]: before, now in ns, whether all queues keep up, after, goes on?
+    Yields(Yielding, u64, bool, Yielding, bool),
 }
 
 /// What older journals say of a group whose gate may have closed while commands were in flight.
@@ -108,6 +113,7 @@ impl Record {
             | Record::ReleasePatience(..)
             | Record::Silent(..) => "watchdog",
             Record::Interrupted(..) => "signals",
+            Record::Behind(..) | Record::Yields(..) => "backlog",
         }
     }
 
@@ -173,6 +179,11 @@ impl Record {
             Record::Interrupted(before, runs_handlers, ..) => {
                 let (after, ends) = before.interrupted(runs_handlers);
                 Record::Interrupted(before, runs_handlers, after, ends)
+            }
+            Record::Behind(ask, consumed_ns, _) => Record::Behind(ask, consumed_ns, ask.is_behind(|| consumed_ns)),
+            Record::Yields(before, now_ns, clear, ..) => {
+                let (after, goes_on) = before.look(now_ns, clear);
+                Record::Yields(before, now_ns, clear, after, goes_on)
             }
         }
     }

@@ -4,6 +4,7 @@
 //! thread or touches an atomic: the core takes the snapshot, publishes the answer and settles races.
 //!
 //! - [`admission`]: whether a command may enter the driver, and what goes with it: a completion fence, a gate on the device.
+//! - [`backlog`]: when an urgent program's queues are behind, and when those that yield to it go on.
 //! - [`timeline`]: how far a queue is, and what may be presumed complete.
 //! - [`estimate`]: how long a kind of command keeps the device busy, learned from completions.
 //! - [`activity`]: idle, ready, draining, drained, in its grace time.
@@ -16,6 +17,7 @@
 
 pub mod activity;
 pub mod admission;
+pub mod backlog;
 pub mod estimate;
 pub mod journal;
 pub mod signals;

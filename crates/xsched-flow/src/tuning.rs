@@ -92,6 +92,16 @@ pub const BUDGET_SLEEP_NS: u64 = 1_000_000;
 /// Timer slack of a thread that waits for the budget, in ns. With the default its sleeps are 50 µs longer than asked for.
 pub const TIMER_SLACK_NS: u64 = 1_000;
 
+// ---- Yielding ------------------------------------------------------------------------------------------------------------
+
+/// An urgent program's queue with more expected time than this in flight, in ns, is behind: those that yield to it are held. Below it, the pace
+/// of its host hides what others on the device add to its kernels.
+pub const BEHIND_NS: u64 = 100_000;
+/// Shortest and longest time for which all queues must have kept up before those that were held go on, in ns.
+pub const DWELL_NS: (u64, u64) = (20_000, 2 * SHORT_GAP_NS);
+/// How often a held thread looks whether a device has caught up, in ns: nothing wakes it up then.
+pub const BEHIND_LOOK_NS: u64 = 30_000;
+
 // ---- Activity ------------------------------------------------------------------------------------------------------------
 
 /// Gaps up to this long are worth keeping the device for, in ns; in longer ones others get something done.

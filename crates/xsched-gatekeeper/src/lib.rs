@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod company;
 pub mod ledger;
 mod ring;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use xsched_proto::trace::{Record, What, Why};
 
 pub use ring::Ring;
 
+use company::Company;
 use ledger::Ledger;
 
 /// In-flight budget of a device unless configured, in µs.
@@ -84,6 +86,8 @@ pub struct Gatekeeper<W> {
     ring: Option<Ring>,
     /// Groups that became ready since the last decision: whether they wait is still to be recorded.
     asking: Vec<GroupId>,
+    /// Some group was ever in the company of others.
+    has_company: bool,
 }
 
 struct Group<W> {
@@ -98,6 +102,8 @@ struct Group<W> {
     /// Bursts that the arbiter was told of.
     bursts: u64,
     progress: Progress,
+    /// What it may have in flight while it is granted, in µs.
+    budget_us: u32,
     /// See [`Gatekeeper::set_budget`].
     own_budget_us: Option<u32>,
     /// When it was taken on, in ns.
@@ -111,6 +117,9 @@ struct Group<W> {
     waits_since_ns: Option<u64>,
     /// When it was taken off the device without having told that it is, in ns.
     leaves_since_ns: Option<u64>,
+    /// Nothing else has the device, by what the arbiter says.
+    exclusive: bool,
+    company: Option<Company>,
 }
 
 impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
@@ -130,6 +139,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             observed: Vec::new(),
             ring: None,
             asking: Vec::new(),
+            has_company: false,
         }
     }
 
@@ -181,6 +191,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             stalled: false,
             bursts: words.bursts.load(Relaxed),
             progress: Progress::default(),
+            budget_us: 0,
             own_budget_us: None,
             added_ns: now * 1_000,
             entered: words.bursts.load(Relaxed),
@@ -188,6 +199,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             opened_ns: 0,
             waits_since_ns: None,
             leaves_since_ns: None,
+            exclusive: false,
+            company: None,
             program: spec.program,
             words,
         };
@@ -435,6 +448,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
                 }
             }
             if self.off_device.is_empty() {
+                self.let_yield();
                 return None;
             }
             for at in 0..self.off_device.len() {
@@ -469,18 +483,22 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             Action::Open(id) => return self.open(now, id),
             Action::Close(id) => return self.close(now, id),
             Action::Bound(id, sharers) => {
-                let group = self.groups.get(&id)?;
+                let group = self.groups.get_mut(&id)?;
                 let budget_us = match group.own_budget_us {
                     Some(own) if sharers > 0 => own,
                     _ => part_of_budget(self.budget_us, sharers),
                 };
+                group.budget_us = budget_us;
                 group.words.budget_us.store(budget_us, Release);
             }
             Action::Contended(id, on) => {
                 self.mark(id, Gate::CONTENDED, on);
                 self.ledger.follow(now * 1_000, id, on);
             }
-            Action::Exclusive(id, on) => self.mark(id, Gate::EXCLUSIVE, on),
+            Action::Exclusive(id, on) => {
+                self.groups.entry(id).and_modify(|group| group.exclusive = on);
+                self.mark(id, Gate::EXCLUSIVE, on);
+            }
             Action::Stalled(id, on) => {
                 let group = self.groups.get_mut(&id)?;
                 group.stalled = on;
@@ -513,6 +531,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         group.words.grants.fetch_add(1, SeqCst);
         // Before they are woken up.
         let waiting = group.words.waiting.load(Relaxed);
+        group.words.budget_us.store(group.budget_us, Release);
         group.words.gate.grant();
         group.opened_ns = now * 1_000;
         if group.state == state::READY {

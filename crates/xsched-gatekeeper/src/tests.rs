@@ -641,3 +641,104 @@ fn a_group_that_counts_as_idle_for_want_of_progress_is_counted() {
     assert!(world.is_open(LOW), "it has the device meanwhile");
     assert_eq!((world.words[&HIGH].stalls.load(SeqCst), world.words[&LOW].stalls.load(SeqCst)), (1, 0));
 }
+
+/// Groups of one server; urgent ones have pages, and tell there how they keep up.
+fn in_company(world: &mut World, groups: &[(GroupId, i32, Option<(u8, u32)>)]) {
+    for &(id, priority, page) in groups {
+        world.add(spec(id, priority, 5_000));
+        world.words[&id].publishes.store(page.is_some().into(), SeqCst);
+        world.keeper.set_company(id, Some(Company { server: 7, page }));
+    }
+    world.carry_out();
+}
+
+#[test]
+fn a_gate_that_would_close_yields_to_those_that_tell_how_they_keep_up() {
+    let mut world = World::new("hpf", BUDGET_DEFAULT_US);
+    in_company(&mut world, &[(LOW, -128, None), (HIGH, 128, Some((3, 9)))]);
+    world.state(LOW, state::READY);
+    world.state(HIGH, state::READY);
+    assert_eq!(world.gate(LOW), Gate::YIELDS | Gate::CONTENDED);
+    assert_eq!(world.words[&LOW].yields_to.load(SeqCst), 1 << 3);
+    assert_eq!(world.words[&LOW].yields_epoch.load(SeqCst), 9);
+    world.state(LOW, state::DRAINED);
+    assert_eq!(world.gate(HIGH), Gate::GRANTED | Gate::CONTENDED, "its times are not its own");
+    // It tells nothing any more: the gate holds.
+    world.words[&HIGH].publishes.store(0, SeqCst);
+    world.carry_out();
+    assert_eq!(world.gate(LOW), Gate::CONTENDED);
+    assert!(world.gate(HIGH).is_exclusive());
+    world.words[&HIGH].publishes.store(1, SeqCst);
+    world.carry_out();
+    assert!(world.gate(LOW).yields());
+    world.state(HIGH, state::IDLE);
+    assert_eq!(world.gate(LOW), Gate::GRANTED | Gate::CONTENDED | Gate::EXCLUSIVE);
+}
+
+#[test]
+fn no_gate_yields_to_one_outside_or_while_an_operator_holds_it() {
+    let mut world = World::new("hpf", BUDGET_DEFAULT_US);
+    let outside = GroupId(3);
+    in_company(&mut world, &[(LOW, -128, None), (HIGH, 128, Some((0, 1)))]);
+    world.add(spec(outside, 128, 5_000));
+    for id in [LOW, HIGH, outside] {
+        world.state(id, state::READY);
+    }
+    assert_eq!(world.gate(LOW), Gate::CONTENDED);
+    world.state(outside, state::IDLE);
+    assert!(world.gate(LOW).yields());
+    world.keeper.event(world.now, Event::Hold(ProgramId(LOW.0)));
+    world.carry_out();
+    assert_eq!(world.gate(LOW), Gate::CONTENDED);
+}
+
+#[test]
+fn whatever_happens_only_gates_yield_that_would_be_closed() {
+    let kinds = [None, Some((0, 1)), Some((1, 2)), Some((31, 3)), None, None];
+    for seed in 1..200u64 {
+        let mut random = seed;
+        let mut draw = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        let groups: Vec<_> =
+            (0..6).map(|n| (GroupId(n + 1), [-128, 0, 128][draw(3) as usize], kinds[draw(6) as usize])).collect();
+        let (mut yielding, mut plain) = (World::new("hpf", BUDGET_DEFAULT_US), World::new("hpf", BUDGET_DEFAULT_US));
+        in_company(&mut yielding, &groups);
+        groups.iter().for_each(|(id, priority, _)| plain.add(spec(*id, *priority, 5_000)));
+        for _ in 0..60 {
+            let (id, ..) = groups[draw(6) as usize];
+            let event = draw(8);
+            let hints = draw(2);
+            for world in [&mut yielding, &mut plain] {
+                match event {
+                    0 => world.words[&id].publishes.store(hints as u32, SeqCst),
+                    1 => world.keeper.event(world.now, Event::Hold(ProgramId(id.0))),
+                    2 => world.keeper.event(world.now, Event::Release(ProgramId(id.0))),
+                    3 | 4 => world.state(id, state::IDLE),
+                    _ => world.state(id, state::READY),
+                }
+                world.carry_out();
+                world.sleep(draw_us(seed));
+            }
+            for (id, ..) in &groups {
+                let (gate, rule) = (yielding.gate(*id), plain.gate(*id));
+                assert_eq!(gate.is_granted(), rule.is_granted(), "seed {seed}");
+                assert!(!(gate.yields() && rule.is_granted()), "seed {seed}");
+                if gate.yields() {
+                    let pages = yielding.words[id].yields_to.load(SeqCst);
+                    assert_ne!(pages, 0);
+                    let has = |(_, _, page): &&(GroupId, i32, Option<(u8, u32)>)| {
+                        page.is_some_and(|(page, _)| pages & 1 << page != 0)
+                    };
+                    let told = groups.iter().filter(has).filter(|(id, ..)| yielding.is_open(*id));
+                    assert!(told.count() > 0, "seed {seed}: of those with a page, some have the device");
+                }
+            }
+        }
+    }
+}
+
+fn draw_us(seed: u64) -> Micros {
+    seed % 700
+}

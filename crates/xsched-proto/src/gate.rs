@@ -3,6 +3,7 @@
 //! | bit | byte | name | meaning | sets it | clears it |
 //! | --- | --- | --- | --- | --- | --- |
 //! | 0x00000001 | 0, daemon | [`Gate::GRANTED`] | this group may use the device | [`GateWord::grant`] | [`GateWord::close`] |
+//! | 0x00000002 | 0, daemon | [`Gate::YIELDS`] | not granted, but it may go on while the groups that it makes room for keep up | [`GateWord::let_yield`] | [`GateWord::let_yield`], [`GateWord::close`], [`GateWord::grant`] |
 //! | 0x00000100 | 1, client | [`Gate::DETACHED`] | no daemon holds this gate | [`GateWord::detach`] | [`GateWord::attach`] |
 //! | 0x00010000 | 2, daemon | [`Gate::CONTENDED`] | another group shares the device: follow completions, keep the budget | [`GateWord::mark`] | [`GateWord::mark`] |
 //! | 0x00020000 | 2, daemon | [`Gate::EXCLUSIVE`] | no other group uses the device right now: times measured are this group's own | [`GateWord::mark`] | [`GateWord::mark`] |
@@ -30,6 +31,8 @@ pub struct Gate(u32);
 impl Gate {
     /// This group may use the device.
     pub const GRANTED: Gate = Gate(0x0000_0001);
+    /// Closed, but the group may go on while those that it makes room for keep up with their own work: see [`crate::backlog`].
+    pub const YIELDS: Gate = Gate(0x0000_0002);
     /// No daemon holds this gate.
     pub const DETACHED: Gate = Gate(0x0000_0100);
     /// Another group shares the device.
@@ -46,7 +49,7 @@ impl Gate {
     pub const DEVICE_GATES_BYPASSED: Gate = Gate(0x0400_0000);
 
     /// What the daemon stores.
-    pub const DAEMONS: Gate = Gate(0x0007_0001);
+    pub const DAEMONS: Gate = Gate(0x0007_0003);
     /// What the client stores.
     pub const CLIENTS: Gate = Gate(0x0704_0100);
     /// Each of these opens the gate on the host.
@@ -102,6 +105,12 @@ impl Gate {
         self.has(Gate::GRANTED)
     }
 
+    /// See [`Gate::YIELDS`].
+    #[inline(always)]
+    pub const fn yields(self) -> bool {
+        self.has(Gate::YIELDS)
+    }
+
     /// See [`Gate::DETACHED`].
     #[inline(always)]
     pub const fn is_detached(self) -> bool {
@@ -155,8 +164,9 @@ impl BitOr for Gate {
 }
 
 /// All bits by name.
-const NAMES: [(Gate, &str); 8] = [
+const NAMES: [(Gate, &str); 9] = [
     (Gate::GRANTED, "granted"),
+    (Gate::YIELDS, "yields"),
     (Gate::DETACHED, "detached"),
     (Gate::CONTENDED, "contended"),
     (Gate::EXCLUSIVE, "exclusive"),
@@ -225,24 +235,36 @@ impl<M: Memory> GateWord<M> {
 
     /// Opens the gate and wakes all threads that wait there.
     pub fn grant(&self) {
-        self.0.fetch_or(Gate::GRANTED.0, SeqCst);
+        if Gate(self.0.fetch_or(Gate::GRANTED.0, SeqCst)).yields() {
+            self.0.fetch_and(!Gate::YIELDS.0, SeqCst);
+        }
         self.wake();
     }
 
     /// Closes the gate.
     pub fn close(&self) {
-        self.0.fetch_and(!Gate::GRANTED.0, SeqCst);
+        self.0.fetch_and(!(Gate::GRANTED.0 | Gate::YIELDS.0), SeqCst);
+    }
+
+    /// Lets a closed gate yield, or hold again. Threads that wait there look again.
+    pub fn let_yield(&self, on: bool) {
+        if on {
+            self.0.fetch_or(Gate::YIELDS.0, SeqCst);
+            self.wake();
+        } else {
+            self.0.fetch_and(!Gate::YIELDS.0, SeqCst);
+        }
     }
 
     /// Closes the gate of a client that is gone, on the device, too. One that lives and has only let go of the daemon has detached
     /// its gates.
     pub fn close_on_device(&self) {
-        self.0.fetch_and(!(Gate::GRANTED.0 | Gate::DEVICE_GATES_BYPASSED.0), SeqCst);
+        self.0.fetch_and(!(Gate::GRANTED.0 | Gate::YIELDS.0 | Gate::DEVICE_GATES_BYPASSED.0), SeqCst);
     }
 
     /// Sets or clears [`Gate::CONTENDED`], [`Gate::EXCLUSIVE`] or [`Gate::STALLED`].
     pub fn mark(&self, bits: Gate, on: bool) {
-        let bits = bits.0 & Gate::DAEMONS.without(Gate::GRANTED).0;
+        let bits = bits.0 & Gate::DAEMONS.without(Gate::GRANTED | Gate::YIELDS).0;
         if on {
             self.0.fetch_or(bits, SeqCst);
         } else {

@@ -8,6 +8,7 @@
 //! - [`gate`]: the gate word, its bits, and who stores what.
 //! - [`ask`]: one request to the daemon and its answer.
 //! - [`memory`]: the words, barriers and sleeps that protocols over shared memory are made of.
+//! - [`backlog`]: how an urgent program tells others whether its queues keep up.
 //! - [`bounded`]: how many entries the lists in messages may have.
 //! - [`class`]: five classes over the priorities -255..=255.
 //! - [`clock`]: clocks of time namespaces.
@@ -30,6 +31,7 @@
 //! - [`writing`]: writes that must not end a process that is not ours.
 
 pub mod ask;
+pub mod backlog;
 pub mod bounded;
 pub mod class;
 pub mod clock;
@@ -63,4 +65,4 @@ pub mod writing;
 pub use error::Error;
 
 /// Version of the socket protocol and of the segment layout; both sides must agree on it exactly.
-pub const PROTOCOL_VERSION: u32 = 20;
+pub const PROTOCOL_VERSION: u32 = 21;

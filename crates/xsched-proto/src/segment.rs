@@ -101,7 +101,10 @@ pub struct GroupSlot {
     pub heard_late_longest_us: AtomicU64,
     /// [`GroupSlot::ready_at_ns`] of the last burst that the daemon has taken notice of.
     pub heard_ready_ns: AtomicU64,
-    _daemon: [u32; 2],
+    /// While [`crate::gate::Gate::YIELDS`]: the pages to look at, see [`crate::backlog`]; stored before the gate word.
+    pub yields_to: AtomicU32,
+    /// The number of the newest of these pages, modulo 2^32: a client that does not have it yet does not go on.
+    pub yields_epoch: AtomicU32,
 
     /// See [`state`].
     pub state: AtomicU32,
@@ -148,6 +151,8 @@ pub struct GroupSlot {
     pub untold_gates: AtomicU32,
     /// Written by the device: 1 while a gate inside a command may hold the group.
     pub held_inside: AtomicU32,
+    /// 1 = its queues tell on the page of their process whether they keep up, see [`crate::backlog`].
+    pub publishes: AtomicU32,
     /// [`GroupSlot::ready_at_ns`] of the first burst that ended before the daemon took notice; counts while that is later than
     /// [`GroupSlot::heard_ready_ns`].
     pub unheard_ready_ns: AtomicU64,

@@ -77,6 +77,7 @@ pub(crate) const ALL: &[(&str, Values)] = &[
     ("XSCHED_VERBOSE", Flag),
     ("XSCHED_VPI_LIB", Any),
     ("XSCHED_WEIGHT", Any),
+    ("XSCHED_YIELD", Flag),
 ];
 
 /// Whether the kernel started this program with rights that the one who started it lacks: what the environment says is then

@@ -344,6 +344,16 @@ pub enum DaemonMsg {
         /// In µs.
         us: u64,
     },
+    /// A page that tells how an urgent program of the same hardware context keeps up; carries its descriptor. See
+    /// [`crate::backlog`].
+    Backlog {
+        /// Its bit in [`crate::segment::GroupSlot::yields_to`].
+        page: u8,
+        /// Its number, see [`crate::backlog::Page::epoch`].
+        epoch: u32,
+        /// It is this program's own, to be written.
+        own: bool,
+    },
     /// The program's own priority is another than [`DaemonMsg::Welcome`] said.
     Priority {
         /// After the operator's rules and limits.

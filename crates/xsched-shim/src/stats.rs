@@ -62,19 +62,24 @@ pub(crate) fn write(more: fn() -> String) {
         let (liveness_overrides, signal_overrides) = rt.overrides();
         let (at_gate_us, at_budget_us) = rt.waited_us();
         let (late, stalls, releases) = rt.overlaps();
+        let yields = rt.yielded();
         let added: Vec<String> = added().iter().map(|(name, n)| format!("\"{name}\":{n}")).collect();
         let domains = domains(rt, launches);
         let line = format!(
             "{{\"pid\":{},\"launches\":{launches},\"unscheduled\":{{\"attach\":{attach},\"passthrough\":{passthrough},\
              \"error\":{error}}},\"gate_waits\":{},\"at_gate_us\":{at_gate_us},\"at_budget_us\":{at_budget_us},\"idles\":{},\
              \"liveness_overrides\":{liveness_overrides},\"signal_overrides\":{signal_overrides},\
-             \"heard_late\":{{\"count\":{},\"us\":{},\"longest_us\":{}}},\"stalls\":{stalls},\"releases\":{releases},\"added\":{{{}}}{domains}{}}}\n",
+             \"heard_late\":{{\"count\":{},\"us\":{},\"longest_us\":{}}},\"stalls\":{stalls},\"releases\":{releases},\
+             \"yields\":{{\"holds\":{},\"held_us\":{},\"passed\":{}}},\"added\":{{{}}}{domains}{}}}\n",
             std::process::id(),
             rt.gate_waits(),
             rt.idles(),
             late.count,
             late.us,
             late.longest_us,
+            yields.holds,
+            yields.held_us,
+            yields.passed,
             added.join(","),
             more()
         );

@@ -80,7 +80,8 @@ impl XQueue {
         let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(TIMER_SLACK_NS));
         let ok = loop {
             let seen = group.progress.seen();
-            if !slot.gate.load().is_open() || self.group.load(Relaxed) != group.index {
+            let gate = slot.gate.load();
+            if !gate.is_open() && !gate.yields() || self.group.load(Relaxed) != group.index {
                 self.waited_ns.store(waited_before(seen) + now_ns().saturating_sub(since), Relaxed);
                 self.waited_since.store(seen, Relaxed);
                 break false;
@@ -148,7 +149,7 @@ impl XQueue {
     }
 
     /// What the device has probably done of the commands up to the next fence, in ns: never more than they take.
-    fn consumed_ns(&self) -> u64 {
+    pub(crate) fn consumed_ns(&self) -> u64 {
         let Ok(fences) = self.fences.try_lock() else { return 0 };
         let Some(fence) = fences.front() else { return 0 };
         let took = fence.covers.issued_ns.saturating_sub(self.timeline.done().ns);

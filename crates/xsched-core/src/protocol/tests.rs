@@ -8,6 +8,7 @@
 use core::sync::atomic::Ordering::{self, *};
 
 use std::sync::Arc;
+use xsched_proto::backlog::Backlog;
 use xsched_proto::gate::{Gate, GateWord};
 use xsched_proto::memory::{Memory, Sleepers, Woken, Word};
 use xsched_proto::segment::state;
@@ -593,4 +594,83 @@ fn the_gate_of_a_daemon_that_is_given_up_stays_open() {
 #[should_panic(expected = "stuck")]
 fn not_if_the_registration_is_only_stored() {
     attach_and_give_up::<SWAP>();
+}
+
+// Backlog: threads of an urgent program store what they want of a queue before they give a command, and settle what is complete; those of
+// others look before they give one.
+
+type Queue = Backlog<Loom<NOTHING>>;
+
+/// Runs two threads on a queue, with the number of the last command that the device was given.
+fn check_backlog(one: fn(&Queue, &Word32<NOTHING>), other: fn(&Queue, &Word32<NOTHING>), end: fn(&Queue)) {
+    let mut builder = loom::model::Builder::new();
+    builder.log = false;
+    builder.check(move || {
+        let world = Arc::new((Queue::default(), Word32::<NOTHING>::new(0)));
+        let second = world.clone();
+        let second = loom::thread::spawn(move || other(&second.0, &second.1));
+        one(&world.0, &world.1);
+        second.join().unwrap();
+        end(&world.0);
+    });
+}
+
+/// Publishes, then gives the command.
+fn give(queue: &Queue, given: &Word32<NOTHING>, number: u32) {
+    queue.want(number);
+    given.store(number, Release);
+}
+
+#[test]
+fn what_the_device_was_given_is_seen_as_behind() {
+    let look = |queue: &Queue, given: &Word32<NOTHING>| {
+        if given.load(Acquire) == 2 {
+            assert!(queue.is_behind(), "missed");
+        }
+    };
+    check_backlog(|queue, given| give(queue, given, 2), look, |queue| assert!(queue.is_behind()));
+}
+
+#[test]
+#[should_panic(expected = "missed")]
+fn not_if_the_command_is_given_before_it_is_published() {
+    let look = |queue: &Queue, given: &Word32<NOTHING>| {
+        if given.load(Acquire) == 2 {
+            assert!(queue.is_behind(), "missed");
+        }
+    };
+    let give = |queue: &Queue, given: &Word32<NOTHING>| {
+        given.store(2, Release);
+        queue.want(2);
+    };
+    check_backlog(give, look, |_| ());
+}
+
+#[test]
+fn two_threads_and_a_device_do_not_undo_what_the_others_stored() {
+    // One waits for all that the queue was given and settles; the other one numbers a command and gives it meanwhile.
+    let settle = |queue: &Queue, numbered: &Word32<NOTHING>| {
+        queue.want(2);
+        let wanted = queue.wanted();
+        if numbered.load(Acquire) == 0 {
+            queue.settle(wanted);
+        }
+    };
+    let number_and_give = |queue: &Queue, numbered: &Word32<NOTHING>| {
+        numbered.store(4, Release);
+        queue.want(4);
+    };
+    check_backlog(settle, number_and_give, |queue| {
+        assert!(queue.is_behind(), "forgotten");
+        queue.reach(4);
+        assert!(!queue.is_behind());
+    });
+    // The device comes to an earlier command while a later one is given.
+    check_backlog(
+        |queue, given| give(queue, given, 4),
+        |queue, _| queue.reach(2),
+        |queue| {
+            assert!(queue.is_behind());
+        },
+    );
 }

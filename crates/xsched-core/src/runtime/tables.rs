@@ -260,6 +260,7 @@ impl Runtime {
         let at = tables.queues.remove(&key)?;
         let queue = &self.queues[usize::from(at)];
         self.outdate(queue, 1);
+        queue.leave_company(self);
         let launches = self.counters_of(queue).fold(0u64, |n, c| n.wrapping_add(c.total()));
         let system = self.counters_of(queue).fold(0u64, |n, c| n.wrapping_add(c.system.load(Relaxed)));
         let group = queue.group(self);

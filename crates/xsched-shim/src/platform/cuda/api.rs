@@ -7,6 +7,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue};
+use xsched_proto::backlog::PAGE_BYTES;
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::device_part;
 use xsched_proto::wire::{Levels, Sharing};
@@ -75,8 +76,8 @@ api! {
 /// What is known of contexts and devices.
 #[derive(Default)]
 struct Known {
-    /// Where each context sees a part of the segment; 0 = it cannot. By handle, and where the part begins.
-    segments: HashMap<(usize, usize), CUdeviceptr>,
+    /// Where each context sees a part of shared memory; 0 = it cannot. By handle, and where the part begins.
+    parts: HashMap<(usize, usize), CUdeviceptr>,
     /// By driver number.
     devices: HashMap<CUdevice, Device>,
     /// The context that each queue lies in, by key.
@@ -135,7 +136,7 @@ pub(super) fn forget_all() {
 /// Some context is gone (`None` = one without queues of its own), and with it what it knew; the others are asked again.
 pub(super) fn forget_contexts(gone: Option<usize>) {
     if let Some(known) = known().as_mut() {
-        known.segments.clear();
+        known.parts.clear();
         known.queues.retain(|_, context| gone.is_none_or(|gone| *context != gone));
     }
 }
@@ -233,7 +234,7 @@ impl Api {
     /// Whether commands of this process were seen in no more than one context.
     pub(super) fn has_one_context(&self) -> bool {
         known().as_ref().is_none_or(|known| {
-            let mut contexts = known.segments.keys().map(|(context, _)| context);
+            let mut contexts = known.parts.keys().map(|(context, _)| context);
             let first = contexts.next();
             contexts.all(|context| Some(context) == first)
         })
@@ -296,27 +297,27 @@ impl Api {
 
     /// Where the calling thread's context sees an address of the segment.
     pub(super) fn seen(&self, rt: &Runtime, address: usize) -> Option<CUdeviceptr> {
+        let segment = std::ptr::from_ref(rt.segment()) as usize;
+        let (begin, bytes) = device_part(address - segment)?;
+        let base = self.seen_part(segment + begin, bytes)?;
+        Some(base + (address - segment - begin) as u64)
+    }
+
+    /// Where the calling thread's context sees a part of shared memory, of so many bytes from this address on.
+    fn seen_part(&self, begin: usize, bytes: usize) -> Option<CUdeviceptr> {
         let context = self.context();
         if context.is_null() {
             // The driver is about to refuse this thread's command.
             return None;
         }
-        let segment = std::ptr::from_ref(rt.segment()) as usize;
-        let (begin, bytes) = device_part(address - segment)?;
-        let base = {
-            let mut known = known();
-            let segments = &mut known.get_or_insert_default().segments;
-            match segments.get(&(context as usize, begin)) {
-                Some(base) => *base,
-                None => {
-                    let base = self.register(segment + begin, bytes).unwrap_or(0);
-                    NO_MARKS.store(base == 0, Relaxed);
-                    segments.insert((context as usize, begin), base);
-                    base
-                }
-            }
-        };
-        (base != 0).then(|| base + (address - segment - begin) as u64)
+        let mut known = known();
+        let parts = &mut known.get_or_insert_default().parts;
+        let base = *parts.entry((context as usize, begin)).or_insert_with(|| {
+            let base = self.register(begin, bytes).unwrap_or(0);
+            NO_MARKS.store(base == 0, Relaxed);
+            base
+        });
+        (base != 0).then_some(base)
     }
 
     /// Makes the segment known to a context.
@@ -329,6 +330,15 @@ impl Api {
                 (self.ctx_pop)(&mut popped);
             }
         }
+    }
+
+    /// Has the device store a fence's number where others look at it.
+    fn publish(&self, rt: &Runtime, queue: &XQueue, place: usize, number: u32) {
+        let page = rt.own_page().unwrap_or(place);
+        let at = self.seen_part(page, PAGE_BYTES).map(|base| base + (place - page) as u64);
+        // SAFETY: a word of the registered page; the stream is the one whose command was just taken.
+        let can = at.is_some_and(|at| unsafe { (self.write_value)(queue.handle().cast(), at, number, 0) == SUCCESS });
+        queue.publishes(rt, can);
     }
 
     fn register(&self, address: usize, bytes: usize) -> Option<CUdeviceptr> {
@@ -436,7 +446,11 @@ impl Driver for Api {
         let word = queue.slot(rt).completed_word.as_ptr() as usize;
         let Some(at) = self.seen(rt, word) else { return false };
         // SAFETY: a word of the registered segment; the stream is the one whose command was just taken.
-        unsafe { (self.write_value)(queue.handle().cast(), at, fence.number, 0) == SUCCESS }
+        let placed = unsafe { (self.write_value)(queue.handle().cast(), at, fence.number, 0) == SUCCESS };
+        if placed && let Some(place) = queue.published_place(rt) {
+            self.publish(rt, queue, place as usize, fence.number);
+        }
+        placed
     }
 
     fn gate(&self, rt: &Runtime, queue: &XQueue) -> bool {

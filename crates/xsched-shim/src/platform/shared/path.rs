@@ -13,7 +13,7 @@ use crate::process;
 
 /// Work of which nothing is known.
 pub(crate) const UNKNOWN: Work =
-    Work { key: 0, blocking: false, unbounded: false, may_prequeue: false, loads: false, part: 0 };
+    Work { key: 0, blocking: false, unbounded: false, may_prequeue: false, loads: false, copies: false, part: 0 };
 
 fn mixed(parts: impl IntoIterator<Item = u64>) -> u64 {
     // FNV-1a over words. Only for telling commands apart, and 0 means unknown.
@@ -47,7 +47,12 @@ pub(crate) fn graph(exec: *const c_void, part: u16) -> Work {
 
 /// A transfer of so many bytes (or elements): commands of about the same size are alike.
 pub(crate) fn transfer(size: usize) -> Work {
-    Work { key: mixed([u64::MAX, u64::from(size.max(1).ilog2())]), ..UNKNOWN }
+    Work { key: mixed([u64::MAX, u64::from(size.max(1).ilog2())]), copies: true, ..UNKNOWN }
+}
+
+/// The same of a command that fills memory.
+pub(crate) fn memset(size: usize) -> Work {
+    Work { copies: false, ..transfer(size) }
 }
 
 /// A transfer that is complete when the call returns.

@@ -1,0 +1,129 @@
+//! Programs of one MPS server that yield to an urgent one among them (`XSCHED_YIELD`): they go on while its queue keeps up, and are held
+//! while it is behind. The server is a stand-in for NVIDIA's.
+
+use serde_json::Value;
+use xsched_e2e::{Gpu, Process, until};
+
+const URGENT: &[&str] = &["--share", "spatial", "--priority", "high"];
+const LOW: &[&str] = &["--share", "spatial", "--priority", "low"];
+
+/// A GPU with an MPS server, and a daemon that was told how programs of it run beside each other.
+struct Machine {
+    gpu: Gpu,
+    _daemon: Process,
+    _server: Process,
+}
+
+impl Machine {
+    fn new(yields: &str) -> Machine {
+        let gpu = Gpu::new();
+        let server = gpu.place.mps_daemon("mps", &[]);
+        let daemon = gpu.place.daemon_with(&[], &[("XSCHED_YIELD", yields.as_ref())]);
+        Machine { gpu, _daemon: daemon, _server: server }
+    }
+
+    fn start(&self, options: &[&str], program: &str, args: &[&str]) -> Process {
+        let mut command = self.gpu.place.run_command(options, &self.gpu.program(program), args);
+        command.env("CUDA_MPS_PIPE_DIRECTORY", self.gpu.place.join("mps"));
+        command.env("XSCHED_STATS", self.stats_of(program));
+        self.gpu.with_driver(command)
+    }
+
+    fn stats_of(&self, program: &str) -> std::path::PathBuf {
+        self.gpu.place.join(&format!("{program}-stats"))
+    }
+
+    /// A best-effort program that always has kernels to give, and an urgent one that does as it is told.
+    fn low_and_urgent(&self) -> (Process, Process) {
+        let mut low = self.start(LOW, "steady", &["200", "8"]);
+        low.expect("ready");
+        let mut urgent = self.start(URGENT, "pooled", &[]);
+        urgent.expect("context 0");
+        (low, urgent)
+    }
+
+    /// What the best-effort program says of itself at its end.
+    fn end(&self, mut low: Process) -> Value {
+        low.tell("end");
+        until("it has ended", || low.has_ended().is_some());
+        let stats = std::fs::read_to_string(self.stats_of("steady")).unwrap();
+        serde_json::from_str(stats.lines().last().unwrap()).unwrap()
+    }
+}
+
+/// How many kernels a program says that it has given.
+fn given(program: &mut Process) -> u64 {
+    program.count().0
+}
+
+/// One request of the urgent program: a short kernel.
+fn ask(urgent: &mut Process) {
+    urgent.tell("give 20");
+    urgent.expect("given 0");
+    urgent.tell("take");
+    urgent.find("ran", |line| line.strip_prefix("ran").map(|_| ()));
+}
+
+/// Requests until something holds, with the best-effort program's count before and after.
+fn ask_until(low: &mut Process, urgent: &mut Process, what: &str, mut holds: impl FnMut(u64) -> bool) -> u64 {
+    let before = given(low);
+    let mut after = before;
+    until(what, || {
+        (0..20).for_each(|_| ask(urgent));
+        after = given(low);
+        holds(after - before)
+    });
+    after - before
+}
+
+#[test]
+fn a_program_that_yields_goes_on_while_the_urgent_one_keeps_up() {
+    let machine = Machine::new("1");
+    let (mut low, mut urgent) = machine.low_and_urgent();
+    ask_until(&mut low, &mut urgent, "the low one goes on beside the urgent one", |more| more >= 400);
+    drop(urgent);
+    let stats = machine.end(low);
+    let yields = &stats["yields"];
+    assert!(yields["passed"].as_u64().unwrap() > 0, "{stats}");
+    assert!(yields["holds"].as_u64().unwrap() > 0, "its first kernels were unknown, so that it was behind: {stats}");
+}
+
+#[test]
+fn it_is_held_while_the_urgent_one_is_behind() {
+    let machine = Machine::new("1");
+    let mut low = machine.start(LOW, "steady", &["200", "8"]);
+    low.expect("ready");
+    // Always a batch ahead of its device.
+    let mut urgent = machine.start(URGENT, "steady", &["5000", "8"]);
+    urgent.expect("ready");
+    let batches = |program: &mut Process, n: u32| (0..n).for_each(|_| _ = program.line());
+    batches(&mut urgent, 3);
+    until("the low one is held", || {
+        let before = given(&mut low);
+        batches(&mut urgent, 3);
+        given(&mut low) == before
+    });
+    drop(urgent);
+    let before = given(&mut low);
+    until("it goes on", || given(&mut low) > before + 100);
+    low.tell("end");
+    let (code, lines, _) = low.wait();
+    assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok every kernel has run once")));
+}
+
+#[test]
+fn without_yielding_its_gate_closes_and_unset_it_stands_open() {
+    let machine = Machine::new("0");
+    let (mut low, mut urgent) = machine.low_and_urgent();
+    ask_until(&mut low, &mut urgent, "its gate closes", |_| {
+        machine.gpu.place.program(low_pid(&machine)).unwrap()["groups"][0]["suspensions"].as_u64() > Some(3)
+    });
+    drop(urgent);
+    assert_eq!(machine.end(low)["yields"]["passed"], 0);
+}
+
+fn low_pid(machine: &Machine) -> u32 {
+    let ps = machine.gpu.place.ps().unwrap();
+    let low = ps["programs"].as_array().unwrap().iter().find(|program| program["priority"] == -128).unwrap();
+    low["pid"].as_u64().unwrap() as u32
+}

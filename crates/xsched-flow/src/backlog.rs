@@ -1,0 +1,171 @@
+//! Sharing a device at the same time with an urgent program: when that one's queues are behind, and when those that yield to it may
+//! go on.
+//!
+//! The urgent program's side is [`Behind`], asked before each of its commands. The other side is [`Yielding`], one for each group
+//! that yields: it holds as long as some queue is behind, and for a dwell time after it, so that a program whose queues are behind
+//! at each of its steps is left alone, and not let alone and disturbed hundreds of times a second.
+
+use serde::{Deserialize, Serialize};
+
+use crate::tuning::{BEHIND_NS, DWELL_NS};
+
+/// A command that an urgent program is about to give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Behind {
+    /// Expected time of what its queue has in flight with it, in ns.
+    pub in_flight_ns: u64,
+    /// How long it takes is known.
+    pub known: bool,
+    /// The call returns when it is complete.
+    pub blocking: bool,
+    /// It is a copy, which no kernel of others slows down.
+    pub copies: bool,
+}
+
+impl Behind {
+    /// Whether the device will be behind once it is given. `consumed_ns` says how much of what is in flight the device has probably
+    /// done, and is asked only where it decides.
+    #[inline]
+    pub fn is_behind(&self, consumed_ns: impl FnOnce() -> u64) -> bool {
+        if self.copies && !self.blocking {
+            return false;
+        }
+        self.blocking
+            || !self.known
+            || self.in_flight_ns > BEHIND_NS && { self.in_flight_ns.saturating_sub(consumed_ns()) > BEHIND_NS }
+    }
+}
+
+/// How a group that yields stands to those that it yields to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Yielding {
+    /// Commands that it has given since it was let go on last; none = it is held.
+    pub given: Option<u32>,
+    /// When that was, in ns.
+    pub opened_ns: u64,
+    /// Since when all queues have kept up, in ns; 0 = some are behind. While it is held.
+    pub clear_since_ns: u64,
+    /// How long they must have, in ns.
+    pub dwell_ns: u64,
+}
+
+impl Default for Yielding {
+    fn default() -> Yielding {
+        Yielding { given: Some(0), opened_ns: 0, clear_since_ns: 0, dwell_ns: DWELL_NS.0 }
+    }
+}
+
+impl Yielding {
+    /// A look before a command. `clear` = all queues keep up. True: the command may be given.
+    ///
+    /// An opening that ended soon, and in which no more than one command was given, was not worth its while: the next dwell time is
+    /// twice as long. Another one halves it.
+    #[must_use]
+    pub fn look(self, now_ns: u64, clear: bool) -> (Yielding, bool) {
+        match (self.given, clear) {
+            (Some(given), true) => (Yielding { given: Some(given.saturating_add(1)), ..self }, true),
+            (Some(given), false) => {
+                let soon = given <= 1 && now_ns.saturating_sub(self.opened_ns) < DWELL_NS.1;
+                let dwell_ns = if soon { self.dwell_ns * 2 } else { self.dwell_ns / 2 };
+                let dwell_ns = dwell_ns.clamp(DWELL_NS.0, DWELL_NS.1);
+                (Yielding { given: None, clear_since_ns: 0, dwell_ns, ..self }, false)
+            }
+            (None, false) => (Yielding { clear_since_ns: 0, ..self }, false),
+            (None, true) => {
+                let since_ns = if self.clear_since_ns == 0 { now_ns } else { self.clear_since_ns };
+                if now_ns.saturating_sub(since_ns) >= self.dwell_ns {
+                    (Yielding { given: Some(1), opened_ns: now_ns, clear_since_ns: 0, ..self }, true)
+                } else {
+                    (Yielding { clear_since_ns: since_ns, ..self }, false)
+                }
+            }
+        }
+    }
+
+    /// When a held group is to look again, in ns from now: at the end of the dwell time, or soon, since nothing wakes it up when a
+    /// device has caught up.
+    #[must_use]
+    pub fn look_in_ns(&self, now_ns: u64) -> u64 {
+        let left = match self.clear_since_ns {
+            0 => crate::tuning::BEHIND_LOOK_NS,
+            since_ns => (since_ns + self.dwell_ns).saturating_sub(now_ns),
+        };
+        left.min(crate::tuning::BEHIND_LOOK_NS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMMAND: Behind = Behind { in_flight_ns: 0, known: true, blocking: false, copies: false };
+
+    #[test]
+    fn a_queue_is_behind_by_the_time_that_is_left_in_flight() {
+        let of = |in_flight_ns, consumed_ns| Behind { in_flight_ns, ..COMMAND }.is_behind(|| consumed_ns);
+        assert!(!of(BEHIND_NS, 0) && of(BEHIND_NS + 1, 0));
+        assert!(!of(BEHIND_NS + 1, 1) && !of(u64::MAX, u64::MAX));
+    }
+
+    #[test]
+    fn what_is_unknown_or_waited_for_is_behind_and_copies_alone_are_not() {
+        assert!(Behind { known: false, ..COMMAND }.is_behind(|| 0));
+        assert!(Behind { blocking: true, ..COMMAND }.is_behind(|| 0));
+        let copy = Behind { copies: true, in_flight_ns: u64::MAX, known: false, ..COMMAND };
+        assert!(!copy.is_behind(|| 0));
+        assert!(Behind { blocking: true, ..copy }.is_behind(|| 0));
+    }
+
+    /// A program that has a backlog for `behind` of each `period` ns, beside one whose commands take `command` ns: how often it is
+    /// let go on, and how many commands it gives, in a second.
+    fn beside(period: u64, behind: u64, command: u64) -> (u64, u64) {
+        let (mut yielding, mut now, mut openings, mut commands) = (Yielding::default(), 1, 0, 0);
+        while now < 1_000_000_000 {
+            let held = yielding.given.is_none();
+            let (next, goes_on) = yielding.look(now, now % period >= behind);
+            yielding = next;
+            openings += u64::from(held && goes_on);
+            commands += u64::from(goes_on);
+            now += if goes_on { command } else { yielding.look_in_ns(now).max(1) };
+        }
+        (openings, commands)
+    }
+
+    #[test]
+    fn short_pauses_of_a_program_that_is_behind_at_each_step_are_left_alone() {
+        // A token each 1.4 ms, of which the device is at work for all but 0.1 ms.
+        let (openings, commands) = beside(1_400_000, 1_300_000, 200_000);
+        assert!(openings < 20 && commands < 40, "{openings} openings, {commands} commands");
+    }
+
+    #[test]
+    fn pauses_that_are_long_enough_are_used() {
+        // A request each 25 ms that keeps the device for 1 ms.
+        let (openings, commands) = beside(25_000_000, 1_000_000, 20_000);
+        assert!(openings.abs_diff(40) <= 1, "{openings}");
+        assert!(commands > 46_000, "{commands} of 48,000");
+    }
+
+    #[test]
+    fn nothing_goes_on_while_a_queue_is_behind_and_the_dwell_time_has_its_limits() {
+        let mut yielding = Yielding::default();
+        for now in 1..10_000 {
+            let (next, goes_on) = yielding.look(now, false);
+            assert!(!goes_on);
+            yielding = next;
+        }
+        for _ in 0..100 {
+            let now = 1_000_000_000;
+            yielding = yielding.look(now, true).0;
+            let (opened, goes_on) = yielding.look(now + DWELL_NS.1, true);
+            assert!(goes_on);
+            yielding = opened.look(now + DWELL_NS.1 + 1, false).0;
+        }
+        assert_eq!(yielding.dwell_ns, DWELL_NS.1);
+        for _ in 0..100 {
+            let used = Yielding { given: Some(2), ..yielding };
+            yielding = used.look(0, false).0;
+        }
+        assert_eq!(yielding.dwell_ns, DWELL_NS.0);
+    }
+}
