@@ -33,13 +33,13 @@ import sys
 import time
 
 # Role that serves requests -> requests per second.
-RATES = {"rn18": 20.0, "bert-lc": 50.0, "decode": 10.0, "llm": 4.0, "llm-low": 4.0, "gen": 2.0}
+RATES = {"rn18": 20.0, "bert-lc": 50.0, "decode": 10.0, "llm": 4.0, "llm-low": 4.0, "gen": 0.6}
 LOWER = {"llm-low": "normal"}  # role that serves requests, yet is not the urgent one -> its class
 BEST_EFFORT = ("rn50", "gemm", "bert-be", "llm-be", "train", "jax")  # flat out
 ROLES = (*RATES, *BEST_EFFORT)
 DEPTH = 8  # best-effort steps queued before a wait
 AUTOTUNED = ("rn18", "rn50", "jax")  # roles whose algorithms are chosen by measuring: nothing else may run meanwhile
-SLOW_WARM = ("rn50", "gemm")  # roles whose step takes 100 ms: few are enough
+SLOW_WARM = ("rn50", "gemm", "gen")  # roles whose step takes 100 ms or more: few are enough
 STREAMED = ("llm", "llm-low", "gen")  # roles whose answer comes in tokens
 TOKENS = 32  # of an answer
 LENGTHS = range(128, 513, 16)  # tokens of a prompt
