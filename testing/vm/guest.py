@@ -4,6 +4,7 @@
 Prints a line for each check, `ok NAME` or `not ok NAME: why`, and at last `end N M`: N checks, M of which failed.
 """
 
+import contextlib
 import os
 import pwd
 import re
@@ -26,7 +27,48 @@ def the_system_unit():
     code, text = sh("systemd-analyze", "security", "--no-pager", "xsched")
     score = re.search(r"exposure level for xsched\.service: ([0-9.]+)", text)
     check(f"exposure under 3.0: {score and score[1]}", score and float(score[1]) < 3.0, score and score[1])
+    is_first = lambda: runs_first(property_of("MainPID"))
+    check("its loop goes before ordinary threads", is_first())
+    packet = sent_by("policy", "list")
+    storms = [os.fork() or storm(packet) for _ in range(3)]
+    check("but for one that does not sleep", until(lambda: not is_first()))
+    for pid in storms:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+    check("and does so again once it sleeps", until(is_first))
     check("its files are its own", oct(os.stat("/var/lib/xsched").st_mode & 0o777) == "0o700", os.listdir("/var/lib"))
+
+
+def runs_first(pid):
+    """Whether the main thread of a process, which is a daemon's loop, has real-time priority."""
+    return os.sched_getscheduler(int(pid)) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR
+
+
+def sent_by(*command):
+    """The packet that a command of `xsched` opens with."""
+    path = "/run/listened.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(path)
+        listener.listen()
+        with subprocess.Popen(["/usr/bin/xsched", *command, "--socket", path], stderr=subprocess.DEVNULL):
+            with listener.accept()[0] as connection:
+                packet = connection.recv(65536)
+    os.unlink(path)
+    return packet
+
+
+def storm(packet):
+    """Asks as root as often as it can, so that the loop always has something to do."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.connect(SOCKET)
+        connection.setblocking(False)
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                while connection.send(packet):
+                    pass
+            with contextlib.suppress(BlockingIOError):
+                while connection.recv(65536):
+                    pass
 
 
 def users():
@@ -164,9 +206,12 @@ def the_user_unit():
     its_property = lambda name: sh("systemctl", "--user", "show", "-P", name, "xsched", user="alice", **as_alice)[1]
     main_pid = lambda: its_property("MainPID")
     enabled = unit("is-enabled")[1]
+    # As LimitRTPRIO=1 of user@.service.
+    sh("prlimit", "--rtprio=1:1", "--pid", property_of("MainPID", f"user@{uid}"))
     check("the user unit is off", (enabled, its_property("ActiveState")) == ("disabled", "inactive"), enabled)
     code, text = unit("start")
     check("the user unit starts", code == 0, text + user_journal()[-400:])
+    check("its loop goes before ordinary threads where the user may have that", runs_first(main_pid()))
     code, text = sh("systemd-analyze", "--user", "security", "--no-pager", "xsched", user="alice", **as_alice)
     score = re.search(r"exposure level for xsched\.service: ([0-9.]+)", text)
     check(f"exposure under 3.0: {score and score[1]}", score and float(score[1]) < 3.0, text[-300:])

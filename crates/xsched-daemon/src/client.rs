@@ -19,7 +19,7 @@ use crate::clock::now_ns;
 use crate::config::{Ceilings, Config, Given};
 use crate::identity::User;
 use crate::memory::{ClientSegment, GroupWords};
-use crate::peer::Peer;
+use crate::peer::{self, Peer};
 use crate::standing;
 use crate::tuning::NAME_MAX_BYTES;
 
@@ -178,7 +178,6 @@ impl Client {
         ceilings: Ceilings,
         stands: Stands,
     ) -> Result<Client, Error> {
-        check(&options)?;
         let given = config.given(&peer.exe, &peer.names, &options.command, peer.uid, &peer.place);
         let domains = DomainMode::granted(options.domains, given.domains);
         let (segment, eventfd, pidfd) = parts;
@@ -217,8 +216,8 @@ impl Client {
             batch: options.batch.or(given.batch).unwrap_or(0),
             // Programs of different users are never one job.
             job: options.job.map(|job| format!("{}:{job}", peer.user)),
-            command: program::cut(options.command).into(),
-            title: options.title.and_then(|title| program::cut(vec![title]).pop()).map(Into::into),
+            command: options.command.into(),
+            title: options.title.map(Into::into),
             attached_ns: now_ns(),
             peer: Arc::new(peer),
             groups: Vec::new(),
@@ -323,12 +322,18 @@ fn clamp(priority: i32, ceiling: i32) -> i32 {
     priority.clamp(class::PRIORITY_NEVER, ceiling)
 }
 
-fn check(options: &ProgramOptions) -> Result<(), Error> {
+/// What a program asks for, with no more of its texts than is kept of them: a thousand may wait until it is known whose they are.
+///
+/// # Errors
+/// It asks for what there is not.
+pub(crate) fn bounded(options: ProgramOptions) -> Result<ProgramOptions, Error> {
     check_hint(options.priority, &options.hints, options.level)?;
-    match &options.job {
-        Some(job) => check_name(job, "job"),
-        None => Ok(()),
+    if let Some(job) = &options.job {
+        check_name(job, "job")?;
     }
+    let cut = |text: String| program::cut(vec![text]).pop();
+    let (command, title) = (program::cut(options.command), options.title.and_then(cut));
+    Ok(ProgramOptions { command, title, exe: peer::cut(options.exe), ..options })
 }
 
 /// Checks the values that a program may ask for and a hint may change.

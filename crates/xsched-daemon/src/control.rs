@@ -1,6 +1,6 @@
 //! What commands ask for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,15 +18,20 @@ use crate::client::{Client, Group, Question, check_hint, check_name};
 use crate::host;
 use crate::identity::User;
 use crate::naming::may;
+use crate::peer::PATH_MAX_BYTES;
 use crate::places::Joining;
 use crate::restart::on;
 use crate::server::{Answer, Conn, Opening, Role, Server};
 use crate::session::overlooked_line;
-use crate::tuning::{ANSWER_NS, LACKING_LINES};
+use crate::tuning::{ANSWER_NS, ANSWERS_MAX, LACKING_LINES, USER_ANSWERS_MAX};
+use crate::unsuitable;
 
 impl Server {
     /// A command asks for something: once it is known whose it is, [`Server::introduced`] goes on.
-    pub(crate) fn ask(&mut self, id: u64, request: Request) {
+    pub(crate) fn ask(&mut self, id: u64, mut request: Request) {
+        if let Err(why) = bound(&mut request) {
+            return self.refuse(id, why);
+        }
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if conn.who.is_some() {
             return self.control(id, request);
@@ -39,6 +44,16 @@ impl Server {
     pub(crate) fn control(&mut self, id: u64, request: Request) {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.role = Role::Command(None);
+        }
+        if is_long(&request)
+            && let Some(user) = self.conns.get(&id).map(|conn| conn.user)
+            && !self.has_room(user, &self.long_answers())
+        {
+            if let Some(conn) = self.conns.get_mut(&id) {
+                conn.role = Role::Command(Some(Answer::Waits(Box::new(request))));
+            }
+            self.waiting.push_back((user, id));
+            return self.watch_socket(id);
         }
         let done = self.answer(id, request);
         match done {
@@ -60,6 +75,38 @@ impl Server {
             conn.role = Role::Command(None);
         }
         self.watch_socket(id);
+        self.answer_next();
+    }
+
+    /// How many long answers the users have under way.
+    fn long_answers(&self) -> HashMap<User, usize> {
+        let mut answers = HashMap::new();
+        for conn in self.conns.values().filter(|conn| conn.has_long_answer()) {
+            *answers.entry(conn.user).or_default() += 1;
+        }
+        answers
+    }
+
+    /// Tells whether a user may have a further long answer. Each takes up to half a MiB, for as long as its command takes to read it.
+    fn has_room(&self, user: User, answers: &HashMap<User, usize>) -> bool {
+        let of_others = || answers.iter().filter(|(user, _)| !user.is_own()).map(|(_, n)| n).sum::<usize>();
+        let theirs = answers.get(&user).copied().unwrap_or(0);
+        user.is_own() || theirs < USER_ANSWERS_MAX && of_others() < ANSWERS_MAX
+    }
+
+    /// Begins an answer that waits for room, if there is some.
+    pub(crate) fn answer_next(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let answers = self.long_answers();
+        let Some(at) = self.waiting.iter().position(|(user, _)| self.has_room(*user, &answers)) else { return };
+        let Some((_, id)) = self.waiting.remove(at) else { return };
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if let Role::Command(Some(Answer::Waits(request))) = std::mem::replace(&mut conn.role, Role::Command(None)) {
+            self.control(id, *request);
+            self.enqueue(id);
+        }
     }
 
     /// Goes on with an answer, by one message.
@@ -68,7 +115,7 @@ impl Server {
         let next = match answer {
             Answer::Policies(entries) => entries.next().map(|entry| self.policy_info(entry).map(DaemonMsg::Policy)),
             Answer::Usage(rows) => rows.pop_front().map(|row| Some(DaemonMsg::Usage(row))),
-            Answer::OfClient | Answer::OfPool | Answer::OfTeller | Answer::OfUsage => return,
+            Answer::Waits(_) | Answer::OfClient | Answer::OfPool | Answer::OfTeller | Answer::OfUsage => return,
             Answer::Trace(_) => return self.go_on_with_trace(id),
             Answer::Changing(_) => return self.go_on_changing(id),
         };
@@ -407,6 +454,42 @@ impl Server {
             self.finish(q.asker, &DaemonMsg::Refused(why));
         }
     }
+}
+
+/// Tells whether memory is kept for the answer to a request until its command has read it.
+fn is_long(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Hint { .. } | Request::Suspend { .. } | Request::Resume { .. } | Request::Usage { .. } | Request::Trace { .. }
+    )
+}
+
+/// Leaves no more of a request's texts than is kept of them: many may wait until it is known whose they are.
+///
+/// # Errors
+/// They are longer than they may be.
+fn bound(request: &mut Request) -> Result<(), Error> {
+    let path = |text: &str, what: &str| {
+        let fits = text.len() <= PATH_MAX_BYTES;
+        if fits { Ok(()) } else { Err(Error::input(format!("{what} has {PATH_MAX_BYTES} bytes at most"))) }
+    };
+    match request {
+        Request::Announce { job, program } => {
+            check_name(job, "job")?;
+            unsuitable::cut(program);
+        }
+        Request::JoinPool { job, obstacle, .. } => {
+            job.as_deref().map_or(Ok(()), |job| check_name(job, "job"))?;
+            obstacle.as_deref().map_or(Ok(()), |why| check_name(why, "reason"))?;
+        }
+        Request::PoolRefused { pipe } => path(pipe, "a folder's name")?,
+        Request::PolicySet { name, params, device } => {
+            let texts = params.iter().flat_map(|(name, value)| [name, value]).chain([&*name]).chain(&*device);
+            texts.into_iter().try_for_each(|text| path(text, "a policy's parameter"))?;
+        }
+        _ => (),
+    }
+    Ok(())
 }
 
 /// A group's device and interface, in words.

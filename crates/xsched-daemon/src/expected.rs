@@ -113,16 +113,32 @@ impl Server {
         }
         if let Some(expected) = self.expected.get(&id) {
             self.unwatch(&expected.pidfd);
+            if !expected.job.as_ref().is_some_and(|job| self.jobs.contains_key(job)) {
+                self.expected.remove(&id);
+            }
         }
         self.settle();
     }
 
-    /// Forgets programs that are gone, notes pools without programs, and since when there is no client.
+    /// A program of a job has attached.
+    pub(crate) fn job_attached(&mut self, job: Option<String>) {
+        if let Some(job) = job {
+            *self.jobs.entry(job).or_default() += 1;
+        }
+    }
+
+    /// A program of a job has left: with the last one, processes of the job that were announced and have ended are forgotten.
+    pub(crate) fn job_left(&mut self, job: Option<&String>) {
+        let Some(programs) = job.and_then(|job| self.jobs.get_mut(job)) else { return };
+        *programs -= 1;
+        if *programs == 0 {
+            job.and_then(|job| self.jobs.remove(job));
+            self.expected.retain(|_, e| !e.ended || e.job.as_ref() != job);
+        }
+    }
+
+    /// Notes pools without programs, and since when there is no client.
     pub(crate) fn settle(&mut self) {
-        let conns = &self.conns;
-        let attached =
-            |job: &Option<String>| job.is_some() && conns.values().filter_map(|c| c.client()).any(|c| c.job == *job);
-        self.expected.retain(|_, e| !e.ended || attached(&e.job));
         self.end_unused_pools();
         if self.conns.is_empty() && self.expected.is_empty() {
             self.idle_since.get_or_insert(self.now_ns);

@@ -32,6 +32,18 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> FairQueue<U, T> {
         of_user.push_back(piece);
     }
 
+    /// Puts a piece before the other work of its user, whose turn stays as it is.
+    pub(crate) fn push_first(&mut self, user: U, piece: T) {
+        if !self.waiting.insert(piece) {
+            return;
+        }
+        let of_user = self.by_user.entry(user).or_default();
+        if of_user.is_empty() {
+            self.turns.push_back(user);
+        }
+        of_user.push_front(piece);
+    }
+
     /// Takes the first piece of the user whose turn it is.
     pub(crate) fn pop(&mut self) -> Option<T> {
         self.pop_of(|_| true).map(|(_, piece)| piece)
@@ -98,6 +110,11 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> Rationed<U, T> {
     /// See [`FairQueue::push`].
     pub(crate) fn push(&mut self, user: U, piece: T) {
         self.queue.push(user, piece);
+    }
+
+    /// See [`FairQueue::push_first`].
+    pub(crate) fn push_first(&mut self, user: U, piece: T) {
+        self.queue.push_first(user, piece);
     }
 
     /// The first piece of the user that has used least, among those who have time left.

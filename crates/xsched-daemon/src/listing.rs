@@ -11,7 +11,7 @@ use crate::clock::own_cpu_ns;
 use crate::server::{Answer, Conn, Role, Server, UNREAD};
 use crate::shares::Shares;
 use crate::teller::{Asker, Failed, Looking, Seen, SeenGroup, SeenQueue, Sight};
-use crate::tuning::SIGHT_PIECE;
+use crate::tuning::{ENDED_QUEUES_MAX, SIGHT_PIECE};
 
 impl Server {
     /// A command is told with the next look. `all` = with programs that ended lately.
@@ -160,7 +160,12 @@ impl Server {
         let shares = self.recent_shares();
         let mut seen = self.see(conn, client);
         seen.queues.extend(client.seen_queues(0));
-        seen.info(self.now_ns, self.started_ns, &shares)
+        let mut info = seen.info(self.now_ns, self.started_ns, &shares);
+        // What was launched on them is counted in their groups.
+        if client.queues.len() > ENDED_QUEUES_MAX {
+            info.groups.iter_mut().for_each(|group| group.queues = Vec::new());
+        }
+        info
     }
 
     /// Sums of a moment ago, or new ones: many programs may end at once.

@@ -14,7 +14,7 @@ use crate::process::start_ticks;
 /// Clock ticks a second, in which the kernel tells when a process started (USER_HZ).
 const TICKS: u64 = 100;
 /// Longest path kept of an executable or cgroup, in bytes.
-const PATH_MAX_BYTES: usize = 4096;
+pub(crate) const PATH_MAX_BYTES: usize = 4096;
 
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +93,7 @@ pub(crate) fn cut(mut text: String) -> String {
     if text.len() > PATH_MAX_BYTES {
         let at = (0..=PATH_MAX_BYTES).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
         text.truncate(at);
+        text.shrink_to_fit();
     }
     text
 }

@@ -122,6 +122,8 @@ pub(crate) struct Server {
     pub(crate) doomed: Vec<(u64, Option<Error>)>,
     /// Programs that were announced, by number.
     pub(crate) expected: HashMap<u64, Expected>,
+    /// How many attached programs each job has.
+    pub(crate) jobs: HashMap<String, usize>,
     /// Those that do not suit others of a pool.
     pub(crate) unsuitable: Unsuitable,
     /// The operator's own scheduler, while it works.
@@ -142,6 +144,8 @@ pub(crate) struct Server {
     pub(crate) bursts: Option<Bursts>,
     /// Questions passed on to clients.
     pub(crate) questions: Vec<Question>,
+    /// Commands that wait for others to be answered, see [`Answer::Waits`].
+    pub(crate) waiting: VecDeque<(User, u64)>,
     /// Last number given to a connection, group, queue or question.
     pub(crate) last_id: u64,
     pub(crate) dropped_clients: u64,
@@ -219,6 +223,8 @@ pub(crate) enum Work {
 /// What a command is still to be told: a message at a time, each when it has taken the one before. What it has to say meanwhile
 /// stays in its socket.
 pub(crate) enum Answer {
+    /// What was asked for is begun once others are answered: see [`Server::has_room`].
+    Waits(Box<Request>),
     /// One for each of these policies.
     Policies(std::slice::Iter<'static, &'static Entry>),
     /// Groups, then records of what happened to them.
@@ -288,10 +294,22 @@ impl Conn {
         match &self.role {
             Role::Unlisted(_) => (true, true),
             Role::Command(Some(answer)) => {
-                (true, matches!(answer, Answer::OfClient | Answer::OfPool | Answer::OfTeller | Answer::OfUsage))
+                let waits = matches!(
+                    answer,
+                    Answer::Waits(_) | Answer::OfClient | Answer::OfPool | Answer::OfTeller | Answer::OfUsage
+                );
+                (true, waits)
             }
             _ => (false, false),
         }
+    }
+
+    /// Tells whether memory is kept for an answer that takes some time.
+    pub(crate) fn has_long_answer(&self) -> bool {
+        let is_long = |answer: &Answer| {
+            matches!(answer, Answer::Trace(_) | Answer::Changing(_) | Answer::OfUsage | Answer::Usage(_))
+        };
+        matches!(&self.role, Role::Command(Some(answer)) if is_long(answer))
     }
 }
 
@@ -365,6 +383,7 @@ impl Server {
             work: FairQueue::new(),
             doomed: Vec::new(),
             expected: HashMap::new(),
+            jobs: HashMap::new(),
             unsuitable: Unsuitable::read(options.state.as_deref()),
             scheduler: host,
             pools: Pools::new(options.library.clone(), options.pool_keeper.clone()),
@@ -379,6 +398,7 @@ impl Server {
             teller,
             bursts,
             questions: Vec::new(),
+            waiting: VecDeque::new(),
             last_id: 0,
             dropped_clients: 0,
             started_ns: now_ns,

@@ -16,14 +16,14 @@ use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions,
 
 use crate::Error;
 use crate::clerk::{self, Who};
-use crate::client::{Client, Group, Queue, Stands, check_hint, check_name};
+use crate::client::{Client, Group, Queue, Stands, bounded, check_hint, check_name};
 use crate::config::Ceilings;
 use crate::identity::User;
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer::{self, Peer};
 use crate::server::{Conn, Opening, Role, Server, kind};
-use crate::socket::{Passed, ProgramFds};
-use crate::tuning::{DEVICE_GROUPS_MAX, GROUPS_MAX, QUEUES_MAX};
+use crate::socket::{self, Passed, ProgramFds};
+use crate::tuning::{DEVICE_GROUPS_MAX, GROUPS_MAX, PROGRAM_SOCKET_MAX_BYTES, QUEUES_MAX};
 
 /// Descriptors of a program beside its connection: its segment, to wake the daemon, and of its process.
 const PROGRAM_FDS: usize = 3;
@@ -43,6 +43,7 @@ impl Server {
     /// A program says hello: once it is known whose it is, [`Server::introduced`] goes on.
     pub(crate) fn hello(&mut self, id: u64, options: ProgramOptions, fds: Passed) -> Result<(), Error> {
         let mut fds = fds.take()?;
+        let options = bounded(options)?;
         let conn = self.conns.get_mut(&id).ok_or_else(|| Error::input("it is gone"))?;
         if fds.1.is_none() {
             fds.1 = peer::pidfd(conn.socket.as_fd(), conn.pid, conn.since_ns)?;
@@ -94,7 +95,7 @@ impl Server {
             return Err(Error::input("the descriptor to wake the daemon is no eventfd"));
         }
         // A daemon that is confined to a user namespace (dist/user) may not look at its own user's programs outside of it.
-        let told = peer::cut(std::mem::take(&mut options.exe));
+        let told = std::mem::take(&mut options.exe);
         if who.exe.is_empty() && user.is_own() && told.starts_with('/') {
             who.exe = told;
         }
@@ -118,7 +119,9 @@ impl Server {
         // Without it the end of its socket tells of its death.
         let death = client.pidfd.as_ref().map_or(Ok(()), |pidfd| self.watch(pidfd, id, kind::DEATH, EventFlags::IN));
         wake.and(death).map_err(|e| Error::input(format!("its descriptors cannot be watched: {e}")))?;
+        self.job_attached(client.job.clone());
         if let Some(conn) = self.conns.get_mut(&id) {
+            socket::bound_unread(&conn.socket, PROGRAM_SOCKET_MAX_BYTES);
             conn.role = Role::Client(Box::new(client));
         }
         let page = self
@@ -484,6 +487,7 @@ impl Server {
         }
         self.queues_gone(client.peer.user, client.queues.len());
         self.pages.forget(conn);
+        self.job_left(client.job.as_ref());
         if client.held {
             self.gatekeeper.event(now_us, Event::Release(client.program));
         }

@@ -204,6 +204,12 @@ pub(crate) fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> 
     rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut control, flags).map(|_| ())
 }
 
+/// Bounds the memory that packets take which the other side has not taken: it is the daemon's. The kernel's default is 208 KiB.
+pub(crate) fn bound_unread(socket: &OwnedFd, bytes: usize) {
+    // The kernel takes twice what it is told, for what it needs besides. Where it refuses, its default holds.
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size(socket, bytes / 2);
+}
+
 /// Memory held by packets that the other side has not taken yet, in bytes.
 pub(crate) fn unread_bytes(socket: &OwnedFd) -> usize {
     let mut bytes: libc::c_int = 0;

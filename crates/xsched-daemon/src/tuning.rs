@@ -2,6 +2,7 @@
 
 use xsched_policy::LOOK_US;
 use xsched_proto::class::SHORT_SLICE_US;
+use xsched_proto::wire::MAX_PACKET;
 
 /// Which of two bounds is that of a user: the second is for root and the daemon's own user.
 pub(crate) fn of_user(bounds: (usize, usize), own: bool) -> usize {
@@ -71,6 +72,8 @@ pub(crate) const SHARES_NS: u64 = 10_000_000;
 pub(crate) const ENDED_MAX: usize = 1_024;
 /// As above.
 pub(crate) const USER_ENDED_MAX: (usize, usize) = (64, 256);
+/// Each with its queues where it had so many at most: a number and its launches take some 60 bytes.
+pub(crate) const ENDED_QUEUES_MAX: usize = 64;
 /// They are told of for so long, in ns: an hour.
 pub(crate) const ENDED_NS: u64 = 3_600_000_000_000;
 
@@ -155,6 +158,15 @@ pub(crate) const USER_MAPPED_MAX_MIB: (usize, usize) = (8_192, usize::MAX);
 pub(crate) const USER_JOBS_MAX: (usize, usize) = (16, 128);
 /// Bytes kept for a command that does not read its answer yet. An answer is made as it is read; what a program says for another is not.
 pub(crate) const COMMAND_OUT_MAX_BYTES: usize = 1 << 20;
+/// Answers under way for one user that keep memory until they are read, but for root and the daemon's own user: half a MiB each where there
+/// is much to tell. Further commands wait.
+pub(crate) const USER_ANSWERS_MAX: usize = 4;
+/// The same for all users together.
+pub(crate) const ANSWERS_MAX: usize = 256;
+/// Room of the socket of a connection, in bytes, where the other side does not read: a command takes whole messages, …
+pub(crate) const SOCKET_MAX_BYTES: usize = MAX_PACKET + (4 << 10);
+/// … what a program is told is short. It has twice the room after which it is not told the same again.
+pub(crate) const PROGRAM_SOCKET_MAX_BYTES: usize = 2 * UNREAD_BYTES;
 /// Bytes kept for a program that does not read yet, a thousand messages: it may be busy with as many of its own.
 pub(crate) const CLIENT_OUT_MAX_BYTES: usize = 64 << 10;
 /// Bytes kept for all connections of one user, for others and for root and the daemon's own: a stopped program needs none as long as

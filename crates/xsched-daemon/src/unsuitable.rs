@@ -41,9 +41,15 @@ struct Record {
 /// The name under which a program is remembered: users do not speak for each other.
 pub(crate) fn key(uid: u32, program: &str) -> String {
     let mut key = format!("{uid} {}", program.replace(char::is_control, "?"));
-    let at = (0..=key.len().min(PROGRAM_MAX_BYTES)).rev().find(|&at| key.is_char_boundary(at)).unwrap_or(0);
-    key.truncate(at);
+    cut(&mut key);
     key
+}
+
+/// Leaves as much of a name as is kept.
+pub(crate) fn cut(name: &mut String) {
+    let at = (0..=name.len().min(PROGRAM_MAX_BYTES)).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
+    name.truncate(at);
+    name.shrink_to_fit();
 }
 
 impl Unsuitable {

@@ -263,8 +263,12 @@ fn programs_built_with_a_sanitizer_run_as_without_the_library_and_are_scheduled(
         let mut preloaded = place.command(&program, &[]);
         preloaded.env("LD_PRELOAD", beside("libxsched.so"));
         let child = place.run_command(&[], "sh".as_ref(), &["-c", "exec \"$0\"", program.to_str().unwrap()]);
-        let ways =
-            [("bare", place.command(&program, &[]), 0), ("preloaded", preloaded, 1), ("a child of run", child, 1)];
+        let ways = [
+            ("bare", place.command(&program, &[]), 0),
+            ("preloaded", preloaded, 1),
+            ("run", place.run_command(&[], &program, &[]), 1),
+            ("a child of run", child, 1),
+        ];
         for (way, command, scheduled) in ways {
             let before = place.stats().len();
             let (code, lines, errors) = Process::start(command).wait();

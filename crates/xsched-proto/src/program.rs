@@ -40,6 +40,8 @@ pub fn cut(words: Vec<String>) -> Vec<String> {
         let end = (0..=word.len().min(room)).rev().find(|at| word.is_char_boundary(*at)).unwrap_or(0);
         let is_all = end == word.len();
         word.truncate(end);
+        // The rest takes no memory either.
+        word.shrink_to_fit();
         room = if is_all { room.saturating_sub(end + 1) } else { 0 };
         (is_all || end > 0).then_some(word)
     };

@@ -38,6 +38,7 @@ const STRINGS_MAX: u64 = 256 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     interpreter: Option<PathBuf>,
+    /// `run` sets the option by which its runtime takes a place behind the library; an engine's hook does not.
     pub(crate) address_sanitizer: bool,
     /// True if it has symbols of the oldest libc in which the library schedules.
     pub(crate) libc_floor: bool,
@@ -62,9 +63,6 @@ pub(super) fn inspect(path: &Path) -> Result<Verdict> {
     let Some(interpreter) = facts.interpreter.or_else(itself) else {
         return Ok(of_launcher(path, Path::new(LOADER), Path::new(MUSL_LOADER)));
     };
-    if facts.address_sanitizer {
-        return cannot("built with AddressSanitizer, which must be loaded first".to_owned());
-    }
     let loader = name_of(&interpreter);
     if loader.starts_with("ld-musl") {
         return cannot("linked to musl, the library needs glibc".to_owned());

@@ -17,7 +17,7 @@ use crate::rendezvous::News;
 use crate::socket::{self, Passed, Received};
 use crate::tuning::{
     ACCEPTED_MAX, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, KEPT_BYTES, OUT_MAX_BYTES, OWN_FDS, QUEUED_MAX,
-    ROOT_PART, SILENT_NS, UNREAD_NS, USER_OUT_MAX_BYTES, of_user,
+    ROOT_PART, SILENT_NS, SOCKET_MAX_BYTES, UNREAD_NS, USER_OUT_MAX_BYTES, of_user,
 };
 
 impl Server {
@@ -49,6 +49,7 @@ impl Server {
                 self.closer.close_socket(socket);
                 continue;
             }
+            socket::bound_unread(&socket, SOCKET_MAX_BYTES);
             let id = self.next_id();
             let flags = EventFlags::IN | EventFlags::RDHUP;
             if self.watch(&socket, id, kind::SOCKET, flags).is_err() {
@@ -150,6 +151,11 @@ impl Server {
             return self.doomed.push((id, None));
         }
         let user = conn.user;
+        if matches!(conn.role, Role::Command(_)) {
+            // One that was refused at once has left its room to the next.
+            self.answer_next();
+        }
+        let Some(conn) = self.conns.get(&id) else { return };
         match conn.answering() {
             (true, waits) if waits || !conn.out.is_empty() => return,
             (true, _) => self.go_on(id),
@@ -344,6 +350,8 @@ impl Server {
             }
             self.closer.close_socket(conn.socket);
             self.questions.retain(|q| q.asker != id);
+            self.waiting.retain(|(_, waiting)| *waiting != id);
+            self.answer_next();
             if was_client || self.conns.is_empty() {
                 self.settle();
             }

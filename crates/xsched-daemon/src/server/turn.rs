@@ -127,7 +127,8 @@ impl Server {
         self.in_slices("looks at programs", until, |server| {
             let Some((user, id)) = server.looks.pop(server.now_ns) else { return false };
             if !server.look(id) {
-                server.looks.push(user, id);
+                // Before its user's next program: what is added up so far takes memory, and of each user one such sum is kept.
+                server.looks.push_first(user, id);
             }
             if !user.is_own() {
                 let now_ns = now_ns();

@@ -248,17 +248,12 @@ impl Answers {
 
     /// Waits until something can go on. Returns answers that nothing is taken of.
     fn wait(&mut self, more: &OwnedFd) -> Vec<Told> {
-        let now_ns = now_ns();
-        let since = |conn: &u64| self.all.get(conn).map(|answer| answer.since_ns);
-        let overdue: Vec<u64> =
-            self.full.iter().copied().filter(|c| since(c).is_none_or(|at| at + UNREAD_NS <= now_ns)).collect();
-        self.full.retain(|conn| !overdue.contains(conn));
-        let ended: Vec<Told> = overdue.into_iter().filter_map(|conn| self.end(conn, Some(Failed::Unread))).collect();
-        let timeout = if !ended.is_empty() || !self.ready.is_empty() {
-            Some(0)
-        } else {
+        let timeout = if self.ready.is_empty() {
             let answers = self.full.iter().filter_map(|conn| self.all.get(conn));
+            let now_ns = now_ns();
             answers.map(|answer| (answer.since_ns + UNREAD_NS).saturating_sub(now_ns)).min()
+        } else {
+            Some(0)
         };
         let timeout =
             timeout.map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
@@ -270,9 +265,14 @@ impl Answers {
         // Interrupted is as good as nothing to be had.
         let _ = poll(&mut fds, timeout.as_ref());
         let changed: Vec<bool> = fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
+        let mut ended = Vec::new();
         for (conn, changed) in conns.into_iter().zip(changed) {
             match self.all.get(&conn) {
                 Some(answer) if changed => self.ready.push(answer.asker.user, conn),
+                // Only now: making the messages of a look may have taken longer than that, and the socket has room since.
+                Some(answer) if answer.since_ns + UNREAD_NS <= now_ns() => {
+                    ended.extend(self.end(conn, Some(Failed::Unread)));
+                }
                 _ => self.full.push(conn),
             }
         }

@@ -56,7 +56,7 @@ pub(super) fn look(root: &Root, command: &[String], search: Option<&str>) -> Res
     if let Some(facts) = program.and_then(|path| elf::facts(root.file(&path).ok()?).ok())
         && facts.address_sanitizer
     {
-        return Err("built with AddressSanitizer, which must be loaded first".to_owned());
+        return Err("built with AddressSanitizer, which may end a program that is given a library".to_owned());
     }
     Ok(())
 }

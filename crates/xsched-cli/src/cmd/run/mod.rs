@@ -106,16 +106,18 @@ ends all in the pool. `spatial` makes it a client of the MPS daemon that runs. `
 for low and normal programs where it can be had, and `time` else.
 
 A program that the preload library cannot enter (setuid, 32-bit or of another machine, musl,
-old glibc, AddressSanitizer) runs unscheduled, and one line says so. One that is linked
-statically, as launchers are, uses no device itself; what it starts is scheduled.
+old glibc) runs unscheduled, and one line says so. One that is linked
+statically, as launchers are, is taken to use no device itself; what it starts is scheduled.
 XSCHED_DISABLE=1 runs the program as if xsched was not there.
 
 --require guards the start, of the program and of each process that it starts: a process that
 no scheduler has taken at its first launch ends with exit code 3 (XSCHED_REQUIRE=1 does the same
 without `run`). A daemon that is lost later is said once, and the program goes on unscheduled.
 A process that is itself started with XSCHED_DISABLE=1 is left alone. One whose environment
-was replaced gets ours back, unless XSCHED_FOLLOW=0 is set; one that the library cannot enter
-(see above) is not guarded.";
+was replaced gets ours back, unless XSCHED_FOLLOW=0 is set. COMMAND itself is refused where the
+library cannot enter it, but for one that is linked statically. A process that COMMAND starts
+and that the library cannot enter is not guarded, nor is the static COMMAND itself: nothing of
+ours is in it. At the end of a COMMAND that used no device such processes are named.";
 
 /// Who decides.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,0 +1,595 @@
+//! All bounds of a daemon reached at once by many users: how much memory that takes, and how long it takes to answer meanwhile.
+//!
+//! `cargo run --release -p xsched-daemon --example full [USERS [PHASE…]]`, as root: each user is a process of its own with a number of its own.
+//! The daemon is another one, in a cgroup of its own with the memory of `dist/xsched.service` where cgroups can be made, and with as many
+//! descriptors. What users have is touched by the daemon first, as far as it touches it, so that it is charged for it.
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::RecvFlags;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::{ask, connect, hello, map, memfd, own_pidfd, receive, seals, send_raw, try_connect};
+use xsched_proto::PROTOCOL_VERSION;
+use xsched_proto::hint::Hints;
+use xsched_proto::segment::{COUNTERS, GROUPS, QUEUES, SEGMENT_BYTES, Segment, state};
+use xsched_proto::usage::UsageBy;
+use xsched_proto::wire::{
+    ClientMsg, DaemonMsg, Levels, MAX_PACKET, Platform, ProgramOptions, Request, Sharing, Target, encode,
+};
+use xsched_testkit::until;
+
+/// As in `dist/xsched.service`.
+const MEMORY_MAX: u64 = 2 << 30;
+const DESCRIPTORS: u64 = 65_536;
+/// With each of them at half of its own bounds or more, those over all users are reached.
+const USERS: usize = 16;
+/// The number of the first user.
+const FIRST_UID: u32 = 40_000;
+/// Bounds of a user and over all, of `src/tuning.rs`.
+const USER_CONNS: usize = 1_024;
+const USER_GROUPS: usize = 512;
+const USER_DEVICES: usize = 64;
+const DEVICE_GROUPS: usize = 128;
+const USER_QUEUES: usize = 131_072;
+const ALL_QUEUES: usize = 1 << 20;
+const USER_BOOKS: usize = 2_048;
+const USER_JOBS: usize = 16;
+/// Descriptors of one packet.
+const MAX_FDS: usize = 253;
+/// Of a user, for commands.
+const COMMANDS: usize = 40;
+/// Longest name of a device or job.
+const NAME_BYTES: usize = 256;
+/// What users do, one after the other.
+const PHASES: [&str; 7] = ["programs", "groups", "queues", "announced", "gone", "unread", "beyond"];
+/// Messages that fill a socket and what is kept beside it.
+const HINTS: usize = 400;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["--daemon", folder, cgroup] => daemon(Path::new(folder), cgroup),
+        ["--user", number, users, socket] => {
+            user(number.parse().expect("a number"), users.parse().expect("a number"), Path::new(socket));
+        }
+        ["--announce", job, socket] => announce(job, Path::new(socket)),
+        [] => measure(USERS, &PHASES),
+        [users] => measure(users.parse().expect("a number of users"), &PHASES),
+        [users, ref phases @ ..] => measure(users.parse().expect("a number of users"), phases),
+    }
+}
+
+/// As many descriptors as the unit has, or as there may be. Returns how many.
+fn more_descriptors() -> u64 {
+    let most = |n| setrlimit(Resource::Nofile, Rlimit { current: Some(n), maximum: Some(n) });
+    let n = DESCRIPTORS;
+    if most(n).is_ok() {
+        return n;
+    }
+    let n = getrlimit(Resource::Nofile).maximum.map_or(n, |maximum| maximum.min(n));
+    most(n).expect("no more than before");
+    n
+}
+
+/// Connections that a daemon with so many descriptors has room for: see `max_conns` of `src/server/connections.rs`.
+fn all_conns(descriptors: u64) -> usize {
+    let besides = 32 + MAX_FDS + 256;
+    (descriptors as usize - besides) / 6
+}
+
+// ---- The daemon ----------------------------------------------------------------------------------------------------------
+
+fn daemon(folder: &Path, cgroup: &str) {
+    if !cgroup.is_empty() {
+        std::fs::write(Path::new(cgroup).join("cgroup.procs"), "0").expect("its cgroup");
+    }
+    let mut options = support::options(folder);
+    options.config = vec![folder.join("config.toml")];
+    (options.log, options.state) = (Some(folder.join("log")), Some(folder.join("state")));
+    xsched_daemon::run(options).expect("it serves");
+}
+
+/// A memory cgroup of either version with the unit's bound; none where none can be made.
+struct Cgroup {
+    folder: PathBuf,
+    peak: &'static str,
+    now: &'static str,
+}
+
+impl Cgroup {
+    fn new() -> Option<Cgroup> {
+        let name = format!("xsched-full-{}", std::process::id());
+        let make = |root: &str, bound: &str, peak: &'static str, now: &'static str| {
+            let folder = Path::new(root).join(&name);
+            std::fs::create_dir(&folder).ok()?;
+            let made = Cgroup { folder, peak, now };
+            std::fs::write(made.folder.join(bound), MEMORY_MAX.to_string()).ok()?;
+            Some(made)
+        };
+        let second = || make("/sys/fs/cgroup", "memory.max", "memory.peak", "memory.current");
+        let first = || {
+            let (peak, now) = ("memory.max_usage_in_bytes", "memory.usage_in_bytes");
+            make("/sys/fs/cgroup/memory", "memory.limit_in_bytes", peak, now)
+        };
+        if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() { second() } else { first() }
+    }
+
+    fn mib(&self, file: &str) -> u64 {
+        let text = std::fs::read_to_string(self.folder.join(file)).unwrap_or_default();
+        text.trim().parse::<u64>().unwrap_or(0) >> 20
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // Empty once the daemon is gone.
+        let gone = || std::fs::remove_dir(&self.folder).is_ok() || !self.folder.exists();
+        let end = Instant::now() + Duration::from_secs(5);
+        while !gone() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// A figure of a process's memory, in MiB.
+fn of_process(pid: u32, name: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) >> 10
+}
+
+// ---- What is measured ----------------------------------------------------------------------------------------------------
+
+/// A process that ends with the measurement.
+struct Ending(Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct User {
+    process: Ending,
+    says: BufReader<std::process::ChildStdout>,
+}
+
+impl User {
+    fn tell(&mut self, what: &str) {
+        writeln!(self.process.0.stdin.as_mut().expect("a pipe"), "{what}").expect("it listens");
+    }
+
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.says.read_line(&mut line).expect("a line");
+        line.trim_end().to_owned()
+    }
+}
+
+fn measure(users: usize, phases: &[&str]) {
+    let descriptors = more_descriptors();
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = |path: &Path| std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("own folder");
+    let (run, metrics) = (folder.path().join("run"), folder.path().join("metrics.sock"));
+    std::fs::create_dir(&run).expect("own folder");
+    open(folder.path());
+    open(&run);
+    let listen = format!("[metrics]\nlisten = \"unix:{}\"\nnames = true\npids = true\n", metrics.display());
+    std::fs::write(folder.path().join("config.toml"), listen).expect("own file");
+    // A long path, as programs may have one.
+    let deep: PathBuf = (0..15).fold(folder.path().to_owned(), |path, _| path.join("d".repeat(250)));
+    std::fs::create_dir_all(&deep).expect("own folder");
+    let mut at = deep.as_path();
+    while at != folder.path() {
+        open(at);
+        at = at.parent().expect("a folder");
+    }
+    let exe = deep.join("full");
+    std::fs::copy(std::env::current_exe().expect("a path"), &exe).expect("a copy");
+    open(&exe);
+    let cgroup = Cgroup::new();
+    let of_cgroup = cgroup.as_ref().map_or(String::new(), |cgroup| cgroup.folder.display().to_string());
+    let socket = run.join("xsched.sock");
+    let mut command = Command::new(&exe);
+    command.arg("--daemon").arg(folder.path()).arg(&of_cgroup);
+    let mut daemon = Ending(command.spawn().expect("a process"));
+    let pid = daemon.0.id();
+    until("the daemon listens", || try_connect(&socket).is_some());
+    match &cgroup {
+        Some(_) => println!("daemon in a cgroup of {} MiB, {descriptors} descriptors, {users} users", MEMORY_MAX >> 20),
+        None => println!("daemon without a cgroup (none can be made), {descriptors} descriptors, {users} users"),
+    }
+    let state_now = |what: &str| {
+        let (rss, peak) = (of_process(pid, "VmRSS"), of_process(pid, "VmHWM"));
+        let all = cgroup.as_ref().map_or(String::new(), |cgroup| {
+            let (now, peak) = (cgroup.mib(cgroup.now), cgroup.mib(cgroup.peak));
+            format!(", of the cgroup {now} MiB, {peak} at most")
+        });
+        println!("{what}: memory of the process {rss} MiB, {peak} at most{all}");
+    };
+    state_now("at the beginning");
+    let mut all: Vec<User> = (0..users)
+        .map(|number| {
+            let uid = FIRST_UID + number as u32;
+            let mut command = Command::new(&exe);
+            command.arg("--user").arg(number.to_string()).arg(users.to_string()).arg(&socket).current_dir("/");
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).uid(uid).gid(uid);
+            let mut child = command.spawn().expect("a process");
+            let says = BufReader::new(child.stdout.take().expect("a pipe"));
+            User { process: Ending(child), says }
+        })
+        .collect();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| observe(&socket, &metrics, &ended));
+        for what in phases {
+            let start = Instant::now();
+            all.iter_mut().for_each(|user| user.tell(what));
+            let answers: Vec<String> = all.iter_mut().map(User::answer).collect();
+            state_now(&format!("{what} ({:.1} s): {}", start.elapsed().as_secs_f64(), summed(&answers)));
+            if let Some(status) = daemon.0.try_wait().expect("a child") {
+                println!("the daemon is gone: {status}");
+                break;
+            }
+        }
+        ended.store(true, SeqCst);
+        asking.join().expect("it ends");
+    });
+    drop(all);
+    let alive = daemon.0.try_wait().expect("a child").is_none();
+    if alive {
+        let programs = || match ask(&socket, Request::Ps) {
+            Ok(answer) => answer.iter().filter(|m| matches!(m, DaemonMsg::Program(_))).count(),
+            Err(_) => usize::MAX,
+        };
+        until("the daemon has let all programs go", || programs() == 0);
+        state_now("when all are gone");
+        ask(&socket, Request::Stop).expect("it ends");
+        println!("the daemon ended as told: {}", daemon.0.wait().expect("a child"));
+    }
+    let log = std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+    for line in log.lines().filter(|line| line.contains("no decision for")) {
+        println!("log: {line}");
+    }
+    let reasons = log.lines().filter_map(|line| line.split_once(" dropped process ")?.1.split_once(": "));
+    let reasons: BTreeSet<&str> = reasons.map(|(_, why)| why).collect();
+    reasons.iter().for_each(|why| println!("log: dropped processes: {why}"));
+    drop(daemon);
+    assert!(alive, "the daemon did not outlive it");
+}
+
+/// The numbers that users have told, added up by their names, and the first of each other word.
+fn summed(answers: &[String]) -> String {
+    let mut sums: Vec<(String, u64)> = Vec::new();
+    let mut texts: Vec<String> = Vec::new();
+    for part in answers.iter().flat_map(|answer| answer.split(", ")) {
+        let number = part.split_once(' ').and_then(|(number, what)| Some((number.parse::<u64>().ok()?, what)));
+        match number {
+            Some((number, what)) => match sums.iter_mut().find(|(known, _)| known == what) {
+                Some((_, sum)) => *sum += number,
+                None => sums.push((what.to_owned(), number)),
+            },
+            None if !texts.iter().any(|known| known == part) => texts.push(part.to_owned()),
+            None => (),
+        }
+    }
+    let sums = sums.into_iter().map(|(what, sum)| format!("{sum} {what}"));
+    sums.chain(texts.into_iter().take(6)).collect::<Vec<_>>().join(", ")
+}
+
+/// Root asks for all there is to ask for, again and again.
+fn observe(socket: &Path, metrics: &Path, ended: &AtomicBool) {
+    let requests = [
+        ("ps", Request::Ps),
+        ("ps --all", Request::PsAll),
+        ("trace", Request::Trace { from: 0, since_us: 0 }),
+        ("usage", Request::Usage { since_ms: 0, by: UsageBy::Program }),
+        ("policies", Request::PolicyList),
+    ];
+    let mut longest = vec![(Duration::ZERO, 0, 0); requests.len() + 1];
+    while !ended.load(SeqCst) {
+        for (at, (_, request)) in requests.iter().enumerate() {
+            let start = Instant::now();
+            let answered = try_ask(socket, request.clone());
+            let (most, messages, failed) = &mut longest[at];
+            *most = (*most).max(start.elapsed());
+            *messages = answered.unwrap_or(0).max(*messages);
+            *failed += usize::from(answered.is_none());
+        }
+        let start = Instant::now();
+        let page = UnixStream::connect(metrics).and_then(|mut page| {
+            page.write_all(b"GET /metrics HTTP/1.1\r\n\r\n")?;
+            let mut text = Vec::new();
+            page.read_to_end(&mut text)?;
+            Ok(text)
+        });
+        let (most, bytes, failed) = &mut longest[requests.len()];
+        *most = (*most).max(start.elapsed());
+        let page = page.ok().filter(|page| page.starts_with(b"HTTP/1.1 200"));
+        *failed += usize::from(page.is_none());
+        *bytes = page.map_or(0, |page| page.len()).max(*bytes);
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    for ((name, _), (most, messages, failed)) in requests.iter().zip(&longest) {
+        println!("{name}: {messages} messages at most, {:.2} s at most, {failed} without an answer", most.as_secs_f64());
+    }
+    let (most, bytes, failed) = longest[requests.len()];
+    println!("metrics: {} KiB at most, {:.2} s at most, {failed} without an answer", bytes >> 10, most.as_secs_f64());
+}
+
+/// Messages of an answer up to its end; none = it has no end.
+fn try_ask(socket: &Path, request: Request) -> Option<usize> {
+    let socket = try_connect(socket)?;
+    let packet = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request }).ok()?;
+    send_raw(&socket, &packet, &[]).ok()?;
+    let mut buffer = vec![0; MAX_PACKET];
+    let end = encode(&DaemonMsg::End).ok()?;
+    for n in 0.. {
+        match rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty()) {
+            Ok((_, 0)) | Err(_) => return None,
+            Ok((_, bytes)) if buffer[..bytes] == *end => return Some(n),
+            Ok(_) => (),
+        }
+    }
+    None
+}
+
+// ---- A user --------------------------------------------------------------------------------------------------------------
+
+/// A program of its user.
+struct Program {
+    socket: OwnedFd,
+    event: OwnedFd,
+    segment: &'static Segment,
+}
+
+/// Letters up to so many bytes.
+fn text(begin: &str, bytes: usize) -> String {
+    format!("{begin}{}", "x".repeat(bytes - begin.len()))
+}
+
+impl Program {
+    fn start(path: &Path, job: Option<String>) -> Option<Program> {
+        let (socket, event) = (try_connect(path)?, eventfd(0, EventfdFlags::CLOEXEC).ok()?);
+        let file = memfd(SEGMENT_BYTES, seals());
+        // SAFETY: mapped for the rest of the process's life, or until `end`; made of atomics.
+        let segment = unsafe { &*map::<Segment>(&file, SEGMENT_BYTES, rustix::mm::ProtFlags::all()) };
+        segment.header.used[0].store(QUEUES as u32, SeqCst);
+        segment.header.used[1].store(COUNTERS as u32, SeqCst);
+        // As long as the message may be.
+        let command = vec![text("/usr/bin/python3", 48 << 10)];
+        let title = Some(text("title ", 8 << 10));
+        let options = ProgramOptions { job, command, title, ..ProgramOptions::default() };
+        let greeting = encode(&hello(options)).ok()?;
+        send_raw(&socket, &greeting, &[file.as_fd(), event.as_fd(), own_pidfd().as_fd()]).ok()?;
+        Some(Program { socket, event, segment })
+    }
+
+    fn say(&self, message: &ClientMsg) -> bool {
+        encode(message).is_ok_and(|packet| send_raw(&self.socket, &packet, &[]).is_ok())
+    }
+
+    fn add_group(&self, slot: u16, device: &str) -> bool {
+        self.say(&ClientMsg::GroupAdd {
+            slot,
+            device: device.into(),
+            platform: Platform::Cuda,
+            priority_steps: 0,
+            priority_fixed: None,
+            system: false,
+            levels: Levels::ALL,
+            sharing: Sharing::Time,
+        })
+    }
+
+    /// Waits for the answer to a group; false = it is refused.
+    fn until_added(&self) -> Result<(), String> {
+        loop {
+            match receive(&self.socket) {
+                Some((DaemonMsg::GroupAdded { .. }, _)) => return Ok(()),
+                Some((DaemonMsg::Refused(why), _)) => return Err(why.to_string()),
+                None => return Err("it has hung up".into()),
+                Some(_) => (),
+            }
+        }
+    }
+
+    fn set_all(&self, word: u32) {
+        self.segment.groups.iter().for_each(|g| g.state.store(word, SeqCst));
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
+    fn set(&self, word: u32) {
+        self.segment.groups[0].state.store(word, SeqCst);
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
+    fn end(self) {
+        let start: *const Segment = self.segment;
+        // SAFETY: mapped by this program at its start, as long as this, and not used after.
+        unsafe { rustix::mm::munmap(start.cast_mut().cast(), SEGMENT_BYTES).expect("own memory") };
+    }
+}
+
+/// Takes what is there to read.
+fn drain(socket: &OwnedFd) {
+    let mut buffer = [0; 1_024];
+    while rustix::net::recv(socket, &mut buffer[..], RecvFlags::DONTWAIT).is_ok_and(|(got, _)| got > 0) {}
+}
+
+/// Queues that the daemon knows of this user.
+fn queues_of(path: &Path) -> usize {
+    let answer = ask(path, Request::Ps).unwrap_or_default();
+    let groups = answer.iter().flat_map(|message| match message {
+        DaemonMsg::Program(program) => &program.groups[..],
+        _ => &[],
+    });
+    groups.map(|group| group.queues.len()).sum()
+}
+
+fn announce(job: &str, socket: &Path) {
+    let request = Request::Announce { job: job.into(), program: text("/usr/bin/python3 ", 60 << 10) };
+    let done = try_ask(socket, request).is_some();
+    std::process::exit(i32::from(!done));
+}
+
+fn user(number: usize, users: usize, path: &Path) {
+    let all = all_conns(getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS));
+    let conns = ((all - all / 8) / users).min(all / 4).min(USER_CONNS);
+    let (in_all, queues) = (conns - COMMANDS - 2, (ALL_QUEUES / users).min(USER_QUEUES));
+    let job = text(&format!("job {number} "), NAME_BYTES);
+    let (mut programs, mut commands) = (Vec::new(), VecDeque::new());
+    // The common device is full with the groups of eight users.
+    let common = text(&format!("gpu:common {} ", number / 8), NAME_BYTES);
+    let own = |n: usize| text(&format!("gpu:{number}.{n} "), NAME_BYTES);
+    let device = |n: usize| if n < DEVICE_GROUPS { common.clone() } else { own(n % (USER_DEVICES - 1)) };
+    let with_groups = (USER_GROUPS - GROUPS).min(in_all);
+    // Slot and program of each group.
+    let places = (0..GROUPS).flat_map(|slot| (0..with_groups).map(move |n| (slot, n)));
+    for line in std::io::stdin().lines() {
+        let said = match line.expect("a line").as_str() {
+            "programs" => {
+                for n in 0..in_all {
+                    // Of jobs on several devices there may be few.
+                    let spans = (USER_GROUPS - 1).saturating_sub(with_groups);
+                    let own = if n == 0 { job.clone() } else { text(&format!("job {number}.{n} "), NAME_BYTES) };
+                    programs.extend(Program::start(path, Some(own).filter(|_| n < USER_JOBS || n >= spans)));
+                }
+                let welcome = |p: &&Program| matches!(receive(&p.socket), Some((DaemonMsg::Welcome { .. }, _)));
+                format!("{} programs", programs.iter().filter(welcome).count())
+            }
+            "groups" => {
+                let mut has = 0;
+                // One remains for programs that come and go.
+                for (n, (slot, program)) in places.clone().take(USER_GROUPS - 1).enumerate() {
+                    let done = programs[program].add_group(slot as u16, &device(n));
+                    has += usize::from(done && programs[program].until_added().is_ok());
+                }
+                format!("{has} groups")
+            }
+            "queues" => {
+                let mut left = queues;
+                let add = |program: &Program, slot: usize| {
+                    usize::from(program.say(&ClientMsg::QueueAdd { slot: slot as u16, group: 0 }))
+                };
+                // One far behind each: what is before it is read all the same.
+                for program in &programs[..with_groups] {
+                    left -= add(program, QUEUES - 1);
+                }
+                for program in &programs {
+                    for slot in 0..left.min(QUEUES - 1) {
+                        left -= add(program, slot);
+                    }
+                }
+                let deadline = Instant::now() + Duration::from_secs(120);
+                let mut has = 0;
+                while has < queues - left && Instant::now() < deadline {
+                    std::thread::sleep(Duration::from_millis(500));
+                    has = queues_of(path);
+                }
+                format!("{has} queues")
+            }
+            "announced" => {
+                let exe = std::env::current_exe().expect("a path");
+                let mut announced = 0;
+                for _ in 0..(all / users).min(all / 4) {
+                    let mut command = Command::new(&exe);
+                    command.arg("--announce").arg(&job).arg(path);
+                    announced += usize::from(command.status().is_ok_and(|status| status.success()));
+                }
+                format!("{announced} announced")
+            }
+            "gone" => {
+                let mut gone = 0;
+                for n in 0..USER_BOOKS {
+                    let Some(program) = Program::start(path, None) else { continue };
+                    program.add_group(0, &own(n % (USER_DEVICES - 1)));
+                    if program.until_added().is_ok() {
+                        gone += 1;
+                        program.set(state::READY);
+                        program.set(state::IDLE);
+                    }
+                    program.end();
+                }
+                format!("{gone} that came and went")
+            }
+            "unread" => {
+                for word in [state::READY, state::IDLE, state::READY] {
+                    programs.iter().for_each(|program| program.set_all(word));
+                }
+                // Commands whose answers are long, none of which is read.
+                for n in 0..COMMANDS {
+                    let request = match n % 3 {
+                        0 => Request::Trace { from: 0, since_us: 0 },
+                        1 => Request::Usage { since_ms: 0, by: UsageBy::Job },
+                        _ => Request::Ps,
+                    };
+                    let socket = connect(path);
+                    let packet = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request }).expect("a message");
+                    if send_raw(&socket, &packet, &[]).is_ok() {
+                        commands.push_back(socket);
+                    }
+                }
+                // What programs are told, and do not read.
+                let (socket, mut sent) = (connect(path), 0);
+                for n in 0..HINTS {
+                    let hint = Request::Hint {
+                        targets: vec![Target::All],
+                        priority: Some(-(n as i32 % 2)),
+                        hints: Hints::default(),
+                        level: None,
+                        threshold: None,
+                        batch: None,
+                    };
+                    let packet = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request: hint }).expect("it");
+                    drain(&socket);
+                    sent += usize::from(send_raw(&socket, &packet, &[]).is_ok());
+                }
+                let mut buffer = vec![0; MAX_PACKET];
+                let end = encode(&DaemonMsg::End).expect("a message");
+                let mut ends = 0;
+                while ends < sent {
+                    match rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty()) {
+                        Ok((_, got)) if got > 0 => ends += usize::from(buffer[..got] == *end),
+                        _ => break,
+                    }
+                }
+                let unread: u64 =
+                    programs.iter().map(|p| rustix::io::ioctl_fionread(&p.socket).map_or(0, |bytes| u64::from(bytes > 0))).sum();
+                format!("{sent} commands to all programs, {unread} programs with unread messages")
+            }
+            "beyond" => {
+                let mut refusals = Vec::new();
+                let alive = programs.iter().filter(|p| p.say(&ClientMsg::ProgramHint { hints: Hints::default() })).count();
+                if let Some(program) = programs.get(with_groups) {
+                    drain(&program.socket);
+                    program.add_group(0, &own(0));
+                    if let Ok(()) = program.until_added() {
+                        program.add_group(1, &own(1));
+                    }
+                    refusals.extend(program.until_added().err());
+                }
+                let mut said = vec![format!("{alive} programs attached still")];
+                said.extend(refusals);
+                said.join(", ")
+            }
+            other => panic!("'{other}' is none"),
+        };
+        println!("{said}");
+    }
+}
