@@ -50,7 +50,7 @@ def sent_by(*command):
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(path)
         listener.listen()
-        with subprocess.Popen(["/usr/bin/xsched", *command, "--socket", path], stderr=subprocess.DEVNULL):
+        with subprocess.Popen(["/usr/bin/xsched", *command, "--socket", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
             with listener.accept()[0] as connection:
                 packet = connection.recv(65536)
     os.unlink(path)

@@ -367,7 +367,7 @@ impl Program {
     fn start(path: &Path, job: Option<String>) -> Option<Program> {
         let (socket, event) = (try_connect(path)?, eventfd(0, EventfdFlags::CLOEXEC).ok()?);
         let file = memfd(SEGMENT_BYTES, seals());
-        // SAFETY: mapped for the rest of the process's life, or until `end`; made of atomics.
+        // SAFETY: mapped for the rest of the process's life; made of atomics.
         let segment = unsafe { &*map::<Segment>(&file, SEGMENT_BYTES, rustix::mm::ProtFlags::all()) };
         segment.header.used[0].store(QUEUES as u32, SeqCst);
         segment.header.used[1].store(COUNTERS as u32, SeqCst);
@@ -419,11 +419,6 @@ impl Program {
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 
-    fn end(self) {
-        let start: *const Segment = self.segment;
-        // SAFETY: mapped by this program at its start, as long as this, and not used after.
-        unsafe { rustix::mm::munmap(start.cast_mut().cast(), SEGMENT_BYTES).expect("own memory") };
-    }
 }
 
 /// Takes what is there to read.
@@ -524,7 +519,7 @@ fn user(number: usize, users: usize, path: &Path) {
                         program.set(state::READY);
                         program.set(state::IDLE);
                     }
-                    program.end();
+                    // Its segment stays mapped: the daemon's memory is not given back.
                 }
                 format!("{gone} that came and went")
             }

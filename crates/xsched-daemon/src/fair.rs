@@ -307,6 +307,19 @@ mod tests {
     }
 
     #[test]
+    fn a_piece_that_is_not_done_yet_is_its_users_next_and_others_have_their_turn_before() {
+        let mut queue = FairQueue::new();
+        [(7, 1), (7, 2), (7, 3), (8, 10), (8, 11)].into_iter().for_each(|(user, n)| queue.push(user, n));
+        let mut order = Vec::new();
+        for _ in 0..6 {
+            let (user, piece) = queue.pop_of(|_| true).expect("there is work");
+            order.push(piece);
+            queue.push_first(user, piece);
+        }
+        assert_eq!(order, [1, 10, 1, 10, 1, 10]);
+    }
+
+    #[test]
     fn a_piece_waits_once() {
         let mut queue = FairQueue::new();
         [1, 2, 1, 1, 2].into_iter().for_each(|n| queue.push(7, n));

@@ -25,6 +25,7 @@
 //! `accounting`, `control`, `expected`, `gates`, `listing`, `observing`, `reload`, `restart`, `scheduler`, `state`, `targets`, `timeslices`, `trace`. The loop calls their methods, and no type or function of theirs is
 //! named below them.
 
+mod abandoned;
 mod accounting;
 mod bursts;
 mod changes;

@@ -65,6 +65,21 @@ pub(crate) struct Launches {
     pub(crate) system: u64,
 }
 
+/// File system and number of a file.
+pub(crate) type FileId = (u64, u64);
+
+/// Which file a descriptor is of.
+pub(crate) fn file_id(file: impl AsFd) -> rustix::io::Result<FileId> {
+    rustix::fs::fstat(file).map(|stat| (stat.st_dev, stat.st_ino))
+}
+
+/// Takes the memory of a segment away, whoever has it open.
+pub(crate) fn discard(file: impl AsFd) {
+    use rustix::fs::{FallocateFlags, fallocate};
+    // Where that is refused nothing can be done, and its file goes with its last descriptor.
+    let _ = fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, SEGMENT_BYTES as u64);
+}
+
 /// A client's segment. Everything in it is the client's word.
 ///
 /// Few words of it are read where they are mapped: the header, and those of groups and of the first queues that the client has
@@ -115,6 +130,16 @@ impl ClientSegment {
 
     pub(crate) fn get(&self) -> &Segment {
         self.mapping.get()
+    }
+
+    /// A descriptor of its file, and which file that is.
+    pub(crate) fn file(&self) -> rustix::io::Result<(OwnedFd, FileId)> {
+        Ok((rustix::io::fcntl_dupfd_cloexec(&self.file, 0)?, file_id(&self.file)?))
+    }
+
+    /// Takes its memory away. Only of a process that has ended: what it waits for would never come.
+    pub(crate) fn discard(&self) {
+        discard(&self.file);
     }
 
     /// The client has announced a queue in this place.

@@ -22,6 +22,7 @@ use xsched_policy::{Arbiter, Choice, Event, GroupId};
 use xsched_proto::usage::UsageRow;
 use xsched_proto::wire::{ProgramOptions, Request};
 
+use crate::abandoned::Abandoned;
 use crate::bursts::Bursts;
 use crate::changes::Changing;
 use crate::clerk::{Clerk, Who};
@@ -122,6 +123,8 @@ pub(crate) struct Server {
     pub(crate) doomed: Vec<(u64, Option<Error>)>,
     /// Programs that were announced, by number.
     pub(crate) expected: HashMap<u64, Expected>,
+    /// By the connections that they had.
+    pub(crate) abandoned: HashMap<u64, Abandoned>,
     /// How many attached programs each job has.
     pub(crate) jobs: HashMap<String, usize>,
     /// Those that do not suit others of a pool.
@@ -383,6 +386,7 @@ impl Server {
             work: FairQueue::new(),
             doomed: Vec::new(),
             expected: HashMap::new(),
+            abandoned: HashMap::new(),
             jobs: HashMap::new(),
             unsuitable: Unsuitable::read(options.state.as_deref()),
             scheduler: host,

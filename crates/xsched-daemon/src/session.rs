@@ -19,7 +19,7 @@ use crate::clerk::{self, Who};
 use crate::client::{Client, Group, Queue, Stands, bounded, check_hint, check_name};
 use crate::config::Ceilings;
 use crate::identity::User;
-use crate::memory::{ClientSegment, GroupWords};
+use crate::memory::{ClientSegment, GroupWords, file_id};
 use crate::peer::{self, Peer};
 use crate::server::{Conn, Opening, Role, Server, kind};
 use crate::socket::{self, Passed, ProgramFds};
@@ -84,6 +84,9 @@ impl Server {
             self.refuse(id, Error::environment("this daemon serves another user"));
             self.doomed.push((id, None));
             return Ok(());
+        }
+        if let Ok(file) = file_id(&fds.0[0]) {
+            self.take_up(user, file);
         }
         if let Some(why) = self.too_much_kept(user) {
             self.refuse(id, why);
@@ -267,10 +270,14 @@ impl Server {
     }
 
     /// Why a user may not have a further program: what the daemon keeps for those that it has.
-    fn too_much_kept(&self, user: User) -> Option<Error> {
+    pub(crate) fn too_much_kept(&self, user: User) -> Option<Error> {
+        if !user.is_own() && self.conns.len() + self.abandoned.len() >= self.max_conns {
+            return Some(all_taken("programs"));
+        }
         let bounds = self.config.bounds(user.uid, user.is_own());
         let theirs = || self.conns.values().filter(|conn| conn.user == user);
-        let programs = theirs().filter(|conn| conn.client().is_some()).count();
+        let abandoned = self.abandoned.values().filter(|abandoned| abandoned.user == user).count();
+        let programs = theirs().filter(|conn| conn.client().is_some()).count() + abandoned;
         let announced = self.expected.values().filter(|expected| expected.user == user).count();
         let descriptors = theirs().count() + programs * PROGRAM_FDS + announced;
         if descriptors + PROGRAM_FDS > bounds.descriptors {
@@ -453,10 +460,10 @@ impl Server {
     }
 
     /// Removes all that a client had. `left`: it went by itself, and was not dropped.
-    pub(crate) fn forget(&mut self, conn: u64, client: Client, left: bool) {
-        self.keep_last_figures(&client);
+    pub(crate) fn forget(&mut self, conn: u64, client: &Client, left: bool) {
+        self.keep_last_figures(client);
         if !client.groups.is_empty() {
-            let last = self.last_info(conn, &client);
+            let last = self.last_info(conn, client);
             self.detail_left(&last);
             self.ended.push(client.peer.user, self.now_ns, last);
         }
@@ -468,7 +475,7 @@ impl Server {
         let now_us = self.now_us();
         let mut devices = BTreeSet::new();
         for &id in &client.groups {
-            self.remember_traced(self.traced(id, &client));
+            self.remember_traced(self.traced(id, client));
             let group = self.take_group(id);
             // An MPS server that has to wait for 150 ms until nothing of a client that is gone is executed ends the whole pool, and beside an
             // urgent program a pool gets on with very little in that time. A client that lives lets itself go.
@@ -492,7 +499,7 @@ impl Server {
             self.gatekeeper.event(now_us, Event::Release(client.program));
         }
         self.watch_devices();
-        self.may_come_back(&client);
+        self.may_come_back(client);
         // One decision for all of them.
         self.act();
         self.assign_timeslices(&Vec::from_iter(devices));

@@ -343,10 +343,8 @@ impl Server {
             if let Role::Client(client) = conn.role {
                 self.record(conn.user.uid, &format!("process {} of user {} has left", conn.pid, conn.user));
                 let _ = epoll::delete(&self.epoll, &client.eventfd);
-                if let Some(pidfd) = &client.pidfd {
-                    let _ = epoll::delete(&self.epoll, pidfd);
-                }
-                self.forget(id, *client, left);
+                self.forget(id, &client, left);
+                self.abandon(id, *client);
             }
             self.closer.close_socket(conn.socket);
             self.questions.retain(|q| q.asker != id);

@@ -11,7 +11,10 @@ use xsched_proto::segment::{COUNTERS, GROUPS, MAGIC, QUEUES, SEGMENT_BYTES};
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, Request};
 
 use super::*;
-use crate::tuning::{COMMAND_OUT_MAX_BYTES, EVENTS_MAX, SILENT_NS, UNREAD_NS, USER_OUT_MAX_BYTES};
+use crate::tuning::{
+    COMMAND_OUT_MAX_BYTES, ENDED_QUEUES_MAX, EVENTS_MAX, PROGRAM_SOCKET_MAX_BYTES, SILENT_NS, SOCKET_MAX_BYTES, UNREAD_NS,
+    USER_ANSWERS_MAX, USER_OUT_MAX_BYTES,
+};
 
 /// Users that are neither root nor the daemon's own.
 const ONE: u32 = 60_001;
@@ -457,4 +460,134 @@ fn a_command_that_has_hung_up_before_it_is_told_leaves_nothing_behind() {
     let (socket, _) = world.connect(ONE);
     assert!(ask(&socket, Request::Ps));
     assert_eq!(answer(&mut world, &socket).len(), 2);
+}
+
+#[test]
+fn the_memory_of_a_segment_goes_with_its_process_whoever_keeps_it_and_counts_until_then() {
+    let mut world = World::new();
+    let blocks = |file: &OwnedFd| rustix::fs::fstat(file).expect("a file").st_blocks;
+    let (socket, id, segment, _eventfd) = world.attach(ONE);
+    assert!(blocks(&segment) > 0);
+    drop(socket);
+    while world.server.conns.contains_key(&id) {
+        world.turn();
+    }
+    // This process, whose it was, goes on.
+    assert_eq!((world.server.abandoned.len(), blocks(&segment) > 0), (1, true));
+    let (socket, other, other_segment, _other_eventfd) = world.attach(OTHER);
+    assert!(world.server.abandoned.contains_key(&id), "that is another's segment");
+    drop(socket);
+    while world.server.conns.contains_key(&other) {
+        world.turn();
+    }
+    assert!(world.server.too_much_kept(User::pretended(ONE)).is_none());
+    world.server.max_conns = world.server.conns.len() + 2;
+    let why = world.server.too_much_kept(User::pretended(ONE)).expect("two abandoned ones take all places");
+    assert!(why.line().contains("all users together have as many programs"), "{}", why.line());
+    // Attached once more, a segment is no longer abandoned.
+    world.server.take_up(User::pretended(OTHER), crate::memory::file_id(&other_segment).expect("a file"));
+    assert_eq!(world.server.abandoned.keys().copied().collect::<Vec<_>>(), [id]);
+    world.server.abandoned_ended(id);
+    assert_eq!((world.server.abandoned.len(), blocks(&segment)), (0, 0));
+}
+
+#[test]
+fn texts_that_wait_take_no_more_memory_than_is_kept_of_them() {
+    let long = || "x".repeat(40_000);
+    let options = ProgramOptions {
+        command: vec!["python3".into(), long()],
+        title: Some(long()),
+        exe: long(),
+        ..ProgramOptions::default()
+    };
+    let options = crate::client::bounded(options).expect("it may be long");
+    let kept: usize = options.command.iter().map(String::capacity).sum();
+    assert!(kept <= xsched_proto::program::COMMAND_MAX_BYTES, "{kept} bytes of the command");
+    assert!(options.title.is_some_and(|title| title.capacity() <= xsched_proto::program::COMMAND_MAX_BYTES));
+    assert!(options.exe.capacity() <= 4_096);
+    let mut world = World::new();
+    let (_socket, id) = world.connect(ONE);
+    world.server.ask(id, Request::Announce { job: "j".into(), program: long() });
+    let Role::Unlisted(opening) = &world.server.conns[&id].role else { panic!("it waits") };
+    let Opening::Command(Request::Announce { program, .. }) = &**opening else { panic!("another request") };
+    assert!(program.capacity() <= crate::tuning::PROGRAM_MAX_BYTES);
+    assert!(crate::unsuitable::key(ONE, &long()).capacity() <= crate::tuning::PROGRAM_MAX_BYTES);
+    let (socket, id) = world.connect(ONE);
+    world.server.ask(id, Request::PoolRefused { pipe: long() });
+    assert!(matches!(received(&socket)[..], [DaemonMsg::Refused(_)]));
+}
+
+#[test]
+fn long_answers_of_a_user_are_few_at_a_time_and_the_others_wait() {
+    let mut world = World::new();
+    let many: Vec<_> = (0..3 * USER_ANSWERS_MAX).map(|_| world.connect(ONE)).collect();
+    for (_, id) in &many {
+        // Nothing is read of it yet.
+        fill(&mut world, *id);
+        world.server.control(*id, Request::Trace { from: 0, since_us: 0 });
+    }
+    let under_way = |world: &World| world.server.conns.values().filter(|conn| conn.has_long_answer()).count();
+    assert_eq!((under_way(&world), world.server.waiting.len()), (USER_ANSWERS_MAX, 2 * USER_ANSWERS_MAX));
+    let (other, id) = world.connect(OTHER);
+    world.server.control(id, Request::Trace { from: 0, since_us: 0 });
+    assert_eq!(under_way(&world), USER_ANSWERS_MAX + 1, "another user's is begun");
+    world.server.enqueue(id);
+    assert!(!answer(&mut world, &other).is_empty());
+    // One that waits and goes leaves nothing behind.
+    let (gone, id) = world.connect(ONE);
+    world.server.control(id, Request::Trace { from: 0, since_us: 0 });
+    drop(gone);
+    world.server.doomed.push((id, None));
+    world.server.bury();
+    assert_eq!(world.server.waiting.len(), 2 * USER_ANSWERS_MAX);
+    for (socket, id) in &many {
+        world.server.enqueue(*id);
+        assert!(!answer(&mut world, socket).is_empty());
+        assert!(under_way(&world) <= USER_ANSWERS_MAX);
+    }
+    assert!(world.server.waiting.is_empty());
+}
+
+#[test]
+fn a_program_that_ended_is_told_with_few_queues_only() {
+    for (queues, told) in [(ENDED_QUEUES_MAX, ENDED_QUEUES_MAX), (ENDED_QUEUES_MAX + 1, 0)] {
+        let mut world = World::new();
+        let (socket, id, _segment, _eventfd) = world.attach(ONE);
+        let add = ClientMsg::GroupAdd {
+            slot: 0,
+            device: "sim:0".into(),
+            platform: wire::Platform::Sim,
+            priority_steps: 0,
+            priority_fixed: None,
+            system: false,
+            levels: wire::Levels::ONE,
+            sharing: wire::Sharing::Time,
+        };
+        world.server.client_message(id, add).expect("a group");
+        for slot in 0..queues as u16 {
+            world.server.client_message(id, ClientMsg::QueueAdd { slot, group: 0 }).expect("a queue");
+        }
+        drop(socket);
+        while world.server.conns.contains_key(&id) {
+            world.turn();
+        }
+        let now_ns = world.server.now_ns;
+        let ended = world.server.ended.iter(now_ns).next().expect("it ended").info(now_ns);
+        assert_eq!(ended.groups[0].queues.len(), told);
+        assert!(wire::encode(&DaemonMsg::Program(Box::new(ended))).is_ok(), "it fits into a message");
+    }
+}
+
+#[test]
+fn what_the_other_side_does_not_read_takes_a_bounded_part_of_the_daemons_memory() {
+    let mut world = World::new();
+    let room = |world: &World, id: u64| {
+        rustix::net::sockopt::socket_send_buffer_size(&world.server.conns[&id].socket).expect("a socket")
+    };
+    let (socket, id) = world.connect(ONE);
+    assert!(room(&world, id) <= SOCKET_MAX_BYTES);
+    world.server.send(id, &DaemonMsg::Note { text: "x".repeat(MAX_PACKET - 16) }, &[]);
+    assert_eq!((received(&socket).len(), world.server.doomed.len()), (1, 0), "the largest message fits");
+    let (_socket, id, _segment, _eventfd) = world.attach(ONE);
+    assert!(room(&world, id) <= PROGRAM_SOCKET_MAX_BYTES);
 }

@@ -255,7 +255,12 @@ impl Server {
 
     /// Notes that there is something to do for a connection.
     fn note(&mut self, id: u64, kind: u64, flags: EventFlags) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.conns.get_mut(&id) else {
+            if kind == kind::DEATH {
+                self.abandoned_ended(id);
+            }
+            return;
+        };
         // What was sent before a hang-up is still done; an answer has nowhere to go.
         let is_answered = conn.answering().0 && !matches!(conn.role, Role::Unlisted(_));
         let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR) && is_answered;

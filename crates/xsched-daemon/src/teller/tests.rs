@@ -142,3 +142,26 @@ fn the_next_look_waits_for_a_multiple_of_what_the_last_one_took() {
     assert!(rest >= Duration::from_millis(SIGHT_REST), "{rest:?}");
     assert!(!teller.is_due(before) && teller.is_due(before + 1_000_000_000));
 }
+
+#[test]
+fn one_that_has_read_while_the_thread_had_other_work_is_told_the_rest() {
+    let more = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an event");
+    let mut answers = Answers { all: HashMap::new(), ready: FairQueue::new(), full: Vec::new(), sheet: None };
+    let (one, reads) = asker(1, ONE);
+    let (other, _silent) = asker(2, OTHER);
+    for asker in [&one, &other] {
+        // Until there is no room.
+        while socket::send(&asker.socket, &[0; 1_000], &[]).is_ok() {}
+    }
+    answers.begin(Sheet::new(sight("hpf", &[])), vec![one, other]);
+    assert!(answers.go_on().is_empty());
+    assert_eq!(answers.full.len(), 2);
+    // The messages of the next look have taken long. Meanwhile one has read all there was.
+    answers.all.values_mut().for_each(|answer| answer.since_ns -= 2 * UNREAD_NS);
+    let mut buffer = vec![0; MAX_PACKET];
+    while rustix::net::recv(&reads, &mut buffer[..], RecvFlags::DONTWAIT).is_ok() {}
+    let ended: Vec<u64> = answers.wait(&more).into_iter().map(|told| told.conn).collect();
+    assert_eq!(ended, [2]);
+    answers.go_on();
+    assert_eq!(received(&reads), ["hpf", "end"]);
+}

@@ -1,0 +1,60 @@
+//! Segments of processes that are no programs any more. Pages that the daemon was the first to touch are its memory for as long as somebody
+//! keeps the file. So it goes when the process has ended, whoever keeps it, and until then it counts as a program of its user.
+
+use std::os::fd::OwnedFd;
+
+use rustix::event::epoll;
+
+use crate::client::Client;
+use crate::identity::User;
+use crate::memory::{FileId, discard};
+use crate::process::alive;
+use crate::server::Server;
+
+/// The segment of a process that is not attached any more, and has not ended.
+pub(crate) struct Abandoned {
+    pub(crate) user: User,
+    id: FileId,
+    file: OwnedFd,
+    pidfd: OwnedFd,
+}
+
+impl Server {
+    /// A program has left, which had this connection.
+    pub(crate) fn abandon(&mut self, conn: u64, client: Client) {
+        let Some(pidfd) = client.pidfd else { return };
+        let user = client.peer.user;
+        if !alive(&pidfd) {
+            self.unwatch(&pidfd);
+            return client.segment.discard();
+        }
+        match client.segment.file() {
+            // Its end is watched for already.
+            Ok((file, id)) if !user.is_own() => {
+                self.abandoned.insert(conn, Abandoned { user, id, file, pidfd });
+            }
+            _ => self.unwatch(&pidfd),
+        }
+    }
+
+    /// A process has ended that had this connection.
+    pub(crate) fn abandoned_ended(&mut self, conn: u64) {
+        if let Some(abandoned) = self.abandoned.remove(&conn) {
+            self.unwatch(&abandoned.pidfd);
+            discard(&abandoned.file);
+        }
+    }
+
+    /// A user attaches with a segment: it is abandoned no more.
+    pub(crate) fn take_up(&mut self, user: User, id: FileId) {
+        let epoll = &self.epoll;
+        self.abandoned.retain(|_, abandoned| {
+            let is_other = abandoned.user != user || abandoned.id != id;
+            if !is_other {
+                // Gone already is as good.
+                let _ = epoll::delete(epoll, &abandoned.pidfd);
+            }
+            is_other
+        });
+    }
+}
