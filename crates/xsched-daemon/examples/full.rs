@@ -7,7 +7,7 @@
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::RecvFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::{ask, connect, hello, map, memfd, own_pidfd, receive, seals, send_raw, try_connect};
+use support::{ask, hello, map, memfd, own_pidfd, receive, seals, send_raw, try_connect};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::{COUNTERS, GROUPS, QUEUES, SEGMENT_BYTES, Segment, state};
@@ -55,9 +55,10 @@ const COMMANDS: usize = 40;
 /// Longest name of a device or job.
 const NAME_BYTES: usize = 256;
 /// What users do, one after the other.
-const PHASES: [&str; 7] = ["programs", "groups", "queues", "announced", "gone", "unread", "beyond"];
-/// Messages that fill a socket and what is kept beside it.
-const HINTS: usize = 400;
+const PHASES: [&str; 8] = ["programs", "groups", "queues", "announced", "gone", "unread", "beyond", "kept"];
+/// Messages that fit into the socket of a program, and some more.
+const FITTING: usize = 38;
+const KEPT: usize = 60;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -365,10 +366,13 @@ fn text(begin: &str, bytes: usize) -> String {
 
 impl Program {
     fn start(path: &Path, job: Option<String>) -> Option<Program> {
+        Program::with(path, job, &memfd(SEGMENT_BYTES, seals()))
+    }
+
+    fn with(path: &Path, job: Option<String>, file: &OwnedFd) -> Option<Program> {
         let (socket, event) = (try_connect(path)?, eventfd(0, EventfdFlags::CLOEXEC).ok()?);
-        let file = memfd(SEGMENT_BYTES, seals());
         // SAFETY: mapped for the rest of the process's life; made of atomics.
-        let segment = unsafe { &*map::<Segment>(&file, SEGMENT_BYTES, rustix::mm::ProtFlags::all()) };
+        let segment = unsafe { &*map::<Segment>(file, SEGMENT_BYTES, rustix::mm::ProtFlags::all()) };
         segment.header.used[0].store(QUEUES as u32, SeqCst);
         segment.header.used[1].store(COUNTERS as u32, SeqCst);
         // As long as the message may be.
@@ -437,6 +441,19 @@ fn queues_of(path: &Path) -> usize {
     groups.map(|group| group.queues.len()).sum()
 }
 
+/// Has all programs of this user told of so many changes, one after the other. Returns how many there were.
+fn tell_all(path: &Path, times: usize) -> usize {
+    let hint = |n: usize| Request::Hint {
+        targets: vec![Target::All],
+        priority: Some(-(n as i32 % 2)),
+        hints: Hints::default(),
+        level: None,
+        threshold: None,
+        batch: None,
+    };
+    (0..times).filter(|n| try_ask(path, hint(*n)).is_some()).count()
+}
+
 fn announce(job: &str, socket: &Path) {
     let request = Request::Announce { job: job.into(), program: text("/usr/bin/python3 ", 60 << 10) };
     let done = try_ask(socket, request).is_some();
@@ -448,7 +465,7 @@ fn user(number: usize, users: usize, path: &Path) {
     let conns = ((all - all / 8) / users).min(all / 4).min(USER_CONNS);
     let (in_all, queues) = (conns - COMMANDS - 2, (ALL_QUEUES / users).min(USER_QUEUES));
     let job = text(&format!("job {number} "), NAME_BYTES);
-    let (mut programs, mut commands) = (Vec::new(), VecDeque::new());
+    let (mut programs, mut commands) = (Vec::new(), Vec::new());
     // The common device is full with the groups of eight users.
     let common = text(&format!("gpu:common {} ", number / 8), NAME_BYTES);
     let own = |n: usize| text(&format!("gpu:{number}.{n} "), NAME_BYTES);
@@ -511,15 +528,17 @@ fn user(number: usize, users: usize, path: &Path) {
             }
             "gone" => {
                 let mut gone = 0;
+                let again = memfd(SEGMENT_BYTES, seals());
                 for n in 0..USER_BOOKS {
-                    let Some(program) = Program::start(path, None) else { continue };
+                    // The segments of the first ones stay mapped: the daemon's memory is not given back, until it takes no more of them.
+                    let program = if n < conns { Program::start(path, None) } else { Program::with(path, None, &again) };
+                    let Some(program) = program else { continue };
                     program.add_group(0, &own(n % (USER_DEVICES - 1)));
                     if program.until_added().is_ok() {
                         gone += 1;
                         program.set(state::READY);
                         program.set(state::IDLE);
                     }
-                    // Its segment stays mapped: the daemon's memory is not given back.
                 }
                 format!("{gone} that came and went")
             }
@@ -527,6 +546,8 @@ fn user(number: usize, users: usize, path: &Path) {
                 for word in [state::READY, state::IDLE, state::READY] {
                     programs.iter().for_each(|program| program.set_all(word));
                 }
+                // As many messages as fit into the sockets of programs that read nothing.
+                let told = tell_all(path, FITTING);
                 // Commands whose answers are long, none of which is read.
                 for n in 0..COMMANDS {
                     let request = match n % 3 {
@@ -534,40 +555,18 @@ fn user(number: usize, users: usize, path: &Path) {
                         1 => Request::Usage { since_ms: 0, by: UsageBy::Job },
                         _ => Request::Ps,
                     };
-                    let socket = connect(path);
+                    let Some(socket) = try_connect(path) else { continue };
                     let packet = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request }).expect("a message");
                     if send_raw(&socket, &packet, &[]).is_ok() {
-                        commands.push_back(socket);
+                        commands.push(socket);
                     }
                 }
-                // What programs are told, and do not read.
-                let (socket, mut sent) = (connect(path), 0);
-                for n in 0..HINTS {
-                    let hint = Request::Hint {
-                        targets: vec![Target::All],
-                        priority: Some(-(n as i32 % 2)),
-                        hints: Hints::default(),
-                        level: None,
-                        threshold: None,
-                        batch: None,
-                    };
-                    let packet = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request: hint }).expect("it");
-                    drain(&socket);
-                    sent += usize::from(send_raw(&socket, &packet, &[]).is_ok());
-                }
-                let mut buffer = vec![0; MAX_PACKET];
-                let end = encode(&DaemonMsg::End).expect("a message");
-                let mut ends = 0;
-                while ends < sent {
-                    match rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty()) {
-                        Ok((_, got)) if got > 0 => ends += usize::from(buffer[..got] == *end),
-                        _ => break,
-                    }
-                }
-                let unread: u64 =
-                    programs.iter().map(|p| rustix::io::ioctl_fionread(&p.socket).map_or(0, |bytes| u64::from(bytes > 0))).sum();
-                format!("{sent} commands to all programs, {unread} programs with unread messages")
+                let unread = |p: &&Program| rustix::io::ioctl_fionread(&p.socket).is_ok_and(|bytes| bytes > 0);
+                let unread = programs.iter().filter(unread).count();
+                format!("{told} commands to all programs, {unread} programs and {} commands that read nothing", commands.len())
             }
+            // What is kept beside that, for the two seconds that it is.
+            "kept" => format!("{} commands to all programs", tell_all(path, KEPT)),
             "beyond" => {
                 let mut refusals = Vec::new();
                 let alive = programs.iter().filter(|p| p.say(&ClientMsg::ProgramHint { hints: Hints::default() })).count();

@@ -484,6 +484,10 @@ fn the_memory_of_a_segment_goes_with_its_process_whoever_keeps_it_and_counts_unt
     world.server.max_conns = world.server.conns.len() + 2;
     let why = world.server.too_much_kept(User::pretended(ONE)).expect("two abandoned ones take all places");
     assert!(why.line().contains("all users together have as many programs"), "{}", why.line());
+    let (_one, _) = world.connect(ONE);
+    world.server.max_conns = 4;
+    let why = world.server.too_much_kept(User::pretended(ONE)).expect("a quarter of all");
+    assert!(why.line().contains("1 processes that have left"), "{}", why.line());
     // Attached once more, a segment is no longer abandoned.
     world.server.take_up(User::pretended(OTHER), crate::memory::file_id(&other_segment).expect("a file"));
     assert_eq!(world.server.abandoned.keys().copied().collect::<Vec<_>>(), [id]);
