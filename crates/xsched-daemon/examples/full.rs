@@ -48,6 +48,8 @@ const USER_QUEUES: usize = 131_072;
 const ALL_QUEUES: usize = 1 << 20;
 const USER_BOOKS: usize = 2_048;
 const USER_JOBS: usize = 16;
+/// Programs of each user that came and went, for lists of a thousand in all.
+const LISTED: usize = 200;
 /// Descriptors of one packet.
 const MAX_FDS: usize = 253;
 /// Of a user, for commands.
@@ -327,7 +329,10 @@ fn observe(socket: &Path, metrics: &Path, ended: &AtomicBool) {
         std::thread::sleep(Duration::from_millis(300));
     }
     for ((name, _), (most, messages, failed)) in requests.iter().zip(&longest) {
-        println!("{name}: {messages} messages at most, {:.2} s at most, {failed} without an answer", most.as_secs_f64());
+        println!(
+            "{name}: {messages} messages at most, {:.2} s at most, {failed} without an answer",
+            most.as_secs_f64()
+        );
     }
     let (most, bytes, failed) = longest[requests.len()];
     println!("metrics: {} KiB at most, {:.2} s at most, {failed} without an answer", bytes >> 10, most.as_secs_f64());
@@ -422,7 +427,6 @@ impl Program {
         self.segment.groups[0].state.store(word, SeqCst);
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
-
 }
 
 /// Takes what is there to read.
@@ -529,9 +533,12 @@ fn user(number: usize, users: usize, path: &Path) {
             "gone" => {
                 let mut gone = 0;
                 let again = memfd(SEGMENT_BYTES, seals());
-                for n in 0..USER_BOOKS {
-                    // The segments of the first ones stay mapped: the daemon's memory is not given back, until it takes no more of them.
-                    let program = if n < conns { Program::start(path, None) } else { Program::with(path, None, &again) };
+                // One user has as many books as it may, the others fill what is for all.
+                let listed = if number == 0 { USER_BOOKS } else { LISTED };
+                for n in 0..listed + conns {
+                    // In the end there are segments that stay mapped: the daemon's memory is not given back, until it takes no more of them.
+                    let program =
+                        if n < listed { Program::with(path, None, &again) } else { Program::start(path, None) };
                     let Some(program) = program else { continue };
                     program.add_group(0, &own(n % (USER_DEVICES - 1)));
                     if program.until_added().is_ok() {
@@ -563,13 +570,17 @@ fn user(number: usize, users: usize, path: &Path) {
                 }
                 let unread = |p: &&Program| rustix::io::ioctl_fionread(&p.socket).is_ok_and(|bytes| bytes > 0);
                 let unread = programs.iter().filter(unread).count();
-                format!("{told} commands to all programs, {unread} programs and {} commands that read nothing", commands.len())
+                format!(
+                    "{told} commands to all programs, {unread} programs and {} commands that read nothing",
+                    commands.len()
+                )
             }
             // What is kept beside that, for the two seconds that it is.
             "kept" => format!("{} commands to all programs", tell_all(path, KEPT)),
             "beyond" => {
                 let mut refusals = Vec::new();
-                let alive = programs.iter().filter(|p| p.say(&ClientMsg::ProgramHint { hints: Hints::default() })).count();
+                let alive =
+                    programs.iter().filter(|p| p.say(&ClientMsg::ProgramHint { hints: Hints::default() })).count();
                 if let Some(program) = programs.get(with_groups) {
                     drain(&program.socket);
                     program.add_group(0, &own(0));

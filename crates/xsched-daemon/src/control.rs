@@ -460,7 +460,11 @@ impl Server {
 fn is_long(request: &Request) -> bool {
     matches!(
         request,
-        Request::Hint { .. } | Request::Suspend { .. } | Request::Resume { .. } | Request::Usage { .. } | Request::Trace { .. }
+        Request::Hint { .. }
+            | Request::Suspend { .. }
+            | Request::Resume { .. }
+            | Request::Usage { .. }
+            | Request::Trace { .. }
     )
 }
 

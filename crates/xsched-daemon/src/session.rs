@@ -277,7 +277,8 @@ impl Server {
         let bounds = self.config.bounds(user.uid, user.is_own());
         let theirs = || self.conns.values().filter(|conn| conn.user == user);
         let abandoned = self.abandoned.values().filter(|abandoned| abandoned.user == user).count();
-        if abandoned > 0 && !user.is_own() && theirs().count() + abandoned > bounds.connections.min(self.max_conns / 4) {
+        if abandoned > 0 && !user.is_own() && theirs().count() + abandoned > bounds.connections.min(self.max_conns / 4)
+        {
             return Some(bound_met(user, abandoned, "processes that have left, with what they share"));
         }
         let programs = theirs().filter(|conn| conn.client().is_some()).count() + abandoned;

@@ -117,6 +117,8 @@ pub(crate) struct Observations {
     pub(crate) decisions: Histogram,
     /// The user whose program was the first of a kind, and when the kind was used last, ns.
     users: BTreeMap<Kind, (User, u64)>,
+    /// How many kinds each user has.
+    counts: HashMap<User, usize>,
 }
 
 impl Observations {
@@ -144,13 +146,13 @@ impl Observations {
             *used_ns = now_ns;
             return true;
         }
+        // With many users this is done for each observation: one look at all kinds, not one for each of them.
         self.expire(now_ns);
-        let theirs = |user: User| self.users.values().filter(|(other, _)| *other == user).count();
-        if theirs(user) >= METRICS_USER_HISTOGRAMS_MAX {
+        if self.counts.get(&user).is_some_and(|theirs| *theirs >= METRICS_USER_HISTOGRAMS_MAX) {
             return false;
         }
         if self.users.len() >= METRICS_HISTOGRAMS_MAX {
-            let heaviest = self.users.values().map(|(user, _)| *user).max_by_key(|user| theirs(*user));
+            let heaviest = self.counts.iter().max_by_key(|(_, theirs)| **theirs).map(|(user, _)| *user);
             let of_heaviest = self.users.iter().filter(|(_, (user, _))| Some(*user) == heaviest);
             let Some(kind) = of_heaviest.min_by_key(|(_, (_, at))| *at).map(|(kind, _)| kind.clone()) else {
                 return false;
@@ -158,6 +160,7 @@ impl Observations {
             self.forget(&kind);
         }
         self.users.insert(kind.clone(), (user, now_ns));
+        *self.counts.entry(user).or_default() += 1;
         true
     }
 
@@ -171,7 +174,14 @@ impl Observations {
     }
 
     fn forget(&mut self, kind: &Kind) {
-        self.users.remove(kind);
+        if let Some((user, _)) = self.users.remove(kind)
+            && let Some(theirs) = self.counts.get_mut(&user)
+        {
+            *theirs -= 1;
+            if *theirs == 0 {
+                self.counts.remove(&user);
+            }
+        }
         self.waits.remove(kind);
         self.preemptions.remove(kind);
     }
@@ -203,6 +213,6 @@ mod tests {
         seen.expire(19_999 + METRICS_KEPT_NS);
         assert!(seen.waits.contains_key(&real), "it was used within that time");
         seen.expire(20_000 + METRICS_KEPT_NS);
-        assert_eq!((seen.users.len(), seen.waits.len(), seen.preemptions.len()), (0, 0, 0));
+        assert_eq!((seen.users.len(), seen.waits.len(), seen.preemptions.len(), seen.counts.len()), (0, 0, 0, 0));
     }
 }

@@ -12,8 +12,8 @@ use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions,
 
 use super::*;
 use crate::tuning::{
-    COMMAND_OUT_MAX_BYTES, ENDED_QUEUES_MAX, EVENTS_MAX, PROGRAM_SOCKET_MAX_BYTES, SILENT_NS, SOCKET_MAX_BYTES, UNREAD_NS,
-    USER_ANSWERS_MAX, USER_OUT_MAX_BYTES,
+    COMMAND_OUT_MAX_BYTES, ENDED_QUEUES_MAX, EVENTS_MAX, PROGRAM_SOCKET_MAX_BYTES, SILENT_NS, SOCKET_MAX_BYTES,
+    UNREAD_NS, USER_ANSWERS_MAX, USER_OUT_MAX_BYTES,
 };
 
 /// Users that are neither root nor the daemon's own.
