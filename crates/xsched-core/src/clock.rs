@@ -2,6 +2,36 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// CLOCK_MONOTONIC in ns.
 pub fn now_ns() -> u64 {
+    #[cfg(test)]
+    if let Some(now) = virtual_time::now_ns() {
+        return now;
+    }
     let t = clock_gettime(ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// A clock that a test takes over on its own thread: what it shows then does not depend on how busy the machine is.
+#[cfg(test)]
+pub(crate) mod virtual_time {
+    use core::cell::Cell;
+    use core::time::Duration;
+
+    thread_local! {
+        static NOW: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    /// Stops this thread's clock; from now on only [`pass`] moves it.
+    pub(crate) fn begin() {
+        NOW.set(Some(super::now_ns()));
+    }
+
+    /// Lets some time go by.
+    pub(crate) fn pass(time: Duration) {
+        NOW.set(Some(super::now_ns() + time.as_nanos() as u64));
+    }
+
+    /// What this thread's clock shows, in ns, if it is a virtual one.
+    pub(super) fn now_ns() -> Option<u64> {
+        NOW.get()
+    }
 }

@@ -11,6 +11,10 @@
 //! No vendor function is called from here and nothing is reordered: the application's own call goes on into the
 //! driver as soon as [`XQueue::admit`] returns, and [`XQueue::commit`] tells what became of it.
 
+// Tests in here include what those beside the crate share.
+#[cfg(test)]
+extern crate self as xsched_core;
+
 mod activity;
 mod admit;
 mod blocks;
@@ -26,6 +30,8 @@ mod hold;
 mod inherit;
 pub mod inspect;
 pub mod journal;
+#[cfg(test)]
+mod learning;
 mod moves;
 mod origin;
 mod protocol;

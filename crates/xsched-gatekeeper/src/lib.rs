@@ -246,15 +246,18 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         let late_us = group.words.hear(now * 1_000, group.added_ns);
         let word = group.words.state.load(Acquire);
         group.enter(now * 1_000, id, word, &mut self.ledger);
-        if late_us > 0 && group.state == state::IDLE {
-            self.record_gone_by(now, id, late_us);
+        if late_us > 0 {
+            self.record_late(now, id, late_us);
+            self.record(now, id, What::Idle, 0);
         }
     }
 
-    /// Keeps in mind that a group wanted its device from so long ago on, in µs, and does not any more.
-    fn record_gone_by(&mut self, now: Micros, id: GroupId, late_us: u64) {
+    /// Keeps in mind that a group has wanted its device anew for so long, in µs, whatever it was last known to do.
+    fn record_late(&mut self, now: Micros, id: GroupId, late_us: u64) {
+        if !self.is_idle(id) {
+            self.record(now, id, What::Idle, 0);
+        }
         self.record(now, id, What::Ready, late_us.try_into().unwrap_or(u32::MAX));
-        self.record(now, id, What::Idle, 0);
     }
 
     /// Tells the arbiter anything else than that a group comes or goes.
@@ -363,11 +366,13 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             self.arbiter.take(now, Event::Progress(id));
             self.record(now, id, What::Recovered, 0);
         }
-        let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
-        if late_us > 0 && (group.state, word) == (state::IDLE, state::IDLE) {
-            self.record_gone_by(now, id, late_us);
-            return Ok(());
+        if late_us > 0 {
+            self.record_late(now, id, late_us);
+            if word == state::IDLE && self.is_idle(id) {
+                self.record(now, id, What::Idle, 0);
+            }
         }
+        let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         // A group with an open gate is not drained, whatever the word still says.
         if word == group.state || word == state::DRAINED && group.granted {
             return Ok(());
@@ -391,8 +396,11 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             _ => (Event::Idle(id), What::Idle, Err(UnknownState)),
         };
         if self.ring.is_some() {
-            let ago_us = if what == What::Ready { late_us.max(now - ready_us) } else { 0 };
-            self.record(now, id, what, ago_us.try_into().unwrap_or(u32::MAX));
+            let ago_us = if what == What::Ready { now - ready_us } else { 0 };
+            // What was heard of late is recorded already.
+            if late_us == 0 || what != What::Ready {
+                self.record(now, id, what, ago_us.try_into().unwrap_or(u32::MAX));
+            }
             if what == What::Ready {
                 self.asking.push(id);
             }

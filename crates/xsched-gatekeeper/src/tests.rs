@@ -627,6 +627,51 @@ fn what_the_daemon_hears_of_late_is_counted_and_so_is_what_it_never_hears_of() {
     assert!(told.contains(&(What::Ready, 30_000)), "{told:?}");
 }
 
+/// Its first burst was known when the daemon lost its processor: the news that came late then were counted and not recorded.
+#[test]
+fn late_news_of_a_group_that_is_known_to_want_the_device_are_recorded_as_often_as_they_are_counted() {
+    // How it is when the daemon comes back, which was away while one burst had ended and others came.
+    let found = [(state::READY, false), (state::DRAINED, false), (state::IDLE, false), (state::IDLE, true)];
+    for (word, is_removed) in found {
+        for known in [state::IDLE, state::READY, state::DRAINED] {
+            let mut world = World::new("hpf", BUDGET_DEFAULT_US);
+            world.keeper = world.keeper.recording(1 << 20);
+            world.add(spec(LOW, -128, 5_000));
+            world.add(spec(HIGH, 128, 5_000));
+            world.state(HIGH, state::READY);
+            world.state(LOW, known);
+            // Only behind a closed gate there is such a state.
+            if known == state::IDLE {
+                world.state(LOW, state::READY);
+                world.state(LOW, state::IDLE);
+            }
+            let words = world.words[&LOW].clone();
+            world.sleep(5_000);
+            words.ready_at_ns.store(world.now * 1_000, SeqCst);
+            words.bursts.fetch_add(1, SeqCst);
+            words.state.store(word, SeqCst);
+            world.sleep(30_000);
+            match is_removed {
+                true => world.keeper.remove(world.now, LOW),
+                false => _ = world.scan(LOW),
+            }
+            world.carry_out();
+            let ring = world.keeper.ring().expect("kept");
+            let all = (ring.oldest()..ring.next()).filter_map(|n| ring.get(n));
+            let of_low: Vec<_> = all.filter(|r| r.group == LOW.0 && r.at_us == world.now).collect();
+            let late = of_low.iter().position(|r| (r.what, r.value) == (What::Ready, 30_000));
+            let about = format!("{known} {word} {is_removed}: {of_low:?}");
+            assert_eq!(words.heard_late().count, 1, "{about}");
+            let late = late.unwrap_or_else(|| panic!("{about}"));
+            // A reader takes only one that was idle for ready anew.
+            assert_eq!(of_low[..late].iter().any(|r| r.what == What::Idle), known != state::IDLE, "{about}");
+            assert_eq!(of_low.iter().filter(|r| r.what == What::Ready).count(), 1, "{about}");
+            let ends = of_low[late..].iter().any(|r| r.what == What::Idle);
+            assert_eq!(ends, word == state::IDLE, "{about}");
+        }
+    }
+}
+
 #[test]
 fn a_group_that_counts_as_idle_for_want_of_progress_is_counted() {
     let mut world = World::low_and_high();

@@ -1,17 +1,24 @@
-//! How long commands take is learned from fences that the device passes.
+//! How long commands take is learned from fences that the device passes. Tests, in virtual time.
 
-use std::sync::atomic::Ordering::*;
-use std::time::{Duration, Instant};
+use core::sync::atomic::Ordering::*;
+use core::time::Duration;
 
-use xsched_core::fast_path::{self, Entered};
-use xsched_core::{Registration, Runtime, Work, XQueue};
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::GroupSlot;
 
+use crate::clock::virtual_time::{self, pass};
+use crate::fast_path::{self, Entered};
+use crate::{Registration, Runtime, Work, XQueue};
+
+#[path = "../tests/nothing/mod.rs"]
 mod nothing;
+
+/// The time that a launch takes the program itself.
+const LAUNCH: Duration = Duration::from_micros(5);
 
 /// A queue whose gate stands open beside rivals, with a bound in µs (0 = none) and further bits of the gate.
 fn contended(budget_us: u32, bits: Gate) -> (&'static Runtime, &'static GroupSlot, &'static XQueue) {
+    virtual_time::begin();
     let rt = nothing::runtime();
     rt.queue(16, || nothing::spec(16, 0)).expect("a queue");
     rt.attach(std::ptr::null_mut());
@@ -25,6 +32,7 @@ fn contended(budget_us: u32, bits: Gate) -> (&'static Runtime, &'static GroupSlo
 
 /// A command of this kind. If it is followed, the device has come there at once, and that is seen.
 fn launch(rt: &'static Runtime, key: u64) {
+    pass(LAUNCH);
     let Entered::Slow(queue, counter) = fast_path::enter(16) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
     if let Some(fence) = queue.commit(rt, &admission, true, counter) {
@@ -51,8 +59,7 @@ fn a_command_that_completes_together_with_others_is_known_at_once() {
     let round = |key| {
         known.iter().for_each(|key| launch(rt, *key));
         launch(rt, key);
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_millis(20) {}
+        pass(Duration::from_millis(20));
         launch(rt, 11);
         launch(rt, key);
         look();
@@ -70,51 +77,35 @@ fn a_command_that_completes_together_with_others_is_known_at_once() {
 #[test]
 fn long_commands_are_found_out_in_company_though_short_ones_follow_at_once() {
     let (rt, words, queue) = contended(0, Gate::default());
-    // None: it has no fence of its own, since the last one is too recent or the command is taken for known.
+    // Each has a fence of its own.
     let give = |key| {
+        pass(LAUNCH);
         let Entered::Slow(queue, counter) = fast_path::enter(16) else { panic!("it is followed") };
         let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
-        Some(queue.commit(rt, &admission, true, counter)?.number)
+        queue.commit(rt, &admission, true, counter).expect("its fence").number
     };
     let passes = |last| {
         queue.slot(rt).completed_word.store(last, SeqCst);
         assert!(!queue.is_held_on_device(rt));
     };
-    // Those in which the machine kept the test waiting say nothing: other commands then, which are not known either.
-    let found = (0..20).map(|attempt| (21 + 100 * attempt, 22 + 100 * attempt)).find_map(|(long, short)| {
-        let (mut rounds, mut was_kept_waiting) = (0, false);
-        while words.longest_us.load(SeqCst) == 0 && rounds <= 10 {
-            rounds += 1;
-            let begun = Instant::now();
-            // After a wait the device comes to the short one at once.
-            let given = give(short).and_then(|first| {
-                passes(first);
-                give(long)?;
-                give(short)
-            });
-            let Some(last) = given else {
-                was_kept_waiting = true;
-                break;
-            };
-            was_kept_waiting |= begun.elapsed() > Duration::from_millis(1);
-            let begun = Instant::now();
-            // Looks are frequent.
-            while begun.elapsed() < Duration::from_millis(20) {
-                assert!(!queue.is_held_on_device(rt));
-            }
-            was_kept_waiting |= begun.elapsed() > Duration::from_millis(22);
-            passes(last);
+    let (long, short) = (21, 22);
+    let mut rounds = 0;
+    while words.longest_us.load(SeqCst) == 0 && rounds <= 10 {
+        rounds += 1;
+        // After a wait the device comes to the short one at once.
+        passes(give(short));
+        give(long);
+        let last = give(short);
+        // Looks are frequent.
+        for _ in 0..200 {
+            pass(Duration::from_micros(100));
+            assert!(!queue.is_held_on_device(rt));
         }
-        if was_kept_waiting {
-            words.longest_us.store(0, SeqCst);
-            return None;
-        }
-        assert!((4..=10).contains(&rounds), "{rounds}");
-        let (long, short) = (rt.expected_ns(long).unwrap(), rt.expected_ns(short).unwrap());
-        assert!(long > 10_000_000 && short < 5_000_000, "{long} and {short} ns");
-        Some(())
-    });
-    assert!(found.is_some(), "the machine kept the test waiting in each attempt");
+        passes(last);
+    }
+    assert!((4..=10).contains(&rounds), "{rounds}");
+    let (long, short) = (rt.expected_ns(long).unwrap(), rt.expected_ns(short).unwrap());
+    assert!(long > 10_000_000 && short < 5_000_000, "{long} and {short} ns");
     // A part of what it took, to be sure of it.
     assert!((4_000..20_000).contains(&words.longest_us.load(SeqCst)), "{}", words.longest_us.load(SeqCst));
 }
@@ -130,27 +121,21 @@ fn commands_that_are_longer_than_expected_are_known_by_the_pace_at_which_they_co
         queue.commit(rt, &admission, true, counter).map(|fence| fence.number)
     };
     let look = || assert!(!queue.is_held_on_device(rt));
-    // Without sleeping, which takes longer than what these commands take.
-    let busy = |time: Duration| {
-        let begin = Instant::now();
-        while begin.elapsed() < time {}
-    };
     // Seen complete by themselves, some time ago: 50 µs.
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while rt.expected_ns(31).is_none_or(|ns| ns > 70_000) {
-        assert!(Instant::now() < deadline, "{:?} ns", rt.expected_ns(31));
+    for _ in 0..100 {
         let number = give(31);
-        busy(Duration::from_micros(50));
+        pass(Duration::from_micros(50));
         queue.slot(rt).completed_word.store(number.unwrap_or(0), SeqCst);
         look();
     }
+    assert!(rt.expected_ns(31).is_some_and(|ns| ns <= 70_000), "{:?} ns", rt.expected_ns(31));
     // They take 250 µs, eight are in flight, and looks are as frequent.
     let mut fences = std::collections::VecDeque::new();
     for _ in 0..500 {
         while fences.len() < 8 {
             fences.push_back(give(31));
         }
-        busy(Duration::from_micros(250));
+        pass(Duration::from_micros(250));
         let passed = fences.pop_front().flatten();
         passed.inspect(|number| queue.slot(rt).completed_word.store(*number, SeqCst));
         look();
