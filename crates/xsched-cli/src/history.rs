@@ -209,7 +209,8 @@ impl Tracker {
             }
             What::Idle => {
                 (s.ready, s.leaving, s.stalled, s.waits_since) = (false, false, false, None);
-                s.left(id, at, told);
+                changed_at = at.saturating_sub(record.value.into());
+                s.left(id, changed_at, told);
             }
             What::Drained => {
                 s.ready = true;
@@ -559,11 +560,14 @@ mod tests {
             record(70_000, 1, What::Idle, Why::Unsaid, 0),
             // That reaches back to before it was idle.
             record(78_000, 1, What::Ready, Why::Unsaid, 9_000),
+            // It had been idle by the time when it wanted the device anew.
+            record(88_000, 1, What::Idle, Why::Unsaid, 6_000),
+            record(88_000, 1, What::Ready, Why::Unsaid, 6_000),
         ];
         let history = History::new(&[group(1)], &records, 100, 90_000);
-        let runs = [(9_990, 20_000), (30_000, 70_000), (70_000, 90_000)];
+        let runs = [(9_990, 20_000), (30_000, 70_000), (70_000, 82_000), (82_000, 90_000)];
         assert_eq!(seen(&history, 1), runs.map(|(from, to)| (Doing::Runs, from, to)));
-        assert_eq!(history.groups[&1].late_us, [30_000, 9_000]);
+        assert_eq!(history.groups[&1].late_us, [30_000, 9_000, 6_000]);
     }
 
     #[test]

@@ -39,7 +39,10 @@ fn main() -> ExitCode {
         };
     }
     if let (Ok(pid), Some(socket)) = (std::env::var(HINTED), std::env::var_os(SOCKET)) {
-        support::ask(socket.as_ref(), hint(pid.parse().unwrap(), -5)).unwrap();
+        let pid = pid.parse().unwrap();
+        // The daemon looks whether it descends from the one that it is about.
+        until("its parent has ended", || parent_of(std::os::unix::process::parent_id()) != Some(pid));
+        support::ask(socket.as_ref(), hint(pid, -5)).unwrap();
         return ExitCode::SUCCESS;
     }
     for signal in [Signal::TERM, Signal::INT] {
@@ -219,6 +222,12 @@ fn a_configuration_is_read_again_and_one_that_is_wrong_changes_nothing() {
 fn hint(pid: u32, priority: i32) -> Request {
     let (hints, target) = (Hints { weight: Some(700), ..Hints::default() }, Target::Pid(pid));
     Request::Hint { targets: vec![target], priority: Some(priority), hints, level: None, threshold: None, batch: None }
+}
+
+/// The parent of a process that has not ended.
+fn parent_of(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
 }
 
 fn what_commands_have_set_outlives_the_daemon() {

@@ -344,17 +344,23 @@ fn what_a_suspended_program_still_executes_gets_the_device_for_a_moment() {
     // While a gate inside a command holds it, it executes nothing. Four times as long as a moment is waited for.
     let (before, begin) = (opened(), Instant::now());
     while begin.elapsed() < Duration::from_millis(16) {
+        high.gets_on(0);
         daemon.ps();
     }
     assert_eq!(opened(), before);
     high.idle(0);
     low.until_open(0);
     low.words(0).held_inside.store(0, SeqCst);
+    assert!(high.open(0), "it needs no grant to begin");
     high.ready(0);
-    low.until_closed(0);
-    let before = opened();
-    until("it has left the device for a moment", || opened() > before);
-    assert!(high.open(0) && !low.open(0));
+    until("it has left the device for a moment", || {
+        high.gets_on(0);
+        opened() > before
+    });
+    until("it has it again", || {
+        high.gets_on(0);
+        high.open(0) && !low.open(0)
+    });
 }
 
 #[test]

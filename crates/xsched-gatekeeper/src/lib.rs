@@ -252,12 +252,13 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         }
     }
 
-    /// Keeps in mind that a group has wanted its device anew for so long, in µs, whatever it was last known to do.
+    /// Keeps in mind that a group has wanted its device anew for so long, in µs. What it was last known to do it had done by then.
     fn record_late(&mut self, now: Micros, id: GroupId, late_us: u64) {
+        let ago_us = late_us.try_into().unwrap_or(u32::MAX);
         if !self.is_idle(id) {
-            self.record(now, id, What::Idle, 0);
+            self.record(now, id, What::Idle, ago_us);
         }
-        self.record(now, id, What::Ready, late_us.try_into().unwrap_or(u32::MAX));
+        self.record(now, id, What::Ready, ago_us);
     }
 
     /// Tells the arbiter anything else than that a group comes or goes.

@@ -17,7 +17,8 @@ pub struct Record {
     pub policy: u8,
     /// Preemption level of the group then: what becomes of commands that the driver has when its gate closes.
     pub level: u8,
-    /// [`What::Ready`]: so long ago its first launch came, in µs. [`What::Opened`]: threads that waited at its gate.
+    /// [`What::Ready`]: so long ago its first launch came, in µs. [`What::Idle`]: it had been so by so long ago, in µs, when that was found
+    /// out late. [`What::Opened`]: threads that waited at its gate.
     pub value: u32,
 }
 

@@ -326,8 +326,19 @@ impl Client {
         rustix::io::write(&self.eventfd, &1u64.to_ne_bytes()).unwrap();
     }
 
+    /// A launch. As with every client, one that counts as idle for want of progress goes on with that: on a busy machine that may have
+    /// become of any.
     pub fn ready(&self, slot: u16) {
+        self.words(slot).gate.go_on();
         self.set_state(slot, state::READY);
+    }
+
+    /// A command of it completes, and it launches another: it gets on.
+    pub fn gets_on(&self, slot: u16) {
+        self.words(slot).completed.fetch_add(1, SeqCst);
+        if self.words(slot).gate.go_on() {
+            self.wake();
+        }
     }
 
     pub fn idle(&self, slot: u16) {
