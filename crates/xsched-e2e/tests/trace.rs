@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use prost::Message;
 use rustix::process::Signal;
@@ -184,16 +185,28 @@ fn what_the_daemon_never_took_notice_of_is_told_by_all_that_can_be_asked() {
     let mut low = place.run(&["--priority", "low"], &place.sim_program("steady"), &[]);
     low.expect("ready");
     low.progress_after(now_ns());
-    let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
-    let requests = ["lc", "--kernels", "2", "--us", "1000", "--period-us", "50000", "--requests", "60"];
-    let high = place.run(&["--priority", "high"], &load, &requests);
+    let work = place.compile("suite/work.c", &["-DPLATFORM=\"sim.h\"", "-lsimdev", "-lpthread", "-lm"]);
+    let mut high = place.run(&["--priority", "high"], &work, &["requests", "500", "4"]);
+    high.expect("ready");
     let pid = high.pid();
+    let request = |high: &mut Process| {
+        high.tell("request");
+        high.find("the end of a request", |line| line.starts_with("done ").then_some(()));
+    };
+    request(&mut high);
+    // Nothing is asked of it before the daemon has stopped.
     until("it is between two requests", || {
-        place.group(pid).is_some_and(|g| g["state"] == "idle" && g["launches"] != 0)
+        let of_high = place.group(pid).is_some_and(|g| g["state"] == "idle" && g["launches"] != 0);
+        of_high && place.group(low.pid()).is_some_and(|g| g["state"] == "running")
     });
     let before = place.group(pid).expect("it is there")["heard_late"].clone();
     let stopped_us = now_ns() / 1_000;
     signal(daemon.pid(), Signal::STOP);
+    for _ in 0..10 {
+        request(&mut high);
+        std::thread::sleep(Duration::from_millis(50)); // the time between requests
+    }
+    high.tell("end");
     let (code, _, errors) = high.wait();
     assert_eq!(code, 0, "{errors}");
     let ended_us = now_ns() / 1_000;

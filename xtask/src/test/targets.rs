@@ -1,13 +1,14 @@
-//! The test programs of the workspace and the scripts beside them: a few at a time, since most wait more than they compute. What a
-//! program says is kept in a file and shown if it fails.
+//! The test programs of the workspace and the scripts beside them: as many at a time as keep the processors busy, since most wait more
+//! than they compute. What a program says is kept in a file and shown if it fails.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use super::step::{Notes, Step, Verdict, locked};
@@ -20,20 +21,26 @@ const ONCE_MORE_MAX: usize = 3;
 const LONGEST: Duration = Duration::from_secs(400);
 /// How often it is looked whether a program has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Another program begins where so much of the processors' time had no use, of 1, since the last one began.
+const IDLE_PART: f64 = 0.1;
+/// How long after one has begun it is known what that takes of the processors.
+const SETTLES: Duration = Duration::from_millis(1_000);
 /// Targets that take longest: begun first, in this order, so that none of them is left at the end.
-const LONG: [&str; 12] = [
-    "-p xsched-shim --test loader",
+const LONG: [&str; 14] = [
+    "python3 -m unittest -v benches/cuda/test_conduct.py",
     "-p xsched-e2e --test policies",
-    "-p xsched-fakecuda --test mps",
     "-p xsched-e2e --test cuda",
+    "python3 -m unittest -v benches/cuda/test_coloc.py",
+    "-p xsched-e2e --test capi",
+    "-p xsched-e2e --test faults",
     "-p xsched-e2e --test platform_suite",
     "-p xsched-e2e --test pool",
-    "-p xsched-e2e --test capi",
-    "-p xsched-fakecuda --test programs",
+    "-p xsched-e2e --test schedulers",
+    "-p xsched-e2e --test compare",
+    "-p xsched-e2e --test hip",
     "-p xsched-e2e --test kfd",
-    "-p xsched-e2e --test faults",
-    "-p xsched-policy --test policies",
-    "python3 -m unittest -v benches/cuda/test_conduct.py",
+    "-p xsched-fakecuda --test mps",
+    "-p xsched-shim --test loader",
 ];
 /// Targets whose peers `cargo xtask kubernetes` fetches: part of `cargo xtask ci`.
 const WITH_PEERS: [&str; 2] = ["-p xsched-kube --test peers", "-p xsched-kube --test manifests"];
@@ -86,14 +93,13 @@ fn all_pass(step: &Step, targets: Vec<Target>) -> Verdict {
     if targets.is_empty() {
         return step.failed("cargo names no program of tests");
     }
-    // One more than there are processors, as long as there are few: a program that waits leaves its own to the others.
-    let workers = std::thread::available_parallelism().map_or(2, |processors| processors.get() + 1).min(4);
-    let (mut failed, mut notes) = at_once(step, &logs, targets, workers).into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
+    let (mut failed, mut notes) =
+        at_once(step, &logs, targets, Room::here()).into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
     let are_many = failed.len() > ONCE_MORE_MAX;
     if !are_many {
         // A test that fails now and then is a fault of its own: the summary names it, and the run goes on.
         let tried: Vec<_> = failed.iter().map(|target| target.name.clone()).collect();
-        (failed, notes) = at_once(step, &logs, failed, 1).into_iter().unzip();
+        (failed, notes) = at_once(step, &logs, failed, Room::ONE).into_iter().unzip();
         let passed = tried.into_iter().filter(|name| failed.iter().all(|target| target.name != *name));
         locked(&step.notes).unsteady.extend(passed);
     }
@@ -156,18 +162,88 @@ fn targets_in(messages: &str) -> Vec<Target> {
     messages.lines().filter_map(target).collect()
 }
 
-/// Runs the targets, so many at a time. Gives those that failed, with what they noted.
-fn at_once(step: &Step, logs: &Path, targets: Vec<Target>, workers: usize) -> Vec<(Target, Notes)> {
-    let (left, failed) = (Mutex::new(VecDeque::from(targets)), Mutex::new(Vec::new()));
-    let work = || {
-        while let Some(target) = { locked(&left).pop_front() } {
-            match passes(step, logs, &target) {
-                Ok(notes) => locked(&step.notes).add(notes),
-                Err(notes) => locked(&failed).push((target, notes)),
-            }
+/// How many programs may run at a time.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    /// So many always.
+    least: usize,
+    /// So many while the processors have time left.
+    most: usize,
+}
+
+impl Room {
+    const ONE: Room = Room { least: 1, most: 1 };
+
+    /// Always one more than there are processors, as long as there are few: a program that waits leaves its own to the others. Beside
+    /// other work on the machine it stays at that.
+    fn here() -> Room {
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        Room { least: (processors + 1).min(4), most: (4 * processors).clamp(8, 16) }
+    }
+
+    /// Tells whether another one may begin beside those that run, as much of the processors' time had no use.
+    fn has_one_more(self, running: usize, idle: Option<f64>) -> bool {
+        running < self.least || running < self.most && idle.is_some_and(|part| part >= IDLE_PART)
+    }
+}
+
+/// Time of all processors since the machine's start, in the kernel's ticks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Ticks {
+    all: u64,
+    idle: u64,
+}
+
+impl Ticks {
+    /// From the text of `/proc/stat`.
+    fn of(text: &str) -> Option<Ticks> {
+        // user, nice, system, idle, waiting for a disk, interrupts, …; the last two are parts of others.
+        let line = text.lines().next()?.strip_prefix("cpu ")?;
+        let ticks: Vec<u64> = line.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
+        Some(Ticks { all: ticks.iter().sum(), idle: ticks.get(3)? + ticks.get(4)? })
+    }
+
+    fn now() -> Option<Ticks> {
+        Ticks::of(&std::fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    /// The part that had no use since then.
+    fn idle_since(self, then: Ticks) -> f64 {
+        self.idle.saturating_sub(then.idle) as f64 / self.all.saturating_sub(then.all).max(1) as f64
+    }
+}
+
+/// Runs the targets, as many at a time as there is room for. Gives those that failed, with what they noted.
+fn at_once(step: &Step, logs: &Path, targets: Vec<Target>, room: Room) -> Vec<(Target, Notes)> {
+    let (running, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let one = |target: Target| {
+        match passes(step, logs, &target) {
+            Ok(notes) => locked(&step.notes).add(notes),
+            Err(notes) => locked(&failed).push((target, notes)),
         }
+        running.fetch_sub(1, SeqCst);
     };
-    std::thread::scope(|scope| (0..workers).for_each(|_| _ = scope.spawn(work)));
+    std::thread::scope(|scope| {
+        let (mut since, mut begun) = (Ticks::now(), Instant::now());
+        for target in targets {
+            loop {
+                let has_settled = begun.elapsed() >= SETTLES;
+                let now = Ticks::now().filter(|_| has_settled);
+                let idle = now.zip(since).map(|(now, since)| now.idle_since(since));
+                if room.has_one_more(running.load(SeqCst), idle) {
+                    break;
+                }
+                if has_settled {
+                    (since, begun) = (now, Instant::now());
+                }
+                std::thread::sleep(LOOK_EVERY);
+            }
+            running.fetch_add(1, SeqCst);
+            (since, begun) = (Ticks::now(), Instant::now());
+            let one = &one;
+            scope.spawn(move || one(target));
+        }
+    });
     failed.into_inner().unwrap_or_default()
 }
 
@@ -254,6 +330,45 @@ mod tests {
             (found[0].command[0].as_str(), found[0].folder.as_path()),
             ("/t/shares-1", Path::new("/a/crates/xsched-e2e"))
         );
+    }
+
+    #[test]
+    fn more_programs_begin_while_the_processors_have_time_left() {
+        let ticks = |text: &str| Ticks::of(text).expect("ticks");
+        let then = ticks("cpu  100 0 100 700 100 0 0 0 50 0\ncpu0 1 2 3 4 5\n");
+        assert_eq!(then, Ticks { all: 1_000, idle: 800 });
+        let idle = |text: &str| Some(ticks(text).idle_since(then));
+        let (busy, half) = (idle("cpu  200 0 190 705 105 0 0 0\n"), idle("cpu  150 0 100 750 100 0 0 0\n"));
+        assert_eq!((busy, half), (Some(0.05), Some(0.5)));
+        assert_eq!(Ticks::of("cpu0 1 2 3 4 5 6 7 8\n"), None);
+        let room = Room { least: 3, most: 5 };
+        assert!(room.has_one_more(2, busy) && room.has_one_more(2, None), "so many always");
+        assert!(!room.has_one_more(3, busy) && !room.has_one_more(3, None));
+        assert!(room.has_one_more(4, half) && !room.has_one_more(5, half));
+    }
+
+    #[test]
+    fn as_many_programs_run_at_once_as_there_is_room_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let step = Step {
+            root: folder.path(),
+            target: folder.path(),
+            notes: Default::default(),
+            kept: Some(Mutex::default()),
+        };
+        let target = |number: usize| {
+            // Each waits until another one has begun, or it is the last.
+            let script =
+                format!("touch {number}; [ {number} = 2 ] || until [ -e {} ]; do sleep 0.01; done", number + 1);
+            let command = ["sh", "-c", &script].map(str::to_owned).to_vec();
+            Target { name: format!("{number}"), command, folder: folder.path().into() }
+        };
+        let room = Room { least: 2, most: 2 };
+        assert!(at_once(&step, folder.path(), (0..3).map(target).collect(), room).is_empty());
+        assert_eq!(locked(&step.notes).passed, 3);
+        let fails = Target { name: "fails".into(), command: vec!["false".into()], folder: folder.path().into() };
+        let failed = at_once(&step, folder.path(), vec![target(2), fails], Room::ONE);
+        assert_eq!(failed.iter().map(|(target, _)| target.name.as_str()).collect::<Vec<_>>(), ["fails"]);
     }
 
     #[test]
