@@ -2,8 +2,9 @@
 //! and what they make of its answers.
 
 mod common;
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use common::{Place, said};
 
@@ -181,27 +182,28 @@ fn the_demo_calibrates_its_kernels_on_the_device() {
 #[test]
 fn the_demos_programs_run_their_bursts_on_the_device() {
     let place = Place::new();
-    let worker = |role: &str, input: &str| {
+    // Its input ends when it has said that, lest it be told to stop before it has begun.
+    let worker = |role: &str, until: &str| -> Vec<String> {
         let mut command = with_stand_in(&place, &["demo-worker", "--platform", "cuda", "--requests", "3"]);
         command.args(["--iterations", "100", "--role", role]);
-        let file = place.join("input");
-        std::fs::write(&file, input).unwrap();
-        command.stdin(std::fs::File::open(file).unwrap());
-        let answer = said(command);
-        answer.quiet(0);
-        answer.out
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut input = child.stdin.take();
+        input.as_mut().unwrap().write_all(b"go\n").unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let lines = lines.inspect(|line| drop(input.take_if(|_| line.starts_with(until)))).collect();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+        lines
     };
-    let critical = worker("lc", "go\n");
-    let (ready, found) = critical.split_once('\n').unwrap();
-    assert_eq!(ready, "ready");
-    let v: serde_json::Value = serde_json::from_str(found).unwrap();
+    let critical = worker("lc", "{");
+    assert_eq!(critical[0], "ready");
+    let v: serde_json::Value = serde_json::from_str(&critical[1]).unwrap();
     let latencies = v["latencies_ns"].as_array().unwrap();
     // 20 kernels of 10 µs.
     assert!(latencies.len() == 3 && latencies.iter().all(|l| l.as_u64().unwrap() >= 200_000), "{v}");
-    let best_effort = worker("be", "go\n");
-    let lines: Vec<&str> = best_effort.lines().collect();
+    let lines = worker("be", "running");
     assert_eq!(lines[..2], ["ready", "running"]);
-    let v: serde_json::Value = serde_json::from_str(lines[2]).unwrap();
+    let v: serde_json::Value = serde_json::from_str(&lines[2]).unwrap();
     let (kernels, seconds) = (v["kernels"].as_u64().unwrap(), v["seconds"].as_f64().unwrap());
     assert!(kernels >= 32 && kernels.is_multiple_of(32) && seconds >= kernels as f64 * 10e-6, "{v}");
 }

@@ -416,7 +416,7 @@ fn share_of_short_beside_long() -> f64 {
 fn a_daemon_whose_own_file_is_gone_starts_pools() {
     let mut machine = Machine::new();
     machine.daemon = None;
-    until("the daemon has ended", || machine.gpu.place.ps().is_none());
+    until("the daemon has ended, and its pool", || machine.gpu.place.ps().is_none() && machine.pools().is_empty());
     machine.gpu.place.share_build();
     machine.start_daemon(&[]);
     std::fs::remove_file(machine.gpu.place.join("build/xsched")).unwrap();
