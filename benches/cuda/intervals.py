@@ -62,7 +62,9 @@ class Sample:
         if not self.names or served[0] != served[1]:
             return 0.0
         both = sum(a * b for a, b in zip(self.above(share), other.above(share)))
-        return both / (len(self.values) * len(other.values) * self.error(share) * other.error(share))
+        found = both / (len(self.values) * len(other.values) * self.error(share) * other.error(share))
+        # Of samples that go together wholly it is beyond 1 by rounding.
+        return max(-1.0, min(1.0, found))
 
     def interval(self, share):
         """A quantile and the interval around it."""

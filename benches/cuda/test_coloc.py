@@ -243,6 +243,14 @@ class Intervals(unittest.TestCase):
         self.assertTrue(-0.2 < low < 0 < high < 0.2, (low, value, high))
         self.assertEqual(intervals.ratio(one, other, 0.9), intervals.ratio(one, other, 0.9))
 
+    def test_samples_that_go_together_wholly_are_compared(self):
+        for units, length in ((2, 3), (3, 2), (5, 2), (8, 3)):
+            rounds = [[[float(length * n + i + 1) for i in range(length)] for n in range(units)]]
+            twice = [[[2 * value for value in unit] for unit in round] for round in rounds]
+            one, other = (intervals.Sample(values, ["r"]) for values in (rounds, twice))
+            self.assertEqual(one.together(other, 0.5), 1)
+            self.assertEqual(intervals.ratio(other, one, 0.5)[0], 2)
+
     def test_requests_that_both_serve_are_drawn_together(self):
         draw = random.Random(6)
         bursts = [[draw.expovariate(1 / 10) for _ in range(200)] for _ in range(3)]

@@ -8,10 +8,7 @@ use xsched_proto::segment::GroupSlot;
 
 use crate::clock::virtual_time::{self, pass};
 use crate::fast_path::{self, Entered};
-use crate::{Registration, Runtime, Work, XQueue};
-
-#[path = "../tests/nothing/mod.rs"]
-mod nothing;
+use crate::{Registration, Runtime, Work, XQueue, nothing};
 
 /// The time that a launch takes the program itself.
 const LAUNCH: Duration = Duration::from_micros(5);

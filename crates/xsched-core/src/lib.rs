@@ -32,7 +32,12 @@ pub mod inspect;
 pub mod journal;
 #[cfg(test)]
 mod learning;
+#[cfg(test)]
+mod lengths;
 mod moves;
+#[cfg(test)]
+#[path = "../tests/nothing/mod.rs"]
+mod nothing;
 mod origin;
 mod protocol;
 mod queue;

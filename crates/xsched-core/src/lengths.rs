@@ -1,28 +1,28 @@
-//! Whether the commands of a group that is held to a bound are short, which the daemon chooses time slices by.
+//! Whether the commands of a group that is held to a bound are short, which the daemon chooses time slices by. Tests, in virtual time.
 
-use std::sync::atomic::Ordering::*;
-use std::time::{Duration, Instant};
+use core::sync::atomic::Ordering::*;
+use core::time::Duration;
 
-use xsched_core::fast_path::{self, Entered};
-use xsched_core::{QueueSpec, Registration, Runtime, Work, XQueue};
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::length;
 
-mod nothing;
+use crate::clock::virtual_time::{self, pass};
+use crate::fast_path::{self, Entered};
+use crate::{QueueSpec, Registration, Runtime, Work, XQueue, nothing};
 
-/// A command of this kind, complete after so many µs at least.
+/// A command of this kind, complete after so many µs.
 fn launch(rt: &'static Runtime, key: u64, us: u64) {
     let Entered::Slow(queue, counter) = fast_path::enter(16) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
     if let Some(fence) = queue.commit(rt, &admission, true, counter) {
-        let issued = Instant::now();
-        while issued.elapsed() < Duration::from_micros(us) {}
+        pass(Duration::from_micros(us));
         XQueue::complete(rt, &fence);
     }
 }
 
 #[test]
 fn the_length_is_that_of_the_commands_that_take_most_of_the_time() {
+    virtual_time::begin();
     let rt = nothing::runtime();
     // One that tells of completions: each is seen at once.
     rt.queue(16, || nothing::spec(16, 0).map(|s| QueueSpec { platform: 1, ..s })).expect("a queue");
