@@ -653,7 +653,7 @@ fn late_news_of_a_group_that_is_known_to_want_the_device_are_recorded_as_often_a
             world.sleep(30_000);
             match is_removed {
                 true => world.keeper.remove(world.now, LOW),
-                false => _ = world.scan(LOW),
+                false => world.scan(LOW),
             }
             world.carry_out();
             let ring = world.keeper.ring().expect("kept");
