@@ -6,7 +6,6 @@ use xsched_e2e::{Gpu, Process, until};
 
 const URGENT: &[&str] = &["--share", "spatial", "--priority", "high"];
 const LOW: &[&str] = &["--share", "spatial", "--priority", "low"];
-
 /// A GPU with an MPS server, and a daemon that was told how programs of it run beside each other.
 struct Machine {
     gpu: Gpu,
@@ -15,10 +14,13 @@ struct Machine {
 }
 
 impl Machine {
-    fn new(yields: &str) -> Machine {
-        let gpu = Gpu::new();
+    /// `yields`: what the daemon's `XSCHED_YIELD` is; none = it has none.
+    fn new(yields: Option<&str>) -> Machine {
+        // Programs of one server slow each other down, as where they compete for memory.
+        let gpu = Gpu::with(1, &[("SIMDEV_SHARES", "1")]);
         let server = gpu.place.mps_daemon("mps", &[]);
-        let daemon = gpu.place.daemon_with(&[], &[("XSCHED_YIELD", yields.as_ref())]);
+        let variables = yields.map(|yields| ("XSCHED_YIELD", yields.as_ref()));
+        let daemon = gpu.place.daemon_with(&[], variables.as_slice());
         Machine { gpu, _daemon: daemon, _server: server }
     }
 
@@ -56,12 +58,16 @@ fn given(program: &mut Process) -> u64 {
     program.count().0
 }
 
-/// One request of the urgent program: a short kernel.
-fn ask(urgent: &mut Process) {
-    urgent.tell("give 20");
+/// One request of the urgent program: a kernel of so many µs. Returns how long the device took, in µs.
+fn ask(urgent: &mut Process, us: u64) -> u64 {
+    urgent.tell(&format!("give {us}"));
     urgent.expect("given 0");
     urgent.tell("take");
-    urgent.find("ran", |line| line.strip_prefix("ran").map(|_| ()));
+    let (begin, end) = urgent.find("ran BEGIN END", |line| {
+        let (begin, end) = line.strip_prefix("ran ")?.split_once(' ')?;
+        Some((begin.parse::<u64>().ok()?, end.parse::<u64>().ok()?))
+    });
+    (end - begin) / 1000
 }
 
 /// Requests until something holds, with the best-effort program's count before and after.
@@ -69,7 +75,7 @@ fn ask_until(low: &mut Process, urgent: &mut Process, what: &str, mut holds: imp
     let before = given(low);
     let mut after = before;
     until(what, || {
-        (0..20).for_each(|_| ask(urgent));
+        (0..20).for_each(|_| _ = ask(urgent, 20));
         after = given(low);
         holds(after - before)
     });
@@ -78,19 +84,35 @@ fn ask_until(low: &mut Process, urgent: &mut Process, what: &str, mut holds: imp
 
 #[test]
 fn a_program_that_yields_goes_on_while_the_urgent_one_keeps_up() {
-    let machine = Machine::new("1");
+    let machine = Machine::new(Some("1"));
     let (mut low, mut urgent) = machine.low_and_urgent();
     ask_until(&mut low, &mut urgent, "the low one goes on beside the urgent one", |more| more >= 400);
     drop(urgent);
     let stats = machine.end(low);
     let yields = &stats["yields"];
     assert!(yields["passed"].as_u64().unwrap() > 0, "{stats}");
-    assert!(yields["holds"].as_u64().unwrap() > 0, "its first kernels were unknown, so that it was behind: {stats}");
+}
+
+#[test]
+fn long_kernels_of_the_urgent_one_are_slowed_down_by_company_that_does_not_yield() {
+    // Not so long that the daemon takes them for a reason to share by time.
+    const US: u64 = 1_500;
+    for (yields, slowed) in [(None, true), (Some("1"), false)] {
+        let machine = Machine::new(yields);
+        let (mut low, mut urgent) = machine.low_and_urgent();
+        let before = given(&mut low);
+        until("the low one is at work", || given(&mut low) > before + 100);
+        // The device's own times are exact, whatever the machine does; the least is of a request with company from its beginning on.
+        let fastest = (0..10).map(|_| ask(&mut urgent, US)).min();
+        assert_eq!(fastest > Some(US * 14 / 10), slowed, "{yields:?}: {fastest:?} µs");
+        drop(urgent);
+        machine.end(low);
+    }
 }
 
 #[test]
 fn it_is_held_while_the_urgent_one_is_behind() {
-    let machine = Machine::new("1");
+    let machine = Machine::new(Some("1"));
     let mut low = machine.start(LOW, "steady", &["200", "8"]);
     low.expect("ready");
     // Always a batch ahead of its device.
@@ -113,7 +135,7 @@ fn it_is_held_while_the_urgent_one_is_behind() {
 
 #[test]
 fn without_yielding_its_gate_closes_and_unset_it_stands_open() {
-    let machine = Machine::new("0");
+    let machine = Machine::new(Some("0"));
     let (mut low, mut urgent) = machine.low_and_urgent();
     ask_until(&mut low, &mut urgent, "its gate closes", |_| {
         machine.gpu.place.program(low_pid(&machine)).unwrap()["groups"][0]["suspensions"].as_u64() > Some(3)

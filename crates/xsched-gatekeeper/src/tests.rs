@@ -688,8 +688,11 @@ fn a_group_that_counts_as_idle_for_want_of_progress_is_counted() {
     assert_eq!((world.words[&HIGH].stalls.load(SeqCst), world.words[&LOW].stalls.load(SeqCst)), (1, 0));
 }
 
+/// A group, its priority and its page.
+type Member = (GroupId, i32, Option<(u8, u32)>);
+
 /// Groups of one server; urgent ones have pages, and tell there how they keep up.
-fn in_company(world: &mut World, groups: &[(GroupId, i32, Option<(u8, u32)>)]) {
+fn in_company(world: &mut World, groups: &[Member]) {
     for &(id, priority, page) in groups {
         world.add(spec(id, priority, 5_000));
         world.words[&id].publishes.store(page.is_some().into(), SeqCst);
@@ -774,9 +777,7 @@ fn whatever_happens_only_gates_yield_that_would_be_closed() {
                 if gate.yields() {
                     let pages = yielding.words[id].yields_to.load(SeqCst);
                     assert_ne!(pages, 0);
-                    let has = |(_, _, page): &&(GroupId, i32, Option<(u8, u32)>)| {
-                        page.is_some_and(|(page, _)| pages & 1 << page != 0)
-                    };
+                    let has = |(_, _, page): &&Member| page.is_some_and(|(page, _)| pages & 1 << page != 0);
                     let told = groups.iter().filter(has).filter(|(id, ..)| yielding.is_open(*id));
                     assert!(told.count() > 0, "seed {seed}: of those with a page, some have the device");
                 }

@@ -49,7 +49,7 @@
 //! | A context without runnable work gives the device up before its slice ends | the same, at once |
 //! | The running kernel is cut at the end of a slice and continued later | the same; the cost is the switch's |
 //! | The slice can be set per context, without privilege | `simContextSetTimeslice`, 1 µs to 10 s |
-//! | Kernels of one context may run side by side if they leave room | only those of clients that share it, by a width of each client |
+//! | Kernels of one context may run side by side if they leave room | only those of clients that share it, by a width of each client; with `SIMDEV_SHARES=1` all of them, slower where they are too wide |
 //! | Copies have engines of their own | copies and sets take their turn with the kernels, at 10 GB/s |
 //! | Stream priorities reorder within a context | kept and reported, without effect |
 //! | Event records, value writes and waits need the context on the device | free, at once, also while another runs |

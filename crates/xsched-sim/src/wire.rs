@@ -49,6 +49,8 @@ pub enum Request {
         secret: u64,
         /// How wide its kernels are, in thousandths of the device.
         width: u32,
+        /// It has less than normal priority.
+        below: bool,
     },
     /// Lets one more client join this client's context. Reply: a number and a secret.
     Invite,
@@ -121,7 +123,9 @@ impl Request {
             Self::Import { number, secret, at, bytes } => [MAGIC, 8, number, at, bytes, secret, 0, 0],
             Self::Restore { at } => [MAGIC, 9, 0, at, 0, 0, 0, 0],
             Self::Invite => [MAGIC, 10, 0, 0, 0, 0, 0, 0],
-            Self::Join { number, secret, width } => [MAGIC, 11, number, width.into(), 0, secret, 0, 0],
+            Self::Join { number, secret, width, below } => {
+                [MAGIC, 11, number, width.into(), below.into(), secret, 0, 0]
+            }
             Self::Expel { number, at_once } => [MAGIC, 12, number, at_once.into(), 0, 0, 0, 0],
         }
     }
@@ -140,7 +144,7 @@ impl Request {
             (true, 8) => Some(Self::Import { number: a, secret, at: offset, bytes }),
             (true, 9) => Some(Self::Restore { at: offset }),
             (true, 10) => Some(Self::Invite),
-            (true, 11) => Some(Self::Join { number: a, secret, width: u32::try_from(offset).ok()? }),
+            (true, 11) => Some(Self::Join { number: a, secret, width: u32::try_from(offset).ok()?, below: bytes != 0 }),
             (true, 12) => Some(Self::Expel { number: a, at_once: offset != 0 }),
             _ => None,
         }

@@ -346,7 +346,7 @@ fn members_of_a_context_share_its_turns_and_its_faults() {
     let server = Server::new();
     let owner = server.client();
     let outside = server.client();
-    let join = |(number, secret): (u64, u64)| Request::Join { number, secret, width: HALF };
+    let join = |(number, secret): (u64, u64)| Request::Join { number, secret, width: HALF, below: false };
     let (number, secret) = owner.invite();
     let refused = |request| ask(&server.connect(), request, &[]).unwrap().0[0] == status::INVALID_VALUE;
     assert!(refused(join((number, secret ^ 1))), "a wrong secret");
@@ -421,7 +421,7 @@ fn a_member_that_ends_in_the_midst_of_a_kernel() {
     let owner = server.client();
     let join = || {
         let (number, secret) = owner.invite();
-        server.client_by(Request::Join { number, secret, width: xsched_sim::model::WHOLE })
+        server.client_by(Request::Join { number, secret, width: xsched_sim::model::WHOLE, below: false })
     };
     let (short, stays) = (join(), join());
     // Kernels of one after the other's: what is executed of the first is over when that of the second is complete.

@@ -26,8 +26,13 @@ impl Gpu {
 
     /// So many devices.
     pub fn with_devices(count: u32) -> Gpu {
+        Gpu::with(count, &[])
+    }
+
+    /// The same, with such variables of the simulated device.
+    pub fn with(count: u32, variables: &[(&str, &str)]) -> Gpu {
         let place = Place::new();
-        place.devices(count);
+        place.devices_with(count, variables);
         let driver = place.join("driver");
         std::fs::create_dir(&driver).unwrap();
         put(&beside("libfakecuda.so"), &driver.join("libcuda.so.1"));

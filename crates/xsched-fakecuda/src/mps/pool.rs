@@ -14,6 +14,8 @@ pub(crate) struct Pool {
     /// The machine's numbers of the devices that the server sees, in its order.
     pub(crate) devices: Vec<usize>,
     width: u32,
+    /// `CUDA_MPS_CLIENT_PRIORITY`: 0 is normal, 1 below it.
+    below: bool,
 }
 
 impl Pool {
@@ -21,9 +23,10 @@ impl Pool {
     pub(crate) fn find() -> Result<Option<Self>> {
         let Ok(connection) = packet::connect(&packet::folder()) else { return Ok(None) };
         let width = width(|name| std::env::var(name).ok())?;
+        let below = std::env::var("CUDA_MPS_CLIENT_PRIORITY").is_ok_and(|set| set.trim() == "1");
         let devices: Vec<usize> = asked(&connection, "client")?;
         let fd = connection.as_raw_fd();
-        Ok(Some(Self { connection: Mutex::new(connection), fd, devices, width }))
+        Ok(Some(Self { connection: Mutex::new(connection), fd, devices, width, below }))
     }
 
     /// The descriptor of the connection.
@@ -36,7 +39,7 @@ impl Pool {
         let [number, secret] = asked(&lock(&self.connection), &format!("context {device}"))?[..] else {
             return Err(Error::MPS_RPC_FAILURE);
         };
-        match Context::join(Invitation { number, secret }, self.width, Ordering::Barrier) {
+        match Context::join(Invitation { number, secret }, self.width, self.below, Ordering::Barrier) {
             Ok(sim) => Ok((sim, number)),
             Err(_) => {
                 self.leave(number);

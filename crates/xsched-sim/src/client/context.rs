@@ -127,10 +127,11 @@ impl Context {
     }
 
     /// A part in another client's context, with streams and memory of its own. Its kernels take `width` thousandths of the
-    /// device; those of other clients in the context run beside them where there is room.
-    pub fn join(invitation: Invitation, width: u32, ordering: Ordering) -> Result<&'static Self> {
+    /// device; those of other clients in the context run beside them where there is room. `below` = it has less than normal
+    /// priority.
+    pub fn join(invitation: Invitation, width: u32, below: bool, ordering: Ordering) -> Result<&'static Self> {
         let Invitation { number, secret } = invitation;
-        Self::greeted(Request::Join { number, secret, width }, ordering)
+        Self::greeted(Request::Join { number, secret, width, below }, ordering)
     }
 
     fn greeted(request: Request, ordering: Ordering) -> Result<&'static Self> {

@@ -1,6 +1,6 @@
 //! One context: its streams, the FIFO of kernels they feed, and the members whose streams they are.
 
-use super::{Board, ContextId, WHOLE, Work, member_of, streams_of};
+use super::{Board, ContextId, Timing, WHOLE, Work, member_of, streams_of};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 #[derive(Debug)]
@@ -19,6 +19,18 @@ impl<P> Default for Stream<P> {
     }
 }
 
+/// Streams of their own in a context.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    /// Of its kernels, in thousandths of the device.
+    width: u32,
+    /// It has less than normal priority.
+    below: bool,
+}
+
+/// Stands for the context itself.
+const OWNER: Member = Member { width: WHOLE, below: false };
+
 #[derive(Debug)]
 pub(super) struct Context<P> {
     streams: BTreeMap<u32, Stream<P>>,
@@ -31,15 +43,17 @@ pub(super) struct Context<P> {
     polling: BTreeSet<u32>,
     /// Streams that a [`Work::After`] blocks, by the stream that it waits for.
     waiters: BTreeMap<u32, BTreeSet<u32>>,
-    /// The widths of the members other than the first, by number.
-    members: BTreeMap<u32, u32>,
+    /// The members other than the first, by number.
+    members: BTreeMap<u32, Member>,
+    /// See [`Timing::shares`].
+    shares: bool,
     pub(super) evicted: bool,
     pub(super) timeslice_ns: u64,
     pub(super) used_ns: u64,
 }
 
 impl<P> Context<P> {
-    pub(super) fn new(timeslice_ns: u64) -> Self {
+    pub(super) fn new(timing: Timing) -> Self {
         Self {
             streams: BTreeMap::new(),
             fifo: VecDeque::new(),
@@ -47,8 +61,9 @@ impl<P> Context<P> {
             polling: BTreeSet::new(),
             waiters: BTreeMap::new(),
             members: BTreeMap::new(),
+            shares: timing.shares,
             evicted: false,
-            timeslice_ns: timeslice_ns.max(1),
+            timeslice_ns: timing.timeslice_ns.max(1),
             used_ns: 0,
         }
     }
@@ -76,9 +91,9 @@ impl<P> Context<P> {
     }
 
     /// Adds a member; none if there is no number for it.
-    pub(super) fn add_member(&mut self, width: u32) -> Option<u32> {
+    pub(super) fn add_member(&mut self, width: u32, below: bool) -> Option<u32> {
         let number = (1..=u32::from(u16::MAX)).find(|number| !self.members.contains_key(number))?;
-        self.members.insert(number, width.clamp(1, WHOLE));
+        self.members.insert(number, Member { width: width.clamp(1, WHOLE), below });
         Some(number)
     }
 
@@ -110,8 +125,11 @@ impl<P> Context<P> {
             if chosen.iter().any(|&other| member_of(other) == member) {
                 continue;
             }
-            let width = self.members.get(&member).copied().unwrap_or(WHOLE);
-            let Some(rest) = room.checked_sub(width) else { break };
+            if self.shares {
+                chosen.push(stream);
+                continue;
+            }
+            let Some(rest) = room.checked_sub(self.member(stream).width) else { break };
             chosen.push(stream);
             room = rest;
             if room == 0 {
@@ -119,6 +137,22 @@ impl<P> Context<P> {
             }
         }
         chosen
+    }
+
+    fn member(&self, stream: u32) -> Member {
+        self.members.get(&member_of(stream)).copied().unwrap_or(OWNER)
+    }
+
+    /// How fast a kernel that runs gets on: so many ns of every so many.
+    fn pace(&self, stream: u32) -> (u64, u64) {
+        let weight = |member: Member| if member.below { 1 } else { 2 };
+        let members = || self.running.iter().map(|&stream| self.member(stream));
+        if !self.shares || members().map(|member| member.width).sum::<u32>() <= WHOLE {
+            return (1, 1);
+        }
+        let all = members().map(|member| u64::from(member.width) * weight(member)).sum();
+        let own = u64::from(WHOLE) * weight(self.member(stream));
+        (own.min(all), all)
     }
 
     /// Would other kernels than those that run now have the device?
@@ -129,7 +163,12 @@ impl<P> Context<P> {
     /// Chooses the kernels that run from now on. Returns when the first of them ends, in ns from now; none if there is none.
     pub(super) fn start(&mut self) -> Option<u64> {
         self.running = self.chosen();
-        self.running.iter().filter_map(|&stream| self.left(stream)).min()
+        let ends = |&stream: &u32| {
+            let (own, all) = self.pace(stream);
+            let ns = (u128::from(self.left(stream)?) * u128::from(all)).div_ceil(u128::from(own));
+            Some(u64::try_from(ns).unwrap_or(u64::MAX))
+        };
+        self.running.iter().filter_map(ends).min()
     }
 
     /// Device time that the kernel at the front of a stream still needs.
@@ -145,7 +184,9 @@ impl<P> Context<P> {
     pub(super) fn ran(&mut self, ns: u64) {
         for index in 0..self.running.len() {
             let stream = self.running[index];
-            let left = self.left(stream).map(|left| left.saturating_sub(ns));
+            let (own, all) = self.pace(stream);
+            let got = (u128::from(ns) * u128::from(own) / u128::from(all)) as u64;
+            let left = self.left(stream).map(|left| left.saturating_sub(got));
             if let Some(state) = self.streams.get_mut(&stream) {
                 state.left = left;
             }

@@ -11,6 +11,8 @@
 //! - Only kernels of different *members* of a context run side by side. A member has a width, its part of the device; its kernels
 //!   run one at a time. They are started in the order of the FIFO as long as there is room, and do not slow each other. What
 //!   there is no room for waits, and with it all that came later. A context as such is its only member, as wide as the device.
+//! - With [`Timing::shares`] nothing waits for room: a kernel of each member runs, and where they are wider than the device together they
+//!   slow each other down, as programs do that compete for memory. One of a member below normal priority then goes half as fast as others.
 //! - A context is *runnable* when its FIFO is not empty and it is not evicted. Runnable contexts take turns in the
 //!   order of their ids, a time slice each. At the end of a slice the running kernel is cut and goes on later where
 //!   it was. A context with nothing to run gives the device up at once.
@@ -94,12 +96,14 @@ pub struct Timing {
     pub timeslice_ns: u64,
     /// Time to hand the device from one context to another, in ns.
     pub switch_ns: u64,
+    /// Members of a context share its throughput instead of its room.
+    pub shares: bool,
 }
 
 /// As measured on an H200: 2 ms and 50 µs.
 impl Default for Timing {
     fn default() -> Self {
-        Self { timeslice_ns: 2_000_000, switch_ns: 50_000 }
+        Self { timeslice_ns: 2_000_000, switch_ns: 50_000, shares: false }
     }
 }
 
@@ -172,7 +176,7 @@ impl<P> Model<P> {
     pub fn add_context(&mut self) -> ContextId {
         let id = self.next_id;
         self.next_id += 1;
-        self.contexts.insert(id, Context::new(self.timing.timeslice_ns));
+        self.contexts.insert(id, Context::new(self.timing));
         id
     }
 
@@ -189,7 +193,12 @@ impl<P> Model<P> {
     /// Adds a member to a context: streams of its own, by the numbers of [`stream_of`], whose kernels take `width` thousandths of
     /// the device. None if there is no such context, or no room in it.
     pub fn add_member(&mut self, id: ContextId, width: u32) -> Option<u32> {
-        self.contexts.get_mut(&id)?.add_member(width)
+        self.add_member_with(id, width, false)
+    }
+
+    /// The same, perhaps below normal priority: see [`Timing::shares`].
+    pub fn add_member_with(&mut self, id: ContextId, width: u32, below: bool) -> Option<u32> {
+        self.contexts.get_mut(&id)?.add_member(width, below)
     }
 
     /// Has a member of a context commands that are not complete?

@@ -367,3 +367,36 @@ fn a_late_driver_changes_nothing_for_members() {
     };
     assert_eq!(play(&[1_000_000]), play(&(0..2000).map(|i| i * 10).collect::<Vec<_>>()));
 }
+
+/// A model whose members share its throughput, and two of them: one of normal priority, one below.
+fn sharing(widths: [u32; 2]) -> (Bench, ContextId, [u32; 2]) {
+    let model = Model::new(Timing { shares: true, ..Timing::default() });
+    let mut b = Bench { model, log: Log::default() };
+    let pool = b.context();
+    let streams = [(widths[0], false), (widths[1], true)]
+        .map(|(width, below)| stream_of(b.model.add_member_with(pool, width, below).unwrap(), 0));
+    (b, pool, streams)
+}
+
+#[test]
+fn members_that_share_throughput_slow_each_other_down_where_they_are_too_wide() {
+    let (mut b, pool, [x, y]) = sharing([WHOLE, WHOLE]);
+    // Together for 300 us: x is done with its 200, y with 100 of its 300.
+    b.kernel(pool, x, 200, "x").kernel(pool, y, 300, "y");
+    assert_eq!(b.done(10_000), [(300, "x"), (500, "y")]);
+}
+
+#[test]
+fn they_do_not_where_there_is_room() {
+    let (mut b, pool, [x, y]) = sharing([WHOLE / 2, WHOLE / 2]);
+    b.kernel(pool, x, 200, "x").kernel(pool, y, 300, "y");
+    assert_eq!(b.done(10_000), [(200, "x"), (300, "y")]);
+}
+
+#[test]
+fn nothing_waits_for_room_and_a_newcomer_slows_down_what_runs() {
+    let (mut b, pool, [x, y]) = sharing([WHOLE, WHOLE]);
+    b.kernel(pool, y, 300, "y").at(150).kernel(pool, x, 100, "x");
+    // y has 150 left; beside x, which takes 150, it gets on by 50.
+    assert_eq!(b.done(10_000), [(300, "x"), (400, "y")]);
+}

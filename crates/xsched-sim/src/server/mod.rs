@@ -54,7 +54,7 @@ const DOORBELL: u64 = 1 << 63;
 
 /// Serves the device on `socket` until, if `idle_exit` is given, no client has been connected for that long.
 ///
-/// Reads `SIMDEV_TIMESLICE_US` (2000), `SIMDEV_SWITCH_US` (50) and `SIMDEV_DEVICES` (1) from the environment; an
+/// Reads `SIMDEV_TIMESLICE_US` (2000), `SIMDEV_SWITCH_US` (50), `SIMDEV_SHARES` (0) and `SIMDEV_DEVICES` (1) from the environment; an
 /// error of kind `InvalidInput` names the one that is wrong. `AddrInUse`: another server has this socket.
 pub fn run(socket: &Path, idle_exit: Option<Duration>) -> io::Result<()> {
     let settings = Settings::from_env()?;
@@ -359,7 +359,7 @@ impl Server {
                 }
                 made
             }
-            Some(Request::Join { number, secret, width }) => {
+            Some(Request::Join { number, secret, width, below }) => {
                 let open = |invitation: &&mut Invitation| invitation.secret == secret && invitation.joined.is_none();
                 let invitation = self.invitations.get_mut(&number).filter(open);
                 let owner = invitation.as_ref().and_then(|invitation| self.clients.get(&invitation.owner));
@@ -367,7 +367,7 @@ impl Server {
                     return reply(&socket, status::INVALID_VALUE, [0; 4]);
                 };
                 let (index, id) = (owner.device, owner.context);
-                let Some(member) = self.devices[index].add_member(id, width) else {
+                let Some(member) = self.devices[index].add_member_with(id, width, below) else {
                     return reply(&socket, status::OUT_OF_MEMORY, [0; 4]);
                 };
                 invitation.joined = Some(key);

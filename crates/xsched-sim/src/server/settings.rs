@@ -29,7 +29,8 @@ impl Settings {
         let timeslice_us = number("SIMDEV_TIMESLICE_US", natural.timeslice_ns / 1000, 1..=MAX_TIMESLICE_US)?;
         let switch_us = number("SIMDEV_SWITCH_US", natural.switch_ns / 1000, 0..=1_000_000)?;
         let devices = number("SIMDEV_DEVICES", 1, 1..=16)?;
-        let timing = Timing { timeslice_ns: timeslice_us * 1000, switch_ns: switch_us * 1000 };
+        let shares = number("SIMDEV_SHARES", 0, 0..=1)? == 1;
+        let timing = Timing { timeslice_ns: timeslice_us * 1000, switch_ns: switch_us * 1000, shares };
         Ok(Self { timing, devices: devices as usize })
     }
 }
@@ -41,7 +42,10 @@ mod tests {
     #[test]
     fn defaults_are_those_of_an_h200() {
         let settings = Settings::new(|_| None).unwrap();
-        assert_eq!(settings, Settings { timing: Timing { timeslice_ns: 2_000_000, switch_ns: 50_000 }, devices: 1 });
+        assert_eq!(
+            settings,
+            Settings { timing: Timing { timeslice_ns: 2_000_000, switch_ns: 50_000, shares: false }, devices: 1 }
+        );
     }
 
     #[test]
