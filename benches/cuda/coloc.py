@@ -329,7 +329,8 @@ def measure(mix, args, site, log, deadline):
     finally:
         for one in sets.values():
             one.close()
-        keep_stats(mix, args, sets)
+        if args.stats:
+            keep_stats(mix, args, sets)
 
 
 def keep_stats(mix, args, sets):
@@ -416,6 +417,7 @@ def arguments(words=None):
     parser.add_argument("--gpus", type=natural, default=1)
     parser.add_argument("--first-gpu", type=int, default=0)
     parser.add_argument("--deadline", type=float, metavar="SECS", help="end after so long, to be continued")
+    parser.add_argument("--stats", action="store_true", help="also record what each program of xsched says of itself at its end")
     parser.add_argument("--worker", default=str(systems.HERE / "roles.py"), help=argparse.SUPPRESS)
     parser.add_argument("--summary", action="store_true", help="only print the tables of what FILE holds")
     parser.add_argument("mixes", nargs="*", default=list(limits.ALL), metavar="MIX")

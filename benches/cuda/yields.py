@@ -8,7 +8,7 @@ Cases, all of them under one MPS server of its own (`run --share spatial`), diff
   closed     they close while the urgent program is at work (XSCHED_YIELD=0)
   yields     they yield while it keeps up (XSCHED_YIELD=1)
 
-The urgent program asks for a short kernel every 2 ms. Best-effort programs run kernels of 100 us; what they have in flight when they are
+The urgent program asks for a short kernel every 5 ms. Best-effort programs run kernels of 100 us; what they have in flight when they are
 killed is at most one budget. A record tells the kills, and how many took the urgent program along; it is started anew then.
 """
 

@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering::*;
 
 use xsched_flow::admission::{self, AtGate, Place};
+use xsched_flow::backlog::Behind;
 use xsched_flow::estimate::Fence;
 use xsched_flow::journal::Record;
 use xsched_flow::tuning::{FEW_FENCES, UNKNOWN_NS};
@@ -252,7 +253,9 @@ impl XQueue {
             calls_back: self.calls_back(),
             blocking: work.blocking,
         };
-        let behind = slot.publishes.load(Relaxed) != 0 && self.publish(rt, work, estimate.is_some(), issued_ns);
+        let command =
+            Behind { in_flight_ns: 0, known: estimate.is_some(), blocking: work.blocking, copies: work.copies };
+        let behind = slot.publishes.load(Relaxed) != 0 && self.publish(rt, command, issued_ns);
         let mut placed = admission::place(&ask, || self.busy_others(rt), || self.has_few_fences());
         journal::record(|| Record::Place(ask, self.busy_others(rt), self.has_few_fences(), placed));
         placed.fence |= behind && !work.blocking;

@@ -1,4 +1,4 @@
-//! Programs that share a hardware context with more urgent ones: the pages that tell how those keep up, and the waits for that.
+//! Programs that share a hardware context with more urgent ones: the pages that tell how those keep up.
 //!
 //! The urgent program stores what it wants before it gives a command, its device what is done; a group whose gate yields looks at both
 //! before each of its own commands ([`xsched_proto::backlog`]; `xsched_flow::backlog` decides).
@@ -6,21 +6,9 @@
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use xsched_flow::backlog::{Behind, Yielding};
-use xsched_flow::journal::Record;
-use xsched_flow::tuning::TIMER_SLACK_NS;
-use xsched_proto::backlog::{Backlog, PAGES, Page};
-use xsched_proto::gate::Gate;
-use xsched_proto::memory::Woken;
+use xsched_flow::backlog::Yielding;
+use xsched_proto::backlog::{PAGES, Page};
 use xsched_proto::segment::GroupSlot;
-
-use crate::admit::Work;
-use crate::clock::now_ns;
-use crate::group::Group;
-use crate::journal;
-use crate::queue::XQueue;
-use crate::runtime::Runtime;
-use crate::waiting::{Interruptible, start_waiting, stop_waiting};
 
 /// The pages that this process knows. Mappings stay until the process ends: a new page takes the place of the former.
 pub(crate) struct Company {
@@ -45,8 +33,21 @@ impl Company {
         unsafe { self.own.load(Acquire).as_ref() }
     }
 
+    /// The page of this process from now on.
+    pub(crate) fn set_own(&self, page: &'static Page) {
+        self.own.store(core::ptr::from_ref(page).cast_mut(), Release);
+    }
+
+    /// The page of another process, its place and its number.
+    pub(crate) fn set(&self, place: u8, epoch: u32, page: &'static Page) {
+        if let Some(known) = self.others.get(usize::from(place)) {
+            known.store(core::ptr::from_ref(page).cast_mut(), Release);
+        }
+        self.newest.store(epoch, Release);
+    }
+
     /// Whether all that a group yields to are known and keep up.
-    fn is_clear(&self, slot: &GroupSlot) -> bool {
+    pub(crate) fn is_clear(&self, slot: &GroupSlot) -> bool {
         let epoch = slot.yields_epoch.load(SeqCst);
         if (self.newest.load(Acquire).wrapping_sub(epoch) as i32) < 0 {
             return false;
@@ -68,13 +69,13 @@ impl Company {
 #[derive(Default)]
 pub(crate) struct Yields {
     state: Mutex<Yielding>,
-    holds: AtomicU64,
-    held_ns: AtomicU64,
-    passed: AtomicU64,
+    pub(crate) holds: AtomicU64,
+    pub(crate) held_ns: AtomicU64,
+    pub(crate) passed: AtomicU64,
 }
 
 impl Yields {
-    fn state(&self) -> MutexGuard<'_, Yielding> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, Yielding> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -88,156 +89,4 @@ pub struct Yielded {
     pub held_us: u64,
     /// Commands given while the gate yielded.
     pub passed: u64,
-}
-
-impl Group {
-    /// Whether a command may go on at this gate without a wait.
-    pub(crate) fn lets_go_on(&self, rt: &Runtime, gate: Gate) -> bool {
-        gate.is_open() || gate.yields() && self.look_at_company(rt)
-    }
-
-    /// A look at those that the group yields to, before a command.
-    fn look_at_company(&self, rt: &Runtime) -> bool {
-        let clear = rt.company.is_clear(self.slot(rt));
-        let mut state = self.yields.state();
-        let (before, now) = (*state, now_ns());
-        let (after, goes_on) = before.look(now, clear);
-        journal::record(|| Record::Yields(before, now, clear, after, goes_on));
-        *state = after;
-        if goes_on {
-            self.yields.passed.fetch_add(1, Relaxed);
-        } else if before.given.is_some() {
-            self.yields.holds.fetch_add(1, Relaxed);
-        }
-        goes_on
-    }
-
-    /// Waits at a gate that yields until the groups that it yields to keep up (true: a command may go on), or the gate is another.
-    /// Nothing wakes a thread when a device has caught up, so it looks again and again.
-    pub(crate) fn wait_for_company(&self, rt: &Runtime) -> bool {
-        let slot = self.slot(rt);
-        rt.poke_if_due();
-        rt.flush(self);
-        let began = now_ns();
-        start_waiting(rt, self);
-        let wait = Interruptible::begin(began);
-        let slack = rustix::thread::current_timer_slack();
-        let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(TIMER_SLACK_NS));
-        let goes_on = loop {
-            let gate = slot.gate.load();
-            if gate.is_open() || !gate.yields() {
-                break false;
-            }
-            if self.look_at_company(rt) {
-                break true;
-            }
-            if rt.daemon_is_silent(now_ns(), began) {
-                rt.detach();
-                break false;
-            }
-            let look_ns = self.yields.state().look_in_ns(now_ns());
-            if slot.gate.sleep(gate, look_ns) == Woken::Signal && wait.signal_ends() {
-                slot.signal_overrides.fetch_add(1, Relaxed);
-                break true;
-            }
-        };
-        if let Ok(slack) = slack {
-            let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(slack));
-        }
-        drop(wait);
-        stop_waiting(rt);
-        self.yields.held_ns.fetch_add(now_ns().saturating_sub(began), Relaxed);
-        goes_on
-    }
-}
-
-impl XQueue {
-    /// Where the queue tells how it keeps up, if it does.
-    fn backlog(&self, rt: &Runtime) -> Option<&'static Backlog> {
-        rt.company.own()?.queue(self.index)
-    }
-
-    /// Before a command that brings the expected time up to `issued_ns`: tells others if the device will be behind then. True: the
-    /// command needs a fence, by which the device says that it has caught up.
-    pub(crate) fn publish(&self, rt: &Runtime, work: &Work, known: bool, issued_ns: u64) -> bool {
-        let Some(backlog) = self.backlog(rt) else { return false };
-        let ask = |issued_ns: u64| Behind {
-            in_flight_ns: issued_ns.saturating_sub(self.timeline.done().ns),
-            known,
-            blocking: work.blocking,
-            copies: work.copies,
-        };
-        let mut consumed_ns = 0;
-        // What is complete is looked at only where it decides.
-        let behind = ask(issued_ns).is_behind(|| 0) && {
-            self.refresh(rt);
-            ask(issued_ns).is_behind(|| {
-                consumed_ns = self.consumed_ns();
-                consumed_ns
-            })
-        };
-        journal::record(|| Record::Behind(ask(issued_ns), consumed_ns, behind));
-        if behind {
-            backlog.want(self.upcoming_fence());
-        }
-        behind
-    }
-
-    /// All that the queue was given is complete, or was refused: it is not behind, whatever the device has said.
-    pub(crate) fn settle(&self, rt: &Runtime) {
-        if self.group(rt).slot(rt).publishes.load(Relaxed) == 0 {
-            return;
-        }
-        let Some(backlog) = self.backlog(rt) else { return };
-        let wanted = backlog.wanted();
-        if backlog.is_behind() && self.timeline.is_numbered_complete() {
-            backlog.settle(wanted);
-        }
-    }
-
-    /// The queue is no more: nothing of it is behind.
-    pub(crate) fn leave_company(&self, rt: &Runtime) {
-        if let Some(backlog) = self.backlog(rt) {
-            backlog.settle(backlog.wanted());
-        }
-    }
-
-    /// Where the device is to store the number of each fence besides, if others look at it.
-    pub fn published_place(&self, rt: &Runtime) -> Option<*mut u32> {
-        self.backlog(rt).map(Backlog::done_ptr)
-    }
-
-    /// The device can store there, or cannot.
-    pub fn publishes(&self, rt: &Runtime, can: bool) {
-        self.group(rt).slot(rt).publishes.store(can.into(), Relaxed);
-    }
-}
-
-impl Runtime {
-    /// Agent: the page on which this process tells how its queues keep up. It stays mapped until the process ends.
-    pub fn set_own_page(&self, page: &'static Page) {
-        self.company.own.store(core::ptr::from_ref(page).cast_mut(), Release);
-    }
-
-    /// The page of this process as memory: where it begins.
-    pub fn own_page(&self) -> Option<usize> {
-        self.company.own().map(|page| core::ptr::from_ref(page).addr())
-    }
-
-    /// Agent: the page of another process, its place and its number.
-    pub fn set_page(&self, place: u8, epoch: u32, page: &'static Page) {
-        if let Some(known) = self.company.others.get(usize::from(place)) {
-            known.store(core::ptr::from_ref(page).cast_mut(), Release);
-        }
-        self.company.newest.store(epoch, Release);
-    }
-
-    /// Counts of the groups that yield.
-    pub fn yielded(&self) -> Yielded {
-        self.groups().fold(Yielded::default(), |sum, group| Yielded {
-            holds: sum.holds + group.yields.holds.load(Relaxed),
-            held_us: sum.held_us + group.yields.held_ns.load(Relaxed) / 1000,
-            passed: sum.passed + group.yields.passed.load(Relaxed),
-        })
-    }
 }

@@ -47,6 +47,7 @@ pub mod thread;
 mod timeline;
 mod used;
 mod waiting;
+mod yielding;
 
 pub use admit::{Admission, Work};
 pub use clock::now_ns;

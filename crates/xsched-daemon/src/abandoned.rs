@@ -1,23 +1,13 @@
 //! Segments of processes that are no programs any more. Pages that the daemon was the first to touch are its memory for as long as somebody
 //! keeps the file. So it goes when the process has ended, whoever keeps it, and until then it counts as a program of its user.
 
-use std::os::fd::OwnedFd;
-
 use rustix::event::epoll;
 
-use crate::client::Client;
+use crate::client::{Abandoned, Client};
 use crate::identity::User;
 use crate::memory::{FileId, discard};
 use crate::process::alive;
 use crate::server::Server;
-
-/// The segment of a process that is not attached any more, and has not ended.
-pub(crate) struct Abandoned {
-    pub(crate) user: User,
-    id: FileId,
-    file: OwnedFd,
-    pidfd: OwnedFd,
-}
 
 impl Server {
     /// A program has left, which had this connection.

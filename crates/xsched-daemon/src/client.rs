@@ -18,7 +18,7 @@ use crate::changes::Changes;
 use crate::clock::now_ns;
 use crate::config::{Ceilings, Config, Given};
 use crate::identity::User;
-use crate::memory::{ClientSegment, GroupWords};
+use crate::memory::{ClientSegment, FileId, GroupWords};
 use crate::peer::{self, Peer};
 use crate::standing;
 use crate::tuning::NAME_MAX_BYTES;
@@ -355,6 +355,14 @@ pub(crate) fn check_name(name: &str, what: &str) -> Result<(), Error> {
         return Err(Error::input(format!("a {what} has 1 to {NAME_MAX_BYTES} bytes")));
     }
     text::check_visible(name, what)
+}
+
+/// The segment of a process that is not attached any more, and has not ended.
+pub(crate) struct Abandoned {
+    pub(crate) user: User,
+    pub(crate) id: FileId,
+    pub(crate) file: OwnedFd,
+    pub(crate) pidfd: OwnedFd,
 }
 
 /// A question passed on to a client.

@@ -4,89 +4,15 @@
 //! Without that variable the programs of such a server run side by side, whatever their class. With `XSCHED_YIELD=0` gates close among
 //! them as they do elsewhere; with `XSCHED_YIELD=1` a gate that would close yields where it may.
 
-use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
 
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use xsched_gatekeeper::company::Company;
 use xsched_policy::{GroupId, PoolId};
-use xsched_proto::backlog::{PAGE_BYTES, PAGES};
-use xsched_proto::variables;
 use xsched_proto::wire::DaemonMsg;
 
+use crate::pages::Beside;
 use crate::server::{Conn, Server};
-
-/// How programs of one MPS server run beside each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Beside {
-    /// Always, whatever their class.
-    Open,
-    /// As others: gates close.
-    Closed,
-    /// Gates that would close yield where they may.
-    Yielding,
-}
-
-impl Beside {
-    /// By this process's environment.
-    pub(crate) fn of_process() -> Beside {
-        match variables::text("XSCHED_YIELD").and_then(|value| variables::flag(&value)) {
-            None => Beside::Open,
-            Some(false) => Beside::Closed,
-            Some(true) => Beside::Yielding,
-        }
-    }
-}
-
-/// The page of a program.
-struct Page {
-    conn: u64,
-    server: PoolId,
-    epoch: u32,
-    /// To be written, and for reading only.
-    file: OwnedFd,
-    read_only: OwnedFd,
-}
-
-/// All pages, by place.
-#[derive(Default)]
-pub(crate) struct Pages {
-    pages: BTreeMap<u8, Page>,
-    /// The number of the last one.
-    epoch: u32,
-}
-
-impl Pages {
-    /// The place and number of a program's page.
-    fn of(&self, conn: u64) -> Option<(u8, u32)> {
-        self.pages.iter().find(|(_, page)| page.conn == conn).map(|(place, page)| (*place, page.epoch))
-    }
-
-    /// Makes one. None: there are too many, or the system refuses.
-    fn make(&mut self, conn: u64, server: PoolId) -> Option<(u8, u32)> {
-        let place = (0..PAGES as u8).find(|place| !self.pages.contains_key(place))?;
-        let (file, read_only) = page_files().ok()?;
-        self.epoch = self.epoch.wrapping_add(1);
-        self.pages.insert(place, Page { conn, server, epoch: self.epoch, file, read_only });
-        Some((place, self.epoch))
-    }
-
-    /// A program is gone.
-    pub(crate) fn forget(&mut self, conn: u64) {
-        self.pages.retain(|_, page| page.conn != conn);
-    }
-}
-
-/// A page that cannot be cut short, and a descriptor by which others cannot write it: to open it anew takes its owner's rights.
-fn page_files() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
-    let file = rustix::fs::memfd_create("xsched-backlog", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    rustix::fs::ftruncate(&file, PAGE_BYTES as u64)?;
-    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-    rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let read_only = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    Ok((file, read_only))
-}
 
 impl Server {
     /// The server whose programs run beside a group whatever their class.
@@ -129,7 +55,7 @@ impl Server {
         let (Ok(file), Ok(read_only)) = (page.file.try_clone(), page.read_only.try_clone()) else { return };
         self.send(conn, &DaemonMsg::Backlog { page: place, epoch, own: true }, &[file.as_fd()]);
         let others = self.groups.values().filter(|group| group.spatial() == Some(server) && group.conn != conn);
-        let others: std::collections::BTreeSet<u64> = others.map(|group| group.conn).collect();
+        let others: BTreeSet<u64> = others.map(|group| group.conn).collect();
         for other in others {
             self.send(other, &DaemonMsg::Backlog { page: place, epoch, own: false }, &[read_only.as_fd()]);
         }

@@ -10,7 +10,7 @@ use xsched_proto::wire::{DaemonMsg, Sharing};
 
 use crate::Error;
 use crate::bursts::Whose;
-use crate::company::Beside;
+use crate::pages::Beside;
 use crate::server::Server;
 use crate::timeslices::is_sliced;
 use crate::tuning::{LONG_US, LOOK_PLACES};

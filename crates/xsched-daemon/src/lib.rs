@@ -57,6 +57,7 @@ mod metrics;
 pub mod mps;
 mod naming;
 mod observing;
+mod pages;
 mod peer;
 mod places;
 mod pool;

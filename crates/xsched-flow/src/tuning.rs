@@ -95,7 +95,7 @@ pub const TIMER_SLACK_NS: u64 = 1_000;
 // ---- Yielding ------------------------------------------------------------------------------------------------------------
 
 /// An urgent program's queue with more expected time than this in flight, in ns, is behind: those that yield to it are held. With half of it five BERTs
-/// beside one do 87 % of what they do under MPS, with this 96 %, and the one waits no longer (H100). Below it, the pace
+/// beside one do 86 % of what they do under MPS, with this 91 %, and the one waits no longer (H100). Below it, the pace
 /// of its host hides what others on the device add to its kernels.
 pub const BEHIND_NS: u64 = 200_000;
 /// Shortest and longest time for which all queues must have kept up before those that were held go on, in ns.

@@ -402,7 +402,7 @@ mod tests {
         word.mark(Gate::from_bits(u32::MAX), true);
         assert_eq!(
             word.load(),
-            Gate::DETACHED | Gate::MUST_ANNOUNCE | Gate::INSPECT | Gate::DAEMONS.without(Gate::GRANTED)
+            Gate::DETACHED | Gate::MUST_ANNOUNCE | Gate::INSPECT | Gate::DAEMONS.without(Gate::GRANTED | Gate::YIELDS)
         );
         word.take_over();
         assert_eq!(word.load(), Gate::DETACHED | Gate::MUST_ANNOUNCE | Gate::INSPECT);
