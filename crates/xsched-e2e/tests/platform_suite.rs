@@ -182,7 +182,7 @@ fn the_first_request_beside_a_new_program_is_protected(device: &Device) {
         let what = format!("{beside} commands beside requests, of {unhindered} without them");
         if beside as f64 * 4.0 < unhindered { Ok(()) } else { Err(what) }
     };
-    one_of(3, "requests beside new programs", &mut rounds);
+    one_of(6, "requests beside new programs", &mut rounds);
     end_well(device, urgent);
 }
 

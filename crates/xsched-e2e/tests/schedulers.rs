@@ -123,15 +123,16 @@ fn a_scheduler_for_streams_reverses_two_priorities_of_one_program() {
     let place = Place::new();
     place.device();
     let reverse = library(&place, "examples/reverse-scheduler/streams.c", &[], "libreverse-streams.so");
-    let (low, high) = {
-        let _daemon = place.daemon(&[]);
-        low_and_high_streams(&place)
-    };
-    println!("hpf: median of low streams {low} ms, of high ones {high} ms");
-    assert!(high * 1.4 < low, "{high} {low}");
-    let ((low, high), _) = beside_scheduler(&place, &reverse, || low_and_high_streams(&place));
-    println!("reversed: median of low streams {low} ms, of high ones {high} ms");
-    assert!(low * 1.4 < high, "{high} {low}");
+    // A busy machine adds to both: once in a few tries the device decides.
+    one_of(5, "one after the other by priority, and the other way round", &mut || {
+        let (low, high) = {
+            let _daemon = place.daemon(&[]);
+            low_and_high_streams(&place)
+        };
+        let ((low_reversed, high_reversed), _) = beside_scheduler(&place, &reverse, || low_and_high_streams(&place));
+        let what = format!("low {low} ms, high {high} ms; reversed: low {low_reversed} ms, high {high_reversed} ms");
+        if high * 1.4 < low && low_reversed * 1.4 < high_reversed { Ok(()) } else { Err(what) }
+    });
 }
 
 #[test]

@@ -22,7 +22,7 @@ const LONGEST: Duration = Duration::from_secs(400);
 /// How often it is looked whether a program has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Another program begins where so much of the processors' time had no use, of 1, since the last one began.
-const IDLE_PART: f64 = 0.1;
+const IDLE_PART: f64 = 0.2;
 /// How long after one has begun it is known what that takes of the processors.
 const SETTLES: Duration = Duration::from_millis(1_000);
 /// Targets that take longest: begun first, in this order, so that none of them is left at the end.
