@@ -181,8 +181,13 @@ fn given_while_suspended(level: &str) -> u64 {
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     let (mut program, mut rival) = held(&gpu, level);
     let pid = program.pid();
-    // A thread that gets no processor for a while is not at rest.
-    until("it waits at the host's gate", || gpu.place.group(pid).is_some_and(|group| group["waits"]["now"] == 1));
+    // A thread that gets no processor for a while is not at rest. One that may give no more batches waits inside the driver for
+    // those that are held.
+    let (mut last, mut looks) = (program.count(), 0);
+    until("it waits at the host's gate, or for a batch", || {
+        looks = if std::mem::replace(&mut last, program.count()) == last { looks + 1 } else { 0 };
+        looks >= 20 || gpu.place.group(pid).is_some_and(|group| group["waits"]["now"] == 1)
+    });
     let before = at_rest(&mut program, &mut rival);
     gpu.end(rival);
     until("it goes on", || program.count().1 > before.0);
