@@ -37,7 +37,7 @@ pub struct Work {
     pub may_prequeue: bool,
     /// The driver may load code for it.
     pub loads: bool,
-    /// It only copies: see [`xsched_flow::backlog::Behind`].
+    /// A copy and nothing else: see [`xsched_flow::backlog::Behind`].
     pub copies: bool,
     /// The longest part of it without a gate inside, in [`PARTS`](crate::PARTS) of the whole. 0 = no command of its kind ever had
     /// gates inside.

@@ -46,7 +46,7 @@ impl Company {
         self.newest.store(epoch, Release);
     }
 
-    /// Whether all that a group yields to are known and keep up.
+    /// True: all that a group yields to are known and keep up.
     pub(crate) fn is_clear(&self, slot: &GroupSlot) -> bool {
         let epoch = slot.yields_epoch.load(SeqCst);
         if (self.newest.load(Acquire).wrapping_sub(epoch) as i32) < 0 {
@@ -65,7 +65,7 @@ impl Company {
     }
 }
 
-/// What a group that yields did, to be told at the end.
+/// Counts and state of a group that yields.
 #[derive(Default)]
 pub(crate) struct Yields {
     state: Mutex<Yielding>,
@@ -85,7 +85,7 @@ impl Yields {
 pub struct Yielded {
     /// Times that commands were held since some queue was behind.
     pub holds: u64,
-    /// How long threads waited for that, added up, in µs.
+    /// Time that threads waited for that, added up, in µs.
     pub held_us: u64,
     /// Commands given while the gate yielded.
     pub passed: u64,

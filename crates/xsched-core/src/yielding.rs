@@ -18,7 +18,7 @@ use crate::runtime::Runtime;
 use crate::waiting::{Interruptible, start_waiting, stop_waiting};
 
 impl Group {
-    /// Whether a command may go on at this gate without a wait.
+    /// True: a command may go on at this gate without a wait.
     pub(crate) fn lets_go_on(&self, rt: &Runtime, gate: Gate) -> bool {
         gate.is_open() || gate.yields() && self.look_at_company(rt)
     }

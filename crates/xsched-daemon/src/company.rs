@@ -20,8 +20,8 @@ impl Server {
         spatial.filter(|_| self.beside == Beside::Open)
     }
 
-    /// Whether a group is in the company of others: one whose level was not asked for by number, whose commands are short, and whose job
-    /// has no other device.
+    /// Connection and server of a group that is in the company of others: its level was not asked for by number, its commands are short, and
+    /// its job has no other device.
     fn company_of(&self, id: GroupId) -> Option<(u64, PoolId)> {
         let group = self.groups.get(&id).filter(|group| self.beside == Beside::Yielding && !group.too_long)?;
         let client = self.conns.get(&group.conn).and_then(Conn::client)?;

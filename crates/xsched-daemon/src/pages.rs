@@ -1,5 +1,5 @@
-//! What goes with `XSCHED_YIELD`: how programs of one MPS server run beside each other, and the pages by which urgent ones tell how they
-//! keep up ([`xsched_proto::backlog`]).
+//! The parts of `XSCHED_YIELD`: the way in which programs of one MPS server run beside each other, and the pages by which urgent ones tell how
+//! they keep up ([`xsched_proto::backlog`]).
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,7 +9,7 @@ use xsched_policy::PoolId;
 use xsched_proto::backlog::{PAGE_BYTES, PAGES};
 use xsched_proto::variables;
 
-/// How programs of one MPS server run beside each other.
+/// The way in which programs of one MPS server run beside each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beside {
     /// Always, whatever their class.

@@ -44,7 +44,7 @@ impl Machine {
         (low, urgent)
     }
 
-    /// What the best-effort program says of itself at its end.
+    /// Ends the best-effort program: its line of statistics.
     fn end(&self, mut low: Process) -> Value {
         low.tell("end");
         until("it has ended", || low.has_ended().is_some());
@@ -53,7 +53,7 @@ impl Machine {
     }
 }
 
-/// How many kernels a program says that it has given.
+/// Kernels that a program says to have given.
 fn given(program: &mut Process) -> u64 {
     program.count().0
 }

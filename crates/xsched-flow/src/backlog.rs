@@ -14,16 +14,16 @@ use crate::tuning::{BEHIND_NS, DWELL_NS};
 pub struct Behind {
     /// Expected time of what its queue has in flight with it, in ns.
     pub in_flight_ns: u64,
-    /// How long it takes is known.
+    /// Its device time is known.
     pub known: bool,
     /// The call returns when it is complete.
     pub blocking: bool,
-    /// It is a copy, which no kernel of others slows down.
+    /// A copy, which no kernel of others slows down.
     pub copies: bool,
 }
 
 impl Behind {
-    /// Whether the device will be behind once it is given. `consumed_ns` says how much of what is in flight the device has probably
+    /// True: the device will be behind once it is given. `consumed_ns` says how much of what is in flight the device has probably
     /// done, and is asked only where it decides.
     #[inline]
     pub fn is_behind(&self, consumed_ns: impl FnOnce() -> u64) -> bool {
@@ -36,7 +36,7 @@ impl Behind {
     }
 }
 
-/// How a group that yields stands to those that it yields to.
+/// State of a group that yields to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Yielding {
     /// Commands that it has given since it was let go on last; none = it is held.
@@ -45,7 +45,7 @@ pub struct Yielding {
     pub opened_ns: u64,
     /// Since when all queues have kept up, in ns; 0 = some are behind. While it is held.
     pub clear_since_ns: u64,
-    /// How long they must have, in ns.
+    /// Time for which they must have, in ns.
     pub dwell_ns: u64,
 }
 

@@ -100,7 +100,7 @@ pub const TIMER_SLACK_NS: u64 = 1_000;
 pub const BEHIND_NS: u64 = 200_000;
 /// Shortest and longest time for which all queues must have kept up before those that were held go on, in ns.
 pub const DWELL_NS: (u64, u64) = (20_000, 2 * SHORT_GAP_NS);
-/// How often a held thread looks whether a device has caught up, in ns: nothing wakes it up then.
+/// Time between two looks of a held thread whether a device has caught up, in ns: nothing wakes it up then.
 pub const BEHIND_LOOK_NS: u64 = 30_000;
 
 // ---- Activity ------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ pub struct Company {
     pub page: Option<(u8, u32)>,
 }
 
-/// What a group yields to: pages, and the number of the newest of them.
+/// Pages that a group yields to, and the number of the newest of them.
 type Yields = (u32, u32);
 
 impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
@@ -65,7 +65,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
                     words.yields_epoch.store(epoch, SeqCst);
                     words.yields_to.store(pages, SeqCst);
                     if !words.gate.load().yields() {
-                        words.budget_us.store(group.budget_us / yielding, Release);
+                        // 0 would be no limit.
+                        words.budget_us.store((group.budget_us / yielding).max(1), Release);
                         words.gate.let_yield(true);
                     }
                 }
@@ -84,7 +85,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         }
     }
 
-    /// What a group yields to while those of `above` have the device.
+    /// The pages that a group yields to while those of `above` have the device.
     fn yields(&self, id: GroupId, above: &[GroupId]) -> Option<Yields> {
         let group = self.groups.get(&id).filter(|group| !group.granted)?;
         let server = group.company?.server;

@@ -102,7 +102,7 @@ struct Group<W> {
     /// Bursts that the arbiter was told of.
     bursts: u64,
     progress: Progress,
-    /// What it may have in flight while it is granted, in µs.
+    /// Budget while it is granted, in µs.
     budget_us: u32,
     /// See [`Gatekeeper::set_budget`].
     own_budget_us: Option<u32>,

@@ -19,7 +19,7 @@ pub const PLACES: usize = (PAGE_BYTES - 64) / size_of::<Backlog>();
 /// Pages that a program can be told of: one bit each in [`crate::segment::GroupSlot::yields_to`].
 pub const PAGES: usize = 32;
 
-/// How one queue stands.
+/// The two numbers of one queue.
 #[repr(C)]
 pub struct Backlog<M: Memory = Hardware> {
     /// Stored by the host: as far the device must come to have caught up.
@@ -61,7 +61,7 @@ impl<M: Memory> Backlog<M> {
         let _ = self.wanted.compare_exchange(wanted, self.done.load(Acquire), SeqCst, Relaxed);
     }
 
-    /// What the device does when it reaches a fence.
+    /// Device: it has reached a fence.
     pub fn reach(&self, number: u32) {
         self.done.store(number, SeqCst);
     }
@@ -84,11 +84,9 @@ impl Backlog {
 /// The page of one program.
 #[repr(C, align(4096))]
 pub struct Page {
-    /// The number that the daemon gave it: each has a greater one than those before it (modulo 2^32).
-    pub epoch: AtomicU32,
     /// Places in use; [`u32::MAX`] = there are too few.
     used: AtomicU32,
-    _pad: [u32; 14],
+    _pad: [u32; 15],
     queues: [Backlog; PLACES],
 }
 

@@ -349,9 +349,9 @@ pub enum DaemonMsg {
     Backlog {
         /// Its bit in [`crate::segment::GroupSlot::yields_to`].
         page: u8,
-        /// Its number, see [`crate::backlog::Page::epoch`].
+        /// Its number: each page has a greater one than those before it (modulo 2^32).
         epoch: u32,
-        /// It is this program's own, to be written.
+        /// True: this program's own page, to be written.
         own: bool,
     },
     /// The program's own priority is another than [`DaemonMsg::Welcome`] said.

@@ -49,7 +49,7 @@ pub enum Request {
         secret: u64,
         /// How wide its kernels are, in thousandths of the device.
         width: u32,
-        /// It has less than normal priority.
+        /// Less than normal priority.
         below: bool,
     },
     /// Lets one more client join this client's context. Reply: a number and a secret.

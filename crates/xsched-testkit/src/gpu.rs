@@ -29,7 +29,7 @@ impl Gpu {
         Gpu::with(count, &[])
     }
 
-    /// The same, with such variables of the simulated device.
+    /// So many devices, with such variables of the simulated device.
     pub fn with(count: u32, variables: &[(&str, &str)]) -> Gpu {
         let place = Place::new();
         place.devices_with(count, variables);

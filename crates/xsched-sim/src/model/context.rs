@@ -24,7 +24,7 @@ impl<P> Default for Stream<P> {
 struct Member {
     /// Of its kernels, in thousandths of the device.
     width: u32,
-    /// It has less than normal priority.
+    /// Less than normal priority.
     below: bool,
 }
 
@@ -143,7 +143,7 @@ impl<P> Context<P> {
         self.members.get(&member_of(stream)).copied().unwrap_or(OWNER)
     }
 
-    /// How fast a kernel that runs gets on: so many ns of every so many.
+    /// Pace of a kernel that runs: so many ns of every so many.
     fn pace(&self, stream: u32) -> (u64, u64) {
         let weight = |member: Member| if member.below { 1 } else { 2 };
         let members = || self.running.iter().map(|&stream| self.member(stream));

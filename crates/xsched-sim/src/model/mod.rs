@@ -196,7 +196,7 @@ impl<P> Model<P> {
         self.add_member_with(id, width, false)
     }
 
-    /// The same, perhaps below normal priority: see [`Timing::shares`].
+    /// Adds a member, perhaps one below normal priority: see [`Timing::shares`].
     pub fn add_member_with(&mut self, id: ContextId, width: u32, below: bool) -> Option<u32> {
         self.contexts.get_mut(&id)?.add_member(width, below)
     }

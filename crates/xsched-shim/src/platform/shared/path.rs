@@ -50,7 +50,7 @@ pub(crate) fn transfer(size: usize) -> Work {
     Work { key: mixed([u64::MAX, u64::from(size.max(1).ilog2())]), copies: true, ..UNKNOWN }
 }
 
-/// The same of a command that fills memory.
+/// A command that fills so much memory.
 pub(crate) fn memset(size: usize) -> Work {
     Work { copies: false, ..transfer(size) }
 }
