@@ -9,6 +9,8 @@ use xsched_policy::PoolId;
 use xsched_proto::backlog::{PAGE_BYTES, PAGES};
 use xsched_proto::variables;
 
+use crate::Error;
+
 /// The way in which programs of one MPS server run beside each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beside {
@@ -22,11 +24,12 @@ pub(crate) enum Beside {
 
 impl Beside {
     /// By this process's environment.
-    pub(crate) fn of_process() -> Beside {
-        match variables::text("XSCHED_YIELD").and_then(|value| variables::flag(&value)) {
-            None => Beside::Open,
-            Some(false) => Beside::Closed,
-            Some(true) => Beside::Yielding,
+    pub(crate) fn of_process() -> Result<Beside, Error> {
+        let Some(value) = variables::get("XSCHED_YIELD") else { return Ok(Beside::Open) };
+        match value.to_str().and_then(variables::flag) {
+            Some(false) => Ok(Beside::Closed),
+            Some(true) => Ok(Beside::Yielding),
+            None => Err(Error::input(format!("XSCHED_YIELD={}: use 0 or 1", value.to_string_lossy()))),
         }
     }
 }

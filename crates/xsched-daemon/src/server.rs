@@ -322,6 +322,7 @@ impl Server {
         let signals = Signals::new().map_err(|e| fail("a signal descriptor", e))?;
         let sources = Sources::new(options);
         let (config, policy) = sources.read()?;
+        let beside = Beside::of_process()?;
         let events = EventLog::new(options.log.as_deref(), options.log_details)?;
         let host = options.scheduler.as_deref().map(Host::start).transpose()?;
         let bursts = options.bursts.as_deref().map(Bursts::create).transpose()?;
@@ -375,7 +376,7 @@ impl Server {
             queue_owners: HashMap::new(),
             left: VecDeque::new(),
             heartbeat,
-            beside: Beside::of_process(),
+            beside,
             pages: Pages::default(),
             wakes: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
             counting: HashMap::new(),

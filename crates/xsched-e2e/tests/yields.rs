@@ -149,3 +149,11 @@ fn low_pid(machine: &Machine) -> u32 {
     let low = ps["programs"].as_array().unwrap().iter().find(|program| program["priority"] == -128).unwrap();
     low["pid"].as_u64().unwrap() as u32
 }
+
+#[test]
+fn another_value_is_a_mistake_that_is_told() {
+    let gpu = Gpu::new();
+    let output = gpu.place.xsched(&["daemon"]).env("XSCHED_YIELD", "maybe").output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), errors.trim()), (Some(2), "xsched: XSCHED_YIELD=maybe: use 0 or 1"));
+}
