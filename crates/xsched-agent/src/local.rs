@@ -7,7 +7,7 @@ use xsched_core::{Registration, Runtime, now_ns};
 use xsched_gatekeeper::{BUDGET_DEFAULT_US, Gatekeeper};
 use xsched_policy::{Arbiter, Choice, Event, GroupId, GroupSpec, LOOK_US, ProgramId};
 use xsched_proto::Error;
-use xsched_proto::class::queue_priority;
+use xsched_proto::entitlement::Entitlement;
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::GroupSlot;
 use xsched_proto::wire::{ClientMsg, ProgramOptions};
@@ -58,11 +58,11 @@ impl Local {
             }
             _ => return,
         };
-        let base = self.options.priority.unwrap_or(0);
+        let entitlement = Entitlement::unlimited(self.options.priority);
         // Nice value, window and user are those of the process, which all of its groups have in common. Within one process there
         // is one context, whatever others do beside it: no pool.
         let spec = GroupSpec {
-            priority: priority_fixed.unwrap_or_else(|| queue_priority(base, *priority_steps)),
+            priority: entitlement.group(*priority_steps, *priority_fixed, *system),
             hints: self.options.hints,
             system: *system,
             ..GroupSpec::new(id_of(*slot), ONE_PROGRAM, device)

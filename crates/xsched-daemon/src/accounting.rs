@@ -108,7 +108,7 @@ impl Server {
     fn hand_over(&mut self, books: &[(ProgramId, Arc<str>)], to_ms: u64) {
         let (mut records, mut closed) = (Vec::new(), Vec::new());
         for (id, device) in books {
-            let class = self.conns.get(&id.0).and_then(Conn::client).map(|client| Class::of(client.priority));
+            let class = self.conns.get(&id.0).and_then(Conn::client).map(|client| Class::of(client.priority()));
             let (Some(account), Some(program)) =
                 (self.gatekeeper.ledger().account(device, *id), self.accounting.programs.get_mut(id))
             else {

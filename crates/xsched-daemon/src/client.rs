@@ -8,10 +8,11 @@ use std::sync::Arc;
 use xsched_policy::{GroupId, Level, Lineage, PoolId, ProgramId};
 use xsched_proto::class::{self, Class, Contention};
 use xsched_proto::domains::DomainMode;
+use xsched_proto::entitlement::{Claim, Entitlement};
 use xsched_proto::hint::{Hint, Hints, Laxity};
 use xsched_proto::program;
 use xsched_proto::text;
-use xsched_proto::wire::{ClassFrom, Levels, Platform, ProgramOptions, Share, Sharing};
+use xsched_proto::wire::{Levels, Platform, ProgramOptions, Share, Sharing};
 
 use crate::Error;
 use crate::changes::Changes;
@@ -32,19 +33,8 @@ pub(crate) struct Client {
     /// Writes to it do not wake the loop now.
     pub(crate) is_muted: bool,
     pub(crate) pidfd: Option<OwnedFd>,
-    /// The priority that it asked for when it attached.
-    asked_priority: Option<i32>,
-    /// Priority of its queues unless they have one of their own.
-    pub(crate) priority: i32,
-    /// Where that came from, and whether it was cut.
-    pub(crate) class_from: ClassFrom,
-    pub(crate) limited: bool,
-    /// The limit of its user or an operator's ceiling, whichever is lower.
-    pub(crate) allowed: i32,
-    /// The same, or what root has given it beyond.
-    ceiling: i32,
-    /// An operator lets its queues of the system domain rise to this priority.
-    system_ceiling: Option<i32>,
+    /// Its priority, the origin of that, and its bounds.
+    pub(crate) entitlement: Entitlement,
     /// What becomes of its launches of vendors' libraries.
     pub(crate) domains: DomainMode,
     /// It asked for more than an operator's rule gives it.
@@ -192,13 +182,7 @@ impl Client {
             eventfd,
             is_muted: false,
             pidfd,
-            asked_priority: options.priority,
-            priority: class::PRIORITY_NEVER,
-            class_from: ClassFrom::Default,
-            limited: false,
-            allowed: class::PRIORITY_NEVER,
-            ceiling: class::PRIORITY_NEVER,
-            system_ceiling: None,
+            entitlement: Entitlement::new(claim(options.priority, &given, ceilings)),
             domains,
             domains_limited: options.domains.is_some_and(|asked| asked > domains),
             hints: Hints::default(),
@@ -226,7 +210,7 @@ impl Client {
         };
         client.entitle(&given, ceilings, config);
         // What it chose itself when it made its context.
-        let usual = class::hardware_timeslice_us(Class::of(client.priority), Contention::None);
+        let usual = class::hardware_timeslice_us(Class::of(client.priority()), Contention::None);
         client.told_timeslice_us = options.hints.timeslice_us.or(Some(usual));
         Ok(client)
     }
@@ -242,48 +226,21 @@ impl Client {
 
     /// Gives it what the operator's rules and its user's limits allow of what was asked for. What root has given it stays.
     pub(crate) fn entitle(&mut self, given: &Given, ceilings: Ceilings, config: &Config) {
-        let allowed = ceilings.priority.min(given.ceiling.unwrap_or(class::PRIORITY_MAX));
-        let has_more = self.ceiling > self.allowed;
-        self.ceiling = if has_more { self.ceiling.max(allowed) } else { allowed };
-        self.allowed = allowed;
-        if self.class_from == ClassFrom::Hint {
-            self.priority = clamp(self.priority, self.ceiling);
-        } else {
-            let wished = self.asked_priority.or(given.priority).unwrap_or(Class::Normal.nominal());
-            self.class_from = match (self.asked_priority, given.priority) {
-                (Some(_), _) => ClassFrom::Option,
-                (None, Some(_)) => ClassFrom::Rule,
-                (None, None) => ClassFrom::Default,
-            };
-            self.priority = clamp(wished, self.ceiling);
-            self.limited = self.priority < wished;
-        }
-        self.system_ceiling = given.system_ceiling;
+        self.entitlement.reconsider(claim(None, given, ceilings));
         if !self.hinted.by_root {
             self.asked = ceilings.cut(self.asked);
         }
-        self.hints = self.asked.or(given.hints).or(config.class(self.priority));
+        self.hints = self.asked.or(given.hints).or(config.class(self.priority()));
     }
 
-    /// Takes a priority that was hinted at for all of it. What root gives may be more than the program is allowed.
-    pub(crate) fn set_priority(&mut self, priority: i32, by_root: bool) {
-        if by_root {
-            self.ceiling = self.allowed.max(priority);
-        }
-        self.priority = clamp(priority, self.ceiling);
-    }
-
-    /// Root gives one of its queues this priority; the program will ask for it.
-    pub(crate) fn allow(&mut self, priority: i32) {
-        self.ceiling = self.ceiling.max(priority);
+    /// Priority of its groups unless they have one of their own.
+    pub(crate) fn priority(&self) -> i32 {
+        self.entitlement.priority
     }
 
     /// The priority of a group of this client.
     pub(crate) fn group_priority(&self, group: &Group) -> i32 {
-        let own = group.fixed.unwrap_or_else(|| class::queue_priority(self.priority, group.steps));
-        let lifted =
-            self.system_ceiling.filter(|_| group.system && group.fixed.is_none() && own > class::PRIORITY_NEVER);
-        clamp(own, self.ceiling).max(lifted.unwrap_or(class::PRIORITY_NEVER))
+        self.entitlement.group(group.steps, group.fixed, group.system)
     }
 
     /// What is said for the policy of a group of this client: no priority of it is above its ceiling.
@@ -296,14 +253,9 @@ impl Client {
         let own = self.group_priority(group);
         asked.map(|laxity| Laxity {
             us: laxity.us,
-            lax: laxity.lax.map(|p| clamp(p, self.ceiling)),
-            critical: Some(clamp(laxity.critical.unwrap_or(Class::High.nominal().max(own)), self.ceiling)),
+            lax: laxity.lax.map(|p| self.entitlement.bounded(p)),
+            critical: Some(self.entitlement.bounded(laxity.critical.unwrap_or(Class::High.nominal().max(own)))),
         })
-    }
-
-    /// What a priority that one of its groups lends another counts for: no more than a group of it may have.
-    pub(crate) fn inherited_priority(&self, lent: i32) -> i32 {
-        clamp(lent, self.ceiling.max(self.system_ceiling.unwrap_or(self.ceiling)))
     }
 
     /// The level a group gets: the forced one or the next lower that its device can do; else the highest, each of
@@ -317,9 +269,15 @@ impl Client {
     }
 }
 
-/// The one place where a priority that was asked for becomes one that is given.
-fn clamp(priority: i32, ceiling: i32) -> i32 {
-    priority.clamp(class::PRIORITY_NEVER, ceiling)
+/// The claim of a program: its wish, the operator's rules for it, and the limits of its user.
+pub(crate) fn claim(asked: Option<i32>, given: &Given, ceilings: Ceilings) -> Claim {
+    Claim {
+        asked,
+        rule: given.priority,
+        limit: ceilings.priority,
+        ceiling: given.ceiling,
+        system_ceiling: given.system_ceiling,
+    }
 }
 
 /// What a program asks for, with no more of its texts than is kept of them: a thousand may wait until it is known whose they are.

@@ -38,7 +38,7 @@ impl Server {
     /// that need them.
     pub(crate) fn keep_company(&mut self, id: GroupId) {
         let Some((conn, server)) = self.company_of(id) else { return self.gatekeeper.set_company(id, None) };
-        let is_urgent = self.conns.get(&conn).and_then(Conn::client).is_some_and(|client| client.priority > 0);
+        let is_urgent = self.conns.get(&conn).and_then(Conn::client).is_some_and(|client| client.priority() > 0);
         let known = self.pages.of(conn);
         let page = known.or_else(|| is_urgent.then(|| self.pages.make(conn, server)).flatten());
         if known.is_none() && page.is_some() {

@@ -9,7 +9,7 @@ use xsched_policy::registry::Entry;
 use xsched_policy::{Choice, Event, GroupId, Param, registry};
 use xsched_proto::class::Class;
 use xsched_proto::hint::Hints;
-use xsched_proto::wire::{ClassFrom, DaemonMsg, Described, ParamInfo, PolicyInfo, Request};
+use xsched_proto::wire::{DaemonMsg, Described, ParamInfo, PolicyInfo, Request};
 
 use crate::Error;
 use crate::changes::{Changes, Hinting, Lacking};
@@ -248,7 +248,7 @@ impl Server {
         // The client moves the queue to a group of that priority; the rest is for the group it is in.
         if let Some(priority) = changes.priority {
             if let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()).filter(|_| user.is_root()) {
-                client.allow(priority);
+                client.entitlement.raise(priority);
             }
             self.send(conn, &DaemonMsg::QueuePriority { slot, priority }, &[]);
         }
@@ -310,7 +310,7 @@ impl Server {
     }
 
     pub(crate) fn allowed(&self, conn: u64) -> Option<i32> {
-        Some(self.conns.get(&conn)?.client()?.allowed)
+        Some(self.conns.get(&conn)?.client()?.entitlement.allowed)
     }
 
     pub(crate) fn groups_of(&self, conn: u64) -> Vec<GroupId> {
@@ -321,8 +321,7 @@ impl Server {
     pub(crate) fn hint_client(&mut self, conn: u64, changes: Changes) {
         let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
         if let Some(priority) = changes.priority {
-            client.set_priority(priority, changes.by_root);
-            (client.class_from, client.limited) = (ClassFrom::Hint, false);
+            client.entitlement.hint(priority, changes.by_root);
         }
         client.hints = changes.hints.or(client.hints);
         client.asked = changes.hints.or(client.asked);

@@ -7,10 +7,11 @@ use rustix::event::epoll::EventFlags;
 use rustix::process::{Pid, PidfdFlags};
 use xsched_policy::PoolId;
 use xsched_proto::class::Class;
+use xsched_proto::entitlement::Entitlement;
 use xsched_proto::wire::Sharing;
 
 use crate::Error;
-use crate::client::{Client, Expected, check_name};
+use crate::client::{Client, Expected, check_name, claim};
 use crate::identity::User;
 use crate::server::{EXPECTED, Server, kind};
 use crate::unsuitable;
@@ -70,8 +71,7 @@ impl Server {
         let Some(who) = conn.who.as_ref() else { return Class::Normal.nominal() };
         let names = self.names(conn.pid, who.user, who.names.clone());
         let (given, user) = (self.config.given(&who.exe, &names, &[], who.user.uid, &who.place), who.user);
-        let wished = asked.or(given.priority).unwrap_or(Class::Normal.nominal());
-        wished.min(self.ceilings(user).priority).min(given.ceiling.unwrap_or(i32::MAX))
+        Entitlement::new(claim(asked, &given, self.ceilings(user))).priority
     }
 
     /// Adds the name of what `run` announced: for `python3 train.py` that of the script.

@@ -29,13 +29,13 @@ impl Server {
         let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
         let mut lost = None;
         for &id in &client.groups {
-            if let Err(UnknownState) = self.gatekeeper.scan(now_us, id, |lent| client.inherited_priority(lent)) {
+            if let Err(UnknownState) = self.gatekeeper.scan(now_us, id, |lent| client.entitlement.inherited(lent)) {
                 self.doomed.push((conn, Some(Error::input("its state word makes no sense"))));
             }
             // A program whose kernels turn out to be too long to run side by side shares the time from then on.
             let Some(group) = self.groups.get_mut(&id) else { continue };
             if let Some(bursts) = &mut self.bursts {
-                let whose = Whose { pid: client.peer.pid, priority: client.priority, device: &group.device };
+                let whose = Whose { pid: client.peer.pid, priority: client.priority(), device: &group.device };
                 if let Err(e) = bursts.look(id, &group.words, whose) {
                     lost = Some(e);
                 }

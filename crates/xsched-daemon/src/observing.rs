@@ -42,7 +42,7 @@ impl Server {
             let (Observed::Wanted(id, _) | Observed::Waited(id, _) | Observed::Preempted(id) | Observed::Left(id, _)) =
                 observed;
             let Some(group) = self.groups.get(&id) else { continue };
-            let class = self.conns.get(&group.conn).and_then(Conn::client).map(|c| Class::of(c.priority));
+            let class = self.conns.get(&group.conn).and_then(Conn::client).map(|c| Class::of(c.priority()));
             let kind = || (class.unwrap_or(Class::Normal), group.device.clone());
             let (user, decided_ns) = (group.user, self.now_ns);
             match observed {
@@ -143,7 +143,7 @@ impl Server {
                 rows.push(Row {
                     program: client.program.0,
                     identity: identity.clone(),
-                    class: Class::of(client.priority),
+                    class: Class::of(client.priority()),
                     counters: Counters { usage: usage(&device).unwrap_or_default(), ..Counters::default() },
                     device,
                     launched: Launched::Count(client.segment.clone(), Vec::new()),

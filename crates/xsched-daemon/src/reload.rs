@@ -83,9 +83,9 @@ impl Server {
         };
         let Server { conns, config, .. } = self;
         let Some(client) = conns.get_mut(&conn).and_then(Conn::client_mut) else { return };
-        let before = client.priority;
+        let before = client.priority();
         client.entitle(&given, ceilings, config);
-        let (priority, groups) = (client.priority, client.groups.clone());
+        let (priority, groups) = (client.priority(), client.groups.clone());
         if before != priority {
             let tells = |id: &GroupId| self.groups.get(id).is_some_and(|group| group.platform.has_priorities());
             if groups.iter().any(tells) {

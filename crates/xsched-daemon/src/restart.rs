@@ -32,7 +32,7 @@ impl Server {
     /// A program has come that may have been there before.
     pub(crate) fn restore_program(&mut self, conn: u64) {
         let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
-        let (allowed, program) = (client.allowed, client.program);
+        let (allowed, program) = (client.entitlement.allowed, client.program);
         let Some(known) = self.kept.take(client) else { return };
         let mut hinted = known.hinted;
         // No more than the configuration allows now, but for what root gave.

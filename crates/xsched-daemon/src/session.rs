@@ -112,8 +112,8 @@ impl Server {
         let client = Client::new(peer, ProgramId(id), options, parts, &self.config, ceilings, stands)?;
         let line = format!(
             "attached process {pid} of user {user}, class {} ({}): {}",
-            Class::of(client.priority),
-            client.class_from.text(),
+            Class::of(client.priority()),
+            client.entitlement.from.text(),
             client.peer.exe
         );
         let (domains, limited) = (client.domains, client.domains_limited);
@@ -133,7 +133,7 @@ impl Server {
             .try_clone()
             .map_err(|e| Error::input(format!("the heartbeat page cannot be sent: {e}")))?;
         self.restore_program(id);
-        let priority = self.conns.get(&id).and_then(Conn::client).map_or(0, |client| client.priority);
+        let priority = self.conns.get(&id).and_then(Conn::client).map_or(0, |client| client.priority());
         let streams_apart = self.scheduler.as_ref().is_some_and(|host| host.per_stream);
         let welcome = DaemonMsg::Welcome { version: PROTOCOL_VERSION, session: id, priority, domains, streams_apart };
         self.send(id, &welcome, &[page.as_fd()]);

@@ -94,7 +94,7 @@ impl Server {
         let levels: Vec<String> = levels.iter().map(u8::to_string).collect();
         let level = if levels.is_empty() { "automatic".into() } else { levels.join(" or ") };
         let own = [
-            changes.priority.map(|_| ("priority", priority_text(client.priority))),
+            changes.priority.map(|_| ("priority", priority_text(client.priority()))),
             changes.level.map(|_| ("level", level)),
             changes.threshold.map(|_| ("threshold", or_auto(client.threshold))),
             changes.batch.map(|_| ("batch", or_auto(client.batch))),

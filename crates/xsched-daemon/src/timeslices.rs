@@ -33,7 +33,7 @@ impl Server {
         for device in devices {
             let of_device = speakers.range((&**device, 0)..=(&**device, u64::MAX)).filter_map(|((_, conn), id)| {
                 let client = self.conns.get(conn)?.client()?;
-                Some((*conn, *id, Class::of(client.priority), client.asked.timeslice_us))
+                Some((*conn, *id, Class::of(client.priority()), client.asked.timeslice_us))
             });
             let of_device: Vec<_> = of_device.collect();
             let best_effort = of_device.iter().filter(|(_, _, class, _)| class.is_best_effort()).count();
@@ -80,7 +80,7 @@ impl Server {
         if !(client.has_contention && client.asked.timeslice_us.is_none() && is_due) {
             return;
         }
-        let (class, contention) = (Class::of(client.priority), self.contention_of(conn));
+        let (class, contention) = (Class::of(client.priority()), self.contention_of(conn));
         let us = hardware_timeslice_us(class, contention);
         let matters = us != hardware_timeslice_us(class, Contention::None);
         let pays = contention == Contention::BestEffort { short: false } || client.told_timeslice_us != Some(us);

@@ -31,7 +31,7 @@ impl Server {
             uid: client.peer.uid,
             exe: client.peer.exe.clone(),
             name: called(client).to_owned(),
-            class: Class::of(client.priority),
+            class: Class::of(client.priority()),
             platform: group.platform,
         };
         let status = self.gatekeeper.arbiter().status(self.now_us(), id)?;

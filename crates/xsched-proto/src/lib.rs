@@ -37,6 +37,7 @@ pub mod class;
 pub mod clock;
 pub mod device;
 pub mod domains;
+pub mod entitlement;
 pub mod error;
 pub mod files;
 pub mod gate;

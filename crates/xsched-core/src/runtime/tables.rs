@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::MutexGuard;
 
 use xsched_flow::tuning::ATTACH_NS;
-use xsched_proto::class::queue_priority;
+use xsched_proto::entitlement::group_priority;
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::{COUNTERS, QUEUES, state};
 use xsched_proto::wire::{ClientMsg, Levels};
@@ -215,7 +215,7 @@ impl Runtime {
         slot.inherited_priority.store(i32::MIN, Relaxed);
         slot.state.store(state::IDLE, Relaxed);
         let base = self.base_priority.load(Relaxed);
-        group.priority.store(key.fixed.unwrap_or_else(|| queue_priority(base, key.steps)), Relaxed);
+        group.priority.store(group_priority(base, key.steps, key.fixed), Relaxed);
         if self.detached.load(Relaxed) {
             group.registration.store(Registration::Detached as u32, Release);
         }
@@ -302,7 +302,7 @@ impl Runtime {
         let said = said.clone();
         let key = &tables.groups[usize::from(slot)];
         let base = self.base_priority.load(Relaxed);
-        let priority = said.priority.or(key.fixed).unwrap_or_else(|| queue_priority(base, key.steps));
+        let priority = group_priority(base, key.steps, said.priority.or(key.fixed));
         self.groups[usize::from(slot)].priority.store(priority, Relaxed);
         let levels = (said.levels != before).then(|| self.levels_of(key, &said));
         tables.outbox.push(ClientMsg::GroupHint { slot, priority: said.priority, hints: said.hints });

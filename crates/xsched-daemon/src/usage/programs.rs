@@ -108,7 +108,7 @@ pub(crate) struct Program {
 impl Accounting {
     /// A program has a group. Told again, its class is that of now.
     pub(crate) fn know(&mut self, client: &Client, now_ms: u64) {
-        let class = Class::of(client.priority);
+        let class = Class::of(client.priority());
         let identity = || Arc::new(identity(client));
         let fresh = || Program { identity: identity(), class, since_ms: now_ms, kept: HashMap::new() };
         self.programs.entry(client.program).or_insert_with(fresh).class = class;
