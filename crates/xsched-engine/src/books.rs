@@ -1,0 +1,89 @@
+//! Books: the ledger's accounts that are open, one for each program on each device, by user. A book stays open until the time in it is
+//! recorded, also when its program has left.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use xsched_policy::ProgramId;
+
+use crate::memory::Memory;
+use crate::io::Effect;
+use crate::state::Engine;
+use crate::user::User;
+
+/// The books that are open.
+#[derive(Debug, Default)]
+pub struct Books {
+    open: HashMap<(ProgramId, Arc<str>), User>,
+    of_user: HashMap<User, OfUser>,
+}
+
+/// The books of one user.
+#[derive(Debug, Default)]
+struct OfUser {
+    books: usize,
+    /// Number of books by device.
+    devices: HashMap<Arc<str>, usize>,
+}
+
+impl Books {
+    fn open(&mut self, program: ProgramId, device: &Arc<str>, user: User) {
+        if self.open.insert((program, device.clone()), user).is_none() {
+            let theirs = self.of_user.entry(user).or_default();
+            theirs.books += 1;
+            *theirs.devices.entry(device.clone()).or_default() += 1;
+        }
+    }
+
+    fn close(&mut self, program: ProgramId, device: &str) {
+        let Some(((_, device), user)) = self.open.remove_entry(&(program, Arc::from(device))) else { return };
+        let Some(theirs) = self.of_user.get_mut(&user) else { return };
+        theirs.books -= 1;
+        if let Some(books) = theirs.devices.get_mut(&device) {
+            *books -= 1;
+            if *books == 0 {
+                theirs.devices.remove(&device);
+            }
+        }
+        if theirs.books == 0 {
+            self.of_user.remove(&user);
+        }
+    }
+
+    /// Number of books that a user has, and of devices other than this one that they are of.
+    pub fn of(&self, user: User, device: &str) -> (usize, usize) {
+        let Some(theirs) = self.of_user.get(&user) else { return (0, 0) };
+        (theirs.books, theirs.devices.len() - usize::from(theirs.devices.contains_key(device)))
+    }
+
+    /// All books that are open.
+    pub fn keys(&self) -> impl Iterator<Item = &(ProgramId, Arc<str>)> {
+        self.open.keys()
+    }
+}
+
+impl<M: Memory> Engine<M> {
+    /// The books that are open.
+    pub fn books(&self) -> &Books {
+        &self.books
+    }
+
+    /// Opens the book of a program that has a group on a device.
+    pub(crate) fn open_book(&mut self, program: ProgramId, device: &Arc<str>, user: User) {
+        self.books.open(program, device, user);
+    }
+
+    /// Closes the book of a program whose last group on a device is gone, if nothing was ever charged to it.
+    pub(crate) fn close_blank_book(&mut self, program: ProgramId, device: &Arc<str>) {
+        if self.gatekeeper.ledger().is_blank(device, program) {
+            self.close_book(program, device);
+            self.emit(Effect::BlankBook(program.0, device.clone()));
+        }
+    }
+
+    /// Closes a book.
+    pub(crate) fn close_book(&mut self, program: ProgramId, device: &str) {
+        self.gatekeeper.ledger_mut().close(device, program);
+        self.books.close(program, device);
+    }
+}

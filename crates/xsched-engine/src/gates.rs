@@ -1,0 +1,139 @@
+//! Gates: words of programs are read, decisions are carried out, and what a gate's change means beside the word follows: interrupts, time
+//! slices, the heartbeat.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use xsched_gatekeeper::{Change, UnknownState};
+use xsched_policy::{Event, GroupId};
+use xsched_proto::class::SHORT_SLICE_US;
+use xsched_proto::wire::{DaemonMsg, Sharing};
+
+use crate::Error;
+use crate::bursts::Owner;
+use crate::group::ends_soon;
+use crate::io::Effect;
+use crate::memory::{GroupWords, Memory};
+use crate::state::Engine;
+use crate::terms::Beside;
+use crate::tuning::LONG_US;
+
+impl<M: Memory> Engine<M> {
+    /// Reads the words of a program. Decisions are left to [`Engine::act`].
+    pub(crate) fn read_words(&mut self, id: u64) {
+        let now_us = self.now_us();
+        let Some(program) = self.programs.get(&id) else { return };
+        let mut effects = Vec::new();
+        for &group_id in &program.groups {
+            if let Err(UnknownState) =
+                self.gatekeeper.scan(now_us, group_id, |lent| program.entitlement.inherited(lent))
+            {
+                effects.push(Effect::Drop(id, Error::input("its state word makes no sense")));
+            }
+            let Some(group) = self.groups.get_mut(&group_id) else { continue };
+            if let Some(bursts) = &mut self.bursts {
+                let owner = Owner { pid: program.pid, priority: program.priority(), device: &group.device };
+                effects.extend(bursts.read(group_id, &group.words, owner).map(Effect::Burst));
+            }
+            // A program whose kernels turn out to be too long to run side by side shares the time from then on.
+            if group.spatial().is_some() && !group.too_long && group.words.longest_us.load(Relaxed) > LONG_US {
+                group.too_long = true;
+                self.gatekeeper.event(now_us, Event::TooLong(group_id));
+                self.gatekeeper.set_company(group_id, None);
+            }
+            let slice_us = match group.sharing {
+                Sharing::Pool => Some(self.settings.pool_timeslice_us),
+                _ => program.told_timeslice_us.filter(|_| group.is_sliced()),
+            };
+            let in_slices = slice_us.is_some_and(|us| us <= SHORT_SLICE_US) && ends_soon(&group.words);
+            if std::mem::replace(&mut group.drains_in_slices, in_slices) != in_slices {
+                self.gatekeeper.event(now_us, Event::DrainsInSlices(group_id, in_slices));
+            }
+        }
+        effects.into_iter().for_each(|effect| self.emit(effect));
+    }
+
+    /// Tells the arbiter whether the device still executes commands of suspended programs, where that matters.
+    pub(crate) fn read_drains(&mut self) {
+        let due: Vec<GroupId> = self.arbiter().drains_due(self.now_us()).collect();
+        for id in due {
+            let executes = self.groups.get(&id).is_some_and(|group| group.words.is_executing(&group.completed));
+            self.event(Event::Executes(id, executes));
+        }
+    }
+
+    /// Decides, and stores the gates that change.
+    pub(crate) fn act(&mut self) {
+        let now_us = self.now_us();
+        // A program that finds a gate closed reads the beat, which must not be one of long ago.
+        let had_closed = self.arbiter().any_closed();
+        let mut closing = self.gatekeeper.closing(now_us).peekable();
+        if !had_closed && closing.peek().is_some() {
+            self.heartbeat.beat_ns.store(self.now_ns, Release);
+        }
+        for id in closing {
+            if let Some(group) = self.groups.get_mut(&id).filter(|group| group.drains_in_slices) {
+                group.words.completed(&mut group.completed);
+            }
+        }
+        while let Some(change) = self.gatekeeper.carry_out(now_us) {
+            match change {
+                Change::Closed(id) => self.closed(id),
+                Change::Opened(id) => self.opened(id),
+            }
+        }
+        self.decided();
+        // Messages: after all gates.
+        while let Some(id) = self.reassert.pop() {
+            self.reassert_timeslice(id);
+        }
+    }
+
+    /// Takes a group whose gate was just closed off the device where that is possible.
+    fn closed(&mut self, id: GroupId) {
+        let Some(group) = self.groups.get(&id) else { return };
+        // The whole context leaves the device: only where all of the program's work there is one group.
+        if self.program_of(group).is_none_or(|program| program.groups.len() != 1) {
+            return;
+        }
+        if group.level == 3 && group.platform.interrupts() {
+            self.interrupt(id, true);
+            self.gatekeeper.off_device(self.now_us(), id);
+        } else if group.words.level.load(Relaxed) >= 2 {
+            // Everything but the command that runs just now is held on the device.
+            self.gatekeeper.off_device(self.now_us(), id);
+            self.reassert.push(id);
+        }
+    }
+
+    fn opened(&mut self, id: GroupId) {
+        if self.groups.get(&id).is_some_and(|group| group.interrupted) {
+            self.interrupt(id, false);
+        }
+        self.reassert.push(id);
+    }
+
+    /// Stores the level of a group for its program: no gates on the device where the policy wants none.
+    pub(crate) fn publish_level(&self, id: GroupId) {
+        let Some(group) = self.groups.get(&id) else { return };
+        let forced = self.program_of(group).is_some_and(|program| program.level.is_some());
+        // An interrupted group leaves the device, whatever waits there.
+        let interrupted = group.level == 3 && group.platform.interrupts();
+        // A gate on the device reads one word: it cannot yield.
+        let yields = self.settings.beside == Beside::Yielding && group.spatial().is_some();
+        let without = (yields || self.arbiter().shares_time(&group.device)) && !interrupted && !forced;
+        group.words.level.store(if without { 1 } else { group.level.into() }, Relaxed);
+    }
+
+    /// Stores the levels of all groups.
+    pub(crate) fn publish_levels(&self) {
+        self.groups.keys().for_each(|id| self.publish_level(*id));
+    }
+
+    /// Has a program interrupt what a group runs, or continue it.
+    pub(crate) fn interrupt(&mut self, id: GroupId, on: bool) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        group.interrupted = on;
+        let (program, slot) = (group.program.0, group.slot);
+        self.send(program, DaemonMsg::Interrupt { slot, on });
+    }
+}

@@ -1,0 +1,285 @@
+//! Programs and groups come and go.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use xsched_policy::{Event, GroupId, GroupSpec, ProgramId};
+use xsched_proto::class::is_priority;
+use xsched_proto::segment::GROUPS;
+use xsched_proto::wire::{DaemonMsg, Levels, Sharing};
+
+use crate::group::Group;
+use crate::hints::overlooked_line;
+use crate::io::{Effect, NewGroup};
+use crate::memory::Memory;
+use crate::program::{Arrival, Program};
+use crate::state::Engine;
+use crate::tuning::{DEVICE_GROUPS_MAX, GROUPS_MAX};
+use crate::{Error, all_taken, bound_met, check_name};
+
+impl<M: Memory> Engine<M> {
+    /// A process attaches.
+    pub(crate) fn attach(&mut self, id: u64, arrival: Arrival<M>) {
+        let program = Program::new(ProgramId(id), arrival, &self.settings);
+        self.programs.insert(id, program);
+    }
+
+    /// A group of a program comes.
+    ///
+    /// # Errors
+    /// The program breaks the protocol.
+    pub(crate) fn add_group(&mut self, id: u64, new: NewGroup) -> Result<(), Error> {
+        let state = new.state.clone();
+        let pool = new.pool;
+        let group = self.new_group(id, new)?;
+        if group.fixed.is_some_and(|p| !is_priority(p)) {
+            return Err(Error::input("it asks for a priority out of range"));
+        }
+        if let Some(why) = self.too_much(&group) {
+            // As without a daemon: the program runs unscheduled, and asks again later.
+            self.emit(Effect::Refuse(id, why));
+            return Ok(());
+        }
+        let group_id = GroupId(self.next_id());
+        let spatial = self.runs_beside(group.spatial());
+        let active = self.programs.get(&id).is_some_and(|program| self.has_active_window(program));
+        let Some(program) = self.programs.get_mut(&id) else { return Ok(()) };
+        program.groups.push(group_id);
+        let spec = GroupSpec {
+            id: group_id,
+            program: program.id,
+            device: group.device.to_string(),
+            priority: program.group_priority(&group),
+            hints: program.group_hints(&group),
+            nice: program.nice,
+            active,
+            lineage: Some(program.lineage.clone()),
+            job: program.job.clone(),
+            system: group.system,
+            spatial,
+            pool: pool.filter(|_| group.is_pooled()),
+        };
+        group.words.budget_commands.store(program.threshold, Relaxed);
+        group.words.batch_commands.store(program.batch, Relaxed);
+        let (slot, device, words, pooled) =
+            (group.slot, group.device.clone(), group.words.clone(), group.is_pooled());
+        let (number, user) = (program.id, program.user);
+        if let Some(bursts) = &mut self.bursts {
+            bursts.add(group_id, &words);
+        }
+        self.groups.insert(group_id, group);
+        self.publish_level(group_id);
+        self.gatekeeper.add(self.now_us(), spec, words);
+        if pooled {
+            self.gatekeeper.set_budget(group_id, self.settings.pool_budget_us);
+        }
+        self.keep_company(group_id);
+        self.open_book(number, &device, user);
+        self.emit(Effect::DevicesInUse);
+        self.gatekeeper.observe(self.now_us(), &device, state.as_deref());
+        self.act();
+        // It may have become ready while it had no name.
+        self.read_words(id);
+        self.act();
+        self.tell_added(id, group_id, slot, &device);
+        Ok(())
+    }
+
+    /// Tells a program of its new group: priority, policy, slice, and hints that the policy ignores.
+    fn tell_added(&mut self, id: u64, group_id: GroupId, slot: u16, device: &Arc<str>) {
+        let priority = self.arbiter().status(self.now_us(), group_id).map_or(0, |status| status.priority);
+        let policy = self.arbiter().policy_of(device).entry.name.to_owned();
+        if self.settings.has_details
+            && let Some((group, program)) = self.groups.get(&group_id).zip(self.programs.get(&id))
+        {
+            let line = format!(
+                "debug: g{} of process {}: {} through {}, {}, level {}, priority {priority}, policy {policy}",
+                group_id.0,
+                program.pid,
+                group.device,
+                group.platform.name(),
+                group.levels,
+                group.level
+            );
+            self.emit(Effect::Log(program.user.uid, line));
+        }
+        self.send(id, DaemonMsg::GroupAdded { slot, id: group_id.0, priority, policy });
+        self.assign_timeslices(std::slice::from_ref(device));
+        if let Some(text) = self.overlooked(id, device) {
+            self.send(id, DaemonMsg::Note { text });
+        }
+    }
+
+    /// A line on hints of a program that the policy of a device ignores, unless it was told before.
+    fn overlooked(&mut self, id: u64, device: &str) -> Option<String> {
+        let entry = self.arbiter().policy_of(device).entry;
+        let program = self.programs.get_mut(&id)?;
+        let mut hints = entry.overlooks(program.asked.given());
+        hints.retain(|hint| !program.overlooked.contains(hint));
+        program.note_overlooked(hints.iter().copied());
+        overlooked_line(entry, &hints)
+    }
+
+    fn new_group(&self, id: u64, new: NewGroup) -> Result<Group<M::Words>, Error> {
+        let slot = new.slot;
+        if usize::from(slot) >= GROUPS {
+            return Err(Error::input(format!("it adds a group in slot {slot} of {GROUPS}")));
+        }
+        if self.group_at(id, slot).is_some() {
+            return Err(Error::input(format!("it adds a group in slot {slot}, which is taken")));
+        }
+        check_name(&new.device, "device key")?;
+        let program = self.programs.get(&id).ok_or_else(|| Error::input("it is gone"))?;
+        Ok(Group {
+            program: program.id,
+            user: program.user,
+            words: program.memory.group(slot),
+            slot,
+            device: new.device.into(),
+            platform: new.platform,
+            levels: new.levels,
+            sharing: new.sharing,
+            level: program.group_level(new.platform, new.levels),
+            steps: new.steps,
+            fixed: new.fixed,
+            system: new.system,
+            interrupted: false,
+            too_long: false,
+            drains_in_slices: false,
+            completed: Vec::new(),
+        })
+    }
+
+    /// The bound that keeps a user from a further group: every decision, also for others, would take longer.
+    fn too_much(&self, group: &Group<M::Words>) -> Option<Error> {
+        let user = group.user;
+        let bounds = self.program_of(group)?.terms.bounds;
+        let has = |n: usize, what: &str| Some(bound_met(user, n, what));
+        let (books, devices) = self.books.of(user, &group.device);
+        if devices >= bounds.devices {
+            return has(devices, "devices with time that is not recorded yet");
+        }
+        if books >= bounds.books {
+            return has(books, "programs with time that is not recorded yet");
+        }
+        if !user.is_own() {
+            if self.groups.len() >= GROUPS_MAX {
+                return Some(all_taken("groups"));
+            }
+            if self.groups.values().filter(|g| g.device == group.device).count() >= DEVICE_GROUPS_MAX {
+                return Some(all_taken(&format!("groups on {}", group.device)));
+            }
+        }
+        let of_user = || self.groups.values().filter(|g| g.user == user);
+        let here = of_user().filter(|g| g.device == group.device).count();
+        if here >= bounds.device_groups {
+            return has(here, &format!("groups on {}", group.device));
+        }
+        let all = of_user().count();
+        if all >= bounds.groups {
+            return has(all, "groups");
+        }
+        let job_of = |g: &Group<M::Words>| self.program_of(g).and_then(|program| program.job.as_deref());
+        let job = job_of(group)?;
+        let mut devices: HashMap<&str, BTreeSet<&str>> = HashMap::new();
+        for g in of_user() {
+            if let Some(job) = job_of(g) {
+                devices.entry(job).or_default().insert(&g.device);
+            }
+        }
+        let spans = |job: &str| devices.get(job).is_some_and(|devices| devices.len() > 1);
+        let jobs = devices.keys().filter(|job| spans(job)).count();
+        let elsewhere = devices.get(job).is_some_and(|devices| !devices.contains(&*group.device));
+        let one_more = elsewhere && !spans(job);
+        if one_more && jobs >= bounds.jobs { has(jobs, "jobs on several devices") } else { None }
+    }
+
+    /// A level was lost, or the program chose another: the group continues at the highest one there is. Below level 3 nothing stays
+    /// interrupted. That is told even to a program whose driver refused: a further request to interrupt may have been under way to it
+    /// while it told of the refusal.
+    ///
+    /// # Errors
+    /// The program has no such group.
+    pub(crate) fn set_levels(&mut self, program: u64, slot: u16, levels: Levels) -> Result<(), Error> {
+        let id = self
+            .group_at(program, slot)
+            .ok_or_else(|| Error::input("it tells the levels of a group that it does not have"))?;
+        let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
+        let Some(program) = self.programs.get(&program) else { return Ok(()) };
+        group.levels = levels;
+        group.level = program.group_level(group.platform, levels);
+        if group.interrupted && group.level != 3 {
+            self.interrupt(id, false);
+        }
+        self.publish_level(id);
+        Ok(())
+    }
+
+    /// A group of a program goes.
+    ///
+    /// # Errors
+    /// The program has no such group.
+    pub(crate) fn remove_group(&mut self, program: u64, slot: u16) -> Result<(), Error> {
+        let id = self
+            .group_at(program, slot)
+            .ok_or_else(|| Error::input("it removes a group that it does not have"))?;
+        self.remember_gone(id);
+        if let Some(program) = self.programs.get_mut(&program) {
+            program.groups.retain(|group| *group != id);
+        }
+        if let Some(group) = self.take_group(id) {
+            self.gatekeeper.remove(self.now_us(), id);
+            self.close_blank_book(group.program, &group.device);
+            self.emit(Effect::DevicesInUse);
+            self.act();
+            self.assign_timeslices(&[group.device]);
+        }
+        Ok(())
+    }
+
+    fn take_group(&mut self, id: GroupId) -> Option<Group<M::Words>> {
+        if let Some(bursts) = &mut self.bursts {
+            bursts.remove(id);
+        }
+        self.groups.remove(&id)
+    }
+
+    /// Removes all that a program had.
+    pub(crate) fn detach(&mut self, id: u64, by_itself: bool) {
+        let now_us = self.now_us();
+        let Some(program) = self.programs.get(&id) else { return };
+        let (number, user, held) = (program.id, program.user, program.held);
+        for group_id in program.groups.clone() {
+            self.remember_gone(group_id);
+        }
+        let Some(program) = self.programs.remove(&id) else { return };
+        let mut devices: BTreeSet<Arc<str>> = BTreeSet::new();
+        for group_id in program.groups {
+            let group = self.take_group(group_id);
+            // An MPS server that has to wait for 150 ms until nothing of a client that is gone is executed ends the whole pool, and beside an
+            // urgent program a pool advances very little in that time. A client that lives opens its own gates.
+            if by_itself && group.as_ref().is_some_and(|group| group.sharing != Sharing::Time) {
+                self.gatekeeper.remove_dead(now_us, group_id);
+            } else {
+                self.gatekeeper.remove(now_us, group_id);
+            }
+            devices.extend(group.map(|group| group.device));
+        }
+        for device in &devices {
+            self.close_blank_book(number, device);
+        }
+        self.remove_queues(user, program.queues.values().map(|queue| queue.id));
+        self.counting.remove(&id);
+        if self.pages.remove(id) {
+            self.emit(Effect::PageGone(id));
+        }
+        if held {
+            self.event(Event::Release(number));
+        }
+        self.emit(Effect::DevicesInUse);
+        // One decision for all of them.
+        self.act();
+        self.assign_timeslices(&Vec::from_iter(devices));
+    }
+}

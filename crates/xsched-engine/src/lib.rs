@@ -1,0 +1,91 @@
+//! The engine: what the daemon decides, without sockets, clocks, threads and system calls.
+//!
+//! [`Engine::handle`] takes an [`Input`] (a program has attached, has changed its words, a command wants a change) with its time. It
+//! decides by the policies and stores the gates that change before it returns. All else that follows is an [`Effect`], which the host
+//! carries out in order: messages, lines for the log, things to be looked up. The host maps the memory that programs share and lends it
+//! to the engine as [`Memory`].
+//!
+//! Where things are:
+//! - [`handle`](Engine::handle) takes inputs apart; `grouping`, `queues`, `hints`, `command`, `follow` do what they say.
+//! - `gates` reads words and stores decisions; `progress`, `timeslices`, `company` and `pages` look after what follows from gates.
+//! - `program`, `group` are what the engine knows of each; `terms` what the configuration says of them.
+//! - `trace`, `values`, `books`, `bursts` tell what happened.
+
+#![forbid(unsafe_code)]
+
+mod books;
+mod bursts;
+mod changes;
+mod command;
+mod company;
+mod follow;
+mod gates;
+mod group;
+mod grouping;
+mod handle;
+mod hints;
+mod io;
+mod memory;
+mod pages;
+mod program;
+mod progress;
+mod queues;
+mod state;
+mod targets;
+mod terms;
+mod timeslices;
+mod trace;
+pub mod tuning;
+mod user;
+mod values;
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+
+use xsched_proto::text;
+
+pub use books::Books;
+pub use changes::Changes;
+pub use group::Group;
+pub use hints::{check_hint, overlooked_line};
+pub use io::{Effect, Input, Message, NewGroup, Order, Sender, What};
+pub use memory::{GroupWords, LaunchSum, Memory};
+pub use program::{Arrival, Program, Queue, Wishes};
+pub use state::Engine;
+pub use terms::{Beside, Bounds, Ceilings, Given, Settings, Terms};
+pub use trace::{GoneGroup, Telling};
+pub use user::{Rank, User};
+pub use xsched_proto::Error;
+
+/// Checks a device key, job name or reason.
+///
+/// # Errors
+/// One line that says what is accepted.
+pub fn check_name(name: &str, what: &str) -> Result<(), Error> {
+    if name.is_empty() || name.len() > tuning::NAME_MAX_BYTES {
+        return Err(Error::input(format!("a {what} has 1 to {} bytes", tuning::NAME_MAX_BYTES)));
+    }
+    text::check_visible(name, what)
+}
+
+/// The refusal of one thing more than a user may have.
+pub fn bound_met(user: User, n: usize, what: &str) -> Error {
+    Error::environment(format!("user {user} has {n} {what}, as many as a user may have: see xsched ps"))
+}
+
+/// The refusal of one thing more than the daemon keeps for all.
+pub fn all_taken(what: &str) -> Error {
+    Error::environment(format!("all users together have as many {what} as the daemon keeps: see xsched ps"))
+}
+
+/// Removes the oldest entries of a list that all users share, until there are so many at most: each time that of the user with most of
+/// them, so that a user with many pushes out its own.
+pub fn trim<T, U: Eq + Hash>(list: &mut VecDeque<T>, most: usize, user: impl Fn(&T) -> U) {
+    while list.len() > most {
+        let mut counts: HashMap<U, usize> = HashMap::new();
+        list.iter().for_each(|entry| *counts.entry(user(entry)).or_default() += 1);
+        let heaviest = counts.values().copied().max().unwrap_or(0);
+        let Some(at) = list.iter().position(|entry| counts.get(&user(entry)) == Some(&heaviest)) else { return };
+        list.remove(at);
+    }
+}

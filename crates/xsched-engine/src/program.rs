@@ -1,0 +1,266 @@
+//! Programs: attached processes, their queues, and what they are entitled to.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use xsched_policy::{GroupId, Lineage, ProgramId};
+use xsched_proto::class::{self, Class, Contention};
+use xsched_proto::domains::DomainMode;
+use xsched_proto::entitlement::Entitlement;
+use xsched_proto::hint::{Hint, Hints, Laxity};
+use xsched_proto::wire::{Levels, Platform};
+
+use crate::changes::Changes;
+use crate::group::Group;
+use crate::terms::{Settings, Terms};
+use crate::user::User;
+
+/// A process that attaches: all that is known of it.
+#[derive(Debug)]
+pub struct Arrival<M> {
+    /// Process id, as the daemon sees it.
+    pub pid: u32,
+    /// Its owner.
+    pub user: User,
+    /// Path of its executable.
+    pub exe: String,
+    /// The name by which it is shown.
+    pub name: String,
+    /// Its start, in clock ticks since the boot, where the kernel tells.
+    pub start: Option<u64>,
+    /// Its process and the ones that it was started by.
+    pub ancestors: Vec<u32>,
+    /// Nice value, -20..=19.
+    pub nice: i32,
+    /// Its place among users, cgroups and namespaces.
+    pub lineage: Lineage,
+    /// The memory that it shares.
+    pub memory: M,
+    /// Its own wishes.
+    pub wishes: Wishes,
+    /// The operator's terms for it.
+    pub terms: Terms,
+}
+
+/// Wishes that a program states when it attaches.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Wishes {
+    /// Priority.
+    pub priority: Option<i32>,
+    /// Hints for the policy.
+    pub hints: Hints,
+    /// Preemption level, 1..=3.
+    pub level: Option<u8>,
+    /// Commands in flight while watched; 0 = automatic.
+    pub threshold: Option<u32>,
+    /// Commands after which room comes back; 0 = automatic.
+    pub batch: Option<u32>,
+    /// Job, without its user.
+    pub job: Option<String>,
+    /// Treatment of launches of vendors' libraries.
+    pub domains: Option<DomainMode>,
+}
+
+/// An attached process.
+#[derive(Debug)]
+pub struct Program<M> {
+    /// Its number, which is that of its connection.
+    pub id: ProgramId,
+    /// Process id.
+    pub pid: u32,
+    /// Its owner.
+    pub user: User,
+    /// Path of its executable.
+    pub exe: String,
+    /// The name by which it is shown.
+    pub name: String,
+    /// Its start, in clock ticks since the boot.
+    pub start: Option<u64>,
+    /// Its process and the ones that it was started by.
+    pub ancestors: Vec<u32>,
+    /// Nice value as last read.
+    pub nice: i32,
+    /// Its place among users, cgroups and namespaces.
+    pub lineage: Arc<Lineage>,
+    /// The memory that it shares.
+    pub memory: M,
+    /// Its priority, the origin of that, and its bounds.
+    pub entitlement: Entitlement,
+    /// The operator's terms for it.
+    pub terms: Terms,
+    /// Treatment of launches of vendors' libraries.
+    pub domains: DomainMode,
+    /// True if it asked for more of that than an operator's rule gives.
+    pub domains_limited: bool,
+    /// Hints in force: its own, those of commands, those of rules, those of its class.
+    pub hints: Hints,
+    /// Hints that the program or a command gave.
+    pub asked: Hints,
+    /// Changes by commands of other processes.
+    pub hinted: Changes,
+    /// Hints of which it was told that the policy ignores them.
+    pub overlooked: Vec<Hint>,
+    /// The time slice of its contexts as last told, in µs.
+    pub told_timeslice_us: Option<u64>,
+    /// True if it is one of several best-effort programs on its device.
+    pub has_contention: bool,
+    /// The last time that it was told to set its time slice again, in ns.
+    pub reasserted_ns: u64,
+    /// Preemption level that was asked for by number.
+    pub level: Option<u8>,
+    /// Commands in flight while watched; 0 = automatic.
+    pub threshold: u32,
+    /// Commands after which room comes back; 0 = automatic.
+    pub batch: u32,
+    /// Job, with its user in front: programs of different users are never one job.
+    pub job: Option<String>,
+    /// Its groups, in the order in which they came.
+    pub groups: Vec<GroupId>,
+    /// Its queues by slot.
+    pub queues: BTreeMap<u16, Queue>,
+    /// True while an operator suspends it.
+    pub held: bool,
+}
+
+/// An XQueue.
+#[derive(Debug)]
+pub struct Queue {
+    /// Its number.
+    pub id: u64,
+    /// Slot of its group.
+    pub group: u16,
+    /// Most launches that were read of it.
+    launches: Cell<u64>,
+}
+
+impl Queue {
+    /// A queue of the group in a slot.
+    pub fn new(id: u64, group: u16) -> Queue {
+        Queue { id, group, launches: Cell::new(0) }
+    }
+
+    /// Launches so far, by a reading of its counters. A launch that is counted and then waits at the gate is not counted for a moment: the
+    /// number that was read once stays.
+    pub fn launches(&self, read: u64) -> u64 {
+        self.launches.set(self.launches.get().max(read));
+        self.launches.get()
+    }
+}
+
+impl<M> Program<M> {
+    /// A program that attaches.
+    pub fn new(id: ProgramId, arrival: Arrival<M>, settings: &Settings) -> Program<M> {
+        let Arrival { pid, user, exe, name, start, ancestors, nice, lineage, memory, wishes, terms } = arrival;
+        let domains = DomainMode::granted(wishes.domains, terms.given.domains);
+        let mut program = Program {
+            id,
+            pid,
+            user,
+            exe,
+            name,
+            start,
+            ancestors,
+            nice,
+            lineage: Arc::new(lineage),
+            memory,
+            entitlement: Entitlement::new(terms.claim(wishes.priority)),
+            terms,
+            domains,
+            domains_limited: wishes.domains.is_some_and(|asked| asked > domains),
+            hints: Hints::default(),
+            asked: wishes.hints,
+            hinted: Changes::default(),
+            overlooked: Vec::new(),
+            told_timeslice_us: None,
+            has_contention: false,
+            reasserted_ns: 0,
+            level: wishes.level.or(terms.given.level),
+            threshold: wishes.threshold.or(terms.given.threshold).unwrap_or(0),
+            batch: wishes.batch.or(terms.given.batch).unwrap_or(0),
+            job: wishes.job.map(|job| format!("{user}:{job}")),
+            groups: Vec::new(),
+            queues: BTreeMap::new(),
+            held: false,
+        };
+        program.reconsider(terms, settings);
+        // The program chose this slice when it made its context.
+        let usual = class::hardware_timeslice_us(program.class(), Contention::None);
+        program.told_timeslice_us = wishes.hints.timeslice_us.or(Some(usual));
+        program
+    }
+
+    /// Applies other terms. Level, threshold and batch stay.
+    pub(crate) fn reconsider(&mut self, terms: Terms, settings: &Settings) {
+        self.terms = terms;
+        self.entitlement.reconsider(terms.claim(None));
+        if !self.hinted.by_root {
+            self.asked = terms.ceilings.cut(self.asked);
+        }
+        self.hints = self.asked.or(terms.given.hints).or(settings.hints_of(self.priority()));
+    }
+
+    /// Priority of its groups unless they have one of their own.
+    pub fn priority(&self) -> i32 {
+        self.entitlement.priority
+    }
+
+    /// Class of its priority.
+    pub fn class(&self) -> Class {
+        Class::of(self.priority())
+    }
+
+    /// Job as it was given, without the user.
+    pub fn own_job(&self) -> Option<&str> {
+        self.job.as_deref()?.strip_prefix(&format!("{}:", self.user))
+    }
+
+    /// The priority of a group of this program.
+    pub fn group_priority<W>(&self, group: &Group<W>) -> i32 {
+        self.entitlement.group(group.steps, group.fixed, group.system)
+    }
+
+    /// Hints for the policy of a group of this program. No priority in them is above the program's bound.
+    pub fn group_hints<W>(&self, group: &Group<W>) -> Hints {
+        Hints { laxity: self.group_laxity(group, self.hints.laxity), ..self.hints }
+    }
+
+    /// The laxity of a group of this program, with priorities within the program's bound.
+    pub fn group_laxity<W>(&self, group: &Group<W>, asked: Option<Laxity>) -> Option<Laxity> {
+        let own = self.group_priority(group);
+        asked.map(|laxity| Laxity {
+            us: laxity.us,
+            lax: laxity.lax.map(|p| self.entitlement.bounded(p)),
+            critical: Some(self.entitlement.bounded(laxity.critical.unwrap_or(Class::High.nominal().max(own)))),
+        })
+    }
+
+    /// The preemption level of a group: the one that was asked for, or the next lower one that its device has; else the highest. Where some
+    /// launches are exempt it is the first: a gate on the device would hold a stream with the exempt launches in it.
+    pub fn group_level(&self, platform: Platform, levels: Levels) -> u8 {
+        if self.domains == DomainMode::Exempt {
+            return 1;
+        }
+        levels.highest_to(self.level.unwrap_or(platform.automatic_level()))
+    }
+
+    /// Notes hints of which somebody was told that the policy ignores them, each once.
+    pub(crate) fn note_overlooked(&mut self, hints: impl IntoIterator<Item = Hint>) {
+        for hint in hints {
+            if !self.overlooked.contains(&hint) {
+                self.overlooked.push(hint);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launches_that_were_read_once_stay() {
+        let queue = Queue::new(1, 0);
+        assert_eq!([149, 150, 149, 151].map(|read| queue.launches(read)), [149, 150, 150, 151]);
+    }
+}

@@ -1,0 +1,175 @@
+//! The engine's state, in parts that each have one owner, and the little that all modules use of it.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use xsched_gatekeeper::Gatekeeper;
+use xsched_policy::{Arbiter, Event, GroupId};
+use xsched_proto::wire::DaemonMsg;
+
+use crate::books::Books;
+use crate::bursts::Bursts;
+use crate::command::Changing;
+use crate::group::Group;
+use crate::io::Effect;
+use crate::memory::{LaunchSum, Memory};
+use crate::pages::Pages;
+use crate::program::Program;
+use crate::queues::Queues;
+use crate::terms::Settings;
+use crate::trace::Gone;
+use crate::tuning::TRACE_BYTES;
+
+/// The daemon's decisions: programs, their groups, and the gates of those. See the crate's documentation.
+pub struct Engine<M: Memory> {
+    /// The time of the current input, in ns.
+    pub(crate) now_ns: u64,
+    pub(crate) settings: Settings,
+    pub(crate) gatekeeper: Gatekeeper<M::Words>,
+    pub(crate) heartbeat: M::Heartbeat,
+    /// Attached processes by connection.
+    pub(crate) programs: HashMap<u64, Program<M>>,
+    pub(crate) groups: HashMap<GroupId, Group<M::Words>>,
+    pub(crate) queues: Queues,
+    /// Groups that are gone, for the trace.
+    pub(crate) gone: Gone,
+    /// Books of usage that are open.
+    pub(crate) books: Books,
+    /// Backlog pages of urgent programs in foreign MPS servers.
+    pub(crate) pages: Pages,
+    /// Commands that change programs, by connection.
+    pub(crate) changing: HashMap<u64, Changing>,
+    /// Sums of counters that are not complete yet, by program.
+    pub(crate) counting: HashMap<u64, LaunchSum>,
+    /// Programs whose progress was of interest at the last look.
+    pub(crate) looked_at: BTreeSet<u64>,
+    /// Groups whose time slices may have to be set again once all gates are stored.
+    pub(crate) reassert: Vec<GroupId>,
+    /// Process of the active window, by user.
+    pub(crate) active_windows: HashMap<u32, u32>,
+    pub(crate) bursts: Option<Bursts>,
+    /// Number of the last group or queue.
+    last_id: u64,
+    /// Number of times that gates were decided.
+    decisions: u64,
+    effects: VecDeque<Effect>,
+}
+
+impl<M: Memory> Engine<M> {
+    /// An engine without programs. `seed` is for policies that do something at random; `bursts` says whether bursts are recorded.
+    pub fn new(settings: Settings, heartbeat: M::Heartbeat, seed: u64, bursts: bool) -> Engine<M> {
+        let mut arbiter = Arbiter::new(settings.policy.clone(), seed);
+        arbiter.set_classes(0, settings.class_rules.clone(), &mut Vec::new());
+        arbiter.set_guard(settings.guard_us);
+        arbiter.set_evenness(settings.evenness);
+        for (device, choice) in &settings.devices {
+            arbiter.set_policy(0, Some(device), choice.clone(), &mut Vec::new());
+        }
+        Engine {
+            now_ns: 0,
+            gatekeeper: Gatekeeper::new(arbiter, settings.budget_us).recording(TRACE_BYTES),
+            settings,
+            heartbeat,
+            programs: HashMap::new(),
+            groups: HashMap::new(),
+            queues: Queues::default(),
+            gone: Gone::default(),
+            books: Books::default(),
+            pages: Pages::default(),
+            changing: HashMap::new(),
+            counting: HashMap::new(),
+            looked_at: BTreeSet::new(),
+            reassert: Vec::new(),
+            active_windows: HashMap::new(),
+            bursts: bursts.then(Bursts::default),
+            last_id: 0,
+            decisions: 0,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// The next effect to be carried out, if there is one.
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    pub(crate) fn emit(&mut self, effect: Effect) {
+        self.effects.push_back(effect);
+    }
+
+    pub(crate) fn send(&mut self, to: u64, message: DaemonMsg) {
+        self.emit(Effect::Send(to, message));
+    }
+
+    pub(crate) fn now_us(&self) -> u64 {
+        self.now_ns / 1_000
+    }
+
+    pub(crate) fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    pub(crate) fn decided(&mut self) {
+        self.decisions += 1;
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        self.gatekeeper.event(self.now_us(), event);
+    }
+
+    /// The group of a program in a slot.
+    pub fn group_at(&self, program: u64, slot: u16) -> Option<GroupId> {
+        let program = self.programs.get(&program)?;
+        program.groups.iter().copied().find(|id| self.groups.get(id).is_some_and(|g| g.slot == slot))
+    }
+
+    /// The program of a group.
+    pub fn program_of(&self, group: &Group<M::Words>) -> Option<&Program<M>> {
+        self.programs.get(&group.program.0)
+    }
+
+    /// Groups of a program that are there.
+    pub fn groups_of<'a>(&'a self, program: &'a Program<M>) -> impl Iterator<Item = (GroupId, &'a Group<M::Words>)> {
+        program.groups.iter().filter_map(|id| Some((*id, self.groups.get(id)?)))
+    }
+
+    /// Attached programs by connection.
+    pub fn programs(&self) -> &HashMap<u64, Program<M>> {
+        &self.programs
+    }
+
+    /// Groups by number.
+    pub fn groups(&self) -> &HashMap<GroupId, Group<M::Words>> {
+        &self.groups
+    }
+
+    /// The arbiter, to be asked.
+    pub fn arbiter(&self) -> &Arbiter {
+        self.gatekeeper.arbiter()
+    }
+
+    /// The gatekeeper, for its ledger, its observations and its trace.
+    pub fn gatekeeper(&self) -> &Gatekeeper<M::Words> {
+        &self.gatekeeper
+    }
+
+    /// The gatekeeper, to settle its ledger and to take what it observed. Gates change by [`Engine::handle`] only.
+    pub fn gatekeeper_mut(&mut self) -> &mut Gatekeeper<M::Words> {
+        &mut self.gatekeeper
+    }
+
+    /// The configuration in force.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The page by which programs see that the daemon lives.
+    pub fn heartbeat(&self) -> &M::Heartbeat {
+        &self.heartbeat
+    }
+
+    /// Number of times that gates were decided.
+    pub fn decisions(&self) -> u64 {
+        self.decisions
+    }
+}

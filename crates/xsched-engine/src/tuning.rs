@@ -1,0 +1,35 @@
+//! Times and limits of the engine: name, unit, reason. A name ends in its unit; counts have none.
+
+/// A time slice is not set again sooner than this after the last time, in ns: the driver may take milliseconds for it.
+pub(crate) const REASSERT_NS: u64 = 2_000_000;
+/// Queues and counters of a program that are read in one piece of work: some 8 µs, twice that where they were never touched.
+pub const LOOK_PLACES: usize = 128;
+/// Commands longer than this, in µs, are too long for others to run beside them: a rival's requests take as long.
+pub const LONG_US: u64 = 2_000;
+/// Memory of the trace in bytes, 24 for each step: some 175,000. Two programs that take turns by requests leave some 2,000 a second, so
+/// that it is more than a minute.
+pub const TRACE_BYTES: usize = 4 << 20;
+/// Groups that are gone and that the trace still tells of.
+pub const TRACED_ENDED_MAX: usize = 1_024;
+/// Records read for one message, and so within one piece of work: some 20 µs.
+pub(crate) const TRACED_RECORDS: u64 = 1_024;
+/// Names of groups in one message, in bytes.
+pub(crate) const TRACED_BYTES: usize = 16 << 10;
+/// Programs that a command changes at a time: each takes some 4 µs.
+pub const CHANGED_AT_ONCE: usize = 4;
+/// Groups of the programs that a command changes at a time, but for those of the last one, which has 64 at most: each takes some µs.
+pub(crate) const CHANGED_GROUPS: usize = 64;
+/// Programs that are compared with the targets of a command at a time: with 64 targets some 50 µs.
+pub const COMPARED_AT_ONCE: usize = 64;
+/// Programs that are checked at a time whether a command may change them so: some 50 µs where each has 64 groups.
+pub const CHECKED_AT_ONCE: usize = 32;
+/// Lines that a command is told of levels that devices lack.
+pub(crate) const LACKING_LINES: usize = 64;
+/// Groups on one device, of all users together: a decision there takes some 50 µs. A GPU has memory for some 200 contexts.
+pub const DEVICE_GROUPS_MAX: usize = 1_024;
+/// Groups on all devices, of all users together: those of root and of the daemon's own user find a place beyond.
+pub const GROUPS_MAX: usize = 8_192;
+/// Queues of all users together, likewise.
+pub const QUEUES_MAX: usize = 1_048_576;
+/// Longest device key or job name, in bytes.
+pub const NAME_MAX_BYTES: usize = 256;
