@@ -5,53 +5,31 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use xsched_gatekeeper::ledger::LATE_NS;
 use xsched_policy::ProgramId;
-use xsched_proto::class::Class;
 use xsched_proto::usage::UsageBy;
 use xsched_proto::wire::DaemonMsg;
 
-use crate::Error;
 use crate::identity::User;
 use crate::server::{Answer, Conn, Role, Server};
-use crate::tuning::{BOOKS_PIECE, DEVICE_STALE_NS, USAGE_QUEUE, USER_BOOKS_MAX, USER_DEVICES_MAX, of_user};
+use crate::tuning::{BOOKS_PIECE, DEVICE_STALE_NS, USAGE_QUEUE};
 use crate::usage::{Query, Sweep};
+use crate::{Error, Input};
 
 impl Server {
-    /// A client has a group, or another class.
-    pub(crate) fn know_program(&mut self, conn: u64) {
-        if let Some(client) = self.conns.get(&conn).and_then(Conn::client) {
-            self.accounting.know(client, now_ms());
-            for group in client.groups.iter().filter_map(|id| self.groups.get(id)) {
-                self.accounting.books.open(client.program, &group.device, client.peer.user);
-            }
+    /// A program has a group, or another class.
+    pub(crate) fn know_program(&mut self, id: u64) {
+        let client = self.conns.get(&id).and_then(Conn::client);
+        if let Some((program, client)) = self.engine.programs().get(&id).zip(client) {
+            self.accounting.know(program, &client.peer, now_ms());
         }
     }
 
-    /// Reasons for which a user may not have a group on a further device, or a further book.
-    pub(crate) fn too_many_books(&self, user: User, device: &str) -> Option<(usize, &'static str)> {
-        let (books, devices) = self.accounting.books.of(user, device);
-        let most = |bounds| of_user(bounds, user.is_own());
-        if devices >= most(USER_DEVICES_MAX) {
-            return Some((devices, "devices with time that is not recorded yet"));
-        }
-        (books >= most(USER_BOOKS_MAX)).then_some((books, "programs with time that is not recorded yet"))
-    }
-
-    /// Closes the book of a program whose last group on a device is gone, if nothing was ever charged to it.
-    pub(crate) fn close_blank(&mut self, program: ProgramId, device: &str) {
-        if self.gatekeeper.ledger().is_blank(device, program) {
-            self.close_book(program, device);
-        }
-    }
-
-    fn close_book(&mut self, program: ProgramId, device: &str) {
-        self.gatekeeper.ledger_mut().close(device, program);
-        self.accounting.books.close(program, device);
-        if let Some(known) = self.accounting.programs.get_mut(&program) {
-            known.kept.remove(device);
-            let is_attached = self.conns.get(&program.0).is_some_and(|conn| conn.client().is_some());
-            if !is_attached && !self.gatekeeper.ledger().has_books(program) {
-                self.accounting.programs.remove(&program);
-            }
+    /// Forgets the book of a program that is closed, and the program with its last one.
+    pub(crate) fn forget_book(&mut self, program: ProgramId, device: &str) {
+        let Some(known) = self.accounting.programs.get_mut(&program) else { return };
+        known.kept.remove(device);
+        let is_attached = self.engine.programs().contains_key(&program.0);
+        if !is_attached && !self.engine.gatekeeper().ledger().has_books(program) {
+            self.accounting.programs.remove(&program);
         }
     }
 
@@ -59,8 +37,8 @@ impl Server {
     pub(crate) fn measure(&mut self) {
         self.accounting.measure_at = None;
         let now_ns = self.now_ns;
-        self.gatekeeper.ledger_mut().settle(now_ns);
-        let devices: Vec<String> = self.gatekeeper.ledger().unmeasured().map(str::to_owned).collect();
+        self.engine.gatekeeper_mut().ledger_mut().settle(now_ns);
+        let devices: Vec<String> = self.engine.gatekeeper().ledger().unmeasured().map(str::to_owned).collect();
         self.accounting.measured.retain(|device, _| devices.contains(device));
         for device in &devices {
             let active = self.devices.state(device, now_ns).map(|state| state.active_percent);
@@ -70,7 +48,7 @@ impl Server {
                 continue;
             }
             self.accounting.measured.insert(device.clone(), now_ns);
-            self.gatekeeper.ledger_mut().measured(now_ns, device, active.flatten());
+            self.engine.gatekeeper_mut().ledger_mut().measured(now_ns, device, active.flatten());
         }
     }
 
@@ -81,7 +59,7 @@ impl Server {
             return;
         }
         self.measure();
-        let left = self.accounting.books.keys().cloned().collect();
+        let left = self.engine.books().keys().cloned().collect();
         self.accounting.sweep = Some(Sweep { left, began_ns: self.now_ns, began_ms: now_ms() });
     }
 
@@ -100,17 +78,17 @@ impl Server {
     /// Hands over all, at the end.
     pub(crate) fn finish_usage(&mut self) {
         let now_ns = self.now_ns;
-        self.gatekeeper.ledger_mut().finish(now_ns);
-        let all: Vec<_> = self.accounting.books.keys().cloned().collect();
+        self.engine.gatekeeper_mut().ledger_mut().finish(now_ns);
+        let all: Vec<_> = self.engine.books().keys().cloned().collect();
         all.chunks(BOOKS_PIECE).for_each(|some| self.hand_over(some, now_ms()));
     }
 
     fn hand_over(&mut self, books: &[(ProgramId, Arc<str>)], to_ms: u64) {
         let (mut records, mut closed) = (Vec::new(), Vec::new());
         for (id, device) in books {
-            let class = self.conns.get(&id.0).and_then(Conn::client).map(|client| Class::of(client.priority()));
+            let class = self.engine.programs().get(&id.0).map(|program| program.class());
             let (Some(account), Some(program)) =
-                (self.gatekeeper.ledger().account(device, *id), self.accounting.programs.get_mut(id))
+                (self.engine.gatekeeper().ledger().account(device, *id), self.accounting.programs.get_mut(id))
             else {
                 continue;
             };
@@ -134,7 +112,8 @@ impl Server {
         }
         for (id, device, usage) in closed {
             self.keep_last_usage(id, device, usage);
-            self.close_book(id, device);
+            self.engine.handle(self.now_ns, Input::BookClosed(id.0, device.clone()));
+            self.forget_book(id, device);
         }
     }
 

@@ -52,7 +52,7 @@ impl Who {
     /// This process, as if it were another user's.
     pub(crate) fn pretended(uid: u32) -> Who {
         Who {
-            user: User::pretended(uid),
+            user: crate::identity::pretended(uid),
             exe: String::new(),
             names: Vec::new(),
             place: Place::default(),
@@ -210,7 +210,7 @@ fn find_out(task: Task, containers: &Path) -> Result<Who, Error> {
     if let Some(pidfd) = &pidfd {
         peer::check(pid, pidfd)?;
     }
-    let user = User::of(pid, uid);
+    let user = identity::user_of(pid, uid);
     let (exe, names, lines) = peer::look(pid);
     let place = Place::of(&lines, containers, user);
     let who = Who {
@@ -265,7 +265,7 @@ mod tests {
         clerk.push(task(7, one.as_fd(), pid, uid, None));
         let (conn, who) = outcome(&clerk);
         let who = who.unwrap();
-        assert_eq!((conn, who.user, who.ancestors[0]), (7, User::pretended(uid), pid));
+        assert_eq!((conn, who.user, who.ancestors[0]), (7, crate::identity::pretended(uid), pid));
         assert_eq!(std::path::PathBuf::from(&who.exe), std::env::current_exe().unwrap());
         assert_eq!(who.start, start_ticks(pid));
         assert_eq!(clerk.tend(), None, "it is not busy");

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
+use xsched_engine::{Beside, Ceilings, Given, Settings, Terms, User as Owner};
 use xsched_gatekeeper::BUDGET_DEFAULT_US;
 use xsched_policy::{Choice, ClassRule, GUARD_US};
 use xsched_proto::class::{self, Class};
@@ -21,9 +22,9 @@ use xsched_proto::wire::COMMANDS_MAX;
 use crate::Error;
 use crate::container::Place;
 use crate::glob::glob;
+use crate::peer::Peer;
 use crate::tuning::{POOL_BUDGET_US, POOL_TIMESLICE_US};
 
-pub(crate) use limits::Ceilings;
 use limits::{Limits, UserLimits};
 use metrics::MetricsTable;
 pub(crate) use metrics::{Listen, MetricsConfig};
@@ -117,25 +118,6 @@ struct ClassTable {
     preemptible: Option<bool>,
     guarantee_percent: Option<Percent>,
     weight: Option<Weight>,
-}
-
-/// What a rule gives.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Given {
-    pub(crate) priority: Option<i32>,
-    /// No priority above this one.
-    pub(crate) ceiling: Option<i32>,
-    pub(crate) hints: Hints,
-    /// Preemption level, 1..=3.
-    pub(crate) level: Option<u8>,
-    /// Commands in flight while watched; 0 = automatic.
-    pub(crate) threshold: Option<u32>,
-    /// Commands after which room comes back; 0 = automatic.
-    pub(crate) batch: Option<u32>,
-    /// As `ceiling`, for queues of the system domain.
-    pub(crate) system_ceiling: Option<i32>,
-    /// What becomes of launches of vendors' libraries; only what stands here makes them exempt.
-    pub(crate) domains: Option<DomainMode>,
 }
 
 #[derive(Deserialize)]
@@ -580,10 +562,42 @@ impl Config {
         }
     }
 
-    /// What programs of a priority's class get unless they ask for something else.
-    pub(crate) fn class(&self, priority: i32) -> Hints {
-        let table = self.classes.get(&Class::of(priority)).copied().unwrap_or_default();
+    /// Hints that come with a class unless a program asks for something else.
+    fn class_hints(&self, class: Class) -> Hints {
+        let table = self.classes.get(&class).copied().unwrap_or_default();
         Hints { weight: table.weight.map(|w| w.0), timeslice_us: table.quantum_us.map(|q| q.0), ..Hints::default() }
+    }
+
+    /// The part that holds for all programs, as the engine takes it. `policy` = that of devices without one of their own.
+    pub(crate) fn settings(&self, policy: Choice, beside: Beside, has_details: bool) -> Settings {
+        Settings {
+            policy,
+            devices: self.devices.clone(),
+            class_hints: Class::ALL.map(|class| self.class_hints(class)),
+            class_rules: self.class_rules(),
+            guard_us: self.guard_us(),
+            evenness: self.pool_evenness(),
+            budget_us: self.budget_us(),
+            pool_max_class: self.pool_max_class(),
+            pool_timeslice_us: self.pool_timeslice_us(),
+            pool_budget_us: self.pool_budget_us(),
+            beside,
+            has_details,
+        }
+    }
+
+    /// The limits on what a user may ask for: none for root and the daemon's own.
+    pub(crate) fn ceilings_of(&self, user: Owner) -> Ceilings {
+        if user.is_own() { Ceilings::NONE } else { self.ceilings(user.uid) }
+    }
+
+    /// The terms of a program: the first rule that matches, and the limits of its user.
+    pub(crate) fn terms(&self, peer: &Peer, command: &[String]) -> Terms {
+        Terms {
+            given: self.given(&peer.exe, &peer.names, command, peer.uid, &peer.place),
+            ceilings: self.ceilings_of(peer.user),
+            bounds: self.bounds(peer.user.uid, peer.user.is_own()),
+        }
     }
 
     /// What the arbiter must know of classes; nothing if none is configured.
@@ -717,7 +731,7 @@ mod tests {
     /// Figures that follow from a configuration, for a user without limits of its own.
     fn in_force(c: &Config) -> Vec<String> {
         let low = Class::Low.nominal();
-        let hints = c.class(low);
+        let hints = c.class_hints(Class::of(low));
         let policy = c.policy.as_ref().map_or(xsched_policy::registry::DEFAULT, |p| p.entry.name);
         let given = c.given("/bin/a", &[], &[], 1, &Place::at("/"));
         vec![

@@ -1,30 +1,22 @@
 //! What commands ask for.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
+use xsched_engine::{Changes, Order, Sender, What, check_hint, check_name};
 use xsched_policy::registry::Entry;
-use xsched_policy::{Choice, Event, GroupId, Param, registry};
-use xsched_proto::class::Class;
-use xsched_proto::hint::Hints;
-use xsched_proto::wire::{DaemonMsg, Described, ParamInfo, PolicyInfo, Request};
+use xsched_policy::{Choice, Param, registry};
+use xsched_proto::wire::{DaemonMsg, Described, ParamInfo, PolicyInfo, Request, Target};
 
-use crate::Error;
-use crate::changes::{Changes, Hinting, Lacking};
-use crate::clerk;
-use crate::client::{Client, Group, Question, check_hint, check_name};
-use crate::host;
+use crate::client::Question;
 use crate::identity::User;
-use crate::naming::may;
 use crate::peer::PATH_MAX_BYTES;
 use crate::places::Joining;
+use crate::process::start_ticks;
 use crate::restart::on;
 use crate::server::{Answer, Conn, Opening, Role, Server};
-use crate::session::overlooked_line;
-use crate::tuning::{ANSWER_NS, ANSWERS_MAX, LACKING_LINES, USER_ANSWERS_MAX};
-use crate::unsuitable;
+use crate::tuning::{ANSWER_NS, ANSWERS_MAX, USER_ANSWERS_MAX};
+use crate::{Error, Input, clerk, host, unsuitable};
 
 impl Server {
     /// A command asks for something: once it is known whose it is, [`Server::introduced`] goes on.
@@ -117,7 +109,7 @@ impl Server {
             Answer::Usage(rows) => rows.pop_front().map(|row| Some(DaemonMsg::Usage(row))),
             Answer::Waits(_) | Answer::OfClient | Answer::OfPool | Answer::OfTeller | Answer::OfUsage => return,
             Answer::Trace(_) => return self.go_on_with_trace(id),
-            Answer::Changing(_) => return self.go_on_changing(id),
+            Answer::Changing => return self.go_on_changing(id),
         };
         match next {
             Some(Some(message)) => self.send(id, &message, &[]),
@@ -133,7 +125,7 @@ impl Server {
         else {
             return;
         };
-        let Some(part) = self.trace_part(&mut telling) else { return self.finish(id, &DaemonMsg::End) };
+        let Some(part) = self.engine.trace_part(&mut telling) else { return self.finish(id, &DaemonMsg::End) };
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.role = Role::Command(Some(Answer::Trace(telling)));
         }
@@ -157,23 +149,18 @@ impl Server {
                     let why = "no scheduler is loaded: start the daemon with --scheduler FILE";
                     return Err(Error::environment(why));
                 }
-                let now_us = self.now_us();
-                self.gatekeeper.set_policy(now_us, device.as_deref(), choice.clone());
                 self.remember_policy(device.as_deref(), &choice);
                 self.record_command(id, &format!("policy {choice}{}", on(device.as_deref())));
-                for id in self.groups.keys().copied().collect::<Vec<_>>() {
-                    self.publish_level(id);
-                }
-                self.act();
+                self.input(Input::Policy(device, choice));
             }
             Request::Hint { targets, priority, hints, level, threshold, batch } => {
                 check_hint(priority, &hints, level)?;
                 let changes = Changes { priority, by_root: user.is_root(), level, threshold, batch, hints };
-                return self.hint(id, user, targets, changes).map(Some);
+                return Ok(self.change(id, targets, What::Hint(changes)));
             }
-            Request::ActiveWindow { pid } => self.active_window(user.uid, pid),
-            Request::Suspend { targets } => return self.hold(user, targets, true).map(Some),
-            Request::Resume { targets } => return self.hold(user, targets, false).map(Some),
+            Request::ActiveWindow { pid } => self.input(Input::ActiveWindow { uid: user.uid, pid }),
+            Request::Suspend { targets } => return Ok(self.change(id, targets, What::Hold(true))),
+            Request::Resume { targets } => return Ok(self.change(id, targets, What::Hold(false))),
             Request::Describe { pid } => {
                 let conn = self.clients_of(id, user, pid)?.into_iter().max().unwrap_or(0);
                 let token = self.next_id();
@@ -189,7 +176,7 @@ impl Server {
             Request::PoolRefused { pipe } => self.pool_refused(user.uid, &pipe),
             Request::PoolServer { pool, fault } => self.pool_server(id, pool, fault)?,
             Request::Usage { since_ms, by } => return self.ask_usage(id, user, since_ms, by).map(Some),
-            Request::Trace { from, since_us } => return Ok(self.trace(id, user, from, since_us)),
+            Request::Trace { from, since_us } => return Ok(self.begin_trace(id, user, from, since_us)),
             Request::Stop => {
                 self.operators_only(user, "stop the daemon")?;
                 self.record_command(id, "end the daemon");
@@ -208,197 +195,47 @@ impl Server {
 
     /// Connections of the process, which the user of a command may control.
     fn clients_of(&mut self, command: u64, user: User, pid: u32) -> Result<Vec<u64>, Error> {
-        let is = |c: &Client| c.peer.pid == pid && may(user, c);
-        let found: Vec<u64> =
-            self.conns.iter().filter(|(_, c)| c.client().is_some_and(is)).map(|(id, _)| *id).collect();
-        if found.is_empty() {
-            self.record_refusal(command, pid);
+        let programs = self.engine.programs().iter().filter(|(_, program)| program.pid == pid);
+        let (theirs, others): (Vec<_>, Vec<_>) = programs.partition(|(_, program)| user.may_see(program.user));
+        if theirs.is_empty() {
+            if let Some(owner) = others.first().map(|(_, program)| program.user) {
+                self.record_command(command, &format!("refused: process {pid} is of user {owner}"));
+            }
             // The same words whether it is another user's or does not exist.
             return Err(Error::environment(format!("no process {pid} of yours is attached: see xsched ps")));
         }
-        Ok(found)
+        Ok(theirs.into_iter().map(|(id, _)| *id).collect())
     }
 
-    pub(crate) fn pids_of(&self, conns: &[u64]) -> impl Iterator<Item = u32> {
-        conns.iter().filter_map(|conn| Some(self.conns.get(conn)?.client()?.peer.pid))
+    /// Begins to change programs.
+    fn change(&mut self, command: u64, targets: Vec<Target>, what: What) -> Option<Answer> {
+        let conn = self.conns.get(&command)?;
+        let (user, pid) = (conn.user, conn.pid);
+        let ancestors = conn.who.as_ref().map_or_else(Vec::new, |who| who.ancestors.clone());
+        let ceilings = self.config.ceilings_of(user);
+        let from = Sender { command, user, pid, ancestors, ceilings };
+        self.input(Input::Change(Box::new(Order { from, targets, what })));
+        self.engine.is_changing(command).then_some(Answer::Changing)
     }
 
-    /// Gives a hint to one queue.
-    ///
-    /// # Errors
-    /// The queue is not the user's, or does not allow this.
-    pub(crate) fn hint_queue(&mut self, command: u64, user: User, queue: u64, hint: &mut Hinting) -> Result<(), Error> {
-        let changes = hint.changes;
-        let owner = self.queue_owners.get(&queue).copied().and_then(|(conn, slot)| {
-            let client = self.conns.get(&conn)?.client().filter(|c| may(user, c))?;
-            Some((conn, slot, client.queues.get(&slot)?.group))
-        });
-        let Some((conn, slot, group)) = owner else {
-            return Err(Error::environment(format!("you have no queue q{queue}: see xsched ps")));
-        };
-        if let Some(allowed) =
-            self.allowed(conn).filter(|a| changes.priority.is_some_and(|p| p > *a) && !user.is_root())
-        {
-            return Err(too_high(allowed));
-        }
-        let group = self.group_at(conn, group);
-        let mut lacking = Lacking::default();
-        self.lacks(group.as_slice(), changes.level, &mut lacking);
-        self.all_lack(changes.level, &lacking)?;
-        // The client moves the queue to a group of that priority; the rest is for the group it is in.
-        if let Some(priority) = changes.priority {
-            if let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()).filter(|_| user.is_root()) {
-                client.entitlement.raise(priority);
-            }
-            self.send(conn, &DaemonMsg::QueuePriority { slot, priority }, &[]);
-        }
-        if let Some(id) = group {
-            self.hint_group(id, Changes { priority: None, ..changes });
-            self.note_hinted(id, hint);
-            self.act();
-        }
-        self.record_command(command, &format!("hint queue q{queue}: {}", told(&changes)));
-        Ok(())
-    }
-
-    /// Notes which of some groups lack a level that is asked for, and what takes its place.
-    pub(crate) fn lacks(&self, groups: &[GroupId], level: Option<u8>, lacking: &mut Lacking) {
-        let Some(level) = level else { return };
-        for id in groups {
-            let Some(group) = self.groups.get(id) else { continue };
-            if group.levels.has(level) {
-                lacking.some_have = true;
-                continue;
-            }
-            lacking.first.get_or_insert(*id);
-            if lacking.lines.len() < LACKING_LINES {
-                let used = group.levels.highest_to(level);
-                let place = place_of(group);
-                let line = format!("preemption level {level} is not available on {place}: using level {used}");
-                lacking.lines.insert(line);
-            }
+    /// Does the next piece of a command that changes programs.
+    fn go_on_changing(&mut self, command: u64) {
+        match self.engine.wanted_start(command) {
+            Some(pid) => self.input(Input::Start(command, start_ticks(pid))),
+            None => self.input(Input::Continue(command)),
         }
     }
 
-    /// # Errors
-    /// None of the groups has the level: nothing would change.
-    pub(crate) fn all_lack(&self, level: Option<u8>, lacking: &Lacking) -> Result<(), Error> {
-        let first = lacking.first.filter(|_| !lacking.some_have).and_then(|id| self.groups.get(&id));
-        let (Some(level), Some(group)) = (level, first) else { return Ok(()) };
-        let there: Vec<String> = (1..=3).filter(|l| group.levels.has(*l)).map(|l| l.to_string()).collect();
-        let (place, there) = (place_of(group), there.join(" or "));
-        Err(Error::environment(format!("preemption level {level} is not available on {place}: use {there}")))
-    }
-
-    /// The note that pooled programs of another class now stay in their pool.
-    pub(crate) fn stays(&self, priority: i32) -> Option<String> {
-        let class = Class::of(priority);
-        (class > self.config.pool_max_class()).then(|| {
-            format!("it stays in the pool until it ends: only its gates follow class {class}; start it with that class")
-        })
-    }
-
-    /// Lines on hints that the policies of some devices do not look at.
-    pub(crate) fn without_effect(&self, devices: &BTreeSet<Arc<str>>, hints: &Hints) -> Vec<String> {
-        let arbiter = self.gatekeeper.arbiter();
-        let mut lines: Vec<String> = Vec::new();
-        for entry in devices.iter().map(|device| arbiter.policy_of(device).entry) {
-            let line = overlooked_line(entry, &entry.overlooks(hints.given()));
-            lines.extend(line.filter(|line| !lines.contains(line)));
-        }
-        lines
-    }
-
-    pub(crate) fn allowed(&self, conn: u64) -> Option<i32> {
-        Some(self.conns.get(&conn)?.client()?.entitlement.allowed)
-    }
-
-    pub(crate) fn groups_of(&self, conn: u64) -> Vec<GroupId> {
-        self.conns.get(&conn).and_then(|c| c.client()).map_or(Vec::new(), |c| c.groups.clone())
-    }
-
-    /// What a command says of a program.
-    pub(crate) fn hint_client(&mut self, conn: u64, changes: Changes) {
-        let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
-        if let Some(priority) = changes.priority {
-            client.entitlement.hint(priority, changes.by_root);
-        }
-        client.hints = changes.hints.or(client.hints);
-        client.asked = changes.hints.or(client.asked);
-        // The command is told that they are not looked at.
-        client.note_overlooked(changes.hints.given());
-        client.level = changes.level.or(client.level);
-        client.threshold = changes.threshold.unwrap_or(client.threshold);
-        client.batch = changes.batch.unwrap_or(client.batch);
-        let groups = client.groups.clone();
-        let follows = |id| self.groups.get(id).is_some_and(|g| g.platform.has_priorities());
-        if let Some(priority) = changes.priority.filter(|_| groups.iter().any(follows)) {
-            self.send(conn, &DaemonMsg::Priority { priority }, &[]);
-        }
-        for id in groups {
-            let priority = changes.priority.and_then(|_| {
-                let group = self.groups.get(&id).filter(|g| g.fixed.is_none())?;
-                let client = self.conns.get(&conn)?.client()?;
-                Some(client.group_priority(group))
-            });
-            self.hint_group(id, Changes { priority, ..changes });
-        }
-    }
-
-    /// A program speaks of one of its groups. No priority is above its ceiling.
-    pub(crate) fn said_of_group(&mut self, id: GroupId, priority: Option<i32>, hints: Hints) {
-        let Some(group) = self.groups.get_mut(&id) else { return };
-        group.fixed = priority;
-        let (conn, device) = (group.conn, group.device.clone());
-        let Some(group) = self.groups.get(&id) else { return };
-        let priority = self.conns.get(&conn).and_then(|c| c.client()).map(|client| client.group_priority(group));
-        let hints = self.ceilings_of(conn).cut(hints);
-        self.hint_group(id, Changes { priority, hints, ..Changes::default() });
-        self.act();
-        self.assign_timeslices(&[device]);
-    }
-
-    /// A program speaks of all of its groups.
-    pub(crate) fn said_of_program(&mut self, conn: u64, hints: Hints) {
-        let hints = self.ceilings_of(conn).cut(hints);
-        let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
-        client.hints = hints.or(client.hints);
-        client.asked = hints.or(client.asked);
-        for id in client.groups.clone() {
-            self.hint_group(id, Changes { hints, ..Changes::default() });
-        }
-        self.act();
-    }
-
-    fn hint_group(&mut self, id: GroupId, changes: Changes) {
-        let Changes { priority, mut hints, level, threshold, batch, .. } = changes;
-        if let Some(group) = self.groups.get(&id).filter(|_| hints.laxity.is_some())
-            && let Some(client) = self.conns.get(&group.conn).and_then(|c| c.client())
-        {
-            hints.laxity = client.group_laxity(group, hints.laxity);
-        }
-        self.gatekeeper.event(self.now_ns / 1_000, Event::Hint { group: id, priority, hints });
-        let Some(group) = self.groups.get_mut(&id) else { return };
-        if let Some(threshold) = threshold {
-            group.words.budget_commands.store(threshold, Relaxed);
-        }
-        if let Some(batch) = batch {
-            group.words.batch_commands.store(batch, Relaxed);
-        }
-        let Some(wished) = level else { return };
-        let level = group.levels.highest_to(wished);
-        group.level = level;
-        // A group whose gate is closed is interrupted, or let go on, as the new level wants it.
-        let on = level == 3 && !self.gatekeeper.is_granted(id) && group.platform.interrupts();
-        if group.interrupted != on {
-            self.interrupt(id, on);
-        }
-        self.publish_level(id);
+    /// Begins to tell what happened since a record or a time.
+    fn begin_trace(&mut self, id: u64, user: User, from: u64, since_us: u64) -> Option<Answer> {
+        let (head, telling) = self.engine.trace(user, from, since_us, self.started_ns / 1_000)?;
+        self.send(id, &DaemonMsg::TraceHead(head), &[]);
+        Some(Answer::Trace(Box::new(telling)))
     }
 
     /// What is told of a policy; none = it is not listed.
     fn policy_info(&self, entry: &'static Entry) -> Option<PolicyInfo> {
-        let arbiter = self.gatekeeper.arbiter();
+        let arbiter = self.engine.arbiter();
         let own: Vec<(&str, &Choice)> =
             arbiter.policies().filter(|(_, choice)| std::ptr::eq(choice.entry, entry)).collect();
         let devices: Vec<String> = own.iter().map(|(device, _)| (*device).to_owned()).collect();
@@ -418,16 +255,10 @@ impl Server {
     }
 
     /// A client's answer to a question.
-    pub(crate) fn description(
-        &mut self,
-        conn: u64,
-        token: u64,
-        more: bool,
-        lines: Vec<Described>,
-    ) -> Result<(), Error> {
+    pub(crate) fn description(&mut self, conn: u64, token: u64, more: bool, lines: Vec<Described>) {
         let Some(at) = self.questions.iter().position(|q| q.token == token && q.asked == conn) else {
             // Too late, or the one who asked is gone. A token that was never given is not worth a fight either.
-            return Ok(());
+            return;
         };
         let asker = self.questions[at].asker;
         self.send(asker, &DaemonMsg::Description(lines), &[]);
@@ -435,7 +266,6 @@ impl Server {
             self.questions.swap_remove(at);
             self.finish(asker, &DaemonMsg::End);
         }
-        Ok(())
     }
 
     pub(crate) fn time_out_questions(&mut self) {
@@ -493,29 +323,6 @@ fn bound(request: &mut Request) -> Result<(), Error> {
         _ => (),
     }
     Ok(())
-}
-
-/// A group's device and interface, in words.
-fn place_of(group: &Group) -> String {
-    format!("{} through {}", group.device, group.platform.name())
-}
-
-pub(crate) fn too_high(limit: i32) -> Error {
-    let class = Class::of(limit);
-    Error::environment(format!("not allowed: your limit is class {class} (priority {limit})"))
-}
-
-/// What a hint says, in one line.
-pub(crate) fn told(changes: &Changes) -> String {
-    let number = |name: &str, value: Option<String>| value.map(|value| format!("{name} {value}"));
-    let own = [
-        number("priority", changes.priority.map(|p| p.to_string())),
-        number("level", changes.level.map(|level| level.to_string())),
-        number("threshold", changes.threshold.map(|n| n.to_string())),
-        number("batch", changes.batch.map(|n| n.to_string())),
-    ];
-    let hints = changes.hints.given().filter_map(|hint| number(hint.name(), changes.hints.text(hint)));
-    own.into_iter().flatten().chain(hints).collect::<Vec<_>>().join(", ")
 }
 
 /// A policy's parameters, with the values of a choice of it, else their defaults.

@@ -1,6 +1,5 @@
 //! What the event log has besides, where something is looked into (`XSCHED_LOG=debug`).
 
-use xsched_policy::GroupId;
 use xsched_proto::wire::ProgramInfo;
 
 use crate::server::Server;
@@ -19,23 +18,6 @@ impl Server {
         if self.events.has_details {
             self.say(&format!("debug: {}", line()));
         }
-    }
-
-    /// A group has come.
-    pub(crate) fn detail_group(&mut self, id: GroupId, priority: i32, policy: &str) {
-        let Some((uid, conn)) = self.groups.get(&id).map(|group| (group.user.uid, group.conn)) else { return };
-        let pid = self.conns.get(&conn).map_or(0, |conn| conn.pid);
-        self.detail(uid, |server| {
-            let Some(group) = server.groups.get(&id) else { return String::new() };
-            format!(
-                "g{} of process {pid}: {} through {}, {}, level {}, priority {priority}, policy {policy}",
-                id.0,
-                group.device,
-                group.platform.name(),
-                group.levels,
-                group.level
-            )
-        });
     }
 
     /// A program has left: what its groups did.

@@ -5,16 +5,18 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::epoll::EventFlags;
 use rustix::process::{Pid, PidfdFlags};
+use xsched_engine::check_name;
 use xsched_policy::PoolId;
 use xsched_proto::class::Class;
 use xsched_proto::entitlement::Entitlement;
 use xsched_proto::wire::Sharing;
 
-use crate::Error;
-use crate::client::{Client, Expected, check_name, claim};
-use crate::identity::User;
+use crate::client::Expected;
+use crate::identity::{self, User};
+use crate::peer::Peer;
 use crate::server::{EXPECTED, Server, kind};
 use crate::unsuitable;
+use crate::{Error, Group, Program};
 
 impl Server {
     /// Takes the process that asks for a program from now on.
@@ -36,7 +38,7 @@ impl Server {
         program: Option<&str>,
     ) -> Result<u64, Error> {
         let environment = |line: &str| Error::environment(line);
-        if !user.is_served() {
+        if !identity::is_served(user) {
             return Err(environment("this daemon serves another user"));
         }
         let job = job.map(|job| format!("{user}:{job}"));
@@ -70,8 +72,10 @@ impl Server {
         let Some(conn) = self.conns.get(&conn) else { return Class::Normal.nominal() };
         let Some(who) = conn.who.as_ref() else { return Class::Normal.nominal() };
         let names = self.names(conn.pid, who.user, who.names.clone());
-        let (given, user) = (self.config.given(&who.exe, &names, &[], who.user.uid, &who.place), who.user);
-        Entitlement::new(claim(asked, &given, self.ceilings(user))).priority
+        let (pid, user) = (conn.pid, who.user);
+        let (exe, place) = (who.exe.clone(), who.place.clone());
+        let peer = Peer { pid, uid: user.uid, user, exe, names, place, start: who.start };
+        Entitlement::new(self.config.terms(&peer, &[]).claim(asked)).priority
     }
 
     /// Adds the name of what `run` announced: for `python3 train.py` that of the script.
@@ -81,27 +85,39 @@ impl Server {
         names
     }
 
-    fn announced(&self, client: &Client) -> Option<&Expected> {
-        let itself = self.expected.values().find(|e| e.pid == client.peer.pid && !e.ended);
-        itself.or_else(|| self.expected.values().find(|e| client.job.is_some() && e.job == client.job))
+    fn announced(&self, program: &Program) -> Option<&Expected> {
+        let itself = self.expected.values().find(|e| e.pid == program.pid && !e.ended);
+        itself.or_else(|| self.expected.values().find(|e| program.job.is_some() && e.job == program.job))
     }
 
-    /// The pool that a client of one is in. Pools of an earlier daemon are taken for one of each user.
-    pub(crate) fn pool_of(&self, client: &Client) -> PoolId {
-        let known = self.announced(client).and_then(|expected| expected.pool);
-        PoolId(known.unwrap_or(u64::MAX - u64::from(client.peer.uid)))
+    /// The pool that a program of one is in. Pools of an earlier daemon are taken for one of each user.
+    pub(crate) fn pool_of(&self, id: u64) -> PoolId {
+        let program = self.engine.programs().get(&id);
+        let known = program.and_then(|program| self.announced(program)).and_then(|expected| expected.pool);
+        let uid = program.map_or(0, |program| program.user.uid);
+        PoolId(known.unwrap_or(u64::MAX - u64::from(uid)))
     }
 
     /// Remembers a program whose kernels are too long for others of a pool, while it is still attached.
-    pub(crate) fn note_kernels(&mut self, conn: u64) {
-        let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
-        let groups = client.groups.iter().filter_map(|id| self.groups.get(id));
-        let pooled = groups.filter(|group| group.sharing != Sharing::Time);
-        let Some(longest_us) = pooled.map(|group| group.words.longest_us.load(Relaxed)).max() else { return };
-        let Some(program) = self.announced(client).and_then(|e| e.program.clone()) else { return };
-        match self.unsuitable.note_kernel(&program, longest_us) {
+    pub(crate) fn note_kernels(&mut self, id: u64) {
+        let Some(program) = self.engine.programs().get(&id) else { return };
+        let pooled = self.engine.groups_of(program).filter(|(_, group)| group.sharing != Sharing::Time);
+        let Some(longest_us) = pooled.map(|(_, group)| group.words.longest_us.load(Relaxed)).max() else { return };
+        let Some(name) = self.announced(program).and_then(|e| e.program.clone()) else { return };
+        match self.unsuitable.note_kernel(&name, longest_us) {
             Ok(()) => (),
             Err(e) => self.log(&e.to_string()),
+        }
+    }
+
+    /// Notes that a pooled program of a user ends in the midst of its work.
+    pub(crate) fn note_cut_off(&mut self, id: u64) {
+        let Some(program) = self.engine.programs().get(&id) else { return };
+        // By its own word: that it has become idle may not have been read yet.
+        let is_cut_off = |group: &Group| group.is_pooled() && !group.words.gate.load().must_announce();
+        let uid = program.user.uid;
+        if self.engine.groups_of(program).any(|(_, group)| is_cut_off(group)) {
+            self.pools.cut_off(uid, self.now_ns);
         }
     }
 

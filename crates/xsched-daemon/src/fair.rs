@@ -185,18 +185,6 @@ const ALL_TIMES: u64 = 2;
 /// With more users than this, those are forgotten who have used nothing for long.
 const USERS_MAX: usize = 64;
 
-/// Removes the oldest entries of a list that all users share, until there are so many at most: each time that of the user with most of
-/// them, so that a user with many pushes out its own.
-pub(crate) fn trim<T, U: Eq + Hash>(list: &mut VecDeque<T>, most: usize, user: impl Fn(&T) -> U) {
-    while list.len() > most {
-        let mut counts: HashMap<U, usize> = HashMap::new();
-        list.iter().for_each(|entry| *counts.entry(user(entry)).or_default() += 1);
-        let heaviest = counts.values().copied().max().unwrap_or(0);
-        let Some(at) = list.iter().position(|entry| counts.get(&user(entry)) == Some(&heaviest)) else { return };
-        list.remove(at);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,15 +272,6 @@ mod tests {
         let all = now - 1_000_000;
         assert!(waited[1..].iter().all(|user| *user == MANY), "the first of many was served before it");
         assert!(worked * 100 < all * 55, "{worked} of {all} ns: half of the time at most for all");
-    }
-
-    #[test]
-    fn a_full_list_loses_the_oldest_entries_of_the_user_with_most() {
-        let mut list: VecDeque<(u32, u32)> = (0..10).map(|n| (7, n)).collect();
-        list.push_front((8, 100));
-        list.push_back((9, 101));
-        trim(&mut list, 4, |(user, _)| *user);
-        assert_eq!(list, [(8, 100), (7, 8), (7, 9), (9, 101)]);
     }
 
     #[test]

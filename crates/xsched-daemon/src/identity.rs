@@ -1,98 +1,49 @@
 //! Whose a connection is, over namespaces. The rights of uid 0 belong to the root of the daemon's own machine: a container's uid 0 is
 //! another user, whom rules and limits treat as any.
 
-use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-/// A user, as far as rights and bounds go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct User {
-    /// The number that rules and limits know.
-    pub(crate) uid: u32,
-    rank: Rank,
-    /// Which container's it is, where its number says less than that: the inode of its pid namespace.
-    within: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Rank {
-    Root,
-    /// The user whom the daemon runs as.
-    Own,
-    Other,
-}
+use xsched_engine::Rank;
+pub(crate) use xsched_engine::User;
 
 /// Device and inode, which tell namespaces apart.
 type Namespace = (u64, u64);
 
-impl User {
-    /// The user of a process, of which the kernel has told this number. Looks at the process.
-    pub(crate) fn of(pid: u32, seen: u32) -> User {
-        let uid = owner_of_container(pid).filter(|owner| *owner != 0).unwrap_or(seen);
-        if uid == 0 && !is_of_this_machine(pid) {
-            let within = namespace(&pid.to_string(), "pid").map_or(u64::MAX, |(_, inode)| inode);
-            return User { uid, rank: Rank::Other, within };
-        }
-        User { uid, rank: Rank::of(uid), within: 0 }
+/// The user of a process, of which the kernel has told this number. Reads what the kernel tells of the process.
+pub(crate) fn user_of(pid: u32, seen: u32) -> User {
+    let uid = owner_of_container(pid).filter(|owner| *owner != 0).unwrap_or(seen);
+    if uid == 0 && !is_of_this_machine(pid) {
+        let within = namespace(&pid.to_string(), "pid").map_or(u64::MAX, |(_, inode)| inode);
+        return User { uid, rank: Rank::Other, within };
     }
+    User { uid, rank: rank_of(uid), within: 0 }
+}
 
-    /// As long as nothing else is known than the number: without rights.
-    pub(crate) fn unknown(uid: u32) -> User {
-        User { uid, rank: Rank::Other, within: 0 }
-    }
+/// Returns true for the number of root or of the user as whom the daemon runs. No right follows from that: a container's root has the
+/// number, too.
+pub(crate) fn has_own_uid(user: User) -> bool {
+    user.uid == 0 || user.uid == rustix::process::geteuid().as_raw()
+}
 
-    /// Root of the daemon's own machine: every program is its, and no limit holds for it.
-    pub(crate) fn is_root(self) -> bool {
-        self.rank == Rank::Root
-    }
+/// Returns true if this daemon serves a user at all: one that is not root's serves its own user and root.
+pub(crate) fn is_served(user: User) -> bool {
+    rustix::process::geteuid().is_root() || user.is_own()
+}
 
-    /// Root, or the user whom the daemon runs as.
-    pub(crate) fn is_own(self) -> bool {
-        self.rank != Rank::Other
-    }
-
-    /// Tells whether its number is that of root or of the user whom the daemon runs as. No right follows from that: a container's root has
-    /// the number, too.
-    pub(crate) fn has_own_uid(self) -> bool {
-        self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
-    }
-
-    /// Whether this daemon has programs of its at all: one that is not root's serves its own user and root.
-    pub(crate) fn is_served(self) -> bool {
-        rustix::process::geteuid().is_root() || self.is_own()
-    }
-
-    /// Whether it is known to be of a container.
-    pub(crate) fn is_contained(self) -> bool {
-        self.within != 0
-    }
-
-    #[cfg(test)]
-    pub(crate) fn pretended(uid: u32) -> User {
-        User { uid, rank: Rank::of(uid), within: 0 }
+fn rank_of(uid: u32) -> Rank {
+    match uid {
+        0 => Rank::Root,
+        _ if uid == rustix::process::geteuid().as_raw() => Rank::Own,
+        _ => Rank::Other,
     }
 }
 
-/// As it is told, and as the jobs of its programs are told from those of others.
-impl fmt::Display for User {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.within {
-            0 => write!(f, "{}", self.uid),
-            within => write!(f, "{} of container {within}", self.uid),
-        }
-    }
-}
-
-impl Rank {
-    fn of(uid: u32) -> Rank {
-        match uid {
-            0 => Rank::Root,
-            _ if uid == rustix::process::geteuid().as_raw() => Rank::Own,
-            _ => Rank::Other,
-        }
-    }
+/// The user of a number, as if no container were about.
+#[cfg(test)]
+pub(crate) fn pretended(uid: u32) -> User {
+    User { uid, rank: rank_of(uid), within: 0 }
 }
 
 fn namespace(process: &str, kind: &str) -> Option<Namespace> {
@@ -191,12 +142,12 @@ mod tests {
         let (pid, uid) = (std::process::id(), rustix::process::geteuid().as_raw());
         assert!(is_of_this_machine(pid) && is_in_one_pid_namespace(pid));
         assert_eq!(owner_of_container(pid), None);
-        let user = User::of(pid, uid);
-        assert_eq!(user, User::pretended(uid));
+        let user = user_of(pid, uid);
+        assert_eq!(user, pretended(uid));
         assert!(user.is_own());
         // Pids are below 2^22.
-        let gone = User::of(1 << 23, 0);
+        let gone = user_of(1 << 23, 0);
         assert!(!gone.is_root() && !gone.is_own());
-        assert_ne!(gone, User::pretended(0));
+        assert_ne!(gone, pretended(0));
     }
 }

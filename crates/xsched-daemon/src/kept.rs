@@ -7,16 +7,14 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use xsched_engine::{Changes, trim};
 use xsched_policy::Choice;
 
-use crate::Error;
-use crate::changes::Changes;
-use crate::client::Client;
-use crate::fair::trim;
 use crate::process::start_ticks;
 use crate::tuning::{ABSENT_MAX, STATE_MAX_BYTES};
 use crate::unsuitable::Unsuitable;
 use crate::writer::MakeText;
+use crate::{Error, Program};
 
 const HEAD: &str =
     "# What was set while xsched ran, for the daemon that comes after a restart. Written by the daemon.\n";
@@ -28,7 +26,7 @@ pub(crate) struct Kept {
     /// Policies that commands have set, by device; `""` is all that have none of their own.
     policies: BTreeMap<String, Policy>,
     /// Programs that have not come back yet.
-    absent: VecDeque<Program>,
+    absent: VecDeque<KeptProgram>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -38,7 +36,7 @@ struct Contents {
     #[serde(default)]
     policies: BTreeMap<String, Policy>,
     #[serde(default)]
-    programs: Vec<Program>,
+    programs: Vec<KeptProgram>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,7 +51,7 @@ struct Policy {
 /// What commands have said of a program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Program {
+pub(crate) struct KeptProgram {
     pid: u32,
     /// Clock ticks from the boot to its start.
     start: u64,
@@ -63,13 +61,13 @@ pub(crate) struct Program {
     pub(crate) hinted: Changes,
 }
 
-impl Program {
+impl KeptProgram {
     /// What is to be kept of a program, if anything is.
-    fn of(client: &Client) -> Option<Program> {
-        let is_news = client.held || client.hinted != Changes::default();
-        let start = client.peer.start.filter(|_| is_news)?;
-        let (pid, user) = (client.peer.pid, client.peer.user.to_string());
-        Some(Program { pid, start, user, held: client.held, hinted: client.hinted })
+    fn of(program: &Program) -> Option<KeptProgram> {
+        let is_news = program.held || program.hinted != Changes::default();
+        let start = program.start.filter(|_| is_news)?;
+        let (pid, user) = (program.pid, program.user.to_string());
+        Some(KeptProgram { pid, start, user, held: program.held, hinted: program.hinted })
     }
 }
 
@@ -129,16 +127,16 @@ impl Kept {
     }
 
     /// What was set for a program that has come back.
-    pub(crate) fn take(&mut self, client: &Client) -> Option<Program> {
-        let (pid, user) = (client.peer.pid, client.peer.user.to_string());
-        let is = |p: &Program| p.pid == pid && p.user == user && client.peer.start == Some(p.start);
+    pub(crate) fn take(&mut self, program: &Program) -> Option<KeptProgram> {
+        let (pid, user) = (program.pid, program.user.to_string());
+        let is = |p: &KeptProgram| p.pid == pid && p.user == user && program.start == Some(p.start);
         let at = self.absent.iter().position(is)?;
         self.absent.remove(at)
     }
 
     /// A program has left, and may come back. Returns whether there is something to keep.
-    pub(crate) fn put(&mut self, client: &Client) -> bool {
-        let Some(program) = Program::of(client) else { return false };
+    pub(crate) fn put(&mut self, program: &Program) -> bool {
+        let Some(program) = KeptProgram::of(program) else { return false };
         self.absent.retain(|p| p.pid != program.pid);
         self.absent.push_back(program);
         trim(&mut self.absent, ABSENT_MAX, |p| p.user.clone());
@@ -147,9 +145,9 @@ impl Kept {
 
     /// The file and what it is to hold, with these programs that are there; none = nothing is kept. The text is made by whoever
     /// writes it: that of a thousand programs takes milliseconds.
-    pub(crate) fn contents<'a>(&self, there: impl Iterator<Item = &'a Client>) -> Option<(&Path, MakeText)> {
+    pub(crate) fn contents<'a>(&self, there: impl Iterator<Item = &'a Program>) -> Option<(&Path, MakeText)> {
         let file = self.file.as_deref()?;
-        let programs = there.filter_map(Program::of).chain(self.absent.iter().cloned()).collect();
+        let programs = there.filter_map(KeptProgram::of).chain(self.absent.iter().cloned()).collect();
         let contents = Contents { boot: String::new(), policies: self.policies.clone(), programs };
         let text = move || {
             let contents = Contents { boot: boot(), ..contents };

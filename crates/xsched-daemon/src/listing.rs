@@ -3,15 +3,15 @@
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
-use xsched_proto::wire::{DaemonInfo, DaemonMsg, ProgramInfo};
+use xsched_proto::wire::{DaemonInfo, DaemonMsg};
 
-use crate::Error;
 use crate::client::Client;
 use crate::clock::own_cpu_ns;
 use crate::server::{Answer, Conn, Role, Server, UNREAD};
 use crate::shares::Shares;
 use crate::teller::{Asker, Failed, Looking, Seen, SeenGroup, SeenQueue, Sight};
 use crate::tuning::{ENDED_QUEUES_MAX, SIGHT_PIECE};
+use crate::{Error, Program};
 
 impl Server {
     /// A command is told with the next look. `all` = with programs that ended lately.
@@ -38,7 +38,7 @@ impl Server {
 
     fn begin_look(&mut self) -> Looking {
         self.look_at_devices();
-        let arbiter = self.gatekeeper.arbiter();
+        let arbiter = self.engine.arbiter();
         let daemon = DaemonInfo {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -60,7 +60,7 @@ impl Server {
             programs: Vec::new(),
             ended: self.ended.iter(self.now_ns).cloned().collect(),
         };
-        let clients = self.conns.iter().filter_map(|(id, conn)| conn.client().map(|_| *id)).collect();
+        let clients = self.engine.programs().keys().copied().collect();
         Looking { sight, askers: std::mem::take(&mut self.teller.waiting), clients, from: 0, took_ns: 0 }
     }
 
@@ -69,23 +69,24 @@ impl Server {
         let mut room = SIGHT_PIECE;
         while let Some(&id) = looking.clients.last().filter(|_| room > 0) {
             // One that has left meanwhile is not told.
-            let Some(client) = self.conns.get(&id).and_then(Conn::client) else {
+            let client = self.conns.get(&id).and_then(Conn::client).zip(self.engine.programs().get(&id));
+            let Some((client, program)) = client else {
                 looking.clients.pop();
                 looking.from = 0;
                 continue;
             };
             if looking.from == 0 {
-                let seen = self.see(id, client);
+                let seen = self.see(id, program, client);
                 room = room.saturating_sub(1 + seen.groups.len());
                 looking.sight.programs.push(seen);
             }
             let Some(seen) = looking.sight.programs.last_mut() else { return };
             let before = seen.queues.len();
-            seen.queues.extend(client.seen_queues(looking.from).take(room.max(1)));
+            seen.queues.extend(seen_queues(program, looking.from).take(room.max(1)));
             room = room.saturating_sub(seen.queues.len() - before);
             // Further ones come with the next piece.
             let last = seen.queues[before..].last().map(|queue| queue.slot);
-            match last.and_then(|slot| client.queues.range(slot.checked_add(1)?..).next()) {
+            match last.and_then(|slot| program.queues.range(slot.checked_add(1)?..).next()) {
                 Some((next, _)) => looking.from = *next,
                 None => {
                     looking.from = 0;
@@ -135,12 +136,11 @@ impl Server {
     }
 
     /// A program as it is now, without its queues.
-    fn see(&self, conn: u64, client: &Client) -> Seen {
-        let groups = client.groups.iter().filter_map(|id| {
-            let group = self.groups.get(id)?;
-            let arbiter = self.gatekeeper.arbiter();
+    fn see(&self, conn: u64, program: &Program, client: &Client) -> Seen {
+        let arbiter = self.engine.arbiter();
+        let groups = self.engine.groups_of(program).filter_map(|(id, group)| {
             Some(SeenGroup {
-                id: *id,
+                id,
                 words: group.words.clone(),
                 slot: group.slot,
                 device: group.device.clone(),
@@ -148,24 +148,44 @@ impl Server {
                 share: group.share(),
                 system: group.system,
                 level: group.level,
-                status: arbiter.status(self.now_us(), *id)?,
+                status: arbiter.status(self.now_us(), id)?,
                 policy: arbiter.policy_of(&group.device).entry,
             })
         });
-        client.seen(conn, groups.collect())
+        Seen {
+            conn,
+            peer: client.peer.clone(),
+            command: client.command.clone(),
+            title: client.title.clone(),
+            job: program.job.clone(),
+            segment: client.segment.clone(),
+            attached_ns: client.attached_ns,
+            class_from: program.entitlement.from,
+            limited: program.entitlement.limited,
+            priority: program.priority(),
+            hints: program.hints,
+            domains: program.domains,
+            timeslice_us: program.told_timeslice_us,
+            groups: groups.collect(),
+            queues: Vec::new(),
+        }
     }
 
-    /// What is told of a program that is about to be forgotten.
-    pub(crate) fn last_info(&mut self, conn: u64, client: &Client) -> ProgramInfo {
+    /// Keeps what is told of a program that is about to be forgotten, if it had groups.
+    pub(crate) fn keep_last_info(&mut self, id: u64, client: &Client) {
         let shares = self.recent_shares();
-        let mut seen = self.see(conn, client);
-        seen.queues.extend(client.seen_queues(0));
+        let Some(program) = self.engine.programs().get(&id).filter(|program| !program.groups.is_empty()) else {
+            return;
+        };
+        let mut seen = self.see(id, program, client);
+        seen.queues.extend(seen_queues(program, 0));
         let mut info = seen.info(self.now_ns, self.started_ns, &shares);
         // What was launched on them is counted in their groups.
-        if client.queues.len() > ENDED_QUEUES_MAX {
+        if program.queues.len() > ENDED_QUEUES_MAX {
             info.groups.iter_mut().for_each(|group| group.queues = Vec::new());
         }
-        info
+        self.detail_left(&info);
+        self.ended.push(client.peer.user, self.now_ns, info);
     }
 
     /// Sums of a moment ago, or new ones: many programs may end at once.
@@ -174,13 +194,13 @@ impl Server {
             return self.shares.clone();
         }
         let (now_us, recent) = (self.now_us(), &self.recent);
-        let groups = self.gatekeeper.arbiter().used_us(now_us).filter_map(|(id, used_us)| {
-            let device = &*self.groups.get(&id)?.device;
+        let groups = self.engine.arbiter().used_us(now_us).filter_map(|(id, used_us)| {
+            let device = &*self.engine.groups().get(&id)?.device;
             Some((id, device, recent.charged_us(self.now_ns, id, used_us)))
         });
-        let programs = self.clients().map(|client| {
-            let devices = client.groups.iter().filter_map(|id| Some(&*self.groups.get(id)?.device));
-            (client.hints.part(), devices.collect())
+        let programs = self.engine.programs().values().map(|program| {
+            let devices = self.engine.groups_of(program).map(|(_, group)| &*group.device);
+            (program.hints.part(), devices.collect())
         });
         self.shares = Rc::new(Shares::of(self.now_ns, groups, programs));
         self.shares.clone()
@@ -188,35 +208,12 @@ impl Server {
 
     /// Notes what is charged to each group by now.
     pub(crate) fn look_at_shares(&mut self) {
-        let used = self.gatekeeper.arbiter().used_us(self.now_us());
+        let used = self.engine.arbiter().used_us(self.now_us());
         self.recent.look(self.now_ns, used);
     }
 }
 
-impl Client {
-    /// What is seen of it, with its groups, without its queues.
-    fn seen(&self, conn: u64, groups: Vec<SeenGroup>) -> Seen {
-        Seen {
-            conn,
-            peer: self.peer.clone(),
-            command: self.command.clone(),
-            title: self.title.clone(),
-            job: self.job.clone(),
-            segment: self.segment.clone(),
-            attached_ns: self.attached_ns,
-            class_from: self.entitlement.from,
-            limited: self.entitlement.limited,
-            priority: self.priority(),
-            hints: self.hints,
-            domains: self.domains,
-            timeslice_us: self.told_timeslice_us,
-            groups,
-            queues: Vec::new(),
-        }
-    }
-
-    /// Its queues from a place on.
-    fn seen_queues(&self, from: u16) -> impl Iterator<Item = SeenQueue> {
-        self.queues.range(from..).map(|(slot, queue)| SeenQueue { slot: *slot, id: queue.id, group: queue.group })
-    }
+/// Queues of a program from a place on.
+fn seen_queues(program: &Program, from: u16) -> impl Iterator<Item = SeenQueue> {
+    program.queues.range(from..).map(|(slot, queue)| SeenQueue { slot: *slot, id: queue.id, group: queue.group })
 }

@@ -11,15 +11,14 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
-use xsched_proto::class::SHORT_US;
+use xsched_engine::{LaunchSum, Memory};
 use xsched_proto::histogram::Histogram;
 use xsched_proto::segment::{
     COUNTERS, Counter, CounterSlot, GROUPS, GroupSlot, Heartbeat, MAGIC, QUEUES, QueueSlot, SEGMENT_BYTES, Segment,
-    device_place, length,
 };
 
 use crate::Error;
-use crate::tuning::{LONG_US, LOOKED_AT_QUEUES};
+use crate::tuning::LOOKED_AT_QUEUES;
 
 /// A file mapped shared, as a `T` that consists of atomics.
 struct Mapping<T> {
@@ -261,21 +260,30 @@ fn launches_at(place: &[u8], at: usize) -> Launches {
     Launches { all, system: count(offset_of!(Counter, system)) }
 }
 
-/// Launches of a client's groups, added up piece by piece. A client that says meanwhile that it uses more or fewer places spoils its own sum.
-pub(crate) struct LaunchSum {
-    /// By group.
-    pub(crate) launches: [u64; GROUPS],
-    /// When that began, in µs; 0 = it has not.
-    pub(crate) began_us: u64,
-    /// Queues, then counters, that are added.
-    at: usize,
-    /// The group of each queue.
-    of_queues: Vec<u8>,
+/// A program's segment, as the engine has it.
+#[derive(Clone)]
+pub(crate) struct Shared(pub(crate) Arc<ClientSegment>);
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Shared")
+    }
 }
 
-impl Default for LaunchSum {
-    fn default() -> LaunchSum {
-        LaunchSum { launches: [0; GROUPS], began_us: 0, at: 0, of_queues: Vec::new() }
+impl Memory for Shared {
+    type Words = GroupWords;
+    type Heartbeat = HeartbeatPage;
+
+    fn group(&self, slot: u16) -> GroupWords {
+        GroupWords { segment: self.0.clone(), slot: slot.into() }
+    }
+
+    fn announce(&self, slot: u16) {
+        self.0.announce(slot);
+    }
+
+    fn add_launches(&self, sum: &mut LaunchSum, places: usize) -> bool {
+        self.0.add_launches(sum, places)
     }
 }
 
@@ -287,11 +295,6 @@ pub(crate) struct GroupWords {
 }
 
 impl GroupWords {
-    /// Of a slot below [`GROUPS`].
-    pub(crate) fn new(segment: Arc<ClientSegment>, slot: u16) -> GroupWords {
-        GroupWords { segment, slot: slot.into() }
-    }
-
     /// How long its threads have waited at the gate.
     pub(crate) fn waits(&self) -> &Histogram {
         &self.segment.get().waits[self.slot]
@@ -302,36 +305,26 @@ impl GroupWords {
         let segment = &self.segment;
         segment.get().queues[..segment.used().0.min(LOOKED_AT_QUEUES)].iter()
     }
+}
 
-    /// What the queues that are looked at have completed, into `completed`.
-    pub(crate) fn completed(&self, completed: &mut Vec<u32>) {
+impl xsched_engine::GroupWords for GroupWords {
+    fn completed(&self, completed: &mut Vec<u32>) {
         completed.clear();
         completed.extend(self.looked_at().map(|queue| queue.completed_word.load(Relaxed)));
     }
 
-    /// Whether the device executes something of it, as far as its queues tell, which had completed this much when the gate closed. Not
-    /// where gates may hold its commands that no word tells of.
-    pub(crate) fn is_executing(&self, completed: &[u32]) -> bool {
+    // Not where gates may hold commands that no word tells of.
+    fn is_executing(&self, completed: &[u32]) -> bool {
         let slot = self.slot as u32 + 1;
         let known = self.untold_gates.load(Relaxed) == 0;
         let mut queues = self.looked_at().zip(completed).filter(|(queue, _)| queue.group.load(Relaxed) == slot);
         known && self.held_inside.load(Relaxed) == 0 && queues.any(|(queue, completed)| queue.is_executing(*completed))
     }
+}
 
-    /// Whether what it has in flight ends soon once it has the device.
-    pub(crate) fn ends_soon(&self) -> bool {
-        let longest_us = self.longest_us.load(Relaxed);
-        self.lengths.load(Relaxed) != length::LONG && longest_us != 0 && longest_us <= LONG_US
-    }
-
-    /// Whether its commands are short: those of late, or all if it was never held to a bound.
-    pub(crate) fn are_short(&self) -> Option<bool> {
-        match (self.lengths.load(Relaxed), self.longest_us.load(Relaxed)) {
-            (length::SHORT, _) => Some(true),
-            (length::LONG, _) => Some(false),
-            (_, 0) => None,
-            (_, longest_us) => Some(longest_us <= SHORT_US),
-        }
+impl std::fmt::Debug for GroupWords {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "words of group slot {}", self.slot)
     }
 }
 
@@ -365,13 +358,13 @@ impl HeartbeatPage {
     pub(crate) fn file(&self) -> &OwnedFd {
         &self.file
     }
+}
 
-    pub(crate) fn beat(&self, now_ns: u64) {
-        self.page.get().beat_ns.store(now_ns, Release);
-    }
+impl Deref for HeartbeatPage {
+    type Target = Heartbeat;
 
-    pub(crate) fn tell_best_effort(&self, device: &str, clients: usize) {
-        self.page.get().best_effort[device_place(device)].store(clients as u32, Release);
+    fn deref(&self) -> &Heartbeat {
+        self.page.get()
     }
 }
 

@@ -9,13 +9,12 @@ use xsched_gatekeeper::ledger::Usage;
 use xsched_policy::ProgramId;
 use xsched_proto::class::Class;
 
-use crate::Error;
-use crate::client::Client;
 use crate::clock::now_ns;
-use crate::fair::trim;
 use crate::metrics::{Counters, DaemonRow, DeviceRow, Launched, Metrics, Row, Snapshot};
-use crate::server::{Conn, Server};
+use crate::server::Server;
 use crate::tuning::{METRICS_DECISION_MAX_NS, METRICS_GONE_MAX, METRICS_PIECE};
+use crate::{Error, Program};
+use xsched_engine::trim;
 
 impl Server {
     /// Listens for monitors, if the configuration says where.
@@ -27,7 +26,7 @@ impl Server {
         let metrics = Metrics::start(&config)?;
         self.watch_own(&metrics, token)?;
         self.say(&format!("metrics at {}", metrics.address));
-        self.gatekeeper.observe_times(true);
+        self.engine.gatekeeper_mut().observe_times(true);
         self.metrics = Some(metrics);
         Ok(())
     }
@@ -35,14 +34,14 @@ impl Server {
     /// Takes what was observed in the last decision.
     pub(crate) fn note_observed(&mut self) {
         let Some(metrics) = &mut self.metrics else { return };
-        self.decisions += 1;
         let observations = &mut metrics.observations;
+        let observed: Vec<Observed> = self.engine.gatekeeper_mut().observed().collect();
         let mut now = None;
-        for observed in self.gatekeeper.observed() {
+        for observed in observed {
             let (Observed::Wanted(id, _) | Observed::Waited(id, _) | Observed::Preempted(id) | Observed::Left(id, _)) =
                 observed;
-            let Some(group) = self.groups.get(&id) else { continue };
-            let class = self.conns.get(&group.conn).and_then(Conn::client).map(|c| Class::of(c.priority()));
+            let Some(group) = self.engine.groups().get(&id) else { continue };
+            let class = self.engine.program_of(group).map(|program| program.class());
             let kind = || (class.unwrap_or(Class::Normal), group.device.clone());
             let (user, decided_ns) = (group.user, self.now_ns);
             match observed {
@@ -66,7 +65,7 @@ impl Server {
         self.measure();
         let mut keys: BTreeMap<&str, Arc<str>> = BTreeMap::new();
         let mut usage: HashMap<(ProgramId, Arc<str>), Usage> = HashMap::new();
-        for account in self.gatekeeper.ledger().accounts() {
+        for account in self.engine.gatekeeper().ledger().accounts() {
             let device = keys.entry(account.device).or_insert_with(|| Arc::from(account.device)).clone();
             usage.insert((account.program, device), account.usage);
         }
@@ -74,15 +73,15 @@ impl Server {
             device: keys.get(name).cloned().unwrap_or_else(|| Arc::from(name)),
             label: self.devices.outside_names(name).0,
             busy,
-            policy: self.gatekeeper.arbiter().policy_of(name).entry.name.to_owned(),
+            policy: self.engine.arbiter().policy_of(name).entry.name.to_owned(),
         };
-        let devices: Vec<DeviceRow> = self.gatekeeper.ledger().devices().map(device).collect();
-        let clients: Vec<u64> = self.conns.iter().filter_map(|(id, c)| c.client().map(|_| *id)).collect();
+        let devices: Vec<DeviceRow> = self.engine.gatekeeper().ledger().devices().map(device).collect();
+        let clients: Vec<u64> = self.engine.programs().keys().copied().collect();
         let daemon = DaemonRow {
             programs: clients.len() as u64,
             connections: self.conns.len() as u64,
             dropped_clients: self.dropped_clients,
-            decisions: self.decisions,
+            decisions: self.engine.decisions(),
             uptime_s: self.now_ns.saturating_sub(self.started_ns) as f64 / 1e9,
         };
         let Some(metrics) = &mut self.metrics else { return };
@@ -110,9 +109,9 @@ impl Server {
         let making = self.metrics.as_mut().and_then(|metrics| metrics.making.take());
         let Some((mut snapshot, mut clients)) = making else { return };
         let piece = clients.split_off(clients.len().saturating_sub(METRICS_PIECE));
-        for client in piece.iter().filter_map(|id| self.conns.get(id)?.client()) {
-            let usage = |device: &Arc<str>| snapshot.usage.get(&(client.program, device.clone())).copied();
-            let rows = self.rows_of(client, usage);
+        for program in piece.iter().filter_map(|id| self.engine.programs().get(id)) {
+            let usage = |device: &Arc<str>| snapshot.usage.get(&(program.id, device.clone())).copied();
+            let rows = self.rows_of(program, usage);
             snapshot.rows.extend(rows);
         }
         let last = clients.is_empty();
@@ -132,24 +131,23 @@ impl Server {
         self.metrics.as_ref().is_some_and(|metrics| metrics.making.is_some())
     }
 
-    fn rows_of(&self, client: &Client, usage: impl Fn(&Arc<str>) -> Option<Usage>) -> Vec<Row> {
-        let Some(identity) = self.accounting.identity(client.program) else { return Vec::new() };
+    fn rows_of(&self, program: &Program, usage: impl Fn(&Arc<str>) -> Option<Usage>) -> Vec<Row> {
+        let Some(identity) = self.accounting.identity(program.id) else { return Vec::new() };
         let mut rows: Vec<Row> = Vec::new();
-        for id in &client.groups {
-            let Some(group) = self.groups.get(id) else { continue };
+        for (id, group) in self.engine.groups_of(program) {
             let at = rows.iter().position(|row| *row.device == *group.device).unwrap_or_else(|| {
                 let device: Arc<str> = group.device.clone();
                 let (_, memory) = self.devices.outside_names(&device);
                 rows.push(Row {
-                    program: client.program.0,
+                    program: program.id.0,
                     identity: identity.clone(),
-                    class: Class::of(client.priority()),
+                    class: program.class(),
                     counters: Counters { usage: usage(&device).unwrap_or_default(), ..Counters::default() },
                     device,
-                    launched: Launched::Count(client.segment.clone(), Vec::new()),
-                    weight: client.hints.weight(),
+                    launched: Launched::Count(program.memory.0.clone(), Vec::new()),
+                    weight: program.hints.weight(),
                     share: 0.0,
-                    memory_bytes: memory.iter().find(|(pid, _)| *pid == client.peer.pid).map(|(_, bytes)| *bytes),
+                    memory_bytes: memory.iter().find(|(pid, _)| *pid == program.pid).map(|(_, bytes)| *bytes),
                     gone: false,
                     last: false,
                 });
@@ -158,7 +156,7 @@ impl Server {
             let (row, words) = (&mut rows[at], &group.words);
             let counters = &mut row.counters;
             counters.wait_ns = counters.wait_ns.wrapping_add(words.wait_ns.load(Relaxed));
-            let status = self.gatekeeper.arbiter().status(self.now_us(), *id);
+            let status = self.engine.arbiter().status(self.now_us(), id);
             counters.suspensions += status.map_or(0, |status| status.suspensions);
             let reasons = [&words.unscheduled_attach, &words.unscheduled_passthrough, &words.unscheduled_error];
             for (sum, reason) in counters.unscheduled.iter_mut().zip(reasons) {
@@ -172,15 +170,15 @@ impl Server {
     }
 
     /// A program is about to be forgotten: what it had in the end is kept for the next snapshot.
-    pub(crate) fn keep_last_figures(&mut self, client: &Client) {
+    pub(crate) fn keep_last_figures(&mut self, id: u64) {
         if self.metrics.is_none() {
             return;
         }
-        let ledger = self.gatekeeper.ledger();
-        let mut rows =
-            self.rows_of(client, |device| ledger.account(device, client.program).map(|account| account.usage));
+        let Some(program) = self.engine.programs().get(&id) else { return };
+        let ledger = self.engine.gatekeeper().ledger();
+        let mut rows = self.rows_of(program, |device| ledger.account(device, program.id).map(|account| account.usage));
         // Added up once, however many devices there are.
-        let launches = (!rows.is_empty()).then(|| client.segment.group_launches());
+        let launches = (!rows.is_empty()).then(|| program.memory.0.group_launches());
         for row in &mut rows {
             if let (Launched::Count(_, slots), Some(launches)) = (&row.launched, &launches) {
                 row.launched = Launched::Known(Launched::sum(launches, slots));

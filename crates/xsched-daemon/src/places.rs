@@ -7,11 +7,11 @@
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use xsched_engine::check_name;
 use xsched_proto::class::Class;
 use xsched_proto::wire::DaemonMsg;
 
 use crate::Error;
-use crate::client::check_name;
 use crate::pool::keeper::{Order, Owner};
 use crate::pool::process::{self, Process};
 use crate::pool::{Pool, Stage, log, machine};
@@ -112,7 +112,7 @@ impl Server {
         if let Some(obstacle) = &joining.obstacle {
             return Err(Some(obstacle.clone()));
         }
-        let mut policies = self.gatekeeper.arbiter().policies_in_force();
+        let mut policies = self.engine.arbiter().policies_in_force();
         if let Some(choice) = policies.find(|choice| choice.entry.takes_turns).filter(|_| !joining.insists) {
             return Err(Some(format!("under the policy {} programs take turns", choice.entry.name)));
         }

@@ -7,19 +7,19 @@ use std::sync::atomic::Ordering::Acquire;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use xsched_policy::{Answer, Choice, Event, GroupId, Question, registry};
+use xsched_policy::{Answer, Choice, GroupId, Question, registry};
 use xsched_proto::host::{self, FromHost};
 use xsched_proto::wire::encode;
 
-use crate::Error;
 use crate::host::{ENDED, Host, POLICY};
 use crate::server::Server;
 use crate::tuning::{AGAIN_US, DEADLINE_NS};
+use crate::{Error, Input};
 
 impl Server {
     /// Passes the policy's questions on.
     pub(crate) fn ask_scheduler(&mut self) {
-        for (device, question) in self.gatekeeper.questions() {
+        for (device, question) in self.engine.gatekeeper_mut().questions() {
             let message = self.question_for_host(device, question);
             let now_ns = self.now_ns;
             let Some(host) = &mut self.scheduler else { return };
@@ -47,7 +47,7 @@ impl Server {
         let group = |g: xsched_policy::Group| host::Group {
             id: g.id.0,
             program: g.program.0,
-            pid: self.conns.get(&g.program.0).map_or(0, |c| c.pid),
+            pid: self.engine.programs().get(&g.program.0).map_or(0, |program| program.pid),
             weight: g.hints.weight(),
             priority: g.priority,
             ready: g.ready,
@@ -65,17 +65,15 @@ impl Server {
     fn streams_of(&self, question: &Question) -> HashMap<GroupId, host::Stream> {
         let programs: BTreeSet<u64> = question.groups.iter().map(|g| g.program.0).collect();
         let mut streams: HashMap<GroupId, host::Stream> = HashMap::new();
-        for client in programs.iter().filter_map(|conn| self.conns.get(conn)?.client()) {
-            let launches = client.segment.queue_launches();
-            let groups: HashMap<u16, (GroupId, i32)> = client
-                .groups
-                .iter()
-                .filter_map(|id| self.groups.get(id).map(|group| (group.slot, (*id, group.steps))))
-                .collect();
-            for (slot, queue) in &client.queues {
+        for program in programs.iter().filter_map(|id| self.engine.programs().get(id)) {
+            let segment = &program.memory.0;
+            let launches = segment.queue_launches();
+            let groups = self.engine.groups_of(program).map(|(id, group)| (group.slot, (id, group.steps)));
+            let groups: HashMap<u16, (GroupId, i32)> = groups.collect();
+            for (slot, queue) in &program.queues {
                 let Some((group, priority)) = groups.get(&queue.group).copied() else { continue };
                 // It is being destroyed, and its launches may have been read as none.
-                if client.segment.get().queues[usize::from(*slot)].group.load(Acquire) == 0 {
+                if segment.get().queues[usize::from(*slot)].group.load(Acquire) == 0 {
                     continue;
                 }
                 let stream = streams.entry(group).or_insert(host::Stream { id: queue.id, priority, launches: 0 });
@@ -97,7 +95,7 @@ impl Server {
                     host.asked_ns = self.now_ns;
                     let run = run.into_iter().map(GroupId).collect();
                     let again_in_us = again_in_us.map(|us| us.clamp(AGAIN_US.0, AGAIN_US.1));
-                    self.event(Event::Answer { device, answer: Answer { number, run, again_in_us } });
+                    self.input(Input::Answer(device, Answer { number, run, again_in_us }));
                 }
                 Ok(Some(_)) => return self.scheduler_failed("it speaks out of turn"),
                 Err(why) => return self.scheduler_failed(&why.to_string()),
@@ -116,25 +114,18 @@ impl Server {
         let Some(host) = self.scheduler.take() else { return };
         let _ = epoll::delete(&self.epoll, host.socket.as_fd());
         let default = registry::DEFAULT;
-        let now_us = self.now_us();
-        let arbiter = self.gatekeeper.arbiter();
+        let arbiter = self.engine.arbiter();
         let mut back: Vec<Option<String>> = Vec::new();
         back.extend((arbiter.policy().entry.name == POLICY).then_some(None));
         let devices = arbiter.policies().filter(|(_, choice)| choice.entry.name == POLICY);
         back.extend(devices.map(|(device, _)| Some(device.to_owned())));
-        for device in &back {
+        let is_back = !back.is_empty();
+        for device in back {
             if let Ok(choice) = Choice::named(default) {
-                self.gatekeeper.set_policy(now_us, device.as_deref(), choice);
+                self.input(Input::Policy(device, choice));
             }
         }
-        let back = !back.is_empty();
-        if back {
-            for id in self.groups.keys().copied().collect::<Vec<_>>() {
-                self.publish_level(id);
-            }
-            self.act();
-        }
-        let then = if back { format!(": the policy is {default} from here on") } else { String::new() };
+        let then = if is_back { format!(": the policy is {default} from here on") } else { String::new() };
         self.say(&format!("the scheduler {} failed: {why}{then}", host.library.display()));
     }
 

@@ -7,25 +7,22 @@ mod tests;
 mod timers;
 mod turn;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
-use xsched_gatekeeper::Gatekeeper;
+use xsched_engine::Telling;
 use xsched_policy::registry::Entry;
-use xsched_policy::{Arbiter, Choice, Event, GroupId};
 use xsched_proto::usage::UsageRow;
 use xsched_proto::wire::{ProgramOptions, Request};
 
 use crate::bursts::Bursts;
-use crate::changes::Changing;
 use crate::clerk::{Clerk, Who};
-use crate::client::{Abandoned, Client, Expected, Group, Question};
+use crate::client::{Abandoned, Client, Expected, Question};
 use crate::clock::now_ns;
 use crate::closer::Closer;
 use crate::config::Config;
@@ -34,11 +31,11 @@ use crate::ended::Ended;
 use crate::events::EventLog;
 use crate::fair::{FairQueue, Rationed};
 use crate::host::Host;
-use crate::identity::User;
+use crate::identity::{self, User};
 use crate::kept::Kept;
-use crate::memory::{GroupWords, HeartbeatPage, LaunchSum};
+use crate::memory::HeartbeatPage;
 use crate::metrics::Metrics;
-use crate::pages::{Beside, Pages};
+use crate::pages::{self, PageFiles};
 use crate::pool::Pools;
 use crate::precedence::Precedence;
 use crate::recent::Recent;
@@ -48,11 +45,10 @@ use crate::signals::Signals;
 use crate::socket::{Listener, ProgramFds};
 use crate::sources::Sources;
 use crate::teller::Teller;
-use crate::traced::{LeftGroup, Telling};
-use crate::tuning::{RATION_CREDIT_NS, RATION_TIMES, TRACE_BYTES};
+use crate::tuning::{RATION_CREDIT_NS, RATION_TIMES};
 use crate::unsuitable::Unsuitable;
 use crate::usage::{Accounting, UsageBooks};
-use crate::{Error, Options};
+use crate::{Engine, Error, Options};
 
 /// Kinds of descriptors, in the low bits of an epoll token; the connection's number is above.
 pub(crate) mod kind {
@@ -79,10 +75,9 @@ pub(crate) const EXPECTED: u64 = 3;
 
 /// The daemon.
 pub(crate) struct Server {
+    pub(crate) engine: Engine,
     pub(crate) config: Config,
     pub(crate) sources: Sources,
-    /// What the configuration or the command line says of devices that have no policy of their own.
-    pub(crate) default_policy: Choice,
     pub(crate) events: EventLog,
     pub(crate) kept: Kept,
     pub(crate) service: Service,
@@ -90,26 +85,13 @@ pub(crate) struct Server {
     precedence: Option<Precedence>,
     /// Started from a terminal.
     pub(crate) has_terminal: bool,
-    pub(crate) gatekeeper: Gatekeeper<GroupWords>,
-    /// Whose slices are to be set again, see [`Server::reassert_timeslice`].
-    pub(crate) reassert: Vec<GroupId>,
     pub(crate) conns: HashMap<u64, Conn>,
     /// Whose they are, of those that it was just found out of.
     found: HashMap<u64, Result<Who, Error>>,
-    pub(crate) groups: HashMap<GroupId, Group>,
-    /// How many queues the programs of a user have.
-    pub(crate) queues_of: HashMap<User, usize>,
-    /// Connection and slot of each queue, by its number.
-    pub(crate) queue_owners: HashMap<u64, (u64, u16)>,
-    /// Groups that are gone, of which there may be records.
-    pub(crate) left: VecDeque<Arc<LeftGroup>>,
-    pub(crate) heartbeat: HeartbeatPage,
-    pub(crate) beside: Beside,
-    pub(crate) pages: Pages,
+    /// Memory of backlog pages, by the programs that own them.
+    pub(crate) pages: HashMap<u64, PageFiles>,
     /// Connections of clients that have woken the daemon.
     wakes: Rationed<User, u64>,
-    /// Counters of clients, as far as they are read: see [`Server::look`].
-    pub(crate) counting: HashMap<u64, LaunchSum>,
     /// Connections of programs whose groups' counters are to be looked at.
     pub(crate) looks: Rationed<User, u64>,
     /// Connections of other users' commands for which something is to be done.
@@ -136,8 +118,6 @@ pub(crate) struct Server {
     pub(crate) usage: UsageBooks,
     /// What monitors are told, if there may be any.
     pub(crate) metrics: Option<Metrics>,
-    /// Times that gates were decided, counted for monitors.
-    pub(crate) decisions: u64,
     pub(crate) recent: Recent,
     pub(crate) shares: Rc<Shares>,
     pub(crate) ended: Ended,
@@ -157,16 +137,12 @@ pub(crate) struct Server {
     pub(crate) now_ns: u64,
     pub(crate) beat_at: Option<u64>,
     look_at: Option<u64>,
-    /// Programs whose progress was of interest at the last look.
-    pub(crate) looked_at: BTreeSet<u64>,
     /// When to look for connections that do not read; perhaps too early.
     unread_at: Option<u64>,
     idle_exit_ns: Option<u64>,
     pub(crate) idle_since: Option<u64>,
     /// When to look at nice values.
     pub(crate) nice_at: Option<u64>,
-    /// The process that each user's active window belongs to, as far as was said, by user id.
-    pub(crate) active_windows: HashMap<u32, u32>,
     /// When the timer goes off.
     armed: Option<u64>,
     pub(crate) max_conns: usize,
@@ -232,7 +208,7 @@ pub(crate) enum Answer {
     /// Groups, then records of what happened to them.
     Trace(Box<Telling>),
     /// One for each of the programs that are still to be changed.
-    Changing(Box<Changing>),
+    Changing,
     /// What a client says.
     OfClient,
     /// Whether there is a pool.
@@ -280,7 +256,7 @@ impl Conn {
     /// opened yet is told by the number of its user.
     fn is_rationed(&self) -> bool {
         let is_own = match self.role {
-            Role::Unknown | Role::Unlisted(_) => self.user.has_own_uid(),
+            Role::Unknown | Role::Unlisted(_) => identity::has_own_uid(self.user),
             Role::Client(_) | Role::Command(_) => self.user.is_own(),
         };
         (!self.gone || self.is_changing()) && !is_own
@@ -288,7 +264,7 @@ impl Conn {
 
     /// Tells whether it changes programs, which is carried through whatever becomes of the connection.
     fn is_changing(&self) -> bool {
-        matches!(self.role, Role::Command(Some(Answer::Changing(_))))
+        matches!(self.role, Role::Command(Some(Answer::Changing)))
     }
 
     /// Whether something is still to be answered, and whether that waits for something else than for the other side.
@@ -309,7 +285,7 @@ impl Conn {
     /// Tells whether memory is kept for an answer that takes some time.
     pub(crate) fn has_long_answer(&self) -> bool {
         let is_long = |answer: &Answer| {
-            matches!(answer, Answer::Trace(_) | Answer::Changing(_) | Answer::OfUsage | Answer::Usage(_))
+            matches!(answer, Answer::Trace(_) | Answer::Changing | Answer::OfUsage | Answer::Usage(_))
         };
         matches!(&self.role, Role::Command(Some(answer)) if is_long(answer))
     }
@@ -322,17 +298,10 @@ impl Server {
         let signals = Signals::new().map_err(|e| fail("a signal descriptor", e))?;
         let sources = Sources::new(options);
         let (config, policy) = sources.read()?;
-        let beside = Beside::of_process()?;
+        let beside = pages::beside()?;
         let events = EventLog::new(options.log.as_deref(), options.log_details)?;
         let host = options.scheduler.as_deref().map(Host::start).transpose()?;
         let bursts = options.bursts.as_deref().map(Bursts::create).transpose()?;
-        let mut arbiter = Arbiter::new(policy.clone(), options.seed);
-        arbiter.set_classes(0, config.class_rules(), &mut Vec::new());
-        arbiter.set_guard(config.guard_us());
-        arbiter.set_evenness(config.pool_evenness());
-        for (device, choice) in &config.devices {
-            arbiter.set_policy(0, Some(device), choice.clone(), &mut Vec::new());
-        }
         let listener = Listener::new(&options.socket)?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|e| fail("an epoll instance", e))?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
@@ -358,28 +327,20 @@ impl Server {
         let from_config = config.idle_exit_s.map(Duration::from_secs);
         let idle_exit = options.idle_exit.or(from_config);
         let (kept, unreadable) = Kept::read(options.state.as_deref(), &options.socket);
+        let settings = config.settings(policy, beside, events.has_details);
         let mut server = Server {
-            gatekeeper: Gatekeeper::new(arbiter, config.budget_us()).recording(TRACE_BYTES),
+            engine: Engine::new(settings, heartbeat, options.seed, bursts.is_some()),
             config,
             sources,
-            default_policy: policy,
             events,
             kept,
             service: Service::new(),
             precedence: None,
             has_terminal: service::has_terminal(),
-            reassert: Vec::new(),
             conns: HashMap::new(),
             found: HashMap::new(),
-            groups: HashMap::new(),
-            queues_of: HashMap::new(),
-            queue_owners: HashMap::new(),
-            left: VecDeque::new(),
-            heartbeat,
-            beside,
-            pages: Pages::default(),
+            pages: HashMap::new(),
             wakes: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
-            counting: HashMap::new(),
             looks: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
             commands: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
             messages: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
@@ -395,7 +356,6 @@ impl Server {
             accounting: Accounting::default(),
             usage,
             metrics: None,
-            decisions: 0,
             recent: Recent::default(),
             shares: Rc::default(),
             ended: Ended::default(),
@@ -410,12 +370,10 @@ impl Server {
             now_ns,
             beat_at: None,
             look_at: None,
-            looked_at: BTreeSet::new(),
             unread_at: None,
             idle_exit_ns: idle_exit.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
             idle_since: Some(now_ns),
             nice_at: None,
-            active_windows: HashMap::new(),
             armed: None,
             max_conns: connections::max_conns(connections::raise_descriptor_limit() as usize),
             closer: Closer::new(),
@@ -437,15 +395,10 @@ impl Server {
         server.watch_scheduler_socket(SCHEDULER)?;
         server.start_metrics(METRICS)?;
         server.detail_of_own(|| {
-            let (at, policy) = (options.socket.display(), &server.default_policy.entry.name);
+            let (at, policy) = (options.socket.display(), &server.engine.settings().policy.entry.name);
             format!("listens at {at}, policy {policy}, configuration {}", server.sources.text())
         });
         Ok(server)
-    }
-
-    /// The attached processes.
-    pub(crate) fn clients(&self) -> impl Iterator<Item = &Client> {
-        self.conns.values().filter_map(Conn::client)
     }
 
     pub(crate) fn now_us(&self) -> u64 {
@@ -455,12 +408,6 @@ impl Server {
     pub(crate) fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
-    }
-
-    /// Tells the arbiter and does what it says.
-    pub(crate) fn event(&mut self, event: Event) {
-        self.gatekeeper.event(self.now_us(), event);
-        self.act();
     }
 
     /// Writes down what a user has caused.

@@ -2,50 +2,41 @@
 
 use xsched_proto::wire::DaemonMsg;
 
-use crate::client::Client;
-use crate::server::{Conn, Server};
+use crate::Input;
+use crate::server::Server;
 
 impl Server {
     /// Groups came or went: says which devices are to be looked at.
     pub(crate) fn watch_devices(&mut self) {
-        self.devices.want(self.groups.values().map(|group| &*group.device));
+        self.devices.want(self.engine.groups().values().map(|group| &*group.device));
     }
 
     /// Takes what the drivers told since the last time.
     pub(crate) fn look_at_devices(&mut self) {
         self.devices.look_at = None;
-        let conns = &self.conns;
-        let is_attached = |pid| conns.values().filter_map(Conn::client).any(|client| client.peer.pid == pid);
+        let programs = self.engine.programs();
+        let is_attached = |pid| programs.values().any(|program| program.pid == pid);
         let hot = self.devices.take(self.now_ns, is_attached);
         hot.iter().for_each(|line| self.say(line));
         for device in self.devices.in_use() {
-            self.observe(&device);
+            let state = self.devices.state(&device, self.now_ns).map(Box::new);
+            self.input(Input::Device(device.into(), state));
         }
-    }
-
-    /// Tells the policy of a device how that is.
-    pub(crate) fn observe(&mut self, device: &str) {
-        let state = self.devices.state(device, self.now_ns);
-        self.gatekeeper.observe(self.now_us(), device, state.as_ref());
     }
 
     /// Tells a program that comes to a device when others leave it little memory there: what it cannot have is the driver's error,
     /// and no scheduler's.
     pub(crate) fn warn_of_full_memory(&mut self, conn: u64, device: &str) {
-        let Some(client) = self.conns.get(&conn).and_then(Conn::client) else { return };
-        if self.groups_on(client, device) > 1 {
+        let Some(program) = self.engine.programs().get(&conn) else { return };
+        if self.engine.groups_of(program).filter(|(_, group)| &*group.device == device).count() > 1 {
             return;
         }
-        let Some((used, total)) = self.devices.memory_of_others(device, client.peer.pid, self.now_ns) else { return };
+        let Some((used, total)) = self.devices.memory_of_others(device, program.pid, self.now_ns) else { return };
         if total.saturating_sub(used) < total / 10 {
             let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
             let (used, total) = (gib(used), gib(total));
             let text = format!("others use {used:.1} of the {total:.1} GiB of {device}: allocations may fail");
             self.send(conn, &DaemonMsg::Note { text }, &[]);
         }
-    }
-
-    fn groups_on(&self, client: &Client, device: &str) -> usize {
-        client.groups.iter().filter_map(|id| self.groups.get(id)).filter(|group| &*group.device == device).count()
     }
 }

@@ -16,17 +16,11 @@ pub(crate) const LOOK_NS: u64 = LOOK_US * 1000;
 /// While a gate is closed, the heartbeat page is written this often, in ns: sixteen times within the lease of the programs
 /// (`xsched_flow::tuning::LEASE_NS`), so that a busy machine may miss some.
 pub(crate) const BEAT_NS: u64 = 50_000_000;
-/// A slice is not set again sooner than this after the last time, in ns: the driver may take milliseconds for it.
-pub(crate) const REASSERT_NS: u64 = 2_000_000;
 /// Wake-ups of another user's programs that are decided on together are read for so long, in ns: decisions for others wait as long, and as
 /// long as the decision takes.
 pub(crate) const FOREIGN_WAKES_NS: u64 = 20_000;
-/// Queues and counters of a program that are read in one piece of work: some 8 µs, twice that where they were never touched.
-pub(crate) const LOOK_PLACES: usize = 128;
 /// A client with so many bytes to read is not told the same again.
 pub(crate) const UNREAD_BYTES: usize = 16 << 10;
-/// Commands longer than this, in µs, are too long for others to run beside them: a rival's requests take as long.
-pub(crate) const LONG_US: u64 = 2_000;
 /// So many queues of a client are looked at for what the device still executes of a suspended group: reading them takes some µs.
 pub(crate) const LOOKED_AT_QUEUES: usize = 256;
 
@@ -38,16 +32,6 @@ pub(crate) const SITE_LOOK_S: i64 = 2;
 pub(crate) const SITE_QUESTION_MS: u64 = 500;
 
 // ---- Trace ---------------------------------------------------------------------------------------------------------------
-
-/// Bytes of what is remembered of decisions, 24 for each step: some 175,000. Two programs that take turns by requests leave some 2,000 a
-/// second, so that it is more than a minute.
-pub(crate) const TRACE_BYTES: usize = 4 << 20;
-/// Groups that are gone of which it is remembered whose they were.
-pub(crate) const TRACED_ENDED_MAX: usize = 1_024;
-/// Records looked at for one message, and so within one piece of work: some 20 µs.
-pub(crate) const TRACED_RECORDS: u64 = 1_024;
-/// Names of groups in one message, in bytes.
-pub(crate) const TRACED_BYTES: usize = 16 << 10;
 
 // ---- State of devices ----------------------------------------------------------------------------------------------------
 
@@ -87,16 +71,6 @@ pub(crate) const EVENTS_MAX: usize = 1_024;
 pub(crate) const CLOSER_NICE: i32 = 10;
 /// Connections accepted at a time: each takes some 5 µs.
 pub(crate) const ACCEPTED_MAX: usize = 4;
-/// Programs that a command changes at a time: each takes some 4 µs.
-pub(crate) const CHANGED_AT_ONCE: usize = 4;
-/// Groups of the programs that a command changes at a time, but for those of the last one, which has 64 at most: each takes some µs.
-pub(crate) const CHANGED_GROUPS: usize = 64;
-/// Programs that are compared with the targets of a command at a time: with 64 targets some 50 µs.
-pub(crate) const COMPARED_AT_ONCE: usize = 64;
-/// Programs that are checked at a time whether a command may change them so: some 50 µs where each has 64 groups.
-pub(crate) const CHECKED_AT_ONCE: usize = 32;
-/// Lines that a command is told of levels that devices lack.
-pub(crate) const LACKING_LINES: usize = 64;
 /// Work goes on for so long, in ns, before new events are looked for: a wake-up waits for no more of it, and one piece of each kind, besides the
 /// wake-ups of others. One piece takes some 0.2 ms at most.
 pub(crate) const SLICE_NS: u64 = 50_000;
@@ -118,12 +92,6 @@ pub(crate) const USER_TIMESLICE_MAX_US: u64 = 100_000;
 /// Groups of one user on one device, for others and for root and the daemon's own: a decision takes as long as there are groups on the
 /// device, some 50 ns each. A user of a device has some dozens of programs at most.
 pub(crate) const USER_DEVICE_GROUPS_MAX: (usize, usize) = (128, 1_024);
-/// Groups on one device, of all users together: a decision there takes some 50 µs. A GPU has memory for some 200 contexts.
-pub(crate) const DEVICE_GROUPS_MAX: usize = 1_024;
-/// Groups on all devices, of all users together: those of root and of the daemon's own user find a place beyond.
-pub(crate) const GROUPS_MAX: usize = 8_192;
-/// Queues of all users together, likewise.
-pub(crate) const QUEUES_MAX: usize = 1_048_576;
 /// Bytes kept for all connections of all users together, but for those of root and of the daemon's own user.
 pub(crate) const OUT_MAX_BYTES: usize = 64 << 20;
 /// Devices that one user's programs name, for others and for root and the daemon's own, while there are books of them: eight GPUs in
@@ -210,8 +178,6 @@ pub(crate) const ANSWER_NS: u64 = 1_000_000_000;
 pub(crate) const CGROUPS_MAX: usize = 16;
 /// As above, of the processes that it was started by.
 pub(crate) const ANCESTORS_MAX: usize = 32;
-/// Longest device key or job name, in bytes.
-pub(crate) const NAME_MAX_BYTES: usize = 256;
 /// A release of a stranger's descriptor that takes longer than this, in ns, is nudged, and again each time.
 pub(crate) const NUDGE_NS: u64 = 5_000_000;
 /// A thread that one release keeps for so long, in ns, is given up.

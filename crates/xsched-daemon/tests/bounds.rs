@@ -36,15 +36,19 @@ fn sources(folder: &Path, all: &mut String) {
 fn the_page_names_every_bound_and_a_test_for_each() {
     let own = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let page = read_to_string(own.join("../../docs/internals/bounds.md")).expect("the page");
-    let tuning = read_to_string(own.join("src/tuning.rs")).expect("the bounds");
+    let bounds = ["src/tuning.rs", "../xsched-engine/src/tuning.rs"];
+    let tuning =
+        bounds.map(|file| read_to_string(own.join(file)).expect("the bounds").replace("pub(crate) const", "pub const"));
+    let tuning = tuning.concat();
     let constants: Vec<&str> = tuning
         .lines()
-        .filter_map(|line| line.strip_prefix("pub(crate) const ")?.split(':').next())
+        .filter_map(|line| line.strip_prefix("pub const ")?.split(':').next())
         .filter(|name| name.split('_').any(|word| word == "MAX"))
         .collect();
     let mut code = String::new();
     sources(&own.join("src"), &mut code);
     sources(&own.join("tests"), &mut code);
+    sources(&own.join("../xsched-engine/src"), &mut code);
     let table = page.split("## Tables").nth(1).expect("the table");
     let rows: Vec<Vec<&str>> = table
         .lines()
@@ -57,7 +61,7 @@ fn the_page_names_every_bound_and_a_test_for_each() {
     for row in &rows {
         let [table, bounds, tests] = row.as_slice() else { panic!("{row:?}") };
         for bound in quoted(bounds) {
-            assert!(tuning.contains(&format!("pub(crate) const {bound}:")), "{table}: there is no {bound}");
+            assert!(tuning.contains(&format!("pub const {bound}:")), "{table}: there is no {bound}");
         }
         assert!(!quoted(tests).is_empty(), "{table}: no test");
         for test in quoted(tests) {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use xsched_policy::ProgramId;
 
-use crate::memory::Memory;
 use crate::io::Effect;
+use crate::memory::Memory;
 use crate::state::Engine;
 use crate::user::User;
 

@@ -136,6 +136,20 @@ impl<M: Memory> Engine<M> {
         self.changing.contains_key(&command)
     }
 
+    /// The work that is left for a command, by stage: targets to look up; programs to compare, check and change; queues; devices.
+    pub fn work_left(&self, command: u64) -> Option<[usize; 6]> {
+        let mut left = [0; 6];
+        match &self.changing.get(&command)?.stage {
+            Stage::Starts(search) => left[0] = search.targets.len() - search.starts.len(),
+            Stage::Search(search) => left[1] = search.candidates.len(),
+            Stage::Check { found, next } => left[2] = found.len() - next,
+            Stage::Programs(programs) => left[3] = programs.len(),
+            Stage::Queues(queues) => left[4] = queues.len(),
+            Stage::Timeslices(devices) => left[5] = devices.len(),
+        }
+        Some(left)
+    }
+
     /// The process of which a command needs the start next ([`crate::Input::Start`]).
     pub fn wanted_start(&self, command: u64) -> Option<u32> {
         let Stage::Starts(search) = &self.changing.get(&command)?.stage else { return None };

@@ -85,7 +85,7 @@ pub(crate) fn ends_soon(words: &GroupSlot) -> bool {
 }
 
 /// Tells whether a group's commands are short: those of late, or all if no budget ever held it. None: not known yet.
-pub(crate) fn are_short(words: &GroupSlot) -> Option<bool> {
+pub fn are_short(words: &GroupSlot) -> Option<bool> {
     match (words.lengths.load(Relaxed), words.longest_us.load(Relaxed)) {
         (length::SHORT, _) => Some(true),
         (length::LONG, _) => Some(false),

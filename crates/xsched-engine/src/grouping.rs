@@ -62,8 +62,7 @@ impl<M: Memory> Engine<M> {
         };
         group.words.budget_commands.store(program.threshold, Relaxed);
         group.words.batch_commands.store(program.batch, Relaxed);
-        let (slot, device, words, pooled) =
-            (group.slot, group.device.clone(), group.words.clone(), group.is_pooled());
+        let (slot, device, words, pooled) = (group.slot, group.device.clone(), group.words.clone(), group.is_pooled());
         let (number, user) = (program.id, program.user);
         if let Some(bursts) = &mut self.bursts {
             bursts.add(group_id, &words);
@@ -221,9 +220,8 @@ impl<M: Memory> Engine<M> {
     /// # Errors
     /// The program has no such group.
     pub(crate) fn remove_group(&mut self, program: u64, slot: u16) -> Result<(), Error> {
-        let id = self
-            .group_at(program, slot)
-            .ok_or_else(|| Error::input("it removes a group that it does not have"))?;
+        let id =
+            self.group_at(program, slot).ok_or_else(|| Error::input("it removes a group that it does not have"))?;
         self.remember_gone(id);
         if let Some(program) = self.programs.get_mut(&program) {
             program.groups.retain(|group| *group != id);

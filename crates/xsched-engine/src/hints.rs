@@ -70,17 +70,10 @@ impl<M: Memory> Engine<M> {
     ///
     /// # Errors
     /// The program breaks the protocol.
-    pub(crate) fn group_hint(
-        &mut self,
-        id: u64,
-        slot: u16,
-        priority: Option<i32>,
-        hints: Hints,
-    ) -> Result<(), Error> {
+    pub(crate) fn group_hint(&mut self, id: u64, slot: u16, priority: Option<i32>, hints: Hints) -> Result<(), Error> {
         check_hint(priority, &hints, None)?;
-        let group_id = self
-            .group_at(id, slot)
-            .ok_or_else(|| Error::input("it speaks of a group that it does not have"))?;
+        let group_id =
+            self.group_at(id, slot).ok_or_else(|| Error::input("it speaks of a group that it does not have"))?;
         let (Some(group), Some(program)) = (self.groups.get_mut(&group_id), self.programs.get(&id)) else {
             return Ok(());
         };

@@ -7,11 +7,11 @@ use xsched_proto::device::DeviceState;
 use xsched_proto::hint::Hints;
 use xsched_proto::wire::{DaemonMsg, Levels, Platform, Sharing, Target};
 
+use crate::Error;
 use crate::changes::Changes;
 use crate::program::Arrival;
 use crate::terms::{Ceilings, Settings, Terms};
 use crate::user::User;
-use crate::Error;
 
 /// An event outside the engine. `u64` is the number of a connection: that of a program, or of a command.
 #[derive(Debug)]

@@ -46,7 +46,7 @@ use xsched_proto::text;
 
 pub use books::Books;
 pub use changes::Changes;
-pub use group::Group;
+pub use group::{Group, are_short};
 pub use hints::{check_hint, overlooked_line};
 pub use io::{Effect, Input, Message, NewGroup, Order, Sender, What};
 pub use memory::{GroupWords, LaunchSum, Memory};
@@ -87,5 +87,19 @@ pub fn trim<T, U: Eq + Hash>(list: &mut VecDeque<T>, most: usize, user: impl Fn(
         let heaviest = counts.values().copied().max().unwrap_or(0);
         let Some(at) = list.iter().position(|entry| counts.get(&user(entry)) == Some(&heaviest)) else { return };
         list.remove(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_list_loses_the_oldest_entries_of_the_user_with_most() {
+        let mut list: VecDeque<(u32, u32)> = (0..10).map(|n| (7, n)).collect();
+        list.push_front((8, 100));
+        list.push_back((9, 101));
+        trim(&mut list, 4, |(user, _)| *user);
+        assert_eq!(list, [(8, 100), (7, 8), (7, 9), (9, 101)]);
     }
 }

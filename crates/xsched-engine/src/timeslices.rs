@@ -40,9 +40,9 @@ impl<M: Memory> Engine<M> {
             let of_device: Vec<_> = of_device.collect();
             let best_effort = of_device.iter().filter(|(_, _, class, _)| class.is_best_effort()).count();
             self.heartbeat.best_effort[device_place(device)].store(best_effort as u32, Release);
-            told.extend(of_device.into_iter().map(|(id, group, class, asked)| {
-                (id, group, class, asked, best_effort > 1)
-            }));
+            told.extend(
+                of_device.into_iter().map(|(id, group, class, asked)| (id, group, class, asked, best_effort > 1)),
+            );
         }
         for (id, group, class, asked, has_contention) in told {
             let contention = if has_contention { self.contention_of(id) } else { Contention::None };

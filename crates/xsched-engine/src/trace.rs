@@ -11,9 +11,9 @@ use xsched_proto::wire::{DaemonMsg, Head, TracedGroup, TracedProgram};
 
 use crate::memory::Memory;
 use crate::state::Engine;
+use crate::trim;
 use crate::tuning::{TRACED_BYTES, TRACED_ENDED_MAX, TRACED_RECORDS};
 use crate::user::User;
-use crate::trim;
 
 /// Groups that are gone, of which there may be records. The first one went first.
 #[derive(Debug, Default)]

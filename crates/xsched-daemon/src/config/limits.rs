@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use xsched_proto::class::{self, Class};
-use xsched_proto::hint::Hints;
+use xsched_engine::{Bounds, Ceilings};
+use xsched_proto::class::Class;
 
 use super::{ClassName, Config, Count, Quantum, User, Weight};
 use crate::tuning::{
-    USER_CONNS_MAX, USER_DEVICE_GROUPS_MAX, USER_FDS_MAX, USER_GROUPS_MAX, USER_JOBS_MAX, USER_MAPPED_MAX_MIB,
-    USER_QUEUES_MAX, USER_TIMESLICE_MAX_US, USER_WEIGHT_MAX, of_user,
+    USER_BOOKS_MAX, USER_CONNS_MAX, USER_DEVICE_GROUPS_MAX, USER_DEVICES_MAX, USER_FDS_MAX, USER_GROUPS_MAX,
+    USER_JOBS_MAX, USER_MAPPED_MAX_MIB, USER_QUEUES_MAX, USER_TIMESLICE_MAX_US, USER_WEIGHT_MAX, of_user,
 };
 
 /// What is said for all users stands beside the table of those with limits of their own.
@@ -86,55 +86,6 @@ impl UserLimits {
     }
 }
 
-/// The most that a program may have of what it asks for. Operators give more where they want to: rules and root's hints are not cut.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Ceilings {
-    pub(crate) priority: i32,
-    pub(crate) weight: u32,
-    pub(crate) timeslice_us: u64,
-}
-
-impl Ceilings {
-    /// Those of root and of the daemon's own user: there are none.
-    pub(crate) const NONE: Ceilings =
-        Ceilings { priority: class::PRIORITY_MAX, weight: class::WEIGHT_MAX, timeslice_us: u64::MAX };
-
-    /// What remains of the hints that somebody without privilege gives. The only place where they are cut.
-    pub(crate) fn cut(self, hints: Hints) -> Hints {
-        Hints {
-            weight: hints.weight.map(|weight| weight.min(self.weight)),
-            timeslice_us: hints.timeslice_us.map(|us| us.min(self.timeslice_us)),
-            ..hints
-        }
-    }
-
-    /// What was cut of some hints, in one line.
-    pub(crate) fn notice(self, asked: Hints) -> Option<String> {
-        let weight = asked.weight.filter(|weight| *weight > self.weight);
-        let turn = asked.timeslice_us.filter(|us| *us > self.timeslice_us);
-        let lines = [
-            weight.map(|weight| format!("weight {weight} is over your limit: {} counts", self.weight)),
-            turn.map(|us| format!("timeslice {us} us is over your limit: {} us counts", self.timeslice_us)),
-        ];
-        let lines: Vec<String> = lines.into_iter().flatten().collect();
-        (!lines.is_empty()).then(|| lines.join("; "))
-    }
-}
-
-/// How much of each thing a user may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bounds {
-    pub(crate) connections: usize,
-    pub(crate) groups: usize,
-    /// On one device.
-    pub(crate) device_groups: usize,
-    /// With groups on several devices.
-    pub(crate) jobs: usize,
-    pub(crate) queues: usize,
-    pub(crate) descriptors: usize,
-    pub(crate) mapped_mib: usize,
-}
-
 impl Config {
     fn limits_of(&self, uid: u32) -> UserLimits {
         self.users.get(&uid).copied().unwrap_or_default().or(self.limits)
@@ -162,6 +113,8 @@ impl Config {
             queues: bound(limits.queues, USER_QUEUES_MAX),
             descriptors: bound(limits.descriptors, USER_FDS_MAX),
             mapped_mib: bound(limits.mapped_mib, USER_MAPPED_MAX_MIB),
+            devices: of_user(USER_DEVICES_MAX, own),
+            books: of_user(USER_BOOKS_MAX, own),
         }
     }
 }
@@ -169,6 +122,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use xsched_proto::hint::Hints;
 
     #[test]
     fn limits_are_of_all_users_or_of_one_and_wider_for_the_daemons_own() {

@@ -201,7 +201,7 @@ mod tests {
             unscheduled: None,
         };
         record.write(folder.path()).unwrap();
-        let user = User::pretended(own);
+        let user = crate::identity::pretended(own);
         let place = Place::in_folders(&format!("/a/libpod-{ID}.scope/b"), &[folder.path().to_owned()], user);
         assert_eq!((place.container().as_deref(), place.name()), (Some(ID), Some("inference-1")));
         assert_eq!(

@@ -12,7 +12,7 @@ use xsched_proto::wire::{self, ClientMsg, DaemonMsg};
 use super::{Conn, LISTENER, Role, Server, UNREAD, kind};
 use crate::Error;
 use crate::closer::MAX_FDS;
-use crate::identity::User;
+use crate::identity::{self, User};
 use crate::rendezvous::News;
 use crate::socket::{self, Passed, Received};
 use crate::tuning::{
@@ -82,7 +82,7 @@ impl Server {
     pub(super) fn too_many_connections(&self, pid: u32, user: User) -> Option<&'static str> {
         // Root finds a place whatever the others do. Whose a connection is takes a look at its process, for the last places only.
         let few = self.max_conns - self.max_conns / ROOT_PART;
-        let is_root = self.conns.len() >= few && user.uid == 0 && User::of(pid, 0).is_root();
+        let is_root = self.conns.len() >= few && user.uid == 0 && identity::user_of(pid, 0).is_root();
         let for_all = if is_root { self.max_conns } else { few };
         if self.conns.len() >= for_all {
             return Some("all connections are taken");
@@ -327,7 +327,6 @@ impl Server {
             self.note_kernels(id);
             let Some(conn) = self.conns.remove(&id) else { continue };
             self.found.remove(&id);
-            self.counting.remove(&id);
             let left = conn.gone && fault.is_none();
             if let Some(fault) = fault {
                 self.dropped_clients += 1;

@@ -82,7 +82,7 @@ impl World {
         }
         // Accepted last.
         let id = self.server.conns.keys().copied().max().expect("just accepted");
-        self.server.conns.get_mut(&id).expect("just accepted").user = User::pretended(uid);
+        self.server.conns.get_mut(&id).expect("just accepted").user = crate::identity::pretended(uid);
         (socket, id)
     }
 
@@ -180,11 +180,11 @@ impl World {
         }
         // Its real user was found out meanwhile.
         let conn = self.server.conns.get_mut(&id).expect("there");
-        conn.user = User::pretended(uid);
+        conn.user = crate::identity::pretended(uid);
         if let Some(client) = conn.client_mut() {
             let mut peer = (*client.peer).clone();
-            (peer.user, peer.uid) = (User::pretended(uid), uid);
-            client.peer = Arc::new(peer);
+            (peer.user, peer.uid) = (crate::identity::pretended(uid), uid);
+            client.peer = std::sync::Arc::new(peer);
         }
         self.settle();
         (socket, id, segment, eventfd)
@@ -195,7 +195,7 @@ impl World {
 fn a_program_that_wakes_the_daemon_without_pause_does_not_keep_it_awake_once_its_user_has_no_time_left() {
     let mut world = World::new();
     let (_socket, id, _segment, eventfd) = world.attach(ONE);
-    let user = User::pretended(ONE);
+    let user = crate::identity::pretended(ONE);
     let wake = || assert!(rustix::io::write(&eventfd, &1u64.to_ne_bytes()).is_ok());
     let is_muted = |world: &World| world.server.conns[&id].client().is_some_and(|c| c.is_muted);
     let used_ns = 5_000_000;
@@ -383,25 +383,25 @@ fn root_finds_a_place_whatever_the_others_have_taken() {
     world.server.max_conns = 16;
     let _all: Vec<_> = (0..14).map(|n| world.connect(ONE + n / 4)).collect();
     assert_eq!(
-        world.server.too_many_connections(std::process::id(), User::pretended(OTHER + 9)),
+        world.server.too_many_connections(std::process::id(), crate::identity::pretended(OTHER + 9)),
         Some("all connections are taken")
     );
-    assert_eq!(world.server.too_many_connections(std::process::id(), User::pretended(0)), None);
+    assert_eq!(world.server.too_many_connections(std::process::id(), crate::identity::pretended(0)), None);
     let root: Vec<_> = (0..2).map(|_| world.connect(0)).collect();
     assert_eq!(
-        world.server.too_many_connections(std::process::id(), User::pretended(0)),
+        world.server.too_many_connections(std::process::id(), crate::identity::pretended(0)),
         Some("all connections are taken")
     );
     drop(root);
     world.server.max_conns = 100;
     let of_user = (ONE..ONE + 3)
-        .map(|uid| world.server.too_many_connections(std::process::id(), User::pretended(uid)))
+        .map(|uid| world.server.too_many_connections(std::process::id(), crate::identity::pretended(uid)))
         .collect::<Vec<_>>();
     assert_eq!(of_user, [None, None, None]);
     world.server.max_conns = 19;
     let why = "its user has as many connections as a user may have";
     assert_eq!(
-        world.server.too_many_connections(std::process::id(), User::pretended(ONE)),
+        world.server.too_many_connections(std::process::id(), crate::identity::pretended(ONE)),
         Some(why),
         "a quarter of all"
     );
@@ -486,16 +486,16 @@ fn the_memory_of_a_segment_goes_with_its_process_whoever_keeps_it_and_counts_unt
     while world.server.conns.contains_key(&other) {
         world.turn();
     }
-    assert!(world.server.too_much_kept(User::pretended(ONE)).is_none());
+    assert!(world.server.too_much_kept(crate::identity::pretended(ONE)).is_none());
     world.server.max_conns = world.server.conns.len() + 2;
-    let why = world.server.too_much_kept(User::pretended(ONE)).expect("two abandoned ones take all places");
+    let why = world.server.too_much_kept(crate::identity::pretended(ONE)).expect("two abandoned ones take all places");
     assert!(why.line().contains("all users together have as many programs"), "{}", why.line());
     let (_one, _) = world.connect(ONE);
     world.server.max_conns = 4;
-    let why = world.server.too_much_kept(User::pretended(ONE)).expect("a quarter of all");
+    let why = world.server.too_much_kept(crate::identity::pretended(ONE)).expect("a quarter of all");
     assert!(why.line().contains("1 processes that have left"), "{}", why.line());
     // Attached once more, a segment is no longer abandoned.
-    world.server.take_up(User::pretended(OTHER), crate::memory::file_id(&other_segment).expect("a file"));
+    world.server.take_up(crate::identity::pretended(OTHER), crate::memory::file_id(&other_segment).expect("a file"));
     assert_eq!(world.server.abandoned.keys().copied().collect::<Vec<_>>(), [id]);
     world.server.abandoned_ended(id);
     assert_eq!((world.server.abandoned.len(), blocks(&segment)), (0, 0));

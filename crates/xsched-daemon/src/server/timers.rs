@@ -1,12 +1,11 @@
 //! What the loop does at its time, and when it is to wake up for that.
 
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
-use xsched_policy::Event;
 
 use super::{Role, Server, UNREAD};
-use crate::Error;
 use crate::host::Host;
 use crate::tuning::{BEAT_NS, DEVICE_LOOK_NS, LOOK_NS, MEASURE_NS, NICE_NS, SILENT_NS, UNREAD_NS, USAGE_NS};
+use crate::{Error, Input};
 
 impl Server {
     /// Does what is due.
@@ -19,15 +18,14 @@ impl Server {
         let (kept, devices) = (due(self.remember_at), due(self.devices.look_at));
         let (measure, usage) = (due(self.accounting.measure_at), due(self.accounting.keep_at));
         if policy {
-            self.look_at_drains();
-            self.event(Event::Timer);
+            self.input(Input::PolicyTime);
         }
         if look {
             self.look_at = None;
-            self.look_soon();
+            self.input(Input::LookTime);
         }
         if beat {
-            self.heartbeat.beat(self.now_ns);
+            self.input(Input::Beat);
             self.beat_at = None;
         }
         if nice {
@@ -57,7 +55,7 @@ impl Server {
         if due(self.accounting.query_at()) {
             self.keep_usage();
         }
-        if self.recent.is_due(self.now_ns) && !self.groups.is_empty() {
+        if self.recent.is_due(self.now_ns) && !self.engine.groups().is_empty() {
             self.look_at_shares();
         }
         if pools {
@@ -78,7 +76,7 @@ impl Server {
     }
 
     fn next_policy_ns(&self) -> Option<u64> {
-        self.gatekeeper.arbiter().next_timer().map(|us| us.saturating_mul(1_000))
+        self.engine.next_policy_us().map(|us| us.saturating_mul(1_000))
     }
 
     fn idle_deadline(&self) -> Option<u64> {
@@ -88,12 +86,12 @@ impl Server {
     /// Sets the timer for what comes first. One set too early is left alone: it costs a wake-up, once.
     pub(super) fn arm(&mut self) {
         let keep = |at: Option<u64>, wanted: bool, period| wanted.then(|| at.unwrap_or(self.now_ns + period));
-        let arbiter = self.gatekeeper.arbiter();
+        let arbiter = self.engine.arbiter();
         self.beat_at = keep(self.beat_at, arbiter.any_closed(), BEAT_NS);
         self.look_at = keep(self.look_at, arbiter.any_scrutinised(), LOOK_NS);
-        self.nice_at = keep(self.nice_at, self.follows_nice(), NICE_NS);
+        self.nice_at = keep(self.nice_at, self.engine.follows_nice(), NICE_NS);
         self.devices.look_at = keep(self.devices.look_at, self.devices.is_wanted(), DEVICE_LOOK_NS);
-        let unmeasured = self.gatekeeper.ledger().unmeasured().next().is_some();
+        let unmeasured = self.engine.gatekeeper().ledger().unmeasured().next().is_some();
         self.accounting.measure_at = keep(self.accounting.measure_at, unmeasured, MEASURE_NS);
         self.accounting.keep_at = keep(self.accounting.keep_at, self.accounting.is_needed(), USAGE_NS);
         // Kept while it is still to come, so that events do not put it off for ever.

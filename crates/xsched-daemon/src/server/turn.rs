@@ -9,12 +9,12 @@ use super::{
     CLERK, Conn, EXPECTED, LISTENER, LOGS, METRICS, Role, SCHEDULER, SIGNALS, SITES, Server, TELLER, TIMER, USAGE,
     Work, kind,
 };
-use crate::Error;
 use crate::clock::now_ns;
 use crate::identity::User;
 use crate::precedence::Precedence;
 use crate::signals::Signal;
 use crate::tuning::{EVENTS_MAX, FOREIGN_WAKES_NS, SLICE_NS, STALL_NS};
+use crate::{Error, Input};
 
 impl Server {
     /// Serves until told to stop.
@@ -126,10 +126,7 @@ impl Server {
         });
         self.in_slices("looks at programs", until, |server| {
             let Some((user, id)) = server.looks.pop(server.now_ns) else { return false };
-            if !server.look(id) {
-                // Before its user's next program: what is added up so far takes memory, and of each user one such sum is kept.
-                server.looks.push_first(user, id);
-            }
+            server.input(Input::Look(id));
             if !user.is_own() {
                 let now_ns = now_ns();
                 server.looks.charge(user, now_ns, now_ns - server.now_ns);
@@ -221,14 +218,14 @@ impl Server {
         while let Some((user, id)) = self.wakes.pop_of(self.now_ns, &may) {
             last = Some(user);
             self.mute(id, false);
-            self.read_words(id);
+            self.input(Input::Words(id));
             self.bury();
             if now_ns() >= until_ns || self.stop {
                 break;
             }
         }
         let Some(user) = last else { return };
-        self.act();
+        self.input(Input::Decide);
         let began_ns = self.now_ns;
         self.piece_done("decisions");
         if !user.is_own() {

@@ -170,7 +170,7 @@ impl Seen {
             waits: waits(words, started_ns),
             wait_us: words.wait_ns.load(Relaxed).saturating_add(words.waiting_ns(now_ns(), started_ns)) / 1_000,
             longest_us: words.longest_us.load(Relaxed),
-            short: words.are_short(),
+            short: xsched_engine::are_short(words),
             timeslice_us: self.timeslice_us,
             completed: words.completed.load(Relaxed),
             alone_us: status.alone_us,

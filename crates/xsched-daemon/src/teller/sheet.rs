@@ -9,7 +9,6 @@ use crate::Error;
 use crate::devices::Device;
 use crate::ended::EndedProgram;
 use crate::identity::User;
-use crate::naming::may_see;
 use crate::recent::Recent;
 use crate::shares::Shares;
 use crate::tuning::PS_QUEUES;
@@ -80,7 +79,7 @@ impl Sheet {
     /// # Errors
     /// It cannot be encoded.
     pub(super) fn after(&self, told: &Place, user: User, all: bool) -> Result<Option<(Place, Vec<u8>)>, Error> {
-        let is_hidden = |theirs: &User| !may_see(user, *theirs);
+        let is_hidden = |theirs: &User| !user.may_see(*theirs);
         if *told < Place::Daemon {
             let hidden = self.programs.iter().filter(|(_, theirs)| is_hidden(theirs)).count();
             let daemon =

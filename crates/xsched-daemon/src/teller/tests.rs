@@ -17,7 +17,7 @@ const OTHER: u32 = 60_002;
 fn sight(policy: &str, ended: &[(u32, u32)]) -> Sight {
     let mut list = Ended::default();
     for (uid, pid) in ended {
-        list.push(User::pretended(*uid), 1, crate::ended::tests::program(*pid));
+        list.push(crate::identity::pretended(*uid), 1, crate::ended::tests::program(*pid));
     }
     Sight {
         now_ns: 2,
@@ -42,7 +42,7 @@ fn sight(policy: &str, ended: &[(u32, u32)]) -> Sight {
 fn asker(conn: u64, uid: u32) -> (Asker, OwnedFd) {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("sockets");
-    (Asker { conn, user: User::pretended(uid), all: true, socket: ours }, theirs)
+    (Asker { conn, user: crate::identity::pretended(uid), all: true, socket: ours }, theirs)
 }
 
 /// The policy or the process that the messages which are there tell of, and `end`.

@@ -8,15 +8,15 @@ use xsched_policy::ProgramId;
 use xsched_proto::class::Class;
 
 use super::{Identity, Query, Record};
-use crate::client::Client;
-use crate::identity::User;
-use crate::naming::{called, named_job};
+use crate::Program;
+use crate::naming::named_of;
+use crate::peer::Peer;
 use crate::tuning::USAGE_NAME_MAX_BYTES;
 
 /// What is known of the programs that have books, beside what is in them.
 #[derive(Debug, Default)]
 pub(crate) struct Accounting {
-    pub(crate) programs: HashMap<ProgramId, Program>,
+    pub(crate) programs: HashMap<ProgramId, Known>,
     /// When devices were measured last, ns.
     pub(crate) measured: HashMap<String, u64>,
     /// When to measure, ns.
@@ -25,8 +25,6 @@ pub(crate) struct Accounting {
     pub(crate) keep_at: Option<u64>,
     /// Questions that wait until what came before them is told, and until when, ns.
     pub(crate) queries: VecDeque<(u64, Query)>,
-    /// Books that are open.
-    pub(crate) books: Books,
     /// The books are being looked at.
     pub(crate) sweep: Option<Sweep>,
 }
@@ -41,62 +39,9 @@ pub(crate) struct Sweep {
     pub(crate) began_ms: u64,
 }
 
-/// The books of the ledger that are open, by the user of their program.
-#[derive(Debug, Default)]
-pub(crate) struct Books {
-    open: HashMap<(ProgramId, Arc<str>), User>,
-    of_user: HashMap<User, OfUser>,
-}
-
-/// Books of one user.
-#[derive(Debug, Default)]
-struct OfUser {
-    books: usize,
-    /// How many of them are of each device.
-    devices: HashMap<Arc<str>, usize>,
-}
-
-impl Books {
-    /// A program of a user has a group on a device.
-    pub(crate) fn open(&mut self, program: ProgramId, device: &Arc<str>, user: User) {
-        if self.open.insert((program, device.clone()), user).is_none() {
-            let theirs = self.of_user.entry(user).or_default();
-            theirs.books += 1;
-            *theirs.devices.entry(device.clone()).or_default() += 1;
-        }
-    }
-
-    /// The book of a program is closed.
-    pub(crate) fn close(&mut self, program: ProgramId, device: &str) {
-        let Some(((_, device), user)) = self.open.remove_entry(&(program, Arc::from(device))) else { return };
-        let Some(theirs) = self.of_user.get_mut(&user) else { return };
-        theirs.books -= 1;
-        if let Some(books) = theirs.devices.get_mut(&device) {
-            *books -= 1;
-            if *books == 0 {
-                theirs.devices.remove(&device);
-            }
-        }
-        if theirs.books == 0 {
-            self.of_user.remove(&user);
-        }
-    }
-
-    /// How many books a user has, and of how many devices, this one left out.
-    pub(crate) fn of(&self, user: User, device: &str) -> (usize, usize) {
-        let Some(theirs) = self.of_user.get(&user) else { return (0, 0) };
-        (theirs.books, theirs.devices.len() - usize::from(theirs.devices.contains_key(device)))
-    }
-
-    /// All of them.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &(ProgramId, Arc<str>)> {
-        self.open.keys()
-    }
-}
-
 /// A program, beside its books.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct Known {
     identity: Arc<Identity>,
     pub(crate) class: Class,
     /// When it came, in ms since 1970.
@@ -107,11 +52,11 @@ pub(crate) struct Program {
 
 impl Accounting {
     /// A program has a group. Told again, its class is that of now.
-    pub(crate) fn know(&mut self, client: &Client, now_ms: u64) {
-        let class = Class::of(client.priority());
-        let identity = || Arc::new(identity(client));
-        let fresh = || Program { identity: identity(), class, since_ms: now_ms, kept: HashMap::new() };
-        self.programs.entry(client.program).or_insert_with(fresh).class = class;
+    pub(crate) fn know(&mut self, program: &Program, peer: &Peer, now_ms: u64) {
+        let class = program.class();
+        let identity = || Arc::new(identity(program, peer));
+        let fresh = || Known { identity: identity(), class, since_ms: now_ms, kept: HashMap::new() };
+        self.programs.entry(program.id).or_insert_with(fresh).class = class;
     }
 
     /// When the first question is due, ns.
@@ -130,7 +75,7 @@ impl Accounting {
     }
 }
 
-impl Program {
+impl Known {
     /// A record of its time on a device since the last one, of all that it has had by now; none = nothing.
     pub(crate) fn record(&self, device: &str, usage: Usage, to_ms: u64) -> Option<Record> {
         let (before, from_ms) = self.kept.get(device).copied().unwrap_or((Usage::default(), self.since_ms));
@@ -149,14 +94,13 @@ impl Program {
     }
 }
 
-fn identity(client: &Client) -> Identity {
-    let peer = &client.peer;
+fn identity(program: &Program, peer: &Peer) -> Identity {
     Identity {
         pid: peer.pid,
         start: peer.start.unwrap_or(0),
         user: peer.user.to_string(),
-        job: named_job(client).map(cut),
-        program: cut(called(client)),
+        job: named_of(program.job.as_deref(), peer.user).map(cut),
+        program: cut(&program.name),
         container: peer.place.container().as_deref().map(cut),
         pod: peer.place.pod_uid(),
         container_name: peer.place.name().map(cut),

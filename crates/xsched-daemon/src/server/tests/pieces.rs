@@ -12,8 +12,7 @@ use xsched_proto::usage::UsageBy;
 use xsched_proto::wire::{Described, Levels, Platform, Sharing, Target};
 
 use super::*;
-use crate::changes::Stage;
-use crate::tuning::{CHANGED_AT_ONCE, CHECKED_AT_ONCE, COMPARED_AT_ONCE};
+use xsched_engine::tuning::{CHANGED_AT_ONCE, CHECKED_AT_ONCE, COMPARED_AT_ONCE};
 
 /// The formats of all that a daemon is sent.
 fn formats() -> BTreeMap<String, ContainerFormat> {
@@ -211,7 +210,7 @@ fn crowded(programs: usize) -> (World, Programs) {
         };
         let message = wire::encode(&group).expect("a message");
         assert!(rustix::net::send(socket, &message, SendFlags::NOSIGNAL).is_ok());
-        while world.server.conns[id].client().is_none_or(|client| client.groups.is_empty()) {
+        while world.server.engine.programs().get(id).is_none_or(|program| program.groups.is_empty()) {
             world.turn();
             assert!(world.server.conns.contains_key(id), "{:?}", received(socket));
         }
@@ -229,21 +228,6 @@ fn command(world: &mut World) -> (OwnedFd, u64) {
     (socket, id)
 }
 
-/// How far a command is: programs that are left to be looked at, compared, checked, changed; queues; devices.
-fn left(world: &World, id: u64) -> Option<[usize; 6]> {
-    let Role::Command(Some(Answer::Changing(changing))) = &world.server.conns.get(&id)?.role else { return None };
-    let mut left = [0; 6];
-    match &changing.stage {
-        Stage::Starts(search) => left[0] = search.targets.len() - search.starts.len(),
-        Stage::Search(search) => left[1] = search.candidates.len(),
-        Stage::Check { found, next } => left[2] = found.len() - next,
-        Stage::Programs(programs) => left[3] = programs.len(),
-        Stage::Queues(queues) => left[4] = queues.len(),
-        Stage::Timeslices(devices) => left[5] = devices.len(),
-    }
-    Some(left)
-}
-
 /// Has a command done piece by piece. Returns how long the longest piece took, and how many there were.
 fn do_pieces(world: &mut World, socket: &OwnedFd, id: u64, request: Request) -> (Duration, usize) {
     assert!(ask(socket, request.clone()), "{}", wire::encode(&request).map_or(0, |packet| packet.len()));
@@ -258,7 +242,7 @@ fn do_pieces(world: &mut World, socket: &OwnedFd, id: u64, request: Request) -> 
         world.buffer = buffer;
         pieces += 1;
         assert!(pieces < 100_000, "{request:?} has no end");
-        let now = left(world, id);
+        let now = world.server.engine.work_left(id);
         if let (Some(before), Some(now)) = (before, now) {
             let most = [1, COMPARED_AT_ONCE, CHECKED_AT_ONCE, CHANGED_AT_ONCE, 1, 1];
             for (stage, most) in most.into_iter().enumerate().filter(|(stage, _)| now[*stage] > 0) {
@@ -330,8 +314,8 @@ fn a_command_that_hangs_up_is_carried_through_in_pieces_and_counts_until_then() 
     let (mut world, all) = crowded(50);
     let (socket, id) = command(&mut world);
     assert!(ask(&socket, Request::Suspend { targets: vec![Target::All] }));
-    let held = |world: &World| world.server.clients().filter(|client| client.held).count();
-    while left(&world, id).is_none() {
+    let held = |world: &World| world.server.engine.programs().values().filter(|program| program.held).count();
+    while world.server.engine.work_left(id).is_none() {
         world.turn();
     }
     drop(socket);
@@ -364,7 +348,8 @@ fn messages_of_a_program_have_a_ration_that_others_do_not_share() {
     world.server.messages.charge(user, world.server.now_ns, used_ns);
     say(&one);
     say(&other);
-    let weight = |world: &World, id: u64| world.server.conns[&id].client().map_or(0, |client| client.hints.weight());
+    let weight =
+        |world: &World, id: u64| world.server.engine.programs().get(&id).map_or(0, |program| program.hints.weight());
     while weight(&world, of_other) != 9 {
         world.turn();
     }

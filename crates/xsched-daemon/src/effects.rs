@@ -1,0 +1,88 @@
+//! The engine at work in the daemon: inputs are given to it, and its effects are carried out at once, in order.
+
+use std::os::fd::AsFd;
+
+use xsched_engine::Effect;
+use xsched_proto::wire::DaemonMsg;
+
+use crate::server::Server;
+use crate::socket::unread_bytes;
+use crate::tuning::UNREAD_BYTES;
+use crate::{Input, pages};
+
+impl Server {
+    /// Gives the engine an input and carries out what follows.
+    pub(crate) fn input(&mut self, input: Input) {
+        self.engine.handle(self.now_ns, input);
+        self.note_observed();
+        while let Some(effect) = self.engine.next_effect() {
+            self.carry_out(effect);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send(id, message) => self.send(id, &message, &[]),
+            Effect::Finish(id, last) => self.finish(id, &last),
+            Effect::Refuse(id, why) => {
+                self.refuse(id, why);
+                self.doomed.push((id, None));
+            }
+            Effect::Drop(id, why) => self.doomed.push((id, Some(why))),
+            Effect::Timeslice { program, slot, us, before_us } => self.tell_timeslice(program, slot, us, before_us),
+            Effect::Page { to, owner, page, epoch } => self.tell_page(to, owner, page, epoch),
+            Effect::PageGone(owner) => _ = self.pages.remove(&owner),
+            Effect::LookAt(programs) => {
+                for id in programs {
+                    if let Some(user) = self.conns.get(&id).map(|conn| conn.user) {
+                        self.looks.push(user, id);
+                    }
+                }
+            }
+            // Before its user's next program: the sum so far takes memory, and of each user one such sum is kept.
+            Effect::LookAgain(id) => {
+                if let Some(user) = self.conns.get(&id).map(|conn| conn.user) {
+                    self.looks.push_first(user, id);
+                }
+            }
+            Effect::Log(uid, line) => self.record(uid, &line),
+            Effect::Burst(line) => self.write_burst(&line),
+            Effect::Remember => self.remember(),
+            Effect::DevicesInUse => self.watch_devices(),
+            Effect::BlankBook(program, device) => self.forget_book(xsched_policy::ProgramId(program), &device),
+        }
+    }
+
+    /// Tells a program of a time slice, unless it leaves its messages unread: one that is stopped would have no room for what it must be told
+    /// later.
+    fn tell_timeslice(&mut self, id: u64, slot: u16, us: u64, before_us: Option<u64>) {
+        let reads = |server: &Server| server.conns.get(&id).is_some_and(|c| unread_bytes(&c.socket) < UNREAD_BYTES);
+        if reads(self) {
+            return self.send(id, &DaemonMsg::Timeslice { slot, us }, &[]);
+        }
+        self.engine.handle(self.now_ns, Input::TimesliceUnsent { program: id, before_us });
+    }
+
+    /// Tells a program of a backlog page. The owner hears of it first.
+    fn tell_page(&mut self, to: u64, owner: u64, page: u8, epoch: u32) {
+        let own = to == owner;
+        if own && !self.pages.contains_key(&owner) {
+            match pages::make() {
+                Ok(files) => _ = self.pages.insert(owner, files),
+                Err(_) => return self.engine.handle(self.now_ns, Input::PageFailed(owner)),
+            }
+        }
+        let Some(files) = self.pages.get(&owner) else { return };
+        let file = if own { &files.own } else { &files.read_only };
+        if let Ok(file) = file.try_clone() {
+            self.send(to, &DaemonMsg::Backlog { page, epoch, own }, &[file.as_fd()]);
+        }
+    }
+
+    fn write_burst(&mut self, line: &str) {
+        if let Some(Err(e)) = self.bursts.as_mut().map(|bursts| bursts.write(line)) {
+            self.bursts = None;
+            self.say(&format!("bursts are written no more: {e}"));
+        }
+    }
+}
