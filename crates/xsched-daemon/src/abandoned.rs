@@ -1,8 +1,6 @@
 //! Segments of processes that are no programs any more. Pages that the daemon was the first to touch are its memory for as long as somebody
 //! keeps the file. So it goes when the process has ended, whoever keeps it, and until then it counts as a program of its user.
 
-use rustix::event::epoll;
-
 use crate::client::{Abandoned, Client};
 use crate::identity::User;
 use crate::memory::{FileId, discard};
@@ -15,7 +13,7 @@ impl Server {
         let Some(pidfd) = client.pidfd else { return };
         let user = client.peer.user;
         if !alive(&pidfd) {
-            self.unwatch(&pidfd);
+            self.net.unwatch(&pidfd);
             return client.segment.discard();
         }
         match client.segment.file() {
@@ -23,26 +21,24 @@ impl Server {
             Ok((file, id)) if !user.is_own() => {
                 self.abandoned.insert(conn, Abandoned { user, id, file, pidfd });
             }
-            _ => self.unwatch(&pidfd),
+            _ => self.net.unwatch(&pidfd),
         }
     }
 
     /// A process has ended that had this connection.
     pub(crate) fn abandoned_ended(&mut self, conn: u64) {
         if let Some(abandoned) = self.abandoned.remove(&conn) {
-            self.unwatch(&abandoned.pidfd);
+            self.net.unwatch(&abandoned.pidfd);
             discard(&abandoned.file);
         }
     }
 
     /// A user attaches with a segment: it is abandoned no more.
     pub(crate) fn take_up(&mut self, user: User, id: FileId) {
-        let epoll = &self.epoll;
         self.abandoned.retain(|_, abandoned| {
             let is_other = abandoned.user != user || abandoned.id != id;
             if !is_other {
-                // Gone already is as good.
-                let _ = epoll::delete(epoll, &abandoned.pidfd);
+                self.net.unwatch(&abandoned.pidfd);
             }
             is_other
         });

@@ -8,8 +8,9 @@ use xsched_policy::ProgramId;
 use xsched_proto::usage::UsageBy;
 use xsched_proto::wire::DaemonMsg;
 
+use crate::answers::Answer;
 use crate::identity::User;
-use crate::server::{Answer, Conn, Role, Server};
+use crate::server::Server;
 use crate::tuning::{BOOKS_PIECE, DEVICE_STALE_NS, USAGE_QUEUE};
 use crate::usage::{Query, Sweep};
 use crate::{Error, Input};
@@ -17,7 +18,7 @@ use crate::{Error, Input};
 impl Server {
     /// A program has a group, or another class.
     pub(crate) fn know_program(&mut self, id: u64) {
-        let client = self.conns.get(&id).and_then(Conn::client);
+        let client = self.clients.get(&id);
         if let Some((program, client)) = self.engine.programs().get(&id).zip(client) {
             self.accounting.know(program, &client.peer, now_ms());
         }
@@ -35,7 +36,6 @@ impl Server {
 
     /// Has the time measured that was not followed.
     pub(crate) fn measure(&mut self) {
-        self.accounting.measure_at = None;
         let now_ns = self.now_ns;
         self.engine.gatekeeper_mut().ledger_mut().settle(now_ns);
         let devices: Vec<String> = self.engine.gatekeeper().ledger().unmeasured().map(str::to_owned).collect();
@@ -54,7 +54,6 @@ impl Server {
 
     /// Begins to hand over what was charged since the last time, and to close the books of programs that are gone.
     pub(crate) fn keep_usage(&mut self) {
-        self.accounting.keep_at = None;
         if self.accounting.sweep.is_some() {
             return;
         }
@@ -145,12 +144,13 @@ impl Server {
     /// Tells commands what was found.
     pub(crate) fn hear_usage(&mut self) {
         while let Some((id, found)) = self.usage.take() {
-            let Some(conn) = self.conns.get_mut(&id) else { continue };
+            if !self.net.conns.contains_key(&id) {
+                continue;
+            }
             match found {
                 Ok(rows) => {
-                    conn.role = Role::Command(Some(Answer::Usage(rows.into())));
-                    self.watch_socket(id);
-                    self.enqueue(id);
+                    self.set_answer(id, Some(Answer::Usage(rows.into())));
+                    self.net.enqueue(id);
                 }
                 Err(why) => self.finish(id, &DaemonMsg::Refused(why)),
             }

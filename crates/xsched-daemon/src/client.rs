@@ -16,9 +16,6 @@ use crate::peer::{self, Peer};
 pub(crate) struct Client {
     pub(crate) peer: Arc<Peer>,
     pub(crate) segment: Arc<ClientSegment>,
-    pub(crate) eventfd: OwnedFd,
-    /// True while writes to the eventfd do not wake the loop.
-    pub(crate) is_muted: bool,
     pub(crate) pidfd: Option<OwnedFd>,
     /// Its command line when it started, by its own word.
     pub(crate) command: Arc<[String]>,

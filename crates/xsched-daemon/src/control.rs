@@ -1,140 +1,91 @@
 //! What commands ask for.
 
-use std::collections::HashMap;
 use std::os::fd::AsFd;
 
 use xsched_engine::{Changes, Order, Sender, What, check_hint, check_name};
 use xsched_policy::registry::Entry;
-use xsched_policy::{Choice, Param, registry};
+use xsched_policy::{Arbiter, Choice, Param, registry};
 use xsched_proto::wire::{DaemonMsg, Described, ParamInfo, PolicyInfo, Request, Target};
 
+use crate::answers::Answer;
 use crate::client::Question;
 use crate::identity::User;
+use crate::net::Stage;
 use crate::peer::PATH_MAX_BYTES;
 use crate::places::Joining;
 use crate::process::start_ticks;
 use crate::restart::on;
-use crate::server::{Answer, Conn, Opening, Role, Server};
-use crate::tuning::{ANSWER_NS, ANSWERS_MAX, USER_ANSWERS_MAX};
+use crate::server::{Opening, Server};
+use crate::tuning::ANSWER_NS;
 use crate::{Error, Input, clerk, host, unsuitable};
 
 impl Server {
-    /// A command asks for something: once it is known whose it is, [`Server::introduced`] goes on.
+    /// A command asks for something: once its owner is identified, [`Server::control`] goes on.
     pub(crate) fn ask(&mut self, id: u64, mut request: Request) {
         if let Err(why) = bound(&mut request) {
-            return self.refuse(id, why);
+            return self.net.refuse(id, why);
         }
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        if conn.who.is_some() {
+        if self.commands.who.contains_key(&id) {
             return self.control(id, request);
         }
+        let Some(conn) = self.net.conns.get(&id) else { return };
         self.clerk.push(clerk::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, None));
-        conn.role = Role::Unlisted(Box::new(Opening::Command(request)));
-        self.watch_socket(id);
+        self.openings.insert(id, Opening::Command(request));
+        self.net.set_stage(id, Stage::Opening);
     }
 
+    /// Begins to answer a command whose owner is known.
     pub(crate) fn control(&mut self, id: u64, request: Request) {
-        if let Some(conn) = self.conns.get_mut(&id) {
-            conn.role = Role::Command(None);
+        self.set_answer(id, None);
+        let user = self.net.conns.get(&id).map(|conn| conn.user);
+        if let Some(user) = user.filter(|user| is_long(&request) && !self.has_room(*user, &self.long_answers())) {
+            self.set_answer(id, Some(Answer::Waits(Box::new(request))));
+            return self.commands.waiting.push_back((user, id));
         }
-        if is_long(&request)
-            && let Some(user) = self.conns.get(&id).map(|conn| conn.user)
-            && !self.has_room(user, &self.long_answers())
-        {
-            if let Some(conn) = self.conns.get_mut(&id) {
-                conn.role = Role::Command(Some(Answer::Waits(Box::new(request))));
-            }
-            self.waiting.push_back((user, id));
-            return self.watch_socket(id);
+        match self.answer(id, request) {
+            Ok(Some(answer)) => self.set_answer(id, Some(answer)),
+            Ok(None) => self.net.send(id, &DaemonMsg::End, &[]),
+            Err(why) => self.net.refuse(id, why),
         }
-        let done = self.answer(id, request);
-        match done {
-            Ok(Some(answer)) => {
-                if let Some(conn) = self.conns.get_mut(&id) {
-                    conn.role = Role::Command(Some(answer));
-                }
-                self.watch_socket(id);
-            }
-            Ok(None) => self.send(id, &DaemonMsg::End, &[]),
-            Err(why) => self.refuse(id, why),
-        }
-    }
-
-    /// The last word of an answer that took some time: the next request may come.
-    pub(crate) fn finish(&mut self, id: u64, last: &DaemonMsg) {
-        self.send(id, last, &[]);
-        if let Some(conn) = self.conns.get_mut(&id) {
-            conn.role = Role::Command(None);
-        }
-        self.watch_socket(id);
-        self.answer_next();
-    }
-
-    /// How many long answers the users have under way.
-    fn long_answers(&self) -> HashMap<User, usize> {
-        let mut answers = HashMap::new();
-        for conn in self.conns.values().filter(|conn| conn.has_long_answer()) {
-            *answers.entry(conn.user).or_default() += 1;
-        }
-        answers
-    }
-
-    /// Tells whether a user may have a further long answer. Each takes up to half a MiB, for as long as its command takes to read it.
-    fn has_room(&self, user: User, answers: &HashMap<User, usize>) -> bool {
-        let of_others = || answers.iter().filter(|(user, _)| !user.is_own()).map(|(_, n)| n).sum::<usize>();
-        let theirs = answers.get(&user).copied().unwrap_or(0);
-        user.is_own() || theirs < USER_ANSWERS_MAX && of_others() < ANSWERS_MAX
     }
 
     /// Begins an answer that waits for room, if there is some.
     pub(crate) fn answer_next(&mut self) {
-        if self.waiting.is_empty() {
+        if self.commands.waiting.is_empty() {
             return;
         }
         let answers = self.long_answers();
-        let Some(at) = self.waiting.iter().position(|(user, _)| self.has_room(*user, &answers)) else { return };
-        let Some((_, id)) = self.waiting.remove(at) else { return };
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        if let Role::Command(Some(Answer::Waits(request))) = std::mem::replace(&mut conn.role, Role::Command(None)) {
+        let has_room = |(user, _): &(User, u64)| self.has_room(*user, &answers);
+        let Some(at) = self.commands.waiting.iter().position(has_room) else { return };
+        let Some((_, id)) = self.commands.waiting.remove(at) else { return };
+        if let Some(Answer::Waits(request)) = self.commands.answers.remove(&id) {
             self.control(id, *request);
-            self.enqueue(id);
+            self.net.enqueue(id);
         }
     }
 
-    /// Goes on with an answer, by one message.
+    /// Continues an answer, by one message.
     pub(crate) fn go_on(&mut self, id: u64) {
-        let Some(Conn { role: Role::Command(Some(answer)), .. }) = self.conns.get_mut(&id) else { return };
+        let Some(answer) = self.commands.answers.get_mut(&id) else { return };
         let next = match answer {
-            Answer::Policies(entries) => entries.next().map(|entry| self.policy_info(entry).map(DaemonMsg::Policy)),
+            Answer::Policies(entries) => {
+                entries.next().map(|entry| policy_info(self.engine.arbiter(), entry).map(DaemonMsg::Policy))
+            }
             Answer::Usage(rows) => rows.pop_front().map(|row| Some(DaemonMsg::Usage(row))),
+            Answer::Trace(telling) => self.engine.trace_part(telling).map(Some),
             Answer::Waits(_) | Answer::OfClient | Answer::OfPool | Answer::OfTeller | Answer::OfUsage => return,
-            Answer::Trace(_) => return self.go_on_with_trace(id),
             Answer::Changing => return self.go_on_changing(id),
         };
         match next {
-            Some(Some(message)) => self.send(id, &message, &[]),
+            Some(Some(message)) => self.net.send(id, &message, &[]),
             Some(None) => (),
             None => self.finish(id, &DaemonMsg::End),
         }
     }
 
-    fn go_on_with_trace(&mut self, id: u64) {
-        // Taken out meanwhile: the next part of it is made of what else the server has.
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        let Role::Command(Some(Answer::Trace(mut telling))) = std::mem::replace(&mut conn.role, Role::Command(None))
-        else {
-            return;
-        };
-        let Some(part) = self.engine.trace_part(&mut telling) else { return self.finish(id, &DaemonMsg::End) };
-        if let Some(conn) = self.conns.get_mut(&id) {
-            conn.role = Role::Command(Some(Answer::Trace(telling)));
-        }
-        self.send(id, &part, &[]);
-    }
-
     /// What is still to be said; none = the answer is complete.
     fn answer(&mut self, id: u64, request: Request) -> Result<Option<Answer>, Error> {
-        let Some(user) = self.conns.get(&id).map(|c| c.user) else { return Ok(None) };
+        let Some(user) = self.net.conns.get(&id).map(|c| c.user) else { return Ok(None) };
         match request {
             Request::Ps => return Ok(Some(self.ps(id, false))),
             Request::PsAll => return Ok(Some(self.ps(id, true))),
@@ -163,9 +114,15 @@ impl Server {
             Request::Resume { targets } => return Ok(self.change(id, targets, What::Hold(false))),
             Request::Describe { pid } => {
                 let conn = self.clients_of(id, user, pid)?.into_iter().max().unwrap_or(0);
-                let token = self.next_id();
-                self.questions.push(Question { token, asker: id, asked: conn, pid, until_ns: self.now_ns + ANSWER_NS });
-                self.send(conn, &DaemonMsg::Describe { token }, &[]);
+                let token = self.net.next_id();
+                self.commands.questions.push(Question {
+                    token,
+                    asker: id,
+                    asked: conn,
+                    pid,
+                    until_ns: self.now_ns + ANSWER_NS,
+                });
+                self.net.send(conn, &DaemonMsg::Describe { token }, &[]);
                 return Ok(Some(Answer::OfClient));
             }
             Request::Announce { job, program } => self.announce(id, &job, &program)?,
@@ -209,9 +166,10 @@ impl Server {
 
     /// Begins to change programs.
     fn change(&mut self, command: u64, targets: Vec<Target>, what: What) -> Option<Answer> {
-        let conn = self.conns.get(&command)?;
+        let conn = self.net.conns.get(&command)?;
         let (user, pid) = (conn.user, conn.pid);
-        let ancestors = conn.who.as_ref().map_or_else(Vec::new, |who| who.ancestors.clone());
+        let who = self.commands.who.get(&command);
+        let ancestors = who.map_or_else(Vec::new, |who| who.ancestors.clone());
         let ceilings = self.config.ceilings_of(user);
         let from = Sender { command, user, pid, ancestors, ceilings };
         self.input(Input::Change(Box::new(Order { from, targets, what })));
@@ -229,56 +187,35 @@ impl Server {
     /// Begins to tell what happened since a record or a time.
     fn begin_trace(&mut self, id: u64, user: User, from: u64, since_us: u64) -> Option<Answer> {
         let (head, telling) = self.engine.trace(user, from, since_us, self.started_ns / 1_000)?;
-        self.send(id, &DaemonMsg::TraceHead(head), &[]);
+        self.net.send(id, &DaemonMsg::TraceHead(head), &[]);
         Some(Answer::Trace(Box::new(telling)))
-    }
-
-    /// What is told of a policy; none = it is not listed.
-    fn policy_info(&self, entry: &'static Entry) -> Option<PolicyInfo> {
-        let arbiter = self.engine.arbiter();
-        let own: Vec<(&str, &Choice)> =
-            arbiter.policies().filter(|(_, choice)| std::ptr::eq(choice.entry, entry)).collect();
-        let devices: Vec<String> = own.iter().map(|(device, _)| (*device).to_owned()).collect();
-        let current = std::ptr::eq(arbiter.policy().entry, entry);
-        if !entry.listed && !current && devices.is_empty() {
-            return None;
-        }
-        let in_force = if current { Some(arbiter.policy()) } else { own.first().map(|(_, choice)| *choice) };
-        Some(PolicyInfo {
-            devices,
-            params: params_of(entry, in_force),
-            name: entry.name.into(),
-            aliases: entry.aliases.iter().map(|a| (*a).to_owned()).collect(),
-            about: entry.about.into(),
-            current,
-        })
     }
 
     /// A client's answer to a question.
     pub(crate) fn description(&mut self, conn: u64, token: u64, more: bool, lines: Vec<Described>) {
-        let Some(at) = self.questions.iter().position(|q| q.token == token && q.asked == conn) else {
+        let Some(at) = self.commands.questions.iter().position(|q| q.token == token && q.asked == conn) else {
             // Too late, or the one who asked is gone. A token that was never given is not worth a fight either.
             return;
         };
-        let asker = self.questions[at].asker;
-        self.send(asker, &DaemonMsg::Description(lines), &[]);
+        let asker = self.commands.questions[at].asker;
+        self.net.send(asker, &DaemonMsg::Description(lines), &[]);
         if !more {
-            self.questions.swap_remove(at);
+            self.commands.questions.swap_remove(at);
             self.finish(asker, &DaemonMsg::End);
         }
     }
 
     pub(crate) fn time_out_questions(&mut self) {
-        while let Some(at) = self.questions.iter().position(|q| q.until_ns <= self.now_ns) {
-            let q = self.questions.swap_remove(at);
+        while let Some(at) = self.commands.questions.iter().position(|q| q.until_ns <= self.now_ns) {
+            let q = self.commands.questions.swap_remove(at);
             let why = Error::environment(format!("process {} did not answer within 1 s", q.pid));
             self.finish(q.asker, &DaemonMsg::Refused(why));
         }
     }
 
     pub(crate) fn questions_of_the_dead(&mut self, conn: u64) {
-        while let Some(at) = self.questions.iter().position(|q| q.asked == conn) {
-            let q = self.questions.swap_remove(at);
+        while let Some(at) = self.commands.questions.iter().position(|q| q.asked == conn) {
+            let q = self.commands.questions.swap_remove(at);
             let why = Error::environment(format!("process {} ended before it answered", q.pid));
             self.finish(q.asker, &DaemonMsg::Refused(why));
         }
@@ -323,6 +260,26 @@ fn bound(request: &mut Request) -> Result<(), Error> {
         _ => (),
     }
     Ok(())
+}
+
+/// A policy as it is listed; none = it is not.
+fn policy_info(arbiter: &Arbiter, entry: &'static Entry) -> Option<PolicyInfo> {
+    let own: Vec<(&str, &Choice)> =
+        arbiter.policies().filter(|(_, choice)| std::ptr::eq(choice.entry, entry)).collect();
+    let devices: Vec<String> = own.iter().map(|(device, _)| (*device).to_owned()).collect();
+    let current = std::ptr::eq(arbiter.policy().entry, entry);
+    if !entry.listed && !current && devices.is_empty() {
+        return None;
+    }
+    let in_force = if current { Some(arbiter.policy()) } else { own.first().map(|(_, choice)| *choice) };
+    Some(PolicyInfo {
+        devices,
+        params: params_of(entry, in_force),
+        name: entry.name.into(),
+        aliases: entry.aliases.iter().map(|a| (*a).to_owned()).collect(),
+        about: entry.about.into(),
+        current,
+    })
 }
 
 /// A policy's parameters, with the values of a choice of it, else their defaults.

@@ -5,9 +5,10 @@ use std::os::fd::AsFd;
 use xsched_engine::Effect;
 use xsched_proto::wire::DaemonMsg;
 
+use crate::net::socket::unread_bytes;
 use crate::server::Server;
-use crate::socket::unread_bytes;
-use crate::tuning::UNREAD_BYTES;
+use crate::timers::Timer;
+use crate::tuning::{REMEMBER_NS, UNREAD_BYTES};
 use crate::{Input, pages};
 
 impl Server {
@@ -22,33 +23,33 @@ impl Server {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
-            Effect::Send(id, message) => self.send(id, &message, &[]),
+            Effect::Send(id, message) => self.net.send(id, &message, &[]),
             Effect::Finish(id, last) => self.finish(id, &last),
             Effect::Refuse(id, why) => {
-                self.refuse(id, why);
-                self.doomed.push((id, None));
+                self.net.refuse(id, why);
+                self.net.doom(id, None);
             }
-            Effect::Drop(id, why) => self.doomed.push((id, Some(why))),
+            Effect::Drop(id, why) => self.net.doom(id, Some(why)),
             Effect::Timeslice { program, slot, us, before_us } => self.tell_timeslice(program, slot, us, before_us),
             Effect::Page { to, owner, page, epoch } => self.tell_page(to, owner, page, epoch),
             Effect::PageGone(owner) => _ = self.pages.remove(&owner),
             Effect::LookAt(programs) => {
                 for id in programs {
-                    if let Some(user) = self.conns.get(&id).map(|conn| conn.user) {
-                        self.looks.push(user, id);
+                    if let Some(user) = self.net.conns.get(&id).map(|conn| conn.user) {
+                        self.net.rations.looks.push(user, id);
                     }
                 }
             }
             // Before its user's next program: the sum so far takes memory, and of each user one such sum is kept.
             Effect::LookAgain(id) => {
-                if let Some(user) = self.conns.get(&id).map(|conn| conn.user) {
-                    self.looks.push_first(user, id);
+                if let Some(user) = self.net.conns.get(&id).map(|conn| conn.user) {
+                    self.net.rations.looks.push_first(user, id);
                 }
             }
             Effect::Log(uid, line) => self.record(uid, &line),
             Effect::Burst(line) => self.write_burst(&line),
-            Effect::Remember => self.remember(),
-            Effect::DevicesInUse => self.watch_devices(),
+            Effect::Remember => self.timers.set_if_none(Timer::State, self.now_ns + REMEMBER_NS),
+            Effect::DevicesInUse => self.devices.want(self.engine.groups().values().map(|group| &*group.device)),
             Effect::BlankBook(program, device) => self.forget_book(xsched_policy::ProgramId(program), &device),
         }
     }
@@ -56,9 +57,9 @@ impl Server {
     /// Tells a program of a time slice, unless it leaves its messages unread: one that is stopped would have no room for what it must be told
     /// later.
     fn tell_timeslice(&mut self, id: u64, slot: u16, us: u64, before_us: Option<u64>) {
-        let reads = |server: &Server| server.conns.get(&id).is_some_and(|c| unread_bytes(&c.socket) < UNREAD_BYTES);
+        let reads = |server: &Server| server.net.conns.get(&id).is_some_and(|c| unread_bytes(&c.socket) < UNREAD_BYTES);
         if reads(self) {
-            return self.send(id, &DaemonMsg::Timeslice { slot, us }, &[]);
+            return self.net.send(id, &DaemonMsg::Timeslice { slot, us }, &[]);
         }
         self.engine.handle(self.now_ns, Input::TimesliceUnsent { program: id, before_us });
     }
@@ -75,7 +76,7 @@ impl Server {
         let Some(files) = self.pages.get(&owner) else { return };
         let file = if own { &files.own } else { &files.read_only };
         if let Ok(file) = file.try_clone() {
-            self.send(to, &DaemonMsg::Backlog { page, epoch, own }, &[file.as_fd()]);
+            self.net.send(to, &DaemonMsg::Backlog { page, epoch, own }, &[file.as_fd()]);
         }
     }
 

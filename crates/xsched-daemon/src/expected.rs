@@ -13,8 +13,9 @@ use xsched_proto::wire::Sharing;
 
 use crate::client::Expected;
 use crate::identity::{self, User};
+use crate::net::Token;
 use crate::peer::Peer;
-use crate::server::{EXPECTED, Server, kind};
+use crate::server::Server;
 use crate::unsuitable;
 use crate::{Error, Group, Program};
 
@@ -22,7 +23,7 @@ impl Server {
     /// Takes the process that asks for a program from now on.
     pub(crate) fn announce(&mut self, conn: u64, job: &str, program: &str) -> Result<(), Error> {
         let (pid, user) =
-            self.conns.get(&conn).map(|c| (c.pid, c.user)).ok_or_else(|| Error::environment("it is gone"))?;
+            self.net.conns.get(&conn).map(|c| (c.pid, c.user)).ok_or_else(|| Error::environment("it is gone"))?;
         check_name(job, "job")?;
         self.expect(pid, user, Some(job), Some(program))?;
         Ok(())
@@ -52,25 +53,27 @@ impl Server {
             return Ok(*id);
         }
         let of_user = self.expected.values().filter(|e| e.user == user).count();
-        if self.expected.len() >= self.max_conns || !user.is_own() && of_user >= self.max_conns / 4 {
+        if self.expected.len() >= self.net.max_conns || !user.is_own() && of_user >= self.net.max_conns / 4 {
             return Err(environment("too many programs are announced"));
         }
         let pidfd = Pid::from_raw(pid.cast_signed())
             .ok_or(rustix::io::Errno::SRCH)
             .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()))
             .map_err(|e| environment(&format!("the process cannot be seen from here ({e})")))?;
-        let id = self.next_id();
-        self.watch(&pidfd, id + EXPECTED, kind::OWN, EventFlags::IN)
+        let id = self.net.next_id();
+        self.net
+            .watch(&pidfd, Token::Announced(id), EventFlags::IN)
             .map_err(|e| environment(&format!("the process cannot be watched ({e})")))?;
         self.expected.insert(id, Expected { pid, user, job, pidfd, ended: false, program, name, pool: None });
-        self.settle();
+        self.has_left = true;
         Ok(id)
     }
 
     /// The priority that a process will have when it attaches, if it asks for this one.
     pub(crate) fn priority_to_be(&self, conn: u64, asked: Option<i32>) -> i32 {
-        let Some(conn) = self.conns.get(&conn) else { return Class::Normal.nominal() };
-        let Some(who) = conn.who.as_ref() else { return Class::Normal.nominal() };
+        let who = self.commands.who.get(&conn);
+        let Some(conn) = self.net.conns.get(&conn) else { return Class::Normal.nominal() };
+        let Some(who) = who else { return Class::Normal.nominal() };
         let names = self.names(conn.pid, who.user, who.names.clone());
         let (pid, user) = (conn.pid, who.user);
         let (exe, place) = (who.exe.clone(), who.place.clone());
@@ -128,12 +131,12 @@ impl Server {
             expected.pool = None;
         }
         if let Some(expected) = self.expected.get(&id) {
-            self.unwatch(&expected.pidfd);
+            self.net.unwatch(&expected.pidfd);
             if !expected.job.as_ref().is_some_and(|job| self.jobs.contains_key(job)) {
                 self.expected.remove(&id);
             }
         }
-        self.settle();
+        self.has_left = true;
     }
 
     /// A program of a job has attached.
@@ -150,16 +153,6 @@ impl Server {
         if *programs == 0 {
             job.and_then(|job| self.jobs.remove(job));
             self.expected.retain(|_, e| !e.ended || e.job.as_ref() != job);
-        }
-    }
-
-    /// Notes pools without programs, and since when there is no client.
-    pub(crate) fn settle(&mut self) {
-        self.end_unused_pools();
-        if self.conns.is_empty() && self.expected.is_empty() {
-            self.idle_since.get_or_insert(self.now_ns);
-        } else {
-            self.idle_since = None;
         }
     }
 }

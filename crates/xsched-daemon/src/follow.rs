@@ -3,13 +3,11 @@
 use crate::Input;
 use crate::server::Server;
 use crate::standing::nice;
-use crate::tuning::NICE_NS;
 
 impl Server {
     /// Reads the nice values of all programs.
     pub(crate) fn look_at_nice(&mut self) {
         let values = self.engine.programs().iter().map(|(id, program)| (*id, nice(program.pid))).collect();
-        self.nice_at = Some(self.now_ns + NICE_NS);
         self.input(Input::Nice(values));
     }
 }

@@ -5,9 +5,11 @@ use std::rc::Rc;
 
 use xsched_proto::wire::{DaemonInfo, DaemonMsg};
 
+use crate::answers::Answer;
 use crate::client::Client;
 use crate::clock::own_cpu_ns;
-use crate::server::{Answer, Conn, Role, Server, UNREAD};
+use crate::net::sending::UNREAD;
+use crate::server::Server;
 use crate::shares::Shares;
 use crate::teller::{Asker, Failed, Looking, Seen, SeenGroup, SeenQueue, Sight};
 use crate::tuning::{ENDED_QUEUES_MAX, SIGHT_PIECE};
@@ -69,7 +71,7 @@ impl Server {
         let mut room = SIGHT_PIECE;
         while let Some(&id) = looking.clients.last().filter(|_| room > 0) {
             // One that has left meanwhile is not told.
-            let client = self.conns.get(&id).and_then(Conn::client).zip(self.engine.programs().get(&id));
+            let client = self.clients.get(&id).zip(self.engine.programs().get(&id));
             let Some((client, program)) = client else {
                 looking.clients.pop();
                 looking.from = 0;
@@ -100,10 +102,8 @@ impl Server {
         let Looking { sight, askers, took_ns, .. } = looking;
         let (mut told, mut refused) = (Vec::new(), Vec::new());
         for (id, all) in askers {
-            let Some(conn) = self.conns.get(&id).filter(|c| matches!(c.role, Role::Command(Some(Answer::OfTeller))))
-            else {
-                continue;
-            };
+            let is_waiting = matches!(self.commands.answers.get(&id), Some(Answer::OfTeller));
+            let Some(conn) = self.net.conns.get(&id).filter(|_| is_waiting) else { continue };
             match conn.socket.as_fd().try_clone_to_owned() {
                 Ok(socket) => told.push(Asker { conn: id, user: conn.user, all, socket }),
                 Err(_) => refused.push(id),
@@ -121,17 +121,16 @@ impl Server {
     /// Answers have ended.
     pub(crate) fn hear_teller(&mut self) {
         while let Some(told) = self.teller.take() {
-            let Some(conn) = self.conns.get_mut(&told.conn) else {
+            if !self.net.conns.contains_key(&told.conn) {
                 // This may be the last descriptor of it.
-                self.closer.close_socket(told.socket);
+                self.net.closer.close_socket(told.socket);
                 continue;
-            };
-            match told.failed {
-                None => conn.role = Role::Command(None),
-                Some(Failed::Gone) => self.doomed.push((told.conn, None)),
-                Some(Failed::Unread) => self.doomed.push((told.conn, Some(Error::input(UNREAD)))),
             }
-            self.watch_socket(told.conn);
+            match told.failed {
+                None => self.set_answer(told.conn, None),
+                Some(Failed::Gone) => self.net.doom(told.conn, None),
+                Some(Failed::Unread) => self.net.doom(told.conn, Some(Error::input(UNREAD))),
+            }
         }
     }
 

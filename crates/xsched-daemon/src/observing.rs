@@ -11,6 +11,7 @@ use xsched_proto::class::Class;
 
 use crate::clock::now_ns;
 use crate::metrics::{Counters, DaemonRow, DeviceRow, Launched, Metrics, Row, Snapshot};
+use crate::net::Own;
 use crate::server::Server;
 use crate::tuning::{METRICS_DECISION_MAX_NS, METRICS_GONE_MAX, METRICS_PIECE};
 use crate::{Error, Program};
@@ -21,10 +22,10 @@ impl Server {
     ///
     /// # Errors
     /// It cannot be listened there.
-    pub(crate) fn start_metrics(&mut self, token: u64) -> Result<(), Error> {
+    pub(crate) fn start_metrics(&mut self) -> Result<(), Error> {
         let Some(config) = self.config.metrics() else { return Ok(()) };
         let metrics = Metrics::start(&config)?;
-        self.watch_own(&metrics, token)?;
+        self.net.watch_own(&metrics, Own::Metrics)?;
         self.say(&format!("metrics at {}", metrics.address));
         self.engine.gatekeeper_mut().observe_times(true);
         self.metrics = Some(metrics);
@@ -79,7 +80,7 @@ impl Server {
         let clients: Vec<u64> = self.engine.programs().keys().copied().collect();
         let daemon = DaemonRow {
             programs: clients.len() as u64,
-            connections: self.conns.len() as u64,
+            connections: self.net.conns.len() as u64,
             dropped_clients: self.dropped_clients,
             decisions: self.engine.decisions(),
             uptime_s: self.now_ns.saturating_sub(self.started_ns) as f64 / 1e9,

@@ -5,18 +5,18 @@
 //! - A process holds its place until it ends, whatever becomes of its connections.
 //! - A pool that a GPU fault has broken takes no process in; the next process starts another.
 
-use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use xsched_engine::check_name;
 use xsched_proto::class::Class;
 use xsched_proto::wire::DaemonMsg;
 
 use crate::Error;
+use crate::net::Own;
 use crate::pool::keeper::{Order, Owner};
 use crate::pool::process::{self, Process};
 use crate::pool::{Pool, Stage, log, machine};
-use crate::server::{LOGS, Server};
-use crate::tuning::{POOL_BLAME_NS, POOL_LINGER_NS, POOL_LOOK_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS};
+use crate::server::Server;
+use crate::tuning::{POOL_BLAME_NS, POOL_LINGER_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS};
 
 /// What a process said that would be in a pool.
 pub(crate) struct Joining {
@@ -30,7 +30,8 @@ impl Server {
     /// A process is about to touch a GPU. The answer is whether there is one already.
     pub(crate) fn join_pool(&mut self, conn: u64, joining: Joining) -> Result<bool, Error> {
         let environment = |line: &str| Error::environment(line);
-        let (pid, user) = self.conns.get(&conn).map(|c| (c.pid, c.user)).ok_or_else(|| environment("it is gone"))?;
+        let (pid, user) =
+            self.net.conns.get(&conn).map(|c| (c.pid, c.user)).ok_or_else(|| environment("it is gone"))?;
         let uid = user.uid;
         if let Some(job) = &joining.job {
             check_name(job, "job")?;
@@ -89,7 +90,7 @@ impl Server {
     /// Has a process make contexts of its own. The answer is complete.
     fn by_time(&mut self, conn: u64, uid: u32, why: Option<String>) -> bool {
         let why = why.and_then(|why| self.pools.tell_once(uid, why));
-        self.send(conn, &DaemonMsg::ByTime { why }, &[]);
+        self.net.send(conn, &DaemonMsg::ByTime { why }, &[]);
         true
     }
 
@@ -133,15 +134,15 @@ impl Server {
 
     /// Starts a pool of a user. Returns its place in the list.
     fn start_pool(&mut self, owner: Owner) -> Result<usize, Error> {
-        let id = self.next_id();
+        let id = self.net.next_id();
         let library = self.pools.library.clone().unwrap_or_default();
-        let socket = self.listener.path().to_owned();
+        let socket = self.net.listener.path().to_owned();
         let timeslice_us = self.config.pool_timeslice_us();
         let uid = owner.uid;
         let process =
             Process::start(Order { owner, library, socket, pool: id, timeslice_us }, self.pools.keeper.as_deref())?;
         // Until it has answered.
-        let _ = epoll::add(&self.epoll, &process.keeper, EventData::new_u64(LOGS), EventFlags::IN);
+        let _ = self.net.watch_own(&process.keeper, Own::Pools);
         self.pools.list.push(Pool {
             id,
             uid,
@@ -164,13 +165,13 @@ impl Server {
     fn watch_pool(&mut self, id: u64) {
         if self.pools.watch.is_none() {
             let Ok(watch) = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) else { return };
-            let added = epoll::add(&self.epoll, &watch, EventData::new_u64(LOGS), EventFlags::IN);
+            let added = self.net.watch_own(&watch, Own::Pools);
             self.pools.watch = added.is_ok().then_some(watch);
         }
         let Some(pool) = self.pools.list.iter().find(|pool| pool.id == id) else { return };
-        let _ = epoll::delete(&self.epoll, &pool.process.keeper);
+        self.net.unwatch(&pool.process.keeper);
         if let Some(pidfd) = pool.process.pidfd() {
-            let _ = epoll::add(&self.epoll, pidfd, EventData::new_u64(LOGS), EventFlags::IN);
+            let _ = self.net.watch_own(pidfd, Own::Pools);
         }
         if let (Some(watch), Some(path)) = (&self.pools.watch, pool.process.log_path()) {
             // Without it a fault is noticed when the next program comes.
@@ -190,7 +191,7 @@ impl Server {
 
     /// The server of a pool tells what became of its time slice on one device.
     pub(crate) fn pool_server(&mut self, conn: u64, pool: u64, fault: Option<String>) -> Result<(), Error> {
-        let (pid, uid) = self.conns.get(&conn).map(|c| (c.pid, c.user.uid)).unzip();
+        let (pid, uid) = self.net.conns.get(&conn).map(|c| (c.pid, c.user.uid)).unzip();
         let theirs = |p: &&mut Pool| p.id == pool && Some(p.uid) == uid;
         let pool =
             self.pools.list.iter_mut().find(theirs).ok_or_else(|| Error::environment("there is no such pool"))?;
@@ -200,7 +201,7 @@ impl Server {
                 if pool.server.is_none()
                     && let Some(server) = pid.and_then(process::MpsServer::of)
                 {
-                    let _ = epoll::add(&self.epoll, &server.pidfd, EventData::new_u64(LOGS), EventFlags::IN);
+                    let _ = self.net.watch_own(&server.pidfd, Own::Pools);
                     pool.server = Some(server);
                 }
             }
@@ -231,7 +232,7 @@ impl Server {
                 }
             }
             if let Some(server) = pool.server.take_if(|server| server.is_ending()) {
-                let _ = epoll::delete(&self.epoll, &server.pidfd);
+                self.net.unwatch(&server.pidfd);
                 lost.push(pool.id);
             }
             let news = pool.process.news();
@@ -264,10 +265,10 @@ impl Server {
         let ended: Vec<Pool> = self.pools.list.extract_if(.., |pool| !pool.process.is_alive()).collect();
         for pool in ended {
             if let Some(pidfd) = pool.process.pidfd() {
-                let _ = epoll::delete(&self.epoll, pidfd);
+                self.net.unwatch(pidfd);
             }
             if let Some(server) = &pool.server {
-                let _ = epoll::delete(&self.epoll, &server.pidfd);
+                self.net.unwatch(&server.pidfd);
             }
             self.move_on(pool.waiting);
             pool.process.bury();
@@ -288,7 +289,7 @@ impl Server {
             let note = "in a pool: a GPU fault of one program ends all best-effort programs of its user; \
                         --share time keeps one apart";
             let note = self.pools.tell_once(uid, note.to_owned());
-            self.send(conn, &DaemonMsg::Pool { pipe, note }, &[]);
+            self.net.send(conn, &DaemonMsg::Pool { pipe, note }, &[]);
             self.finish(conn, &DaemonMsg::End);
         }
     }
@@ -319,9 +320,10 @@ impl Server {
 
     /// Sends those who wait for a pool that is over to another.
     fn move_on(&mut self, waiting: Vec<u64>) {
-        let first = waiting.first().and_then(|conn| self.conns.get(conn)).and_then(|c| Owner::of(c.pid, c.user.uid));
+        let first =
+            waiting.first().and_then(|conn| self.net.conns.get(conn)).and_then(|c| Owner::of(c.pid, c.user.uid));
         let Some(fresh) = first.and_then(|owner| self.start_pool(owner).ok()) else { return };
-        let pids: Vec<u32> = waiting.iter().filter_map(|conn| Some(self.conns.get(conn)?.pid)).collect();
+        let pids: Vec<u32> = waiting.iter().filter_map(|conn| Some(self.net.conns.get(conn)?.pid)).collect();
         let pool = &mut self.pools.list[fresh];
         pool.waiting = waiting;
         for expected in self.expected.values_mut().filter(|e| pids.contains(&e.pid)) {
@@ -358,7 +360,7 @@ impl Server {
     /// Ends pools that have had no programs for a while, and at once those whose last program ended in the midst of its work: a server
     /// without clients notices only with the next one that it cannot get rid of that work, and ends it, too.
     pub(crate) fn end_unused_pools(&mut self) {
-        let (now_ns, conns) = (self.now_ns, &self.conns);
+        let (now_ns, conns) = (self.now_ns, &self.net.conns);
         let mut over = Vec::new();
         for pool in &mut self.pools.list {
             let waits = |pid| pool.waiting.iter().any(|conn| conns.get(conn).is_some_and(|c| c.pid == pid));
@@ -378,13 +380,5 @@ impl Server {
         for pool in &self.pools.list {
             pool.process.quit();
         }
-    }
-
-    /// When pools are to be looked at.
-    pub(crate) fn next_look_at_pools(&mut self) -> Option<u64> {
-        let now_ns = self.now_ns;
-        let before = self.pools.look_at.filter(|at| *at > now_ns);
-        self.pools.look_at = self.pools.need_looks().then(|| before.unwrap_or(now_ns + POOL_LOOK_NS));
-        self.pools.look_at
     }
 }

@@ -6,6 +6,7 @@ use xsched_engine::Settings;
 use xsched_policy::Choice;
 
 use crate::Input;
+use crate::client::Client;
 use crate::config::Config;
 use crate::server::Server;
 use crate::service;
@@ -53,8 +54,8 @@ impl Server {
             }
         }
         let has_news = !policies.is_empty();
-        let clients = self.conns.iter().filter_map(|(id, conn)| Some((*id, conn.client()?)));
-        let terms = clients.map(|(id, client)| (id, self.config.terms(&client.peer, &client.command))).collect();
+        let terms = |client: &Client| self.config.terms(&client.peer, &client.command);
+        let terms = self.clients.iter().map(|(id, client)| (*id, terms(client))).collect();
         let settings = Box::new(self.config.settings(policy, beside, has_details));
         self.input(Input::Configured { settings, policies, terms });
         if has_news {

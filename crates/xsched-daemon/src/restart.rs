@@ -5,6 +5,7 @@ use xsched_policy::Choice;
 
 use crate::Input;
 use crate::server::Server;
+use crate::timers::Timer;
 use crate::tuning::REMEMBER_NS;
 
 impl Server {
@@ -47,12 +48,11 @@ impl Server {
 
     /// Has all that is to be kept written soon: not at each of many commands.
     pub(crate) fn remember(&mut self) {
-        self.remember_at.get_or_insert(self.now_ns + REMEMBER_NS);
+        self.timers.set_if_none(Timer::State, self.now_ns + REMEMBER_NS);
     }
 
     /// Has it written.
     pub(crate) fn write_kept(&mut self) {
-        self.remember_at = None;
         if let Some((file, text)) = self.kept.contents(self.engine.programs().values()) {
             self.events.writer.state(file, text);
         }

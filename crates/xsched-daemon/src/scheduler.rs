@@ -1,20 +1,18 @@
 //! An operator's own scheduler: a process beside the daemon that is asked and answers, and whose end costs only itself.
 
 use std::collections::{BTreeSet, HashMap};
-use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Acquire;
 
-use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use xsched_policy::{Answer, Choice, GroupId, Question, registry};
 use xsched_proto::host::{self, FromHost};
 use xsched_proto::wire::encode;
 
+use crate::Input;
 use crate::host::{ENDED, Host, POLICY};
 use crate::server::Server;
 use crate::tuning::{AGAIN_US, DEADLINE_NS};
-use crate::{Error, Input};
 
 impl Server {
     /// Passes the policy's questions on.
@@ -112,7 +110,7 @@ impl Server {
 
     fn scheduler_failed(&mut self, why: &str) {
         let Some(host) = self.scheduler.take() else { return };
-        let _ = epoll::delete(&self.epoll, host.socket.as_fd());
+        self.net.unwatch(&host.socket);
         let default = registry::DEFAULT;
         let arbiter = self.engine.arbiter();
         let mut back: Vec<Option<String>> = Vec::new();
@@ -127,12 +125,5 @@ impl Server {
         }
         let then = if is_back { format!(": the policy is {default} from here on") } else { String::new() };
         self.say(&format!("the scheduler {} failed: {why}{then}", host.library.display()));
-    }
-
-    /// Begins to listen to it.
-    pub(crate) fn watch_scheduler_socket(&self, token: u64) -> Result<(), Error> {
-        let Some(host) = &self.scheduler else { return Ok(()) };
-        epoll::add(&self.epoll, &host.socket, EventData::new_u64(token), EventFlags::IN)
-            .map_err(|e| Error::Environment(format!("cannot make an epoll entry: {e}")))
     }
 }

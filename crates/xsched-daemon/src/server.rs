@@ -1,40 +1,34 @@
-//! The daemon as one value, on which all of its parts work: what it knows, and its loop ([`turn`]), its connections ([`connections`]), what
-//! it does at its time ([`timers`]).
+//! The daemon as one value: the engine, the connections, and the services beside. [`turn`] is its loop, [`due`] what it does at its time.
 
-mod connections;
+mod due;
 #[cfg(test)]
 mod tests;
-mod timers;
 mod turn;
 
-use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
-use xsched_engine::Telling;
-use xsched_policy::registry::Entry;
-use xsched_proto::usage::UsageRow;
 use xsched_proto::wire::{ProgramOptions, Request};
 
+use crate::answers::Commands;
 use crate::bursts::Bursts;
 use crate::clerk::{Clerk, Who};
-use crate::client::{Abandoned, Client, Expected, Question};
+use crate::client::{Abandoned, Client, Expected};
 use crate::clock::now_ns;
-use crate::closer::Closer;
 use crate::config::Config;
 use crate::devices::Devices;
 use crate::ended::Ended;
 use crate::events::EventLog;
-use crate::fair::{FairQueue, Rationed};
 use crate::host::Host;
-use crate::identity::{self, User};
 use crate::kept::Kept;
 use crate::memory::HeartbeatPage;
 use crate::metrics::Metrics;
+use crate::net::socket::{Listener, ProgramFds};
+use crate::net::{Net, Own};
 use crate::pages::{self, PageFiles};
 use crate::pool::Pools;
 use crate::precedence::Precedence;
@@ -42,253 +36,85 @@ use crate::recent::Recent;
 use crate::service::{self, Service};
 use crate::shares::Shares;
 use crate::signals::Signals;
-use crate::socket::{Listener, ProgramFds};
 use crate::sources::Sources;
 use crate::teller::Teller;
-use crate::tuning::{RATION_CREDIT_NS, RATION_TIMES};
+use crate::timers::Timers;
 use crate::unsuitable::Unsuitable;
 use crate::usage::{Accounting, UsageBooks};
 use crate::{Engine, Error, Options};
 
-/// Kinds of descriptors, in the low bits of an epoll token; the connection's number is above.
-pub(crate) mod kind {
-    pub(crate) const SOCKET: u64 = 0;
-    pub(crate) const WAKE: u64 = 1;
-    pub(crate) const DEATH: u64 = 2;
-    /// The daemon's own descriptors, told apart by number.
-    pub(crate) const OWN: u64 = 3;
-}
-const LISTENER: u64 = kind::OWN;
-const CLERK: u64 = (u64::MAX >> 3) << 2 | kind::OWN;
-const TIMER: u64 = 1 << 2 | kind::OWN;
-const SIGNALS: u64 = 2 << 2 | kind::OWN;
-pub(crate) const LOGS: u64 = 3 << 2 | kind::OWN;
-const USAGE: u64 = (u64::MAX >> 4) << 2 | kind::OWN;
-const METRICS: u64 = (u64::MAX >> 5) << 2 | kind::OWN;
-const TELLER: u64 = (u64::MAX >> 6) << 2 | kind::OWN;
-const SITES: u64 = (u64::MAX >> 7) << 2 | kind::OWN;
-const SCHEDULER: u64 = u64::MAX << 2 | kind::OWN;
-/// Why a connection ends that takes nothing.
-pub(crate) const UNREAD: &str = "it does not read its messages";
-/// Announced processes are numbered from here.
-pub(crate) const EXPECTED: u64 = 3;
-
 /// The daemon.
 pub(crate) struct Server {
+    /// What is decided.
     pub(crate) engine: Engine,
+    /// Connections.
+    pub(crate) net: Net,
+    /// Commands and their answers.
+    pub(crate) commands: Commands,
+    /// Attached processes, by connection.
+    pub(crate) clients: HashMap<u64, Client>,
+    /// First messages of connections whose owners are being identified.
+    pub(crate) openings: HashMap<u64, Opening>,
+    /// Owners that were just identified.
+    pub(crate) found: HashMap<u64, Result<Who, Error>>,
+    /// Segments of processes that have left and live on, by the connections that they had.
+    pub(crate) abandoned: HashMap<u64, Abandoned>,
+    /// Memory of backlog pages, by the programs that own them.
+    pub(crate) pages: HashMap<u64, PageFiles>,
+    /// Programs that were announced, by number.
+    pub(crate) expected: HashMap<u64, Expected>,
+    /// Number of attached programs of each job.
+    pub(crate) jobs: HashMap<String, usize>,
+    /// Programs that do not suit others of a pool.
+    pub(crate) unsuitable: Unsuitable,
+    pub(crate) pools: Pools,
+    /// A program has left, or a process was announced or has ended: pools may have become unused.
+    pub(crate) has_left: bool,
+
     pub(crate) config: Config,
     pub(crate) sources: Sources,
     pub(crate) events: EventLog,
     pub(crate) kept: Kept,
-    pub(crate) service: Service,
-    /// While it serves.
-    precedence: Option<Precedence>,
-    /// Started from a terminal.
-    pub(crate) has_terminal: bool,
-    pub(crate) conns: HashMap<u64, Conn>,
-    /// Whose they are, of those that it was just found out of.
-    found: HashMap<u64, Result<Who, Error>>,
-    /// Memory of backlog pages, by the programs that own them.
-    pub(crate) pages: HashMap<u64, PageFiles>,
-    /// Connections of clients that have woken the daemon.
-    wakes: Rationed<User, u64>,
-    /// Connections of programs whose groups' counters are to be looked at.
-    pub(crate) looks: Rationed<User, u64>,
-    /// Connections of other users' commands for which something is to be done.
-    pub(crate) commands: Rationed<User, u64>,
-    /// Work for their programs, and for connections that have not opened yet: a user's commands do not put its programs off.
-    pub(crate) messages: Rationed<User, Work>,
-    /// Work for connections of root and of the daemon's own user, and for those that are gone.
-    pub(crate) work: FairQueue<User, Work>,
-    /// Connections to end after the current event, and why if it is their fault.
-    pub(crate) doomed: Vec<(u64, Option<Error>)>,
-    /// Programs that were announced, by number.
-    pub(crate) expected: HashMap<u64, Expected>,
-    /// By the connections that they had.
-    pub(crate) abandoned: HashMap<u64, Abandoned>,
-    /// How many attached programs each job has.
-    pub(crate) jobs: HashMap<String, usize>,
-    /// Those that do not suit others of a pool.
-    pub(crate) unsuitable: Unsuitable,
+    pub(crate) clerk: Clerk,
     /// The operator's own scheduler, while it works.
     pub(crate) scheduler: Option<Host>,
-    pub(crate) pools: Pools,
     pub(crate) devices: Devices,
     pub(crate) accounting: Accounting,
     pub(crate) usage: UsageBooks,
-    /// What monitors are told, if there may be any.
+    /// Figures for monitors, if there may be any.
     pub(crate) metrics: Option<Metrics>,
     pub(crate) recent: Recent,
     pub(crate) shares: Rc<Shares>,
     pub(crate) ended: Ended,
     pub(crate) teller: Teller,
-    /// Where bursts are written, if they are.
+    /// The file of bursts, if they are written.
     pub(crate) bursts: Option<Bursts>,
-    /// Questions passed on to clients.
-    pub(crate) questions: Vec<Question>,
-    /// Commands that wait for others to be answered, see [`Answer::Waits`].
-    pub(crate) waiting: VecDeque<(User, u64)>,
-    /// Last number given to a connection, group, queue or question.
-    pub(crate) last_id: u64,
+
+    pub(crate) service: Service,
+    /// While it serves.
+    precedence: Option<Precedence>,
+    /// Started from a terminal.
+    pub(crate) has_terminal: bool,
     pub(crate) dropped_clients: u64,
     pub(crate) started_ns: u64,
     pub(crate) stop: bool,
-    /// When the current events were received.
+    /// Time of the current piece of work, ns.
     pub(crate) now_ns: u64,
-    pub(crate) beat_at: Option<u64>,
-    look_at: Option<u64>,
-    /// When to look for connections that do not read; perhaps too early.
-    unread_at: Option<u64>,
-    idle_exit_ns: Option<u64>,
-    pub(crate) idle_since: Option<u64>,
-    /// When to look at nice values.
-    pub(crate) nice_at: Option<u64>,
-    /// When the timer goes off.
-    armed: Option<u64>,
-    pub(crate) max_conns: usize,
-    pub(crate) closer: Closer,
-    pub(crate) clerk: Clerk,
-    /// When to look after it.
-    tend_at: Option<u64>,
-    /// Connections wait in the backlog until it has caught up.
-    deaf: bool,
-    /// Given up to be able to refuse a connection when no descriptor is left.
-    spare: Option<OwnedFd>,
-    /// The longest piece of work since events were last taken, ns, and what it was.
-    longest: (u64, &'static str),
-    /// When to look for connections that have not said what they are.
-    silent_at: Option<u64>,
-    /// When to write what is kept over a restart.
-    pub(crate) remember_at: Option<u64>,
-    pub(crate) epoll: OwnedFd,
-    pub(crate) listener: Listener,
+    pub(crate) timers: Timers,
     timer: OwnedFd,
+    /// Time at which the kernel's timer goes off.
+    armed: Option<u64>,
     signals: Signals,
+    idle_exit_ns: Option<u64>,
+    idle_since: Option<u64>,
+    /// The longest piece of work since events were last taken, ns, and its name.
+    longest: (u64, &'static str),
 }
 
-/// A connection.
-pub(crate) struct Conn {
-    pub(crate) socket: OwnedFd,
-    pub(crate) pid: u32,
-    pub(crate) user: User,
-    /// The same at length, of a command.
-    pub(crate) who: Option<Rc<Who>>,
-    /// When it was accepted, ns.
-    pub(crate) since_ns: u64,
-    pub(crate) role: Role,
-    /// What the other side has not taken yet.
-    out: VecDeque<Vec<u8>>,
-    out_bytes: usize,
-    /// Since when it takes nothing of that.
-    unread_since_ns: u64,
-    /// The other side has ended or hung up: nothing is to be taken from it or said to it any more.
-    gone: bool,
-    /// True once it has ended while it changed programs: it stays until that is done, and hears nothing.
-    unheard: bool,
-    /// What is listened for.
-    flags: EventFlags,
-}
-
-/// A piece of work for a connection, of bounded size.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Work {
-    /// Send what is kept for it; else go on with its answer; else take one packet.
-    Serve(u64),
-    /// Do what it has opened with.
-    Introduce(u64),
-}
-
-/// What a command is still to be told: a message at a time, each when it has taken the one before. What it has to say meanwhile
-/// stays in its socket.
-pub(crate) enum Answer {
-    /// What was asked for is begun once others are answered: see [`Server::has_room`].
-    Waits(Box<Request>),
-    /// One for each of these policies.
-    Policies(std::slice::Iter<'static, &'static Entry>),
-    /// Groups, then records of what happened to them.
-    Trace(Box<Telling>),
-    /// One for each of the programs that are still to be changed.
-    Changing,
-    /// What a client says.
-    OfClient,
-    /// Whether there is a pool.
-    OfPool,
-    /// What `ps` is told.
-    OfTeller,
-    /// What the records of usage say.
-    OfUsage,
-    /// One for each of these rows.
-    Usage(VecDeque<UsageRow>),
-}
-
-/// What a connection has opened with.
+/// The first message of a connection.
 pub(crate) enum Opening {
     Program(ProgramOptions, ProgramFds),
     Command(Request),
-}
-
-/// What a connection turned out to be.
-pub(crate) enum Role {
-    Unknown,
-    /// It has opened; whose it is will be known soon. What it has to say besides stays in its socket.
-    Unlisted(Box<Opening>),
-    Client(Box<Client>),
-    /// With what is still to be answered.
-    Command(Option<Answer>),
-}
-
-impl Conn {
-    pub(crate) fn client(&self) -> Option<&Client> {
-        match &self.role {
-            Role::Client(client) => Some(client),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn client_mut(&mut self) -> Option<&mut Client> {
-        match &mut self.role {
-            Role::Client(client) => Some(client),
-            _ => None,
-        }
-    }
-
-    /// Tells whether what it says has a ration: that of root and of the daemon's own user has none. A connection of theirs that has not
-    /// opened yet is told by the number of its user.
-    fn is_rationed(&self) -> bool {
-        let is_own = match self.role {
-            Role::Unknown | Role::Unlisted(_) => identity::has_own_uid(self.user),
-            Role::Client(_) | Role::Command(_) => self.user.is_own(),
-        };
-        (!self.gone || self.is_changing()) && !is_own
-    }
-
-    /// Tells whether it changes programs, which is carried through whatever becomes of the connection.
-    fn is_changing(&self) -> bool {
-        matches!(self.role, Role::Command(Some(Answer::Changing)))
-    }
-
-    /// Whether something is still to be answered, and whether that waits for something else than for the other side.
-    fn answering(&self) -> (bool, bool) {
-        match &self.role {
-            Role::Unlisted(_) => (true, true),
-            Role::Command(Some(answer)) => {
-                let waits = matches!(
-                    answer,
-                    Answer::Waits(_) | Answer::OfClient | Answer::OfPool | Answer::OfTeller | Answer::OfUsage
-                );
-                (true, waits)
-            }
-            _ => (false, false),
-        }
-    }
-
-    /// Tells whether memory is kept for an answer that takes some time.
-    pub(crate) fn has_long_answer(&self) -> bool {
-        let is_long = |answer: &Answer| {
-            matches!(answer, Answer::Trace(_) | Answer::Changing | Answer::OfUsage | Answer::Usage(_))
-        };
-        matches!(&self.role, Role::Command(Some(answer)) if is_long(answer))
-    }
 }
 
 impl Server {
@@ -302,56 +128,47 @@ impl Server {
         let events = EventLog::new(options.log.as_deref(), options.log_details)?;
         let host = options.scheduler.as_deref().map(Host::start).transpose()?;
         let bursts = options.bursts.as_deref().map(Bursts::create).transpose()?;
-        let listener = Listener::new(&options.socket)?;
-        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|e| fail("an epoll instance", e))?;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
-            .map_err(|e| fail("a timer", e))?;
+        let now_ns = now_ns();
+        let net = Net::new(Listener::new(&options.socket)?, now_ns)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(|e| fail("a timer", e))?;
         let heartbeat = HeartbeatPage::new().map_err(|e| fail("the heartbeat page", e))?;
-        let add = |fd: BorrowedFd<'_>, token, flags| {
-            epoll::add(&epoll, fd, EventData::new_u64(token), flags).map_err(|e| fail("an epoll entry", e))
-        };
-        for socket in listener.sockets() {
-            add(socket.as_fd(), LISTENER, EventFlags::IN)?;
-        }
-        add(listener.rendezvous().as_fd(), SITES, EventFlags::IN)?;
-        add(timer.as_fd(), TIMER, EventFlags::IN | EventFlags::ET)?;
-        add(signals.as_fd(), SIGNALS, EventFlags::IN)?;
         let clerk = Clerk::new(&options.socket).map_err(|e| fail("an event descriptor", e))?;
-        add(clerk.as_fd(), CLERK, EventFlags::IN)?;
         let usage = UsageBooks::new(options.state.as_deref(), &options.socket);
         let usage = usage.map_err(|e| fail("an event descriptor", e))?;
-        add(usage.as_fd(), USAGE, EventFlags::IN)?;
         let teller = Teller::new().map_err(|e| fail("an event descriptor", e))?;
-        add(teller.as_fd(), TELLER, EventFlags::IN)?;
-        let now_ns = now_ns();
+        net.watch_own(&timer, Own::Timer)?;
+        net.watch_own(&signals, Own::Signals)?;
+        net.watch_own(&clerk, Own::Identified)?;
+        net.watch_own(&usage, Own::Usage)?;
+        net.watch_own(&teller, Own::Snapshots)?;
+        if let Some(host) = &host {
+            net.watch_own(&host.socket, Own::Scheduler)?;
+        }
         let from_config = config.idle_exit_s.map(Duration::from_secs);
         let idle_exit = options.idle_exit.or(from_config);
         let (kept, unreadable) = Kept::read(options.state.as_deref(), &options.socket);
         let settings = config.settings(policy, beside, events.has_details);
         let mut server = Server {
             engine: Engine::new(settings, heartbeat, options.seed, bursts.is_some()),
+            net,
+            commands: Commands::default(),
+            clients: HashMap::new(),
+            openings: HashMap::new(),
+            found: HashMap::new(),
+            abandoned: HashMap::new(),
+            pages: HashMap::new(),
+            expected: HashMap::new(),
+            jobs: HashMap::new(),
+            unsuitable: Unsuitable::read(options.state.as_deref()),
+            pools: Pools::new(options.library.clone(), options.pool_keeper.clone()),
+            has_left: false,
             config,
             sources,
             events,
             kept,
-            service: Service::new(),
-            precedence: None,
-            has_terminal: service::has_terminal(),
-            conns: HashMap::new(),
-            found: HashMap::new(),
-            pages: HashMap::new(),
-            wakes: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
-            looks: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
-            commands: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
-            messages: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
-            work: FairQueue::new(),
-            doomed: Vec::new(),
-            expected: HashMap::new(),
-            abandoned: HashMap::new(),
-            jobs: HashMap::new(),
-            unsuitable: Unsuitable::read(options.state.as_deref()),
+            clerk,
             scheduler: host,
-            pools: Pools::new(options.library.clone(), options.pool_keeper.clone()),
             devices: Devices::new(options.device_host.clone()),
             accounting: Accounting::default(),
             usage,
@@ -361,39 +178,26 @@ impl Server {
             ended: Ended::default(),
             teller,
             bursts,
-            questions: Vec::new(),
-            waiting: VecDeque::new(),
-            last_id: 0,
+            service: Service::new(),
+            precedence: None,
+            has_terminal: service::has_terminal(),
             dropped_clients: 0,
             started_ns: now_ns,
             stop: false,
             now_ns,
-            beat_at: None,
-            look_at: None,
-            unread_at: None,
+            timers: Timers::default(),
+            timer,
+            armed: None,
+            signals,
             idle_exit_ns: idle_exit.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
             idle_since: Some(now_ns),
-            nice_at: None,
-            armed: None,
-            max_conns: connections::max_conns(connections::raise_descriptor_limit() as usize),
-            closer: Closer::new(),
-            clerk,
-            tend_at: None,
-            deaf: false,
-            spare: connections::spare(),
             longest: (0, ""),
-            silent_at: None,
-            remember_at: None,
-            epoll,
-            listener,
-            timer,
-            signals,
         };
+        server.engine.set_now(now_ns);
         server.config.notices.iter().for_each(|line| server.say(line));
         unreadable.iter().for_each(|why| server.say(&why.to_string()));
         server.restore_policies();
-        server.watch_scheduler_socket(SCHEDULER)?;
-        server.start_metrics(METRICS)?;
+        server.start_metrics()?;
         server.detail_of_own(|| {
             let (at, policy) = (options.socket.display(), &server.engine.settings().policy.entry.name);
             format!("listens at {at}, policy {policy}, configuration {}", server.sources.text())
@@ -405,29 +209,24 @@ impl Server {
         self.now_ns / 1_000
     }
 
-    pub(crate) fn next_id(&mut self) -> u64 {
-        self.last_id += 1;
-        self.last_id
-    }
-
-    /// Writes down what a user has caused.
+    /// Logs a line that a user has caused.
     pub(crate) fn record(&mut self, uid: u32, line: &str) {
         self.events.of_user(self.now_ns, uid, line);
     }
 
-    /// Writes down what a command of a connection has changed.
+    /// Logs what a command of a connection has changed.
     pub(crate) fn record_command(&mut self, conn: u64, what: &str) {
-        if let Some((user, pid)) = self.conns.get(&conn).map(|c| (c.user, c.pid)) {
+        if let Some((user, pid)) = self.net.conns.get(&conn).map(|c| (c.user, c.pid)) {
             self.record(user.uid, &format!("{what}: by user {user} (process {pid})"));
         }
     }
 
-    /// Tells the operator of trouble, at most once a second.
+    /// Logs trouble, at most once a second.
     pub(crate) fn log(&mut self, line: &str) {
         self.events.complain(self.now_ns, line);
     }
 
-    /// Tells the operator.
+    /// Logs a line for the operator.
     pub(crate) fn say(&self, line: &str) {
         self.events.say(line);
     }

@@ -17,9 +17,11 @@ use crate::clock::now_ns;
 use crate::identity::{self, User};
 use crate::memory::{ClientSegment, Shared, file_id};
 use crate::naming::called_by;
+use crate::net::socket::{self, Passed, ProgramFds};
+use crate::net::{Ended, Stage, Token, Wake};
 use crate::peer::{self, Peer};
-use crate::server::{Opening, Role, Server, kind};
-use crate::socket::{self, Passed, ProgramFds};
+use crate::server::{Opening, Server};
+use crate::timers::Timer;
 use crate::tuning::PROGRAM_SOCKET_MAX_BYTES;
 use crate::{Error, Input, standing};
 
@@ -27,57 +29,86 @@ use crate::{Error, Input, standing};
 const PROGRAM_FDS: usize = 3;
 
 impl Server {
-    /// A program says hello: once it is known whose it is, [`Server::introduced`] goes on.
-    pub(crate) fn hello(&mut self, id: u64, options: ProgramOptions, fds: Passed) -> Result<(), Error> {
+    /// Takes a message of a connection. An error is its fault, and ends it.
+    ///
+    /// # Errors
+    /// The message makes no sense there.
+    pub(crate) fn take_message(&mut self, id: u64, message: ClientMsg, fds: Passed) -> Result<(), Error> {
+        let conn = self.net.conns.get(&id).ok_or_else(|| Error::input("it is gone"))?;
+        match (conn.stage, message) {
+            (Stage::Silent, ClientMsg::Hello { options, .. }) => self.hello(id, options, fds),
+            (Stage::Silent | Stage::Command(_), ClientMsg::Control { request, .. }) => {
+                self.ask(id, request);
+                Ok(())
+            }
+            (Stage::Program, message) => self.program_message(id, message),
+            _ => Err(Error::input("its messages come in an order that makes no sense")),
+        }
+    }
+
+    /// A program says hello: once its owner is identified, [`Server::introduce`] goes on.
+    fn hello(&mut self, id: u64, options: ProgramOptions, fds: Passed) -> Result<(), Error> {
         let mut fds = fds.take()?;
         let options = bounded(options)?;
-        let conn = self.conns.get_mut(&id).ok_or_else(|| Error::input("it is gone"))?;
+        let conn = self.net.conns.get(&id).ok_or_else(|| Error::input("it is gone"))?;
         if fds.1.is_none() {
             fds.1 = peer::pidfd(conn.socket.as_fd(), conn.pid, conn.since_ns)?;
         }
         self.clerk.push(clerk::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, fds.1.as_ref()));
-        conn.role = Role::Unlisted(Box::new(Opening::Program(options, fds)));
-        self.watch_socket(id);
+        self.openings.insert(id, Opening::Program(options, fds));
+        self.net.set_stage(id, Stage::Opening);
         Ok(())
     }
 
-    /// It is known whose a connection is: what it opened with is done.
-    pub(crate) fn introduced(&mut self, id: u64, who: Result<Who, Error>) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        let Role::Unlisted(opening) = std::mem::replace(&mut conn.role, Role::Unknown) else { return };
-        let done = match (who, *opening) {
+    /// Takes identified owners, as work for the connections they are about.
+    pub(crate) fn take_identified(&mut self) {
+        while let Some((id, who)) = self.clerk.take() {
+            // Of one that is gone nothing more needs to be known.
+            if self.net.conns.contains_key(&id) {
+                self.found.insert(id, who);
+                self.net.enqueue_introduction(id);
+            }
+        }
+    }
+
+    /// The owner of a connection is identified: does what the connection has opened with.
+    pub(crate) fn introduce(&mut self, id: u64) {
+        let (Some(who), Some(opening)) = (self.found.remove(&id), self.openings.remove(&id)) else { return };
+        let Some(conn) = self.net.conns.get_mut(&id) else { return };
+        let done = match (who, opening) {
             (Err(why), _) => Err(why),
             (Ok(who), Opening::Program(options, fds)) => {
                 conn.user = who.user;
                 self.greet(id, who, options, fds)
             }
             (Ok(who), Opening::Command(request)) => {
-                (conn.user, conn.who) = (who.user, Some(Rc::new(who)));
+                conn.user = who.user;
+                self.commands.who.insert(id, Rc::new(who));
                 self.control(id, request);
                 Ok(())
             }
         };
         if let Err(why) = done {
-            return self.doomed.push((id, Some(why)));
+            return self.net.doom(id, Some(why));
         }
-        self.watch_socket(id);
-        self.enqueue(id);
+        self.net.watch_socket(id);
+        self.net.enqueue(id);
     }
 
     fn greet(&mut self, id: u64, mut who: Who, mut options: ProgramOptions, fds: ProgramFds) -> Result<(), Error> {
-        let pid = self.conns.get(&id).map_or(0, |c| c.pid);
+        let pid = self.net.conns.get(&id).map_or(0, |c| c.pid);
         let user = who.user;
         if !identity::is_served(user) {
-            self.refuse(id, Error::environment("this daemon serves another user"));
-            self.doomed.push((id, None));
+            self.net.refuse(id, Error::environment("this daemon serves another user"));
+            self.net.doom(id, None);
             return Ok(());
         }
         if let Ok(file) = file_id(&fds.0[0]) {
             self.take_up(user, file);
         }
         if let Some(why) = self.too_much_kept(user) {
-            self.refuse(id, why);
-            self.doomed.push((id, None));
+            self.net.refuse(id, why);
+            self.net.doom(id, None);
             return Ok(());
         }
         let ([segment, eventfd], pidfd) = fds;
@@ -95,8 +126,6 @@ impl Server {
         let peer = Peer { pid, uid: user.uid, user, exe: who.exe, names, place: who.place, start: who.start };
         let client = Client {
             segment: Arc::new(ClientSegment::new(segment)?),
-            eventfd,
-            is_muted: false,
             pidfd,
             command: options.command.into(),
             title: options.title.map(Into::into),
@@ -117,14 +146,17 @@ impl Server {
             terms: self.config.terms(&client.peer, &client.command),
         };
         // Edge-triggered: each write is one event, and nothing needs to be read.
-        let wake = self.watch(&client.eventfd, id, kind::WAKE, EventFlags::IN | EventFlags::ET);
+        let wake = self.net.watch(&eventfd, Token::Wake(id), EventFlags::IN | EventFlags::ET);
         // Without it the end of its socket tells of its death.
-        let death = client.pidfd.as_ref().map_or(Ok(()), |pidfd| self.watch(pidfd, id, kind::DEATH, EventFlags::IN));
+        let watch = |pidfd| self.net.watch(pidfd, Token::Death(id), EventFlags::IN);
+        let death = client.pidfd.as_ref().map_or(Ok(()), watch);
         wake.and(death).map_err(|e| Error::input(format!("its descriptors cannot be watched: {e}")))?;
-        if let Some(conn) = self.conns.get_mut(&id) {
+        if let Some(conn) = self.net.conns.get_mut(&id) {
             socket::bound_unread(&conn.socket, PROGRAM_SOCKET_MAX_BYTES);
-            conn.role = Role::Client(Box::new(client));
+            conn.wake = Some(Wake { eventfd, is_muted: false });
         }
+        self.net.set_stage(id, Stage::Program);
+        self.clients.insert(id, client);
         self.input(Input::Attached(id, Box::new(arrival)));
         self.welcome(id, cut)
     }
@@ -162,16 +194,16 @@ impl Server {
         let priority = self.engine.programs().get(&id).map_or(0, |program| program.priority());
         let streams_apart = self.scheduler.as_ref().is_some_and(|host| host.per_stream);
         let welcome = DaemonMsg::Welcome { version: PROTOCOL_VERSION, session: id, priority, domains, streams_apart };
-        self.send(id, &welcome, &[page.as_fd()]);
+        self.net.send(id, &welcome, &[page.as_fd()]);
         if let Some(text) = cut {
-            self.send(id, &DaemonMsg::Note { text }, &[]);
+            self.net.send(id, &DaemonMsg::Note { text }, &[]);
         }
         if limited {
             let text = format!(
                 "XSCHED_DOMAINS=exempt needs a rule of the daemon's configuration (domains = \"exempt\"): {} holds",
                 domains.name()
             );
-            self.send(id, &DaemonMsg::Note { text }, &[]);
+            self.net.send(id, &DaemonMsg::Note { text }, &[]);
         }
         self.record(uid, &line);
         Ok(())
@@ -181,7 +213,7 @@ impl Server {
     ///
     /// # Errors
     /// It makes no sense there.
-    pub(crate) fn client_message(&mut self, id: u64, message: ClientMsg) -> Result<(), Error> {
+    pub(crate) fn program_message(&mut self, id: u64, message: ClientMsg) -> Result<(), Error> {
         let message = match message {
             ClientMsg::GroupAdd { slot, device, platform, priority_steps, priority_fixed, system, levels, sharing } => {
                 let pool = (sharing == Sharing::Pool).then(|| self.pool_of(id));
@@ -223,17 +255,19 @@ impl Server {
 
     /// The bound that keeps a user from a further program, by what the daemon keeps for those that it has.
     pub(crate) fn too_much_kept(&self, user: User) -> Option<Error> {
-        if !user.is_own() && self.conns.len() + self.abandoned.len() >= self.max_conns {
+        if !user.is_own() && self.net.conns.len() + self.abandoned.len() >= self.net.max_conns {
             return Some(all_taken("programs"));
         }
         let bounds = self.config.bounds(user.uid, user.is_own());
-        let theirs = || self.conns.values().filter(|conn| conn.user == user);
+        let theirs = || self.net.conns.values().filter(|conn| conn.user == user);
         let abandoned = self.abandoned.values().filter(|abandoned| abandoned.user == user).count();
-        if abandoned > 0 && !user.is_own() && theirs().count() + abandoned > bounds.connections.min(self.max_conns / 4)
+        if abandoned > 0
+            && !user.is_own()
+            && theirs().count() + abandoned > bounds.connections.min(self.net.max_conns / 4)
         {
             return Some(bound_met(user, abandoned, "processes that have left, with what they share"));
         }
-        let programs = theirs().filter(|conn| conn.client().is_some()).count() + abandoned;
+        let programs = theirs().filter(|conn| conn.stage == Stage::Program).count() + abandoned;
         let announced = self.expected.values().filter(|expected| expected.user == user).count();
         let descriptors = theirs().count() + programs * PROGRAM_FDS + announced;
         if descriptors + PROGRAM_FDS > bounds.descriptors {
@@ -244,15 +278,44 @@ impl Server {
         too_much.then(|| bound_met(user, mapped_mib, "MiB mapped"))
     }
 
-    /// Removes a program with all that it had. `left`: it went by itself, and was not dropped.
-    pub(crate) fn forget(&mut self, id: u64, client: &Client, left: bool) {
+    /// Ends the connections that are marked for it; others may be marked on the way.
+    pub(crate) fn end_conns(&mut self) {
+        while let Some(ended) = self.net.next_ended(self.stop) {
+            self.ended_conn(ended);
+        }
+        if std::mem::take(&mut self.has_left) {
+            self.end_unused_pools();
+        }
+    }
+
+    fn ended_conn(&mut self, ended: Ended) {
+        let Ended { id, conn, by_itself, fault } = ended;
+        self.openings.remove(&id);
+        self.found.remove(&id);
+        if let Some(fault) = fault {
+            self.dropped_clients += 1;
+            self.record(conn.user.uid, &format!("dropped process {} of user {}: {fault}", conn.pid, conn.user));
+        }
+        if let Some(client) = self.clients.remove(&id) {
+            self.record(conn.user.uid, &format!("process {} of user {} has left", conn.pid, conn.user));
+            self.forget(id, &client, by_itself);
+            self.abandon(id, client);
+        }
+        self.net.closer.close_socket(conn.socket);
+        self.commands.remove(id);
+        self.has_left = true;
+    }
+
+    /// Releases everything that a program had. `by_itself`: it was not dropped.
+    fn forget(&mut self, id: u64, client: &Client, by_itself: bool) {
+        self.note_kernels(id);
         self.keep_last_figures(id);
         self.keep_last_info(id, client);
         self.note_cut_off(id);
         let Some(program) = self.engine.programs().get(&id) else { return };
         let (pid, job) = (program.pid, program.job.clone());
         let is_kept = self.kept.put(program);
-        self.input(Input::Left { program: id, by_itself: left });
+        self.input(Input::Left { program: id, by_itself });
         self.job_left(job.as_ref());
         if is_kept {
             self.may_come_back(pid);
@@ -260,18 +323,18 @@ impl Server {
         self.questions_of_the_dead(id);
     }
 
-    /// At the end: no program may wait for a daemon that is about to go.
+    /// At the end: writes what outlives the daemon. No program may wait for a daemon that is about to go.
     pub(crate) fn let_all_go(&mut self) {
-        let conns: Vec<u64> = self.conns.keys().copied().collect();
-        for id in conns {
-            self.doomed.push((id, None));
+        if self.timers.is_set(Timer::State) {
+            self.write_kept();
         }
-        self.bury();
-        // Connections that were never accepted may hold descriptors too.
-        self.listener.refuse();
-        while let Ok(socket) = self.listener.accept() {
-            self.closer.close_socket(socket);
+        for id in self.net.conns.keys().copied().collect::<Vec<_>>() {
+            self.net.doom(id, None);
         }
+        self.end_conns();
+        self.net.refuse_all();
         self.end_pools();
+        self.finish_usage();
+        self.net.closer.end();
     }
 }

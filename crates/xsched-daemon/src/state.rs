@@ -6,14 +6,8 @@ use crate::Input;
 use crate::server::Server;
 
 impl Server {
-    /// Groups came or went: says which devices are to be looked at.
-    pub(crate) fn watch_devices(&mut self) {
-        self.devices.want(self.engine.groups().values().map(|group| &*group.device));
-    }
-
     /// Takes what the drivers told since the last time.
     pub(crate) fn look_at_devices(&mut self) {
-        self.devices.look_at = None;
         let programs = self.engine.programs();
         let is_attached = |pid| programs.values().any(|program| program.pid == pid);
         let hot = self.devices.take(self.now_ns, is_attached);
@@ -36,7 +30,7 @@ impl Server {
             let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
             let (used, total) = (gib(used), gib(total));
             let text = format!("others use {used:.1} of the {total:.1} GiB of {device}: allocations may fail");
-            self.send(conn, &DaemonMsg::Note { text }, &[]);
+            self.net.send(conn, &DaemonMsg::Note { text }, &[]);
         }
     }
 }

@@ -24,8 +24,6 @@ pub(crate) struct Devices {
     samplers: [Sampler; 2],
     wanted: BTreeSet<String>,
     known: BTreeMap<String, Arc<Device>>,
-    /// When to take what was found, ns.
-    pub(crate) look_at: Option<u64>,
 }
 
 /// What is known of a device.
@@ -49,7 +47,6 @@ impl Devices {
             samplers: [Sampler::new("xsched-nvml", nvml), Sampler::new("xsched-amdgpu", Arc::new(amdgpu::open))],
             wanted: BTreeSet::new(),
             known: BTreeMap::new(),
-            look_at: None,
         }
     }
 

@@ -26,8 +26,8 @@ use xsched_proto::wire::{MAX_PACKET, decode, encode};
 
 use crate::Error;
 use crate::mps::{CONTROL, PIPE_DIRECTORY, answers};
+use crate::net::socket;
 use crate::pool::machine;
-use crate::socket;
 
 /// How often a control daemon is asked to start its server, and the pause between.
 const START_TRIES: usize = 20;

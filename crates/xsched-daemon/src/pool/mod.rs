@@ -34,8 +34,6 @@ pub(crate) struct Pools {
     pub(crate) library: Option<PathBuf>,
     /// The socket of keepers that others start; none = this daemon starts them.
     pub(crate) keeper: Option<PathBuf>,
-    /// When to look at those that start or may end.
-    pub(crate) look_at: Option<u64>,
 }
 
 /// A pool of one user.

@@ -19,8 +19,8 @@ use xsched_proto::wire::{MAX_PACKET, decode, encode};
 use super::keeper::{FromKeeper, Order, ToKeeper};
 use crate::Error;
 use crate::mps::answers;
+use crate::net::socket;
 use crate::process::own_program;
-use crate::socket;
 use crate::tuning::POOL_LOG_MAX_BYTES;
 
 /// The command by which this program is a keeper.

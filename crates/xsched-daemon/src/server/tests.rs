@@ -1,5 +1,7 @@
 mod pieces;
 
+use std::os::fd::AsFd;
+
 use rustix::event::EventfdFlags;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -11,10 +13,12 @@ use xsched_proto::segment::{COUNTERS, GROUPS, MAGIC, QUEUES, SEGMENT_BYTES};
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, Request};
 
 use super::*;
+use crate::net::{Answering, Conn, Stage};
 use crate::tuning::{
-    COMMAND_OUT_MAX_BYTES, ENDED_QUEUES_MAX, EVENTS_MAX, PROGRAM_SOCKET_MAX_BYTES, SILENT_NS, SOCKET_MAX_BYTES,
-    UNREAD_NS, USER_ANSWERS_MAX, USER_OUT_MAX_BYTES,
+    COMMAND_OUT_MAX_BYTES, ENDED_QUEUES_MAX, EVENTS_MAX, PROGRAM_SOCKET_MAX_BYTES, RATION_CREDIT_NS, RATION_TIMES,
+    SILENT_NS, SOCKET_MAX_BYTES, UNREAD_NS, USER_ANSWERS_MAX, USER_OUT_MAX_BYTES,
 };
+use rustix::event::epoll::{self, EventFlags};
 
 /// Users that are neither root nor the daemon's own.
 const ONE: u32 = 60_001;
@@ -59,9 +63,9 @@ impl World {
     /// Does what work there is. Work that never ends is a fault.
     fn settle(&mut self) {
         let mut turns = 0;
-        while !self.server.work.is_empty()
-            || self.server.commands.due_ns().is_some()
-            || self.server.messages.due_ns().is_some()
+        while !self.server.net.work.is_empty()
+            || self.server.net.rations.commands.due_ns().is_some()
+            || self.server.net.rations.messages.due_ns().is_some()
         {
             self.turn();
             turns += 1;
@@ -76,18 +80,29 @@ impl World {
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a socket");
         let address = SocketAddrUnix::new(self.folder.path().join("run").join("xsched.sock")).expect("an address");
         rustix::net::connect(&socket, &address).expect("it listens");
-        let before = self.server.conns.len();
-        while self.server.conns.len() == before {
+        let before = self.server.net.conns.len();
+        while self.server.net.conns.len() == before {
             self.turn();
         }
         // Accepted last.
-        let id = self.server.conns.keys().copied().max().expect("just accepted");
-        self.server.conns.get_mut(&id).expect("just accepted").user = crate::identity::pretended(uid);
+        let id = self.server.net.conns.keys().copied().max().expect("just accepted");
+        self.server.net.conns.get_mut(&id).expect("just accepted").user = crate::identity::pretended(uid);
         (socket, id)
     }
 
+    /// Does what is due at a time.
+    fn at(&mut self, now_ns: u64) {
+        self.server.set_now(now_ns);
+        self.server.arm();
+        self.server.do_due();
+    }
+
+    fn too_many(&self, pid: u32, user: crate::identity::User) -> Option<&'static str> {
+        self.server.net.too_many_connections(pid, user, &|uid, own| self.server.config.bounds(uid, own).connections)
+    }
+
     fn kept_bytes(&self, uid: u32) -> usize {
-        self.server.conns.values().filter(|c| c.user.uid == uid).map(|c| c.out_bytes).sum()
+        self.server.net.conns.values().filter(|c| c.user.uid == uid).map(|c| c.out_bytes).sum()
     }
 }
 
@@ -115,9 +130,9 @@ fn note() -> DaemonMsg {
 
 /// Sends notes to a connection until one is kept.
 fn fill(world: &mut World, id: u64) {
-    while world.server.conns[&id].out.is_empty() {
-        world.server.send(id, &note(), &[]);
-        assert!(world.server.doomed.is_empty());
+    while world.server.net.conns[&id].out.is_empty() {
+        world.server.net.send(id, &note(), &[]);
+        assert!(world.server.net.doomed.is_empty());
     }
 }
 
@@ -130,18 +145,18 @@ fn the_loop_sleeps_until_a_user_has_time_again_and_others_are_heeded_meanwhile()
         let [(one, of_one), (other, of_other)] = [ONE, OTHER].map(|uid| world.connect(uid));
         let server = &mut world.server;
         let due_ns = server.now_ns + used_ns * RATION_TIMES - RATION_CREDIT_NS;
-        server.wakes.charge(server.conns[&of_one].user, server.now_ns, used_ns);
+        server.net.rations.wakes.charge(server.net.conns[&of_one].user, server.now_ns, used_ns);
         for id in [of_one, of_other] {
-            server.wakes.push(server.conns[&id].user, id);
+            server.net.rations.wakes.push(server.net.conns[&id].user, id);
         }
         world.turn();
         if world.server.now_ns < due_ns {
             break (world, [one, other], due_ns);
         }
     };
-    assert_eq!(world.server.wakes.due_ns(), Some(due_ns), "the other's is heeded at once");
+    assert_eq!(world.server.net.rations.wakes.due_ns(), Some(due_ns), "the other's is heeded at once");
     let mut turns = 0;
-    while world.server.wakes.due_ns().is_some() {
+    while world.server.net.rations.wakes.due_ns().is_some() {
         world.turn();
         turns += 1;
     }
@@ -175,13 +190,13 @@ impl World {
         let packet = wire::encode(&hello).expect("a message");
         let sent = rustix::net::sendmsg(&socket, &[std::io::IoSlice::new(&packet)], &mut control, SendFlags::NOSIGNAL);
         assert_eq!(sent, Ok(packet.len()));
-        while self.server.conns[&id].client().is_none() {
+        while !self.server.clients.contains_key(&id) {
             self.turn();
         }
         // Its real user was found out meanwhile.
-        let conn = self.server.conns.get_mut(&id).expect("there");
+        let conn = self.server.net.conns.get_mut(&id).expect("there");
         conn.user = crate::identity::pretended(uid);
-        if let Some(client) = conn.client_mut() {
+        if let Some(client) = self.server.clients.get_mut(&id) {
             let mut peer = (*client.peer).clone();
             (peer.user, peer.uid) = (crate::identity::pretended(uid), uid);
             client.peer = std::sync::Arc::new(peer);
@@ -197,11 +212,11 @@ fn a_program_that_wakes_the_daemon_without_pause_does_not_keep_it_awake_once_its
     let (_socket, id, _segment, eventfd) = world.attach(ONE);
     let user = crate::identity::pretended(ONE);
     let wake = || assert!(rustix::io::write(&eventfd, &1u64.to_ne_bytes()).is_ok());
-    let is_muted = |world: &World| world.server.conns[&id].client().is_some_and(|c| c.is_muted);
+    let is_muted = |world: &World| world.server.net.conns[&id].wake.as_ref().is_some_and(|wake| wake.is_muted);
     let used_ns = 5_000_000;
     world.server.now_ns = now_ns();
     let due_ns = world.server.now_ns + used_ns * RATION_TIMES - RATION_CREDIT_NS;
-    world.server.wakes.charge(user, world.server.now_ns, used_ns);
+    world.server.net.rations.wakes.charge(user, world.server.now_ns, used_ns);
     wake();
     world.turn();
     assert!(is_muted(&world));
@@ -215,9 +230,8 @@ fn a_program_that_wakes_the_daemon_without_pause_does_not_keep_it_awake_once_its
     assert!(turns <= 3, "{turns} turns while nothing was to be done");
     // All that was said in the meantime is heeded, and nothing is told twice.
     let mut events = Vec::with_capacity(EVENTS_MAX);
-    let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-    let told = epoll::wait(&world.server.epoll, rustix::buffer::spare_capacity(&mut events), Some(&at_once));
-    assert_eq!((told, world.server.wakes.due_ns()), (Ok(0), None));
+    let told = world.server.net.wait(&mut events, true).map(|()| events.len());
+    assert_eq!((told, world.server.net.rations.wakes.due_ns()), (Ok(0), None));
 }
 
 #[test]
@@ -226,12 +240,12 @@ fn a_command_of_a_user_without_time_waits_in_its_socket_while_the_loop_sleeps() 
     let [(one, of_one), (other, of_other)] = [ONE, OTHER].map(|uid| world.connect(uid));
     for (socket, id) in [(&one, of_one), (&other, of_other)] {
         // Who it is has been found out, so that its role is that of a command.
-        world.server.conns.get_mut(&id).expect("there").role = Role::Command(None);
+        world.server.net.conns.get_mut(&id).expect("there").stage = Stage::Command(Answering::Nothing);
         assert!(ask(socket, Request::PolicyList));
     }
-    let (user, used_ns) = (world.server.conns[&of_one].user, 5_000_000);
+    let (user, used_ns) = (world.server.net.conns[&of_one].user, 5_000_000);
     let due_ns = world.server.now_ns + used_ns * RATION_TIMES - RATION_CREDIT_NS;
-    world.server.commands.charge(user, world.server.now_ns, used_ns);
+    world.server.net.rations.commands.charge(user, world.server.now_ns, used_ns);
     let (mut is_answered, mut other_is, mut turns) = (false, false, 0);
     while !is_answered || !other_is {
         world.turn();
@@ -274,7 +288,7 @@ fn a_command_that_does_not_read_is_told_no_more_and_asked_no_more() {
         while ask(&socket, Request::PolicyList) {
             asked += 1;
         }
-        let blocked = |world: &World| !world.server.conns[&id].out.is_empty();
+        let blocked = |world: &World| !world.server.net.conns[&id].out.is_empty();
         if blocked(&world) {
             break;
         }
@@ -282,8 +296,8 @@ fn a_command_that_does_not_read_is_told_no_more_and_asked_no_more() {
     }
     // A slice of time may have ended before it was seen that nothing is left to do.
     world.settle();
-    assert_eq!(world.server.conns[&id].out.len(), 1, "one message is kept");
-    let interest = world.server.conns[&id].flags;
+    assert_eq!(world.server.net.conns[&id].out.len(), 1, "one message is kept");
+    let interest = world.server.net.conns[&id].flags;
     assert_eq!(interest, EventFlags::OUT | EventFlags::ET, "its requests are left where they are meanwhile");
     // It is told everything once it reads.
     let mut ends = 0;
@@ -296,7 +310,7 @@ fn a_command_that_does_not_read_is_told_no_more_and_asked_no_more() {
     }
     world.settle();
     assert_eq!(world.kept_bytes(ONE), 0);
-    assert_eq!(world.server.conns[&id].out.capacity(), 0, "the memory is given back");
+    assert_eq!(world.server.net.conns[&id].out.capacity(), 0, "the memory is given back");
 }
 
 #[test]
@@ -306,15 +320,15 @@ fn the_bytes_kept_for_a_user_are_bounded_whatever_the_number_of_its_connections(
     let (_socket, other) = world.connect(OTHER);
     for _ in 0..COMMAND_OUT_MAX_BYTES / 60_000 {
         for (_, id) in &many {
-            world.server.send(*id, &note(), &[]);
-            world.server.bury();
+            world.server.net.send(*id, &note(), &[]);
+            world.server.end_conns();
             assert!(world.kept_bytes(ONE) <= USER_OUT_MAX_BYTES.0);
         }
     }
     assert!(world.server.dropped_clients > 0, "it was too much");
     assert!(world.kept_bytes(ONE) > USER_OUT_MAX_BYTES.0 / 2, "not all are closed");
     fill(&mut world, other);
-    assert!(world.server.conns.contains_key(&other), "another user has bytes of its own");
+    assert!(world.server.net.conns.contains_key(&other), "another user has bytes of its own");
 }
 
 /// A killed program is told from one that is dropped, whatever tells of its end first.
@@ -328,12 +342,12 @@ fn who_hung_up_has_gone_also_where_a_message_finds_that_out() {
         }
         drop(socket);
         if keeps_some {
-            world.server.flush(id);
+            world.server.net.flush(id);
         } else {
-            world.server.send(id, &note(), &[]);
+            world.server.net.send(id, &note(), &[]);
         }
-        assert!(world.server.conns[&id].gone, "{keeps_some}");
-        assert_eq!(world.server.doomed, [(id, None)]);
+        assert!(world.server.net.conns[&id].gone, "{keeps_some}");
+        assert_eq!(world.server.net.doomed, [(id, None)]);
     }
 }
 
@@ -343,20 +357,19 @@ fn a_connection_that_takes_nothing_for_some_time_is_closed_and_one_that_does_sta
     let ((_silent, silent), (slow_socket, slow)) = (world.connect(ONE), world.connect(ONE));
     for id in [silent, slow] {
         fill(&mut world, id);
-        world.server.send(id, &note(), &[]);
+        world.server.net.send(id, &note(), &[]);
     }
     let began = world.server.now_ns;
-    world.server.now_ns = began + UNREAD_NS - 1;
+    world.server.set_now(began + UNREAD_NS - 1);
     // One packet makes room for another.
     let mut buffer = vec![0; MAX_PACKET];
     rustix::net::recv(&slow_socket, &mut buffer[..], RecvFlags::empty()).expect("a message");
-    world.server.flush(slow);
-    world.server.timers();
-    assert!(world.server.doomed.is_empty());
-    world.server.now_ns = began + UNREAD_NS;
-    world.server.timers();
-    assert_eq!(world.server.doomed.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [silent]);
-    assert_eq!(world.server.unread_at, Some(began + 2 * UNREAD_NS - 1), "the next to be looked at");
+    world.server.net.flush(slow);
+    world.at(began + UNREAD_NS - 1);
+    assert!(world.server.net.doomed.is_empty());
+    world.at(began + UNREAD_NS);
+    assert_eq!(world.server.net.doomed.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [silent]);
+    assert_eq!(world.server.net.unread_at, Some(began + 2 * UNREAD_NS - 1), "the next to be looked at");
 }
 
 #[test]
@@ -364,47 +377,38 @@ fn a_connection_that_says_nothing_is_closed_after_a_while() {
     let mut world = World::new();
     let ((_silent, silent), (said, other)) = (world.connect(ONE), world.connect(ONE));
     assert!(ask(&said, Request::PolicyList));
-    while !matches!(world.server.conns[&other].role, Role::Command(None)) {
+    while world.server.net.conns[&other].stage != Stage::Command(Answering::Nothing) {
         world.turn();
     }
-    let began = world.server.conns[&silent].since_ns;
-    world.server.now_ns = began + SILENT_NS - 1;
-    world.server.timers();
-    assert!(world.server.doomed.is_empty());
-    world.server.now_ns = began + SILENT_NS;
-    world.server.timers();
-    assert_eq!(world.server.doomed.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [silent]);
-    assert_eq!(world.server.silent_at, None, "all others have spoken");
+    let began = world.server.net.conns[&silent].since_ns;
+    world.at(began + SILENT_NS - 1);
+    assert!(world.server.net.doomed.is_empty());
+    world.at(began + SILENT_NS);
+    assert_eq!(world.server.net.doomed.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [silent]);
+    assert_eq!(world.server.net.silent_at, None, "all others have spoken");
 }
 
 #[test]
 fn root_finds_a_place_whatever_the_others_have_taken() {
     let mut world = World::new();
-    world.server.max_conns = 16;
+    world.server.net.max_conns = 16;
     let _all: Vec<_> = (0..14).map(|n| world.connect(ONE + n / 4)).collect();
     assert_eq!(
-        world.server.too_many_connections(std::process::id(), crate::identity::pretended(OTHER + 9)),
+        world.too_many(std::process::id(), crate::identity::pretended(OTHER + 9)),
         Some("all connections are taken")
     );
-    assert_eq!(world.server.too_many_connections(std::process::id(), crate::identity::pretended(0)), None);
+    assert_eq!(world.too_many(std::process::id(), crate::identity::pretended(0)), None);
     let root: Vec<_> = (0..2).map(|_| world.connect(0)).collect();
-    assert_eq!(
-        world.server.too_many_connections(std::process::id(), crate::identity::pretended(0)),
-        Some("all connections are taken")
-    );
+    assert_eq!(world.too_many(std::process::id(), crate::identity::pretended(0)), Some("all connections are taken"));
     drop(root);
-    world.server.max_conns = 100;
+    world.server.net.max_conns = 100;
     let of_user = (ONE..ONE + 3)
-        .map(|uid| world.server.too_many_connections(std::process::id(), crate::identity::pretended(uid)))
+        .map(|uid| world.too_many(std::process::id(), crate::identity::pretended(uid)))
         .collect::<Vec<_>>();
     assert_eq!(of_user, [None, None, None]);
-    world.server.max_conns = 19;
+    world.server.net.max_conns = 19;
     let why = "its user has as many connections as a user may have";
-    assert_eq!(
-        world.server.too_many_connections(std::process::id(), crate::identity::pretended(ONE)),
-        Some(why),
-        "a quarter of all"
-    );
+    assert_eq!(world.too_many(std::process::id(), crate::identity::pretended(ONE)), Some(why), "a quarter of all");
 }
 
 #[test]
@@ -414,7 +418,7 @@ fn what_is_told_before_a_hang_up_is_done() {
     let announcement = Request::Announce { job: "j".into(), program: "sh train.sh".into() };
     assert!(ask(&socket, announcement));
     drop(socket);
-    while world.server.conns.contains_key(&id) {
+    while world.server.net.conns.contains_key(&id) {
         world.turn();
     }
     assert_eq!(world.server.expected.len(), 1, "it was announced");
@@ -436,8 +440,8 @@ fn many_that_ask_for_ps_share_a_look_and_it_is_never_older_than_the_question() {
     const MANY: usize = 20;
     let many: Vec<_> = (0..MANY).map(|_| world.connect(ONE)).collect();
     many.iter().for_each(|(socket, _)| assert!(ask(socket, Request::Ps)));
-    let asks = |c: &Conn| matches!(c.role, Role::Command(_));
-    while world.server.conns.values().filter(|c| asks(c)).count() < MANY {
+    let asks = |c: &Conn| matches!(c.stage, Stage::Command(_));
+    while world.server.net.conns.values().filter(|c| asks(c)).count() < MANY {
         world.turn();
     }
     for (socket, _) in &many {
@@ -460,7 +464,7 @@ fn a_command_that_has_hung_up_before_it_is_told_leaves_nothing_behind() {
     let (socket, id) = world.connect(ONE);
     assert!(ask(&socket, Request::Ps));
     drop(socket);
-    while world.server.conns.contains_key(&id) {
+    while world.server.net.conns.contains_key(&id) {
         world.turn();
     }
     let (socket, _) = world.connect(ONE);
@@ -475,7 +479,7 @@ fn the_memory_of_a_segment_goes_with_its_process_whoever_keeps_it_and_counts_unt
     let (socket, id, segment, _eventfd) = world.attach(ONE);
     assert!(blocks(&segment) > 0);
     drop(socket);
-    while world.server.conns.contains_key(&id) {
+    while world.server.net.conns.contains_key(&id) {
         world.turn();
     }
     // This process, whose it was, goes on.
@@ -483,15 +487,15 @@ fn the_memory_of_a_segment_goes_with_its_process_whoever_keeps_it_and_counts_unt
     let (socket, other, other_segment, _other_eventfd) = world.attach(OTHER);
     assert!(world.server.abandoned.contains_key(&id), "that is another's segment");
     drop(socket);
-    while world.server.conns.contains_key(&other) {
+    while world.server.net.conns.contains_key(&other) {
         world.turn();
     }
     assert!(world.server.too_much_kept(crate::identity::pretended(ONE)).is_none());
-    world.server.max_conns = world.server.conns.len() + 2;
+    world.server.net.max_conns = world.server.net.conns.len() + 2;
     let why = world.server.too_much_kept(crate::identity::pretended(ONE)).expect("two abandoned ones take all places");
     assert!(why.line().contains("all users together have as many programs"), "{}", why.line());
     let (_one, _) = world.connect(ONE);
-    world.server.max_conns = 4;
+    world.server.net.max_conns = 4;
     let why = world.server.too_much_kept(crate::identity::pretended(ONE)).expect("a quarter of all");
     assert!(why.line().contains("1 processes that have left"), "{}", why.line());
     // Attached once more, a segment is no longer abandoned.
@@ -518,8 +522,8 @@ fn texts_that_wait_take_no_more_memory_than_is_kept_of_them() {
     let mut world = World::new();
     let (_socket, id) = world.connect(ONE);
     world.server.ask(id, Request::Announce { job: "j".into(), program: long() });
-    let Role::Unlisted(opening) = &world.server.conns[&id].role else { panic!("it waits") };
-    let Opening::Command(Request::Announce { program, .. }) = &**opening else { panic!("another request") };
+    let opening = world.server.openings.get(&id).expect("it waits");
+    let Opening::Command(Request::Announce { program, .. }) = opening else { panic!("another request") };
     assert!(program.capacity() <= crate::tuning::PROGRAM_MAX_BYTES);
     assert!(crate::unsuitable::key(ONE, &long()).capacity() <= crate::tuning::PROGRAM_MAX_BYTES);
     let (socket, id) = world.connect(ONE);
@@ -536,26 +540,26 @@ fn long_answers_of_a_user_are_few_at_a_time_and_the_others_wait() {
         fill(&mut world, *id);
         world.server.control(*id, Request::Trace { from: 0, since_us: 0 });
     }
-    let under_way = |world: &World| world.server.conns.values().filter(|conn| conn.has_long_answer()).count();
-    assert_eq!((under_way(&world), world.server.waiting.len()), (USER_ANSWERS_MAX, 2 * USER_ANSWERS_MAX));
+    let under_way = |world: &World| world.server.long_answers().values().sum::<usize>();
+    assert_eq!((under_way(&world), world.server.commands.waiting.len()), (USER_ANSWERS_MAX, 2 * USER_ANSWERS_MAX));
     let (other, id) = world.connect(OTHER);
     world.server.control(id, Request::Trace { from: 0, since_us: 0 });
     assert_eq!(under_way(&world), USER_ANSWERS_MAX + 1, "another user's is begun");
-    world.server.enqueue(id);
+    world.server.net.enqueue(id);
     assert!(!answer(&mut world, &other).is_empty());
     // One that waits and goes leaves nothing behind.
     let (gone, id) = world.connect(ONE);
     world.server.control(id, Request::Trace { from: 0, since_us: 0 });
     drop(gone);
-    world.server.doomed.push((id, None));
-    world.server.bury();
-    assert_eq!(world.server.waiting.len(), 2 * USER_ANSWERS_MAX);
+    world.server.net.doomed.push((id, None));
+    world.server.end_conns();
+    assert_eq!(world.server.commands.waiting.len(), 2 * USER_ANSWERS_MAX);
     for (socket, id) in &many {
-        world.server.enqueue(*id);
+        world.server.net.enqueue(*id);
         assert!(!answer(&mut world, socket).is_empty());
         assert!(under_way(&world) <= USER_ANSWERS_MAX);
     }
-    assert!(world.server.waiting.is_empty());
+    assert!(world.server.commands.waiting.is_empty());
 }
 
 #[test]
@@ -573,12 +577,12 @@ fn a_program_that_ended_is_told_with_few_queues_only() {
             levels: wire::Levels::ONE,
             sharing: wire::Sharing::Time,
         };
-        world.server.client_message(id, add).expect("a group");
+        world.server.program_message(id, add).expect("a group");
         for slot in 0..queues as u16 {
-            world.server.client_message(id, ClientMsg::QueueAdd { slot, group: 0 }).expect("a queue");
+            world.server.program_message(id, ClientMsg::QueueAdd { slot, group: 0 }).expect("a queue");
         }
         drop(socket);
-        while world.server.conns.contains_key(&id) {
+        while world.server.net.conns.contains_key(&id) {
             world.turn();
         }
         let now_ns = world.server.now_ns;
@@ -592,12 +596,12 @@ fn a_program_that_ended_is_told_with_few_queues_only() {
 fn what_the_other_side_does_not_read_takes_a_bounded_part_of_the_daemons_memory() {
     let mut world = World::new();
     let room = |world: &World, id: u64| {
-        rustix::net::sockopt::socket_send_buffer_size(&world.server.conns[&id].socket).expect("a socket")
+        rustix::net::sockopt::socket_send_buffer_size(&world.server.net.conns[&id].socket).expect("a socket")
     };
     let (socket, id) = world.connect(ONE);
     assert!(room(&world, id) <= SOCKET_MAX_BYTES);
-    world.server.send(id, &DaemonMsg::Note { text: "x".repeat(MAX_PACKET - 16) }, &[]);
-    assert_eq!((received(&socket).len(), world.server.doomed.len()), (1, 0), "the largest message fits");
+    world.server.net.send(id, &DaemonMsg::Note { text: "x".repeat(MAX_PACKET - 16) }, &[]);
+    assert_eq!((received(&socket).len(), world.server.net.doomed.len()), (1, 0), "the largest message fits");
     let (_socket, id, _segment, _eventfd) = world.attach(ONE);
     assert!(room(&world, id) <= PROGRAM_SOCKET_MAX_BYTES);
 }

@@ -20,9 +20,9 @@ pub(crate) use self::seen::{Seen, SeenGroup, SeenQueue};
 pub(crate) use self::sheet::Sight;
 use self::sheet::{Place, Sheet};
 use crate::clock::now_ns;
-use crate::fair::FairQueue;
 use crate::identity::User;
-use crate::socket;
+use crate::net::fair::FairQueue;
+use crate::net::socket;
 use crate::tuning::{SIGHT_REST, SIGHT_REST_MAX_NS, TOLD_AT_A_TIME, UNREAD_NS};
 
 /// The loop's end.

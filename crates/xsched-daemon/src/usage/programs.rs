@@ -19,10 +19,6 @@ pub(crate) struct Accounting {
     pub(crate) programs: HashMap<ProgramId, Known>,
     /// When devices were measured last, ns.
     pub(crate) measured: HashMap<String, u64>,
-    /// When to measure, ns.
-    pub(crate) measure_at: Option<u64>,
-    /// When to hand over what was charged, ns.
-    pub(crate) keep_at: Option<u64>,
     /// Questions that wait until what came before them is told, and until when, ns.
     pub(crate) queries: VecDeque<(u64, Query)>,
     /// The books are being looked at.

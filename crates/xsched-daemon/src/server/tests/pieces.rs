@@ -212,7 +212,7 @@ fn crowded(programs: usize) -> (World, Programs) {
         assert!(rustix::net::send(socket, &message, SendFlags::NOSIGNAL).is_ok());
         while world.server.engine.programs().get(id).is_none_or(|program| program.groups.is_empty()) {
             world.turn();
-            assert!(world.server.conns.contains_key(id), "{:?}", received(socket));
+            assert!(world.server.net.conns.contains_key(id), "{:?}", received(socket));
         }
         received(socket);
     }
@@ -222,9 +222,9 @@ fn crowded(programs: usize) -> (World, Programs) {
 /// A command of root, which may change all programs, and of which it is known already.
 fn command(world: &mut World) -> (OwnedFd, u64) {
     let (socket, id) = world.connect(0);
-    let conn = world.server.conns.get_mut(&id).expect("there");
-    conn.role = Role::Command(None);
-    conn.who = Some(std::rc::Rc::new(Who::pretended(0)));
+    let conn = world.server.net.conns.get_mut(&id).expect("there");
+    conn.stage = Stage::Command(Answering::Nothing);
+    world.server.commands.who.insert(id, Rc::new(Who::pretended(0)));
     (socket, id)
 }
 
@@ -237,7 +237,7 @@ fn do_pieces(world: &mut World, socket: &OwnedFd, id: u64, request: Request) -> 
         let mut buffer = std::mem::take(&mut world.buffer);
         let began = std::time::Instant::now();
         world.server.serve(id, &mut buffer);
-        world.server.bury();
+        world.server.end_conns();
         longest = longest.max(began.elapsed());
         world.buffer = buffer;
         pieces += 1;
@@ -252,11 +252,11 @@ fn do_pieces(world: &mut World, socket: &OwnedFd, id: u64, request: Request) -> 
             }
         }
         before = now;
-        let Some(conn) = world.server.conns.get(&id) else { return (longest, pieces) };
-        match &conn.role {
-            Role::Command(None) => return (longest, pieces),
+        let Some(conn) = world.server.net.conns.get(&id) else { return (longest, pieces) };
+        match conn.stage {
+            Stage::Command(Answering::Nothing) => return (longest, pieces),
             // It waits for another thread, or for a program: nothing of it is left to the loop but a message.
-            Role::Command(Some(Answer::OfClient | Answer::OfPool | Answer::OfTeller | Answer::OfUsage)) => {
+            Stage::Command(Answering::Waits) => {
                 return (longest, pieces);
             }
             _ => received(socket),
@@ -302,9 +302,9 @@ fn a_program_sends_each_message_in_its_largest_form_and_is_served_in_one_piece()
         assert!(rustix::net::send(socket, &packet, SendFlags::NOSIGNAL).is_ok());
         let mut buffer = std::mem::take(&mut world.buffer);
         world.server.serve(*id, &mut buffer);
-        world.server.bury();
+        world.server.end_conns();
         world.buffer = buffer;
-        assert!(world.server.conns.contains_key(id), "{kind}: {:?}", received(socket));
+        assert!(world.server.net.conns.contains_key(id), "{kind}: {:?}", received(socket));
         received(socket);
     }
 }
@@ -320,11 +320,11 @@ fn a_command_that_hangs_up_is_carried_through_in_pieces_and_counts_until_then() 
     }
     drop(socket);
     let (mut before, mut turns) = (held(&world), 0);
-    while world.server.conns.contains_key(&id) {
+    while world.server.net.conns.contains_key(&id) {
         let mut buffer = std::mem::take(&mut world.buffer);
-        world.server.conns.get_mut(&id).expect("there").gone = true;
+        world.server.net.conns.get_mut(&id).expect("there").gone = true;
         world.server.serve(id, &mut buffer);
-        world.server.bury();
+        world.server.end_conns();
         world.buffer = buffer;
         assert!(held(&world) - before <= CHANGED_AT_ONCE, "in one piece");
         (before, turns) = (held(&world), turns + 1);
@@ -344,8 +344,8 @@ fn messages_of_a_program_have_a_ration_that_others_do_not_share() {
     let used_ns = 5_000_000;
     world.server.now_ns = now_ns();
     let due_ns = world.server.now_ns + used_ns * RATION_TIMES - RATION_CREDIT_NS;
-    let user = world.server.conns[&of_one].user;
-    world.server.messages.charge(user, world.server.now_ns, used_ns);
+    let user = world.server.net.conns[&of_one].user;
+    world.server.net.rations.messages.charge(user, world.server.now_ns, used_ns);
     say(&one);
     say(&other);
     let weight =

@@ -16,8 +16,8 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use xsched_proto::rendezvous::{HERE, MAX_BYTES, address, is_of_this_user, is_shared};
 use xsched_proto::{paths, trust};
 
+use super::site::Site;
 use crate::Error;
-use crate::site::Site;
 use crate::tuning::{SITE_LOOK_S, SITE_QUESTION_MS};
 
 /// The thread's other end. The files of all sites go with it.

@@ -12,10 +12,10 @@ use rustix::net::{
 };
 use xsched_proto::wire::MAX_PACKET;
 
+use super::rendezvous::Rendezvous;
+use super::site::Site;
 use crate::Error;
 use crate::closer::{Closer, MAX_FDS};
-use crate::rendezvous::Rendezvous;
-use crate::site::Site;
 
 /// The sockets that are listened on, at one path or at several; their files go with this.
 pub(crate) struct Listener {

@@ -1,0 +1,159 @@
+//! Connections are accepted, within bounds by user.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use xsched_proto::trust;
+
+use super::conn::{Conn, Stage};
+use super::rendezvous::News;
+use super::{Net, Own, Token, socket};
+use crate::closer::MAX_FDS;
+use crate::identity::{self, User};
+use crate::tuning::{ACCEPTED_MAX, OWN_FDS, QUEUED_MAX, ROOT_PART, SILENT_NS, SOCKET_MAX_BYTES};
+
+/// The number of connections that a user may have, by its number; `true` = root or the daemon's own.
+pub(crate) type Limits<'a> = &'a dyn Fn(u32, bool) -> usize;
+
+impl Net {
+    /// Accepts some connections.
+    pub(crate) fn accept(&mut self, limits: Limits<'_>) {
+        for _ in 0..ACCEPTED_MAX {
+            if self.closer.is_full() {
+                return self.listen(false);
+            }
+            let socket = match self.listener.accept() {
+                Ok(socket) => socket,
+                Err(Errno::MFILE | Errno::NFILE) => {
+                    // Without this the listener would stay readable and the loop would spin.
+                    self.spare = None;
+                    if let Ok(socket) = self.listener.accept() {
+                        self.closer.close_socket(socket);
+                    }
+                    self.spare = spare();
+                    return;
+                }
+                Err(_) => return,
+            };
+            let Some((pid, uid)) = trust::peer(socket.as_fd()) else {
+                self.closer.close_socket(socket);
+                continue;
+            };
+            let user = User::unknown(uid);
+            if let Some(why) = self.too_many_connections(pid, user, limits) {
+                self.lines.push((uid, format!("turned process {pid} of user {user} away: {why}")));
+                self.closer.close_socket(socket);
+                continue;
+            }
+            self.take_in(socket, pid, user);
+        }
+    }
+
+    fn take_in(&mut self, socket: OwnedFd, pid: u32, user: User) {
+        socket::bound_unread(&socket, SOCKET_MAX_BYTES);
+        let id = self.next_id();
+        let flags = EventFlags::IN | EventFlags::RDHUP;
+        if self.watch(&socket, Token::Socket(id), flags).is_err() {
+            return self.closer.close_socket(socket);
+        }
+        let since_ns = self.now_ns;
+        let conn = Conn {
+            socket,
+            pid,
+            user,
+            since_ns,
+            stage: Stage::Silent,
+            wake: None,
+            out: VecDeque::new(),
+            out_bytes: 0,
+            unread_since_ns: 0,
+            gone: false,
+            unheard: false,
+            flags,
+        };
+        self.conns.insert(id, conn);
+        self.silent_at.get_or_insert(since_ns + SILENT_NS);
+    }
+
+    /// The reason for which a user may not have a further connection.
+    pub(crate) fn too_many_connections(&self, pid: u32, user: User, limits: Limits<'_>) -> Option<&'static str> {
+        // Root finds a place whatever the others do. Identifying the owner of a connection takes a look at its process: for the last places only.
+        let few = self.max_conns - self.max_conns / ROOT_PART;
+        let is_root = self.conns.len() >= few && user.uid == 0 && identity::user_of(pid, 0).is_root();
+        let for_all = if is_root { self.max_conns } else { few };
+        if self.conns.len() >= for_all {
+            return Some("all connections are taken");
+        }
+        let own = identity::has_own_uid(user);
+        let of_one = if own { for_all } else { self.max_conns / 4 };
+        let most = limits(user.uid, own).min(of_one);
+        let of_user = self.conns.values().filter(|c| c.user.uid == user.uid).count();
+        (of_user >= most).then_some("its user has as many connections as a user may have")
+    }
+
+    /// Accepts connections, or lets them wait in the backlog.
+    pub(crate) fn listen(&mut self, on: bool) {
+        let flags = if on { EventFlags::IN } else { EventFlags::empty() };
+        let watch = |socket: &OwnedFd| self.rewatch(socket.as_fd(), Token::Own(Own::Listener), flags);
+        let watched = self.listener.sockets().try_for_each(watch);
+        match watched {
+            Ok(()) => self.deaf = !on,
+            Err(e) => self.lines.push((0, format!("cannot watch the socket: {e}"))),
+        }
+    }
+
+    /// Accepts connections again once the closer has caught up.
+    pub(crate) fn listen_again(&mut self) {
+        if self.deaf && !self.closer.is_full() {
+            self.listen(true);
+        }
+    }
+
+    /// Takes sockets whose files were made again.
+    pub(crate) fn take_sites(&mut self, limits: Limits<'_>) {
+        for news in self.listener.rendezvous().take() {
+            match news {
+                News::Line(line) => self.lines.push((0, line)),
+                News::Listens(path, socket) => {
+                    // What has connected to the one before, which goes now.
+                    self.accept(limits);
+                    let flags = if self.deaf { EventFlags::empty() } else { EventFlags::IN };
+                    if let Err(e) = self.watch(&socket, Token::Own(Own::Listener), flags) {
+                        self.lines.push((0, format!("cannot watch the socket: {e}")));
+                    }
+                    self.listener.replace(path, socket);
+                }
+            }
+        }
+    }
+
+    /// Lets nothing more connect, and closes what has connected and was never accepted: it may hold descriptors too.
+    pub(crate) fn refuse_all(&mut self) {
+        self.listener.refuse();
+        while let Ok(socket) = self.listener.accept() {
+            self.closer.close_socket(socket);
+        }
+    }
+}
+
+/// The number of connections there may be with this many descriptors. A client takes four and was perhaps announced; one more
+/// passes by while it attaches. Besides there are the daemon's own, those of one packet, and those that wait to be closed.
+pub(super) fn max_conns(descriptors: usize) -> usize {
+    let besides = OWN_FDS + MAX_FDS + QUEUED_MAX;
+    descriptors.saturating_sub(besides.min(descriptors / 2)) / 6
+}
+
+pub(super) fn spare() -> Option<OwnedFd> {
+    std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
+}
+
+/// Raises the limit of descriptors as far as it goes. Returns the limit.
+pub(super) fn raise_descriptor_limit() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    // No limit at all would still leave memory as one.
+    getrlimit(Resource::Nofile).current.unwrap_or(1 << 16).min(1 << 16)
+}

@@ -1,0 +1,233 @@
+//! Connections: bytes, users, and whose turn it is. Nothing here knows of scheduling.
+//!
+//! [`Net`] has the sockets and the kernel's list of events. Work for connections waits in fair queues, by user; users other than root and
+//! the daemon's own have rations of the loop's time ([`fair`]). [`Net::serve`] takes one packet or sends what is kept, and leaves the rest
+//! to the loop.
+
+mod accepting;
+mod conn;
+mod ending;
+pub(crate) mod fair;
+mod receiving;
+pub(crate) mod rendezvous;
+pub(crate) mod sending;
+mod site;
+pub(crate) mod socket;
+mod token;
+mod waking;
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+use crate::Error;
+use crate::closer::Closer;
+use crate::identity::User;
+use crate::tuning::{RATION_CREDIT_NS, RATION_TIMES};
+
+pub(crate) use conn::{Answering, Conn, Stage, Wake};
+pub(crate) use ending::Ended;
+pub(crate) use receiving::Served;
+pub(crate) use token::{Own, Token};
+
+use fair::{FairQueue, Rationed};
+use socket::Listener;
+
+/// The connections of the daemon.
+pub(crate) struct Net {
+    /// Time of the current piece of work, ns.
+    pub(crate) now_ns: u64,
+    epoll: OwnedFd,
+    pub(crate) listener: Listener,
+    pub(crate) conns: HashMap<u64, Conn>,
+    pub(crate) rations: Rations,
+    /// Work for connections of root and of the daemon's own user, and for those that are gone.
+    pub(crate) work: FairQueue<User, Work>,
+    /// Connections to end after the current piece of work, and the reason if it is their fault.
+    pub(crate) doomed: Vec<(u64, Option<Error>)>,
+    pub(crate) closer: Closer,
+    /// Most connections at a time.
+    pub(crate) max_conns: usize,
+    /// Number of the last connection or other thing that is numbered with them.
+    last_id: u64,
+    /// Connections wait in the backlog until the closer has caught up.
+    deaf: bool,
+    /// Given up to be able to refuse a connection when no descriptor is left.
+    spare: Option<OwnedFd>,
+    /// Time to look for connections that do not read; perhaps too early.
+    pub(crate) unread_at: Option<u64>,
+    /// Time to look for connections that have said nothing.
+    pub(crate) silent_at: Option<u64>,
+    /// Lines for the log, with the users that caused them.
+    lines: Vec<(u32, String)>,
+}
+
+/// Work of users other than root and the daemon's own, for which each has a part of the loop's time.
+pub(crate) struct Rations {
+    /// Programs that have woken the daemon.
+    pub(crate) wakes: Rationed<User, u64>,
+    /// Programs whose counters are to be looked at.
+    pub(crate) looks: Rationed<User, u64>,
+    /// Commands for which something is to be done.
+    pub(crate) commands: Rationed<User, u64>,
+    /// Programs, and connections that have not opened yet: a user's commands do not put its programs off.
+    pub(crate) messages: Rationed<User, Work>,
+}
+
+/// A piece of work for a connection, of bounded size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Work {
+    /// Send what is kept for it; else continue its answer; else take one packet.
+    Serve(u64),
+    /// Do what it has opened with.
+    Introduce(u64),
+}
+
+impl Rations {
+    fn new() -> Rations {
+        let of = || Rationed::new(RATION_TIMES, RATION_CREDIT_NS);
+        let (messages, [wakes, looks, commands]) = (Rationed::new(RATION_TIMES, RATION_CREDIT_NS), [of(), of(), of()]);
+        Rations { wakes, looks, commands, messages }
+    }
+
+    /// Time at which the first piece that waits may be done, ns.
+    pub(crate) fn due_ns(&self) -> Option<u64> {
+        let all = [self.wakes.due_ns(), self.looks.due_ns(), self.commands.due_ns(), self.messages.due_ns()];
+        all.into_iter().flatten().min()
+    }
+}
+
+impl Net {
+    /// Connections to these sockets.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn new(listener: Listener, now_ns: u64) -> Result<Net, Error> {
+        let fail = |e| Error::Environment(format!("cannot make an epoll instance: {e}"));
+        let net = Net {
+            now_ns,
+            epoll: epoll::create(CreateFlags::CLOEXEC).map_err(fail)?,
+            listener,
+            conns: HashMap::new(),
+            rations: Rations::new(),
+            work: FairQueue::new(),
+            doomed: Vec::new(),
+            closer: Closer::new(),
+            max_conns: accepting::max_conns(accepting::raise_descriptor_limit() as usize),
+            last_id: 0,
+            deaf: false,
+            spare: accepting::spare(),
+            unread_at: None,
+            silent_at: None,
+            lines: Vec::new(),
+        };
+        for socket in net.listener.sockets() {
+            net.watch_own(socket, Own::Listener)?;
+        }
+        net.watch_own(&net.listener.rendezvous().as_fd(), Own::Sites)?;
+        Ok(net)
+    }
+
+    /// A number that nothing else has.
+    pub(crate) fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// Waits for events, or takes those that are there (`at_once`).
+    ///
+    /// # Errors
+    /// The system's, interruptions included.
+    pub(crate) fn wait(&self, events: &mut Vec<epoll::Event>, at_once: bool) -> rustix::io::Result<()> {
+        events.clear();
+        let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), at_once.then_some(&none)).map(|_| ())
+    }
+
+    /// Waits for a descriptor from now on.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn watch(&self, fd: impl AsFd, token: Token, flags: EventFlags) -> rustix::io::Result<()> {
+        epoll::add(&self.epoll, fd, EventData::new_u64(token.bits()), flags)
+    }
+
+    /// Waits for a descriptor of the daemon's own.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn watch_own(&self, fd: &impl AsFd, own: Own) -> Result<(), Error> {
+        let flags = if own == Own::Timer { EventFlags::IN | EventFlags::ET } else { EventFlags::IN };
+        let fail = |e| Error::environment(format!("cannot make an epoll entry: {e}"));
+        self.watch(fd, Token::Own(own), flags).map_err(fail)
+    }
+
+    /// Waits for a descriptor no more. Gone already is as good.
+    pub(crate) fn unwatch(&self, fd: impl AsFd) {
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    fn rewatch(&self, fd: BorrowedFd<'_>, token: Token, flags: EventFlags) -> rustix::io::Result<()> {
+        epoll::modify(&self.epoll, fd, EventData::new_u64(token.bits()), flags)
+    }
+
+    /// Sets the stage of a connection.
+    pub(crate) fn set_stage(&mut self, id: u64, stage: Stage) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.stage = stage;
+        }
+        self.watch_socket(id);
+    }
+
+    /// Marks a connection to be ended, for a fault of its own or none.
+    pub(crate) fn doom(&mut self, id: u64, fault: Option<Error>) {
+        self.doomed.push((id, fault));
+    }
+
+    /// Puts one piece of work for a connection into its user's queue.
+    pub(crate) fn enqueue(&mut self, id: u64) {
+        let Some(conn) = self.conns.get(&id) else { return };
+        if !conn.is_rationed() {
+            return self.work.push(conn.user, Work::Serve(id));
+        }
+        match conn.stage {
+            Stage::Command(_) => self.rations.commands.push(conn.user, id),
+            _ => self.rations.messages.push(conn.user, Work::Serve(id)),
+        }
+        // Told once: what is put off must not keep the loop awake.
+        self.watch_socket(id);
+    }
+
+    /// Puts the introduction of a connection into its user's queue: its owner is identified.
+    pub(crate) fn enqueue_introduction(&mut self, id: u64) {
+        let Some(conn) = self.conns.get(&id) else { return };
+        if conn.is_rationed() {
+            self.rations.messages.push(conn.user, Work::Introduce(id));
+        } else {
+            self.work.push(conn.user, Work::Introduce(id));
+        }
+    }
+
+    /// Takes the lines for the log.
+    pub(crate) fn lines(&mut self) -> Vec<(u32, String)> {
+        std::mem::take(&mut self.lines)
+    }
+
+    /// Waits on a socket for what can be acted on: a command that is being answered is not read from.
+    pub(crate) fn watch_socket(&mut self, id: u64) {
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.unheard) else { return };
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN | EventFlags::RDHUP, !conn.is_answered());
+        flags.set(EventFlags::OUT, !conn.out.is_empty());
+        // A hang-up is always told: once is enough while nothing can be done about it, or what is to be done is put off.
+        flags.set(EventFlags::ET, conn.stage == Stage::Opening || conn.is_rationed());
+        if std::mem::replace(&mut conn.flags, flags) == flags {
+            return;
+        }
+        let Some(conn) = self.conns.get(&id) else { return };
+        if self.rewatch(conn.socket.as_fd(), Token::Socket(id), flags).is_err() {
+            self.doomed.push((id, None));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Packets are received, one at a time.
+
+use rustix::event::epoll::EventFlags;
+use xsched_proto::PROTOCOL_VERSION;
+use xsched_proto::wire::{self, ClientMsg};
+
+use super::conn::Stage;
+use super::socket::{self, Passed, Received};
+use super::{Net, Token};
+use crate::Error;
+use crate::tuning::SILENT_NS;
+
+/// The result of serving a connection.
+pub(crate) enum Served {
+    /// Nothing is to be done, for now or for ever.
+    Nothing,
+    /// Its answer continues.
+    Continues,
+    /// It has said this. An error is its fault.
+    Said(Result<(ClientMsg, Passed), Error>),
+}
+
+impl Net {
+    /// Notes that there is something to do for a connection. Returns false if there is no such connection.
+    pub(crate) fn note(&mut self, token: Token, flags: EventFlags) -> bool {
+        let (Token::Socket(id) | Token::Death(id)) = token else { return true };
+        let Some(conn) = self.conns.get_mut(&id) else { return false };
+        // What was sent before a hang-up is still done; an answer has nowhere to go.
+        let is_answered = conn.is_answered() && conn.stage != Stage::Opening;
+        let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR) && is_answered;
+        conn.gone |= matches!(token, Token::Death(_)) || hung_up;
+        if conn.gone && conn.is_changing() {
+            self.doom(id, None);
+        } else {
+            self.enqueue(id);
+        }
+        true
+    }
+
+    /// Does one thing for a connection: sends what is kept, or takes one packet. Others have their turn before the next.
+    pub(crate) fn serve(&mut self, id: u64, buffer: &mut [u8]) -> Served {
+        self.flush(id);
+        let Some(conn) = self.conns.get(&id) else { return Served::Nothing };
+        if conn.gone && !conn.is_changing() {
+            self.doom(id, None);
+            return Served::Nothing;
+        }
+        if conn.waits() || conn.is_answered() && !conn.out.is_empty() {
+            return Served::Nothing;
+        }
+        if conn.is_answered() {
+            return Served::Continues;
+        }
+        self.receive(id, buffer)
+    }
+
+    fn receive(&mut self, id: u64, buffer: &mut [u8]) -> Served {
+        let Some(conn) = self.conns.get(&id) else { return Served::Nothing };
+        let user = conn.user;
+        // Only a greeting carries descriptors.
+        let wanted = conn.stage == Stage::Silent && self.closer.admits(user.uid, user.is_own());
+        let fault = match socket::receive(&conn.socket, buffer, user.uid, &self.closer, wanted) {
+            Received::Packet(len, _) if self.is_of_another_version(id, &buffer[..len]) => return Served::Nothing,
+            Received::Packet(len, fds) => return Served::Said(packet(&buffer[..len], fds)),
+            Received::Nothing => return Served::Nothing,
+            Received::HangUp => {
+                self.conns.entry(id).and_modify(|conn| conn.gone = true);
+                None
+            }
+            Received::TooMuch => Some("its message is too large"),
+            Received::Unwanted => Some("its message carries descriptors for no purpose"),
+        };
+        self.doom(id, fault.map(Error::input));
+        Served::Nothing
+    }
+
+    /// Returns true if a first packet is of another version, so that the rest of it cannot be read: its sender is told, and the
+    /// connection ends.
+    fn is_of_another_version(&mut self, id: u64, packet: &[u8]) -> bool {
+        let is_first = self.conns.get(&id).is_some_and(|c| c.stage == Stage::Silent);
+        let other = wire::version_of(packet).filter(|version| is_first && *version != PROTOCOL_VERSION);
+        if let Some(version) = other {
+            let line = format!(
+                "the daemon (xsched {}) speaks protocol {PROTOCOL_VERSION}, this program {version}: install one version, and restart \
+                 the daemon",
+                env!("CARGO_PKG_VERSION")
+            );
+            self.refuse(id, Error::Environment(line));
+            self.doom(id, None);
+        }
+        other.is_some()
+    }
+
+    /// Ends connections that have not said what they are.
+    pub(crate) fn end_silent(&mut self) {
+        let unknown = self.conns.iter().filter(|(_, c)| matches!(c.stage, Stage::Silent | Stage::Opening));
+        let since = unknown.map(|(id, c)| (c.since_ns, *id));
+        let (over, others): (Vec<_>, Vec<_>) = since.partition(|(since, _)| since + SILENT_NS <= self.now_ns);
+        self.silent_at = others.into_iter().min().map(|(since, _)| since + SILENT_NS);
+        self.doomed.extend(over.into_iter().map(|(_, id)| (id, Some(Error::input("it says nothing")))));
+    }
+}
+
+fn packet(bytes: &[u8], fds: Passed) -> Result<(ClientMsg, Passed), Error> {
+    let message = wire::decode(bytes)?;
+    if !fds.is_empty() && !matches!(message, ClientMsg::Hello { .. }) {
+        return Err(Error::input("its message carries descriptors for no purpose"));
+    }
+    Ok((message, fds))
+}

@@ -1,0 +1,90 @@
+//! Tokens: what an event of the kernel is about, in the 64 bits that it gives back.
+
+/// The subject of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Token {
+    /// The socket of a connection.
+    Socket(u64),
+    /// The eventfd by which a program wakes the daemon.
+    Wake(u64),
+    /// The process of a connection.
+    Death(u64),
+    /// A process that was announced.
+    Announced(u64),
+    /// A descriptor of the daemon's own.
+    Own(Own),
+}
+
+/// Descriptors of the daemon's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Own {
+    /// A listening socket.
+    Listener,
+    /// Sockets whose files were made again.
+    Sites,
+    Timer,
+    Signals,
+    Identified,
+    /// Logs and processes of pools.
+    Pools,
+    Usage,
+    Metrics,
+    Snapshots,
+    /// The operator's own scheduler.
+    Scheduler,
+}
+
+/// All of them, by their numbers.
+const OWN: [Own; 10] = [
+    Own::Listener,
+    Own::Sites,
+    Own::Timer,
+    Own::Signals,
+    Own::Identified,
+    Own::Pools,
+    Own::Usage,
+    Own::Metrics,
+    Own::Snapshots,
+    Own::Scheduler,
+];
+
+impl Token {
+    /// The bits that stand for it. Numbers of connections and processes stay below 2^61.
+    pub(crate) fn bits(self) -> u64 {
+        match self {
+            Token::Socket(id) => id << 3,
+            Token::Wake(id) => id << 3 | 1,
+            Token::Death(id) => id << 3 | 2,
+            Token::Announced(id) => id << 3 | 3,
+            Token::Own(own) => OWN.iter().position(|other| *other == own).unwrap_or(0) as u64 * 8 + 4,
+        }
+    }
+
+    /// The subject that bits stand for.
+    pub(crate) fn of(bits: u64) -> Option<Token> {
+        let id = bits >> 3;
+        match bits & 7 {
+            0 => Some(Token::Socket(id)),
+            1 => Some(Token::Wake(id)),
+            2 => Some(Token::Death(id)),
+            3 => Some(Token::Announced(id)),
+            4 => OWN.get(usize::try_from(id).ok()?).copied().map(Token::Own),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_stand_for_one_subject() {
+        let id = (1 << 61) - 1;
+        let some = [Token::Socket(id), Token::Wake(0), Token::Death(7), Token::Announced(id)];
+        for token in some.into_iter().chain(OWN.map(Token::Own)) {
+            assert_eq!(Token::of(token.bits()), Some(token));
+        }
+        assert_eq!((Token::of(5), Token::of(99 * 8 + 4)), (None, None));
+    }
+}

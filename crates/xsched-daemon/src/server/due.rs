@@ -1,0 +1,103 @@
+//! Things that the loop does at their times, and the time at which it wakes up for the next.
+
+use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
+
+use super::Server;
+use crate::Input;
+use crate::host::Host;
+use crate::timers::Timer;
+use crate::tuning::{BEAT_NS, DEVICE_LOOK_NS, LOOK_NS, MEASURE_NS, NICE_NS, POOL_LOOK_NS, USAGE_NS};
+
+impl Server {
+    /// Does what is due.
+    pub(super) fn do_due(&mut self) {
+        for timer in self.timers.due(self.now_ns) {
+            match timer {
+                Timer::Policy => self.input(Input::PolicyTime),
+                Timer::Look => self.input(Input::LookTime),
+                Timer::Beat => self.input(Input::Beat),
+                Timer::Nice => self.look_at_nice(),
+                Timer::Unread => self.net.end_unread(),
+                Timer::Silent => self.net.end_silent(),
+                Timer::Lines => self.events.tend(self.now_ns),
+                Timer::State => self.write_kept(),
+                Timer::Devices => self.look_at_devices(),
+                Timer::Measure => self.measure(),
+                Timer::Usage | Timer::UsageQuery => self.keep_usage(),
+                Timer::Pools => self.look_at_pools(),
+                Timer::Reaper => self.net.listen_again(),
+                Timer::Questions => self.time_out_questions(),
+                Timer::Scheduler => self.watch_scheduler(),
+                Timer::Idle => {
+                    self.detail_of_own(|| "ends: it has had no clients for as long as it was told".to_owned());
+                    self.stop = true;
+                }
+                // The loop looks after these each time.
+                Timer::Identify | Timer::Service | Timer::Snapshots | Timer::Rations => (),
+            }
+        }
+        if self.recent.is_due(self.now_ns) && !self.engine.groups().is_empty() {
+            self.look_at_shares();
+        }
+    }
+
+    /// Sets all timers, and the kernel's for what comes first. One set too early is left alone: it costs a wake-up, once.
+    pub(super) fn arm(&mut self) {
+        let now_ns = self.now_ns;
+        let is_empty = self.net.conns.is_empty() && self.expected.is_empty();
+        self.idle_since = is_empty.then(|| self.idle_since.unwrap_or(now_ns));
+        let arbiter = self.engine.arbiter();
+        let unmeasured = self.engine.gatekeeper().ledger().unmeasured().next().is_some();
+        let kept = [
+            (Timer::Beat, arbiter.any_closed(), BEAT_NS),
+            (Timer::Look, arbiter.any_scrutinised(), LOOK_NS),
+            (Timer::Nice, self.engine.follows_nice(), NICE_NS),
+            (Timer::Devices, self.devices.is_wanted(), DEVICE_LOOK_NS),
+            (Timer::Measure, unmeasured, MEASURE_NS),
+            (Timer::Usage, self.accounting.is_needed(), USAGE_NS),
+            (Timer::Pools, self.pools.need_looks(), POOL_LOOK_NS),
+        ];
+        for (timer, wanted, period_ns) in kept {
+            self.timers.keep(timer, wanted, now_ns + period_ns);
+        }
+        // Kept while it is still to come, so that events do not put it off for ever.
+        if !self.timers.is_set(Timer::Reaper) {
+            self.timers.set(Timer::Reaper, self.net.closer.tend());
+        }
+        for (timer, at_ns) in self.deadlines() {
+            self.timers.set(timer, at_ns);
+        }
+        let Some(next) = self.timers.next_ns() else { return };
+        if self.armed.is_some_and(|armed| armed <= next) {
+            return;
+        }
+        // All zero would switch the timer off.
+        let at = Timespec { tv_sec: (next / 1_000_000_000) as i64, tv_nsec: (next % 1_000_000_000).max(1) as i64 };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
+        match timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once) {
+            Ok(_) => self.armed = Some(next),
+            Err(e) => self.log(&format!("cannot set the timer: {e}")),
+        }
+    }
+
+    /// Times that others keep, ns.
+    fn deadlines(&self) -> [(Timer, Option<u64>); 12] {
+        let sweeps = self.accounting.sweep.is_some();
+        [
+            (Timer::Policy, self.engine.next_policy_us().map(|us| us.saturating_mul(1_000))),
+            (Timer::Questions, self.commands.questions.iter().map(|question| question.until_ns).min()),
+            (Timer::Scheduler, self.scheduler.as_ref().and_then(Host::deadline_ns)),
+            (Timer::Unread, self.net.unread_at),
+            (Timer::Silent, self.net.silent_at),
+            (Timer::Idle, self.idle_since.zip(self.idle_exit_ns).map(|(since, after)| since.saturating_add(after))),
+            // While books are looked at, the loop does not sleep.
+            (Timer::UsageQuery, self.accounting.query_at().filter(|_| !sweeps)),
+            (Timer::Identify, self.clerk.tend()),
+            (Timer::Lines, self.events.deadline_ns()),
+            (Timer::Service, self.service.deadline_ns()),
+            (Timer::Snapshots, self.teller.deadline_ns()),
+            // Work that is due already needs no timer.
+            (Timer::Rations, self.net.rations.due_ns().filter(|at| *at > self.now_ns)),
+        ]
+    }
+}

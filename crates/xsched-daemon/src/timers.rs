@@ -1,0 +1,131 @@
+//! Timers of the loop: one ordered set of all that is to be done at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Something to be done at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// A policy wants to decide.
+    Policy,
+    /// Progress of groups that run while others wait.
+    Look,
+    /// The heartbeat page.
+    Beat,
+    /// Nice values.
+    Nice,
+    /// Connections that do not read.
+    Unread,
+    /// Connections that have said nothing.
+    Silent,
+    /// Lines of the log that were held back.
+    Lines,
+    /// The file of what outlives the daemon.
+    State,
+    /// The state of devices.
+    Devices,
+    /// Device time that was not followed.
+    Measure,
+    /// Records of usage.
+    Usage,
+    /// A question about usage.
+    UsageQuery,
+    /// Pools that start or may end.
+    Pools,
+    /// Descriptors that are closed slowly.
+    Reaper,
+    /// Identification of processes.
+    Identify,
+    /// Questions to programs.
+    Questions,
+    /// Answers of the operator's own scheduler.
+    Scheduler,
+    /// The service manager.
+    Service,
+    /// Snapshots for `ps`.
+    Snapshots,
+    /// Work that waits for its user's ration.
+    Rations,
+    /// The end of a daemon without programs.
+    Idle,
+}
+
+/// All timers, each with one time at most.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    at_ns: BTreeMap<Timer, u64>,
+    order: BTreeSet<(u64, Timer)>,
+}
+
+impl Timers {
+    /// Sets a timer to a time in ns, or takes it back.
+    pub(crate) fn set(&mut self, timer: Timer, at_ns: Option<u64>) {
+        let before = match at_ns {
+            Some(at_ns) => self.at_ns.insert(timer, at_ns),
+            None => self.at_ns.remove(&timer),
+        };
+        if before != at_ns {
+            before.map(|before| self.order.remove(&(before, timer)));
+            at_ns.map(|at_ns| self.order.insert((at_ns, timer)));
+        }
+    }
+
+    /// Sets a timer that is not set.
+    pub(crate) fn set_if_none(&mut self, timer: Timer, at_ns: u64) {
+        if !self.at_ns.contains_key(&timer) {
+            self.set(timer, Some(at_ns));
+        }
+    }
+
+    /// Keeps a timer going while it is wanted: set where it is not, taken back once it is not wanted.
+    pub(crate) fn keep(&mut self, timer: Timer, wanted: bool, at_ns: u64) {
+        if wanted {
+            self.set_if_none(timer, at_ns);
+        } else {
+            self.set(timer, None);
+        }
+    }
+
+    /// Returns true while a timer is set.
+    pub(crate) fn is_set(&self, timer: Timer) -> bool {
+        self.at_ns.contains_key(&timer)
+    }
+
+    /// Takes all timers whose time has come, the earliest first.
+    pub(crate) fn due(&mut self, now_ns: u64) -> Vec<Timer> {
+        let mut due = Vec::new();
+        while let Some(&(at_ns, timer)) = self.order.first().filter(|(at_ns, _)| *at_ns <= now_ns) {
+            self.order.remove(&(at_ns, timer));
+            self.at_ns.remove(&timer);
+            due.push(timer);
+        }
+        due
+    }
+
+    /// The time of the first one, ns.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.order.first().map(|(at_ns, _)| *at_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_come_in_order_once_and_have_one_time_each() {
+        let mut timers = Timers::default();
+        timers.set(Timer::Beat, Some(30));
+        timers.set(Timer::Look, Some(20));
+        timers.set(Timer::Beat, Some(10));
+        timers.set_if_none(Timer::Beat, 5);
+        timers.keep(Timer::Nice, true, 20);
+        timers.keep(Timer::Nice, true, 7);
+        timers.keep(Timer::Idle, true, 1);
+        timers.keep(Timer::Idle, false, 1);
+        assert_eq!(timers.next_ns(), Some(10));
+        assert_eq!(timers.due(9), []);
+        assert_eq!(timers.due(20), [Timer::Beat, Timer::Look, Timer::Nice]);
+        assert_eq!((timers.due(u64::MAX), timers.next_ns()), (vec![], None));
+        assert!(!timers.is_set(Timer::Beat));
+    }
+}
