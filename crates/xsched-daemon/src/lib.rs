@@ -71,6 +71,7 @@ mod rights;
 mod scheduler;
 mod server;
 mod service;
+mod services;
 mod session;
 mod shares;
 mod signals;
