@@ -9,8 +9,8 @@ use xsched_policy::GroupId;
 use xsched_proto::hint::Hints;
 use xsched_proto::wire::Target;
 
-use crate::clerk::Who;
 use crate::identity::User;
+use crate::services::identify::Who;
 
 /// What a hint changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

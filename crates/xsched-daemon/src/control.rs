@@ -13,7 +13,6 @@ use xsched_proto::wire::{ClassFrom, DaemonMsg, Described, ParamInfo, PolicyInfo,
 
 use crate::Error;
 use crate::changes::{Changes, Hinting, Lacking};
-use crate::clerk;
 use crate::client::{Client, Group, Question, check_hint, check_name};
 use crate::host;
 use crate::identity::User;
@@ -22,6 +21,7 @@ use crate::peer::PATH_MAX_BYTES;
 use crate::places::Joining;
 use crate::restart::on;
 use crate::server::{Answer, Conn, Opening, Role, Server};
+use crate::services::identify;
 use crate::session::overlooked_line;
 use crate::tuning::{ANSWER_NS, ANSWERS_MAX, LACKING_LINES, USER_ANSWERS_MAX};
 use crate::unsuitable;
@@ -36,7 +36,7 @@ impl Server {
         if conn.who.is_some() {
             return self.control(id, request);
         }
-        self.clerk.push(clerk::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, None));
+        self.clerk.push(identify::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, None));
         conn.role = Role::Unlisted(Box::new(Opening::Command(request)));
         self.watch_socket(id);
     }

@@ -4,7 +4,7 @@
 //! - `rendezvous`: makes the listening socket's file again when it is gone.
 //! - `closer`: closes what strangers sent, which may take as long as they like.
 //! - `session`: what attached processes say; `client`: what is known of them; `peer`, `identity`: proof of who they are, and
-//!   of whose; `clerk`: the thread that finds it out.
+//!   of whose; `services::identify`: the thread that finds it out.
 //! - `expected`: programs that were announced; [`mps`]: NVIDIA's Multi-Process Service; `pool`: private ones, for the best-effort
 //!   programs of a user; `places`: who is in one; `unsuitable`: programs that do not suit others of a pool.
 //! - `gates`: what `xsched-gatekeeper` leaves to its host when gates change; `memory`: segments and the heartbeat page.
@@ -31,7 +31,6 @@ mod bursts;
 mod changes;
 mod changing;
 mod check;
-mod clerk;
 mod client;
 mod clock;
 mod closer;

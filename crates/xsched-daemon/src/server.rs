@@ -24,7 +24,6 @@ use xsched_proto::wire::{ProgramOptions, Request};
 
 use crate::bursts::Bursts;
 use crate::changes::Changing;
-use crate::clerk::{Clerk, Who};
 use crate::client::{Abandoned, Client, Expected, Group, Question};
 use crate::clock::now_ns;
 use crate::closer::Closer;
@@ -43,6 +42,7 @@ use crate::pool::Pools;
 use crate::precedence::Precedence;
 use crate::recent::Recent;
 use crate::service::{self, Service};
+use crate::services::identify::{Identify, Who};
 use crate::shares::Shares;
 use crate::signals::Signals;
 use crate::socket::{Listener, ProgramFds};
@@ -171,7 +171,7 @@ pub(crate) struct Server {
     armed: Option<u64>,
     pub(crate) max_conns: usize,
     pub(crate) closer: Closer,
-    pub(crate) clerk: Clerk,
+    pub(crate) clerk: Identify,
     /// When to look after it.
     tend_at: Option<u64>,
     /// Connections wait in the backlog until it has caught up.
@@ -347,7 +347,7 @@ impl Server {
         add(listener.rendezvous().as_fd(), SITES, EventFlags::IN)?;
         add(timer.as_fd(), TIMER, EventFlags::IN | EventFlags::ET)?;
         add(signals.as_fd(), SIGNALS, EventFlags::IN)?;
-        let clerk = Clerk::new(&options.socket).map_err(|e| fail("an event descriptor", e))?;
+        let clerk = Identify::new(&options.socket).map_err(|e| fail("an event descriptor", e))?;
         add(clerk.as_fd(), CLERK, EventFlags::IN)?;
         let usage = UsageBooks::new(options.state.as_deref(), &options.socket);
         let usage = usage.map_err(|e| fail("an event descriptor", e))?;

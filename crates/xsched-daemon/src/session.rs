@@ -15,13 +15,13 @@ use xsched_proto::segment::{GROUPS, QUEUES, SEGMENT_BYTES};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions, Sharing};
 
 use crate::Error;
-use crate::clerk::{self, Who};
 use crate::client::{Client, Group, Queue, Stands, bounded, check_hint, check_name};
 use crate::config::Ceilings;
 use crate::identity::User;
 use crate::memory::{ClientSegment, GroupWords, file_id};
 use crate::peer::{self, Peer};
 use crate::server::{Conn, Opening, Role, Server, kind};
+use crate::services::identify::{self, Who};
 use crate::socket::{self, Passed, ProgramFds};
 use crate::tuning::{DEVICE_GROUPS_MAX, GROUPS_MAX, PROGRAM_SOCKET_MAX_BYTES, QUEUES_MAX};
 
@@ -48,7 +48,7 @@ impl Server {
         if fds.1.is_none() {
             fds.1 = peer::pidfd(conn.socket.as_fd(), conn.pid, conn.since_ns)?;
         }
-        self.clerk.push(clerk::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, fds.1.as_ref()));
+        self.clerk.push(identify::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, fds.1.as_ref()));
         conn.role = Role::Unlisted(Box::new(Opening::Program(options, fds)));
         self.watch_socket(id);
         Ok(())

@@ -327,6 +327,7 @@ impl Server {
             self.note_kernels(id);
             let Some(conn) = self.conns.remove(&id) else { continue };
             self.found.remove(&id);
+            self.clerk.forget(id);
             self.counting.remove(&id);
             let left = conn.gone && fault.is_none();
             if let Some(fault) = fault {

@@ -1,3 +1,4 @@
+mod outcomes;
 mod pieces;
 
 use rustix::event::EventfdFlags;

@@ -108,7 +108,7 @@ impl Server {
             self.accounting.keep_at,
             // While books are looked at, the loop does not sleep.
             self.accounting.query_at().filter(|_| self.accounting.sweep.is_none()),
-            self.clerk.tend(),
+            self.clerk.tend(self.now_ns),
             self.silent_at,
             self.remember_at,
             self.events.deadline_ns(),

@@ -3,4 +3,5 @@
 //! number ([`epochs`]), so that one that comes late, twice or never changes nothing but its own answer.
 
 pub(crate) mod epochs;
+pub(crate) mod identify;
 pub(crate) mod worker;

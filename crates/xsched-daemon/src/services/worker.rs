@@ -190,6 +190,9 @@ pub(super) struct State<T, O> {
     /// A thread waits for `more`, or is about to.
     waits: bool,
     ended: bool,
+    /// The loop takes no outcome.
+    #[cfg(test)]
+    held: bool,
 }
 
 pub(super) struct Thread {
@@ -213,7 +216,16 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
     ) -> rustix::io::Result<Worker<T, O>> {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let (outcomes, threads) = (VecDeque::new(), Vec::new());
-        let state = State { queue: Box::new(queue), outcomes, threads, last_id: 0, waits: false, ended: false };
+        let state = State {
+            queue: Box::new(queue),
+            outcomes,
+            threads,
+            last_id: 0,
+            waits: false,
+            ended: false,
+            #[cfg(test)]
+            held: false,
+        };
         let (more, done) = (event()?, event()?);
         let shared = Shared { spec, make: Box::new(make), state: Mutex::new(state), left: Condvar::new(), more, done };
         Ok(Worker { shared: Arc::new(shared) })
@@ -255,7 +267,12 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
     pub(crate) fn take(&self) -> Option<O> {
         // Each outcome is counted after it is there.
         let _ = rustix::io::read(&self.shared.done, &mut [0u8; 8]);
-        self.shared.lock().outcomes.pop_front()
+        let mut state = self.shared.lock();
+        #[cfg(test)]
+        if state.held {
+            return None;
+        }
+        state.outcomes.pop_front()
     }
 
     /// Number of tasks that wait.
@@ -475,9 +492,21 @@ fn catch_nudges() {
 
 #[cfg(test)]
 impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
-    /// Changes what the loop will take: outcomes are lost, come twice, or in another order.
-    pub(crate) fn tamper(&self, change: impl FnOnce(&mut VecDeque<O>)) {
-        change(&mut self.shared.lock().outcomes);
+    /// Keeps outcomes from the loop until [`Worker::release`].
+    pub(crate) fn hold(&self) {
+        self.shared.lock().held = true;
+    }
+
+    /// Number of outcomes that the loop has not taken.
+    pub(crate) fn held(&self) -> usize {
+        self.shared.lock().outcomes.len()
+    }
+
+    /// Changes what the loop takes from now on: outcomes are lost, come twice, or in another order.
+    pub(crate) fn release(&self, change: impl FnOnce(&mut VecDeque<O>)) {
+        let mut state = self.shared.lock();
+        state.held = false;
+        change(&mut state.outcomes);
         notify(&self.shared.done);
     }
 

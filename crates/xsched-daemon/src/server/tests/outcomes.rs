@@ -1,0 +1,82 @@
+//! Outcomes of services that are lost, or come late, twice or in another order.
+
+use xsched_testkit::until;
+
+use super::*;
+
+impl World {
+    /// Takes turns until a condition holds. The machine does the rest meanwhile.
+    fn turn_until(&mut self, what: &str, mut is_so: impl FnMut(&mut World) -> bool) {
+        let mut turns = 0;
+        while !is_so(self) {
+            self.turn();
+            turns += 1;
+            assert!(turns < 10_000, "{what}");
+        }
+    }
+
+    /// Has commands of some users ask for something, and waits until all of them are identified: the loop has not taken that yet.
+    fn identified(&mut self, uids: &[u32]) -> Vec<(OwnedFd, u64)> {
+        let conns: Vec<_> = uids.iter().map(|uid| self.connect(*uid)).collect();
+        self.server.clerk.worker.hold();
+        for (socket, id) in &conns {
+            assert!(ask(socket, Request::PolicyList));
+            self.turn_until("it is read", |world| matches!(world.server.conns[id].role, Role::Unlisted(_)));
+        }
+        until("they are identified", || self.server.clerk.worker.held() == uids.len());
+        conns
+    }
+}
+
+fn is_answered(socket: &OwnedFd) -> bool {
+    received(socket).contains(&DaemonMsg::End)
+}
+
+#[test]
+fn an_identification_that_comes_twice_late_or_in_another_order_counts_once() {
+    let mut world = World::new();
+    let conns = world.identified(&[ONE, OTHER]);
+    let mut late = Vec::new();
+    world.server.clerk.worker.release(|outcomes| {
+        late.extend(outcomes.iter().map(|outcome| outcome.again()));
+        let twice: Vec<_> = outcomes.iter().map(|outcome| outcome.again()).collect();
+        outcomes.make_contiguous().reverse();
+        outcomes.extend(twice);
+    });
+    for (socket, _) in &conns {
+        world.turn_until("it is answered", |_| is_answered(socket));
+    }
+    world.server.clerk.worker.release(|outcomes| outcomes.extend(late));
+    world.turn();
+    world.settle();
+    for ((socket, id), uid) in conns.iter().zip([ONE, OTHER]) {
+        let conn = &world.server.conns[id];
+        assert!(matches!(conn.role, Role::Command(None)), "still the command that it was");
+        assert_eq!((conn.user.uid, conn.who.as_ref().expect("known").user.uid), (uid, uid));
+        assert!(ask(socket, Request::PolicyList));
+        world.turn_until("it is answered again", |_| is_answered(socket));
+    }
+    assert!(world.server.found.is_empty());
+}
+
+#[test]
+fn a_connection_whose_identification_is_lost_ends_in_time_and_others_are_served() {
+    let mut world = World::new();
+    let conns = world.identified(&[ONE, OTHER]);
+    let [(silent, lost), (socket, _)] = &conns[..] else { panic!("two") };
+    let mut late = None;
+    world.server.clerk.worker.release(|outcomes| late = outcomes.pop_front());
+    world.turn_until("the other is answered", |_| is_answered(socket));
+    assert!(matches!(world.server.conns[lost].role, Role::Unlisted(_)));
+    let server = &mut world.server;
+    let overdue_ns = server.now_ns - SILENT_NS;
+    server.conns.get_mut(lost).expect("it waits").since_ns = overdue_ns;
+    server.silent_at = Some(server.now_ns);
+    world.turn_until("it is ended", |world| !world.server.conns.contains_key(lost));
+    assert!(matches!(&received(silent)[..], [DaemonMsg::Refused(_)]));
+    // After the end of its connection.
+    world.server.clerk.worker.release(|outcomes| outcomes.extend(late));
+    world.turn();
+    assert!(world.server.found.is_empty());
+    assert_eq!(world.server.clerk.waiting(), 0);
+}
