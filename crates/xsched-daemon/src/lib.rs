@@ -17,7 +17,7 @@
 //! - `events`: the log of who came, left and changed what; `writer`: the thread that writes it, and the state file.
 //! - `sources`: where the configuration comes from; `reload`: SIGHUP; `kept`: what was set at run time and outlives the daemon,
 //!   `restart`; `service`: what a service manager is told; `signals`; `process`: what the kernel tells of a process.
-//! - `naming`: what a program is called; `control`: what commands ask for, `targets`: whom they mean, `listing`: what is looked at for `ps`, which `teller` tells, of which `recent` has shares and `ended`
+//! - `naming`: what a program is called; `control`: what commands ask for, `targets`: whom they mean, `listing`: what is looked at for `ps`, which `services::snapshot` tells, of which `recent` has shares and `ended`
 //!   programs that are gone; `trace`: what commands are told of what was decided lately, of groups in `traced`; `config`: files, rules
 //!   and limits, which `check` only reads; `container`: which container a cgroup is; `glob`: patterns.
 //!
@@ -80,7 +80,6 @@ mod sources;
 mod standing;
 mod state;
 mod targets;
-mod teller;
 mod timeslices;
 mod trace;
 mod traced;

@@ -1,4 +1,4 @@
-//! What the loop looks at for `ps`. The answer is made and sent elsewhere, see `teller`.
+//! What the loop looks at for `ps`. The answer is made and sent elsewhere, see `services::snapshot`.
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -9,8 +9,8 @@ use crate::Error;
 use crate::client::Client;
 use crate::clock::own_cpu_ns;
 use crate::server::{Answer, Conn, Role, Server, UNREAD};
+use crate::services::snapshot::{Asker, Failed, Looking, Seen, SeenGroup, SeenQueue, Sight};
 use crate::shares::Shares;
-use crate::teller::{Asker, Failed, Looking, Seen, SeenGroup, SeenQueue, Sight};
 use crate::tuning::{ENDED_QUEUES_MAX, SIGHT_PIECE};
 
 impl Server {
@@ -104,7 +104,7 @@ impl Server {
                 continue;
             };
             match conn.socket.as_fd().try_clone_to_owned() {
-                Ok(socket) => told.push(Asker { conn: id, user: conn.user, all, socket }),
+                Ok(socket) => told.push(Asker { conn: id, epoch: 0, user: conn.user, all, socket }),
                 Err(_) => refused.push(id),
             }
         }
@@ -125,6 +125,9 @@ impl Server {
                 self.closer.close_socket(told.socket);
                 continue;
             };
+            if !self.teller.accept(&told) {
+                continue;
+            }
             match told.failed {
                 None => conn.role = Role::Command(None),
                 Some(Failed::Gone) => self.doomed.push((told.conn, None)),

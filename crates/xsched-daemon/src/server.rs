@@ -43,11 +43,11 @@ use crate::precedence::Precedence;
 use crate::recent::Recent;
 use crate::service::{self, Service};
 use crate::services::identify::{Identify, Who};
+use crate::services::snapshot::Snapshots;
 use crate::shares::Shares;
 use crate::signals::Signals;
 use crate::socket::{Listener, ProgramFds};
 use crate::sources::Sources;
-use crate::teller::Teller;
 use crate::traced::{LeftGroup, Telling};
 use crate::tuning::{RATION_CREDIT_NS, RATION_TIMES, TRACE_BYTES};
 use crate::unsuitable::Unsuitable;
@@ -141,7 +141,7 @@ pub(crate) struct Server {
     pub(crate) recent: Recent,
     pub(crate) shares: Rc<Shares>,
     pub(crate) ended: Ended,
-    pub(crate) teller: Teller,
+    pub(crate) teller: Snapshots,
     /// Where bursts are written, if they are.
     pub(crate) bursts: Option<Bursts>,
     /// Questions passed on to clients.
@@ -352,7 +352,7 @@ impl Server {
         let usage = UsageBooks::new(options.state.as_deref(), &options.socket);
         let usage = usage.map_err(|e| fail("an event descriptor", e))?;
         add(usage.as_fd(), USAGE, EventFlags::IN)?;
-        let teller = Teller::new().map_err(|e| fail("an event descriptor", e))?;
+        let teller = Snapshots::new().map_err(|e| fail("an event descriptor", e))?;
         add(teller.as_fd(), TELLER, EventFlags::IN)?;
         let now_ns = now_ns();
         let from_config = config.idle_exit_s.map(Duration::from_secs);

@@ -328,6 +328,7 @@ impl Server {
             let Some(conn) = self.conns.remove(&id) else { continue };
             self.found.remove(&id);
             self.clerk.forget(id);
+            self.teller.forget(id);
             self.counting.remove(&id);
             let left = conn.gone && fault.is_none();
             if let Some(fault) = fault {

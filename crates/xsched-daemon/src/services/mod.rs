@@ -4,4 +4,5 @@
 
 pub(crate) mod epochs;
 pub(crate) mod identify;
+pub(crate) mod snapshot;
 pub(crate) mod worker;

@@ -3,6 +3,7 @@
 use xsched_testkit::until;
 
 use super::*;
+use crate::services::snapshot::Outcome;
 
 impl World {
     /// Takes turns until a condition holds. The machine does the rest meanwhile.
@@ -79,4 +80,77 @@ fn a_connection_whose_identification_is_lost_ends_in_time_and_others_are_served(
     world.turn();
     assert!(world.server.found.is_empty());
     assert_eq!(world.server.clerk.waiting(), 0);
+}
+
+fn is_told_of(world: &World, id: u64) -> bool {
+    matches!(world.server.conns[&id].role, Role::Command(Some(Answer::OfTeller)))
+}
+
+#[test]
+fn the_end_of_an_answer_to_ps_counts_once_and_for_that_answer_only() {
+    let mut world = World::new();
+    let conns = [ONE, OTHER].map(|uid| world.connect(uid));
+    world.server.teller.worker.hold();
+    for (socket, _) in &conns {
+        assert!(ask(socket, Request::Ps));
+        world.turn_until("it is told", |_| is_answered(socket));
+    }
+    until("the answers have ended", || world.server.teller.worker.held() == 4);
+    assert!(conns.iter().all(|(_, id)| is_told_of(&world, *id)), "not heard of yet");
+    // That messages are made is lost, and the rest comes twice, the last one first.
+    let mut late = Vec::new();
+    world.server.teller.worker.release(|outcomes| {
+        outcomes.retain(|outcome| matches!(outcome, Outcome::Told(_)));
+        late.extend(outcomes.iter().map(Outcome::again));
+        let twice: Vec<_> = outcomes.iter().map(Outcome::again).collect();
+        outcomes.make_contiguous().reverse();
+        outcomes.extend(twice);
+    });
+    world.turn_until("they have ended", |world| conns.iter().all(|(_, id)| !is_told_of(world, *id)));
+    // The next answer is under way when what was late comes.
+    world.server.teller.worker.hold();
+    for (socket, _) in &conns {
+        assert!(ask(socket, Request::Ps));
+        world.turn_until("it is told again", |_| is_answered(socket));
+    }
+    until("the answers have ended again", || world.server.teller.worker.held() == 4);
+    let mut own = Vec::new();
+    world.server.teller.worker.release(|outcomes| {
+        own.extend(outcomes.drain(..));
+        outcomes.extend(late);
+    });
+    world.turn();
+    assert!(conns.iter().all(|(_, id)| is_told_of(&world, *id)), "ended by the outcome of another request");
+    world.server.teller.worker.release(|outcomes| outcomes.extend(own));
+    for (socket, id) in &conns {
+        world.turn_until("it has ended", |world| !is_told_of(world, *id));
+        assert!(ask(socket, Request::PolicyList));
+        world.turn_until("the next question is answered", |_| is_answered(socket));
+    }
+    assert!(world.server.doomed.is_empty() && world.server.teller.open() == 0);
+}
+
+#[test]
+fn an_answer_to_ps_whose_end_is_lost_leaves_others_alone_and_goes_with_its_connection() {
+    let mut world = World::new();
+    let [(silent, lost), (socket, _)] = [ONE, OTHER].map(|uid| world.connect(uid));
+    world.server.teller.worker.hold();
+    assert!(ask(&silent, Request::Ps));
+    until("its answer has ended", || {
+        world.turn();
+        world.server.teller.worker.held() == 2
+    });
+    let mut late = Vec::new();
+    world.server.teller.worker.release(|outcomes| late.extend(outcomes.drain(..)));
+    for _ in 0..3 {
+        assert!(ask(&socket, Request::Ps));
+        world.turn_until("another is told", |_| is_answered(&socket));
+    }
+    assert!(is_told_of(&world, lost));
+    drop(silent);
+    world.turn_until("it has gone", |world| !world.server.conns.contains_key(&lost));
+    assert!(world.server.teller.open() <= 1);
+    world.server.teller.worker.release(|outcomes| outcomes.extend(late));
+    world.turn();
+    world.turn_until("all have ended", |world| world.server.teller.open() == 0);
 }
