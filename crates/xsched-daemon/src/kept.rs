@@ -14,9 +14,9 @@ use crate::changes::Changes;
 use crate::client::Client;
 use crate::fair::trim;
 use crate::process::start_ticks;
+use crate::services::writer::MakeText;
 use crate::tuning::{ABSENT_MAX, STATE_MAX_BYTES};
 use crate::unsuitable::Unsuitable;
-use crate::writer::MakeText;
 
 const HEAD: &str =
     "# What was set while xsched ran, for the daemon that comes after a restart. Written by the daemon.\n";

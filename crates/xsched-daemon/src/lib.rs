@@ -14,7 +14,7 @@
 //! - `accounting`: who had a device for how long; `usage`: the records of it, beyond the end of programs.
 //! - `metrics`: what monitors read, as OpenMetrics; `observing`: what the loop tells them.
 //! - `timeslices`: what the hardware's own scheduler is told; `tuning`: times and limits.
-//! - `events`: the log of who came, left and changed what; `writer`: the thread that writes it, and the state file.
+//! - `events`: the log of who came, left and changed what; `services::writer`: the thread that writes it, and the state file.
 //! - `sources`: where the configuration comes from; `reload`: SIGHUP; `kept`: what was set at run time and outlives the daemon,
 //!   `restart`; `service`: what a service manager is told; `signals`; `process`: what the kernel tells of a process.
 //! - `naming`: what a program is called; `control`: what commands ask for, `targets`: whom they mean, `listing`: what is looked at for `ps`, which `services::snapshot` tells, of which `recent` has shares and `ended`
@@ -86,7 +86,6 @@ mod traced;
 mod tuning;
 mod unsuitable;
 mod usage;
-mod writer;
 
 pub use check::check_config;
 pub use container::record as container_record;

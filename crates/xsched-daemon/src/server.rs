@@ -44,6 +44,7 @@ use crate::recent::Recent;
 use crate::service::{self, Service};
 use crate::services::identify::{Identify, Who};
 use crate::services::snapshot::Snapshots;
+use crate::services::usage::UsageBooks;
 use crate::shares::Shares;
 use crate::signals::Signals;
 use crate::socket::{Listener, ProgramFds};
@@ -51,7 +52,7 @@ use crate::sources::Sources;
 use crate::traced::{LeftGroup, Telling};
 use crate::tuning::{RATION_CREDIT_NS, RATION_TIMES, TRACE_BYTES};
 use crate::unsuitable::Unsuitable;
-use crate::usage::{Accounting, UsageBooks};
+use crate::usage::Accounting;
 use crate::{Error, Options};
 
 /// Kinds of descriptors, in the low bits of an epoll token; the connection's number is above.

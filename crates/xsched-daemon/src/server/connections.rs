@@ -329,6 +329,7 @@ impl Server {
             self.found.remove(&id);
             self.clerk.forget(id);
             self.teller.forget(id);
+            self.usage.forget(id);
             self.counting.remove(&id);
             let left = conn.gone && fault.is_none();
             if let Some(fault) = fault {

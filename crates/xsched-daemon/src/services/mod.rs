@@ -5,4 +5,6 @@
 pub(crate) mod epochs;
 pub(crate) mod identify;
 pub(crate) mod snapshot;
+pub(crate) mod usage;
 pub(crate) mod worker;
+pub(crate) mod writer;

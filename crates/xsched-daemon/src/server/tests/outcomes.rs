@@ -1,9 +1,10 @@
 //! Outcomes of services that are lost, or come late, twice or in another order.
 
+use xsched_proto::usage::UsageBy;
 use xsched_testkit::until;
 
 use super::*;
-use crate::services::snapshot::Outcome;
+use crate::services::{snapshot, usage};
 
 impl World {
     /// Takes turns until a condition holds. The machine does the rest meanwhile.
@@ -100,9 +101,9 @@ fn the_end_of_an_answer_to_ps_counts_once_and_for_that_answer_only() {
     // That messages are made is lost, and the rest comes twice, the last one first.
     let mut late = Vec::new();
     world.server.teller.worker.release(|outcomes| {
-        outcomes.retain(|outcome| matches!(outcome, Outcome::Told(_)));
-        late.extend(outcomes.iter().map(Outcome::again));
-        let twice: Vec<_> = outcomes.iter().map(Outcome::again).collect();
+        outcomes.retain(|outcome| matches!(outcome, snapshot::Outcome::Told(_)));
+        late.extend(outcomes.iter().map(snapshot::Outcome::again));
+        let twice: Vec<_> = outcomes.iter().map(snapshot::Outcome::again).collect();
         outcomes.make_contiguous().reverse();
         outcomes.extend(twice);
     });
@@ -153,4 +154,86 @@ fn an_answer_to_ps_whose_end_is_lost_leaves_others_alone_and_goes_with_its_conne
     world.server.teller.worker.release(|outcomes| outcomes.extend(late));
     world.turn();
     world.turn_until("all have ended", |world| world.server.teller.open() == 0);
+}
+
+/// A daemon that keeps records in a folder.
+fn with_records() -> (World, TempDir) {
+    let state = tempfile::tempdir().expect("a folder");
+    let world = World::with(|options| options.state = Some(state.path().to_owned()));
+    (world, state)
+}
+
+fn ask_usage(socket: &OwnedFd) {
+    assert!(ask(socket, Request::Usage { since_ms: 0, by: UsageBy::User }));
+}
+
+fn waits_for_usage(world: &World, id: u64) -> bool {
+    matches!(world.server.conns[&id].role, Role::Command(Some(Answer::OfUsage)))
+}
+
+#[test]
+fn a_sum_of_usage_that_comes_twice_late_or_in_another_order_is_told_once() {
+    let (mut world, _state) = with_records();
+    let conns = [ONE, OTHER].map(|uid| world.connect(uid));
+    world.server.usage.worker.hold();
+    conns.iter().for_each(|(socket, _)| ask_usage(socket));
+    until("both are summed up", || {
+        world.turn();
+        world.server.usage.worker.held() == 2
+    });
+    let mut late = Vec::new();
+    world.server.usage.worker.release(|outcomes| {
+        late.extend(outcomes.iter().map(usage::Outcome::again));
+        let twice: Vec<_> = outcomes.iter().map(usage::Outcome::again).collect();
+        outcomes.make_contiguous().reverse();
+        outcomes.extend(twice);
+    });
+    for (socket, _) in &conns {
+        world.turn_until("it is answered", |_| is_answered(socket));
+    }
+    // The next question is under way when what was late comes.
+    world.server.usage.worker.hold();
+    for (socket, id) in &conns {
+        ask_usage(socket);
+        world.turn_until("it is asked", |world| waits_for_usage(world, *id));
+    }
+    until("both are summed up again", || {
+        world.turn();
+        world.server.usage.worker.held() == 2
+    });
+    let mut own = Vec::new();
+    world.server.usage.worker.release(|outcomes| {
+        own.extend(outcomes.drain(..));
+        outcomes.extend(late);
+    });
+    world.turn();
+    world.settle();
+    assert!(conns.iter().all(|(socket, id)| waits_for_usage(&world, *id) && received(socket).is_empty()));
+    world.server.usage.worker.release(|outcomes| outcomes.extend(own));
+    for (socket, _) in &conns {
+        world.turn_until("it is answered", |_| is_answered(socket));
+    }
+    assert_eq!(world.server.usage.open(), 0);
+}
+
+#[test]
+fn a_sum_of_usage_that_is_lost_leaves_others_alone_and_goes_with_its_connection() {
+    let (mut world, _state) = with_records();
+    let [(silent, lost), (socket, _)] = [ONE, OTHER].map(|uid| world.connect(uid));
+    world.server.usage.worker.hold();
+    ask_usage(&silent);
+    until("it is summed up", || {
+        world.turn();
+        world.server.usage.worker.held() == 1
+    });
+    let mut late = None;
+    world.server.usage.worker.release(|outcomes| late = outcomes.pop_front());
+    ask_usage(&socket);
+    world.turn_until("the other is answered", |_| is_answered(&socket));
+    assert!(waits_for_usage(&world, lost) && world.server.usage.open() == 1);
+    drop(silent);
+    world.turn_until("it has gone", |world| !world.server.conns.contains_key(&lost));
+    assert_eq!(world.server.usage.open(), 0);
+    world.server.usage.worker.release(|outcomes| outcomes.extend(late));
+    world.turn();
 }
