@@ -392,7 +392,7 @@ impl Server {
             unsuitable: Unsuitable::read(options.state.as_deref()),
             scheduler: host,
             pools: Pools::new(options.library.clone(), options.pool_keeper.clone()),
-            devices: Devices::new(options.device_host.clone()),
+            devices: Devices::new(options.device_host.clone()).map_err(|e| fail("an event descriptor", e))?,
             accounting: Accounting::default(),
             usage,
             metrics: None,

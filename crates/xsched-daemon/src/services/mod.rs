@@ -4,6 +4,7 @@
 
 pub(crate) mod epochs;
 pub(crate) mod identify;
+pub(crate) mod sampler;
 pub(crate) mod snapshot;
 pub(crate) mod usage;
 pub(crate) mod worker;

@@ -275,6 +275,11 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
         state.outcomes.pop_front()
     }
 
+    /// Tells whether there is a thread that was not given up.
+    pub(crate) fn has_thread(&self) -> bool {
+        self.shared.lock().threads.iter().any(|thread| !thread.lost)
+    }
+
     /// Number of tasks that wait.
     pub(crate) fn queued(&self) -> usize {
         self.shared.lock().queue.len()
