@@ -2,7 +2,7 @@
 //!
 //! - `server`: the loop, connections, timers; `fair`: one user's work does not delay another's; `socket`: packets, the listening socket, the lock beside it.
 //! - `rendezvous`: makes the listening socket's file again when it is gone.
-//! - `closer`: closes what strangers sent, which may take as long as they like.
+//! - `services`: what is done beside the loop by threads, since it may take long; `services::fd_reaper` closes what others sent.
 //! - `session`: what attached processes say; `client`: what is known of them; `peer`, `identity`: proof of who they are, and
 //!   of whose; `services::identify`: the thread that finds it out.
 //! - `expected`: programs that were announced; [`mps`]: NVIDIA's Multi-Process Service; `pool`: private ones, for the best-effort
@@ -33,7 +33,6 @@ mod changing;
 mod check;
 mod client;
 mod clock;
-mod closer;
 mod company;
 mod config;
 mod container;

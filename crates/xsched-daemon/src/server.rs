@@ -26,7 +26,6 @@ use crate::bursts::Bursts;
 use crate::changes::Changing;
 use crate::client::{Abandoned, Client, Expected, Group, Question};
 use crate::clock::now_ns;
-use crate::closer::Closer;
 use crate::config::Config;
 use crate::devices::Devices;
 use crate::ended::Ended;
@@ -42,6 +41,7 @@ use crate::pool::Pools;
 use crate::precedence::Precedence;
 use crate::recent::Recent;
 use crate::service::{self, Service};
+use crate::services::fd_reaper::FdReaper;
 use crate::services::identify::{Identify, Who};
 use crate::services::snapshot::Snapshots;
 use crate::services::usage::UsageBooks;
@@ -171,7 +171,7 @@ pub(crate) struct Server {
     /// When the timer goes off.
     armed: Option<u64>,
     pub(crate) max_conns: usize,
-    pub(crate) closer: Closer,
+    pub(crate) closer: FdReaper,
     pub(crate) clerk: Identify,
     /// When to look after it.
     tend_at: Option<u64>,
@@ -419,7 +419,7 @@ impl Server {
             active_windows: HashMap::new(),
             armed: None,
             max_conns: connections::max_conns(connections::raise_descriptor_limit() as usize),
-            closer: Closer::new(),
+            closer: FdReaper::new().map_err(|e| fail("an event descriptor", e))?,
             clerk,
             tend_at: None,
             deaf: false,

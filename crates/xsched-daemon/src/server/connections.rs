@@ -11,9 +11,9 @@ use xsched_proto::wire::{self, ClientMsg, DaemonMsg};
 
 use super::{Conn, LISTENER, Role, Server, UNREAD, kind};
 use crate::Error;
-use crate::closer::MAX_FDS;
 use crate::identity::User;
 use crate::rendezvous::News;
+use crate::services::fd_reaper::MAX_FDS;
 use crate::socket::{self, Passed, Received};
 use crate::tuning::{
     ACCEPTED_MAX, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, KEPT_BYTES, OUT_MAX_BYTES, OWN_FDS, QUEUED_MAX,

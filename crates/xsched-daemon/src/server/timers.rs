@@ -97,7 +97,7 @@ impl Server {
         self.accounting.measure_at = keep(self.accounting.measure_at, unmeasured, MEASURE_NS);
         self.accounting.keep_at = keep(self.accounting.keep_at, self.accounting.is_needed(), USAGE_NS);
         // Kept while it is still to come, so that events do not put it off for ever.
-        self.tend_at = self.tend_at.filter(|at| *at > self.now_ns).or_else(|| self.closer.tend());
+        self.tend_at = self.tend_at.filter(|at| *at > self.now_ns).or_else(|| self.closer.tend(self.now_ns));
         let pools = self.next_look_at_pools();
         let question = self.questions.iter().map(|q| q.until_ns).min();
         let overdue = self.scheduler.as_ref().and_then(Host::deadline_ns);

@@ -3,6 +3,7 @@
 //! number ([`epochs`]), so that one that comes late, twice or never changes nothing but its own answer.
 
 pub(crate) mod epochs;
+pub(crate) mod fd_reaper;
 pub(crate) mod identify;
 pub(crate) mod sampler;
 pub(crate) mod snapshot;

@@ -515,6 +515,11 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
         notify(&self.shared.done);
     }
 
+    /// Takes those threads off the list again.
+    pub(crate) fn forget_lost(&self) {
+        self.shared.lock().threads.retain(|thread| !thread.lost);
+    }
+
     /// Adds threads that were given up while they were at tasks of these users.
     pub(crate) fn pretend_lost(&self, users: impl IntoIterator<Item = u32>) {
         let mut state = self.shared.lock();
