@@ -20,6 +20,7 @@ use super::keeper::{FromKeeper, Order, ToKeeper};
 use crate::Error;
 use crate::mps::answers;
 use crate::process::own_program;
+use crate::services::child_reaper;
 use crate::socket;
 use crate::tuning::POOL_LOG_MAX_BYTES;
 
@@ -187,8 +188,8 @@ impl Process {
     pub(crate) fn bury(self) {
         let Process { child, keeper, .. } = self;
         drop(keeper);
-        if let Some(mut child) = child {
-            let _ = std::thread::Builder::new().name("keeper".into()).spawn(move || child.wait());
+        if let Some(child) = child {
+            child_reaper::reap(child);
         }
     }
 }
