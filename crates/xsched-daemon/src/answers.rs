@@ -8,11 +8,11 @@ use xsched_policy::registry::Entry;
 use xsched_proto::usage::UsageRow;
 use xsched_proto::wire::{DaemonMsg, Request};
 
-use crate::clerk::Who;
 use crate::client::Question;
 use crate::identity::User;
 use crate::net::{Answering, Stage};
 use crate::server::Server;
+use crate::services::identify::Who;
 use crate::tuning::{ANSWERS_MAX, USER_ANSWERS_MAX};
 
 /// Commands, by connection.

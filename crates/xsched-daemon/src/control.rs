@@ -16,8 +16,9 @@ use crate::places::Joining;
 use crate::process::start_ticks;
 use crate::restart::on;
 use crate::server::{Opening, Server};
+use crate::services::identify;
 use crate::tuning::ANSWER_NS;
-use crate::{Error, Input, clerk, host, unsuitable};
+use crate::{Error, Input, host, unsuitable};
 
 impl Server {
     /// A command asks for something: once its owner is identified, [`Server::control`] goes on.
@@ -29,7 +30,7 @@ impl Server {
             return self.control(id, request);
         }
         let Some(conn) = self.net.conns.get(&id) else { return };
-        self.clerk.push(clerk::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, None));
+        self.clerk.push(identify::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, None));
         self.openings.insert(id, Opening::Command(request));
         self.net.set_stage(id, Stage::Opening);
     }

@@ -6,8 +6,8 @@ use std::path::Path;
 use xsched_proto::Error;
 use xsched_proto::text::escaped;
 
+use crate::services::writer::{LogFile, Sink, Writer};
 use crate::tuning::{LOG_NS, USER_LINES_MAX, USER_LINES_NS};
-use crate::writer::{LogFile, Sink, Writer};
 
 /// What is written, and how much of it each user has caused of late.
 pub(crate) struct EventLog {

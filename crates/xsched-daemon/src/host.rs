@@ -12,6 +12,7 @@ use xsched_proto::wire::{MAX_PACKET, decode};
 
 use crate::Error;
 use crate::process::own_program;
+use crate::services::child_reaper;
 use crate::tuning::{DEADLINE_NS, LOAD_S};
 
 /// Whether it is found out by asking or by hearing.
@@ -86,6 +87,6 @@ impl Drop for Host {
         let Some(mut child) = self.child.take() else { return };
         let _ = child.kill();
         // One that crashed may be busy leaving a core file: the daemon does not wait for that.
-        std::thread::spawn(move || child.wait());
+        child_reaper::reap(child);
     }
 }

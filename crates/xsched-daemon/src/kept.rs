@@ -11,9 +11,9 @@ use xsched_engine::{Changes, trim};
 use xsched_policy::Choice;
 
 use crate::process::start_ticks;
+use crate::services::writer::MakeText;
 use crate::tuning::{ABSENT_MAX, STATE_MAX_BYTES};
 use crate::unsuitable::Unsuitable;
-use crate::writer::MakeText;
 use crate::{Error, Program};
 
 const HEAD: &str =

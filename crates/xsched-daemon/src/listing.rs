@@ -1,4 +1,4 @@
-//! What the loop looks at for `ps`. The answer is made and sent elsewhere, see `teller`.
+//! What the loop looks at for `ps`. The answer is made and sent elsewhere, see `services::snapshot`.
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -10,8 +10,8 @@ use crate::client::Client;
 use crate::clock::own_cpu_ns;
 use crate::net::sending::UNREAD;
 use crate::server::Server;
+use crate::services::snapshot::{Asker, Failed, Looking, Seen, SeenGroup, SeenQueue, Sight};
 use crate::shares::Shares;
-use crate::teller::{Asker, Failed, Looking, Seen, SeenGroup, SeenQueue, Sight};
 use crate::tuning::{ENDED_QUEUES_MAX, SIGHT_PIECE};
 use crate::{Error, Program};
 
@@ -105,7 +105,7 @@ impl Server {
             let is_waiting = matches!(self.commands.answers.get(&id), Some(Answer::OfTeller));
             let Some(conn) = self.net.conns.get(&id).filter(|_| is_waiting) else { continue };
             match conn.socket.as_fd().try_clone_to_owned() {
-                Ok(socket) => told.push(Asker { conn: id, user: conn.user, all, socket }),
+                Ok(socket) => told.push(Asker { conn: id, epoch: 0, user: conn.user, all, socket }),
                 Err(_) => refused.push(id),
             }
         }
@@ -124,6 +124,9 @@ impl Server {
             if !self.net.conns.contains_key(&told.conn) {
                 // This may be the last descriptor of it.
                 self.net.closer.close_socket(told.socket);
+                continue;
+            }
+            if !self.teller.accept(&told) {
                 continue;
             }
             match told.failed {

@@ -1,4 +1,4 @@
-//! Who a client is: proved by its pidfd, which the kernel made, and read from /proc while it is alive (`clerk`).
+//! Who a client is: proved by its pidfd, which the kernel made, and read from /proc while it is alive (`services::identify`).
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 

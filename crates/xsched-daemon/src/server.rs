@@ -16,7 +16,6 @@ use xsched_proto::wire::{ProgramOptions, Request};
 
 use crate::answers::Commands;
 use crate::bursts::Bursts;
-use crate::clerk::{Clerk, Who};
 use crate::client::{Abandoned, Client, Expected};
 use crate::clock::now_ns;
 use crate::config::Config;
@@ -34,13 +33,15 @@ use crate::pool::Pools;
 use crate::precedence::Precedence;
 use crate::recent::Recent;
 use crate::service::{self, Service};
+use crate::services::identify::{Identify, Who};
+use crate::services::snapshot::Snapshots;
+use crate::services::usage::UsageBooks;
 use crate::shares::Shares;
 use crate::signals::Signals;
 use crate::sources::Sources;
-use crate::teller::Teller;
 use crate::timers::Timers;
 use crate::unsuitable::Unsuitable;
-use crate::usage::{Accounting, UsageBooks};
+use crate::usage::Accounting;
 use crate::{Engine, Error, Options};
 
 /// The daemon.
@@ -75,7 +76,7 @@ pub(crate) struct Server {
     pub(crate) sources: Sources,
     pub(crate) events: EventLog,
     pub(crate) kept: Kept,
-    pub(crate) clerk: Clerk,
+    pub(crate) clerk: Identify,
     /// The operator's own scheduler, while it works.
     pub(crate) scheduler: Option<Host>,
     pub(crate) devices: Devices,
@@ -86,7 +87,7 @@ pub(crate) struct Server {
     pub(crate) recent: Recent,
     pub(crate) shares: Rc<Shares>,
     pub(crate) ended: Ended,
-    pub(crate) teller: Teller,
+    pub(crate) teller: Snapshots,
     /// The file of bursts, if they are written.
     pub(crate) bursts: Option<Bursts>,
 
@@ -133,10 +134,10 @@ impl Server {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(|e| fail("a timer", e))?;
         let heartbeat = HeartbeatPage::new().map_err(|e| fail("the heartbeat page", e))?;
-        let clerk = Clerk::new(&options.socket).map_err(|e| fail("an event descriptor", e))?;
+        let clerk = Identify::new(&options.socket).map_err(|e| fail("an event descriptor", e))?;
         let usage = UsageBooks::new(options.state.as_deref(), &options.socket);
         let usage = usage.map_err(|e| fail("an event descriptor", e))?;
-        let teller = Teller::new().map_err(|e| fail("an event descriptor", e))?;
+        let teller = Snapshots::new().map_err(|e| fail("an event descriptor", e))?;
         net.watch_own(&timer, Own::Timer)?;
         net.watch_own(&signals, Own::Signals)?;
         net.watch_own(&clerk, Own::Identified)?;
@@ -169,7 +170,7 @@ impl Server {
             kept,
             clerk,
             scheduler: host,
-            devices: Devices::new(options.device_host.clone()),
+            devices: Devices::new(options.device_host.clone()).map_err(|e| fail("an event descriptor", e))?,
             accounting: Accounting::default(),
             usage,
             metrics: None,

@@ -11,7 +11,6 @@ use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::segment::SEGMENT_BYTES;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, ProgramOptions, Sharing};
 
-use crate::clerk::{self, Who};
 use crate::client::{Client, bounded, wishes};
 use crate::clock::now_ns;
 use crate::identity::{self, User};
@@ -21,6 +20,7 @@ use crate::net::socket::{self, Passed, ProgramFds};
 use crate::net::{Ended, Stage, Token, Wake};
 use crate::peer::{self, Peer};
 use crate::server::{Opening, Server};
+use crate::services::identify::{self, Who};
 use crate::timers::Timer;
 use crate::tuning::PROGRAM_SOCKET_MAX_BYTES;
 use crate::{Error, Input, standing};
@@ -54,7 +54,7 @@ impl Server {
         if fds.1.is_none() {
             fds.1 = peer::pidfd(conn.socket.as_fd(), conn.pid, conn.since_ns)?;
         }
-        self.clerk.push(clerk::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, fds.1.as_ref()));
+        self.clerk.push(identify::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, fds.1.as_ref()));
         self.openings.insert(id, Opening::Program(options, fds));
         self.net.set_stage(id, Stage::Opening);
         Ok(())
@@ -292,6 +292,9 @@ impl Server {
         let Ended { id, conn, by_itself, fault } = ended;
         self.openings.remove(&id);
         self.found.remove(&id);
+        self.clerk.forget(id);
+        self.teller.forget(id);
+        self.usage.forget(id);
         if let Some(fault) = fault {
             self.dropped_clients += 1;
             self.record(conn.user.uid, &format!("dropped process {} of user {}: {fault}", conn.pid, conn.user));

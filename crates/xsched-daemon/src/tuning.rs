@@ -146,7 +146,7 @@ pub(crate) const UNREAD_NS: u64 = 2_000_000_000;
 /// What a kept message takes besides its own bytes.
 pub(crate) const KEPT_BYTES: usize = 56;
 /// Descriptors that are neither connections nor closed for them: sockets, timers, files that are open for a moment.
-pub(crate) const OWN_FDS: usize = 32;
+pub(crate) const OWN_FDS: usize = 48;
 /// Lines that wait to be written to the log; more are counted.
 pub(crate) const LINES_MAX: usize = 1_024;
 /// Lines of the log that one user may cause within [`USER_LINES_NS`].

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use xsched_proto::device::{DeviceState, Source};
 
-use super::sampler::{DeviceLabel, Driver, Look};
+use super::driver::{DeviceLabel, Driver, Look};
 use crate::clock::now_ns;
 
 /// AMD's number among vendors of PCI devices.

@@ -1,12 +1,12 @@
 //! The state of devices, as their drivers tell it: memory, activity, heat, processes.
 //!
-//! Drivers are asked by threads of their own ([`sampler`]), [`nvml`] in a [process](remote) of its own and [`amdgpu`]'s files, about once a second and only while programs are
+//! Drivers are asked by threads of their own (`services::sampler`), [`nvml`] in a [process](remote) of its own and [`amdgpu`]'s files, about once a second and only while programs are
 //! attached. A call that hangs therefore delays no decision: what is known grows old, and after some seconds counts as not known.
 
 mod amdgpu;
+mod driver;
 mod nvml;
 mod remote;
-mod sampler;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use xsched_proto::device::{DeviceInfo, DeviceProcess, DeviceState, Source};
 
+pub(crate) use self::driver::{DeviceLabel, Driver, Look, Open};
 pub use self::remote::serve;
-pub(crate) use self::sampler::DeviceLabel;
-use self::sampler::{Look, Open, Sampler};
+use crate::services::sampler::Sampler;
 use crate::tuning::{DEVICE_HISTORY, DEVICE_HOT_NS, DEVICE_STALE_NS};
 
 /// What is known of devices, on the side of the loop.
@@ -41,13 +41,14 @@ pub(crate) struct Device {
 
 impl Devices {
     /// `host` = what [`remote`] starts.
-    pub(crate) fn new(host: Option<PathBuf>) -> Devices {
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub(crate) fn new(host: Option<PathBuf>) -> rustix::io::Result<Devices> {
         let nvml: Open = Arc::new(move || remote::open(host.as_deref()?));
-        Devices {
-            samplers: [Sampler::new("xsched-nvml", nvml), Sampler::new("xsched-amdgpu", Arc::new(amdgpu::open))],
-            wanted: BTreeSet::new(),
-            known: BTreeMap::new(),
-        }
+        let amdgpu = Sampler::new("xsched-amdgpu", Arc::new(amdgpu::open))?;
+        let samplers = [Sampler::new("xsched-nvml", nvml)?, amdgpu];
+        Ok(Devices { samplers, wanted: BTreeSet::new(), known: BTreeMap::new() })
     }
 
     /// The devices that programs use. Keys are what programs say: only those that a driver knows are asked about.
@@ -93,6 +94,10 @@ impl Devices {
     }
 
     fn note(&mut self, look: Look, is_attached: impl Fn(u32) -> bool) -> Option<String> {
+        // It comes late, or twice.
+        if self.known.get(&look.device).is_some_and(|known| known.at_ns() >= look.at_ns) {
+            return None;
+        }
         let Look { at_ns, device: key, source, name, label, mut state, processes } = look;
         let processes = processes.map(|processes| {
             let with = |p: DeviceProcess| DeviceProcess { outside: is_outside(&p) && !is_attached(p.pid), ..p };
@@ -235,7 +240,7 @@ mod tests {
 
     #[test]
     fn processes_that_are_not_attached_are_outside_where_they_are_seen_and_stand_for_themselves() {
-        let mut devices = Devices::new(None);
+        let mut devices = Devices::new(None).unwrap();
         devices.note(look(S, &[]), |pid| pid == 1);
         let info = devices.known["pci:0000:41:00.0"].info("pci:0000:41:00.0", S, |pid| pid != 1).unwrap();
         assert_eq!(info.latest.outside, Some(1));
@@ -251,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_history_is_bounded_and_what_is_old_is_no_state() {
-        let mut devices = Devices::new(None);
+        let mut devices = Devices::new(None).unwrap();
         for n in 1..=DEVICE_HISTORY as u64 + 30 {
             devices.note(look(n * S, &[]), |_| true);
         }
@@ -274,8 +279,25 @@ mod tests {
     }
 
     #[test]
+    fn a_look_that_comes_late_or_twice_changes_nothing_and_one_that_is_lost_is_missing() {
+        let mut devices = Devices::new(None).unwrap();
+        let mut history = |looks: &[u64]| {
+            devices.samplers[0].worker.release(|outcomes| outcomes.extend(looks.iter().map(|at| look(at * S, &[]))));
+            devices.take(9 * S, |_| true);
+            let info = devices.known["pci:0000:41:00.0"].info("pci:0000:41:00.0", 9 * S, |_| true).unwrap();
+            info.history.iter().map(|state| 9 - state.age_ms / 1_000).collect::<Vec<_>>()
+        };
+        assert_eq!(history(&[2, 1, 2]), [2], "the newest");
+        assert_eq!(history(&[2]), [2]);
+        assert_eq!(history(&[1]), [2]);
+        assert_eq!(history(&[5, 5]), [2, 5]);
+        assert_eq!(history(&[3, 4]), [2, 5]);
+        assert_eq!(history(&[7, 6]), [2, 5, 7]);
+    }
+
+    #[test]
     fn heat_is_told_when_it_begins_and_not_each_second() {
-        let mut devices = Devices::new(None);
+        let mut devices = Devices::new(None).unwrap();
         let mut told = |at_ns, throttle: &[Throttle]| devices.note(look(at_ns, throttle), |_| true).is_some();
         assert!(!told(S, &[Throttle::PowerCap]));
         assert!(told(2 * S, &[Throttle::HwThermal]));

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use libloading::Library;
 use xsched_proto::device::{DeviceProcess, DeviceState, Source, Throttle};
 
-use super::sampler::{DeviceLabel, Driver, Look};
+use super::driver::{DeviceLabel, Driver, Look};
 use crate::clock::now_ns;
 
 const LIBRARY: &str = "libnvidia-ml.so.1";

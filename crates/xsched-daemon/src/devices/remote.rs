@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use super::driver::{Driver, Look};
 use super::nvml;
-use super::sampler::{Driver, Look};
 use crate::{Error, rights};
 
 /// The command of this program that is such a process.

@@ -10,8 +10,8 @@ use xsched_proto::trust;
 use super::conn::{Conn, Stage};
 use super::rendezvous::News;
 use super::{Net, Own, Token, socket};
-use crate::closer::MAX_FDS;
 use crate::identity::{self, User};
+use crate::services::fd_reaper::MAX_FDS;
 use crate::tuning::{ACCEPTED_MAX, OWN_FDS, QUEUED_MAX, ROOT_PART, SILENT_NS, SOCKET_MAX_BYTES};
 
 /// The number of connections that a user may have, by its number; `true` = root or the daemon's own.

@@ -11,6 +11,12 @@ pub(crate) struct FairQueue<U, T> {
     waiting: HashSet<T>,
 }
 
+impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> Default for FairQueue<U, T> {
+    fn default() -> FairQueue<U, T> {
+        FairQueue::new()
+    }
+}
+
 impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> FairQueue<U, T> {
     pub(crate) fn new() -> FairQueue<U, T> {
         FairQueue { by_user: HashMap::new(), turns: VecDeque::new(), waiting: HashSet::new() }

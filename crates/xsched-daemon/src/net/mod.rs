@@ -22,8 +22,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::Error;
-use crate::closer::Closer;
 use crate::identity::User;
+use crate::services::fd_reaper::FdReaper;
 use crate::tuning::{RATION_CREDIT_NS, RATION_TIMES};
 
 pub(crate) use conn::{Answering, Conn, Stage, Wake};
@@ -46,7 +46,7 @@ pub(crate) struct Net {
     pub(crate) work: FairQueue<User, Work>,
     /// Connections to end after the current piece of work, and the reason if it is their fault.
     pub(crate) doomed: Vec<(u64, Option<Error>)>,
-    pub(crate) closer: Closer,
+    pub(crate) closer: FdReaper,
     /// Most connections at a time.
     pub(crate) max_conns: usize,
     /// Number of the last connection or other thing that is numbered with them.
@@ -113,7 +113,7 @@ impl Net {
             rations: Rations::new(),
             work: FairQueue::new(),
             doomed: Vec::new(),
-            closer: Closer::new(),
+            closer: FdReaper::new().map_err(|e| Error::Environment(format!("cannot make an event descriptor: {e}")))?,
             max_conns: accepting::max_conns(accepting::raise_descriptor_limit() as usize),
             last_id: 0,
             deaf: false,

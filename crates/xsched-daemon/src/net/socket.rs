@@ -15,7 +15,7 @@ use xsched_proto::wire::MAX_PACKET;
 use super::rendezvous::Rendezvous;
 use super::site::Site;
 use crate::Error;
-use crate::closer::{Closer, MAX_FDS};
+use crate::services::fd_reaper::{FdReaper, MAX_FDS};
 
 /// The sockets that are listened on, at one path or at several; their files go with this.
 pub(crate) struct Listener {
@@ -96,7 +96,7 @@ pub(crate) type ProgramFds = ([OwnedFd; 2], Option<OwnedFd>);
 pub(crate) struct Passed {
     fds: Vec<OwnedFd>,
     uid: u32,
-    closer: Closer,
+    closer: FdReaper,
 }
 
 impl Passed {
@@ -139,7 +139,7 @@ fn harmless(fd: &OwnedFd) -> bool {
 
 /// Receives one packet into `buffer`, which has [`MAX_PACKET`] bytes. One with descriptors is left where it is unless those are
 /// `wanted`.
-pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8], uid: u32, closer: &Closer, wanted: bool) -> Received {
+pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8], uid: u32, closer: &FdReaper, wanted: bool) -> Received {
     debug_assert_eq!(buffer.len(), MAX_PACKET);
     if !wanted {
         match look(socket) {

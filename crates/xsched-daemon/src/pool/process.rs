@@ -21,6 +21,7 @@ use crate::Error;
 use crate::mps::answers;
 use crate::net::socket;
 use crate::process::own_program;
+use crate::services::child_reaper;
 use crate::tuning::POOL_LOG_MAX_BYTES;
 
 /// The command by which this program is a keeper.
@@ -187,8 +188,8 @@ impl Process {
     pub(crate) fn bury(self) {
         let Process { child, keeper, .. } = self;
         drop(keeper);
-        if let Some(mut child) = child {
-            let _ = std::thread::Builder::new().name("keeper".into()).spawn(move || child.wait());
+        if let Some(child) = child {
+            child_reaper::reap(child);
         }
     }
 }

@@ -62,7 +62,7 @@ impl Server {
         }
         // Kept while it is still to come, so that events do not put it off for ever.
         if !self.timers.is_set(Timer::Reaper) {
-            self.timers.set(Timer::Reaper, self.net.closer.tend());
+            self.timers.set(Timer::Reaper, self.net.closer.tend(now_ns));
         }
         for (timer, at_ns) in self.deadlines() {
             self.timers.set(timer, at_ns);
@@ -92,7 +92,7 @@ impl Server {
             (Timer::Idle, self.idle_since.zip(self.idle_exit_ns).map(|(since, after)| since.saturating_add(after))),
             // While books are looked at, the loop does not sleep.
             (Timer::UsageQuery, self.accounting.query_at().filter(|_| !sweeps)),
-            (Timer::Identify, self.clerk.tend()),
+            (Timer::Identify, self.clerk.tend(self.now_ns)),
             (Timer::Lines, self.events.deadline_ns()),
             (Timer::Service, self.service.deadline_ns()),
             (Timer::Snapshots, self.teller.deadline_ns()),

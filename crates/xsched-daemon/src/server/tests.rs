@@ -1,3 +1,4 @@
+mod outcomes;
 mod pieces;
 
 use std::os::fd::AsFd;
@@ -34,9 +35,14 @@ struct World {
 
 impl World {
     fn new() -> World {
+        World::with(|_| ())
+    }
+
+    /// A daemon that is started otherwise.
+    fn with(change: impl FnOnce(&mut Options)) -> World {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("run").join("xsched.sock");
-        let options = Options {
+        let mut options = Options {
             socket,
             policy: None,
             scheduler: None,
@@ -52,6 +58,7 @@ impl World {
             seed: 1,
             bursts: None,
         };
+        change(&mut options);
         let server = Server::new(&options).expect("a daemon");
         World { server, events: Vec::with_capacity(EVENTS_MAX), buffer: vec![0; MAX_PACKET], folder }
     }

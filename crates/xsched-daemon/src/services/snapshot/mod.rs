@@ -1,8 +1,8 @@
-//! Answers `ps` beside the loop. The loop looks around in pieces ([`Sight`], [`Seen`]); a thread of its own makes the messages of that,
-//! once for all that have asked ([`sheet`]), and sends them as they are taken.
+//! Snapshots for `ps`. The loop takes one in pieces ([`Sight`], [`Seen`]); the thread makes the messages of it, once for all commands that
+//! have asked ([`sheet`]), and sends them as they are read.
 //!
-//! What is told is never older than the question, so that what was changed before it is seen. Those that ask while the loop looks around
-//! share the next look. Looks take a bounded part of the loop's time, however many ask.
+//! A snapshot is never older than the request, so that clients see their own changes. Requests that come while one is taken share the next.
+//! Snapshots take a bounded part of the loop's time, however many ask.
 
 mod seen;
 mod sheet;
@@ -11,38 +11,52 @@ mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 pub(crate) use self::seen::{Seen, SeenGroup, SeenQueue};
 pub(crate) use self::sheet::Sight;
 use self::sheet::{Place, Sheet};
+use super::epochs::Epochs;
+use super::worker::{Next, Service, Spec, Worker, timespec};
 use crate::clock::now_ns;
 use crate::identity::User;
 use crate::net::fair::FairQueue;
 use crate::net::socket;
 use crate::tuning::{SIGHT_REST, SIGHT_REST_MAX_NS, TOLD_AT_A_TIME, UNREAD_NS};
 
-/// The loop's end.
-pub(crate) struct Teller {
-    shared: Arc<Shared>,
-    has_thread: bool,
-    /// Connections that wait for the next look, and whether they ask for programs that ended, too.
+/// The loop's side.
+pub(crate) struct Snapshots {
+    pub(crate) worker: Worker<Task, Outcome>,
+    /// Answers that have not ended, by connection.
+    epochs: Epochs<u64>,
+    /// Connections that wait for the next snapshot, and whether they ask for programs that ended, too.
     pub(crate) waiting: Vec<(u64, bool)>,
-    /// The look that is being taken.
+    /// Snapshot that is being taken.
     pub(crate) looking: Option<Looking>,
     /// The next one begins no sooner, ns.
     rest_until_ns: u64,
-    /// Looks that were taken.
+    /// Number of snapshots that were taken.
     pub(crate) looks: u64,
 }
 
-/// A look that is being taken.
+/// Snapshot, and the commands that it was taken for.
+pub(crate) struct Task {
+    sight: Sight,
+    askers: Vec<Asker>,
+}
+
+pub(crate) enum Outcome {
+    /// The messages of a snapshot are made: there may be another.
+    Made,
+    Told(Told),
+}
+
+/// Snapshot that is being taken.
 pub(crate) struct Looking {
     pub(crate) sight: Sight,
-    /// For these connections.
+    /// Connections that it is for.
     pub(crate) askers: Vec<(u64, bool)>,
     /// Clients that are still to be looked at, and which place of queues of the last one comes next.
     pub(crate) clients: Vec<u64>,
@@ -51,61 +65,42 @@ pub(crate) struct Looking {
     pub(crate) took_ns: u64,
 }
 
-/// A command that is to be told.
+/// Command that has asked.
 pub(crate) struct Asker {
     pub(crate) conn: u64,
+    /// Number of the request, which [`Snapshots::deliver`] gives.
+    pub(crate) epoch: u64,
     pub(crate) user: User,
     /// With programs that ended lately.
     pub(crate) all: bool,
     pub(crate) socket: OwnedFd,
 }
 
-/// How an answer has ended: its connection, the descriptor it had, and why it is not complete.
+/// End of an answer: its connection, the descriptor it had, and why it is not complete.
 pub(crate) struct Told {
     pub(crate) conn: u64,
+    epoch: u64,
     pub(crate) socket: OwnedFd,
     pub(crate) failed: Option<Failed>,
 }
 
-/// Why a command is not told all.
+/// Reason for which an answer is not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
-    /// It has hung up.
+    /// The command has hung up.
     Gone,
-    /// It takes nothing.
+    /// The command takes nothing.
     Unread,
 }
 
-struct Shared {
-    state: Mutex<State>,
-    /// Tells the loop that something has ended, or that there is room for another look.
-    done: OwnedFd,
-    /// Tells the thread that there is something to do.
-    more: OwnedFd,
-}
-
-#[derive(Default)]
-struct State {
-    looks: VecDeque<(Sight, Vec<Asker>)>,
-    /// The thread makes messages of a look.
-    busy: bool,
-    told: VecDeque<Told>,
-    ended: bool,
-}
-
-impl Shared {
-    /// Held for some instructions only.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Teller {
-    pub(crate) fn new() -> rustix::io::Result<Teller> {
-        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        Ok(Teller {
-            shared: Arc::new(Shared { state: Mutex::default(), done: event()?, more: event()? }),
-            has_thread: false,
+impl Snapshots {
+    /// # Errors
+    /// There is no descriptor left.
+    pub(crate) fn new() -> rustix::io::Result<Snapshots> {
+        let make = || -> Box<dyn Service<Task, Outcome>> { Box::new(Answers::default()) };
+        Ok(Snapshots {
+            worker: Worker::new(Spec::named("xsched-snapshot"), VecDeque::new(), make)?,
+            epochs: Epochs::default(),
             waiting: Vec::new(),
             looking: None,
             rest_until_ns: 0,
@@ -113,110 +108,111 @@ impl Teller {
         })
     }
 
-    /// Whether a piece of a look is to be taken.
+    /// Tells whether a piece of a snapshot is to be taken.
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
         self.looking.is_some() || self.deadline_ns().is_some_and(|at| at <= now_ns)
     }
 
-    /// When the next look begins; none = none is asked for, or the last one is not made into messages yet.
+    /// Time at which the next snapshot begins; none = none is asked for, or the last one is not made into messages yet.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         let wanted = !self.waiting.is_empty() && self.looking.is_none();
-        (wanted && !self.shared.lock().busy).then_some(self.rest_until_ns)
+        (wanted && !self.worker.is_busy()).then_some(self.rest_until_ns)
     }
 
-    /// Gives a look away, with those it was taken for.
+    /// Hands over a snapshot, with the commands it was taken for. Each [`Told`] comes by [`Snapshots::take`].
     ///
     /// # Errors
-    /// There is no thread: those who ask are given back.
-    pub(crate) fn deliver(&mut self, sight: Sight, askers: Vec<Asker>, took_ns: u64) -> Result<(), Vec<Asker>> {
+    /// There is no thread: the commands are given back.
+    pub(crate) fn deliver(&mut self, sight: Sight, mut askers: Vec<Asker>, took_ns: u64) -> Result<(), Vec<Asker>> {
         self.looks += 1;
         self.rest_until_ns = now_ns() + (took_ns * SIGHT_REST).min(SIGHT_REST_MAX_NS);
-        if !self.has_thread {
-            let shared = self.shared.clone();
-            let started = std::thread::Builder::new().name("xsched-teller".into()).spawn(move || work(&shared));
-            if started.is_err() {
-                return Err(askers);
-            }
-            self.has_thread = true;
+        if self.worker.start().is_err() {
+            return Err(askers);
         }
-        let mut state = self.shared.lock();
-        state.looks.push_back((sight, askers));
-        state.busy = true;
-        drop(state);
-        wake(&self.shared.more);
+        askers.iter_mut().for_each(|asker| asker.epoch = self.epochs.begin(asker.conn));
+        self.worker.push_beyond(Task { sight, askers });
         Ok(())
     }
 
-    /// An answer that has ended.
+    /// Takes an answer that has ended.
     pub(crate) fn take(&self) -> Option<Told> {
-        let _ = rustix::io::read(&self.shared.done, &mut [0u8; 8]);
-        self.shared.lock().told.pop_front()
+        loop {
+            if let Outcome::Told(told) = self.worker.take()? {
+                return Some(told);
+            }
+        }
+    }
+
+    /// Accepts the end of an answer. False = it is of a request that counts no more.
+    pub(crate) fn accept(&mut self, told: &Told) -> bool {
+        self.epochs.accept(&told.conn, told.epoch)
+    }
+
+    /// Ends the wait for an answer to a connection that has gone.
+    pub(crate) fn forget(&mut self, conn: u64) {
+        self.epochs.forget(&conn);
     }
 }
 
-impl AsFd for Teller {
+#[cfg(test)]
+impl Snapshots {
+    /// Number of answers that have not ended.
+    pub(crate) fn open(&self) -> usize {
+        self.epochs.len()
+    }
+}
+
+#[cfg(test)]
+impl Outcome {
+    /// A further outcome of the same request.
+    pub(crate) fn again(&self) -> Outcome {
+        match self {
+            Outcome::Made => Outcome::Made,
+            Outcome::Told(Told { conn, epoch, socket, failed }) => {
+                let socket = socket.try_clone().expect("a descriptor");
+                Outcome::Told(Told { conn: *conn, epoch: *epoch, socket, failed: *failed })
+            }
+        }
+    }
+}
+
+impl AsFd for Snapshots {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.done.as_fd()
+        self.worker.as_fd()
     }
 }
 
-impl Drop for Teller {
-    fn drop(&mut self) {
-        self.shared.lock().ended = true;
-        wake(&self.shared.more);
-    }
-}
-
-fn wake(event: &OwnedFd) {
-    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
-}
-
-/// An answer under way.
+/// Answer under way.
 struct Answer {
     asker: Asker,
-    /// What it was told last, and when, ns.
+    /// Place of the last message, and when it was sent, ns.
     told: Place,
     since_ns: u64,
 }
 
-/// The answers under way.
+/// Answers under way.
+#[derive(Default)]
 struct Answers {
     all: HashMap<u64, Answer>,
-    /// Those that go on, and those whose socket is full.
+    /// Answers that go on, and those whose socket is full.
     ready: FairQueue<User, u64>,
     full: Vec<u64>,
-    /// The last look, while there is an answer.
+    /// Messages of the last snapshot, while there is an answer.
     sheet: Option<Sheet>,
 }
 
-fn work(shared: &Shared) {
-    let mut answers = Answers { all: HashMap::new(), ready: FairQueue::new(), full: Vec::new(), sheet: None };
-    loop {
-        let _ = rustix::io::read(&shared.more, &mut [0u8; 8]);
-        let next = {
-            let mut state = shared.lock();
-            if state.ended {
-                return;
-            }
-            state.looks.pop_front()
-        };
-        if let Some((sight, askers)) = next {
-            answers.begin(Sheet::new(sight), askers);
-            let mut state = shared.lock();
-            state.busy = !state.looks.is_empty();
-            drop(state);
-            wake(&shared.done);
-        }
-        let ended = answers.go_on();
-        if !ended.is_empty() {
-            shared.lock().told.extend(ended);
-            wake(&shared.done);
-        }
-        let ended = answers.wait(&shared.more);
-        if !ended.is_empty() {
-            shared.lock().told.extend(ended);
-            wake(&shared.done);
-        }
+impl Service<Task, Outcome> for Answers {
+    fn perform(&mut self, Task { sight, askers }: Task, outcomes: &mut Vec<Outcome>) {
+        self.begin(Sheet::new(sight), askers);
+        outcomes.push(Outcome::Made);
+    }
+
+    fn wait(&mut self, more: BorrowedFd<'_>, outcomes: &mut Vec<Outcome>) -> Next {
+        let ended = self.go_on();
+        // The loop is told of those before anything is waited for.
+        let ended = if ended.is_empty() { self.wait_for_room(more) } else { ended };
+        outcomes.extend(ended.into_iter().map(Outcome::Told));
+        Next::GoOn
     }
 }
 
@@ -247,7 +243,7 @@ impl Answers {
     }
 
     /// Waits until something can go on. Returns answers that nothing is taken of.
-    fn wait(&mut self, more: &OwnedFd) -> Vec<Told> {
+    fn wait_for_room(&mut self, more: BorrowedFd<'_>) -> Vec<Told> {
         let timeout = if self.ready.is_empty() {
             let answers = self.full.iter().filter_map(|conn| self.all.get(conn));
             let now_ns = now_ns();
@@ -255,10 +251,9 @@ impl Answers {
         } else {
             Some(0)
         };
-        let timeout =
-            timeout.map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
+        let timeout = timeout.map(timespec);
         let full = std::mem::take(&mut self.full);
-        let mut fds = vec![PollFd::new(more, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&more, PollFlags::IN)];
         let sockets = full.iter().filter_map(|conn| Some((*conn, self.all.get(conn)?)));
         let (conns, sockets): (Vec<u64>, Vec<_>) = sockets.unzip();
         fds.extend(sockets.iter().map(|answer| PollFd::new(&answer.asker.socket, PollFlags::OUT)));
@@ -269,7 +264,7 @@ impl Answers {
         for (conn, changed) in conns.into_iter().zip(changed) {
             match self.all.get(&conn) {
                 Some(answer) if changed => self.ready.push(answer.asker.user, conn),
-                // Only now: making the messages of a look may have taken longer than that, and the socket has room since.
+                // Only now: making the messages of a snapshot may have taken longer than that, and the socket has room since.
                 Some(answer) if answer.since_ns + UNREAD_NS <= now_ns() => {
                     ended.extend(self.end(conn, Some(Failed::Unread)));
                 }
@@ -284,7 +279,8 @@ impl Answers {
         if self.all.is_empty() {
             self.sheet = None;
         }
-        Some(Told { conn, socket: answer.asker.socket, failed })
+        let Asker { epoch, socket, .. } = answer.asker;
+        Some(Told { conn, epoch, socket, failed })
     }
 }
 

@@ -1,24 +1,24 @@
-//! Writes what may take long to be written, on a thread of its own: the event log and the state file. A terminal that is stopped,
-//! a full pipe or a slow disk delays no decision.
+//! Writer of the event log and of the state file. A terminal that is stopped, a full pipe or a slow disk delays no decision.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use super::worker::{End, Service, Spec, Worker};
 use crate::Error;
 use crate::tuning::{LINES_MAX, LOG_FILE_MAX_BYTES, WRITER_END_MS};
 
-/// Where lines go.
+/// Destination of lines.
 pub(crate) enum Sink {
     Stderr,
     File(LogFile),
 }
 
-/// A log that is kept short: what was written before the last [`LOG_FILE_MAX_BYTES`] is in a file beside it, and before that gone.
+/// Log that is kept short: what was written before the last [`LOG_FILE_MAX_BYTES`] is in a file beside it, and before that gone.
 pub(crate) struct LogFile {
     path: PathBuf,
     file: File,
@@ -28,98 +28,92 @@ pub(crate) struct LogFile {
 /// Makes a text on the thread that writes it.
 pub(crate) type MakeText = Box<dyn FnOnce() -> String + Send>;
 
+/// Piece of work. What a task writes besides its own words is in [`Kept`].
+pub(crate) enum Task {
+    Line(String),
+    /// There was no room for lines after those before.
+    LeftOut,
+    State,
+}
+
+/// Outcome of a task: there is none.
+pub(crate) enum Nothing {}
+
+/// Content that tasks in the queue stand for: once each, however often it has changed since.
 #[derive(Default)]
-struct Waiting {
-    lines: VecDeque<String>,
+struct Kept {
     /// Lines for which there was no room.
-    lost: u64,
+    left_out: u64,
     /// A file, and what makes the text that it is to hold.
     state: Option<(PathBuf, MakeText)>,
-    end: bool,
-    ended: bool,
 }
 
-#[derive(Default)]
-struct Shared {
-    waiting: Mutex<Waiting>,
-    changed: Condvar,
+/// The loop's side. Its thread is never replaced: two would write the same files.
+pub(crate) struct Writer {
+    worker: Worker<Task, Nothing>,
+    kept: Arc<Mutex<Kept>>,
 }
-
-impl Shared {
-    /// Held for some instructions only, and never while something is written.
-    fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The thread's other end.
-pub(crate) struct Writer(Arc<Shared>);
 
 impl Writer {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When there can be none.
+    /// There can be none.
     pub(crate) fn new(sink: Sink) -> Result<Writer, Error> {
-        let shared = Arc::new(Shared::default());
-        let its = shared.clone();
-        std::thread::Builder::new()
-            .name("xsched-log".into())
-            .spawn(move || write_all(&its, sink))
-            .map_err(|e| Error::Environment(format!("cannot start a thread: {e}")))?;
-        Ok(Writer(shared))
+        let kept = Arc::new(Mutex::new(Kept::default()));
+        let (its, sink) = (kept.clone(), Arc::new(Mutex::new(sink)));
+        let end = End::Drained(Duration::from_millis(WRITER_END_MS));
+        let spec = Spec { queued_max: LINES_MAX, end, ..Spec::named("xsched-log") };
+        let worker = Worker::new(spec, VecDeque::new(), move || -> Box<dyn Service<Task, Nothing>> {
+            let (kept, sink) = (its.clone(), sink.clone());
+            Box::new(move |task| {
+                write(task, &kept, &mut locked(&sink));
+                None
+            })
+        });
+        let worker = worker.map_err(|e| Error::environment(format!("cannot make an event descriptor: {e}")))?;
+        worker.start().map_err(|e| Error::environment(format!("cannot start a thread: {e}")))?;
+        Ok(Writer { worker, kept })
     }
 
     /// Has a line written; one for which there is no room is counted.
     pub(crate) fn line(&self, line: String) {
-        let mut waiting = self.0.lock();
-        if waiting.lines.len() >= LINES_MAX {
-            waiting.lost += 1;
-        } else {
-            waiting.lines.push_back(line);
+        if self.worker.push(Task::Line(line)).is_err() {
+            let mut kept = locked(&self.kept);
+            kept.left_out += 1;
+            if kept.left_out == 1 {
+                self.worker.push_beyond(Task::LeftOut);
+            }
         }
-        self.0.changed.notify_all();
     }
 
     /// Has a file hold this text, and nothing that was to be in it before.
     pub(crate) fn state(&self, path: &Path, text: MakeText) {
-        self.0.lock().state = Some((path.to_owned(), text));
-        self.0.changed.notify_all();
+        if locked(&self.kept).state.replace((path.to_owned(), text)).is_none() {
+            self.worker.push_beyond(Task::State);
+        }
     }
 }
 
-impl Drop for Writer {
-    /// Waits until all is written, but not for ever.
-    fn drop(&mut self) {
-        self.0.lock().end = true;
-        self.0.changed.notify_all();
-        let most = Duration::from_millis(WRITER_END_MS);
-        drop(self.0.changed.wait_timeout_while(self.0.lock(), most, |waiting| !waiting.ended));
-    }
+/// Held for some instructions by the loop, and by the thread never while it writes something.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn write_all(shared: &Shared, mut sink: Sink) {
-    loop {
-        let mut waiting = shared.lock();
-        while waiting.lines.is_empty() && waiting.state.is_none() && !waiting.end {
-            waiting = shared.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+fn write(task: Task, kept: &Mutex<Kept>, sink: &mut Sink) {
+    match task {
+        Task::Line(line) => sink.write(&line),
+        Task::LeftOut => {
+            let count = std::mem::take(&mut locked(kept).left_out);
+            sink.write(&format!("{count} lines were left out: the log takes them too slowly"));
         }
-        if waiting.lines.is_empty() && waiting.state.is_none() {
-            waiting.ended = true;
-            shared.changed.notify_all();
-            return;
-        }
-        let (lines, lost) = (std::mem::take(&mut waiting.lines), std::mem::take(&mut waiting.lost));
-        let state = waiting.state.take();
-        drop(waiting);
-        lines.iter().for_each(|line| sink.write(line));
-        if lost > 0 {
-            sink.write(&format!("{lost} lines were left out: the log takes them too slowly"));
-        }
-        if let Some((path, text)) = state
-            && let Err(e) = replace(&path, &text())
-        {
-            sink.write(&format!("cannot write {}: {e}", path.display()));
+        Task::State => {
+            let state = locked(kept).state.take();
+            if let Some((path, text)) = state
+                && let Err(e) = replace(&path, &text())
+            {
+                sink.write(&format!("cannot write {}: {e}", path.display()));
+            }
         }
     }
 }
@@ -216,6 +210,35 @@ mod tests {
             assert!(LogFile::open(&path).is_err(), "{path:?}");
         }
         assert!(!folder.path().join("elsewhere").exists());
+    }
+
+    #[test]
+    fn lines_for_which_there_is_no_room_are_counted_where_they_are_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let [log, state] = ["log", "state.toml"].map(|name| folder.path().join(name));
+        let writer = Writer::new(Sink::File(LogFile::open(&log).unwrap())).unwrap();
+        let (begin, begun) = std::sync::mpsc::channel();
+        let (go_on, gate) = std::sync::mpsc::channel::<()>();
+        let slow = move || {
+            let _ = begin.send(());
+            let _ = gate.recv();
+            String::new()
+        };
+        writer.state(&state, Box::new(slow));
+        begun.recv().unwrap();
+        (0..LINES_MAX + 7).for_each(|n| writer.line(format!("line {n}")));
+        go_on.send(()).unwrap();
+        let text = || std::fs::read_to_string(&log).unwrap();
+        xsched_testkit::until("they are told of", || text().contains("were left out"));
+        writer.line("after".into());
+        drop(writer);
+        let text = text();
+        let lines: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once(' ')?.1)).collect();
+        assert_eq!(lines.len(), LINES_MAX + 2);
+        assert_eq!(
+            lines[LINES_MAX - 1..],
+            ["line 1023", "7 lines were left out: the log takes them too slowly", "after"]
+        );
     }
 
     #[test]

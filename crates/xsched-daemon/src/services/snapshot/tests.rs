@@ -1,6 +1,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use xsched_proto::wire::{self, DaemonInfo, DaemonMsg, MAX_PACKET};
 use xsched_testkit::until;
@@ -42,7 +43,7 @@ fn sight(policy: &str, ended: &[(u32, u32)]) -> Sight {
 fn asker(conn: u64, uid: u32) -> (Asker, OwnedFd) {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("sockets");
-    (Asker { conn, user: crate::identity::pretended(uid), all: true, socket: ours }, theirs)
+    (Asker { conn, epoch: 0, user: crate::identity::pretended(uid), all: true, socket: ours }, theirs)
 }
 
 /// The policy or the process that the messages which are there tell of, and `end`.
@@ -64,13 +65,13 @@ fn received(socket: &OwnedFd) -> Vec<String> {
 
 #[test]
 fn each_user_is_told_of_its_own_programs_and_root_of_all() {
-    let mut teller = Teller::new().expect("events");
+    let mut snapshots = Snapshots::new().expect("events");
     let askers = [(1, ONE), (2, OTHER), (3, 0)].map(|(conn, uid)| asker(conn, uid));
     let (askers, sockets): (Vec<_>, Vec<_>) = askers.into_iter().unzip();
-    assert!(teller.deliver(sight("p", &[(ONE, 11), (OTHER, 12), (ONE, 13)]), askers, 0).is_ok());
+    assert!(snapshots.deliver(sight("p", &[(ONE, 11), (OTHER, 12), (ONE, 13)]), askers, 0).is_ok());
     let mut told = Vec::new();
     until("all are told", || {
-        told.extend(teller.take());
+        told.extend(snapshots.take());
         told.len() == 3
     });
     assert!(told.iter().all(|told| told.failed.is_none()));
@@ -80,7 +81,7 @@ fn each_user_is_told_of_its_own_programs_and_root_of_all() {
 
 #[test]
 fn an_answer_that_is_read_late_goes_on_with_the_last_look_and_keeps_no_older_one() {
-    let mut answers = Answers { all: HashMap::new(), ready: FairQueue::new(), full: Vec::new(), sheet: None };
+    let mut answers = Answers::default();
     let many: Vec<(u32, u32)> = (1..=1_000).map(|pid| (ONE + pid % 20, pid)).collect();
     let (late, socket) = asker(1, 0);
     answers.begin(Sheet::new(sight("first", &many)), vec![late]);
@@ -94,7 +95,7 @@ fn an_answer_that_is_read_late_goes_on_with_the_last_look_and_keeps_no_older_one
     let more = eventfd(0, EventfdFlags::CLOEXEC).expect("an event");
     let (mut after, mut others, mut ended) = (Vec::new(), Vec::new(), Vec::new());
     until("both are told", || {
-        ended.extend(answers.wait(&more));
+        ended.extend(answers.wait_for_room(more.as_fd()));
         ended.extend(answers.go_on());
         after.extend(received(&socket));
         others.extend(received(&other_socket));
@@ -107,7 +108,7 @@ fn an_answer_that_is_read_late_goes_on_with_the_last_look_and_keeps_no_older_one
 
 #[test]
 fn one_that_takes_nothing_or_hangs_up_is_told_no_more() {
-    let mut answers = Answers { all: HashMap::new(), ready: FairQueue::new(), full: Vec::new(), sheet: None };
+    let mut answers = Answers::default();
     let many: Vec<(u32, u32)> = (1..=1_000).map(|pid| (ONE + pid % 20, pid)).collect();
     let ((silent, _silent), (gone, hung_up)) = (asker(1, 0), asker(2, 0));
     drop(hung_up);
@@ -119,34 +120,34 @@ fn one_that_takes_nothing_or_hangs_up_is_told_no_more() {
     assert_eq!(ended.iter().map(|told| (told.conn, told.failed)).collect::<Vec<_>>(), [(2, Some(Failed::Gone))]);
     let since = answers.all.get_mut(&1).expect("it is being told");
     since.since_ns = since.since_ns.saturating_sub(UNREAD_NS);
-    let ended = answers.wait(&eventfd(0, EventfdFlags::CLOEXEC).expect("an event"));
+    let ended = answers.wait_for_room(eventfd(0, EventfdFlags::CLOEXEC).expect("an event").as_fd());
     assert_eq!(ended.iter().map(|told| (told.conn, told.failed)).collect::<Vec<_>>(), [(1, Some(Failed::Unread))]);
     assert!(answers.all.is_empty());
 }
 
 #[test]
 fn the_next_look_waits_for_a_multiple_of_what_the_last_one_took() {
-    let mut teller = Teller::new().expect("events");
-    assert_eq!(teller.deadline_ns(), None, "nothing is asked");
-    teller.waiting.push((1, false));
-    assert!(teller.is_due(0), "the first one is taken at once");
+    let mut snapshots = Snapshots::new().expect("events");
+    assert_eq!(snapshots.deadline_ns(), None, "nothing is asked");
+    snapshots.waiting.push((1, false));
+    assert!(snapshots.is_due(0), "the first one is taken at once");
     let before = now_ns();
     let (asker, _socket) = asker(1, ONE);
-    assert!(teller.deliver(sight("p", &[]), vec![asker], 1_000_000).is_ok());
+    assert!(snapshots.deliver(sight("p", &[]), vec![asker], 1_000_000).is_ok());
     let mut next = None;
     until("the messages are made", || {
-        next = teller.deadline_ns();
+        next = snapshots.deadline_ns();
         next.is_some()
     });
     let rest = Duration::from_nanos(next.expect("it was asked") - before);
     assert!(rest >= Duration::from_millis(SIGHT_REST), "{rest:?}");
-    assert!(!teller.is_due(before) && teller.is_due(before + 1_000_000_000));
+    assert!(!snapshots.is_due(before) && snapshots.is_due(before + 1_000_000_000));
 }
 
 #[test]
 fn one_that_has_read_while_the_thread_had_other_work_is_told_the_rest() {
     let more = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an event");
-    let mut answers = Answers { all: HashMap::new(), ready: FairQueue::new(), full: Vec::new(), sheet: None };
+    let mut answers = Answers::default();
     let (one, reads) = asker(1, ONE);
     let (other, _silent) = asker(2, OTHER);
     for asker in [&one, &other] {
@@ -160,7 +161,7 @@ fn one_that_has_read_while_the_thread_had_other_work_is_told_the_rest() {
     answers.all.values_mut().for_each(|answer| answer.since_ns -= 2 * UNREAD_NS);
     let mut buffer = vec![0; MAX_PACKET];
     while rustix::net::recv(&reads, &mut buffer[..], RecvFlags::DONTWAIT).is_ok() {}
-    let ended: Vec<u64> = answers.wait(&more).into_iter().map(|told| told.conn).collect();
+    let ended: Vec<u64> = answers.wait_for_room(more.as_fd()).into_iter().map(|told| told.conn).collect();
     assert_eq!(ended, [2]);
     answers.go_on();
     assert_eq!(received(&reads), ["hpf", "end"]);

@@ -1,0 +1,210 @@
+//! Closing of descriptors that others sent, off the event loop.
+//!
+//! Closing a descriptor can take as long as its sender likes: a socket lingers over unsent data, a file system in user space
+//! never answers. A unix socket hides such descriptors in its receive buffer, and closing it releases them.
+//!
+//! One thread closes them in turn. A release that sleeps is nudged by a signal, which ends the wait for a lingering socket.
+//! A thread that sleeps all the same is given up and replaced, [`LOST_MAX`] times at most. No descriptors are received meanwhile
+//! from the user whose descriptor it was (see [`FdReaper::admits`]): released in a receive buffer, a file is not flushed, which is
+//! what its file system could refuse to answer.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType};
+
+use super::worker::{End, Queue, Service, Spec, Worker};
+use crate::tuning::{CLOSER_NICE, LOST_MAX, QUEUED_MAX};
+
+/// Descriptors that the kernel lets a packet carry (`SCM_MAX_FD`). There is room to receive them all: those for which there is
+/// none the kernel releases on the receiving thread.
+pub(crate) const MAX_FDS: usize = 253;
+
+/// Descriptors to be closed.
+enum Task {
+    Connections(Vec<OwnedFd>),
+    /// A descriptor that was received from a user.
+    Received(u32, OwnedFd),
+}
+
+/// Outcome of a task: there is none.
+enum Nothing {}
+
+/// Order of tasks: all connections, as far as one packet holds them; then what was received, as it came.
+#[derive(Default)]
+struct Waiting {
+    connections: VecDeque<OwnedFd>,
+    received: VecDeque<(u32, OwnedFd)>,
+}
+
+impl Queue<Task> for Waiting {
+    fn push(&mut self, task: Task) {
+        match task {
+            Task::Connections(sockets) => self.connections.extend(sockets),
+            Task::Received(user, fd) => self.received.push_back((user, fd)),
+        }
+    }
+
+    fn pop(&mut self, may_risk: &dyn Fn(u32) -> bool) -> Option<Task> {
+        if !self.connections.is_empty() {
+            let some = self.connections.len().min(MAX_FDS);
+            return Some(Task::Connections(self.connections.drain(..some).collect()));
+        }
+        let at = self.received.iter().position(|(user, _)| may_risk(*user))?;
+        self.received.remove(at).map(|(user, fd)| Task::Received(user, fd))
+    }
+
+    fn len(&self) -> usize {
+        self.connections.len() + self.received.len()
+    }
+
+    fn user(&self, task: &Task) -> Option<u32> {
+        match task {
+            Task::Connections(_) => None,
+            Task::Received(user, _) => Some(*user),
+        }
+    }
+}
+
+/// A handle; its clones share one thread.
+#[derive(Clone)]
+pub(crate) struct FdReaper(Arc<Worker<Task, Nothing>>);
+
+impl FdReaper {
+    /// # Errors
+    /// There is no descriptor left.
+    pub(crate) fn new() -> rustix::io::Result<FdReaper> {
+        let spec = Spec {
+            lost_max: LOST_MAX,
+            nudges: true,
+            // Nothing waits for it, and decisions are made on the same processors.
+            nice: CLOSER_NICE,
+            stack_bytes: Some(64 << 10),
+            end: End::Drained(Duration::ZERO),
+            ..Spec::named("xsched-closer")
+        };
+        let worker = Worker::new(spec, Waiting::default(), || -> Box<dyn Service<Task, Nothing>> {
+            Box::new(|task| {
+                close(task);
+                None
+            })
+        });
+        Ok(FdReaper(Arc::new(worker?)))
+    }
+
+    /// Ends a connection and closes its socket, whose receive buffer may hold descriptors.
+    pub(crate) fn close_socket(&self, socket: OwnedFd) {
+        // What was sent can still be read at the other end.
+        let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
+        self.0.push_beyond(Task::Connections(vec![socket]));
+    }
+
+    /// Closes a descriptor that was received from a user.
+    pub(crate) fn close_received(&self, fd: OwnedFd, uid: u32) {
+        self.0.push_beyond(Task::Received(uid, fd));
+    }
+
+    /// Tells whether descriptors of this user may be received.
+    pub(crate) fn admits(&self, uid: u32, trusted: bool) -> bool {
+        !self.is_full() && (trusted || self.0.may_risk(uid))
+    }
+
+    /// Tells whether nothing more should be accepted.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.queued() >= QUEUED_MAX
+    }
+
+    /// Nudges and replaces the thread. Returns the time of the next call, ns.
+    pub(crate) fn tend(&self, now_ns: u64) -> Option<u64> {
+        self.0.tend(now_ns)
+    }
+
+    /// Has the thread end once its queue is empty.
+    pub(crate) fn end(&self) {
+        self.0.end();
+    }
+}
+
+fn close(task: Task) {
+    match task {
+        Task::Connections(sockets) => {
+            let carrier = gather(&sockets);
+            drop(sockets);
+            drop(carrier);
+        }
+        Task::Received(_, fd) => {
+            no_lingering(&fd);
+            drop(fd);
+        }
+    }
+}
+
+/// A socket that was received need not linger.
+fn no_lingering(fd: &OwnedFd) {
+    // Anything else is no socket, which the kernel says without asking it.
+    let _ = rustix::net::sockopt::set_socket_linger(fd, None);
+}
+
+/// Puts all connections into the receive buffer of a socket. Its end releases them by one system call, in which one nudge ends
+/// every wait; closed by themselves each would need one of its own.
+fn gather(fds: &[OwnedFd]) -> rustix::io::Result<OwnedFd> {
+    let (from, to) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    rustix::net::sendmsg(&from, &[IoSlice::new(&[0])], &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+    Ok(to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fd() -> OwnedFd {
+        std::io::pipe().unwrap().0.into()
+    }
+
+    #[test]
+    fn threads_are_risked_for_no_user_twice_and_connections_are_closed_all_the_same() {
+        let reaper = FdReaper::new().unwrap();
+        reaper.0.pretend_lost([7]);
+        let mut waiting = Waiting::default();
+        for from in [Some(7), Some(8), None, Some(7), None] {
+            waiting.push(from.map_or_else(|| Task::Connections(vec![fd()]), |uid| Task::Received(uid, fd())));
+        }
+        let mut of = || {
+            let task = waiting.pop(&|uid| reaper.0.may_risk(uid))?;
+            let count = if let Task::Connections(sockets) = &task { sockets.len() } else { 1 };
+            Some((waiting.user(&task), count))
+        };
+        assert_eq!([of(), of(), of()], [Some((None, 2)), Some((Some(8), 1)), None]);
+        assert!(!reaper.admits(7, false) && reaper.admits(8, false) && reaper.admits(7, true));
+        reaper.0.pretend_lost((2..=LOST_MAX).map(|_| 100));
+        assert!(!reaper.admits(8, false) && reaper.admits(8, true));
+        reaper.0.forget_lost();
+        assert!(reaper.admits(7, false));
+    }
+
+    #[test]
+    fn what_waits_for_a_lost_thread_is_closed_once_that_has_come_back() {
+        let reaper = FdReaper::new().unwrap();
+        reaper.0.pretend_lost([7]);
+        let (reader, kept) = std::io::pipe().unwrap();
+        let (other, kept_too) = std::io::pipe().unwrap();
+        reaper.close_received(kept.into(), 7);
+        reaper.close_received(kept_too.into(), 8);
+        // The end of a pipe is told when its last writer has gone.
+        xsched_testkit::until("that of another user is closed", || {
+            super::super::worker::readable(other.as_fd(), Some(0))
+        });
+        assert!(!super::super::worker::readable(reader.as_fd(), Some(0)));
+        reaper.0.forget_lost();
+        reaper.end();
+        xsched_testkit::until("it is closed", || super::super::worker::readable(reader.as_fd(), Some(0)));
+    }
+}

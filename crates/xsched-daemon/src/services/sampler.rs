@@ -1,0 +1,179 @@
+//! Sampler of devices: asks a driver, so that the loop never waits for one. A driver that hangs keeps its thread: another would hang in
+//! the same place. The state that is known grows old meanwhile.
+
+use std::collections::BTreeSet;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use super::worker::{Next, Service, Spec, Worker, readable};
+use crate::clock::now_ns;
+use crate::devices::{Driver, Look, Open};
+use crate::tuning::{DEVICE_LINGER_MS, DEVICE_LOOK_NS};
+
+/// Devices to be asked about from now on.
+type Task = BTreeSet<String>;
+/// State of a device. Its time says which one is newer.
+type Outcome = Look;
+
+/// The loop's side. There is a thread only while devices are wanted, and for a while after.
+pub(crate) struct Sampler {
+    pub(crate) worker: Worker<Task, Outcome>,
+    /// The driver is not there. It is tried again once no device was wanted for a moment.
+    absent: Arc<AtomicBool>,
+}
+
+impl Sampler {
+    /// # Errors
+    /// There is no descriptor left.
+    pub(crate) fn new(name: &'static str, open: Open) -> rustix::io::Result<Sampler> {
+        let absent = Arc::new(AtomicBool::new(false));
+        let its = absent.clone();
+        let worker = Worker::new(Spec::named(name), None, move || -> Box<dyn Service<Task, Outcome>> {
+            let (open, absent) = (open.clone(), its.clone());
+            Box::new(Sampling { open, absent, driver: None, wanted: BTreeSet::new(), next_ns: 0 })
+        });
+        Ok(Sampler { worker: worker?, absent })
+    }
+
+    /// Has these devices asked about from now on.
+    pub(crate) fn want(&self, wanted: &BTreeSet<String>) {
+        if wanted.is_empty() {
+            self.absent.store(false, Relaxed);
+            if self.worker.has_thread() {
+                self.worker.push_beyond(BTreeSet::new());
+            }
+        } else if !self.absent.load(Relaxed) {
+            // Without a thread nothing is known, as without a driver.
+            self.absent.store(self.worker.start().is_err(), Relaxed);
+            self.worker.push_beyond(wanted.clone());
+        }
+    }
+
+    /// Takes the state of devices that was found since the last time, the newest of each.
+    pub(crate) fn take(&self) -> Vec<Look> {
+        let mut looks: Vec<Look> = Vec::new();
+        while let Some(look) = self.worker.take() {
+            match looks.iter_mut().find(|known| known.device == look.device) {
+                Some(known) if known.at_ns < look.at_ns => *known = look,
+                Some(_) => (),
+                None => looks.push(look),
+            }
+        }
+        looks
+    }
+}
+
+/// The side of the thread.
+struct Sampling {
+    open: Open,
+    absent: Arc<AtomicBool>,
+    driver: Option<Box<dyn Driver>>,
+    wanted: BTreeSet<String>,
+    /// The driver is asked again no sooner, ns.
+    next_ns: u64,
+}
+
+impl Service<Task, Outcome> for Sampling {
+    fn perform(&mut self, wanted: Task, _: &mut Vec<Outcome>) {
+        if self.wanted.is_empty() {
+            self.next_ns = 0;
+        }
+        self.wanted = wanted;
+    }
+
+    fn wait(&mut self, more: BorrowedFd<'_>, looks: &mut Vec<Outcome>) -> Next {
+        if self.wanted.is_empty() {
+            // Programs that come and go have the driver opened once.
+            if self.driver.is_some() && readable(more, Some(DEVICE_LINGER_MS * 1_000_000)) {
+                return Next::GoOn;
+            }
+            self.driver = None;
+            return Next::Retire;
+        }
+        let Some(driver) = &mut self.driver else {
+            self.driver = (self.open)();
+            let is_absent = self.driver.is_none();
+            if is_absent {
+                self.absent.store(true, Relaxed);
+                self.wanted.clear();
+            }
+            return if is_absent { Next::Retire } else { Next::GoOn };
+        };
+        let left_ns = self.next_ns.saturating_sub(now_ns());
+        if left_ns > 0 {
+            readable(more, Some(left_ns));
+            return Next::GoOn;
+        }
+        looks.extend(driver.look(&self.wanted));
+        self.next_ns = now_ns() + DEVICE_LOOK_NS;
+        Next::GoOn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    use xsched_testkit::until;
+
+    use xsched_proto::device::{DeviceState, Source};
+
+    use super::*;
+    use crate::devices::DeviceLabel;
+
+    static OPEN: AtomicU32 = AtomicU32::new(0);
+
+    struct Echo;
+
+    impl Driver for Echo {
+        fn look(&mut self, wanted: &BTreeSet<String>) -> Vec<Look> {
+            let look = |device: &String| Look {
+                at_ns: crate::clock::now_ns(),
+                device: device.clone(),
+                source: Source::Nvml,
+                name: None,
+                label: DeviceLabel::default(),
+                state: DeviceState::default(),
+                processes: None,
+            };
+            wanted.iter().map(look).collect()
+        }
+    }
+
+    impl Drop for Echo {
+        fn drop(&mut self) {
+            OPEN.fetch_sub(1, SeqCst);
+        }
+    }
+
+    fn echo() -> Option<Box<dyn Driver>> {
+        OPEN.fetch_add(1, SeqCst);
+        Some(Box::new(Echo))
+    }
+
+    #[test]
+    fn a_driver_is_open_only_while_devices_are_wanted() {
+        let sampler = Sampler::new("echo", Arc::new(echo)).unwrap();
+        let key = || BTreeSet::from(["pci:0000:41:00.0".to_owned()]);
+        assert!(sampler.take().is_empty() && OPEN.load(SeqCst) == 0);
+        let looked = |sampler: &Sampler| sampler.take().iter().any(|look| look.device == "pci:0000:41:00.0");
+        sampler.want(&key());
+        until("it is looked at", || looked(&sampler));
+        assert_eq!(OPEN.load(SeqCst), 1);
+        sampler.want(&BTreeSet::new());
+        until("it is closed", || OPEN.load(SeqCst) == 0);
+        sampler.want(&key());
+        until("it is looked at again", || looked(&sampler));
+        drop(sampler);
+        until("it is closed with the daemon", || OPEN.load(SeqCst) == 0);
+    }
+
+    #[test]
+    fn what_is_not_there_has_no_thread() {
+        let sampler = Sampler::new("none", Arc::new(|| None)).unwrap();
+        sampler.want(&BTreeSet::from(["pci:0000:41:00.0".to_owned()]));
+        until("it was tried", || !sampler.worker.has_thread());
+        assert!(sampler.absent.load(Relaxed) && sampler.take().is_empty());
+    }
+}

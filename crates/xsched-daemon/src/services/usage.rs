@@ -1,0 +1,124 @@
+//! Records of usage: written and summed up beside the loop. A disk that takes nothing loses records, and programs nothing.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use xsched_proto::usage::UsageRow;
+
+use super::epochs::Epochs;
+use super::worker::{End, Spec, Worker};
+use crate::Error;
+use crate::tuning::{USAGE_QUEUE, WRITER_END_MS};
+use crate::usage::{Folder, Query, Record, rows};
+
+pub(crate) enum Task {
+    Keep(Vec<Record>),
+    /// A question, with the number of the request.
+    Tell(u64, Query),
+}
+
+/// Answer to a question.
+pub(crate) struct Outcome {
+    conn: u64,
+    epoch: u64,
+    rows: Result<Vec<UsageRow>, Error>,
+}
+
+/// The loop's side. Its thread is never replaced: two would write the same files.
+pub(crate) struct UsageBooks {
+    pub(crate) worker: Worker<Task, Outcome>,
+    /// Questions without an answer, by connection.
+    epochs: Epochs<u64>,
+    keeps: bool,
+}
+
+impl UsageBooks {
+    /// Records of the daemon of this socket, in a folder; none = nothing is kept.
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub(crate) fn new(folder: Option<&Path>, socket: &Path) -> rustix::io::Result<UsageBooks> {
+        let name = socket.to_string_lossy().trim_start_matches('/').replace('/', "-");
+        let path = folder.map(|folder| folder.join(format!("usage-{name}")));
+        let keeps = path.is_some();
+        let end = End::Drained(Duration::from_millis(WRITER_END_MS));
+        let spec = Spec { queued_max: USAGE_QUEUE, end, ..Spec::named("xsched-usage") };
+        let worker = Worker::new(spec, VecDeque::new(), move || {
+            let mut files = Folder::new(path.as_deref().unwrap_or(Path::new("/")));
+            Box::new(move |task| match task {
+                Task::Keep(records) => {
+                    let _ = files.append(&records);
+                    None
+                }
+                Task::Tell(epoch, query) => Some(Outcome { conn: query.conn, epoch, rows: rows(&files, &query) }),
+            })
+        });
+        Ok(UsageBooks { worker: worker?, epochs: Epochs::default(), keeps })
+    }
+
+    /// Has records written. Returns whether they will be: where not, they are to be handed over again with what comes.
+    pub(crate) fn keep(&mut self, records: Vec<Record>) -> bool {
+        records.is_empty() || !self.keeps || self.push(Task::Keep(records)).is_ok()
+    }
+
+    /// Asks for the sum of records. The answer comes by [`UsageBooks::take`].
+    ///
+    /// # Errors
+    /// Nothing is kept, or too much is asked at a time.
+    pub(crate) fn ask(&mut self, query: Query) -> Result<(), Error> {
+        if !self.keeps {
+            let line = "this daemon keeps no records: it was started without HOME and XDG_STATE_HOME";
+            return Err(Error::environment(line));
+        }
+        let conn = query.conn;
+        let epoch = self.epochs.begin(conn);
+        self.push(Task::Tell(epoch, query)).map_err(|()| {
+            self.epochs.forget(&conn);
+            Error::environment("too many ask for usage at this moment: try again")
+        })
+    }
+
+    /// Takes an answer, with its connection.
+    pub(crate) fn take(&mut self) -> Option<(u64, Result<Vec<UsageRow>, Error>)> {
+        loop {
+            let Outcome { conn, epoch, rows } = self.worker.take()?;
+            if self.epochs.accept(&conn, epoch) {
+                return Some((conn, rows));
+            }
+        }
+    }
+
+    /// Ends the wait for an answer to a connection that has gone.
+    pub(crate) fn forget(&mut self, conn: u64) {
+        self.epochs.forget(&conn);
+    }
+
+    fn push(&self, task: Task) -> Result<(), ()> {
+        self.worker.start().map_err(drop)?;
+        self.worker.push(task).map_err(drop)
+    }
+}
+
+impl AsFd for UsageBooks {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.worker.as_fd()
+    }
+}
+
+#[cfg(test)]
+impl UsageBooks {
+    /// Number of questions without an answer.
+    pub(crate) fn open(&self) -> usize {
+        self.epochs.len()
+    }
+}
+
+#[cfg(test)]
+impl Outcome {
+    /// A further outcome of the same request.
+    pub(crate) fn again(&self) -> Outcome {
+        Outcome { conn: self.conn, epoch: self.epoch, rows: self.rows.clone() }
+    }
+}

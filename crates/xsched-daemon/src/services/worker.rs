@@ -1,0 +1,535 @@
+//! Worker: a thread that does tasks for the loop, one at a time, with a queue before it and a list of outcomes behind it.
+//!
+//! The thread starts with the first task. One that a task keeps for longer than [`LOST_NS`] is given up and replaced by
+//! [`Worker::tend`], as often as its [`Spec`] allows at the same time. A thread that was given up and comes back leaves its outcome,
+//! late, and ends. All threads of a worker share one queue; only one of them takes tasks from it.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::thread::JoinHandleExt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::clock::now_ns;
+use crate::net::fair::FairQueue;
+use crate::tuning::{LOST_NS, NUDGE_NS};
+
+/// Signal that ends a system call of a thread. Ignored by default, so that a late one does no harm.
+const NUDGE: libc::c_int = libc::SIGURG;
+
+/// Properties of a worker.
+#[derive(Clone, Copy)]
+pub(crate) struct Spec {
+    /// Name of its thread, 15 bytes at most.
+    pub(crate) name: &'static str,
+    /// Tasks that wait at most; a further one is refused.
+    pub(crate) queued_max: usize,
+    /// Threads that may be given up at the same time; 0 = none ever is.
+    pub(crate) lost_max: usize,
+    /// A thread that a task keeps for [`NUDGE_NS`] gets a signal, and again each time.
+    pub(crate) nudges: bool,
+    /// Nice value of its thread; 0 = that of the loop.
+    pub(crate) nice: i32,
+    pub(crate) stack_bytes: Option<usize>,
+    pub(crate) end: End,
+}
+
+/// End of a worker.
+#[derive(Clone, Copy)]
+pub(crate) enum End {
+    /// The thread ends after the task that it is at.
+    Now,
+    /// The thread ends once its queue is empty. The loop waits so long for that at most.
+    Drained(Duration),
+}
+
+impl Spec {
+    /// Properties of a worker that is never replaced, refuses nothing and ends at once.
+    pub(crate) const fn named(name: &'static str) -> Spec {
+        Spec { name, queued_max: usize::MAX, lost_max: 0, nudges: false, nice: 0, stack_bytes: None, end: End::Now }
+    }
+}
+
+/// The side of the thread. Made on the thread itself, anew for each one.
+pub(crate) trait Service<T, O> {
+    /// Does a task. Adds its outcomes, if it has any yet.
+    fn perform(&mut self, task: T, outcomes: &mut Vec<O>);
+
+    /// Waits until `more` is readable: there is a task, or the worker is to end. May do work of its own meanwhile, in pieces: what it adds
+    /// to the outcomes is seen after its return, and it is called again.
+    fn wait(&mut self, more: BorrowedFd<'_>, outcomes: &mut Vec<O>) -> Next {
+        let _ = outcomes;
+        readable(more, None);
+        Next::GoOn
+    }
+}
+
+/// Continuation of a thread after a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    GoOn,
+    /// The thread ends unless there is a task. The next task starts another.
+    Retire,
+}
+
+impl<T, O, F: FnMut(T) -> Option<O>> Service<T, O> for F {
+    fn perform(&mut self, task: T, outcomes: &mut Vec<O>) {
+        outcomes.extend(self(task));
+    }
+}
+
+/// Makes the side of a thread.
+type Make<T, O> = Box<dyn Fn() -> Box<dyn Service<T, O>> + Send + Sync>;
+
+/// Tasks that wait, in an order.
+pub(crate) trait Queue<T>: Send {
+    fn push(&mut self, task: T);
+
+    /// Takes the next task, of those whose user may be risked: see [`Worker::may_risk`].
+    fn pop(&mut self, may_risk: &dyn Fn(u32) -> bool) -> Option<T>;
+
+    fn len(&self) -> usize;
+
+    /// User whose fault it is if this task keeps its thread.
+    fn user(&self, task: &T) -> Option<u32> {
+        let _ = task;
+        None
+    }
+}
+
+/// Order of arrival.
+impl<T: Send> Queue<T> for VecDeque<T> {
+    fn push(&mut self, task: T) {
+        self.push_back(task);
+    }
+
+    fn pop(&mut self, _: &dyn Fn(u32) -> bool) -> Option<T> {
+        self.pop_front()
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+}
+
+/// The newest task only: one that comes replaces the one that waits.
+impl<T: Send> Queue<T> for Option<T> {
+    fn push(&mut self, task: T) {
+        *self = Some(task);
+    }
+
+    fn pop(&mut self, _: &dyn Fn(u32) -> bool) -> Option<T> {
+        self.take()
+    }
+
+    fn len(&self) -> usize {
+        usize::from(self.is_some())
+    }
+}
+
+/// One task of each user in turn.
+pub(crate) struct ByUser<T> {
+    user: fn(&T) -> u32,
+    turns: FairQueue<u32, u64>,
+    tasks: HashMap<u64, T>,
+    last: u64,
+}
+
+impl<T> ByUser<T> {
+    pub(crate) fn new(user: fn(&T) -> u32) -> ByUser<T> {
+        ByUser { user, turns: FairQueue::new(), tasks: HashMap::new(), last: 0 }
+    }
+}
+
+impl<T: Send> Queue<T> for ByUser<T> {
+    fn push(&mut self, task: T) {
+        self.last += 1;
+        self.turns.push((self.user)(&task), self.last);
+        self.tasks.insert(self.last, task);
+    }
+
+    fn pop(&mut self, _: &dyn Fn(u32) -> bool) -> Option<T> {
+        let number = self.turns.pop()?;
+        self.tasks.remove(&number)
+    }
+
+    fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    fn user(&self, task: &T) -> Option<u32> {
+        Some((self.user)(task))
+    }
+}
+
+/// The side of the loop.
+pub(crate) struct Worker<T, O> {
+    pub(super) shared: Arc<Shared<T, O>>,
+}
+
+pub(super) struct Shared<T, O> {
+    spec: Spec,
+    make: Make<T, O>,
+    state: Mutex<State<T, O>>,
+    /// A thread has left.
+    left: Condvar,
+    /// Readable once there is something to do for a thread that waits.
+    more: OwnedFd,
+    /// Counts outcomes.
+    done: OwnedFd,
+}
+
+pub(super) struct State<T, O> {
+    pub(super) queue: Box<dyn Queue<T>>,
+    pub(super) outcomes: VecDeque<O>,
+    pub(super) threads: Vec<Thread>,
+    last_id: u64,
+    /// A thread waits for `more`, or is about to.
+    waits: bool,
+    ended: bool,
+    /// The loop takes no outcome.
+    #[cfg(test)]
+    held: bool,
+}
+
+pub(super) struct Thread {
+    id: u64,
+    handle: JoinHandle<()>,
+    /// Time at which its task began, ns, and the user of the task.
+    busy: Option<(u64, Option<u32>)>,
+    /// Given up.
+    lost: bool,
+}
+
+impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
+    /// A worker without a thread yet.
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub(crate) fn new(
+        spec: Spec,
+        queue: impl Queue<T> + 'static,
+        make: impl Fn() -> Box<dyn Service<T, O>> + Send + Sync + 'static,
+    ) -> rustix::io::Result<Worker<T, O>> {
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let (outcomes, threads) = (VecDeque::new(), Vec::new());
+        let state = State {
+            queue: Box::new(queue),
+            outcomes,
+            threads,
+            last_id: 0,
+            waits: false,
+            ended: false,
+            #[cfg(test)]
+            held: false,
+        };
+        let (more, done) = (event()?, event()?);
+        let shared = Shared { spec, make: Box::new(make), state: Mutex::new(state), left: Condvar::new(), more, done };
+        Ok(Worker { shared: Arc::new(shared) })
+    }
+
+    /// Starts the thread now instead of with the first task.
+    ///
+    /// # Errors
+    /// There can be none.
+    pub(crate) fn start(&self) -> std::io::Result<()> {
+        self.shared.hire(&mut self.shared.lock())
+    }
+
+    /// Has a task done. Without a thread it waits for the next attempt to start one.
+    ///
+    /// # Errors
+    /// The task itself: the queue is full.
+    pub(crate) fn push(&self, task: T) -> Result<(), T> {
+        let mut state = self.shared.lock();
+        if state.queue.len() >= self.shared.spec.queued_max {
+            return Err(task);
+        }
+        self.push_to(&mut state, task);
+        Ok(())
+    }
+
+    /// Has a task done that a full queue does not refuse.
+    pub(crate) fn push_beyond(&self, task: T) {
+        self.push_to(&mut self.shared.lock(), task);
+    }
+
+    fn push_to(&self, state: &mut State<T, O>, task: T) {
+        state.queue.push(task);
+        let _ = self.shared.hire(state);
+        self.shared.wake(state);
+    }
+
+    /// Takes the next outcome.
+    pub(crate) fn take(&self) -> Option<O> {
+        // Each outcome is counted after it is there.
+        let _ = rustix::io::read(&self.shared.done, &mut [0u8; 8]);
+        let mut state = self.shared.lock();
+        #[cfg(test)]
+        if state.held {
+            return None;
+        }
+        state.outcomes.pop_front()
+    }
+
+    /// Tells whether there is a thread that was not given up.
+    pub(crate) fn has_thread(&self) -> bool {
+        self.shared.lock().threads.iter().any(|thread| !thread.lost)
+    }
+
+    /// Number of tasks that wait.
+    pub(crate) fn queued(&self) -> usize {
+        self.shared.lock().queue.len()
+    }
+
+    /// Tells whether some task is not done yet.
+    pub(crate) fn is_busy(&self) -> bool {
+        let state = self.shared.lock();
+        state.queue.len() > 0 || state.threads.iter().any(|thread| thread.busy.is_some())
+    }
+
+    /// Tells whether a thread may be risked for a task of a user: none is lost by a task of this user, and one more may be lost.
+    pub(crate) fn may_risk(&self, user: u32) -> bool {
+        may_risk(&self.shared.lock().threads, self.shared.spec.lost_max, user)
+    }
+
+    /// Nudges a thread that is stuck, or gives it up and replaces it. Returns the time of the next call, ns.
+    pub(crate) fn tend(&self, now_ns: u64) -> Option<u64> {
+        let spec = &self.shared.spec;
+        let mut state = self.shared.lock();
+        let mut room = spec.lost_max.saturating_sub(state.threads.iter().filter(|thread| thread.lost).count());
+        let mut next_ns: Option<u64> = None;
+        for thread in &mut state.threads {
+            let Some((since_ns, _)) = thread.busy else { continue };
+            if spec.nudges && now_ns.saturating_sub(since_ns) >= NUDGE_NS {
+                // SAFETY: the thread is neither joined nor detached: it takes itself off the list first, under the lock held here.
+                unsafe { libc::pthread_kill(thread.handle.as_pthread_t(), NUDGE) };
+            }
+            let overdue_ns = since_ns.saturating_add(LOST_NS);
+            if thread.lost || room == 0 {
+                continue;
+            }
+            if now_ns >= overdue_ns {
+                thread.lost = true;
+                room -= 1;
+            } else {
+                next_ns = Some(next_ns.map_or(overdue_ns, |next| next.min(overdue_ns)));
+            }
+        }
+        if state.queue.len() > 0 {
+            let _ = self.shared.hire(&mut state);
+        }
+        let is_busy = state.queue.len() > 0 || state.threads.iter().any(|thread| thread.busy.is_some());
+        if spec.nudges { is_busy.then_some(now_ns + NUDGE_NS) } else { next_ns }
+    }
+}
+
+impl<T, O> Worker<T, O> {
+    /// Has the thread end as its [`Spec`] says, without waiting for it.
+    pub(crate) fn end(&self) {
+        self.shared.lock().ended = true;
+        notify(&self.shared.more);
+    }
+}
+
+impl<T, O> AsFd for Worker<T, O> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.done.as_fd()
+    }
+}
+
+impl<T, O> Drop for Worker<T, O> {
+    fn drop(&mut self) {
+        self.end();
+        if let End::Drained(patience) = self.shared.spec.end {
+            let is_there = |state: &mut State<T, O>| state.threads.iter().any(|thread| !thread.lost);
+            drop(self.shared.left.wait_timeout_while(self.shared.lock(), patience, is_there));
+        }
+    }
+}
+
+fn may_risk(threads: &[Thread], lost_max: usize, user: u32) -> bool {
+    let lost = || threads.iter().filter(|thread| thread.lost);
+    lost().count() < lost_max && !lost().any(|thread| thread.busy.is_some_and(|(_, of)| of == Some(user)))
+}
+
+impl<T, O> Shared<T, O> {
+    /// Held for some instructions only, and never while a task is done.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State<T, O>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self, state: &State<T, O>) {
+        if state.waits {
+            notify(&self.more);
+        }
+    }
+
+    /// Moves outcomes to where the loop takes them.
+    fn deliver(&self, state: &mut State<T, O>, outcomes: &mut Vec<O>) {
+        if !outcomes.is_empty() {
+            state.outcomes.extend(outcomes.drain(..));
+            notify(&self.done);
+        }
+    }
+
+    /// Takes a thread off the list.
+    fn leave(&self, state: &mut State<T, O>, id: u64) {
+        state.threads.retain(|thread| thread.id != id);
+        self.left.notify_all();
+        // One less may be lost: what waited for that goes on.
+        self.wake(state);
+    }
+}
+
+impl<T: Send + 'static, O: Send + 'static> Shared<T, O> {
+    /// Makes sure that a thread is there that was not given up.
+    fn hire(self: &Arc<Self>, state: &mut State<T, O>) -> std::io::Result<()> {
+        if state.threads.iter().any(|thread| !thread.lost) {
+            return Ok(());
+        }
+        if self.spec.nudges {
+            catch_nudges();
+        }
+        let mut builder = std::thread::Builder::new().name(self.spec.name.into());
+        if let Some(bytes) = self.spec.stack_bytes {
+            builder = builder.stack_size(bytes);
+        }
+        state.last_id += 1;
+        let (id, shared) = (state.last_id, self.clone());
+        let handle = builder.spawn(move || shared.work(id))?;
+        state.threads.push(Thread { id, handle, busy: None, lost: false });
+        Ok(())
+    }
+
+    fn work(self: Arc<Self>, id: u64) {
+        let _fall = Fall { shared: &self, id };
+        if self.spec.nice != 0 {
+            // Less urgent a thread may always be.
+            let _ = rustix::process::nice(self.spec.nice);
+        }
+        let mut service = (self.make)();
+        let mut outcomes = Vec::new();
+        let mut next = Next::GoOn;
+        let mut state = self.lock();
+        loop {
+            self.deliver(&mut state, &mut outcomes);
+            let Some(at) = state.threads.iter().position(|thread| thread.id == id) else { return };
+            state.threads[at].busy = None;
+            if state.threads[at].lost || state.ended && matches!(self.spec.end, End::Now) {
+                return self.leave(&mut state, id);
+            }
+            let State { queue, threads, .. } = &mut *state;
+            if let Some(task) = queue.pop(&|user| may_risk(threads, self.spec.lost_max, user)) {
+                state.threads[at].busy = Some((now_ns(), state.queue.user(&task)));
+                drop(state);
+                service.perform(task, &mut outcomes);
+                next = Next::GoOn;
+                state = self.lock();
+            } else if state.ended || next == Next::Retire {
+                return self.leave(&mut state, id);
+            } else {
+                state.waits = true;
+                drop(state);
+                next = service.wait(self.more.as_fd(), &mut outcomes);
+                let _ = rustix::io::read(&self.more, &mut [0u8; 8]);
+                state = self.lock();
+                state.waits = false;
+            }
+        }
+    }
+}
+
+/// Takes a thread off the list that a fault in a task has ended: the next task has another one.
+struct Fall<'a, T: Send + 'static, O: Send + 'static> {
+    shared: &'a Arc<Shared<T, O>>,
+    id: u64,
+}
+
+impl<T: Send + 'static, O: Send + 'static> Drop for Fall<'_, T, O> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut state = self.shared.lock();
+            state.waits = false;
+            self.shared.leave(&mut state, self.id);
+            if state.queue.len() > 0 {
+                let _ = self.shared.hire(&mut state);
+            }
+        }
+    }
+}
+
+fn notify(event: &OwnedFd) {
+    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+}
+
+/// Waits until a descriptor is readable, for so long at most, ns. A signal ends the wait, too.
+pub(crate) fn readable(fd: BorrowedFd<'_>, patience_ns: Option<u64>) -> bool {
+    let timeout = patience_ns.map(timespec);
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    // Interrupted is as good as nothing to be had.
+    poll(&mut fds, timeout.as_ref()).is_ok_and(|ready| ready > 0)
+}
+
+/// A time as the kernel takes it.
+pub(crate) fn timespec(ns: u64) -> Timespec {
+    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
+}
+
+/// Handles the signal and lets it through: one without a handler would not end a wait, nor one that is blocked. A new thread inherits the
+/// caller's mask.
+fn catch_nudges() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: both structures are plain data, for which zeros are valid; the handler does nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as *const () as usize;
+        libc::sigaction(NUDGE, &raw const action, std::ptr::null_mut());
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, NUDGE);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+#[cfg(test)]
+impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
+    /// Keeps outcomes from the loop until [`Worker::release`].
+    pub(crate) fn hold(&self) {
+        self.shared.lock().held = true;
+    }
+
+    /// Number of outcomes that the loop has not taken.
+    pub(crate) fn held(&self) -> usize {
+        self.shared.lock().outcomes.len()
+    }
+
+    /// Changes what the loop takes from now on: outcomes are lost, come twice, or in another order.
+    pub(crate) fn release(&self, change: impl FnOnce(&mut VecDeque<O>)) {
+        let mut state = self.shared.lock();
+        state.held = false;
+        change(&mut state.outcomes);
+        notify(&self.shared.done);
+    }
+
+    /// Takes those threads off the list again.
+    pub(crate) fn forget_lost(&self) {
+        self.shared.lock().threads.retain(|thread| !thread.lost);
+    }
+
+    /// Adds threads that were given up while they were at tasks of these users.
+    pub(crate) fn pretend_lost(&self, users: impl IntoIterator<Item = u32>) {
+        let mut state = self.shared.lock();
+        for user in users {
+            state.last_id += 1;
+            let (id, handle) = (state.last_id, std::thread::spawn(|| ()));
+            state.threads.push(Thread { id, handle, busy: Some((0, Some(user))), lost: true });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
