@@ -106,3 +106,57 @@ impl Exchange {
         (state.count > after).then(|| Some((state.count, state.snapshot.clone()?))).flatten()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use xsched_testkit::until;
+
+    use super::*;
+
+    fn metrics() -> Metrics {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an event");
+        let exchange = Arc::new(Exchange { state: Mutex::default(), changed: Condvar::new(), event });
+        let (observations, gone) = (Observations::default(), VecDeque::new());
+        Metrics { exchange, address: String::new(), observations, gone, making: None }
+    }
+
+    fn numbered(dropped_clients: u64) -> Snapshot {
+        Snapshot { daemon: DaemonRow { dropped_clients, ..DaemonRow::default() }, ..Snapshot::default() }
+    }
+
+    #[test]
+    fn a_wish_for_a_snapshot_that_comes_twice_or_not_at_all_costs_none_and_no_answer_is_older_than_its_request() {
+        let mut metrics = metrics();
+        let wake =
+            |metrics: &Metrics| rustix::io::write(&metrics.exchange.event, &1u64.to_ne_bytes()).expect("counted");
+        wake(&metrics);
+        assert!(!metrics.is_wanted(), "nothing is wanted");
+        let ask = |metrics: &Metrics| {
+            let exchange = metrics.exchange.clone();
+            std::thread::spawn(move || {
+                exchange.snapshot(Duration::from_secs(60)).expect("an answer").1.daemon.dropped_clients
+            })
+        };
+        let first = ask(&metrics);
+        until("it is wanted", || metrics.is_wanted());
+        assert!(metrics.is_wanted(), "though the event was taken");
+        metrics.making = Some((numbered(1), Vec::new()));
+        // One that is being made was begun before this request.
+        let second = ask(&metrics);
+        until("it is wanted again", || rustix::io::read(&metrics.exchange.event, &mut [0u8; 8]).is_ok());
+        let (snapshot, _) = metrics.making.take().expect("being made");
+        metrics.deliver(snapshot);
+        assert_eq!(first.join().expect("answered"), 1);
+        until("another is wanted", || metrics.is_wanted());
+        metrics.deliver(numbered(2));
+        assert_eq!(second.join().expect("answered"), 2);
+        wake(&metrics);
+        wake(&metrics);
+        assert!(!metrics.is_wanted(), "told twice, too late");
+        assert!(
+            metrics.exchange.snapshot(Duration::from_millis(1)).is_none(),
+            "no old one where the loop does not answer"
+        );
+        assert!(metrics.is_wanted());
+    }
+}

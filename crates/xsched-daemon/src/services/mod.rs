@@ -1,6 +1,23 @@
-//! Services: what is done beside the loop, because it may take long. Each is a [`worker::Worker`] with a task, an outcome and the function
-//! that does a task. The loop hands tasks over and takes outcomes, in whatever order they come; an outcome is for one request, by its
-//! number ([`epochs`]), so that one that comes late, twice or never changes nothing but its own answer.
+//! Services: work that is done beside the loop by threads, because it may take long. Each is a [`worker::Worker`] with a task, an outcome
+//! and the function that does a task. The loop hands tasks over and takes outcomes, in whatever order they come. An outcome is for one
+//! request, by its number ([`epochs`]), so that one that comes late, twice or never changes nothing but its own answer.
+//!
+//! | service | task | outcome | stuck |
+//! | --- | --- | --- | --- |
+//! | [`identify`] | process behind a connection | its user, program, container | replaced |
+//! | [`snapshot`] | state of all programs, commands that have asked | end of each answer | nothing in it blocks |
+//! | [`usage`] | records to keep, question | sum of records | left: two would write the same files |
+//! | [`writer`] | line, state file | – | left: two would write the same files |
+//! | [`sampler`] | devices to ask about | state of a device, by its time | left: another would hang in the same driver |
+//! | [`fd_reaper`] | descriptor | – | nudged, replaced, not risked again for the same user |
+//! | [`child_reaper`] | process | – | nothing in it blocks |
+//!
+//! No workers are:
+//! - `metrics`: its threads take requests from sockets of their own, several at a time, each of which may block one of them; it is the loop
+//!   that works for them. The snapshots that it gives are numbered, and one that is older than a request is no answer to it.
+//! - `rendezvous`: its thread serves a socket and takes no tasks.
+//! - Processes beside: an operator's scheduler (`host`), the keeper of a pool (`pool`), the library of a driver (`devices`). The loop polls
+//!   the sockets of the first two itself, with a deadline for each answer; the sampler's thread asks the third.
 
 pub(crate) mod child_reaper;
 pub(crate) mod epochs;
