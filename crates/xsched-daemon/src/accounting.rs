@@ -8,10 +8,10 @@ use xsched_policy::ProgramId;
 use xsched_proto::usage::UsageBy;
 use xsched_proto::wire::DaemonMsg;
 
-use crate::answers::Answer;
+use crate::commands::Answer;
 use crate::identity::User;
 use crate::server::Server;
-use crate::tuning::{BOOKS_PIECE, DEVICE_STALE_NS, USAGE_QUEUE};
+use crate::tuning::{BOOKS_PIECE, USAGE_QUEUE};
 use crate::usage::{Query, Sweep};
 use crate::{Error, Input};
 
@@ -31,24 +31,6 @@ impl Server {
         let is_attached = self.engine.programs().contains_key(&program.0);
         if !is_attached && !self.engine.gatekeeper().ledger().has_books(program) {
             self.accounting.programs.remove(&program);
-        }
-    }
-
-    /// Has the time measured that was not followed.
-    pub(crate) fn measure(&mut self) {
-        let now_ns = self.now_ns;
-        self.engine.gatekeeper_mut().ledger_mut().settle(now_ns);
-        let devices: Vec<String> = self.engine.gatekeeper().ledger().unmeasured().map(str::to_owned).collect();
-        self.accounting.measured.retain(|device, _| devices.contains(device));
-        for device in &devices {
-            let active = self.devices.state(device, now_ns).map(|state| state.active_percent);
-            let before_ns = *self.accounting.measured.entry(device.clone()).or_insert(now_ns);
-            // A driver that is being opened tells later.
-            if active.is_none() && self.devices.may_tell(device) && now_ns < before_ns + DEVICE_STALE_NS {
-                continue;
-            }
-            self.accounting.measured.insert(device.clone(), now_ns);
-            self.engine.gatekeeper_mut().ledger_mut().measured(now_ns, device, active.flatten());
         }
     }
 

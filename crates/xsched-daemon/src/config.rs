@@ -3,13 +3,13 @@
 mod limits;
 mod metrics;
 mod rules;
+mod values;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 
 use serde::Deserialize;
-use serde::de::{self, Deserializer, Visitor};
+use serde::de::Deserializer;
 use xsched_engine::{Beside, Ceilings, Given, Settings, Terms, User as Owner};
 use xsched_gatekeeper::BUDGET_DEFAULT_US;
 use xsched_policy::{Choice, ClassRule, GUARD_US};
@@ -28,6 +28,7 @@ use crate::tuning::{POOL_BUDGET_US, POOL_TIMESLICE_US};
 use limits::{Limits, UserLimits};
 use metrics::MetricsTable;
 pub(crate) use metrics::{Listen, MetricsConfig};
+use values::{number, scalar};
 
 /// All configuration, files merged.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -330,36 +331,6 @@ impl<'de> Deserialize<'de> for User {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         scalar(d, "a user's name or id", |text| user_id(text).map(User))
     }
-}
-
-fn number<'de, D: Deserializer<'de>>(d: D, min: u32, max: u32) -> Result<u32, D::Error> {
-    scalar(d, "a number", |text| match text.parse::<u32>() {
-        Ok(n) if (min..=max).contains(&n) => Ok(n),
-        _ => Err(Error::input(format!("'{text}' is out of range: use a number from {min} to {max}"))),
-    })
-}
-
-/// Reads a string or an integer as text, so that the parsers of the command line serve here too.
-fn scalar<'de, D: Deserializer<'de>, T>(
-    d: D,
-    accepted: &'static str,
-    parse: impl Fn(&str) -> Result<T, Error>,
-) -> Result<T, D::Error> {
-    struct Scalar(&'static str);
-    impl Visitor<'_> for Scalar {
-        type Value = String;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(self.0)
-        }
-        fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
-            Ok(text.to_owned())
-        }
-        fn visit_i64<E: de::Error>(self, n: i64) -> Result<String, E> {
-            Ok(n.to_string())
-        }
-    }
-    let text = d.deserialize_any(Scalar(accepted))?;
-    parse(&text).map_err(de::Error::custom)
 }
 
 /// Name or number to user id, from /etc/passwd; users from elsewhere are given by number.

@@ -7,8 +7,8 @@ use xsched_policy::registry::Entry;
 use xsched_policy::{Arbiter, Choice, Param, registry};
 use xsched_proto::wire::{DaemonMsg, Described, ParamInfo, PolicyInfo, Request, Target};
 
-use crate::answers::Answer;
 use crate::client::Question;
+use crate::commands::Answer;
 use crate::identity::User;
 use crate::net::Stage;
 use crate::peer::PATH_MAX_BYTES;

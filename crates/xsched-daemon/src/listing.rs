@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use xsched_proto::wire::{DaemonInfo, DaemonMsg};
 
-use crate::answers::Answer;
 use crate::client::Client;
 use crate::clock::own_cpu_ns;
+use crate::commands::Answer;
 use crate::net::sending::UNREAD;
 use crate::server::Server;
 use crate::services::snapshot::{Asker, Failed, Looking, Seen, SeenGroup, SeenQueue, Sight};

@@ -5,90 +5,20 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use xsched_policy::GroupId;
 use xsched_proto::class::Class;
 use xsched_proto::hint::Hints;
 use xsched_proto::wire::{Changed, ChangedValue, DaemonMsg, Target};
 
 use crate::Error;
 use crate::changes::Changes;
-use crate::group::Group;
 use crate::hints::overlooked_line;
 use crate::io::{Effect, Order, Sender, What};
 use crate::memory::Memory;
+use crate::parts::changing::{Change, Changing, Hinting, Lacking, Stage, place_of};
+use crate::parts::targets::{Search, distinct, processes};
 use crate::state::Engine;
-use crate::targets::{Search, distinct, processes};
-use crate::tuning::{CHANGED_AT_ONCE, CHANGED_GROUPS, CHECKED_AT_ONCE, COMPARED_AT_ONCE, LACKING_LINES};
+use crate::tuning::{CHANGED_AT_ONCE, CHANGED_GROUPS, CHECKED_AT_ONCE, COMPARED_AT_ONCE};
 use crate::values::side_by_side;
-
-/// A command that is being carried out.
-#[derive(Debug)]
-pub(crate) struct Changing {
-    from: Sender,
-    change: Change,
-    stage: Stage,
-}
-
-/// The next work for a command.
-#[derive(Debug)]
-enum Stage {
-    /// Starts of processes that targets name are read, one in each piece.
-    Starts(Search),
-    /// Attached programs are compared with the targets.
-    Search(Search),
-    /// The programs that were found are checked: does each of them allow the change?
-    Check { found: Vec<u64>, next: usize },
-    /// Programs are changed.
-    Programs(VecDeque<u64>),
-    /// Queues that were named are changed, one in each piece.
-    Queues(VecDeque<u64>),
-    /// Time slices of devices with changed groups are assigned anew, a device in each piece.
-    Timeslices(VecDeque<Arc<str>>),
-}
-
-#[derive(Debug)]
-enum Change {
-    Hold(bool),
-    Hint(Box<Hinting>),
-}
-
-/// A hint for programs, and for queues after them.
-#[derive(Debug)]
-struct Hinting {
-    changes: Changes,
-    queues: VecDeque<u64>,
-    /// Of the programs that were checked: which groups have the level that is asked for.
-    lacking: Lacking,
-    /// Devices of changed groups.
-    devices: BTreeSet<Arc<str>>,
-    /// True if a changed group is in a pool.
-    pooled: bool,
-    /// A line on the part that a limit cuts.
-    notice: Option<String>,
-}
-
-/// Groups that lack a preemption level that is asked for.
-#[derive(Debug, Default)]
-struct Lacking {
-    first: Option<GroupId>,
-    some_have: bool,
-    /// The level that takes its place, a line for each device and interface.
-    lines: BTreeSet<String>,
-}
-
-impl Lacking {
-    fn note<W>(&mut self, id: GroupId, group: &Group<W>, level: u8) {
-        if group.levels.has(level) {
-            self.some_have = true;
-            return;
-        }
-        self.first.get_or_insert(id);
-        if self.lines.len() < LACKING_LINES {
-            let (place, used) = (place_of(group), group.levels.highest_to(level));
-            self.lines.insert(format!("preemption level {level} is not available on {place}: using level {used}"));
-        }
-    }
-}
 
 /// The result of one piece of work.
 type Piece = Result<Option<Stage>, Error>;
@@ -436,23 +366,8 @@ impl<M: Memory> Engine<M> {
     }
 }
 
-impl Hinting {
-    /// Notes a changed group.
-    fn note<W>(&mut self, group: &Group<W>) {
-        self.pooled |= group.is_pooled();
-        if !self.devices.contains(&group.device) {
-            self.devices.insert(group.device.clone());
-        }
-    }
-}
-
 /// The refusal of a priority above a user's limit.
 fn too_high(limit: i32) -> Error {
     let class = Class::of(limit);
     Error::environment(format!("not allowed: your limit is class {class} (priority {limit})"))
-}
-
-/// Device and interface of a group, in words.
-fn place_of<W>(group: &Group<W>) -> String {
-    format!("{} through {}", group.device, group.platform.name())
 }

@@ -9,10 +9,10 @@ use xsched_proto::class::SHORT_SLICE_US;
 use xsched_proto::wire::{DaemonMsg, Sharing};
 
 use crate::Error;
-use crate::bursts::Owner;
 use crate::group::ends_soon;
 use crate::io::Effect;
 use crate::memory::{GroupWords, Memory};
+use crate::parts::bursts::Owner;
 use crate::state::Engine;
 use crate::terms::Beside;
 use crate::tuning::LONG_US;

@@ -6,15 +6,20 @@
 //! to the engine as [`Memory`].
 //!
 //! Where things are:
-//! - [`handle`](Engine::handle) takes inputs apart; `grouping`, `queues`, `hints`, `command`, `follow` do what they say.
-//! - `gates` reads words and stores decisions; `progress`, `timeslices`, `company` and `pages` look after what follows from gates.
-//! - `program`, `group` are what the engine knows of each; `terms` what the configuration says of them.
-//! - `trace`, `values`, `books`, `bursts` tell what happened.
+//! - `handle` takes inputs apart. `grouping`, `queueing`, `hints`, `command`, `follow` do what they are named after.
+//! - `gates` reads words and stores decisions; `progress`, `timeslices` and `company` look after what follows from gates.
+//! - `program` and `group` are what is known of each; `terms` what the configuration says of them; `io` has inputs and effects.
+//! - `trace`, `values` and `accounts` tell what happened.
+//! - `state` is all of it in one value, with `parts` that are more than a table.
+//!
+//! Who writes which part of the state: `programs` and `groups` are written by `grouping`, `queueing` (queues of a program), `hints`
+//! (values for the policy), `timeslices` (the slice that was told) and `gates` (what follows from a gate), each its own fields.
+//! `settings` is written by `handle`, `looked_at` and `counting` by `progress`, `reassert` by `gates`, `active_windows` by `follow`,
+//! `changing` by `command`, and each of `parts` by one module.
 
 #![forbid(unsafe_code)]
 
-mod books;
-mod bursts;
+mod accounts;
 mod changes;
 mod command;
 mod company;
@@ -26,12 +31,11 @@ mod handle;
 mod hints;
 mod io;
 mod memory;
-mod pages;
+mod parts;
 mod program;
 mod progress;
-mod queues;
+mod queueing;
 mod state;
-mod targets;
 mod terms;
 mod timeslices;
 mod trace;
@@ -44,16 +48,16 @@ use std::hash::Hash;
 
 use xsched_proto::text;
 
-pub use books::Books;
 pub use changes::Changes;
 pub use group::{Group, are_short};
 pub use hints::{check_hint, overlooked_line};
 pub use io::{Effect, Input, Message, NewGroup, Order, Sender, What};
 pub use memory::{GroupWords, LaunchSum, Memory};
+pub use parts::books::Books;
 pub use program::{Arrival, Program, Queue, Wishes};
 pub use state::Engine;
 pub use terms::{Beside, Bounds, Ceilings, Given, Settings, Terms};
-pub use trace::{GoneGroup, Telling};
+pub use trace::Telling;
 pub use user::{Rank, User};
 pub use xsched_proto::Error;
 

@@ -6,17 +6,17 @@ use xsched_gatekeeper::Gatekeeper;
 use xsched_policy::{Arbiter, Event, GroupId};
 use xsched_proto::wire::DaemonMsg;
 
-use crate::books::Books;
-use crate::bursts::Bursts;
-use crate::command::Changing;
 use crate::group::Group;
 use crate::io::Effect;
 use crate::memory::{LaunchSum, Memory};
-use crate::pages::Pages;
+use crate::parts::books::Books;
+use crate::parts::bursts::Bursts;
+use crate::parts::changing::Changing;
+use crate::parts::gone::Gone;
+use crate::parts::pages::Pages;
+use crate::parts::queues::Queues;
 use crate::program::Program;
-use crate::queues::Queues;
 use crate::terms::Settings;
-use crate::trace::Gone;
 use crate::tuning::TRACE_BYTES;
 
 /// The daemon's decisions: programs, their groups, and the gates of those. See the crate's documentation.

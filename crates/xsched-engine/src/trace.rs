@@ -10,22 +10,11 @@ use xsched_proto::trace::{Record, Why};
 use xsched_proto::wire::{DaemonMsg, Head, TracedGroup, TracedProgram};
 
 use crate::memory::Memory;
+use crate::parts::gone::{Gone, GoneGroup};
 use crate::state::Engine;
 use crate::trim;
 use crate::tuning::{TRACED_BYTES, TRACED_ENDED_MAX, TRACED_RECORDS};
 use crate::user::User;
-
-/// Groups that are gone, of which there may be records. The first one went first.
-#[derive(Debug, Default)]
-pub(crate) struct Gone(VecDeque<Arc<GoneGroup>>);
-
-/// A group that is gone.
-#[derive(Debug)]
-pub struct GoneGroup {
-    at_us: u64,
-    user: User,
-    group: TracedGroup,
-}
 
 /// The part of an answer that is still to be sent.
 #[derive(Debug)]

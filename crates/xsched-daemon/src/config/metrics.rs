@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer};
 
-use super::{number, scalar};
+use super::values::{number, scalar};
 use crate::Error;
 use crate::tuning::METRICS_PROGRAMS_MAX;
 

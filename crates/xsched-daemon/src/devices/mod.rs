@@ -1,12 +1,13 @@
 //! The state of devices, as their drivers tell it: memory, activity, heat, processes.
 //!
-//! Drivers are asked by threads of their own (`services::sampler`), [`nvml`] in a [process](remote) of its own and [`amdgpu`]'s files, about once a second and only while programs are
+//! Drivers are asked by threads of their own ([`sampler`]), [`nvml`] in a [process](remote) of its own and [`amdgpu`]'s files, about once a second and only while programs are
 //! attached. A call that hangs therefore delays no decision: what is known grows old, and after some seconds counts as not known.
 
 mod amdgpu;
 mod driver;
 mod nvml;
 mod remote;
+mod sampler;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use xsched_proto::device::{DeviceInfo, DeviceProcess, DeviceState, Source};
 
 pub(crate) use self::driver::{DeviceLabel, Driver, Look, Open};
 pub use self::remote::serve;
-use crate::services::sampler::Sampler;
+use self::sampler::Sampler;
 use crate::tuning::{DEVICE_HISTORY, DEVICE_HOT_NS, DEVICE_STALE_NS};
 
 /// What is known of devices, on the side of the loop.

@@ -9,8 +9,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::exchange::Exchange;
+use super::page;
 use super::series::{Series, Shown};
-use super::{Exchange, page};
 use crate::Error;
 use crate::clock::now_ns;
 use crate::config::{Listen, MetricsConfig};

@@ -1,21 +1,22 @@
 //! OpenMetrics: what monitors read. [`http`] answers them on threads of its own; each answer is made there, of a [`Snapshot`] that the
 //! loop gives piece by piece ([`Exchange`]); [`series`] keeps what is told of programs beyond their end; [`page`] is the text.
 
+mod exchange;
 mod histogram;
 mod http;
+mod labels;
 mod page;
 mod series;
 mod snapshot;
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use crate::Error;
 use crate::config::MetricsConfig;
+
+use exchange::Exchange;
 
 pub(crate) use self::snapshot::{Counters, DaemonRow, DeviceRow, Launched, Observations, Row, Snapshot};
 
@@ -31,22 +32,6 @@ pub(crate) struct Metrics {
     pub(crate) making: Option<(Snapshot, Vec<u64>)>,
 }
 
-/// What the loop and the answering threads share.
-pub(crate) struct Exchange {
-    state: Mutex<State>,
-    changed: Condvar,
-    /// Tells the loop that a snapshot is wanted.
-    event: OwnedFd,
-}
-
-#[derive(Default)]
-struct State {
-    wanted: bool,
-    /// The last one, and how many there were.
-    snapshot: Option<Arc<Snapshot>>,
-    count: u64,
-}
-
 impl Metrics {
     /// Listens where the configuration says.
     ///
@@ -54,24 +39,19 @@ impl Metrics {
     /// It cannot be listened there.
     pub(crate) fn start(config: &MetricsConfig) -> Result<Metrics, Error> {
         let fail = |e| Error::environment(format!("cannot make an event descriptor: {e}"));
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(fail)?;
-        let exchange = Arc::new(Exchange { state: Mutex::default(), changed: Condvar::new(), event });
+        let exchange = Arc::new(Exchange::new().map_err(fail)?);
         let address = http::start(config, &exchange)?;
         Ok(Metrics { exchange, address, observations: Observations::default(), gone: VecDeque::new(), making: None })
     }
 
-    /// Whether a snapshot is wanted that is not made yet.
+    /// Returns true if a snapshot is wanted that is not made yet.
     pub(crate) fn is_wanted(&self) -> bool {
-        let _ = rustix::io::read(&self.exchange.event, &mut [0u8; 8]);
-        self.exchange.lock().wanted && self.making.is_none()
+        self.exchange.is_wanted() && self.making.is_none()
     }
 
-    /// Gives it to those that wait.
+    /// Gives a snapshot to those that wait.
     pub(crate) fn deliver(&self, snapshot: Snapshot) {
-        let mut state = self.exchange.lock();
-        (state.wanted, state.snapshot) = (false, Some(Arc::new(snapshot)));
-        state.count += 1;
-        self.exchange.changed.notify_all();
+        self.exchange.put(snapshot);
     }
 }
 
@@ -81,41 +61,16 @@ impl AsFd for Metrics {
     }
 }
 
-impl Exchange {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A snapshot that was begun after this call, with its number; none = the loop does not answer.
-    fn snapshot(&self, patience: Duration) -> Option<(u64, Arc<Snapshot>)> {
-        let mut state = self.lock();
-        // One that is being made was begun before.
-        let after = state.count + u64::from(state.wanted);
-        state.wanted = true;
-        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
-        let waits = |state: &mut State| {
-            let waits = state.count <= after;
-            if waits && !state.wanted {
-                state.wanted = true;
-                let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
-            }
-            waits
-        };
-        let (state, _) =
-            self.changed.wait_timeout_while(state, patience, waits).unwrap_or_else(PoisonError::into_inner);
-        (state.count > after).then(|| Some((state.count, state.snapshot.clone()?))).flatten()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use xsched_testkit::until;
 
     use super::*;
 
     fn metrics() -> Metrics {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an event");
-        let exchange = Arc::new(Exchange { state: Mutex::default(), changed: Condvar::new(), event });
+        let exchange = Arc::new(Exchange::new().expect("an event"));
         let (observations, gone) = (Observations::default(), VecDeque::new());
         Metrics { exchange, address: String::new(), observations, gone, making: None }
     }

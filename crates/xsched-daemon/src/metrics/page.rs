@@ -1,39 +1,19 @@
 //! The text: names and units by the conventions of OpenMetrics.
 
 use std::fmt;
-use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, LabelSetEncoder, NoLabelSet, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::histogram::Histogram;
+use super::labels::Labels;
 use super::series::{One, Series, device_labels};
 use super::snapshot::Snapshot;
 use crate::Error;
-
-/// Labels of a sample, with their values.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Labels(Arc<Vec<(&'static str, String)>>);
-
-impl Labels {
-    pub(super) fn new(labels: Vec<(&'static str, String)>) -> Labels {
-        Labels(Arc::new(labels))
-    }
-
-    fn with(&self, name: &'static str, value: &str) -> Labels {
-        Labels::new(self.0.iter().cloned().chain([(name, value.to_owned())]).collect())
-    }
-}
-
-impl EncodeLabelSet for Labels {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
-        self.0.encode(encoder)
-    }
-}
 
 #[derive(Debug)]
 enum Value {

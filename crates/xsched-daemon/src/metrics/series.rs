@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::page::Labels;
+use super::labels::Labels;
 use super::snapshot::{Counters, DeviceRow, Row, Snapshot};
 use crate::tuning::METRICS_KEPT_NS;
 use crate::usage::Identity;

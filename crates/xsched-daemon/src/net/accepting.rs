@@ -9,10 +9,9 @@ use xsched_proto::trust;
 
 use super::conn::{Conn, Stage};
 use super::rendezvous::News;
-use super::{Net, Own, Token, socket};
+use super::{Net, Own, Token, descriptors, socket};
 use crate::identity::{self, User};
-use crate::services::fd_reaper::MAX_FDS;
-use crate::tuning::{ACCEPTED_MAX, OWN_FDS, QUEUED_MAX, ROOT_PART, SILENT_NS, SOCKET_MAX_BYTES};
+use crate::tuning::{ACCEPTED_MAX, ROOT_PART, SILENT_NS, SOCKET_MAX_BYTES};
 
 /// The number of connections that a user may have, by its number; `true` = root or the daemon's own.
 pub(crate) type Limits<'a> = &'a dyn Fn(u32, bool) -> usize;
@@ -32,7 +31,7 @@ impl Net {
                     if let Ok(socket) = self.listener.accept() {
                         self.closer.close_socket(socket);
                     }
-                    self.spare = spare();
+                    self.spare = descriptors::spare();
                     return;
                 }
                 Err(_) => return,
@@ -136,24 +135,4 @@ impl Net {
             self.closer.close_socket(socket);
         }
     }
-}
-
-/// The number of connections there may be with this many descriptors. A client takes four and was perhaps announced; one more
-/// passes by while it attaches. Besides there are the daemon's own, those of one packet, and those that wait to be closed.
-pub(super) fn max_conns(descriptors: usize) -> usize {
-    let besides = OWN_FDS + MAX_FDS + QUEUED_MAX;
-    descriptors.saturating_sub(besides.min(descriptors / 2)) / 6
-}
-
-pub(super) fn spare() -> Option<OwnedFd> {
-    std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
-}
-
-/// Raises the limit of descriptors as far as it goes. Returns the limit.
-pub(super) fn raise_descriptor_limit() -> u64 {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    // No limit at all would still leave memory as one.
-    getrlimit(Resource::Nofile).current.unwrap_or(1 << 16).min(1 << 16)
 }

@@ -1,13 +1,14 @@
 //! Connections: bytes, users, and whose turn it is. Nothing here knows of scheduling.
 //!
 //! [`Net`] has the sockets and the kernel's list of events. Work for connections waits in fair queues, by user; users other than root and
-//! the daemon's own have rations of the loop's time ([`fair`]). [`Net::serve`] takes one packet or sends what is kept, and leaves the rest
+//! the daemon's own have rations of the loop's time ([`crate::fair`]). [`Net::serve`] takes one packet or sends what is kept, and leaves the rest
 //! to the loop.
 
 mod accepting;
 mod conn;
+mod descriptors;
 mod ending;
-pub(crate) mod fair;
+pub(crate) mod fd_reaper;
 mod receiving;
 pub(crate) mod rendezvous;
 pub(crate) mod sending;
@@ -22,8 +23,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::Error;
+use crate::fair::{FairQueue, Rationed};
 use crate::identity::User;
-use crate::services::fd_reaper::FdReaper;
 use crate::tuning::{RATION_CREDIT_NS, RATION_TIMES};
 
 pub(crate) use conn::{Answering, Conn, Stage, Wake};
@@ -31,7 +32,7 @@ pub(crate) use ending::Ended;
 pub(crate) use receiving::Served;
 pub(crate) use token::{Own, Token};
 
-use fair::{FairQueue, Rationed};
+use fd_reaper::FdReaper;
 use socket::Listener;
 
 /// The connections of the daemon.
@@ -114,10 +115,10 @@ impl Net {
             work: FairQueue::new(),
             doomed: Vec::new(),
             closer: FdReaper::new().map_err(|e| Error::Environment(format!("cannot make an event descriptor: {e}")))?,
-            max_conns: accepting::max_conns(accepting::raise_descriptor_limit() as usize),
+            max_conns: descriptors::max_conns(descriptors::raise_descriptor_limit() as usize),
             last_id: 0,
             deaf: false,
-            spare: accepting::spare(),
+            spare: descriptors::spare(),
             unread_at: None,
             silent_at: None,
             lines: Vec::new(),

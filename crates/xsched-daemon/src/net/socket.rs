@@ -15,7 +15,7 @@ use xsched_proto::wire::MAX_PACKET;
 use super::rendezvous::Rendezvous;
 use super::site::Site;
 use crate::Error;
-use crate::services::fd_reaper::{FdReaper, MAX_FDS};
+use crate::net::fd_reaper::{FdReaper, MAX_FDS};
 
 /// The sockets that are listened on, at one path or at several; their files go with this.
 pub(crate) struct Listener {

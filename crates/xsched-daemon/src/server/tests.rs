@@ -14,6 +14,8 @@ use xsched_proto::segment::{COUNTERS, GROUPS, MAGIC, QUEUES, SEGMENT_BYTES};
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, Request};
 
 use super::*;
+use crate::Options;
+use crate::clock::now_ns;
 use crate::net::{Answering, Conn, Stage};
 use crate::tuning::{
     COMMAND_OUT_MAX_BYTES, ENDED_QUEUES_MAX, EVENTS_MAX, PROGRAM_SOCKET_MAX_BYTES, RATION_CREDIT_NS, RATION_TIMES,

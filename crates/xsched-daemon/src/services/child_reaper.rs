@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::worker::{Next, Service, Spec, Worker};
+use crate::worker::{Next, Service, Spec, Worker};
 
 /// Outcome of a task: there is none.
 enum Nothing {}

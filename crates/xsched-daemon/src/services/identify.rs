@@ -7,8 +7,6 @@ use std::sync::Arc;
 
 use xsched_policy::Level;
 
-use super::epochs::Epochs;
-use super::worker::{ByUser, Spec, Worker};
 use crate::Error;
 use crate::container::{Place, record};
 use crate::identity::{self, Process, User};
@@ -16,6 +14,8 @@ use crate::peer;
 use crate::process::{ancestors, start_ticks};
 use crate::standing;
 use crate::tuning::LOST_MAX;
+use crate::worker::epochs::Epochs;
+use crate::worker::{ByUser, Spec, Worker};
 
 /// Process at the other end of a connection.
 pub(crate) struct Task {

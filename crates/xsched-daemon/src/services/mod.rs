@@ -1,6 +1,6 @@
-//! Services: work that is done beside the loop by threads, because it may take long. Each is a [`worker::Worker`] with a task, an outcome
+//! Services: work that is done beside the loop by threads, because it may take long. Each is a [`crate::worker::Worker`] with a task, an outcome
 //! and the function that does a task. The loop hands tasks over and takes outcomes, in whatever order they come. An outcome is for one
-//! request, by its number ([`epochs`]), so that one that comes late, twice or never changes nothing but its own answer.
+//! request, by its number ([`crate::worker::epochs`]), so that one that comes late, twice or never changes nothing but its own answer.
 //!
 //! | service | task | outcome | stuck |
 //! | --- | --- | --- | --- |
@@ -8,8 +8,8 @@
 //! | [`snapshot`] | state of all programs, commands that have asked | end of each answer | nothing in it blocks |
 //! | [`usage`] | records to keep, question | sum of records | left: two would write the same files |
 //! | [`writer`] | line, state file | – | left: two would write the same files |
-//! | [`sampler`] | devices to ask about | state of a device, by its time | left: another would hang in the same driver |
-//! | [`fd_reaper`] | descriptor | – | nudged, replaced, not risked again for the same user |
+//! | `devices::sampler` | devices to ask about | state of a device, by its time | left: another would hang in the same driver |
+//! | `net::fd_reaper` | descriptor | – | nudged, replaced, not risked again for the same user |
 //! | [`child_reaper`] | process | – | nothing in it blocks |
 //!
 //! No workers are:
@@ -20,11 +20,7 @@
 //!   the sockets of the first two itself, with a deadline for each answer; the sampler's thread asks the third.
 
 pub(crate) mod child_reaper;
-pub(crate) mod epochs;
-pub(crate) mod fd_reaper;
 pub(crate) mod identify;
-pub(crate) mod sampler;
 pub(crate) mod snapshot;
 pub(crate) mod usage;
-pub(crate) mod worker;
 pub(crate) mod writer;

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use super::worker::{End, Service, Spec, Worker};
 use crate::Error;
 use crate::tuning::{LINES_MAX, LOG_FILE_MAX_BYTES, WRITER_END_MS};
+use crate::worker::{End, Service, Spec, Worker};
 
 /// Destination of lines.
 pub(crate) enum Sink {

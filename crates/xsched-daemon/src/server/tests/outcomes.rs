@@ -4,7 +4,7 @@ use xsched_proto::usage::UsageBy;
 use xsched_testkit::until;
 
 use super::*;
-use crate::answers::Answer;
+use crate::commands::Answer;
 use crate::services::{snapshot, usage};
 
 impl World {

@@ -6,9 +6,6 @@ use std::sync::Arc;
 
 use xsched_policy::ProgramId;
 
-use crate::io::Effect;
-use crate::memory::Memory;
-use crate::state::Engine;
 use crate::user::User;
 
 /// The books that are open.
@@ -27,7 +24,8 @@ struct OfUser {
 }
 
 impl Books {
-    fn open(&mut self, program: ProgramId, device: &Arc<str>, user: User) {
+    /// Opens the book of a program of a user on a device.
+    pub(crate) fn open(&mut self, program: ProgramId, device: &Arc<str>, user: User) {
         if self.open.insert((program, device.clone()), user).is_none() {
             let theirs = self.of_user.entry(user).or_default();
             theirs.books += 1;
@@ -35,7 +33,8 @@ impl Books {
         }
     }
 
-    fn close(&mut self, program: ProgramId, device: &str) {
+    /// Closes a book.
+    pub(crate) fn close(&mut self, program: ProgramId, device: &str) {
         let Some(((_, device), user)) = self.open.remove_entry(&(program, Arc::from(device))) else { return };
         let Some(theirs) = self.of_user.get_mut(&user) else { return };
         theirs.books -= 1;
@@ -59,31 +58,5 @@ impl Books {
     /// All books that are open.
     pub fn keys(&self) -> impl Iterator<Item = &(ProgramId, Arc<str>)> {
         self.open.keys()
-    }
-}
-
-impl<M: Memory> Engine<M> {
-    /// The books that are open.
-    pub fn books(&self) -> &Books {
-        &self.books
-    }
-
-    /// Opens the book of a program that has a group on a device.
-    pub(crate) fn open_book(&mut self, program: ProgramId, device: &Arc<str>, user: User) {
-        self.books.open(program, device, user);
-    }
-
-    /// Closes the book of a program whose last group on a device is gone, if nothing was ever charged to it.
-    pub(crate) fn close_blank_book(&mut self, program: ProgramId, device: &Arc<str>) {
-        if self.gatekeeper.ledger().is_blank(device, program) {
-            self.close_book(program, device);
-            self.emit(Effect::BlankBook(program.0, device.clone()));
-        }
-    }
-
-    /// Closes a book.
-    pub(crate) fn close_book(&mut self, program: ProgramId, device: &str) {
-        self.gatekeeper.ledger_mut().close(device, program);
-        self.books.close(program, device);
     }
 }

@@ -1,6 +1,4 @@
-//! Queues of all programs: their numbers, their places, and how many each user has.
-
-use std::collections::HashMap;
+//! Queues of programs come and go.
 
 use xsched_proto::segment::QUEUES;
 
@@ -10,36 +8,6 @@ use crate::state::Engine;
 use crate::tuning::QUEUES_MAX;
 use crate::user::User;
 use crate::{Error, all_taken, bound_met};
-
-/// Queues of all programs.
-#[derive(Debug, Default)]
-pub(crate) struct Queues {
-    of_user: HashMap<User, usize>,
-    /// Program and slot of each queue, by its number.
-    owners: HashMap<u64, (u64, u16)>,
-}
-
-impl Queues {
-    /// Program and slot of a queue.
-    pub(crate) fn owner(&self, queue: u64) -> Option<(u64, u16)> {
-        self.owners.get(&queue).copied()
-    }
-
-    fn add(&mut self, user: User, queue: u64, owner: (u64, u16)) {
-        *self.of_user.entry(user).or_default() += 1;
-        self.owners.insert(queue, owner);
-    }
-
-    fn remove(&mut self, user: User, queue: u64) {
-        self.owners.remove(&queue);
-        if let Some(left) = self.of_user.get_mut(&user) {
-            *left = left.saturating_sub(1);
-            if *left == 0 {
-                self.of_user.remove(&user);
-            }
-        }
-    }
-}
 
 impl<M: Memory> Engine<M> {
     /// Adds a queue, or moves it to another group. Returns why not, where a bound is reached.
@@ -53,14 +21,14 @@ impl<M: Memory> Engine<M> {
         self.group_at(program, group)
             .ok_or_else(|| Error::input("it adds a queue to a group that it does not have"))?;
         let id = self.next_id();
-        let all = self.queues.owners.len();
+        let all = self.queues.len();
         let known = self.programs.get_mut(&program).ok_or_else(|| Error::input("it is gone"))?;
         let user = known.user;
         if let Some(queue) = known.queues.get_mut(&slot) {
             queue.group = group;
             return Ok(None);
         }
-        let has = self.queues.of_user.get(&user).copied().unwrap_or(0);
+        let has = self.queues.of_user(user);
         if !user.is_own() && all >= QUEUES_MAX {
             return Ok(Some(all_taken("queues")));
         }
@@ -93,6 +61,6 @@ impl<M: Memory> Engine<M> {
 
     /// Number of queues of all programs.
     pub fn queue_count(&self) -> usize {
-        self.queues.owners.len()
+        self.queues.len()
     }
 }

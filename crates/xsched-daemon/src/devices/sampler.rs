@@ -6,10 +6,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::worker::{Next, Service, Spec, Worker, readable};
 use crate::clock::now_ns;
 use crate::devices::{Driver, Look, Open};
 use crate::tuning::{DEVICE_LINGER_MS, DEVICE_LOOK_NS};
+use crate::worker::{Next, Service, Spec, Worker, readable};
 
 /// Devices to be asked about from now on.
 type Task = BTreeSet<String>;

@@ -4,6 +4,8 @@
 //! [`Worker::tend`], as often as its [`Spec`] allows at the same time. A thread that was given up and comes back leaves its outcome,
 //! late, and ends. All threads of a worker share one queue; only one of them takes tasks from it.
 
+pub(crate) mod epochs;
+
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::thread::JoinHandleExt;
@@ -14,7 +16,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::clock::now_ns;
-use crate::net::fair::FairQueue;
+use crate::fair::FairQueue;
 use crate::tuning::{LOST_NS, NUDGE_NS};
 
 /// Signal that ends a system call of a thread. Ignored by default, so that a late one does no harm.
@@ -86,12 +88,12 @@ type Make<T, O> = Box<dyn Fn() -> Box<dyn Service<T, O>> + Send + Sync>;
 
 /// Tasks that wait, in an order.
 pub(crate) trait Queue<T>: Send {
-    fn push(&mut self, task: T);
+    fn put(&mut self, task: T);
 
     /// Takes the next task, of those whose user may be risked: see [`Worker::may_risk`].
-    fn pop(&mut self, may_risk: &dyn Fn(u32) -> bool) -> Option<T>;
+    fn next_task(&mut self, may_risk: &dyn Fn(u32) -> bool) -> Option<T>;
 
-    fn len(&self) -> usize;
+    fn waiting(&self) -> usize;
 
     /// User whose fault it is if this task keeps its thread.
     fn user(&self, task: &T) -> Option<u32> {
@@ -102,30 +104,30 @@ pub(crate) trait Queue<T>: Send {
 
 /// Order of arrival.
 impl<T: Send> Queue<T> for VecDeque<T> {
-    fn push(&mut self, task: T) {
+    fn put(&mut self, task: T) {
         self.push_back(task);
     }
 
-    fn pop(&mut self, _: &dyn Fn(u32) -> bool) -> Option<T> {
+    fn next_task(&mut self, _: &dyn Fn(u32) -> bool) -> Option<T> {
         self.pop_front()
     }
 
-    fn len(&self) -> usize {
+    fn waiting(&self) -> usize {
         self.len()
     }
 }
 
 /// The newest task only: one that comes replaces the one that waits.
 impl<T: Send> Queue<T> for Option<T> {
-    fn push(&mut self, task: T) {
+    fn put(&mut self, task: T) {
         *self = Some(task);
     }
 
-    fn pop(&mut self, _: &dyn Fn(u32) -> bool) -> Option<T> {
+    fn next_task(&mut self, _: &dyn Fn(u32) -> bool) -> Option<T> {
         self.take()
     }
 
-    fn len(&self) -> usize {
+    fn waiting(&self) -> usize {
         usize::from(self.is_some())
     }
 }
@@ -145,18 +147,18 @@ impl<T> ByUser<T> {
 }
 
 impl<T: Send> Queue<T> for ByUser<T> {
-    fn push(&mut self, task: T) {
+    fn put(&mut self, task: T) {
         self.last += 1;
         self.turns.push((self.user)(&task), self.last);
         self.tasks.insert(self.last, task);
     }
 
-    fn pop(&mut self, _: &dyn Fn(u32) -> bool) -> Option<T> {
+    fn next_task(&mut self, _: &dyn Fn(u32) -> bool) -> Option<T> {
         let number = self.turns.pop()?;
         self.tasks.remove(&number)
     }
 
-    fn len(&self) -> usize {
+    fn waiting(&self) -> usize {
         self.tasks.len()
     }
 
@@ -245,7 +247,7 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
     /// The task itself: the queue is full.
     pub(crate) fn push(&self, task: T) -> Result<(), T> {
         let mut state = self.shared.lock();
-        if state.queue.len() >= self.shared.spec.queued_max {
+        if state.queue.waiting() >= self.shared.spec.queued_max {
             return Err(task);
         }
         self.push_to(&mut state, task);
@@ -258,7 +260,7 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
     }
 
     fn push_to(&self, state: &mut State<T, O>, task: T) {
-        state.queue.push(task);
+        state.queue.put(task);
         let _ = self.shared.hire(state);
         self.shared.wake(state);
     }
@@ -282,13 +284,13 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
 
     /// Number of tasks that wait.
     pub(crate) fn queued(&self) -> usize {
-        self.shared.lock().queue.len()
+        self.shared.lock().queue.waiting()
     }
 
     /// Tells whether some task is not done yet.
     pub(crate) fn is_busy(&self) -> bool {
         let state = self.shared.lock();
-        state.queue.len() > 0 || state.threads.iter().any(|thread| thread.busy.is_some())
+        state.queue.waiting() > 0 || state.threads.iter().any(|thread| thread.busy.is_some())
     }
 
     /// Tells whether a thread may be risked for a task of a user: none is lost by a task of this user, and one more may be lost.
@@ -319,10 +321,10 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
                 next_ns = Some(next_ns.map_or(overdue_ns, |next| next.min(overdue_ns)));
             }
         }
-        if state.queue.len() > 0 {
+        if state.queue.waiting() > 0 {
             let _ = self.shared.hire(&mut state);
         }
-        let is_busy = state.queue.len() > 0 || state.threads.iter().any(|thread| thread.busy.is_some());
+        let is_busy = state.queue.waiting() > 0 || state.threads.iter().any(|thread| thread.busy.is_some());
         if spec.nudges { is_busy.then_some(now_ns + NUDGE_NS) } else { next_ns }
     }
 }
@@ -423,7 +425,7 @@ impl<T: Send + 'static, O: Send + 'static> Shared<T, O> {
                 return self.leave(&mut state, id);
             }
             let State { queue, threads, .. } = &mut *state;
-            if let Some(task) = queue.pop(&|user| may_risk(threads, self.spec.lost_max, user)) {
+            if let Some(task) = queue.next_task(&|user| may_risk(threads, self.spec.lost_max, user)) {
                 state.threads[at].busy = Some((now_ns(), state.queue.user(&task)));
                 drop(state);
                 service.perform(task, &mut outcomes);
@@ -455,7 +457,7 @@ impl<T: Send + 'static, O: Send + 'static> Drop for Fall<'_, T, O> {
             let mut state = self.shared.lock();
             state.waits = false;
             self.shared.leave(&mut state, self.id);
-            if state.queue.len() > 0 {
+            if state.queue.waiting() > 0 {
                 let _ = self.shared.hire(&mut state);
             }
         }

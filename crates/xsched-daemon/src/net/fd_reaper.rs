@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType};
 
-use super::worker::{End, Queue, Service, Spec, Worker};
 use crate::tuning::{CLOSER_NICE, LOST_MAX, QUEUED_MAX};
+use crate::worker::{End, Queue, Service, Spec, Worker};
 
 /// Descriptors that the kernel lets a packet carry (`SCM_MAX_FD`). There is room to receive them all: those for which there is
 /// none the kernel releases on the receiving thread.
@@ -42,14 +42,14 @@ struct Waiting {
 }
 
 impl Queue<Task> for Waiting {
-    fn push(&mut self, task: Task) {
+    fn put(&mut self, task: Task) {
         match task {
             Task::Connections(sockets) => self.connections.extend(sockets),
             Task::Received(user, fd) => self.received.push_back((user, fd)),
         }
     }
 
-    fn pop(&mut self, may_risk: &dyn Fn(u32) -> bool) -> Option<Task> {
+    fn next_task(&mut self, may_risk: &dyn Fn(u32) -> bool) -> Option<Task> {
         if !self.connections.is_empty() {
             let some = self.connections.len().min(MAX_FDS);
             return Some(Task::Connections(self.connections.drain(..some).collect()));
@@ -58,7 +58,7 @@ impl Queue<Task> for Waiting {
         self.received.remove(at).map(|(user, fd)| Task::Received(user, fd))
     }
 
-    fn len(&self) -> usize {
+    fn waiting(&self) -> usize {
         self.connections.len() + self.received.len()
     }
 
@@ -175,10 +175,10 @@ mod tests {
         reaper.0.pretend_lost([7]);
         let mut waiting = Waiting::default();
         for from in [Some(7), Some(8), None, Some(7), None] {
-            waiting.push(from.map_or_else(|| Task::Connections(vec![fd()]), |uid| Task::Received(uid, fd())));
+            waiting.put(from.map_or_else(|| Task::Connections(vec![fd()]), |uid| Task::Received(uid, fd())));
         }
         let mut of = || {
-            let task = waiting.pop(&|uid| reaper.0.may_risk(uid))?;
+            let task = waiting.next_task(&|uid| reaper.0.may_risk(uid))?;
             let count = if let Task::Connections(sockets) = &task { sockets.len() } else { 1 };
             Some((waiting.user(&task), count))
         };
@@ -199,12 +199,10 @@ mod tests {
         reaper.close_received(kept.into(), 7);
         reaper.close_received(kept_too.into(), 8);
         // The end of a pipe is told when its last writer has gone.
-        xsched_testkit::until("that of another user is closed", || {
-            super::super::worker::readable(other.as_fd(), Some(0))
-        });
-        assert!(!super::super::worker::readable(reader.as_fd(), Some(0)));
+        xsched_testkit::until("that of another user is closed", || crate::worker::readable(other.as_fd(), Some(0)));
+        assert!(!crate::worker::readable(reader.as_fd(), Some(0)));
         reaper.0.forget_lost();
         reaper.end();
-        xsched_testkit::until("it is closed", || super::super::worker::readable(reader.as_fd(), Some(0)));
+        xsched_testkit::until("it is closed", || crate::worker::readable(reader.as_fd(), Some(0)));
     }
 }

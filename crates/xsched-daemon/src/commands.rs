@@ -1,0 +1,77 @@
+//! Commands, and their answers that are not complete.
+
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use xsched_engine::Telling;
+use xsched_policy::registry::Entry;
+use xsched_proto::usage::UsageRow;
+use xsched_proto::wire::Request;
+
+use crate::client::Question;
+use crate::identity::User;
+use crate::net::Answering;
+use crate::services::identify::Who;
+
+/// Commands, by connection.
+#[derive(Default)]
+pub(crate) struct Commands {
+    /// Owners of commands, as they were identified.
+    pub(crate) who: HashMap<u64, Rc<Who>>,
+    /// Answers that are not complete.
+    pub(crate) answers: HashMap<u64, Answer>,
+    /// Questions passed on to programs.
+    pub(crate) questions: Vec<Question>,
+    /// Commands that wait for others to be answered, see [`Answer::Waits`].
+    pub(crate) waiting: VecDeque<(User, u64)>,
+}
+
+/// An answer that is not complete.
+pub(crate) enum Answer {
+    /// The request is begun once others are answered: see `answers`.
+    Waits(Box<Request>),
+    /// One message for each of these policies.
+    Policies(std::slice::Iter<'static, &'static Entry>),
+    /// Groups, then records of what happened to them.
+    Trace(Box<Telling>),
+    /// One message for each program that is changed, by the engine.
+    Changing,
+    /// A program's description of itself.
+    OfClient,
+    /// A place in a pool, or the reason for none.
+    OfPool,
+    /// A snapshot for `ps`.
+    OfTeller,
+    /// Records of usage.
+    OfUsage,
+    /// One message for each of these rows.
+    Usage(VecDeque<UsageRow>),
+}
+
+impl Answer {
+    /// The stage of a command with this answer.
+    pub(crate) fn stage(&self) -> Answering {
+        match self {
+            Answer::Waits(_) | Answer::OfClient | Answer::OfPool | Answer::OfTeller | Answer::OfUsage => {
+                Answering::Waits
+            }
+            Answer::Changing => Answering::Changes,
+            Answer::Policies(_) | Answer::Trace(_) | Answer::Usage(_) => Answering::Continues,
+        }
+    }
+
+    /// Returns true if memory is kept for the answer for some time.
+    pub(crate) fn is_long(&self) -> bool {
+        matches!(self, Answer::Trace(_) | Answer::Changing | Answer::OfUsage | Answer::Usage(_))
+    }
+}
+
+impl Commands {
+    /// Forgets a connection.
+    pub(crate) fn remove(&mut self, id: u64) {
+        self.who.remove(&id);
+        self.answers.remove(&id);
+        self.questions.retain(|question| question.asker != id);
+        self.waiting.retain(|(_, waiting)| *waiting != id);
+    }
+}

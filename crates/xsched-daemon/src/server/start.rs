@@ -1,0 +1,124 @@
+//! A daemon begins.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+
+use crate::bursts::Bursts;
+use crate::clock::now_ns;
+use crate::commands::Commands;
+use crate::devices::Devices;
+use crate::ended::Ended;
+use crate::events::EventLog;
+use crate::host::Host;
+use crate::kept::Kept;
+use crate::memory::HeartbeatPage;
+use crate::net::socket::Listener;
+use crate::net::{Net, Own};
+use crate::pages::{self};
+use crate::pool::Pools;
+use crate::recent::Recent;
+use crate::service::{self, Service};
+use crate::services::identify::Identify;
+use crate::services::snapshot::Snapshots;
+use crate::services::usage::UsageBooks;
+use crate::signals::Signals;
+use crate::sources::Sources;
+use crate::timers::Timers;
+use crate::unsuitable::Unsuitable;
+use crate::usage::Accounting;
+use crate::{Engine, Error, Options};
+
+use super::Server;
+
+impl Server {
+    pub(crate) fn new(options: &Options) -> Result<Server, Error> {
+        let fail = |what: &str, e: Errno| Error::Environment(format!("cannot make {what}: {e}"));
+        // Before there are threads, so that none of them takes a signal.
+        let signals = Signals::new().map_err(|e| fail("a signal descriptor", e))?;
+        let sources = Sources::new(options);
+        let (config, policy) = sources.read()?;
+        let beside = pages::beside()?;
+        let events = EventLog::new(options.log.as_deref(), options.log_details)?;
+        let host = options.scheduler.as_deref().map(Host::start).transpose()?;
+        let bursts = options.bursts.as_deref().map(Bursts::create).transpose()?;
+        let now_ns = now_ns();
+        let net = Net::new(Listener::new(&options.socket)?, now_ns)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(|e| fail("a timer", e))?;
+        let heartbeat = HeartbeatPage::new().map_err(|e| fail("the heartbeat page", e))?;
+        let clerk = Identify::new(&options.socket).map_err(|e| fail("an event descriptor", e))?;
+        let usage = UsageBooks::new(options.state.as_deref(), &options.socket);
+        let usage = usage.map_err(|e| fail("an event descriptor", e))?;
+        let teller = Snapshots::new().map_err(|e| fail("an event descriptor", e))?;
+        net.watch_own(&timer, Own::Timer)?;
+        net.watch_own(&signals, Own::Signals)?;
+        net.watch_own(&clerk, Own::Identified)?;
+        net.watch_own(&usage, Own::Usage)?;
+        net.watch_own(&teller, Own::Snapshots)?;
+        if let Some(host) = &host {
+            net.watch_own(&host.socket, Own::Scheduler)?;
+        }
+        let from_config = config.idle_exit_s.map(Duration::from_secs);
+        let idle_exit = options.idle_exit.or(from_config);
+        let (kept, unreadable) = Kept::read(options.state.as_deref(), &options.socket);
+        let settings = config.settings(policy, beside, events.has_details);
+        let mut server = Server {
+            engine: Engine::new(settings, heartbeat, options.seed, bursts.is_some()),
+            net,
+            commands: Commands::default(),
+            clients: HashMap::new(),
+            openings: HashMap::new(),
+            found: HashMap::new(),
+            abandoned: HashMap::new(),
+            pages: HashMap::new(),
+            expected: HashMap::new(),
+            jobs: HashMap::new(),
+            unsuitable: Unsuitable::read(options.state.as_deref()),
+            pools: Pools::new(options.library.clone(), options.pool_keeper.clone()),
+            has_left: false,
+            config,
+            sources,
+            events,
+            kept,
+            clerk,
+            scheduler: host,
+            devices: Devices::new(options.device_host.clone()).map_err(|e| fail("an event descriptor", e))?,
+            accounting: Accounting::default(),
+            usage,
+            metrics: None,
+            recent: Recent::default(),
+            shares: Rc::default(),
+            ended: Ended::default(),
+            teller,
+            bursts,
+            service: Service::new(),
+            precedence: None,
+            has_terminal: service::has_terminal(),
+            dropped_clients: 0,
+            started_ns: now_ns,
+            stop: false,
+            now_ns,
+            timers: Timers::default(),
+            timer,
+            armed: None,
+            signals,
+            idle_exit_ns: idle_exit.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
+            idle_since: Some(now_ns),
+            longest: (0, ""),
+        };
+        server.engine.set_now(now_ns);
+        server.config.notices.iter().for_each(|line| server.say(line));
+        unreadable.iter().for_each(|why| server.say(&why.to_string()));
+        server.restore_policies();
+        server.start_metrics()?;
+        server.detail_of_own(|| {
+            let (at, policy) = (options.socket.display(), &server.engine.settings().policy.entry.name);
+            format!("listens at {at}, policy {policy}, configuration {}", server.sources.text())
+        });
+        Ok(server)
+    }
+}
