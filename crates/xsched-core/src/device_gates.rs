@@ -93,7 +93,7 @@ impl Group {
         }
         let since = self.held_since.load(Relaxed);
         let out = releases(since, now, patience);
-        journal::record(|| Record::ReleasesAfter(since, now, patience, out));
+        journal::record(|| Record::Releases(since, now, patience, out));
         if out {
             learn(true);
             slot.releases.fetch_add(1, Relaxed);

@@ -14,11 +14,10 @@ use crate::backlog::{Behind, Yielding};
 use crate::estimate::{self, Cell, Fence, Lesson, Pace, Seen};
 use crate::signals::Signals;
 use crate::timeline::{self, Evidence, Presumed};
-use crate::tuning;
 use crate::watchdog::{self, Bypass};
 
 /// First bytes of a journal; the last one is the format's version.
-pub const MAGIC: [u8; 8] = *b"xsjrnl\0\x01";
+pub const MAGIC: [u8; 8] = *b"xsjrnl\0\x02";
 
 /// One ask and its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,11 +42,6 @@ pub enum Record {
     Pace(Pace, Seen, Vec<(Fence, Option<u64>)>, Option<Fence>, bool, Vec<Lesson>, Pace),
     /// [`activity::next_grace_ns`]: grace, gap, next, in ns.
     Grace(u64, u64, u64),
-    /// Part of a [`View`]: gate word, complete, waiters, in grace; [`Activity::step`]. Of journals older than
-    /// [`Record::Activity`].
-    Emptied(u32, bool, u32, bool, Step),
-    /// Another part; draining? late? Of such journals too.
-    Draining(Draining, bool, bool),
     /// [`Looks::look`]: before, now in ns, stopped, rare look due, after.
     Look(Looks, u64, bool, bool, Looks),
     /// [`watchdog::patience_ns`]: budget, expected, patience, in ns.
@@ -56,14 +50,12 @@ pub enum Record {
     Override(u32, u32),
     /// [`watchdog::bypasses`].
     Bypasses(Bypass, bool),
-    /// [`watchdog::releases`] at its full patience: since, now, in ns. Of journals older than [`Record::ReleasesAfter`].
-    Releases(u64, u64, bool),
     /// [`watchdog::is_silent`]: beat, closed, now, in ns.
     Silent(u64, u64, u64, bool),
     /// [`Activity::of`], [`Activity::step`], [`Activity::is_late`].
     Activity(View, Activity, Step, bool),
     /// [`watchdog::releases`]: since, now, patience, in ns.
-    ReleasesAfter(u64, u64, u64, bool),
+    Releases(u64, u64, u64, bool),
     /// [`watchdog::release_patience_ns`]: before in ns, released, after in ns.
     ReleasePatience(u64, bool, u64),
     /// [`Signals::interrupted`]: before, whether handlers run on the thread, after, ends the wait?
@@ -72,19 +64,6 @@ pub enum Record {
     Behind(Behind, u64, bool),
     /// [`Yielding::look`]: before, now in ns, whether all queues keep up, after, goes on?
     Yields(Yielding, u64, bool, Yielding, bool),
-}
-
-/// What older journals say of a group whose gate may have closed while commands were in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Draining {
-    /// [`View::word`].
-    pub word: u32,
-    /// [`View::told`].
-    pub told: u32,
-    /// [`View::waits_since_ns`].
-    pub since_ns: u64,
-    /// [`View::now_ns`].
-    pub now_ns: u64,
 }
 
 impl Record {
@@ -100,16 +79,11 @@ impl Record {
             Record::AtGate(..) | Record::Fits(..) | Record::Pause(..) | Record::Place(..) => "admission",
             Record::Presumes(..) => "timeline",
             Record::Sample(..) | Record::Lower(..) | Record::Learn(..) | Record::Pace(..) => "estimate",
-            Record::Grace(..)
-            | Record::Emptied(..)
-            | Record::Draining(..)
-            | Record::Look(..)
-            | Record::Activity(..) => "activity",
+            Record::Grace(..) | Record::Look(..) | Record::Activity(..) => "activity",
             Record::Patience(..)
             | Record::Override(..)
             | Record::Bypasses(..)
             | Record::Releases(..)
-            | Record::ReleasesAfter(..)
             | Record::ReleasePatience(..)
             | Record::Silent(..) => "watchdog",
             Record::Interrupted(..) => "signals",
@@ -143,16 +117,6 @@ impl Record {
                 Record::Pace(pace, seen, fences, next, measurable, learned, after.into_inner())
             }
             Record::Grace(grace, gap, _) => Record::Grace(grace, gap, activity::next_grace_ns(grace, gap)),
-            Record::Emptied(word, complete, waiters, grace, _) => {
-                let view = View { word, complete, waiters, grace_since_ns: grace.into(), ..View::default() };
-                Record::Emptied(word, complete, waiters, grace, Activity::of(&view).step())
-            }
-            Record::Draining(ask, ..) => {
-                let Draining { word, told, since_ns: waits_since_ns, now_ns } = ask;
-                let activity = Activity::of(&View { word, told, waits_since_ns, now_ns, ..View::default() });
-                let draining = matches!(activity, Activity::Draining { .. });
-                Record::Draining(ask, draining, activity.is_late())
-            }
             Record::Activity(view, ..) => Record::activity(view),
             Record::Look(before, now, stopped, ..) => {
                 let mut after = before;
@@ -164,11 +128,8 @@ impl Record {
             }
             Record::Override(row, _) => Record::Override(row, watchdog::override_commands(row)),
             Record::Bypasses(ask, _) => Record::Bypasses(ask, watchdog::bypasses(&ask)),
-            Record::Releases(since, now, _) => {
-                Record::Releases(since, now, watchdog::releases(since, now, tuning::RELEASE_NS))
-            }
-            Record::ReleasesAfter(since, now, patience, _) => {
-                Record::ReleasesAfter(since, now, patience, watchdog::releases(since, now, patience))
+            Record::Releases(since, now, patience, _) => {
+                Record::Releases(since, now, patience, watchdog::releases(since, now, patience))
             }
             Record::ReleasePatience(before, released, _) => {
                 Record::ReleasePatience(before, released, watchdog::release_patience_ns(before, released))
