@@ -5,10 +5,11 @@
 //! - [`dra`]: classes and GPUs of claims, to the kubelet.
 //! - [`nri`]: classes from annotations, to the container runtime.
 //! - [`status`]: whether each does its work, to probes and monitors.
-//! - [`api`]: the messages; [`authority`]: clients that name a path as their host; [`cdi`]: the node's specification; [`config`]: the node's configuration; [`delivery`]: what a container gets; [`gpus`]: which GPUs there are;
+//! - [`api`]: the messages; [`api_server`]: a client of the cluster's; [`authority`]: clients that name a path as their host; [`cdi`]: the node's specification; [`config`]: the node's configuration; [`delivery`]: what a container gets; [`gpus`]: which GPUs there are;
 //!   [`pod_resources`]: which container has which.
 
 pub mod api;
+pub mod api_server;
 pub mod authority;
 pub mod cdi;
 pub mod config;
