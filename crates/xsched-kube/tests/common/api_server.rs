@@ -48,7 +48,7 @@ struct State {
     node: Value,
     version: u64,
     token: String,
-    /// Times that the node changes between a client's reading and its patch.
+    /// Times that the node gets another taint between a client's reading and its patch.
     changes_before_patch: u32,
     /// What each request is refused with.
     refusal: Option<(StatusCode, String)>,
@@ -187,7 +187,7 @@ impl ApiServer {
         self.state.lock().unwrap().refusal = refusal.map(|(status, message)| (status, message.to_owned()));
     }
 
-    /// The node changes so many times between a client's reading and its patch.
+    /// The node gets another taint so many times between a client's reading and its patch.
     pub fn change_before_patch(&self, times: u32) {
         self.state.lock().unwrap().changes_before_patch = times;
     }
@@ -278,7 +278,8 @@ impl State {
         if self.changes_before_patch > 0 {
             self.changes_before_patch -= 1;
             self.version += 1;
-            self.node["metadata"]["labels"]["version"] = json!(self.version.to_string());
+            let taint = json!({"key": format!("example.com/{}", self.version), "effect": "NoSchedule"});
+            self.node["spec"]["taints"].as_array_mut().unwrap().push(taint);
         }
         let named = patch["metadata"]["resourceVersion"].as_str();
         if named.is_some_and(|named| named != self.version.to_string()) {
