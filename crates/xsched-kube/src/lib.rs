@@ -7,7 +7,7 @@
 //! - [`startup_taint`]: the node's taint while one of them is not ready, at the API server.
 //! - [`status`]: whether each does its work, to probes and monitors.
 //! - [`api`]: the messages; [`api_server`]: a client of the cluster's; [`authority`]: clients that name a path as their host; [`cdi`]: the node's specification; [`config`]: the node's configuration; [`delivery`]: what a container gets; [`gpus`]: which GPUs there are;
-//!   [`pod_resources`]: which container has which.
+//!   [`plain_http`]: requests without TLS; [`device_plugin::pod_resources`]: which container has which.
 
 pub mod api;
 pub mod api_server;
@@ -19,6 +19,7 @@ pub mod device_plugin;
 pub mod dra;
 pub mod gpus;
 pub mod nri;
+pub mod plain_http;
 pub mod startup_taint;
 pub mod status;
 

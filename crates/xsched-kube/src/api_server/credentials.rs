@@ -23,7 +23,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Those of a folder.
+    /// Makes them of a folder.
     pub fn new(folder: PathBuf) -> Credentials {
         Credentials { folder }
     }

@@ -1,7 +1,7 @@
 //! `xsched kube startup-taint`: the node has a taint while daemon, device plugin and injector are not all ready, so that no new pod is placed
 //! there that would run without its class.
 //!
-//! [`parts`] are polled; [`rule`] says what follows; [`node`] is what is read and changed, by the client of [`crate::api_server`].
+//! [`parts`] are polled; [`rule`] decides; [`node`] is read and changed by the client of [`crate::api_server`].
 //!
 //! The kubelet's `--register-with-taints` counts when the node's object is made. After a reboot the object is still there, so that the taint is
 //! set from here: as the system shuts down, if the kubelet tells it, and as this program starts before the others are ready.
@@ -48,12 +48,12 @@ const BACKOFF: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(32);
 /// Number of tries at a node that others change at the same time.
 const CONFLICTS_MAX: u32 = 5;
-/// Times at which the node is read once the program is told to end, in case the kubelet has yet to tell that the system shuts down.
-const LAST_LOOKS: u32 = 3;
+/// Number of polls of the node once the program is told to end: the kubelet may report a moment later that the system shuts down.
+const SHUTDOWN_POLLS: u32 = 3;
 /// Interval between them.
-const LAST_LOOKS_INTERVAL: Duration = Duration::from_millis(500);
-/// Time that all of it may take.
-const LAST_PATIENCE: Duration = Duration::from_secs(5);
+const SHUTDOWN_POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Time that all of them may take, well below the pod's `terminationGracePeriodSeconds`.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The program of a node.
 pub struct Keeper {
@@ -71,12 +71,12 @@ pub struct Keeper {
 
 /// Progress at the API server.
 struct Progress {
-    /// The last state that the node was seen or brought in, and when.
+    /// The state in which the node was seen last, or into which it was brought, with the time.
     is: Option<(bool, Instant)>,
     /// Time before which it is not asked.
     not_before: Instant,
     backoff: Duration,
-    /// The last failure that was told.
+    /// The last failure, which is in the log.
     told: Option<String>,
 }
 
@@ -91,8 +91,7 @@ impl Keeper {
             ended = crate::told_to_end() => ended.map_err(failed)?,
             () = self.keep() => {}
         }
-        // Another one is told to end meanwhile: it waits no longer than this.
-        let _ = tokio::time::timeout(LAST_PATIENCE, self.end()).await;
+        let _ = tokio::time::timeout(SHUTDOWN_PATIENCE, self.end()).await;
         Ok(())
     }
 
@@ -176,9 +175,9 @@ impl Keeper {
     /// Sets the taint if the system shuts down, so that the node has it when it is back. Else the program ends for another reason, such as an
     /// upgrade or as it is uninstalled, and a taint would stay.
     async fn end(&self) {
-        for look in 0..LAST_LOOKS {
-            if look > 0 {
-                tokio::time::sleep(LAST_LOOKS_INTERVAL).await;
+        for poll in 0..SHUTDOWN_POLLS {
+            if poll > 0 {
+                tokio::time::sleep(SHUTDOWN_POLL_INTERVAL).await;
             }
             let shuts_down = std::cell::Cell::new(false);
             let wanted = |node: &Node| {

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// The taint's key.
 pub const KEY: &str = "xsched.dev/not-ready";
-/// The effect with which it is set: no new pod is placed on the node. Pods that are there already stay, those that need no class above all:
-/// `NoExecute` would evict all of the node each time.
+/// The effect with which it is set: no new pod is placed on the node. Pods that are there already stay. `NoExecute` would evict all of them each
+/// time, those that need no class as well.
 pub const EFFECT: &str = "NoSchedule";
 /// The effect that keeps no pod away.
 const SOFT: &str = "PreferNoSchedule";

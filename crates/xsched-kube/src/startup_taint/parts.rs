@@ -4,19 +4,18 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::body::Bytes;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use http_body_util::Empty;
+use hyper::Request;
 
 use crate::device_plugin::health;
+use crate::plain_http;
 
 /// Time that an answer may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest answer, in bytes: one line.
 const ANSWER_MAX_BYTES: usize = 4 << 10;
 
-/// Where the parts answer.
+/// Addresses of the parts.
 #[derive(Clone, Debug)]
 pub struct Parts {
     /// The daemon's socket.
@@ -44,16 +43,10 @@ impl Parts {
 
 async fn ready(at: SocketAddr) -> Result<(), String> {
     let asked = async {
-        let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-        let uri = format!("http://{at}/ready").parse().map_err(|e| format!("no address: {e}"))?;
-        let answer = client.get(uri).await.map_err(|_| "does not answer".to_owned())?;
-        if answer.status().is_success() {
-            return Ok(());
-        }
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), ANSWER_MAX_BYTES).collect().await;
-        let body = body.map_err(|_| format!("answers {status}"))?.to_bytes();
-        Err(String::from_utf8_lossy(&body).trim().to_owned())
+        let request = Request::get(format!("http://{at}/ready")).body(Empty::new()).map_err(|e| e.to_string())?;
+        let answer = plain_http::send(request, ANSWER_MAX_BYTES).await;
+        let (status, body) = answer.map_err(|_| "does not answer".to_owned())?;
+        if status.is_success() { Ok(()) } else { Err(String::from_utf8_lossy(&body).trim().to_owned()) }
     };
     tokio::time::timeout(PATIENCE, asked).await.unwrap_or_else(|_| Err("does not answer in time".to_owned()))
 }

@@ -1,8 +1,9 @@
-//! When the node has the taint, by what is seen of the parts.
+//! The decision whether the node has the taint, from polls of the parts.
 
 use std::time::{Duration, Instant};
 
-/// The rule: while a part is not ready. At once when the program starts; later a part may be away for a while, as a runtime that restarts.
+/// Rule: the node has the taint while a part is not ready. At the program's start that holds at once; later a part may be away for a while, as
+/// when a runtime restarts.
 #[derive(Debug)]
 pub struct Rule {
     set_after: Duration,
@@ -17,7 +18,7 @@ impl Rule {
         Rule { set_after, were_ready: false, away_since: None }
     }
 
-    /// Takes what is seen now. True: the node is to have the taint; none: it stays as it is.
+    /// Takes a poll. The result is whether the node is to have the taint; none: it stays as it is.
     pub fn wanted(&mut self, are_ready: bool, now: Instant) -> Option<bool> {
         if are_ready {
             (self.were_ready, self.away_since) = (true, None);

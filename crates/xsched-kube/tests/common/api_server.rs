@@ -50,13 +50,13 @@ struct State {
     token: String,
     /// Times that the node gets another taint between a client's reading and its patch.
     changes_before_patch: u32,
-    /// What each request is refused with.
+    /// Status and message with which each request is refused.
     refusal: Option<(StatusCode, String)>,
     /// Method and path of each request, whatever became of it.
     requests: Vec<String>,
 }
 
-/// It answers until it is dropped or stopped, from a thread of its own, and refuses connections before it is started.
+/// The server. From a thread of its own it answers until it is dropped or stopped; before it is started it refuses connections.
 pub struct ApiServer {
     state: Arc<Mutex<State>>,
     address: SocketAddr,
