@@ -60,13 +60,13 @@ struct State {
 pub struct ApiServer {
     state: Arc<Mutex<State>>,
     address: SocketAddr,
-    /// With the address, and not listening.
-    socket: Option<OwnedFd>,
+    /// It keeps the address, whether it listens or not.
+    socket: OwnedFd,
     running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
     credentials: PathBuf,
 }
 
-/// A socket with an address, at which connections are refused until it listens.
+/// A socket with an address, at which connections are refused until it listens. One that has asked for its port keeps it after that, too.
 fn bound(address: SocketAddr) -> OwnedFd {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
@@ -92,7 +92,9 @@ fn merge(target: &mut Value, patch: &Value) {
 impl ApiServer {
     /// Takes an address, and refuses connections there for now. The folder has what a pod's service account has.
     pub fn new(credentials: &Path, authority: &Authority, taints: Value) -> ApiServer {
-        let socket = bound("127.0.0.1:0".parse().unwrap());
+        let free = bound(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let address = rustix::net::getsockname(&free).unwrap().try_into().unwrap();
+        let socket = bound(address);
         std::fs::create_dir_all(credentials).unwrap();
         let node = json!({
             "kind": "Node",
@@ -110,8 +112,8 @@ impl ApiServer {
         };
         let server = ApiServer {
             state: Arc::new(Mutex::new(state)),
-            address: rustix::net::getsockname(&socket).unwrap().try_into().unwrap(),
-            socket: Some(socket),
+            address,
+            socket,
             running: None,
             credentials: credentials.to_owned(),
         };
@@ -122,9 +124,8 @@ impl ApiServer {
 
     /// Answers from now on, with a certificate for a name.
     pub fn start_as(&mut self, authority: &Authority, name: &str) {
-        let socket = self.socket.take().expect("not started");
-        rustix::net::listen(&socket, 64).unwrap();
-        let listener = TcpListener::from(socket);
+        rustix::net::listen(&self.socket, 64).unwrap();
+        let listener = TcpListener::from(self.socket.try_clone().unwrap());
         listener.set_nonblocking(true).unwrap();
         let (tls, state) = (authority.tls(name), Arc::clone(&self.state));
         let (stop, stopped) = oneshot::channel();
@@ -160,7 +161,7 @@ impl ApiServer {
         if let Some((stop, thread)) = self.running.take() {
             drop(stop);
             thread.join().unwrap();
-            self.socket = Some(bound(self.address));
+            rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both).unwrap();
         }
     }
 
