@@ -245,7 +245,7 @@ fn a_token_that_is_replaced_is_read_anew() {
         api.write("token", "third");
         until("the taint is gone", || api.taints(KEY).is_empty()).await;
         until("it is told", || program.log().contains("answers again")).await;
-        assert_eq!(program.log().matches("401").count(), 1, "{}", program.log());
+        assert_eq!(program.log().matches("401 Unauthorized").count(), 1, "{}", program.log());
         assert!(!program.log().contains("second"), "no token in a log: {}", program.log());
     });
 }
