@@ -22,6 +22,7 @@ MANIFESTS = Path(__file__).resolve().parents[2] / "dist/kubernetes"
 CHART = MANIFESTS / "helm"
 SCHEMAS = "1.36"
 POLICY = "admissionregistration.k8s.io/{}/MutatingAdmissionPolicy"
+TAINT = "xsched.dev/not-ready"
 # Labels of Helm's own.
 OF_HELM = ("app.kubernetes.io/managed-by", "helm.sh/chart")
 OTHER_VALUES = """
@@ -86,6 +87,7 @@ def containers(rendered):
 
 
 def main(at):
+    # The last namespace counts.
     helm = lambda chart, *options: run("helm", "template", "xsched", chart, "--namespace", "xsched", *options)
     run("helm", "lint", "--strict", CHART)
     text = helm(CHART)
@@ -128,9 +130,32 @@ def main(at):
     assert rendered.keys() == classes | {("ServiceAccount", "xsched-node"), ("ConfigMap", "xsched"), ("DaemonSet", "xsched-node")}
     print(f"with other values: {fits(at, text)} objects fit")
 
+    # Each of both values adds what its overlay of Kustomize adds, and both together what that of the taint is.
+    text = helm(CHART, "--set", "startupTaint=true,restartMissed=true")
+    tainted, overlay = named(objects(text)), named(objects(run("kubectl", "kustomize", MANIFESTS / "startup-taint")))
+    del overlay["Namespace", "xsched"]
+    for one in containers(overlay)[1].values():
+        one["image"] += ":" + version
+    # Kustomize moves the container that an overlay changes to the front.
+    for pod in containers(tainted)[0], containers(overlay)[0]:
+        pod["containers"].sort(key=lambda one: one["name"])
+    assert tainted == overlay, [key for key in tainted.keys() | overlay.keys() if tainted.get(key) != overlay.get(key)]
+    assert len(tainted) == len(named(objects(helm(CHART)))) + 4
+    fits(at, text)
+    # In another namespace the account is that one's, and other tolerations are beside the taint's.
+    elsewhere = helm(CHART, "--set", "startupTaint=true", "--namespace", "gpu", "--values", values, *served)
+    tainted = named(objects(elsewhere))
+    pod, each = containers(tainted)
+    assert pod["tolerations"] == [{"key": "own", "operator": "Exists"}, {"key": TAINT, "operator": "Exists"}]
+    assert each["startup-taint"]["image"] == "registry.test/xsched:next" and "add" not in each["startup-taint"]["securityContext"]["capabilities"]
+    assert tainted["ClusterRoleBinding", "xsched-startup-taint"]["subjects"][0]["namespace"] == "gpu"
+    [condition] = tainted["ValidatingAdmissionPolicy", "xsched-startup-taint"]["spec"]["matchConditions"]
+    assert condition["expression"] == "request.userInfo.username == 'system:serviceaccount:gpu:xsched-node'"
+    print(f"with the startup taint: {fits(at, elsewhere)} objects fit, and are those of its overlay")
+
     run("helm", "package", CHART, "--destination", at)
     [package] = at.glob("xsched-*.tgz")
-    assert helm(package, "--values", values, *served) == text
+    assert helm(package, "--set", "startupTaint=true", "--namespace", "gpu", "--values", values, *served) == elsewhere
     print("the packaged chart renders the same: " + package.name)
 
 

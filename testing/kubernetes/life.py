@@ -3,15 +3,18 @@
 
     life.py BIN [FOLDER]    BIN has xsched, xsched-kube, libxsched.so, libsimdev.so; containerd and its shim are in FOLDER or on the path
 
-As root. A stand-in for the kubelet allocates, a CRI client makes the pods. Ends with a table. Needs PyPI's grpcio, runc, a C compiler.
-Exit code 77: something of that is not there."""
+As root. A stand-in for the kubelet allocates, a CRI client makes the pods. Ends with a table. Needs PyPI's grpcio, runc, a C compiler,
+openssl. Exit code 77: something of that is not there."""
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 from cri import PATIENCE_S, Containerd, Pod, search_path, until
@@ -21,21 +24,34 @@ HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE.parent / "lib"), str(HERE.parent / "containers")]
 
 import images  # noqa: E402
+from api_server import NODE, ApiServer  # noqa: E402
 from harness import Background, Skip, compile_c  # noqa: E402
 
 IMAGE = "xsched.test/load:1"
+TAINT = "xsched.dev/not-ready"
 PROGRAMS = ("xsched", "xsched-kube", "libxsched.so")
 STEADY = ("/job/simload", "be", "--us", "200", "--batch", "16", "--until")
 # What a namespace's configuration says: team has three parts of four.
 CONFIG = "policy = \"hpf\"\n[namespaces.team]\nweight = 300\n[namespaces.other]\nweight = 100\n"
 # A container that has no class so long after it was about to be made is named.
-NODE_CONFIG = '[device_plugin]\ndelivered_within_ms = 5000\n[injector.ceilings]\nserving = "high"\n'
+NODE_CONFIG = '[device_plugin]\ndelivered_within_ms = 5000\n[injector.ceilings]\nserving = "high"\n[startup_taint]\ninterval_ms = 100\n'
 REQUESTS = 100
 SHARE_S = 3
 
 
 def quantile(values, q):
     return sorted(values)[min(len(values) - 1, int(q * len(values)))]
+
+
+def waits_for(address):
+    """What a program says that it waits for, at its `--listen`; nothing if it is ready or not there yet."""
+    try:
+        urllib.request.urlopen(f"http://{address}/ready", timeout=PATIENCE_S).close()
+        return ""
+    except urllib.error.HTTPError as refused:
+        return refused.read().decode()
+    except urllib.error.URLError:
+        return ""
 
 
 class Node:
@@ -89,14 +105,22 @@ class Node:
         self.start("daemon", self.opt / "xsched", "daemon", "--socket", self.socket, "--config", self.at / "daemon.toml")
         until("the daemon answers", lambda: self.programs() is not None)
 
-    def start_agents(self):
-        """Device plugin and injector, until kubelet and runtime know them."""
-        kube = [self.opt / "xsched", "kube"]
-        config = ["--config", self.at / "kubernetes.toml"]
+    def start_kube(self, name, command, *options):
+        self.start(name, self.opt / "xsched", "kube", command, "--config", self.at / "kubernetes.toml", *options)
+
+    def start_plugin(self, *options):
         where = ["--socket", self.socket, "--library", self.opt / "libxsched.so", "--kubelet", self.kubelet.folder]
         resources = ["--pod-resources", f"{self.kubelet.folder}/pod-resources.sock"]
-        self.start("plugin", *kube, "device-plugin", *config, *where, *resources, "--simulated", "1")
-        self.start("injector", *kube, "nri", *config, *resources, "--cdi", self.at / "cdi", "--runtime", self.at / "nri.sock")
+        self.start_kube("plugin", "device-plugin", *where, *resources, "--simulated", "1", *options)
+
+    def start_injector(self, *options):
+        resources = ["--pod-resources", f"{self.kubelet.folder}/pod-resources.sock"]
+        self.start_kube("injector", "nri", *resources, "--cdi", self.at / "cdi", "--runtime", self.at / "nri.sock", *options)
+
+    def start_agents(self):
+        """Device plugin and injector, until kubelet and runtime know them."""
+        self.start_plugin()
+        self.start_injector()
         self.endpoints = [request[2][0].decode() for request in self.kubelet.registrations()]
         self.injector_registers(1)
 
@@ -141,7 +165,7 @@ class Node:
         return container.printed()[-1]
 
     def end(self):
-        for name in ("injector", "plugin", "daemon", "device"):
+        for name in ("taint", "injector", "plugin", "daemon", "device"):
             if name in self.running:
                 self.running.pop(name).stop()
         self.kubelet.server.stop(None)
@@ -292,6 +316,49 @@ class Life:
         node.finish(low)
         return "the pod that it held runs at once"
 
+    def node_comes_back(self):
+        """As after a reboot: the kubelet starts the pods that it knows at once, and the scheduler places a new one unless a taint keeps it away."""
+        node = self.node
+        for name in ("injector", "plugin", "daemon"):
+            node.stop(name)
+        api, ports = ApiServer(node.at), [socket.socket() for _ in range(3)]
+        try:
+            for port in ports:
+                # Taken, and free for a program that is to listen there.
+                port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                port.bind(("127.0.0.1", 0))
+            plugin, injector, taint = ("{}:{}".format(*port.getsockname()) for port in ports)
+            parts = ["--socket", node.socket, "--device-plugin", plugin, "--injector", injector]
+            account = ["--api", api.url, "--credentials", api.account]
+            node.start_kube("taint", "startup-taint", "--node", NODE, *account, *parts, "--listen", taint)
+            until("the node has the taint", lambda: api.taints() == [TAINT])
+            known = Pod(node.engine, "known", "team", {"xsched.dev/class": "low"})
+            early = known.container("early")
+            assert not [v for v in early.environment() if v.startswith(b"XSCHED_PRIORITY")], "no injector, no class"
+            node.start_daemon()
+            node.start_plugin("--listen", plugin)
+            until("the injector alone is missing", lambda: "the injector at" in waits_for(taint))
+            assert api.taints() == [TAINT]
+            node.start_injector("--listen", injector, "--restart-missed")
+            until("the taint is gone", lambda: not api.taints())
+            new = Pod(node.engine, "new", "team", {"xsched.dev/class": "low"})
+            placed = node.run(new, "placed", STEADY)
+            assert early.wait() == 0, "the one that was too early is told to end"
+            again = node.run(known, "early-again", STEADY)
+            rows = node.attached(placed, again)
+            assert [row["class"] for row in rows] == ["low", "low"], rows
+            node.finish(placed)
+            node.finish(again)
+            node.stop("taint")
+            assert api.taints() == [], "a program that ends sets none"
+            for pod in (known, new):
+                pod.remove()
+        finally:
+            for port in ports:
+                port.close()
+            api.end()
+        return "the node has the taint until the injector, the last, is ready; the new pod, placed then, has its class; the pod that the kubelet had started before is ended, and has its class when it is made anew"
+
     def nothing_is_left(self):
         node = self.node
         for pod in (self.train, self.serve, self.other, self.more):
@@ -317,6 +384,7 @@ class Life:
         self.case("`fair by=namespace`", self.shares_by_namespace)
         self.case("nothing lost", self.nothing_is_lost)
         self.case("a container killed", self.a_container_is_killed)
+        self.case("the node comes back", self.node_comes_back)
         self.case("pods deleted, programs ended", self.nothing_is_left)
 
 

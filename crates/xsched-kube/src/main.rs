@@ -7,17 +7,21 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use xsched_kube::api_server::credentials::{self, Credentials};
 use xsched_kube::cdi::{Cdi, FOLDERS};
 use xsched_kube::config::{Config, Delivery};
 use xsched_kube::delivery::Outside;
 use xsched_kube::device_plugin::deliveries::{Deliveries, records_beside};
 use xsched_kube::device_plugin::pod_resources::Asked;
 use xsched_kube::nri::injector::{Injector, NAMESPACE_VARIABLE};
+use xsched_kube::startup_taint::parts::Parts;
 use xsched_kube::status::Status;
-use xsched_kube::{device_plugin, dra, gpus, log, nri};
+use xsched_kube::{api_server, device_plugin, dra, gpus, log, nri, startup_taint};
 use xsched_proto::Error;
 use xsched_proto::paths::SYSTEM_SOCKET;
 
+/// The variable with the node's name, as the manifests have it from the pod's `spec.nodeName`.
+const NODE_VARIABLE: &str = "NODE_NAME";
 const POD_RESOURCES: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 
 /// What a node of Kubernetes needs beside the daemon
@@ -113,11 +117,65 @@ enum Command {
         #[arg(long, value_name = "ADDRESS:PORT")]
         listen: Option<SocketAddr>,
     },
+    /// Keep new pods off the node, by a taint, while daemon, device plugin and injector are not all ready
+    StartupTaint {
+        /// The node's configuration; without this option /etc/xsched/kubernetes.toml, if it is there
+        #[arg(long, value_name = "PATH")]
+        config: Option<PathBuf>,
+
+        /// The node's name at the API server; without this option the variable NODE_NAME has it
+        #[arg(long, value_name = "NAME", value_parser = node_name)]
+        node: Option<String>,
+
+        /// The daemon's socket
+        #[arg(long, value_name = "PATH", default_value = SYSTEM_SOCKET)]
+        socket: PathBuf,
+
+        /// Where the device plugin answers probes
+        #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9496")]
+        device_plugin: SocketAddr,
+
+        /// Where the injector answers probes
+        #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9497")]
+        injector: SocketAddr,
+
+        /// Where the API server answers over HTTPS; without this option as the variables of a pod have it
+        #[arg(long, value_name = "URL")]
+        api: Option<String>,
+
+        /// The folder with the token and the authority's certificates of the pod's service account
+        #[arg(long, value_name = "DIR", default_value = credentials::USUAL)]
+        credentials: PathBuf,
+
+        /// Answer probes and monitors over HTTP: /ready, /metrics
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        listen: Option<SocketAddr>,
+    },
 }
 
 fn index(text: &str) -> Result<String, String> {
     let fits = text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit());
     if fits { Ok(text.to_owned()) } else { Err(format!("'{text}' is no index: use two digits, as 50")) }
+}
+
+/// A DNS name, as the API server has it: it becomes a part of a path.
+fn node_name(text: &str) -> Result<String, String> {
+    let fits = text.len() <= 253 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
+    let fits = fits && text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if fits { Ok(text.to_owned()) } else { Err(format!("'{text}' is no name of a node: use letters, digits, - and .")) }
+}
+
+/// The node's name, by the option or the variable.
+fn node_of(option: Option<String>) -> Result<String, Error> {
+    if let Some(name) = option {
+        return Ok(name);
+    }
+    match std::env::var(NODE_VARIABLE) {
+        Ok(name) if !name.is_empty() => {
+            node_name(&name).map_err(|e| Error::input(format!("variable {NODE_VARIABLE}: {e}")))
+        }
+        _ => Err(Error::input(format!("no name of the node: use --node NAME, or the variable {NODE_VARIABLE}"))),
+    }
 }
 
 fn http(text: &str) -> Result<String, String> {
@@ -172,6 +230,23 @@ fn run(command: Command) -> Result<(), Error> {
             runtime.block_on(async {
                 plugin.status.serve(listen).await?;
                 plugin.run().await
+            })
+        }
+        Command::StartupTaint { config, node, socket, device_plugin, injector, api, credentials, listen } => {
+            let config = Config::read(config.as_deref())?.startup_taint;
+            let nowhere =
+                || Error::environment("this is no pod of a cluster: name the API server by --api https://ADDRESS:PORT");
+            let api = api.or_else(api_server::address_in_cluster).ok_or_else(nowhere)?;
+            let keeper = startup_taint::Keeper {
+                parts: Parts { daemon: socket, device_plugin, injector },
+                client: api_server::Client::new(&api, Credentials::new(credentials)).map_err(Error::input)?,
+                node: node_of(node)?,
+                config,
+                status: Status::new(startup_taint::COUNTERS),
+            };
+            runtime.block_on(async {
+                keeper.status.serve(listen).await?;
+                keeper.run().await
             })
         }
     }

@@ -7,15 +7,17 @@ use std::process::Command;
 
 use common::fetched;
 use xsched_kube::config::Config;
+use xsched_kube::startup_taint::node::KEY;
 use xsched_testkit::skipped;
 
 /// Kustomizations, each with the version of Kubernetes whose schemas it is held against.
-const KUSTOMIZATIONS: [(&str, &str); 6] = [
+const KUSTOMIZATIONS: [(&str, &str); 7] = [
     ("base", "1.36"),
     ("priority-classes", "1.36"),
     ("priority-classes", "1.37"),
     ("priority-classes-v1beta1", "1.35"),
     ("restart-missed", "1.36"),
+    ("startup-taint", "1.36"),
     ("uninstall", "1.36"),
 ];
 
@@ -122,16 +124,14 @@ fn a_node_is_ready_when_each_program_says_so() {
     assert_eq!(asked.status.code(), Some(3));
 }
 
-/// The overlay repeats the injector's arguments: they are those of the base, and one more.
-#[test]
-fn where_missed_containers_are_restarted_nothing_else_changes() {
-    let (Some(base), Some(overlay)) = (rendered("base"), rendered("restart-missed")) else { return };
+/// The lines of one text that another one lacks, and those that only the other one has.
+fn differences(one: &str, other: &str) -> (Vec<String>, Vec<String>) {
     let sorted = |text: &str| {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         lines.sort_unstable();
         lines
     };
-    let (mut all, mut more) = (sorted(&base), sorted(&overlay));
+    let (mut all, mut more) = (sorted(one), sorted(other));
     more.retain(|line| match all.iter().position(|known| known == line) {
         Some(at) => {
             all.remove(at);
@@ -139,8 +139,61 @@ fn where_missed_containers_are_restarted_nothing_else_changes() {
         }
         None => true,
     });
+    (all, more)
+}
+
+/// The overlay repeats the injector's arguments: they are those of the base, and one more.
+#[test]
+fn where_missed_containers_are_restarted_nothing_else_changes() {
+    let (Some(base), Some(overlay)) = (rendered("base"), rendered("restart-missed")) else { return };
+    let (all, more) = differences(&base, &overlay);
     assert_eq!(all, [""; 0], "all of the base");
     assert_eq!(more, ["            - KILL", "            add:", "        - --restart-missed"]);
+}
+
+/// The token is for one container, which needs no other right, and the node's other parts are as they were.
+#[test]
+fn the_startup_taint_adds_one_container_with_a_token_and_the_rights_for_a_taint() {
+    let (Some(before), Some(overlay)) = (rendered("restart-missed"), rendered("startup-taint")) else { return };
+    let added = |kind: &str| -> Vec<String> {
+        let objects = |text: &str| -> Vec<String> { text.split("\n---\n").map(str::to_owned).collect() };
+        let known = objects(&before);
+        let start = format!("\nkind: {kind}\n");
+        objects(&overlay).into_iter().filter(|object| object.contains(&start) && !known.contains(object)).collect()
+    };
+    let [role] = &added("ClusterRole")[..] else { panic!("one role") };
+    assert!(
+        role.ends_with("rules:\n- apiGroups:\n  - \"\"\n  resources:\n  - nodes\n  verbs:\n  - get\n  - patch"),
+        "{role}"
+    );
+    let [binding] = &added("ClusterRoleBinding")[..] else { panic!("one binding") };
+    assert!(binding.ends_with("- kind: ServiceAccount\n  name: xsched-node\n  namespace: xsched"), "{binding}");
+    let [policy] = &added("ValidatingAdmissionPolicy")[..] else { panic!("one policy") };
+    // The patch of the node, and the one account.
+    assert!(policy.contains("request.userInfo.username == 'system:serviceaccount:xsched:xsched-node'\n"), "{policy}");
+    assert!(policy.contains(&format!("t.key != '{KEY}'")), "{policy}");
+    let (before, after) = (&before, &added("DaemonSet")[0]);
+    let before = before.split("\n---\n").find(|object| object.contains("kind: DaemonSet\n")).unwrap();
+    let (lacks, more) = differences(before, after);
+    assert_eq!(lacks, [""; 0], "all of what it adds to");
+    let count = |line: &str| more.iter().filter(|other| other.trim_start_matches(['-', ' ']) == line).count();
+    for line in [
+        "name: startup-taint",
+        "restartPolicy: Always",
+        "mountPath: /var/run/secrets/kubernetes.io/serviceaccount",
+        "serviceAccountToken:",
+        &format!("key: {KEY}"),
+    ] {
+        // The container and its port have one name.
+        assert_eq!(count(line), if line.starts_with("name") { 2 } else { 1 }, "{line}: {more:?}");
+    }
+    let first = after.split("      initContainers:\n").nth(1).unwrap().split("      - args:\n").nth(1).unwrap();
+    assert!(first.contains("        name: startup-taint\n"), "the first to start: {first}");
+    for right in ["privileged", "add:", "hostPath", "runAsUser"] {
+        assert!(!more.iter().any(|line| line.contains(right)), "{right}");
+    }
+    // A role that is for the container only: no other one has the token.
+    assert!(after.contains("      automountServiceAccountToken: false\n"));
 }
 
 #[test]
@@ -181,6 +234,7 @@ fn the_guide_names_the_package_and_the_image_as_they_are_made() {
     for line in [
         "kubectl delete -k dist/kubernetes/base",
         "kubectl delete -k dist/kubernetes/priority-classes",
+        "kubectl taint node -l xsched.dev/gpu=true xsched.dev/not-ready-",
         "/run/xsched-containers",
     ] {
         assert!(guide.split("## Upgrade and uninstall").nth(1).unwrap().contains(line), "{line}");

@@ -1,5 +1,5 @@
 //! The programs against peers that share no code with them: gRPC's C library as a kubelet, and a real containerd. And the chart, as Helm
-//! reads it.
+//! reads it, and an admission policy, as Google's CEL evaluates it.
 
 mod common;
 
@@ -42,4 +42,9 @@ fn a_pods_annotation_reaches_its_container_under_a_real_containerd() {
 #[test]
 fn helm_makes_of_the_chart_what_kustomize_makes_of_the_manifests() {
     run("chart.py", &Vec::from_iter(fetched("helm")));
+}
+
+#[test]
+fn the_account_of_the_startup_taint_changes_one_taint_of_its_own_node() {
+    run("policy.py", &[]);
 }

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::{Request, Uri, body::Bytes};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use http_body_util::Empty;
+use hyper::{Request, Uri};
 use serde::Deserialize;
 use xsched_proto::class::Class;
 
@@ -13,6 +11,7 @@ use super::DRIVER;
 use crate::api::dra::{Claim, Device};
 use crate::delivery::class_device;
 use crate::gpus::Gpu;
+use crate::plain_http;
 
 /// How long the API server may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -94,14 +93,12 @@ pub async fn read(api: &str, claim: &Claim) -> Result<ResourceClaim, String> {
     let address: Uri = format!("{api}{path}").parse().map_err(|e| format!("'{path}' is no path: {e}"))?;
     let failed = |why: String| format!("the API server at {api} does not tell of the claim: {why}");
     let asked = async {
-        let request = Request::get(address).header("Accept", "application/json").body(Empty::<Bytes>::new());
-        let client = Client::builder(TokioExecutor::new()).build_http();
-        let answer = client.request(request.map_err(|e| e.to_string())?).await.map_err(|e| e.to_string())?;
-        if !answer.status().is_success() {
-            return Err(format!("it answers {}", answer.status()));
+        let request = Request::get(address).header("Accept", "application/json").body(Empty::new());
+        let (status, body) = plain_http::send(request.map_err(|e| e.to_string())?, CLAIM_MAX_BYTES).await?;
+        if !status.is_success() {
+            return Err(format!("it answers {status}"));
         }
-        let body = Limited::new(answer.into_body(), CLAIM_MAX_BYTES).collect().await.map_err(|e| e.to_string())?;
-        serde_json::from_slice(&body.to_bytes()).map_err(|e| e.to_string())
+        serde_json::from_slice(&body).map_err(|e| e.to_string())
     };
     match tokio::time::timeout(PATIENCE, asked).await {
         Ok(read) => read.map_err(failed),

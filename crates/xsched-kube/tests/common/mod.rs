@@ -1,6 +1,7 @@
-//! Stand-ins for the kubelet and for a container runtime, and the program under test.
+//! Stand-ins for the kubelet, a container runtime and the API server, and the program under test.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod api_server;
 pub mod escaped;
 pub mod kubelet;
 pub mod runtime;
@@ -90,14 +91,15 @@ impl Node {
     }
 
     pub fn start(&self, command: &str, configuration: &str, options: &[&str]) -> Program {
-        let config = self.path("kubernetes.toml");
+        // Another program of the node may not have read its own yet.
+        let config = self.path(&format!("{command}-kubernetes.toml"));
         std::fs::write(&config, configuration).unwrap();
         self.start_bare(command, &[&["--config", config.to_str().unwrap()], options].concat())
     }
 
     /// One that has no configuration of the node's.
     pub fn start_bare(&self, command: &str, options: &[&str]) -> Program {
-        let log = self.path("log");
+        let log = self.path(&format!("{command}.log"));
         let mut program = Command::new(env!("CARGO_BIN_EXE_xsched-kube"));
         program.arg(command);
         program.args(options).env("LD_LIBRARY_PATH", self.path("lib")).env("FAKENVML", self.path("nvml"));
@@ -125,23 +127,33 @@ impl Program {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Asks over HTTP: the status and the text of the answer. The program was started with `--listen 127.0.0.1:0`.
-    pub fn http(&self, path: &str) -> (u16, String) {
-        use std::io::{Read, Write};
+    /// Where it answers over HTTP. It was started with `--listen 127.0.0.1:0`.
+    pub fn address(&self) -> String {
         let said = "answers /ready and /metrics at ";
         let start = Instant::now();
         while !self.log().split(said).nth(1).is_some_and(|rest| rest.contains('\n')) {
             assert!(start.elapsed() < xsched_testkit::TIMEOUT, "{}", self.log());
             std::thread::sleep(Duration::from_millis(2));
         }
-        let log = self.log();
-        let address = log.split(said).nth(1).unwrap().lines().next().unwrap();
-        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        self.log().split(said).nth(1).unwrap().lines().next().unwrap().to_owned()
+    }
+
+    /// Asks over HTTP: the status and the text of the answer.
+    pub fn http(&self, path: &str) -> (u16, String) {
+        use std::io::{Read, Write};
+        let address = self.address();
+        let mut stream = std::net::TcpStream::connect(&address).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    /// Ends it without a word, and waits until it has.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// Tells it to end, and waits until it has.
