@@ -258,7 +258,6 @@ class Site:
         said = daemon.ps() if daemon else None
         keep = ("level", "state", "launches", "unscheduled", "liveness_overrides", "suspensions", "device_us", "wait_us")
         keep += ("short", "timeslice_us", "completed", "alone_us")
-        keep += ("bound_escapes",)  # the older name of liveness_overrides: another build may run beside this one
         found = []
         for program in (said or {}).get("programs", []):
             one = dict(pid=program["pid"], priority=program["priority"])

@@ -34,8 +34,8 @@ fn a_fault_of_the_configuration_is_told_with_its_line() {
     let (status, found) = check(&bad, "configuration");
     assert_eq!((bad.code, &*status), (Some(3), "fail"), "{bad:?}");
     assert!(found.starts_with(&format!("{}:2: unknown field `plicy`", file.display())), "{found}");
-    let (status, found) = check(&with("bound_us = 900\n"), "configuration");
-    assert!(status == "note" && found.contains("config.toml:1: 'bound_us'"), "{found}");
+    let (status, found) = check(&with("[[rule]]\nexe = \"a\"\n"), "configuration");
+    assert!(status == "note" && found.contains("config.toml:1: this rule gives nothing"), "{found}");
     let (status, found) = check(&with("policy = \"hpf\"\n"), "configuration");
     assert!(status == "ok" && found.contains(&file.display().to_string()), "{found}");
 }

@@ -132,8 +132,6 @@ struct File {
     devices: BTreeMap<String, DeviceTable>,
     starvation_s: Option<Starvation>,
     budget_us: Option<Budget>,
-    /// The older name of `budget_us`.
-    bound_us: Option<Budget>,
     idle_exit_s: Option<IdleExit>,
     domains: Option<Domains>,
     #[serde(default)]
@@ -148,8 +146,6 @@ struct File {
     pool: PoolTable,
     #[serde(default)]
     metrics: MetricsTable,
-    /// Of earlier versions.
-    mps: Option<toml::Table>,
 }
 
 #[derive(Deserialize)]
@@ -389,9 +385,9 @@ impl Config {
             let shown = path.as_ref().display();
             let text = std::fs::read_to_string(path)
                 .map_err(|e| Error::Input(format!("cannot read the configuration {shown}: {e}")))?;
-            let old_names =
+            let remarks =
                 config.merge(&text).map_err(|(line, message)| Error::Input(format!("{shown}:{line}: {message}")))?;
-            config.notices.extend(old_names.iter().map(|(line, message)| format!("{shown}:{line}: {message}")));
+            config.notices.extend(remarks.iter().map(|(line, message)| format!("{shown}:{line}: {message}")));
         }
         Ok(config)
     }
@@ -416,14 +412,7 @@ impl Config {
         }
         self.starvation_s = file.starvation_s.map(|s| s.0).or(self.starvation_s);
         let mut remarks = Vec::new();
-        if file.bound_us.is_some() {
-            let line = line_of(text, "bound_us");
-            if file.budget_us.is_some() {
-                return Err((line, "'bound_us' is the older name of 'budget_us': keep 'budget_us' only".into()));
-            }
-            remarks.push((line, "'bound_us' is called 'budget_us' now; the older name is still read".into()));
-        }
-        self.budget_us = file.budget_us.or(file.bound_us).map(|b| b.0).or(self.budget_us);
+        self.budget_us = file.budget_us.map(|b| b.0).or(self.budget_us);
         self.idle_exit_s = file.idle_exit_s.map(|s| s.0.into()).or(self.idle_exit_s);
         self.domains = file.domains.or(self.domains);
         let (of_all, users) = file.limits.parts();
@@ -461,9 +450,6 @@ impl Config {
                 line_of(text, "guarantee_percent"),
                 format!("the guarantees of all classes make {promised} %: use 90 or less in all"),
             ));
-        }
-        if file.mps.is_some() {
-            remarks.push((line_of(text, "mps"), "'[mps]' is ignored: '[pool]' takes its place".into()));
         }
         self.pool = PoolTable {
             enabled: file.pool.enabled.or(self.pool.enabled),
@@ -801,19 +787,12 @@ mod tests {
     }
 
     #[test]
-    fn an_older_name_is_read_with_a_remark() {
+    fn a_rule_that_gives_nothing_is_remarked_on() {
         let mut config = Config::default();
-        let remarks = config.merge("policy = \"up\"\nbound_us = 900\n").unwrap();
+        assert_eq!(config.merge("policy = \"up\"\nbudget_us = 900\n").unwrap(), []);
         assert_eq!(config.budget_us(), 900);
-        assert!(matches!(&remarks[..], [(2, line)] if line.contains("'budget_us'")), "{remarks:?}");
-        assert_eq!(config.merge("budget_us = 800\n").unwrap(), []);
-        assert_eq!(config.budget_us(), 800);
-        let (line, message) = config.merge("budget_us = 1\nbound_us = 2\n").unwrap_err();
-        assert!(line == 2 && message.contains("keep 'budget_us'"), "{line}: {message}");
         let remarks = config.merge("[[rule]]\nweight = 7\n[[rule]]\nexe = \"a\"\n").unwrap();
         assert!(matches!(&remarks[..], [(3, line), (3, _)] if line.contains("gives nothing")), "{remarks:?}");
-        let remarks = config.merge("\n[mps]\nauto = true\n").unwrap();
-        assert!(matches!(&remarks[..], [(2, line)] if line.contains("'[pool]'")), "{remarks:?}");
     }
 
     #[test]

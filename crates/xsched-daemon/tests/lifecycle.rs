@@ -122,7 +122,7 @@ fn configuration_counts_and_its_mistakes_are_told_with_their_place() {
     let rule =
         format!("[[rule]]\nexe = \"{}*\"\npriority = \"low\"\nceiling = \"normal\"\nweight = 7\n", exe.display());
     let config = vec![
-        write("a.toml", "policy = \"up\"\nbound_us = 900\n"),
+        write("a.toml", "policy = \"up\"\nbudget_us = 900\n"),
         write("b.toml", &format!("policy = \"hpf\"\n{rule}")),
     ];
     let daemon = Daemon::start_with(|o| o.config = config.clone());

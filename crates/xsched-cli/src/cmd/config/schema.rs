@@ -98,8 +98,7 @@ mod tests {
         let file = folder.path().join("config.toml");
         std::fs::write(&file, &all).unwrap();
         assert_eq!(xsched_daemon::check_config(&[file]), Ok(Vec::new()));
-        // Older names are no part of an example.
-        for key in keys().iter().filter(|key| !["bound_us", "mps"].contains(&key.name.as_str())) {
+        for key in keys() {
             let line =
                 |l: &str| l.starts_with(&format!("{} = ", key.name)) || l.starts_with('[') && l.contains(&key.name);
             assert!(all.lines().any(line), "{} of [{}] is not in the example", key.name, key.table);
