@@ -1,29 +1,20 @@
-//! The scheduling daemon: one thread, one epoll loop, pure policies.
+//! The scheduling daemon: one thread, one epoll loop, around the decisions of `xsched-engine`.
 //!
-//! - `server`: the loop, connections, timers; `fair`: one user's work does not delay another's; `socket`: packets, the listening socket, the lock beside it.
-//! - `rendezvous`: makes the listening socket's file again when it is gone.
-//! - `closer`: closes what strangers sent, which may take as long as they like.
-//! - `session`: what attached processes say; `client`: what is known of them; `peer`, `identity`: proof of who they are, and
-//!   of whose; `clerk`: the thread that finds it out.
-//! - `expected`: programs that were announced; [`mps`]: NVIDIA's Multi-Process Service; `pool`: private ones, for the best-effort
-//!   programs of a user; `places`: who is in one; `unsuitable`: programs that do not suit others of a pool.
-//! - `gates`: what `xsched-gatekeeper` leaves to its host when gates change; `memory`: segments and the heartbeat page.
-//! - `scheduler`: an operator's own, in a process beside, `host`.
-//! - `devices`: what drivers tell of memory, activity and heat; `state`: who is told of it.
-//! - `bursts`: a file of when programs wanted their devices, for measurements.
-//! - `accounting`: who had a device for how long; `usage`: the records of it, beyond the end of programs.
-//! - `metrics`: what monitors read, as OpenMetrics; `observing`: what the loop tells them.
-//! - `timeslices`: what the hardware's own scheduler is told; `tuning`: times and limits.
-//! - `events`: the log of who came, left and changed what; `writer`: the thread that writes it, and the state file.
-//! - `sources`: where the configuration comes from; `reload`: SIGHUP; `kept`: what was set at run time and outlives the daemon,
-//!   `restart`; `service`: what a service manager is told; `signals`; `process`: what the kernel tells of a process.
-//! - `naming`: what a program is called; `control`: what commands ask for, `targets`: whom they mean, `listing`: what is looked at for `ps`, which `teller` tells, of which `recent` has shares and `ended`
-//!   programs that are gone; `trace`: what commands are told of what was decided lately, of groups in `traced`; `config`: files, rules
-//!   and limits, which `check` only reads; `container`: which container a cgroup is; `glob`: patterns.
+//! - The loop: `server` (its turn, what is due), `timers`, `effects` (inputs to the engine, effects out of it), `precedence`, `signals`,
+//!   `service` (the service manager), `clock`.
+//! - Connections: `net` (sockets, packets, rations, descriptors that are closed slowly), `fair` (turns of users).
+//! - Programs: `session` (they attach and speak), `client`, `memory` (their segments), `pages`, `abandoned` (segments that outlive
+//!   them), `follow` (nice values), `expected` (announced ones).
+//! - Identity: `peer`, `identity`, `process`, `container`, `standing`, `naming`, `rights`.
+//! - Commands: `control`, `commands`, `answers`, `listing` (for `ps`), of which `recent` and `shares` have parts and `ended` those that
+//!   are gone.
+//! - Pools: `places`, `pool`, `unsuitable`, [`mps`].
+//! - Beside the loop: `worker` (the type), `services` (identification, snapshots, log, usage), `devices`, `host` with `scheduler` (an
+//!   operator's own), `metrics` with `observing`, `usage` with `accounting` and `measuring`.
+//! - Configuration: `config`, `glob`, `sources`, `reload`, `check`; `kept` and `restart`: what was set at run time; `events`, `details`: the
+//!   log; `bursts`: a file for measurements; `state`: the state of devices; `tuning`: times and limits.
 //!
-//! `server` has the state and knows what the state consists of. What is done to it lies above, in `impl Server` blocks: `session`,
-//! `accounting`, `control`, `expected`, `gates`, `listing`, `observing`, `reload`, `restart`, `scheduler`, `state`, `targets`, `timeslices`, `trace`. The loop calls their methods, and no type or function of theirs is
-//! named below them.
+//! docs/internals/daemon.md has the whole of it, with two walks.
 
 mod abandoned;
 mod accounting;
