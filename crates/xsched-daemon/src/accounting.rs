@@ -12,7 +12,9 @@ use xsched_proto::wire::DaemonMsg;
 use crate::Error;
 use crate::identity::User;
 use crate::server::{Answer, Conn, Role, Server};
-use crate::tuning::{BOOKS_PIECE, DEVICE_STALE_NS, USAGE_QUEUE, USER_BOOKS_MAX, USER_DEVICES_MAX, of_user};
+use crate::tuning::{
+    BOOKS_MAX, BOOKS_PIECE, DEVICE_STALE_NS, DEVICES_MAX, USAGE_QUEUE, USER_BOOKS_MAX, USER_DEVICES_MAX, of_user,
+};
 use crate::usage::{Query, Sweep};
 
 impl Server {
@@ -34,6 +36,15 @@ impl Server {
             return Some((devices, "devices with time that is not recorded yet"));
         }
         (books >= most(USER_BOOKS_MAX)).then_some((books, "programs with time that is not recorded yet"))
+    }
+
+    /// Of what all users together, but for root and the daemon's own, have as much as there may be, if they have a group more on a device.
+    pub(crate) fn all_books_taken(&self, device: &str) -> Option<&'static str> {
+        let (books, devices) = self.accounting.books.of_all(device);
+        if devices >= DEVICES_MAX {
+            return Some("devices with time that is not recorded yet");
+        }
+        (books >= BOOKS_MAX).then_some("programs with time that is not recorded yet")
     }
 
     /// Closes the book of a program whose last group on a device is gone, if nothing was ever charged to it.

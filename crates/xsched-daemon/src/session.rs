@@ -301,6 +301,9 @@ impl Server {
             return has(n, what);
         }
         if !user.is_own() {
+            if let Some(what) = self.all_books_taken(&group.device) {
+                return Some(all_taken(what));
+            }
             if self.groups.len() >= GROUPS_MAX {
                 return Some(all_taken("groups"));
             }
@@ -319,17 +322,19 @@ impl Server {
         }
         let job_of = |g: &Group| self.conns.get(&g.conn).and_then(Conn::client).and_then(|c| c.job.as_deref());
         let job = job_of(group)?;
+        let own: BTreeSet<&str> = of_user_now().filter(|g| job_of(g) == Some(job)).map(|g| &*g.device).collect();
+        // Only one that comes to its second device is one more.
+        if own.len() != 1 || own.contains(&*group.device) {
+            return None;
+        }
         let mut devices: HashMap<&str, BTreeSet<&str>> = HashMap::new();
         for g in of_user_now() {
             if let Some(job) = job_of(g) {
                 devices.entry(job).or_default().insert(&g.device);
             }
         }
-        let spans = |job: &str| devices.get(job).is_some_and(|devices| devices.len() > 1);
-        let jobs = devices.keys().filter(|job| spans(job)).count();
-        let elsewhere = devices.get(job).is_some_and(|devices| !devices.contains(&*group.device));
-        let one_more = elsewhere && !spans(job);
-        if one_more && jobs >= bounds.jobs { has(jobs, "jobs on several devices") } else { None }
+        let jobs = devices.values().filter(|devices| devices.len() > 1).count();
+        if jobs >= bounds.jobs { has(jobs, "jobs on several devices") } else { None }
     }
 
     fn new_group(

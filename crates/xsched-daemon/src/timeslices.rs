@@ -4,7 +4,7 @@
 //! best-effort programs then, it reads on the heartbeat page. What changes later is told from here: another class, or that
 //! several best-effort programs share the device.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -23,8 +23,10 @@ impl Server {
     pub(crate) fn assign_timeslices(&mut self, devices: &[Arc<str>]) {
         // One group speaks for all of its client's on a device: a slice belongs to the context.
         let mut speakers: BTreeMap<(&str, u64), GroupId> = BTreeMap::new();
-        let changed: HashSet<&str> = devices.iter().map(|device| &**device).collect();
-        let is_speaker = |group: &Group| is_sliced(group) && changed.contains(&*group.device);
+        // Names may be long: to compare two of them takes a look at their first letters mostly, to hash one takes them all.
+        let mut changed: Vec<&str> = devices.iter().map(|device| &**device).collect();
+        changed.sort_unstable();
+        let is_speaker = |group: &Group| is_sliced(group) && changed.binary_search(&&*group.device).is_ok();
         for (id, group) in self.groups.iter().filter(|(_, group)| is_speaker(group)) {
             let speaker = speakers.entry((&group.device, group.conn)).or_insert(*id);
             *speaker = (*speaker).min(*id);

@@ -132,6 +132,11 @@ pub(crate) const USER_DEVICES_MAX: (usize, usize) = (64, 1_024);
 /// Books of one user, one for each of its programs on each device, likewise: a book stays open until what is in it is recorded,
 /// [`USAGE_NS`] at most. Thirty programs a second leave a thousand.
 pub(crate) const USER_BOOKS_MAX: (usize, usize) = (2_048, 65_536);
+/// Devices that all users together name, likewise, but for root and the daemon's own user, who find a place beyond: a machine has some
+/// sixty, and a decision about jobs may concern all of them.
+pub(crate) const DEVICES_MAX: usize = 1_024;
+/// Books of all users together, likewise: one for each group, and as many that are still to be recorded.
+pub(crate) const BOOKS_MAX: usize = 16_384;
 /// Books that are looked at in one piece of work: some 50 µs.
 pub(crate) const BOOKS_PIECE: usize = 64;
 /// Groups of one user on all devices, likewise: eight GPUs with as many programs as one can hold.

@@ -134,8 +134,8 @@ pub(crate) const MANY_GROUPS: usize = 64;
 pub(crate) const DORMANT_US: Micros = 1_000_000;
 /// A decision on a device takes as long as a look at so many of its groups, besides one at each.
 pub(crate) const DECISION_LOOKS: usize = 8;
-/// Groups looked at in further decisions until those of all devices of each job agree: some ms. Jobs that do not agree by then give way
-/// together, and the devices have other work meanwhile.
-pub(crate) const RECONCILE_LOOKS: usize = 16_384;
+/// Groups looked at in further decisions until those of all devices of each job agree: some 0.4 ms. Jobs that do not agree by then give
+/// way together, and the devices have other work meanwhile.
+pub(crate) const RECONCILE_LOOKS: usize = 4_096;
 /// What runs when a gate closes is taken to be over after so long, in µs, or after its longest command and a quarter.
 pub(crate) const SETTLE_US: Micros = 1_000;

@@ -12,9 +12,10 @@ use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions,
 
 use super::*;
 use crate::tuning::{
-    COMMAND_OUT_MAX_BYTES, ENDED_QUEUES_MAX, EVENTS_MAX, PROGRAM_SOCKET_MAX_BYTES, SILENT_NS, SOCKET_MAX_BYTES,
-    UNREAD_NS, USER_ANSWERS_MAX, USER_OUT_MAX_BYTES,
+    BOOKS_MAX, COMMAND_OUT_MAX_BYTES, DEVICES_MAX, ENDED_QUEUES_MAX, EVENTS_MAX, PROGRAM_SOCKET_MAX_BYTES, SILENT_NS,
+    SOCKET_MAX_BYTES, UNREAD_NS, USER_ANSWERS_MAX, USER_BOOKS_MAX, USER_DEVICES_MAX, USER_OUT_MAX_BYTES,
 };
+use xsched_policy::ProgramId;
 
 /// Users that are neither root nor the daemon's own.
 const ONE: u32 = 60_001;
@@ -405,6 +406,54 @@ fn root_finds_a_place_whatever_the_others_have_taken() {
         Some(why),
         "a quarter of all"
     );
+}
+
+#[test]
+fn all_users_together_have_so_many_devices_and_books_and_root_finds_a_place_beyond() {
+    let mut world = World::new();
+    let user = |n: usize| User::pretended(OTHER + n as u32);
+    let (other, of_other, ..) = world.attach(ONE);
+    let add = |world: &mut World, conn: u64, slot: u16, device: &str| {
+        let message = ClientMsg::GroupAdd {
+            slot,
+            device: device.into(),
+            platform: wire::Platform::Sim,
+            priority_steps: 0,
+            priority_fixed: None,
+            system: false,
+            levels: wire::Levels::ONE,
+            sharing: wire::Sharing::Time,
+        };
+        assert!(world.server.client_message(conn, message).is_ok());
+        let groups = world.server.conns[&conn].client().map_or(0, |client| client.groups.len());
+        (groups, std::mem::take(&mut world.server.doomed).len())
+    };
+    // Users that name as many devices as each may.
+    for n in 0..DEVICES_MAX {
+        let device: Arc<str> = format!("made-up:{n}").into();
+        world.server.accounting.books.open(ProgramId(1_000_000 + n as u64), &device, user(n / USER_DEVICES_MAX.0));
+    }
+    assert_eq!(add(&mut world, of_other, 0, "made-up:0"), (1, 0), "a device that is known");
+    assert_eq!(add(&mut world, of_other, 1, "another"), (1, 1), "one device more");
+    let refusals = |socket: &OwnedFd| -> Vec<String> {
+        let refused = |m: DaemonMsg| if let DaemonMsg::Refused(why) = m { Some(why.to_string()) } else { None };
+        received(socket).into_iter().filter_map(refused).collect()
+    };
+    let why = refusals(&other);
+    assert!(why.iter().all(|why| why.contains("all users together have as many devices")) && why.len() == 1, "{why:?}");
+    world.server.accounting.books.close(ProgramId(1_000_005), "made-up:5");
+    assert_eq!(add(&mut world, of_other, 1, "another"), (2, 0), "the place of one that is recorded");
+    let (_own, of_own, ..) = world.attach(rustix::process::geteuid().as_raw());
+    assert_eq!(add(&mut world, of_own, 0, "yet another"), (1, 0), "the daemon's own user");
+    // And books, of fewer devices.
+    for n in 0..BOOKS_MAX {
+        let device: Arc<str> = format!("made-up:{}", n % 20).into();
+        world.server.accounting.books.open(ProgramId(2_000_000 + n as u64), &device, user(n / USER_BOOKS_MAX.0));
+    }
+    assert_eq!(add(&mut world, of_other, 2, "made-up:0"), (2, 1), "one book more");
+    let why = refusals(&other);
+    assert!(why.iter().all(|why| why.contains("all users together have as many programs with time")), "{why:?}");
+    assert_eq!((why.len(), add(&mut world, of_own, 1, "made-up:0")), (1, (2, 0)));
 }
 
 #[test]

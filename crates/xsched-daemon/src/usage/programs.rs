@@ -46,6 +46,8 @@ pub(crate) struct Sweep {
 pub(crate) struct Books {
     open: HashMap<(ProgramId, Arc<str>), User>,
     of_user: HashMap<User, OfUser>,
+    /// How many there are of each device.
+    devices: HashMap<Arc<str>, usize>,
 }
 
 /// Books of one user.
@@ -63,20 +65,17 @@ impl Books {
             let theirs = self.of_user.entry(user).or_default();
             theirs.books += 1;
             *theirs.devices.entry(device.clone()).or_default() += 1;
+            *self.devices.entry(device.clone()).or_default() += 1;
         }
     }
 
     /// The book of a program is closed.
     pub(crate) fn close(&mut self, program: ProgramId, device: &str) {
         let Some(((_, device), user)) = self.open.remove_entry(&(program, Arc::from(device))) else { return };
+        one_less(&mut self.devices, &device);
         let Some(theirs) = self.of_user.get_mut(&user) else { return };
         theirs.books -= 1;
-        if let Some(books) = theirs.devices.get_mut(&device) {
-            *books -= 1;
-            if *books == 0 {
-                theirs.devices.remove(&device);
-            }
-        }
+        one_less(&mut theirs.devices, &device);
         if theirs.books == 0 {
             self.of_user.remove(&user);
         }
@@ -88,9 +87,23 @@ impl Books {
         (theirs.books, theirs.devices.len() - usize::from(theirs.devices.contains_key(device)))
     }
 
+    /// How many books there are, and of how many devices, this one left out.
+    pub(crate) fn of_all(&self, device: &str) -> (usize, usize) {
+        (self.open.len(), self.devices.len() - usize::from(self.devices.contains_key(device)))
+    }
+
     /// All of them.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &(ProgramId, Arc<str>)> {
         self.open.keys()
+    }
+}
+
+fn one_less(counts: &mut HashMap<Arc<str>, usize>, device: &str) {
+    if let Some(count) = counts.get_mut(device) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(device);
+        }
     }
 }
 

@@ -124,7 +124,8 @@ impl Jobs {
             next += 1;
             for number in devices[at].members.iter().filter_map(|m| m.spanning) {
                 if !std::mem::replace(&mut known[number], true) {
-                    let others = self.jobs[number].groups.keys().filter(|at| !std::mem::replace(&mut found[**at], true));
+                    let others =
+                        self.jobs[number].groups.keys().filter(|at| !std::mem::replace(&mut found[**at], true));
                     dirty.extend(others);
                 }
             }
@@ -226,7 +227,8 @@ impl<'a> Reconciling<'a> {
                 *priority = m.group.priority.max(*priority);
             }
         }
-        let mut order: Vec<(i32, usize)> = priorities.into_iter().map(|(number, priority)| (priority, number)).collect();
+        let mut order: Vec<(i32, usize)> =
+            priorities.into_iter().map(|(number, priority)| (priority, number)).collect();
         order.sort_unstable();
         it.order = order.into_iter().map(|(_, number)| number).collect();
         it.order.iter().enumerate().for_each(|(place, number)| it.place[*number] = place);
@@ -379,3 +381,156 @@ impl<'a> Reconciling<'a> {
 
 /// Jobs that are not served give way together in so many rounds: in the last one all do.
 const TOGETHER_ROUNDS: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tuning::DECISION_LOOKS;
+    use crate::{Action, Arbiter, Choice, Event, GroupId, GroupSpec, ProgramId};
+
+    /// Members looked at so far.
+    fn looks(arbiter: &Arbiter) -> usize {
+        arbiter.devices.iter().map(|d| d.looks).sum()
+    }
+
+    fn looks_for(arbiter: &mut Arbiter, now: Micros, event: Event) -> usize {
+        arbiter.devices.iter_mut().for_each(|d| d.looks = 0);
+        arbiter.event(now, event, &mut Vec::new());
+        looks(arbiter)
+    }
+
+    fn spec(id: u64, device: &str, job: &str) -> GroupSpec {
+        GroupSpec { job: Some(job.to_owned()), ..GroupSpec::new(GroupId(id), ProgramId(id), device) }
+    }
+
+    fn arbiter() -> Arbiter {
+        of("up")
+    }
+
+    fn of(policy: &str) -> Arbiter {
+        Arbiter::new(Choice::named(policy).expect("it is listed"), 1)
+    }
+
+    /// Each job has all of its devices, or none.
+    fn assert_together(arbiter: &Arbiter) {
+        let mut jobs: HashMap<usize, BTreeMap<usize, bool>> = HashMap::new();
+        for (at, device) in arbiter.devices.iter().enumerate() {
+            for m in device.members.iter().filter(|m| m.group.ready && !m.stalled) {
+                *jobs.entry(m.job.expect("all have one")).or_default().entry(at).or_default() |= m.group.granted;
+            }
+        }
+        for (job, devices) in jobs {
+            let granted = devices.values().filter(|granted| **granted).count();
+            assert!(granted == 0 || granted == devices.len(), "job {job}: {devices:?}");
+        }
+    }
+
+    #[test]
+    fn a_change_concerns_the_devices_that_jobs_connect_with_it_and_no_others() {
+        let (mut arbiter, pairs) = (arbiter(), 100);
+        for n in 0..pairs {
+            for side in 0..2 {
+                for member in 0..3 {
+                    let id = 1 + n * 10 + side * 5 + member;
+                    let spec = spec(id, &format!("gpu:{n}.{side}"), &format!("job {n}"));
+                    let looked_at = looks_for(&mut arbiter, 0, Event::Add(spec));
+                    assert!(looked_at <= 2 * (DECISION_LOOKS + 3), "group {id}: {looked_at}");
+                }
+            }
+        }
+        let ready = looks_for(&mut arbiter, 10, Event::Ready(GroupId(1)));
+        assert_eq!(ready, 2 * (DECISION_LOOKS + 3), "the two devices of its job");
+        assert_together(&arbiter);
+        // Where the last group of a device goes, those that its job connected are decided, and no others.
+        for member in 0..3 {
+            assert!(looks_for(&mut arbiter, 20, Event::Remove(GroupId(1 + member))) <= 2 * (DECISION_LOOKS + 3));
+        }
+        assert_eq!(arbiter.devices.len(), 2 * pairs as usize - 1);
+        assert_eq!(arbiter.jobs.spanning, pairs as usize - 1);
+        let last = looks_for(&mut arbiter, 30, Event::Ready(GroupId(1 + 99 * 10)));
+        assert_eq!(last, 2 * (DECISION_LOOKS + 3), "its device has another place by now");
+        let alone = looks_for(&mut arbiter, 40, Event::Ready(GroupId(1 + 5)));
+        assert_eq!(alone, DECISION_LOOKS + 3, "its job has one device only by now");
+    }
+
+    #[test]
+    fn jobs_leave_nothing_behind() {
+        let mut arbiter = arbiter();
+        for round in 0..3 {
+            for n in 0..40 {
+                let spec = spec(1 + round * 100 + n, &format!("gpu:{}", n % 7), &format!("job {round} {}", n % 5));
+                arbiter.event(0, Event::Add(spec), &mut Vec::new());
+            }
+            assert_eq!(arbiter.jobs.spanning, 5);
+            for n in (0..40).rev() {
+                arbiter.event(0, Event::Remove(GroupId(1 + round * 100 + n)), &mut Vec::new());
+            }
+            assert!(arbiter.devices.is_empty() && arbiter.jobs.numbers.is_empty());
+            assert_eq!((arbiter.jobs.spanning, arbiter.jobs.free.len(), arbiter.jobs.jobs.len()), (0, 5, 5));
+        }
+    }
+
+    /// As many jobs as some users may have, each on as many devices as it may, all of which want all of them.
+    fn crowd(arbiter: &mut Arbiter, jobs: u64, devices: u64, others: u64) -> usize {
+        let mut id = 0;
+        let mut add = |device: u64, job: String| {
+            id += 1;
+            let group =
+                GroupSpec { job: Some(job), ..GroupSpec::new(GroupId(id), ProgramId(id), &format!("gpu:{device}")) };
+            arbiter.take(0, Event::Add(group));
+            arbiter.take(0, Event::Ready(GroupId(id)));
+        };
+        for job in 0..jobs {
+            // Some devices are those of other jobs, too.
+            (0..devices).for_each(|n| add((job * 5 + n * n * 3) % (devices * 4), format!("job {job}")));
+        }
+        for n in 0..others {
+            add(n % (devices * 4), format!("alone {n}"));
+        }
+        id as usize
+    }
+
+    #[test]
+    fn jobs_that_do_not_agree_give_way_in_a_bounded_piece_of_work() {
+        let mut arbiter = arbiter();
+        let members = crowd(&mut arbiter, 256, 30, 400);
+        let mut actions: Vec<Action> = Vec::new();
+        let mut most = 0;
+        for round in 0..40 {
+            let before = looks(&arbiter);
+            arbiter.decide(round * 1_000, &mut actions);
+            most = most.max(looks(&arbiter) - before);
+            assert_together(&arbiter);
+            arbiter.take(round * 1_000 + 500, Event::Idle(GroupId(1 + round * 7)));
+        }
+        let all = members + 120 * DECISION_LOOKS;
+        // One decision on each device, one without those shut out, and one in each round in which the rest give way.
+        let bound = RECONCILE_LOOKS + all * (2 + TOGETHER_ROUNDS) + 2_000;
+        assert!(most > RECONCILE_LOOKS, "{most}: there is too little to decide");
+        assert!(most <= bound, "{most} of {bound}");
+    }
+
+    /// `cargo test --release -p xsched-policy --lib longest -- --ignored --nocapture`
+    #[test]
+    #[ignore = "a measurement"]
+    fn longest_decision_about_jobs() {
+        let mixes = [(16, 16, 64), (64, 30, 0), (256, 30, 400)];
+        for (policy, (jobs, devices, others)) in mixes.into_iter().flat_map(|mix| [("up", mix), ("hpf", mix)]) {
+            let mut arbiter = of(policy);
+            let members = crowd(&mut arbiter, jobs, devices, others);
+            let (mut longest, mut most) = (std::time::Duration::ZERO, 0);
+            for round in 0..200 {
+                let (start, before) = (std::time::Instant::now(), looks(&arbiter));
+                arbiter.decide(round * 1_000, &mut Vec::new());
+                // A daemon decides about each group as it comes, not about all of them at once.
+                if round > 2 {
+                    longest = longest.max(start.elapsed());
+                    most = most.max(looks(&arbiter) - before);
+                }
+                arbiter.take(round * 1_000 + 500, Event::Idle(GroupId(1 + round * 7 % members as u64)));
+            }
+            let ms = longest.as_secs_f64() * 1e3;
+            println!("{policy}: {jobs} jobs, {members} groups: {most} looked at, {ms:.1} ms at most");
+        }
+    }
+}
