@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p xsched-daemon --example full [USERS [PHASE…]]`, as root: each user is a process of its own with a number of its own.
 //! The daemon is another one, in a cgroup of its own with the memory of `dist/xsched.service` where cgroups can be made, and with as many
-//! descriptors. What users have is touched by the daemon first, as far as it touches it, so that it is charged for it.
+//! descriptors; where root may have fewer, with less memory in the same proportion. What users have is touched by the daemon first, as far as it touches it, so that it is charged for it.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -124,13 +124,13 @@ struct Cgroup {
 }
 
 impl Cgroup {
-    fn new() -> Option<Cgroup> {
+    fn new(memory_max: u64) -> Option<Cgroup> {
         let name = format!("xsched-full-{}", std::process::id());
         let make = |root: &str, bound: &str, peak: &'static str, now: &'static str| {
             let folder = Path::new(root).join(&name);
             std::fs::create_dir(&folder).ok()?;
             let made = Cgroup { folder, peak, now };
-            std::fs::write(made.folder.join(bound), MEMORY_MAX.to_string()).ok()?;
+            std::fs::write(made.folder.join(bound), memory_max.to_string()).ok()?;
             Some(made)
         };
         let second = || make("/sys/fs/cgroup", "memory.max", "memory.peak", "memory.current");
@@ -307,7 +307,10 @@ fn measure(users: usize, phases: &[&str]) {
     let exe = deep.join("full");
     std::fs::copy(std::env::current_exe().expect("a path"), &exe).expect("a copy");
     open(&exe);
-    let cgroup = Cgroup::new();
+    // With fewer descriptors there are fewer programs, so that there must be less memory in the same proportion. What does not depend on
+    // them is as much as ever.
+    let memory_max = MEMORY_MAX * descriptors / DESCRIPTORS;
+    let cgroup = Cgroup::new(memory_max);
     let of_cgroup = cgroup.as_ref().map_or(String::new(), |cgroup| cgroup.folder.display().to_string());
     let socket = run.join("xsched.sock");
     leave_behind(&folder.path().join("state"), &socket, users).expect("own files");
@@ -318,7 +321,7 @@ fn measure(users: usize, phases: &[&str]) {
     let pid = daemon.0.id();
     until("the daemon listens", || try_connect(&socket).is_some());
     match &cgroup {
-        Some(_) => println!("daemon in a cgroup of {} MiB, {descriptors} descriptors, {users} users", MEMORY_MAX >> 20),
+        Some(_) => println!("daemon in a cgroup of {} MiB, {descriptors} descriptors, {users} users", memory_max >> 20),
         None => println!("daemon without a cgroup (none can be made), {descriptors} descriptors, {users} users"),
     }
     let state_now = |what: &str| {
@@ -376,6 +379,9 @@ fn measure(users: usize, phases: &[&str]) {
         };
         until("the daemon has let all programs go", || programs() == 0);
         state_now("when all are gone");
+        // By then the daemon has told its allocator to give back what is free.
+        std::thread::sleep(Duration::from_secs(3));
+        state_now("three seconds later");
         ask(&socket, Request::Stop).expect("it ends");
         println!("the daemon ended as told: {}", daemon.0.wait().expect("a child"));
     }

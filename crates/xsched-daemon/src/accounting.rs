@@ -40,11 +40,11 @@ impl Server {
 
     /// Of what all users together, but for root and the daemon's own, have as much as there may be, if they have a group more on a device.
     pub(crate) fn all_books_taken(&self, device: &str) -> Option<&'static str> {
-        let (books, devices) = self.accounting.books.of_all(device);
-        if devices >= DEVICES_MAX {
+        let books = &self.accounting.books;
+        if books.devices_beside(device).is_some_and(|devices| devices >= DEVICES_MAX) {
             return Some("devices with time that is not recorded yet");
         }
-        (books >= BOOKS_MAX).then_some("programs with time that is not recorded yet")
+        (books.len() >= BOOKS_MAX).then_some("programs with time that is not recorded yet")
     }
 
     /// Closes the book of a program whose last group on a device is gone, if nothing was ever charged to it.

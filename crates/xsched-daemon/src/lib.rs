@@ -7,7 +7,8 @@
 //!   of whose; `clerk`: the thread that finds it out.
 //! - `expected`: programs that were announced; [`mps`]: NVIDIA's Multi-Process Service; `pool`: private ones, for the best-effort
 //!   programs of a user; `places`: who is in one; `unsuitable`: programs that do not suit others of a pool.
-//! - `gates`: what `xsched-gatekeeper` leaves to its host when gates change; `memory`: segments and the heartbeat page.
+//! - `gates`: what `xsched-gatekeeper` leaves to its host when gates change; `memory`: segments and the heartbeat page;
+//!   `trim`: what the allocator gives back.
 //! - `scheduler`: an operator's own, in a process beside, `host`.
 //! - `devices`: what drivers tell of memory, activity and heat; `state`: who is told of it.
 //! - `bursts`: a file of when programs wanted their devices, for measurements.
@@ -84,6 +85,7 @@ mod teller;
 mod timeslices;
 mod trace;
 mod traced;
+mod trim;
 mod tuning;
 mod unsuitable;
 mod usage;

@@ -49,6 +49,7 @@ use crate::socket::{Listener, ProgramFds};
 use crate::sources::Sources;
 use crate::teller::Teller;
 use crate::traced::{LeftGroup, Telling};
+use crate::trim::Trim;
 use crate::tuning::{RATION_CREDIT_NS, RATION_TIMES, TRACE_BYTES};
 use crate::unsuitable::Unsuitable;
 use crate::usage::{Accounting, UsageBooks};
@@ -161,6 +162,8 @@ pub(crate) struct Server {
     pub(crate) looked_at: BTreeSet<u64>,
     /// When to look for connections that do not read; perhaps too early.
     unread_at: Option<u64>,
+    /// Memory that programs have left free.
+    pub(crate) trim: Trim,
     idle_exit_ns: Option<u64>,
     pub(crate) idle_since: Option<u64>,
     /// When to look at nice values.
@@ -412,6 +415,7 @@ impl Server {
             look_at: None,
             looked_at: BTreeSet::new(),
             unread_at: None,
+            trim: Trim::default(),
             idle_exit_ns: idle_exit.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
             idle_since: Some(now_ns),
             nice_at: None,

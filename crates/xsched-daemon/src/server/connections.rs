@@ -345,6 +345,7 @@ impl Server {
                 let _ = epoll::delete(&self.epoll, &client.eventfd);
                 self.forget(id, &client, left);
                 self.abandon(id, *client);
+                self.trim.left(self.now_ns);
             }
             self.closer.close_socket(conn.socket);
             self.questions.retain(|q| q.asker != id);

@@ -63,6 +63,11 @@ impl Server {
         if pools {
             self.look_at_pools();
         }
+        if self.trim.is_due(self.now_ns, self.clients().next().is_some()) {
+            // With a gate closed, decisions come soon.
+            let is_quiet = !self.gatekeeper.arbiter().any_scrutinised();
+            self.trim.give_back(self.now_ns, is_quiet);
+        }
         if tend {
             self.tend_at = None;
             if self.deaf && !self.closer.is_full() {
@@ -114,6 +119,7 @@ impl Server {
             self.events.deadline_ns(),
             self.service.deadline_ns(),
             self.teller.deadline_ns(),
+            self.trim.deadline_ns(self.clients().next().is_some()),
             // What is due already needs no timer.
             self.rations_due_ns().filter(|at| *at > self.now_ns),
         ];

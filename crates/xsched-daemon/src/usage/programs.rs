@@ -87,9 +87,14 @@ impl Books {
         (theirs.books, theirs.devices.len() - usize::from(theirs.devices.contains_key(device)))
     }
 
-    /// How many books there are, and of how many devices, this one left out.
-    pub(crate) fn of_all(&self, device: &str) -> (usize, usize) {
-        (self.open.len(), self.devices.len() - usize::from(self.devices.contains_key(device)))
+    /// How many books there are.
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// How many devices they are of; none = this one is among them.
+    pub(crate) fn devices_beside(&self, device: &str) -> Option<usize> {
+        (!self.devices.contains_key(device)).then_some(self.devices.len())
     }
 
     /// All of them.
