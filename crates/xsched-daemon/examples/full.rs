@@ -29,7 +29,7 @@ use xsched_proto::hint::Hints;
 use xsched_proto::segment::{COUNTERS, GROUPS, QUEUES, SEGMENT_BYTES, Segment, state};
 use xsched_proto::usage::UsageBy;
 use xsched_proto::wire::{
-    ClientMsg, DaemonMsg, Levels, MAX_PACKET, Platform, ProgramOptions, Request, Sharing, Target, encode,
+    ClientMsg, DaemonMsg, Levels, MAX_PACKET, Platform, ProgramOptions, Request, Sharing, Target, decode, encode,
 };
 use xsched_testkit::until;
 
@@ -491,18 +491,21 @@ fn observe(socket: &Path, metrics: &Path, ended: &AtomicBool) {
     println!("metrics: {} KiB at most, {:.2} s at most, {failed} without an answer", bytes >> 10, most.as_secs_f64());
 }
 
-/// Messages of an answer up to its end; none = it has no end.
+/// Messages of an answer up to its end; none = it has no end, or is a refusal.
 fn try_ask(socket: &Path, request: Request) -> Option<usize> {
     let socket = try_connect(socket)?;
     let packet = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request }).ok()?;
     send_raw(&socket, &packet, &[]).ok()?;
     let mut buffer = vec![0; MAX_PACKET];
-    let end = encode(&DaemonMsg::End).ok()?;
     for n in 0.. {
         match rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty()) {
             Ok((_, 0)) | Err(_) => return None,
-            Ok((_, bytes)) if buffer[..bytes] == *end => return Some(n),
-            Ok(_) => (),
+            Ok((_, bytes)) => match decode::<DaemonMsg>(&buffer[..bytes]) {
+                Ok(DaemonMsg::End) => return Some(n),
+                // Its connection stays open for a further question.
+                Ok(DaemonMsg::Refused(_)) => return None,
+                _ => (),
+            },
         }
     }
     None
