@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p xsched-daemon --example full [USERS [PHASE…]]`, as root: each user is a process of its own with a number of its own.
 //! The daemon is another one, in a cgroup of its own with the memory of `dist/xsched.service` where cgroups can be made, and with as many
-//! descriptors. What users have is touched by the daemon first, as far as it touches it, so that it is charged for it.
+//! descriptors; where root may have fewer, with less memory in the same proportion. What users have is touched by the daemon first, as far as it touches it, so that it is charged for it.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -14,21 +14,22 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::RecvFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::{ask, hello, map, memfd, own_pidfd, receive, seals, send_raw, try_connect};
+use support::{Client, ask, hello, map, memfd, own_pidfd, receive, seals, send_raw, try_connect};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::{COUNTERS, GROUPS, QUEUES, SEGMENT_BYTES, Segment, state};
 use xsched_proto::usage::UsageBy;
 use xsched_proto::wire::{
-    ClientMsg, DaemonMsg, Levels, MAX_PACKET, Platform, ProgramOptions, Request, Sharing, Target, encode,
+    ClientMsg, DaemonMsg, Levels, MAX_PACKET, Platform, ProgramOptions, Request, Sharing, Target, decode, encode,
 };
 use xsched_testkit::until;
 
@@ -56,6 +57,14 @@ const MAX_FDS: usize = 253;
 const COMMANDS: usize = 40;
 /// Longest name of a device or job.
 const NAME_BYTES: usize = 256;
+/// Programs of a user that suit no pool, and longest name of one.
+const UNSUITABLE: usize = 100;
+const PROGRAM_BYTES: usize = 1_024;
+/// Records of usage of all users and of one.
+const USAGE_BYTES: usize = 128 << 20;
+const USAGE_USER_BYTES: usize = 8 << 20;
+/// Targets of one command.
+const TARGETS: usize = 64;
 /// What users do, one after the other.
 const PHASES: [&str; 8] = ["programs", "groups", "queues", "announced", "gone", "unread", "beyond", "kept"];
 /// Messages that fit into the socket of a program, and some more.
@@ -102,7 +111,8 @@ fn daemon(folder: &Path, cgroup: &str) {
     }
     let mut options = support::options(folder);
     options.config = vec![folder.join("config.toml")];
-    (options.log, options.state) = (Some(folder.join("log")), Some(folder.join("state")));
+    // Its log goes to stderr, a pipe that is not read for some time.
+    options.state = Some(folder.join("state"));
     xsched_daemon::run(options).expect("it serves");
 }
 
@@ -114,13 +124,13 @@ struct Cgroup {
 }
 
 impl Cgroup {
-    fn new() -> Option<Cgroup> {
+    fn new(memory_max: u64) -> Option<Cgroup> {
         let name = format!("xsched-full-{}", std::process::id());
         let make = |root: &str, bound: &str, peak: &'static str, now: &'static str| {
             let folder = Path::new(root).join(&name);
             std::fs::create_dir(&folder).ok()?;
             let made = Cgroup { folder, peak, now };
-            std::fs::write(made.folder.join(bound), MEMORY_MAX.to_string()).ok()?;
+            std::fs::write(made.folder.join(bound), memory_max.to_string()).ok()?;
             Some(made)
         };
         let second = || make("/sys/fs/cgroup", "memory.max", "memory.peak", "memory.current");
@@ -156,6 +166,98 @@ fn of_process(pid: u32, name: &str) -> u64 {
 }
 
 // ---- What is measured ----------------------------------------------------------------------------------------------------
+
+/// The lines of the daemon's log, which may be left unread.
+struct Log {
+    lines: Arc<Mutex<Vec<String>>>,
+    unread: Arc<AtomicBool>,
+}
+
+impl Log {
+    fn of(stderr: ChildStderr) -> Log {
+        let log = Log { lines: Arc::default(), unread: Arc::default() };
+        let (lines, unread) = (log.lines.clone(), log.unread.clone());
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                lines.lock().expect("no panic").push(line);
+                while unread.load(SeqCst) {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        });
+        log
+    }
+}
+
+/// Files of an earlier daemon, with as much as there may be: programs that suit no pool, and records of usage.
+fn leave_behind(state: &Path, socket: &Path, users: usize) -> std::io::Result<()> {
+    let mut unsuitable = String::new();
+    for (user, n) in (0..users).flat_map(|user| (0..UNSUITABLE).map(move |n| (user, n))) {
+        let key = text(&format!("{} /usr/bin/program-{n} ", FIRST_UID as usize + user), PROGRAM_BYTES);
+        unsuitable += &format!("[programs.\"{key}\"]\nlongest_us = 20000\nfaults = 0\n");
+    }
+    std::fs::create_dir_all(state)?;
+    std::fs::set_permissions(state, PermissionsExt::from_mode(0o700))?;
+    std::fs::write(state.join("unsuitable.toml"), unsuitable)?;
+    let name = socket.to_string_lossy().trim_start_matches('/').replace('/', "-");
+    let usage = state.join(format!("usage-{name}"));
+    std::fs::create_dir(&usage)?;
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    for user in 0..users {
+        let uid = FIRST_UID as usize + user;
+        // One that grows, and those put aside.
+        for file in 0..(USAGE_BYTES / users).min(USAGE_USER_BYTES) >> 20 {
+            let mut records = String::new();
+            while records.len() < (1 << 20) - 600 {
+                let n = records.len() + (file << 20);
+                let (job, program) = (text(&format!("job {n} "), 128), text(&format!("program {n} "), 128));
+                records += &format!(
+                    "{{\"from_ms\":{},\"to_ms\":{now_ms},\"pid\":{n},\"start\":{n},\"user\":\"{uid}\",\"job\":\"{job}\",\
+                     \"program\":\"{program}\",\"container\":null,\"pod\":null,\"class\":\"normal\",\"device\":\"gpu:0\",\
+                     \"gpu_ns\":{n},\"by_driver_ns\":0,\"at_most_ns\":0,\"resident_ns\":{n}}}\n",
+                    now_ms - 1_000
+                );
+            }
+            let number = if file == 0 { String::new() } else { format!(".{file}") };
+            std::fs::write(usage.join(format!("{uid}.jsonl{number}")), records)?;
+        }
+    }
+    Ok(())
+}
+
+/// How long a decision takes meanwhile: from a program's "ready" to the closed gate of its rival. Both are root's.
+fn probe(socket: &Path, waits: &Mutex<Vec<Duration>>, ended: &AtomicBool) {
+    let attach =
+        |priority| Client::attach(socket, ProgramOptions { priority: Some(priority), ..ProgramOptions::default() });
+    let (low, high) = (attach(0), attach(128));
+    low.group(0, "gpu:probe");
+    high.group(0, "gpu:probe");
+    low.ready(0);
+    while !ended.load(SeqCst) {
+        let until_open = |open| {
+            while low.open(0) != open && !ended.load(SeqCst) {
+                std::thread::sleep(Duration::from_micros(20));
+            }
+        };
+        until_open(true);
+        let start = Instant::now();
+        high.set_state(0, state::READY);
+        until_open(false);
+        waits.lock().expect("no panic").push(start.elapsed());
+        high.set_state(0, state::IDLE);
+        for client in [&low, &high] {
+            drain(&client.socket);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Median, 99th part of a hundred, and longest, in ms.
+fn summary(mut waits: Vec<Duration>) -> String {
+    waits.sort_unstable();
+    let ms = |part: usize| waits.get(waits.len().saturating_sub(1) * part / 100).map_or(0.0, |d| d.as_secs_f64() * 1e3);
+    format!("{:.2} ms, P99 {:.2}, longest {:.2}", ms(50), ms(99), ms(100))
+}
 
 /// A process that ends with the measurement.
 struct Ending(Child);
@@ -205,16 +307,21 @@ fn measure(users: usize, phases: &[&str]) {
     let exe = deep.join("full");
     std::fs::copy(std::env::current_exe().expect("a path"), &exe).expect("a copy");
     open(&exe);
-    let cgroup = Cgroup::new();
+    // With fewer descriptors there are fewer programs, so that there must be less memory in the same proportion. What does not depend on
+    // them is as much as ever.
+    let memory_max = MEMORY_MAX * descriptors / DESCRIPTORS;
+    let cgroup = Cgroup::new(memory_max);
     let of_cgroup = cgroup.as_ref().map_or(String::new(), |cgroup| cgroup.folder.display().to_string());
     let socket = run.join("xsched.sock");
+    leave_behind(&folder.path().join("state"), &socket, users).expect("own files");
     let mut command = Command::new(&exe);
-    command.arg("--daemon").arg(folder.path()).arg(&of_cgroup);
+    command.arg("--daemon").arg(folder.path()).arg(&of_cgroup).stderr(Stdio::piped());
     let mut daemon = Ending(command.spawn().expect("a process"));
+    let log = Log::of(daemon.0.stderr.take().expect("a pipe"));
     let pid = daemon.0.id();
     until("the daemon listens", || try_connect(&socket).is_some());
     match &cgroup {
-        Some(_) => println!("daemon in a cgroup of {} MiB, {descriptors} descriptors, {users} users", MEMORY_MAX >> 20),
+        Some(_) => println!("daemon in a cgroup of {} MiB, {descriptors} descriptors, {users} users", memory_max >> 20),
         None => println!("daemon without a cgroup (none can be made), {descriptors} descriptors, {users} users"),
     }
     let state_now = |what: &str| {
@@ -237,21 +344,31 @@ fn measure(users: usize, phases: &[&str]) {
             User { process: Ending(child), says }
         })
         .collect();
-    let ended = AtomicBool::new(false);
+    let (ended, waits) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| observe(&socket, &metrics, &ended));
+        let probing = scope.spawn(|| probe(&socket, &waits, &ended));
         for what in phases {
             let start = Instant::now();
+            // Lines wait, as many as may, while many programs come and go.
+            log.unread.store(*what == "gone", SeqCst);
             all.iter_mut().for_each(|user| user.tell(what));
             let answers: Vec<String> = all.iter_mut().map(User::answer).collect();
-            state_now(&format!("{what} ({:.1} s): {}", start.elapsed().as_secs_f64(), summed(&answers)));
+            let waited = summary(std::mem::take(&mut *waits.lock().expect("no panic")));
+            let took = start.elapsed().as_secs_f64();
+            state_now(&format!("{what} ({took:.1} s): {}: a decision takes {waited}", summed(&answers)));
             if let Some(status) = daemon.0.try_wait().expect("a child") {
                 println!("the daemon is gone: {status}");
                 break;
             }
         }
+        log.unread.store(false, SeqCst);
+        if daemon.0.try_wait().expect("a child").is_none() {
+            println!("reached: {}", reached(&socket, &metrics, &folder.path().join("state")));
+        }
         ended.store(true, SeqCst);
         asking.join().expect("it ends");
+        probing.join().expect("it ends");
     });
     drop(all);
     let alive = daemon.0.try_wait().expect("a child").is_none();
@@ -262,14 +379,17 @@ fn measure(users: usize, phases: &[&str]) {
         };
         until("the daemon has let all programs go", || programs() == 0);
         state_now("when all are gone");
+        // By then the daemon has told its allocator to give back what is free.
+        std::thread::sleep(Duration::from_secs(3));
+        state_now("three seconds later");
         ask(&socket, Request::Stop).expect("it ends");
         println!("the daemon ended as told: {}", daemon.0.wait().expect("a child"));
     }
-    let log = std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
-    for line in log.lines().filter(|line| line.contains("no decision for")) {
+    let lines = log.lines.lock().expect("no panic").clone();
+    for line in lines.iter().filter(|line| line.contains("no decision for") || line.contains("lines were left out: ")) {
         println!("log: {line}");
     }
-    let reasons = log.lines().filter_map(|line| line.split_once(" dropped process ")?.1.split_once(": "));
+    let reasons = lines.iter().filter_map(|line| line.split_once("dropped process ")?.1.split_once(": "));
     let reasons: BTreeSet<&str> = reasons.map(|(_, why)| why).collect();
     reasons.iter().for_each(|why| println!("log: dropped processes: {why}"));
     drop(daemon);
@@ -295,13 +415,51 @@ fn summed(answers: &[String]) -> String {
     sums.chain(texts.into_iter().take(6)).collect::<Vec<_>>().join(", ")
 }
 
+/// How many there are of each thing of which the daemon tells.
+fn reached(socket: &Path, metrics: &Path, state: &Path) -> String {
+    let answer = |request| ask(socket, request).unwrap_or_default();
+    let programs = |answer: &[DaemonMsg]| answer.iter().filter(|m| matches!(m, DaemonMsg::Program(_))).count();
+    let (now, all) = (answer(Request::Ps), answer(Request::PsAll));
+    let groups = now.iter().flat_map(|m| if let DaemonMsg::Program(p) = m { &p.groups[..] } else { &[] });
+    let (mut devices, mut of_all, mut queues) = (BTreeSet::new(), 0, 0);
+    for group in groups {
+        devices.insert(group.device.clone());
+        (of_all, queues) = (of_all + 1, queues + group.queues.len());
+    }
+    let traced = answer(Request::Trace { from: 0, since_us: 0 });
+    let traced: usize =
+        traced.iter().map(|m| if let DaemonMsg::TraceGroups(groups) = m { groups.len() } else { 0 }).sum();
+    let page = scrape(metrics).unwrap_or_default();
+    let page = String::from_utf8_lossy(&page);
+    let histograms = page.lines().filter(|line| line.contains("_bucket{") && line.contains("le=\"+Inf\"")).count();
+    let bytes = |name: &str| std::fs::metadata(state.join(name)).map_or(0, |meta| meta.len()) >> 10;
+    format!(
+        "{} programs, {of_all} groups on {} devices, {queues} queues, {} programs that ended, {traced} traced groups, {histograms} \
+         histograms, a page of {} KiB, lists on disk of {} KiB (unsuitable)",
+        programs(&now),
+        devices.len(),
+        programs(&all) - programs(&now),
+        page.len() >> 10,
+        bytes("unsuitable.toml"),
+    )
+}
+
+fn scrape(metrics: &Path) -> std::io::Result<Vec<u8>> {
+    let mut page = UnixStream::connect(metrics)?;
+    page.write_all(b"GET /metrics HTTP/1.1\r\n\r\n")?;
+    let mut text = Vec::new();
+    page.read_to_end(&mut text)?;
+    Ok(text)
+}
+
 /// Root asks for all there is to ask for, again and again.
 fn observe(socket: &Path, metrics: &Path, ended: &AtomicBool) {
     let requests = [
         ("ps", Request::Ps),
         ("ps --all", Request::PsAll),
         ("trace", Request::Trace { from: 0, since_us: 0 }),
-        ("usage", Request::Usage { since_ms: 0, by: UsageBy::Program }),
+        ("usage by program", Request::Usage { since_ms: 0, by: UsageBy::Program }),
+        ("usage by job", Request::Usage { since_ms: 0, by: UsageBy::Job }),
         ("policies", Request::PolicyList),
     ];
     let mut longest = vec![(Duration::ZERO, 0, 0); requests.len() + 1];
@@ -315,12 +473,7 @@ fn observe(socket: &Path, metrics: &Path, ended: &AtomicBool) {
             *failed += usize::from(answered.is_none());
         }
         let start = Instant::now();
-        let page = UnixStream::connect(metrics).and_then(|mut page| {
-            page.write_all(b"GET /metrics HTTP/1.1\r\n\r\n")?;
-            let mut text = Vec::new();
-            page.read_to_end(&mut text)?;
-            Ok(text)
-        });
+        let page = scrape(metrics);
         let (most, bytes, failed) = &mut longest[requests.len()];
         *most = (*most).max(start.elapsed());
         let page = page.ok().filter(|page| page.starts_with(b"HTTP/1.1 200"));
@@ -338,18 +491,21 @@ fn observe(socket: &Path, metrics: &Path, ended: &AtomicBool) {
     println!("metrics: {} KiB at most, {:.2} s at most, {failed} without an answer", bytes >> 10, most.as_secs_f64());
 }
 
-/// Messages of an answer up to its end; none = it has no end.
+/// Messages of an answer up to its end; none = it has no end, or is a refusal.
 fn try_ask(socket: &Path, request: Request) -> Option<usize> {
     let socket = try_connect(socket)?;
     let packet = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request }).ok()?;
     send_raw(&socket, &packet, &[]).ok()?;
     let mut buffer = vec![0; MAX_PACKET];
-    let end = encode(&DaemonMsg::End).ok()?;
     for n in 0.. {
         match rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty()) {
             Ok((_, 0)) | Err(_) => return None,
-            Ok((_, bytes)) if buffer[..bytes] == *end => return Some(n),
-            Ok(_) => (),
+            Ok((_, bytes)) => match decode::<DaemonMsg>(&buffer[..bytes]) {
+                Ok(DaemonMsg::End) => return Some(n),
+                // Its connection stays open for a further question.
+                Ok(DaemonMsg::Refused(_)) => return None,
+                _ => (),
+            },
         }
     }
     None
@@ -445,10 +601,10 @@ fn queues_of(path: &Path) -> usize {
     groups.map(|group| group.queues.len()).sum()
 }
 
-/// Has all programs of this user told of so many changes, one after the other. Returns how many there were.
-fn tell_all(path: &Path, times: usize) -> usize {
+/// Has programs of this user told of so many changes, one after the other. Returns how many there were.
+fn tell_all(path: &Path, targets: &[Target], times: usize) -> usize {
     let hint = |n: usize| Request::Hint {
-        targets: vec![Target::All],
+        targets: targets.to_vec(),
         priority: Some(-(n as i32 % 2)),
         hints: Hints::default(),
         level: None,
@@ -550,11 +706,11 @@ fn user(number: usize, users: usize, path: &Path) {
                 format!("{gone} that came and went")
             }
             "unread" => {
+                // As many messages as fit into the sockets of programs that read nothing.
+                let told = tell_all(path, &[Target::All], FITTING);
                 for word in [state::READY, state::IDLE, state::READY] {
                     programs.iter().for_each(|program| program.set_all(word));
                 }
-                // As many messages as fit into the sockets of programs that read nothing.
-                let told = tell_all(path, FITTING);
                 // Commands whose answers are long, none of which is read.
                 for n in 0..COMMANDS {
                     let request = match n % 3 {
@@ -575,8 +731,16 @@ fn user(number: usize, users: usize, path: &Path) {
                     commands.len()
                 )
             }
-            // What is kept beside that, for the two seconds that it is.
-            "kept" => format!("{} commands to all programs", tell_all(path, KEPT)),
+            // What is kept beside that, for the two seconds that it is: of programs without a job on several devices.
+            "kept" => {
+                let with_jobs = (USER_GROUPS - 1).saturating_sub(with_groups).max(USER_JOBS)..with_groups;
+                let job = |n| Target::Job(text(&format!("job {number}.{n} "), NAME_BYTES));
+                let targets: Vec<Target> = match with_jobs.len() {
+                    0..TARGETS => vec![Target::All],
+                    _ => with_jobs.rev().take(TARGETS).map(job).collect(),
+                };
+                format!("{} commands to some programs", tell_all(path, &targets, KEPT))
+            }
             "beyond" => {
                 let mut refusals = Vec::new();
                 let alive =

@@ -3,7 +3,7 @@
 //! - The loop: `server` (its turn, what is due), `timers`, `effects` (inputs to the engine, effects out of it), `precedence`, `signals`,
 //!   `service` (the service manager), `clock`.
 //! - Connections: `net` (sockets, packets, rations, descriptors that are closed slowly), `fair` (turns of users).
-//! - Programs: `session` (they attach and speak), `client`, `memory` (their segments), `pages`, `abandoned` (segments that outlive
+//! - Programs: `session` (they attach and speak), `client`, `memory` (their segments), `trim` (memory is given back), `pages`, `abandoned` (segments that outlive
 //!   them), `follow` (nice values), `expected` (announced ones).
 //! - Identity: `peer`, `identity`, `process`, `container`, `standing`, `naming`, `rights`.
 //! - Commands: `control`, `commands`, `answers`, `listing` (for `ps`), of which `recent` and `shares` have parts and `ended` those that
@@ -68,6 +68,7 @@ mod sources;
 mod standing;
 mod state;
 mod timers;
+mod trim;
 mod tuning;
 mod unsuitable;
 mod usage;

@@ -36,6 +36,7 @@ use crate::shares::Shares;
 use crate::signals::Signals;
 use crate::sources::Sources;
 use crate::timers::Timers;
+use crate::trim::Trim;
 use crate::unsuitable::Unsuitable;
 use crate::usage::Accounting;
 use crate::{Engine, Error};
@@ -98,6 +99,8 @@ pub(crate) struct Server {
     /// Time of the current piece of work, ns.
     pub(crate) now_ns: u64,
     pub(crate) timers: Timers,
+    /// Memory that programs have left free.
+    pub(crate) trim: Trim,
     timer: OwnedFd,
     /// Time at which the kernel's timer goes off.
     armed: Option<u64>,

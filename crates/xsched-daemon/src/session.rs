@@ -303,6 +303,7 @@ impl Server {
             self.record(conn.user.uid, &format!("process {} of user {} has left", conn.pid, conn.user));
             self.forget(id, &client, by_itself);
             self.abandon(id, client);
+            self.trim.left(self.now_ns);
         }
         self.net.closer.close_socket(conn.socket);
         self.commands.remove(id);

@@ -41,6 +41,8 @@ pub(crate) enum Timer {
     Scheduler,
     /// The service manager.
     Service,
+    /// Free memory is given back.
+    Trim,
     /// Snapshots for `ps`.
     Snapshots,
     /// Work that waits for its user's ration.

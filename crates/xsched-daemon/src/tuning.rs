@@ -140,6 +140,12 @@ pub(crate) const CLIENT_OUT_MAX_BYTES: usize = 64 << 10;
 /// Bytes kept for all connections of one user, for others and for root and the daemon's own: a stopped program needs none as long as
 /// its socket has room.
 pub(crate) const USER_OUT_MAX_BYTES: (usize, usize) = (4 << 20, 64 << 20);
+/// Once so many programs have left, the allocator is told to give back what is free: by itself it keeps what others lie behind.
+pub(crate) const TRIM_PROGRAMS: usize = 128;
+/// So long after the last one has left, in ns, where none is attached …
+pub(crate) const TRIM_NS: u64 = 1_000_000_000;
+/// … and where some are, if none waits at its gate: it takes some 10 ms for each 100 MiB.
+pub(crate) const TRIM_QUIET_NS: u64 = 10_000_000_000;
 /// A connection for which something is kept and that reads nothing for so long, in ns, is closed. Its socket is full by then: it has not
 /// read some hundred messages.
 pub(crate) const UNREAD_NS: u64 = 2_000_000_000;

@@ -15,7 +15,7 @@ use crate::io::{Effect, NewGroup};
 use crate::memory::Memory;
 use crate::program::{Arrival, Program};
 use crate::state::Engine;
-use crate::tuning::{DEVICE_GROUPS_MAX, GROUPS_MAX};
+use crate::tuning::{BOOKS_MAX, DEVICE_GROUPS_MAX, DEVICES_MAX, GROUPS_MAX};
 use crate::{Error, all_taken, bound_met, check_name};
 
 impl<M: Memory> Engine<M> {
@@ -163,6 +163,12 @@ impl<M: Memory> Engine<M> {
             return has(books, "programs with time that is not recorded yet");
         }
         if !user.is_own() {
+            if self.books.devices_beside(&group.device).is_some_and(|devices| devices >= DEVICES_MAX) {
+                return Some(all_taken("devices with time that is not recorded yet"));
+            }
+            if self.books.len() >= BOOKS_MAX {
+                return Some(all_taken("programs with time that is not recorded yet"));
+            }
             if self.groups.len() >= GROUPS_MAX {
                 return Some(all_taken("groups"));
             }
@@ -181,17 +187,19 @@ impl<M: Memory> Engine<M> {
         }
         let job_of = |g: &Group<M::Words>| self.program_of(g).and_then(|program| program.job.as_deref());
         let job = job_of(group)?;
+        let own: BTreeSet<&str> = of_user().filter(|g| job_of(g) == Some(job)).map(|g| &*g.device).collect();
+        // Only a job that comes to its second device is one more.
+        if own.len() != 1 || own.contains(&*group.device) {
+            return None;
+        }
         let mut devices: HashMap<&str, BTreeSet<&str>> = HashMap::new();
         for g in of_user() {
             if let Some(job) = job_of(g) {
                 devices.entry(job).or_default().insert(&g.device);
             }
         }
-        let spans = |job: &str| devices.get(job).is_some_and(|devices| devices.len() > 1);
-        let jobs = devices.keys().filter(|job| spans(job)).count();
-        let elsewhere = devices.get(job).is_some_and(|devices| !devices.contains(&*group.device));
-        let one_more = elsewhere && !spans(job);
-        if one_more && jobs >= bounds.jobs { has(jobs, "jobs on several devices") } else { None }
+        let jobs = devices.values().filter(|devices| devices.len() > 1).count();
+        if jobs >= bounds.jobs { has(jobs, "jobs on several devices") } else { None }
     }
 
     /// A level was lost, or the program chose another: the group continues at the highest one there is. Below level 3 nothing stays
@@ -279,5 +287,152 @@ impl<M: Memory> Engine<M> {
         // One decision for all of them.
         self.act();
         self.assign_timeslices(&Vec::from_iter(devices));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::ops::Deref;
+
+    use xsched_policy::{Choice, Level, Lineage};
+    use xsched_proto::class::Class;
+    use xsched_proto::hint::Hints;
+    use xsched_proto::segment::{GroupSlot, Heartbeat};
+    use xsched_proto::wire::Platform;
+
+    use super::*;
+    use crate::io::{Input, Message};
+    use crate::memory::{GroupWords, LaunchSum};
+    use crate::program::Wishes;
+    use crate::terms::{Beside, Bounds, Ceilings, Given, Settings, Terms};
+    use crate::user::{Rank, User};
+
+    #[derive(Clone)]
+    struct Words(Arc<GroupSlot>);
+
+    impl Deref for Words {
+        type Target = GroupSlot;
+        fn deref(&self) -> &GroupSlot {
+            &self.0
+        }
+    }
+
+    impl GroupWords for Words {
+        fn completed(&self, _: &mut Vec<u32>) {}
+        fn is_executing(&self, _: &[u32]) -> bool {
+            false
+        }
+    }
+
+    struct Fresh;
+
+    impl Memory for Fresh {
+        type Words = Words;
+        type Heartbeat = Box<Heartbeat>;
+        fn group(&self, _: u16) -> Words {
+            Words(Arc::default())
+        }
+        fn announce(&self, _: u16) {}
+        fn add_launches(&self, _: &mut LaunchSum, _: usize) -> bool {
+            true
+        }
+    }
+
+    const OTHER: u32 = 60_000;
+
+    fn engine() -> Engine<Fresh> {
+        let settings = Settings {
+            policy: Choice::named("hpf").expect("a policy"),
+            devices: BTreeMap::new(),
+            class_hints: [Hints::default(); Class::ALL.len()],
+            class_rules: Vec::new(),
+            guard_us: None,
+            evenness: 100,
+            budget_us: 500,
+            pool_max_class: Class::Normal,
+            pool_timeslice_us: 120,
+            pool_budget_us: 400,
+            beside: Beside::Open,
+            has_details: false,
+        };
+        let best_effort = std::array::from_fn(|_| 0.into());
+        let heartbeat = Heartbeat { beat_ns: 0.into(), best_effort, clock_offset_ns: 0.into() };
+        Engine::new(settings, Box::new(heartbeat), 1, false)
+    }
+
+    fn attach(engine: &mut Engine<Fresh>, id: u64, user: User) {
+        let most = usize::MAX;
+        let bounds = Bounds {
+            connections: most,
+            groups: most,
+            device_groups: most,
+            jobs: most,
+            queues: most,
+            descriptors: most,
+            mapped_mib: most,
+            devices: most,
+            books: most,
+        };
+        let lineage = Lineage { user: Level { id: 1, weight: 100 }, cgroup: Vec::new(), namespace: None };
+        let arrival = Arrival {
+            pid: 1,
+            user,
+            exe: String::new(),
+            name: String::new(),
+            start: None,
+            ancestors: Vec::new(),
+            nice: 0,
+            lineage,
+            memory: Fresh,
+            wishes: Wishes::default(),
+            terms: Terms { given: Given::default(), ceilings: Ceilings::NONE, bounds },
+        };
+        engine.handle(1, Input::Attached(id, Box::new(arrival)));
+    }
+
+    /// Adds a group. Returns the reason if it is refused.
+    fn add(engine: &mut Engine<Fresh>, id: u64, slot: u16, device: &str) -> Option<String> {
+        let group = NewGroup {
+            slot,
+            device: device.into(),
+            platform: Platform::Sim,
+            steps: 0,
+            fixed: None,
+            system: false,
+            levels: Levels::ONE,
+            sharing: Sharing::Time,
+            pool: None,
+            state: None,
+        };
+        engine.handle(2, Input::Message(id, Message::GroupAdd(group)));
+        let effects: Vec<Effect> = std::iter::from_fn(|| engine.next_effect()).collect();
+        effects.into_iter().find_map(|effect| match effect {
+            Effect::Refuse(_, why) => Some(why.to_string()),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn all_users_together_have_so_many_devices_and_books_and_root_finds_a_place_beyond() {
+        let mut engine = engine();
+        let (other, root) = (User::unknown(OTHER), User { uid: 0, rank: Rank::Root, within: 0 });
+        attach(&mut engine, 1, other);
+        attach(&mut engine, 2, root);
+        for n in 0..DEVICES_MAX {
+            engine.books.open(ProgramId(1_000 + n as u64), &format!("made-up:{n}").into(), User::unknown(7));
+        }
+        assert_eq!(add(&mut engine, 1, 0, "made-up:0"), None, "a device that is known");
+        let why = add(&mut engine, 1, 1, "another").expect("one device more");
+        assert!(why.contains("all users together have as many devices"), "{why}");
+        engine.books.close(ProgramId(1_005), "made-up:5");
+        assert_eq!(add(&mut engine, 1, 1, "another"), None, "the place of one that is recorded");
+        assert_eq!(add(&mut engine, 2, 0, "yet another"), None, "root");
+        for n in 0..BOOKS_MAX {
+            engine.books.open(ProgramId(10_000 + n as u64), &format!("made-up:{}", n % 20).into(), User::unknown(8));
+        }
+        let why = add(&mut engine, 1, 2, "made-up:0").expect("one book more");
+        assert!(why.contains("all users together have as many programs with time"), "{why}");
+        assert_eq!(add(&mut engine, 2, 1, "made-up:0"), None, "root");
     }
 }

@@ -4,7 +4,7 @@
 //! best-effort programs then, it reads on the heartbeat page. Later changes are told from here: another class, or several best-effort
 //! programs on the device.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -25,8 +25,11 @@ impl<M: Memory> Engine<M> {
     pub(crate) fn assign_timeslices(&mut self, devices: &[Arc<str>]) {
         // One group speaks for all of its program's on a device: a slice belongs to the context.
         let mut speakers: BTreeMap<(&str, u64), GroupId> = BTreeMap::new();
-        let changed: HashSet<&str> = devices.iter().map(|device| &**device).collect();
-        let of_changed = self.groups.iter().filter(|(_, g)| g.is_sliced() && changed.contains(&*g.device));
+        // Names may be long: to compare two of them takes a look at their first letters mostly, to hash one takes them all.
+        let mut changed: Vec<&str> = devices.iter().map(|device| &**device).collect();
+        changed.sort_unstable();
+        let is_changed = |device: &str| changed.binary_search(&device).is_ok();
+        let of_changed = self.groups.iter().filter(|(_, g)| g.is_sliced() && is_changed(&g.device));
         for (id, group) in of_changed {
             let speaker = speakers.entry((&group.device, group.program.0)).or_insert(*id);
             *speaker = (*speaker).min(*id);

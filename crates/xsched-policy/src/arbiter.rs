@@ -17,6 +17,7 @@ use xsched_proto::hint::Hints;
 use xsched_proto::trace::Why;
 
 use self::device::{Device, Member};
+use self::jobs::Jobs;
 use crate::tuning::GUARD_US;
 use crate::{Answer, Choice, Group, GroupId, Lineage, Micros, PoolId, ProgramId, Question};
 
@@ -215,10 +216,7 @@ pub struct Arbiter {
     devices: Vec<Device>,
     device_of: HashMap<GroupId, usize>,
     held: BTreeSet<ProgramId>,
-    /// How many jobs have groups on several devices.
-    jobs: usize,
-    /// Groups came or went since `jobs` was found.
-    jobs_changed: bool,
+    jobs: Jobs,
     classes: Vec<ClassRule>,
     /// Devices to decide again; kept to spare the allocation.
     dirty: Vec<usize>,
@@ -245,8 +243,7 @@ impl Arbiter {
             devices: Vec::new(),
             device_of: HashMap::new(),
             held: BTreeSet::new(),
-            jobs: 0,
-            jobs_changed: false,
+            jobs: Jobs::default(),
             classes: Vec::new(),
             dirty: Vec::new(),
         }
@@ -474,7 +471,7 @@ impl Arbiter {
         self.devices.iter().any(|d| d.somebody_waits() || d.members.iter().any(|m| m.stalled))
     }
 
-    fn add(&mut self, now: Micros, spec: GroupSpec) {
+    fn add(&mut self, now: Micros, mut spec: GroupSpec) {
         if self.device_of.contains_key(&spec.id) {
             return;
         }
@@ -489,33 +486,42 @@ impl Arbiter {
         let id = spec.id;
         let held = self.held.contains(&spec.program);
         self.devices[at].charge(now);
-        self.devices[at].insert(Member::new(now, spec, held));
+        let job = spec.job.take().map(|name| self.jobs.number(name));
+        self.devices[at].insert(Member::new(now, spec, job, held));
         self.device_of.insert(id, at);
         self.dirty.push(at);
+        if let Some(job) = job {
+            self.jobs.came(job, at, &mut self.devices);
+        }
         self.inherit(id);
-        self.jobs_changed = true;
     }
 
     fn remove(&mut self, now: Micros, id: GroupId) {
         let Some(at) = self.device_of.remove(&id) else { return };
         self.devices[at].charge(now);
         let gone = self.devices[at].remove(id);
-        let program = gone.map(|m| m.group.program);
+        let program = gone.as_ref().map(|m| m.group.program);
+        self.dirty.push(at);
+        // What is gone here may have kept its job from the other devices, and that job others.
+        if let Some(job) = gone.and_then(|m| m.job) {
+            self.jobs.went(job, at, &mut self.devices, &mut self.dirty);
+        }
         self.devices[at].wake_few();
         if self.devices[at].members.is_empty() && self.devices[at].dormant.is_empty() {
             self.devices.swap_remove(at);
+            let last = self.devices.len();
+            self.dirty.retain(|dirty| *dirty != at);
             if let Some(moved) = self.devices.get(at) {
                 for m in moved.all() {
                     self.device_of.insert(m.group.id, at);
                 }
+                self.jobs.moved(last, moved, at);
+                self.dirty.iter_mut().filter(|dirty| **dirty == last).for_each(|dirty| *dirty = at);
             }
-            // What is gone here may have kept others from the devices that stay. Their places have changed, too.
-            self.dirty.clear();
-            self.dirty.extend(0..self.devices.len());
-        } else {
-            self.dirty.push(at);
+            // It may have been the one on which a program goes before others.
+            let looks_across = |at: &usize| self.devices[*at].choice.entry.across_devices;
+            self.dirty.extend((0..last).filter(looks_across));
         }
-        self.jobs_changed = true;
         let relative = self.devices.iter().flat_map(Device::all).find(|m| Some(m.group.program) == program);
         if let Some(relative) = relative.map(|m| m.group.id) {
             self.inherit(relative);
@@ -589,35 +595,29 @@ impl Arbiter {
 
     /// Decides for all devices that something changed on, and appends what has to be done, in this order, to `actions`.
     pub fn decide(&mut self, now: Micros, actions: &mut Vec<Action>) {
-        if std::mem::take(&mut self.jobs_changed) {
-            self.jobs = jobs::spanning(&mut self.devices);
-        }
         if self.dirty.is_empty() {
             return;
         }
         let mut dirty = std::mem::take(&mut self.dirty);
-        if self.jobs > 0 {
-            // A change on one device may let a job go on on all of its own.
-            dirty.clear();
-            dirty.extend(0..self.devices.len());
-        }
         self.look_across(&mut dirty);
-        dirty.sort_unstable();
-        dirty.dedup();
+        // A change on one device may let a job go on on all of its own.
+        self.jobs.connect(&self.devices, &mut dirty);
         for &at in &dirty {
             self.devices[at].decide(now);
         }
         // A group found to get nowhere wants the device no more.
-        let decided = dirty.len();
+        let decided = dirty.clone();
         self.look_across(&mut dirty);
-        for &at in &dirty[decided..] {
-            self.devices[at].decide(now);
+        if dirty.len() > decided.len() {
+            let mut again = dirty[decided.len()..].to_vec();
+            again.sort_unstable();
+            self.jobs.connect(&self.devices, &mut dirty);
+            let is_due = |at: &&usize| again.binary_search(at).is_ok() || decided.binary_search(at).is_err();
+            for &at in dirty.iter().filter(is_due) {
+                self.devices[at].decide(now);
+            }
         }
-        dirty.sort_unstable();
-        dirty.dedup();
-        if self.jobs > 0 {
-            jobs::reconcile(now, self.jobs, &mut self.devices, self.seed);
-        }
+        self.jobs.reconcile(now, &dirty, &mut self.devices, self.seed);
         for &at in &dirty {
             self.devices[at].close(now, actions);
         }

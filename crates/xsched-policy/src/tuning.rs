@@ -132,5 +132,10 @@ pub(crate) const BESIDE_MEMORY_US: f64 = 1_000_000.0;
 pub(crate) const MANY_GROUPS: usize = 64;
 /// … those that have wanted nothing for so long, in µs, are no part of decisions: 1,000 idle groups would make each take some 50 µs.
 pub(crate) const DORMANT_US: Micros = 1_000_000;
+/// A decision on a device takes as long as a look at so many of its groups, besides one at each.
+pub(crate) const DECISION_LOOKS: usize = 8;
+/// Groups looked at in further decisions until those of all devices of each job agree: some 0.4 ms. Jobs that do not agree by then give
+/// way together, and the devices have other work meanwhile.
+pub(crate) const RECONCILE_LOOKS: usize = 4_096;
 /// What runs when a gate closes is taken to be over after so long, in µs, or after its longest command and a quarter.
 pub(crate) const SETTLE_US: Micros = 1_000;

@@ -26,6 +26,11 @@ impl Server {
                 Timer::Usage | Timer::UsageQuery => self.keep_usage(),
                 Timer::Pools => self.look_at_pools(),
                 Timer::Reaper => self.net.listen_again(),
+                Timer::Trim => {
+                    // With a gate closed, decisions come soon.
+                    let is_quiet = !self.engine.arbiter().any_scrutinised();
+                    self.trim.give_back(self.now_ns, is_quiet);
+                }
                 Timer::Questions => self.time_out_questions(),
                 Timer::Scheduler => self.watch_scheduler(),
                 Timer::Idle => {
@@ -81,7 +86,7 @@ impl Server {
     }
 
     /// Times that others keep, ns.
-    fn deadlines(&self) -> [(Timer, Option<u64>); 12] {
+    fn deadlines(&self) -> [(Timer, Option<u64>); 13] {
         let sweeps = self.accounting.sweep.is_some();
         [
             (Timer::Policy, self.engine.next_policy_us().map(|us| us.saturating_mul(1_000))),
@@ -96,6 +101,7 @@ impl Server {
             (Timer::Lines, self.events.deadline_ns()),
             (Timer::Service, self.service.deadline_ns()),
             (Timer::Snapshots, self.teller.deadline_ns()),
+            (Timer::Trim, self.trim.deadline_ns(!self.clients.is_empty())),
             // Work that is due already needs no timer.
             (Timer::Rations, self.net.rations.due_ns().filter(|at| *at > self.now_ns)),
         ]

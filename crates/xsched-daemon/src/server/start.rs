@@ -28,6 +28,7 @@ use crate::services::usage::UsageBooks;
 use crate::signals::Signals;
 use crate::sources::Sources;
 use crate::timers::Timers;
+use crate::trim::Trim;
 use crate::unsuitable::Unsuitable;
 use crate::usage::Accounting;
 use crate::{Engine, Error, Options};
@@ -103,6 +104,7 @@ impl Server {
             stop: false,
             now_ns,
             timers: Timers::default(),
+            trim: Trim::default(),
             timer,
             armed: None,
             signals,

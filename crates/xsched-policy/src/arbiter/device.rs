@@ -9,7 +9,7 @@ use super::dormant::Dormant;
 use super::drain::{self, Drain};
 use super::shares::Shares;
 use super::{Action, GroupSpec};
-use crate::tuning::{DORMANT_US, DOUBT_US, STARVATION_US, WAITS_US};
+use crate::tuning::{DECISION_LOOKS, DORMANT_US, DOUBT_US, STARVATION_US, WAITS_US};
 use crate::{Choice, Group, GroupId, Micros, Policy, ProgramId, Verdict};
 
 pub(super) struct Member {
@@ -17,7 +17,8 @@ pub(super) struct Member {
     pub(super) group: Group,
     pub(super) own_priority: i32,
     pub(super) lent: Option<i32>,
-    pub(super) job: Option<String>,
+    /// The number of its job.
+    pub(super) job: Option<usize>,
     /// By an operator.
     pub(super) held: bool,
     /// Of the system domain.
@@ -32,7 +33,7 @@ pub(super) struct Member {
     pub(super) refused: bool,
     pub(super) progress_at: Micros,
     pub(super) suspensions: u64,
-    /// Which of the jobs with groups on several devices is its own.
+    /// The number of its job where that has groups on several devices.
     pub(super) spanning: Option<usize>,
     /// See [`super::Event::DrainsInSlices`].
     pub(super) drains_in_slices: bool,
@@ -54,7 +55,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(now: Micros, spec: GroupSpec, held: bool) -> Member {
+    pub(super) fn new(now: Micros, spec: GroupSpec, job: Option<usize>, held: bool) -> Member {
         Member {
             group: Group {
                 priority: spec.priority,
@@ -69,7 +70,7 @@ impl Member {
             },
             own_priority: spec.priority,
             lent: None,
-            job: spec.job,
+            job,
             held,
             system: spec.system,
             behind: false,
@@ -181,6 +182,8 @@ pub(super) struct Device {
     rescued: Option<(GroupId, Micros)>,
     view: Vec<Group>,
     charged_at: Micros,
+    /// Members that decisions have looked at so far; see [`DECISION_LOOKS`].
+    pub(super) looks: usize,
     /// Since when a group that wants the device does not have it.
     waited_since: Option<Micros>,
 }
@@ -223,6 +226,7 @@ impl Device {
             rescued: None,
             view: Vec::new(),
             charged_at: now,
+            looks: 0,
             waited_since: None,
         }
     }
@@ -307,6 +311,7 @@ impl Device {
 
     /// Asks the policy; the answer is in `verdicts`.
     pub(super) fn decide(&mut self, now: Micros) {
+        self.looks += DECISION_LOOKS + self.members.len();
         self.charge(now);
         for m in &mut self.members {
             m.refused = false;
@@ -326,8 +331,10 @@ impl Device {
     }
 
     /// Asks again with those refused taken as not ready. The policy itself is not asked, lest it think that its
-    /// choice had its turn or went idle: it would lose its place each time it has to wait for another device.
-    pub(super) fn decide_without_refused(&mut self, now: Micros, seed: u64) {
+    /// choice had its turn or went idle: it would lose its place each time it has to wait for another device. Returns how much was
+    /// looked at, in members.
+    pub(super) fn decide_without_refused(&mut self, now: Micros, seed: u64) -> usize {
+        self.looks += DECISION_LOOKS + self.members.len();
         self.look_again();
         let filler = self.filler.get_or_insert_with(|| {
             let mut filler = self.choice.make(seed);
@@ -346,6 +353,7 @@ impl Device {
         self.said.iter_mut().zip(&self.verdicts).for_each(|(said, verdict)| said.guard = verdict.run);
         self.drains_at = drain::apply(now, &mut self.members, &mut self.verdicts);
         self.next = [self.next, asked, claimed, shared, self.drains_at].into_iter().flatten().min();
+        DECISION_LOOKS + self.members.len()
     }
 
     /// What was decided, to be put back by [`Self::put_back`].

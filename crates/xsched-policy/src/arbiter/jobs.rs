@@ -4,175 +4,533 @@
 //! a device). If a job is not served everywhere, it is refused everywhere, and the devices that had chosen it are
 //! filled with others until the choices of all its devices agree. They come to agree because a policy keeps thinking
 //! that the job was chosen: a group that waits falls behind, and the one that is behind is chosen.
+//!
+//! A change on a device concerns the devices that jobs connect with it, and no others. That is a bounded piece of work:
+//! beyond [`RECONCILE_LOOKS`] jobs give way together instead of one by one.
 
-use super::device::{Device, Member};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::device::Device;
 use crate::Micros;
+use crate::tuning::RECONCILE_LOOKS;
 
-/// A job that lives on more than one device, by its number: members know theirs ([`super::device::Member::spanning`]).
-#[derive(Clone, Copy)]
-struct Job(usize);
+/// The jobs that have groups.
+#[derive(Default)]
+pub(super) struct Jobs {
+    /// Numbers, by name.
+    numbers: HashMap<String, usize>,
+    /// By number. The place of a job that is gone is the next one's.
+    jobs: Vec<Job>,
+    free: Vec<usize>,
+    /// How many have groups on several devices.
+    spanning: usize,
+}
 
-/// Finds the jobs with groups on more than one device, tells their members, and returns how many there are.
-pub(super) fn spanning(devices: &mut [Device]) -> usize {
-    let mut seen: Vec<(&str, usize)> = Vec::new();
-    for (at, device) in devices.iter().enumerate() {
-        seen.extend(device.all().filter_map(|m| Some((m.job.as_deref()?, at))));
+#[derive(Default)]
+struct Job {
+    name: String,
+    /// How many groups it has on each device, by the device's place.
+    groups: BTreeMap<usize, usize>,
+}
+
+impl Job {
+    fn spans(&self) -> bool {
+        self.groups.len() > 1
     }
-    seen.sort_unstable();
-    seen.dedup();
-    let mut jobs: Vec<&str> = Vec::new();
-    for pair in seen.windows(2) {
-        if pair[0].0 == pair[1].0 && jobs.last().is_none_or(|job| *job != pair[0].0) {
-            jobs.push(pair[0].0);
+}
+
+impl Jobs {
+    /// The number of a job that is about to get a group.
+    pub(super) fn number(&mut self, name: String) -> usize {
+        if let Some(number) = self.numbers.get(&name) {
+            return *number;
+        }
+        let job = Job { name: name.clone(), groups: BTreeMap::new() };
+        let number = self.free.pop().unwrap_or(self.jobs.len());
+        match self.jobs.get_mut(number) {
+            Some(place) => *place = job,
+            None => self.jobs.push(job),
+        }
+        self.numbers.insert(name, number);
+        number
+    }
+
+    /// A group of a job came to the device in this place.
+    pub(super) fn came(&mut self, number: usize, at: usize, devices: &mut [Device]) {
+        let job = &mut self.jobs[number];
+        let (spanned, is_first) = (job.spans(), !job.groups.contains_key(&at));
+        *job.groups.entry(at).or_default() += 1;
+        if !job.spans() {
+            return;
+        }
+        self.spanning += usize::from(!spanned);
+        // All others of a job that spans devices know it.
+        let changed = if spanned && !is_first { vec![at] } else { job.groups.keys().copied().collect() };
+        for at in changed {
+            devices[at].wake_if(|m| m.job == Some(number));
+            devices[at].members.iter_mut().filter(|m| m.job == Some(number)).for_each(|m| m.spanning = Some(number));
         }
     }
-    // They are in order.
-    let jobs: Vec<String> = jobs.into_iter().map(str::to_owned).collect();
-    let number = |m: &Member| {
-        let job = m.job.as_deref()?;
-        jobs.binary_search_by(|known| known.as_str().cmp(job)).ok()
-    };
-    for device in devices {
-        device.wake_if(|m| number(m).is_some());
-        device.members.iter_mut().for_each(|m| m.spanning = number(m));
+
+    /// A group of a job is gone from the device in this place. Devices that it may have been kept from are added to `dirty`.
+    pub(super) fn went(&mut self, number: usize, at: usize, devices: &mut [Device], dirty: &mut Vec<usize>) {
+        let job = &mut self.jobs[number];
+        if !job.spans() {
+            dirty.push(at);
+        } else {
+            dirty.extend(job.groups.keys());
+        }
+        let spanned = job.spans();
+        if let Some(groups) = job.groups.get_mut(&at) {
+            *groups -= 1;
+            if *groups == 0 {
+                job.groups.remove(&at);
+            }
+        }
+        if spanned && !job.spans() {
+            self.spanning -= 1;
+            for at in job.groups.keys() {
+                devices[*at].members.iter_mut().filter(|m| m.job == Some(number)).for_each(|m| m.spanning = None);
+            }
+        }
+        if job.groups.is_empty() {
+            let gone = std::mem::take(job);
+            self.numbers.remove(&gone.name);
+            self.free.push(number);
+        }
     }
-    jobs.len()
+
+    /// The last device has moved to the place of one that is gone.
+    pub(super) fn moved(&mut self, from: usize, to: &Device, at: usize) {
+        for number in to.all().filter_map(|m| m.job) {
+            let groups = &mut self.jobs[number].groups;
+            if let Some(count) = groups.remove(&from) {
+                groups.insert(at, count);
+            }
+        }
+    }
+
+    /// Adds the devices that jobs connect with those in `dirty`, each once, in order.
+    pub(super) fn connect(&self, devices: &[Device], dirty: &mut Vec<usize>) {
+        dirty.sort_unstable();
+        dirty.dedup();
+        if self.spanning == 0 {
+            return;
+        }
+        let (mut found, mut known) = (vec![false; devices.len()], vec![false; self.jobs.len()]);
+        dirty.iter().for_each(|at| found[*at] = true);
+        let mut next = 0;
+        while let Some(&at) = dirty.get(next) {
+            next += 1;
+            for number in devices[at].members.iter().filter_map(|m| m.spanning) {
+                if !std::mem::replace(&mut known[number], true) {
+                    let others =
+                        self.jobs[number].groups.keys().filter(|at| !std::mem::replace(&mut found[**at], true));
+                    dirty.extend(others);
+                }
+            }
+        }
+        dirty.sort_unstable();
+    }
+
+    /// Makes the verdicts of some devices fit each other: of all that jobs connect with any of them. Each was just decided.
+    pub(super) fn reconcile(&self, now: Micros, at: &[usize], devices: &mut [Device], seed: u64) {
+        if self.spanning > 0 {
+            Reconciling::new(now, seed, self, at, devices).run();
+        }
+    }
 }
 
-/// Which jobs want some device and would not get it, by number.
-fn unserved(jobs: usize, devices: &[Device]) -> Vec<bool> {
-    let mut all = vec![false; jobs];
-    let mut served = Served::new(jobs);
-    for device in devices {
-        served.of(device).for_each(|job| all[job] = true);
-    }
-    all
-}
-
-/// Which jobs want a device, and which of them get it.
+/// What is wanted and served on one device at a time, of jobs by their places in [`Reconciling::order`].
 struct Served {
-    wanted: Vec<bool>,
-    served: Vec<bool>,
+    /// The look at which a job was found to want the device, and to get it.
+    wanted: Vec<u32>,
+    served: Vec<u32>,
+    look: u32,
 }
 
 impl Served {
     fn new(jobs: usize) -> Served {
-        Served { wanted: vec![false; jobs], served: vec![false; jobs] }
+        Served { wanted: vec![0; jobs], served: vec![0; jobs], look: 0 }
     }
 
     /// The jobs that want the device and would not get it.
-    fn of(&mut self, device: &Device) -> impl Iterator<Item = usize> {
-        self.wanted.fill(false);
-        self.served.fill(false);
+    fn lacking(&mut self, device: &Device, place: &[usize]) -> Vec<usize> {
+        self.look += 1;
+        let mut lacking = Vec::new();
         for (m, verdict) in device.members.iter().zip(&device.verdicts) {
-            if let Some(job) = m.spanning.filter(|_| m.wants()) {
-                self.wanted[job] = true;
-                self.served[job] |= verdict.run;
+            let Some(job) = m.spanning.filter(|_| m.wants()).map(|number| place[number]).filter(|job| *job != NONE)
+            else {
+                continue;
+            };
+            if std::mem::replace(&mut self.wanted[job], self.look) != self.look {
+                lacking.push(job);
+            }
+            if verdict.run {
+                self.served[job] = self.look;
             }
         }
-        let both = self.wanted.iter().zip(&self.served).enumerate();
-        both.filter(|(_, (wanted, served))| **wanted && !**served).map(|(job, _)| job)
+        lacking.retain(|job| self.served[*job] != self.look);
+        lacking
     }
 }
 
-impl Job {
-    fn owns(self, member: &Member) -> bool {
-        member.spanning == Some(self.0)
+/// No place.
+const NONE: usize = usize::MAX;
+
+struct Reconciling<'a> {
+    now: Micros,
+    seed: u64,
+    jobs: &'a Jobs,
+    devices: &'a mut [Device],
+    /// The devices that are looked at.
+    at: &'a [usize],
+    /// Jobs that want a device, by number, in the order in which they give way: the least urgent first.
+    order: Vec<usize>,
+    /// Their places in it.
+    place: Vec<usize>,
+    refused: Vec<bool>,
+    served: Served,
+    /// Those not served on each device, as of its last decision, …
+    lacking: HashMap<usize, Vec<usize>>,
+    /// … on how many devices each lacks, …
+    lacks: Vec<usize>,
+    /// … and those not refused of which that is not 0.
+    unserved: BTreeSet<usize>,
+    /// Members that were looked at for a further decision.
+    looks: usize,
+}
+
+impl<'a> Reconciling<'a> {
+    fn new(now: Micros, seed: u64, jobs: &'a Jobs, at: &'a [usize], devices: &'a mut [Device]) -> Reconciling<'a> {
+        let mut it = Reconciling {
+            now,
+            seed,
+            jobs,
+            devices,
+            at,
+            order: Vec::new(),
+            place: vec![NONE; jobs.jobs.len()],
+            refused: Vec::new(),
+            served: Served::new(0),
+            lacking: HashMap::new(),
+            lacks: Vec::new(),
+            unserved: BTreeSet::new(),
+            looks: 0,
+        };
+        let out = it.shut_out();
+        // The priority of each job: the highest of its groups that want a device.
+        let mut priorities: HashMap<usize, i32> = HashMap::new();
+        for m in at.iter().flat_map(|at| &it.devices[*at].members).filter(|m| m.group.ready) {
+            if let Some(number) = m.spanning.filter(|number| !out[*number]) {
+                let priority = priorities.entry(number).or_insert(i32::MIN);
+                *priority = m.group.priority.max(*priority);
+            }
+        }
+        let mut order: Vec<(i32, usize)> =
+            priorities.into_iter().map(|(number, priority)| (priority, number)).collect();
+        order.sort_unstable();
+        it.order = order.into_iter().map(|(_, number)| number).collect();
+        it.order.iter().enumerate().for_each(|(place, number)| it.place[*number] = place);
+        it.refused = vec![false; it.order.len()];
+        it.lacks = vec![0; it.order.len()];
+        it.served = Served::new(it.order.len());
+        it
     }
 
-    /// Refuses it. Devices on which it was to run decide again.
-    fn give_way(self, now: Micros, devices: &mut [Device], seed: u64) {
-        self.mark(true, devices);
-        for device in devices {
-            let mut ours = device.members.iter().zip(&device.verdicts).filter(|(m, _)| self.owns(m));
-            if ours.any(|(m, v)| m.group.ready && v.run) {
-                device.decide_without_refused(now, seed);
+    /// Refuses all jobs at once that want a device on which only groups of no job are to run: no job's giving way lets them on it.
+    /// Returns which those are, by number.
+    fn shut_out(&mut self) -> Vec<bool> {
+        let mut out = vec![false; self.jobs.jobs.len()];
+        for device in self.at.iter().map(|at| &self.devices[*at]) {
+            let runs_none = device.members.iter().zip(&device.verdicts).all(|(m, v)| m.spanning.is_none() || !v.run);
+            if runs_none {
+                device.members.iter().filter(|m| m.wants()).filter_map(|m| m.spanning).for_each(|job| out[job] = true);
+            }
+        }
+        if out.contains(&true) {
+            self.refuse_all(&out);
+        }
+        out
+    }
+
+    /// Refuses jobs, by number. Devices on which one was to run decide again, once.
+    fn refuse_all(&mut self, these: &[bool]) -> Vec<usize> {
+        let mut decided = Vec::new();
+        for &at in self.at {
+            let device = &mut self.devices[at];
+            let mut ran = false;
+            for (m, verdict) in device.members.iter_mut().zip(&device.verdicts) {
+                if m.group.ready && m.spanning.is_some_and(|job| these[job]) {
+                    m.refused = true;
+                    ran |= verdict.run;
+                }
+            }
+            if ran {
+                self.looks += device.decide_without_refused(self.now, self.seed);
+                decided.push(at);
+            }
+        }
+        decided
+    }
+
+    /// Finds anew which jobs are not served on a device.
+    fn note(&mut self, at: usize) {
+        let lacking = self.served.lacking(&self.devices[at], &self.place);
+        for &job in &lacking {
+            self.lacks[job] += 1;
+            if !self.refused[job] {
+                self.unserved.insert(job);
+            }
+        }
+        for job in self.lacking.insert(at, lacking).unwrap_or_default() {
+            self.lacks[job] -= 1;
+            if self.lacks[job] == 0 {
+                self.unserved.remove(&job);
             }
         }
     }
 
-    /// Takes the refusal back if each device can serve it beside all that it serves by now. Most that cannot come back meet
+    fn run(mut self) {
+        if self.order.is_empty() {
+            return;
+        }
+        self.at.iter().for_each(|at| self.note(*at));
+        while let Some(&job) = self.unserved.first() {
+            if self.looks > RECONCILE_LOOKS {
+                return self.give_way_together();
+            }
+            self.give_way(job);
+        }
+        // One that gave way to another that had to give way itself may come back, if all others can stay.
+        for job in (0..self.order.len()).rev().filter(|job| self.refused[*job]).collect::<Vec<_>>() {
+            if self.looks > RECONCILE_LOOKS {
+                return;
+            }
+            self.come_back(job);
+        }
+    }
+
+    /// Refuses a job. Devices on which it was to run decide again.
+    fn give_way(&mut self, job: usize) {
+        self.refused[job] = true;
+        self.unserved.remove(&job);
+        let (jobs, number) = (self.jobs, self.order[job]);
+        for &at in jobs.jobs[number].groups.keys() {
+            let device = &mut self.devices[at];
+            let mut ran = false;
+            for (m, verdict) in device.members.iter_mut().zip(&device.verdicts) {
+                if m.spanning == Some(number) && m.group.ready {
+                    m.refused = true;
+                    ran |= verdict.run;
+                }
+            }
+            if ran {
+                self.looks += device.decide_without_refused(self.now, self.seed);
+                self.note(at);
+            }
+        }
+    }
+
+    /// Refuses all jobs at once that are not served, and in the end all.
+    fn give_way_together(&mut self) {
+        for round in 0..TOGETHER_ROUNDS {
+            if self.unserved.is_empty() {
+                return;
+            }
+            let mut these = vec![false; self.jobs.jobs.len()];
+            let all: Vec<usize> = match round + 1 < TOGETHER_ROUNDS {
+                true => std::mem::take(&mut self.unserved).into_iter().collect(),
+                false => (0..self.order.len()).collect(),
+            };
+            for job in all {
+                (self.refused[job], these[self.order[job]]) = (true, true);
+            }
+            self.refuse_all(&these).into_iter().for_each(|at| self.note(at));
+        }
+    }
+
+    /// Takes the refusal back if each device can serve the job beside all that it serves by now. Most that cannot come back meet
     /// the one that keeps them out on their first device, and the others do not decide again.
-    fn come_back(self, now: Micros, devices: &mut [Device], seed: u64, served: &mut Served) {
-        self.mark(false, devices);
+    fn come_back(&mut self, job: usize) {
+        let (jobs, number) = (self.jobs, self.order[job]);
+        let places = &jobs.jobs[number].groups;
+        let mark = |devices: &mut [Device], refuse: bool| {
+            let members = places.keys().copied().collect::<Vec<_>>();
+            for at in members {
+                let ours = devices[at].members.iter_mut().filter(|m| m.spanning == Some(number) && m.group.ready);
+                ours.for_each(|m| m.refused = refuse);
+            }
+        };
+        mark(self.devices, false);
         let mut before = Vec::new();
-        for at in 0..devices.len() {
-            let device = &mut devices[at];
-            if !device.members.iter().any(|m| self.owns(m) && m.group.ready) {
+        for &at in places.keys() {
+            let device = &mut self.devices[at];
+            if !device.members.iter().any(|m| m.spanning == Some(number) && m.group.ready) {
                 continue;
             }
             before.push((at, device.decision()));
-            device.decide_without_refused(now, seed);
-            if served.of(device).next().is_some() {
-                self.mark(true, devices);
-                return before.into_iter().for_each(|(at, decision)| devices[at].put_back(decision));
+            self.looks += device.decide_without_refused(self.now, self.seed);
+            if !self.served.lacking(&self.devices[at], &self.place).is_empty() {
+                mark(self.devices, true);
+                return before.into_iter().for_each(|(at, decision)| self.devices[at].put_back(decision));
             }
         }
     }
-
-    fn mark(self, refuse: bool, devices: &mut [Device]) {
-        let ready = devices.iter_mut().flat_map(|d| &mut d.members).filter(|m| m.group.ready);
-        for m in ready.filter(|m| self.owns(m)) {
-            m.refused = refuse;
-        }
-    }
 }
 
-/// The priority of each job: the highest of its groups that want a device.
-fn priorities(jobs: usize, devices: &[Device]) -> Vec<i32> {
-    let mut priorities = vec![i32::MIN; jobs];
-    for m in devices.iter().flat_map(|d| &d.members).filter(|m| m.group.ready) {
-        if let Some(job) = m.spanning {
-            priorities[job] = priorities[job].max(m.group.priority);
-        }
-    }
-    priorities
-}
+/// Jobs that are not served give way together in so many rounds: in the last one all do.
+const TOGETHER_ROUNDS: usize = 4;
 
-/// Refuses all jobs at once that want a device on which only groups of no job are to run: no job's giving way lets them on it. Says
-/// which those are.
-fn shut_out(now: Micros, jobs: usize, devices: &mut [Device], seed: u64) -> Vec<bool> {
-    let mut out = vec![false; jobs];
-    for device in devices.iter() {
-        let runs_none = device.members.iter().zip(&device.verdicts).all(|(m, v)| m.spanning.is_none() || !v.run);
-        if runs_none {
-            device.members.iter().filter(|m| m.wants()).filter_map(|m| m.spanning).for_each(|job| out[job] = true);
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tuning::DECISION_LOOKS;
+    use crate::{Action, Arbiter, Choice, Event, GroupId, GroupSpec, ProgramId};
+
+    /// Members looked at so far.
+    fn looks(arbiter: &Arbiter) -> usize {
+        arbiter.devices.iter().map(|d| d.looks).sum()
     }
-    if !out.contains(&true) {
-        return out;
+
+    fn looks_for(arbiter: &mut Arbiter, now: Micros, event: Event) -> usize {
+        arbiter.devices.iter_mut().for_each(|d| d.looks = 0);
+        arbiter.event(now, event, &mut Vec::new());
+        looks(arbiter)
     }
-    for device in devices {
-        let mut ran = false;
-        for (m, verdict) in device.members.iter_mut().zip(&device.verdicts) {
-            if m.group.ready && m.spanning.is_some_and(|job| out[job]) {
-                m.refused = true;
-                ran |= verdict.run;
+
+    fn spec(id: u64, device: &str, job: &str) -> GroupSpec {
+        GroupSpec { job: Some(job.to_owned()), ..GroupSpec::new(GroupId(id), ProgramId(id), device) }
+    }
+
+    fn arbiter() -> Arbiter {
+        of("up")
+    }
+
+    fn of(policy: &str) -> Arbiter {
+        Arbiter::new(Choice::named(policy).expect("it is listed"), 1)
+    }
+
+    /// Each job has all of its devices, or none.
+    fn assert_together(arbiter: &Arbiter) {
+        let mut jobs: HashMap<usize, BTreeMap<usize, bool>> = HashMap::new();
+        for (at, device) in arbiter.devices.iter().enumerate() {
+            for m in device.members.iter().filter(|m| m.group.ready && !m.stalled) {
+                *jobs.entry(m.job.expect("all have one")).or_default().entry(at).or_default() |= m.group.granted;
             }
         }
-        if ran {
-            device.decide_without_refused(now, seed);
+        for (job, devices) in jobs {
+            let granted = devices.values().filter(|granted| **granted).count();
+            assert!(granted == 0 || granted == devices.len(), "job {job}: {devices:?}");
         }
     }
-    out
-}
 
-/// Makes the verdicts of all devices fit each other. `jobs` is how many there are.
-pub(super) fn reconcile(now: Micros, jobs: usize, devices: &mut [Device], seed: u64) {
-    let out = shut_out(now, jobs, devices, seed);
-    // The order in which jobs give way and come back: the least urgent gives way first.
-    let others = priorities(jobs, devices).into_iter().enumerate().filter(|(j, _)| !out[*j]);
-    let mut order: Vec<(i32, usize, bool)> = others.map(|(j, priority)| (priority, j, false)).collect();
-    order.sort_unstable();
-    loop {
-        let unserved = unserved(jobs, devices);
-        let Some(at) = order.iter().position(|&(_, j, refused)| !refused && unserved[j]) else { break };
-        order[at].2 = true;
-        Job(order[at].1).give_way(now, devices, seed);
+    #[test]
+    fn a_change_concerns_the_devices_that_jobs_connect_with_it_and_no_others() {
+        let (mut arbiter, pairs) = (arbiter(), 100);
+        for n in 0..pairs {
+            for side in 0..2 {
+                for member in 0..3 {
+                    let id = 1 + n * 10 + side * 5 + member;
+                    let spec = spec(id, &format!("gpu:{n}.{side}"), &format!("job {n}"));
+                    let looked_at = looks_for(&mut arbiter, 0, Event::Add(spec));
+                    assert!(looked_at <= 2 * (DECISION_LOOKS + 3), "group {id}: {looked_at}");
+                }
+            }
+        }
+        let ready = looks_for(&mut arbiter, 10, Event::Ready(GroupId(1)));
+        assert_eq!(ready, 2 * (DECISION_LOOKS + 3), "the two devices of its job");
+        assert_together(&arbiter);
+        // Where the last group of a device goes, those that its job connected are decided, and no others.
+        for member in 0..3 {
+            assert!(looks_for(&mut arbiter, 20, Event::Remove(GroupId(1 + member))) <= 2 * (DECISION_LOOKS + 3));
+        }
+        assert_eq!(arbiter.devices.len(), 2 * pairs as usize - 1);
+        assert_eq!(arbiter.jobs.spanning, pairs as usize - 1);
+        let last = looks_for(&mut arbiter, 30, Event::Ready(GroupId(1 + 99 * 10)));
+        assert_eq!(last, 2 * (DECISION_LOOKS + 3), "its device has another place by now");
+        let alone = looks_for(&mut arbiter, 40, Event::Ready(GroupId(1 + 5)));
+        assert_eq!(alone, DECISION_LOOKS + 3, "its job has one device only by now");
     }
-    // One that gave way to another that had to give way itself may come back, if all others can stay.
-    let mut served = Served::new(jobs);
-    for (_, job, _) in order.into_iter().rev().filter(|(_, _, refused)| *refused) {
-        Job(job).come_back(now, devices, seed, &mut served);
+
+    #[test]
+    fn jobs_leave_nothing_behind() {
+        let mut arbiter = arbiter();
+        for round in 0..3 {
+            for n in 0..40 {
+                let spec = spec(1 + round * 100 + n, &format!("gpu:{}", n % 7), &format!("job {round} {}", n % 5));
+                arbiter.event(0, Event::Add(spec), &mut Vec::new());
+            }
+            assert_eq!(arbiter.jobs.spanning, 5);
+            for n in (0..40).rev() {
+                arbiter.event(0, Event::Remove(GroupId(1 + round * 100 + n)), &mut Vec::new());
+            }
+            assert!(arbiter.devices.is_empty() && arbiter.jobs.numbers.is_empty());
+            assert_eq!((arbiter.jobs.spanning, arbiter.jobs.free.len(), arbiter.jobs.jobs.len()), (0, 5, 5));
+        }
+    }
+
+    /// As many jobs as some users may have, each on as many devices as it may, all of which want all of them.
+    fn crowd(arbiter: &mut Arbiter, jobs: u64, devices: u64, others: u64) -> usize {
+        let mut id = 0;
+        let mut add = |device: u64, job: String| {
+            id += 1;
+            let group =
+                GroupSpec { job: Some(job), ..GroupSpec::new(GroupId(id), ProgramId(id), &format!("gpu:{device}")) };
+            arbiter.take(0, Event::Add(group));
+            arbiter.take(0, Event::Ready(GroupId(id)));
+        };
+        for job in 0..jobs {
+            // Some devices are those of other jobs, too.
+            (0..devices).for_each(|n| add((job * 5 + n * n * 3) % (devices * 4), format!("job {job}")));
+        }
+        for n in 0..others {
+            add(n % (devices * 4), format!("alone {n}"));
+        }
+        id as usize
+    }
+
+    #[test]
+    fn jobs_that_do_not_agree_give_way_in_a_bounded_piece_of_work() {
+        let mut arbiter = arbiter();
+        let members = crowd(&mut arbiter, 256, 30, 400);
+        let mut actions: Vec<Action> = Vec::new();
+        let mut most = 0;
+        for round in 0..40 {
+            let before = looks(&arbiter);
+            arbiter.decide(round * 1_000, &mut actions);
+            most = most.max(looks(&arbiter) - before);
+            assert_together(&arbiter);
+            arbiter.take(round * 1_000 + 500, Event::Idle(GroupId(1 + round * 7)));
+        }
+        let all = members + 120 * DECISION_LOOKS;
+        // One decision on each device, one without those shut out, and one in each round in which the rest give way.
+        let bound = RECONCILE_LOOKS + all * (2 + TOGETHER_ROUNDS) + 2_000;
+        assert!(most > RECONCILE_LOOKS, "{most}: there is too little to decide");
+        assert!(most <= bound, "{most} of {bound}");
+    }
+
+    /// `cargo test --release -p xsched-policy --lib longest -- --ignored --nocapture`
+    #[test]
+    #[ignore = "a measurement"]
+    fn longest_decision_about_jobs() {
+        let mixes = [(16, 16, 64), (64, 30, 0), (256, 30, 400)];
+        for (policy, (jobs, devices, others)) in mixes.into_iter().flat_map(|mix| [("up", mix), ("hpf", mix)]) {
+            let mut arbiter = of(policy);
+            let members = crowd(&mut arbiter, jobs, devices, others);
+            let (mut longest, mut most) = (std::time::Duration::ZERO, 0);
+            for round in 0..200 {
+                let (start, before) = (std::time::Instant::now(), looks(&arbiter));
+                arbiter.decide(round * 1_000, &mut Vec::new());
+                // A daemon decides about each group as it comes, not about all of them at once.
+                if round > 2 {
+                    longest = longest.max(start.elapsed());
+                    most = most.max(looks(&arbiter) - before);
+                }
+                arbiter.take(round * 1_000 + 500, Event::Idle(GroupId(1 + round * 7 % members as u64)));
+            }
+            let ms = longest.as_secs_f64() * 1e3;
+            println!("{policy}: {jobs} jobs, {members} groups: {most} looked at, {ms:.1} ms at most");
+        }
     }
 }

@@ -1,0 +1,65 @@
+//! Memory that programs have left free. An allocator keeps it while something lies behind it, so that a daemon that once had many programs
+//! would have as much memory for ever. It is told to give that back when nothing waits for the loop, as it takes some ms.
+
+use crate::tuning::{TRIM_NS, TRIM_PROGRAMS, TRIM_QUIET_NS};
+
+/// Programs that have left since free memory was given back last.
+#[derive(Debug, Default)]
+pub(crate) struct Trim {
+    left: usize,
+    /// When the last of them did, in ns.
+    last_ns: u64,
+}
+
+impl Trim {
+    /// A program has left.
+    pub(crate) fn left(&mut self, now_ns: u64) {
+        (self.left, self.last_ns) = (self.left + 1, now_ns);
+    }
+
+    /// When to look, in ns.
+    pub(crate) fn deadline_ns(&self, some_attached: bool) -> Option<u64> {
+        let after_ns = if some_attached { TRIM_QUIET_NS } else { TRIM_NS };
+        (self.left >= TRIM_PROGRAMS).then_some(self.last_ns + after_ns)
+    }
+
+    /// Gives free memory back, or looks again later where somebody may wait for a decision.
+    pub(crate) fn give_back(&mut self, now_ns: u64, is_quiet: bool) {
+        if is_quiet {
+            self.left = 0;
+            give_back();
+        } else {
+            self.last_ns = now_ns;
+        }
+    }
+}
+
+#[cfg(target_env = "gnu")]
+fn give_back() {
+    // SAFETY: no more than a hint to the allocator, which locks what it works on.
+    unsafe { libc::malloc_trim(0) };
+}
+
+/// Other allocators give back by themselves.
+#[cfg(not(target_env = "gnu"))]
+fn give_back() {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_given_back_once_many_have_left_and_nothing_waits() {
+        let mut trim = Trim::default();
+        (1..TRIM_PROGRAMS as u64).for_each(|n| trim.left(n));
+        assert_eq!(trim.deadline_ns(false), None, "few leave little");
+        trim.left(1_000);
+        assert_eq!(trim.deadline_ns(false), Some(1_000 + TRIM_NS));
+        assert_eq!(trim.deadline_ns(true), Some(1_000 + TRIM_QUIET_NS));
+        let now_ns = 1_000 + TRIM_QUIET_NS;
+        trim.give_back(now_ns, false);
+        assert_eq!(trim.deadline_ns(true), Some(now_ns + TRIM_QUIET_NS), "some program waits at its gate");
+        trim.give_back(now_ns + TRIM_QUIET_NS, true);
+        assert_eq!(trim.deadline_ns(true), None);
+    }
+}
