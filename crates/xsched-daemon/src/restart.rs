@@ -53,7 +53,7 @@ impl Server {
 
     /// Has it written.
     pub(crate) fn write_kept(&mut self) {
-        if let Some((file, text)) = self.kept.contents(self.engine.programs().values()) {
+        if let Some((file, text)) = self.kept.contents(self.engine.programs().values().map(|program| &**program)) {
             self.events.writer.state(file, text);
         }
     }

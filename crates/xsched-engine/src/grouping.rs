@@ -22,7 +22,7 @@ impl<M: Memory> Engine<M> {
     /// A process attaches.
     pub(crate) fn attach(&mut self, id: u64, arrival: Arrival<M>) {
         let program = Program::new(ProgramId(id), arrival, &self.settings);
-        self.programs.insert(id, program);
+        self.programs.insert(id, Box::new(program));
     }
 
     /// A group of a program comes.

@@ -27,7 +27,7 @@ pub struct Engine<M: Memory> {
     pub(crate) gatekeeper: Gatekeeper<M::Words>,
     pub(crate) heartbeat: M::Heartbeat,
     /// Attached processes by connection.
-    pub(crate) programs: HashMap<u64, Program<M>>,
+    pub(crate) programs: HashMap<u64, Box<Program<M>>>,
     pub(crate) groups: HashMap<GroupId, Group<M::Words>>,
     pub(crate) queues: Queues,
     /// Groups that are gone, for the trace.
@@ -125,7 +125,7 @@ impl<M: Memory> Engine<M> {
 
     /// The program of a group.
     pub fn program_of(&self, group: &Group<M::Words>) -> Option<&Program<M>> {
-        self.programs.get(&group.program.0)
+        self.programs.get(&group.program.0).map(|program| &**program)
     }
 
     /// Groups of a program that are there.
@@ -134,7 +134,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Attached programs by connection.
-    pub fn programs(&self) -> &HashMap<u64, Program<M>> {
+    pub fn programs(&self) -> &HashMap<u64, Box<Program<M>>> {
         &self.programs
     }
 
