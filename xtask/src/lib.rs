@@ -1,0 +1,4 @@
+//! What both the tasks and the tests of this package use.
+#![forbid(unsafe_code)]
+
+pub mod circles;
