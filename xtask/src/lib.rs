@@ -1,4 +1,5 @@
-//! What both the tasks and the tests of this package use.
+//! Parts that both the tasks and the tests of this package use.
 #![forbid(unsafe_code)]
 
 pub mod circles;
+pub mod prose;

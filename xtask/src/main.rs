@@ -1,7 +1,7 @@
 //! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test [--long]`, `cargo xtask ci`, `cargo xtask replay FILE…`, `cargo xtask bundle DIR`,
 //! `cargo xtask fuzz [TARGET]`, `cargo xtask wheel DIR`, `cargo xtask package DIR`, `cargo xtask install PREFIX`,
 //! `cargo xtask rocm [--suite SUITE] DIR`, `cargo xtask vm`,
-//! `cargo xtask containers`, `cargo xtask kubernetes`, `cargo xtask circles [CRATE]`.
+//! `cargo xtask containers`, `cargo xtask kubernetes`, `cargo xtask circles [CRATE]`, `cargo xtask prose [CRATE]`.
 #![forbid(unsafe_code)]
 
 mod apt;
@@ -27,9 +27,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use test::Extent;
-use xtask::circles;
+use xtask::{circles, prose};
 
-const USAGE: &str = "usage: cargo xtask generate [--check] | test [--long] | ci | circles [CRATE] | replay FILE… | fuzz [TARGET] [--secs N] [--planted] | hip-runtime [--debug] DIR | rocm [--suite SUITE] DIR | bundle [--hip] DIR | wheel DIR | package DIR | install PREFIX | vm [--kvm] [--suite SUITE] | containers [--cost] | kubernetes";
+const USAGE: &str = "usage: cargo xtask generate [--check] | test [--long] | ci | circles [CRATE] | prose [CRATE] | replay FILE… | fuzz [TARGET] [--secs N] [--planted] | hip-runtime [--debug] DIR | rocm [--suite SUITE] DIR | bundle [--hip] DIR | wheel DIR | package DIR | install PREFIX | vm [--kvm] [--suite SUITE] | containers [--cost] | kubernetes";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -100,9 +100,20 @@ fn main() -> ExitCode {
             Ok(())
         }
         ["circles", words @ ..] => match circles::run(&root(), words) {
-            Some(result) => result,
-            None => {
-                eprintln!("xtask: cargo xtask circles takes [CRATE] [--calls | --unresolved], or --write");
+            Ok(result) => result,
+            Err(wrong) => {
+                eprintln!("xtask: {wrong}");
+                return ExitCode::from(2);
+            }
+        },
+        ["prose", "--help" | "-h"] => {
+            println!("{}", prose::HELP);
+            Ok(())
+        }
+        ["prose", words @ ..] => match prose::run(&root(), words) {
+            Ok(result) => result,
+            Err(wrong) => {
+                eprintln!("xtask: {wrong}");
                 return ExitCode::from(2);
             }
         },

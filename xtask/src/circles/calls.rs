@@ -401,7 +401,7 @@ impl Walk<'_> {
         Ty::Foreign
     }
 
-    /// What `for` takes out of a value.
+    /// Type of the items that `for` takes out of a value.
     fn iterated(&mut self, over: &Ty) -> Ty {
         let Ty::Own(number, _) = over else { return over.element() };
         for name in ["next", "into_iter"] {

@@ -548,14 +548,14 @@ impl<'a> Index<'a> {
         same.map(|(number, _)| number).collect()
     }
 
-    /// What a function returns to a caller that has it from this receiver.
+    /// Type that a function returns to a caller with this receiver.
     pub(super) fn returned(&self, function: usize, receiver: &Ty) -> Ty {
         let function = &self.functions[function];
         let output = self.output(&function.scope, &function.signature.output);
         output.with(&pairs(function, receiver))
     }
 
-    /// What a function takes, without its receiver.
+    /// Types of a function's arguments, without its receiver.
     pub(super) fn takes(&self, function: usize, receiver: &Ty) -> Vec<Ty> {
         let function = &self.functions[function];
         let typed = function.signature.inputs.iter().filter_map(|input| match input {

@@ -144,17 +144,20 @@ fn package(name: String, number: usize, sources: &[Source], calls: Calls) -> Pac
     Package { name, files, circles: graph::circles(&below), resolved: calls.found, unresolved, edges }
 }
 
-/// Does what the words after `circles` ask for; none if they are wrong.
-pub fn run(root: &Path, words: &[&str]) -> Option<Result<(), String>> {
+/// Does what the words after `circles` ask for. Fails outside with a line about the words, inside with one about the work.
+pub fn run(root: &Path, words: &[&str]) -> Result<Result<(), String>, String> {
     let (name, all_calls, unresolved) = match words {
         [] => (None, false, false),
-        ["--write"] => return Some(packages(root).and_then(|packages| list::shorten(root, &packages))),
+        ["--write"] => return Ok(packages(root).and_then(|packages| list::shorten(root, &packages))),
         [name] if !name.starts_with('-') => (Some(*name), false, false),
         [name, "--calls"] | ["--calls", name] if !name.starts_with('-') => (Some(*name), true, false),
         [name, "--unresolved"] | ["--unresolved", name] if !name.starts_with('-') => (Some(*name), false, true),
-        _ => return None,
+        _ => return Err("cargo xtask circles takes [CRATE] [--calls | --unresolved], or --write".into()),
     };
-    Some(packages(root).and_then(|packages| print(&packages, name, all_calls, unresolved)))
+    match packages(root) {
+        Ok(packages) => print(&packages, name, all_calls, unresolved).map(Ok),
+        Err(error) => Ok(Err(error)),
+    }
 }
 
 fn print(packages: &[Package], name: Option<&str>, all_calls: bool, unresolved: bool) -> Result<(), String> {

@@ -95,7 +95,7 @@ impl Ty {
         }
     }
 
-    /// The type of an element, of what `for` or an index takes them out of.
+    /// Type of the items that `for` takes out of a container.
     pub(super) fn element(&self) -> Ty {
         match self {
             Ty::Std("Map", _) => Ty::Tuple(vec![self.argument(0), self.argument(1)]),
@@ -105,17 +105,17 @@ impl Ty {
         }
     }
 
-    /// What an index names.
+    /// Type of the element at an index.
     pub(super) fn indexed(&self) -> Ty {
         if let Ty::Std("Map", _) = self { self.argument(1) } else { self.element() }
     }
 
-    /// What a function returns.
+    /// Type that a function returns.
     pub(super) fn returned(&self) -> Ty {
         if let Ty::Fn(_, returned) = self { (**returned).clone() } else { Ty::Unknown }
     }
 
-    /// The same type with its parameters replaced.
+    /// Replaces parameters in a type.
     pub(super) fn with(&self, parameters: &[(String, Ty)]) -> Ty {
         let all = |types: &[Ty]| types.iter().map(|ty| ty.with(parameters)).collect::<Vec<_>>();
         match self {
@@ -155,7 +155,7 @@ pub(super) fn closure_takes(receiver: &Ty, method: &str) -> Vec<Ty> {
     }
 }
 
-/// What a method of a container returns; `given` are the types of its arguments.
+/// Type that a method of a container returns; `given` are the types of its arguments.
 pub(super) fn returned(receiver: &Ty, method: &str, given: &[Ty]) -> Ty {
     let first = || given.first().cloned().unwrap_or(Ty::Unknown);
     let last = || given.last().map_or(Ty::Unknown, Ty::returned);
