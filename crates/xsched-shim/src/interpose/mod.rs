@@ -61,8 +61,6 @@ pub struct Hook {
 
 impl Hook {
     /// The function for a call that found no cell filled.
-    #[cold]
-    #[inline(never)]
     fn look_up(&'static self) -> *mut c_void {
         let thread = thread::current();
         let (caller, binding) = (thread.caller.get(), thread.binding.get() % BINDINGS);
@@ -81,7 +79,14 @@ impl Hook {
 #[inline(always)]
 pub fn real(cells: &'static Reals, hook: impl FnOnce() -> &'static Hook) -> *mut c_void {
     let known = cells[thread::current().binding.get() % BINDINGS].load(Acquire);
-    if known.is_null() { hook().look_up() } else { known }
+    if known.is_null() { unknown(hook) } else { known }
+}
+
+/// Compiled beside each caller, so that the compiler knows it as cold there and moves the call out of the way of a launch.
+#[cold]
+#[inline(never)]
+fn unknown(hook: impl FnOnce() -> &'static Hook) -> *mut c_void {
+    hook().look_up()
 }
 
 /// What a hooked function does, as far as scheduling goes. Every function that a vendor's library exports is in exactly one
