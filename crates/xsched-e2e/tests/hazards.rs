@@ -60,6 +60,66 @@ fn parents_and_children_by_fork_and_exec() {
     runs("processes", &[]);
 }
 
+/// Lines of a program but those that name processes.
+fn without_counts(lines: &[String]) -> Vec<&String> {
+    lines.iter().filter(|line| !line.starts_with("launched ")).collect()
+}
+
+#[test]
+fn children_by_clone_without_the_handlers_of_fork_get_what_they_get_without_the_library() {
+    let place = Place::new();
+    let program = place.sim_program("raw_children");
+    let all = ["clone", "_Fork"]
+        .into_iter()
+        .flat_map(|way| ["use", "use_exit", "exit", "exec", "fork"].map(|does| [way, does]));
+    for args in all {
+        let (code, bare, errors) = Process::start(place.command(&program, &args)).wait();
+        assert_eq!(code, 0, "{args:?}: {bare:?} {errors}");
+        if bare == ["no _Fork"] {
+            continue;
+        }
+        let uses = args[1].starts_with("use");
+        let check = |(code, lines, errors): (i32, Vec<String>, String)| {
+            assert_eq!((code, without_counts(&lines)), (0, without_counts(&bare)), "{args:?}: {errors}");
+            let told =
+                "xsched: runs unscheduled: it was made by clone or _Fork without the C library's fork handlers\n";
+            assert_eq!(errors, if uses { told } else { "" }, "{args:?}");
+            if !uses {
+                place.assert_counts(&lines);
+            }
+        };
+        {
+            let _daemon = place.daemon(&[]);
+            check(place.run(&[], &program, &args).wait());
+        }
+        let (_daemon, rival) = unrest(&place);
+        check(place.run(&[], &program, &args).wait());
+        end(&place, rival);
+    }
+}
+
+#[test]
+fn a_child_by_clone_that_must_not_run_unscheduled_ends_at_its_first_use() {
+    let place = Place::new();
+    let program = place.sim_program("raw_children");
+    let _daemon = place.daemon(&[]);
+    let (code, lines, errors) = place.run(&["--require"], &program, &["clone", "use"]).wait();
+    assert_eq!((code, lines), (0, vec!["ended with 3".into(), "ok".to_string()]), "{errors}");
+    assert!(errors.contains("--require was given"), "{errors}");
+}
+
+#[test]
+fn an_opencl_child_by_clone_gets_what_it_gets_without_the_library() {
+    let place = Place::new();
+    let program = place.opencl_program("raw_children_cl");
+    let (code, bare, errors) = Process::start(place.command(&program, &[])).wait();
+    assert_eq!((code, bare.last().map(String::as_str)), (0, Some("ok")), "{errors}");
+    let _daemon = place.daemon(&[]);
+    let (code, lines, errors) = place.run(&[], &program, &[]).wait();
+    assert_eq!((code, lines), (0, bare), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+}
+
 #[test]
 fn threads_by_the_hundred() {
     runs("threads", &[]);

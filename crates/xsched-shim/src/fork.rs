@@ -1,10 +1,16 @@
-//! What becomes of a forked child.
+//! Children that have a copy of this process's memory. One of `fork` starts anew: the C library calls a handler there. One of a bare
+//! `clone` or `_Fork` is found out at its first call ([`stage`]) and goes unscheduled.
 
+use std::sync::atomic::AtomicBool;
+
+use xsched_agent::say_once;
 use xsched_core::{journal, thread};
+use xsched_proto::settings::{Log, Settings};
 
 use crate::exports::exec;
 use crate::interpose::{resolve, walk};
-use crate::{capi, domain, enabled, lock, platform, process};
+use crate::stage::{self, Occasion};
+use crate::{capi, domain, enabled, lock, platform};
 
 /// When this library is loaded, since a handler that is registered while another thread forks does not act in that
 /// child: what a thread of ours locked or began meanwhile would stay so there.
@@ -12,6 +18,7 @@ use crate::{capi, domain, enabled, lock, platform, process};
 #[unsafe(link_section = ".init_array")]
 static WATCH_FORKS: extern "C" fn() = {
     extern "C" fn watch_forks() {
+        stage::leave_by(leave);
         // Nothing is locked or begun there.
         if enabled::unfit_libc().is_some() {
             return;
@@ -36,9 +43,33 @@ unsafe extern "C" fn after_fork() {
 unsafe extern "C" fn in_forked_child() {
     walk::in_forked_child();
     // Most programs that fork have nothing to do with us: their children are not to pay for what they never touched.
-    if process::is_untouched() && !lock::any_locked() {
+    if stage::is_untouched() && !lock::any_locked() {
         return;
     }
+    forget_parent();
+}
+
+/// In a child in which no handler of `fork` has run. It has no agent, and the C library does not promise that it can have threads.
+fn leave(occasion: Occasion) {
+    resolve::keeping_errno(|| {
+        walk::in_forked_child();
+        forget_parent();
+        stage::stay_off();
+        if occasion == Occasion::End {
+            return;
+        }
+        let settings = Settings::of_process();
+        let why = "it was made by clone or _Fork without the C library's fork handlers";
+        if settings.required {
+            xsched_agent::refuse(&why);
+        }
+        static SAID: AtomicBool = AtomicBool::new(false);
+        say_once(&SAID, settings.log, Log::Info, &format!("runs unscheduled: {why}"));
+    });
+}
+
+/// Forgets what is of the parent, and locks that its other threads held.
+fn forget_parent() {
     thread::forget_all();
     journal::forget();
     domain::forget_all();
@@ -52,5 +83,5 @@ unsafe extern "C" fn in_forked_child() {
     platform::start::forget_if_held();
     capi::forget();
     resolve::forget_if_held();
-    process::forget();
+    stage::forget();
 }

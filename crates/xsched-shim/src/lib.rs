@@ -28,4 +28,5 @@ pub mod platform;
 pub mod process;
 mod python;
 pub mod scheduler;
+mod stage;
 mod stats;

@@ -1,20 +1,13 @@
 //! Whether this process is scheduled, and its one runtime.
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 
 use xsched_agent::say_once;
 use xsched_core::Runtime;
 use xsched_proto::settings::Log;
 
 use crate::interpose::resolve;
-
-static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(std::ptr::null_mut());
-static STAGE: AtomicU32 = AtomicU32::new(UNTOUCHED);
-
-const UNTOUCHED: u32 = 0;
-const STARTING: u32 = 1;
-const RUNNING: u32 = 2;
-const OFF: u32 = 3;
+use crate::stage::{self, OFF, OWN, RUNNING, STARTING, UNTOUCHED};
 
 /// Key whose destructor tells that a thread ends.
 static THREAD_KEY: AtomicU32 = AtomicU32::new(u32::MAX);
@@ -25,7 +18,7 @@ static LET_GO: AtomicUsize = AtomicUsize::new(0);
 /// The runtime if it is running already.
 pub fn running() -> Option<&'static Runtime> {
     // SAFETY: published once, never freed.
-    unsafe { RUNTIME.load(Acquire).as_ref() }
+    unsafe { OWN.runtime.load(Acquire).as_ref() }
 }
 
 /// The runtime, made by `make` if this is the first call; another one waits for it. `None` when scheduling is off in this
@@ -33,39 +26,30 @@ pub fn running() -> Option<&'static Runtime> {
 #[cold]
 #[inline(never)]
 pub(crate) fn begin(make: fn() -> Option<&'static Runtime>) -> Option<&'static Runtime> {
-    match STAGE.compare_exchange(UNTOUCHED, STARTING, AcqRel, Acquire) {
+    stage::leave_unless_ours(stage::Occasion::Use);
+    match OWN.stage.compare_exchange(UNTOUCHED, STARTING, AcqRel, Acquire) {
         Ok(_) => {}
         Err(OFF) => return None,
         Err(_) => {
-            while STAGE.load(Acquire) == STARTING {
+            while OWN.stage.load(Acquire) == STARTING {
                 std::thread::yield_now();
             }
             return running();
         }
     }
+    stage::begun();
     let Ok(Some(rt)) = std::panic::catch_unwind(make) else {
-        STAGE.store(OFF, Release);
+        OWN.stage.store(OFF, Release);
         return None;
     };
-    RUNTIME.store(std::ptr::from_ref(rt).cast_mut(), Release);
-    STAGE.store(RUNNING, Release);
+    OWN.runtime.store(std::ptr::from_ref(rt).cast_mut(), Release);
+    OWN.stage.store(RUNNING, Release);
     Some(rt)
 }
 
 /// `let_go` is called, too, should scheduling end with an error of ours.
 pub(crate) fn let_go_by(let_go: fn()) {
     LET_GO.store(let_go as usize, Release);
-}
-
-/// Whether nothing was begun in this process, nor before it was forked.
-pub(crate) fn is_untouched() -> bool {
-    STAGE.load(Acquire) == UNTOUCHED
-}
-
-/// In a forked child, which starts anew at its own first device call.
-pub(crate) fn forget() {
-    RUNTIME.store(std::ptr::null_mut(), Release);
-    STAGE.store(UNTOUCHED, Release);
 }
 
 /// Makes a call that may wait for the device.
@@ -98,7 +82,7 @@ pub fn watch_thread() {
 #[cold]
 pub fn step_aside(what: &str) {
     static SAID: AtomicBool = AtomicBool::new(false);
-    STAGE.store(OFF, Release);
+    OWN.stage.store(OFF, Release);
     if let Some(rt) = running() {
         rt.detach_for_good();
     }
@@ -108,7 +92,7 @@ pub fn step_aside(what: &str) {
         let let_go = unsafe { std::mem::transmute::<usize, fn()>(let_go) };
         let _ = std::panic::catch_unwind(let_go);
     }
-    RUNTIME.store(std::ptr::null_mut(), Release);
+    OWN.runtime.store(std::ptr::null_mut(), Release);
     say_once(&SAID, Log::Error, Log::Error, &format!("internal error, scheduling is off for this process: {what}"));
 }
 

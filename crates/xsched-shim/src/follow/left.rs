@@ -8,7 +8,7 @@ use xsched_agent::say;
 use xsched_proto::program::file_name;
 use xsched_proto::settings::{Log, Settings};
 
-use crate::process;
+use crate::stage;
 
 /// Devices of GPUs, by what their files' names begin with. `/dev/nvidiactl` is opened by tools that only look.
 const DEVICES: [&str; 12] = [
@@ -35,7 +35,7 @@ const NAMED_MAX: usize = 3;
 /// When the process ends that `run` became.
 pub(super) extern "C" fn at_exit() {
     // One that has used a device is in `ps`, and its user knows.
-    if process::is_untouched() {
+    if stage::is_untouched() {
         let _ = std::panic::catch_unwind(tell);
     }
 }

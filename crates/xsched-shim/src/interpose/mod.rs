@@ -8,6 +8,7 @@
 //! another. The exported stub is binding 0: whatever the caller's own binding would have been (see [`resolve`]).
 
 pub(crate) mod absent;
+pub(crate) mod cells;
 mod elf;
 pub(crate) mod ioctl;
 pub(crate) mod objects;
@@ -17,9 +18,12 @@ mod unwind;
 pub(crate) mod walk;
 
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering::*};
+use std::sync::atomic::Ordering::*;
 
 use xsched_core::thread;
+
+pub use self::cells::{Cells, Reals};
+use crate::stage;
 
 /// Copies of vendor libraries told apart in one process; further ones are left alone and reported.
 pub const BINDINGS: usize = 8;
@@ -50,18 +54,39 @@ pub struct Hook {
     /// One stub for each binding but 0.
     pub thunks: [AnyFn; BINDINGS - 1],
     /// The real function of each binding, once known.
-    pub real: [AtomicPtr<c_void>; BINDINGS],
+    pub(crate) known: Reals,
+    /// Copies of these, which calls read: see [`Cells`].
+    pub(crate) cells: &'static Reals,
 }
 
 impl Hook {
-    /// The function that the current call would have reached without us; null if there is none.
-    /// To be asked first thing in an implementation: later calls on this thread overwrite where this one came from.
-    #[inline(always)]
-    pub fn real(&'static self) -> *mut c_void {
+    /// The function for a call that found no cell filled.
+    fn look_up(&'static self) -> *mut c_void {
         let thread = thread::current();
-        let known = self.real[thread.binding.get() % BINDINGS].load(Acquire);
-        if known.is_null() { resolve::for_caller(self, thread.caller.get()) } else { known }
+        let (caller, binding) = (thread.caller.get(), thread.binding.get() % BINDINGS);
+        stage::leave_unless_ours(stage::Occasion::Use);
+        let known = self.known(binding);
+        if known.is_null() {
+            return resolve::for_caller(self, caller);
+        }
+        self.fill(binding, known);
+        known
     }
+}
+
+/// The function that the current call of a hook would have reached without us; null if there is none. `cells` are the hook's.
+/// To be asked first thing in an implementation: later calls on this thread overwrite where this one came from.
+#[inline(always)]
+pub fn real(cells: &'static Reals, hook: impl FnOnce() -> &'static Hook) -> *mut c_void {
+    let known = cells[thread::current().binding.get() % BINDINGS].load(Acquire);
+    if known.is_null() { unknown(hook) } else { known }
+}
+
+/// Compiled beside each caller, so that the compiler knows it as cold there and moves the call out of the way of a launch.
+#[cold]
+#[inline(never)]
+fn unknown(hook: impl FnOnce() -> &'static Hook) -> *mut c_void {
+    hook().look_up()
 }
 
 /// What a hooked function does, as far as scheduling goes. Every function that a vendor's library exports is in exactly one
@@ -99,6 +124,8 @@ pub struct Group {
     pub class: Class,
     /// They themselves.
     pub hooks: &'static [&'static Hook],
+    /// Their cells.
+    pub(crate) cells: &'static [Reals],
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -111,18 +138,23 @@ const _: () =
 /// One of this library's own statics, found beside the code. The compiler looks such up in a table of addresses, whose lines
 /// are as cold as everything else when a program that does much between its launches comes by.
 macro_rules! near {
-    ($what:path) => {{
+    ($what:path) => {
+        $crate::interpose::near!($what, 0, || &$what)
+    };
+    // A part so many bytes behind its beginning, of the type that the closure would return.
+    ($what:path, $bytes:expr, $like:expr) => {{
         let at: usize;
-        // SAFETY: computes the address of a static of this library; touches no memory.
+        // SAFETY: computes the address of a static of this library, or of a part of it; touches no memory.
         unsafe {
             core::arch::asm!(
-                "lea {}, [rip + {}]",
+                "lea {}, [rip + {} + {}]",
                 out(reg) at,
                 sym $what,
+                const $bytes,
                 options(pure, nomem, nostack, preserves_flags)
             );
         }
-        $crate::interpose::typed(at, || &$what)
+        $crate::interpose::typed(at, $like)
     }};
 }
 pub(crate) use near;
@@ -131,7 +163,7 @@ pub(crate) use near;
 #[inline(always)]
 pub(crate) fn typed<T>(at: usize, like: impl FnOnce() -> &'static T) -> &'static T {
     let _ = like;
-    // SAFETY: `near!`, the only caller, gives the address of the very static that `like` would return.
+    // SAFETY: `near!`, the only caller, gives the address of the very static that `like` would return, or of a like part.
     unsafe { &*(at as *const T) }
 }
 
@@ -140,8 +172,19 @@ pub(crate) fn typed<T>(at: usize, like: impl FnOnce() -> &'static T) -> &'static
 /// the one in `sig` does not compile.
 macro_rules! hooks {
     ($platform:ident, $list:ident: $class:ident; $($name:ident)*) => {
-        pub(super) static $list: $crate::interpose::Group =
-            $crate::interpose::Group { class: $crate::interpose::Class::$class, hooks: &[$(&$name::HOOK),*] };
+        pub(super) static $list: $crate::interpose::Group = $crate::interpose::Group {
+            class: $crate::interpose::Class::$class,
+            hooks: &[$(&$name::HOOK),*],
+            cells: &$list::CELLS.0,
+        };
+
+        /// Places of the real functions of these hooks.
+        #[allow(non_snake_case, non_camel_case_types, clippy::enum_variant_names)]
+        mod $list {
+            pub(super) enum Place { $($name),* }
+            pub(super) static CELLS: $crate::interpose::Cells<{ [$(Place::$name as usize),*].len() }> =
+                $crate::interpose::Cells::new();
+        }
 
         $(
             const _: sig::$name = $name;
@@ -155,9 +198,21 @@ macro_rules! hooks {
                     platform: $crate::enabled::$platform,
                     exported: $name,
                     thunks: [thunk::<1>, thunk::<2>, thunk::<3>, thunk::<4>, thunk::<5>, thunk::<6>, thunk::<7>],
-                    real: [const { std::sync::atomic::AtomicPtr::new(std::ptr::null_mut()) };
+                    known: [const { std::sync::atomic::AtomicPtr::new(std::ptr::null_mut()) };
                         $crate::interpose::BINDINGS],
+                    cells: &super::$list::CELLS.0[super::$list::Place::$name as usize],
                 };
+
+                /// See [`real`]($crate::interpose::real).
+                #[inline(always)]
+                pub(super) fn real() -> *mut std::ffi::c_void {
+                    let cells = $crate::interpose::near!(
+                        super::$list::CELLS,
+                        super::$list::Place::$name as usize * size_of::<$crate::interpose::Reals>(),
+                        || &super::$list::CELLS.0[0]
+                    );
+                    $crate::interpose::real(cells, || &HOOK)
+                }
 
                 /// What the loader binds callers to.
                 // SAFETY: the arguments stay where the caller put them; rax and r11 are free at a function's entry.

@@ -291,7 +291,7 @@ fn search(hook: &'static Hook, caller: usize) -> *mut c_void {
     {
         // Every caller was and will be bound to it, and it is never unloaded.
         note(hook, global, "next");
-        hook.real[0].store(global, Release);
+        hook.set(0, global);
         return global;
     }
     let own = objects.place_of(caller).filter(|at| !objects.is_initial(*at)).map(|at| objects.root_of(at));
@@ -408,7 +408,7 @@ pub(crate) fn next_for_caller(name: &CStr, caller: usize) -> Next {
 pub fn stub_for(hook: &'static Hook, real: *mut c_void) -> *mut c_void {
     let pointer = |stub: AnyFn| stub as *mut c_void;
     // Where another library's function comes first, the exported name means that one, in this library too.
-    if hook.real[0].load(Acquire) == real && is_ours(pointer(hook.exported)) {
+    if hook.known(0) == real && is_ours(pointer(hook.exported)) {
         return pointer(hook.exported);
     }
     let Some((base, file)) = object_of(real as usize) else { return real };
@@ -419,10 +419,10 @@ pub fn stub_for(hook: &'static Hook, real: *mut c_void) -> *mut c_void {
             copy.base = base;
             BASES[binding - 1].store(base, Release);
         }
-        let known = hook.real[binding].load(Acquire);
+        let known = hook.known(binding);
         if copy.base == base && (known.is_null() || known == real) {
             copy.given = copy.given.wrapping_add(1);
-            hook.real[binding].store(real, Release);
+            hook.set(binding, real);
             drop(copies);
             note(hook, real, "handle");
             return pointer(hook.thunks[binding - 1]);
@@ -475,7 +475,7 @@ pub(crate) fn close<I: Iterator<Item = &'static Hook>>(
         // Unless it was given out meanwhile: something new has been loaded there.
         if copies[at] == *copy {
             for hook in hooks() {
-                hook.real[at + 1].store(std::ptr::null_mut(), Release);
+                hook.set(at + 1, std::ptr::null_mut());
             }
             BASES[at].store(0, Release);
             copies[at] = Behind { base: 0, given: copy.given };

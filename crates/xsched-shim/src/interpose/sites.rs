@@ -103,7 +103,7 @@ pub(super) fn forget_after<T>(unmap: impl FnOnce() -> T, unmapped: impl FnOnce()
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interpose::BINDINGS;
+    use crate::interpose::{BINDINGS, Cells};
 
     #[test]
     fn call_sites_and_functions_are_told_apart_and_forgotten_together() {
@@ -113,7 +113,8 @@ mod tests {
             platform: 0,
             exported: stub,
             thunks: [stub; BINDINGS - 1],
-            real: [const { AtomicPtr::new(std::ptr::null_mut()) }; BINDINGS],
+            known: [const { AtomicPtr::new(std::ptr::null_mut()) }; BINDINGS],
+            cells: &Box::leak(Box::new(Cells::<1>::new())).0[0],
         };
         let hooks: Vec<&'static Hook> = (0..40).map(|_| &*Box::leak(Box::new(hook()))).collect();
         // As far apart as the functions' own entries, so that mixtures of the two coincide.

@@ -16,13 +16,18 @@ use xsched_core::Platform;
 pub(crate) use shared::hal;
 pub(crate) use shared::late::forget_all as forget_suffix_fences;
 
-use crate::interpose::{Class, Group, Hook};
+use crate::interpose::{Class, Group, Hook, cells};
 
 /// Every platform, at its number.
 pub static PLATFORMS: &[&dyn Platform] = &[&opencl::OpenCl, &sim::Sim, &cuda::Cuda, &hsa::Hsa, &hip::Hip];
 
 fn groups() -> impl Iterator<Item = &'static Group> {
     [opencl::HOOKS, sim::HOOKS, cuda::HOOKS, hip::HOOKS, hsa::HOOKS].into_iter().flatten().copied()
+}
+
+/// Lets children with a copy of this process's memory find all cells empty.
+fn wipe_cells() {
+    groups().for_each(|group| _ = cells::wipe(group.cells));
 }
 
 /// The hooked functions of every platform.

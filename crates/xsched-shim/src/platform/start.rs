@@ -12,7 +12,7 @@ use super::{PLATFORMS, cuda, hsa, shadowed};
 use crate::enabled::disabled;
 use crate::interpose::resolve;
 use crate::lock::Lock;
-use crate::{domain, follow, process, python, stats};
+use crate::{domain, follow, process, python, stage, stats};
 
 /// The runtime, started if this is the first device call. `None` when scheduling is off in this process.
 #[inline(always)]
@@ -44,6 +44,7 @@ fn start() -> Option<&'static Runtime> {
     if disabled() {
         return None;
     }
+    super::wipe_cells();
     start_journal();
     xsched_core::ask_before_waiting(python::holds_the_lock);
     xsched_core::ask_at_signals(python::runs_handlers);
@@ -95,6 +96,7 @@ fn register_handlers() {
 /// what is let go may end the other clients (`docs/notebook/h100.md`): as long as it has work its gates follow the daemon, to the end of
 /// the process.
 extern "C" fn at_exit() {
+    stage::leave_unless_ours(stage::Occasion::End);
     stats::write(cuda::stats::members);
     stats::say_at_end();
     let _ = std::panic::catch_unwind(|| {
@@ -113,6 +115,7 @@ extern "C" fn at_exit() {
 
 unsafe extern "C" fn thread_ends(_: *mut std::ffi::c_void) {
     let _ = std::panic::catch_unwind(|| {
+        stage::leave_unless_ours(stage::Occasion::End);
         if let Some(rt) = process::running() {
             rt.thread_exit();
         }

@@ -254,7 +254,9 @@ unsafe extern "C" fn _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStr
     stream: hipStream_t,
     kernarg: *mut c_void,
 ) {
-    let real = behind(&_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv::HOOK);
+    let real = behind(_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv::real(), || {
+        &_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv::HOOK
+    });
     if real.is_null() {
         return;
     }

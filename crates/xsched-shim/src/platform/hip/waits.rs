@@ -66,7 +66,7 @@ unsafe extern "C" fn hipEventSynchronize(event: hipEvent_t) -> hipError_t {
 
 /// The end of a program or of a library: the first of these waits for the device.
 unsafe extern "C" fn __hipUnregisterFatBinary(modules: *mut c_void) {
-    let real = behind(&__hipUnregisterFatBinary::HOOK);
+    let real = behind(__hipUnregisterFatBinary::real(), || &__hipUnregisterFatBinary::HOOK);
     if real.is_null() {
         return;
     }

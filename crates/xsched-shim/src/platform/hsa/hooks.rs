@@ -63,7 +63,7 @@ mod sig {
 
 macro_rules! real {
     ($name:ident) => {{
-        let real = $name::HOOK.real();
+        let real = $name::real();
         if real.is_null() {
             return MISSING;
         }

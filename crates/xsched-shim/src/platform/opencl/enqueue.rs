@@ -9,7 +9,7 @@ use crate::interpose::hooks;
 /// Calls the real function behind a hook, or answers as a driver would that lacks it.
 macro_rules! real {
     ($name:ident, $queue:expr, $missing:expr) => {{
-        let mut real = $name::HOOK.real();
+        let mut real = $name::real();
         if real.is_null() {
             real = api::stray(&$name::HOOK, $queue);
             if real.is_null() {

@@ -26,7 +26,7 @@ macro_rules! real {
         real!($name of std::ptr::null_mut(), $missing)
     };
     ($name:ident of $queue:expr, $missing:expr) => {{
-        let mut real = $name::HOOK.real();
+        let mut real = $name::real();
         if real.is_null() {
             real = api::stray(&$name::HOOK, $queue);
             if real.is_null() {

@@ -12,12 +12,15 @@ use xsched_core::{Runtime, Work, XQueue, thread};
 use super::path::{self, kernel_key};
 use super::{DefaultStreamMode, Driver, Handle, Stream, StreamKind, late, waits};
 use crate::enabled::platform_enabled;
+use crate::stage;
 
 /// Calls that go through this library's own functions are said to come from here.
 static HERE: u8 = 0;
 
 /// The next call on this thread that looks where it came from is one of ours, and means the first copy of the library.
 pub(crate) fn call_is_ours() {
+    // No hook of a vendor's function is passed here.
+    stage::leave_unless_ours(stage::Occasion::Use);
     let thread = thread::current();
     thread.caller.set((&raw const HERE).addr());
     thread.binding.set(0);

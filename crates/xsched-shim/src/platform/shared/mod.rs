@@ -108,18 +108,18 @@ pub(super) trait Driver: Sized + 'static {
     fn current_device_key(&self) -> Option<String>;
 }
 
-/// The address of the library's function behind a hook; null if there is none.
+/// The address of the library's function behind a hook, of which `real` is what the hook's own `real` answered; null if there is none.
 #[inline(always)]
-pub(super) fn behind(hook: &'static Hook) -> *mut c_void {
-    let real = hook.real();
+pub(super) fn behind(real: *mut c_void, hook: impl FnOnce() -> &'static Hook) -> *mut c_void {
     if real.is_null() { elsewhere(hook) } else { real }
 }
 
-/// A call from where the name means nothing, through a pointer that was taken elsewhere. Of several copies, the first.
+/// A call from where the name means nothing, through a pointer that was taken elsewhere. Of several copies, the first. Compiled beside
+/// each caller, as [`crate::interpose::real`]'s slow way.
 #[cold]
 #[inline(never)]
-fn elsewhere(hook: &'static Hook) -> *mut c_void {
-    resolve::keeping_errno(|| resolve::anywhere(hook, |first| first))
+fn elsewhere(hook: impl FnOnce() -> &'static Hook) -> *mut c_void {
+    resolve::keeping_errno(|| resolve::anywhere(hook(), |first| first))
 }
 
 /// A table of functions that are found by name in the object of a known one: `struct Name -> RESULT; field: c"symbol" (TYPES);`.
@@ -156,7 +156,7 @@ pub(crate) use functions;
 /// Needs the function's hook, and the platform's `sig` and `NOT_INITIALIZED`, in scope.
 macro_rules! real {
     ($name:ident) => {{
-        let real = $crate::platform::shared::behind($crate::interpose::near!($name::HOOK));
+        let real = $crate::platform::shared::behind($name::real(), || &$name::HOOK);
         if real.is_null() {
             return NOT_INITIALIZED;
         }
