@@ -361,6 +361,28 @@ fn a_connection_that_takes_nothing_for_some_time_is_closed_and_one_that_does_sta
 }
 
 #[test]
+fn connections_that_take_nothing_are_closed_one_in_a_piece() {
+    let mut world = World::new();
+    let all: Vec<_> = (0..20).map(|_| world.connect(ONE)).collect();
+    let server = &mut world.server;
+    for (_, id) in &all {
+        // As a program has it that reads nothing.
+        let Some(conn) = server.conns.get_mut(id) else { continue };
+        (conn.out, conn.unread_since_ns) = (VecDeque::from([vec![0; 8]]), 1_000);
+        conn.role = Role::Command(None);
+    }
+    (server.now_ns, server.unread_at) = (1_000 + UNREAD_NS, Some(1_000 + UNREAD_NS));
+    for n in 1..=all.len() {
+        let now_ns = server.now_ns;
+        assert_eq!(server.unread_at, Some(now_ns), "at once again, after what others want");
+        server.timers();
+        server.bury();
+        assert_eq!(server.conns.len(), all.len() - n, "one piece ends one");
+    }
+    assert_eq!(server.unread_at, None);
+}
+
+#[test]
 fn a_connection_that_says_nothing_is_closed_after_a_while() {
     let mut world = World::new();
     let ((_silent, silent), (said, other)) = (world.connect(ONE), world.connect(ONE));
