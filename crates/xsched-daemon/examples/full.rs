@@ -380,8 +380,8 @@ fn measure(users: usize, phases: &[&str]) {
         until("the daemon has let all programs go", || programs() == 0);
         state_now("when all are gone");
         // By then the daemon has told its allocator to give back what is free.
-        std::thread::sleep(Duration::from_secs(3));
-        state_now("three seconds later");
+        std::thread::sleep(Duration::from_secs(45));
+        state_now("three quarters of a minute later");
         ask(&socket, Request::Stop).expect("it ends");
         println!("the daemon ended as told: {}", daemon.0.wait().expect("a child"));
     }

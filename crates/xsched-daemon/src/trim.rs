@@ -1,7 +1,7 @@
 //! Memory that programs have left free. An allocator keeps it while something lies behind it, so that a daemon that once had many programs
 //! would have as much memory for ever. It is told to give that back when nothing waits for the loop, as it takes some ms.
 
-use crate::tuning::{TRIM_NS, TRIM_PROGRAMS, TRIM_QUIET_NS};
+use crate::tuning::{TRIM_NS, TRIM_PROGRAMS, TRIM_QUIET_NS, USAGE_NS};
 
 /// Programs that have left since free memory was given back last.
 #[derive(Debug, Default)]
@@ -9,12 +9,14 @@ pub(crate) struct Trim {
     left: usize,
     /// When the last of them did, in ns.
     last_ns: u64,
+    /// It was given back since then, and will be once more, after the books of the last ones are closed.
+    once: bool,
 }
 
 impl Trim {
     /// A program has left.
     pub(crate) fn left(&mut self, now_ns: u64) {
-        (self.left, self.last_ns) = (self.left + 1, now_ns);
+        (self.left, self.last_ns, self.once) = (self.left + 1, now_ns, false);
     }
 
     /// When to look, in ns.
@@ -26,7 +28,11 @@ impl Trim {
     /// Gives free memory back, or looks again later where somebody may wait for a decision.
     pub(crate) fn give_back(&mut self, now_ns: u64, is_quiet: bool) {
         if is_quiet {
-            self.left = 0;
+            if std::mem::replace(&mut self.once, true) {
+                *self = Trim::default();
+            } else {
+                self.last_ns = now_ns + USAGE_NS;
+            }
             give_back();
         } else {
             self.last_ns = now_ns;
@@ -60,6 +66,9 @@ mod tests {
         trim.give_back(now_ns, false);
         assert_eq!(trim.deadline_ns(true), Some(now_ns + TRIM_QUIET_NS), "some program waits at its gate");
         trim.give_back(now_ns + TRIM_QUIET_NS, true);
+        let again_ns = now_ns + TRIM_QUIET_NS + USAGE_NS + TRIM_NS;
+        assert_eq!(trim.deadline_ns(false), Some(again_ns), "once more, when their time is recorded");
+        trim.give_back(again_ns, true);
         assert_eq!(trim.deadline_ns(true), None);
     }
 }

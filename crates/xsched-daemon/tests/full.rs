@@ -97,7 +97,13 @@ fn refused_group(client: &Client, slot: u16, device: &str) -> String {
 /// Waits until so many things take no more than they may since `before`: an answer that is being made takes memory, too.
 fn until_small(what: &str, before: usize, things: usize, each: usize) -> usize {
     let most = before + things * each;
-    until(&format!("{things} {what} take {each} bytes each at most, and now {}", BYTES.load(SeqCst).saturating_sub(before) / things), || BYTES.load(SeqCst) <= most);
+    until(
+        &format!(
+            "{things} {what} take {each} bytes each at most, and now {}",
+            BYTES.load(SeqCst).saturating_sub(before) / things
+        ),
+        || BYTES.load(SeqCst) <= most,
+    );
     let now = BYTES.load(SeqCst);
     println!("{what}: {} bytes each, {each} at most", now.saturating_sub(before) / things);
     now

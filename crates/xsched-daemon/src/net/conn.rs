@@ -21,7 +21,7 @@ pub(crate) struct Conn {
     pub(crate) out: VecDeque<Vec<u8>>,
     pub(crate) out_bytes: usize,
     /// Time since which the other side takes nothing of that, ns.
-    pub(super) unread_since_ns: u64,
+    pub(crate) unread_since_ns: u64,
     /// True once the other side has ended or hung up: nothing is taken from it or said to it any more.
     pub(crate) gone: bool,
     /// True once it has ended while it changed programs: it stays until that is done, and hears nothing.

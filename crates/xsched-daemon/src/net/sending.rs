@@ -85,12 +85,15 @@ impl Net {
         self.watch_socket(id);
     }
 
-    /// Ends connections for which something is kept and that have taken nothing of it for some time.
+    /// Ends a connection for which something is kept and that has taken nothing of it for some time.
     pub(crate) fn end_unread(&mut self) {
         let since = self.conns.iter().filter(|(_, c)| !c.out.is_empty()).map(|(id, c)| (c.unread_since_ns, *id));
-        let (over, others): (Vec<_>, Vec<_>) = since.partition(|(since, _)| since + UNREAD_NS <= self.now_ns);
-        self.unread_at = others.into_iter().min().map(|(since, _)| since + UNREAD_NS);
-        self.doomed.extend(over.into_iter().map(|(_, id)| (id, Some(Error::input(UNREAD)))));
+        let mut since: Vec<(u64, u64)> = since.collect();
+        since.sort_unstable();
+        // The end of a program is a piece of work, with its groups: others come in between.
+        let over = since.first().copied().filter(|(since, _)| since + UNREAD_NS <= self.now_ns);
+        self.unread_at = since.get(usize::from(over.is_some())).map(|(since, _)| since + UNREAD_NS);
+        self.doomed.extend(over.map(|(_, id)| (id, Some(Error::input(UNREAD)))));
     }
 }
 

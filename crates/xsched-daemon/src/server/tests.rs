@@ -382,6 +382,26 @@ fn a_connection_that_takes_nothing_for_some_time_is_closed_and_one_that_does_sta
 }
 
 #[test]
+fn connections_that_take_nothing_are_closed_one_in_a_piece() {
+    let mut world = World::new();
+    let all: Vec<_> = (0..20).map(|_| world.connect(ONE)).collect();
+    for (_, id) in &all {
+        // As a program has it that reads nothing.
+        let conn = world.server.net.conns.get_mut(id).expect("there");
+        (conn.out, conn.unread_since_ns) = ([vec![0; 8]].into(), 1_000);
+        conn.stage = Stage::Command(Answering::Nothing);
+    }
+    world.server.net.unread_at = Some(1_000 + UNREAD_NS);
+    for n in 1..=all.len() {
+        assert_eq!(world.server.net.unread_at, Some(1_000 + UNREAD_NS), "at once again, after what others want");
+        world.at(1_000 + UNREAD_NS);
+        world.server.end_conns();
+        assert_eq!(world.server.net.conns.len(), all.len() - n, "one piece ends one");
+    }
+    assert_eq!(world.server.net.unread_at, None);
+}
+
+#[test]
 fn a_connection_that_says_nothing_is_closed_after_a_while() {
     let mut world = World::new();
     let ((_silent, silent), (said, other)) = (world.connect(ONE), world.connect(ONE));
