@@ -26,7 +26,7 @@ impl Server {
     }
 
     /// A process has ended that had this connection.
-    pub(crate) fn abandoned_ended(&mut self, conn: u64) {
+    pub(crate) fn abandoned_process_ended(&mut self, conn: u64) {
         if let Some(abandoned) = self.abandoned.remove(&conn) {
             self.net.unwatch(&abandoned.pidfd);
             discard(&abandoned.file);
@@ -34,7 +34,7 @@ impl Server {
     }
 
     /// A user attaches with a segment: it is abandoned no more.
-    pub(crate) fn take_up(&mut self, user: User, id: FileId) {
+    pub(crate) fn adopt_segment(&mut self, user: User, id: FileId) {
         self.abandoned.retain(|_, abandoned| {
             let is_other = abandoned.user != user || abandoned.id != id;
             if !is_other {

@@ -17,7 +17,7 @@ use crate::{Error, Input};
 
 impl Server {
     /// A program has a group, or another class.
-    pub(crate) fn know_program(&mut self, id: u64) {
+    pub(crate) fn open_accounts(&mut self, id: u64) {
         let client = self.clients.get(&id);
         if let Some((program, client)) = self.engine.programs().get(&id).zip(client) {
             self.accounting.know(program, &client.peer, now_ms());
@@ -25,7 +25,7 @@ impl Server {
     }
 
     /// Forgets the book of a program that is closed, and the program with its last one.
-    pub(crate) fn forget_book(&mut self, program: ProgramId, device: &str) {
+    pub(crate) fn close_accounts(&mut self, program: ProgramId, device: &str) {
         let Some(known) = self.accounting.programs.get_mut(&program) else { return };
         known.kept.remove(device);
         let is_attached = self.engine.programs().contains_key(&program.0);
@@ -35,7 +35,7 @@ impl Server {
     }
 
     /// Begins to hand over what was charged since the last time, and to close the books of programs that are gone.
-    pub(crate) fn keep_usage(&mut self) {
+    pub(crate) fn begin_usage_sweep(&mut self) {
         if self.accounting.sweep.is_some() {
             return;
         }
@@ -45,7 +45,7 @@ impl Server {
     }
 
     /// Hands over what some more books have. Questions that were due when that began are answered after the last one.
-    pub(crate) fn go_on_keeping(&mut self) {
+    pub(crate) fn continue_usage_sweep(&mut self) {
         let Some(mut sweep) = self.accounting.sweep.take() else { return };
         let some = sweep.left.split_off(sweep.left.len().saturating_sub(BOOKS_PIECE));
         self.hand_over(&some, sweep.began_ms);
@@ -94,7 +94,7 @@ impl Server {
         for (id, device, usage) in closed {
             self.keep_last_usage(id, device, usage);
             self.engine.handle(self.now_ns, Input::BookClosed(id.0, device.clone()));
-            self.forget_book(id, device);
+            self.close_accounts(id, device);
         }
     }
 
@@ -124,7 +124,7 @@ impl Server {
     }
 
     /// Tells commands what was found.
-    pub(crate) fn hear_usage(&mut self) {
+    pub(crate) fn take_usage(&mut self) {
         while let Some((id, found)) = self.usage.take() {
             if !self.net.conns.contains_key(&id) {
                 continue;

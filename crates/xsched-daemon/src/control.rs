@@ -30,7 +30,7 @@ impl Server {
             return self.control(id, request);
         }
         let Some(conn) = self.net.conns.get(&id) else { return };
-        self.clerk.push(identify::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, None));
+        self.identify.push(identify::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, None));
         self.openings.insert(id, Opening::Command(request));
         self.net.set_stage(id, Stage::Opening);
     }
@@ -75,7 +75,7 @@ impl Server {
             Answer::Usage(rows) => rows.pop_front().map(|row| Some(DaemonMsg::Usage(row))),
             Answer::Trace(telling) => self.engine.trace_part(telling).map(Some),
             Answer::Waits(_) | Answer::OfClient | Answer::OfPool | Answer::OfTeller | Answer::OfUsage => return,
-            Answer::Changing => return self.go_on_changing(id),
+            Answer::Changing => return self.continue_change(id),
         };
         match next {
             Some(Some(message)) => self.net.send(id, &message, &[]),
@@ -178,7 +178,7 @@ impl Server {
     }
 
     /// Does the next piece of a command that changes programs.
-    fn go_on_changing(&mut self, command: u64) {
+    fn continue_change(&mut self, command: u64) {
         match self.engine.wanted_start(command) {
             Some(pid) => self.input(Input::Start(command, start_ticks(pid))),
             None => self.input(Input::Continue(command)),
@@ -214,7 +214,7 @@ impl Server {
         }
     }
 
-    pub(crate) fn questions_of_the_dead(&mut self, conn: u64) {
+    pub(crate) fn refuse_questions_to(&mut self, conn: u64) {
         while let Some(at) = self.commands.questions.iter().position(|q| q.asked == conn) {
             let q = self.commands.questions.swap_remove(at);
             let why = Error::environment(format!("process {} ended before it answered", q.pid));

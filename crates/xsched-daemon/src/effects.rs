@@ -50,7 +50,7 @@ impl Server {
             Effect::Burst(line) => self.write_burst(&line),
             Effect::Remember => self.timers.set_if_none(Timer::State, self.now_ns + REMEMBER_NS),
             Effect::DevicesInUse => self.devices.want(self.engine.groups().values().map(|group| &*group.device)),
-            Effect::BlankBook(program, device) => self.forget_book(xsched_policy::ProgramId(program), &device),
+            Effect::BlankBook(program, device) => self.close_accounts(xsched_policy::ProgramId(program), &device),
         }
     }
 

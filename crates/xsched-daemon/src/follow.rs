@@ -6,7 +6,7 @@ use crate::standing::nice;
 
 impl Server {
     /// Reads the nice values of all programs.
-    pub(crate) fn look_at_nice(&mut self) {
+    pub(crate) fn poll_nice(&mut self) {
         let values = self.engine.programs().iter().map(|(id, program)| (*id, nice(program.pid))).collect();
         self.input(Input::Nice(values));
     }

@@ -18,28 +18,28 @@ use crate::{Error, Program};
 impl Server {
     /// A command is told with the next look. `all` = with programs that ended lately.
     pub(crate) fn ps(&mut self, id: u64, all: bool) -> Answer {
-        self.teller.waiting.push((id, all));
+        self.snapshots.waiting.push((id, all));
         Answer::OfTeller
     }
 
     /// Takes a piece of a look around: begins it, or goes on with it; with the last one it is given away.
-    pub(crate) fn look_around(&mut self) {
+    pub(crate) fn continue_snapshot(&mut self) {
         let begin_ns = own_cpu_ns();
-        let mut looking = match self.teller.looking.take() {
+        let mut looking = match self.snapshots.looking.take() {
             Some(looking) => looking,
-            None => self.begin_look(),
+            None => self.begin_snapshot(),
         };
-        self.look_on(&mut looking);
+        self.snapshot_piece(&mut looking);
         looking.took_ns += own_cpu_ns().saturating_sub(begin_ns);
         if looking.clients.is_empty() {
             self.deliver(looking);
         } else {
-            self.teller.looking = Some(looking);
+            self.snapshots.looking = Some(looking);
         }
     }
 
-    fn begin_look(&mut self) -> Looking {
-        self.look_at_devices();
+    fn begin_snapshot(&mut self) -> Looking {
+        self.poll_devices();
         let arbiter = self.engine.arbiter();
         let daemon = DaemonInfo {
             pid: std::process::id(),
@@ -63,11 +63,11 @@ impl Server {
             ended: self.ended.iter(self.now_ns).cloned().collect(),
         };
         let clients = self.engine.programs().keys().copied().collect();
-        Looking { sight, askers: std::mem::take(&mut self.teller.waiting), clients, from: 0, took_ns: 0 }
+        Looking { sight, askers: std::mem::take(&mut self.snapshots.waiting), clients, from: 0, took_ns: 0 }
     }
 
     /// Looks at some clients: at so many groups and queues as a piece has.
-    fn look_on(&self, looking: &mut Looking) {
+    fn snapshot_piece(&self, looking: &mut Looking) {
         let mut room = SIGHT_PIECE;
         while let Some(&id) = looking.clients.last().filter(|_| room > 0) {
             // One that has left meanwhile is not told.
@@ -109,7 +109,7 @@ impl Server {
                 Err(_) => refused.push(id),
             }
         }
-        if let Err(all) = self.teller.deliver(sight, told, took_ns) {
+        if let Err(all) = self.snapshots.deliver(sight, told, took_ns) {
             refused.extend(all.into_iter().map(|asker| asker.conn));
         }
         for id in refused {
@@ -119,14 +119,14 @@ impl Server {
     }
 
     /// Answers have ended.
-    pub(crate) fn hear_teller(&mut self) {
-        while let Some(told) = self.teller.take() {
+    pub(crate) fn take_snapshot_ends(&mut self) {
+        while let Some(told) = self.snapshots.take() {
             if !self.net.conns.contains_key(&told.conn) {
                 // This may be the last descriptor of it.
-                self.net.closer.close_socket(told.socket);
+                self.net.reaper.close_socket(told.socket);
                 continue;
             }
-            if !self.teller.accept(&told) {
+            if !self.snapshots.accept(&told) {
                 continue;
             }
             match told.failed {
@@ -209,7 +209,7 @@ impl Server {
     }
 
     /// Notes what is charged to each group by now.
-    pub(crate) fn look_at_shares(&mut self) {
+    pub(crate) fn sample_shares(&mut self) {
         let used = self.engine.arbiter().used_us(self.now_us());
         self.recent.look(self.now_ns, used);
     }

@@ -59,7 +59,7 @@ impl Server {
     }
 
     /// A snapshot is wanted: its first piece, the figures that must be of one moment.
-    pub(crate) fn hear_metrics(&mut self) {
+    pub(crate) fn begin_metrics_snapshot(&mut self) {
         if self.metrics.as_ref().is_none_or(|metrics| !metrics.is_wanted()) {
             return;
         }
@@ -102,11 +102,11 @@ impl Server {
         metrics.observations.expire(self.now_ns);
         let observations = metrics.observations.clone();
         metrics.making = Some((Snapshot { rows, devices, observations, daemon, usage }, clients));
-        self.go_on_with_snapshot();
+        self.continue_metrics_snapshot();
     }
 
     /// Another piece of it; with the last one it is given away.
-    pub(crate) fn go_on_with_snapshot(&mut self) {
+    pub(crate) fn continue_metrics_snapshot(&mut self) {
         let making = self.metrics.as_mut().and_then(|metrics| metrics.making.take());
         let Some((mut snapshot, mut clients)) = making else { return };
         let piece = clients.split_off(clients.len().saturating_sub(METRICS_PIECE));
@@ -128,7 +128,7 @@ impl Server {
     }
 
     /// Whether a snapshot is being made.
-    pub(crate) fn makes_snapshot(&self) -> bool {
+    pub(crate) fn makes_metrics_snapshot(&self) -> bool {
         self.metrics.as_ref().is_some_and(|metrics| metrics.making.is_some())
     }
 
@@ -171,7 +171,7 @@ impl Server {
     }
 
     /// A program is about to be forgotten: what it had in the end is kept for the next snapshot.
-    pub(crate) fn keep_last_figures(&mut self, id: u64) {
+    pub(crate) fn keep_last_metrics(&mut self, id: u64) {
         if self.metrics.is_none() {
             return;
         }

@@ -40,7 +40,7 @@ impl Server {
             check_name(obstacle, "reason")?;
         }
         // One that has ended or broken meanwhile takes no process in.
-        self.look_at_pools();
+        self.poll_pools();
         let member = self.expect(pid, user, joining.job.as_deref(), None)?;
         let owner = Owner::of(pid, uid).ok_or_else(|| environment("the process cannot be seen from here"))?;
         if let Err(why) = self.why_no_pool(conn, member, &joining) {
@@ -69,7 +69,7 @@ impl Server {
         if let Some(expected) = self.expected.get_mut(&member) {
             expected.pool = Some(id);
         }
-        self.look_at_pools();
+        self.poll_pools();
         Ok(false)
     }
 
@@ -180,13 +180,13 @@ impl Server {
     }
 
     /// Some pool has written to its log, or ended.
-    pub(crate) fn hear_logs(&mut self) {
+    pub(crate) fn take_pool_logs(&mut self) {
         let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
         if let Some(watch) = &self.pools.watch {
             let mut reader = inotify::Reader::new(watch, &mut buffer);
             while reader.next().is_ok() {}
         }
-        self.look_at_pools();
+        self.poll_pools();
     }
 
     /// The server of a pool tells what became of its time slice on one device.
@@ -211,12 +211,12 @@ impl Server {
                 self.give_up_pool(id, &format!("no pool: {fault}"));
             }
         }
-        self.look_at_pools();
+        self.poll_pools();
         Ok(())
     }
 
     /// Looks at what pools have written, and at those that start or end.
-    pub(crate) fn look_at_pools(&mut self) {
+    pub(crate) fn poll_pools(&mut self) {
         let now_ns = self.now_ns;
         let (mut over, mut faults, mut lost, mut begun) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for pool in &mut self.pools.list {

@@ -38,7 +38,7 @@ impl Server {
     }
 
     /// A program has left, and may come back; or it has done so before it was missed.
-    pub(crate) fn may_come_back(&mut self, pid: u32) {
+    pub(crate) fn restore_if_back(&mut self, pid: u32) {
         let back = self.engine.programs().iter().find(|(_, program)| program.pid == pid).map(|(id, _)| *id);
         if let Some(id) = back {
             self.restore_program(id);

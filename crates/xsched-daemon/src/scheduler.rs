@@ -83,7 +83,7 @@ impl Server {
     }
 
     /// Takes the answers that are there.
-    pub(crate) fn hear_scheduler(&mut self) {
+    pub(crate) fn take_scheduler_answers(&mut self) {
         loop {
             let Some(host) = &mut self.scheduler else { return };
             match host.receive() {
@@ -102,7 +102,7 @@ impl Server {
     }
 
     /// Ends it if an answer is overdue.
-    pub(crate) fn watch_scheduler(&mut self) {
+    pub(crate) fn check_scheduler_deadline(&mut self) {
         if self.scheduler.as_ref().and_then(Host::deadline_ns).is_some_and(|at| at <= self.now_ns) {
             self.scheduler_failed(&format!("it did not answer within {} ms", DEADLINE_NS / 1_000_000));
         }

@@ -73,7 +73,7 @@ pub(crate) struct Server {
     pub(crate) sources: Sources,
     pub(crate) events: EventLog,
     pub(crate) kept: Kept,
-    pub(crate) clerk: Identify,
+    pub(crate) identify: Identify,
     /// The operator's own scheduler, while it works.
     pub(crate) scheduler: Option<Host>,
     pub(crate) devices: Devices,
@@ -84,7 +84,7 @@ pub(crate) struct Server {
     pub(crate) recent: Recent,
     pub(crate) shares: Rc<Shares>,
     pub(crate) ended: Ended,
-    pub(crate) teller: Snapshots,
+    pub(crate) snapshots: Snapshots,
     /// The file of bursts, if they are written.
     pub(crate) bursts: Option<Bursts>,
 

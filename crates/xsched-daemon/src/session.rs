@@ -54,7 +54,7 @@ impl Server {
         if fds.1.is_none() {
             fds.1 = peer::pidfd(conn.socket.as_fd(), conn.pid, conn.since_ns)?;
         }
-        self.clerk.push(identify::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, fds.1.as_ref()));
+        self.identify.push(identify::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, fds.1.as_ref()));
         self.openings.insert(id, Opening::Program(options, fds));
         self.net.set_stage(id, Stage::Opening);
         Ok(())
@@ -62,7 +62,7 @@ impl Server {
 
     /// Takes identified owners, as work for the connections they are about.
     pub(crate) fn take_identified(&mut self) {
-        while let Some((id, who)) = self.clerk.take() {
+        while let Some((id, who)) = self.identify.take() {
             // Of one that is gone nothing more needs to be known.
             if self.net.conns.contains_key(&id) {
                 self.found.insert(id, who);
@@ -104,7 +104,7 @@ impl Server {
             return Ok(());
         }
         if let Ok(file) = file_id(&fds.0[0]) {
-            self.take_up(user, file);
+            self.adopt_segment(user, file);
         }
         if let Some(why) = self.too_much_kept(user) {
             self.net.refuse(id, why);
@@ -247,7 +247,7 @@ impl Server {
         let (slot, device) = (group.slot, group.device.clone());
         self.input(Input::Message(id, Message::GroupAdd(group)));
         if self.engine.group_at(id, slot).is_some() {
-            self.know_program(id);
+            self.open_accounts(id);
             self.warn_of_full_memory(id, &device);
         }
         Ok(())
@@ -292,8 +292,8 @@ impl Server {
         let Ended { id, conn, by_itself, fault } = ended;
         self.openings.remove(&id);
         self.found.remove(&id);
-        self.clerk.forget(id);
-        self.teller.forget(id);
+        self.identify.forget(id);
+        self.snapshots.forget(id);
         self.usage.forget(id);
         if let Some(fault) = fault {
             self.dropped_clients += 1;
@@ -305,7 +305,7 @@ impl Server {
             self.abandon(id, client);
             self.trim.left(self.now_ns);
         }
-        self.net.closer.close_socket(conn.socket);
+        self.net.reaper.close_socket(conn.socket);
         self.commands.remove(id);
         self.has_left = true;
     }
@@ -313,7 +313,7 @@ impl Server {
     /// Releases everything that a program had. `by_itself`: it was not dropped.
     fn forget(&mut self, id: u64, client: &Client, by_itself: bool) {
         self.note_kernels(id);
-        self.keep_last_figures(id);
+        self.keep_last_metrics(id);
         self.keep_last_info(id, client);
         self.note_cut_off(id);
         let Some(program) = self.engine.programs().get(&id) else { return };
@@ -322,13 +322,13 @@ impl Server {
         self.input(Input::Left { program: id, by_itself });
         self.job_left(job.as_ref());
         if is_kept {
-            self.may_come_back(pid);
+            self.restore_if_back(pid);
         }
-        self.questions_of_the_dead(id);
+        self.refuse_questions_to(id);
     }
 
     /// At the end: writes what outlives the daemon. No program may wait for a daemon that is about to go.
-    pub(crate) fn let_all_go(&mut self) {
+    pub(crate) fn release_all(&mut self) {
         if self.timers.is_set(Timer::State) {
             self.write_kept();
         }
@@ -339,6 +339,6 @@ impl Server {
         self.net.refuse_all();
         self.end_pools();
         self.finish_usage();
-        self.net.closer.end();
+        self.net.reaper.end();
     }
 }

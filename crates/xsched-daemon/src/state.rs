@@ -7,7 +7,7 @@ use crate::server::Server;
 
 impl Server {
     /// Takes what the drivers told since the last time.
-    pub(crate) fn look_at_devices(&mut self) {
+    pub(crate) fn poll_devices(&mut self) {
         let programs = self.engine.programs();
         let is_attached = |pid| programs.values().any(|program| program.pid == pid);
         let hot = self.devices.take(self.now_ns, is_attached);

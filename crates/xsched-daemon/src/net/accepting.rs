@@ -20,7 +20,7 @@ impl Net {
     /// Accepts some connections.
     pub(crate) fn accept(&mut self, limits: Limits<'_>) {
         for _ in 0..ACCEPTED_MAX {
-            if self.closer.is_full() {
+            if self.reaper.is_full() {
                 return self.listen(false);
             }
             let socket = match self.listener.accept() {
@@ -29,7 +29,7 @@ impl Net {
                     // Without this the listener would stay readable and the loop would spin.
                     self.spare = None;
                     if let Ok(socket) = self.listener.accept() {
-                        self.closer.close_socket(socket);
+                        self.reaper.close_socket(socket);
                     }
                     self.spare = descriptors::spare();
                     return;
@@ -37,13 +37,13 @@ impl Net {
                 Err(_) => return,
             };
             let Some((pid, uid)) = trust::peer(socket.as_fd()) else {
-                self.closer.close_socket(socket);
+                self.reaper.close_socket(socket);
                 continue;
             };
             let user = User::unknown(uid);
             if let Some(why) = self.too_many_connections(pid, user, limits) {
                 self.lines.push((uid, format!("turned process {pid} of user {user} away: {why}")));
-                self.closer.close_socket(socket);
+                self.reaper.close_socket(socket);
                 continue;
             }
             self.take_in(socket, pid, user);
@@ -55,7 +55,7 @@ impl Net {
         let id = self.next_id();
         let flags = EventFlags::IN | EventFlags::RDHUP;
         if self.watch(&socket, Token::Socket(id), flags).is_err() {
-            return self.closer.close_socket(socket);
+            return self.reaper.close_socket(socket);
         }
         let since_ns = self.now_ns;
         let conn = Conn {
@@ -103,9 +103,9 @@ impl Net {
         }
     }
 
-    /// Accepts connections again once the closer has caught up.
+    /// Accepts connections again once the reaper has caught up.
     pub(crate) fn listen_again(&mut self) {
-        if self.deaf && !self.closer.is_full() {
+        if self.deaf && !self.reaper.is_full() {
             self.listen(true);
         }
     }
@@ -132,7 +132,7 @@ impl Net {
     pub(crate) fn refuse_all(&mut self) {
         self.listener.refuse();
         while let Ok(socket) = self.listener.accept() {
-            self.closer.close_socket(socket);
+            self.reaper.close_socket(socket);
         }
     }
 }

@@ -47,12 +47,12 @@ pub(crate) struct Net {
     pub(crate) work: FairQueue<User, Work>,
     /// Connections to end after the current piece of work, and the reason if it is their fault.
     pub(crate) doomed: Vec<(u64, Option<Error>)>,
-    pub(crate) closer: FdReaper,
+    pub(crate) reaper: FdReaper,
     /// Most connections at a time.
     pub(crate) max_conns: usize,
     /// Number of the last connection or other thing that is numbered with them.
     last_id: u64,
-    /// Connections wait in the backlog until the closer has caught up.
+    /// Connections wait in the backlog until the reaper has caught up.
     deaf: bool,
     /// Given up to be able to refuse a connection when no descriptor is left.
     spare: Option<OwnedFd>,
@@ -114,7 +114,7 @@ impl Net {
             rations: Rations::new(),
             work: FairQueue::new(),
             doomed: Vec::new(),
-            closer: FdReaper::new().map_err(|e| Error::Environment(format!("cannot make an event descriptor: {e}")))?,
+            reaper: FdReaper::new().map_err(|e| Error::Environment(format!("cannot make an event descriptor: {e}")))?,
             max_conns: descriptors::max_conns(descriptors::raise_descriptor_limit() as usize),
             last_id: 0,
             deaf: false,

@@ -58,8 +58,8 @@ impl Net {
         let Some(conn) = self.conns.get(&id) else { return Served::Nothing };
         let user = conn.user;
         // Only a greeting carries descriptors.
-        let wanted = conn.stage == Stage::Silent && self.closer.admits(user.uid, user.is_own());
-        let fault = match socket::receive(&conn.socket, buffer, user.uid, &self.closer, wanted) {
+        let wanted = conn.stage == Stage::Silent && self.reaper.admits(user.uid, user.is_own());
+        let fault = match socket::receive(&conn.socket, buffer, user.uid, &self.reaper, wanted) {
             Received::Packet(len, _) if self.is_of_another_version(id, &buffer[..len]) => return Served::Nothing,
             Received::Packet(len, fds) => return Served::Said(packet(&buffer[..len], fds)),
             Received::Nothing => return Served::Nothing,

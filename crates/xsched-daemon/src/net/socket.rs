@@ -96,7 +96,7 @@ pub(crate) type ProgramFds = ([OwnedFd; 2], Option<OwnedFd>);
 pub(crate) struct Passed {
     fds: Vec<OwnedFd>,
     uid: u32,
-    closer: FdReaper,
+    reaper: FdReaper,
 }
 
 impl Passed {
@@ -120,7 +120,7 @@ impl Passed {
 impl Drop for Passed {
     fn drop(&mut self) {
         for fd in self.fds.drain(..).filter(|fd| !harmless(fd)) {
-            self.closer.close_received(fd, self.uid);
+            self.reaper.close_received(fd, self.uid);
         }
     }
 }
@@ -139,7 +139,7 @@ fn harmless(fd: &OwnedFd) -> bool {
 
 /// Receives one packet into `buffer`, which has [`MAX_PACKET`] bytes. One with descriptors is left where it is unless those are
 /// `wanted`.
-pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8], uid: u32, closer: &FdReaper, wanted: bool) -> Received {
+pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8], uid: u32, reaper: &FdReaper, wanted: bool) -> Received {
     debug_assert_eq!(buffer.len(), MAX_PACKET);
     if !wanted {
         match look(socket) {
@@ -157,7 +157,7 @@ pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8], uid: u32, closer: &Fd
         Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
         Err(_) => return Received::HangUp,
     };
-    let mut passed = Passed { fds: Vec::new(), uid, closer: closer.clone() };
+    let mut passed = Passed { fds: Vec::new(), uid, reaper: reaper.clone() };
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
             passed.fds.extend(rights);

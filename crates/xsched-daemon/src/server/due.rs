@@ -16,15 +16,15 @@ impl Server {
                 Timer::Policy => self.input(Input::PolicyTime),
                 Timer::Look => self.input(Input::LookTime),
                 Timer::Beat => self.input(Input::Beat),
-                Timer::Nice => self.look_at_nice(),
+                Timer::Nice => self.poll_nice(),
                 Timer::Unread => self.net.end_unread(),
                 Timer::Silent => self.net.end_silent(),
                 Timer::Lines => self.events.tend(self.now_ns),
                 Timer::State => self.write_kept(),
-                Timer::Devices => self.look_at_devices(),
+                Timer::Devices => self.poll_devices(),
                 Timer::Measure => self.measure(),
-                Timer::Usage | Timer::UsageQuery => self.keep_usage(),
-                Timer::Pools => self.look_at_pools(),
+                Timer::Usage | Timer::UsageQuery => self.begin_usage_sweep(),
+                Timer::Pools => self.poll_pools(),
                 Timer::Reaper => self.net.listen_again(),
                 Timer::Trim => {
                     // With a gate closed, decisions come soon.
@@ -32,7 +32,7 @@ impl Server {
                     self.trim.give_back(self.now_ns, is_quiet);
                 }
                 Timer::Questions => self.time_out_questions(),
-                Timer::Scheduler => self.watch_scheduler(),
+                Timer::Scheduler => self.check_scheduler_deadline(),
                 Timer::Idle => {
                     self.detail_of_own(|| "ends: it has had no clients for as long as it was told".to_owned());
                     self.stop = true;
@@ -42,7 +42,7 @@ impl Server {
             }
         }
         if self.recent.is_due(self.now_ns) && !self.engine.groups().is_empty() {
-            self.look_at_shares();
+            self.sample_shares();
         }
     }
 
@@ -67,7 +67,7 @@ impl Server {
         }
         // Kept while it is still to come, so that events do not put it off for ever.
         if !self.timers.is_set(Timer::Reaper) {
-            self.timers.set(Timer::Reaper, self.net.closer.tend(now_ns));
+            self.timers.set(Timer::Reaper, self.net.reaper.tend(now_ns));
         }
         for (timer, at_ns) in self.deadlines() {
             self.timers.set(timer, at_ns);
@@ -97,10 +97,10 @@ impl Server {
             (Timer::Idle, self.idle_since.zip(self.idle_exit_ns).map(|(since, after)| since.saturating_add(after))),
             // While books are looked at, the loop does not sleep.
             (Timer::UsageQuery, self.accounting.query_at().filter(|_| !sweeps)),
-            (Timer::Identify, self.clerk.tend(self.now_ns)),
+            (Timer::Identify, self.identify.tend(self.now_ns)),
             (Timer::Lines, self.events.deadline_ns()),
             (Timer::Service, self.service.deadline_ns()),
-            (Timer::Snapshots, self.teller.deadline_ns()),
+            (Timer::Snapshots, self.snapshots.deadline_ns()),
             (Timer::Trim, self.trim.deadline_ns(!self.clients.is_empty())),
             // Work that is due already needs no timer.
             (Timer::Rations, self.net.rations.due_ns().filter(|at| *at > self.now_ns)),

@@ -51,15 +51,15 @@ impl Server {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(|e| fail("a timer", e))?;
         let heartbeat = HeartbeatPage::new().map_err(|e| fail("the heartbeat page", e))?;
-        let clerk = Identify::new(&options.socket).map_err(|e| fail("an event descriptor", e))?;
+        let identify = Identify::new(&options.socket).map_err(|e| fail("an event descriptor", e))?;
         let usage = UsageBooks::new(options.state.as_deref(), &options.socket);
         let usage = usage.map_err(|e| fail("an event descriptor", e))?;
-        let teller = Snapshots::new().map_err(|e| fail("an event descriptor", e))?;
+        let snapshots = Snapshots::new().map_err(|e| fail("an event descriptor", e))?;
         net.watch_own(&timer, Own::Timer)?;
         net.watch_own(&signals, Own::Signals)?;
-        net.watch_own(&clerk, Own::Identified)?;
+        net.watch_own(&identify, Own::Identified)?;
         net.watch_own(&usage, Own::Usage)?;
-        net.watch_own(&teller, Own::Snapshots)?;
+        net.watch_own(&snapshots, Own::Snapshots)?;
         if let Some(host) = &host {
             net.watch_own(&host.socket, Own::Scheduler)?;
         }
@@ -85,7 +85,7 @@ impl Server {
             sources,
             events,
             kept,
-            clerk,
+            identify,
             scheduler: host,
             devices: Devices::new(options.device_host.clone()).map_err(|e| fail("an event descriptor", e))?,
             accounting: Accounting::default(),
@@ -94,7 +94,7 @@ impl Server {
             recent: Recent::default(),
             shares: Rc::default(),
             ended: Ended::default(),
-            teller,
+            snapshots,
             bursts,
             service: Service::new(),
             precedence: None,

@@ -476,7 +476,7 @@ fn many_that_ask_for_ps_share_a_look_and_it_is_never_older_than_the_question() {
     for (socket, _) in &many {
         assert!(matches!(answer(&mut world, socket)[..], [DaemonMsg::Daemon(_), DaemonMsg::End]));
     }
-    assert!(world.server.teller.looks < MANY as u64, "{}", world.server.teller.looks);
+    assert!(world.server.snapshots.looks < MANY as u64, "{}", world.server.snapshots.looks);
     // Changed before the question, it is told.
     let (socket, _) = &many[0];
     for dropped in 1..=3 {
@@ -528,9 +528,11 @@ fn the_memory_of_a_segment_goes_with_its_process_whoever_keeps_it_and_counts_unt
     let why = world.server.too_much_kept(crate::identity::pretended(ONE)).expect("a quarter of all");
     assert!(why.line().contains("1 processes that have left"), "{}", why.line());
     // Attached once more, a segment is no longer abandoned.
-    world.server.take_up(crate::identity::pretended(OTHER), crate::memory::file_id(&other_segment).expect("a file"));
+    world
+        .server
+        .adopt_segment(crate::identity::pretended(OTHER), crate::memory::file_id(&other_segment).expect("a file"));
     assert_eq!(world.server.abandoned.keys().copied().collect::<Vec<_>>(), [id]);
-    world.server.abandoned_ended(id);
+    world.server.abandoned_process_ended(id);
     assert_eq!((world.server.abandoned.len(), blocks(&segment)), (0, 0));
 }
 

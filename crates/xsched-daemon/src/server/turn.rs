@@ -24,7 +24,7 @@ impl Server {
             self.turn(&mut events, &mut buffer)?;
         }
         self.service.ending();
-        self.let_all_go();
+        self.release_all();
         Ok(())
     }
 
@@ -62,9 +62,9 @@ impl Server {
     fn has_work(&self) -> bool {
         self.net.rations.due_ns().is_some_and(|at| at <= self.now_ns)
             || !self.net.work.is_empty()
-            || self.makes_snapshot()
+            || self.makes_metrics_snapshot()
             || self.accounting.sweep.is_some()
-            || self.teller.is_due(self.now_ns)
+            || self.snapshots.is_due(self.now_ns)
     }
 
     /// Takes events: gates first, since a program waits for each of these.
@@ -81,7 +81,7 @@ impl Server {
                 && !self.net.note(token, flags)
                 && token == Token::Death(id)
             {
-                self.abandoned_ended(id);
+                self.abandoned_process_ended(id);
             }
         }
         for (token, _) in all() {
@@ -109,11 +109,11 @@ impl Server {
             Own::Timer => self.armed = None,
             Own::Signals => self.take_signals(),
             Own::Identified => self.take_identified(),
-            Own::Pools => self.hear_logs(),
-            Own::Usage => self.hear_usage(),
-            Own::Metrics => self.hear_metrics(),
-            Own::Snapshots => self.hear_teller(),
-            Own::Scheduler => self.hear_scheduler(),
+            Own::Pools => self.take_pool_logs(),
+            Own::Usage => self.take_usage(),
+            Own::Metrics => self.begin_metrics_snapshot(),
+            Own::Snapshots => self.take_snapshot_ends(),
+            Own::Scheduler => self.take_scheduler_answers(),
         }
     }
 
@@ -211,16 +211,16 @@ impl Server {
 
     /// Does a piece of each of the daemon's own tasks that are under way.
     fn do_pieces(&mut self) {
-        if self.makes_snapshot() {
-            self.go_on_with_snapshot();
+        if self.makes_metrics_snapshot() {
+            self.continue_metrics_snapshot();
             self.piece_done("metrics");
         }
-        if self.teller.is_due(self.now_ns) {
-            self.look_around();
+        if self.snapshots.is_due(self.now_ns) {
+            self.continue_snapshot();
             self.piece_done("looks for ps");
         }
         if self.accounting.sweep.is_some() {
-            self.go_on_keeping();
+            self.continue_usage_sweep();
             self.piece_done("records of usage");
         }
     }
