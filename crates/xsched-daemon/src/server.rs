@@ -45,7 +45,7 @@ use crate::{Engine, Error};
 pub(crate) struct Server {
     /// What is decided.
     pub(crate) engine: Engine,
-    /// Connections.
+    /// Connections and the work for them.
     pub(crate) net: Net,
     /// Commands and their answers.
     pub(crate) commands: Commands,

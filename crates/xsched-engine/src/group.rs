@@ -42,9 +42,9 @@ pub struct Group<W> {
     pub interrupted: bool,
     /// True once its commands were found too long to run beside others.
     pub too_long: bool,
-    /// What the arbiter was told last; see [`xsched_policy::Event::DrainsInSlices`].
+    /// Value that the arbiter was told last; see [`xsched_policy::Event::DrainsInSlices`].
     pub drains_in_slices: bool,
-    /// What its queues had completed when its gate closed last; see [`crate::GroupWords::completed`].
+    /// Completed commands of its queues when its gate closed last; see [`crate::GroupWords::completed`].
     pub completed: Vec<u32>,
 }
 

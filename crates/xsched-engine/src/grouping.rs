@@ -78,7 +78,7 @@ impl<M: Memory> Engine<M> {
         self.emit(Effect::DevicesInUse);
         self.gatekeeper.observe(self.now_us(), &device, state.as_deref());
         self.act();
-        // It may have become ready while it had no name.
+        // The group may have become ready while it had no name.
         self.read_words(id);
         self.act();
         self.tell_added(id, group_id, slot, &device);

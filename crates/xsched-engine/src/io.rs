@@ -43,7 +43,7 @@ pub enum Input<M> {
     Decide,
     /// The progress of a program is looked at: a bounded part of its counters. [`Effect::LookAgain`] follows while there are more.
     Look(u64),
-    /// It is time to look at the progress of groups that run while others wait. [`Effect::LookAt`] names the programs.
+    /// The time has come to look at the progress of groups that run while others wait. [`Effect::LookAt`] names the programs.
     LookTime,
     /// The time of [`crate::Engine::next_policy_us`] has come.
     PolicyTime,
@@ -66,7 +66,7 @@ pub enum Input<M> {
     Answer(String, Answer),
     /// Another configuration is in force, with the policies that it changes and the terms of each program.
     Configured {
-        /// What holds for all.
+        /// Settings for all programs.
         settings: Box<Settings>,
         /// Policies to be set.
         policies: Vec<(Option<String>, Choice)>,

@@ -35,7 +35,7 @@ pub trait GroupWords: Deref<Target = GroupSlot> + Clone {
 pub struct LaunchSum {
     /// Launches by group.
     pub launches: [u64; GROUPS],
-    /// When the sum began, in µs; 0 = not yet.
+    /// Begin of the sum, in µs; 0 = not yet.
     pub began_us: u64,
     /// Places that are added: queues, then counters.
     pub at: usize,

@@ -123,7 +123,7 @@ pub struct Settings {
     pub devices: BTreeMap<String, Choice>,
     /// Hints that come with each class, in the order of [`Class::ALL`].
     pub class_hints: [Hints; Class::ALL.len()],
-    /// What policies are told of classes.
+    /// Rules on classes for the policies.
     pub class_rules: Vec<ClassRule>,
     /// Time after which a group that waits gets its device once, in µs; none = never.
     pub guard_us: Option<u64>,

@@ -131,15 +131,15 @@ enum Command {
         #[arg(long, value_name = "PATH", default_value = SYSTEM_SOCKET)]
         socket: PathBuf,
 
-        /// Where the device plugin answers probes
+        /// Address at which the device plugin answers probes
         #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9496")]
         device_plugin: SocketAddr,
 
-        /// Where the injector answers probes
+        /// Address at which the injector answers probes
         #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9497")]
         injector: SocketAddr,
 
-        /// Where the API server answers over HTTPS; without this option as the variables of a pod have it
+        /// Address of the API server over HTTPS; without this option as the variables of a pod have it
         #[arg(long, value_name = "URL")]
         api: Option<String>,
 

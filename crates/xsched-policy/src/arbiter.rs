@@ -502,7 +502,7 @@ impl Arbiter {
         let gone = self.devices[at].remove(id);
         let program = gone.as_ref().map(|m| m.group.program);
         self.dirty.push(at);
-        // What is gone here may have kept its job from the other devices, and that job others.
+        // The group that is gone may have kept its job from other devices, and that job others.
         if let Some(job) = gone.and_then(|m| m.job) {
             self.jobs.went(job, at, &mut self.devices, &mut self.dirty);
         }

@@ -27,7 +27,7 @@ pub struct Claim {
 pub struct Entitlement {
     /// The priority of the program's groups unless they have one of their own.
     pub priority: i32,
-    /// Where the priority came from.
+    /// Origin of the priority.
     pub from: ClassFrom,
     /// True if more was asked for than is given.
     pub limited: bool,

@@ -30,3 +30,4 @@ mod python;
 pub mod scheduler;
 mod stage;
 mod stats;
+mod wiped;

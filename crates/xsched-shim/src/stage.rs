@@ -2,14 +2,14 @@
 //!
 //! A child of a bare `clone` or `_Fork` has a copy of this process's memory, but neither the agent's thread nor the segment, and no
 //! handler of `fork` has run there. So it must not touch what they left: [`leave_unless_ours`] finds out and has the process left
-//! unscheduled. That costs a launch nothing: what it reads first, its real function ([`Cells`](crate::interpose::Cells)), is on wiped
+//! unscheduled. That costs a launch nothing: what it reads first, its real function (`interpose::Cells`), is on wiped
 //! pages, too, so that the first call in the child takes the slow way. Children that share the memory (`vfork`, `CLONE_VM`) are as threads.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
 use xsched_core::Runtime;
 
-use crate::interpose::cells::wipe;
+use crate::wiped::wipe;
 
 /// A page of its own.
 #[repr(C, align(4096))]

@@ -38,7 +38,7 @@ const VARIABLES: [&str; 2] = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_POR
 pub struct Client {
     /// The server's name in its certificate: an address or a name.
     name: ServerName<'static>,
-    /// The same with its port, as in a request's `Host`.
+    /// Name and port, as in a request's `Host`.
     authority: String,
     port: u16,
     credentials: Credentials,

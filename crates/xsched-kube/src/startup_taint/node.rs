@@ -33,7 +33,7 @@ pub struct Metadata {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Spec {
-    /// None: the API leaves out an empty list.
+    /// The API leaves out an empty list.
     taints: Option<Vec<Taint>>,
 }
 
@@ -72,7 +72,7 @@ impl Node {
             let ours = Taint { key: KEY.to_owned(), effect: EFFECT.to_owned(), more: serde_json::Map::new() };
             return (!is_there).then(|| [all, &[ours]].concat());
         }
-        // Whatever its effect and value: the cluster may make nodes with another one.
+        // The effect and value do not matter: the cluster may make nodes with another one.
         all.iter().any(|taint| taint.key == KEY).then(|| all.iter().filter(|taint| !is_ours(taint)).cloned().collect())
     }
 
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(changed(json!([ours, other, made]), false), Some(json!([other])));
         assert_eq!(changed(json!([ours]), false), Some(json!([])));
         assert_eq!(changed(json!([other]), false), None);
-        // One that keeps nothing away is not enough.
+        // A taint that keeps nothing away is not enough.
         let soft = json!({"key": "xsched.dev/not-ready", "effect": "PreferNoSchedule"});
         assert_eq!(changed(json!([soft]), true), Some(json!([soft, ours])));
     }

@@ -60,7 +60,7 @@ struct State {
 pub struct ApiServer {
     state: Arc<Mutex<State>>,
     address: SocketAddr,
-    /// It keeps the address, whether it listens or not.
+    /// The address stays, whether the server listens or not.
     socket: OwnedFd,
     running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
     credentials: PathBuf,
@@ -218,7 +218,7 @@ impl ApiServer {
         taints.into_iter().filter(|taint| taint["key"] == key).collect()
     }
 
-    /// How often a method was asked for.
+    /// Number of requests with a method.
     pub fn asked(&self, method: &str) -> usize {
         let wanted = format!("{method} /api/v1/nodes/{NODE}");
         self.state.lock().unwrap().requests.iter().filter(|request| **request == wanted).count()

@@ -127,7 +127,7 @@ impl Program {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Where it answers over HTTP. It was started with `--listen 127.0.0.1:0`.
+    /// Address at which it answers over HTTP. It was started with `--listen 127.0.0.1:0`.
     pub fn address(&self) -> String {
         let said = "answers /ready and /metrics at ";
         let start = Instant::now();

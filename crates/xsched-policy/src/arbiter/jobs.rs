@@ -22,14 +22,14 @@ pub(super) struct Jobs {
     /// By number. The place of a job that is gone is the next one's.
     jobs: Vec<Job>,
     free: Vec<usize>,
-    /// How many have groups on several devices.
+    /// Number of jobs with groups on several devices.
     spanning: usize,
 }
 
 #[derive(Default)]
 struct Job {
     name: String,
-    /// How many groups it has on each device, by the device's place.
+    /// Number of its groups on each device, by the device's place.
     groups: BTreeMap<usize, usize>,
 }
 
@@ -141,7 +141,7 @@ impl Jobs {
     }
 }
 
-/// What is wanted and served on one device at a time, of jobs by their places in [`Reconciling::order`].
+/// Jobs that want one device and are served there, by their places in [`Reconciling::order`].
 struct Served {
     /// The look at which a job was found to want the device, and to get it.
     wanted: Vec<u32>,
@@ -191,7 +191,7 @@ struct Reconciling<'a> {
     place: Vec<usize>,
     refused: Vec<bool>,
     served: Served,
-    /// Those not served on each device, as of its last decision, …
+    /// Jobs not served on each device, as of its last decision, …
     lacking: HashMap<usize, Vec<usize>>,
     /// … on how many devices each lacks, …
     lacks: Vec<usize>,

@@ -16,7 +16,7 @@ use xsched_core::Platform;
 pub(crate) use shared::hal;
 pub(crate) use shared::late::forget_all as forget_suffix_fences;
 
-use crate::interpose::{Class, Group, Hook, cells};
+use crate::interpose::{Class, Group, Hook};
 
 /// Every platform, at its number.
 pub static PLATFORMS: &[&dyn Platform] = &[&opencl::OpenCl, &sim::Sim, &cuda::Cuda, &hsa::Hsa, &hip::Hip];
@@ -27,7 +27,7 @@ fn groups() -> impl Iterator<Item = &'static Group> {
 
 /// Lets children with a copy of this process's memory find all cells empty.
 fn wipe_cells() {
-    groups().for_each(|group| _ = cells::wipe(group.cells));
+    groups().for_each(|group| _ = crate::wiped::wipe(group.cells));
 }
 
 /// The hooked functions of every platform.
