@@ -1,0 +1,202 @@
+//! Programs, whose processes only connect, the daemon's process, and the progress that all groups seem to make.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, Mutex, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use xsched_daemon::Options;
+use xsched_proto::segment::{GroupSlot, Segment};
+use xsched_proto::wakeup::run_first;
+use xsched_proto::wire::ClientMsg;
+
+use crate::parse::number;
+use crate::support::{connect, options, receive_packet, send, send_raw};
+
+/// Environment variable with the folder of the daemon that a process plays.
+pub(crate) const FOLDER: &str = "XSCHED_TEST_FOLDER";
+/// Environment variable with the socket of the daemon to which a process connects.
+pub(crate) const SOCKET: &str = "XSCHED_TEST_SOCKET";
+/// Environment variable with the user of a program that a process plays; none: the test's own.
+pub(crate) const USER: &str = "XSCHED_TEST_USER";
+
+/// Programs with this name and later ones are another user's. The daemon serves such a one when its user has time left, so that only an
+/// answer on its own connection tells that a message was taken.
+pub(crate) const FOREIGN: char = 'u';
+/// User of those.
+pub(crate) const NOBODY: u32 = 65_534;
+
+/// Held by a thread that starts processes, until all of them execute their program: before, each has all descriptors open, so that what is
+/// closed meanwhile stays open for a moment. A program hangs up only where no process is started.
+pub(crate) static STARTS: RwLock<()> = RwLock::new(());
+
+/// Program, attached or not. Its process only connects: all else is done for it.
+pub(crate) struct Program {
+    pub(crate) process: Child,
+    line: OwnedFd,
+    pub(crate) link: Option<Link>,
+    pub(crate) groups: BTreeMap<u16, Member>,
+    pub(crate) queues: BTreeMap<u16, u16>,
+    pub(crate) is_alive: bool,
+}
+
+/// Connection of a program and what it shares with the daemon.
+pub(crate) struct Link {
+    pub(crate) socket: OwnedFd,
+    pub(crate) eventfd: OwnedFd,
+    pub(crate) segment: &'static Segment,
+    pub(crate) _files: [OwnedFd; 2],
+}
+
+/// Group as its program knows it.
+pub(crate) struct Member {
+    pub(crate) word: u32,
+}
+
+impl Program {
+    pub(crate) fn is_attached(&self) -> bool {
+        self.link.is_some()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub(crate) fn start(name: char, socket: &Path) -> Program {
+        let (line, other) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.env(SOCKET, socket).stdin(Stdio::from(other));
+        if name >= FOREIGN {
+            command.env(USER, NOBODY.to_string());
+        }
+        let process = command.spawn().unwrap();
+        let (groups, queues) = (BTreeMap::new(), BTreeMap::new());
+        receive_packet(&line).expect("a word of the process");
+        Program { process, line, link: None, groups, queues, is_alive: true }
+    }
+
+    /// A connection of its process to the daemon.
+    pub(crate) fn connect(&self) -> OwnedFd {
+        send_raw(&self.line, b"connect", &[]).unwrap();
+        let (_, mut passed) = receive_packet(&self.line).expect("a living process");
+        receive_packet(&self.line).expect("a living process");
+        passed.pop().expect("a connection")
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        self.link.as_ref().expect("an attached program")
+    }
+
+    pub(crate) fn say(&self, message: &ClientMsg) {
+        send(&self.link().socket, message, &[]);
+    }
+
+    pub(crate) fn words(&self, slot: u16) -> &'static GroupSlot {
+        &self.link().segment.groups[usize::from(slot)]
+    }
+
+    pub(crate) fn hang_up(&mut self) {
+        let _no_start = STARTS.read().unwrap();
+        self.link = None;
+        self.groups.clear();
+        self.queues.clear();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Plays the process of a program: it connects as often as it is told to.
+pub(crate) fn be_program(socket: &Path) -> ExitCode {
+    let line = rustix::stdio::stdin().try_clone_to_owned().unwrap();
+    if let Some(user) = std::env::var_os(USER) {
+        let user = number(user.to_str().unwrap());
+        // SAFETY: both change numbers of this process, which has one thread.
+        let is_changed = unsafe { libc::setresgid(user, user, user) == 0 && libc::setresuid(user, user, user) == 0 };
+        assert!(is_changed);
+    }
+    send_raw(&line, b"here", &[]).unwrap();
+    while receive_packet(&line).is_some() {
+        let connection = connect(socket);
+        send_raw(&line, b"connected", &[connection.as_fd()]).unwrap();
+        // From then on only the test can hang up.
+        drop(connection);
+        send_raw(&line, b"closed", &[]).unwrap();
+    }
+    ExitCode::SUCCESS
+}
+
+/// Plays the daemon.
+pub(crate) fn be_daemon(folder: &Path) -> ExitCode {
+    let policy = std::fs::read_to_string(folder.join("policy")).ok();
+    let config = vec![folder.join("config.toml")];
+    let log = Some(folder.join("log"));
+    match xsched_daemon::run(Options { log, config, policy, log_details: true, ..options(folder) }) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("xsched: {e}");
+            ExitCode::from(e.exit_code())
+        }
+    }
+}
+
+/// Progress of all groups: the counters of commands rise all the time, as long as it lasts.
+pub(crate) struct Ticker {
+    pub(crate) segments: Arc<Mutex<Vec<&'static Segment>>>,
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Duration>>,
+}
+
+impl Ticker {
+    pub(crate) fn start() -> Ticker {
+        let (segments, ends) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let (of_thread, ended) = (segments.clone(), ends.clone());
+        let thread = std::thread::spawn(move || {
+            // As the daemon's loop does: a busy machine would let it wait for longer than the daemon waits for progress.
+            run_first();
+            let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+            while !ended.load(SeqCst) {
+                count(&of_thread.lock().unwrap());
+                longest = longest.max(last.elapsed());
+                last = Instant::now();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            longest
+        });
+        Ticker { segments, ends, thread: Some(thread) }
+    }
+
+    /// Ends it. Returns the longest time without a count.
+    pub(crate) fn end(&mut self) -> Duration {
+        self.ends.store(true, SeqCst);
+        self.thread.take().map_or(Duration::ZERO, |thread| thread.join().unwrap())
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+pub(crate) fn count(segments: &[&'static Segment]) {
+    for segment in segments {
+        segment.groups[..8].iter().for_each(|words| _ = words.completed.fetch_add(1, SeqCst));
+    }
+}
+
+/// Times that the daemon found a group of a program without progress.
+pub(crate) fn stalls(segment: &Segment) -> u32 {
+    segment.groups[..8].iter().map(|words| words.stalls.load(Relaxed)).sum()
+}
