@@ -99,7 +99,7 @@ impl<M: Memory> Engine<M> {
         let whole_since_us = since_us.max(oldest_us).max(started_us);
         let head = Head { now_us: self.now_us(), next: ring.next(), whole_since_us };
         let (groups, known) = self.to_tell(user, since_us);
-        Some((head.clone(), Telling { groups, known, next, end: head.next }))
+        Some((head, Telling { groups, known, next, end: head.next }))
     }
 
     /// The groups of a user's own programs, and those of others on the same devices, by their numbers; and which of them are its own.

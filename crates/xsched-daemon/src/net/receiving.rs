@@ -17,7 +17,7 @@ pub(crate) enum Served {
     /// Its answer continues.
     Continues,
     /// It has said this. An error is its fault.
-    Said(Result<(ClientMsg, Passed), Error>),
+    Said(Box<Result<(ClientMsg, Passed), Error>>),
 }
 
 impl Net {
@@ -61,7 +61,7 @@ impl Net {
         let wanted = conn.stage == Stage::Silent && self.reaper.admits(user.uid, user.is_own());
         let fault = match socket::receive(&conn.socket, buffer, user.uid, &self.reaper, wanted) {
             Received::Packet(len, _) if self.is_of_another_version(id, &buffer[..len]) => return Served::Nothing,
-            Received::Packet(len, fds) => return Served::Said(packet(&buffer[..len], fds)),
+            Received::Packet(len, fds) => return Served::Said(Box::new(packet(&buffer[..len], fds))),
             Received::Nothing => return Served::Nothing,
             Received::HangUp => {
                 self.conns.entry(id).and_modify(|conn| conn.gone = true);
