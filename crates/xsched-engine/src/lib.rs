@@ -55,7 +55,7 @@ pub use io::{Effect, Input, Message, NewGroup, Order, Sender, What};
 pub use memory::{GroupWords, LaunchSum, Memory};
 pub use parts::books::Books;
 pub use program::{Arrival, Program, Queue, Wishes};
-pub use state::Engine;
+pub use state::{Engine, Inventory};
 pub use terms::{Beside, Bounds, Ceilings, Given, Settings, Terms};
 pub use trace::Telling;
 pub use user::{Rank, User};

@@ -172,4 +172,40 @@ impl<M: Memory> Engine<M> {
     pub fn decisions(&self) -> u64 {
         self.decisions
     }
+
+    /// Numbers of things that are kept.
+    pub fn inventory(&self) -> Inventory {
+        Inventory {
+            programs: self.programs.len(),
+            groups: self.groups.len(),
+            queues: self.queues.len(),
+            books: self.books.keys().count(),
+            pages: self.pages.len(),
+            commands: self.changing.len(),
+            sums: self.counting.len(),
+            bursts: self.bursts.as_ref().map_or(0, Bursts::len),
+        }
+    }
+}
+
+/// Numbers of things that an engine keeps for programs and commands, by kind. Without programs and commands, and with all books closed,
+/// there are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inventory {
+    /// Attached programs.
+    pub programs: usize,
+    /// Groups of all programs.
+    pub groups: usize,
+    /// Queues of all programs.
+    pub queues: usize,
+    /// Open books.
+    pub books: usize,
+    /// Backlog pages.
+    pub pages: usize,
+    /// Commands that are not carried out to their end.
+    pub commands: usize,
+    /// Sums of counters that are not complete.
+    pub sums: usize,
+    /// Groups whose bursts are recorded.
+    pub bursts: usize,
 }

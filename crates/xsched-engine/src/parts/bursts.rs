@@ -44,6 +44,11 @@ impl Bursts {
         self.groups.remove(&id);
     }
 
+    /// Number of groups.
+    pub(crate) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
     /// Reads a group's words. Returns the line of a burst that is complete.
     pub(crate) fn read(&mut self, id: GroupId, words: &GroupSlot, owner: Owner<'_>) -> Option<String> {
         self.groups.get_mut(&id)?.read(words, owner)

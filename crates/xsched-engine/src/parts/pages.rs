@@ -43,6 +43,11 @@ impl Pages {
         self.pages.len() < before
     }
 
+    /// Number of pages.
+    pub(crate) fn len(&self) -> usize {
+        self.pages.len()
+    }
+
     /// Pages of the other programs of a server, the oldest first, as owner, place and number.
     pub(crate) fn of_others(&self, server: PoolId, owner: u64) -> Vec<(u64, u8, u32)> {
         let others = self.pages.iter().filter(|(_, page)| page.server == server && page.owner != owner);
