@@ -29,8 +29,17 @@ impl<M: Memory> Engine<M> {
         }
     }
 
+    /// A book is recorded to the end. One in which something may still be charged stays open, to be recorded again: a program may have come
+    /// back to the device meanwhile.
+    pub(crate) fn book_closed(&mut self, program: ProgramId, device: &str) {
+        let ledger = self.gatekeeper.ledger();
+        if ledger.account(device, program).is_none_or(|account| account.closed) {
+            self.close_book(program, device);
+        }
+    }
+
     /// Closes a book.
-    pub(crate) fn close_book(&mut self, program: ProgramId, device: &str) {
+    fn close_book(&mut self, program: ProgramId, device: &str) {
         self.gatekeeper.ledger_mut().close(device, program);
         self.books.close(program, device);
     }

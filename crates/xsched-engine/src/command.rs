@@ -24,10 +24,13 @@ use crate::values::side_by_side;
 type Piece = Result<Option<Stage>, Error>;
 
 impl<M: Memory> Engine<M> {
-    /// Begins a command.
+    /// Begins a command. A second order of a command that is being carried out is ignored: the first one is carried through.
     pub(crate) fn begin_change(&mut self, order: Order) {
         let Order { from, targets, what } = order;
         let command = from.command;
+        if self.changing.contains_key(&command) {
+            return;
+        }
         match self.changing(from, targets, what) {
             Ok(changing) => _ = self.changing.insert(command, changing),
             Err(why) => self.emit(Effect::Finish(command, DaemonMsg::Refused(why))),

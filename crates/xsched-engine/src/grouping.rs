@@ -19,8 +19,11 @@ use crate::tuning::{BOOKS_MAX, DEVICE_GROUPS_MAX, DEVICES_MAX, GROUPS_MAX};
 use crate::{Error, all_taken, bound_met, check_name};
 
 impl<M: Memory> Engine<M> {
-    /// A process attaches.
+    /// A process attaches. A second one with the same number is ignored: the groups of the first one would belong to none.
     pub(crate) fn attach(&mut self, id: u64, arrival: Arrival<M>) {
+        if self.programs.contains_key(&id) {
+            return;
+        }
         let program = Program::new(ProgramId(id), arrival, &self.settings);
         self.programs.insert(id, Box::new(program));
     }

@@ -55,7 +55,7 @@ impl<M: Memory> Engine<M> {
             Input::Continue(command) => self.continue_change(command, None),
             Input::TimesliceUnsent { program, before_us } => self.timeslice_unsent(program, before_us),
             Input::PageFailed(program) => self.page_failed(program),
-            Input::BookClosed(program, device) => self.close_book(xsched_policy::ProgramId(program), &device),
+            Input::BookClosed(program, device) => self.book_closed(xsched_policy::ProgramId(program), &device),
         }
     }
 

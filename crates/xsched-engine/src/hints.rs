@@ -147,10 +147,13 @@ impl<M: Memory> Engine<M> {
         if !changes.by_root {
             changes.priority = changes.priority.map(|priority| priority.min(allowed));
         }
+        let was_held = program.held;
         (program.hinted, program.held) = (changes, held);
         self.change_program(id, changes);
         if held {
             self.event(Event::Hold(number));
+        } else if was_held {
+            self.event(Event::Release(number));
         }
         self.act();
     }
