@@ -1,11 +1,30 @@
-//! Rules that hold whatever programs, commands and the host do.
+//! Rules that hold whatever programs, commands and the host do. The same cases each time; `PROPTEST_RNG_SEED=2 PROPTEST_CASES=60000` tries
+//! others, and more.
 
 mod support;
 
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use support::script::{play, play_and_watch};
 use support::{OWN, World, arrival, new_group};
 use xsched_engine::{Changes, Effect, Input, Inventory, Message, Order, Sender, Terms, What};
 use xsched_policy::ProgramId;
 use xsched_proto::wire::{DaemonMsg, Target};
+
+/// Bytes of a script, shown in one line.
+#[derive(Clone)]
+struct Data(Vec<u8>);
+
+impl std::fmt::Debug for Data {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let hex: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        write!(f, "{hex}")
+    }
+}
+
+fn bytes() -> impl Strategy<Value = Data> {
+    proptest::collection::vec(any::<u8>(), 0..3_000).prop_map(Data)
+}
 
 /// A found case: groups and queues of the first one were of no program then, and stayed for ever.
 #[test]
@@ -75,4 +94,25 @@ fn a_suspended_program_that_is_restored_as_going_on_goes_on() {
     assert!(!client.is_open(0));
     restore(&mut w, false);
     assert!(client.is_open(0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 256,
+        rng_seed: RngSeed::Fixed(1),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// Nothing panics, effects are for known connections, a refusal leaves nothing behind, an interrupted group is told to go on once it is
+    /// granted; and once all have left nothing is left.
+    #[test]
+    fn inputs_in_any_order_keep_the_books_straight(data in bytes()) {
+        play(&data.0);
+    }
+
+    #[test]
+    fn no_group_that_wants_its_device_starves_under_a_policy_that_users_may_choose(data in bytes()) {
+        play_and_watch(&data.0);
+    }
 }
