@@ -1,4 +1,5 @@
-//! Attached programs get and lose the device as the policy says.
+//! Attached programs get and lose the device as the policy says: what comes in and goes out by sockets, shared memory and the configuration.
+//! Decisions themselves are tables in virtual time (`crates/xsched-engine/tests/scheduling.rs`).
 
 mod support;
 
@@ -10,57 +11,12 @@ use xsched_policy::registry;
 use xsched_proto::class::SHORT_SLICE_US;
 use xsched_proto::gate::Gate;
 use xsched_proto::hint::Hints;
-use xsched_proto::segment::{device_place, length, state};
+use xsched_proto::segment::{device_place, state};
 use xsched_proto::wire::{
     ClientMsg, DaemonMsg, GroupState, Levels, Platform, ProgramOptions, Request, Sharing, Target,
 };
 use xsched_proto::{Error, PROTOCOL_VERSION};
-use xsched_testkit::{Lateness, until};
-
-#[test]
-fn a_more_urgent_program_closes_the_gate_of_another_until_it_is_idle() {
-    let daemon = Daemon::start();
-    let (low, high) = (daemon.attach(-128), daemon.attach(128));
-    low.group(0, "sim:0");
-    assert_eq!(low.gate(0), Gate::GRANTED, "the answer comes after the gate; alone, nothing else is set");
-    assert_eq!(low.words(0).budget_us.load(SeqCst), 0);
-    high.group(5, "sim:0");
-    assert_eq!(high.gate(5), Gate::GRANTED | Gate::CONTENDED | Gate::EXCLUSIVE);
-    assert_eq!(
-        low.gate(0),
-        Gate::GRANTED | Gate::CONTENDED | Gate::EXCLUSIVE,
-        "watched as soon as the other registers"
-    );
-    assert_eq!((low.words(0).budget_us.load(SeqCst), high.words(5).budget_us.load(SeqCst)), (500, 0));
-    low.ready(0);
-    until("the other is not alone", || !high.gate(5).is_exclusive());
-    for _ in 0..50 {
-        high.ready(5);
-        low.until_closed(0);
-        assert!(high.open(5));
-        high.idle(5);
-        low.until_open(0);
-    }
-    let other = daemon.attach(128);
-    other.group(0, "sim:1");
-    other.ready(0);
-    assert_eq!(daemon.ps().1.len(), 3);
-    assert!(low.open(0), "another device is another matter");
-}
-
-#[test]
-fn programs_that_share_the_budget_have_the_least_each() {
-    let daemon = Daemon::start();
-    let (first, second, high) = (daemon.attach(0), daemon.attach(0), daemon.attach(128));
-    for client in [&first, &second, &high] {
-        client.group(0, "sim:0");
-    }
-    let budgets = || [&first, &second].map(|client| client.words(0).budget_us.load(SeqCst));
-    first.ready(0);
-    until("one alone has all of it", || budgets() == [500; 2]);
-    second.ready(0);
-    until("not half each", || budgets() == [400; 2]);
-}
+use xsched_testkit::until;
 
 #[test]
 fn whoever_waits_on_a_gate_is_woken() {
@@ -104,7 +60,7 @@ fn a_program_that_hangs_up_leaves_the_device_at_once() {
 }
 
 #[test]
-fn the_policy_changes_while_programs_run() {
+fn the_policy_is_changed_by_a_command() {
     let daemon = Daemon::start();
     let (low, high) = (daemon.attach(0), daemon.attach(128));
     for client in [&low, &high] {
@@ -114,11 +70,7 @@ fn the_policy_changes_while_programs_run() {
     low.until_closed(0);
     daemon.ask(set_policy("UP")).unwrap();
     assert_eq!(daemon.ps().0.policy, "up");
-    for _ in 0..5 {
-        low.until_open(0);
-        low.until_closed(0);
-    }
-    assert!(low.words(0).budget_us.load(SeqCst) > 0 && high.words(0).budget_us.load(SeqCst) > 0);
+    low.until_open(0);
     daemon.ask(set_policy("priority")).unwrap();
     low.until_closed(0);
     high.until_open(0);
@@ -130,18 +82,6 @@ fn the_policy_changes_while_programs_run() {
     let names = list.iter().map(|m| if let DaemonMsg::Policy(p) = m { (p.name.as_str(), p.current) } else { panic!() });
     let all: Vec<_> = registry::listed().map(|entry| (entry.name, entry.name == "hpf")).collect();
     assert_eq!(names.collect::<Vec<_>>(), all);
-}
-
-#[test]
-fn chaos_opens_and_closes_everybody() {
-    let daemon = Daemon::start_with(|o| o.policy = Some("chaos".into()));
-    let client = daemon.attach(0);
-    client.group(0, "sim:0");
-    client.ready(0);
-    for _ in 0..5 {
-        client.until_closed(0);
-        client.until_open(0);
-    }
 }
 
 #[test]
@@ -185,16 +125,12 @@ fn the_heartbeat_page_cannot_be_written_by_clients() {
 }
 
 #[test]
-fn hints_change_priorities_at_once_and_queues_move_by_their_program() {
+fn a_hint_comes_to_programs_and_queues_and_one_out_of_range_is_refused() {
     let daemon = Daemon::start();
-    let (a, b) = (daemon.attach(0), daemon.attach(100));
-    let group = a.group_with(0, "sim:0", 0, Levels::ONE.with(Levels::TWO));
-    b.group(0, "sim:0");
-    a.queue(7, 0);
+    let client = daemon.attach(0);
+    let group = client.group(0, "sim:0");
+    client.queue(7, 0);
     let queue = daemon.queue_of(group);
-    a.ready(0);
-    b.ready(0);
-    a.until_closed(0);
     let hint = |target, priority, weight, level| Request::Hint {
         targets: vec![target],
         priority,
@@ -203,21 +139,16 @@ fn hints_change_priorities_at_once_and_queues_move_by_their_program() {
         threshold: Some(3),
         batch: Some(2),
     };
-    // Both are this process: only what both get can be seen.
     let pid = || Target::Pid(std::process::id());
     daemon.ask(hint(pid(), Some(5), Some(50), None)).unwrap();
-    assert!(a.open(0) && b.open(0));
-    assert_eq!(a.words(0).budget_commands.load(SeqCst), 3);
-    assert_eq!(a.words(0).batch_commands.load(SeqCst), 2);
-    let programs = daemon.ps().1;
-    assert!(programs.iter().all(|p| p.priority == 5 && p.weight == 50 && p.groups[0].priority == 5));
-    assert_eq!(a.words(0).level.load(SeqCst), 2, "the highest that its device can do");
+    assert_eq!((client.words(0).budget_commands.load(SeqCst), client.words(0).batch_commands.load(SeqCst)), (3, 2));
+    let program = &daemon.ps().1[0];
+    assert_eq!((program.priority, program.weight, program.groups[0].priority), (5, 50, 5));
     daemon.ask(hint(Target::Queue(queue), Some(-9), None, Some(1))).unwrap();
-    assert_eq!(receive(&a.socket).unwrap().0, DaemonMsg::QueuePriority { slot: 7, priority: -9 });
-    assert_eq!((a.words(0).level.load(SeqCst), b.words(0).level.load(SeqCst)), (1, 1));
-    assert_eq!(daemon.ask(hint(pid(), Some(256), None, None)).unwrap_err().exit_code(), 2);
-    assert_eq!(daemon.ask(hint(pid(), None, Some(0), None)).unwrap_err().exit_code(), 2);
-    assert_eq!(daemon.ask(hint(pid(), None, None, Some(4))).unwrap_err().exit_code(), 2);
+    assert_eq!(receive(&client.socket).unwrap().0, DaemonMsg::QueuePriority { slot: 7, priority: -9 });
+    for (priority, weight, level) in [(Some(256), None, None), (None, Some(0), None), (None, None, Some(4))] {
+        assert_eq!(daemon.ask(hint(pid(), priority, weight, level)).unwrap_err().exit_code(), 2);
+    }
     assert_eq!(daemon.ask(hint(Target::Queue(99_999), None, None, None)).unwrap_err().exit_code(), 3);
 }
 
@@ -289,39 +220,6 @@ fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
 }
 
 #[test]
-fn slices_of_several_best_effort_programs_follow_what_is_known_of_their_commands() {
-    let daemon = Daemon::start();
-    let cuda = |priority| {
-        let client = daemon.attach(priority);
-        client.group_of(Platform::Cuda, 0, "pci:0000:01:00.0", 0, Levels::ALL);
-        client
-    };
-    let (one, _two, high) = (cuda(-128), cuda(-128), cuda(128));
-    let told = |client: &Client| receive(&client.socket).unwrap().0;
-    assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 500 }, "nothing is known yet");
-    one.ready(0);
-    // A change comes with the next turn; turns that follow closely may bring none.
-    let turns_until = |us| {
-        until("it is told so", || {
-            high.ready(0);
-            one.until_closed(0);
-            high.idle(0);
-            one.until_open(0);
-            one.unread() > 0 && told(&one) == DaemonMsg::Timeslice { slot: 0, us }
-        });
-    };
-    one.words(0).longest_us.store(40, SeqCst);
-    turns_until(4096);
-    one.words(0).longest_us.store(5_000, SeqCst);
-    turns_until(500);
-    // Held to a bound, what it does now counts.
-    one.words(0).lengths.store(length::SHORT, SeqCst);
-    turns_until(4096);
-    one.words(0).lengths.store(length::LONG, SeqCst);
-    turns_until(500);
-}
-
-#[test]
 fn what_a_suspended_program_still_executes_gets_the_device_for_a_moment() {
     let daemon = Daemon::start();
     let cuda = |priority| {
@@ -384,44 +282,6 @@ fn a_stopped_program_is_not_dropped_for_time_slices_that_it_does_not_read() {
 }
 
 #[test]
-fn a_program_that_does_not_notice_its_turn_counts_as_off_the_device_when_it_ends() {
-    let daemon = Daemon::start_with(|options| options.policy = Some("pup".into()));
-    let (busy, slow) = (daemon.attach(0), daemon.attach(0));
-    busy.group(0, "sim:0");
-    slow.group(0, "sim:0");
-    busy.ready(0);
-    slow.ready(0);
-    slow.until_closed(0);
-    // What a program says whose thread waits at the gate, and sleeps through the turn that comes.
-    slow.set_state(0, state::DRAINED);
-    slow.wake();
-    slow.until_open(0);
-    slow.until_closed(0);
-    until("only the busy one is on the device", || busy.gate(0).is_exclusive());
-}
-
-#[test]
-fn a_group_at_level_3_is_interrupted_when_its_gate_closes() {
-    let daemon = Daemon::start();
-    let options = ProgramOptions { level: Some(3), priority: Some(0), ..ProgramOptions::default() };
-    let low = Client::attach(&daemon.socket, options);
-    low.group_with(0, "sim:0", 0, Levels::ALL);
-    assert_eq!(low.words(0).level.load(SeqCst), 3);
-    let high = daemon.attach(128);
-    high.group(0, "sim:0");
-    low.ready(0);
-    high.ready(0);
-    assert_eq!(receive(&low.socket).unwrap().0, DaemonMsg::Interrupt { slot: 0, on: true });
-    assert!(!low.open(0));
-    high.idle(0);
-    assert_eq!(receive(&low.socket).unwrap().0, DaemonMsg::Interrupt { slot: 0, on: false });
-    low.until_open(0);
-    let lacks = Client::attach(&daemon.socket, ProgramOptions { level: Some(3), ..ProgramOptions::default() });
-    lacks.group_with(0, "sim:9", 0, Levels::ONE.with(Levels::TWO));
-    assert_eq!(lacks.words(0).level.load(SeqCst), 2, "the next lower level that the device can do");
-}
-
-#[test]
 fn a_group_that_loses_level_3_while_it_is_interrupted_is_let_go_on() {
     let daemon = Daemon::start();
     let options = ProgramOptions { level: Some(3), priority: Some(0), ..ProgramOptions::default() };
@@ -445,34 +305,6 @@ fn a_group_that_loses_level_3_while_it_is_interrupted_is_let_go_on() {
 }
 
 #[test]
-fn a_level_that_is_not_there_is_refused_by_name() {
-    let daemon = Daemon::start();
-    let client = daemon.attach(0);
-    let hint = |level| {
-        let (target, hints) = (Target::Pid(std::process::id()), Hints::default());
-        let targets = vec![target];
-        let hint =
-            Request::Hint { targets, priority: Some(7), hints, level: Some(level), threshold: None, batch: None };
-        let notes = |answer: Vec<DaemonMsg>| -> Vec<DaemonMsg> {
-            answer.into_iter().filter(|message| !matches!(message, DaemonMsg::Changed(_))).collect()
-        };
-        daemon.ask(hint).map(notes)
-    };
-    client.group_of(Platform::Opencl, 0, "cpu:host", 0, Levels::ONE);
-    let why = hint(2).unwrap_err();
-    assert_eq!(why.exit_code(), 3);
-    assert_eq!(why.line(), "preemption level 2 is not available on cpu:host through opencl: use 1");
-    assert_eq!(daemon.ps().1[0].priority, 0, "nothing changes");
-    assert_eq!(hint(1).unwrap(), []);
-    // Where one device has it and another has not, it is told of the other.
-    client.group_of(Platform::Sim, 1, "sim:0", 0, Levels::ONE.with(Levels::TWO));
-    let told = hint(2).unwrap();
-    let line = "preemption level 2 is not available on cpu:host through opencl: using level 1";
-    assert_eq!(told, [DaemonMsg::Note { text: line.into() }]);
-    assert_eq!((client.words(0).level.load(SeqCst), client.words(1).level.load(SeqCst)), (1, 2));
-}
-
-#[test]
 fn who_neither_issues_nor_completes_anything_counts_as_idle_until_it_does() {
     let daemon = Daemon::start();
     let (low, high) = (daemon.attach(0), daemon.attach(128));
@@ -491,26 +323,6 @@ fn who_neither_issues_nor_completes_anything_counts_as_idle_until_it_does() {
     low.until_open(0);
     high.words(0).completed.store(1, SeqCst);
     low.until_closed(0);
-}
-
-#[test]
-fn a_waiter_lends_its_priority_to_a_group_of_its_own_program() {
-    let daemon = Daemon::start();
-    let (one, other) = (daemon.attach(0), daemon.attach(5));
-    one.group_with(0, "sim:0", 0, Levels::ONE);
-    one.group_with(1, "sim:0", 2, Levels::ONE);
-    other.group(0, "sim:0");
-    one.ready(0);
-    other.ready(0);
-    one.until_closed(0);
-    one.words(0).inherited_priority.store(20, SeqCst);
-    one.wake();
-    one.until_open(0);
-    other.until_closed(0);
-    one.words(0).inherited_priority.store(i32::MIN, SeqCst);
-    one.wake();
-    one.until_closed(0);
-    other.until_open(0);
 }
 
 #[test]
@@ -562,30 +374,6 @@ fn ps_tells_what_there_is() {
     words.gate.let_hold();
     low.set_state(3, state::DRAINED);
     until_it_is(GroupState::Ready);
-}
-
-/// A program that was alone goes idle unseen: it still counts as ready when a rival comes. The rival has the device once the
-/// program shows no progress, and the program's next launch has to be heard of at once, not at the daemon's next look.
-#[test]
-fn a_launch_after_a_stall_closes_the_gate_of_the_rival_at_once() {
-    let daemon = Daemon::start();
-    let (low, high) = (daemon.attach(-128), daemon.attach(128));
-    high.group(0, "sim:0");
-    high.ready(0);
-    low.group(0, "sim:0");
-    low.ready(0);
-    low.until_closed(0);
-    low.set_state(0, state::DRAINED);
-    until("the silent one counts as idle", || high.gate(0).is_stalled() && low.open(0));
-    low.ready(0);
-    let (launched, control) = (Instant::now(), Lateness::begin());
-    high.words(0).gate.go_on();
-    high.wake();
-    low.until_closed(0);
-    assert!(high.open(0));
-    // A look, which comes each 20 ms, was not what told the daemon: it sees no counter move here.
-    let (took, allowed) = (launched.elapsed(), control.allows(Duration::from_secs(1)));
-    assert!(took < allowed, "{took:?}, allowed {allowed:?}");
 }
 
 /// Asks for what it may not have in every way there is.
