@@ -1,6 +1,9 @@
 //! Writes the seeds of `corpus/` that are no text: `cargo run -p xsched-fuzz --example seeds`, after a change of the protocol or of
 //! journals.
 
+#[path = "../../xsched-engine/tests/support/mod.rs"]
+mod support;
+
 use std::fs;
 use std::io::Read;
 use std::path::Path;
@@ -8,6 +11,9 @@ use std::path::Path;
 use xsched_flow::journal::replay;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions, Request, Sharing, encode};
 use xsched_proto::{Error, PROTOCOL_VERSION};
+use xsched_testkit::Random;
+
+use support::script::{Script, play};
 
 /// Bytes of a journal's beginning.
 const JOURNAL_BYTES: usize = 1500;
@@ -23,6 +29,9 @@ fn main() {
         write("packets", name, &packet);
     }
     for (name, script) in scripts() {
+        write("connection", name, &script);
+    }
+    for (name, script) in scripts_of_an_engine() {
         write("daemon", name, &script);
     }
     for (name, script) in scripts_of_a_daemon() {
@@ -74,7 +83,26 @@ fn packets() -> Vec<(&'static str, Vec<u8>)> {
     all
 }
 
-/// Steps of `src/daemon.rs`.
+/// Bytes for `src/daemon.rs`: the first ones from a generator that come to something.
+fn scripts_of_an_engine() -> Vec<(&'static str, Vec<u8>)> {
+    let first = |comes_to: fn(&Script<'_>) -> bool| {
+        let bytes = |seed| {
+            let mut random = Random(seed);
+            (0..600).map(|_| random.below(256) as u8).collect::<Vec<u8>>()
+        };
+        (0..).map(bytes).find(|bytes| comes_to(&play(&bytes[1..]))).expect("numbers without end")
+    };
+    let mut watched = first(|script| script.most.groups >= 5);
+    watched[0] = 0;
+    vec![
+        ("groups", first(|script| script.most.groups >= 4 && script.most.queues >= 3)),
+        ("pages", first(|script| script.most.pages >= 1)),
+        ("commands", first(|script| script.most.commands >= 2 && script.most.groups >= 3)),
+        ("watched", watched),
+    ]
+}
+
+/// Steps of `src/connection.rs`.
 fn scripts() -> Vec<(&'static str, Vec<u8>)> {
     let ps = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request: Request::Ps }).expect("a small packet");
     vec![
