@@ -44,6 +44,7 @@ impl<M: Memory> Engine<M> {
             self.emit(Effect::Refuse(id, why));
             return Ok(());
         }
+        self.end_interrupts(id);
         let group_id = GroupId(self.next_id());
         let spatial = self.runs_beside(group.spatial());
         let active = self.programs.get(&id).is_some_and(|program| self.has_active_window(program));
@@ -233,6 +234,7 @@ impl<M: Memory> Engine<M> {
     pub(crate) fn remove_group(&mut self, program: u64, slot: u16) -> Result<(), Error> {
         let id =
             self.group_at(program, slot).ok_or_else(|| Error::input("it removes a group that it does not have"))?;
+        self.end_interrupts(program);
         self.remember_gone(id);
         if let Some(program) = self.programs.get_mut(&program) {
             program.groups.retain(|group| *group != id);
@@ -245,6 +247,17 @@ impl<M: Memory> Engine<M> {
             self.assign_timeslices(&[group.device]);
         }
         Ok(())
+    }
+
+    /// Has a program continue what it was told to interrupt, before it gets another group or loses one: an interruption stops all that it has
+    /// on the device, so that the other group could not run, and for a group that is gone nothing would end it.
+    fn end_interrupts(&mut self, program: u64) {
+        let groups = self.programs.get(&program).map_or_else(Vec::new, |program| program.groups.clone());
+        for id in groups {
+            if self.groups.get(&id).is_some_and(|group| group.interrupted) {
+                self.interrupt(id, false);
+            }
+        }
     }
 
     fn take_group(&mut self, id: GroupId) -> Option<Group<M::Words>> {

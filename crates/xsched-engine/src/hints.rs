@@ -123,8 +123,9 @@ impl<M: Memory> Engine<M> {
         let Some(wished) = level else { return };
         let level = group.levels.highest_to(wished);
         group.level = level;
-        // A group whose gate is closed is interrupted, or continues, as the new level wants it.
-        let on = level == 3 && !self.gatekeeper.is_granted(id) && group.platform.interrupts();
+        // A group whose gate is closed is interrupted, or continues, as the new level wants it; only where it is all that its program has.
+        let is_alone = self.programs.get(&group.program.0).is_some_and(|program| program.groups.len() == 1);
+        let on = level == 3 && is_alone && !self.gatekeeper.is_granted(id) && group.platform.interrupts();
         if group.interrupted != on {
             self.interrupt(id, on);
         }

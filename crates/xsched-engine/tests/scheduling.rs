@@ -420,6 +420,35 @@ fn a_group_that_loses_level_3_while_it_is_interrupted_is_let_go_on() {
     w.group(&low, 0, "sim:0");
 }
 
+/// An interruption stops all that the program has on the device.
+#[test]
+fn a_program_is_not_interrupted_while_it_has_another_group() {
+    let mut w = World::new();
+    let low = at_level_3(&mut w, Levels::ALL, "sim:0");
+    let [high] = programs(&mut w, [128]);
+    let both = [&low, &high];
+    let interrupt = |on| DaemonMsg::Interrupt { slot: 0, on };
+    play(&mut w, &both, &[(0, Ready(0), &[0, 1]), (1, Ready(1), &[1])]);
+    assert_eq!(w.told(low.id), [interrupt(true)]);
+    // One of its queues moves to a group that is as urgent as its rival, as `hint --queue` has it.
+    w.add(&low, NewGroup { fixed: Some(128), levels: Levels::ALL, ..new_group(1, "sim:0") });
+    assert_eq!(w.told(low.id), [interrupt(false)], "what it has there could not run");
+    w.ready(&low, 1);
+    assert!(!low.is_open(0) && low.is_open(1));
+    play(&mut w, &both, &[(2, Idle(1), &[1])]);
+    w.idle(&low, 1);
+    play(&mut w, &both, &[(3, Nothing, &[0, 1]), (4, Ready(1), &[1])]);
+    let level = hint(Changes { level: Some(3), ..Changes::default() });
+    w.order(vec![Target::Pid(low.pid)], level).expect("its device has it");
+    assert_eq!(w.told(low.id), [], "nor by a hint");
+    w.say(&low, Message::GroupRemove(1));
+    play(&mut w, &both, &[(5, Idle(1), &[0, 1]), (6, Ready(1), &[1])]);
+    assert_eq!(w.told(low.id), [interrupt(true)], "it has one group again");
+    // The rest of the program could never go on.
+    w.say(&low, Message::GroupRemove(0));
+    assert_eq!(w.told(low.id), [interrupt(false)]);
+}
+
 #[test]
 fn a_level_that_is_not_there_is_refused_by_name() {
     let mut w = World::new();

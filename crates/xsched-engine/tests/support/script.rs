@@ -556,7 +556,7 @@ impl<'a> Script<'a> {
             Effect::Send(id, message) => {
                 assert!(is_program(id) || self.commands.contains(id), "{effect:?}");
                 if let DaemonMsg::Interrupt { slot, on } = message {
-                    assert!(self.world.engine.group_at(*id, *slot).is_some(), "{effect:?}");
+                    assert!(!on || self.world.engine.group_at(*id, *slot).is_some(), "{effect:?}");
                     self.interrupts += usize::from(*on);
                     let place = (*id, *slot);
                     if *on {
@@ -590,7 +590,15 @@ impl<'a> Script<'a> {
         assert!(kept.bursts == 0 || kept.bursts == kept.groups);
         assert!(kept.sums <= kept.programs && kept.pages <= kept.programs);
         assert_eq!(kept.commands, self.commands.len(), "each command that goes on is to be answered");
-        self.interrupted.retain(|(id, slot)| engine.group_at(*id, *slot).is_some());
+        self.interrupted.retain(|(id, _)| engine.programs().contains_key(id));
+        for (id, slot) in &self.interrupted {
+            // Nothing of the program runs then, whatever group it is of.
+            let groups = engine.programs()[id].groups.len();
+            assert!(
+                groups == 1 && engine.group_at(*id, *slot).is_some(),
+                "{id} is interrupted and has {groups} groups"
+            );
+        }
         for (id, group) in engine.groups() {
             let program = &engine.programs()[&group.program.0];
             let is_granted = engine.gatekeeper().is_granted(*id);
