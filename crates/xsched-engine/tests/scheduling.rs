@@ -664,6 +664,29 @@ fn the_guard_is_as_long_as_it_is_configured() {
     }
 }
 
+/// A found case: while the first of two waiting programs has its turn, the policy would let the second run as well, which the turn
+/// prevents. The second waited anew from then on.
+#[test]
+fn a_turn_that_is_taken_away_before_it_begins_ends_no_wait() {
+    let mut w = World::with(xsched_engine::Settings { guard_us: Some(99_000), ..settings("hpf") });
+    let [first, second, high] = programs(&mut w, [-128, -128, 128]);
+    let all = [&first, &second, &high];
+    play(&mut w, &all, &[(0, Ready(2), &[2]), (0, Ready(0), &[2]), (0, Ready(1), &[2])]);
+    for ms in 1..=98 {
+        play(&mut w, &all, &[(ms, GetsOn(2), &[2])]);
+    }
+    // A moment in which the urgent one wants nothing.
+    let rows: [(u64, Step, &[usize]); 6] = [
+        (99, Nothing, &[0]),
+        (100, Idle(2), &[0]),
+        (101, Ready(2), &[0]),
+        (103, GetsOn(0), &[0]),
+        (104, Nothing, &[1]),
+        (109, Nothing, &[2]),
+    ];
+    play(&mut w, &all, &rows);
+}
+
 #[test]
 fn a_program_that_leaves_gives_what_it_had_to_the_next_one() {
     let mut w = World::new();

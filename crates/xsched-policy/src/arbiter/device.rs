@@ -466,9 +466,12 @@ impl Device {
         for (at, (m, verdict)) in self.members.iter_mut().zip(&self.verdicts).enumerate() {
             // One of a job on several devices would have this one alone, and wait for the others. One that still has the device
             // loses it now.
-            let denied = may_run(m) && !verdict.run && m.spanning.is_none() && rescued != Some(m.group.id);
-            m.denied_since = denied.then(|| m.denied_since.unwrap_or(now));
-            first = match (first, m.denied_since) {
+            let may_wait = may_run(m) && m.spanning.is_none() && rescued != Some(m.group.id);
+            let denied = may_wait && !verdict.run;
+            // The turn of another one may take away what the policy gives: a wait ends once the group has the device.
+            let waits_on = may_wait && m.denied_since.is_some() && !m.group.granted;
+            m.denied_since = (denied || waits_on).then(|| m.denied_since.unwrap_or(now));
+            first = match (first, m.denied_since.filter(|_| denied)) {
                 (Some(first), Some(since)) => Some(first.min((since, at))),
                 (first, since) => first.or(since.map(|since| (since, at))),
             };
