@@ -109,18 +109,6 @@ fn a_child_by_clone_that_must_not_run_unscheduled_ends_at_its_first_use() {
 }
 
 #[test]
-fn an_opencl_child_by_clone_gets_what_it_gets_without_the_library() {
-    let place = Place::new();
-    let program = place.opencl_program("raw_children_cl");
-    let (code, bare, errors) = Process::start(place.command(&program, &[])).wait();
-    assert_eq!((code, bare.last().map(String::as_str)), (0, Some("ok")), "{errors}");
-    let _daemon = place.daemon(&[]);
-    let (code, lines, errors) = place.run(&[], &program, &[]).wait();
-    assert_eq!((code, lines), (0, bare), "{errors}");
-    assert_eq!(errors.lines().count(), 1, "{errors}");
-}
-
-#[test]
 fn threads_by_the_hundred() {
     runs("threads", &[]);
 }
