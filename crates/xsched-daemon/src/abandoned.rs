@@ -19,7 +19,7 @@ impl Server {
         match client.segment.file() {
             // Its end is watched for already.
             Ok((file, id)) if !user.is_own() => {
-                self.abandoned.insert(conn, Abandoned { user, id, file, pidfd });
+                self.programs.abandoned.insert(conn, Abandoned { user, id, file, pidfd });
             }
             _ => self.net.unwatch(&pidfd),
         }
@@ -27,7 +27,7 @@ impl Server {
 
     /// A process has ended that had this connection.
     pub(crate) fn abandoned_process_ended(&mut self, conn: u64) {
-        if let Some(abandoned) = self.abandoned.remove(&conn) {
+        if let Some(abandoned) = self.programs.abandoned.remove(&conn) {
             self.net.unwatch(&abandoned.pidfd);
             discard(&abandoned.file);
         }
@@ -35,7 +35,7 @@ impl Server {
 
     /// A user attaches with a segment: it is abandoned no more.
     pub(crate) fn adopt_segment(&mut self, user: User, id: FileId) {
-        self.abandoned.retain(|_, abandoned| {
+        self.programs.abandoned.retain(|_, abandoned| {
             let is_other = abandoned.user != user || abandoned.id != id;
             if !is_other {
                 self.net.unwatch(&abandoned.pidfd);

@@ -18,41 +18,41 @@ use crate::{Error, Input};
 impl Server {
     /// A program has a group, or another class.
     pub(crate) fn open_accounts(&mut self, id: u64) {
-        let client = self.clients.get(&id);
+        let client = self.programs.clients.get(&id);
         if let Some((program, client)) = self.engine.programs().get(&id).zip(client) {
-            self.accounting.know(program, &client.peer, now_ms());
+            self.history.accounting.know(program, &client.peer, now_ms());
         }
     }
 
     /// Forgets the book of a program that is closed, and the program with its last one.
     pub(crate) fn close_accounts(&mut self, program: ProgramId, device: &str) {
-        let Some(known) = self.accounting.programs.get_mut(&program) else { return };
+        let Some(known) = self.history.accounting.programs.get_mut(&program) else { return };
         known.kept.remove(device);
         let is_attached = self.engine.programs().contains_key(&program.0);
         if !is_attached && !self.engine.gatekeeper().ledger().has_books(program) {
-            self.accounting.programs.remove(&program);
+            self.history.accounting.programs.remove(&program);
         }
     }
 
     /// Begins to hand over what was charged since the last time, and to close the books of programs that are gone.
     pub(crate) fn begin_usage_sweep(&mut self) {
-        if self.accounting.sweep.is_some() {
+        if self.history.accounting.sweep.is_some() {
             return;
         }
         self.measure();
         let left = self.engine.books().keys().cloned().collect();
-        self.accounting.sweep = Some(Sweep { left, began_ns: self.now_ns, began_ms: now_ms() });
+        self.history.accounting.sweep = Some(Sweep { left, began_ns: self.now_ns, began_ms: now_ms() });
     }
 
     /// Hands over what some more books have. Questions that were due when that began are answered after the last one.
     pub(crate) fn continue_usage_sweep(&mut self) {
-        let Some(mut sweep) = self.accounting.sweep.take() else { return };
+        let Some(mut sweep) = self.history.accounting.sweep.take() else { return };
         let some = sweep.left.split_off(sweep.left.len().saturating_sub(BOOKS_PIECE));
         self.hand_over(&some, sweep.began_ms);
         if sweep.left.is_empty() {
             self.answer_usage(sweep.began_ns);
         } else {
-            self.accounting.sweep = Some(sweep);
+            self.history.accounting.sweep = Some(sweep);
         }
     }
 
@@ -69,7 +69,7 @@ impl Server {
         for (id, device) in books {
             let class = self.engine.programs().get(&id.0).map(|program| program.class());
             let (Some(account), Some(program)) =
-                (self.engine.gatekeeper().ledger().account(device, *id), self.accounting.programs.get_mut(id))
+                (self.engine.gatekeeper().ledger().account(device, *id), self.history.accounting.programs.get_mut(id))
             else {
                 continue;
             };
@@ -82,12 +82,12 @@ impl Server {
             }
         }
         let told = records.iter().map(|(.., record)| record.clone()).collect();
-        if !self.usage.keep(told) {
+        if !self.services.usage.keep(told) {
             // With what comes later.
             return;
         }
         for (id, device, usage, _) in records {
-            if let Some(program) = self.accounting.programs.get_mut(&id) {
+            if let Some(program) = self.history.accounting.programs.get_mut(&id) {
                 program.kept.insert(device.clone(), (usage, to_ms));
             }
         }
@@ -103,21 +103,21 @@ impl Server {
     /// # Errors
     /// Too much is asked.
     pub(crate) fn ask_usage(&mut self, conn: u64, user: User, since_ms: u64, by: UsageBy) -> Result<Answer, Error> {
-        if self.accounting.queries.len() >= USAGE_QUEUE {
+        if self.history.accounting.queries.len() >= USAGE_QUEUE {
             return Err(Error::environment("too many ask for usage at this moment: try again"));
         }
         let of_user = (!user.is_root()).then(|| user.to_string());
         let query = Query { conn, of_user, since_ms, by };
-        self.accounting.queries.push_back((self.now_ns + LATE_NS, query));
+        self.history.accounting.queries.push_back((self.now_ns + LATE_NS, query));
         Ok(Answer::OfUsage)
     }
 
     /// Has questions answered that were due at a time, ns.
     fn answer_usage(&mut self, by_ns: u64) {
-        while self.accounting.query_at().is_some_and(|at| at <= by_ns) {
-            let Some((_, query)) = self.accounting.queries.pop_front() else { return };
+        while self.history.accounting.query_at().is_some_and(|at| at <= by_ns) {
+            let Some((_, query)) = self.history.accounting.queries.pop_front() else { return };
             let conn = query.conn;
-            if let Err(why) = self.usage.ask(query) {
+            if let Err(why) = self.services.usage.ask(query) {
                 self.finish(conn, &DaemonMsg::Refused(why));
             }
         }
@@ -125,7 +125,7 @@ impl Server {
 
     /// Tells commands what was found.
     pub(crate) fn take_usage(&mut self) {
-        while let Some((id, found)) = self.usage.take() {
+        while let Some((id, found)) = self.services.usage.take() {
             if !self.net.conns.contains_key(&id) {
                 continue;
             }

@@ -30,8 +30,8 @@ impl Server {
             return self.control(id, request);
         }
         let Some(conn) = self.net.conns.get(&id) else { return };
-        self.identify.push(identify::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, None));
-        self.openings.insert(id, Opening::Command(request));
+        self.services.identify.push(identify::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, None));
+        self.programs.openings.insert(id, Opening::Command(request));
         self.net.set_stage(id, Stage::Opening);
     }
 
@@ -97,7 +97,7 @@ impl Server {
                 if let Some(device) = &device {
                     check_name(device, "device key")?;
                 }
-                if choice.entry.name == host::POLICY && self.scheduler.is_none() {
+                if choice.entry.name == host::POLICY && self.services.scheduler.is_none() {
                     let why = "no scheduler is loaded: start the daemon with --scheduler FILE";
                     return Err(Error::environment(why));
                 }
@@ -138,7 +138,7 @@ impl Server {
             Request::Stop => {
                 self.operators_only(user, "stop the daemon")?;
                 self.record_command(id, "end the daemon");
-                self.stop = true;
+                self.life.stop = true;
             }
         }
         Ok(None)
@@ -187,7 +187,7 @@ impl Server {
 
     /// Begins to tell what happened since a record or a time.
     fn begin_trace(&mut self, id: u64, user: User, from: u64, since_us: u64) -> Option<Answer> {
-        let (head, telling) = self.engine.trace(user, from, since_us, self.started_ns / 1_000)?;
+        let (head, telling) = self.engine.trace(user, from, since_us, self.history.started_ns / 1_000)?;
         self.net.send(id, &DaemonMsg::TraceHead(head), &[]);
         Some(Answer::Trace(Box::new(telling)))
     }

@@ -7,7 +7,7 @@ use crate::server::Server;
 impl Server {
     /// A line that a user has caused.
     fn detail(&mut self, uid: u32, line: impl FnOnce(&Server) -> String) {
-        if self.events.has_details {
+        if self.services.events.has_details {
             let line = format!("debug: {}", line(self));
             self.record(uid, &line);
         }
@@ -15,7 +15,7 @@ impl Server {
 
     /// Something that concerns all.
     pub(crate) fn detail_of_own(&self, line: impl FnOnce() -> String) {
-        if self.events.has_details {
+        if self.services.events.has_details {
             self.say(&format!("debug: {}", line()));
         }
     }

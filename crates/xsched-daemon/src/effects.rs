@@ -32,7 +32,7 @@ impl Server {
             Effect::Drop(id, why) => self.net.doom(id, Some(why)),
             Effect::Timeslice { program, slot, us, before_us } => self.tell_timeslice(program, slot, us, before_us),
             Effect::Page { to, owner, page, epoch } => self.tell_page(to, owner, page, epoch),
-            Effect::PageGone(owner) => _ = self.pages.remove(&owner),
+            Effect::PageGone(owner) => _ = self.programs.pages.remove(&owner),
             Effect::LookAt(programs) => {
                 for id in programs {
                     if let Some(user) = self.net.conns.get(&id).map(|conn| conn.user) {
@@ -49,7 +49,9 @@ impl Server {
             Effect::Log(uid, line) => self.record(uid, &line),
             Effect::Burst(line) => self.write_burst(&line),
             Effect::Remember => self.timers.set_if_none(Timer::State, self.now_ns + REMEMBER_NS),
-            Effect::DevicesInUse => self.devices.want(self.engine.groups().values().map(|group| &*group.device)),
+            Effect::DevicesInUse => {
+                self.services.devices.want(self.engine.groups().values().map(|group| &*group.device))
+            }
             Effect::BlankBook(program, device) => self.close_accounts(xsched_policy::ProgramId(program), &device),
         }
     }
@@ -67,13 +69,13 @@ impl Server {
     /// Tells a program of a backlog page. The owner hears of it first.
     fn tell_page(&mut self, to: u64, owner: u64, page: u8, epoch: u32) {
         let own = to == owner;
-        if own && !self.pages.contains_key(&owner) {
+        if own && !self.programs.pages.contains_key(&owner) {
             match pages::make() {
-                Ok(files) => _ = self.pages.insert(owner, files),
+                Ok(files) => _ = self.programs.pages.insert(owner, files),
                 Err(_) => return self.engine.handle(self.now_ns, Input::PageFailed(owner)),
             }
         }
-        let Some(files) = self.pages.get(&owner) else { return };
+        let Some(files) = self.programs.pages.get(&owner) else { return };
         let file = if own { &files.own } else { &files.read_only };
         if let Ok(file) = file.try_clone() {
             self.net.send(to, &DaemonMsg::Backlog { page, epoch, own }, &[file.as_fd()]);
@@ -81,8 +83,8 @@ impl Server {
     }
 
     fn write_burst(&mut self, line: &str) {
-        if let Some(Err(e)) = self.bursts.as_mut().map(|bursts| bursts.write(line)) {
-            self.bursts = None;
+        if let Some(Err(e)) = self.services.bursts.as_mut().map(|bursts| bursts.write(line)) {
+            self.services.bursts = None;
             self.say(&format!("bursts are written no more: {e}"));
         }
     }

@@ -44,16 +44,17 @@ impl Server {
         }
         let job = job.map(|job| format!("{user}:{job}"));
         // A process that its job's first one started runs what that was started for.
-        let of_job = || self.expected.values().find(|e| e.job == job && job.is_some()).and_then(|e| e.program.clone());
+        let of_job =
+            || self.places.expected.values().find(|e| e.job == job && job.is_some()).and_then(|e| e.program.clone());
         let name = program.and_then(|program| program.rsplit(['/', ' ']).next()).map(str::to_owned);
         let program = program.map(|program| unsuitable::key(user.uid, program)).or_else(of_job);
-        if let Some((id, known)) = self.expected.iter_mut().find(|(_, e)| e.pid == pid && !e.ended) {
+        if let Some((id, known)) = self.places.expected.iter_mut().find(|(_, e)| e.pid == pid && !e.ended) {
             (known.user, known.job, known.program) = (user, job, program);
             known.name = name.or(known.name.take());
             return Ok(*id);
         }
-        let of_user = self.expected.values().filter(|e| e.user == user).count();
-        if self.expected.len() >= self.net.max_conns || !user.is_own() && of_user >= self.net.max_conns / 4 {
+        let of_user = self.places.expected.values().filter(|e| e.user == user).count();
+        if self.places.expected.len() >= self.net.max_conns || !user.is_own() && of_user >= self.net.max_conns / 4 {
             return Err(environment("too many programs are announced"));
         }
         let pidfd = Pid::from_raw(pid.cast_signed())
@@ -64,8 +65,8 @@ impl Server {
         self.net
             .watch(&pidfd, Token::Announced(id), EventFlags::IN)
             .map_err(|e| environment(&format!("the process cannot be watched ({e})")))?;
-        self.expected.insert(id, Expected { pid, user, job, pidfd, ended: false, program, name, pool: None });
-        self.has_left = true;
+        self.places.expected.insert(id, Expected { pid, user, job, pidfd, ended: false, program, name, pool: None });
+        self.places.has_left = true;
         Ok(id)
     }
 
@@ -83,14 +84,14 @@ impl Server {
 
     /// Adds the name of what `run` announced: for `python3 train.py` that of the script.
     pub(crate) fn names(&self, pid: u32, user: User, mut names: Vec<String>) -> Vec<String> {
-        let announced = self.expected.values().find(|e| e.pid == pid && e.user == user && !e.ended);
+        let announced = self.places.expected.values().find(|e| e.pid == pid && e.user == user && !e.ended);
         names.extend(announced.and_then(|e| e.name.clone()));
         names
     }
 
     fn announced(&self, program: &Program) -> Option<&Expected> {
-        let itself = self.expected.values().find(|e| e.pid == program.pid && !e.ended);
-        itself.or_else(|| self.expected.values().find(|e| program.job.is_some() && e.job == program.job))
+        let itself = self.places.expected.values().find(|e| e.pid == program.pid && !e.ended);
+        itself.or_else(|| self.places.expected.values().find(|e| program.job.is_some() && e.job == program.job))
     }
 
     /// The pool that a program of one is in. Pools of an earlier daemon are taken for one of each user.
@@ -107,7 +108,7 @@ impl Server {
         let pooled = self.engine.groups_of(program).filter(|(_, group)| group.sharing != Sharing::Time);
         let Some(longest_us) = pooled.map(|(_, group)| group.words.longest_us.load(Relaxed)).max() else { return };
         let Some(name) = self.announced(program).and_then(|e| e.program.clone()) else { return };
-        match self.unsuitable.note_kernel(&name, longest_us) {
+        match self.places.unsuitable.note_kernel(&name, longest_us) {
             Ok(()) => (),
             Err(e) => self.log(&e.to_string()),
         }
@@ -120,39 +121,39 @@ impl Server {
         let is_cut_off = |group: &Group| group.is_pooled() && !group.words.gate.load().must_announce();
         let uid = program.user.uid;
         if self.engine.groups_of(program).any(|(_, group)| is_cut_off(group)) {
-            self.pools.cut_off(uid, self.now_ns);
+            self.places.pools.cut_off(uid, self.now_ns);
         }
     }
 
     /// A process that was expected has ended.
     pub(crate) fn expected_ended(&mut self, id: u64) {
-        if let Some(expected) = self.expected.get_mut(&id) {
+        if let Some(expected) = self.places.expected.get_mut(&id) {
             expected.ended = true;
             expected.pool = None;
         }
-        if let Some(expected) = self.expected.get(&id) {
+        if let Some(expected) = self.places.expected.get(&id) {
             self.net.unwatch(&expected.pidfd);
-            if !expected.job.as_ref().is_some_and(|job| self.jobs.contains_key(job)) {
-                self.expected.remove(&id);
+            if !expected.job.as_ref().is_some_and(|job| self.places.jobs.contains_key(job)) {
+                self.places.expected.remove(&id);
             }
         }
-        self.has_left = true;
+        self.places.has_left = true;
     }
 
     /// A program of a job has attached.
     pub(crate) fn job_attached(&mut self, job: Option<String>) {
         if let Some(job) = job {
-            *self.jobs.entry(job).or_default() += 1;
+            *self.places.jobs.entry(job).or_default() += 1;
         }
     }
 
     /// A program of a job has left: with the last one, processes of the job that were announced and have ended are forgotten.
     pub(crate) fn job_left(&mut self, job: Option<&String>) {
-        let Some(programs) = job.and_then(|job| self.jobs.get_mut(job)) else { return };
+        let Some(programs) = job.and_then(|job| self.places.jobs.get_mut(job)) else { return };
         *programs -= 1;
         if *programs == 0 {
-            job.and_then(|job| self.jobs.remove(job));
-            self.expected.retain(|_, e| !e.ended || e.job.as_ref() != job);
+            job.and_then(|job| self.places.jobs.remove(job));
+            self.places.expected.retain(|_, e| !e.ended || e.job.as_ref() != job);
         }
     }
 }

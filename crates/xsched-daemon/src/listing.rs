@@ -18,14 +18,14 @@ use crate::{Error, Program};
 impl Server {
     /// A command is told with the next look. `all` = with programs that ended lately.
     pub(crate) fn ps(&mut self, id: u64, all: bool) -> Answer {
-        self.snapshots.waiting.push((id, all));
+        self.services.snapshots.waiting.push((id, all));
         Answer::OfTeller
     }
 
     /// Takes a piece of a look around: begins it, or goes on with it; with the last one it is given away.
     pub(crate) fn continue_snapshot(&mut self) {
         let begin_ns = own_cpu_ns();
-        let mut looking = match self.snapshots.looking.take() {
+        let mut looking = match self.services.snapshots.looking.take() {
             Some(looking) => looking,
             None => self.begin_snapshot(),
         };
@@ -34,7 +34,7 @@ impl Server {
         if looking.clients.is_empty() {
             self.deliver(looking);
         } else {
-            self.snapshots.looking = Some(looking);
+            self.services.snapshots.looking = Some(looking);
         }
     }
 
@@ -49,21 +49,21 @@ impl Server {
                 .policies()
                 .map(|(device, choice)| (device.to_owned(), choice.to_string()))
                 .collect(),
-            uptime_s: self.now_ns.saturating_sub(self.started_ns) / 1_000_000_000,
-            dropped_clients: self.dropped_clients,
+            uptime_s: self.now_ns.saturating_sub(self.history.started_ns) / 1_000_000_000,
+            dropped_clients: self.history.dropped_clients,
             hidden_programs: 0,
         };
         let sight = Sight {
             now_ns: self.now_ns,
-            started_ns: self.started_ns,
+            started_ns: self.history.started_ns,
             daemon,
-            recent: self.recent.clone(),
-            devices: self.devices.all(),
+            recent: self.history.recent.clone(),
+            devices: self.services.devices.all(),
             programs: Vec::new(),
-            ended: self.ended.iter(self.now_ns).cloned().collect(),
+            ended: self.history.ended.iter(self.now_ns).cloned().collect(),
         };
         let clients = self.engine.programs().keys().copied().collect();
-        Looking { sight, askers: std::mem::take(&mut self.snapshots.waiting), clients, from: 0, took_ns: 0 }
+        Looking { sight, askers: std::mem::take(&mut self.services.snapshots.waiting), clients, from: 0, took_ns: 0 }
     }
 
     /// Looks at some clients: at so many groups and queues as a piece has.
@@ -71,7 +71,7 @@ impl Server {
         let mut room = SIGHT_PIECE;
         while let Some(&id) = looking.clients.last().filter(|_| room > 0) {
             // One that has left meanwhile is not told.
-            let client = self.clients.get(&id).zip(self.engine.programs().get(&id));
+            let client = self.programs.clients.get(&id).zip(self.engine.programs().get(&id));
             let Some((client, program)) = client else {
                 looking.clients.pop();
                 looking.from = 0;
@@ -109,7 +109,7 @@ impl Server {
                 Err(_) => refused.push(id),
             }
         }
-        if let Err(all) = self.snapshots.deliver(sight, told, took_ns) {
+        if let Err(all) = self.services.snapshots.deliver(sight, told, took_ns) {
             refused.extend(all.into_iter().map(|asker| asker.conn));
         }
         for id in refused {
@@ -120,13 +120,13 @@ impl Server {
 
     /// Answers have ended.
     pub(crate) fn take_snapshot_ends(&mut self) {
-        while let Some(told) = self.snapshots.take() {
+        while let Some(told) = self.services.snapshots.take() {
             if !self.net.conns.contains_key(&told.conn) {
                 // This may be the last descriptor of it.
                 self.net.reaper.close_socket(told.socket);
                 continue;
             }
-            if !self.snapshots.accept(&told) {
+            if !self.services.snapshots.accept(&told) {
                 continue;
             }
             match told.failed {
@@ -181,21 +181,21 @@ impl Server {
         };
         let mut seen = self.see(id, program, client);
         seen.queues.extend(seen_queues(program, 0));
-        let mut info = seen.info(self.now_ns, self.started_ns, &shares);
+        let mut info = seen.info(self.now_ns, self.history.started_ns, &shares);
         // What was launched on them is counted in their groups.
         if program.queues.len() > ENDED_QUEUES_MAX {
             info.groups.iter_mut().for_each(|group| group.queues = Vec::new());
         }
         self.detail_left(&info);
-        self.ended.push(client.peer.user, self.now_ns, info);
+        self.history.ended.push(client.peer.user, self.now_ns, info);
     }
 
     /// Sums of a moment ago, or new ones: many programs may end at once.
     fn recent_shares(&mut self) -> Rc<Shares> {
-        if self.shares.is_recent(self.now_ns) {
-            return self.shares.clone();
+        if self.history.shares.is_recent(self.now_ns) {
+            return self.history.shares.clone();
         }
-        let (now_us, recent) = (self.now_us(), &self.recent);
+        let (now_us, recent) = (self.now_us(), &self.history.recent);
         let groups = self.engine.arbiter().used_us(now_us).filter_map(|(id, used_us)| {
             let device = &*self.engine.groups().get(&id)?.device;
             Some((id, device, recent.charged_us(self.now_ns, id, used_us)))
@@ -204,14 +204,14 @@ impl Server {
             let devices = self.engine.groups_of(program).map(|(_, group)| &*group.device);
             (program.hints.part(), devices.collect())
         });
-        self.shares = Rc::new(Shares::of(self.now_ns, groups, programs));
-        self.shares.clone()
+        self.history.shares = Rc::new(Shares::of(self.now_ns, groups, programs));
+        self.history.shares.clone()
     }
 
     /// Notes what is charged to each group by now.
     pub(crate) fn sample_shares(&mut self) {
         let used = self.engine.arbiter().used_us(self.now_us());
-        self.recent.look(self.now_ns, used);
+        self.history.recent.look(self.now_ns, used);
     }
 }
 

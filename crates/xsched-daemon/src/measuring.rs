@@ -9,15 +9,15 @@ impl Server {
         let now_ns = self.now_ns;
         self.engine.gatekeeper_mut().ledger_mut().settle(now_ns);
         let devices: Vec<String> = self.engine.gatekeeper().ledger().unmeasured().map(str::to_owned).collect();
-        self.accounting.measured.retain(|device, _| devices.contains(device));
+        self.history.accounting.measured.retain(|device, _| devices.contains(device));
         for device in &devices {
-            let active = self.devices.state(device, now_ns).map(|state| state.active_percent);
-            let before_ns = *self.accounting.measured.entry(device.clone()).or_insert(now_ns);
+            let active = self.services.devices.state(device, now_ns).map(|state| state.active_percent);
+            let before_ns = *self.history.accounting.measured.entry(device.clone()).or_insert(now_ns);
             // A driver that is being opened tells later.
-            if active.is_none() && self.devices.may_tell(device) && now_ns < before_ns + DEVICE_STALE_NS {
+            if active.is_none() && self.services.devices.may_tell(device) && now_ns < before_ns + DEVICE_STALE_NS {
                 continue;
             }
-            self.accounting.measured.insert(device.clone(), now_ns);
+            self.history.accounting.measured.insert(device.clone(), now_ns);
             self.engine.gatekeeper_mut().ledger_mut().measured(now_ns, device, active.flatten());
         }
     }

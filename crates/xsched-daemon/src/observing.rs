@@ -28,13 +28,13 @@ impl Server {
         self.net.watch_own(&metrics, Own::Metrics)?;
         self.say(&format!("metrics at {}", metrics.address));
         self.engine.gatekeeper_mut().observe_times(true);
-        self.metrics = Some(metrics);
+        self.services.metrics = Some(metrics);
         Ok(())
     }
 
     /// Takes what was observed in the last decision.
     pub(crate) fn note_observed(&mut self) {
-        let Some(metrics) = &mut self.metrics else { return };
+        let Some(metrics) = &mut self.services.metrics else { return };
         let observations = &mut metrics.observations;
         let observed: Vec<Observed> = self.engine.gatekeeper_mut().observed().collect();
         let mut now = None;
@@ -60,7 +60,7 @@ impl Server {
 
     /// A snapshot is wanted: its first piece, the figures that must be of one moment.
     pub(crate) fn begin_metrics_snapshot(&mut self) {
-        if self.metrics.as_ref().is_none_or(|metrics| !metrics.is_wanted()) {
+        if self.services.metrics.as_ref().is_none_or(|metrics| !metrics.is_wanted()) {
             return;
         }
         self.measure();
@@ -72,7 +72,7 @@ impl Server {
         }
         let device = |(name, busy): (&str, Usage)| DeviceRow {
             device: keys.get(name).cloned().unwrap_or_else(|| Arc::from(name)),
-            label: self.devices.outside_names(name).0,
+            label: self.services.devices.outside_names(name).0,
             busy,
             policy: self.engine.arbiter().policy_of(name).entry.name.to_owned(),
         };
@@ -81,11 +81,11 @@ impl Server {
         let daemon = DaemonRow {
             programs: clients.len() as u64,
             connections: self.net.conns.len() as u64,
-            dropped_clients: self.dropped_clients,
+            dropped_clients: self.history.dropped_clients,
             decisions: self.engine.decisions(),
-            uptime_s: self.now_ns.saturating_sub(self.started_ns) as f64 / 1e9,
+            uptime_s: self.now_ns.saturating_sub(self.history.started_ns) as f64 / 1e9,
         };
-        let Some(metrics) = &mut self.metrics else { return };
+        let Some(metrics) = &mut self.services.metrics else { return };
         // Those that are gone have their last word here, once the ledger has no more of them.
         let mut rows = Vec::from(std::mem::take(&mut metrics.gone));
         for row in &mut rows {
@@ -107,7 +107,7 @@ impl Server {
 
     /// Another piece of it; with the last one it is given away.
     pub(crate) fn continue_metrics_snapshot(&mut self) {
-        let making = self.metrics.as_mut().and_then(|metrics| metrics.making.take());
+        let making = self.services.metrics.as_mut().and_then(|metrics| metrics.making.take());
         let Some((mut snapshot, mut clients)) = making else { return };
         let piece = clients.split_off(clients.len().saturating_sub(METRICS_PIECE));
         for program in piece.iter().filter_map(|id| self.engine.programs().get(id)) {
@@ -119,7 +119,7 @@ impl Server {
         if last {
             share_out(&mut snapshot.rows);
         }
-        let Some(metrics) = &mut self.metrics else { return };
+        let Some(metrics) = &mut self.services.metrics else { return };
         if last {
             metrics.deliver(snapshot);
         } else {
@@ -129,16 +129,16 @@ impl Server {
 
     /// Whether a snapshot is being made.
     pub(crate) fn makes_metrics_snapshot(&self) -> bool {
-        self.metrics.as_ref().is_some_and(|metrics| metrics.making.is_some())
+        self.services.metrics.as_ref().is_some_and(|metrics| metrics.making.is_some())
     }
 
     fn rows_of(&self, program: &Program, usage: impl Fn(&Arc<str>) -> Option<Usage>) -> Vec<Row> {
-        let Some(identity) = self.accounting.identity(program.id) else { return Vec::new() };
+        let Some(identity) = self.history.accounting.identity(program.id) else { return Vec::new() };
         let mut rows: Vec<Row> = Vec::new();
         for (id, group) in self.engine.groups_of(program) {
             let at = rows.iter().position(|row| *row.device == *group.device).unwrap_or_else(|| {
                 let device: Arc<str> = group.device.clone();
-                let (_, memory) = self.devices.outside_names(&device);
+                let (_, memory) = self.services.devices.outside_names(&device);
                 rows.push(Row {
                     program: program.id.0,
                     identity: identity.clone(),
@@ -172,7 +172,7 @@ impl Server {
 
     /// A program is about to be forgotten: what it had in the end is kept for the next snapshot.
     pub(crate) fn keep_last_metrics(&mut self, id: u64) {
-        if self.metrics.is_none() {
+        if self.services.metrics.is_none() {
             return;
         }
         let Some(program) = self.engine.programs().get(&id) else { return };
@@ -186,7 +186,7 @@ impl Server {
             }
             (row.gone, row.weight, row.memory_bytes) = (true, 0, None);
         }
-        let Some(metrics) = &mut self.metrics else { return };
+        let Some(metrics) = &mut self.services.metrics else { return };
         metrics.gone.extend(rows);
         // No monitor has asked for long.
         trim(&mut metrics.gone, METRICS_GONE_MAX, |row| row.identity.user.clone());
@@ -194,7 +194,7 @@ impl Server {
 
     /// The ledger closes the book of a program that is gone.
     pub(crate) fn keep_last_usage(&mut self, program: ProgramId, device: &str, usage: Usage) {
-        let rows = self.metrics.iter_mut().flat_map(|metrics| &mut metrics.gone);
+        let rows = self.services.metrics.iter_mut().flat_map(|metrics| &mut metrics.gone);
         for row in rows.filter(|row| row.program == program.0 && &*row.device == device) {
             row.counters.usage = usage;
         }

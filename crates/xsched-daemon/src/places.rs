@@ -46,10 +46,10 @@ impl Server {
         if let Err(why) = self.why_no_pool(conn, member, &joining) {
             return Ok(self.by_time(conn, uid, why));
         }
-        let members = |id| self.expected.values().filter(|e| !e.ended && e.pool == Some(id)).count();
+        let members = |id| self.places.expected.values().filter(|e| !e.ended && e.pool == Some(id)).count();
         let theirs = |p: &Pool| p.uid == uid && p.stage != Stage::Ending;
-        let at = match self.pools.list.iter().position(theirs) {
-            Some(at) if members(self.pools.list[at].id) < POOL_MEMBERS_MAX => at,
+        let at = match self.places.pools.list.iter().position(theirs) {
+            Some(at) if members(self.places.pools.list[at].id) < POOL_MEMBERS_MAX => at,
             Some(_) => {
                 let why = format!("{POOL_MEMBERS_MAX} programs are in the pool, which has room for no more");
                 return Ok(self.by_time(conn, uid, Some(why)));
@@ -62,11 +62,11 @@ impl Server {
                 }
             },
         };
-        let pool = &mut self.pools.list[at];
+        let pool = &mut self.places.pools.list[at];
         pool.unused_ns = None;
         let id = pool.id;
         pool.waiting.push(conn);
-        if let Some(expected) = self.expected.get_mut(&member) {
+        if let Some(expected) = self.places.expected.get_mut(&member) {
             expected.pool = Some(id);
         }
         self.poll_pools();
@@ -76,10 +76,11 @@ impl Server {
     /// The server of a pool has refused a process, which cannot be helped any more: the driver remembers it. The next one finds another
     /// pool; should it be refused as well, pools are given up.
     pub(crate) fn pool_refused(&mut self, uid: u32, pipe: &str) {
-        let Some(id) = self.pools.list.iter().find(|p| p.uid == uid && p.process.pipe() == pipe).map(|p| p.id) else {
+        let Some(id) = self.places.pools.list.iter().find(|p| p.uid == uid && p.process.pipe() == pipe).map(|p| p.id)
+        else {
             return;
         };
-        let last_ns = self.pools.refusals.insert(uid, self.now_ns);
+        let last_ns = self.places.pools.refusals.insert(uid, self.now_ns);
         if last_ns.is_some_and(|last_ns| self.now_ns.saturating_sub(last_ns) < POOL_RETRY_NS) {
             self.give_up_pool(id, "no pool: its server refuses programs");
         } else {
@@ -89,14 +90,14 @@ impl Server {
 
     /// Has a process make contexts of its own. The answer is complete.
     fn by_time(&mut self, conn: u64, uid: u32, why: Option<String>) -> bool {
-        let why = why.and_then(|why| self.pools.tell_once(uid, why));
+        let why = why.and_then(|why| self.places.pools.tell_once(uid, why));
         self.net.send(conn, &DaemonMsg::ByTime { why }, &[]);
         true
     }
 
     /// Why a process must not be in a pool; a line where its user should know.
     fn why_no_pool(&mut self, conn: u64, member: u64, joining: &Joining) -> Result<(), Option<String>> {
-        let Some(expected) = self.expected.get(&member) else { return Err(None) };
+        let Some(expected) = self.places.expected.get(&member) else { return Err(None) };
         let (user, program) = (expected.user, expected.program.clone());
         if user.is_contained() {
             let why = "programs of containers are in no pool: its server is outside".to_owned();
@@ -117,15 +118,16 @@ impl Server {
         if let Some(choice) = policies.find(|choice| choice.entry.takes_turns).filter(|_| !joining.insists) {
             return Err(Some(format!("under the policy {} programs take turns", choice.entry.name)));
         }
-        if let Some(why) = program.and_then(|program| self.unsuitable.of(&program)).filter(|_| !joining.insists) {
+        if let Some(why) = program.and_then(|program| self.places.unsuitable.of(&program)).filter(|_| !joining.insists)
+        {
             return Err(Some(why));
         }
-        if let Some((why, until_ns)) = self.pools.refused.get(&user.uid)
+        if let Some((why, until_ns)) = self.places.pools.refused.get(&user.uid)
             && *until_ns > self.now_ns
         {
             return Err(Some(why.clone()));
         }
-        let obstacle = match self.pools.library {
+        let obstacle = match self.places.pools.library {
             None => Some("libxsched.so is not beside the daemon's program".to_owned()),
             Some(_) => machine::obstacle(),
         };
@@ -135,15 +137,17 @@ impl Server {
     /// Starts a pool of a user. Returns its place in the list.
     fn start_pool(&mut self, owner: Owner) -> Result<usize, Error> {
         let id = self.net.next_id();
-        let library = self.pools.library.clone().unwrap_or_default();
+        let library = self.places.pools.library.clone().unwrap_or_default();
         let socket = self.net.listener.path().to_owned();
         let timeslice_us = self.config.pool_timeslice_us();
         let uid = owner.uid;
-        let process =
-            Process::start(Order { owner, library, socket, pool: id, timeslice_us }, self.pools.keeper.as_deref())?;
+        let process = Process::start(
+            Order { owner, library, socket, pool: id, timeslice_us },
+            self.places.pools.keeper.as_deref(),
+        )?;
         // Until it has answered.
         let _ = self.net.watch_own(&process.keeper, Own::Pools);
-        self.pools.list.push(Pool {
+        self.places.pools.list.push(Pool {
             id,
             uid,
             process,
@@ -158,22 +162,22 @@ impl Server {
             is_named: false,
             cut_off_ns: None,
         });
-        Ok(self.pools.list.len() - 1)
+        Ok(self.places.pools.list.len() - 1)
     }
 
     /// Has news in the log of a pool told, and its end.
     fn watch_pool(&mut self, id: u64) {
-        if self.pools.watch.is_none() {
+        if self.places.pools.watch.is_none() {
             let Ok(watch) = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) else { return };
             let added = self.net.watch_own(&watch, Own::Pools);
-            self.pools.watch = added.is_ok().then_some(watch);
+            self.places.pools.watch = added.is_ok().then_some(watch);
         }
-        let Some(pool) = self.pools.list.iter().find(|pool| pool.id == id) else { return };
+        let Some(pool) = self.places.pools.list.iter().find(|pool| pool.id == id) else { return };
         self.net.unwatch(&pool.process.keeper);
         if let Some(pidfd) = pool.process.pidfd() {
             let _ = self.net.watch_own(pidfd, Own::Pools);
         }
-        if let (Some(watch), Some(path)) = (&self.pools.watch, pool.process.log_path()) {
+        if let (Some(watch), Some(path)) = (&self.places.pools.watch, pool.process.log_path()) {
             // Without it a fault is noticed when the next program comes.
             let _ = inotify::add_watch(watch, path, WatchFlags::MODIFY);
         }
@@ -182,7 +186,7 @@ impl Server {
     /// Some pool has written to its log, or ended.
     pub(crate) fn take_pool_logs(&mut self) {
         let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
-        if let Some(watch) = &self.pools.watch {
+        if let Some(watch) = &self.places.pools.watch {
             let mut reader = inotify::Reader::new(watch, &mut buffer);
             while reader.next().is_ok() {}
         }
@@ -193,8 +197,13 @@ impl Server {
     pub(crate) fn pool_server(&mut self, conn: u64, pool: u64, fault: Option<String>) -> Result<(), Error> {
         let (pid, uid) = self.net.conns.get(&conn).map(|c| (c.pid, c.user.uid)).unzip();
         let theirs = |p: &&mut Pool| p.id == pool && Some(p.uid) == uid;
-        let pool =
-            self.pools.list.iter_mut().find(theirs).ok_or_else(|| Error::environment("there is no such pool"))?;
+        let pool = self
+            .places
+            .pools
+            .list
+            .iter_mut()
+            .find(theirs)
+            .ok_or_else(|| Error::environment("there is no such pool"))?;
         match fault {
             None => {
                 pool.reports += 1;
@@ -219,7 +228,7 @@ impl Server {
     pub(crate) fn poll_pools(&mut self) {
         let now_ns = self.now_ns;
         let (mut over, mut faults, mut lost, mut begun) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for pool in &mut self.pools.list {
+        for pool in &mut self.places.pools.list {
             match pool.process.hear() {
                 Ok(None) => {}
                 Ok(Some(gpus)) => {
@@ -262,7 +271,7 @@ impl Server {
             self.fault(id, fault);
         }
         lost.into_iter().for_each(|id| self.end_pool(id));
-        let ended: Vec<Pool> = self.pools.list.extract_if(.., |pool| !pool.process.is_alive()).collect();
+        let ended: Vec<Pool> = self.places.pools.list.extract_if(.., |pool| !pool.process.is_alive()).collect();
         for pool in ended {
             if let Some(pidfd) = pool.process.pidfd() {
                 self.net.unwatch(pidfd);
@@ -281,14 +290,14 @@ impl Server {
     fn admit(&mut self) {
         let (mut admitted, now_ns) = (Vec::new(), self.now_ns);
         let ready = |pool: &&mut Pool| pool.stage == Stage::Serving && !pool.is_doubtful(now_ns);
-        for pool in self.pools.list.iter_mut().filter(ready) {
+        for pool in self.places.pools.list.iter_mut().filter(ready) {
             let pipe = pool.process.pipe().to_owned();
             admitted.extend(pool.waiting.drain(..).map(|conn| (conn, pool.uid, pipe.clone())));
         }
         for (conn, uid, pipe) in admitted {
             let note = "in a pool: a GPU fault of one program ends all best-effort programs of its user; \
                         --share time keeps one apart";
-            let note = self.pools.tell_once(uid, note.to_owned());
+            let note = self.places.pools.tell_once(uid, note.to_owned());
             self.net.send(conn, &DaemonMsg::Pool { pipe, note }, &[]);
             self.finish(conn, &DaemonMsg::End);
         }
@@ -296,7 +305,7 @@ impl Server {
 
     /// A pool cannot be: those who wait for it get contexts of their own, and its user no other one for a while.
     fn give_up_pool(&mut self, id: u64, why: &str) {
-        let Some(pool) = self.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
+        let Some(pool) = self.places.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
         let (uid, waiting) = (pool.uid, std::mem::take(&mut pool.waiting));
         self.log(&format!("user {uid}: {why}"));
         self.refuse_pools(uid, why);
@@ -309,7 +318,7 @@ impl Server {
 
     /// A pool takes no process in any more: it ends with its last program, and the next one starts another.
     fn end_pool(&mut self, id: u64) {
-        let Some(pool) = self.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
+        let Some(pool) = self.places.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
         if pool.stage != Stage::Ending {
             pool.stage = Stage::Ending;
             pool.process.quit();
@@ -324,16 +333,16 @@ impl Server {
             waiting.first().and_then(|conn| self.net.conns.get(conn)).and_then(|c| Owner::of(c.pid, c.user.uid));
         let Some(fresh) = first.and_then(|owner| self.start_pool(owner).ok()) else { return };
         let pids: Vec<u32> = waiting.iter().filter_map(|conn| Some(self.net.conns.get(conn)?.pid)).collect();
-        let pool = &mut self.pools.list[fresh];
+        let pool = &mut self.places.pools.list[fresh];
         pool.waiting = waiting;
-        for expected in self.expected.values_mut().filter(|e| pids.contains(&e.pid)) {
+        for expected in self.places.expected.values_mut().filter(|e| pids.contains(&e.pid)) {
             expected.pool = Some(pool.id);
         }
     }
 
     /// A GPU fault of a program has ended all that were in a pool.
     fn fault(&mut self, id: u64, fault: log::Fault) {
-        let Some(pool) = self.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
+        let Some(pool) = self.places.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
         // A program that is killed in the midst of a long kernel breaks the pool, and the log names another.
         let was_cut_off = pool.cut_off_ns.is_some_and(|at| self.now_ns.saturating_sub(at) < POOL_BLAME_NS);
         let culprit = fault.pid.filter(|_| !pool.is_named && !was_cut_off);
@@ -344,9 +353,10 @@ impl Server {
             let named = culprit.map_or("unknown".to_owned(), |pid| format!("process {pid}"));
             self.log(&format!("user {uid}: a GPU fault has ended a pool; culprit: {named}"));
         }
-        let expected = culprit.and_then(|pid| self.expected.values().find(|e| e.pid == pid && e.user.uid == uid));
+        let expected =
+            culprit.and_then(|pid| self.places.expected.values().find(|e| e.pid == pid && e.user.uid == uid));
         if let Some(program) = expected.and_then(|e| e.program.clone())
-            && let Err(e) = self.unsuitable.note_fault(&program)
+            && let Err(e) = self.places.unsuitable.note_fault(&program)
         {
             self.log(&e.to_string());
         }
@@ -354,7 +364,7 @@ impl Server {
     }
 
     fn refuse_pools(&mut self, uid: u32, why: &str) {
-        self.pools.refused.insert(uid, (why.to_owned(), self.now_ns.saturating_add(POOL_RETRY_NS)));
+        self.places.pools.refused.insert(uid, (why.to_owned(), self.now_ns.saturating_add(POOL_RETRY_NS)));
     }
 
     /// Ends pools that have had no programs for a while, and at once those whose last program ended in the midst of its work: a server
@@ -362,9 +372,9 @@ impl Server {
     pub(crate) fn end_unused_pools(&mut self) {
         let (now_ns, conns) = (self.now_ns, &self.net.conns);
         let mut over = Vec::new();
-        for pool in &mut self.pools.list {
+        for pool in &mut self.places.pools.list {
             let waits = |pid| pool.waiting.iter().any(|conn| conns.get(conn).is_some_and(|c| c.pid == pid));
-            let programs = self.expected.values().filter(|e| e.pool == Some(pool.id)).any(|e| !waits(e.pid));
+            let programs = self.places.expected.values().filter(|e| e.pool == Some(pool.id)).any(|e| !waits(e.pid));
             let used = programs || !pool.waiting.is_empty();
             pool.unused_ns = if used { None } else { Some(pool.unused_ns.unwrap_or(now_ns)) };
             let lingers = pool.unused_ns.is_none_or(|since| now_ns.saturating_sub(since) < POOL_LINGER_NS);
@@ -377,7 +387,7 @@ impl Server {
 
     /// At the end: programs that use them still do so until their end, which the MPS daemons wait for.
     pub(crate) fn end_pools(&mut self) {
-        for pool in &self.pools.list {
+        for pool in &self.places.pools.list {
             pool.process.quit();
         }
     }

@@ -14,12 +14,12 @@ use crate::service;
 impl Server {
     /// SIGHUP: a configuration that is right counts from now on, also for programs that run; one that is not changes nothing.
     pub(crate) fn reload(&mut self) {
-        if self.has_terminal && service::terminal_is_gone() {
+        if self.life.has_terminal && service::terminal_is_gone() {
             self.say("the terminal is gone: the daemon ends");
-            self.stop = true;
+            self.life.stop = true;
             return;
         }
-        self.service.reloading(self.now_ns);
+        self.life.service.reloading(self.now_ns);
         match self.sources.read() {
             Ok((config, policy)) => {
                 let notices = config.notices.clone();
@@ -29,7 +29,7 @@ impl Server {
             }
             Err(why) => self.say(&format!("the configuration stays as it was: {why}")),
         }
-        self.service.ready();
+        self.life.service.ready();
     }
 
     fn reconfigure(&mut self, config: Config, policy: Choice) {
@@ -55,7 +55,7 @@ impl Server {
         }
         let has_news = !policies.is_empty();
         let terms = |client: &Client| self.config.terms(&client.peer, &client.command);
-        let terms = self.clients.iter().map(|(id, client)| (*id, terms(client))).collect();
+        let terms = self.programs.clients.iter().map(|(id, client)| (*id, terms(client))).collect();
         let settings = Box::new(self.config.settings(policy, beside, has_details));
         self.input(Input::Configured { settings, policies, terms });
         if has_news {

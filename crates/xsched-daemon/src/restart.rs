@@ -22,7 +22,7 @@ impl Server {
         let policies = kept.policies(|device| configured(self, device));
         self.kept = kept;
         for (device, choice) in policies {
-            if choice.entry.name == crate::host::POLICY && self.scheduler.is_none() {
+            if choice.entry.name == crate::host::POLICY && self.services.scheduler.is_none() {
                 continue;
             }
             self.say(&format!("policy {choice}{}: kept over the restart", on(device.as_deref())));
@@ -54,7 +54,7 @@ impl Server {
     /// Has it written.
     pub(crate) fn write_kept(&mut self) {
         if let Some((file, text)) = self.kept.contents(self.engine.programs().values().map(|program| &**program)) {
-            self.events.writer.state(file, text);
+            self.services.events.writer.state(file, text);
         }
     }
 }

@@ -20,7 +20,7 @@ impl Server {
         for (device, question) in self.engine.gatekeeper_mut().questions() {
             let message = self.question_for_host(device, question);
             let now_ns = self.now_ns;
-            let Some(host) = &mut self.scheduler else { return };
+            let Some(host) = &mut self.services.scheduler else { return };
             let sent = encode(&message).map_err(|_| Errno::MSGSIZE).and_then(|packet| {
                 rustix::net::send(&host.socket, &packet, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map(|_| ())
             });
@@ -38,7 +38,7 @@ impl Server {
     }
 
     fn question_for_host(&self, device: String, question: Question) -> host::Question {
-        let streams = match self.scheduler.as_ref().is_some_and(|host| host.per_stream) {
+        let streams = match self.services.scheduler.as_ref().is_some_and(|host| host.per_stream) {
             true => self.streams_of(&question),
             false => HashMap::new(),
         };
@@ -85,7 +85,7 @@ impl Server {
     /// Takes the answers that are there.
     pub(crate) fn take_scheduler_answers(&mut self) {
         loop {
-            let Some(host) = &mut self.scheduler else { return };
+            let Some(host) = &mut self.services.scheduler else { return };
             match host.receive() {
                 Ok(None) => return,
                 Ok(Some(FromHost::Answer { device, number, run, again_in_us })) if host.open > 0 => {
@@ -103,13 +103,13 @@ impl Server {
 
     /// Ends it if an answer is overdue.
     pub(crate) fn check_scheduler_deadline(&mut self) {
-        if self.scheduler.as_ref().and_then(Host::deadline_ns).is_some_and(|at| at <= self.now_ns) {
+        if self.services.scheduler.as_ref().and_then(Host::deadline_ns).is_some_and(|at| at <= self.now_ns) {
             self.scheduler_failed(&format!("it did not answer within {} ms", DEADLINE_NS / 1_000_000));
         }
     }
 
     fn scheduler_failed(&mut self, why: &str) {
-        let Some(host) = self.scheduler.take() else { return };
+        let Some(host) = self.services.scheduler.take() else { return };
         self.net.unwatch(&host.socket);
         let default = registry::DEFAULT;
         let arbiter = self.engine.arbiter();

@@ -43,13 +43,32 @@ use crate::{Engine, Error};
 
 /// The daemon.
 pub(crate) struct Server {
-    /// What is decided.
+    /// Decisions.
     pub(crate) engine: Engine,
     /// Connections and the work for them.
     pub(crate) net: Net,
     /// Commands and their answers.
     pub(crate) commands: Commands,
-    /// Attached processes, by connection.
+    pub(crate) programs: Programs,
+    pub(crate) places: Places,
+    pub(crate) services: Services,
+    pub(crate) history: History,
+    pub(crate) life: Life,
+    pub(crate) config: Config,
+    pub(crate) sources: Sources,
+    /// Settings by commands that outlive the daemon.
+    pub(crate) kept: Kept,
+    pub(crate) timers: Timers,
+    /// Memory that programs have left free.
+    pub(crate) trim: Trim,
+    /// Time of the current piece of work, ns.
+    pub(crate) now_ns: u64,
+}
+
+/// The daemon's side of programs, by connection.
+#[derive(Default)]
+pub(crate) struct Programs {
+    /// Attached processes.
     pub(crate) clients: HashMap<u64, Client>,
     /// First messages of connections whose owners are being identified.
     pub(crate) openings: HashMap<u64, Opening>,
@@ -59,6 +78,10 @@ pub(crate) struct Server {
     pub(crate) abandoned: HashMap<u64, Abandoned>,
     /// Memory of backlog pages, by the programs that own them.
     pub(crate) pages: HashMap<u64, PageFiles>,
+}
+
+/// Announced programs, and places in pools.
+pub(crate) struct Places {
     /// Programs that were announced, by number.
     pub(crate) expected: HashMap<u64, Expected>,
     /// Number of attached programs of each job.
@@ -66,45 +89,48 @@ pub(crate) struct Server {
     /// Programs that do not suit others of a pool.
     pub(crate) unsuitable: Unsuitable,
     pub(crate) pools: Pools,
-    /// A program has left, or a process was announced or has ended: pools may have become unused.
+    /// True after a program has left, or a process was announced or has ended: pools may have become unused.
     pub(crate) has_left: bool,
+}
 
-    pub(crate) config: Config,
-    pub(crate) sources: Sources,
-    pub(crate) events: EventLog,
-    pub(crate) kept: Kept,
+/// Work beside the loop.
+pub(crate) struct Services {
     pub(crate) identify: Identify,
-    /// The operator's own scheduler, while it works.
-    pub(crate) scheduler: Option<Host>,
-    pub(crate) devices: Devices,
-    pub(crate) accounting: Accounting,
+    pub(crate) snapshots: Snapshots,
     pub(crate) usage: UsageBooks,
+    /// The log.
+    pub(crate) events: EventLog,
+    /// The file of bursts, if they are written.
+    pub(crate) bursts: Option<Bursts>,
+    pub(crate) devices: Devices,
     /// Figures for monitors, if there may be any.
     pub(crate) metrics: Option<Metrics>,
+    /// The operator's own scheduler, while it works.
+    pub(crate) scheduler: Option<Host>,
+}
+
+/// Figures of the past.
+pub(crate) struct History {
+    pub(crate) accounting: Accounting,
     pub(crate) recent: Recent,
     pub(crate) shares: Rc<Shares>,
     pub(crate) ended: Ended,
-    pub(crate) snapshots: Snapshots,
-    /// The file of bursts, if they are written.
-    pub(crate) bursts: Option<Bursts>,
-
-    pub(crate) service: Service,
-    /// While it serves.
-    precedence: Option<Precedence>,
-    /// Started from a terminal.
-    pub(crate) has_terminal: bool,
     pub(crate) dropped_clients: u64,
     pub(crate) started_ns: u64,
-    pub(crate) stop: bool,
-    /// Time of the current piece of work, ns.
-    pub(crate) now_ns: u64,
-    pub(crate) timers: Timers,
-    /// Memory that programs have left free.
-    pub(crate) trim: Trim,
+}
+
+/// The loop's own life: its timer, its end, its place among other threads.
+pub(crate) struct Life {
     timer: OwnedFd,
     /// Time at which the kernel's timer goes off.
     armed: Option<u64>,
     signals: Signals,
+    pub(crate) service: Service,
+    /// While it serves.
+    precedence: Option<Precedence>,
+    /// True if it was started from a terminal.
+    pub(crate) has_terminal: bool,
+    pub(crate) stop: bool,
     idle_exit_ns: Option<u64>,
     idle_since: Option<u64>,
     /// The longest piece of work since events were last taken, ns, and its name.
@@ -124,7 +150,7 @@ impl Server {
 
     /// Logs a line that a user has caused.
     pub(crate) fn record(&mut self, uid: u32, line: &str) {
-        self.events.of_user(self.now_ns, uid, line);
+        self.services.events.of_user(self.now_ns, uid, line);
     }
 
     /// Logs what a command of a connection has changed.
@@ -136,11 +162,11 @@ impl Server {
 
     /// Logs trouble, at most once a second.
     pub(crate) fn log(&mut self, line: &str) {
-        self.events.complain(self.now_ns, line);
+        self.services.events.complain(self.now_ns, line);
     }
 
     /// Logs a line for the operator.
     pub(crate) fn say(&self, line: &str) {
-        self.events.say(line);
+        self.services.events.say(line);
     }
 }

@@ -54,18 +54,18 @@ impl Server {
         if fds.1.is_none() {
             fds.1 = peer::pidfd(conn.socket.as_fd(), conn.pid, conn.since_ns)?;
         }
-        self.identify.push(identify::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, fds.1.as_ref()));
-        self.openings.insert(id, Opening::Program(options, fds));
+        self.services.identify.push(identify::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, fds.1.as_ref()));
+        self.programs.openings.insert(id, Opening::Program(options, fds));
         self.net.set_stage(id, Stage::Opening);
         Ok(())
     }
 
     /// Takes identified owners, as work for the connections they are about.
     pub(crate) fn take_identified(&mut self) {
-        while let Some((id, who)) = self.identify.take() {
+        while let Some((id, who)) = self.services.identify.take() {
             // Of one that is gone nothing more needs to be known.
             if self.net.conns.contains_key(&id) {
-                self.found.insert(id, who);
+                self.programs.found.insert(id, who);
                 self.net.enqueue_introduction(id);
             }
         }
@@ -73,7 +73,9 @@ impl Server {
 
     /// The owner of a connection is identified: does what the connection has opened with.
     pub(crate) fn introduce(&mut self, id: u64) {
-        let (Some(who), Some(opening)) = (self.found.remove(&id), self.openings.remove(&id)) else { return };
+        let (Some(who), Some(opening)) = (self.programs.found.remove(&id), self.programs.openings.remove(&id)) else {
+            return;
+        };
         let Some(conn) = self.net.conns.get_mut(&id) else { return };
         let done = match (who, opening) {
             (Err(why), _) => Err(why),
@@ -156,7 +158,7 @@ impl Server {
             conn.wake = Some(Wake { eventfd, is_muted: false });
         }
         self.net.set_stage(id, Stage::Program);
-        self.clients.insert(id, client);
+        self.programs.clients.insert(id, client);
         self.input(Input::Attached(id, Box::new(arrival)));
         self.welcome(id, cut)
     }
@@ -192,7 +194,7 @@ impl Server {
             .map_err(|e| Error::input(format!("the heartbeat page cannot be sent: {e}")))?;
         self.restore_program(id);
         let priority = self.engine.programs().get(&id).map_or(0, |program| program.priority());
-        let streams_apart = self.scheduler.as_ref().is_some_and(|host| host.per_stream);
+        let streams_apart = self.services.scheduler.as_ref().is_some_and(|host| host.per_stream);
         let welcome = DaemonMsg::Welcome { version: PROTOCOL_VERSION, session: id, priority, domains, streams_apart };
         self.net.send(id, &welcome, &[page.as_fd()]);
         if let Some(text) = cut {
@@ -217,7 +219,7 @@ impl Server {
         let message = match message {
             ClientMsg::GroupAdd { slot, device, platform, priority_steps, priority_fixed, system, levels, sharing } => {
                 let pool = (sharing == Sharing::Pool).then(|| self.pool_of(id));
-                let state = self.devices.state(&device, self.now_ns).map(Box::new);
+                let state = self.services.devices.state(&device, self.now_ns).map(Box::new);
                 let (steps, fixed) = (priority_steps, priority_fixed);
                 let group = NewGroup { slot, device, platform, steps, fixed, system, levels, sharing, pool, state };
                 return self.new_group(id, group);
@@ -255,12 +257,12 @@ impl Server {
 
     /// The bound that keeps a user from a further program, by what the daemon keeps for those that it has.
     pub(crate) fn too_much_kept(&self, user: User) -> Option<Error> {
-        if !user.is_own() && self.net.conns.len() + self.abandoned.len() >= self.net.max_conns {
+        if !user.is_own() && self.net.conns.len() + self.programs.abandoned.len() >= self.net.max_conns {
             return Some(all_taken("programs"));
         }
         let bounds = self.config.bounds(user.uid, user.is_own());
         let theirs = || self.net.conns.values().filter(|conn| conn.user == user);
-        let abandoned = self.abandoned.values().filter(|abandoned| abandoned.user == user).count();
+        let abandoned = self.programs.abandoned.values().filter(|abandoned| abandoned.user == user).count();
         if abandoned > 0
             && !user.is_own()
             && theirs().count() + abandoned > bounds.connections.min(self.net.max_conns / 4)
@@ -268,7 +270,7 @@ impl Server {
             return Some(bound_met(user, abandoned, "processes that have left, with what they share"));
         }
         let programs = theirs().filter(|conn| conn.stage == Stage::Program).count() + abandoned;
-        let announced = self.expected.values().filter(|expected| expected.user == user).count();
+        let announced = self.places.expected.values().filter(|expected| expected.user == user).count();
         let descriptors = theirs().count() + programs * PROGRAM_FDS + announced;
         if descriptors + PROGRAM_FDS > bounds.descriptors {
             return Some(bound_met(user, descriptors, "descriptors"));
@@ -280,26 +282,26 @@ impl Server {
 
     /// Ends the connections that are marked for it; others may be marked on the way.
     pub(crate) fn end_conns(&mut self) {
-        while let Some(ended) = self.net.next_ended(self.stop) {
+        while let Some(ended) = self.net.next_ended(self.life.stop) {
             self.ended_conn(ended);
         }
-        if std::mem::take(&mut self.has_left) {
+        if std::mem::take(&mut self.places.has_left) {
             self.end_unused_pools();
         }
     }
 
     fn ended_conn(&mut self, ended: Ended) {
         let Ended { id, conn, by_itself, fault } = ended;
-        self.openings.remove(&id);
-        self.found.remove(&id);
-        self.identify.forget(id);
-        self.snapshots.forget(id);
-        self.usage.forget(id);
+        self.programs.openings.remove(&id);
+        self.programs.found.remove(&id);
+        self.services.identify.forget(id);
+        self.services.snapshots.forget(id);
+        self.services.usage.forget(id);
         if let Some(fault) = fault {
-            self.dropped_clients += 1;
+            self.history.dropped_clients += 1;
             self.record(conn.user.uid, &format!("dropped process {} of user {}: {fault}", conn.pid, conn.user));
         }
-        if let Some(client) = self.clients.remove(&id) {
+        if let Some(client) = self.programs.clients.remove(&id) {
             self.record(conn.user.uid, &format!("process {} of user {} has left", conn.pid, conn.user));
             self.forget(id, &client, by_itself);
             self.abandon(id, client);
@@ -307,7 +309,7 @@ impl Server {
         }
         self.net.reaper.close_socket(conn.socket);
         self.commands.remove(id);
-        self.has_left = true;
+        self.places.has_left = true;
     }
 
     /// Releases everything that a program had. `by_itself`: it was not dropped.

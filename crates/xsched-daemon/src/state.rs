@@ -10,10 +10,10 @@ impl Server {
     pub(crate) fn poll_devices(&mut self) {
         let programs = self.engine.programs();
         let is_attached = |pid| programs.values().any(|program| program.pid == pid);
-        let hot = self.devices.take(self.now_ns, is_attached);
+        let hot = self.services.devices.take(self.now_ns, is_attached);
         hot.iter().for_each(|line| self.say(line));
-        for device in self.devices.in_use() {
-            let state = self.devices.state(&device, self.now_ns).map(Box::new);
+        for device in self.services.devices.in_use() {
+            let state = self.services.devices.state(&device, self.now_ns).map(Box::new);
             self.input(Input::Device(device.into(), state));
         }
     }
@@ -25,7 +25,9 @@ impl Server {
         if self.engine.groups_of(program).filter(|(_, group)| &*group.device == device).count() > 1 {
             return;
         }
-        let Some((used, total)) = self.devices.memory_of_others(device, program.pid, self.now_ns) else { return };
+        let Some((used, total)) = self.services.devices.memory_of_others(device, program.pid, self.now_ns) else {
+            return;
+        };
         if total.saturating_sub(used) < total / 10 {
             let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
             let (used, total) = (gib(used), gib(total));

@@ -19,7 +19,7 @@ impl Server {
                 Timer::Nice => self.poll_nice(),
                 Timer::Unread => self.net.end_unread(),
                 Timer::Silent => self.net.end_silent(),
-                Timer::Lines => self.events.tend(self.now_ns),
+                Timer::Lines => self.services.events.tend(self.now_ns),
                 Timer::State => self.write_kept(),
                 Timer::Devices => self.poll_devices(),
                 Timer::Measure => self.measure(),
@@ -35,13 +35,13 @@ impl Server {
                 Timer::Scheduler => self.check_scheduler_deadline(),
                 Timer::Idle => {
                     self.detail_of_own(|| "ends: it has had no clients for as long as it was told".to_owned());
-                    self.stop = true;
+                    self.life.stop = true;
                 }
                 // The loop looks after these each time.
                 Timer::Identify | Timer::Service | Timer::Snapshots | Timer::Rations => (),
             }
         }
-        if self.recent.is_due(self.now_ns) && !self.engine.groups().is_empty() {
+        if self.history.recent.is_due(self.now_ns) && !self.engine.groups().is_empty() {
             self.sample_shares();
         }
     }
@@ -49,18 +49,18 @@ impl Server {
     /// Sets all timers, and the kernel's for what comes first. One set too early is left alone: it costs a wake-up, once.
     pub(super) fn arm(&mut self) {
         let now_ns = self.now_ns;
-        let is_empty = self.net.conns.is_empty() && self.expected.is_empty();
-        self.idle_since = is_empty.then(|| self.idle_since.unwrap_or(now_ns));
+        let is_empty = self.net.conns.is_empty() && self.places.expected.is_empty();
+        self.life.idle_since = is_empty.then(|| self.life.idle_since.unwrap_or(now_ns));
         let arbiter = self.engine.arbiter();
         let unmeasured = self.engine.gatekeeper().ledger().unmeasured().next().is_some();
         let kept = [
             (Timer::Beat, arbiter.any_closed(), BEAT_NS),
             (Timer::Look, arbiter.any_scrutinised(), LOOK_NS),
             (Timer::Nice, self.engine.follows_nice(), NICE_NS),
-            (Timer::Devices, self.devices.is_wanted(), DEVICE_LOOK_NS),
+            (Timer::Devices, self.services.devices.is_wanted(), DEVICE_LOOK_NS),
             (Timer::Measure, unmeasured, MEASURE_NS),
-            (Timer::Usage, self.accounting.is_needed(), USAGE_NS),
-            (Timer::Pools, self.pools.need_looks(), POOL_LOOK_NS),
+            (Timer::Usage, self.history.accounting.is_needed(), USAGE_NS),
+            (Timer::Pools, self.places.pools.need_looks(), POOL_LOOK_NS),
         ];
         for (timer, wanted, period_ns) in kept {
             self.timers.keep(timer, wanted, now_ns + period_ns);
@@ -73,35 +73,38 @@ impl Server {
             self.timers.set(timer, at_ns);
         }
         let Some(next) = self.timers.next_ns() else { return };
-        if self.armed.is_some_and(|armed| armed <= next) {
+        if self.life.armed.is_some_and(|armed| armed <= next) {
             return;
         }
         // All zero would switch the timer off.
         let at = Timespec { tv_sec: (next / 1_000_000_000) as i64, tv_nsec: (next % 1_000_000_000).max(1) as i64 };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
-        match timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once) {
-            Ok(_) => self.armed = Some(next),
+        match timerfd_settime(&self.life.timer, TimerfdTimerFlags::ABSTIME, &once) {
+            Ok(_) => self.life.armed = Some(next),
             Err(e) => self.log(&format!("cannot set the timer: {e}")),
         }
     }
 
     /// Times that others keep, ns.
     fn deadlines(&self) -> [(Timer, Option<u64>); 13] {
-        let sweeps = self.accounting.sweep.is_some();
+        let sweeps = self.history.accounting.sweep.is_some();
         [
             (Timer::Policy, self.engine.next_policy_us().map(|us| us.saturating_mul(1_000))),
             (Timer::Questions, self.commands.questions.iter().map(|question| question.until_ns).min()),
-            (Timer::Scheduler, self.scheduler.as_ref().and_then(Host::deadline_ns)),
+            (Timer::Scheduler, self.services.scheduler.as_ref().and_then(Host::deadline_ns)),
             (Timer::Unread, self.net.unread_at),
             (Timer::Silent, self.net.silent_at),
-            (Timer::Idle, self.idle_since.zip(self.idle_exit_ns).map(|(since, after)| since.saturating_add(after))),
+            (
+                Timer::Idle,
+                self.life.idle_since.zip(self.life.idle_exit_ns).map(|(since, after)| since.saturating_add(after)),
+            ),
             // While books are looked at, the loop does not sleep.
-            (Timer::UsageQuery, self.accounting.query_at().filter(|_| !sweeps)),
-            (Timer::Identify, self.identify.tend(self.now_ns)),
-            (Timer::Lines, self.events.deadline_ns()),
-            (Timer::Service, self.service.deadline_ns()),
-            (Timer::Snapshots, self.snapshots.deadline_ns()),
-            (Timer::Trim, self.trim.deadline_ns(!self.clients.is_empty())),
+            (Timer::UsageQuery, self.history.accounting.query_at().filter(|_| !sweeps)),
+            (Timer::Identify, self.services.identify.tend(self.now_ns)),
+            (Timer::Lines, self.services.events.deadline_ns()),
+            (Timer::Service, self.life.service.deadline_ns()),
+            (Timer::Snapshots, self.services.snapshots.deadline_ns()),
+            (Timer::Trim, self.trim.deadline_ns(!self.programs.clients.is_empty())),
             // Work that is due already needs no timer.
             (Timer::Rations, self.net.rations.due_ns().filter(|at| *at > self.now_ns)),
         ]

@@ -33,7 +33,7 @@ use crate::unsuitable::Unsuitable;
 use crate::usage::Accounting;
 use crate::{Engine, Error, Options};
 
-use super::Server;
+use super::{History, Life, Places, Programs, Server, Services};
 
 impl Server {
     pub(crate) fn new(options: &Options) -> Result<Server, Error> {
@@ -67,50 +67,59 @@ impl Server {
         let idle_exit = options.idle_exit.or(from_config);
         let (kept, unreadable) = Kept::read(options.state.as_deref(), &options.socket);
         let settings = config.settings(policy, beside, events.has_details);
-        let mut server = Server {
-            engine: Engine::new(settings, heartbeat, options.seed, bursts.is_some()),
-            net,
-            commands: Commands::default(),
-            clients: HashMap::new(),
-            openings: HashMap::new(),
-            found: HashMap::new(),
-            abandoned: HashMap::new(),
-            pages: HashMap::new(),
+        let places = Places {
             expected: HashMap::new(),
             jobs: HashMap::new(),
             unsuitable: Unsuitable::read(options.state.as_deref()),
             pools: Pools::new(options.library.clone(), options.pool_keeper.clone()),
             has_left: false,
-            config,
-            sources,
-            events,
-            kept,
+        };
+        let engine = Engine::new(settings, heartbeat, options.seed, bursts.is_some());
+        let services = Services {
             identify,
-            scheduler: host,
-            devices: Devices::new(options.device_host.clone()).map_err(|e| fail("an event descriptor", e))?,
-            accounting: Accounting::default(),
+            snapshots,
             usage,
+            events,
+            bursts,
+            devices: Devices::new(options.device_host.clone()).map_err(|e| fail("an event descriptor", e))?,
             metrics: None,
+            scheduler: host,
+        };
+        let history = History {
+            accounting: Accounting::default(),
             recent: Recent::default(),
             shares: Rc::default(),
             ended: Ended::default(),
-            snapshots,
-            bursts,
-            service: Service::new(),
-            precedence: None,
-            has_terminal: service::has_terminal(),
             dropped_clients: 0,
             started_ns: now_ns,
-            stop: false,
-            now_ns,
-            timers: Timers::default(),
-            trim: Trim::default(),
+        };
+        let life = Life {
             timer,
             armed: None,
             signals,
+            service: Service::new(),
+            precedence: None,
+            has_terminal: service::has_terminal(),
+            stop: false,
             idle_exit_ns: idle_exit.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
             idle_since: Some(now_ns),
             longest: (0, ""),
+        };
+        let mut server = Server {
+            engine,
+            net,
+            commands: Commands::default(),
+            programs: Programs::default(),
+            places,
+            services,
+            history,
+            life,
+            config,
+            sources,
+            kept,
+            timers: Timers::default(),
+            trim: Trim::default(),
+            now_ns,
         };
         server.engine.set_now(now_ns);
         server.config.notices.iter().for_each(|line| server.say(line));

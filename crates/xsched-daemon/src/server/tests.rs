@@ -199,13 +199,13 @@ impl World {
         let packet = wire::encode(&hello).expect("a message");
         let sent = rustix::net::sendmsg(&socket, &[std::io::IoSlice::new(&packet)], &mut control, SendFlags::NOSIGNAL);
         assert_eq!(sent, Ok(packet.len()));
-        while !self.server.clients.contains_key(&id) {
+        while !self.server.programs.clients.contains_key(&id) {
             self.turn();
         }
         // Its real user was found out meanwhile.
         let conn = self.server.net.conns.get_mut(&id).expect("there");
         conn.user = crate::identity::pretended(uid);
-        if let Some(client) = self.server.clients.get_mut(&id) {
+        if let Some(client) = self.server.programs.clients.get_mut(&id) {
             let mut peer = (*client.peer).clone();
             (peer.user, peer.uid) = (crate::identity::pretended(uid), uid);
             client.peer = std::sync::Arc::new(peer);
@@ -334,7 +334,7 @@ fn the_bytes_kept_for_a_user_are_bounded_whatever_the_number_of_its_connections(
             assert!(world.kept_bytes(ONE) <= USER_OUT_MAX_BYTES.0);
         }
     }
-    assert!(world.server.dropped_clients > 0, "it was too much");
+    assert!(world.server.history.dropped_clients > 0, "it was too much");
     assert!(world.kept_bytes(ONE) > USER_OUT_MAX_BYTES.0 / 2, "not all are closed");
     fill(&mut world, other);
     assert!(world.server.net.conns.contains_key(&other), "another user has bytes of its own");
@@ -450,7 +450,7 @@ fn what_is_told_before_a_hang_up_is_done() {
     while world.server.net.conns.contains_key(&id) {
         world.turn();
     }
-    assert_eq!(world.server.expected.len(), 1, "it was announced");
+    assert_eq!(world.server.places.expected.len(), 1, "it was announced");
 }
 
 /// Does what there is to do until a command is told all.
@@ -476,11 +476,11 @@ fn many_that_ask_for_ps_share_a_look_and_it_is_never_older_than_the_question() {
     for (socket, _) in &many {
         assert!(matches!(answer(&mut world, socket)[..], [DaemonMsg::Daemon(_), DaemonMsg::End]));
     }
-    assert!(world.server.snapshots.looks < MANY as u64, "{}", world.server.snapshots.looks);
+    assert!(world.server.services.snapshots.looks < MANY as u64, "{}", world.server.services.snapshots.looks);
     // Changed before the question, it is told.
     let (socket, _) = &many[0];
     for dropped in 1..=3 {
-        world.server.dropped_clients = dropped;
+        world.server.history.dropped_clients = dropped;
         assert!(ask(socket, Request::Ps));
         let told = answer(&mut world, socket);
         assert!(matches!(&told[0], DaemonMsg::Daemon(info) if info.dropped_clients == dropped), "{told:?}");
@@ -512,9 +512,9 @@ fn the_memory_of_a_segment_goes_with_its_process_whoever_keeps_it_and_counts_unt
         world.turn();
     }
     // This process, whose it was, goes on.
-    assert_eq!((world.server.abandoned.len(), blocks(&segment) > 0), (1, true));
+    assert_eq!((world.server.programs.abandoned.len(), blocks(&segment) > 0), (1, true));
     let (socket, other, other_segment, _other_eventfd) = world.attach(OTHER);
-    assert!(world.server.abandoned.contains_key(&id), "that is another's segment");
+    assert!(world.server.programs.abandoned.contains_key(&id), "that is another's segment");
     drop(socket);
     while world.server.net.conns.contains_key(&other) {
         world.turn();
@@ -531,9 +531,9 @@ fn the_memory_of_a_segment_goes_with_its_process_whoever_keeps_it_and_counts_unt
     world
         .server
         .adopt_segment(crate::identity::pretended(OTHER), crate::memory::file_id(&other_segment).expect("a file"));
-    assert_eq!(world.server.abandoned.keys().copied().collect::<Vec<_>>(), [id]);
+    assert_eq!(world.server.programs.abandoned.keys().copied().collect::<Vec<_>>(), [id]);
     world.server.abandoned_process_ended(id);
-    assert_eq!((world.server.abandoned.len(), blocks(&segment)), (0, 0));
+    assert_eq!((world.server.programs.abandoned.len(), blocks(&segment)), (0, 0));
 }
 
 #[test]
@@ -553,7 +553,7 @@ fn texts_that_wait_take_no_more_memory_than_is_kept_of_them() {
     let mut world = World::new();
     let (_socket, id) = world.connect(ONE);
     world.server.ask(id, Request::Announce { job: "j".into(), program: long() });
-    let opening = world.server.openings.get(&id).expect("it waits");
+    let opening = world.server.programs.openings.get(&id).expect("it waits");
     let Opening::Command(Request::Announce { program, .. }) = opening else { panic!("another request") };
     assert!(program.capacity() <= crate::tuning::PROGRAM_MAX_BYTES);
     assert!(crate::unsuitable::key(ONE, &long()).capacity() <= crate::tuning::PROGRAM_MAX_BYTES);
@@ -617,7 +617,7 @@ fn a_program_that_ended_is_told_with_few_queues_only() {
             world.turn();
         }
         let now_ns = world.server.now_ns;
-        let ended = world.server.ended.iter(now_ns).next().expect("it ended").info(now_ns);
+        let ended = world.server.history.ended.iter(now_ns).next().expect("it ended").info(now_ns);
         assert_eq!(ended.groups[0].queues.len(), told);
         assert!(wire::encode(&DaemonMsg::Program(Box::new(ended))).is_ok(), "it fits into a message");
     }

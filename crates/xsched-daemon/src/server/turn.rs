@@ -18,12 +18,12 @@ impl Server {
     pub(crate) fn run(&mut self) -> Result<(), Error> {
         let mut buffer = vec![0; MAX_PACKET];
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
-        self.precedence = Some(Precedence::new(now_ns()));
-        self.service.ready();
-        while !self.stop {
+        self.life.precedence = Some(Precedence::new(now_ns()));
+        self.life.service.ready();
+        while !self.life.stop {
             self.turn(&mut events, &mut buffer)?;
         }
-        self.service.ending();
+        self.life.service.ending();
         self.release_all();
         Ok(())
     }
@@ -39,7 +39,7 @@ impl Server {
         }
         self.set_now(now_ns());
         let began_ns = self.now_ns;
-        if let Some(precedence) = &mut self.precedence {
+        if let Some(precedence) = &mut self.life.precedence {
             precedence.waited(waits_from_ns, began_ns);
         }
         self.note_delay();
@@ -50,8 +50,8 @@ impl Server {
         self.end_conns();
         self.ask_scheduler();
         self.piece_done("timers");
-        self.service.turned(self.now_ns);
-        if let Some(precedence) = &mut self.precedence {
+        self.life.service.turned(self.now_ns);
+        if let Some(precedence) = &mut self.life.precedence {
             precedence.worked(self.now_ns);
         }
         self.note_stall(began_ns);
@@ -63,8 +63,8 @@ impl Server {
         self.net.rations.due_ns().is_some_and(|at| at <= self.now_ns)
             || !self.net.work.is_empty()
             || self.makes_metrics_snapshot()
-            || self.accounting.sweep.is_some()
-            || self.snapshots.is_due(self.now_ns)
+            || self.history.accounting.sweep.is_some()
+            || self.services.snapshots.is_due(self.now_ns)
     }
 
     /// Takes events: gates first, since a program waits for each of these.
@@ -106,7 +106,7 @@ impl Server {
                 let config = &self.config;
                 self.net.take_sites(&|uid, own| config.bounds(uid, own).connections);
             }
-            Own::Timer => self.armed = None,
+            Own::Timer => self.life.armed = None,
             Own::Signals => self.take_signals(),
             Own::Identified => self.take_identified(),
             Own::Pools => self.take_pool_logs(),
@@ -118,11 +118,11 @@ impl Server {
     }
 
     fn take_signals(&mut self) {
-        while let Some(signal) = self.signals.take() {
+        while let Some(signal) = self.life.signals.take() {
             match signal {
                 Signal::End => {
                     self.detail_of_own(|| "ends: it was told to by a signal".to_owned());
-                    self.stop = true;
+                    self.life.stop = true;
                 }
                 Signal::Reload => self.reload(),
             }
@@ -147,7 +147,7 @@ impl Server {
             self.net.mute(id, false);
             self.input(Input::Words(id));
             self.end_conns();
-            if now_ns() >= until_ns || self.stop {
+            if now_ns() >= until_ns || self.life.stop {
                 break;
             }
         }
@@ -195,7 +195,7 @@ impl Server {
         while piece(self).is_some() {
             self.end_conns();
             self.piece_done(what);
-            if self.now_ns >= until || self.stop {
+            if self.now_ns >= until || self.life.stop {
                 return;
             }
         }
@@ -215,11 +215,11 @@ impl Server {
             self.continue_metrics_snapshot();
             self.piece_done("metrics");
         }
-        if self.snapshots.is_due(self.now_ns) {
+        if self.services.snapshots.is_due(self.now_ns) {
             self.continue_snapshot();
             self.piece_done("looks for ps");
         }
-        if self.accounting.sweep.is_some() {
+        if self.history.accounting.sweep.is_some() {
             self.continue_usage_sweep();
             self.piece_done("records of usage");
         }
@@ -261,12 +261,12 @@ impl Server {
         self.answer_next();
         let before_ns = self.now_ns;
         self.set_now(now_ns());
-        self.longest = self.longest.max((self.now_ns - before_ns, what));
+        self.life.longest = self.life.longest.max((self.now_ns - before_ns, what));
     }
 
     /// Tells the operator when the machine did not run the daemon for long: the timer has gone off long ago.
     fn note_delay(&mut self) {
-        let late_ns = self.armed.map_or(0, |armed| self.now_ns.saturating_sub(armed));
+        let late_ns = self.life.armed.map_or(0, |armed| self.now_ns.saturating_sub(armed));
         if late_ns >= STALL_NS {
             let ms = late_ns / 1_000_000;
             self.say(&format!("no decision for {ms} ms: the daemon was stopped or the machine did not run it"));
@@ -275,7 +275,7 @@ impl Server {
 
     /// Tells the operator when the loop did not come to decisions for long.
     fn note_stall(&mut self, began_ns: u64) {
-        let (took_ns, (longest_ns, what)) = (self.now_ns - began_ns, std::mem::take(&mut self.longest));
+        let (took_ns, (longest_ns, what)) = (self.now_ns - began_ns, std::mem::take(&mut self.life.longest));
         if took_ns >= STALL_NS {
             let (all, longest) = (took_ns / 1_000_000, longest_ns / 1_000_000);
             self.say(&format!("no decision for {all} ms: one of its {what} took {longest} ms"));

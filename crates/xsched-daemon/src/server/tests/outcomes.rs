@@ -21,12 +21,12 @@ impl World {
     /// Has commands of some users ask for something, and waits until all of them are identified: the loop has not taken that yet.
     fn identified(&mut self, uids: &[u32]) -> Vec<(OwnedFd, u64)> {
         let conns: Vec<_> = uids.iter().map(|uid| self.connect(*uid)).collect();
-        self.server.identify.worker.hold();
+        self.server.services.identify.worker.hold();
         for (socket, id) in &conns {
             assert!(ask(socket, Request::PolicyList));
             self.turn_until("it is read", |world| world.server.net.conns[id].stage == Stage::Opening);
         }
-        until("they are identified", || self.server.identify.worker.held() == uids.len());
+        until("they are identified", || self.server.services.identify.worker.held() == uids.len());
         conns
     }
 }
@@ -40,7 +40,7 @@ fn an_identification_that_comes_twice_late_or_in_another_order_counts_once() {
     let mut world = World::new();
     let conns = world.identified(&[ONE, OTHER]);
     let mut late = Vec::new();
-    world.server.identify.worker.release(|outcomes| {
+    world.server.services.identify.worker.release(|outcomes| {
         late.extend(outcomes.iter().map(|outcome| outcome.again()));
         let twice: Vec<_> = outcomes.iter().map(|outcome| outcome.again()).collect();
         outcomes.make_contiguous().reverse();
@@ -49,7 +49,7 @@ fn an_identification_that_comes_twice_late_or_in_another_order_counts_once() {
     for (socket, _) in &conns {
         world.turn_until("it is answered", |_| is_answered(socket));
     }
-    world.server.identify.worker.release(|outcomes| outcomes.extend(late));
+    world.server.services.identify.worker.release(|outcomes| outcomes.extend(late));
     world.turn();
     world.settle();
     for ((socket, id), uid) in conns.iter().zip([ONE, OTHER]) {
@@ -59,7 +59,7 @@ fn an_identification_that_comes_twice_late_or_in_another_order_counts_once() {
         assert!(ask(socket, Request::PolicyList));
         world.turn_until("it is answered again", |_| is_answered(socket));
     }
-    assert!(world.server.found.is_empty());
+    assert!(world.server.programs.found.is_empty());
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_connection_whose_identification_is_lost_ends_in_time_and_others_are_served(
     let conns = world.identified(&[ONE, OTHER]);
     let [(silent, lost), (socket, _)] = &conns[..] else { panic!("two") };
     let mut late = None;
-    world.server.identify.worker.release(|outcomes| late = outcomes.pop_front());
+    world.server.services.identify.worker.release(|outcomes| late = outcomes.pop_front());
     world.turn_until("the other is answered", |_| is_answered(socket));
     assert_eq!(world.server.net.conns[lost].stage, Stage::Opening);
     let server = &mut world.server;
@@ -78,10 +78,10 @@ fn a_connection_whose_identification_is_lost_ends_in_time_and_others_are_served(
     world.turn_until("it is ended", |world| !world.server.net.conns.contains_key(lost));
     assert!(matches!(&received(silent)[..], [DaemonMsg::Refused(_)]));
     // After the end of its connection.
-    world.server.identify.worker.release(|outcomes| outcomes.extend(late));
+    world.server.services.identify.worker.release(|outcomes| outcomes.extend(late));
     world.turn();
-    assert!(world.server.found.is_empty());
-    assert_eq!(world.server.identify.waiting(), 0);
+    assert!(world.server.programs.found.is_empty());
+    assert_eq!(world.server.services.identify.waiting(), 0);
 }
 
 fn is_told_of(world: &World, id: u64) -> bool {
@@ -92,16 +92,16 @@ fn is_told_of(world: &World, id: u64) -> bool {
 fn the_end_of_an_answer_to_ps_counts_once_and_for_that_answer_only() {
     let mut world = World::new();
     let conns = [ONE, OTHER].map(|uid| world.connect(uid));
-    world.server.snapshots.worker.hold();
+    world.server.services.snapshots.worker.hold();
     for (socket, _) in &conns {
         assert!(ask(socket, Request::Ps));
         world.turn_until("it is told", |_| is_answered(socket));
     }
-    until("the answers have ended", || world.server.snapshots.worker.held() == 4);
+    until("the answers have ended", || world.server.services.snapshots.worker.held() == 4);
     assert!(conns.iter().all(|(_, id)| is_told_of(&world, *id)), "not heard of yet");
     // That messages are made is lost, and the rest comes twice, the last one first.
     let mut late = Vec::new();
-    world.server.snapshots.worker.release(|outcomes| {
+    world.server.services.snapshots.worker.release(|outcomes| {
         outcomes.retain(|outcome| matches!(outcome, snapshot::Outcome::Told(_)));
         late.extend(outcomes.iter().map(snapshot::Outcome::again));
         let twice: Vec<_> = outcomes.iter().map(snapshot::Outcome::again).collect();
@@ -110,40 +110,40 @@ fn the_end_of_an_answer_to_ps_counts_once_and_for_that_answer_only() {
     });
     world.turn_until("they have ended", |world| conns.iter().all(|(_, id)| !is_told_of(world, *id)));
     // The next answer is under way when what was late comes.
-    world.server.snapshots.worker.hold();
+    world.server.services.snapshots.worker.hold();
     for (socket, _) in &conns {
         assert!(ask(socket, Request::Ps));
         world.turn_until("it is told again", |_| is_answered(socket));
     }
-    until("the answers have ended again", || world.server.snapshots.worker.held() == 4);
+    until("the answers have ended again", || world.server.services.snapshots.worker.held() == 4);
     let mut own = Vec::new();
-    world.server.snapshots.worker.release(|outcomes| {
+    world.server.services.snapshots.worker.release(|outcomes| {
         own.extend(outcomes.drain(..));
         outcomes.extend(late);
     });
     world.turn();
     assert!(conns.iter().all(|(_, id)| is_told_of(&world, *id)), "ended by the outcome of another request");
-    world.server.snapshots.worker.release(|outcomes| outcomes.extend(own));
+    world.server.services.snapshots.worker.release(|outcomes| outcomes.extend(own));
     for (socket, id) in &conns {
         world.turn_until("it has ended", |world| !is_told_of(world, *id));
         assert!(ask(socket, Request::PolicyList));
         world.turn_until("the next question is answered", |_| is_answered(socket));
     }
-    assert!(world.server.net.doomed.is_empty() && world.server.snapshots.open() == 0);
+    assert!(world.server.net.doomed.is_empty() && world.server.services.snapshots.open() == 0);
 }
 
 #[test]
 fn an_answer_to_ps_whose_end_is_lost_leaves_others_alone_and_goes_with_its_connection() {
     let mut world = World::new();
     let [(silent, lost), (socket, _)] = [ONE, OTHER].map(|uid| world.connect(uid));
-    world.server.snapshots.worker.hold();
+    world.server.services.snapshots.worker.hold();
     assert!(ask(&silent, Request::Ps));
     until("its answer has ended", || {
         world.turn();
-        world.server.snapshots.worker.held() == 2
+        world.server.services.snapshots.worker.held() == 2
     });
     let mut late = Vec::new();
-    world.server.snapshots.worker.release(|outcomes| late.extend(outcomes.drain(..)));
+    world.server.services.snapshots.worker.release(|outcomes| late.extend(outcomes.drain(..)));
     for _ in 0..3 {
         assert!(ask(&socket, Request::Ps));
         world.turn_until("another is told", |_| is_answered(&socket));
@@ -151,10 +151,10 @@ fn an_answer_to_ps_whose_end_is_lost_leaves_others_alone_and_goes_with_its_conne
     assert!(is_told_of(&world, lost));
     drop(silent);
     world.turn_until("it has gone", |world| !world.server.net.conns.contains_key(&lost));
-    assert!(world.server.snapshots.open() <= 1);
-    world.server.snapshots.worker.release(|outcomes| outcomes.extend(late));
+    assert!(world.server.services.snapshots.open() <= 1);
+    world.server.services.snapshots.worker.release(|outcomes| outcomes.extend(late));
     world.turn();
-    world.turn_until("all have ended", |world| world.server.snapshots.open() == 0);
+    world.turn_until("all have ended", |world| world.server.services.snapshots.open() == 0);
 }
 
 /// A daemon that keeps records in a folder.
@@ -176,14 +176,14 @@ fn waits_for_usage(world: &World, id: u64) -> bool {
 fn a_sum_of_usage_that_comes_twice_late_or_in_another_order_is_told_once() {
     let (mut world, _state) = with_records();
     let conns = [ONE, OTHER].map(|uid| world.connect(uid));
-    world.server.usage.worker.hold();
+    world.server.services.usage.worker.hold();
     conns.iter().for_each(|(socket, _)| ask_usage(socket));
     until("both are summed up", || {
         world.turn();
-        world.server.usage.worker.held() == 2
+        world.server.services.usage.worker.held() == 2
     });
     let mut late = Vec::new();
-    world.server.usage.worker.release(|outcomes| {
+    world.server.services.usage.worker.release(|outcomes| {
         late.extend(outcomes.iter().map(usage::Outcome::again));
         let twice: Vec<_> = outcomes.iter().map(usage::Outcome::again).collect();
         outcomes.make_contiguous().reverse();
@@ -193,48 +193,48 @@ fn a_sum_of_usage_that_comes_twice_late_or_in_another_order_is_told_once() {
         world.turn_until("it is answered", |_| is_answered(socket));
     }
     // The next question is under way when what was late comes.
-    world.server.usage.worker.hold();
+    world.server.services.usage.worker.hold();
     for (socket, id) in &conns {
         ask_usage(socket);
         world.turn_until("it is asked", |world| waits_for_usage(world, *id));
     }
     until("both are summed up again", || {
         world.turn();
-        world.server.usage.worker.held() == 2
+        world.server.services.usage.worker.held() == 2
     });
     let mut own = Vec::new();
-    world.server.usage.worker.release(|outcomes| {
+    world.server.services.usage.worker.release(|outcomes| {
         own.extend(outcomes.drain(..));
         outcomes.extend(late);
     });
     world.turn();
     world.settle();
     assert!(conns.iter().all(|(socket, id)| waits_for_usage(&world, *id) && received(socket).is_empty()));
-    world.server.usage.worker.release(|outcomes| outcomes.extend(own));
+    world.server.services.usage.worker.release(|outcomes| outcomes.extend(own));
     for (socket, _) in &conns {
         world.turn_until("it is answered", |_| is_answered(socket));
     }
-    assert_eq!(world.server.usage.open(), 0);
+    assert_eq!(world.server.services.usage.open(), 0);
 }
 
 #[test]
 fn a_sum_of_usage_that_is_lost_leaves_others_alone_and_goes_with_its_connection() {
     let (mut world, _state) = with_records();
     let [(silent, lost), (socket, _)] = [ONE, OTHER].map(|uid| world.connect(uid));
-    world.server.usage.worker.hold();
+    world.server.services.usage.worker.hold();
     ask_usage(&silent);
     until("it is summed up", || {
         world.turn();
-        world.server.usage.worker.held() == 1
+        world.server.services.usage.worker.held() == 1
     });
     let mut late = None;
-    world.server.usage.worker.release(|outcomes| late = outcomes.pop_front());
+    world.server.services.usage.worker.release(|outcomes| late = outcomes.pop_front());
     ask_usage(&socket);
     world.turn_until("the other is answered", |_| is_answered(&socket));
-    assert!(waits_for_usage(&world, lost) && world.server.usage.open() == 1);
+    assert!(waits_for_usage(&world, lost) && world.server.services.usage.open() == 1);
     drop(silent);
     world.turn_until("it has gone", |world| !world.server.net.conns.contains_key(&lost));
-    assert_eq!(world.server.usage.open(), 0);
-    world.server.usage.worker.release(|outcomes| outcomes.extend(late));
+    assert_eq!(world.server.services.usage.open(), 0);
+    world.server.services.usage.worker.release(|outcomes| outcomes.extend(late));
     world.turn();
 }

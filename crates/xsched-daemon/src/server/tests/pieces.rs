@@ -272,7 +272,7 @@ fn all_requests(programs: usize) -> Vec<(String, usize, Duration)> {
     for kind in variants(&formats(), "Request") {
         let (socket, id) = command(&mut world);
         let (longest, pieces) = do_pieces(&mut world, &socket, id, largest(&kind));
-        world.server.stop = false;
+        world.server.life.stop = false;
         sockets.push(socket);
         done.push((kind, pieces, longest));
     }
