@@ -43,7 +43,7 @@ use crate::{Engine, Error};
 
 /// The daemon.
 pub(crate) struct Server {
-    /// Decisions.
+    /// The decisions about devices.
     pub(crate) engine: Engine,
     /// Connections and the work for them.
     pub(crate) net: Net,
@@ -98,7 +98,7 @@ pub(crate) struct Services {
     pub(crate) identify: Identify,
     pub(crate) snapshots: Snapshots,
     pub(crate) usage: UsageBooks,
-    /// The log.
+    /// The log of the daemon.
     pub(crate) events: EventLog,
     /// The file of bursts, if they are written.
     pub(crate) bursts: Option<Bursts>,
