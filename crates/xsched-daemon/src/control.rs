@@ -8,6 +8,7 @@ use xsched_policy::{Arbiter, Choice, Param, registry};
 use xsched_proto::wire::{DaemonMsg, Described, ParamInfo, PolicyInfo, Request, Target};
 
 use crate::client::Question;
+use crate::clock::now_ns;
 use crate::commands::Answer;
 use crate::identity::User;
 use crate::net::Stage;
@@ -187,6 +188,8 @@ impl Server {
 
     /// Begins to tell what happened since a record or a time.
     fn begin_trace(&mut self, id: u64, user: User, from: u64, since_us: u64) -> Option<Answer> {
+        // The request may have come after the current piece of work began: its answer is no older than it.
+        self.engine.set_now(now_ns());
         let (head, telling) = self.engine.trace(user, from, since_us, self.history.started_ns / 1_000)?;
         self.net.send(id, &DaemonMsg::TraceHead(head), &[]);
         Some(Answer::Trace(Box::new(telling)))
