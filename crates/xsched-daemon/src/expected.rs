@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::epoll::EventFlags;
 use rustix::process::{Pid, PidfdFlags};
-use xsched_engine::check_name;
+use xsched_engine::{Seat, Side, check_name};
 use xsched_policy::PoolId;
 use xsched_proto::class::Class;
 use xsched_proto::entitlement::Entitlement;
@@ -95,11 +95,11 @@ impl Server {
     }
 
     /// The pool that a program of one is in. Pools of an earlier daemon are taken for one of each user.
-    pub(crate) fn pool_of(&self, id: u64) -> PoolId {
+    pub(crate) fn pool_of(&self, id: u64) -> Seat {
         let program = self.engine.programs().get(&id);
         let known = program.and_then(|program| self.announced(program)).and_then(|expected| expected.pool);
         let uid = program.map_or(0, |program| program.user.uid);
-        PoolId(known.unwrap_or(u64::MAX - u64::from(uid)))
+        Seat { server: PoolId(known.unwrap_or(u64::MAX - u64::from(uid))), side: Side::Outer }
     }
 
     /// Remembers a program whose kernels are too long for others of a pool, while it is still attached.

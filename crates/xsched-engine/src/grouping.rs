@@ -62,7 +62,7 @@ impl<M: Memory> Engine<M> {
             job: program.job.clone(),
             system: group.system,
             spatial,
-            pool: pool.filter(|_| group.is_pooled()),
+            pool: pool.filter(|_| group.is_pooled()).map(|seat| seat.server),
         };
         group.words.budget_commands.store(program.threshold, Relaxed);
         group.words.batch_commands.store(program.batch, Relaxed);

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use xsched_policy::{Answer, Choice, PoolId};
+use xsched_policy::{Answer, Choice};
 use xsched_proto::device::DeviceState;
 use xsched_proto::hint::Hints;
 use xsched_proto::wire::{DaemonMsg, Levels, Platform, Sharing, Target};
 
 use crate::Error;
 use crate::changes::Changes;
+use crate::pooling::Seat;
 use crate::program::Arrival;
 use crate::terms::{Ceilings, Settings, Terms};
 use crate::user::User;
@@ -148,7 +149,7 @@ pub struct NewGroup {
     /// The way in which its context shares the device.
     pub sharing: Sharing,
     /// The pool in which its context is.
-    pub pool: Option<PoolId>,
+    pub pool: Option<Seat>,
     /// The state of its device as last told.
     pub state: Option<Box<DeviceState>>,
 }

@@ -8,7 +8,7 @@
 //! Where things are:
 //! - `handle` takes inputs apart. `grouping`, `queueing`, `hints`, `command`, `follow` do what they are named after.
 //! - `gates` reads words and stores decisions; `progress`, `timeslices` and `company` look after what follows from gates.
-//! - `program` and `group` are what is known of each; `terms` what the configuration says of them; `io` has inputs and effects.
+//! - `pooling` says what a pool is; `program` and `group` are what is known of each; `terms` what the configuration says of them; `io` has inputs and effects.
 //! - `trace`, `values` and `accounts` tell what happened.
 //! - `state` is all of it in one value, with `parts` that are more than a table.
 //!
@@ -32,6 +32,7 @@ mod hints;
 mod io;
 mod memory;
 mod parts;
+mod pooling;
 mod program;
 mod progress;
 mod queueing;
@@ -54,6 +55,7 @@ pub use hints::{check_hint, overlooked_line};
 pub use io::{Effect, Input, Message, NewGroup, Order, Sender, What};
 pub use memory::{GroupWords, LaunchSum, Memory};
 pub use parts::books::Books;
+pub use pooling::{Seat, Side};
 pub use program::{Arrival, Program, Queue, Wishes};
 pub use state::{Engine, Inventory};
 pub use terms::{Beside, Bounds, Ceilings, Given, Settings, Terms};
