@@ -18,6 +18,7 @@ use xsched_proto::class::Class;
 use xsched_proto::domains::DomainMode;
 use xsched_proto::gate::Gate;
 use xsched_proto::settings::{LOCAL_POLICY, Log, Mode, Settings};
+use xsched_proto::variables;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Described};
 
 use crate::connection::{Connection, Received};
@@ -445,6 +446,7 @@ impl Worker {
             match message {
                 DaemonMsg::Backlog { page, epoch, own } => {
                     // Without it nobody is told how this program keeps up, or it does not yield: its gate holds as ever.
+                    let fd = fd.filter(|_| may_yield());
                     let mapped = fd.and_then(|fd| self.pages.map((!own).then_some(page), fd).ok());
                     match mapped {
                         Some(mapped) if own => self.rt.set_own_page(mapped),
@@ -657,4 +659,9 @@ fn take_in(local: &mut Local, rt: &Runtime, message: &ClientMsg, verbose: bool) 
     {
         crate::say_attached(rt, *slot, priority, policy);
     }
+}
+
+/// True unless the environment of this process forbids it to yield, and others to yield to it.
+fn may_yield() -> bool {
+    variables::text("XSCHED_YIELD").and_then(|text| variables::flag(&text)) != Some(false)
 }

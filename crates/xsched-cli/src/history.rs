@@ -13,6 +13,8 @@ use xsched_proto::wire::TracedGroup;
 pub(crate) enum Doing {
     /// It wants the device and has it.
     Runs,
+    /// Its gate is closed but yields: it goes on while those that it makes room for keep up.
+    Yields,
     /// Its gate is closed, and what it has on the device runs to its end, or is about to be held there.
     Leaves,
     /// It wants the device, and its launches wait.
@@ -66,6 +68,7 @@ struct State {
     ready: bool,
     granted: bool,
     leaving: bool,
+    yields: bool,
     stalled: bool,
     /// What holds of the current span.
     span: Option<Span>,
@@ -99,6 +102,7 @@ impl State {
             (false, _) => None,
             (true, true) if self.stalled => Some(Doing::Stalled),
             (true, true) => Some(Doing::Runs),
+            (true, false) if self.yields => Some(Doing::Yields),
             (true, false) if self.leaving => Some(Doing::Leaves),
             (true, false) if self.why.why == Why::Suspended => Some(Doing::Suspended),
             (true, false) => Some(Doing::Waits),
@@ -171,7 +175,7 @@ impl Tracker {
     pub(crate) fn holders(&self, group: u64) -> Vec<u64> {
         let Some(s) = self.groups.get(&group) else { return Vec::new() };
         let others = self.groups.iter().filter(|(id, o)| **id != group && o.device == s.device);
-        others.filter(|(_, o)| o.doing() == Some(Doing::Runs)).map(|(id, _)| *id).collect()
+        others.filter(|(_, o)| matches!(o.doing(), Some(Doing::Runs | Doing::Yields))).map(|(id, _)| *id).collect()
     }
 
     /// Takes the next record.
@@ -186,7 +190,7 @@ impl Tracker {
         let mut changed_at = at;
         match record.what {
             What::Added | What::Removed => {
-                (s.ready, s.granted, s.leaving, s.stalled) = (false, false, false, false);
+                (s.ready, s.granted, s.leaving, s.stalled, s.yields) = (false, false, false, false, false);
                 (s.waits_since, s.closed_at) = (None, None);
             }
             What::Ready => {
@@ -200,6 +204,8 @@ impl Tracker {
                         told.push(Told::Wait(id, 0));
                         // It has had the device since then, whatever the daemon knew.
                         changed_at = at.saturating_sub(record.value.into()).max(s.opened_at).max(s.did_until).min(at);
+                    } else if s.yields {
+                        told.push(Told::Wait(id, 0));
                     } else {
                         s.why.preempted = false;
                         changed_at = at.saturating_sub(record.value.into());
@@ -225,9 +231,19 @@ impl Tracker {
                     _ => s.waits_since.or(Some(at)),
                 };
             }
+            What::Yields => {
+                (s.yields, s.leaving, s.closed_at) = (true, false, None);
+                if let Some(since) = s.waits_since.take() {
+                    told.push(Told::Wait(id, at.saturating_sub(since)));
+                }
+            }
+            What::Held => {
+                s.yields = false;
+                s.waits_since = s.ready.then_some(at);
+            }
             What::Opened => {
                 s.why = reason(record);
-                (s.granted, s.leaving) = (true, false);
+                (s.granted, s.leaving, s.yields) = (true, false, false);
                 s.closed_at = None;
                 s.opened_at = at;
                 if let Some(since) = s.waits_since.take() {
@@ -392,6 +408,11 @@ impl History {
         spans.filter(|span| span.doing == doing).map(|span| span.to_us - span.from_us).sum()
     }
 
+    /// Time in which a group wanted the device and had it, or went on beside those that had it, in µs.
+    pub(crate) fn ran_us(&self, group: u64) -> u64 {
+        self.time_us(group, Doing::Runs) + self.time_us(group, Doing::Yields)
+    }
+
     /// The group that had the device for most of the time that a group waited, and for how much of that, 0 to 1.
     pub(crate) fn mostly_held_by(&self, group: u64) -> Option<(u64, f64)> {
         let waits = self.groups.get(&group)?.spans.iter().filter(|span| span.doing == Doing::Waits);
@@ -429,10 +450,10 @@ fn beginnings(records: &[Record]) -> HashMap<u64, Beginning> {
         let ready = match record.what {
             What::Added | What::Ready => Some(false),
             What::Idle | What::Drained | What::Stalled | What::Recovered => Some(true),
-            What::Waits | What::Opened | What::Closed | What::Removed => None,
+            What::Waits | What::Opened | What::Closed | What::Removed | What::Yields | What::Held => None,
         };
         let granted = match record.what {
-            What::Added | What::Waits | What::Opened | What::Drained => Some(false),
+            What::Added | What::Waits | What::Opened | What::Drained | What::Yields | What::Held => Some(false),
             What::Closed | What::Stalled => Some(true),
             What::Ready | What::Idle | What::Recovered | What::Removed => None,
         };

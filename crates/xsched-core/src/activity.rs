@@ -20,6 +20,7 @@ impl Group {
     pub(crate) fn announce(&self, rt: &Runtime) {
         let ready = || self.slot(rt).ready_at_ns.store(rt.daemons_ns(now_ns()), Relaxed);
         if self.readiness(rt).announce(ready) {
+            self.begin_burst(rt);
             rt.notify_daemon();
             rt.poke_due.store(true, Release);
         }
@@ -117,7 +118,7 @@ impl Group {
             return None;
         }
         let came = || rt.launches_of(self) != before || exact && !rt.is_quiet(self);
-        let burst_us = self.burst_us(rt);
+        let (burst_us, device_us) = (self.burst_us(rt), self.burst_device_us(rt));
         let unheard = self.slot(rt).unheard_since_ns();
         let idle = self.readiness(rt).call_idle(came);
         if !idle {
@@ -126,6 +127,7 @@ impl Group {
         }
         let slot = self.slot(rt);
         slot.burst_us.store(burst_us, Relaxed);
+        slot.burst_device_us.store(device_us, Relaxed);
         if let Some(since_ns) = unheard {
             slot.unheard_ready_ns.store(since_ns, Relaxed);
         }

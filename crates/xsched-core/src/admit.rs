@@ -193,6 +193,8 @@ impl XQueue {
                 // The budget first: what it waits for, the company of others included, may be over at the end of a wait.
                 let fits = work.unbounded || self.within_budget(rt, group, estimate_ns);
                 if fits && (group.lets_go_on(rt, gate) || group.wait_for_company(rt)) {
+                    // Gates on the device stand open.
+                    has_gates = false;
                     break;
                 }
                 if !self.is_of(group) {

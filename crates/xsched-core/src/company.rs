@@ -70,8 +70,6 @@ impl Company {
 pub(crate) struct Yields {
     state: Mutex<Yielding>,
     pub(crate) holds: AtomicU64,
-    pub(crate) held_ns: AtomicU64,
-    pub(crate) passed: AtomicU64,
 }
 
 impl Yields {

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::*;
 
 use xsched_flow::backlog::Behind;
 use xsched_flow::journal::Record;
-use xsched_flow::tuning::TIMER_SLACK_NS;
+use xsched_flow::tuning::{HELD_LONG_NS, TIMER_SLACK_NS};
 use xsched_proto::backlog::{Backlog, Page};
 use xsched_proto::gate::Gate;
 use xsched_proto::memory::Woken;
@@ -32,7 +32,7 @@ impl Group {
         journal::record(|| Record::Yields(before, now, clear, after, goes_on));
         *state = after;
         if goes_on {
-            self.yields.passed.fetch_add(1, Relaxed);
+            self.slot(rt).yield_passed.fetch_add(1, Relaxed);
         } else if before.given.is_some() {
             self.yields.holds.fetch_add(1, Relaxed);
         }
@@ -50,7 +50,13 @@ impl Group {
         let wait = Interruptible::begin(began);
         let slack = rustix::thread::current_timer_slack();
         let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(TIMER_SLACK_NS));
+        let mut tells = false;
         let goes_on = loop {
+            // Most holds are so short that the daemon need not know.
+            if !tells && now_ns().saturating_sub(began) > HELD_LONG_NS && rt.is_quiet(self) {
+                tells = true;
+                self.report_drained(rt);
+            }
             let gate = slot.gate.load();
             if gate.is_open() || !gate.yields() {
                 break false;
@@ -73,7 +79,11 @@ impl Group {
         }
         drop(wait);
         stop_waiting(rt);
-        self.yields.held_ns.fetch_add(now_ns().saturating_sub(began), Relaxed);
+        if tells {
+            self.readiness(rt).undrained();
+            rt.notify_daemon();
+        }
+        slot.yield_wait_ns.fetch_add(now_ns().saturating_sub(began), Relaxed);
         goes_on
     }
 }
@@ -156,8 +166,8 @@ impl Runtime {
     pub fn yielded(&self) -> Yielded {
         self.groups().fold(Yielded::default(), |sum, group| Yielded {
             holds: sum.holds + group.yields.holds.load(Relaxed),
-            held_us: sum.held_us + group.yields.held_ns.load(Relaxed) / 1000,
-            passed: sum.passed + group.yields.passed.load(Relaxed),
+            held_us: sum.held_us + group.slot(self).yield_wait_ns.load(Relaxed) / 1000,
+            passed: sum.passed + group.slot(self).yield_passed.load(Relaxed),
         })
     }
 }

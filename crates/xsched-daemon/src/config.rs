@@ -10,7 +10,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::Deserializer;
-use xsched_engine::{Beside, Ceilings, Given, Settings, Terms, User as Owner};
+use xsched_engine::{Ceilings, Given, Settings, Terms, User as Owner};
 use xsched_gatekeeper::BUDGET_DEFAULT_US;
 use xsched_policy::{Choice, ClassRule, GUARD_US};
 use xsched_proto::class::{self, Class};
@@ -50,9 +50,17 @@ pub(crate) struct Config {
     /// By name.
     namespaces: BTreeMap<String, NamespaceTable>,
     pool: PoolTable,
+    yields: YieldTable,
     metrics: MetricsTable,
     /// What the reader of the log should know about the files, a line each.
     pub(crate) notices: Vec<String>,
+}
+
+/// Gates that yield among programs of one MPS server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct YieldTable {
+    enabled: Option<bool>,
 }
 
 /// Which programs share a GPU by a pool.
@@ -144,6 +152,8 @@ struct File {
     namespaces: BTreeMap<String, NamespaceTable>,
     #[serde(default)]
     pool: PoolTable,
+    #[serde(default, rename = "yield")]
+    yields: YieldTable,
     #[serde(default)]
     metrics: MetricsTable,
 }
@@ -458,6 +468,7 @@ impl Config {
             evenness: file.pool.evenness.or(self.pool.evenness),
             budget_us: file.pool.budget_us.or(self.pool.budget_us),
         };
+        self.yields = YieldTable { enabled: file.yields.enabled.or(self.yields.enabled) };
         self.metrics = file.metrics.or(std::mem::take(&mut self.metrics));
         self.metrics.check().map_err(|why| (line_of(text, "listen"), why))?;
         Ok(remarks)
@@ -525,8 +536,9 @@ impl Config {
         Hints { weight: table.weight.map(|w| w.0), timeslice_us: table.quantum_us.map(|q| q.0), ..Hints::default() }
     }
 
-    /// The part that holds for all programs, as the engine takes it. `policy` = that of devices without one of their own.
-    pub(crate) fn settings(&self, policy: Choice, beside: Beside, has_details: bool) -> Settings {
+    /// The part that holds for all programs, as the engine takes it. `policy` = that of devices without one of their own; `may_yield` =
+    /// the environment allows gates to yield.
+    pub(crate) fn settings(&self, policy: Choice, may_yield: bool, has_details: bool) -> Settings {
         Settings {
             policy,
             devices: self.devices.clone(),
@@ -538,7 +550,7 @@ impl Config {
             pool_max_class: self.pool_max_class(),
             pool_timeslice_us: self.pool_timeslice_us(),
             pool_budget_us: self.pool_budget_us(),
-            beside,
+            yields: may_yield && self.yields.enabled.unwrap_or(true),
             has_details,
         }
     }

@@ -10,7 +10,7 @@ use crate::clock::own_cpu_ns;
 use crate::commands::Answer;
 use crate::net::sending::UNREAD;
 use crate::server::Server;
-use crate::services::snapshot::{Asker, Failed, Looking, Seen, SeenGroup, SeenQueue, Sight};
+use crate::services::snapshot::{Asker, Failed, Looking, Seen, SeenGroup, SeenQueue, SeenYielding, Sight};
 use crate::shares::Shares;
 use crate::tuning::{ENDED_QUEUES_MAX, SIGHT_PIECE};
 use crate::{Error, Program};
@@ -139,7 +139,7 @@ impl Server {
 
     /// A program as it is now, without its queues.
     fn see(&self, conn: u64, program: &Program, client: &Client) -> Seen {
-        let arbiter = self.engine.arbiter();
+        let (arbiter, keeper) = (self.engine.arbiter(), self.engine.gatekeeper());
         let groups = self.engine.groups_of(program).filter_map(|(id, group)| {
             Some(SeenGroup {
                 id,
@@ -151,6 +151,9 @@ impl Server {
                 system: group.system,
                 level: group.level,
                 status: arbiter.status(self.now_us(), id)?,
+                yielding: keeper
+                    .opened(self.now_us(), id)
+                    .map(|opened| SeenYielding { rule: keeper.rule(self.now_us(), id), opened }),
                 policy: arbiter.policy_of(&group.device).entry,
             })
         });

@@ -1,25 +1,21 @@
-//! The memory of backlog pages ([`xsched_proto::backlog`]), and `XSCHED_YIELD`, which says whether there are any.
+//! The memory of backlog pages ([`xsched_proto::backlog`]), and `XSCHED_YIELD`, by which there are none.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
-use xsched_engine::Beside;
 use xsched_proto::backlog::PAGE_BYTES;
 use xsched_proto::variables;
 
 use crate::Error;
 
-/// The way in which programs of one foreign MPS server run beside each other, by this process's environment.
+/// True unless this process's environment forbids gates to yield.
 ///
 /// # Errors
 /// The variable has another value than 0 and 1.
-pub(crate) fn beside() -> Result<Beside, Error> {
-    let Some(value) = variables::get("XSCHED_YIELD") else { return Ok(Beside::Open) };
-    match value.to_str().and_then(variables::flag) {
-        Some(false) => Ok(Beside::Closed),
-        Some(true) => Ok(Beside::Yielding),
-        None => Err(Error::input(format!("XSCHED_YIELD={}: use 0 or 1", value.to_string_lossy()))),
-    }
+pub(crate) fn may_yield() -> Result<bool, Error> {
+    let Some(value) = variables::get("XSCHED_YIELD") else { return Ok(true) };
+    let wrong = || Error::input(format!("XSCHED_YIELD={}: use 0 or 1", value.to_string_lossy()));
+    value.to_str().and_then(variables::flag).ok_or_else(wrong)
 }
 
 /// Descriptors of the page of a program.

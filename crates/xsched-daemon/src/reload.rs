@@ -8,6 +8,7 @@ use xsched_policy::Choice;
 use crate::Input;
 use crate::client::Client;
 use crate::config::Config;
+use crate::pages;
 use crate::server::Server;
 use crate::service;
 
@@ -37,7 +38,7 @@ impl Server {
         if before.metrics() != self.config.metrics() {
             self.say("[metrics] counts from the daemon's next start on");
         }
-        let Settings { policy: policy_before, beside, has_details, .. } = self.engine.settings().clone();
+        let Settings { policy: policy_before, has_details, .. } = self.engine.settings().clone();
         // A policy that a command has set stays, unless the configuration says something else than before.
         let mut policies: Vec<(Option<String>, Choice)> = Vec::new();
         if policy_before != policy {
@@ -56,7 +57,7 @@ impl Server {
         let has_news = !policies.is_empty();
         let terms = |client: &Client| self.config.terms(&client.peer, &client.command);
         let terms = self.programs.clients.iter().map(|(id, client)| (*id, terms(client))).collect();
-        let settings = Box::new(self.config.settings(policy, beside, has_details));
+        let settings = Box::new(self.config.settings(policy, pages::may_yield().unwrap_or(true), has_details));
         self.input(Input::Configured { settings, policies, terms });
         if has_news {
             self.remember();

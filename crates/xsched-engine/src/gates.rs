@@ -13,8 +13,8 @@ use crate::group::ends_soon;
 use crate::io::Effect;
 use crate::memory::{GroupWords, Memory};
 use crate::parts::bursts::Owner;
+use crate::pooling::Side;
 use crate::state::Engine;
-use crate::terms::Beside;
 use crate::tuning::LONG_US;
 
 impl<M: Memory> Engine<M> {
@@ -41,7 +41,10 @@ impl<M: Memory> Engine<M> {
                 self.gatekeeper.set_company(group_id, None);
             }
             let slice_us = match group.sharing {
-                Sharing::Pool => Some(self.settings.pool_timeslice_us),
+                Sharing::Pool => {
+                    let outer = group.seat.is_none_or(|seat| seat.side == Side::Outer);
+                    outer.then_some(self.settings.pool_timeslice_us)
+                }
                 _ => program.told_timeslice_us.filter(|_| group.is_sliced()),
             };
             let in_slices = slice_us.is_some_and(|us| us <= SHORT_SLICE_US) && ends_soon(&group.words);
@@ -82,6 +85,7 @@ impl<M: Memory> Engine<M> {
             }
         }
         self.decided();
+        self.give_pages();
         // Messages: after all gates.
         while let Some(id) = self.reassert.pop() {
             self.reassert_timeslice(id);
@@ -118,9 +122,7 @@ impl<M: Memory> Engine<M> {
         let forced = self.program_of(group).is_some_and(|program| program.level.is_some());
         // An interrupted group leaves the device, whatever waits there.
         let interrupted = group.level == 3 && group.platform.interrupts();
-        // A gate on the device reads one word: it cannot yield.
-        let yields = self.settings.beside == Beside::Yielding && group.spatial().is_some();
-        let without = (yields || self.arbiter().shares_time(&group.device)) && !interrupted && !forced;
+        let without = self.arbiter().shares_time(&group.device) && !interrupted && !forced;
         group.words.level.store(if without { 1 } else { group.level.into() }, Relaxed);
     }
 

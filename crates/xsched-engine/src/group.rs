@@ -8,6 +8,7 @@ use xsched_proto::class::SHORT_US;
 use xsched_proto::segment::{GroupSlot, length};
 use xsched_proto::wire::{Levels, Platform, Share, Sharing};
 
+use crate::pooling::Seat;
 use crate::tuning::LONG_US;
 use crate::user::User;
 
@@ -30,6 +31,8 @@ pub struct Group<W> {
     pub levels: Levels,
     /// The way in which its context shares the device.
     pub sharing: Sharing,
+    /// Its place in a pool.
+    pub seat: Option<Seat>,
     /// Preemption level in use.
     pub level: u8,
     /// Priority relative to its program's, in steps of ten.
@@ -55,6 +58,12 @@ impl<W> Group<W> {
             Sharing::Spatial(server) => Some(PoolId(server)),
             Sharing::Time | Sharing::Pool => None,
         }
+    }
+
+    /// The MPS server that its context belongs to. Those that are not ours have even numbers.
+    pub fn server(&self) -> Option<PoolId> {
+        let number = |kind| move |PoolId(server)| PoolId(server.wrapping_shl(1) | kind);
+        self.spatial().map(number(0)).or(self.seat.map(|seat| seat.server).map(number(1)))
     }
 
     /// Returns true if its context is in a pool.

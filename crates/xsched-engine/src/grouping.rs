@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use xsched_policy::{Event, GroupId, GroupSpec, ProgramId};
+use xsched_policy::{Event, GroupId, GroupSpec, PoolId, ProgramId};
 use xsched_proto::class::is_priority;
 use xsched_proto::segment::GROUPS;
 use xsched_proto::wire::{DaemonMsg, Levels, Sharing};
@@ -34,7 +34,6 @@ impl<M: Memory> Engine<M> {
     /// The program breaks the protocol.
     pub(crate) fn add_group(&mut self, id: u64, new: NewGroup) -> Result<(), Error> {
         let state = new.state.clone();
-        let pool = new.pool;
         let group = self.new_group(id, new)?;
         if group.fixed.is_some_and(|p| !is_priority(p)) {
             return Err(Error::input("it asks for a priority out of range"));
@@ -62,7 +61,8 @@ impl<M: Memory> Engine<M> {
             job: program.job.clone(),
             system: group.system,
             spatial,
-            pool: pool.filter(|_| group.is_pooled()).map(|seat| seat.server),
+            // All pools of a user are one to the shares.
+            pool: group.seat.map(|_| PoolId(group.user.uid.into())),
         };
         group.words.budget_commands.store(program.threshold, Relaxed);
         group.words.batch_commands.store(program.batch, Relaxed);
@@ -143,6 +143,7 @@ impl<M: Memory> Engine<M> {
             platform: new.platform,
             levels: new.levels,
             sharing: new.sharing,
+            seat: new.pool.filter(|_| new.sharing == Sharing::Pool),
             level: program.group_level(new.platform, new.levels),
             steps: new.steps,
             fixed: new.fixed,
@@ -321,7 +322,7 @@ mod tests {
     use crate::io::{Input, Message};
     use crate::memory::{GroupWords, LaunchSum};
     use crate::program::Wishes;
-    use crate::terms::{Beside, Bounds, Ceilings, Given, Settings, Terms};
+    use crate::terms::{Bounds, Ceilings, Given, Settings, Terms};
     use crate::user::{Rank, User};
 
     #[derive(Clone)]
@@ -369,7 +370,7 @@ mod tests {
             pool_max_class: Class::Normal,
             pool_timeslice_us: 120,
             pool_budget_us: 400,
-            beside: Beside::Open,
+            yields: true,
             has_details: false,
         };
         let best_effort = std::array::from_fn(|_| 0.into());

@@ -93,6 +93,7 @@ impl<M: Memory> Engine<M> {
         for (program, terms) in terms {
             self.reconsider(program, terms);
         }
+        self.reconsider_company();
         self.publish_levels();
         self.act();
         let devices: BTreeSet<Arc<str>> = self.groups.values().map(|group| group.device.clone()).collect();

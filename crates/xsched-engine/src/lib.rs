@@ -58,7 +58,7 @@ pub use parts::books::Books;
 pub use pooling::{Seat, Side};
 pub use program::{Arrival, Program, Queue, Wishes};
 pub use state::{Engine, Inventory};
-pub use terms::{Beside, Bounds, Ceilings, Given, Settings, Terms};
+pub use terms::{Bounds, Ceilings, Given, Settings, Terms};
 pub use trace::Telling;
 pub use user::{Rank, User};
 pub use xsched_proto::Error;

@@ -137,8 +137,8 @@ pub struct Settings {
     pub pool_timeslice_us: u64,
     /// In-flight budget of a pooled group, in µs.
     pub pool_budget_us: u32,
-    /// The way in which programs of one foreign MPS server run beside each other.
-    pub beside: Beside,
+    /// True if gates that would close among programs of one MPS server yield where they may.
+    pub yields: bool,
     /// True if the log has details of groups.
     pub has_details: bool,
 }
@@ -150,16 +150,4 @@ impl Settings {
         let at = Class::ALL.iter().position(|other| *other == class).unwrap_or(0);
         self.class_hints[at]
     }
-}
-
-/// The way in which programs of one MPS server that is not ours run beside each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Beside {
-    /// Always, whatever their class.
-    #[default]
-    Open,
-    /// Like any other programs: gates close.
-    Closed,
-    /// Gates that would close yield where they may.
-    Yielding,
 }

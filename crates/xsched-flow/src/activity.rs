@@ -75,7 +75,7 @@ impl Activity {
     #[inline]
     pub fn of(view: &View) -> Activity {
         let gate = Gate::from_bits(view.word);
-        let closed = !gate.is_open();
+        let closed = !gate.is_open() && !gate.yields();
         let for_ns = view.now_ns.saturating_sub(view.waits_since_ns);
         if gate.must_announce() {
             Activity::Idle

@@ -102,6 +102,9 @@ pub const BEHIND_NS: u64 = 200_000;
 pub const DWELL_NS: (u64, u64) = (20_000, 2 * SHORT_GAP_NS);
 /// Time between two looks of a held thread whether a device has caught up, in ns: nothing wakes it up then.
 pub const BEHIND_LOOK_NS: u64 = 30_000;
+/// A hold of this length, in ns, with nothing in flight is told to the daemon, which charges the device to the group no more. Most
+/// holds last a tenth of a millisecond.
+pub const HELD_LONG_NS: u64 = 2_000_000;
 
 // ---- Activity ------------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 //!
 //! This only relaxes what the arbiter says: a gate that it opens is open, and a group that yields is held at most when its gate would
 //! be closed.
+//!
+//! Among several that are kept from the device, each makes room for those of more priority, too.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -10,10 +12,12 @@ use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use xsched_policy::GroupId;
 use xsched_proto::backlog::PAGES;
 use xsched_proto::gate::Gate;
-use xsched_proto::segment::GroupSlot;
-use xsched_proto::trace::Why;
+use xsched_proto::hint::Slo;
+use xsched_proto::segment::{GroupSlot, state};
+use xsched_proto::trace::{What, Why};
 
-use crate::Gatekeeper;
+use crate::rule::InForce;
+use crate::{Gatekeeper, Group, Micros};
 
 /// Where a group stands among those of one hardware context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +28,55 @@ pub struct Company {
     pub page: Option<(u8, u32)>,
 }
 
-/// Pages that a group yields to, and the number of the newest of them.
-type Yields = (u32, u32);
+/// Times and counts of a group's yielding gate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// Times that the closed gate began to yield.
+    pub times: u64,
+    /// Time for which it yielded, in µs.
+    pub us: u64,
+}
+
+/// The groups that one makes room for.
+#[derive(Clone, Copy, Default)]
+enum Above {
+    /// None that is known.
+    #[default]
+    Nobody,
+    /// All of them are of this server and tell how they keep up.
+    Tell {
+        server: u64,
+        /// Their pages.
+        pages: u32,
+        /// The number of the newest page.
+        epoch: u32,
+    },
+    /// Some do not.
+    Silent,
+}
+
+impl Above {
+    fn and(self, other: Above) -> Above {
+        match (self, other) {
+            (Above::Nobody, one) | (one, Above::Nobody) => one,
+            (Above::Tell { server, pages, epoch }, Above::Tell { server: theirs, pages: more, epoch: newer })
+                if server == theirs =>
+            {
+                let epoch = if (newer.wrapping_sub(epoch) as i32) > 0 { newer } else { epoch };
+                Above::Tell { server, pages: pages | more, epoch }
+            }
+            _ => Above::Silent,
+        }
+    }
+}
+
+/// A group on a device that wants it.
+struct Wanting {
+    id: GroupId,
+    priority: i32,
+    granted: bool,
+    above: Above,
+}
 
 impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// From now on a group is in the company of others, or in none.
@@ -36,46 +87,48 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         }
     }
 
+    /// A group's company.
+    pub fn company(&self, id: GroupId) -> Option<Company> {
+        self.groups.get(&id)?.company
+    }
+
+    /// Groups that keep others of their company from the device, and of which no page tells how they keep up.
+    pub fn pageless(&mut self) -> std::vec::Drain<'_, GroupId> {
+        self.pageless.drain(..)
+    }
+
+    /// The rule in force for others beside a group with a page, and how often it was changed since the group got on worse beside them
+    /// than its target allows.
+    pub fn rule(&self, now: Micros, id: GroupId) -> Option<(InForce, u64)> {
+        let group = self.groups.get(&id)?;
+        group.company?.page?;
+        Some((group.rule.told(now * 1_000), group.rule.flips()))
+    }
+
+    /// How often and for how long a group's closed gate has yielded.
+    pub fn opened(&self, now: Micros, id: GroupId) -> Option<Opened> {
+        let group = self.groups.get(&id).filter(|group| group.company.is_some())?;
+        let now_us = group.yields_since.map_or(0, |since| now.saturating_sub(since));
+        Some(Opened { us: group.opened.us + now_us, ..group.opened })
+    }
+
     /// Has each closed gate yield that may, and no other.
-    pub(crate) fn let_yield(&mut self) {
+    pub(crate) fn let_yield(&mut self, now: Micros) {
         if !self.has_company {
             return;
         }
-        let mut on_device: HashMap<&str, Vec<GroupId>> = HashMap::new();
-        for (device, group) in self.arbiter.groups() {
-            if group.granted && (group.ready || group.busy) {
-                on_device.entry(device).or_default().push(group.id);
-            }
-        }
-        let mut answers = Vec::with_capacity(self.groups.len());
-        for (device, group) in self.arbiter.groups() {
-            let above = on_device.get(device).map_or(&[][..], Vec::as_slice);
-            answers.push((group.id, self.yields(group.id, above)));
-        }
+        let yielding = self.find_yielding(now);
         // Nothing is switched among groups of one hardware context: what each has in flight adds up.
-        let yielding = answers.iter().filter(|(_, yields)| yields.is_some()).count().max(1) as u32;
-        let mut beside = 0;
-        for (id, yields) in answers {
-            beside |= yields.map_or(0, |(pages, _)| pages);
-            let Some(group) = self.groups.get(&id) else { continue };
-            let words = &group.words;
-            match yields {
-                Some((pages, epoch)) => {
-                    // The word comes last: who sees that it yields sees to whom.
-                    words.yields_epoch.store(epoch, SeqCst);
-                    words.yields_to.store(pages, SeqCst);
-                    if !words.gate.load().yields() {
-                        // 0 would be no limit.
-                        words.budget_us.store((group.budget_us / yielding).max(1), Release);
-                        words.gate.let_yield(true);
-                    }
-                }
-                None if words.gate.load().yields() => words.gate.let_yield(false),
-                None => {}
+        let sharers = yielding.len().max(1) as u32;
+        let beside = yielding.values().fold(0, |all, (pages, _)| all | pages);
+        let ids: Vec<GroupId> = self.groups.iter().filter(|(_, g)| g.company.is_some()).map(|(id, _)| *id).collect();
+        for id in ids {
+            match yielding.get(&id) {
+                Some(&(pages, epoch)) => self.yield_to(now, id, pages, epoch, sharers),
+                None => self.yield_no_more(now, id),
             }
-        }
-        // Times that a group measures beside others are not its own.
-        for group in self.groups.values() {
+            // Times that a group measures beside others are not its own.
+            let Some(group) = self.groups.get(&id) else { continue };
             let page = group.company.and_then(|company| company.page);
             let accompanied = page.is_some_and(|(page, _)| beside & bit(page) != 0);
             let exclusive = group.exclusive && !accompanied;
@@ -85,29 +138,162 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         }
     }
 
-    /// The pages that a group yields to while those of `above` have the device.
-    fn yields(&self, id: GroupId, above: &[GroupId]) -> Option<Yields> {
-        let group = self.groups.get(&id).filter(|group| !group.granted)?;
-        let server = group.company?.server;
-        if above.is_empty() || self.arbiter.why(id).0 != Why::Policy {
-            return None;
-        }
-        let mut yields = (0, 0);
-        for above in above {
-            let above = self.groups.get(above)?;
-            let Company { server: theirs, page } = above.company?;
-            let (page, epoch) = page.filter(|_| theirs == server && above.words.publishes.load(Relaxed) != 0)?;
-            if usize::from(page) >= PAGES {
-                return None;
+    /// The closed groups that may yield, each with the pages to look at and the number of the newest of these.
+    fn find_yielding(&mut self, now: Micros) -> HashMap<GroupId, (u32, u32)> {
+        let mut wanting: HashMap<&str, Vec<Wanting>> = HashMap::new();
+        let mut targets = Vec::new();
+        for (device, group) in self.arbiter.groups().filter(|(_, group)| group.ready || group.busy) {
+            let (id, priority, granted) = (group.id, group.priority, group.granted);
+            wanting.entry(device).or_default().push(Wanting { id, priority, granted, above: Above::Silent });
+            if let Some(Slo::Slowdown(percent)) = group.hints.slo {
+                targets.push((id, percent));
             }
-            let (pages, newest) = yields;
-            let later = pages == 0 || (epoch.wrapping_sub(newest) as i32) > 0;
-            yields = (pages | bit(page), if later { epoch } else { newest });
         }
-        Some(yields)
+        for (id, percent) in targets {
+            self.groups.entry(id).and_modify(|group| group.target_percent = percent);
+        }
+        let mut found = HashMap::new();
+        for groups in wanting.values_mut() {
+            // Of those that all have the device there is none to be let go on.
+            if groups.iter().all(|group| group.granted || !self.may_yield(group.id)) {
+                continue;
+            }
+            for group in groups.iter_mut() {
+                let Some(known) = self.groups.get_mut(&group.id) else { continue };
+                group.above = known.told(now * 1_000);
+                if group.granted && known.company.is_some_and(|company| company.page.is_none()) {
+                    self.pageless.push(group.id);
+                }
+            }
+            let granted = groups.iter().filter(|group| group.granted).fold(Above::Nobody, |all, g| all.and(g.above));
+            let Above::Tell { server, .. } = granted else { continue };
+            // Those of the same server that yield themselves go before others of less priority.
+            let of_server = |group: &&Wanting| {
+                self.groups.get(&group.id).and_then(|g| g.company).is_some_and(|company| company.server == server)
+            };
+            let mut rest: Vec<&Wanting> = groups.iter().filter(|group| !group.granted).filter(of_server).collect();
+            rest.sort_unstable_by_key(|group| std::cmp::Reverse(group.priority));
+            let (mut above, mut at) = (granted, 0);
+            while at < rest.len() {
+                let equals = rest[at..].iter().take_while(|group| group.priority == rest[at].priority).count();
+                let Above::Tell { pages, epoch, .. } = above else { break };
+                for group in &rest[at..at + equals] {
+                    if self.may_yield(group.id) {
+                        found.insert(group.id, (pages, epoch));
+                    }
+                }
+                above = rest[at..at + equals].iter().fold(above, |all, group| all.and(group.above));
+                at += equals;
+            }
+        }
+        found
+    }
+
+    /// True if a closed gate may yield, for all that concerns its own group.
+    fn may_yield(&self, id: GroupId) -> bool {
+        let in_company = |group: &Group<W>| group.company.is_some() && !group.granted;
+        self.groups.get(&id).is_some_and(in_company)
+            && self.arbiter.why(id).0 == Why::Policy
+            && self.arbiter.lets_yield(id)
+    }
+
+    fn yield_to(&mut self, now: Micros, id: GroupId, pages: u32, epoch: u32, sharers: u32) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        let words = &group.words;
+        // The word comes last: who sees that it yields sees to whom.
+        words.yields_epoch.store(epoch, SeqCst);
+        words.yields_to.store(pages, SeqCst);
+        let begins = !words.gate.load().yields();
+        if begins {
+            // 0 would be no limit.
+            words.budget_us.store((group.budget_us / sharers).max(1), Release);
+            words.gate.let_yield(true);
+            group.opened.times += 1;
+            group.yields_since = Some(now);
+            // It neither waits for the device nor leaves it.
+            (group.waits_since_ns, group.leaves_since_ns) = (None, None);
+        }
+        let completed = words.completed.load(Relaxed);
+        let gets_on = std::mem::replace(&mut group.completed, completed) != completed;
+        let has_work = group.state == state::READY;
+        if has_work && !self.ledger.is_on(id) {
+            self.ledger.set(now * 1_000, id, true);
+        }
+        self.arbiter.beside(now, id, has_work, gets_on);
+        if begins {
+            self.record(now, id, What::Yields, 0);
+        }
+    }
+
+    fn yield_no_more(&mut self, now: Micros, id: GroupId) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        let Some(since) = group.yields_since.take() else { return };
+        group.opened.us += now.saturating_sub(since);
+        self.arbiter.beside_no_more(id);
+        let granted = group.granted;
+        if group.words.gate.load().yields() {
+            group.words.gate.let_yield(false);
+        }
+        if !granted {
+            if group.state != state::IDLE {
+                group.waits_since_ns = Some(now * 1_000);
+            }
+            self.record(now, id, What::Held, 0);
+        }
+    }
+}
+
+impl<W: Deref<Target = GroupSlot>> Group<W> {
+    /// What those that make room for this group are told, at the rule in force.
+    fn told(&mut self, now_ns: u64) -> Above {
+        let Some(Company { server, page: Some((page, epoch)) }) = self.company else { return Above::Silent };
+        if usize::from(page) >= PAGES || self.words.publishes.load(Relaxed) == 0 {
+            return Above::Silent;
+        }
+        match self.rule.in_force(now_ns, self.bursts) {
+            InForce::Yields => Above::Tell { server, pages: bit(page), epoch },
+            InForce::Probe | InForce::Closes => Above::Silent,
+        }
+    }
+
+    /// Learns from a burst that has ended, the last of `ended` since the last look.
+    pub(crate) fn learn(&mut self, now_ns: u64, ended: u64) {
+        let completed = self.words.completed.load(Relaxed);
+        let commands = completed.wrapping_sub(std::mem::replace(&mut self.burst_completed, completed));
+        let (us, device_us) = (self.words.burst_us.load(Relaxed), self.words.burst_device_us.load(Relaxed));
+        if device_us != 0 {
+            self.demand.add(us, device_us);
+        }
+        if ended == 1 {
+            self.rule.learn(now_ns, self.bursts.wrapping_sub(1), us, commands, self.target_percent);
+        }
     }
 }
 
 fn bit(page: u8) -> u32 {
     1u32.checked_shl(page.into()).unwrap_or(0)
+}
+
+/// The part of its bursts for which a group needs its device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// Bursts of which it is known.
+    pub bursts: u64,
+    /// Their length, added up, in µs.
+    pub us: u64,
+    /// Expected device time of their commands, added up, in µs.
+    pub device_us: u64,
+}
+
+impl Demand {
+    fn add(&mut self, us: u64, device_us: u64) {
+        self.bursts += 1;
+        self.us = self.us.saturating_add(us);
+        self.device_us = self.device_us.saturating_add(device_us);
+    }
+
+    /// Device time in percent of the time; more than 100 where several queues work at a time.
+    pub fn percent(&self) -> Option<u32> {
+        (self.us > 0).then(|| (self.device_us.saturating_mul(100) / self.us).try_into().unwrap_or(u32::MAX))
+    }
 }

@@ -10,6 +10,7 @@
 pub mod company;
 pub mod ledger;
 mod ring;
+mod rule;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +19,7 @@ use std::ops::Deref;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use xsched_policy::{
-    Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpec, Micros, ProgramId, Progress, Question,
+    Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpec, Micros, PoolId, ProgramId, Progress, Question,
 };
 use xsched_proto::device::DeviceState;
 use xsched_proto::gate::Gate;
@@ -26,9 +27,11 @@ use xsched_proto::segment::{GroupSlot, state};
 use xsched_proto::trace::{Record, What, Why};
 
 pub use ring::Ring;
+pub use rule::InForce;
 
-use company::Company;
+use company::{Company, Demand, Opened};
 use ledger::Ledger;
+use rule::{Rule, TARGET_PERCENT};
 
 /// In-flight budget of a device unless configured, in µs.
 pub const BUDGET_DEFAULT_US: u32 = 500;
@@ -88,6 +91,8 @@ pub struct Gatekeeper<W> {
     asking: Vec<GroupId>,
     /// Some group was ever in the company of others.
     has_company: bool,
+    /// See [`Gatekeeper::pageless`].
+    pageless: Vec<GroupId>,
 }
 
 struct Group<W> {
@@ -120,6 +125,16 @@ struct Group<W> {
     /// Nothing else has the device, by what the arbiter says.
     exclusive: bool,
     company: Option<Company>,
+    /// Rule for others beside it, and the slowdown that its target allows, in percent.
+    rule: Rule,
+    target_percent: u32,
+    /// Since when its gate yields, in µs, and what it has done so before.
+    yields_since: Option<Micros>,
+    opened: Opened,
+    /// Commands completed at the last look at its yielding gate, and when a burst ended last.
+    completed: u64,
+    burst_completed: u64,
+    demand: Demand,
 }
 
 impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
@@ -140,6 +155,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             ring: None,
             asking: Vec::new(),
             has_company: false,
+            pageless: Vec::new(),
         }
     }
 
@@ -201,6 +217,13 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             leaves_since_ns: None,
             exclusive: false,
             company: None,
+            rule: Rule::default(),
+            target_percent: TARGET_PERCENT,
+            yields_since: None,
+            opened: Opened::default(),
+            completed: words.completed.load(Relaxed),
+            burst_completed: words.completed.load(Relaxed),
+            demand: Demand::default(),
             program: spec.program,
             words,
         };
@@ -321,6 +344,11 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         self.budget_us = budget_us;
     }
 
+    /// See [`Arbiter::set_spatial`].
+    pub fn set_spatial(&mut self, now: Micros, id: GroupId, spatial: Option<PoolId>) {
+        self.arbiter.set_spatial(now, id, spatial);
+    }
+
     /// See [`Arbiter::observe`].
     pub fn observe(&mut self, now: Micros, device: &str, state: Option<&DeviceState>) {
         self.arbiter.observe(now, device, state);
@@ -329,6 +357,11 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// See [`Arbiter::questions`].
     pub fn questions(&mut self) -> Vec<(String, Question)> {
         self.arbiter.questions()
+    }
+
+    /// The part of its bursts for which a group needs its device, as far as that is known.
+    pub fn demand(&self, id: GroupId) -> Demand {
+        self.groups.get(&id).map_or_else(Demand::default, |group| group.demand)
     }
 
     /// Whether the gate of a group is open.
@@ -381,7 +414,9 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         let before = std::mem::replace(&mut group.state, word);
         group.progress.forget();
         let bursts = group.words.bursts.load(Acquire);
-        if std::mem::replace(&mut group.bursts, bursts) != bursts {
+        let ended = bursts.wrapping_sub(std::mem::replace(&mut group.bursts, bursts));
+        if ended != 0 {
+            group.learn(now * 1_000, ended);
             let us = group.words.burst_us.load(Relaxed);
             self.arbiter.take(now, Event::Burst { group: id, us });
         }
@@ -457,7 +492,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
                 }
             }
             if self.off_device.is_empty() {
-                self.let_yield();
+                self.let_yield(now);
                 return None;
             }
             for at in 0..self.off_device.len() {
@@ -631,7 +666,7 @@ impl<W: Deref<Target = GroupSlot>> Group<W> {
         match word {
             state::READY => {
                 self.began_ns = ready_ns;
-                if self.granted {
+                if self.granted || self.yields_since.is_some() {
                     ledger.set(ready_ns.max(self.opened_ns), id, true);
                 }
             }

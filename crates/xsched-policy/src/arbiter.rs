@@ -452,6 +452,39 @@ impl Arbiter {
         (device.why(id), policy as u8)
     }
 
+    /// True if the policy has nothing against closed gates on the device of a group that yield: not one of turns, which are parts of a
+    /// device's time, nor one that finds company too much for a target.
+    pub fn lets_yield(&self, id: GroupId) -> bool {
+        self.device_of
+            .get(&id)
+            .map(|&at| &self.devices[at])
+            .is_some_and(|device| !device.choice.entry.takes_turns && device.policy.lets_yield())
+    }
+
+    /// A group goes on though its gate is closed, since it yields. `has_work` = it has something to do there, and is charged for it;
+    /// `gets_on` = it has completed something since the last time, so that it does not wait for the guard.
+    pub fn beside(&mut self, now: Micros, id: GroupId, has_work: bool, gets_on: bool) {
+        let Some(device) = self.device_of.get(&id).map(|&at| &mut self.devices[at]) else { return };
+        if device.member(id).is_some_and(|m| m.group.busy != has_work) {
+            device.charge(now);
+        }
+        let Some(m) = device.member_mut(id) else { return };
+        m.group.busy = has_work;
+        m.goes_on(now, gets_on);
+    }
+
+    /// A group does not go on so any more.
+    pub fn beside_no_more(&mut self, id: GroupId) {
+        if let Some(m) = self.device_of.get(&id).and_then(|&at| self.devices[at].member_mut(id)) {
+            m.yields = false;
+        }
+    }
+
+    /// From now on a group runs beside all others of a server that is not xsched's, or beside none.
+    pub fn set_spatial(&mut self, now: Micros, id: GroupId, spatial: Option<PoolId>) {
+        self.change(now, id, |m, _| m.group.spatial = spatial);
+    }
+
     /// Whether some gate is closed.
     pub fn any_closed(&self) -> bool {
         self.devices.iter().any(|d| d.all().any(|m| !m.group.granted))

@@ -185,6 +185,11 @@ pub trait Policy: Send {
     /// follows by itself. What is told counts until the next time.
     fn observe(&mut self, _now: Micros, _state: Option<&DeviceState>) {}
 
+    /// True if closed gates may yield: their groups then go on beside those that have the device, as long as those keep up.
+    fn lets_yield(&self) -> bool {
+        true
+    }
+
     /// What it wants to know from outside since the last decision. Most know all themselves.
     fn question(&mut self) -> Option<Question> {
         None

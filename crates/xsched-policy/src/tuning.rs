@@ -41,6 +41,8 @@ pub(crate) const SLO_DEFAULT: Slo = Slo::Slowdown(105);
 pub(crate) const SLO_GROWTH: f64 = 0.002;
 /// The greatest allowance, in targets: beyond one, others may stay for the whole burst, and a miss must still be felt soon.
 pub(crate) const SLO_ALLOWANCE_MOST: f64 = 1.2;
+/// How far the allowance counts on below nothing, in targets: after a miss closed gates do not yield for up to a hundred bursts.
+pub(crate) const SLO_STRICT_MOST: f64 = 0.2;
 /// The first bursts under a slowdown target have no allowance, to learn how long bursts take alone …
 pub(crate) const SLO_PROBES_FIRST: u64 = 10;
 /// … and one of so many later ones, as that changes.

@@ -239,6 +239,37 @@ pub struct GroupInfo {
     pub completed: u64,
     /// What one of these takes while the group is alone in its pool, in µs; none = not known, or in no pool.
     pub alone_us: Option<f64>,
+    /// What became of gates that yield; none = its context is no other program's too, or gates do not yield (CUDA only).
+    pub yielding: Option<Yielding>,
+}
+
+/// Gates that yield among programs of one hardware context.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Yielding {
+    /// Rule in force for others beside this group; none = it has kept no other one from the device so far.
+    pub rule: Option<YieldRule>,
+    /// Times that the rule became `closes`, since the group got on worse beside others than its target allows.
+    pub flips: u64,
+    /// Times that its own closed gate began to yield.
+    pub opened: u64,
+    /// Time for which it did, in µs.
+    pub opened_us: u64,
+    /// Commands that it gave in that time.
+    pub passed: u64,
+    /// Time that its threads waited then, since those that it makes room for were behind, in µs.
+    pub held_us: u64,
+}
+
+/// The rule in force for others beside a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum YieldRule {
+    /// Their gates yield while this group's queues keep up.
+    Yields,
+    /// Their gates close for one burst, for comparison.
+    Probe,
+    /// Their gates close: the group got on worse beside them than its target allows.
+    Closes,
 }
 
 /// Waits of threads at the closed gate.

@@ -158,6 +158,12 @@ pub struct GroupSlot {
     pub unheard_ready_ns: AtomicU64,
     /// Times that commands which gates on the device had held for long were let go.
     pub releases: AtomicU64,
+    /// Expected device time of the commands of the last burst, in µs; 0 = not known. Written before `bursts`.
+    pub burst_device_us: AtomicU64,
+    /// Time that threads waited at a gate that yields, since those that it makes room for were behind, in ns.
+    pub yield_wait_ns: AtomicU64,
+    /// Commands given while the gate yielded.
+    pub yield_passed: AtomicU64,
 }
 
 /// News that the daemon takes notice of so long after it was announced are late, in ns. A busy machine delays a thread by some ms;

@@ -40,6 +40,10 @@ pub enum What {
     Opened,
     /// Its gate was closed. One that wants the device is preempted.
     Closed,
+    /// Its closed gate yields: launches go on while those that it makes room for keep up.
+    Yields,
+    /// Its gate yields no more, and stays closed.
+    Held,
     /// Its gate is closed, and it has nothing on the device any more.
     Drained,
     /// It has the device and shows no progress while others wait: it counts as idle.
@@ -106,6 +110,8 @@ impl What {
             What::Waits => "waits",
             What::Opened => "opened",
             What::Closed => "closed",
+            What::Yields => "yields",
+            What::Held => "held",
             What::Drained => "drained",
             What::Stalled => "stalled",
             What::Recovered => "recovered",

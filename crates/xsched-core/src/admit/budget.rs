@@ -19,7 +19,7 @@ impl XQueue {
     /// Waits until one more command of `estimate_ns` fits into the budget. False: the gate closed meanwhile.
     pub(super) fn within_budget(&self, rt: &'static Runtime, group: &Group, estimate_ns: u64) -> bool {
         let slot = group.slot(rt);
-        let has_gates = self.has_gates(rt, slot.level.load(Relaxed));
+        let has_gates = self.has_gates(rt, slot.level.load(Relaxed)) && !slot.gate.load().yields();
         let budget = Budget::new(slot.budget_us.load(Relaxed), slot.budget_commands.load(Relaxed), has_gates);
         if budget.is_none() {
             return true;

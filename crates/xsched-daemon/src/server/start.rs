@@ -42,7 +42,7 @@ impl Server {
         let signals = Signals::new().map_err(|e| fail("a signal descriptor", e))?;
         let sources = Sources::new(options);
         let (config, policy) = sources.read()?;
-        let beside = pages::beside()?;
+        let may_yield = pages::may_yield()?;
         let events = EventLog::new(options.log.as_deref(), options.log_details)?;
         let host = options.scheduler.as_deref().map(Host::start).transpose()?;
         let bursts = options.bursts.as_deref().map(Bursts::create).transpose()?;
@@ -66,7 +66,7 @@ impl Server {
         let from_config = config.idle_exit_s.map(Duration::from_secs);
         let idle_exit = options.idle_exit.or(from_config);
         let (kept, unreadable) = Kept::read(options.state.as_deref(), &options.socket);
-        let settings = config.settings(policy, beside, events.has_details);
+        let settings = config.settings(policy, may_yield, events.has_details);
         let places = Places {
             expected: HashMap::new(),
             jobs: HashMap::new(),

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_engine::{
-    Arrival, Beside, Bounds, Ceilings, Changes, Effect, Engine, Error, Given, Input, Message, NewGroup, Order, Rank,
-    Sender, Settings, Terms, User, What, Wishes,
+    Arrival, Bounds, Ceilings, Changes, Effect, Engine, Error, Given, Input, Message, NewGroup, Order, Rank, Sender,
+    Settings, Terms, User, What, Wishes,
 };
 use xsched_policy::{Choice, GUARD_US, GroupId, LOOK_US, Level, Lineage};
 use xsched_proto::class::Class;
@@ -45,7 +45,7 @@ pub fn settings(policy: &str) -> Settings {
         pool_max_class: Class::Normal,
         pool_timeslice_us: 130,
         pool_budget_us: 400,
-        beside: Beside::Open,
+        yields: false,
         has_details: false,
     }
 }

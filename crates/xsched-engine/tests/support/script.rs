@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_engine::{
-    Beside, Bounds, Ceilings, Changes, Effect, Engine, Given, Input, Inventory, Message, NewGroup, Order, Rank, Sender,
-    Settings, Terms, User, What, Wishes,
+    Bounds, Ceilings, Changes, Effect, Engine, Given, Input, Inventory, Message, NewGroup, Order, Rank, Seat, Sender,
+    Settings, Side, Terms, User, What, Wishes,
 };
 use xsched_policy::registry::{self, POLICIES};
 use xsched_policy::{Accepts, Answer, Choice, ClassRule, GroupId, Level, Lineage, PoolId};
@@ -205,7 +205,7 @@ impl Bytes<'_> {
             evenness: u32::from(self.byte()) % 101,
             budget_us: self.of(&[0, 1, 500, 100_000]),
             pool_timeslice_us: self.of(&[100, 130, 2_000]),
-            beside: self.of(&[Beside::Open, Beside::Closed, Beside::Yielding]),
+            yields: self.of(&[false, true]),
             has_details: self.is(),
             ..settings("hpf")
         }
@@ -772,7 +772,10 @@ fn new_group(b: &mut Bytes<'_>) -> NewGroup {
         system: b.below(8) == 0,
         levels: b.levels(),
         sharing,
-        pool: (sharing == Sharing::Pool).then(|| PoolId(b.byte().into())),
+        pool: (sharing == Sharing::Pool).then(|| {
+            let side = if b.byte().is_multiple_of(2) { Side::Inner } else { Side::Outer };
+            Seat { server: PoolId(b.byte().into()), side }
+        }),
         state: b.some(|b| Box::new(device_state(b))),
     }
 }

@@ -37,6 +37,8 @@ pub(super) struct Member {
     pub(super) spanning: Option<usize>,
     /// See [`super::Event::DrainsInSlices`].
     pub(super) drains_in_slices: bool,
+    /// Its closed gate yields: it goes on beside those that have the device.
+    pub(super) yields: bool,
     /// How it leaves the device.
     pub(super) drain: Drain,
     pub(super) closed_at: Micros,
@@ -81,6 +83,7 @@ impl Member {
             suspensions: 0,
             spanning: None,
             drains_in_slices: false,
+            yields: false,
             drain: Drain::default(),
             closed_at: now,
             suspect_since: None,
@@ -117,6 +120,15 @@ impl Member {
         self.ready(now);
         if !self.group.granted {
             self.group.busy = false;
+        }
+    }
+
+    /// It goes on beside those that have the device.
+    pub(super) fn goes_on(&mut self, now: Micros, gets_on: bool) {
+        self.yields = true;
+        if gets_on {
+            self.denied_since = self.denied_since.map(|_| now);
+            self.progress_at = now;
         }
     }
 

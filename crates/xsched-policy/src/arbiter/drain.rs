@@ -20,6 +20,7 @@ pub(super) struct Drain {
 /// Whether it matters now what the device executes of a group.
 pub(super) fn is_due(m: &Member, now: Micros) -> bool {
     m.drains_in_slices
+        && !m.yields
         && !m.group.granted
         && m.closed_at + DRAIN_PATIENCE_US <= now
         && m.drain.until.is_none_or(|until| now < until)
@@ -38,7 +39,7 @@ pub(super) fn apply(now: Micros, members: &mut [Member], verdicts: &mut [Verdict
     let (mut next, mut pauses): (Option<Micros>, bool) = (None, false);
     for (m, verdict) in members.iter_mut().zip(verdicts.iter()) {
         let ends = m.drains_in_slices && m.group.pool.is_none_or(|pool| !long.contains(&pool));
-        let leaves = ends && m.spanning.is_none() && m.group.ready && !verdict.run;
+        let leaves = ends && !m.yields && m.spanning.is_none() && m.group.ready && !verdict.run;
         if !leaves || m.group.granted {
             m.drain = Drain::default();
         }

@@ -16,6 +16,8 @@ mod standing;
 
 use std::collections::BTreeMap;
 
+use xsched_proto::class::Class;
+
 use self::rate::{Clock, Window};
 use self::standing::Standing;
 use super::device::{Member, may_run};
@@ -52,9 +54,14 @@ struct Spell {
     clock: Clock,
 }
 
+/// The pool in which a group's progress is compared with others': an urgent one there is not held for those that get on worse.
+fn pool_of(m: &Member) -> Option<PoolId> {
+    m.group.pool.filter(|_| Class::of(m.group.priority).is_best_effort())
+}
+
 /// Compared with others, should the policy let it run: not one of a job on several devices, which waits for the others of its job.
 fn takes_part(m: &Member, verdict: &Verdict) -> bool {
-    m.group.pool.is_some() && verdict.run && may_run(m) && m.spanning.is_none()
+    pool_of(m).is_some() && verdict.run && may_run(m) && m.spanning.is_none()
 }
 
 impl Shares {
@@ -166,7 +173,7 @@ impl Shares {
 
     /// Changes the policy's verdicts so that those of a pool get on evenly. Returns when to look again.
     pub(super) fn apply(&mut self, now: Micros, members: &[Member], verdicts: &mut [Verdict]) -> Option<Micros> {
-        if self.evenness == 0.0 || members.iter().all(|m| m.group.pool.is_none()) {
+        if self.evenness == 0.0 || members.iter().all(|m| pool_of(m).is_none()) {
             if !self.groups.is_empty() {
                 *self = Shares { evenness: self.evenness, ..Shares::new(0) };
             }
@@ -199,8 +206,7 @@ impl Shares {
         for ((m, verdict), held) in members.iter().zip(verdicts.iter_mut()).zip(held) {
             verdict.run &= !held;
             // A group tells all of its completions only while it is bounded.
-            verdict.bounded |=
-                m.group.pool.and_then(|pool| self.pools.get(&pool)).is_some_and(|p| now < p.company_until);
+            verdict.bounded |= pool_of(m).and_then(|pool| self.pools.get(&pool)).is_some_and(|p| now < p.company_until);
         }
         let pauses = self.groups.values().filter_map(|s| s.away).map(|(since, _)| since + SHORT_IDLE_US);
         let pause = pauses.filter(|end| now < *end).min().filter(|_| held.contains(&true));
@@ -209,11 +215,11 @@ impl Shares {
 
     fn take_in(&mut self, now: Micros, members: &[Member]) {
         let is_there = |id: &GroupId| {
-            members.binary_search_by_key(id, |m| m.group.id).is_ok_and(|at| members[at].group.pool.is_some())
+            members.binary_search_by_key(id, |m| m.group.id).is_ok_and(|at| pool_of(&members[at]).is_some())
         };
         self.groups.retain(|id, _| is_there(id));
         for m in members {
-            if let Some(pool) = m.group.pool {
+            if let Some(pool) = pool_of(m) {
                 self.pools.entry(pool).or_default();
                 let new = || Standing { scale: 1.0, advanced_at: now, ..Standing::default() };
                 let s = self.groups.entry(m.group.id).or_insert_with(new);
@@ -225,13 +231,13 @@ impl Shares {
                 }
             }
         }
-        self.pools.retain(|id, _| members.iter().any(|m| m.group.pool == Some(*id)));
+        self.pools.retain(|id, _| members.iter().any(|m| pool_of(m) == Some(*id)));
     }
 
     /// Says which pools have several groups that want the device, and when to look again for that.
     fn see_company(&mut self, now: Micros, members: &[Member], verdicts: &[Verdict]) {
         for (id, pool) in &mut self.pools {
-            let of_pool = members.iter().zip(verdicts).filter(|(m, v)| m.group.pool == Some(*id) && takes_part(m, v));
+            let of_pool = members.iter().zip(verdicts).filter(|(m, v)| pool_of(m) == Some(*id) && takes_part(m, v));
             if of_pool.count() > 1 {
                 pool.company_until = now + COMPANY_US;
             }
@@ -248,7 +254,7 @@ impl Shares {
     fn see_who_is_there(&mut self, now: Micros, members: &[Member], verdicts: &[Verdict]) {
         for (&pool, state) in &mut self.pools {
             let (mut stay, mut total, mut present) = (None::<f64>, 0.0, 0_u32);
-            for (m, verdict) in members.iter().zip(verdicts).filter(|(m, _)| m.group.pool == Some(pool)) {
+            for (m, verdict) in members.iter().zip(verdicts).filter(|(m, _)| pool_of(m) == Some(pool)) {
                 let Some(s) = self.groups.get_mut(&m.group.id) else { continue };
                 s.is_present = takes_part(m, verdict) && s.rate.command_us().is_some() && !s.is_stuck(now);
                 if s.is_present {
@@ -260,7 +266,7 @@ impl Shares {
                 }
             }
             let (mut slowest, mut fastest) = (None::<f64>, f64::MIN);
-            for m in members.iter().filter(|m| m.group.pool == Some(pool)) {
+            for m in members.iter().filter(|m| pool_of(m) == Some(pool)) {
                 let Some(s) = self.groups.get_mut(&m.group.id) else { continue };
                 if !s.is_present {
                     let behind = stay.map_or(0.0, |others| (others - s.progress).max(0.0));
@@ -289,7 +295,7 @@ impl Shares {
                 // What others do not slow down has no claim against them.
                 let least = slowest.unwrap_or(fastest - SHARE_SLACK_US);
                 state.floor = state.floor.max(least);
-                for m in members.iter().filter(|m| m.group.pool == Some(pool)) {
+                for m in members.iter().filter(|m| pool_of(m) == Some(pool)) {
                     if let Some(s) = self.groups.get_mut(&m.group.id).filter(|s| s.is_present) {
                         s.progress = s.progress.max(least);
                         s.lead = s.progress - least;
@@ -314,14 +320,14 @@ impl Shares {
         for &pool in self.pools.keys() {
             let known = |at: &usize| {
                 let (m, v) = (&members[*at], &verdicts[*at]);
-                let s = self.groups.get(&m.group.id).filter(|_| m.group.pool == Some(pool))?;
+                let s = self.groups.get(&m.group.id).filter(|_| pool_of(m) == Some(pool))?;
                 (takes_part(m, v) && s.placed && s.away.is_none()).then_some((*at, s))
             };
             let all: Vec<(usize, &Standing)> = (0..members.len()).filter_map(|at| known(&at)).collect();
             let slowed = all.iter().filter(|(_, s)| s.is_slowed());
             let Some(least) = slowed.map(|(_, s)| s.reached(self.evenness)).reduce(f64::min) else { continue };
             // Those that pause between two steps: a long command is not begun in between.
-            let pauses = |m: &&Member| m.group.pool == Some(pool) && !m.group.ready && m.spanning.is_none();
+            let pauses = |m: &&Member| pool_of(m) == Some(pool) && !m.group.ready && m.spanning.is_none();
             let pausing = members.iter().filter(pauses).filter_map(|m| self.groups.get(&m.group.id));
             let pausing = pausing.filter(|s| s.placed && s.away.is_some_and(|(since, _)| now < since + SHORT_IDLE_US));
             let rests = pausing.map(|s| s.progress).fold(least, f64::min);
@@ -351,7 +357,7 @@ impl Shares {
             }
             self.end_spell(now);
         }
-        let has_company = |own: &Member| part().filter(|m| m.group.pool == own.group.pool).count() > 1;
+        let has_company = |own: &Member| part().filter(|m| pool_of(m) == pool_of(own)).count() > 1;
         let due = part().filter(|m| {
             let Some(s) = self.groups.get(&m.group.id) else { return false };
             let is_new = s.rate.command_us().is_none() && s.spells < SPELLS_FIRST;
@@ -404,7 +410,7 @@ impl Shares {
             }
         }
         let is_off = |m: &&Member| !m.group.busy && self.groups.get(&m.group.id).is_none_or(|s| s.is_off(now));
-        let is_pooled = |m: &&Member| m.group.pool.is_some();
+        let is_pooled = |m: &&Member| pool_of(m).is_some();
         let runs = |m: &&Member| m.group.granted && m.group.ready;
         let mut on = members.iter().filter(|m| is_pooled(m) && !is_off(m));
         let only = match (on.next(), on.next()) {
@@ -436,5 +442,5 @@ impl Shares {
 
 /// Whether a group can be held for a spell of another one.
 fn gives_way(m: &Member, own: &Member) -> bool {
-    m.group.pool.is_some() && m.spanning.is_none() && m.lent.is_none() && m.group.priority <= own.group.priority
+    pool_of(m).is_some() && m.spanning.is_none() && m.lent.is_none() && m.group.priority <= own.group.priority
 }

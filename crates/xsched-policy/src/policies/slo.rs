@@ -10,6 +10,8 @@
 //!   the mean of some bursts without any allowance, times the slowdown.
 //!
 //! An urgent program (class `high` or above) that names no target aims at a slowdown of 1.05; `none` is no target.
+//! Where company alone is too much, so that the target is missed though nothing is allowed, closed gates do not yield either
+//! ([`Policy::lets_yield`]) while such a group wants the device: the allowance counts on below nothing.
 //!
 //! Priorities hold as under `hpf`; among equals a group with a target goes before those without. Where the target cannot be met,
 //! the allowance ends at nothing, which is `hpf`.
@@ -23,7 +25,7 @@ use crate::entry::Entry;
 use crate::params::Params;
 use crate::policies::rank;
 use crate::tuning::{
-    SLO_ALLOWANCE_MOST, SLO_DEFAULT, SLO_GROWTH, SLO_PROBE_EACH, SLO_PROBES_FIRST, SLO_SLOWDOWN_GAIN, SLO_SMOOTHING,
+    SLO_ALLOWANCE_MOST, SLO_DEFAULT, SLO_GROWTH, SLO_PROBE_EACH, SLO_PROBES_FIRST, SLO_SLOWDOWN_GAIN, SLO_SMOOTHING, SLO_STRICT_MOST,
 };
 use crate::{Group, GroupId, Micros, Policy, Verdict};
 
@@ -56,6 +58,8 @@ struct Served {
 #[derive(Default)]
 struct ServiceLevel {
     served: HashMap<GroupId, Served>,
+    /// Closed gates may not yield.
+    is_strict: bool,
 }
 
 fn make(_: &Params) -> Box<dyn Policy> {
@@ -77,7 +81,13 @@ impl Served {
 
     /// The allowance of the burst that runs, or of the next.
     fn allowance_us(&self) -> Micros {
+        // Nothing where it is negative.
         if self.is_probe(self.learned) { 0 } else { self.allowance_us as Micros }
+    }
+
+    /// Others are too much beside it even while its queues keep up. So they are in a probe.
+    fn is_strict(&self) -> bool {
+        self.is_there && (self.allowance_us < 0.0 || self.is_probe(self.learned))
     }
 
     /// Learns from a burst.
@@ -89,7 +99,7 @@ impl Served {
                 let target = target as f64;
                 let step = target * SLO_GROWTH;
                 self.allowance_us += if took_us <= target { step } else { -99.0 * step };
-                self.allowance_us = self.allowance_us.clamp(0.0, SLO_ALLOWANCE_MOST * target);
+                self.allowance_us = self.allowance_us.clamp(-SLO_STRICT_MOST * target, SLO_ALLOWANCE_MOST * target);
             }
             Some(Slo::Slowdown(_)) if self.is_probe(number) => {
                 self.probes += 1;
@@ -101,7 +111,7 @@ impl Served {
                 let aim = self.alone_us * f64::from(percent) / 100.0;
                 // A single long burst tells no more than one of twice the aim.
                 self.allowance_us += SLO_SLOWDOWN_GAIN * (aim - took_us.min(2.0 * aim));
-                self.allowance_us = self.allowance_us.clamp(0.0, SLO_ALLOWANCE_MOST * aim);
+                self.allowance_us = self.allowance_us.clamp(-SLO_STRICT_MOST * aim, SLO_ALLOWANCE_MOST * aim);
             }
             Some(Slo::None) | None => (),
         }
@@ -134,11 +144,16 @@ impl ServiceLevel {
 impl Policy for ServiceLevel {
     fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
         self.refresh(groups);
+        self.is_strict = groups.iter().any(|g| g.ready && self.served.get(&g.id).is_some_and(Served::is_strict));
         let rank = |g: &Group| 2 * i64::from(g.priority) + i64::from(target(g).is_some());
         let shares = |g: &Group| g.ready && self.alone_from(g).is_some_and(|at| now < at);
         let next = rank::decide(now, groups, verdicts, rank, |g| g.ready && !shares(g));
         let over = groups.iter().filter(|g| shares(g)).filter_map(|g| self.alone_from(g));
         over.chain(next).min()
+    }
+
+    fn lets_yield(&self) -> bool {
+        !self.is_strict
     }
 }
 
@@ -169,6 +184,6 @@ mod tests {
         served.bursts += 1;
         served.burst_us = 10_001;
         slo.decide(2_000, &[served.clone(), other.clone()], &mut verdicts);
-        assert_eq!(slo.served[&served.id].allowance_us, 0.0, "a miss takes what 99 hits gave");
+        assert_eq!(slo.served[&served.id].allowance_us, -980.0, "a miss takes what 99 hits gave");
     }
 }

@@ -43,6 +43,7 @@ fn answer() -> Answer {
         timeslice_us: None,
         completed: 6,
         alone_us: None,
+        yielding: None,
     };
     let program = ProgramInfo {
         pid: 42,

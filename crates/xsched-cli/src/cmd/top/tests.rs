@@ -56,6 +56,7 @@ fn group(id: u64, device: &str, state: GroupState, device_us: u64, launches: u64
         timeslice_us: None,
         completed: 0,
         alone_us: None,
+        yielding: None,
     }
 }
 

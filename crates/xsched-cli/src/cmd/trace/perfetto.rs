@@ -99,6 +99,7 @@ pub(super) fn name(h: &GroupHistory) -> String {
 fn title(span: &Span) -> &'static str {
     match span.doing {
         Doing::Runs => "runs",
+        Doing::Yields => "runs, yielding",
         Doing::Leaves if span.preempted => "preempted: leaves the device",
         Doing::Leaves => "leaves the device",
         Doing::Waits if span.preempted => "preempted: waits",
@@ -163,7 +164,7 @@ impl Trace {
     fn device(&mut self, track: u64, groups: &[&GroupHistory]) {
         let mut changes: BTreeMap<u64, Vec<(&GroupHistory, bool)>> = BTreeMap::new();
         for h in groups {
-            for span in h.spans.iter().filter(|span| span.doing == Doing::Runs) {
+            for span in h.spans.iter().filter(|span| matches!(span.doing, Doing::Runs | Doing::Yields)) {
                 changes.entry(span.from_us).or_default().push((h, true));
                 changes.entry(span.to_us).or_default().push((h, false));
             }

@@ -24,7 +24,7 @@ pub(super) fn table(history: &History) -> String {
     let percent = |us: u64| format!("{:.0} %", us as f64 * 100.0 / all_us.max(1) as f64);
     // As `top` has them: what ran most comes first.
     let mut groups: Vec<_> = history.groups.iter().collect();
-    groups.sort_by_key(|(id, _)| std::cmp::Reverse(history.time_us(**id, Doing::Runs)));
+    groups.sort_by_key(|(id, _)| std::cmp::Reverse(history.ran_us(**id)));
     for (id, h) in groups {
         let mut waits = h.waits_us.clone();
         let mut wait = |q| quantile(&mut waits, q).map_or_else(|| "-".to_owned(), duration);
@@ -43,7 +43,7 @@ pub(super) fn table(history: &History) -> String {
             "{:>5} {pid:>8} {class:<9} {:<12} {:>5} {:>6} {:>6} {p50:>8} {p99:>8} {longest:>8} {:>5}  {:<24} {}",
             format!("g{id}"),
             escaped(&h.group.device),
-            percent(history.time_us(*id, Doing::Runs)),
+            percent(history.ran_us(*id)),
             percent(history.time_us(*id, Doing::Waits)),
             h.waits_us.len(),
             h.preemptions,

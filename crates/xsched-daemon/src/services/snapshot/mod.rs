@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-pub(crate) use self::seen::{Seen, SeenGroup, SeenQueue};
+pub(crate) use self::seen::{Seen, SeenGroup, SeenQueue, SeenYielding};
 pub(crate) use self::sheet::Sight;
 use self::sheet::{Place, Sheet};
 use crate::clock::now_ns;

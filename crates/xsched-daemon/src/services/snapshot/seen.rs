@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use xsched_gatekeeper::InForce;
+use xsched_gatekeeper::company::Opened;
 use xsched_policy::registry::Entry;
 use xsched_policy::{GroupId, GroupStatus};
 use xsched_proto::class::Class;
@@ -14,6 +16,7 @@ use xsched_proto::histogram::quantile_us;
 use xsched_proto::segment::state;
 use xsched_proto::wire::{
     ClassFrom, GroupInfo, GroupState, Platform, ProgramInfo, QueueDomain, QueueInfo, Share, Unscheduled, Waits,
+    YieldRule, Yielding,
 };
 
 use crate::clock::now_ns;
@@ -54,8 +57,18 @@ pub(crate) struct SeenGroup {
     pub(crate) system: bool,
     pub(crate) level: u8,
     pub(crate) status: GroupStatus,
+    /// Gates that yield, where it has company.
+    pub(crate) yielding: Option<SeenYielding>,
     /// The policy of its device.
     pub(crate) policy: &'static Entry,
+}
+
+/// What the gatekeeper knows of a group's gate that yields, and of those that yield to it.
+#[derive(Clone, Copy)]
+pub(crate) struct SeenYielding {
+    /// Rule in force beside it, and how often that became [`InForce::Closes`].
+    pub(crate) rule: Option<(InForce, u64)>,
+    pub(crate) opened: Opened,
 }
 
 /// One of its queues.
@@ -174,6 +187,18 @@ impl Seen {
             timeslice_us: self.timeslice_us,
             completed: words.completed.load(Relaxed),
             alone_us: status.alone_us,
+            yielding: group.yielding.map(|seen| Yielding {
+                rule: seen.rule.map(|(rule, _)| match rule {
+                    InForce::Yields => YieldRule::Yields,
+                    InForce::Probe => YieldRule::Probe,
+                    InForce::Closes => YieldRule::Closes,
+                }),
+                flips: seen.rule.map_or(0, |(_, flips)| flips),
+                opened: seen.opened.times,
+                opened_us: seen.opened.us,
+                passed: words.yield_passed.load(Relaxed),
+                held_us: words.yield_wait_ns.load(Relaxed) / 1_000,
+            }),
         }
     }
 
