@@ -1,15 +1,16 @@
-//! Programs of one MPS server that yield to an urgent one among them (`XSCHED_YIELD`): they go on while its queue keeps up, and are held
-//! while it is behind. The server is a stand-in for NVIDIA's.
+//! Programs of one MPS server that yield to an urgent one among them: they go on while its queue keeps up, and are held while it is
+//! behind. The server is a stand-in for NVIDIA's.
 
+use rustix::process::Signal;
 use serde_json::Value;
-use xsched_e2e::{Gpu, Process, until};
+use xsched_e2e::{Gpu, Process, signal, until};
 
 const URGENT: &[&str] = &["--share", "spatial", "--priority", "high"];
 const LOW: &[&str] = &["--share", "spatial", "--priority", "low"];
 /// A GPU with an MPS server, and a daemon that was told how programs of it run beside each other.
 struct Machine {
     gpu: Gpu,
-    _daemon: Process,
+    daemon: Process,
     _server: Process,
 }
 
@@ -20,14 +21,26 @@ impl Machine {
         let gpu = Gpu::with(1, &[("SIMDEV_SHARES", "1")]);
         let server = gpu.place.mps_daemon("mps", &[]);
         let variables = yields.map(|yields| ("XSCHED_YIELD", yields.as_ref()));
-        let daemon = gpu.place.daemon_with(&[], variables.as_slice());
-        Machine { gpu, _daemon: daemon, _server: server }
+        let config = gpu.place.join("config.toml");
+        std::fs::write(&config, "").unwrap();
+        let daemon = gpu.place.daemon_with(&["--config", config.to_str().unwrap()], variables.as_slice());
+        Machine { gpu, daemon, _server: server }
+    }
+
+    /// Puts another configuration in force.
+    fn configure(&self, text: &str) {
+        std::fs::write(self.gpu.place.join("config.toml"), text).unwrap();
+        signal(self.daemon.pid(), Signal::HUP);
     }
 
     fn start(&self, options: &[&str], program: &str, args: &[&str]) -> Process {
+        self.start_with(options, program, args, &[])
+    }
+
+    fn start_with(&self, options: &[&str], program: &str, args: &[&str], variables: &[(&str, &str)]) -> Process {
         let mut command = self.gpu.place.run_command(options, &self.gpu.program(program), args);
         command.env("CUDA_MPS_PIPE_DIRECTORY", self.gpu.place.join("mps"));
-        command.env("XSCHED_STATS", self.stats_of(program));
+        command.env("XSCHED_STATS", self.stats_of(program)).envs(variables.iter().copied());
         self.gpu.with_driver(command)
     }
 
@@ -84,7 +97,7 @@ fn ask_until(low: &mut Process, urgent: &mut Process, what: &str, mut holds: imp
 
 #[test]
 fn a_program_that_yields_goes_on_while_the_urgent_one_keeps_up() {
-    let machine = Machine::new(Some("1"));
+    let machine = Machine::new(None);
     let (mut low, mut urgent) = machine.low_and_urgent();
     ask_until(&mut low, &mut urgent, "the low one goes on beside the urgent one", |more| more >= 400);
     drop(urgent);
@@ -97,7 +110,7 @@ fn a_program_that_yields_goes_on_while_the_urgent_one_keeps_up() {
 fn long_kernels_of_the_urgent_one_are_slowed_down_by_company_that_does_not_yield() {
     // Not so long that the daemon takes them for a reason to share by time.
     const US: u64 = 1_500;
-    for (yields, slowed) in [(None, true), (Some("1"), false)] {
+    for (yields, slowed) in [(Some("0"), true), (None, false)] {
         let machine = Machine::new(yields);
         let (mut low, mut urgent) = machine.low_and_urgent();
         let before = given(&mut low);
@@ -112,7 +125,7 @@ fn long_kernels_of_the_urgent_one_are_slowed_down_by_company_that_does_not_yield
 
 #[test]
 fn it_is_held_while_the_urgent_one_is_behind() {
-    let machine = Machine::new(Some("1"));
+    let machine = Machine::new(None);
     let mut low = machine.start(LOW, "steady", &["200", "8"]);
     low.expect("ready");
     // Always a batch ahead of its device.
@@ -134,9 +147,39 @@ fn it_is_held_while_the_urgent_one_is_behind() {
 }
 
 #[test]
-fn without_yielding_its_gate_closes_and_unset_it_stands_open() {
-    let machine = Machine::new(Some("0"));
+fn a_reload_has_gates_stand_open_or_yield_for_programs_that_run() {
+    let machine = Machine::new(None);
     let (mut low, mut urgent) = machine.low_and_urgent();
+    let yielding =
+        |machine: &Machine| machine.gpu.place.program(low_pid(machine)).unwrap()["groups"][0]["yielding"].clone();
+    let closed = |machine: &Machine| {
+        machine.gpu.place.program(low_pid(machine)).unwrap()["groups"][0]["suspensions"].as_u64().unwrap()
+    };
+    ask_until(&mut low, &mut urgent, "its gate yields", |_| yielding(&machine)["passed"].as_u64() > Some(100));
+    let rules = || {
+        let ps = machine.gpu.place.ps().unwrap();
+        let urgent = ps["programs"].as_array().unwrap().iter().find(|program| program["priority"] == 128).unwrap();
+        urgent["groups"][0]["yielding"]["rule"].as_str().unwrap().to_owned()
+    };
+    assert!(["yields", "probe", "closes"].contains(&rules().as_str()), "{}", rules());
+    machine.configure("[yield]\nenabled = false\n");
+    until("nothing yields any more", || yielding(&machine).is_null());
+    let before = closed(&machine);
+    ask_until(&mut low, &mut urgent, "they run side by side", |more| more >= 200);
+    assert_eq!(closed(&machine), before, "a server that is not xsched's: its gate stands open");
+    machine.configure("[yield]\nenabled = true\n");
+    ask_until(&mut low, &mut urgent, "it yields again", |_| yielding(&machine)["opened"].as_u64() > Some(0));
+    drop(urgent);
+    machine.end(low);
+}
+
+#[test]
+fn a_program_whose_environment_forbids_it_neither_yields_nor_is_yielded_to() {
+    let machine = Machine::new(None);
+    let mut low = machine.start(LOW, "steady", &["200", "8"]);
+    low.expect("ready");
+    let mut urgent = machine.start_with(URGENT, "pooled", &[], &[("XSCHED_YIELD", "0")]);
+    urgent.expect("context 0");
     ask_until(&mut low, &mut urgent, "its gate closes", |_| {
         machine.gpu.place.program(low_pid(&machine)).unwrap()["groups"][0]["suspensions"].as_u64() > Some(3)
     });
