@@ -6,14 +6,14 @@ mod support;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use support::{Client, OWN, ROOT, World, hint, new_group, settings};
-use xsched_engine::{Changes, Input, Message, NewGroup, What, check_hint};
-use xsched_policy::Choice;
+use xsched_engine::{Changes, Effect, Input, Message, NewGroup, Seat, Settings, Side, What, check_hint};
+use xsched_policy::{Choice, PoolId};
 use xsched_proto::Error;
 use xsched_proto::class::SHORT_SLICE_US;
 use xsched_proto::gate::Gate;
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::{device_place, length, state};
-use xsched_proto::wire::{DaemonMsg, Levels, Platform, Target};
+use xsched_proto::wire::{DaemonMsg, Levels, Platform, Sharing, Target};
 
 const GPU: &str = "pci:0000:01:00.0";
 
@@ -700,4 +700,75 @@ fn a_program_that_leaves_gives_what_it_had_to_the_next_one() {
         (4, Idle(1), &[0, 1, 2]),
     ];
     play(&mut w, &[&a, &b, &c], &rows);
+}
+
+/// A group in a pool, by its server and the side of that.
+fn pooled(server: u64, side: Side) -> NewGroup {
+    let seat = Some(Seat { server: PoolId(server), side });
+    NewGroup { platform: Platform::Cuda, sharing: Sharing::Pool, pool: seat, ..new_group(0, GPU) }
+}
+
+/// Pages that programs were told of since the last call: who was told, whose.
+fn pages(w: &mut World) -> Vec<(u64, u64)> {
+    let told = |effect: &Effect| match effect {
+        Effect::Page { to, owner, .. } => Some((*to, *owner)),
+        _ => None,
+    };
+    let found = w.effects.iter().filter_map(told).collect();
+    w.effects.clear();
+    found
+}
+
+#[test]
+fn programs_of_a_pool_yield_to_an_urgent_one_there_which_gets_a_page_for_that() {
+    let mut w = World::with(Settings { yields: true, ..settings("hpf") });
+    let [low, high, outer] = [-128, 128, -128].map(|priority| w.attach(priority));
+    w.add(&low, pooled(1, Side::Inner));
+    w.add(&high, pooled(1, Side::Inner));
+    w.add(&outer, pooled(2, Side::Outer));
+    for client in [&low, &outer] {
+        w.ready(client, 0);
+    }
+    assert_eq!(pages(&mut w), [], "it keeps nobody from the device");
+    w.ready(&high, 0);
+    assert_eq!(pages(&mut w), [(high.id, high.id), (low.id, high.id)]);
+    assert!(!low.gate(0).yields(), "its device stores nothing there yet");
+    high.words(0).publishes.store(1, SeqCst);
+    w.input(Input::Decide);
+    assert!(low.gate(0).yields() && !outer.gate(0).yields() && !outer.is_open(0), "another context");
+    // One that comes later is told of the page when it comes.
+    let late = w.attach(-128);
+    w.add(&late, pooled(1, Side::Inner));
+    assert_eq!(pages(&mut w), [(late.id, high.id)]);
+    w.ready(&late, 0);
+    assert!(late.gate(0).yields());
+    let off = Settings { yields: false, ..settings("hpf") };
+    let configured = |settings| Input::Configured { settings: Box::new(settings), policies: vec![], terms: vec![] };
+    w.input(configured(off));
+    assert!(!low.gate(0).yields() && !late.gate(0).yields() && !low.is_open(0), "its pool's gates close as ever");
+    w.input(configured(Settings { yields: true, ..settings("hpf") }));
+    assert!(low.gate(0).yields() && late.gate(0).yields());
+    w.leave(&high);
+    assert!(low.is_open(0) && w.engine.inventory().pages == 0);
+}
+
+#[test]
+fn those_of_a_server_that_is_not_ours_run_side_by_side_where_gates_do_not_yield() {
+    let spatial = || NewGroup { platform: Platform::Cuda, sharing: Sharing::Spatial(7), ..new_group(0, GPU) };
+    let mut w = World::with(Settings { yields: true, ..settings("hpf") });
+    let [low, high] = [-128, 128].map(|priority| w.attach(priority));
+    w.add(&low, spatial());
+    w.add(&high, spatial());
+    w.ready(&low, 0);
+    w.ready(&high, 0);
+    assert!(!low.is_open(0));
+    let configured = |yields| Input::Configured {
+        settings: Box::new(Settings { yields, ..settings("hpf") }),
+        policies: vec![],
+        terms: vec![],
+    };
+    w.input(configured(false));
+    assert!(low.is_open(0));
+    w.input(configured(true));
+    assert!(!low.is_open(0));
 }

@@ -121,7 +121,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         // Nothing is switched among groups of one hardware context: what each has in flight adds up.
         let sharers = yielding.len().max(1) as u32;
         let beside = yielding.values().fold(0, |all, (pages, _)| all | pages);
-        let ids: Vec<GroupId> = self.groups.iter().filter(|(_, g)| g.company.is_some()).map(|(id, _)| *id).collect();
+        let in_company = |group: &Group<W>| group.company.is_some() || group.yields_since.is_some();
+        let ids: Vec<GroupId> = self.groups.iter().filter(|(_, g)| in_company(g)).map(|(id, _)| *id).collect();
         for id in ids {
             match yielding.get(&id) {
                 Some(&(pages, epoch)) => self.yield_to(now, id, pages, epoch, sharers),
