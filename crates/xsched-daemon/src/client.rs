@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use xsched_engine::{Wishes, check_hint, check_name};
+use xsched_engine::{Seat, Wishes, check_hint, check_name};
 use xsched_proto::program;
 use xsched_proto::wire::ProgramOptions;
 
@@ -23,6 +23,10 @@ pub(crate) struct Client {
     pub(crate) title: Option<Arc<str>>,
     /// Time at which it attached, ns.
     pub(crate) attached_ns: u64,
+    /// Its place in a pool, once it has a context there.
+    pub(crate) seat: Option<Seat>,
+    /// The reason for its place in a pool or outside, once it has a context.
+    pub(crate) place_why: Option<Arc<str>>,
 }
 
 /// Wishes of a program for the engine, out of all that it says when it attaches.
@@ -86,4 +90,16 @@ pub(crate) struct Expected {
     pub(crate) name: Option<String>,
     /// The pool in which it has a place.
     pub(crate) pool: Option<u64>,
+    /// The reason for its place in a pool or outside, once it has asked.
+    pub(crate) why: Option<Arc<str>>,
+    /// True for an urgent program in the inner pool.
+    pub(crate) is_urgent: bool,
+}
+
+impl Expected {
+    /// Gives its place in a pool back.
+    pub(crate) fn leave_pool(&mut self) {
+        self.pool = None;
+        self.is_urgent = false;
+    }
 }

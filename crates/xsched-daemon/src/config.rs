@@ -10,7 +10,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::Deserializer;
-use xsched_engine::{Ceilings, Given, Settings, Terms, User as Owner};
+use xsched_engine::{Ceilings, Given, Settings, Side, Terms, Urgent, User as Owner};
 use xsched_gatekeeper::BUDGET_DEFAULT_US;
 use xsched_policy::{Choice, ClassRule, GUARD_US};
 use xsched_proto::class::{self, Class};
@@ -23,7 +23,7 @@ use crate::Error;
 use crate::container::Place;
 use crate::glob::glob;
 use crate::peer::Peer;
-use crate::tuning::{POOL_BUDGET_US, POOL_TIMESLICE_US};
+use crate::tuning::{POOL_BUDGET_US, POOL_INNER_TIMESLICE_US, POOL_PROVEN_MINUTES, POOL_TIMESLICE_US};
 
 use limits::{Limits, UserLimits};
 use metrics::MetricsTable;
@@ -70,8 +70,11 @@ struct PoolTable {
     enabled: Option<bool>,
     max_class: Option<ClassName>,
     timeslice_us: Option<Quantum>,
+    inner_timeslice_us: Option<Quantum>,
     evenness: Option<Evenness>,
     budget_us: Option<Budget>,
+    urgent: Option<Inside>,
+    proven_minutes: Option<Minutes>,
 }
 
 /// What programs of a kind get.
@@ -192,6 +195,11 @@ struct Count(u32);
 struct Percent(u32);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Evenness(u32);
+/// The place of urgent programs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Inside(Urgent);
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Minutes(u32);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Level(u8);
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -309,6 +317,21 @@ impl<'de> Deserialize<'de> for PolicyName {
 impl<'de> Deserialize<'de> for Evenness {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         number(d, 0, 100).map(Evenness)
+    }
+}
+
+impl<'de> Deserialize<'de> for Inside {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        const PLACES: &str = "outside, inside or auto";
+        scalar(d, PLACES, |text| {
+            Urgent::named(text).map(Inside).ok_or_else(|| Error::value(text, "place of urgent programs", PLACES))
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Minutes {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        number(d, 0, 100_000).map(Minutes)
     }
 }
 
@@ -465,8 +488,11 @@ impl Config {
             enabled: file.pool.enabled.or(self.pool.enabled),
             max_class: file.pool.max_class.or(self.pool.max_class),
             timeslice_us: file.pool.timeslice_us.or(self.pool.timeslice_us),
+            inner_timeslice_us: file.pool.inner_timeslice_us.or(self.pool.inner_timeslice_us),
             evenness: file.pool.evenness.or(self.pool.evenness),
             budget_us: file.pool.budget_us.or(self.pool.budget_us),
+            urgent: file.pool.urgent.or(self.pool.urgent),
+            proven_minutes: file.pool.proven_minutes.or(self.pool.proven_minutes),
         };
         self.yields = YieldTable { enabled: file.yields.enabled.or(self.yields.enabled) };
         self.metrics = file.metrics.or(std::mem::take(&mut self.metrics));
@@ -495,8 +521,22 @@ impl Config {
     }
 
     /// Time slice of a pool's channel group, in µs.
-    pub(crate) fn pool_timeslice_us(&self) -> u64 {
-        self.pool.timeslice_us.map_or(POOL_TIMESLICE_US, |slice| slice.0)
+    pub(crate) fn pool_timeslice_us(&self, side: Side) -> u64 {
+        let (slice, default_us) = match side {
+            Side::Inner => (self.pool.inner_timeslice_us, POOL_INNER_TIMESLICE_US),
+            Side::Outer => (self.pool.timeslice_us, POOL_TIMESLICE_US),
+        };
+        slice.map_or(default_us, |slice| slice.0)
+    }
+
+    /// The place of programs of a class above the highest for pools.
+    pub(crate) fn pool_urgent(&self) -> Urgent {
+        self.pool.urgent.map_or(Urgent::DEFAULT, |urgent| urgent.0)
+    }
+
+    /// Minutes of work without a GPU fault after which a program is proven.
+    pub(crate) fn pool_proven_minutes(&self) -> u32 {
+        self.pool.proven_minutes.map_or(POOL_PROVEN_MINUTES, |minutes| minutes.0)
     }
 
     /// How evenly the programs of a pool get on, in %.
@@ -548,7 +588,8 @@ impl Config {
             evenness: self.pool_evenness(),
             budget_us: self.budget_us(),
             pool_max_class: self.pool_max_class(),
-            pool_timeslice_us: self.pool_timeslice_us(),
+            pool_timeslice_us: self.pool_timeslice_us(Side::Outer),
+            pool_inner_timeslice_us: self.pool_timeslice_us(Side::Inner),
             pool_budget_us: self.pool_budget_us(),
             yields: may_yield && self.yields.enabled.unwrap_or(true),
             has_details,
@@ -663,13 +704,16 @@ mod tests {
         assert_eq!(c.given("/bin/b", &[], &[], 1, &Place::at("/")).hints.weight, Some(5));
         assert_eq!(c.given("/usr/bin/b", &[], &[], 1, &Place::at("/")), Given::default());
         let first = "[pool]\nenabled = false\nmax_class = \"low\"\n";
-        let c = parse(&[first, "[pool]\nenabled = true\ntimeslice_us = 900\nevenness = 40\n"]).unwrap();
+        let second = "[pool]\nenabled = true\ntimeslice_us = 900\ninner_timeslice_us = 1900\nevenness = 40\nurgent = \"Inside\"\nproven_minutes = 0\n";
+        let c = parse(&[first, second]).unwrap();
+        assert_eq!((c.pool_urgent(), c.pool_proven_minutes()), (Urgent::Inside, 0));
         assert_eq!((c.pool_evenness(), parse(&[first]).unwrap().pool_evenness()), (40, 100));
-        assert_eq!((c.may_pool(), c.pool_max_class(), c.pool_timeslice_us()), (true, Class::Low, 900));
+        assert_eq!((c.may_pool(), c.pool_max_class(), c.pool_timeslice_us(Side::Outer)), (true, Class::Low, 900));
+        assert_eq!(c.pool_timeslice_us(Side::Inner), 1_900);
         let nothing = parse(&[]).unwrap();
         assert_eq!((nothing.budget_us(), nothing.ceilings(1).priority), (500, 191));
         assert_eq!((nothing.may_pool(), nothing.pool_max_class()), (true, Class::Normal));
-        assert_eq!((nothing.pool_timeslice_us(), nothing.pool_budget_us()), (120, 400));
+        assert_eq!((nothing.pool_timeslice_us(Side::Outer), nothing.pool_budget_us()), (120, 400));
     }
 
     /// The example says that each key has its default, but for keys after which another default is named.
@@ -707,7 +751,8 @@ mod tests {
             format!("{policy} {:?} {} {:?}", c.guard_us(), c.budget_us(), c.idle_exit_s),
             format!("{:?}", given.domains.unwrap_or_default()),
             format!("{:?} {:?}", c.ceilings(1), c.bounds(1, false)),
-            format!("{} {:?} {}", c.may_pool(), c.pool_max_class(), c.pool_timeslice_us()),
+            format!("{} {:?} {:?}", c.may_pool(), c.pool_max_class(), Side::ALL.map(|side| c.pool_timeslice_us(side))),
+            format!("{:?} {}", c.pool_urgent(), c.pool_proven_minutes()),
             format!("{} {}", c.pool_evenness(), c.pool_budget_us()),
             format!("{:?} {:?}", c.metrics(), c.class_rules()),
             format!(

@@ -92,6 +92,8 @@ pub(crate) mod tests {
             weight: 100,
             hints: Default::default(),
             share: None,
+            pool: None,
+            pool_why: None,
             domains: Default::default(),
             groups: Vec::new(),
         }

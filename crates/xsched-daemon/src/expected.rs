@@ -65,7 +65,9 @@ impl Server {
         self.net
             .watch(&pidfd, Token::Announced(id), EventFlags::IN)
             .map_err(|e| environment(&format!("the process cannot be watched ({e})")))?;
-        self.places.expected.insert(id, Expected { pid, user, job, pidfd, ended: false, program, name, pool: None });
+        let expected =
+            Expected { pid, user, job, pidfd, ended: false, program, name, pool: None, why: None, is_urgent: false };
+        self.places.expected.insert(id, expected);
         self.places.has_left = true;
         Ok(id)
     }
@@ -94,12 +96,25 @@ impl Server {
         itself.or_else(|| self.places.expected.values().find(|e| program.job.is_some() && e.job == program.job))
     }
 
-    /// The pool that a program of one is in. Pools of an earlier daemon are taken for one of each user.
+    /// Notes the place of a program that makes a context, in a pool or outside. Returns that in a pool.
+    pub(crate) fn take_place(&mut self, id: u64, sharing: Sharing) -> Option<Seat> {
+        let seat = (sharing == Sharing::Pool).then(|| self.pool_of(id));
+        let program = self.engine.programs().get(&id)?;
+        let why = self.announced(program).and_then(|expected| expected.why.clone());
+        if let Some(client) = self.programs.clients.get_mut(&id) {
+            (client.seat, client.place_why) = (seat, why);
+        }
+        seat
+    }
+
+    /// The place of a program of a pool. Pools of an earlier daemon are taken for one of each user.
     pub(crate) fn pool_of(&self, id: u64) -> Seat {
         let program = self.engine.programs().get(&id);
         let known = program.and_then(|program| self.announced(program)).and_then(|expected| expected.pool);
+        let side = known.and_then(|id| self.places.pools.list.iter().find(|pool| pool.id == id)).map(|pool| pool.side);
         let uid = program.map_or(0, |program| program.user.uid);
-        Seat { server: PoolId(known.unwrap_or(u64::MAX - u64::from(uid))), side: Side::Outer }
+        let server = PoolId(known.unwrap_or(u64::MAX - u64::from(uid)));
+        Seat { server, side: side.unwrap_or(Side::Outer) }
     }
 
     /// Remembers a program whose kernels are too long for others of a pool, while it is still attached.
@@ -114,14 +129,15 @@ impl Server {
         }
     }
 
-    /// Notes that a pooled program of a user ends in the midst of its work.
-    pub(crate) fn note_cut_off(&mut self, id: u64) {
+    /// Notes that a program ends in the midst of its work, for the pool that it is in.
+    pub(crate) fn note_cut_off(&mut self, id: u64, seat: Option<Seat>) {
         let Some(program) = self.engine.programs().get(&id) else { return };
         // By its own word: that it has become idle may not have been read yet.
         let is_cut_off = |group: &Group| group.is_pooled() && !group.words.gate.load().must_announce();
-        let uid = program.user.uid;
-        if self.engine.groups_of(program).any(|(_, group)| is_cut_off(group)) {
-            self.places.pools.cut_off(uid, self.now_ns);
+        if let Some(seat) = seat
+            && self.engine.groups_of(program).any(|(_, group)| is_cut_off(group))
+        {
+            self.places.pools.cut_off(seat.server.0, self.now_ns);
         }
     }
 
@@ -129,7 +145,7 @@ impl Server {
     pub(crate) fn expected_ended(&mut self, id: u64) {
         if let Some(expected) = self.places.expected.get_mut(&id) {
             expected.ended = true;
-            expected.pool = None;
+            expected.leave_pool();
         }
         if let Some(expected) = self.places.expected.get(&id) {
             self.net.unwatch(&expected.pidfd);

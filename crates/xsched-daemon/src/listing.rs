@@ -171,6 +171,8 @@ impl Server {
             hints: program.hints,
             domains: program.domains,
             timeslice_us: program.told_timeslice_us,
+            pool: client.seat.map(|seat| seat.side.told()),
+            pool_why: client.place_why.clone(),
             groups: groups.collect(),
             queues: Vec::new(),
         }

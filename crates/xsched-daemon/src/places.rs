@@ -1,12 +1,12 @@
 //! Places in pools: who is in one, and when one begins and ends.
 //!
-//! - A process asks to be in the pool of its user when it first touches a GPU ([`Server::join_pool`]). The first one waits
-//!   until the server has told that its slices hold ([`Server::pool_server`]).
+//! - A process asks for a place in a pool of its user when it first touches a GPU ([`Server::join_pool`]). [`Asking::place`] decides. The
+//!   first one waits until the server has told that its slices hold ([`Server::pool_server`]).
 //! - A process holds its place until it ends, whatever becomes of its connections.
 //! - A pool that a GPU fault has broken takes no process in; the next process starts another.
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use xsched_engine::check_name;
+use xsched_engine::{Asking, Placement, Proof, Side, Standing, check_name};
 use xsched_proto::class::Class;
 use xsched_proto::wire::DaemonMsg;
 
@@ -43,44 +43,73 @@ impl Server {
         self.poll_pools();
         let member = self.expect(pid, user, joining.job.as_deref(), None)?;
         let owner = Owner::of(pid, uid).ok_or_else(|| environment("the process cannot be seen from here"))?;
-        if let Err(why) = self.why_no_pool(conn, member, &joining) {
-            return Ok(self.by_time(conn, uid, why));
-        }
-        let members = |id| self.places.expected.values().filter(|e| !e.ended && e.pool == Some(id)).count();
-        let theirs = |p: &Pool| p.uid == uid && p.stage != Stage::Ending;
-        let at = match self.places.pools.list.iter().position(theirs) {
-            Some(at) if members(self.places.pools.list[at].id) < POOL_MEMBERS_MAX => at,
-            Some(_) => {
-                let why = format!("{POOL_MEMBERS_MAX} programs are in the pool, which has room for no more");
-                return Ok(self.by_time(conn, uid, Some(why)));
-            }
-            None => match self.start_pool(owner) {
-                Ok(at) => at,
-                Err(why) => {
-                    self.refuse_pools(uid, why.line());
-                    return Ok(self.by_time(conn, uid, Some(why.line().to_owned())));
-                }
-            },
+        let standing = self.standing();
+        Ok(self.place(conn, member, &owner, &joining, &standing))
+    }
+
+    /// The standing of a program by what was learned of it.
+    fn standing(&self) -> Standing {
+        let proof = if self.config.pool_proven_minutes() == 0 {
+            Proof::Waived
+        } else {
+            Proof::Unproven { minutes: 0, of: self.config.pool_proven_minutes().into() }
         };
-        let pool = &mut self.places.pools.list[at];
-        pool.unused_ns = None;
-        let id = pool.id;
-        pool.waiting.push(conn);
-        if let Some(expected) = self.places.expected.get_mut(&member) {
-            expected.pool = Some(id);
+        Standing { proof, ..Standing::unknown("") }
+    }
+
+    /// Gives a process its place: in a pool, which it may have to wait for, or outside. Returns true if it is answered.
+    fn place(&mut self, conn: u64, member: u64, owner: &Owner, joining: &Joining, standing: &Standing) -> bool {
+        let uid = owner.uid;
+        loop {
+            let (placement, is_urgent) = self.placement(conn, member, joining, standing);
+            let (side, why) = match placement {
+                Placement::Time(why) => {
+                    self.note_place(member, None, false, why.as_deref());
+                    return self.by_time(conn, uid, why);
+                }
+                Placement::Inner(why) => (Side::Inner, why),
+                Placement::Outer(why) => (Side::Outer, why),
+            };
+            let at = match self.pool_at(uid, side) {
+                Some(at) => at,
+                None => match self.start_pool(owner.clone(), side) {
+                    Ok(at) => at,
+                    Err(why) => {
+                        // It may have a place elsewhere.
+                        self.refuse_pools(uid, side, why.line());
+                        continue;
+                    }
+                },
+            };
+            let pool = &mut self.places.pools.list[at];
+            pool.unused_ns = None;
+            let id = pool.id;
+            pool.waiting.push(conn);
+            self.note_place(member, Some(id), is_urgent && side == Side::Inner, Some(&why));
+            self.poll_pools();
+            return false;
         }
-        self.poll_pools();
-        Ok(false)
+    }
+
+    /// Notes the place of a process, with the reason.
+    fn note_place(&mut self, member: u64, pool: Option<u64>, is_urgent: bool, why: Option<&str>) {
+        if let Some(expected) = self.places.expected.get_mut(&member) {
+            (expected.pool, expected.is_urgent, expected.why) = (pool, is_urgent, why.map(Into::into));
+        }
+    }
+
+    /// The pool of a user that takes processes in.
+    fn pool_at(&self, uid: u32, side: Side) -> Option<usize> {
+        let theirs = |p: &Pool| p.uid == uid && p.side == side && p.stage != Stage::Ending;
+        self.places.pools.list.iter().position(theirs)
     }
 
     /// The server of a pool has refused a process, which cannot be helped any more: the driver remembers it. The next one finds another
     /// pool; should it be refused as well, pools are given up.
     pub(crate) fn pool_refused(&mut self, uid: u32, pipe: &str) {
-        let Some(id) = self.places.pools.list.iter().find(|p| p.uid == uid && p.process.pipe() == pipe).map(|p| p.id)
-        else {
-            return;
-        };
-        let last_ns = self.places.pools.refusals.insert(uid, self.now_ns);
+        let theirs = |p: &&Pool| p.uid == uid && p.process.pipe() == pipe;
+        let Some((id, side)) = self.places.pools.list.iter().find(theirs).map(|p| (p.id, p.side)) else { return };
+        let last_ns = self.places.pools.refusals.insert((uid, side), self.now_ns);
         if last_ns.is_some_and(|last_ns| self.now_ns.saturating_sub(last_ns) < POOL_RETRY_NS) {
             self.give_up_pool(id, "no pool: its server refuses programs");
         } else {
@@ -95,51 +124,59 @@ impl Server {
         true
     }
 
-    /// Why a process must not be in a pool; a line where its user should know.
-    fn why_no_pool(&mut self, conn: u64, member: u64, joining: &Joining) -> Result<(), Option<String>> {
-        let Some(expected) = self.places.expected.get(&member) else { return Err(None) };
+    /// The place of a process, and whether it is an urgent one.
+    fn placement(&mut self, conn: u64, member: u64, joining: &Joining, standing: &Standing) -> (Placement, bool) {
+        let Some(expected) = self.places.expected.get(&member) else { return (Placement::Time(None), false) };
         let (user, program) = (expected.user, expected.program.clone());
-        if user.is_contained() {
-            let why = "programs of containers are in no pool: its server is outside".to_owned();
-            return Err(joining.insists.then_some(why));
-        }
-        if !self.config.may_pool() {
-            return Err(joining.insists.then(|| "the configuration forbids pools".to_owned()));
-        }
-        let class = Class::of(self.priority_to_be(conn, joining.priority));
-        if class > self.config.pool_max_class() {
-            let why = format!("class {class} stays out of pools");
-            return Err(joining.insists.then_some(why));
-        }
-        if let Some(obstacle) = &joining.obstacle {
-            return Err(Some(obstacle.clone()));
-        }
-        let mut policies = self.engine.arbiter().policies_in_force();
-        if let Some(choice) = policies.find(|choice| choice.entry.takes_turns).filter(|_| !joining.insists) {
-            return Err(Some(format!("under the policy {} programs take turns", choice.entry.name)));
-        }
-        if let Some(why) = program.and_then(|program| self.places.unsuitable.of(&program)).filter(|_| !joining.insists)
-        {
-            return Err(Some(why));
-        }
-        if let Some((why, until_ns)) = self.places.pools.refused.get(&user.uid)
-            && *until_ns > self.now_ns
-        {
-            return Err(Some(why.clone()));
-        }
-        let obstacle = match self.places.pools.library {
+        let impossible = match self.places.pools.library {
             None => Some("libxsched.so is not beside the daemon's program".to_owned()),
             Some(_) => machine::obstacle(),
         };
-        obstacle.map_or(Ok(()), |why| Err(Some(why)))
+        let unsuitable = program.and_then(|program| self.places.unsuitable.of(&program));
+        let [inner_refused, outer_refused] = Side::ALL.map(|side| self.why_refused(user.uid, side));
+        let mut policies = self.engine.arbiter().policies_in_force();
+        let asking = Asking {
+            class: Class::of(self.priority_to_be(conn, joining.priority)),
+            insists: joining.insists,
+            is_contained: user.is_contained(),
+            may_pool: self.config.may_pool(),
+            max_class: self.config.pool_max_class(),
+            obstacle: joining.obstacle.as_deref(),
+            turns: policies.find(|choice| choice.entry.takes_turns).map(|choice| choice.entry.name),
+            unsuitable: unsuitable.as_deref(),
+            impossible: impossible.as_deref(),
+            inner_refused: inner_refused.as_deref(),
+            outer_refused: outer_refused.as_deref(),
+            urgent: self.config.pool_urgent(),
+            has_urgent: self.has_urgent_inside(user.uid),
+            standing,
+        };
+        (asking.place(), asking.is_urgent())
+    }
+
+    /// The reason for which a user's pool takes no process in.
+    fn why_refused(&self, uid: u32, side: Side) -> Option<String> {
+        let refused = self.places.pools.refused.get(&(uid, side)).filter(|(_, until_ns)| *until_ns > self.now_ns);
+        if let Some((why, _)) = refused {
+            return Some(why.clone());
+        }
+        let id = self.places.pools.list[self.pool_at(uid, side)?].id;
+        let members = self.places.expected.values().filter(|e| !e.ended && e.pool == Some(id)).count();
+        let is_full = members >= POOL_MEMBERS_MAX;
+        is_full.then(|| format!("{POOL_MEMBERS_MAX} programs are in the pool, which has room for no more"))
+    }
+
+    /// Returns true if an urgent program of a user is in the inner pool.
+    fn has_urgent_inside(&self, uid: u32) -> bool {
+        self.places.expected.values().any(|e| e.user.uid == uid && !e.ended && e.is_urgent)
     }
 
     /// Starts a pool of a user. Returns its place in the list.
-    fn start_pool(&mut self, owner: Owner) -> Result<usize, Error> {
+    fn start_pool(&mut self, owner: Owner, side: Side) -> Result<usize, Error> {
         let id = self.net.next_id();
         let library = self.places.pools.library.clone().unwrap_or_default();
         let socket = self.net.listener.path().to_owned();
-        let timeslice_us = self.config.pool_timeslice_us();
+        let timeslice_us = self.config.pool_timeslice_us(side);
         let uid = owner.uid;
         let process = Process::start(
             Order { owner, library, socket, pool: id, timeslice_us },
@@ -150,6 +187,7 @@ impl Server {
         self.places.pools.list.push(Pool {
             id,
             uid,
+            side,
             process,
             stage: Stage::Starting,
             waiting: Vec::new(),
@@ -279,7 +317,7 @@ impl Server {
             if let Some(server) = &pool.server {
                 self.net.unwatch(&server.pidfd);
             }
-            self.move_on(pool.waiting);
+            self.move_on(pool.waiting, pool.side);
             pool.process.bury();
         }
         self.admit();
@@ -292,11 +330,19 @@ impl Server {
         let ready = |pool: &&mut Pool| pool.stage == Stage::Serving && !pool.is_doubtful(now_ns);
         for pool in self.places.pools.list.iter_mut().filter(ready) {
             let pipe = pool.process.pipe().to_owned();
-            admitted.extend(pool.waiting.drain(..).map(|conn| (conn, pool.uid, pipe.clone())));
+            admitted.extend(pool.waiting.drain(..).map(|conn| (conn, pool.uid, pool.side, pipe.clone())));
         }
-        for (conn, uid, pipe) in admitted {
-            let note = "in a pool: a GPU fault of one program ends all best-effort programs of its user; \
-                        --share time keeps one apart";
+        for (conn, uid, side, pipe) in admitted {
+            let note = match side {
+                Side::Inner => {
+                    "in the inner pool, with urgent programs: a GPU fault of one program ends all of them; \
+                     --share time keeps one apart"
+                }
+                Side::Outer => {
+                    "in a pool: a GPU fault of one program ends all best-effort programs of its user; \
+                     --share time keeps one apart"
+                }
+            };
             let note = self.places.pools.tell_once(uid, note.to_owned());
             self.net.send(conn, &DaemonMsg::Pool { pipe, note }, &[]);
             self.finish(conn, &DaemonMsg::End);
@@ -306,10 +352,15 @@ impl Server {
     /// A pool cannot be: those who wait for it get contexts of their own, and its user no other one for a while.
     fn give_up_pool(&mut self, id: u64, why: &str) {
         let Some(pool) = self.places.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
-        let (uid, waiting) = (pool.uid, std::mem::take(&mut pool.waiting));
+        let (uid, side, waiting) = (pool.uid, pool.side, std::mem::take(&mut pool.waiting));
         self.log(&format!("user {uid}: {why}"));
-        self.refuse_pools(uid, why);
+        self.refuse_pools(uid, side, why);
         for conn in waiting {
+            let pid = self.net.conns.get(&conn).map(|c| c.pid);
+            for expected in self.places.expected.values_mut().filter(|e| Some(e.pid) == pid && e.pool == Some(id)) {
+                expected.leave_pool();
+                expected.why = Some(why.into());
+            }
             self.by_time(conn, uid, Some(why.to_owned()));
             self.finish(conn, &DaemonMsg::End);
         }
@@ -323,15 +374,15 @@ impl Server {
             pool.stage = Stage::Ending;
             pool.process.quit();
         }
-        let waiting = std::mem::take(&mut pool.waiting);
-        self.move_on(waiting);
+        let (side, waiting) = (pool.side, std::mem::take(&mut pool.waiting));
+        self.move_on(waiting, side);
     }
 
-    /// Sends those who wait for a pool that is over to another.
-    fn move_on(&mut self, waiting: Vec<u64>) {
+    /// Sends those who wait for a pool that is over to another of its side.
+    fn move_on(&mut self, waiting: Vec<u64>, side: Side) {
         let first =
             waiting.first().and_then(|conn| self.net.conns.get(conn)).and_then(|c| Owner::of(c.pid, c.user.uid));
-        let Some(fresh) = first.and_then(|owner| self.start_pool(owner).ok()) else { return };
+        let Some(fresh) = first.and_then(|owner| self.start_pool(owner, side).ok()) else { return };
         let pids: Vec<u32> = waiting.iter().filter_map(|conn| Some(self.net.conns.get(conn)?.pid)).collect();
         let pool = &mut self.places.pools.list[fresh];
         pool.waiting = waiting;
@@ -363,8 +414,8 @@ impl Server {
         self.end_pool(id);
     }
 
-    fn refuse_pools(&mut self, uid: u32, why: &str) {
-        self.places.pools.refused.insert(uid, (why.to_owned(), self.now_ns.saturating_add(POOL_RETRY_NS)));
+    fn refuse_pools(&mut self, uid: u32, side: Side, why: &str) {
+        self.places.pools.refused.insert((uid, side), (why.to_owned(), self.now_ns.saturating_add(POOL_RETRY_NS)));
     }
 
     /// Ends pools that have had no programs for a while, and at once those whose last program ended in the midst of its work: a server

@@ -9,7 +9,7 @@ use xsched_engine::{Arrival, Message, NewGroup, all_taken, bound_met};
 use xsched_policy::{Level, Lineage};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::segment::SEGMENT_BYTES;
-use xsched_proto::wire::{ClientMsg, DaemonMsg, ProgramOptions, Sharing};
+use xsched_proto::wire::{ClientMsg, DaemonMsg, ProgramOptions};
 
 use crate::client::{Client, bounded, wishes};
 use crate::clock::now_ns;
@@ -132,6 +132,8 @@ impl Server {
             command: options.command.into(),
             title: options.title.map(Into::into),
             attached_ns: now_ns(),
+            seat: None,
+            place_why: None,
             peer: Arc::new(peer),
         };
         let arrival = Arrival {
@@ -218,7 +220,7 @@ impl Server {
     pub(crate) fn program_message(&mut self, id: u64, message: ClientMsg) -> Result<(), Error> {
         let message = match message {
             ClientMsg::GroupAdd { slot, device, platform, priority_steps, priority_fixed, system, levels, sharing } => {
-                let pool = (sharing == Sharing::Pool).then(|| self.pool_of(id));
+                let pool = self.take_place(id, sharing);
                 let state = self.services.devices.state(&device, self.now_ns).map(Box::new);
                 let (steps, fixed) = (priority_steps, priority_fixed);
                 let group = NewGroup { slot, device, platform, steps, fixed, system, levels, sharing, pool, state };
@@ -317,7 +319,7 @@ impl Server {
         self.note_kernels(id);
         self.keep_last_metrics(id);
         self.keep_last_info(id, client);
-        self.note_cut_off(id);
+        self.note_cut_off(id, client.seat);
         let Some(program) = self.engine.programs().get(&id) else { return };
         let (pid, job) = (program.pid, program.job.clone());
         let is_kept = self.kept.put(program);

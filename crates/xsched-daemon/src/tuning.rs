@@ -210,6 +210,11 @@ pub(crate) const NICE_NS: u64 = 100_000_000;
 /// ready, what was in flight in the pool is cut after so long. Without an urgent one it cuts nothing. On an H200 an urgent
 /// launch waits up to 720 µs for a slice of 500.
 pub(crate) const POOL_TIMESLICE_US: u64 = SHORT_SLICE_US;
+/// Time slice of an inner pool's channel group, in µs: that of a program by itself. It takes turns only with contexts outside, whose gates
+/// are closed while an urgent program inside works.
+pub(crate) const POOL_INNER_TIMESLICE_US: u64 = 2_000;
+/// Minutes of work on a GPU without a fault after which a program is proven.
+pub(crate) const POOL_PROVEN_MINUTES: u32 = 10;
 /// In-flight budget of a pooled program, in µs: what is in flight when an urgent program comes is cut into slices of the pool,
 /// each of which costs that one two switches of contexts, 0.4 ms on an H200. The programs need no switch among each other: with
 /// 300 they do as much as with 1000, kernels of 10 µs 10 % more than with 100. From an urgent launch to its kernel it takes as

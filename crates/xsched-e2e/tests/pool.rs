@@ -35,10 +35,42 @@ impl Machine {
     }
 
     fn start_daemon(&mut self, variables: &[(&str, &str)]) {
+        self.start_daemon_with(&[], variables);
+    }
+
+    fn start_daemon_with(&mut self, args: &[&str], variables: &[(&str, &str)]) {
         // The server's calls to its resource manager are answered as those of programs are.
         let manager = self.gpu.manager().to_str().unwrap().to_owned();
         let variables = [&[("LD_PRELOAD", manager.as_str())], variables].concat(); // the last one counts
-        self.daemon = Some(self.gpu.place.daemon_with_mps(&[], &variables));
+        self.daemon = Some(self.gpu.place.daemon_with_mps(args, &variables));
+    }
+
+    /// A machine whose daemon has a configuration.
+    fn configured(text: &str) -> Machine {
+        let mut machine = Machine { gpu: Gpu::with_devices(1), daemon: None };
+        let file = machine.configuration(text);
+        machine.start_daemon_with(&["--config", file.to_str().unwrap()], &[]);
+        machine
+    }
+
+    /// Writes the configuration's file.
+    fn configuration(&self, text: &str) -> PathBuf {
+        let file = self.gpu.place.join("config.toml");
+        std::fs::write(&file, text).unwrap();
+        file
+    }
+
+    /// The way in which a program shares the GPU, its pool, and the reason.
+    fn place_of(&self, pid: u32) -> (String, String, String) {
+        let program = self.gpu.place.program(pid).unwrap();
+        let text = |field: &str| program[field].as_str().unwrap_or("none").to_owned();
+        (text("share"), text("pool"), text("pool_why"))
+    }
+
+    fn assert_place(&self, program: &Process, pool: &str, why: &str) {
+        let share = if pool == "none" { "time" } else { "pool" };
+        let place = self.place_of(program.pid());
+        assert_eq!((place.0.as_str(), place.1.as_str(), place.2.as_str()), (share, pool, why));
     }
 
     /// The folders of private MPS daemons.
@@ -85,6 +117,15 @@ impl Machine {
         program
     }
 
+    /// The same, where `xsched run` finds NVIDIA's driver: it may be in a pool without having asked.
+    fn told_by_itself(&self, options: &[&str]) -> Process {
+        let mut command = self.gpu.place.run_command(options, &self.gpu.program("pooled"), &[]);
+        command.env("CUDA_MPS_PIPE_DIRECTORY", self.gpu.place.join("none"));
+        let mut program = self.gpu.with_driver(command);
+        program.expect("context 0");
+        program
+    }
+
     /// What MPS is to one, 1 or 0, and what it was told.
     fn mps(&self, options: &[&str], variables: &[(&str, &str)]) -> (String, String) {
         self.mps_of("pooled", options, variables)
@@ -114,8 +155,7 @@ fn best_effort_programs_are_clients_of_one_server_and_all_of_their_launches_are_
     let mut clients = machine.clients();
     clients.sort_unstable();
     assert_eq!(clients, pids);
-    let mut urgent = machine.steady(&[POOL, URGENT].concat());
-    assert!(urgent.errors().contains("class high stays out of pools"), "{}", urgent.errors());
+    let mut urgent = machine.steady(URGENT);
     urgent.progress_after(now_ns());
     let shares = [&one, &other, &urgent].map(|program| machine.share(program.pid()));
     assert_eq!(shares, ["pool", "pool", "time"]);
@@ -255,6 +295,83 @@ fn who_comes_after_one_that_was_killed_finds_a_pool_that_works() {
     machine.gpu.end(urgent);
 }
 
+const ASKED: &str = "asked for by --share pool";
+const WAIVED: &str = "no proof is asked for (proven_minutes = 0)";
+
+/// The slice of each server is checked by the server itself: there is no pool whose slice does not hold.
+#[test]
+fn an_urgent_program_that_asks_sits_in_a_pool_of_its_own_with_what_is_proven() {
+    let machine = Machine::configured("[pool]\nproven_minutes = 0\n");
+    let mut outer = machine.told(LOW);
+    machine.assert_place(&outer, "outer", "no urgent program of this user belongs inside");
+    let mut urgent = machine.told(&[POOL, URGENT].concat());
+    machine.assert_place(&urgent, "inner", ASKED);
+    assert!(urgent.errors().contains("in the inner pool, with urgent programs: a GPU fault"), "{}", urgent.errors());
+    let mut beside = machine.told(LOW);
+    machine.assert_place(&beside, "inner", WAIVED);
+    assert_eq!(machine.pools().len(), 2);
+    let table = machine.gpu.place.ask(&["ps"]);
+    let how = |pid: u32| {
+        let row = table.lines().find(|row| row.trim_start().starts_with(&format!("{pid} "))).unwrap();
+        ["inner", "pool", "time"].into_iter().find(|how| row.split_whitespace().any(|word| word == *how)).unwrap()
+    };
+    assert_eq!([outer.pid(), urgent.pid(), beside.pid()].map(how), ["pool", "inner", "inner"], "{table}");
+    // A fault inside ends what is inside.
+    let pools = machine.pools();
+    beside.tell("crash");
+    beside.expect(&format!("crash {ILLEGAL_ADDRESS}"));
+    outer.tell("sync");
+    outer.expect("sync 0");
+    urgent.tell("sync");
+    urgent.expect(&format!("sync {ILLEGAL_ADDRESS}"));
+    until("the server has written of it", || {
+        pools.iter().any(|pool| {
+            std::fs::read_to_string(pool.join("log/control.out")).is_ok_and(|log| log.contains("fatal GPU error"))
+        })
+    });
+    let next = machine.told(&[POOL, URGENT].concat());
+    machine.assert_place(&next, "inner", ASKED);
+    assert!(machine.pools().iter().any(|pool| !pools.contains(pool)), "the next one has another: {pools:?}");
+    drop((urgent, beside, next));
+    until("no urgent program is inside", || machine.place_of(machine.told(LOW).pid()).1 == "outer");
+    outer.tell("sync");
+    outer.expect("sync 0");
+}
+
+#[test]
+fn what_is_not_proven_is_apart_from_urgent_programs_and_its_fault_does_not_reach_them() {
+    let machine = Machine::configured("");
+    let mut urgent = machine.steady(&[POOL, URGENT].concat());
+    machine.assert_place(&urgent, "inner", ASKED);
+    let mut other = machine.told(POOL);
+    machine.assert_place(&other, "outer", "not proven yet: 0 of 10 min without a GPU fault");
+    assert_eq!(machine.pools().len(), 2);
+    other.tell("crash");
+    other.expect(&format!("crash {ILLEGAL_ADDRESS}"));
+    urgent.progress_after(now_ns());
+    drop(other);
+    let next = machine.told(POOL);
+    assert_eq!(machine.place_of(next.pid()).1, "outer");
+    urgent.progress_after(now_ns());
+}
+
+#[test]
+fn where_urgent_programs_are_follows_the_configuration_as_it_is_read_again() {
+    let machine = Machine::configured("[pool]\nurgent = \"outside\"\n");
+    let insisting = machine.told(&[POOL, URGENT].concat());
+    machine.assert_place(&insisting, "none", "class high stays out of pools");
+    assert!(insisting.errors().contains("time sharing: class high stays out of pools"), "{}", insisting.errors());
+    machine.configuration("[pool]\nurgent = \"inside\"\nproven_minutes = 0\n");
+    let daemon = machine.daemon.as_ref().unwrap();
+    signal(daemon.pid(), Signal::HUP);
+    until("it is read", || daemon.errors().contains("the configuration was read again"));
+    let low = machine.told(LOW);
+    machine.assert_place(&low, "inner", WAIVED);
+    let urgent = machine.told_by_itself(URGENT);
+    machine.assert_place(&urgent, "inner", "urgent programs are inside (urgent = \"inside\")");
+    assert_eq!(machine.pools().len(), 1);
+}
+
 #[test]
 fn a_control_daemon_that_does_not_listen_at_once_serves_all_the_same() {
     let mut machine = Machine { gpu: Gpu::with_devices(1), daemon: None };
@@ -337,6 +454,9 @@ fn what_a_pool_does_not_suit_shares_by_time() {
     let (enabled, errors) = machine.mps_of("device_runtime", LOW, &[]);
     assert_eq!(enabled, "0");
     assert!(errors.contains("device_runtime launch others, which MPS does not run"), "{errors}");
+    let (enabled, errors) = machine.mps(URGENT, &[]);
+    let why = "time sharing: outside the inner pool: not proven yet: 0 of 10 min without a GPU fault";
+    assert!(enabled == "0" && errors.contains(why), "{errors}");
     for (options, variables) in
         [(&["--share", "time"][..], &[][..]), (URGENT, &[]), (LOW, &[("XSCHED_PLATFORMS", "hip")])]
     {

@@ -55,7 +55,7 @@ pub use hints::{check_hint, overlooked_line};
 pub use io::{Effect, Input, Message, NewGroup, Order, Sender, What};
 pub use memory::{GroupWords, LaunchSum, Memory};
 pub use parts::books::Books;
-pub use pooling::{Seat, Side};
+pub use pooling::{Asking, DeviceShare, OUTSIDE, Placement, Proof, Seat, Side, Standing, Urgent};
 pub use program::{Arrival, Program, Queue, Wishes};
 pub use state::{Engine, Inventory};
 pub use terms::{Bounds, Ceilings, Given, Settings, Terms};

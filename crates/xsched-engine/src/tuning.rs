@@ -6,6 +6,11 @@ pub(crate) const REASSERT_NS: u64 = 2_000_000;
 pub const LOOK_PLACES: usize = 128;
 /// Commands longer than this, in µs, are too long for others to run beside them: a rival's requests take as long.
 pub const LONG_US: u64 = 2_000;
+/// Bursts after which it counts as known what bounds a program: one of a start, with its compilations, says little.
+pub const HOST_BOUND_BURSTS: u64 = 50;
+/// The host is a program's bottleneck while the device works no longer than this in its bursts, in percent: others may double the time of
+/// its kernels then, and the host still is.
+pub const HOST_BOUND_PERCENT: u32 = 50;
 /// Memory of the trace in bytes, 24 for each step: some 175,000. Two programs that take turns by requests leave some 2,000 a second, so
 /// that it is more than a minute.
 pub const TRACE_BYTES: usize = 4 << 20;

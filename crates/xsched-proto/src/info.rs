@@ -99,6 +99,10 @@ pub struct ProgramInfo {
     pub hints: std::collections::BTreeMap<String, String>,
     /// How it shares a GPU with others; none = it was not announced by `xsched run`.
     pub share: Option<Share>,
+    /// The pool that it is in.
+    pub pool: Option<PoolSide>,
+    /// The reason for its place in a pool or outside, in one line, as far as there is something to tell.
+    pub pool_why: Option<String>,
     /// What becomes of its launches of vendors' libraries.
     pub domains: DomainMode,
     /// Its suspension units.
@@ -173,6 +177,16 @@ pub enum Share {
     Pool,
     /// By an MPS daemon that is not ours: side by side, whatever their class.
     Spatial,
+}
+
+/// One of a user's two pools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PoolSide {
+    /// Urgent programs may be there, with others that are proven.
+    Inner,
+    /// For best-effort programs only.
+    Outer,
 }
 
 /// One suspension unit of a program.

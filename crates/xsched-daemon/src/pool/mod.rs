@@ -1,4 +1,5 @@
-//! Pools: the best-effort programs of a user side by side in one context of each GPU.
+//! Pools: programs of a user side by side in one context of each GPU. Each user has two: in the inner one urgent programs may sit, with
+//! others that are proven; the outer one is for all others. A fault or end of one does not touch the other.
 //!
 //! A pool is a private MPS daemon. Its server's channel groups have a short time slice, set by the `ioctl` hook of
 //! `libxsched.so` in that server, so that the urgent programs outside the pool wait no longer for it than for any other
@@ -15,6 +16,8 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use xsched_engine::{OUTSIDE, Side};
+
 use self::process::{MpsServer, Process};
 use crate::tuning::{POOL_DOUBT_NS, POOL_TOLD_MAX};
 
@@ -22,10 +25,10 @@ use crate::tuning::{POOL_DOUBT_NS, POOL_TOLD_MAX};
 #[derive(Default)]
 pub(crate) struct Pools {
     pub(crate) list: Vec<Pool>,
-    /// Users that get none, why, and until when, in ns.
-    pub(crate) refused: HashMap<u32, (String, u64)>,
+    /// Users that get none of a side, why, and until when, in ns.
+    pub(crate) refused: HashMap<(u32, Side), (String, u64)>,
     /// When the server of a user's pool took a process in no more, in ns.
-    pub(crate) refusals: HashMap<u32, u64>,
+    pub(crate) refusals: HashMap<(u32, Side), u64>,
     /// What users were told.
     pub(crate) told: HashSet<(u32, String)>,
     /// Tells of news in logs.
@@ -40,6 +43,7 @@ pub(crate) struct Pools {
 pub(crate) struct Pool {
     pub(crate) id: u64,
     pub(crate) uid: u32,
+    pub(crate) side: Side,
     pub(crate) process: Process,
     pub(crate) stage: Stage,
     /// Connections of processes that ask to be in it.
@@ -99,18 +103,20 @@ impl Pools {
         self.list.iter().any(looks)
     }
 
-    /// A pooled program of a user has ended in the midst of its work.
-    pub(crate) fn cut_off(&mut self, uid: u32, now_ns: u64) {
-        for pool in self.list.iter_mut().filter(|pool| pool.uid == uid) {
+    /// A program of a pool has ended in the midst of its work.
+    pub(crate) fn cut_off(&mut self, id: u64, now_ns: u64) {
+        for pool in self.list.iter_mut().filter(|pool| pool.id == id) {
             pool.cut_off_ns = Some(now_ns);
         }
     }
 
-    /// A line that a user was not told yet.
+    /// A line that a user was not told yet. Lines on urgent programs outside that differ in a figure only count as one.
     pub(crate) fn tell_once(&mut self, uid: u32, line: String) -> Option<String> {
         if self.told.len() >= POOL_TOLD_MAX {
             self.told.clear();
         }
-        self.told.insert((uid, line.clone())).then_some(line)
+        let is_about_urgent = line.starts_with(OUTSIDE);
+        let key = line.chars().filter(|c| !is_about_urgent || !c.is_ascii_digit()).collect();
+        self.told.insert((uid, key)).then_some(line)
     }
 }

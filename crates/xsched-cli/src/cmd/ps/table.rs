@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use xsched_proto::text::escaped;
-use xsched_proto::wire::{GroupInfo, GroupState, ProgramInfo, Share};
+use xsched_proto::wire::{GroupInfo, GroupState, PoolSide, ProgramInfo, Share};
 
 use super::Sort;
 use crate::users::Names;
@@ -71,6 +71,7 @@ const COLUMNS: [Column; 19] = [
     narrow(column("DEVICE", Shown::Always, 4, |row| text(row.group.map(|group| short(&group.device)))), 12),
     column("HOW", Shown::IfAny, 9, |row| match row.program.share {
         Some(Share::Time) => "time".into(),
+        Some(Share::Pool) if row.program.pool == Some(PoolSide::Inner) => "inner".into(),
         Some(Share::Pool) => "pool".into(),
         Some(Share::Spatial) => "spatial".into(),
         None => NOTHING.into(),

@@ -66,6 +66,8 @@ fn answer() -> Answer {
         weight: 100,
         hints: Default::default(),
         share: None,
+        pool: None,
+        pool_why: None,
         domains: Default::default(),
         groups: vec![group],
     };

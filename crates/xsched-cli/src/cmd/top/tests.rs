@@ -82,6 +82,8 @@ fn program(pid: u32, exe: &str, class: Class, groups: Vec<GroupInfo>) -> Program
         weight: 100,
         hints: Default::default(),
         share: None,
+        pool: None,
+        pool_why: None,
         domains: Default::default(),
         groups,
     }

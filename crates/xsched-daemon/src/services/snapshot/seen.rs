@@ -15,8 +15,8 @@ use xsched_proto::hint::{Hint, Hints};
 use xsched_proto::histogram::quantile_us;
 use xsched_proto::segment::state;
 use xsched_proto::wire::{
-    ClassFrom, GroupInfo, GroupState, Platform, ProgramInfo, QueueDomain, QueueInfo, Share, Unscheduled, Waits,
-    YieldRule, Yielding,
+    ClassFrom, GroupInfo, GroupState, Platform, PoolSide, ProgramInfo, QueueDomain, QueueInfo, Share, Unscheduled,
+    Waits, YieldRule, Yielding,
 };
 
 use crate::clock::now_ns;
@@ -42,6 +42,8 @@ pub(crate) struct Seen {
     pub(crate) hints: Hints,
     pub(crate) domains: DomainMode,
     pub(crate) timeslice_us: Option<u64>,
+    pub(crate) pool: Option<PoolSide>,
+    pub(crate) pool_why: Option<Arc<str>>,
     pub(crate) groups: Vec<SeenGroup>,
     pub(crate) queues: Vec<SeenQueue>,
 }
@@ -120,6 +122,8 @@ impl Seen {
                 .filter_map(|hint| Some((hint.name().to_owned(), self.hints.text(hint)?)))
                 .collect(),
             share: self.groups.iter().find_map(|group| group.share),
+            pool: self.pool,
+            pool_why: self.pool_why.as_deref().map(str::to_owned),
             domains: self.domains,
             groups: self.groups.iter().map(|group| self.group(group, started_ns, &queues, shares)).collect(),
         }
