@@ -13,15 +13,20 @@ Systems:
   native           all of them, nothing done              xsched           xsched run --priority high / normal / low
   xsched-time      the same, --share time                 xsched-pool      --share pool for all but the urgent one
   mps              a private CUDA MPS daemon              mps-prio         the same, with client priorities
-  xsched-spatial   xsched run --share spatial
+  xsched-spatial   xsched run --share spatial             xsched-inside    the urgent one in the inner pool, too
+  xsched-noflags   the same, no program with --priority   xsched-noyield   xsched-inside, XSCHED_YIELD=0: gates close
 
-Not measured unless --systems asks for it: xsched-spatial; xsched-pool, since xsched chooses the pool by itself where it
-can be had; mps but for two mixes.
+Under the last three the daemon has pool.urgent = "inside" and pool.proven_minutes = 0, so that every program is in the
+inner pool that is not known as unsuitable. A program that is elsewhere, but for roles of long kernels (gemm), is trouble:
+its windows are no result. Not measured unless --systems asks for it: these three; xsched-spatial; xsched-pool, since xsched
+chooses the pool by itself where it can be had; mps but for two mixes. sides.py measures the inside beside the outside.
 
 --variant NAME='WORDS' adds one that is xsched with changes: options of `xsched run` (--level 1), environment
-(NAME=VALUE, before options), the daemon's configuration (@budget_us=300), its policy (policy:up), its environment
-(daemon:NAME=VALUE), an option of the urgent program alone (urgent:--slo=1.1x) or of one role (of:llm-be:--level=2), or
-another build in turns with this one (bin:DIR).
+(NAME=VALUE, before options), the daemon's configuration (@budget_us=300, @pool.urgent=inside), its policy (policy:up), its
+environment (daemon:NAME=VALUE), no priorities (class:none), an option of the urgent program alone (urgent:--slo=1.1x) or of
+one role (of:llm-be:--level=2), a role that may be outside the inner pool (anywhere:llm-be), or another build in turns with
+this one (bin:DIR). Programs of one MPS server that run side by side, ungated: --variant open='daemon:XSCHED_YIELD=0 --share
+spatial'.
 
 All processes of a mix, of all systems, are started at once and load in parallel; those that choose their algorithms by
 measuring warm up one after the other, while nobody else works. Then the systems take turns, round by round, each in a
@@ -35,8 +40,11 @@ and arrivals, are not measured again. With --gpus N, N mixes run at a time, each
 round is begun that would end later, and the exit status is 75: the same command goes on from there. --first-round N:
 rounds with other random arrivals, to be put together with those that came before.
 
-Figures are of all rounds together, with 95 % intervals (intervals.py says how), beside the median of the rounds. Limits
-are those of limits.py: met if the interval ends within the limit, missed if it begins beyond it, undecided else.
+Figures are of all rounds together, with 95 % intervals (intervals.py says how), beside the median of the rounds. Rounds
+whose `alone` is unlike that of the others, and windows in which the host took longer than alone for no reason of scheduling,
+are marked as noisy and left out of the figures (figures.py says when); the tables tell how many, and why. FILE keeps all. So
+each round needs its own `alone`. Limits are those of limits.py: met if the interval ends within the limit, missed if it
+begins beyond it, undecided else.
 """
 
 import argparse
@@ -185,6 +193,7 @@ class Set:
         """One window, of all kinds or only these; what each process says of it. Random arrivals follow from the number
         of the round and the place of the role in the mix."""
         working = [(i, w) for i, w in enumerate(self.workers) if only is None or kind(w.name) in only]
+        before = self.site.gate_waits(self.system)
         start = time.monotonic() + LEAD_S
         for index, worker in working:
             order = f"flat {start:.6f} {start + secs:.6f} 0"
@@ -194,8 +203,12 @@ class Set:
             worker.send(f"go {order}")
         found = [json.loads(worker.expect("RESULT", secs + 120)) for _, worker in working]
         self.site.require_seen(self.system, [worker for _, worker in working])
+        after = self.site.gate_waits(self.system)
         for said, (_, worker) in zip(found, working):
             said["kind"] = worker.kind
+            if worker.process.pid in after:
+                pid = worker.process.pid
+                said["gate_ms"] = round(after[pid] - before.get(pid, 0.0), 3)
             if worker.memory_mib:
                 said["memory_mib"] = worker.memory_mib
         return found
@@ -253,6 +266,8 @@ def announce(args):
             f"{memory_gib(roles, names):.0f} GiB",
             file=sys.stderr,
         )
+        if "alone" not in names and any(kind(r) == "lc" for r in roles):
+            print(f"coloc: {mix}: without `alone` no round can be told from a noisy one", file=sys.stderr)
     total = spread_over(seconds, args.gpus)
     print(f"coloc: about {total:.0f} s in all, {args.gpus} mixes at a time", file=sys.stderr, flush=True)
 

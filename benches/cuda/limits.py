@@ -1,4 +1,4 @@
-"""The mixes that coloc.py measures, and what is asked of each: limits, and whether they are met."""
+"""The mixes that coloc.py measures, the limits of each, and whether they are met."""
 
 from dataclasses import dataclass
 
@@ -26,6 +26,15 @@ WORDS = {  # measure -> what it says
     "work of time left": "best-effort work to that without the urgent program x time left",
     "work to time": "best-effort work to time sharing's",
     "points to time": "best-effort work of the time left, less time sharing's",
+    "gap by wait p50": "token gap P50 alone with the device wait beyond alone, to alone",
+    "gap wait p99": "device wait of a token gap P99 beyond alone, ms",
+    "wait p99 to xsched": "device wait P99 to that with the urgent program outside",
+    "wait p99 to xsched-inside": "device wait P99 to that with classes",
+    "work to mps-prio": "best-effort work to that under MPS with priorities",
+    "work to xsched": "best-effort work to that with the urgent program outside",
+    "work to xsched-inside": "best-effort work to that with classes",
+    "kept to mps-prio": "sum of the work of programs to their own alone, to that under MPS with priorities",
+    "least to native": "best-effort work to that with nothing done, least of programs",
 }
 
 
@@ -80,10 +89,39 @@ LIMITS = {
 }
 
 
-def verdicts(mix, measures):
-    """What each limit of a mix comes to, given measure -> (value, low, high) of one system."""
+# Targets of urgent programs inside the pool, beside the same build with them outside (`xsched`): mix -> system -> limits.
+_NO_FLAGS = (Limit("wait p99 to xsched-inside", 2.0), at_least("work to xsched-inside", 0.9))
+_AS_OUTSIDE = (Limit("wait p99 to xsched", 1.0), at_least("work to xsched", 1.0))
+_TOKENS = (Limit("gap p99", 1.05), Limit("first p90", 1.10), at_least("work to xsched", 1.0))
+SIDES = {
+    "bert-lc+bert-be*5": {
+        "xsched-inside": (Limit("wait p99", 0.3), at_least("work to mps-prio", 0.9), at_least("work to xsched", 1.6)),
+        "xsched-noflags": _NO_FLAGS,
+    },
+    "gen+train": {
+        "xsched-inside": (
+            Limit("gap by wait p50", 1.03),
+            Limit("gap wait p99", 0.5),
+            at_least("work to mps-prio", 0.9),
+            at_least("work to xsched", 1.7),
+        ),
+        "xsched-noflags": _NO_FLAGS,
+    },
+    "rn18+rn50": {"xsched-inside": (Limit("wait p99", 0.4), at_least("work to mps-prio", 0.95))},
+    "bert-lc+jax+llm-be": {
+        "xsched-inside": (Limit("wait p99", 0.5), at_least("kept to mps-prio", 0.9), at_least("least to native", 0.8))
+    },
+    "llm+train": {"xsched-inside": _TOKENS},
+    "llm+train+llm-be": {"xsched-inside": _TOKENS},
+    "rn18+rn50+gemm": {"xsched-inside": _AS_OUTSIDE},
+    "bert-lc+rn50+gemm": {"xsched-inside": _AS_OUTSIDE},
+}
+
+
+def verdicts(wanted, measures):
+    """What each of these limits comes to, given measure -> (value, low, high) of one system."""
     found = []
-    for limit in LIMITS.get(mix, ()):
+    for limit in wanted:
         if limit.measure in measures:
             value, low, high = measures[limit.measure]
             words = dict(limit=str(limit), measure=limit.measure, value=value, low=low, high=high)

@@ -19,7 +19,8 @@ many measuring windows, and let conductors alternate between processes.
 Roles that serve requests: rn18 (ResNet-18), bert-lc (BERT-base), decode (16 tokens without CUDA graphs), llm and
 llm-low (a language model of 0.78 billion parameters: eager prefill of 128-512 tokens, then 31 CUDA graphs of a token
 each, each token read back before the next is begun), gen (generate() of transformers: a Llama of 1.1 billion parameters,
-24 tokens without CUDA graphs). llm and gen give besides, in ms, the time from when each request was due to its first token (first_ms) and from each token to the next (gap_ms). Flat out: rn50 (ResNet-50, images), gemm
+24 tokens without CUDA graphs). llm and gen give besides, in ms, the time from when each request was due to its first token (first_ms) and from each token to the next (gap_ms),
+and how much of such a gap was waiting for the device after the token's last command was given (gap_wait_ms). Flat out: rn50 (ResNet-50, images), gemm
 (kernels of about 100 ms), bert-be (BERT-base), llm-be (the same language model, batches of 64, tokens), train (training
 of a transformer, tokens), jax (eight matrix products with tanh under JAX's jit, how often).
 """
@@ -212,7 +213,7 @@ class Role:
     def requests(self, start, end, times=None, seed=0):
         """Latencies of requests that are due at these times, or come one after the other. And how much of each was
         waiting for the device after its last commands were given, and before it was begun: the rest is the host's."""
-        latencies, waits, queued, first, gaps, late = [], [], [], [], [], 0
+        latencies, waits, queued, first, gaps, gap_waits, late = [], [], [], [], [], [], 0
         lengths = prompt_lengths(seed, len(times or []) or 1)
         done = start
         while times is None or len(latencies) < len(times):
@@ -228,28 +229,29 @@ class Role:
             marks, waited = self.request(lengths[len(latencies) % len(lengths)])
             done = marks[-1]
             latencies.append(round((done - begin) * 1e3, 4))
-            waits.append(round(waited * 1e3, 4))
+            waits.append(round(sum(waited) * 1e3, 4))
             queued.append(round((begun - begin) * 1e3, 4))
             if self.name in STREAMED:
                 first.append(round((marks[0] - begin) * 1e3, 4))
                 gaps += [round((b - a) * 1e3, 4) for a, b in zip(marks, marks[1:])]
+                gap_waits += [round(wait * 1e3, 4) for wait in waited[1:]]
         found = {"latency_ms": latencies, "wait_ms": waits, "queued_ms": queued, "late": late}
         if times is not None:
             found["unserved"] = len(times) - len(latencies)  # not begun when the window ended
-        return dict(found, first_ms=first, gap_ms=gaps) if self.name in STREAMED else found
+        return dict(found, first_ms=first, gap_ms=gaps, gap_wait_ms=gap_waits) if self.name in STREAMED else found
 
     def request(self, length):
-        """Serves one: when each part of the answer was there, and how long the device was waited for."""
+        """Serves one: when each part of the answer was there, and how long the device was waited for, for each part."""
         if self.generate:
-            marks, self.last = self.generate(length)
-            return marks, 0.0
-        marks, waited = [], 0.0
+            marks, self.last, waited = self.generate(length)
+            return marks, waited
+        marks, waited = [], []
         for place in range(TOKENS if self.name in STREAMED else 1):
             self.last = self.prefill(length) if self.prefill and place == 0 else self.step()
             given = time.monotonic()
             self.wait()
             marks.append(time.monotonic())
-            waited += marks[-1] - given
+            waited.append(marks[-1] - given)
         return marks, waited
 
     def flat(self, start, end):

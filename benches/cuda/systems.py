@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from pathlib import Path
 
 import machine
@@ -24,12 +25,18 @@ sys.path.insert(0, str(ROOT / "testing/lib"))
 from harness import Daemon  # noqa: E402
 
 UNFINISHED = 75  # exit status: time is up, the same command goes on where this one stopped
-BUILT_IN = {  # system -> what all its programs are started with, and its best-effort programs besides
+# Configuration that puts urgent programs into the inner pool, with every program there that is not known as unsuitable.
+INSIDE = "@pool.urgent=inside @pool.proven_minutes=0"
+BUILT_IN = {  # system -> the words of its variant, and options of its best-effort programs besides
     "xsched": ("", ""),
     "xsched-time": ("--share time", ""),
     "xsched-pool": ("", "--share pool"),
     "xsched-spatial": ("--share spatial", ""),
+    "xsched-inside": (INSIDE, ""),
+    "xsched-noflags": (f"{INSIDE} class:none", ""),
+    "xsched-noyield": (f"{INSIDE} daemon:XSCHED_YIELD=0", ""),
 }
+LONG_KERNELS = ("gemm",)  # roles that xsched may keep out of the inner pool, since their kernels are long
 KNOWN = ("native", "mps", "mps-prio", *BUILT_IN)
 CLASSES = {"lc": "high", "be": "low"}
 
@@ -62,8 +69,8 @@ def variants_of(parser, args):
     """The variants that a command line adds."""
     try:
         return {n: Variant(w) for n, w in (v.split("=", 1) for v in args.variant)}
-    except ValueError:
-        parser.error("--variant: use NAME='WORDS'")
+    except ValueError as error:
+        parser.error(f"--variant: use NAME='WORDS' ({error})")
 
 
 TOOLS = "/usr/local/nvidia/bin:/usr/bin"  # where the driver's tools may be besides
@@ -85,17 +92,20 @@ def mps_control():
 
 class Variant:
     """xsched with changes, from words such as `--level 1`, `NAME=VALUE` (environment), `@budget_us=300` (daemon's
-    configuration), `policy:up`, `bin:DIR` (another build), `urgent:--slo=1.1x` (an option of the urgent program alone),
-    `daemon:NAME=VALUE` (its daemon's environment), `of:ROLE:--level=2` (an option of the programs of one role).
-    `best_effort` are options of best-effort programs alone."""
+    configuration), `@pool.urgent=inside` (likewise, a key of a table), `policy:up`, `bin:DIR` (another build),
+    `class:none` (no program is started with `--priority`), `urgent:--slo=1.1x` (an option of the urgent program alone),
+    `daemon:NAME=VALUE` (its daemon's environment), `of:ROLE:--level=2` (an option of the programs of one role),
+    `anywhere:ROLE` (programs of this role need not be in the inner pool). `best_effort` are options of best-effort
+    programs alone."""
 
     def __init__(self, text="", best_effort=""):
         self.best_effort = shlex.split(best_effort)
         self.options, self.env, self.config, self.policy, self.bin = [], {}, [], "hpf", None
         self.urgent, self.daemon_env, self.of_role = [], {}, {}
+        self.classes, self.anywhere = True, list(LONG_KERNELS)
         for word in shlex.split(text):
             if word.startswith("@"):
-                self.config.append(word[1:].replace("=", " = ", 1))
+                self.config.append(setting(word[1:]))
             elif word.startswith("policy:"):
                 self.policy = word[len("policy:") :]
             elif word.startswith("bin:"):
@@ -108,28 +118,56 @@ class Variant:
             elif word.startswith("of:"):
                 role, option = word[len("of:") :].split(":", 1)
                 self.of_role.setdefault(role, []).append(option)
+            elif word.startswith("class:"):
+                if word != "class:none":
+                    raise ValueError(f"{word!r}: use class:none, or --priority")
+                self.classes = False
+            elif word.startswith("anywhere:"):
+                self.anywhere.append(word[len("anywhere:") :])
             elif "=" in word and not word.startswith("-") and not self.options:
                 name, value = word.split("=", 1)
                 self.env[name] = value
             else:
                 self.options.append(word)
 
+        pool = tomllib.loads("\n".join(self.config)).get("pool", {})
+        self.urgent_place = pool.get("urgent", "outside") if isinstance(pool, dict) else "outside"
+
     def options_of(self, kind):
         """Options of `xsched run` for a program of this kind."""
         return [*self.options, *(self.urgent if kind == "lc" else self.best_effort)]
 
-    def wrong_share(self, kind, share):
-        """What is wrong with how a program of this kind shares its GPU; nothing where it is as it was asked for. An
-        urgent program is never in a pool. Older builds do not tell how a program shares."""
+    def priority_of(self, kind):
+        """The words that give a program of this kind its class."""
+        return ["--priority", CLASSES.get(kind, kind)] if self.classes else []
+
+    def wrong_share(self, kind, share, pool=None, role=None):
+        """An error text for a program that shares its GPU otherwise than asked for; None where that is right.
+
+        An urgent program may be in a pool only where the configuration lets it (`pool.urgent`). With `inside`, urgent and
+        best-effort programs alike must be in the inner pool, but for roles of long kernels. Builds that know no pools tell
+        no `share`, builds that know one pool no `pool`."""
         options = self.options_of(kind)
         asked = options[options.index("--share") + 1] if "--share" in options else None
-        if kind == "lc" and share == "pool":
+        if kind == "lc" and share == "pool" and self.urgent_place == "outside":
             return "is in a pool, though it is urgent"
+        if self.urgent_place == "inside" and asked in (None, "pool") and role not in self.anywhere:
+            if share != "pool":
+                return f"is in no pool: it shares by {share or 'what the daemon does not tell'}"
+            if pool != "inner":
+                return f"is in the {pool} pool, not the inner one" if pool else "is in a pool of which the daemon does not tell the side"
         if kind != "lc" and asked == "pool" and share != "pool":
             return f"is in no pool: it shares by {share or 'what the daemon does not tell'}"
         if asked == "time" and share not in ("time", None):
             return f"shares by {share} instead of time"
         return None
+
+
+def setting(word):
+    """`key=value` as a line of TOML: a value that is none of its literals becomes text."""
+    key, _, value = word.partition("=")
+    literal = value[:1] in tuple("\"'[{+-0123456789") or value in ("true", "false")
+    return f"{key} = {value}" if literal else f'{key} = "{value}"'
 
 
 def last_lines(folder, count):
@@ -237,15 +275,13 @@ class Site:
         self.started += 1
         env["XSCHED_STATS"] = str(self.work / f"stats{self.started}")
         daemon = self.daemon(system)
-        priority = CLASSES.get(kind, kind)
         words = [
             self.command_of(variant),
             "run",
             "--require",
             "--socket",
             daemon.socket,
-            "--priority",
-            priority,
+            *variant.priority_of(kind),
             *variant.options_of(kind),
             *variant.of_role.get(command[-1], []),
             *options,
@@ -257,14 +293,17 @@ class Site:
         daemon = self.daemons.get(system)
         said = daemon.ps() if daemon else None
         keep = ("level", "state", "launches", "unscheduled", "liveness_overrides", "suspensions", "device_us", "wait_us")
-        keep += ("short", "timeslice_us", "completed", "alone_us")
+        keep += ("short", "timeslice_us", "completed", "alone_us", "interactive", "yields")
         found = []
         for program in (said or {}).get("programs", []):
             one = dict(pid=program["pid"], priority=program["priority"])
-            if "share" in program:
-                one["share"] = program["share"]
+            one |= {name: program[name] for name in ("share", "pool", "interactive") if name in program}
             found.append(dict(one, groups=[{k: g[k] for k in keep if k in g} for g in program["groups"]]))
         return found
+
+    def gate_waits(self, system):
+        """Process id -> ms that its threads have waited at gates so far; nothing where there is no daemon."""
+        return {p["pid"]: sum(g.get("wait_us", 0) for g in p["groups"]) / 1e3 for p in self.seen(system)}
 
     def require_seen(self, system, workers):
         """Trouble unless each of these living programs has launched something under the system's daemon, and shares its
@@ -276,7 +315,8 @@ class Site:
             program = seen.get(worker.process.pid)
             if not program or not sum(g["launches"] for g in program["groups"]):
                 raise Trouble(f"{worker.name} runs unscheduled under {system}: the daemon knows no launch of it")
-            wrong = worker.kind and self.variants[system].wrong_share(worker.kind, program.get("share"))
+            share, pool = program.get("share"), program.get("pool")
+            wrong = worker.kind and self.variants[system].wrong_share(worker.kind, share, pool, worker.name)
             if wrong:
                 raise Trouble(f"{worker.name} {wrong} under {system}; {worker.last_words()}")
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -159,6 +160,7 @@ class Arrivals(unittest.TestCase):
         class Silent:
             def __init__(self, name):
                 self.name, self.kind, self.memory_mib, self.orders = name, coloc.kind(name), 100, []
+                self.process = SimpleNamespace(pid=7 if name == "llm" else 8)
 
             def send(self, order):
                 self.orders.append(order.split())
@@ -170,10 +172,15 @@ class Arrivals(unittest.TestCase):
             def require_seen(self, *_):
                 pass
 
-        one = coloc.Set.__new__(coloc.Set)
+            def gate_waits(self, _):
+                asked.append(None)
+                return {7: 2.5 * len(asked)}
+
+        one, asked = coloc.Set.__new__(coloc.Set), []
         one.site, one.system, one.workers = Site(), "x", [Silent(n) for n in ("llm", "train", "llm-low")]
         said = one.window(2, None, "poisson", 3)
         self.assertEqual([r["kind"] for r in said], ["lc", "be", "normal"])
+        self.assertEqual([r.get("gate_ms") for r in said], [2.5, None, None])
         one.window(2, figures.BARE["alone"], "poisson", 3)
         one.window(2, figures.BARE["best-effort"], "regular", 3)
         urgent, flat, lower = (w.orders for w in one.workers)
@@ -435,6 +442,138 @@ class Figures(unittest.TestCase):
         self.assertNotIn("wait", older)
 
 
+class Noise(unittest.TestCase):
+    """Made-up rounds of a program whose requests take the host 8 ms and the device 0.1 ms."""
+
+    def served(self, host=8.0, wait=0.1, count=200, **more):
+        waits = [wait + 0.0001 * i for i in range(count)]
+        whole = [host + 0.001 * (i % 7) + waits[i] for i in range(count)]
+        return dict(lc(*whole, rate=50.0), wait_ms=waits, queued_ms=[0.0] * count, **more)
+
+    def rounds(self, alone=(8.0, 8.1, 7.9, 8.0, 8.05), xsched=None, work=1000.0):
+        found = []
+        for number, host in enumerate(alone):
+            mine = (xsched or {}).get(number, self.served(host, 0.3))
+            found += [window("alone", number, self.served(host)), window("best-effort", number, be(work + number))]
+            found += [window("mps-prio", number, self.served(host, 2.0), be(800.0)), window("xsched", number, mine, be(700.0))]
+        return found
+
+    def test_quiet_rounds_are_all_shown(self):
+        found = coloc.summary(self.rounds())
+        self.assertNotIn("marked", found)
+        row = found["systems"]["xsched"]
+        self.assertEqual((row["windows"], "left_out" in row, "noisy" in row), (5, False, False))
+        self.assertEqual([round(v, 3) for v in row["wait_beyond_alone"]["p99"]], [0.2] * 3)
+        self.assertEqual(row["wait_beyond_alone_by_round"]["p99"], {"median": 0.2, "min": 0.2, "max": 0.2, "n": 5})
+        self.assertNotIn("left out", coloc.table(found))
+
+    def test_a_round_whose_alone_is_unlike_the_others_is_left_out_of_every_system(self):
+        windows = self.rounds(alone=(8.0, 10.0, 7.9, 8.0, 8.05))
+        found = coloc.summary(windows)
+        self.assertEqual(found["marked"], [{"system": None, "round": 1, "why": ["alone's P50 is 25 % above the median of rounds"]}])
+        self.assertEqual([row["left_out"] for row in found["systems"].values()], [1] * 4)
+        self.assertEqual(found["systems"]["xsched"]["n"], 4 * 200)
+        text = coloc.table(found)
+        self.assertIn("| xsched, 1 of 5 left out | request |", text)
+        self.assertIn("| all | 1 | alone's P50 is 25 % above the median of rounds |", text)
+        self.assertIn("| best-effort, 1 of 5 left out | rn50 1002.5 |", text)
+        everything = coloc.summary(windows, leave_out=False)
+        self.assertEqual((everything["systems"]["xsched"]["n"], "marked" in everything), (1000, False))
+        self.assertNotIn("left out", coloc.table(everything))
+
+    def test_the_tail_of_the_wait_marks_a_round_where_chance_does_not_explain_it(self):
+        def alone(number, tail, slow):
+            said = self.served()
+            said["wait_ms"] = [wait + (tail if i < slow else 0) for i, wait in enumerate(said["wait_ms"])]
+            return window("alone", number, said)
+
+        windows = [alone(0, 0, 0), alone(1, 0.5, 10), alone(2, 0, 0), alone(3, 0.5, 1), alone(4, 0, 0)]
+        why = figures.marks(windows)[1]
+        self.assertEqual(list(why), [1], "one request of 200 is no tail")
+        self.assertRegex(why[1][0], r"alone's P99 of the wait is \d+ % above the median of rounds")
+
+    def test_differences_as_short_as_a_wake_up_are_none(self):
+        windows = [window("alone", n, self.served(0.05, wait)) for n, wait in enumerate((0.05, 0.05, 0.065))]
+        self.assertEqual(figures.marks(windows), ({}, {}))
+
+    def test_a_window_with_a_longer_hosts_part_is_left_out_by_itself(self):
+        noisy = {2: self.served(9.0, 0.3), 3: self.served(8.2, 0.3)}
+        found = coloc.summary(self.rounds(xsched=noisy))
+        why = [{"system": "xsched", "round": 2, "why": ["the host's part is 1.10 ms beyond alone's, 14 % of a request"]}]
+        self.assertEqual(found["marked"], why)
+        self.assertEqual((found["systems"]["xsched"]["left_out"], found["systems"]["mps-prio"].get("left_out")), (1, None))
+        self.assertIn("| xsched, 1 of 5 left out | rn50 700.0", coloc.table(found))
+
+    def test_waits_at_a_gate_are_scheduling_and_no_noise(self):
+        held = {2: self.served(9.0, 0.3, gate_ms=200 * 1.1)}
+        found = coloc.summary(self.rounds(xsched=held))
+        self.assertNotIn("marked", found)
+        self.assertEqual(found["systems"]["xsched"]["n"], 1000)
+        # And a longer wait for the device is none, however long.
+        self.assertNotIn("marked", coloc.summary(self.rounds(xsched={2: self.served(7.9, 50.0)})))
+
+    def test_a_system_of_noise_only_is_shown_with_the_word(self):
+        windows = self.rounds(xsched={n: self.served(9.5, 0.3) for n in range(5)})
+        found = coloc.summary(windows)
+        row = found["systems"]["xsched"]
+        self.assertEqual((row["noisy"], row["windows"], row["n"], "left_out" in row), (True, 5, 1000, False))
+        text = coloc.table(found)
+        self.assertIn("| xsched, noise | request |", text)
+        self.assertIn("| xsched, noise | rn50 700.0", text)
+        self.assertEqual(text.count("the host's part is"), 5)
+
+    def test_each_system_is_compared_with_alone_of_its_own_rounds(self):
+        """Rounds 0 and 1 are one run, 2 and 3 another with other systems, in which the host is a little slower."""
+        windows = [window("alone", n, self.served(8.0 if n < 2 else 8.6)) for n in range(4)]
+        windows += [window("xsched" if n < 2 else "mps-prio", n, self.served(8.0 if n < 2 else 8.6)) for n in range(4)]
+        found = coloc.summary(windows)["systems"]
+        self.assertEqual((found["xsched"]["p50_to_alone"], found["mps-prio"]["p50_to_alone"]), (1.0, 1.0))
+
+    def tokens(self, gap, wait, count=40):
+        said = llm([8.0 + 0.01 * i for i in range(count)], [[gap + 0.001 * i, gap] for i in range(count)])
+        return dict(said, gap_wait_ms=[wait] * (2 * count))
+
+    def test_token_gaps_are_judged_by_their_own_wait(self):
+        windows = []
+        for number in range(3):
+            windows += [window("alone", number, self.tokens(50.0, 5.0)), window("xsched", number, self.tokens(50.5, 5.5))]
+            windows += [window("native", number, self.tokens(60.0, 15.0)), window("noisy", number, self.tokens(55.0, 5.0))]
+        found = coloc.summary([dict(w, mix="gen+train") for w in windows])
+        row = found["systems"]["xsched"]
+        self.assertEqual(row["gap_wait_beyond_alone"]["p99"], [0.5] * 3)
+        self.assertEqual([round(v, 2) for v in row["gap_by_wait"]["p50"]], [1.01] * 3)
+        self.assertEqual([m["system"] for m in found["marked"]], ["noisy"] * 3)
+        self.assertIn("10 % of a token gap", found["marked"][0]["why"][0])
+        self.assertEqual([round(v, 2) for v in found["systems"]["native"]["gap_wait_beyond_alone"]["p50"]], [10.0] * 3)
+        # Waits that were not measured tell nothing.
+        silent = [dict(w, roles=[dict(r, wait_ms=[0.0] * 40, gap_wait_ms=[0.0] * 80) for r in w["roles"]]) for w in windows]
+        found = coloc.summary(silent)
+        self.assertNotIn("marked", found)
+        self.assertNotIn("gap_by_wait", found["systems"]["xsched"])
+
+    def test_work_is_related_to_other_systems(self):
+        windows = self.rounds()
+        for number in range(5):
+            told = be(630.0), dict(be(4.0), role="train")
+            windows += [window("xsched-inside", number, self.served(8.0, 0.15), *told)]
+        windows = [dict(w, mix="bert-lc+bert-be*5") for w in windows]
+        row = coloc.summary(windows)["systems"]["xsched-inside"]
+        self.assertEqual((row["work"]["work to xsched"][0], row["work"]["work to mps-prio"][0]), (0.9, 0.7875))
+        said = {v["limit"]: v["verdict"] for v in row["sides"]}
+        self.assertEqual(list(said.values()), ["met", "missed", "missed"])
+        # Rounds of different runs: medians, of which chance says nothing.
+        apart = [dict(w, round=w["round"] + 9) if w["system"] == "xsched-inside" else w for w in windows]
+        work = coloc.summary(apart)["systems"]["xsched-inside"]["work"]
+        self.assertEqual(work["work to xsched"], [0.9, None, None])
+
+    def test_targets_name_measures_and_systems_that_there_are(self):
+        for mix, by in limits.SIDES.items():
+            coloc.parse_mix(mix)
+            self.assertLessEqual(set(by), set(systems.BUILT_IN))
+            for limit in (limit for wanted in by.values() for limit in wanted):
+                self.assertIn(limit.measure, limits.WORDS)
+
+
 class Systems(unittest.TestCase):
     def test_devices_are_numbered_as_a_program_sees_them(self):
         self.assertEqual(systems.visible_device(2, "", []), "2")
@@ -464,10 +603,41 @@ class Systems(unittest.TestCase):
         self.assertIn("in no pool", pool.wrong_share("normal", None))
         self.assertIn("shares by pool instead of time", time.wrong_share("be", "pool"))
 
+    def test_variants_put_urgent_programs_inside_and_leave_out_priorities(self):
+        inside = systems.Variant("@pool.urgent=inside @pool.proven_minutes=0 @x='[1]' @y='\"z\"' class:none anywhere:llm-be")
+        self.assertEqual(inside.config, ['pool.urgent = "inside"', "pool.proven_minutes = 0", "x = [1]", 'y = "z"'])
+        self.assertEqual((inside.urgent_place, inside.priority_of("lc"), inside.priority_of(3)), ("inside", [], []))
+        plain = systems.Variant()
+        self.assertEqual((plain.urgent_place, plain.priority_of("lc"), plain.priority_of(3)), ("outside", ["--priority", "high"], ["--priority", 3]))
+        for wrong in ("class:high", "@x=["):
+            with self.assertRaises(ValueError):
+                systems.Variant(wrong)
+        self.assertEqual(systems.Variant(*systems.BUILT_IN["xsched-noyield"]).daemon_env, {"XSCHED_YIELD": "0"})
+
+    def test_urgent_programs_are_in_the_inner_pool_where_they_were_put_there_and_nowhere_else(self):
+        inside, flags = (systems.Variant(*systems.BUILT_IN[name]) for name in ("xsched-inside", "xsched-noflags"))
+        auto = systems.Variant("@pool.urgent=auto")
+        for variant in (inside, flags):
+            for kind, role in (("lc", "rn18"), ("be", "rn50"), ("normal", "llm-low")):
+                self.assertIsNone(variant.wrong_share(kind, "pool", "inner", role))
+                self.assertIn("is in the outer pool", variant.wrong_share(kind, "pool", "outer", role))
+                self.assertIn("does not tell the side", variant.wrong_share(kind, "pool", None, role))
+                self.assertIn("in no pool: it shares by time", variant.wrong_share(kind, "time", None, role))
+            for place in (("pool", "outer"), ("pool", "inner"), ("time", None)):
+                self.assertIsNone(variant.wrong_share("be", *place, "gemm"), "its kernels are long")
+        for place in (("pool", "inner"), ("pool", "outer"), ("time", None)):
+            self.assertIsNone(auto.wrong_share("lc", *place, "rn18"), "it is as the daemon finds best")
+        self.assertIn("though it is urgent", systems.Variant().wrong_share("lc", "pool", "inner", "rn18"))
+        self.assertIn("though it is urgent", systems.Variant("@pool.urgent=outside").wrong_share("lc", "pool", "inner", "rn18"))
+        anywhere = systems.Variant(f"{systems.INSIDE} anywhere:llm-be")
+        self.assertIsNone(anywhere.wrong_share("be", "pool", "outer", "llm-be"))
+        timed = systems.Variant(f"{systems.INSIDE} --share time")
+        self.assertIn("shares by pool instead of time", timed.wrong_share("be", "pool", "inner", "rn50"))
+
     def test_programs_that_share_otherwise_are_trouble(self):
         def program(share):
-            group = dict(launches=3, level=2, state="idle")
-            return dict(pid=7, priority=-128, share=share, groups=[group])
+            group = dict(launches=3, level=2, state="idle", wait_us=1500)
+            return dict(pid=7, priority=-128, share=share, pool="outer", groups=[group])
 
         class Daemon:
             def ps(self):
@@ -486,13 +656,18 @@ class Systems(unittest.TestCase):
             site.daemons["xsched-pool"] = daemon = Daemon()
             daemon.share = "pool"
             site.require_seen("xsched-pool", [Worker()])
-            self.assertEqual(site.seen("xsched-pool")[0]["share"], "pool")
+            self.assertEqual([site.seen("xsched-pool")[0][key] for key in ("share", "pool")], ["pool", "outer"])
+            self.assertEqual((site.gate_waits("xsched-pool"), site.gate_waits("native")), ({7: 1.5}, {}))
             daemon.share = "time"
             with self.assertRaises(systems.Trouble) as told:
                 site.require_seen("xsched-pool", [Worker()])
             self.assertEqual(
                 str(told.exception), "train is in no pool: it shares by time under xsched-pool; no MPS"
             )
+            site.daemons["xsched-inside"], daemon.share = daemon, "pool"
+            with self.assertRaises(systems.Trouble) as told:
+                site.require_seen("xsched-inside", [Worker()])
+            self.assertIn("train is in the outer pool, not the inner one under xsched-inside", str(told.exception))
 
     def test_native_programs_find_no_mps_and_nothing_of_ours(self):
         with tempfile.TemporaryDirectory() as work, systems.Site("/nowhere", work) as site:
