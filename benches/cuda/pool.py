@@ -86,15 +86,20 @@ class Urgent:
         try:
             while not self.over.is_set():
                 begin = time.monotonic()
-                self.program.send("give 10")
-                self.program.expect("given 0", PATIENCE_S)
-                self.program.send("take")
-                self.program.expect("ran", PATIENCE_S)
+                self.told("give 10", "given 0")
+                self.told("take", "ran")
                 self.served += 1
                 self.longest_s = max(self.longest_s, time.monotonic() - begin)
                 time.sleep(PERIOD_S)
         except (Trouble, OSError, ValueError) as error:  # ValueError: its input was closed
             self.trouble = str(error)
+
+    def told(self, order, answer):
+        """Gives an order. Any other answer is trouble at once: errors come in the same places."""
+        self.program.send(order)
+        line = self.program.expect("", PATIENCE_S)
+        if not line.startswith(answer):
+            raise Trouble(f"{order!r} is answered with {line!r}; {self.program.last_words()}")
 
     def end(self):
         self.over.set()

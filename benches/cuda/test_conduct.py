@@ -20,6 +20,7 @@ import micro  # noqa: E402
 import records  # noqa: E402
 import report  # noqa: E402
 import systems  # noqa: E402
+import yields  # noqa: E402
 
 
 def xsched_bin():
@@ -341,12 +342,161 @@ class Scripts(unittest.TestCase):
             ("alone.py", ["rn50"]),
             ("faults.py", ["fire"]),
             ("groups.py", ["--batch", "0"]),
+            ("yields.py", ["open"]),
             ("report.py", ["/nowhere/at/all"]),
         ):
             command = [sys.executable, HERE / script, *words]
             done = subprocess.run(command, capture_output=True, text=True)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn("error:", done.stderr)
+
+
+# An `xsched` that only knows which programs it started: its `ps` puts them where the configuration says.
+STAND_IN_XSCHED = """#!{python}
+import json, os, signal, sys, tomllib
+from pathlib import Path
+
+words = sys.argv[2:]
+after = lambda name: words[words.index(name) + 1]
+socket = Path(after("--socket")) if "--socket" in words else None
+
+def lives(pid):
+    try:
+        return Path(f"/proc/{{pid}}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+if sys.argv[1] == "--version":
+    print("xsched stand-in")
+elif sys.argv[1] == "daemon":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    socket.write_text("")
+    socket.with_suffix(".pool").write_text(json.dumps(tomllib.loads(Path(after("--config")).read_text())["pool"]))
+    signal.pause()
+elif sys.argv[1] == "ps":
+    if not socket.exists():
+        sys.exit(3)
+    pool, programs = json.loads(socket.with_suffix(".pool").read_text()), []
+    for pid, urgent in map(json.loads, socket.read_text().splitlines()):
+        inner = urgent and pool["urgent"] == "inside" or pool["proven_minutes"] == 0 and not urgent
+        place = "outer" if (Path(sys.argv[0]).parent / "no-inner").exists() or not inner else "inner"
+        if lives(pid):
+            programs.append(dict(pid=pid, priority=128 if urgent else -128, share="pool", pool=place, groups=[]))
+    print(json.dumps(dict(programs=programs)))
+elif sys.argv[1] == "run":
+    with open(socket, "a") as file:
+        file.write(json.dumps([os.getpid(), after("--priority") == "high"]) + "\\n")
+    command = words[words.index("--") + 1:]
+    os.execv(command[0], command)
+"""
+# Programs as pooled.c and steady.c. `fragile` beside them holds a number: after so many ends of neighbours a request fails.
+STAND_IN_POOLED = """#!{python}
+import os, sys
+from pathlib import Path
+here = Path(sys.argv[0]).parent
+for line in ("init 0", "mps 1", "devices 1 x", "context 0"):
+    print(line, flush=True)
+for line in sys.stdin:
+    ends = len(list(here.glob("began-*"))) - sum(Path("/proc", f.name[6:]).exists() for f in here.glob("began-*"))
+    lost = (here / "fragile").exists() and ends >= int((here / "fragile").read_text())
+    if line.startswith("give") and lost:
+        (here / "fragile").unlink()
+    answer = dict(give="given 700" if lost else "given 0", take="ran 1 2", cras="crash 700")[line[:4]]
+    print(answer, flush=True)
+"""
+STAND_IN_STEADY = """#!{python}
+import os, signal, sys, threading, time
+from pathlib import Path
+if (Path(sys.argv[0]).parent / "stubborn").exists():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def listens():
+    for line in sys.stdin:
+        if line == "exit\\n":
+            os._exit(0)
+(Path(sys.argv[0]).parent / f"began-{{os.getpid()}}").touch()
+threading.Thread(target=listens, daemon=True).start()
+print("ready", flush=True)
+while True:
+    time.sleep(0.01)
+    print(time.monotonic_ns(), flush=True)
+"""
+
+
+class EndsInside(unittest.TestCase):
+    """yields.py with programs that stand in for xsched's and those that it starts."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.bin, self.out = Path(folder.name) / "bin", Path(folder.name) / "out.jsonl"
+        self.bin.mkdir()
+        for name, text in (("xsched", STAND_IN_XSCHED), ("pooled", STAND_IN_POOLED), ("steady", STAND_IN_STEADY)):
+            (self.bin / name).write_text(text.format(python=sys.executable))
+            (self.bin / name).chmod(0o755)
+
+    def ends(self, *words):
+        command = [sys.executable, HERE / "yields.py", "--bin", self.bin, "--out", self.out, "--quick", *words]
+        done = subprocess.run([str(w) for w in command], capture_output=True, text=True, timeout=120)
+        return done, {r["case"]: r for r in records.load(self.out) if r["bench"] == "yields"}
+
+    def test_neighbours_end_in_every_way_and_the_urgent_program_goes_on(self):
+        (self.bin / "stubborn").touch()
+        done, found = self.ends("kill", "exit", "terminate", "interrupt", "fault")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual({case: r["ends"] for case, r in found.items()}, dict.fromkeys(found, 3))
+        self.assertEqual(len(found), 5)
+        for case, record in found.items():
+            self.assertEqual((record["took_urgent"], record["took_neighbours"]), (0, 0), record)
+            self.assertGreater(record["served"], 3)
+            self.assertGreater(record["longest_ms"], 0)
+            self.assertEqual(record["where"], {"urgent": ["inner"], "best-effort": ["outer" if case == "fault" else "inner"]})
+        self.assertEqual((found["terminate"]["forced"], found["fault"]["codes"]), (3, ["700"]))
+        self.assertIn("kill and exit: 0 of 6 took the urgent program along (at most 1): too few ends to tell", done.stdout)
+        again, _ = self.ends("kill", "exit")
+        self.assertEqual((again.returncode, len(records.load(self.out))), (0, 6), "what is recorded is not measured again")
+        shown, _ = self.ends("--summary")
+        self.assertIn("| interrupt | 3 | 0 | 0 |", shown.stdout)
+
+    def test_an_urgent_program_that_is_taken_along_is_counted_and_started_anew(self):
+        (self.bin / "fragile").write_text("2")
+        done, found = self.ends("kill")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        record = found["kill"]
+        self.assertEqual((record["ends"], record["took_urgent"]), (3, 1))
+        self.assertIn("'give 10' is answered with 'given 700'", record["why"])
+        self.assertIn("1 of 3 took the urgent program along", done.stdout)
+
+    def test_a_wrong_placement_fails_the_case(self):
+        (self.bin / "no-inner").touch()
+        done, found = self.ends("kill")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(found["kill"]["failed"], "the urgent program pooled is in outer, not in the inner pool")
+        self.assertIn("FAILED kill", done.stderr)
+
+    def test_the_oom_killer_comes_or_the_case_is_skipped_with_the_reason(self):
+        done, found = self.ends("oom")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        record = found["oom"]
+        self.assertTrue(record.get("skipped") or (record["ends"], record["took_urgent"]) == (3, 0), record)
+        try:
+            yields.Memory()
+        except yields.Unavailable as why:
+            self.assertEqual(record, dict(record, skipped=str(why)))
+
+    def test_rates_are_held_against_what_the_default_asks_for(self):
+        def record(case, number, ends, took):
+            return dict(case=case, round=number, ends=ends, took_urgent=took, where={"urgent": ["inner"]}, longest_ms=number)
+
+        found = [record(case, n, 10, 0) for case in ("kill", "exit") for n in range(5)] + [record("fault", 0, 10, 0)]
+        lines, good = yields.rates(yields.summary(found))
+        self.assertTrue(good)
+        self.assertTrue(all(line.endswith("as seldom as `auto` asks for") for line in lines), lines)
+        for more in ([record("kill", 5, 1, 1), record("exit", 5, 1, 1)], [record("fault", 1, 1, 1)]):
+            lines, good = yields.rates(yields.summary([*found, *more]))
+            self.assertFalse(good, lines)
+        self.assertTrue(yields.rates(yields.summary([*found, record("exit", 5, 1, 1)]))[1])
+        self.assertEqual(yields.summary(found)["kill"]["longest_ms"], 4)
+        self.assertEqual([yields.rounds("kill", False), yields.rounds("oom", False), yields.rounds("kill", True)], [[10] * 5, [10], [3]])
 
 
 if __name__ == "__main__":
