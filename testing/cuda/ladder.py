@@ -9,6 +9,8 @@ Every program runs in these modes:
   counted    the same, with CUPTI counting what reaches the device: equal to what libxsched counted
   behind     at low priority, beside a rival of high priority that takes half of the device's time
   ahead      at high priority, beside a rival of low priority that takes all it gets
+  inside     the same in the inner pool, with the rival in the same MPS server; a program of long kernels may be elsewhere,
+             one that makes a kernel fault is left out; the JSON file tells where each was
   chaos-1, chaos-2, chaos-3
              under a daemon that suspends and resumes the program at random, at this level
 
@@ -46,9 +48,13 @@ import plan  # noqa: E402
 HERE = Path(__file__).resolve().parent
 OUT_OF_TIME = 75
 SEED = "1"  # of the chaos policy
-PRIORITIES = {"behind": ("low", "high"), "ahead": ("high", "low")}  # of the program and of its rival
+PRIORITIES = {"behind": ("low", "high"), "ahead": ("high", "low"), "inside": ("high", "low")}  # of the program and of its rival
 # Of the rival: µs a kernel, kernels a batch, µs a period.
-RIVALS = {"behind": ("500", "10", "10000"), "ahead": ("500", "4", "0")}
+RIVALS = {"behind": ("500", "10", "10000"), "ahead": ("500", "4", "0"), "inside": ("100", "4", "0")}
+# Every program that is not known as unsuitable is in the inner pool.
+INSIDE = '[pool]\nurgent = "inside"\nproven_minutes = 0\n'
+TOOLS = f"{os.environ.get('PATH', '')}:/usr/local/nvidia/bin:/usr/bin"  # folders in which the MPS daemon may be
+PLACES_S = 0.2  # between two looks at where programs are
 SPARE_S = 30  # kept back from --budget for ending things
 
 
@@ -96,12 +102,38 @@ def find_cupti():
     return found[0] if found else None
 
 
+class Places(threading.Thread):
+    """Records where the programs of a daemon are: process id -> `inner`, `outer`, or how it shares its GPU otherwise."""
+
+    def __init__(self, daemon):
+        super().__init__(daemon=True)
+        self.source, self.found, self.over = daemon, {}, threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.over.wait(PLACES_S):
+            self.look()
+
+    def look(self):
+        for program in (self.source.ps() or {"programs": []})["programs"]:
+            where = program.get("pool") or program.get("share")
+            if where:
+                self.found[program["pid"]] = where
+
+    def of(self, pids):
+        return sorted({self.found[pid] for pid in pids if pid in self.found})
+
+    def end(self):
+        self.over.set()
+        self.join()
+
+
 class Ladder:
     def __init__(self, options, results, tools, deadline):
         self.options, self.results, self.tools, self.deadline = options, results, tools, deadline
         self.work, self.xsched = options.work, options.bin / "xsched"
         self.lock = threading.Lock()
-        self.stopped = False
+        self.stopped, self.places = False, None
         self.left, self.files = 0, 0
         self.logs = self.work / "runs"
         shutil.rmtree(self.logs, ignore_errors=True)
@@ -177,6 +209,10 @@ class Ladder:
     def daemon(self, folder, mode):
         if mode.startswith("chaos"):
             return harness.Daemon(self.xsched, folder, "chaos", "--seed", SEED)
+        if mode == "inside":
+            config = Path(folder) / "config.toml"
+            config.write_text(INSIDE)
+            return harness.Daemon(self.xsched, folder, "hpf", "--config", config, env={"PATH": TOOLS})
         return harness.Daemon(self.xsched, folder, "hpf")
 
     def judged(self, program, mode, reference, daemon):
@@ -203,6 +239,7 @@ class Ladder:
             launches=sum(s["launches"] for s in stats),
             gate_waits=sum(s.get("gate_waits", 0) for s in stats),
             counted=sum(c["total"] for c in counts) if mode == "counted" else None,
+            places=self.places.of([s["pid"] for s in stats]) if self.places else None,
             said=judge.scheduler_lines(outcome.stderr)[:5],
         )
 
@@ -251,6 +288,10 @@ class Ladder:
             print(f"skip counted: {self.no_count}")
             self.results.skip("counted", self.no_count)
             return
+        if mode == "inside" and not shutil.which("nvidia-cuda-mps-control", path=TOOLS):
+            print("skip inside: nvidia-cuda-mps-control is missing")
+            self.results.skip("inside", "nvidia-cuda-mps-control is missing")
+            return
         todo = [
             p
             for p in programs
@@ -296,6 +337,12 @@ class Ladder:
                     [*prefix, *rival.command], self.env | {"XSCHED_STATS": str(stats)}, self.logs, f"rival-{mode}"
                 )
                 other.wait_for("rival: ready")
+                if mode == "inside":
+                    self.places = Places(daemon)
+                    self.places.look()
+                    where = self.places.found.get(other.process.pid)
+                    if where != "inner":
+                        raise RuntimeError(f"it is in no inner pool: {where or 'the daemon does not tell where'}")
                 # All best-effort programs of this daemon share a pool: those that make a kernel fault are alone in it.
                 self.parallel(lambda program: self.scheduled(program, mode, daemon), [p for p in programs if not p.faults])
                 for program in (p for p in programs if p.faults):
@@ -304,6 +351,9 @@ class Ladder:
             except RuntimeError as error:
                 self.note(rival, mode, str(error))
             finally:
+                if self.places:
+                    self.places.end()
+                    self.places = None
                 for process in filter(None, (other, daemon)):
                     process.stop()
 
@@ -409,6 +459,13 @@ def sum_up(ladder, programs):
         if mode.startswith("chaos") and ended and not waits:
             failed.append(mode)
             print(f"FAIL {mode}: nothing was ever suspended")
+        told = [run for name, run in runs.items() if name.endswith("/inside") and "places" in run]
+        if mode == "inside" and told:
+            inner = sum("inner" in run["places"] for run in told)
+            print(f"inside: {inner} of {len(told)} programs were in the inner pool")
+            if not inner:
+                failed.append(mode)
+                print("FAIL inside: nothing was ever in the inner pool")
     skipped = ladder.results.content["skipped"]
     for name, reason in skipped.items():
         print(f"SKIPPED: {name}: {reason}")

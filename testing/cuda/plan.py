@@ -4,14 +4,16 @@ import json
 import os
 from pathlib import Path
 
-MODES = ("bare", "xsched", "counted", "behind", "ahead", "chaos-1", "chaos-2", "chaos-3")
+MODES = ("bare", "xsched", "counted", "behind", "ahead", "inside", "chaos-1", "chaos-2", "chaos-3")
 VERSION = 1
 
 
 def modes_of(program, chosen=MODES):
     """The modes of one program, in their order; without the bare run there is nothing to compare with."""
     own = program.modes or MODES
-    return [m for m in MODES if m == "bare" or (m in chosen and m in own and (m != "counted" or program.counted))]
+    # A kernel fault ends the neighbour in the same pool, too.
+    unfit = {m for m, fits in (("counted", program.counted), ("inside", not program.faults)) if not fits}
+    return [m for m in MODES if m == "bare" or (m in chosen and m in own and m not in unfit)]
 
 
 def cost(program, chosen=MODES):

@@ -15,6 +15,7 @@ import unittest
 from contextlib import redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -199,6 +200,8 @@ class Planning(unittest.TestCase):
         self.assertEqual(plan.modes_of(program(), ["chaos-1"]), ["bare", "chaos-1"])
         self.assertNotIn("counted", plan.modes_of(program(counted=False)))
         self.assertEqual(plan.modes_of(program(modes=("xsched",))), ["bare", "xsched"])
+        self.assertIn("inside", plan.modes_of(program()))
+        self.assertNotIn("inside", plan.modes_of(program(faults=True)))
 
 
 class Resuming(unittest.TestCase):
@@ -258,14 +261,20 @@ if command == "daemon":
     socket.touch()
     signal.pause()
 elif command == "ps":
-    print('{{"programs": []}}')
+    pids = socket.read_text().split() if socket.exists() else []
+    where = Path(sys.argv[0]).with_name("where")
+    programs = [dict(pid=int(pid), share="pool", pool=where.read_text() if where.exists() else "inner") for pid in pids]
+    print(json.dumps(dict(programs=programs)))
     sys.exit(0 if socket.exists() else 3)
 elif command == "run":
     program = subprocess.Popen(arguments[arguments.index("--") + 1:])
+    signal.signal(signal.SIGTERM, lambda *_: program.terminate())
+    with open(socket, "a") as file:
+        file.write(f"{{os.getpid()}} {{program.pid}}\\n")
     print("xsched: stand-in", file=sys.stderr)
     status = program.wait()
     with open(os.environ["XSCHED_STATS"], "a") as file:
-        unscheduled = json.loads(os.environ["UNSCHEDULED"])
+        unscheduled = json.loads(os.environ.get("UNSCHEDULED", "{{}}"))
         line = dict(pid=program.pid, launches=5, gate_waits=1, added={{}}, unscheduled=unscheduled)
         file.write(json.dumps(line) + "\\n")
     sys.exit(status)
@@ -293,7 +302,7 @@ class EndToEnd(unittest.TestCase):
         one = catalog.Program("one", [sys.executable, str(script_file), script], seconds, counted=False, **options)
         one.env = {"UNSCHEDULED": json.dumps(unscheduled), "FOLDER": str(self.folder)}
         results = plan.Results(self.folder / "results.json", "build", {})
-        tools = SimpleNamespace(counting=lambda: (None, "not here"))
+        tools = SimpleNamespace(counting=lambda: (None, "not here"), program=lambda name: self.folder / name)
         climbed = ladder.Ladder(self.options, results, tools, time.monotonic() + budget)
         if beside is not None:
             threading.Thread(target=beside, args=(climbed,), daemon=True).start()
@@ -326,6 +335,38 @@ class EndToEnd(unittest.TestCase):
         _, code, printed = self.climb("print('a 1')", unscheduled=NONE | {"attach": 3})
         self.assertEqual(code, 1)
         self.assertIn('"attach": 3', printed)
+
+    def inside(self, script="import time; time.sleep(1); print('a 1')"):
+        """The mode `inside` beside a stand-in of the rival, and of what starts MPS."""
+        self.options.modes = ["bare", "inside"]
+        (self.folder / "nvidia-cuda-mps-control").touch(0o755)
+        rival = f"#!{sys.executable}\nimport signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+        (self.folder / "rival").write_text(f"{rival}print('rival: ready', file=sys.stderr, flush=True)\nsignal.pause()\n")
+        (self.folder / "rival").chmod(0o755)
+        with mock.patch.object(ladder, "TOOLS", f"{self.folder}:{os.environ['PATH']}"):
+            return self.climb(script)
+
+    def test_programs_run_inside_with_their_rival_and_tell_where_they_were(self):
+        climbed, code, printed = self.inside()
+        self.assertEqual(code, 0, printed)
+        self.assertEqual(climbed.results.content["runs"]["one/inside"]["places"], ["inner"])
+        self.assertTrue(climbed.results.content["runs"]["(rival)/inside"]["ok"])
+        self.assertIn("inside: 1 of 1 programs were in the inner pool", printed)
+
+    def test_inside_fails_where_nothing_is_inside(self):
+        (self.folder / "where").write_text("outer")
+        climbed, code, printed = self.inside()
+        self.assertEqual(code, 1)
+        self.assertIn("it is in no inner pool: outer", climbed.results.content["runs"]["(rival)/inside"]["problem"])
+        self.assertNotIn("one/inside", climbed.results.content["runs"])
+        # The rival is inside, the programs are not.
+        (self.folder / "where").unlink()
+        moves = f"'XSCHED_STATS' in os.environ and open({str(self.folder / 'where')!r}, 'w').write('outer')"
+        wanders = f"import os, time; {moves}; time.sleep(1); print('a 1')"
+        self.options.again = True
+        _, code, printed = self.inside(wanders)
+        self.assertEqual(code, 1)
+        self.assertIn("FAIL inside: nothing was ever in the inner pool", printed)
 
     def test_nothing_is_run_twice(self):
         count = "import os; open(os.environ['FOLDER'] + '/ran', 'a').write('x'); print('a 1')"
