@@ -319,6 +319,9 @@ LOOKS = {  # of the systems: name, colour, marker; xsched's variants differ by t
     "xsched-time": ("xsched --share time", svg.XSCHED[0], "P"),
     "xsched-pool": ("xsched --share pool", svg.XSCHED[0], "X"),
     "xsched-spatial": ("xsched --share spatial", svg.XSCHED[0], "D"),
+    "xsched-inside": ("xsched, urgent inside", svg.XSCHED[0], "*"),
+    "xsched-noflags": ("xsched, inside, no priorities", svg.XSCHED[0], "<"),
+    "xsched-noyield": ("xsched, inside, gates close", svg.XSCHED[0], ">"),
     "mps": ("MPS", svg.MPS[0], "^"),
     "mps-prio": ("MPS, client priorities", svg.MPS[0], "v"),
 }

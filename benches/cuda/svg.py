@@ -49,6 +49,11 @@ def box(x, y, width, height, name):
     return f'<rect class="{name}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
 
 
+def dot(x, y, radius, name):
+    """A filled circle in the colour of this name."""
+    return f'<circle class="{name}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>'
+
+
 def line(points, name, width=1.0, dash=None):
     """A line through these points."""
     through = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)

@@ -16,12 +16,14 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import coloc  # noqa: E402
+import curve  # noqa: E402
 import figures  # noqa: E402
 import intervals  # noqa: E402
 import limits  # noqa: E402
 import readme  # noqa: E402
 import records  # noqa: E402
 import roles  # noqa: E402
+import sides  # noqa: E402
 import svg  # noqa: E402
 import systems  # noqa: E402
 
@@ -793,6 +795,139 @@ class Conducting(unittest.TestCase):
             self.assertEqual(done.returncode, 3)
             self.assertIn("coloc: rn18, native: rn18 ended early (exit 1): no device", done.stderr)
             self.assertEqual([r["bench"] for r in records.load(out)], ["machine"])
+
+
+class Sides(unittest.TestCase):
+    MIX = "bert-lc+bert-be*5"
+
+    def test_all_systems_of_a_run_fit_on_a_gpu_and_have_their_own_alone(self):
+        for mix in limits.SIDES:
+            args = sides.arguments([mix, "--bin", "/x", "--out", "/nowhere/x.jsonl"])
+            roles_ = coloc.parse_mix(mix)
+            names = [name for group in args.groups for name in group]
+            self.assertLessEqual({*limits.SIDES[mix], "native", "xsched", "mps-prio"}, set(names), mix)
+            for number, group in enumerate(args.groups):
+                self.assertLessEqual(coloc.memory_gib(roles_, group), sides.MOST_GIB, mix)
+                self.assertEqual(group[:2], ["alone", "best-effort"])
+                one = sides.of_run(args, number, group, 100)
+                self.assertEqual((one.first_round, one.rounds, one.secs), (number * args.rounds, args.rounds, args.secs))
+            self.assertTrue(any({"xsched", "xsched-inside"} <= set(group) for group in args.groups), mix)
+            took = sum(
+                coloc.start_seconds(roles_, group) + args.rounds * coloc.round_seconds(roles_, group, args.secs)
+                for group in args.groups
+            )
+            self.assertLess(took, 540, mix)
+        self.assertEqual([len(sides.runs(mix, ["alone", "native", *sides.COMPARED])) for mix in ("rn18+rn50", "rn18+rn50+gemm")], [1, 2])
+
+    def test_a_shorter_deadline_has_shorter_windows_then_fewer_rounds_then_none(self):
+        groups = sides.runs(self.MIX, ["alone", "best-effort", *sides.COMPARED])
+        found = [sides.schedule(self.MIX, groups, deadline) for deadline in (540, 200, 150, 90)]
+        self.assertEqual(found[0], (5, 6.0))
+        self.assertEqual([number for number, _ in found[1:3]], [5, 4])
+        self.assertTrue(3 <= found[1][1] < 6 and 3 <= found[2][1] < 6, found)
+        self.assertIsNone(found[3])
+        with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit) as end:
+            sides.arguments([self.MIX, "--bin", "/x", "--deadline", "60"])
+        self.assertEqual((end.exception.code, "too short" in said.getvalue()), (2, True))
+
+    def test_what_was_begun_goes_on_with_windows_of_the_same_length(self):
+        with tempfile.TemporaryDirectory() as work:
+            out, words = Path(work) / "s.jsonl", [self.MIX, "--bin", "/x", "--out", f"{work}/s.jsonl"]
+            records.append(out, dict(bench="sides", mix=self.MIX, build=coloc.machine.build("/x"), rounds=4, secs=3.5))
+            args = sides.arguments([*words, "--deadline", "60"])
+            self.assertEqual((args.rounds, args.secs), (4, 3.5))
+            self.assertEqual(sides.arguments([*words, "--rounds", "3"]).rounds, 3)
+            self.assertNotEqual(sides.arguments([*words, "--rounds", "3"]).secs, 3.5)
+
+    def test_one_command_measures_and_prints_a_row_for_each_system(self):
+        with tempfile.TemporaryDirectory() as work:
+            out, drawn = Path(work) / "s.jsonl", Path(work) / "s.svg"
+            words = ["--worker", HERE / "standin/worker.py", "--bin", "/nowhere", "--out", out, "--systems", "alone,best-effort,native"]
+            command = [sys.executable, HERE / "sides.py", "rn18+rn50", *words, "--rounds", 2, "--secs", 0.3, "--svg", drawn]
+            done = subprocess.run([str(w) for w in command], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for name in ("alone", "best-effort", "native"):
+                self.assertRegex(done.stdout, rf"\n\| {name}[^|]* \|")
+            self.assertEqual(len([r for r in records.load(out) if r["bench"] == "coloc"]), 6)
+            self.assertIn("<circle", drawn.read_text())
+            again = subprocess.run([str(w) for w in (*command, "--summary")], capture_output=True, text=True, timeout=60)
+            self.assertEqual((again.returncode, again.stdout), (0, done.stdout))
+
+
+class Curve(unittest.TestCase):
+    MIX = "bert-lc+bert-be*5"
+    POINTS = {  # system -> wait for the device in ms, best-effort requests per s
+        "native": (9.3, 620.0),
+        "mps-prio": (0.09, 943.0),
+        "xsched": (0.13, 475.0),
+        "xsched-noyield": (0.11, 665.0),
+        "xsched-inside": (0.12, 860.0),
+        "xsched-noflags": (0.121, 858.0),
+    }
+
+    def file(self, work, points):
+        out, draw = Path(work) / "c.jsonl", random.Random(7)
+
+        def served(wait):
+            waits = [wait * draw.uniform(0.8, 1.0) for _ in range(300)]
+            return dict(lc(*[8.0 + wait for wait in waits], rate=50.0), role="bert-lc", wait_ms=waits)
+
+        for number in range(3):
+            told = {"alone": [served(0.1)], "best-effort": [be(1000.0, "bert-be")]}
+            told |= {name: [served(wait), *[be(work / 5, "bert-be")] * 5] for name, (wait, work) in points.items()}
+            for name, said in told.items():
+                records.append(out, dict(window(name, number, *said), mix=self.MIX))
+        return out
+
+    def drawn(self, points, *words):
+        with tempfile.TemporaryDirectory() as work:
+            picture = Path(work) / "c.svg"
+            command = [sys.executable, HERE / "curve.py", self.file(work, points), "--svg", picture, *words]
+            done = subprocess.run([str(w) for w in command], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return picture.read_text()
+
+    def labels(self, text):
+        """Words -> left, top, right and bottom of what is written beside the points."""
+        places = re.findall(r'<text x="([0-9.]+)" y="([0-9.]+)"[^>]*font-size:12px[^>]*>([^<]*)</text>', text)
+        return {w: (float(x), float(y) - 11, float(x) + svg.room(w, 12), float(y) + 3) for x, y, w in places if "less is better" not in w}
+
+    def test_every_system_is_a_point_and_no_label_covers_another(self):
+        alike = {name: (0.11 + n / 1000, 800.0 + n) for n, name in enumerate(self.POINTS)}
+        for points in (self.POINTS, alike):
+            text = self.drawn(points)
+            self.assertEqual(text.count("<circle"), len(points))
+            wide, high = map(float, re.search(r'viewBox="0 0 (\d+) (\d+)"', text).groups())
+            labels = list(self.labels(text).items())
+            self.assertEqual(len([w for w, _ in labels if w in dict(curve.NAMES.values())]), len(points))
+            dots = [tuple(map(float, found)) for found in re.findall(r'<circle [^>]*cx="([0-9.]+)" cy="([0-9.]+)"', text)]
+            for n, (words, mine) in enumerate(labels):
+                self.assertTrue(mine[0] >= 0 and mine[2] <= wide and mine[1] >= 0 and mine[3] <= high, words)
+                for other, theirs in labels[n + 1 :]:
+                    self.assertFalse(curve.overlap(mine, theirs), f"{words} covers {other}")
+                for x, y in dots:
+                    self.assertFalse(curve.overlap(mine, (x - 5, y - 5, x + 5, y + 5)), f"{words} covers a point")
+
+    def test_points_lie_where_their_figures_are(self):
+        text = self.drawn({"native": (9.1, 500.0), "xsched": (0.05, 250.0), "xsched-inside": (0.19, 750.0)})
+        dots = re.findall(r'<circle class="(\w+)" cx="([0-9.]+)" cy="([0-9.]+)"', text)
+        native, outside, inside = [(name, float(x), float(y)) for name, x, y in dots]
+        self.assertEqual((native[0], outside[0]), ("native", "xsched"))
+        self.assertEqual(outside[1], curve.LEFT, "no more than alone")
+        self.assertLess(outside[1], inside[1])
+        self.assertLess(inside[1], native[1])
+        # Equal steps of work are equal steps on the page.
+        self.assertAlmostEqual(outside[2] - native[2], native[2] - inside[2], delta=0.2)
+        self.assertIn(">-0.05 ms · 250<", text)
+        self.assertIn(">best-effort requests per s (more is better)<", text)
+
+    def test_mistakes_are_told(self):
+        with tempfile.TemporaryDirectory() as work:
+            out = self.file(work, {"native": (9.3, 620.0)})
+            for words in ([Path(work) / "none.jsonl"], [out, "--mix", "rn18+rn50"]):
+                command = [sys.executable, HERE / "curve.py", *words, "--svg", Path(work) / "c.svg"]
+                done = subprocess.run([str(w) for w in command], capture_output=True, text=True)
+                self.assertEqual((done.returncode, "error:" in done.stderr), (2, True))
 
 
 class Published(unittest.TestCase):
