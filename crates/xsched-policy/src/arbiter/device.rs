@@ -482,7 +482,8 @@ impl Device {
             let denied = may_wait && !verdict.run;
             // The turn of another one may take away what the policy gives: a wait ends once the group has the device.
             let waits_on = may_wait && m.denied_since.is_some() && !m.group.granted;
-            m.denied_since = (denied || waits_on).then(|| m.denied_since.unwrap_or(now));
+            let since = m.denied_since.filter(|_| !m.group.granted);
+            m.denied_since = (denied || waits_on).then(|| since.unwrap_or(now));
             first = match (first, m.denied_since.filter(|_| denied)) {
                 (Some(first), Some(since)) => Some(first.min((since, at))),
                 (first, since) => first.or(since.map(|since| (since, at))),

@@ -3,7 +3,7 @@
 use xsched_policy::{GroupId, GroupSpec, Micros, PoolId};
 use xsched_proto::hint::Hints;
 
-use crate::world::{World, spec};
+use crate::world::{Work, World, spec};
 use crate::{group, hinted};
 
 /// When a group had its gate open, from and to.
@@ -51,6 +51,18 @@ fn guard_each_of_several_has_its_turn() {
         // One of 5 ms each 100 ms, and those of the others.
         assert!((60_000.0..110_000.0).contains(&w.used(id)), "{id}: {}", w.used(id));
     }
+}
+
+/// It has the device whenever the urgent one pauses, and nothing else happens in between.
+#[test]
+fn guard_one_that_has_the_device_again_and_again_does_not_wait() {
+    let mut w = World::new("hpf");
+    w.arbiter.set_guard(Some(100_000));
+    w.add_ready(group(1, 0), 0);
+    w.add_work(group(2, 128), 0, Work::new(10_000, 25_000, 10_000));
+    w.run(3_000_000);
+    assert_eq!(w.sims[&1].preemptions, 120);
+    assert_eq!(w.sims[&2].preemptions, 0, "the other one never waited for long");
 }
 
 /// The first to have a turn had all of them: nothing was decided in the middle of it, and at its end it was still the oldest.
