@@ -200,6 +200,8 @@ pub struct GroupStatus {
     pub suspensions: u64,
     /// Others wait for the device it has: its progress is of interest (see [`Event::Progress`], [`Event::Stalled`]).
     pub scrutinised: bool,
+    /// Its policy lets it go before others of its priority because it pauses.
+    pub interactive: bool,
     /// What a command takes while the group is alone in its pool, in µs; none = not known, or not looked at.
     pub alone_us: Option<f64>,
 }
@@ -432,6 +434,7 @@ impl Arbiter {
             used_us: m.group.used_us + if m.group.busy { device.uncharged(now) } else { 0.0 },
             suspensions: m.suspensions,
             scrutinised: m.stalled || m.group.granted && m.group.ready && device.somebody_waits(),
+            interactive: device.policy.is_interactive(id),
             alone_us: device.shares.alone_us(id),
         })
     }

@@ -98,7 +98,8 @@ mod tests {
         let line = |name, param| Choice::with(name, [param]).unwrap_err().to_string();
         assert_eq!(line("kedf", ("k", "65")), "'65' is no k: use a number from 1 to 64");
         assert_eq!(line("kedf", ("q", "1")), "'q' is no parameter of kedf: use k");
-        assert_eq!(line("hpf", ("k", "1")), "'k' is no parameter of hpf: use none, it has no parameters");
+        assert_eq!(line("up", ("k", "1")), "'k' is no parameter of up: use none, it has no parameters");
+        assert_eq!(line("hpf", ("k", "1")), "'k' is no parameter of hpf: use interactive");
         assert_eq!(line("mlfq", ("recovery", "never")), "'never' is no recovery: use soft or periodic");
     }
 

@@ -23,6 +23,23 @@ pub(crate) const SHORT_IDLE_US: Micros = 3_000;
 /// A pause of a more urgent group that is shorter than this, in µs, may be within one request. What then follows would be held up,
 /// each time, by a command that takes far longer.
 pub(crate) const REST_US: Micros = 2_000;
+/// Part of the time that a group is idle, at least, to go before its equals that never pause: the data loading of a trainer takes
+/// a few percent.
+pub(crate) const PAUSE_PART: f64 = 0.2;
+/// Time after which a pause counts a third, in µs: a group is known within a second, and some pause of a second is no habit.
+pub(crate) const PAUSE_MEMORY_US: f64 = 1_000_000.0;
+/// A group that wants nothing for so long, in µs, has left: the others need not make way for it at any time. Its next burst goes
+/// first all the same, and waits for what they have in flight.
+pub(crate) const PAUSE_LONGEST_US: Micros = 10_000_000;
+/// Device time beyond its part after which a group that pauses goes first no more, in µs: some requests of a busy service …
+pub(crate) const LEAD_MOST_US: f64 = 50_000.0;
+/// … until this part of it is left.
+pub(crate) const LEAD_REST: f64 = 0.5;
+/// Device time that a group saves up while it leaves the device to its equals, in µs: beside one other, a burst of half a second
+/// goes first to its end.
+pub(crate) const CREDIT_US: f64 = 200_000.0;
+/// Leads are looked at this often at most, in µs, as they come near to their limits.
+pub(crate) const LEAD_LOOK_US: Micros = 2_000;
 /// How many of its turns a program saves up under `spup` while it waits for those of others: what it leaves for longer is lost.
 pub(crate) const SLOTS_KEPT: f64 = 4.0;
 /// With how many of its turns a program begins again under `spup` that had used up its credit alone. With half a turn, a program

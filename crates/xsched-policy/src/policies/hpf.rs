@@ -1,28 +1,54 @@
-//! Highest priority first: a group runs unless one of strictly higher priority wants the device.
+//! Highest priority first: a group runs unless one of strictly higher priority wants the device. Among equals, a group that pauses
+//! goes before one that never does, as far as the shares of both allow: see [`pauses`](super::pauses).
 
 use crate::entry::Entry;
-use crate::params::Params;
+use crate::params::{Accepts, Param, Params};
+use crate::policies::pauses::Pauses;
 use crate::policies::rank;
-use crate::{Group, Micros, Policy, Verdict};
+use crate::{Group, GroupId, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     aliases: &["priority"],
+    params: &[INTERACTIVE],
     ..Entry::new(
         "hpf",
-        "highest priority first: a program runs while no more urgent one wants the device",
+        "highest priority first: a program runs while no more urgent one wants the device; among equals, one that pauses goes first",
         "a service beside batch work",
         make,
     )
 };
 
-struct Hpf;
+const INTERACTIVE: Param = Param {
+    name: "interactive",
+    about: "whether a program that pauses goes before those of its priority that never do",
+    accepts: Accepts::Word(&["on", "off"]),
+};
 
-fn make(_: &Params) -> Box<dyn Policy> {
-    Box::new(Hpf)
+struct Hpf {
+    /// None = equals run side by side whether they pause or not.
+    pauses: Option<Pauses>,
+}
+
+fn make(params: &Params) -> Box<dyn Policy> {
+    Box::new(Hpf { pauses: params.is(&INTERACTIVE, "on").then(Pauses::default) })
 }
 
 impl Policy for Hpf {
     fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
-        rank::decide(now, groups, verdicts, |g| g.priority.into(), |g| g.ready)
+        let Some(pauses) = &mut self.pauses else {
+            return rank::decide(now, groups, verdicts, |g| g.priority.into(), |g| g.ready);
+        };
+        let changes = pauses.look(now, groups);
+        let rank = |g: &Group| 2 * i64::from(g.priority) + i64::from(pauses.goes_first(g.id));
+        let next = rank::decide(now, groups, verdicts, rank, |g| g.ready);
+        for (group, verdict) in groups.iter().zip(verdicts) {
+            // It has little in flight when its turn to wait comes.
+            verdict.bounded |= pauses.may_be_preceded(group.id);
+        }
+        next.into_iter().chain(changes).min()
+    }
+
+    fn is_interactive(&self, id: GroupId) -> bool {
+        self.pauses.as_ref().is_some_and(|pauses| pauses.goes_first(id))
     }
 }

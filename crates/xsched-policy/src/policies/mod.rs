@@ -1,7 +1,8 @@
-//! One file per policy, and what several of them stand on: [`rank`] (who goes before whom), [`turns`] (who is next) and [`kept`]
-//! (what is kept about each group).
+//! One file per policy, and what several of them stand on: [`rank`] (who goes before whom), [`pauses`] (who goes before its equals),
+//! [`turns`] (who is next) and [`kept`] (what is kept about each group).
 
 mod kept;
+mod pauses;
 mod rank;
 mod turns;
 

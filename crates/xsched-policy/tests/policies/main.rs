@@ -8,6 +8,7 @@ mod device;
 mod fair;
 mod guard;
 mod levels;
+mod pauses;
 mod priorities;
 mod random;
 mod shares;

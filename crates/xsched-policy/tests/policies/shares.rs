@@ -168,7 +168,7 @@ fn shares_what_a_driver_has_already_counts_too() {
 
 #[test]
 fn shares_a_pause_gives_no_credit_and_leaves_the_device_to_the_others() {
-    let mut w = World::new("hpf");
+    let mut w = World::with("hpf interactive=off");
     w.add_kernels(pooled(1, 0), resnet());
     w.add_kernels(pooled(2, 0), Kernels::new(2_000, 100));
     w.run(10 * S);

@@ -59,6 +59,10 @@ pub struct Work {
     pub device_us: f64,
     /// Each takes up to so much more device time, in µs, evenly spread.
     pub jitter_us: u64,
+    /// The next one comes up to so much later, in µs, evenly spread.
+    pub late_us: u64,
+    /// The period begins when the last one has ended.
+    pub one_by_one: bool,
     /// State of its random numbers; not 0.
     pub random: u64,
 }
@@ -66,17 +70,38 @@ pub struct Work {
 impl Work {
     /// Each `period_us` a request of `device_us`, the first at `first`.
     pub fn new(first: Micros, period_us: u64, device_us: u64) -> Work {
-        Work { next: first, period_us, device_us: device_us as f64, jitter_us: 0, random: 0x9e37_79b9_7f4a_7c15 }
+        Work {
+            next: first,
+            period_us,
+            device_us: device_us as f64,
+            jitter_us: 0,
+            late_us: 0,
+            one_by_one: false,
+            random: 0x9e37_79b9_7f4a_7c15,
+        }
     }
 
-    fn request(&mut self) -> Request {
+    /// A request of `device_us`, then a pause of `pause_us`, and so on.
+    pub fn with_pauses(first: Micros, device_us: u64, pause_us: u64) -> Work {
+        Work { one_by_one: true, ..Work::new(first, pause_us, device_us) }
+    }
+
+    fn up_to(&mut self, most: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
+        self.random % (most + 1)
+    }
+
+    fn request(&mut self) -> Request {
+        let needs_us = self.device_us + self.up_to(self.jitter_us) as f64;
         let came = self.next;
-        self.next += self.period_us;
-        let needs_us = self.device_us + (self.random % (self.jitter_us + 1)) as f64;
+        self.next = if self.one_by_one { Micros::MAX } else { self.after(came) };
         Request { came, began: None, ended: None, needs_us }
+    }
+
+    fn after(&mut self, time: Micros) -> Micros {
+        time + self.period_us + if self.late_us > 0 { self.up_to(self.late_us) } else { 0 }
     }
 }
 
@@ -392,6 +417,9 @@ impl World {
             let is_over = |r: &&mut Request| r.needs_us < 1e-6;
             let over = sim.request().filter(is_over).map(|r| r.ended = Some(now)).is_some();
             let work = sim.work.as_mut().unwrap();
+            if over && work.one_by_one {
+                work.next = work.after(now);
+            }
             while work.next <= now {
                 sim.requests.push(work.request());
             }

@@ -1,0 +1,271 @@
+//! Pauses: which groups go before their equals because they leave the device alone again and again, and how far ahead that may
+//! take them.
+//!
+//! A group *pauses* if it was idle for a part of the last second. How far it is ahead is its *lead*: the device time charged to it
+//! beyond its part, by weight, of what was charged to all of its priority while others of them wanted the device. The lead shrinks
+//! while the group is idle and others use the device. Two limits bound it from both sides:
+//!
+//! - a group whose lead exceeds [`LEAD_MOST_US`] is an equal again until half of that is left;
+//! - while a group that is kept off lags by [`LEAD_MOST_US`] and [`CREDIT_US`] together, none of its priority goes first. One
+//!   group that goes first never takes it that far. Many, each of them within its own limit, would.
+//!
+//! A lag is paid back while those that caused it are idle, to nothing: who runs alone gets no lead by that. A group is no further
+//! behind than its number among its equals tells, whatever its weight: equals run side by side, which gives each as much, and no
+//! pause of another one is the reason.
+
+use crate::policies::kept::Kept;
+use crate::tuning::{CREDIT_US, LEAD_LOOK_US, LEAD_MOST_US, LEAD_REST, PAUSE_LONGEST_US, PAUSE_MEMORY_US, PAUSE_PART};
+use crate::{Group, GroupId, Micros};
+
+/// The greatest lag and the greatest lead that are kept, in µs.
+const LAG_MOST_US: f64 = LEAD_MOST_US + CREDIT_US;
+
+/// The part of the recent past in which a group was idle; a time counts less the longer ago it is.
+#[derive(Default)]
+struct Past {
+    idle: f64,
+    /// Less than 1 while not all of [`PAUSE_MEMORY_US`] is known.
+    all: f64,
+}
+
+impl Past {
+    /// The last pause and the last burst before now.
+    fn of(now: Micros, group: &Group) -> Past {
+        let mut past = Past::default();
+        if let Some(left) = group.idle_since {
+            let is_idle = left >= group.ready_since;
+            let turned = left.max(group.ready_since);
+            past.pass(turned - left.min(group.ready_since), !is_idle);
+            past.pass(now.saturating_sub(turned), is_idle);
+        }
+        past
+    }
+
+    fn pass(&mut self, us: Micros, is_idle: bool) {
+        let left = (-(us as f64) / PAUSE_MEMORY_US).exp();
+        self.idle = self.idle * left + if is_idle { 1.0 - left } else { 0.0 };
+        self.all = self.all * left + 1.0 - left;
+    }
+
+    fn has_pauses(&self) -> bool {
+        self.all > 0.0 && self.idle >= PAUSE_PART * self.all
+    }
+
+    /// After what time, in µs, the answer is another one if the group goes on as it does.
+    fn turns_in_us(&self, is_idle: bool) -> Option<f64> {
+        let left = match (self.has_pauses(), is_idle) {
+            (false, true) => (1.0 - PAUSE_PART) / (1.0 - self.idle - PAUSE_PART * (1.0 - self.all)),
+            (true, false) => PAUSE_PART / (self.idle + PAUSE_PART * (1.0 - self.all)),
+            _ => return None,
+        };
+        Some(-left.ln() * PAUSE_MEMORY_US)
+    }
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    Wants,
+    Idle,
+    /// Kept off the device for another reason, or it never wanted it.
+    #[default]
+    Away,
+}
+
+impl State {
+    fn of(group: &Group) -> State {
+        match group.idle_since {
+            _ if group.ready => State::Wants,
+            // One that counts as not ready for another reason has wanted the device since its last pause.
+            Some(left) if left >= group.ready_since => State::Idle,
+            _ => State::Away,
+        }
+    }
+}
+
+/// A group as of the last look.
+#[derive(Default)]
+struct Party {
+    priority: i32,
+    weight: f64,
+    state: State,
+    used_us: f64,
+    past: Past,
+    lead_us: f64,
+    has_pauses: bool,
+    /// When its pause is too long to be one.
+    leaves_at: Option<Micros>,
+    /// Its lead exceeded the limit, and has not come down since.
+    is_ahead: bool,
+    /// The same of its lag.
+    is_behind: bool,
+    goes_first: bool,
+}
+
+impl Party {
+    /// Accounts for what was charged to it, in µs, since the last look.
+    fn charge(&mut self, used_us: f64, equals: &Equals) {
+        let all_us = equals.charged_us;
+        match self.state {
+            State::Wants => {
+                let part = self.weight / equals.weight;
+                let gain = used_us - all_us * self.weight / equals.wanting_weight;
+                // Only an equal that has a claim has something to be paid back.
+                let paid_back = if equals.count > 1 { used_us - all_us * part } else { used_us };
+                let lost = all_us * part.min(1.0 / f64::from(equals.count)) - used_us;
+                let paid_back = (self.lead_us + paid_back.max(0.0)).min(0.0);
+                self.lead_us = paid_back.max(self.lead_us + gain.max(0.0)) - lost.max(0.0);
+                self.lead_us = self.lead_us.clamp(-LAG_MOST_US, LAG_MOST_US);
+            }
+            State::Idle => {
+                let part = self.weight / (equals.wanting_weight + self.weight);
+                self.lead_us = (self.lead_us + used_us - all_us * part).max(-CREDIT_US);
+            }
+            State::Away => {}
+        }
+    }
+
+    /// Whether time that others have is taken off its lead, so that it is a claim against theirs.
+    fn has_claim(&self) -> bool {
+        self.state == State::Wants || self.state == State::Idle && self.lead_us > -CREDIT_US
+    }
+
+    fn look(&mut self, now: Micros, group: &Group) {
+        self.priority = group.priority;
+        self.weight = f64::from(group.hints.weight());
+        self.state = State::of(group);
+        self.leaves_at = group.idle_since.filter(|_| self.state == State::Idle).map(|left| left + PAUSE_LONGEST_US);
+        let is_there = group.idle_since.is_some() && self.leaves_at.is_none_or(|at| now < at);
+        self.has_pauses = is_there && self.past.has_pauses();
+        let limit = |was: bool, most: f64| if was { most * LEAD_REST } else { most };
+        self.is_ahead = self.lead_us > limit(self.is_ahead, LEAD_MOST_US);
+        self.is_behind = -self.lead_us >= limit(self.is_behind, LAG_MOST_US);
+        self.goes_first = self.has_pauses && !self.is_ahead;
+    }
+
+    /// After what time, in µs, it may go first or not any more.
+    fn changes_in_us(&self, now: Micros, equals: &Equals) -> Option<f64> {
+        if equals.members < 2 {
+            return None;
+        }
+        let wants = self.state == State::Wants;
+        let part = self.weight / equals.weight;
+        let rise = 1.0 - self.weight / equals.wanting_weight;
+        let (distance_us, rate) = match self.state {
+            State::Wants if self.goes_first => (LEAD_MOST_US - self.lead_us, rise),
+            State::Wants if self.is_behind => (self.lead_us.abs() - LAG_MOST_US * LEAD_REST, 1.0 - part),
+            State::Wants if equals.first_wants && self.is_ahead => (self.lead_us - LEAD_MOST_US * LEAD_REST, part),
+            State::Wants if equals.first_wants => (LAG_MOST_US + self.lead_us, part.min(1.0 / f64::from(equals.count))),
+            State::Idle if equals.wanting_weight > 0.0 && self.is_ahead => {
+                let part = self.weight / (equals.wanting_weight + self.weight);
+                (self.lead_us - LEAD_MOST_US * LEAD_REST, part)
+            }
+            _ => (0.0, 0.0),
+        };
+        let by_lead = (rate > 0.0).then(|| distance_us / rate);
+        let by_past = self.past.turns_in_us(!wants).filter(|_| self.state != State::Away);
+        let by_leaving = self.leaves_at.filter(|_| self.has_pauses).map(|at| at.saturating_sub(now) as f64);
+        by_lead.into_iter().chain(by_past).chain(by_leaving).reduce(f64::min)
+    }
+}
+
+/// The groups of one priority as of the last look.
+#[derive(Default)]
+struct Equals {
+    priority: i32,
+    members: u32,
+    /// Weight of those that want the device.
+    wanting_weight: f64,
+    /// Weight and number of those that want it or have a claim to it.
+    weight: f64,
+    count: u32,
+    pausing: u32,
+    /// One of them that goes first wants the device.
+    first_wants: bool,
+    /// None goes first, as another one lags.
+    one_lags: bool,
+    /// Device time charged to all of them since, in µs.
+    charged_us: f64,
+}
+
+/// The groups of one device.
+#[derive(Default)]
+pub(super) struct Pauses {
+    parties: Kept<Party>,
+    /// Few, in no order.
+    equals: Vec<Equals>,
+    at: Micros,
+}
+
+fn equals_of(equals: &mut Vec<Equals>, priority: i32) -> &mut Equals {
+    let at = equals.iter().position(|e| e.priority == priority).unwrap_or_else(|| {
+        equals.push(Equals { priority, ..Equals::default() });
+        equals.len() - 1
+    });
+    &mut equals[at]
+}
+
+impl Pauses {
+    /// Takes in how the groups are now. Returns when to look again though nothing happens.
+    pub(super) fn look(&mut self, now: Micros, groups: &[Group]) -> Option<Micros> {
+        let new = |g: &Group| Party { used_us: g.used_us, past: Past::of(now, g), ..Party::default() };
+        self.parties.follow(groups, new);
+        self.charge(now, groups);
+        self.find_first(now, groups);
+        let changes = self.parties.iter().filter_map(|party| {
+            let equals = self.equals.iter().find(|e| e.priority == party.priority)?;
+            party.changes_in_us(now, equals)
+        });
+        changes.reduce(f64::min).map(|us| now + LEAD_LOOK_US.max(us.ceil() as Micros))
+    }
+
+    fn charge(&mut self, now: Micros, groups: &[Group]) {
+        let passed = now.saturating_sub(self.at);
+        self.at = now;
+        for (party, group) in self.parties.iter_mut().zip(groups) {
+            if party.state != State::Away {
+                party.past.pass(passed, party.state == State::Idle);
+            }
+            equals_of(&mut self.equals, party.priority).charged_us += (group.used_us - party.used_us).max(0.0);
+        }
+        for (party, group) in self.parties.iter_mut().zip(groups) {
+            let used_us = (group.used_us - party.used_us).max(0.0);
+            party.used_us = group.used_us;
+            party.charge(used_us, equals_of(&mut self.equals, party.priority));
+        }
+    }
+
+    fn find_first(&mut self, now: Micros, groups: &[Group]) {
+        self.equals.clear();
+        for (party, group) in self.parties.iter_mut().zip(groups) {
+            party.look(now, group);
+            let equals = equals_of(&mut self.equals, party.priority);
+            equals.members += 1;
+            equals.pausing += u32::from(party.has_pauses);
+            if party.state == State::Wants {
+                equals.wanting_weight += party.weight;
+                equals.one_lags |= party.is_behind && !party.goes_first;
+            }
+            if party.has_claim() {
+                equals.weight += party.weight;
+                equals.count += 1;
+            }
+        }
+        for party in self.parties.iter_mut() {
+            let equals = equals_of(&mut self.equals, party.priority);
+            party.goes_first &= !equals.one_lags;
+            equals.first_wants |= party.goes_first && party.state == State::Wants;
+        }
+    }
+
+    /// Whether a group goes before those of its priority that do not.
+    pub(super) fn goes_first(&self, id: GroupId) -> bool {
+        self.parties.place(id).is_some_and(|at| self.parties[at].goes_first)
+    }
+
+    /// Whether another group of its priority goes before it, or will once its lead has come down.
+    pub(super) fn may_be_preceded(&self, id: GroupId) -> bool {
+        let Some(party) = self.parties.place(id).map(|at| &self.parties[at]) else { return false };
+        let equals = self.equals.iter().find(|e| e.priority == party.priority);
+        !party.goes_first && equals.is_some_and(|e| e.pausing > u32::from(party.has_pauses))
+    }
+}
