@@ -50,7 +50,7 @@ impl<M: Memory> Engine<M> {
         let pageless: BTreeSet<GroupId> = self.gatekeeper.pageless().collect();
         for id in pageless {
             let status = self.arbiter().status(self.now_us(), id);
-            if status.is_some_and(|status| status.priority > 0) {
+            if status.is_some_and(|status| status.priority > 0 || status.interactive) {
                 self.give_page(id);
             }
         }

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use xsched_policy::math::ln;
+
 /// A probe comes once in so many bursts, which are 3 %.
 const PROBE_EACH: u64 = 32;
 /// Of the first bursts every other one is a probe.
@@ -51,15 +53,6 @@ struct Burst {
     closed: bool,
     /// True if both rules were in force in it: nothing is learned of it.
     mixed: bool,
-}
-
-/// Binary logarithm of a positive number, right to 0.01: the preload library links no mathematics.
-fn log2(value: f64) -> f64 {
-    let bits = value.to_bits();
-    let exponent = ((bits >> 52) & 0x7ff) as f64 - 1023.0;
-    // 1 up to 2.
-    let mantissa = f64::from_bits(bits & ((1 << 52) - 1) | 1023 << 52) - 1.0;
-    exponent + mantissa * (1.0 + 0.34 * (1.0 - mantissa))
 }
 
 /// What is known of one program.
@@ -133,7 +126,7 @@ impl Rule {
         if us == 0 || commands == 0 || now_ns < self.closed_until_ns {
             return;
         }
-        let value = log2(us as f64 / commands as f64);
+        let value = ln(us as f64 / commands as f64);
         if known.closed {
             self.closed.add(value)
         } else {
@@ -143,7 +136,7 @@ impl Rule {
             return;
         }
         let errors = ERRORS * (self.yielding.error() + self.closed.error()).sqrt();
-        let excess = self.yielding.mean - self.closed.mean - log2(f64::from(percent) / 100.0);
+        let excess = self.yielding.mean - self.closed.mean - ln(f64::from(percent) / 100.0);
         if excess > errors {
             self.flips += 1;
             self.closed_until_ns = now_ns + self.closes_for.as_nanos() as u64;
@@ -199,14 +192,6 @@ mod tests {
         assert!(closed > 0.9 && (2..6).contains(&flips), "{closed} {flips}");
         let (closed, flips) = run(240, 160, |_| 1.5);
         assert!(closed < 0.04 && flips == 0, "its target allows that: {closed} {flips}");
-    }
-
-    #[test]
-    fn logarithms_are_right_to_a_hundredth() {
-        for n in 1..10_000 {
-            let value = f64::from(n) / 100.0;
-            assert!((log2(value) - value.log2()).abs() < 0.01, "{value}");
-        }
     }
 
     #[test]

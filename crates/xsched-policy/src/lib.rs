@@ -13,6 +13,7 @@
 mod arbiter;
 mod choice;
 mod entry;
+pub mod math;
 mod params;
 mod policies;
 mod progress;

@@ -13,6 +13,7 @@
 //! behind than its number among its equals tells, whatever its weight: equals run side by side, which gives each as much, and no
 //! pause of another one is the reason.
 
+use crate::math::{decay, ln};
 use crate::policies::kept::Kept;
 use crate::tuning::{CREDIT_US, LEAD_LOOK_US, LEAD_MOST_US, LEAD_REST, PAUSE_LONGEST_US, PAUSE_MEMORY_US, PAUSE_PART};
 use crate::{Group, GroupId, Micros};
@@ -42,7 +43,7 @@ impl Past {
     }
 
     fn pass(&mut self, us: Micros, is_idle: bool) {
-        let left = (-(us as f64) / PAUSE_MEMORY_US).exp();
+        let left = decay(us as f64 / PAUSE_MEMORY_US);
         self.idle = self.idle * left + if is_idle { 1.0 - left } else { 0.0 };
         self.all = self.all * left + 1.0 - left;
     }
@@ -58,7 +59,7 @@ impl Past {
             (true, false) => PAUSE_PART / (self.idle + PAUSE_PART * (1.0 - self.all)),
             _ => return None,
         };
-        Some(-left.ln() * PAUSE_MEMORY_US)
+        Some(-ln(left) * PAUSE_MEMORY_US)
     }
 }
 
