@@ -309,9 +309,12 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// ([`xsched_proto::segment::QueueSlot::completed_word`]) counts fences, and how many commands each of them covers only the
     /// client knows. Its agent looks for reached fences each 2 ms, and so do threads that wait for the budget.
     fn count(&mut self, now: Micros) {
-        if !self.arbiter.counts_due(now) {
-            return;
+        if self.arbiter.counts_due(now) {
+            self.count_now(now);
         }
+    }
+
+    fn count_now(&mut self, now: Micros) {
         for (&group, known) in self.groups.iter().filter(|(id, _)| self.arbiter.is_counted(**id)) {
             let completed = known.words.completed.load(Relaxed);
             let longest_us = known.words.longest_us.load(Relaxed);
@@ -412,6 +415,11 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             return Ok(());
         }
         let before = std::mem::replace(&mut group.state, word);
+        if self.has_company {
+            // Programs that yield go on at another rate from here on.
+            self.count_now(now);
+        }
+        let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         group.progress.forget();
         let bursts = group.words.bursts.load(Acquire);
         let ended = bursts.wrapping_sub(std::mem::replace(&mut group.bursts, bursts));

@@ -58,6 +58,9 @@ pub(crate) const SLO_DEFAULT: Slo = Slo::Slowdown(105);
 pub(crate) const SLO_GROWTH: f64 = 0.002;
 /// The greatest allowance, in targets: beyond one, others may stay for the whole burst, and a miss must still be felt soon.
 pub(crate) const SLO_ALLOWANCE_MOST: f64 = 1.2;
+/// After a more urgent program of their server has left the device, completions of others that went on beside it are still told for so
+/// long, in µs: clients look each 2 ms, and the daemon counts each 4 ms.
+pub(crate) const SETTLES_US: u64 = 4_000;
 /// How far the allowance counts on below nothing, in targets: after a miss closed gates do not yield for up to a hundred bursts.
 pub(crate) const SLO_STRICT_MOST: f64 = 0.2;
 /// The first bursts under a slowdown target have no allowance, to learn how long bursts take alone …

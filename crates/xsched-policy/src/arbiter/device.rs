@@ -37,6 +37,8 @@ pub(super) struct Member {
     pub(super) spanning: Option<usize>,
     /// See [`super::Event::DrainsInSlices`].
     pub(super) drains_in_slices: bool,
+    /// The policy has it go before its equals since it pauses.
+    pub(super) interactive: bool,
     /// Its closed gate yields: it goes on beside those that have the device.
     pub(super) yields: bool,
     /// How it leaves the device.
@@ -83,6 +85,7 @@ impl Member {
             suspensions: 0,
             spanning: None,
             drains_in_slices: false,
+            interactive: false,
             yields: false,
             drain: Drain::default(),
             closed_at: now,
@@ -332,6 +335,9 @@ impl Device {
         self.look();
         let asked = self.policy.decide(now, &self.view, &mut self.verdicts);
         self.policy_said();
+        for m in &mut self.members {
+            m.interactive = self.policy.is_interactive(m.group.id);
+        }
         let claimed = self.fairness.apply(now, &self.members, &mut self.verdicts);
         self.said.iter_mut().zip(&self.verdicts).for_each(|(said, verdict)| said.fairness = verdict.run);
         let shared = self.shares.apply(now, &self.members, &mut self.verdicts);

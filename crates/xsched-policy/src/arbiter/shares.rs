@@ -35,6 +35,9 @@ pub(super) struct Shares {
     /// The only group on the device, and what is counted of it.
     alone: Option<(GroupId, Window)>,
     spell: Option<Spell>,
+    /// Some go on beside a more urgent one of their server, or did so a moment ago, until then: neither the time nor what completes in it
+    /// tells how fast a group is.
+    accompanied_until: Micros,
     /// No further spell for groups whose rate is known before this time.
     spells_from: Micros,
 }
@@ -54,9 +57,10 @@ struct Spell {
     clock: Clock,
 }
 
-/// The pool in which a group's progress is compared with others': an urgent one there is not held for those that get on worse.
+/// The pool in which a group's progress is compared with others'. One that is urgent, or goes first since it pauses, is not held for
+/// those that get on worse.
 fn pool_of(m: &Member) -> Option<PoolId> {
-    m.group.pool.filter(|_| Class::of(m.group.priority).is_best_effort())
+    m.group.pool.filter(|_| Class::of(m.group.priority).is_best_effort() && !m.interactive)
 }
 
 /// Compared with others, should the policy let it run: not one of a job on several devices, which waits for the others of its job.
@@ -73,6 +77,7 @@ impl Shares {
             look_at: None,
             alone: None,
             spell: None,
+            accompanied_until: 0,
             spells_from: 0,
         }
     }
@@ -122,6 +127,12 @@ impl Shares {
             if let Some(us) = s.rate.command_us() {
                 s.progress += s.counts(commands as f64 * us * s.scale, self.evenness);
             }
+        }
+        if now < self.accompanied_until {
+            if let Some((_, window)) = self.alone.as_mut().filter(|(alone, _)| *alone == id) {
+                window.skip(commands);
+            }
+            return;
         }
         s.count_beside(now, commands);
         if !s.on {
@@ -408,6 +419,16 @@ impl Shares {
             } else if s.is_off(now) {
                 s.running_us = 0.0;
             }
+        }
+        if members.iter().any(|m| m.yields) {
+            self.accompanied_until = now + SETTLES_US;
+        }
+        if now < self.accompanied_until {
+            if let Some((_, window)) = &mut self.alone {
+                window.clock.set(now, false);
+            }
+            self.groups.values_mut().for_each(|s| s.beside_clock.set(now, false));
+            return;
         }
         let is_off = |m: &&Member| !m.group.busy && self.groups.get(&m.group.id).is_none_or(|s| s.is_off(now));
         let is_pooled = |m: &&Member| pool_of(m).is_some();

@@ -91,6 +91,14 @@ impl Window {
         us > 0 && (self.counts || us >= SPELL_US)
     }
 
+    /// Leaves out what has completed while the clock stood still.
+    pub(super) fn skip(&mut self, commands: u64) {
+        if let Some((_, count)) = &mut self.from {
+            *count = count.wrapping_add(commands);
+        }
+        self.to.1 = self.to.1.wrapping_add(commands);
+    }
+
     /// Counts up to here.
     pub(super) fn find(&mut self) {
         let Some((from, count)) = self.from.replace(self.to) else { return };
