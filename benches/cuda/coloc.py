@@ -42,8 +42,8 @@ rounds with other random arrivals, to be put together with those that came befor
 
 Figures are of all rounds together, with 95 % intervals (intervals.py says how), beside the median of the rounds. Rounds
 whose `alone` is unlike that of the others, and windows in which the host took longer than alone for no reason of scheduling,
-are marked as noisy and left out of the figures (figures.py says when); the tables tell how many, and why. FILE keeps all. So
-each round needs its own `alone`. Limits are those of limits.py: met if the interval ends within the limit, missed if it
+are marked as noisy and left out of the figures (figures.py says when); the tables tell how many, and why. FILE keeps all, and
+--noisy shows all. So each round needs its own `alone`. Limits are those of limits.py: met if the interval ends within the limit, missed if it
 begins beyond it, undecided else.
 """
 
@@ -435,6 +435,7 @@ def arguments(words=None):
     parser.add_argument("--stats", action="store_true", help="also record what each program of xsched says of itself at its end")
     parser.add_argument("--worker", default=str(systems.HERE / "roles.py"), help=argparse.SUPPRESS)
     parser.add_argument("--summary", action="store_true", help="only print the tables of what FILE holds")
+    parser.add_argument("--noisy", action="store_true", help="show windows that are marked as noisy, too")
     parser.add_argument("mixes", nargs="*", default=list(limits.ALL), metavar="MIX")
     args = parser.parse_args(words)
     args.worker = [args.worker]
@@ -462,7 +463,7 @@ def main():
         machine.record(args.out, args.bin)
         announce(args)
         outcome = run_all(args)
-    for mix, found in summaries(args.out).items():
+    for mix, found in summaries(args.out, leave_out=not args.noisy).items():
         arrivals = f", {found['arrivals']} arrivals" if "arrivals" in found else ""
         print(f"\n{mix}: time left {found['time_left']}{arrivals}\n\n{table(found)}")
     for line in outcome["trouble"]:

@@ -482,6 +482,13 @@ class Noise(unittest.TestCase):
         everything = coloc.summary(windows, leave_out=False)
         self.assertEqual((everything["systems"]["xsched"]["n"], "marked" in everything), (1000, False))
         self.assertNotIn("left out", coloc.table(everything))
+        with tempfile.TemporaryDirectory() as work:
+            for one in windows:
+                records.append(f"{work}/c.jsonl", one)
+            command = [sys.executable, HERE / "coloc.py", "--bin", "/x", "--summary", "--out", f"{work}/c.jsonl"]
+            shown = [subprocess.run([*command, *more], capture_output=True, text=True).stdout for more in ((), ("--noisy",))]
+        self.assertEqual(["| xsched, 1 of 5 left out | request" in text for text in shown], [True, False])
+        self.assertEqual(["| xsched | request" in text for text in shown], [False, True])
 
     def test_the_tail_of_the_wait_marks_a_round_where_chance_does_not_explain_it(self):
         def alone(number, tail, slow):
@@ -715,6 +722,7 @@ class Conducting(unittest.TestCase):
             "2",
             "--systems",
             "alone,best-effort,native",
+            "--noisy",  # how a busy machine is seen is not what is tested
             *more,
         ]
         return subprocess.run([str(w) for w in command], capture_output=True, text=True, timeout=60)
