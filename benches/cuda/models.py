@@ -148,8 +148,10 @@ def training(torch, batch=16, length=512, layers=12, width=768, heads=12, vocabu
 def generating(torch, context, tokens=24, vocabulary=32000):
     """`generate()` of transformers, as most people serve a language model: a Llama of 1.1 billion parameters in fp16. Gives a
     function from the length of a prompt to when each token was there, what was made, and how long the device was waited for
-    for each token: from the call of a logits processor, when the model's commands are given, to when the token is read. That
-    counts the choice of the token, three short kernels, as waiting: alike under all systems."""
+    for each token, with what else is between the calls of the model: the choice of a token and whether to stop, which read from the
+    device twice and launch a dozen short kernels, alike under all systems. No waits where transformers calls what is watched
+    otherwise."""
+    import functools
     import time
 
     from transformers import LlamaConfig, LlamaForCausalLM, LogitsProcessorList
@@ -167,23 +169,45 @@ def generating(torch, context, tokens=24, vocabulary=32000):
     prompt = torch.randint(0, vocabulary, (1, context))
 
     class Marks:
-        """Streamer and logits processor of one answer."""
+        """Streamer and logits processor of one answer: when the model's commands were given, when each token was there, and when
+        the model was about to be called after it."""
 
         def __init__(self):
-            self.marks, self.given = [], []
+            self.marks, self.given, self.begun = [], [], []
 
         def put(self, _):
             self.marks.append(time.monotonic())
+
+        def end(self):
+            pass
 
         def __call__(self, input_ids, scores):
             self.given.append(time.monotonic())
             return scores
 
-        def end(self):
-            pass
+        def begins(self):
+            if len(self.marks) - 1 > len(self.begun):  # the prompt is put first
+                self.begun.append(time.monotonic())
+
+        def waits(self):
+            there = self.marks[1:]
+            if len(self.given) != len(there) or len(self.begun) < len(there) - 1:
+                return []
+            before = [0.0, *(b - a for a, b in zip(there, self.begun))]
+            return [first + b - a for first, a, b in zip(before, self.given, there)]
+
+    now, prepare = [Marks()], model.prepare_inputs_for_generation
+
+    @functools.wraps(prepare)
+    def watched(*args, **kwargs):
+        now[0].begins()
+        return prepare(*args, **kwargs)
+
+    model.prepare_inputs_for_generation = watched
 
     def generate(length):
-        marks, ids = Marks(), prompt[:, :length].cuda()
+        now[0] = marks = Marks()
+        ids = prompt[:, :length].cuda()
         made = model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
@@ -194,7 +218,6 @@ def generating(torch, context, tokens=24, vocabulary=32000):
             streamer=marks,
             logits_processor=LogitsProcessorList([marks]),
         )
-        there = marks.marks[1:]  # the prompt is put first
-        return there, made, [b - a for a, b in zip(marks.given, there)]
+        return marks.marks[1:], made, marks.waits()
 
     return generate

@@ -11,6 +11,7 @@ import tempfile
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -20,6 +21,7 @@ import curve  # noqa: E402
 import figures  # noqa: E402
 import intervals  # noqa: E402
 import limits  # noqa: E402
+import models  # noqa: E402
 import readme  # noqa: E402
 import records  # noqa: E402
 import roles  # noqa: E402
@@ -210,8 +212,42 @@ class Arrivals(unittest.TestCase):
         self.assertEqual(asked, roles.prompt_lengths(7, 10)[:served])
         for i, whole in enumerate(said["latency_ms"]):
             self.assertAlmostEqual(whole, said["first_ms"][i] + sum(said["gap_ms"][31 * i : 31 * i + 31]), 1)
+        self.assertEqual(len(said["gap_wait_ms"]), len(said["gap_ms"]))
         role.name = "rn18"
         self.assertNotIn("first_ms", role.go("closed", start, coloc.time.monotonic() + 0.01, 0))
+
+    def test_waits_of_generate_are_what_is_not_the_call_of_the_model(self):
+        """A stand-in of transformers, whose parts each take so long by a clock of their own."""
+        clock = [0.0]
+
+        class Model:
+            def __init__(self, *_):
+                self.half = self.cuda = self.eval = lambda: self
+
+            def prepare_inputs_for_generation(self, ids, use_cache=True):
+                clock[0] += 0.1
+
+            def generate(self, ids, streamer, logits_processor, max_new_tokens, **_):
+                streamer.put(ids)
+                for _ in range(max_new_tokens):
+                    if asks:
+                        self.prepare_inputs_for_generation(ids)
+                    clock[0] += 5.0  # the commands of the model are given
+                    logits_processor[0](ids, None)
+                    clock[0] += 0.75
+                    streamer.put(ids)
+                    clock[0] += 0.25  # whether to stop
+                return ids
+
+        names = dict(LlamaConfig=lambda **_: None, LlamaForCausalLM=Model, LogitsProcessorList=list)
+        tensor = mock.MagicMock()
+        for asks, wanted in ((True, [0.75, 1.0, 1.0]), (False, [])):
+            with mock.patch.dict(sys.modules, transformers=SimpleNamespace(**names)):
+                generate = models.generating(tensor, 99, tokens=3)
+            with mock.patch("time.monotonic", lambda: clock[0]):
+                marks, _, waits = generate(7)
+            self.assertEqual([round(wait, 6) for wait in waits], wanted)
+            self.assertEqual([round(b - a, 6) for a, b in zip(marks, marks[1:])], [6.1 if asks else 6.0] * 2)
 
 
 class Intervals(unittest.TestCase):
