@@ -17,8 +17,9 @@ Systems:
   xsched-noflags   the same, no program with --priority   xsched-noyield   xsched-inside, XSCHED_YIELD=0: gates close
 
 Under the last three the daemon has pool.urgent = "inside" and pool.proven_minutes = 0, so that every program is in the
-inner pool that is not known as unsuitable. A program that is elsewhere, but for roles of long kernels (gemm), is trouble:
-its windows are no result. Not measured unless --systems asks for it: these three; xsched-spatial; xsched-pool, since xsched
+inner pool that is not known as unsuitable; gemm shares by time, as programs do whose kernels were seen to be that long. Any
+other program that is elsewhere is trouble: its windows are no result. Under the other systems an urgent program in a pool is
+trouble: daemons begin with nothing learned, so that the default places none there. Not measured unless --systems asks for it: these three; xsched-spatial; xsched-pool, since xsched
 chooses the pool by itself where it can be had; mps but for two mixes. sides.py measures the inside beside the outside.
 
 --variant NAME='WORDS' adds one that is xsched with changes: options of `xsched run` (--level 1), environment

@@ -25,8 +25,9 @@ sys.path.insert(0, str(ROOT / "testing/lib"))
 from harness import Daemon  # noqa: E402
 
 UNFINISHED = 75  # exit status: time is up, the same command goes on where this one stopped
-# Configuration that puts urgent programs into the inner pool, with every program there that is not known as unsuitable.
-INSIDE = "@pool.urgent=inside @pool.proven_minutes=0"
+# Configuration that puts urgent programs into the inner pool, with every program there that is not known as unsuitable. Of programs
+# that start for the first time nothing is known: kernels of 100 ms are kept out as they would be from the second start on.
+INSIDE = "@pool.urgent=inside @pool.proven_minutes=0 of:gemm:--share=time"
 BUILT_IN = {  # system -> the words of its variant, and options of its best-effort programs besides
     "xsched": ("", ""),
     "xsched-time": ("--share time", ""),
@@ -293,17 +294,22 @@ class Site:
         daemon = self.daemons.get(system)
         said = daemon.ps() if daemon else None
         keep = ("level", "state", "launches", "unscheduled", "liveness_overrides", "suspensions", "device_us", "wait_us")
-        keep += ("short", "timeslice_us", "completed", "alone_us", "interactive", "yields")
+        keep += ("short", "timeslice_us", "completed", "alone_us", "interactive", "yielding")
         found = []
         for program in (said or {}).get("programs", []):
             one = dict(pid=program["pid"], priority=program["priority"])
-            one |= {name: program[name] for name in ("share", "pool", "interactive") if name in program}
+            one |= {name: program[name] for name in ("share", "pool", "pool_why", "interactive") if name in program}
             found.append(dict(one, groups=[{k: g[k] for k in keep if k in g} for g in program["groups"]]))
         return found
 
     def gate_waits(self, system):
-        """Process id -> ms that its threads have waited at gates so far; nothing where there is no daemon."""
-        return {p["pid"]: sum(g.get("wait_us", 0) for g in p["groups"]) / 1e3 for p in self.seen(system)}
+        """Process id -> ms that its threads have waited at gates so far, those that yield included; nothing where there is no
+        daemon."""
+
+        def of(group):
+            return group.get("wait_us", 0) + (group.get("yielding") or {}).get("held_us", 0)
+
+        return {p["pid"]: sum(map(of, p["groups"])) / 1e3 for p in self.seen(system)}
 
     def require_seen(self, system, workers):
         """Trouble unless each of these living programs has launched something under the system's daemon, and shares its
@@ -318,7 +324,8 @@ class Site:
             share, pool = program.get("share"), program.get("pool")
             wrong = worker.kind and self.variants[system].wrong_share(worker.kind, share, pool, worker.name)
             if wrong:
-                raise Trouble(f"{worker.name} {wrong} under {system}; {worker.last_words()}")
+                why = f" ({program['pool_why']})" if program.get("pool_why") else ""
+                raise Trouble(f"{worker.name} {wrong} under {system}{why}; {worker.last_words()}")
 
     def close(self):
         for daemon in self.daemons.values():

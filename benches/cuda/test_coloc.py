@@ -681,8 +681,10 @@ class Systems(unittest.TestCase):
 
     def test_programs_that_share_otherwise_are_trouble(self):
         def program(share):
-            group = dict(launches=3, level=2, state="idle", wait_us=1500)
-            return dict(pid=7, priority=-128, share=share, pool="outer", groups=[group])
+            group = dict(launches=3, level=2, state="idle", wait_us=1500, yielding=dict(held_us=500))
+            return dict(pid=7, priority=-128, share=share, pool="outer", pool_why=self.why, groups=[group])
+
+        self.why = None
 
         class Daemon:
             def ps(self):
@@ -702,17 +704,18 @@ class Systems(unittest.TestCase):
             daemon.share = "pool"
             site.require_seen("xsched-pool", [Worker()])
             self.assertEqual([site.seen("xsched-pool")[0][key] for key in ("share", "pool")], ["pool", "outer"])
-            self.assertEqual((site.gate_waits("xsched-pool"), site.gate_waits("native")), ({7: 1.5}, {}))
+            self.assertEqual((site.gate_waits("xsched-pool"), site.gate_waits("native")), ({7: 2.0}, {}))
             daemon.share = "time"
             with self.assertRaises(systems.Trouble) as told:
                 site.require_seen("xsched-pool", [Worker()])
             self.assertEqual(
                 str(told.exception), "train is in no pool: it shares by time under xsched-pool; no MPS"
             )
-            site.daemons["xsched-inside"], daemon.share = daemon, "pool"
+            site.daemons["xsched-inside"], daemon.share, self.why = daemon, "pool", "its kernels take up to 4.2 ms"
             with self.assertRaises(systems.Trouble) as told:
                 site.require_seen("xsched-inside", [Worker()])
-            self.assertIn("train is in the outer pool, not the inner one under xsched-inside", str(told.exception))
+            why = "train is in the outer pool, not the inner one under xsched-inside (its kernels take up to 4.2 ms)"
+            self.assertIn(why, str(told.exception))
 
     def test_native_programs_find_no_mps_and_nothing_of_ours(self):
         with tempfile.TemporaryDirectory() as work, systems.Site("/nowhere", work) as site:

@@ -9,6 +9,8 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -381,7 +383,7 @@ elif sys.argv[1] == "ps":
         inner = urgent and pool["urgent"] == "inside" or pool["proven_minutes"] == 0 and not urgent
         place = "outer" if (Path(sys.argv[0]).parent / "no-inner").exists() or not inner else "inner"
         if lives(pid):
-            programs.append(dict(pid=pid, priority=128 if urgent else -128, share="pool", pool=place, groups=[]))
+            programs.append(dict(pid=pid, priority=128 if urgent else -128, share="pool", pool=place, pool_why="so", groups=[]))
     print(json.dumps(dict(programs=programs)))
 elif sys.argv[1] == "run":
     with open(socket, "a") as file:
@@ -470,8 +472,26 @@ class EndsInside(unittest.TestCase):
         (self.bin / "no-inner").touch()
         done, found = self.ends("kill")
         self.assertEqual(done.returncode, 1)
-        self.assertEqual(found["kill"]["failed"], "the urgent program pooled is in outer, not in the inner pool")
+        self.assertEqual(found["kill"]["failed"], "the urgent program pooled is in outer, not in the inner pool: so")
         self.assertIn("FAILED kill", done.stderr)
+
+    def test_neighbours_in_another_server_than_the_urgent_program_fail_the_case(self):
+        site = SimpleNamespace(variants={}, bin=self.bin)
+        worker = mock.Mock()
+        servers = [[5], [5, 6], [5, 6, 7]]  # another's, that of the pool, and one more
+        for now, fails in ((servers[1], False), (servers[2], True)):
+            with mock.patch.object(yields, "processes", lambda _: servers[0]):
+                ends = yields.Ends(site, "kill")
+            with (
+                mock.patch.object(yields, "processes", lambda _, now=now: now),
+                mock.patch.object(yields, "PATIENCE_S", 0.05),
+                mock.patch.multiple(ends, start=lambda *_, **__: worker, require_place=lambda *_: None),
+            ):
+                if fails:
+                    with self.assertRaisesRegex(yields.Failed, "all are in one MPS server"):
+                        ends.neighbours(1, {})
+                else:
+                    self.assertEqual(ends.neighbours(1, {}), [worker])
 
     def test_the_oom_killer_comes_or_the_case_is_skipped_with_the_reason(self):
         done, found = self.ends("oom")

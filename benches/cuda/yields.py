@@ -15,7 +15,7 @@ The urgent program (class high) is in the inner pool and asks for a short kernel
 
 10 times each unless said otherwise. In all but `fault` neighbours are proven (pool.proven_minutes = 0) and in the inner pool,
 five at a time; in `fault` one at a time, each an executable of its own, since those that faulted are known. A program that is in
-another pool than it should be fails the case.
+another pool than it should be fails the case, and so do two MPS servers where all are inside.
 
 A record is of up to ten ends: `ends`; `took_urgent`, after how many of them the urgent program had lost its context (it is
 started anew then, and its neighbours, too); `took_neighbours`, how many others had ended; `served`, the requests of the urgent
@@ -37,7 +37,7 @@ from pathlib import Path
 
 import records
 import units
-from pool import Failed, Urgent, require, wait_until
+from pool import Failed, Urgent, processes, require, wait_until
 from systems import INSIDE, Trouble, Variant, Worker
 
 ENDS = {"kill": 50, "exit": 50, "terminate": 10, "interrupt": 10, "oom": 10, "fault": 10}
@@ -101,12 +101,16 @@ def kills_of(folder):
     return int(words["oom_kill"])
 
 
+SERVER = "nvidia-cuda-mps-server"
+
+
 class Ends:
     """The programs of one case."""
 
     def __init__(self, site, case):
         self.site, self.case, self.system, self.started = site, case, f"yields {case}", []
         self.memory, self.groups, self.copies = None, {}, 0
+        self.before = processes(SERVER)  # of others
         site.variants[self.system] = Variant(UNPROVEN if case == "fault" else INSIDE)
 
     def start(self, binary, kind, *arguments, group=None):
@@ -118,7 +122,7 @@ class Ends:
         return worker
 
     def place(self, program):
-        """`inner`, `outer`, or how the program shares its GPU outside of the pools."""
+        """`inner`, `outer`, or how the program shares its GPU outside of the pools; and why."""
         found = []
 
         def told():
@@ -127,12 +131,13 @@ class Ends:
             return found
 
         wait_until(told, f"{program.name} is attached", PATIENCE_S)
-        return found[0].get("pool") or found[0].get("share")
+        return found[0].get("pool") or found[0].get("share"), found[0].get("pool_why")
 
     def require_place(self, program, place, found, role):
-        where = self.place(program)
+        where, why = self.place(program)
         found["where"][role] = sorted({*found["where"].get(role, ()), str(where)})
-        require(where == place, f"the {role} program {program.name} is in {where}, not in the {place} pool")
+        because = f": {why}" if why else ""
+        require(where == place, f"the {role} program {program.name} is in {where}, not in the {place} pool{because}")
 
     def urgent(self, found):
         program = self.start(self.site.bin / "pooled", "high")
@@ -152,6 +157,9 @@ class Ends:
             program.expect("ready" if self.case != "fault" else "context 0", PATIENCE_S)
         for program in programs:
             self.require_place(program, "outer" if self.case == "fault" else "inner", found, "best-effort")
+        if self.case != "fault":
+            # Servers of earlier cases and those that broke end within seconds.
+            wait_until(lambda: len(set(processes(SERVER)) - set(self.before)) <= 1, "all are in one MPS server", PATIENCE_S)
         return programs
 
     def faulty(self):
