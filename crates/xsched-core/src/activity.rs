@@ -127,7 +127,7 @@ impl Group {
         }
         let slot = self.slot(rt);
         slot.burst_us.store(burst_us, Relaxed);
-        slot.burst_device_us.store(device_us, Relaxed);
+        slot.burst_device_us.store(device_us.try_into().unwrap_or(u32::MAX), Relaxed);
         if let Some(since_ns) = unheard {
             slot.unheard_ready_ns.store(since_ns, Relaxed);
         }

@@ -6,7 +6,7 @@ use xsched_flow::admission::{self, AtGate, Place};
 use xsched_flow::backlog::Behind;
 use xsched_flow::estimate::Fence;
 use xsched_flow::journal::Record;
-use xsched_flow::tuning::{FEW_FENCES, UNKNOWN_NS};
+use xsched_flow::tuning::{BEHIND_NS, FEW_FENCES, UNKNOWN_NS};
 use xsched_flow::watchdog::epoch;
 use xsched_proto::gate::Gate;
 use xsched_proto::memory::Hardware;
@@ -235,6 +235,9 @@ impl XQueue {
             && let Some(ns) = estimate
         {
             group.note_length(slot, ns, work.part);
+            if ns > BEHIND_NS {
+                slot.limited.fetch_add(1, Relaxed);
+            }
         }
         let (fenced, fenced_ns) = self.timeline.fenced();
         let (seq, issued_ns) = self.timeline.issue(estimate_ns);

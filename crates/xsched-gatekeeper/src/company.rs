@@ -263,7 +263,7 @@ impl<W: Deref<Target = GroupSlot>> Group<W> {
         let commands = completed.wrapping_sub(std::mem::replace(&mut self.burst_completed, completed));
         let (us, device_us) = (self.words.burst_us.load(Relaxed), self.words.burst_device_us.load(Relaxed));
         if device_us != 0 {
-            self.demand.add(us, device_us);
+            self.demand.add(us, device_us.into());
         }
         if ended == 1 {
             self.rule.learn(now_ns, self.bursts.wrapping_sub(1), us, commands, self.target_percent);

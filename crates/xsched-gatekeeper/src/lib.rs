@@ -319,7 +319,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             let completed = known.words.completed.load(Relaxed);
             let longest_us = known.words.longest_us.load(Relaxed);
             let drained = known.words.state.load(Acquire) != state::READY;
-            self.counts.push(Event::Counted { group, completed, longest_us, drained });
+            let limited = known.words.limited.load(Relaxed);
+            self.counts.push(Event::Counted { group, completed, limited, longest_us, drained });
         }
         for count in self.counts.drain(..) {
             self.arbiter.take(now, count);

@@ -141,6 +141,8 @@ pub enum Event {
         group: GroupId,
         /// Commands, from any beginning.
         completed: u64,
+        /// Commands for which the device was what held it up, from any beginning and modulo 2^32.
+        limited: u32,
         /// In µs.
         longest_us: u64,
         /// Nothing of it is on the device for sure, should its gate be closed.
@@ -302,9 +304,13 @@ impl Arbiter {
             Event::Idle(id) => self.change(now, id, |m, now| m.idle(now)),
             Event::Drained(id) => self.change(now, id, |m, now| m.drained(now)),
             Event::Progress(id) => self.progress(now, id),
-            Event::Counted { group, completed, longest_us, drained } => {
+            Event::Counted { group, completed, limited, longest_us, drained } => {
                 if let Some(&at) = self.device_of.get(&group) {
-                    self.devices[at].shares.count(now, group, completed, longest_us, drained);
+                    self.devices[at].shares.count(
+                        now,
+                        group,
+                        shares::Count { completed, limited, longest_us, drained },
+                    );
                 }
             }
             Event::Stalled(id) if self.is_hindered(id) => {}

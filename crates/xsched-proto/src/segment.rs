@@ -159,7 +159,10 @@ pub struct GroupSlot {
     /// Times that commands which gates on the device had held for long were let go.
     pub releases: AtomicU64,
     /// Expected device time of the commands of the last burst, in µs; 0 = not known. Written before `bursts`.
-    pub burst_device_us: AtomicU64,
+    pub burst_device_us: AtomicU32,
+    /// Commands for which the device was what held the program up, modulo 2^32: they waited for room in the budget, or are long. Counted
+    /// while there is a budget.
+    pub limited: AtomicU32,
     /// Time that threads waited at a gate that yields, since those that it makes room for were behind, in ns.
     pub yield_wait_ns: AtomicU64,
     /// Commands given while the gate yielded.

@@ -59,6 +59,7 @@ impl XQueue {
     /// See [`XQueue::within_budget`].
     fn wait_for_budget(&self, rt: &'static Runtime, group: &Group, budget: &Budget, fits: impl Fn() -> bool) -> bool {
         let slot = group.slot(rt);
+        slot.limited.fetch_add(1, Relaxed);
         rt.poke_if_due();
         rt.flush(group);
         let uncounted_ns = |q: &XQueue| q.timeline.open_counted(q.counted(rt)) * UNKNOWN_NS;

@@ -42,6 +42,15 @@ pub(super) struct Shares {
     spells_from: Micros,
 }
 
+/// What a client tells of a group.
+#[derive(Clone, Copy)]
+pub(super) struct Count {
+    pub(super) completed: u64,
+    pub(super) limited: u32,
+    pub(super) longest_us: u64,
+    pub(super) drained: bool,
+}
+
 #[derive(Default)]
 struct Pool {
     /// The least progress of those that want the device; never falls.
@@ -114,13 +123,15 @@ impl Shares {
     }
 
     /// A fresh count of what a group has completed.
-    pub(super) fn count(&mut self, now: Micros, id: GroupId, completed: u64, longest_us: u64, drained: bool) {
+    pub(super) fn count(&mut self, now: Micros, id: GroupId, count: Count) {
+        let Count { completed, limited, longest_us, drained } = count;
         let Some(s) = self.groups.get_mut(&id) else { return };
         self.look_at = self.look_at.map(|at| at.max(now + SHARE_LOOK_US));
         s.longest_us = longest_us;
         // A count that falls or leaps is no count.
         let commands = completed.wrapping_sub(s.completed.replace(completed).unwrap_or(completed));
         let commands = if commands < 1 << 40 { commands } else { 0 };
+        s.note_limits(now, commands, limited);
         if commands > 0 {
             s.advanced_at = now;
             s.running_us = 0.0;
@@ -374,7 +385,9 @@ impl Shares {
             let is_new = s.rate.command_us().is_none() && s.spells < SPELLS_FIRST;
             s.spell_due <= now && !s.is_stuck(now) && (is_new || self.spells_from <= now)
         });
-        let steady = part().all(|m| self.is_steady(now, m));
+        // Where the device holds nobody up there is nothing to be divided.
+        let matters = part().any(|m| self.groups.get(&m.group.id).is_some_and(Standing::is_limited));
+        let steady = matters && part().all(|m| self.is_steady(now, m));
         let possible = due.filter(|m| steady && has_company(m) && self.may_be_alone(m, members, verdicts));
         let first = possible.min_by_key(|m| {
             let s = &self.groups[&m.group.id];

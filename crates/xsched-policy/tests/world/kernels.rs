@@ -209,7 +209,8 @@ impl World {
             };
             // Commands that wait at gates on the device are in the way of knowing for sure.
             let drained = id % 2 == 0 && sim.kernels.as_ref().is_some_and(|kernels| kernels.given.is_empty());
-            let event = Event::Counted { group: GroupId(*id), completed, longest_us, drained };
+            let event =
+                Event::Counted { group: GroupId(*id), completed, limited: completed as u32, longest_us, drained };
             self.arbiter.event(self.now, event, &mut self.actions);
             assert!(self.actions.is_empty(), "counts decide nothing: {:?}", self.actions);
         }

@@ -27,6 +27,10 @@ pub(super) struct Standing {
     /// It does not run though the policy says so: ahead of others, or for the spell of another.
     pub(super) held: bool,
     pub(super) is_ahead: bool,
+    /// Commands for which the device was what held it up, as last told and when; and the part of all that these were lately.
+    pub(super) limited: Option<u32>,
+    pub(super) limited_at: Micros,
+    pub(super) limited_part: f64,
     /// Since when it has wanted the device, but for short pauses.
     pub(super) steady_since: Option<Micros>,
     /// Compared with others, as of the last look.
@@ -82,7 +86,24 @@ impl Standing {
     /// Whether others are held on its account: it is slower beside them than alone. A host that is slow for a while looks the same,
     /// but then a spell alone is no faster than the time before it.
     pub(super) fn is_slowed(&self) -> bool {
-        self.was_slowed != Some(false) && self.is_slower_beside(self.rate.command_us())
+        self.is_limited() && self.was_slowed != Some(false) && self.is_slower_beside(self.rate.command_us())
+    }
+
+    /// The device is what holds it up, by what its client tells. Whose host does gains nothing when others are held, however slow that
+    /// is for a while.
+    pub(super) fn is_limited(&self) -> bool {
+        self.limited_part >= LIMITED_PART
+    }
+
+    /// So many commands were found complete, of which the client says for how many the device was what held it up.
+    pub(super) fn note_limits(&mut self, now: Micros, commands: u64, limited: u32) {
+        let held_up = limited.wrapping_sub(self.limited.replace(limited).unwrap_or(limited));
+        let us = now - std::mem::replace(&mut self.limited_at, now).min(now);
+        if commands > 0 {
+            let part = (f64::from(held_up) / commands as f64).min(1.0);
+            let weight = (us as f64 / LIMITED_MEMORY_US).min(1.0);
+            self.limited_part += (part - self.limited_part) * weight;
+        }
     }
 
     /// Compared with what a command took alone, in µs.
