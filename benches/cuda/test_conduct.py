@@ -475,23 +475,33 @@ class EndsInside(unittest.TestCase):
         self.assertEqual(found["kill"]["failed"], "the urgent program pooled is in outer, not in the inner pool: so")
         self.assertIn("FAILED kill", done.stderr)
 
-    def test_neighbours_in_another_server_than_the_urgent_program_fail_the_case(self):
-        site = SimpleNamespace(variants={}, bin=self.bin)
-        worker = mock.Mock()
-        servers = [[5], [5, 6], [5, 6, 7]]  # another's, that of the pool, and one more
-        for now, fails in ((servers[1], False), (servers[2], True)):
-            with mock.patch.object(yields, "processes", lambda _: servers[0]):
-                ends = yields.Ends(site, "kill")
-            with (
-                mock.patch.object(yields, "processes", lambda _, now=now: now),
-                mock.patch.object(yields, "PATIENCE_S", 0.05),
-                mock.patch.multiple(ends, start=lambda *_, **__: worker, require_place=lambda *_: None),
-            ):
-                if fails:
-                    with self.assertRaisesRegex(yields.Failed, "all are in one MPS server"):
-                        ends.neighbours(1, {})
-                else:
-                    self.assertEqual(ends.neighbours(1, {}), [worker])
+    def test_neighbours_in_another_server_than_the_urgent_program_are_told_apart(self):
+        """Processes with the name of the server: two of this daemon's and another's."""
+        folder, name = self.bin.parent, "nvidia-cuda-mps-server"
+        shutil.copy(shutil.which("sleep"), self.bin / name)
+
+        def server(place):
+            process = subprocess.Popen([self.bin / name, "60"], env={"CUDA_MPS_PIPE_DIRECTORY": f"{place}/pipe"})
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+
+        site = SimpleNamespace(variants={}, bin=self.bin, daemons={"yields kill": SimpleNamespace(socket=folder / "d0/hpf.sock")})
+        ends, worker = yields.Ends(site, "kill"), mock.Mock()
+        server(folder / "d1"), server(folder / "d0")
+        with (
+            mock.patch.object(yields, "SERVERS_S", 0.05),
+            mock.patch.multiple(ends, start=lambda *_, **__: worker, require_place=lambda *_: None),
+        ):
+            self.assertEqual(ends.neighbours(1, {}), [worker])
+            server(folder / "d0")
+            self.assertRaises(yields.Apart, ends.neighbours, 1, {})
+        # All are started anew then, but not without end.
+        begun = []
+        with mock.patch.multiple(
+            ends, urgent=lambda _: begun.append(mock.Mock(served=1, longest_s=0)) or begun[-1], some=mock.Mock(side_effect=yields.Apart("x"))
+        ):
+            found = ends.run(5, None)
+        self.assertEqual((found["failed"], found["apart"], len(begun)), ("x", 4, 4))
 
     def test_the_oom_killer_comes_or_the_case_is_skipped_with_the_reason(self):
         done, found = self.ends("oom")

@@ -15,7 +15,8 @@ The urgent program (class high) is in the inner pool and asks for a short kernel
 
 10 times each unless said otherwise. In all but `fault` neighbours are proven (pool.proven_minutes = 0) and in the inner pool,
 five at a time; in `fault` one at a time, each an executable of its own, since those that faulted are known. A program that is in
-another pool than it should be fails the case, and so do two MPS servers where all are inside.
+another pool than it should be fails the case. Where an end has made xsched begin another MPS server while the urgent program is
+still in the old one, all are started anew (`apart`).
 
 A record is of up to ten ends: `ends`; `took_urgent`, after how many of them the urgent program had lost its context (it is
 started anew then, and its neighbours, too); `took_neighbours`, how many others had ended; `served`, the requests of the urgent
@@ -47,11 +48,17 @@ SECONDS = 25  # about, of a record
 SETTLES_S = 0.5  # a server that waits for what is executed of a client that is gone gives up within 0.3 s
 GRACE_S = 0.1  # between SIGTERM and SIGKILL
 PATIENCE_S = 30
+SERVERS_S = 5  # a server that is no longer used ends within that
+MOST_APART = 3  # in a record
 MOST = {("kill", "exit"): 1, ("fault",): 0}  # cases -> how often they may take the urgent program along together
 
 
 class Unavailable(Exception):
     """Something this machine lacks."""
+
+
+class Apart(Exception):
+    """The neighbours are in another MPS server than the urgent program."""
 
 
 class Memory:
@@ -110,7 +117,6 @@ class Ends:
     def __init__(self, site, case):
         self.site, self.case, self.system, self.started = site, case, f"yields {case}", []
         self.memory, self.groups, self.copies = None, {}, 0
-        self.before = processes(SERVER)  # of others
         site.variants[self.system] = Variant(UNPROVEN if case == "fault" else INSIDE)
 
     def start(self, binary, kind, *arguments, group=None):
@@ -158,9 +164,22 @@ class Ends:
         for program in programs:
             self.require_place(program, "outer" if self.case == "fault" else "inner", found, "best-effort")
         if self.case != "fault":
-            # Servers of earlier cases and those that broke end within seconds.
-            wait_until(lambda: len(set(processes(SERVER)) - set(self.before)) <= 1, "all are in one MPS server", PATIENCE_S)
+            try:
+                wait_until(lambda: len(self.servers()) <= 1, "all are in one MPS server", SERVERS_S)
+            except Failed as why:
+                raise Apart(str(why)) from None
         return programs
+
+    def servers(self):
+        """Process ids of the MPS servers of this case's daemon: their environment names its folder."""
+        folder, found = os.fsencode(self.site.daemons[self.system].socket.parent), []
+        for pid in processes(SERVER):
+            try:
+                if folder in Path(f"/proc/{pid}/environ").read_bytes():
+                    found.append(pid)
+            except OSError:
+                continue
+        return found
 
     def faulty(self):
         """A program to fault: an executable of its own."""
@@ -238,7 +257,14 @@ class Ends:
                 self.memory = self.memory or Memory()
             urgent = self.urgent(found)
             while found["ends"] < count:
-                urgent = self.some(urgent, count, draw, found)
+                try:
+                    urgent = self.some(urgent, count, draw, found)
+                except Apart as why:
+                    found["apart"] = found.get("apart", 0) + 1
+                    require(found["apart"] <= MOST_APART, str(why))
+                    self.account(urgent, found)
+                    self.end(urgent)
+                    urgent = self.urgent(found)
             self.account(urgent, found)
             urgent.end()
         except Unavailable as why:
@@ -308,7 +334,7 @@ def summary(found):
         row["longest_ms"] = max(row["longest_ms"], record.get("longest_ms", 0.0))
         for role, places in record.get("where", {}).items():
             row["where"][role] = sorted({*row["where"].get(role, ()), *places})
-        row["said"] += [f"{name}: {record[name]}" for name in ("failed", "skipped", "why") if name in record]
+        row["said"] += [f"{name}: {record[name]}" for name in ("failed", "skipped", "why", "apart") if name in record]
     return result
 
 

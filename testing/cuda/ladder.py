@@ -107,7 +107,7 @@ class Places(threading.Thread):
 
     def __init__(self, daemon):
         super().__init__(daemon=True)
-        self.source, self.found, self.over = daemon, {}, threading.Event()
+        self.source, self.found, self.reasons, self.over = daemon, {}, {}, threading.Event()
         self.start()
 
     def run(self):
@@ -119,6 +119,7 @@ class Places(threading.Thread):
             where = program.get("pool") or program.get("share")
             if where:
                 self.found[program["pid"]] = where
+                self.reasons[program["pid"]] = program.get("pool_why")
 
     def of(self, pids):
         return sorted({self.found[pid] for pid in pids if pid in self.found})
@@ -342,7 +343,8 @@ class Ladder:
                     self.places.look()
                     where = self.places.found.get(other.process.pid)
                     if where != "inner":
-                        raise RuntimeError(f"it is in no inner pool: {where or 'the daemon does not tell where'}")
+                        why = self.places.reasons.get(other.process.pid) or "the daemon does not tell why"
+                        raise RuntimeError(f"it is not in the inner pool but in {where}: {why}")
                 # All best-effort programs of this daemon share a pool: those that make a kernel fault are alone in it.
                 self.parallel(lambda program: self.scheduled(program, mode, daemon), [p for p in programs if not p.faults])
                 for program in (p for p in programs if p.faults):

@@ -263,7 +263,7 @@ if command == "daemon":
 elif command == "ps":
     pids = socket.read_text().split() if socket.exists() else []
     where = Path(sys.argv[0]).with_name("where")
-    programs = [dict(pid=int(pid), share="pool", pool=where.read_text() if where.exists() else "inner") for pid in pids]
+    programs = [dict(pid=int(pid), share="pool", pool_why="so", pool=where.read_text() if where.exists() else "inner") for pid in pids]
     print(json.dumps(dict(programs=programs)))
     sys.exit(0 if socket.exists() else 3)
 elif command == "run":
@@ -357,7 +357,7 @@ class EndToEnd(unittest.TestCase):
         (self.folder / "where").write_text("outer")
         climbed, code, printed = self.inside()
         self.assertEqual(code, 1)
-        self.assertIn("it is in no inner pool: outer", climbed.results.content["runs"]["(rival)/inside"]["problem"])
+        self.assertIn("it is not in the inner pool but in outer: so", climbed.results.content["runs"]["(rival)/inside"]["problem"])
         self.assertNotIn("one/inside", climbed.results.content["runs"])
         # The rival is inside, the programs are not.
         (self.folder / "where").unlink()
