@@ -6,7 +6,7 @@ and of the wait for the device after the last of them: the device and its schedu
 
   a round          whose `alone` is more than 15 % away from the median of all rounds' `alone`: by the P50 of requests (of
                    token gaps where there are any), or by the P99 of the wait (of token gaps), there by more than chance
-                   explains: the round's 95 % interval lies beyond the 15 %
+                   explains: of 100 values or more, the 95 % interval lies beyond the 15 %
   a window         in which the host's part of a request (of a token gap) is at P50 longer than that of `alone` in the same
                    round by more than 5 % of the request (gap). Time at closed gates, as the daemon counts it, is taken off
                    first: that is scheduling, whoever waits
@@ -27,6 +27,7 @@ SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 APART = 0.15  # of a round's `alone` from the median of all rounds'
 EXCESS = 0.05  # of a request: unexplained host's part
 LEAST_MS = 0.02  # differences below are none
+FEWEST = 100  # values of which a P99 is told
 COMPARED = ("native", "mps-prio", "xsched", "xsched-inside")  # systems to which others' work and waits are related
 
 
@@ -104,7 +105,7 @@ def noisy_rounds(alone):
     alone, found = [w for w in alone if promised(w)], {}
     typical = {w["round"]: records.percentile(promised(w), 0.5) for w in alone}
     tails = {w["round"]: sample([w], "gap_ms") or sample([w], "wait_ms") for w in alone}
-    tails = {number: one.interval(0.99) for number, one in tails.items() if one}
+    tails = {number: one.interval(0.99) for number, one in tails.items() if one and len(one) >= FEWEST}
     for words, by_round in (("P50", {n: (v, v, v) for n, v in typical.items()}), ("P99 of the wait", tails)):
         if not by_round:
             continue

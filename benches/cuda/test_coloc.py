@@ -536,6 +536,8 @@ class Noise(unittest.TestCase):
         why = figures.marks(windows)[1]
         self.assertEqual(list(why), [1], "one request of 200 is no tail")
         self.assertRegex(why[1][0], r"alone's P99 of the wait is \d+ % above the median of rounds")
+        few = [dict(w, roles=[{k: v[:99] if isinstance(v, list) else v for k, v in r.items()} for r in w["roles"]]) for w in windows]
+        self.assertEqual(figures.marks(few)[1], {}, "the greatest of 99 values is no P99")
 
     def test_differences_as_short_as_a_wake_up_are_none(self):
         windows = [window("alone", n, self.served(0.05, wait)) for n, wait in enumerate((0.05, 0.05, 0.065))]
