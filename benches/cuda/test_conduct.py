@@ -488,12 +488,14 @@ class EndsInside(unittest.TestCase):
         site = SimpleNamespace(variants={}, bin=self.bin, daemons={"yields kill": SimpleNamespace(socket=folder / "d0/hpf.sock")})
         ends, worker = yields.Ends(site, "kill"), mock.Mock()
         server(folder / "d1"), server(folder / "d0")
+        yields.wait_until(lambda: len(ends.servers()) == 1, "it shows its environment")
         with (
             mock.patch.object(yields, "SERVERS_S", 0.05),
             mock.patch.multiple(ends, start=lambda *_, **__: worker, require_place=lambda *_: None),
         ):
             self.assertEqual(ends.neighbours(1, {}), [worker])
             server(folder / "d0")
+            yields.wait_until(lambda: len(ends.servers()) == 2, "both show their environment")
             self.assertRaises(yields.Apart, ends.neighbours, 1, {})
         # All are started anew then, but not without end.
         begun = []
