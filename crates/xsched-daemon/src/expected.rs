@@ -91,7 +91,7 @@ impl Server {
         names
     }
 
-    fn announced(&self, program: &Program) -> Option<&Expected> {
+    pub(crate) fn announced(&self, program: &Program) -> Option<&Expected> {
         let itself = self.places.expected.values().find(|e| e.pid == program.pid && !e.ended);
         itself.or_else(|| self.places.expected.values().find(|e| program.job.is_some() && e.job == program.job))
     }

@@ -8,7 +8,7 @@
 //! - Identity: `peer`, `identity`, `process`, `container`, `standing`, `naming`, `rights`.
 //! - Commands: `control`, `commands`, `answers`, `listing` (for `ps`), of which `recent` and `shares` have parts and `ended` those that
 //!   are gone.
-//! - Pools: `places`, `pool`, `unsuitable`, [`mps`].
+//! - Pools: `places`, `pool`, `unsuitable`, `proven`, `trusting`, [`mps`].
 //! - Beside the loop: `worker` (the type), `services` (identification, snapshots, log, usage), `devices`, `host` with `scheduler` (an
 //!   operator's own), `metrics` with `observing`, `usage` with `accounting` and `measuring`.
 //! - Configuration: `config`, `glob`, `sources`, `reload`, `check`; `kept` and `restart`: what was set at run time; `events`, `details`: the
@@ -53,6 +53,7 @@ mod places;
 mod pool;
 mod precedence;
 mod process;
+mod proven;
 mod recent;
 mod reload;
 mod restart;
@@ -69,6 +70,7 @@ mod standing;
 mod state;
 mod timers;
 mod trim;
+mod trusting;
 mod tuning;
 mod unsuitable;
 mod usage;

@@ -6,7 +6,7 @@
 //! - A pool that a GPU fault has broken takes no process in; the next process starts another.
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use xsched_engine::{Asking, Placement, Proof, Side, Standing, check_name};
+use xsched_engine::{Asking, Placement, Side, check_name};
 use xsched_proto::class::Class;
 use xsched_proto::wire::DaemonMsg;
 
@@ -16,6 +16,7 @@ use crate::pool::keeper::{Order, Owner};
 use crate::pool::process::{self, Process};
 use crate::pool::{Pool, Stage, log, machine};
 use crate::server::Server;
+use crate::services::trust::Known;
 use crate::tuning::{POOL_BLAME_NS, POOL_LINGER_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS};
 
 /// What a process said that would be in a pool.
@@ -43,25 +44,20 @@ impl Server {
         self.poll_pools();
         let member = self.expect(pid, user, joining.job.as_deref(), None)?;
         let owner = Owner::of(pid, uid).ok_or_else(|| environment("the process cannot be seen from here"))?;
-        let standing = self.standing();
-        Ok(self.place(conn, member, &owner, &joining, &standing))
-    }
-
-    /// The standing of a program by what was learned of it.
-    fn standing(&self) -> Standing {
-        let proof = if self.config.pool_proven_minutes() == 0 {
-            Proof::Waived
-        } else {
-            Proof::Unproven { minutes: 0, of: self.config.pool_proven_minutes().into() }
-        };
-        Standing { proof, ..Standing::unknown("") }
+        let unknown = self.nothing_known("it was not asked for");
+        if self.asking(conn, member, &joining, &unknown, |asking| asking.depends_on_trust()).unwrap_or(false) {
+            self.ask_for_trust(conn, member, owner, joining);
+            return Ok(false);
+        }
+        Ok(self.place(conn, member, &owner, &joining, &unknown))
     }
 
     /// Gives a process its place: in a pool, which it may have to wait for, or outside. Returns true if it is answered.
-    fn place(&mut self, conn: u64, member: u64, owner: &Owner, joining: &Joining, standing: &Standing) -> bool {
+    pub(crate) fn place(&mut self, conn: u64, member: u64, owner: &Owner, joining: &Joining, known: &Known) -> bool {
         let uid = owner.uid;
         loop {
-            let (placement, is_urgent) = self.placement(conn, member, joining, standing);
+            let placed = self.asking(conn, member, joining, known, |asking| (asking.place(), asking.is_urgent()));
+            let (placement, is_urgent) = placed.unwrap_or((Placement::Time(None), false));
             let (side, why) = match placement {
                 Placement::Time(why) => {
                     self.note_place(member, None, false, why.as_deref());
@@ -124,9 +120,16 @@ impl Server {
         true
     }
 
-    /// The place of a process, and whether it is an urgent one.
-    fn placement(&mut self, conn: u64, member: u64, joining: &Joining, standing: &Standing) -> (Placement, bool) {
-        let Some(expected) = self.places.expected.get(&member) else { return (Placement::Time(None), false) };
+    /// An answer about a process that asks for a place, and all that this depends on. None: it is gone.
+    fn asking<T>(
+        &self,
+        conn: u64,
+        member: u64,
+        joining: &Joining,
+        known: &Known,
+        answer: impl FnOnce(&Asking<'_>) -> T,
+    ) -> Option<T> {
+        let expected = self.places.expected.get(&member)?;
         let (user, program) = (expected.user, expected.program.clone());
         let impossible = match self.places.pools.library {
             None => Some("libxsched.so is not beside the daemon's program".to_owned()),
@@ -148,10 +151,10 @@ impl Server {
             inner_refused: inner_refused.as_deref(),
             outer_refused: outer_refused.as_deref(),
             urgent: self.config.pool_urgent(),
-            has_urgent: self.has_urgent_inside(user.uid),
-            standing,
+            has_urgent: known.has_urgent || self.has_urgent_inside(user.uid),
+            standing: &known.standing,
         };
-        (asking.place(), asking.is_urgent())
+        Some(answer(&asking))
     }
 
     /// The reason for which a user's pool takes no process in.
@@ -406,10 +409,11 @@ impl Server {
         }
         let expected =
             culprit.and_then(|pid| self.places.expected.values().find(|e| e.pid == pid && e.user.uid == uid));
-        if let Some(program) = expected.and_then(|e| e.program.clone())
-            && let Err(e) = self.places.unsuitable.note_fault(&program)
-        {
-            self.log(&e.to_string());
+        if let Some(program) = expected.and_then(|e| e.program.clone()) {
+            self.services.trust.fault(uid, program.clone());
+            if let Err(e) = self.places.unsuitable.note_fault(&program) {
+                self.log(&e.to_string());
+            }
         }
         self.end_pool(id);
     }

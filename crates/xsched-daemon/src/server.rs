@@ -31,12 +31,14 @@ use crate::recent::Recent;
 use crate::service::Service;
 use crate::services::identify::{Identify, Who};
 use crate::services::snapshot::Snapshots;
+use crate::services::trust::Trust;
 use crate::services::usage::UsageBooks;
 use crate::shares::Shares;
 use crate::signals::Signals;
 use crate::sources::Sources;
 use crate::timers::Timers;
 use crate::trim::Trim;
+use crate::trusting::Trusting;
 use crate::unsuitable::Unsuitable;
 use crate::usage::Accounting;
 use crate::{Engine, Error};
@@ -89,6 +91,7 @@ pub(crate) struct Places {
     /// Programs that do not suit others of a pool.
     pub(crate) unsuitable: Unsuitable,
     pub(crate) pools: Pools,
+    pub(crate) trusting: Trusting,
     /// True after a program has left, or a process was announced or has ended: pools may have become unused.
     pub(crate) has_left: bool,
 }
@@ -98,6 +101,7 @@ pub(crate) struct Services {
     pub(crate) identify: Identify,
     pub(crate) snapshots: Snapshots,
     pub(crate) usage: UsageBooks,
+    pub(crate) trust: Trust,
     /// The log of the daemon.
     pub(crate) events: EventLog,
     /// The file of bursts, if they are written.

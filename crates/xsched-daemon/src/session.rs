@@ -224,7 +224,9 @@ impl Server {
                 let state = self.services.devices.state(&device, self.now_ns).map(Box::new);
                 let (steps, fixed) = (priority_steps, priority_fixed);
                 let group = NewGroup { slot, device, platform, steps, fixed, system, levels, sharing, pool, state };
-                return self.new_group(id, group);
+                self.new_group(id, group)?;
+                self.follow_trust(id, platform);
+                return Ok(());
             }
             ClientMsg::GroupRemove { slot } => {
                 self.note_kernels(id);
@@ -299,6 +301,8 @@ impl Server {
         self.services.identify.forget(id);
         self.services.snapshots.forget(id);
         self.services.usage.forget(id);
+        self.services.trust.forget(id);
+        self.places.trusting.forget(id);
         if let Some(fault) = fault {
             self.history.dropped_clients += 1;
             self.record(conn.user.uid, &format!("dropped process {} of user {}: {fault}", conn.pid, conn.user));
@@ -320,6 +324,7 @@ impl Server {
         self.keep_last_metrics(id);
         self.keep_last_info(id, client);
         self.note_cut_off(id, client.seat);
+        self.unfollow_trust(id, client.seat.is_some());
         let Some(program) = self.engine.programs().get(&id) else { return };
         let (pid, job) = (program.pid, program.job.clone());
         let is_kept = self.kept.put(program);

@@ -33,8 +33,12 @@ pub(crate) enum Timer {
     Pools,
     /// Descriptors that are closed slowly.
     Reaper,
+    /// What is known of programs that would join a pool, and work of those that may prove themselves.
+    Trust,
     /// Identification of processes.
     Identify,
+    /// Comparison of programs with what is known of them.
+    TrustWorker,
     /// Questions to programs.
     Questions,
     /// Answers of the operator's own scheduler.

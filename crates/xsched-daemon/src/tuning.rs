@@ -252,6 +252,39 @@ pub(crate) const PROGRAM_MAX_BYTES: usize = 1_024;
 /// Reasons that users were told, before all are forgotten: a line each, so that they are told once.
 pub(crate) const POOL_TOLD_MAX: usize = 1_000;
 
+// ---- Trust ---------------------------------------------------------------------------------------------------------------
+
+/// Work of a program that may prove itself is looked at this often, in ns: a minute, which counts if the device worked for it.
+pub(crate) const TRUST_LOOK_NS: u64 = 60_000_000_000;
+/// Minutes of several processes of one program count as one if they are not so far apart, in ns: a little less than the time between two
+/// looks at the same process.
+pub(crate) const PROVEN_MINUTE_NS: u64 = 55_000_000_000;
+/// Programs that are looked at in one piece of work: some µs each, and the rest is done by a thread.
+pub(crate) const TRUST_PIECE: usize = 16;
+/// A process that joins a pool waits so long, in ns, for what is known of it: reading a thousand files' numbers takes some 10 ms. Then it
+/// counts as not proven.
+pub(crate) const TRUST_WAIT_NS: u64 = 1_000_000_000;
+/// Tasks that wait for the thread. More are not done: those programs count as not proven, and their minutes not at all.
+pub(crate) const TRUST_QUEUE: usize = 1_024;
+/// The kernel's list of what a process maps is read up to so many bytes: 60,000 mappings. A PyTorch program has some 3,000.
+pub(crate) const TRUST_MAPS_MAX_BYTES: u64 = 4 << 20;
+/// Files that a program may be made of: PyTorch with its libraries has some 400.
+pub(crate) const TRUST_FILES_MAX: usize = 1_024;
+/// Their paths together, in bytes.
+pub(crate) const TRUST_PATHS_MAX_BYTES: usize = 256 << 10;
+/// First bytes of a command line that are looked through for a script.
+pub(crate) const TRUST_COMMAND_MAX_BYTES: u64 = 16 << 10;
+/// What has been learned is written so long after the last time, in ns; after a fault at once.
+pub(crate) const PROVEN_WRITE_NS: u64 = 10_000_000_000;
+/// Programs of a user that are remembered …
+pub(crate) const PROVEN_PROGRAMS_MAX: usize = 32;
+/// … and how much they take, in bytes: 32 PyTorch programs.
+pub(crate) const PROVEN_USER_MAX_BYTES: usize = 2 << 20;
+/// The same of all users together.
+pub(crate) const PROVEN_ALL_MAX_BYTES: usize = 16 << 20;
+/// In a pool the device is a program's bottleneck beyond this part of its bursts, in percent: others stretch its kernels there.
+pub(crate) const PROVEN_INSIDE_PERCENT: u32 = 75;
+
 // ---- Accounting ----------------------------------------------------------------------------------------------------------
 
 /// What was on a device without being followed is measured this often, in ns, where its driver may tell: as often as that is asked.

@@ -372,6 +372,127 @@ fn where_urgent_programs_are_follows_the_configuration_as_it_is_read_again() {
     assert_eq!(machine.pools().len(), 1);
 }
 
+/// A machine with scripts that each run the same program, and a daemon that ends and starts again.
+struct Proving {
+    machine: Machine,
+}
+
+impl Proving {
+    fn new() -> Proving {
+        Proving { machine: Machine::configured("") }
+    }
+
+    /// Starts a script as `xsched run` does where it finds NVIDIA's driver.
+    fn start(&self, script: &str, options: &[&str]) -> Process {
+        let gpu = &self.machine.gpu;
+        let file = gpu.place.join(script);
+        if !file.exists() {
+            std::fs::write(&file, format!("exec {}\n", gpu.program("pooled").display())).unwrap();
+        }
+        let mut command = gpu.place.run_command(options, "/bin/sh".as_ref(), &[file.to_str().unwrap()]);
+        command.env("CUDA_MPS_PIPE_DIRECTORY", gpu.place.join("none"));
+        let mut program = gpu.with_driver(command);
+        program.expect("context 0");
+        program
+    }
+
+    /// Ends the daemon, changes what it has kept of some scripts, and starts another.
+    fn restarted(&mut self, changes: &[(&str, &str, &str)]) {
+        let machine = &mut self.machine;
+        signal(machine.daemon.as_ref().unwrap().pid(), Signal::TERM);
+        until("the daemon has ended, and its pools", || machine.gpu.place.ps().is_none() && machine.pools().is_empty());
+        let file = machine.gpu.place.join(".local/state/xsched/proven.toml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let mut found = 0;
+        let mut section = "";
+        let lines = text.lines().map(|line| {
+            section = if line.starts_with('[') { line } else { section };
+            let change = changes.iter().find(|(script, from, _)| section.contains(script) && line == *from);
+            found += usize::from(change.is_some());
+            change.map_or(line, |(_, _, to)| to).to_owned() + "\n"
+        });
+        let changed: String = lines.collect();
+        assert_eq!(found, changes.len(), "{text}");
+        std::fs::write(&file, changed).unwrap();
+        let config = machine.gpu.place.join("config.toml");
+        machine.daemon = None;
+        machine.start_daemon_with(&["--config", config.to_str().unwrap()], &[]);
+    }
+}
+
+const UNPROVEN: &str = "not proven yet: 0 of 10 min without a GPU fault";
+const PROVEN: &str = "proven: 14 min without a GPU fault";
+
+#[test]
+fn a_program_is_proven_until_a_part_of_it_changes_or_its_fault_ends_a_pool() {
+    let mut proving = Proving::new();
+    let scripts = ["changes.sh", "faults.sh", "stays.sh"];
+    let asked = [POOL, URGENT].concat();
+    let urgent = proving.start("urgent.sh", &asked);
+    for script in scripts {
+        let program = proving.start(script, LOW);
+        proving.machine.assert_place(&program, "outer", UNPROVEN);
+    }
+    drop(urgent);
+    proving.restarted(&scripts.map(|script| (script, "seconds = 0", "seconds = 840")));
+    let urgent = proving.start("urgent.sh", &asked);
+    for script in scripts {
+        let program = proving.start(script, LOW);
+        proving.machine.assert_place(&program, "inner", PROVEN);
+    }
+    // A comment in the script is as good as anything.
+    let script = proving.machine.gpu.place.join("changes.sh");
+    let text = std::fs::read_to_string(&script).unwrap();
+    std::fs::write(&script, text + "# changed\n").unwrap();
+    let changed = proving.start("changes.sh", LOW);
+    proving.machine.assert_place(&changed, "outer", UNPROVEN);
+    let why = format!("after 14 min: its script {} has changed", script.display());
+    let daemon = proving.machine.daemon.as_ref().unwrap();
+    until("it is in the log", || daemon.errors().contains(&why));
+    let mut faulty = proving.start("faults.sh", LOW);
+    proving.machine.assert_place(&faulty, "inner", PROVEN);
+    faulty.tell("crash");
+    faulty.expect(&format!("crash {ILLEGAL_ADDRESS}"));
+    until("it is in the log", || daemon.errors().contains("after 14 min: its GPU fault ended a pool"));
+    drop((faulty, urgent));
+    let urgent = proving.start("urgent.sh", &asked);
+    let faulty = proving.start("faults.sh", LOW);
+    proving.machine.assert_place(&faulty, "outer", UNPROVEN);
+    let stays = proving.start("stays.sh", LOW);
+    proving.machine.assert_place(&stays, "inner", PROVEN);
+    drop(urgent);
+}
+
+#[test]
+fn an_urgent_program_whose_host_is_known_to_be_the_bottleneck_is_inside_without_having_asked() {
+    let mut proving = Proving::new();
+    let why = |why: &str| format!("outside the inner pool: {why}");
+    for script in ["host.sh", "device.sh"] {
+        let urgent = proving.start(script, URGENT);
+        proving.machine.assert_place(&urgent, "none", &why(UNPROVEN));
+        let low = proving.start("low.sh", LOW);
+        proving.machine.assert_place(&low, "outer", "no urgent program of this user belongs inside");
+    }
+    let learned = |script, percent| {
+        [
+            (script, "seconds = 0", "seconds = 840"),
+            (script, "bursts = 0", "bursts = 60"),
+            (script, "percent = 0", percent),
+        ]
+    };
+    let mut changes = [learned("host.sh", "percent = 12"), learned("device.sh", "percent = 93")].concat();
+    changes.push(("low.sh", "seconds = 0", "seconds = 840"));
+    proving.restarted(&changes);
+    // Beside one that is known, and not there yet.
+    let low = proving.start("low.sh", LOW);
+    proving.machine.assert_place(&low, "inner", PROVEN);
+    let host = proving.start("host.sh", URGENT);
+    proving.machine.assert_place(&host, "inner", PROVEN);
+    let device = proving.start("device.sh", URGENT);
+    proving.machine.assert_place(&device, "none", &why("the device is its bottleneck (93 % of its requests)"));
+    assert_eq!(proving.machine.pools().len(), 1);
+}
+
 #[test]
 fn a_control_daemon_that_does_not_listen_at_once_serves_all_the_same() {
     let mut machine = Machine { gpu: Gpu::with_devices(1), daemon: None };

@@ -225,6 +225,17 @@ impl Asking<'_> {
         self.class > self.max_class
     }
 
+    /// Returns true if its place may depend on what is known of it: nothing stands against a pool, and nobody has decided.
+    pub fn depends_on_trust(&self) -> bool {
+        let may_pool = !self.is_contained && self.may_pool && self.obstacle.is_none() && self.impossible.is_none();
+        let is_open = match self.urgent {
+            Urgent::Outside => false,
+            Urgent::Inside => !self.is_urgent(),
+            Urgent::Auto => !self.is_urgent() || !self.insists,
+        };
+        may_pool && is_open && (self.turns.is_none() || self.insists)
+    }
+
     /// The place of this program.
     pub fn place(&self) -> Placement {
         let of_insisting = |why: &str| Placement::Time(self.insists.then(|| why.to_owned()));

@@ -32,10 +32,11 @@ pub(crate) enum Own {
     Snapshots,
     /// The operator's own scheduler.
     Scheduler,
+    Trust,
 }
 
 /// All of them, by their numbers.
-const OWN: [Own; 10] = [
+const OWN: [Own; 11] = [
     Own::Listener,
     Own::Sites,
     Own::Timer,
@@ -46,6 +47,7 @@ const OWN: [Own; 10] = [
     Own::Metrics,
     Own::Snapshots,
     Own::Scheduler,
+    Own::Trust,
 ];
 
 impl Token {

@@ -25,6 +25,7 @@ impl Server {
                 Timer::Measure => self.measure(),
                 Timer::Usage | Timer::UsageQuery => self.begin_usage_sweep(),
                 Timer::Pools => self.poll_pools(),
+                Timer::Trust => self.tend_trust(),
                 Timer::Reaper => self.net.listen_again(),
                 Timer::Trim => {
                     // With a gate closed, decisions come soon.
@@ -38,7 +39,7 @@ impl Server {
                     self.life.stop = true;
                 }
                 // The loop looks after these each time.
-                Timer::Identify | Timer::Service | Timer::Snapshots | Timer::Rations => (),
+                Timer::Identify | Timer::TrustWorker | Timer::Service | Timer::Snapshots | Timer::Rations => (),
             }
         }
         if self.history.recent.is_due(self.now_ns) && !self.engine.groups().is_empty() {
@@ -86,7 +87,7 @@ impl Server {
     }
 
     /// Times that others keep, ns.
-    fn deadlines(&self) -> [(Timer, Option<u64>); 13] {
+    fn deadlines(&self) -> [(Timer, Option<u64>); 15] {
         let sweeps = self.history.accounting.sweep.is_some();
         [
             (Timer::Policy, self.engine.next_policy_us().map(|us| us.saturating_mul(1_000))),
@@ -101,6 +102,8 @@ impl Server {
             // While books are looked at, the loop does not sleep.
             (Timer::UsageQuery, self.history.accounting.query_at().filter(|_| !sweeps)),
             (Timer::Identify, self.services.identify.tend(self.now_ns)),
+            (Timer::TrustWorker, self.services.trust.tend(self.now_ns)),
+            (Timer::Trust, self.places.trusting.deadline_ns()),
             (Timer::Lines, self.services.events.deadline_ns()),
             (Timer::Service, self.life.service.deadline_ns()),
             (Timer::Snapshots, self.services.snapshots.deadline_ns()),

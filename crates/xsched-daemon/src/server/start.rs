@@ -24,11 +24,13 @@ use crate::recent::Recent;
 use crate::service::{self, Service};
 use crate::services::identify::Identify;
 use crate::services::snapshot::Snapshots;
+use crate::services::trust::Trust;
 use crate::services::usage::UsageBooks;
 use crate::signals::Signals;
 use crate::sources::Sources;
 use crate::timers::Timers;
 use crate::trim::Trim;
+use crate::trusting::Trusting;
 use crate::unsuitable::Unsuitable;
 use crate::usage::Accounting;
 use crate::{Engine, Error, Options};
@@ -60,6 +62,8 @@ impl Server {
         net.watch_own(&identify, Own::Identified)?;
         net.watch_own(&usage, Own::Usage)?;
         net.watch_own(&snapshots, Own::Snapshots)?;
+        let trust = Trust::new(options.state.as_deref()).map_err(|e| fail("an event descriptor", e))?;
+        net.watch_own(&trust, Own::Trust)?;
         if let Some(host) = &host {
             net.watch_own(&host.socket, Own::Scheduler)?;
         }
@@ -72,6 +76,7 @@ impl Server {
             jobs: HashMap::new(),
             unsuitable: Unsuitable::read(options.state.as_deref()),
             pools: Pools::new(options.library.clone(), options.pool_keeper.clone()),
+            trusting: Trusting::default(),
             has_left: false,
         };
         let engine = Engine::new(settings, heartbeat, options.seed, bursts.is_some());
@@ -79,6 +84,7 @@ impl Server {
             identify,
             snapshots,
             usage,
+            trust,
             events,
             bursts,
             devices: Devices::new(options.device_host.clone()).map_err(|e| fail("an event descriptor", e))?,

@@ -114,6 +114,7 @@ impl Server {
             Own::Metrics => self.begin_metrics_snapshot(),
             Own::Snapshots => self.take_snapshot_ends(),
             Own::Scheduler => self.take_scheduler_answers(),
+            Own::Trust => self.take_trust(),
         }
     }
 

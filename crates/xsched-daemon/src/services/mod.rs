@@ -6,6 +6,7 @@
 //! | --- | --- | --- | --- |
 //! | [`identify`] | process behind a connection | its user, program, container | replaced |
 //! | [`snapshot`] | state of all programs, commands that have asked | end of each answer | nothing in it blocks |
+//! | [`trust`] | process of a program, its work, a fault | what is known of a program, lines for the log | replaced, not risked again for the same user |
 //! | [`usage`] | records to keep, question | sum of records | left: two would write the same files |
 //! | [`writer`] | line, state file | – | left: two would write the same files |
 //! | `devices::sampler` | devices to ask about | state of a device, by its time | left: another would hang in the same driver |
@@ -22,5 +23,6 @@
 pub(crate) mod child_reaper;
 pub(crate) mod identify;
 pub(crate) mod snapshot;
+pub(crate) mod trust;
 pub(crate) mod usage;
 pub(crate) mod writer;

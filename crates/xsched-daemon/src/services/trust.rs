@@ -1,0 +1,451 @@
+//! Trust in programs: the files that a process runs are compared with those of its earlier runs, which may take long, and what is learned
+//! is kept ([`crate::proven`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use xsched_engine::Standing;
+use xsched_proto::program;
+
+use crate::clock::now_ns;
+use crate::process::start_ticks;
+use crate::proven::{Files, Proven, Work};
+use crate::tuning::{
+    LOST_MAX, PROVEN_WRITE_NS, TRUST_COMMAND_MAX_BYTES, TRUST_FILES_MAX, TRUST_MAPS_MAX_BYTES, TRUST_PATHS_MAX_BYTES,
+    TRUST_QUEUE, WRITER_END_MS,
+};
+use crate::worker::epochs::Epochs;
+use crate::worker::{ByUser, End, Next, Service, Spec, Worker, readable};
+
+/// A process of a program that may prove itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    pub(crate) uid: u32,
+    /// See [`start_ticks`].
+    pub(crate) start: Option<u64>,
+    /// Name of its program, see [`crate::proven::key`].
+    pub(crate) key: String,
+    /// Paths in what was announced of it.
+    pub(crate) announced: Vec<String>,
+}
+
+pub(crate) enum Task {
+    /// It would join a pool: (connection, number of the request, minutes of a proof).
+    Join(Process, u64, u64, u32),
+    /// A minute has passed.
+    Minute(Process, Work),
+    /// It has ended.
+    Ended(Process, Work),
+    /// A GPU fault of a program of a user ended a pool; see [`crate::unsuitable::key`].
+    Fault(u32, String),
+    /// The daemon ends: all is to be written.
+    Write,
+}
+
+pub(crate) enum Outcome {
+    Known {
+        conn: u64,
+        epoch: u64,
+        known: Known,
+    },
+    /// Lines for the log, of a user.
+    Lines(u32, Vec<String>),
+}
+
+/// Knowledge about a program that would join a pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) standing: Standing,
+    /// True if its user has an urgent program that belongs into the inner pool.
+    pub(crate) has_urgent: bool,
+}
+
+impl Known {
+    /// Nothing, for a reason.
+    pub(crate) fn nothing(why: &str) -> Known {
+        Known { standing: Standing::unknown(why), has_urgent: false }
+    }
+}
+
+/// The loop's side.
+pub(crate) struct Trust {
+    pub(crate) worker: Worker<Task, Outcome>,
+    epochs: Epochs<u64>,
+    /// True once the daemon ends.
+    ends: Arc<AtomicBool>,
+}
+
+impl Trust {
+    /// With what an earlier daemon left in a folder.
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub(crate) fn new(folder: Option<&Path>) -> rustix::io::Result<Trust> {
+        let proven = Arc::new(Mutex::new(Proven::read(folder)));
+        let end = End::Drained(Duration::from_millis(WRITER_END_MS));
+        let spec = Spec { lost_max: LOST_MAX, queued_max: TRUST_QUEUE, end, ..Spec::named("xsched-trust") };
+        let user = |task: &Task| match task {
+            Task::Join(process, ..) | Task::Minute(process, _) | Task::Ended(process, _) => process.uid,
+            Task::Fault(uid, _) => *uid,
+            Task::Write => 0,
+        };
+        let ends = Arc::new(AtomicBool::new(false));
+        let its_ends = ends.clone();
+        let worker = Worker::new(spec, ByUser::new(user), move || -> Box<dyn Service<Task, Outcome>> {
+            Box::new(Thread { proven: proven.clone(), ends: its_ends.clone(), written_ns: now_ns() })
+        });
+        Ok(Trust { worker: worker?, epochs: Epochs::default(), ends })
+    }
+
+    /// Has a process that would join a pool compared. False = it cannot be now.
+    pub(crate) fn join(&mut self, conn: u64, process: Process, minutes: u32) -> bool {
+        let epoch = self.epochs.begin(conn);
+        let is_begun = self.push(Task::Join(process, conn, epoch, minutes));
+        if !is_begun {
+            self.forget(conn);
+        }
+        is_begun
+    }
+
+    /// Has a task done, unless its user keeps a thread, or there is too much to do. Returns false then.
+    pub(crate) fn push(&self, task: Task) -> bool {
+        match &task {
+            Task::Join(process, ..) | Task::Minute(process, _) if !self.worker.may_risk(process.uid) => false,
+            _ => self.worker.push(task).is_ok(),
+        }
+    }
+
+    /// Has a fault noted, however much there is to do.
+    pub(crate) fn fault(&self, uid: u32, program: String) {
+        self.worker.push_beyond(Task::Fault(uid, program));
+    }
+
+    /// Takes an outcome that counts.
+    pub(crate) fn take(&mut self) -> Option<Outcome> {
+        loop {
+            let outcome = self.worker.take()?;
+            match &outcome {
+                Outcome::Known { conn, epoch, .. } if !self.epochs.accept(conn, *epoch) => (),
+                _ => return Some(outcome),
+            }
+        }
+    }
+
+    /// Ends the wait for an outcome: its connection has gone, or waits no longer.
+    pub(crate) fn forget(&mut self, conn: u64) {
+        self.epochs.forget(&conn);
+    }
+
+    /// Replaces a thread that one process keeps for too long. Returns the time of the next call, ns.
+    pub(crate) fn tend(&self, now_ns: u64) -> Option<u64> {
+        self.worker.tend(now_ns)
+    }
+}
+
+impl Drop for Trust {
+    fn drop(&mut self) {
+        // What comes after this task is written, too: the order is that of users.
+        self.ends.store(true, Relaxed);
+        if self.worker.has_thread() {
+            self.worker.push_beyond(Task::Write);
+        }
+    }
+}
+
+impl AsFd for Trust {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.worker.as_fd()
+    }
+}
+
+/// The side of a thread. What is known is held only while it is compared or written, and not while a process is looked at.
+struct Thread {
+    proven: Arc<Mutex<Proven>>,
+    ends: Arc<AtomicBool>,
+    written_ns: u64,
+}
+
+impl Thread {
+    fn proven(&self) -> MutexGuard<'_, Proven> {
+        self.proven.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Compares a process with its record.
+    fn compare(&self, process: &Process) -> Result<Option<String>, String> {
+        let files = files_of(process)?;
+        let known = self.proven().paths(&process.key);
+        let root = root_of(process.pid);
+        let others = known.into_iter().filter(|path| !files.all.contains_key(path));
+        let on_disk: BTreeMap<String, String> =
+            others.filter_map(|path| Some((path.clone(), id_of(&root, &path)?))).collect();
+        if start_ticks(process.pid) != process.start || process.start.is_none() {
+            return Err("it has ended".to_owned());
+        }
+        Ok(self.proven().compare(&process.key, &files, &on_disk))
+    }
+
+    fn write(&mut self) -> Option<String> {
+        self.written_ns = now_ns();
+        self.proven().write().err().map(|why| why.to_string())
+    }
+}
+
+impl Service<Task, Outcome> for Thread {
+    fn perform(&mut self, task: Task, outcomes: &mut Vec<Outcome>) {
+        let (uid, lines) = match task {
+            Task::Join(process, conn, epoch, minutes) => {
+                let compared = self.compare(&process);
+                let proven = self.proven();
+                let has_urgent = proven.has_urgent(process.uid, minutes);
+                let mut standing = proven.standing(&process.key, minutes);
+                drop(proven);
+                let line = match compared {
+                    Ok(line) => line,
+                    Err(why) => {
+                        if minutes > 0 {
+                            standing.proof = xsched_engine::Proof::Unknown(why);
+                        }
+                        None
+                    }
+                };
+                outcomes.push(Outcome::Known { conn, epoch, known: Known { standing, has_urgent } });
+                (process.uid, line.into_iter().collect())
+            }
+            Task::Minute(process, work) => {
+                let compared = self.compare(&process);
+                let mut proven = self.proven();
+                // One that is another than it was begins with the next minute.
+                if compared == Ok(None) {
+                    proven.count(now_ns(), &process.key, work);
+                }
+                proven.note(&process.key, work);
+                (process.uid, compared.ok().flatten().into_iter().collect())
+            }
+            Task::Ended(process, work) => {
+                self.proven().note(&process.key, work);
+                (process.uid, Vec::new())
+            }
+            Task::Fault(uid, program) => {
+                let mut lines = self.proven().fault(&program);
+                if !lines.is_empty() {
+                    lines.extend(self.write());
+                }
+                (uid, lines)
+            }
+            Task::Write => (0, Vec::new()),
+        };
+        if self.ends.load(Relaxed) {
+            // That it fails nobody can be told any more.
+            let _ = self.write();
+        }
+        if !lines.is_empty() {
+            outcomes.push(Outcome::Lines(uid, lines));
+        }
+    }
+
+    fn wait(&mut self, more: BorrowedFd<'_>, outcomes: &mut Vec<Outcome>) -> Next {
+        let is_news = self.proven().is_news;
+        let due_ns = (self.written_ns + PROVEN_WRITE_NS).saturating_sub(now_ns());
+        if is_news && due_ns == 0 {
+            let failed = self.write();
+            outcomes.extend(failed.map(|line| Outcome::Lines(0, vec![line])));
+        } else {
+            readable(more, is_news.then_some(due_ns));
+        }
+        Next::GoOn
+    }
+}
+
+fn root_of(pid: u32) -> PathBuf {
+    format!("/proc/{pid}/root").into()
+}
+
+/// A number for a file as it is now, by where it lies, how long it is and when it was written; none if there is no such file.
+fn id_of(root: &Path, path: &str) -> Option<String> {
+    let meta = std::fs::symlink_metadata(root.join(path.trim_start_matches('/'))).ok()?;
+    meta.is_file().then(|| id(&meta))
+}
+
+fn id(meta: &Metadata) -> String {
+    let parts = [meta.dev(), meta.ino(), meta.size(), meta.mtime().cast_unsigned(), meta.mtime_nsec().cast_unsigned()];
+    // FNV-1a: the same in each build of the daemon.
+    let bytes = parts.into_iter().flat_map(u64::to_le_bytes);
+    let hash =
+        bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    format!("{hash:016x}")
+}
+
+/// The files that a process runs: its executable, its scripts, and what it maps to be executed.
+///
+/// # Errors
+/// One line: they cannot all be told.
+fn files_of(process: &Process) -> Result<Files, String> {
+    let unseen = |_| "its files cannot be seen from here".to_owned();
+    let proc = PathBuf::from(format!("/proc/{}", process.pid));
+    let root = root_of(process.pid);
+    let mut maps = Vec::new();
+    let file = File::open(proc.join("maps")).map_err(unseen)?;
+    file.take(TRUST_MAPS_MAX_BYTES + 1).read_to_end(&mut maps).map_err(unseen)?;
+    if maps.len() as u64 > TRUST_MAPS_MAX_BYTES {
+        return Err("it maps more than is looked through".to_owned());
+    }
+    let mut paths = mapped(&String::from_utf8_lossy(&maps))?;
+    let exe = std::fs::read_link(proc.join("exe")).map_err(unseen)?.to_string_lossy().into_owned();
+    paths.insert(exe.clone());
+    let mut scripts: Vec<String> = process.announced.iter().filter(|path| **path != exe).cloned().collect();
+    scripts.extend(script_of(&proc));
+    scripts.retain(|path| id_of(&root, path).is_some());
+    paths.extend(scripts.iter().cloned());
+    let bytes: usize = paths.iter().map(String::len).sum();
+    if paths.len() > TRUST_FILES_MAX || bytes > TRUST_PATHS_MAX_BYTES {
+        return Err(format!("it is made of more than {TRUST_FILES_MAX} files"));
+    }
+    let mut all = BTreeMap::new();
+    for path in paths {
+        let id = id_of(&root, &path).ok_or_else(|| format!("{path} is not there any more"))?;
+        all.insert(path, id);
+    }
+    Ok(Files { exe, scripts, driver: driver(), all })
+}
+
+/// The paths of the files that a process maps to be executed, from the lines of its `maps` (proc(5)).
+///
+/// # Errors
+/// One of them was removed.
+fn mapped(maps: &str) -> Result<BTreeSet<String>, String> {
+    let mut paths = BTreeSet::new();
+    for line in maps.lines() {
+        let Some((fields, path)) = line.find('/').map(|at| line.split_at(at)) else { continue };
+        let is_code = fields.split_ascii_whitespace().nth(1).is_some_and(|rights| rights.contains('x'));
+        // Memory that looks like a file; devices; shared memory.
+        let is_none =
+            ["/memfd:", "/dev/", "/SYSV", "/anon_hugepage", "/proc/"].iter().any(|begin| path.starts_with(begin));
+        if !is_code || is_none {
+            continue;
+        }
+        if path.ends_with(" (deleted)") {
+            return Err(format!("{} was removed", path.trim_end_matches(" (deleted)")));
+        }
+        paths.insert(path.to_owned());
+    }
+    Ok(paths)
+}
+
+/// The script that a process has an interpreter run.
+fn script_of(proc: &Path) -> Option<String> {
+    let mut bytes = Vec::new();
+    File::open(proc.join("cmdline")).ok()?.take(TRUST_COMMAND_MAX_BYTES).read_to_end(&mut bytes).ok()?;
+    let words: Vec<String> =
+        bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+    let name = program::script(&words)?;
+    let word = words.iter().skip(1).find(|word| program::file_name(word) == name)?;
+    let folder = std::fs::read_link(proc.join("cwd")).ok()?;
+    let path = folder.join(word);
+    // Links are looked through as far as they can be from here.
+    Some(path.canonicalize().unwrap_or(path).to_string_lossy().into_owned())
+}
+
+/// Version of NVIDIA's driver, as the kernel module tells; empty where there is none.
+fn driver() -> String {
+    let module = std::fs::read_to_string("/sys/module/nvidia/version");
+    let text = module.or_else(|_| std::fs::read_to_string("/proc/driver/nvidia/version")).unwrap_or_default();
+    text.lines().next().unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// This process.
+    fn own(key: &str, announced: &[&str]) -> Process {
+        let pid = std::process::id();
+        let announced = announced.iter().map(|path| (*path).to_owned()).collect();
+        Process { pid, uid: 7, start: start_ticks(pid), key: key.to_owned(), announced }
+    }
+
+    #[test]
+    fn code_that_comes_from_files_is_found_and_what_cannot_be_told_is_refused() {
+        let line = |rights: &str, path: &str| format!("7f00-7f01 {rights} 00000000 fe:01 1234      {path}\n");
+        let maps = [
+            line("r-xp", "/usr/lib/a b.so"),
+            line("r--p", "/usr/lib/data"),
+            line("rwxs", "/dev/nvidia0"),
+            line("r-xp", "/memfd:jit (deleted)"),
+            line("r-xp", "[vdso]"),
+            line("rwxp", ""),
+        ]
+        .concat();
+        assert_eq!(mapped(&maps).unwrap().into_iter().collect::<Vec<_>>(), ["/usr/lib/a b.so"]);
+        let removed = maps + &line("r-xp", "/tmp/x.so (deleted)");
+        assert_eq!(mapped(&removed).unwrap_err(), "/tmp/x.so was removed");
+    }
+
+    #[test]
+    fn a_process_is_made_of_its_executable_its_libraries_and_what_was_announced() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("a.py");
+        std::fs::write(&script, "1").unwrap();
+        let script = script.to_str().unwrap();
+        let first = files_of(&own("k", &[script, "/no/such"])).unwrap();
+        let exe = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
+        assert_eq!((&first.exe, &first.scripts), (&exe, &vec![script.to_owned()]));
+        assert!(first.all.contains_key(&exe) && first.all.keys().any(|path| path.contains("libc")), "{:?}", first.all);
+        assert_eq!(files_of(&own("k", &[script])).unwrap(), first, "nothing has changed");
+        std::fs::write(script, "22").unwrap();
+        let second = files_of(&own("k", &[script])).unwrap();
+        let changed: Vec<&String> = first.all.iter().filter(|(p, id)| second.all[*p] != **id).map(|(p, _)| p).collect();
+        assert_eq!(changed, [script]);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_or_is_made_of_too_many_files_is_not_proven() {
+        let (proven, ends) = (Arc::new(Mutex::new(Proven::read(None))), Arc::new(AtomicBool::new(false)));
+        let thread = Thread { proven, ends, written_ns: 0 };
+        let another = Process { start: Some(1), ..own("k", &[]) };
+        assert_eq!(thread.compare(&another), Err("it has ended".to_owned()));
+        let gone = Process { pid: u32::MAX / 4, ..own("k", &[]) };
+        assert_eq!(thread.compare(&gone), Err("its files cannot be seen from here".to_owned()));
+        let folder = tempfile::tempdir().unwrap();
+        let many: Vec<String> = (0..=TRUST_FILES_MAX)
+            .map(|n| {
+                let path = folder.path().join(n.to_string());
+                std::fs::write(&path, "").unwrap();
+                path.to_str().unwrap().to_owned()
+            })
+            .collect();
+        let many = Process { announced: many, ..own("k", &[]) };
+        assert_eq!(thread.compare(&many), Err(format!("it is made of more than {TRUST_FILES_MAX} files")));
+        assert_eq!(thread.compare(&own("k", &[])), Ok(None));
+    }
+
+    #[test]
+    fn what_is_learned_is_written_at_the_end_and_a_fault_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("proven.toml");
+        let text = || std::fs::read_to_string(&file).unwrap_or_default();
+        let mut trust = Trust::new(Some(folder.path())).unwrap();
+        assert!(trust.join(1, own("7 p (/x)", &[]), 10));
+        let mut known = None;
+        xsched_testkit::until("it is known", || {
+            known = known.take().or_else(|| trust.take());
+            known.is_some()
+        });
+        let Some(Outcome::Known { conn: 1, known, .. }) = known else { panic!("another") };
+        assert_eq!(known.standing.proof, xsched_engine::Proof::Unproven { minutes: 0, of: 10 });
+        let work = Work { has_worked: true, ..Work::default() };
+        assert!(trust.push(Task::Minute(own("7 p (/x)", &[]), work)));
+        drop(trust);
+        assert!(text().contains("[programs.\"7 p (/x)\"]\nseconds = 60"), "{}", text());
+        let trust = Trust::new(Some(folder.path())).unwrap();
+        trust.fault(7, "7 p".to_owned());
+        xsched_testkit::until("it is forgotten", || !text().contains("7 p"));
+    }
+}

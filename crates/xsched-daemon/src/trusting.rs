@@ -1,0 +1,216 @@
+//! Trust in programs, on the side of the loop: what is known of one that would join a pool is asked for, and work of those that may prove
+//! themselves is followed, a minute at a time. [`crate::services::trust`] does what takes time.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::Ordering::Relaxed;
+
+use xsched_engine::{DeviceShare, Proof};
+use xsched_proto::wire::{DaemonMsg, Platform};
+
+use crate::Program;
+use crate::places::Joining;
+use crate::pool::keeper::Owner;
+use crate::proven::{self, Work};
+use crate::server::Server;
+use crate::services::trust::{Known, Outcome, Process, Task};
+use crate::timers::Timer;
+use crate::tuning::{TRUST_LOOK_NS, TRUST_PIECE, TRUST_WAIT_NS};
+
+/// Programs that wait for what is known of them, and those that are followed.
+#[derive(Default)]
+pub(crate) struct Trusting {
+    /// Processes that would join a pool, by connection.
+    joining: HashMap<u64, Waiting>,
+    /// Attached programs that may prove themselves, by connection.
+    followed: HashMap<u64, Followed>,
+    /// Time of the next look at each of them, ns.
+    due: BTreeSet<(u64, u64)>,
+}
+
+/// A process that would join a pool.
+struct Waiting {
+    member: u64,
+    owner: Owner,
+    joining: Joining,
+    until_ns: u64,
+    /// All that is known if nothing comes until then.
+    known: Known,
+}
+
+/// A program that may prove itself.
+struct Followed {
+    process: Process,
+    /// Device time charged to it at the last look, in µs.
+    used_us: f64,
+}
+
+impl Trusting {
+    /// Time of what comes next, ns.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        let joins = self.joining.values().map(|waiting| waiting.until_ns).min();
+        joins.into_iter().chain(self.due.first().map(|(at_ns, _)| *at_ns)).min()
+    }
+
+    /// Forgets a connection that does not wait any more.
+    pub(crate) fn forget(&mut self, conn: u64) {
+        self.joining.remove(&conn);
+    }
+}
+
+impl Server {
+    /// Has what is known of a process that would join a pool found out. Once it is, the process gets its place.
+    pub(crate) fn ask_for_trust(&mut self, conn: u64, member: u64, owner: Owner, joining: Joining) {
+        let minutes = self.config.pool_proven_minutes();
+        let process = self.process_of_command(conn, member);
+        let (why, patience_ns) = match process.map(|process| self.services.trust.join(conn, process, minutes)) {
+            None => ("it was not started by xsched run", 0),
+            Some(true) => ("its files could not be compared in time", TRUST_WAIT_NS),
+            Some(false) => ("there is too much to compare now", 0),
+        };
+        let (until_ns, known) = (self.now_ns + patience_ns, self.nothing_known(why));
+        self.places.trusting.joining.insert(conn, Waiting { member, owner, joining, until_ns, known });
+    }
+
+    /// Knowledge about a program of which nothing can be told, for a reason.
+    pub(crate) fn nothing_known(&self, why: &str) -> Known {
+        let mut known = Known::nothing(why);
+        if self.config.pool_proven_minutes() == 0 {
+            known.standing.proof = Proof::Waived;
+        }
+        known
+    }
+
+    /// The process of a command that was announced.
+    fn process_of_command(&self, conn: u64, member: u64) -> Option<Process> {
+        let (who, expected) = (self.commands.who.get(&conn)?, self.places.expected.get(&member)?);
+        let program = expected.program.as_deref()?;
+        let key = proven::key(program, &who.exe);
+        let announced = paths_in(program);
+        Some(Process { pid: expected.pid, uid: expected.user.uid, start: who.start, key, announced })
+    }
+
+    /// What is known of a process is known: it gets its place.
+    fn join_with(&mut self, conn: u64, known: &Known) {
+        let Some(Waiting { member, owner, joining, .. }) = self.places.trusting.joining.remove(&conn) else { return };
+        if !self.net.conns.contains_key(&conn) {
+            return;
+        }
+        // One that has ended or broken meanwhile takes no process in.
+        self.poll_pools();
+        if self.place(conn, member, &owner, &joining, known) {
+            self.finish(conn, &DaemonMsg::End);
+        }
+    }
+
+    /// Takes what was found out.
+    pub(crate) fn take_trust(&mut self) {
+        while let Some(outcome) = self.services.trust.take() {
+            match outcome {
+                Outcome::Known { conn, known, .. } => self.join_with(conn, &known),
+                Outcome::Lines(uid, lines) => lines.iter().for_each(|line| self.record(uid, line)),
+            }
+        }
+    }
+
+    /// Processes that have waited for long enough get their places, and a minute of some programs is looked at.
+    pub(crate) fn tend_trust(&mut self) {
+        let now_ns = self.now_ns;
+        let overdue = |(conn, waiting): (&u64, &Waiting)| (waiting.until_ns <= now_ns).then_some(*conn);
+        let overdue: Vec<u64> = self.places.trusting.joining.iter().filter_map(overdue).collect();
+        for conn in overdue {
+            self.services.trust.forget(conn);
+            if let Some(known) = self.places.trusting.joining.get(&conn).map(|waiting| waiting.known.clone()) {
+                self.join_with(conn, &known);
+            }
+        }
+        for _ in 0..TRUST_PIECE {
+            let first = self.places.trusting.due.first().copied();
+            let Some((at_ns, conn)) = first.filter(|(at_ns, _)| *at_ns <= now_ns) else { break };
+            self.places.trusting.due.remove(&(at_ns, conn));
+            if let Some((process, work)) = self.work_of(conn) {
+                self.places.trusting.due.insert((now_ns + TRUST_LOOK_NS, conn));
+                // One that cannot be looked at has a minute less.
+                let _ = self.services.trust.push(Task::Minute(process, work));
+            }
+        }
+        self.timers.set(Timer::Trust, self.places.trusting.deadline_ns());
+    }
+
+    /// A program has made a context on a GPU: from now on it is followed, if it is in a pool or urgent.
+    pub(crate) fn follow_trust(&mut self, conn: u64, platform: Platform) {
+        let Some(program) = self.engine.programs().get(&conn) else { return };
+        let Some(client) = self.programs.clients.get(&conn) else { return };
+        let matters = client.seat.is_some() || self.is_urgent(program);
+        if platform != Platform::Cuda || !matters || self.places.trusting.followed.contains_key(&conn) {
+            return;
+        }
+        let Some(announced) = self.announced(program).and_then(|expected| expected.program.as_deref()) else { return };
+        let (pid, uid, start) = (program.pid, program.user.uid, program.start);
+        let key = proven::key(announced, &client.peer.exe);
+        let process = Process { pid, uid, start, key, announced: paths_in(announced) };
+        self.places.trusting.followed.insert(conn, Followed { process, used_us: 0.0 });
+        self.places.trusting.due.insert((self.now_ns + TRUST_LOOK_NS, conn));
+    }
+
+    /// A followed program leaves.
+    pub(crate) fn unfollow_trust(&mut self, conn: u64, is_pooled: bool) {
+        let ended = self.work_of_pooled(conn, is_pooled);
+        self.places.trusting.followed.remove(&conn);
+        self.places.trusting.due.retain(|(_, other)| *other != conn);
+        if let Some((process, work)) = ended {
+            let _ = self.services.trust.push(Task::Ended(process, work));
+        }
+    }
+
+    fn work_of(&mut self, conn: u64) -> Option<(Process, Work)> {
+        let is_pooled = self.programs.clients.get(&conn)?.seat.is_some();
+        self.work_of_pooled(conn, is_pooled)
+    }
+
+    /// Work of a followed program since the last look.
+    fn work_of_pooled(&mut self, conn: u64, is_pooled: bool) -> Option<(Process, Work)> {
+        let bursts = self.device_share(conn);
+        let now_us = self.now_us();
+        let program = self.engine.programs().get(&conn)?;
+        let arbiter = self.engine.arbiter();
+        let groups = || self.engine.groups_of(program).filter(|(_, group)| group.platform == Platform::Cuda);
+        let used_us: f64 = groups().filter_map(|(id, _)| Some(arbiter.status(now_us, id)?.used_us)).sum();
+        let longest_us = groups().map(|(_, group)| group.words.longest_us.load(Relaxed)).max().unwrap_or(0);
+        let is_urgent = self.is_urgent(program);
+        let followed = self.places.trusting.followed.get_mut(&conn)?;
+        let has_worked = used_us > std::mem::replace(&mut followed.used_us, used_us);
+        Some((followed.process.clone(), Work { has_worked, longest_us, bursts, is_urgent, is_pooled }))
+    }
+
+    /// Bursts of a program, and the part of them in which the device worked. None: the engine keeps no such sums yet, so no urgent program is
+    /// known to belong inside.
+    fn device_share(&self, _program: u64) -> Option<DeviceShare> {
+        None
+    }
+
+    fn is_urgent(&self, program: &Program) -> bool {
+        program.class() > self.config.pool_max_class()
+    }
+}
+
+/// Paths in the name of a program ([`crate::unsuitable::key`]): those of the executable and of a script that were announced.
+fn paths_in(program: &str) -> Vec<String> {
+    let Some(at) = program.find(" /") else { return Vec::new() };
+    let announced = &program[at + 1..];
+    let (exe, script) = announced.split_once(" /").map_or((announced, None), |(exe, script)| (exe, Some(script)));
+    let script = script.map(|script| format!("/{script}"));
+    std::iter::once(exe.to_owned()).chain(script).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn executable_and_script_are_found_in_the_name_of_a_program() {
+        assert_eq!(paths_in("7 /usr/bin/python3 /home/a b/c.py"), ["/usr/bin/python3", "/home/a b/c.py"]);
+        assert_eq!(paths_in("7 /bin/serve"), ["/bin/serve"]);
+        assert_eq!(paths_in("7 /usr/bin/python3 torch.distributed.run"), ["/usr/bin/python3 torch.distributed.run"]);
+        assert!(paths_in("7 p").is_empty());
+    }
+}
