@@ -37,6 +37,8 @@ pub(crate) struct Files {
 /// Work of a program, as its daemon saw it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Work {
+    /// Time of this, ns.
+    pub(crate) at_ns: u64,
     /// True if the device worked for it since the last time.
     pub(crate) has_worked: bool,
     /// Longest kernel of this run, in µs; 0 = none is known.
@@ -225,12 +227,12 @@ impl Proven {
     }
 
     /// Adds a minute of work of a program that is as it was.
-    pub(crate) fn count(&mut self, now_ns: u64, key: &str, work: Work) {
+    pub(crate) fn count(&mut self, key: &str, work: Work) {
         if let Some(record) = self.programs.get_mut(key)
             && work.has_worked
-            && record.counted_ns.is_none_or(|at_ns| now_ns.saturating_sub(at_ns) >= PROVEN_MINUTE_NS)
+            && record.counted_ns.is_none_or(|at_ns| work.at_ns.saturating_sub(at_ns) >= PROVEN_MINUTE_NS)
         {
-            record.counted_ns = Some(now_ns);
+            record.counted_ns = Some(work.at_ns);
             record.seconds = record.seconds.saturating_add(MINUTE_S);
             self.is_news = true;
         }
@@ -316,7 +318,8 @@ impl Proven {
 mod tests {
     use super::*;
 
-    const WORKED: Work = Work { has_worked: true, longest_us: 0, bursts: None, is_urgent: false, is_pooled: false };
+    const WORKED: Work =
+        Work { at_ns: 0, has_worked: true, longest_us: 0, bursts: None, is_urgent: false, is_pooled: false };
     const HOST_BOUND: DeviceShare = DeviceShare { bursts: 60, percent: 12 };
 
     fn files(driver: &str, all: &[(&str, &str)]) -> Files {
@@ -331,7 +334,7 @@ mod tests {
     /// A program that has worked for so many minutes.
     fn worked(proven: &mut Proven, key: &str, minutes: u64) {
         assert_eq!(proven.compare(key, &usual(), &BTreeMap::new()), None);
-        (1..=minutes).for_each(|minute| proven.count(minute * PROVEN_MINUTE_NS, key, WORKED));
+        (1..=minutes).for_each(|minute| proven.count(key, Work { at_ns: minute * PROVEN_MINUTE_NS, ..WORKED }));
     }
 
     fn minutes(proven: &Proven, key: &str) -> u64 {
@@ -349,10 +352,10 @@ mod tests {
         let (one, other) = (key("7 py /a.py", "/bin/py"), key("8 py /a.py", "/bin/py"));
         worked(&mut first, &one, 9);
         assert_eq!(first.standing(&one, 10).proof, Proof::Unproven { minutes: 9, of: 10 });
-        first.count(10 * PROVEN_MINUTE_NS, &one, Work { has_worked: false, ..WORKED });
+        first.count(&one, Work { at_ns: 10 * PROVEN_MINUTE_NS, has_worked: false, ..WORKED });
         assert_eq!(minutes(&first, &one), 9, "it has done nothing");
-        first.count(10 * PROVEN_MINUTE_NS, &one, WORKED);
-        first.count(10 * PROVEN_MINUTE_NS + 1, &one, WORKED);
+        first.count(&one, Work { at_ns: 10 * PROVEN_MINUTE_NS, ..WORKED });
+        first.count(&one, Work { at_ns: 10 * PROVEN_MINUTE_NS + 1, ..WORKED });
         assert_eq!(first.standing(&one, 10).proof, Proof::Proven { minutes: 10 }, "a second process adds nothing");
         first.note(&one, Work { longest_us: 300, bursts: Some(HOST_BOUND), is_urgent: true, ..WORKED });
         first.write().unwrap();
@@ -405,7 +408,7 @@ mod tests {
             assert_eq!(proven.standing(&key, 10).longest_us, if is_another { 0 } else { 500 }, "{why:?}");
             // As it is now it may prove itself.
             assert_eq!(proven.compare(&key, &now, there), None, "{why:?}");
-            proven.count(100 * PROVEN_MINUTE_NS, &key, WORKED);
+            proven.count(&key, Work { at_ns: 100 * PROVEN_MINUTE_NS, ..WORKED });
             assert_eq!(minutes(&proven, &key), if why.is_some() { 1 } else { 13 }, "{why:?}");
         }
     }

@@ -170,7 +170,7 @@ impl Server {
     /// Work of a followed program since the last look.
     fn work_of_pooled(&mut self, conn: u64, is_pooled: bool) -> Option<(Process, Work)> {
         let bursts = self.device_share(conn);
-        let now_us = self.now_us();
+        let (at_ns, now_us) = (self.now_ns, self.now_us());
         let program = self.engine.programs().get(&conn)?;
         let arbiter = self.engine.arbiter();
         let groups = || self.engine.groups_of(program).filter(|(_, group)| group.platform == Platform::Cuda);
@@ -179,7 +179,7 @@ impl Server {
         let is_urgent = self.is_urgent(program);
         let followed = self.places.trusting.followed.get_mut(&conn)?;
         let has_worked = used_us > std::mem::replace(&mut followed.used_us, used_us);
-        Some((followed.process.clone(), Work { has_worked, longest_us, bursts, is_urgent, is_pooled }))
+        Some((followed.process.clone(), Work { at_ns, has_worked, longest_us, bursts, is_urgent, is_pooled }))
     }
 
     /// Bursts of a program, and the part of them in which the device worked. None: the engine keeps no such sums yet, so no urgent program is

@@ -1,5 +1,6 @@
 mod outcomes;
 mod pieces;
+mod trust;
 
 use std::os::fd::AsFd;
 

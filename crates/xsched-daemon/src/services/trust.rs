@@ -60,6 +60,19 @@ pub(crate) enum Outcome {
     Lines(u32, Vec<String>),
 }
 
+#[cfg(test)]
+impl Outcome {
+    /// A further outcome of the same request.
+    pub(crate) fn again(&self) -> Outcome {
+        match self {
+            Outcome::Known { conn, epoch, known } => {
+                Outcome::Known { conn: *conn, epoch: *epoch, known: known.clone() }
+            }
+            Outcome::Lines(uid, lines) => Outcome::Lines(*uid, lines.clone()),
+        }
+    }
+}
+
 /// Knowledge about a program that would join a pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
@@ -224,7 +237,7 @@ impl Service<Task, Outcome> for Thread {
                 let mut proven = self.proven();
                 // One that is another than it was begins with the next minute.
                 if compared == Ok(None) {
-                    proven.count(now_ns(), &process.key, work);
+                    proven.count(&process.key, work);
                 }
                 proven.note(&process.key, work);
                 (process.uid, compared.ok().flatten().into_iter().collect())
