@@ -107,9 +107,12 @@ impl Server {
         seat
     }
 
-    /// The place of a program of a pool. Pools of an earlier daemon are taken for one of each user.
+    /// The place of a program of a pool. Those of an earlier daemon are kept; what is not is taken for one outer pool of each user.
     pub(crate) fn pool_of(&self, id: u64) -> Seat {
         let program = self.engine.programs().get(&id);
+        if let Some(seat) = program.and_then(|program| self.kept.seat(program)) {
+            return seat;
+        }
         let known = program.and_then(|program| self.announced(program)).and_then(|expected| expected.pool);
         let side = known.and_then(|id| self.places.pools.list.iter().find(|pool| pool.id == id)).map(|pool| pool.side);
         let uid = program.map_or(0, |program| program.user.uid);

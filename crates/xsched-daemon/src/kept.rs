@@ -1,14 +1,15 @@
-//! What was set at run time and outlives the daemon: suspended programs, hints, policies. In a file of the state folder, by the boot,
+//! What was set at run time and outlives the daemon: suspended programs, hints, policies, and places in pools. In a file of the state folder, by the boot,
 //! and of a program by its pid, its start and its user: a pid that is given away again inherits nothing.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use xsched_engine::{Changes, trim};
-use xsched_policy::Choice;
+use xsched_engine::{Changes, Seat, Side, trim};
+use xsched_policy::{Choice, PoolId};
 
 use crate::process::start_ticks;
 use crate::services::writer::MakeText;
@@ -27,6 +28,8 @@ pub(crate) struct Kept {
     policies: BTreeMap<String, Policy>,
     /// Programs that have not come back yet.
     absent: VecDeque<KeptProgram>,
+    /// Places in pools of earlier daemons.
+    seats: Vec<KeptSeat>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -37,6 +40,34 @@ struct Contents {
     policies: BTreeMap<String, Policy>,
     #[serde(default)]
     programs: Vec<KeptProgram>,
+    #[serde(default)]
+    seats: Vec<KeptSeat>,
+}
+
+/// Place of a process in a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeptSeat {
+    pid: u32,
+    /// Clock ticks from the boot to its start; 0 = they are to be found out.
+    start: u64,
+    uid: u32,
+    /// Number of the server for later daemons.
+    server: u64,
+    inner: bool,
+}
+
+impl KeptSeat {
+    /// The place of a living process in the pool of a pipe directory. No two servers have the same number, nor one of a pool to come.
+    pub(crate) fn new(pid: u32, uid: u32, pipe: &str, side: Side) -> KeptSeat {
+        let mut hasher = DefaultHasher::new();
+        pipe.hash(&mut hasher);
+        KeptSeat { pid, start: 0, uid, server: 1 << 62 | hasher.finish() >> 2, inner: side == Side::Inner }
+    }
+
+    fn seat(&self) -> Seat {
+        Seat { server: PoolId(self.server), side: if self.inner { Side::Inner } else { Side::Outer } }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -101,7 +132,15 @@ impl Kept {
         };
         let mut kept = if kept.boot == boot() { kept } else { Contents::default() };
         kept.programs.retain(|p| start_ticks(p.pid) == Some(p.start));
-        (Kept { file: Some(file), policies: kept.policies, absent: kept.programs.into() }, why)
+        kept.seats.retain(|seat| start_ticks(seat.pid) == Some(seat.start));
+        (Kept { file: Some(file), policies: kept.policies, absent: kept.programs.into(), seats: kept.seats }, why)
+    }
+
+    /// The place of a program in a pool of an earlier daemon.
+    pub(crate) fn seat(&self, program: &Program) -> Option<Seat> {
+        let (pid, uid) = (program.pid, program.user.uid);
+        let is = |seat: &&KeptSeat| seat.pid == pid && seat.uid == uid && program.start == Some(seat.start);
+        self.seats.iter().find(is).map(KeptSeat::seat)
     }
 
     /// A command has set a policy, of one device or of all, where the configuration has that one.
@@ -143,14 +182,25 @@ impl Kept {
         true
     }
 
-    /// The file and what it is to hold, with these programs that are there; none = nothing is kept. The text is made by whoever
+    /// The file and what it is to hold, with these programs that are there, and places in pools of this daemon; none = nothing is kept. The text is made by whoever
     /// writes it: that of a thousand programs takes milliseconds.
-    pub(crate) fn contents<'a>(&self, there: impl Iterator<Item = &'a Program>) -> Option<(&Path, MakeText)> {
+    pub(crate) fn contents<'a>(
+        &self,
+        there: impl Iterator<Item = &'a Program>,
+        mut seats: Vec<KeptSeat>,
+    ) -> Option<(&Path, MakeText)> {
         let file = self.file.as_deref()?;
         let programs = there.filter_map(KeptProgram::of).chain(self.absent.iter().cloned()).collect();
-        let contents = Contents { boot: String::new(), policies: self.policies.clone(), programs };
+        seats.extend(&self.seats);
+        let contents = Contents { boot: String::new(), policies: self.policies.clone(), programs, seats };
         let text = move || {
-            let contents = Contents { boot: boot(), ..contents };
+            let mut contents = Contents { boot: boot(), ..contents };
+            contents.seats.retain_mut(|seat| {
+                let start = start_ticks(seat.pid);
+                let is_there = start.is_some_and(|start| seat.start == 0 || seat.start == start);
+                seat.start = start.unwrap_or(0);
+                is_there
+            });
             // All that it consists of can be told so.
             let text = toml::to_string(&contents).unwrap_or_default();
             format!("{HEAD}{text}")

@@ -349,6 +349,8 @@ impl Server {
             let note = self.places.pools.tell_once(uid, note.to_owned());
             self.net.send(conn, &DaemonMsg::Pool { pipe, note }, &[]);
             self.finish(conn, &DaemonMsg::End);
+            // The next daemon has to know who is where.
+            self.remember();
         }
     }
 

@@ -1,9 +1,10 @@
-//! What commands have set is kept over a restart of the daemon. What a program says of itself is not: it says so again to the next
+//! What commands have set is kept over a restart of the daemon, and the places of programs in pools. What a program says of itself is not: it says so again to the next
 //! daemon.
 
 use xsched_policy::Choice;
 
 use crate::Input;
+use crate::kept::KeptSeat;
 use crate::server::Server;
 use crate::timers::Timer;
 use crate::tuning::REMEMBER_NS;
@@ -53,7 +54,14 @@ impl Server {
 
     /// Has it written.
     pub(crate) fn write_kept(&mut self) {
-        if let Some((file, text)) = self.kept.contents(self.engine.programs().values().map(|program| &**program)) {
+        let pools = &self.places.pools.list;
+        let seats = self.places.expected.values().filter(|expected| !expected.ended).filter_map(|expected| {
+            let pool = pools.iter().find(|pool| expected.pool == Some(pool.id))?;
+            Some(KeptSeat::new(expected.pid, expected.user.uid, pool.process.pipe(), pool.side))
+        });
+        let seats = seats.collect();
+        let programs = self.engine.programs().values().map(|program| &**program);
+        if let Some((file, text)) = self.kept.contents(programs, seats) {
             self.services.events.writer.state(file, text);
         }
     }

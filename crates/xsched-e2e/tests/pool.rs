@@ -355,6 +355,35 @@ fn what_is_not_proven_is_apart_from_urgent_programs_and_its_fault_does_not_reach
     urgent.progress_after(now_ns());
 }
 
+/// A program in a pool stays there, and the next daemon knows which one that is.
+#[test]
+fn a_daemon_that_comes_after_one_that_was_killed_knows_both_pools() {
+    let mut machine = Machine::configured("");
+    let mut urgent = machine.steady(&[POOL, URGENT].concat());
+    let mut low = machine.steady(LOW);
+    let sides = |machine: &Machine| [&urgent, &low].map(|program| machine.place_of(program.pid()).1);
+    assert_eq!(sides(&machine), ["inner", "outer"]);
+    let kept = || machine.gpu.place.kept();
+    until("it is kept", || ["inner = true", "inner = false"].iter().all(|line| kept().contains(line)));
+    for _ in 0..2 {
+        signal(machine.daemon.as_ref().unwrap().pid(), Signal::KILL);
+        machine.daemon = None;
+        let config = machine.gpu.place.join("config.toml");
+        machine.start_daemon_with(&["--config", config.to_str().unwrap()], &[]);
+        let is_back =
+            |program: &Process| machine.gpu.place.program(program.pid()).is_some_and(|p| p["pool"].is_string());
+        until("both are attached again", || is_back(&urgent) && is_back(&low));
+        assert_eq!(sides(&machine), ["inner", "outer"]);
+        // Another program has the next daemon write what it keeps.
+        let other = machine.told(LOW);
+        assert_eq!(machine.place_of(other.pid()).1, "outer");
+        let pid = format!("pid = {}\n", other.pid());
+        until("it is kept", || machine.gpu.place.kept().contains(&pid));
+    }
+    urgent.progress_after(now_ns());
+    low.progress_after(now_ns());
+}
+
 #[test]
 fn where_urgent_programs_are_follows_the_configuration_as_it_is_read_again() {
     let machine = Machine::configured("[pool]\nurgent = \"outside\"\n");
