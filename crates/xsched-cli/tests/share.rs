@@ -111,7 +111,7 @@ fn a_program_that_may_join_a_pool_finds_where_the_library_names_it() {
     let nowhere = machine.place.join("xsched/no-mps");
     let pool = machine.show(&["--share", "pool"]);
     pool.quiet(0);
-    assert_eq!(pool.out, format!("{} none pool\n", nowhere.display()));
+    assert_eq!(pool.out, format!("{} 1 pool\n", nowhere.display()));
     assert_eq!(std::fs::read_dir(&nowhere).unwrap().count(), 0);
     // Without a daemon there is none.
     let local = machine.show(&["--share", "pool", "--local", "hpf"]);
@@ -139,7 +139,7 @@ fn an_mps_daemon_that_runs_is_used_when_asked_for_and_else_kept_away_from() {
     assert_eq!(time.out, format!("{} none time\n", nowhere.display()));
     let auto = machine.show(&[]);
     auto.one_line(0, "not under the MPS daemon at");
-    assert_eq!(auto.out, format!("{} none auto\n", nowhere.display()));
+    assert_eq!(auto.out, format!("{} 1 auto\n", nowhere.display()));
     drop(somebodys);
     // What is left of it in the folder does not count.
     machine.show(&["--share", "time"]).quiet(0);

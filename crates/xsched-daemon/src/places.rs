@@ -347,7 +347,9 @@ impl Server {
                 }
             };
             let note = self.places.pools.tell_once(uid, note.to_owned());
-            self.net.send(conn, &DaemonMsg::Pool { pipe, note }, &[]);
+            let pid = self.net.conns.get(&conn).map(|c| c.pid);
+            let is_urgent = self.places.expected.values().any(|e| Some(e.pid) == pid && !e.ended && e.is_urgent);
+            self.net.send(conn, &DaemonMsg::Pool { pipe, note, is_urgent }, &[]);
             self.finish(conn, &DaemonMsg::End);
             // The next daemon has to know who is where.
             self.remember();

@@ -338,6 +338,21 @@ fn an_urgent_program_that_asks_sits_in_a_pool_of_its_own_with_what_is_proven() {
     outer.expect("sync 0");
 }
 
+/// The class may come from a rule, which `xsched run` does not know.
+#[test]
+fn an_urgent_program_inside_goes_before_its_server_s_other_clients() {
+    let rule = "[[rule]]\nexe = \"*/pooled\"\npriority = \"high\"\n";
+    let machine = Machine::configured(&format!("[pool]\nproven_minutes = 0\n{rule}"));
+    for (options, why, priority) in [(POOL, ASKED, 0), (LOW, WAIVED, 1)] {
+        let urgent = machine.told(POOL);
+        let mut program = machine.told(options);
+        machine.assert_place(&program, "inner", why);
+        program.tell("priority");
+        program.expect(&format!("priority {priority}"));
+        drop(urgent);
+    }
+}
+
 #[test]
 fn what_is_not_proven_is_apart_from_urgent_programs_and_its_fault_does_not_reach_them() {
     let machine = Machine::configured("");

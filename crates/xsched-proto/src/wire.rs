@@ -383,6 +383,8 @@ pub enum DaemonMsg {
         pipe: String,
         /// Something that the user should know, in one line.
         note: Option<String>,
+        /// True for an urgent program, which goes before others inside.
+        is_urgent: bool,
     },
     /// Answer to [`Request::JoinPool`]: the process gets a context of its own.
     ByTime {

@@ -10,6 +10,7 @@
  *   sync      waits for the context: "sync RESULT"
  *   context   makes another context: "context RESULT"
  *   destroy   ends the newest one: "destroy RESULT"
+ *   priority  tells its client priority as the driver finds it: "priority VALUE", -1 for none
  * The end of stdin, or of the context, is the end. */
 #include "cu.h"
 
@@ -53,6 +54,11 @@ int main(void)
     OK(cuStreamCreate(&s, NON_BLOCKING));
     while (fgets(line, sizeof line, stdin)) {
         unsigned long long us;
+        if (strcmp(line, "priority\n") == 0) {
+            const char *value = getenv("CUDA_MPS_CLIENT_PRIORITY");
+            say("priority", value ? atoi(value) : -1);
+            continue;
+        }
         if (sscanf(line, "give %llu", &us) == 1) {
             result = cuStreamWaitValue32_v2(s, at + 16, ++gates, WAIT_GEQ);
             result = result == SUCCESS ? launch_stamp(s, at) : result;

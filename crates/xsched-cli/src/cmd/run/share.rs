@@ -63,16 +63,21 @@ impl Wish {
             let name = self.share.to_possible_value();
             environment.set(VARIABLE, name.as_ref().map_or("auto", |name| name.get_name()));
         }
+        let priority = if self.class >= Class::High { "0" } else { "1" };
         if self.share == Share::Spatial {
             let pipe = self.running.as_ref().ok_or_else(missing)?;
             say("the GPU is shared by MPS: a GPU fault of one program ends all that share it");
             environment.set(mps::PIPE_DIRECTORY, pipe);
-            environment.set(CLIENT_PRIORITY, if self.class >= Class::High { "0" } else { "1" });
+            environment.set(CLIENT_PRIORITY, priority);
             return Ok(());
         }
         if joins || self.running.is_some() {
             // The library names a pool here. (To add a variable while other threads read them is not safe.)
             environment.set(mps::PIPE_DIRECTORY, nowhere());
+        }
+        if joins {
+            // There too the library has the last word.
+            environment.set(CLIENT_PRIORITY, priority);
         }
         if self.share == Share::Auto
             && let Some(running) = &self.running

@@ -21,6 +21,8 @@ use crate::process;
 
 /// Where the driver looks for an MPS daemon.
 const PIPE_DIRECTORY: &CStr = c"CUDA_MPS_PIPE_DIRECTORY";
+/// Priority of a process among the clients of its server: 0 = normal, 1 = below normal.
+const CLIENT_PRIORITY: &CStr = c"CUDA_MPS_CLIENT_PRIORITY";
 /// CUDA_ERROR_MPS_CONNECTION_FAILED, CUDA_ERROR_MPS_RPC_FAILURE, CUDA_ERROR_MPS_SERVER_NOT_READY.
 const MPS_REFUSALS: [CUresult; 3] = [805, 806, 807];
 /// Longest wait for a pool that starts; the daemon gives it up sooner.
@@ -79,7 +81,7 @@ fn enter() -> Option<Entered> {
     let settings = Settings::of_process();
     let Mode::Daemon(socket) = settings.mode else { return None };
     let pipe = place(&socket, settings.options, insists)?;
-    point_at(&pipe);
+    replace(PIPE_DIRECTORY, &pipe);
     MEMBER.store(true, Release);
     Some(Entered { before, pipe, socket })
 }
@@ -87,7 +89,7 @@ fn enter() -> Option<Entered> {
 impl Entered {
     fn end(self, rc: CUresult) {
         // What this process starts decides for itself.
-        point_at(&self.before);
+        replace(PIPE_DIRECTORY, &self.before);
         if rc == SUCCESS {
             return;
         }
@@ -126,9 +128,13 @@ fn place(socket: &Path, options: ProgramOptions, insists: bool) -> Option<CStrin
         }
     };
     match answer {
-        DaemonMsg::Pool { pipe, note } => {
+        DaemonMsg::Pool { pipe, note, is_urgent } => {
             if let Some(note) = note {
                 say(&note);
+            }
+            // SAFETY: a C string; what it finds is not read.
+            if !unsafe { libc::getenv(CLIENT_PRIORITY.as_ptr()) }.is_null() {
+                replace(CLIENT_PRIORITY, if is_urgent { c"0" } else { c"1" });
             }
             CString::new(pipe).ok()
         }
@@ -165,7 +171,7 @@ fn obstacle() -> Option<String> {
 }
 
 /// Replaces the value of a variable that is there: then no table of the C library's moves, which other threads may be reading.
-fn point_at(folder: &CStr) {
+fn replace(variable: &CStr, value: &CStr) {
     // SAFETY: two C strings.
-    unsafe { libc::setenv(PIPE_DIRECTORY.as_ptr().cast::<c_char>(), folder.as_ptr(), 1) };
+    unsafe { libc::setenv(variable.as_ptr().cast::<c_char>(), value.as_ptr(), 1) };
 }
