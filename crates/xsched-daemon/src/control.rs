@@ -133,6 +133,7 @@ impl Server {
                 return self.join_pool(id, joining).map(|done| (!done).then_some(Answer::OfPool));
             }
             Request::PoolRefused { pipe } => self.pool_refused(user.uid, &pipe),
+            Request::Faulted => self.faulted(id, user),
             Request::PoolServer { pool, fault } => self.pool_server(id, pool, fault)?,
             Request::Usage { since_ms, by } => return self.ask_usage(id, user, since_ms, by).map(Some),
             Request::Trace { from, since_us } => return Ok(self.begin_trace(id, user, from, since_us)),

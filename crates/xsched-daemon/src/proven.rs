@@ -256,7 +256,7 @@ impl Proven {
         self.is_news |= *record != before;
     }
 
-    /// A GPU fault of a program ended a pool: what it has proven counts no more. `program` is [`crate::unsuitable::key`] of it. Returns
+    /// A program had a GPU fault: what it has proven counts no more. `program` is [`crate::unsuitable::key`] of it. Returns
     /// lines on what is lost.
     pub(crate) fn fault(&mut self, program: &str) -> Vec<String> {
         let begin = format!("{program} (");
@@ -265,7 +265,7 @@ impl Proven {
             let is_faulty = key.starts_with(&begin);
             if is_faulty {
                 let minutes = record.seconds / MINUTE_S;
-                lines.push(format!("{key} has to prove itself anew, after {minutes} min: its GPU fault ended a pool"));
+                lines.push(format!("{key} has to prove itself anew, after {minutes} min: it had a GPU fault"));
             }
             !is_faulty
         });
@@ -419,7 +419,7 @@ mod tests {
         let keys = [key("7 a", "/x"), key("7 a", "/y"), key("7 ab", "/x"), key("8 a", "/x")];
         keys.iter().for_each(|key| worked(&mut proven, key, 10));
         let lines = proven.fault("7 a");
-        assert_eq!(lines[0], "7 a (/x) has to prove itself anew, after 10 min: its GPU fault ended a pool");
+        assert_eq!(lines[0], "7 a (/x) has to prove itself anew, after 10 min: it had a GPU fault");
         assert_eq!(keys.map(|key| minutes(&proven, &key)), [0, 0, 10, 10]);
         assert_eq!((lines.len(), proven.fault("7 a").len()), (2, 0));
     }

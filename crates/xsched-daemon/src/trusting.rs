@@ -8,6 +8,7 @@ use xsched_engine::{DeviceShare, Proof};
 use xsched_proto::wire::{DaemonMsg, Platform};
 
 use crate::Program;
+use crate::identity::User;
 use crate::places::Joining;
 use crate::pool::keeper::Owner;
 use crate::proven::{self, Work};
@@ -99,6 +100,15 @@ impl Server {
         self.poll_pools();
         if self.place(conn, member, &owner, &joining, known) {
             self.finish(conn, &DaemonMsg::End);
+        }
+    }
+
+    /// A GPU fault of a process outside of pools: its program has to prove itself anew.
+    pub(crate) fn faulted(&mut self, conn: u64, user: User) {
+        let pid = self.net.conns.get(&conn).map(|c| c.pid);
+        let itself = self.places.expected.values().find(|e| Some(e.pid) == pid && e.user == user && !e.ended);
+        if let Some(program) = itself.and_then(|expected| expected.program.clone()) {
+            self.services.trust.fault(user.uid, program);
         }
     }
 

@@ -497,7 +497,7 @@ fn a_program_is_proven_until_a_part_of_it_changes_or_its_fault_ends_a_pool() {
     proving.machine.assert_place(&faulty, "inner", PROVEN);
     faulty.tell("crash");
     faulty.expect(&format!("crash {ILLEGAL_ADDRESS}"));
-    until("it is in the log", || daemon.errors().contains("after 14 min: its GPU fault ended a pool"));
+    until("it is in the log", || daemon.errors().contains("after 14 min: it had a GPU fault"));
     drop((faulty, urgent));
     let urgent = proving.start("urgent.sh", &asked);
     let faulty = proving.start("faults.sh", LOW);
@@ -532,9 +532,16 @@ fn an_urgent_program_whose_host_is_known_to_be_the_bottleneck_is_inside_without_
     proving.machine.assert_place(&low, "inner", PROVEN);
     let host = proving.start("host.sh", URGENT);
     proving.machine.assert_place(&host, "inner", PROVEN);
-    let device = proving.start("device.sh", URGENT);
+    let mut device = proving.start("device.sh", URGENT);
     proving.machine.assert_place(&device, "none", &why("the device is its bottleneck (93 % of its requests)"));
     assert_eq!(proving.machine.pools().len(), 1);
+    // A fault outside counts as well.
+    device.tell("crash");
+    device.expect(&format!("crash {ILLEGAL_ADDRESS}"));
+    let daemon = proving.machine.daemon.as_ref().unwrap();
+    until("it is in the log", || daemon.errors().contains("after 14 min: it had a GPU fault"));
+    let again = proving.start("device.sh", URGENT);
+    proving.machine.assert_place(&again, "none", &why(UNPROVEN));
 }
 
 #[test]

@@ -252,6 +252,8 @@ pub enum Request {
         /// As in [`DaemonMsg::Pool`].
         pipe: String,
     },
+    /// A GPU fault of the process that asks has ended its context, in which nothing of others was.
+    Faulted,
     /// From the server of a private MPS daemon: what became of the time slice of its channel group on one device.
     PoolServer {
         /// The number of the pool, from its environment.

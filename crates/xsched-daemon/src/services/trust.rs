@@ -44,7 +44,7 @@ pub(crate) enum Task {
     Minute(Process, Work),
     /// It has ended.
     Ended(Process, Work),
-    /// A GPU fault of a program of a user ended a pool; see [`crate::unsuitable::key`].
+    /// A program of a user had a GPU fault; see [`crate::unsuitable::key`].
     Fault(u32, String),
     /// The daemon ends: all is to be written.
     Write,

@@ -97,6 +97,7 @@ fn largest(kind: &str) -> Request {
         "JoinPool" => {
             Request::JoinPool { job: Some(text(200)), priority: None, insists: false, obstacle: Some(text(200)) }
         }
+        "Faulted" => Request::Faulted,
         "PoolRefused" => Request::PoolRefused { pipe: text(LONG) },
         "PoolServer" => Request::PoolServer { pool: 7, fault: Some(text(LONG)) },
         "Stop" => Request::Stop,

@@ -25,6 +25,12 @@ const PIPE_DIRECTORY: &CStr = c"CUDA_MPS_PIPE_DIRECTORY";
 const CLIENT_PRIORITY: &CStr = c"CUDA_MPS_CLIENT_PRIORITY";
 /// CUDA_ERROR_MPS_CONNECTION_FAILED, CUDA_ERROR_MPS_RPC_FAILURE, CUDA_ERROR_MPS_SERVER_NOT_READY.
 const MPS_REFUSALS: [CUresult; 3] = [805, 806, 807];
+/// Errors of a context that is lost by a fault of its own kernels: CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_TIMEOUT,
+/// CUDA_ERROR_HARDWARE_STACK_ERROR, CUDA_ERROR_ILLEGAL_INSTRUCTION, CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_ERROR_INVALID_ADDRESS_SPACE,
+/// CUDA_ERROR_INVALID_PC, CUDA_ERROR_LAUNCH_FAILED. (An assertion that fails ends no pool.)
+const FAULTS: [CUresult; 8] = [700, 702, 714, 715, 716, 717, 718, 719];
+/// Longest wait for the daemon to take notice of such a fault.
+const FAULT_PATIENCE: Duration = Duration::from_secs(1);
 /// Longest wait for a pool that starts; the daemon gives it up sooner.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -32,6 +38,27 @@ const PATIENCE: Duration = Duration::from_secs(30);
 static MEMBER: AtomicBool = AtomicBool::new(false);
 /// Whether it has asked, and not in vain.
 static ASKED: Lock<bool> = Lock::new();
+
+/// Has the daemon told, once, of a GPU fault of this process, by the result of a call that waits. In a pool it may be another's, and the
+/// server's log names the process.
+#[inline]
+pub(super) fn noting(rc: CUresult) -> CUresult {
+    if rc != SUCCESS && FAULTS.contains(&rc) {
+        process::guarded("after a GPU fault", tell_of_fault);
+    }
+    rc
+}
+
+#[cold]
+fn tell_of_fault() {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if insists().is_none() || is_member() || !platform_enabled(CUDA) || TOLD.swap(true, AcqRel) {
+        return;
+    }
+    if let Mode::Daemon(socket) = Settings::of_process().mode {
+        let _ = ask::ask(&socket, Request::Faulted, FAULT_PATIENCE);
+    }
+}
 
 /// Whether this process was given a place in a pool.
 pub(super) fn is_member() -> bool {

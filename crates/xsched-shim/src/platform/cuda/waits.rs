@@ -2,7 +2,7 @@
 
 use super::api::Api;
 use super::types::*;
-use super::{real, sig};
+use super::{pool, real, sig};
 use crate::interpose::hooks;
 use crate::platform::shared::Driver;
 use crate::platform::shared::StreamKind;
@@ -24,7 +24,7 @@ macro_rules! may_wait {
             unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                $call::<Api, _>(real, || unsafe { function($($arg),*) })
+                pool::noting($call::<Api, _>(real, || unsafe { function($($arg),*) }))
             }
         )*)*
         hooks! { CUDA, $list: $class; $($($name)*)* }
@@ -37,7 +37,7 @@ macro_rules! stream_waits {
             unsafe extern "C" fn $name(stream: CUstream) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own argument.
-                $call::<Api>(real, stream, StreamKind::$mode, || unsafe { function(stream) })
+                pool::noting($call::<Api>(real, stream, StreamKind::$mode, || unsafe { function(stream) }))
             }
         )*)*
         hooks! { CUDA, $list: $class; $($($name)*)* }
@@ -57,19 +57,19 @@ stream_waits! {
 unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
     let (real, function) = real!(cuCtxSynchronize);
     // SAFETY: no arguments.
-    context_call(real, || unsafe { function() })
+    pool::noting(context_call(real, || unsafe { function() }))
 }
 
 unsafe extern "C" fn cuCtxSynchronize_v2(context: CUcontext) -> CUresult {
     let (real, function) = real!(cuCtxSynchronize_v2);
     // SAFETY: the caller's own argument.
-    context_call(real, || unsafe { function(context) })
+    pool::noting(context_call(real, || unsafe { function(context) }))
 }
 
 unsafe extern "C" fn cuEventSynchronize(event: CUevent) -> CUresult {
     let (real, function) = real!(cuEventSynchronize);
     // SAFETY: the caller's own argument.
-    event_call::<Api>(real, || unsafe { function(event) })
+    pool::noting(event_call::<Api>(real, || unsafe { function(event) }))
 }
 
 hooks! { CUDA, WAITS: Sync; cuCtxSynchronize cuCtxSynchronize_v2 cuEventSynchronize }
