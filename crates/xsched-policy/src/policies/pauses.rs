@@ -110,11 +110,10 @@ impl Party {
             State::Wants => {
                 let part = self.weight / equals.weight;
                 let gain = used_us - all_us * self.weight / equals.wanting_weight;
-                // Only an equal that has a claim has something to be paid back.
-                let paid_back = if equals.count > 1 { used_us - all_us * part } else { used_us };
+                let paid_back = used_us - all_us * part;
                 let lost = all_us * part.min(1.0 / f64::from(equals.count)) - used_us;
-                let paid_back = (self.lead_us + paid_back.max(0.0)).min(0.0);
-                self.lead_us = paid_back.max(self.lead_us + gain.max(0.0)) - lost.max(0.0);
+                let without_lag = (self.lead_us + paid_back.max(0.0)).min(0.0);
+                self.lead_us = without_lag.max(self.lead_us + gain.max(0.0)) - lost.max(0.0);
                 self.lead_us = self.lead_us.clamp(-LAG_MOST_US, LAG_MOST_US);
             }
             State::Idle => {
