@@ -169,7 +169,7 @@ fn pauses_of_many_leave_the_one_that_never_pauses_its_part() {
 fn pauses_are_not_to_blame_for_weights_that_equals_do_not_have() {
     let mut w = World::new("hpf");
     w.add_ready(weighted(1, 100), 0);
-    w.add_ready(weighted(2, 1_000), 0);
+    w.add_ready(weighted(2, 300), 0);
     w.add_work(group(3, 0), 0, Work::new(10 * MS, 50 * MS, 5 * MS));
     w.run(20 * S);
     assert_eq!(worst(&w, 3, S), 5 * MS);
@@ -281,7 +281,7 @@ proptest! {
     ) {
         let part = f64::from(fake.weight) / (f64::from(fake.weight) + 100.0 * trainers.len() as f64);
         let gained = |policy: &str| {
-            let (_, uses) = uses(policy, &trainers, &[fake.clone()], drain_us, 14 * S);
+            let (_, uses) = uses(policy, &trainers, std::slice::from_ref(&fake), drain_us, 14 * S);
             uses.iter().map(|all| all[trainers.len()]).collect::<Vec<_>>()
         };
         let (on, off) = (gained("hpf"), gained("hpf interactive=off"));
