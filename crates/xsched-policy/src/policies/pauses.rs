@@ -108,13 +108,11 @@ impl Party {
         let all_us = equals.charged_us;
         match self.state {
             State::Wants => {
-                let part = self.weight / equals.weight;
                 let gain = used_us - all_us * self.weight / equals.wanting_weight;
-                let paid_back = used_us - all_us * part;
-                let lost = all_us * part.min(1.0 / f64::from(equals.count)) - used_us;
-                let without_lag = (self.lead_us + paid_back.max(0.0)).min(0.0);
-                self.lead_us = without_lag.max(self.lead_us + gain.max(0.0)) - lost.max(0.0);
-                self.lead_us = self.lead_us.clamp(-LAG_MOST_US, LAG_MOST_US);
+                let lag = used_us - all_us * self.due(equals);
+                // Up to nothing by what pays a lag back, beyond that by a gain only.
+                let lead_us = (self.lead_us + lag.max(0.0)).min(0.0).max(self.lead_us + gain.max(0.0)) + lag.min(0.0);
+                self.lead_us = lead_us.clamp(-LAG_MOST_US, LAG_MOST_US);
             }
             State::Idle => {
                 let part = self.weight / (equals.wanting_weight + self.weight);
@@ -122,6 +120,11 @@ impl Party {
             }
             State::Away => {}
         }
+    }
+
+    /// The part below which it lags.
+    fn due(&self, equals: &Equals) -> f64 {
+        (self.weight / equals.weight).min(1.0 / f64::from(equals.count))
     }
 
     /// Whether time that others have is taken off its lead, so that it is a claim against theirs.
@@ -148,13 +151,13 @@ impl Party {
             return None;
         }
         let wants = self.state == State::Wants;
-        let part = self.weight / equals.weight;
+        let due = self.due(equals);
         let rise = 1.0 - self.weight / equals.wanting_weight;
         let (distance_us, rate) = match self.state {
             State::Wants if self.goes_first => (LEAD_MOST_US - self.lead_us, rise),
-            State::Wants if self.is_behind => (self.lead_us.abs() - LAG_MOST_US * LEAD_REST, 1.0 - part),
-            State::Wants if equals.first_wants && self.is_ahead => (self.lead_us - LEAD_MOST_US * LEAD_REST, part),
-            State::Wants if equals.first_wants => (LAG_MOST_US + self.lead_us, part.min(1.0 / f64::from(equals.count))),
+            State::Wants if self.is_behind => (self.lead_us.abs() - LAG_MOST_US * LEAD_REST, 1.0 - due),
+            State::Wants if equals.first_wants && self.is_ahead => (self.lead_us - LEAD_MOST_US * LEAD_REST, due),
+            State::Wants if equals.first_wants => (LAG_MOST_US + self.lead_us, due),
             State::Idle if equals.wanting_weight > 0.0 && self.is_ahead => {
                 let part = self.weight / (equals.wanting_weight + self.weight);
                 (self.lead_us - LEAD_MOST_US * LEAD_REST, part)
