@@ -192,10 +192,12 @@ impl Server {
         Some((followed.process.clone(), Work { at_ns, has_worked, longest_us, bursts, is_urgent, is_pooled }))
     }
 
-    /// Bursts of a program, and the part of them in which the device worked. None: the engine keeps no such sums yet, so no urgent program is
-    /// known to belong inside.
-    fn device_share(&self, _program: u64) -> Option<DeviceShare> {
-        None
+    /// Bursts of a program, and the part of them for which it needed the device; none = not known of any.
+    fn device_share(&self, program: u64) -> Option<DeviceShare> {
+        let program = self.engine.programs().get(&program)?;
+        let demands = program.groups.iter().map(|id| self.engine.gatekeeper().demand(*id));
+        let demand = demands.reduce(|all, one| all.and(one))?;
+        Some(DeviceShare { bursts: demand.bursts, percent: demand.percent()? })
     }
 
     fn is_urgent(&self, program: &Program) -> bool {

@@ -293,6 +293,16 @@ impl Demand {
         self.device_us = self.device_us.saturating_add(device_us);
     }
 
+    /// With another group's.
+    #[must_use]
+    pub fn and(self, other: Demand) -> Demand {
+        Demand {
+            bursts: self.bursts + other.bursts,
+            us: self.us.saturating_add(other.us),
+            device_us: self.device_us.saturating_add(other.device_us),
+        }
+    }
+
     /// Device time in percent of the time; more than 100 where several queues work at a time.
     pub fn percent(&self) -> Option<u32> {
         (self.us > 0).then(|| (self.device_us.saturating_mul(100) / self.us).try_into().unwrap_or(u32::MAX))

@@ -23,11 +23,12 @@ pub(crate) const SHORT_IDLE_US: Micros = 3_000;
 /// A pause of a more urgent group that is shorter than this, in µs, may be within one request. What then follows would be held up,
 /// each time, by a command that takes far longer.
 pub(crate) const REST_US: Micros = 2_000;
-/// Part of the time that a group is idle, at least, to go before its equals that never pause: the data loading of a trainer takes
-/// a few percent.
-pub(crate) const PAUSE_PART: f64 = 0.2;
-/// Time after which a pause counts a third, in µs: a group is known within a second, and some pause of a second is no habit.
-pub(crate) const PAUSE_MEMORY_US: f64 = 1_000_000.0;
+/// Part of its time that a group is idle, at least, to go before its equals that never pause, in percent: the data loading of a
+/// trainer takes a few.
+pub(crate) const PAUSE_PERCENT: Micros = 20;
+/// Length of the period of which that is looked at, in µs, with the one before: a burst may be as long and be one of a group that
+/// pauses.
+pub(crate) const PAUSE_PERIOD_US: Micros = 1_000_000;
 /// A group that wants nothing for so long, in µs, has left: the others need not make way for it at any time. Its next burst goes
 /// first all the same, and waits for what they have in flight.
 pub(crate) const PAUSE_LONGEST_US: Micros = 10_000_000;

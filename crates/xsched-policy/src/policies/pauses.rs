@@ -1,7 +1,7 @@
 //! Pauses: which groups go before their equals because they leave the device alone again and again, and how far ahead that may
 //! take them.
 //!
-//! A group *pauses* if it was idle for a part of the last second. How far it is ahead is its *lead*: the device time charged to it
+//! A group *pauses* if it was idle for a part of the last second or two. How far it is ahead is its *lead*: the device time charged to it
 //! beyond its part, by weight, of what was charged to all of its priority while others of them wanted the device. The lead shrinks
 //! while the group is idle and others use the device. Two limits bound it from both sides:
 //!
@@ -13,20 +13,37 @@
 //! behind than its number among its equals tells, whatever its weight: equals run side by side, which gives each as much, and no
 //! pause of another one is the reason.
 
-use crate::math::{decay, ln};
 use crate::policies::kept::Kept;
-use crate::tuning::{CREDIT_US, LEAD_LOOK_US, LEAD_MOST_US, LEAD_REST, PAUSE_LONGEST_US, PAUSE_MEMORY_US, PAUSE_PART};
+use crate::tuning::{
+    CREDIT_US, LEAD_LOOK_US, LEAD_MOST_US, LEAD_REST, PAUSE_LONGEST_US, PAUSE_PERCENT, PAUSE_PERIOD_US,
+};
 use crate::{Group, GroupId, Micros};
 
 /// The greatest lag and the greatest lead that are kept, in µs.
 const LAG_MOST_US: f64 = LEAD_MOST_US + CREDIT_US;
 
-/// The part of the recent past in which a group was idle; a time counts less the longer ago it is.
+/// How long a group was idle of a time, in µs.
+#[derive(Clone, Copy, Default)]
+struct Span {
+    idle_us: Micros,
+    all_us: Micros,
+}
+
+impl Span {
+    fn of(us: Micros, is_idle: bool) -> Span {
+        Span { idle_us: if is_idle { us } else { 0 }, all_us: us }
+    }
+
+    fn with(self, other: Span) -> Span {
+        Span { idle_us: self.idle_us + other.idle_us, all_us: self.all_us + other.all_us }
+    }
+}
+
+/// The recent past of a group: a period of [`PAUSE_PERIOD_US`] that goes on, and the one before.
 #[derive(Default)]
 struct Past {
-    idle: f64,
-    /// Less than 1 while not all of [`PAUSE_MEMORY_US`] is known.
-    all: f64,
+    last: Span,
+    now: Span,
 }
 
 impl Past {
@@ -43,23 +60,32 @@ impl Past {
     }
 
     fn pass(&mut self, us: Micros, is_idle: bool) {
-        let left = decay(us as f64 / PAUSE_MEMORY_US);
-        self.idle = self.idle * left + if is_idle { 1.0 - left } else { 0.0 };
-        self.all = self.all * left + 1.0 - left;
+        let room = PAUSE_PERIOD_US - self.now.all_us;
+        if us < room {
+            self.now = self.now.with(Span::of(us, is_idle));
+            return;
+        }
+        self.last = self.now.with(Span::of(room, is_idle));
+        if us - room >= PAUSE_PERIOD_US {
+            self.last = Span::of(PAUSE_PERIOD_US, is_idle);
+        }
+        self.now = Span::of((us - room) % PAUSE_PERIOD_US, is_idle);
     }
 
     fn has_pauses(&self) -> bool {
-        self.all > 0.0 && self.idle >= PAUSE_PART * self.all
+        let Span { idle_us, all_us } = self.last.with(self.now);
+        idle_us > 0 && idle_us * 100 >= all_us * PAUSE_PERCENT
     }
 
-    /// After what time, in µs, the answer is another one if the group goes on as it does.
-    fn turns_in_us(&self, is_idle: bool) -> Option<f64> {
-        let left = match (self.has_pauses(), is_idle) {
-            (false, true) => (1.0 - PAUSE_PART) / (1.0 - self.idle - PAUSE_PART * (1.0 - self.all)),
-            (true, false) => PAUSE_PART / (self.idle + PAUSE_PART * (1.0 - self.all)),
+    /// After what time, in µs, the answer may be another one if the group goes on as it does.
+    fn turns_in_us(&self, is_idle: bool) -> Option<Micros> {
+        let Span { idle_us, all_us } = self.last.with(self.now);
+        let turns = match (self.has_pauses(), is_idle) {
+            (false, true) => (all_us * PAUSE_PERCENT).saturating_sub(idle_us * 100).div_ceil(100 - PAUSE_PERCENT),
+            (true, false) => (idle_us * 100 / PAUSE_PERCENT).saturating_sub(all_us) + 1,
             _ => return None,
         };
-        Some(-ln(left) * PAUSE_MEMORY_US)
+        Some(turns.min(PAUSE_PERIOD_US - self.now.all_us))
     }
 }
 
@@ -165,7 +191,7 @@ impl Party {
             _ => (0.0, 0.0),
         };
         let by_lead = (rate > 0.0).then(|| distance_us / rate);
-        let by_past = self.past.turns_in_us(!wants).filter(|_| self.state != State::Away);
+        let by_past = self.past.turns_in_us(!wants).filter(|_| self.state != State::Away).map(|us| us as f64);
         let by_leaving = self.leaves_at.filter(|_| self.has_pauses).map(|at| at.saturating_sub(now) as f64);
         by_lead.into_iter().chain(by_past).chain(by_leaving).reduce(f64::min)
     }

@@ -12,7 +12,7 @@ use xsched_proto::class::Class;
 use xsched_proto::device::DeviceInfo;
 use xsched_proto::paths::{self, Origin};
 use xsched_proto::text::escaped;
-use xsched_proto::wire::{DaemonInfo, DaemonMsg, ProgramInfo, QueueDomain, Request};
+use xsched_proto::wire::{DaemonInfo, DaemonMsg, GroupInfo, ProgramInfo, QueueDomain, Request};
 
 use crate::failure::{Result, print, print_json};
 use crate::out_of_sight::{self, Other};
@@ -85,7 +85,7 @@ UNSCHED   launches that reached the device without a decision: before the daemon
           after an internal error
 
 The table fits the terminal, or $COLUMNS: columns are left out, and long names end in an ellipsis. What goes to a pipe or a file is
-not cut. Below, a line for each device whose driver tells how it is (NVIDIA's by NVML, AMD's by amdgpu), and the processes
+not cut. Below, the programs that go before others of their priority because they pause, a line for each device whose driver tells how it is (NVIDIA's by NVML, AMD's by amdgpu), and the processes
 that use it without being attached";
 
 /// What `--sort` takes: the columns.
@@ -200,6 +200,9 @@ fn table(answer: &Answer, wide: bool, sort: Sort, width: Width, left_out: usize)
         return format!("{out}{line}{hidden}{others}");
     }
     out.push_str(&table::table(&answer.programs, wide, sort, width));
+    if let Some(line) = interactive(&answer.programs) {
+        out.push_str(&width.fill(&line, 2));
+    }
     answer.programs.iter().for_each(|program| out.push_str(&domains(program)));
     answer.devices.iter().for_each(|device| out.push_str(&devices::lines(device, width)));
     out.push_str(&hidden);
@@ -244,6 +247,22 @@ fn queues(answer: &Answer) -> String {
         }
     }
     out
+}
+
+/// The programs that go before others of their priority because they pause; nothing where there are no such others.
+fn interactive(programs: &[ProgramInfo]) -> Option<String> {
+    let living = || programs.iter().filter(|program| program.ended_s.is_none());
+    let is_equal = |group: &GroupInfo, other: &GroupInfo| {
+        !other.interactive && other.device == group.device && other.priority == group.priority
+    };
+    let goes_first = |program: &&ProgramInfo| {
+        program.groups.iter().filter(|group| group.interactive).any(|group| {
+            living().any(|other| other.pid != program.pid && other.groups.iter().any(|other| is_equal(group, other)))
+        })
+    };
+    let named = |program: &ProgramInfo| format!("{} ({})", escaped(&program.name), program.pid);
+    let names: Vec<String> = living().filter(goes_first).map(named).collect();
+    (!names.is_empty()).then(|| format!("interactive, before equals that never pause: {}", names.join(", ")))
 }
 
 /// What is known of domains, in one line each; nothing where domains are not reported.

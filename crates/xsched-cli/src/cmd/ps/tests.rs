@@ -24,6 +24,7 @@ fn answer() -> Answer {
         threshold: 16,
         batch: 0,
         state: GroupState::Running,
+        interactive: false,
         queues: vec![QueueInfo { id: "q1".into(), launches: 7 }],
         launches: 7,
         unscheduled: Unscheduled { attach: 1, passthrough: 0, error: 1 },
@@ -124,6 +125,7 @@ fn json_has_the_published_shape() {
         (Some("running"), Some("sim"), Some(1))
     );
     assert_eq!(g["unscheduled"], serde_json::json!({"attach": 1, "passthrough": 0, "error": 1}));
+    assert_eq!(g["interactive"], false);
     assert_eq!(g["queues"][0], serde_json::json!({"id": "q1", "launches": 7}));
 }
 
@@ -231,6 +233,23 @@ fn the_table_fits_its_terminal_and_is_whole_where_there_is_none() {
         assert!(wide.contains(column), "{column}: {wide}");
     }
     assert!(wide.contains(" python3 /home/a/train.py --name a\\u{1b}\n"), "{wide}");
+}
+
+#[test]
+fn what_goes_before_its_equals_is_named_where_there_are_such() {
+    let mut answer = full();
+    let line = |answer: &Answer, width| {
+        let text = table(answer, false, Sort::Pid, width, 0);
+        text.lines().skip(4).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(line(&answer, Width::Unlimited).is_empty());
+    answer.programs[0].groups[0].interactive = true;
+    let whole = "interactive, before equals that never pause: train.py (4711)";
+    assert_eq!(line(&answer, Width::Unlimited), [whole]);
+    assert_eq!(line(&answer, Width::Columns(80)), [whole]);
+    assert!(line(&answer, Width::Columns(40)).iter().all(|line| line.len() <= 40));
+    answer.programs[1].groups[0].priority = 0;
+    assert!(line(&answer, Width::Unlimited).is_empty(), "none is its equal, and one has ended");
 }
 
 #[test]

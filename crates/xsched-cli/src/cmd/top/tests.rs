@@ -37,6 +37,7 @@ fn group(id: u64, device: &str, state: GroupState, device_us: u64, launches: u64
         threshold: 0,
         batch: 0,
         state,
+        interactive: false,
         queues: Vec::new(),
         launches,
         unscheduled: Unscheduled::default(),

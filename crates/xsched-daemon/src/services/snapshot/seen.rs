@@ -168,6 +168,7 @@ impl Seen {
             threshold: words.budget_commands.load(Relaxed),
             batch: words.batch_commands.load(Relaxed),
             state,
+            interactive: status.interactive,
             launches: queues.iter().fold(retired, |sum, q| sum.wrapping_add(q.launches)),
             queues,
             unscheduled: Unscheduled {
