@@ -346,6 +346,33 @@ fn mlfq_keeps_short_bursts_before_work_that_never_ends() {
 }
 
 #[test]
+fn hpf_serves_a_program_that_pauses_first_without_any_option_as_with_a_higher_priority() {
+    // Commands that the other one gives beside requests, of what it could give in that time, in percent.
+    let beside = |policy: &[&str], options: &[&str], interactive: bool, wanted: std::ops::Range<f64>| {
+        let bench = Bench::new();
+        let _daemon = bench.place.daemon(&[]);
+        bench.place.ask(&[&["policy", "set"], policy].concat());
+        let mut steady = bench.steady(&[]);
+        let mut requests = bench.requests(options, "20");
+        let is_interactive = |program: &Process| bench.place.group(program.pid()).unwrap()["interactive"] == true;
+        for _ in 0..8 {
+            request(&mut requests);
+            // A pause: the other one works for as long.
+            unhindered(&mut steady, 1);
+        }
+        assert!(!is_interactive(&steady), "it never pauses");
+        assert_eq!(is_interactive(&requests), interactive, "{policy:?}");
+        let what = format!("{policy:?} {options:?}, beside requests of 10 ms");
+        one_of(TRIES, &what, || is_within(&what, beside_requests(&mut steady, &mut requests, 8), &wanted));
+        end(requests);
+        end(steady);
+    };
+    beside(&["hpf"], &["--priority", "high"], true, 0.0..20.0);
+    beside(&["hpf"], &[], true, 0.0..20.0);
+    beside(&["hpf", "interactive=off"], &[], false, 30.0..100.0);
+}
+
+#[test]
 fn fair_divides_device_time_by_user_before_program() {
     if !rustix::process::geteuid().is_root() {
         return xsched_e2e::skipped("fair by user: needs root, to run programs of two users");

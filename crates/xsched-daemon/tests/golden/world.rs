@@ -22,6 +22,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::mm::ProtFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, setpriority_process};
 use tempfile::TempDir;
+use xsched_policy::registry;
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::{GROUPS, GroupSlot, Heartbeat, SEGMENT_BYTES, Segment, device_place, length, state};
@@ -121,6 +122,23 @@ system_ceiling = 90
     "starvation_s = 0\npolicy = \"up\"\n",
 ];
 
+/// Parameter of `hpf` in all worlds: who pauses is known by how long its pauses last, and time has no say in what is recorded.
+const TIMELESS: (&str, &str) = ("interactive", "off");
+
+fn is_hpf(name: &str) -> bool {
+    registry::find(name).is_ok_and(|entry| entry.name == "hpf")
+}
+
+/// A configuration with [`TIMELESS`] for each `hpf` in it.
+fn timeless(config: &str) -> String {
+    let parameters = format!("parameters = {{ {} = \"{}\" }}", TIMELESS.0, TIMELESS.1);
+    let set = |policy: &str| format!("{policy}\n{parameters}\n");
+    match config.contains("policy = ") {
+        false => set("policy = \"hpf\"") + config,
+        true => config.lines().map(|l| if l == "policy = \"hpf\"" { set(l) } else { format!("{l}\n") }).collect(),
+    }
+}
+
 /// Properties of a world that hold for all of its steps.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Setting {
@@ -171,7 +189,7 @@ impl World {
         for folder in [folder.path(), run] {
             std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
         }
-        std::fs::write(folder.path().join("config.toml"), CONFIGS[setting.config]).unwrap();
+        std::fs::write(folder.path().join("config.toml"), timeless(CONFIGS[setting.config])).unwrap();
         if let Some(policy) = setting.policy {
             std::fs::write(folder.path().join("policy"), policy).unwrap();
         }
@@ -326,7 +344,8 @@ impl World {
             ["bad", _, kind] => self.say_nonsense(name, kind),
             ["nice", _, nice] => self.renice(name, nice.parse().unwrap()),
             ["reload", config] => {
-                std::fs::write(self.folder.path().join("config.toml"), CONFIGS[number::<usize>(config)]).unwrap();
+                std::fs::write(self.folder.path().join("config.toml"), timeless(CONFIGS[number::<usize>(config)]))
+                    .unwrap();
                 signal(self.daemon.id(), Signal::HUP);
             }
             ["end"] => (),
@@ -515,7 +534,10 @@ impl World {
             ["window", name] => Request::ActiveWindow { pid: Some(self.pid_of(name)) },
             ["policy", name, more @ ..] => {
                 let pairs = more.iter().map(|word| word.split_once('=').unwrap());
-                let (device, params): (Vec<_>, Vec<_>) = pairs.partition(|(key, _)| *key == "dev");
+                let (device, mut params): (Vec<_>, Vec<_>) = pairs.partition(|(key, _)| *key == "dev");
+                if params.is_empty() && is_hpf(name) {
+                    params.push(TIMELESS);
+                }
                 Request::PolicySet {
                     name: (*name).to_owned(),
                     params: params.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
