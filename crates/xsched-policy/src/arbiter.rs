@@ -202,7 +202,7 @@ pub struct GroupStatus {
     pub suspensions: u64,
     /// Others wait for the device it has: its progress is of interest (see [`Event::Progress`], [`Event::Stalled`]).
     pub scrutinised: bool,
-    /// Its policy lets it go before others of its priority because it pauses.
+    /// True where the policy lets it go before others of its priority because it pauses.
     pub interactive: bool,
     /// What a command takes while the group is alone in its pool, in µs; none = not known, or not looked at.
     pub alone_us: Option<f64>,

@@ -199,7 +199,7 @@ pub trait Policy: Send {
     /// The answer. A decision follows.
     fn answer(&mut self, _now: Micros, _answer: &Answer) {}
 
-    /// Whether a group goes before others of its priority because it pauses, as of the last decision.
+    /// True for a group that goes before others of its priority because it pauses, as of the last decision.
     fn is_interactive(&self, _group: GroupId) -> bool {
         false
     }

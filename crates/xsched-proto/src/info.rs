@@ -214,7 +214,7 @@ pub struct GroupInfo {
     pub batch: u32,
     /// idle, ready (waits for the device), running, suspended (by an operator, or its priority is never to run), detached.
     pub state: GroupState,
-    /// It goes before others of its priority because it pauses (policy `hpf`).
+    /// True where it goes before others of its priority because it pauses (policy `hpf`).
     pub interactive: bool,
     /// Its XQueues.
     pub queues: Vec<QueueInfo>,

@@ -42,7 +42,7 @@ impl Policy for Hpf {
         let rank = |g: &Group| 2 * i64::from(g.priority) + i64::from(pauses.goes_first(g.id));
         let next = rank::decide(now, groups, verdicts, rank, |g| g.ready);
         for (group, verdict) in groups.iter().zip(verdicts) {
-            // It has little in flight when its turn to wait comes.
+            // Little is in flight then when another one goes first.
             verdict.bounded |= pauses.may_be_preceded(group.id);
         }
         next.into_iter().chain(changes).min()

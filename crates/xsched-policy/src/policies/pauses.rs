@@ -1,17 +1,16 @@
-//! Pauses: which groups go before their equals because they leave the device alone again and again, and how far ahead that may
-//! take them.
+//! Pauses: groups that leave the device alone again and again go before their equals, as far as the shares of both allow.
 //!
-//! A group *pauses* if it was idle for a part of the last second or two. How far it is ahead is its *lead*: the device time charged to it
-//! beyond its part, by weight, of what was charged to all of its priority while others of them wanted the device. The lead shrinks
-//! while the group is idle and others use the device. Two limits bound it from both sides:
+//! A group *pauses* if it was idle for a part of the last second or two. Its *lead* is the device time charged to it beyond its part,
+//! by weight, of all that was charged to groups of its priority while others of them wanted the device. The lead shrinks while the
+//! group is idle and others use the device. Two limits bound it, one from each side:
 //!
-//! - a group whose lead exceeds [`LEAD_MOST_US`] is an equal again until half of that is left;
-//! - while a group that is kept off lags by [`LEAD_MOST_US`] and [`CREDIT_US`] together, none of its priority goes first. One
-//!   group that goes first never takes it that far. Many, each of them within its own limit, would.
+//! - A group whose lead exceeds [`LEAD_MOST_US`] is an equal until [`LEAD_REST`] of that is left.
+//! - While a group that is kept off lags by [`LEAD_MOST_US`] and [`CREDIT_US`] together, no group of its priority goes first. A single
+//!   group that goes first never takes it that far; many would, each of them within its own limit.
 //!
-//! A lag is paid back while those that caused it are idle, to nothing: who runs alone gets no lead by that. A group is no further
-//! behind than its number among its equals tells, whatever its weight: equals run side by side, which gives each as much, and no
-//! pause of another one is the reason.
+//! A lag is paid back while the groups that caused it are idle, up to nothing: running alone makes no lead. A lag is measured by the
+//! weight of a group or by its number among its equals, whichever gives less: equals run side by side, which gives each as much, and
+//! no pause is the reason for that.
 
 use crate::policies::kept::Kept;
 use crate::tuning::{
@@ -22,7 +21,7 @@ use crate::{Group, GroupId, Micros};
 /// The greatest lag and the greatest lead that are kept, in µs.
 const LAG_MOST_US: f64 = LEAD_MOST_US + CREDIT_US;
 
-/// How long a group was idle of a time, in µs.
+/// Idle time of a group within a stretch of time, both in µs.
 #[derive(Clone, Copy, Default)]
 struct Span {
     idle_us: Micros,
@@ -77,7 +76,7 @@ impl Past {
         idle_us > 0 && idle_us * 100 >= all_us * PAUSE_PERCENT
     }
 
-    /// After what time, in µs, the answer may be another one if the group goes on as it does.
+    /// Time, in µs, until [`Past::has_pauses`] may change if the group goes on as it does.
     fn turns_in_us(&self, is_idle: bool) -> Option<Micros> {
         let Span { idle_us, all_us } = self.last.with(self.now);
         let turns = match (self.has_pauses(), is_idle) {
@@ -102,7 +101,7 @@ impl State {
     fn of(group: &Group) -> State {
         match group.idle_since {
             _ if group.ready => State::Wants,
-            // One that counts as not ready for another reason has wanted the device since its last pause.
+            // A group kept off for another reason has wanted the device since its last pause.
             Some(left) if left >= group.ready_since => State::Idle,
             _ => State::Away,
         }
@@ -119,11 +118,11 @@ struct Party {
     past: Past,
     lead_us: f64,
     has_pauses: bool,
-    /// When its pause is too long to be one.
+    /// End of the time that a pause may last; none = the group is not idle.
     leaves_at: Option<Micros>,
     /// Its lead exceeded the limit, and has not come down since.
     is_ahead: bool,
-    /// The same of its lag.
+    /// Its lag reached the limit, and has not come down since.
     is_behind: bool,
     goes_first: bool,
 }
@@ -153,7 +152,7 @@ impl Party {
         (self.weight / equals.weight).min(1.0 / f64::from(equals.count))
     }
 
-    /// Whether time that others have is taken off its lead, so that it is a claim against theirs.
+    /// True where time of the others is taken off its lead, so that it has a claim to a part of it.
     fn has_claim(&self) -> bool {
         self.state == State::Wants || self.state == State::Idle && self.lead_us > -CREDIT_US
     }
@@ -171,7 +170,7 @@ impl Party {
         self.goes_first = self.has_pauses && !self.is_ahead;
     }
 
-    /// After what time, in µs, it may go first or not any more.
+    /// Time, in µs, until it may begin or cease to go first.
     fn changes_in_us(&self, now: Micros, equals: &Equals) -> Option<f64> {
         if equals.members < 2 {
             return None;
@@ -208,9 +207,9 @@ struct Equals {
     weight: f64,
     count: u32,
     pausing: u32,
-    /// One of them that goes first wants the device.
+    /// A group that goes first wants the device.
     first_wants: bool,
-    /// None goes first, as another one lags.
+    /// A group that does not go first lags, so that no group does.
     one_lags: bool,
     /// Device time charged to all of them since, in µs.
     charged_us: f64,
@@ -286,12 +285,12 @@ impl Pauses {
         }
     }
 
-    /// Whether a group goes before those of its priority that do not.
+    /// True for a group that goes before those of its priority that do not.
     pub(super) fn goes_first(&self, id: GroupId) -> bool {
         self.parties.place(id).is_some_and(|at| self.parties[at].goes_first)
     }
 
-    /// Whether another group of its priority goes before it, or will once its lead has come down.
+    /// True for a group before which another of its priority goes, or will go once the lead of that one has come down.
     pub(super) fn may_be_preceded(&self, id: GroupId) -> bool {
         let Some(party) = self.parties.place(id).map(|at| &self.parties[at]) else { return false };
         let equals = self.equals.iter().find(|e| e.priority == party.priority);

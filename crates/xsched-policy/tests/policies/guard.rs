@@ -53,7 +53,7 @@ fn guard_each_of_several_has_its_turn() {
     }
 }
 
-/// It has the device whenever the urgent one pauses, and nothing else happens in between.
+/// The group has the device whenever the urgent one pauses, and nothing else happens in between.
 #[test]
 fn guard_one_that_has_the_device_again_and_again_does_not_wait() {
     let mut w = World::new("hpf");

@@ -25,7 +25,7 @@ fn is_interactive(w: &World, id: u64) -> bool {
     w.arbiter.status(w.now, GroupId(id)).unwrap().interactive
 }
 
-/// How long requests that came after `from` took, in µs.
+/// Durations of the requests that came after `from`, in µs.
 fn took(w: &World, id: u64, from: Micros) -> Vec<u64> {
     w.sims[&id].ended().filter(|r| r.came >= from).filter_map(|r| r.took_us()).collect()
 }
@@ -140,7 +140,7 @@ fn pauses_one_that_pauses_has_its_part_by_weight_first() {
     assert!(late.iter().filter(|us| **us > 30 * MS).count() > late.len() / 2, "{late:?}");
 }
 
-/// None of them gets more than its part, and all of them together want more than there is.
+/// Ten servers that together want more than there is, each of them within its own limit.
 #[test]
 fn pauses_of_many_leave_the_one_that_never_pauses_its_part() {
     let mut w = World::new("hpf");
@@ -340,7 +340,7 @@ proptest! {
         w.add_work(group(9, 0), 0, work);
         w.run(30 * S);
         prop_assert!(w.sims[&9].ended().count() > 80);
-        // One that comes while the last one runs waits for that one only.
+        // A request that comes while the last one runs waits for that one only.
         let mut free = 0;
         for r in w.sims[&9].ended() {
             let ended = r.ended.unwrap();
