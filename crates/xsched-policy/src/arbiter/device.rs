@@ -9,7 +9,7 @@ use super::dormant::Dormant;
 use super::drain::{self, Drain};
 use super::shares::Shares;
 use super::{Action, GroupSpec};
-use crate::tuning::{DECISION_LOOKS, DORMANT_US, DOUBT_US, STARVATION_US, WAITS_US};
+use crate::tuning::{DECISION_LOOKS, DORMANT_US, DOUBT_US, STARVATION_US, TURN_MIN_US, WAITS_US};
 use crate::{Choice, Group, GroupId, Micros, Policy, ProgramId, Verdict};
 
 pub(super) struct Member {
@@ -48,6 +48,8 @@ pub(super) struct Member {
     suspect_since: Option<Micros>,
     /// Wants the device and has not had it since then.
     denied_since: Option<Micros>,
+    /// Time for which it had the device in that wait nevertheless, in µs.
+    had_us: Micros,
     /// Lets others run until then.
     yields_until: Option<Micros>,
     /// With how many others it shares the bound, itself included; 0 = not bounded.
@@ -91,6 +93,7 @@ impl Member {
             closed_at: now,
             suspect_since: None,
             denied_since: None,
+            had_us: 0,
             yields_until: None,
             bound: 0,
             contended: false,
@@ -488,8 +491,14 @@ impl Device {
             let denied = may_wait && !verdict.run;
             // The turn of another one may take away what the policy gives: a wait ends once the group has the device.
             let waits_on = may_wait && m.denied_since.is_some() && !m.group.granted;
-            let since = m.denied_since.filter(|_| !m.group.granted);
+            // Nothing may have been decided while it had the device. In a moment of it a thread that waits hardly wakes up.
+            let had_us = m.running_since.filter(|_| denied && m.group.granted).map_or(0, |since| now - since);
+            m.had_us += if had_us >= TURN_MIN_US { had_us } else { 0 };
+            let since = m.denied_since.filter(|_| m.had_us < m.group.hints.turn_us());
             m.denied_since = (denied || waits_on).then(|| since.unwrap_or(now));
+            if since.is_none() {
+                m.had_us = 0;
+            }
             first = match (first, m.denied_since.filter(|_| denied)) {
                 (Some(first), Some(since)) => Some(first.min((since, at))),
                 (first, since) => first.or(since.map(|since| (since, at))),

@@ -65,6 +65,17 @@ fn guard_one_that_has_the_device_again_and_again_does_not_wait() {
     assert_eq!(w.sims[&2].preemptions, 0, "the other one never waited for long");
 }
 
+/// The urgent group pauses for moments only, too short for a turn.
+#[test]
+fn guard_moments_of_the_device_are_no_turn() {
+    let mut w = World::new("hpf");
+    w.arbiter.set_guard(Some(100_000));
+    w.add_ready(group(1, 0), 0);
+    w.add_work(group(2, 128), 0, Work::with_pauses(10_000, 1_000, 100));
+    w.run(3_000_000);
+    assert!((25..30).contains(&w.sims[&2].preemptions), "{} turns", w.sims[&2].preemptions);
+}
+
 /// The first to have a turn had all of them: nothing was decided in the middle of it, and at its end it was still the oldest.
 #[test]
 fn guard_turns_go_round_where_nothing_happens_in_between() {
