@@ -1,4 +1,4 @@
-//! Logarithms and powers, right to a millionth: the preload library, which has policies too, links no mathematics.
+//! Logarithms, right to a millionth: the preload library, which has policies too, links no mathematics.
 
 use std::f64::consts::LN_2;
 
@@ -16,35 +16,15 @@ pub fn ln(value: f64) -> f64 {
     exponent * LN_2 + 2.0 * t * series
 }
 
-/// The part that is left of one after `x` lifetimes of exponential decay: e to the power of `-x`, for `x` from 0 on.
-pub fn decay(x: f64) -> f64 {
-    if x >= 700.0 {
-        return 0.0;
-    }
-    let halvings = x / LN_2;
-    let whole = halvings as u64;
-    let rest = (halvings - whole as f64) * LN_2;
-    // The series of the exponential function; the rest is 0.7 at most.
-    let mut term = 1.0;
-    let mut sum = 1.0;
-    for n in 1..=9 {
-        term *= -rest / f64::from(n);
-        sum += term;
-    }
-    sum * f64::from_bits((1023 - whole) << 52)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn both_are_right_to_a_millionth() {
+    fn logarithms_are_right_to_a_millionth() {
         for n in 1..100_000 {
             let value = f64::from(n) / 1_000.0;
             assert!((ln(value) - value.ln()).abs() < 1e-6, "{value}");
-            assert!((decay(value) - (-value).exp()).abs() < 1e-6, "{value}");
         }
-        assert_eq!((decay(0.0), decay(1e9)), (1.0, 0.0));
     }
 }
