@@ -100,7 +100,9 @@ impl Server {
     pub(crate) fn take_place(&mut self, id: u64, sharing: Sharing) -> Option<Seat> {
         let seat = (sharing == Sharing::Pool).then(|| self.pool_of(id));
         let program = self.engine.programs().get(&id)?;
-        let why = self.announced(program).and_then(|expected| expected.why.clone());
+        // Others of its job have reasons of their own.
+        let itself = self.places.expected.values().find(|e| e.pid == program.pid && !e.ended);
+        let why = itself.and_then(|expected| expected.why.clone());
         if let Some(client) = self.programs.clients.get_mut(&id) {
             (client.seat, client.place_why) = (seat, why);
         }

@@ -43,6 +43,8 @@ struct Followed {
     process: Process,
     /// Device time charged to it at the last look, in µs.
     used_us: f64,
+    /// Time of the next look, ns.
+    due_ns: u64,
 }
 
 impl Trusting {
@@ -50,6 +52,14 @@ impl Trusting {
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         let joins = self.joining.values().map(|waiting| waiting.until_ns).min();
         joins.into_iter().chain(self.due.first().map(|(at_ns, _)| *at_ns)).min()
+    }
+
+    /// Has a followed program looked at at a time, ns.
+    fn look_at(&mut self, conn: u64, due_ns: u64) {
+        if let Some(followed) = self.followed.get_mut(&conn) {
+            followed.due_ns = due_ns;
+            self.due.insert((due_ns, conn));
+        }
     }
 
     /// Forgets a connection that does not wait any more.
@@ -138,7 +148,7 @@ impl Server {
             let Some((at_ns, conn)) = first.filter(|(at_ns, _)| *at_ns <= now_ns) else { break };
             self.places.trusting.due.remove(&(at_ns, conn));
             if let Some((process, work)) = self.work_of(conn) {
-                self.places.trusting.due.insert((now_ns + TRUST_LOOK_NS, conn));
+                self.places.trusting.look_at(conn, now_ns + TRUST_LOOK_NS);
                 // One that cannot be looked at has a minute less.
                 let _ = self.services.trust.push(Task::Minute(process, work));
             }
@@ -158,15 +168,16 @@ impl Server {
         let (pid, uid, start) = (program.pid, program.user.uid, program.start);
         let key = proven::key(announced, &client.peer.exe);
         let process = Process { pid, uid, start, key, announced: paths_in(announced) };
-        self.places.trusting.followed.insert(conn, Followed { process, used_us: 0.0 });
-        self.places.trusting.due.insert((self.now_ns + TRUST_LOOK_NS, conn));
+        self.places.trusting.followed.insert(conn, Followed { process, used_us: 0.0, due_ns: 0 });
+        self.places.trusting.look_at(conn, self.now_ns + TRUST_LOOK_NS);
     }
 
     /// A followed program leaves.
     pub(crate) fn unfollow_trust(&mut self, conn: u64, is_pooled: bool) {
         let ended = self.work_of_pooled(conn, is_pooled);
-        self.places.trusting.followed.remove(&conn);
-        self.places.trusting.due.retain(|(_, other)| *other != conn);
+        if let Some(followed) = self.places.trusting.followed.remove(&conn) {
+            self.places.trusting.due.remove(&(followed.due_ns, conn));
+        }
         if let Some((process, work)) = ended {
             let _ = self.services.trust.push(Task::Ended(process, work));
         }

@@ -440,6 +440,22 @@ mod tests {
     }
 
     #[test]
+    fn a_user_whose_process_keeps_a_thread_is_not_compared_and_others_are() {
+        let mut trust = Trust::new(None).unwrap();
+        trust.worker.pretend_lost([7]);
+        assert!(!trust.join(1, own("7 p (/x)", &[]), 10));
+        assert!(!trust.push(Task::Minute(own("7 p (/x)", &[]), Work::default())));
+        assert!(trust.join(2, Process { uid: 8, ..own("8 p (/x)", &[]) }, 10));
+        let mut known = None;
+        xsched_testkit::until("the other is known", || {
+            known = known.take().or_else(|| trust.take());
+            known.is_some()
+        });
+        assert!(matches!(known, Some(Outcome::Known { conn: 2, .. })));
+        trust.worker.forget_lost();
+    }
+
+    #[test]
     fn what_is_learned_is_written_at_the_end_and_a_fault_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("proven.toml");
