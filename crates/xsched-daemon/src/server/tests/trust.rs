@@ -101,7 +101,20 @@ fn a_minute_counts_if_the_device_worked_in_it() {
         world.at(begun_ns + minutes * TRUST_LOOK_NS);
         until("it is compared", || !world.server.services.trust.worker.is_busy());
     }
+    // Bursts of 10 ms each, for which the device works 1.2 ms.
+    let words = world.server.engine.groups().values().next().expect("it is there").words.clone();
+    for _ in 0..60 {
+        words.state.store(state::READY, SeqCst);
+        world.server.input(Input::Words(id));
+        words.burst_us.store(10_000, SeqCst);
+        words.burst_device_us.store(1_200, SeqCst);
+        words.bursts.fetch_add(1, SeqCst);
+        words.state.store(state::IDLE, SeqCst);
+        world.server.input(Input::Words(id));
+    }
+    world.at(begun_ns + (minutes + 1) * TRUST_LOOK_NS);
+    until("it is compared", || !world.server.services.trust.worker.is_busy());
     drop(world);
     let text = std::fs::read_to_string(state.path().join("proven.toml")).expect("it is kept");
-    assert!(text.contains("\nseconds = 180\nlongest_us = 1234\n"), "{text}");
+    assert!(text.contains("\nseconds = 180\nlongest_us = 1234\nbursts = 60\npercent = 12\n"), "{text}");
 }
