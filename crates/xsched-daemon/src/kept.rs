@@ -12,6 +12,7 @@ use xsched_engine::{Changes, Seat, Side, trim};
 use xsched_policy::{Choice, PoolId};
 
 use crate::process::start_ticks;
+use crate::proven::Proven;
 use crate::services::writer::MakeText;
 use crate::tuning::{ABSENT_MAX, STATE_MAX_BYTES};
 use crate::unsuitable::Unsuitable;
@@ -103,7 +104,7 @@ impl KeptProgram {
 }
 
 /// What the daemon of a socket takes over from one before it that left its state in a folder, a line each: policies, where the
-/// configuration says `configured`, programs that are still there, programs that suit no pool.
+/// configuration says `configured`, programs that are still there, programs that suit no pool, and those that may prove themselves.
 pub fn kept_state(folder: &Path, socket: &Path, configured: &str) -> Vec<String> {
     let (mut kept, _) = Kept::read(Some(folder), socket);
     let policies = kept.policies(|_| configured.to_owned());
@@ -113,6 +114,7 @@ pub fn kept_state(folder: &Path, socket: &Path, configured: &str) -> Vec<String>
         .collect();
     lines.extend(kept.absent.iter().map(|program| format!("process {}", program.pid)));
     lines.extend(Unsuitable::read(Some(folder)).names().map(|name| format!("in no pool: {name}")));
+    lines.extend(Proven::read(Some(folder)).names().map(|name| format!("may be proven: {name}")));
     lines
 }
 

@@ -12,8 +12,8 @@ use xsched_engine::{DeviceShare, Proof, Standing};
 
 use crate::Error;
 use crate::tuning::{
-    PROVEN_ALL_MAX_BYTES, PROVEN_INSIDE_PERCENT, PROVEN_MINUTE_NS, PROVEN_PROGRAMS_MAX, PROVEN_USER_MAX_BYTES,
-    TRUST_FILES_MAX,
+    PROVEN_ALL_MAX, PROVEN_ALL_MAX_BYTES, PROVEN_INSIDE_PERCENT, PROVEN_MINUTE_NS, PROVEN_PROGRAMS_MAX,
+    PROVEN_USER_MAX_BYTES, TRUST_FILES_MAX,
 };
 
 const HEAD: &str = "\
@@ -167,11 +167,18 @@ impl Proven {
         let is_bounded =
             |file: &&Path| std::fs::metadata(file).is_ok_and(|meta| meta.len() <= 2 * PROVEN_ALL_MAX_BYTES as u64);
         let text = file.as_deref().filter(is_bounded).and_then(|file| std::fs::read_to_string(file).ok());
-        let known: Known = text.and_then(|text| toml::from_str(&text).ok()).unwrap_or_default();
+        let known = text.and_then(|text| toml::from_str(&text).ok());
+        // No daemon has written more.
+        let known: Known = known.filter(|known: &Known| known.programs.len() <= PROVEN_ALL_MAX).unwrap_or_default();
         let last = known.programs.values().map(|record| record.used).max().unwrap_or(0);
         let mut proven = Proven { file, programs: known.programs, last, is_news: false };
         proven.make_room();
         proven
+    }
+
+    /// Names of all programs.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
+        self.programs.keys()
     }
 
     /// Paths of the files of a program, as far as they are known.
@@ -292,10 +299,11 @@ impl Proven {
             *bytes += record.bytes(key);
         }
         let all: usize = of_users.values().map(|(_, bytes)| bytes).sum();
+        let is_too_much = all > PROVEN_ALL_MAX_BYTES || self.programs.len() > PROVEN_ALL_MAX;
         let beyond = of_users
             .iter()
             .find(|(_, (count, bytes))| *count > PROVEN_PROGRAMS_MAX || *bytes > PROVEN_USER_MAX_BYTES)
-            .or_else(|| of_users.iter().max_by_key(|(_, (_, bytes))| *bytes).filter(|_| all > PROVEN_ALL_MAX_BYTES));
+            .or_else(|| of_users.iter().max_by_key(|(_, (_, bytes))| *bytes).filter(|_| is_too_much));
         beyond.map(|(user, _)| (*user).to_owned())
     }
 
@@ -472,5 +480,13 @@ mod tests {
         }
         let bytes: usize = proven.programs.iter().map(|(key, record)| record.bytes(key)).sum();
         assert!(bytes <= PROVEN_ALL_MAX_BYTES, "{bytes}");
+        // So many are no entries of a daemon.
+        let folder = tempfile::tempdir().unwrap();
+        let entry = |n: usize| format!("[programs.\"{n} p (/x)\"]\nseconds = 60\n");
+        for (count, is_read) in [(PROVEN_ALL_MAX, true), (PROVEN_ALL_MAX + 1, false)] {
+            let text: String = (0..count).map(entry).collect();
+            std::fs::write(folder.path().join("proven.toml"), text).unwrap();
+            assert_eq!(Proven::read(Some(folder.path())).names().count(), if is_read { count } else { 0 });
+        }
     }
 }

@@ -280,7 +280,9 @@ pub(crate) const PROVEN_WRITE_NS: u64 = 10_000_000_000;
 pub(crate) const PROVEN_PROGRAMS_MAX: usize = 32;
 /// … and how much they take, in bytes: 32 PyTorch programs.
 pub(crate) const PROVEN_USER_MAX_BYTES: usize = 2 << 20;
-/// The same of all users together.
+/// Programs of all users together: a decision which one goes looks at each.
+pub(crate) const PROVEN_ALL_MAX: usize = 4_096;
+/// Bytes of all users together.
 pub(crate) const PROVEN_ALL_MAX_BYTES: usize = 16 << 20;
 /// In a pool the device is a program's bottleneck beyond this part of its bursts, in percent: others stretch its kernels there.
 pub(crate) const PROVEN_INSIDE_PERCENT: u32 = 75;

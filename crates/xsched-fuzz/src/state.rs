@@ -67,6 +67,7 @@ pub(crate) fn run(data: &[u8]) {
     let kept = String::from_utf8_lossy(kept).replacen(BOOT, &BOOT_ID, 1);
     scratch::write(&state.join(format!("runtime-{name}.toml")), kept.as_bytes());
     scratch::write(&state.join("unsuitable.toml"), unsuitable);
+    scratch::write(&state.join("proven.toml"), unsuitable);
     let taken = xsched_daemon::kept_state(&state, &socket, "hpf");
     crate::planted(|| taken.iter().any(|line| line.starts_with(": ")));
     if taken.is_empty() {
