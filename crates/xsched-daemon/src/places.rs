@@ -158,7 +158,7 @@ impl Server {
     }
 
     /// The reason for which a user's pool takes no process in.
-    fn why_refused(&self, uid: u32, side: Side) -> Option<String> {
+    pub(crate) fn why_refused(&self, uid: u32, side: Side) -> Option<String> {
         let refused = self.places.pools.refused.get(&(uid, side)).filter(|(_, until_ns)| *until_ns > self.now_ns);
         if let Some((why, _)) = refused {
             return Some(why.clone());

@@ -82,6 +82,29 @@ impl Pool {
     }
 }
 
+#[cfg(test)]
+impl Pool {
+    /// One that serves, with a number, a user and a side.
+    pub(crate) fn pretended((id, uid, side): (u64, u32, Side)) -> Pool {
+        Pool {
+            id,
+            uid,
+            side,
+            process: Process::pretended(),
+            stage: Stage::Serving,
+            waiting: Vec::new(),
+            reports: 1,
+            devices: 1,
+            started_ns: 0,
+            server: None,
+            unused_ns: None,
+            has_broken: false,
+            is_named: false,
+            cut_off_ns: None,
+        }
+    }
+}
+
 /// Why there can be no pools on this machine, for a daemon with this environment, in one line. What only a pool's server can see,
 /// such as the compute mode of a GPU, is not among it.
 pub fn obstacle() -> Option<String> {
@@ -118,5 +141,28 @@ impl Pools {
         let is_about_urgent = line.starts_with(OUTSIDE);
         let key = line.chars().filter(|c| !is_about_urgent || !c.is_ascii_digit()).collect();
         self.told.insert((uid, key)).then_some(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_ends_in_the_midst_of_its_work_makes_its_own_pool_doubtful_only() {
+        let mut pools = Pools::new(None, None);
+        pools.list.extend([(1, 7, Side::Inner), (2, 7, Side::Outer), (3, 8, Side::Inner)].map(Pool::pretended));
+        pools.cut_off(1, 5);
+        let doubtful: Vec<u64> = pools.list.iter().filter(|pool| pool.is_doubtful(6)).map(|pool| pool.id).collect();
+        assert_eq!(doubtful, [1]);
+    }
+
+    #[test]
+    fn lines_about_urgent_programs_that_differ_in_a_figure_are_told_once() {
+        let mut pools = Pools::new(None, None);
+        let mut told = |uid, line: &str| pools.tell_once(uid, line.to_owned()).is_some();
+        let outside = |minutes: u32| format!("{OUTSIDE}not proven yet: {minutes} of 10 min");
+        assert!(told(7, &outside(3)) && !told(7, &outside(4)) && told(8, &outside(4)));
+        assert!(told(7, "kernels of 12.3 ms") && told(7, "kernels of 45.6 ms") && !told(7, "kernels of 12.3 ms"));
     }
 }

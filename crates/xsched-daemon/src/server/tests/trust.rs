@@ -3,17 +3,20 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
 
+use xsched_engine::Side;
 use xsched_proto::segment::state;
 use xsched_proto::wire::{Levels, Platform, Sharing};
 use xsched_testkit::until;
 
 use super::*;
 use crate::Input;
+use crate::client::Expected;
 use crate::commands::Answer;
 use crate::places::Joining;
+use crate::pool::Pool;
 use crate::pool::keeper::Owner;
 use crate::services::identify::Who;
-use crate::tuning::{TRUST_LOOK_NS, TRUST_WAIT_NS};
+use crate::tuning::{POOL_MEMBERS_MAX, TRUST_LOOK_NS, TRUST_WAIT_NS};
 
 impl World {
     /// Has this process announced as a program, as what it is.
@@ -117,4 +120,30 @@ fn a_minute_counts_if_the_device_worked_in_it() {
     drop(world);
     let text = std::fs::read_to_string(state.path().join("proven.toml")).expect("it is kept");
     assert!(text.contains("\nseconds = 180\nlongest_us = 1234\nbursts = 60\npercent = 12\n"), "{text}");
+}
+
+#[test]
+fn each_pool_of_a_user_has_room_and_is_refused_by_itself() {
+    let mut world = World::new();
+    let uid = rustix::process::geteuid().as_raw();
+    let pools = [(1, uid, Side::Inner), (2, uid, Side::Outer)].map(Pool::pretended);
+    world.server.places.pools.list.extend(pools);
+    let member = world.announced();
+    let places = |world: &World| Side::ALL.map(|side| world.server.why_refused(uid, side));
+    for n in 0..POOL_MEMBERS_MAX as u64 {
+        assert_eq!(places(&world), [None, None], "{n} are inside");
+        let expected = &world.server.places.expected[&member];
+        let pidfd = expected.pidfd.try_clone().expect("a descriptor");
+        let (pid, user) = (expected.pid, expected.user);
+        let (job, program, name, why) = (None, None, None, None);
+        let one = Expected { pid, user, job, pidfd, ended: false, program, name, pool: Some(1), why, is_urgent: false };
+        world.server.places.expected.insert(1_000_000 + n, one);
+    }
+    let full = "48 programs are in the pool, which has room for no more".to_owned();
+    assert_eq!(places(&world), [Some(full), None]);
+    let until_ns = world.server.now_ns + 10;
+    world.server.places.pools.refused.insert((uid, Side::Outer), ("broken".to_owned(), until_ns));
+    assert_eq!(places(&world)[1].as_deref(), Some("broken"));
+    world.server.now_ns = until_ns;
+    assert_eq!(places(&world)[1], None);
 }
