@@ -39,11 +39,10 @@ impl Policy for Hpf {
             return rank::decide(now, groups, verdicts, |g| g.priority.into(), |g| g.ready);
         };
         let changes = pauses.look(now, groups);
-        let rank = |g: &Group| 2 * i64::from(g.priority) + i64::from(pauses.goes_first(g.id));
-        let next = rank::decide(now, groups, verdicts, rank, |g| g.ready);
-        for (group, verdict) in groups.iter().zip(verdicts) {
+        let next = rank::decide_by(now, groups, verdicts, pauses.ranks(), |g| g.ready);
+        for (verdict, preceded) in verdicts.iter_mut().zip(pauses.may_be_preceded()) {
             // Little is in flight then when another one goes first.
-            verdict.bounded |= pauses.may_be_preceded(group.id);
+            verdict.bounded |= preceded;
         }
         next.into_iter().chain(changes).min()
     }

@@ -115,6 +115,10 @@ struct Party {
     weight: f64,
     state: State,
     used_us: f64,
+    /// Charged between the last two looks, in µs.
+    charged_us: f64,
+    /// The place of its equals.
+    equals: usize,
     past: Past,
     lead_us: f64,
     has_pauses: bool,
@@ -128,9 +132,9 @@ struct Party {
 }
 
 impl Party {
-    /// Accounts for what was charged to it, in µs, since the last look.
-    fn charge(&mut self, used_us: f64, equals: &Equals) {
-        let all_us = equals.charged_us;
+    /// Accounts for the device time since the last look.
+    fn charge(&mut self, equals: &Equals) {
+        let (used_us, all_us) = (self.charged_us, equals.charged_us);
         match self.state {
             State::Wants => {
                 let gain = used_us - all_us * self.weight / equals.wanting_weight;
@@ -219,17 +223,10 @@ struct Equals {
 #[derive(Default)]
 pub(super) struct Pauses {
     parties: Kept<Party>,
-    /// Few, in no order.
+    /// Sorted by priority.
     equals: Vec<Equals>,
+    ranks: Vec<i64>,
     at: Micros,
-}
-
-fn equals_of(equals: &mut Vec<Equals>, priority: i32) -> &mut Equals {
-    let at = equals.iter().position(|e| e.priority == priority).unwrap_or_else(|| {
-        equals.push(Equals { priority, ..Equals::default() });
-        equals.len() - 1
-    });
-    &mut equals[at]
 }
 
 impl Pauses {
@@ -238,35 +235,50 @@ impl Pauses {
         let new = |g: &Group| Party { used_us: g.used_us, past: Past::of(now, g), ..Party::default() };
         self.parties.follow(groups, new);
         self.charge(now, groups);
-        self.find_first(now, groups);
-        let changes = self.parties.iter().filter_map(|party| {
-            let equals = self.equals.iter().find(|e| e.priority == party.priority)?;
-            party.changes_in_us(now, equals)
-        });
+        self.place(now, groups);
+        self.find_first();
+        let changes = self.parties.iter().filter_map(|p| p.changes_in_us(now, &self.equals[p.equals]));
         changes.reduce(f64::min).map(|us| now + LEAD_LOOK_US.max(us.ceil() as Micros))
     }
 
     fn charge(&mut self, now: Micros, groups: &[Group]) {
         let passed = now.saturating_sub(self.at);
         self.at = now;
+        // A group that has just come is none of the equals yet.
+        let placed = |p: &&mut Party| p.state != State::Away;
         for (party, group) in self.parties.iter_mut().zip(groups) {
-            if party.state != State::Away {
-                party.past.pass(passed, party.state == State::Idle);
-            }
-            equals_of(&mut self.equals, party.priority).charged_us += (group.used_us - party.used_us).max(0.0);
-        }
-        for (party, group) in self.parties.iter_mut().zip(groups) {
-            let used_us = (group.used_us - party.used_us).max(0.0);
+            party.charged_us = (group.used_us - party.used_us).max(0.0);
             party.used_us = group.used_us;
-            party.charge(used_us, equals_of(&mut self.equals, party.priority));
+        }
+        for party in self.parties.iter_mut().filter(placed) {
+            party.past.pass(passed, party.state == State::Idle);
+            self.equals[party.equals].charged_us += party.charged_us;
+        }
+        for party in self.parties.iter_mut().filter(placed) {
+            party.charge(&self.equals[party.equals]);
         }
     }
 
-    fn find_first(&mut self, now: Micros, groups: &[Group]) {
-        self.equals.clear();
-        for (party, group) in self.parties.iter_mut().zip(groups) {
-            party.look(now, group);
-            let equals = equals_of(&mut self.equals, party.priority);
+    /// Says which group is among which equals.
+    fn place(&mut self, now: Micros, groups: &[Group]) {
+        self.parties.iter_mut().zip(groups).for_each(|(party, group)| party.look(now, group));
+        self.equals.iter_mut().for_each(|equals| *equals = Equals { priority: equals.priority, ..Equals::default() });
+        let is_in_place = |p: &Party| self.equals.get(p.equals).is_some_and(|equals| equals.priority == p.priority);
+        if self.parties.iter().all(is_in_place) {
+            return;
+        }
+        let mut priorities: Vec<i32> = self.parties.iter().map(|party| party.priority).collect();
+        priorities.sort_unstable();
+        priorities.dedup();
+        for party in self.parties.iter_mut() {
+            party.equals = priorities.partition_point(|priority| *priority < party.priority);
+        }
+        self.equals = priorities.into_iter().map(|priority| Equals { priority, ..Equals::default() }).collect();
+    }
+
+    fn find_first(&mut self) {
+        for party in self.parties.iter() {
+            let equals = &mut self.equals[party.equals];
             equals.members += 1;
             equals.pausing += u32::from(party.has_pauses);
             if party.state == State::Wants {
@@ -278,10 +290,12 @@ impl Pauses {
                 equals.count += 1;
             }
         }
+        self.ranks.clear();
         for party in self.parties.iter_mut() {
-            let equals = equals_of(&mut self.equals, party.priority);
+            let equals = &mut self.equals[party.equals];
             party.goes_first &= !equals.one_lags;
             equals.first_wants |= party.goes_first && party.state == State::Wants;
+            self.ranks.push(2 * i64::from(party.priority) + i64::from(party.goes_first));
         }
     }
 
@@ -290,10 +304,15 @@ impl Pauses {
         self.parties.place(id).is_some_and(|at| self.parties[at].goes_first)
     }
 
-    /// True for a group before which another of its priority goes, or will go once the lead of that one has come down.
-    pub(super) fn may_be_preceded(&self, id: GroupId) -> bool {
-        let Some(party) = self.parties.place(id).map(|at| &self.parties[at]) else { return false };
-        let equals = self.equals.iter().find(|e| e.priority == party.priority);
-        !party.goes_first && equals.is_some_and(|e| e.pausing > u32::from(party.has_pauses))
+    /// Ranks of the groups, in their order: by priority, then by who goes first.
+    pub(super) fn ranks(&self) -> &[i64] {
+        &self.ranks
+    }
+
+    /// In the order of the groups, true for each before which another of its priority goes, or will go once the lead of that one has
+    /// come down.
+    pub(super) fn may_be_preceded(&self) -> impl Iterator<Item = bool> {
+        let others = |p: &Party| self.equals[p.equals].pausing > u32::from(p.has_pauses);
+        self.parties.iter().map(move |party| !party.goes_first && others(party))
     }
 }

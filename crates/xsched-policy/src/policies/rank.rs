@@ -40,11 +40,11 @@ impl Tops {
 struct Departures(Vec<(i64, Micros)>);
 
 impl Departures {
-    fn of(groups: &[Group], rank: &impl Fn(&Group) -> i64) -> Departures {
+    fn of(groups: &[Group], ranks: &[i64]) -> Departures {
         if !groups.iter().any(|g| g.holds_up) {
             return Departures(Vec::new());
         }
-        let mut all: Vec<_> = groups.iter().filter_map(|g| Some((rank(g), g.idle_since?))).collect();
+        let mut all: Vec<_> = groups.iter().zip(ranks).filter_map(|(g, rank)| Some((*rank, g.idle_since?))).collect();
         all.sort_unstable_by(|a, b| b.cmp(a));
         let mut latest = 0;
         for (_, left) in &mut all {
@@ -73,10 +73,21 @@ pub(super) fn decide(
     rank: impl Fn(&Group) -> i64,
     wants: impl Fn(&Group) -> bool,
 ) -> Option<Micros> {
-    let departures = Departures::of(groups, &rank);
+    let ranks: Vec<i64> = groups.iter().map(rank).collect();
+    decide_by(now, groups, verdicts, &ranks, wants)
+}
+
+/// As [`decide`], with the rank of each group in the order of the groups.
+pub(super) fn decide_by(
+    now: Micros,
+    groups: &[Group],
+    verdicts: &mut [Verdict],
+    ranks: &[i64],
+    wants: impl Fn(&Group) -> bool,
+) -> Option<Micros> {
+    let departures = Departures::of(groups, ranks);
     let (mut wanting, mut all) = (Tops::NONE, Tops::NONE);
-    for group in groups {
-        let rank = rank(group);
+    for (group, &rank) in groups.iter().zip(ranks) {
         all.add(rank, group.runs_beside());
         // A group that rests leaves the device to those below that are off it soon.
         if wants(group) && departures.rests_until(now, group, rank).is_none() {
@@ -84,8 +95,7 @@ pub(super) fn decide(
         }
     }
     let mut next: Option<Micros> = None;
-    for (group, verdict) in groups.iter().zip(verdicts) {
-        let rank = rank(group);
+    for ((group, verdict), &rank) in groups.iter().zip(verdicts).zip(ranks) {
         *verdict = Verdict { run: rank >= wanting.against(group), bounded: rank < all.against(group) };
         if let Some(at) = departures.rests_until(now, group, rank).filter(|_| verdict.run) {
             verdict.run = false;
