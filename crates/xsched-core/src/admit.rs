@@ -260,7 +260,8 @@ impl XQueue {
         };
         let command =
             Behind { in_flight_ns: 0, known: estimate.is_some(), blocking: work.blocking, copies: work.copies };
-        let behind = slot.publishes.load(Relaxed) != 0 && self.publish(rt, command, issued_ns);
+        let tells = slot.publishes.load(Relaxed) != 0 && slot.gate.load().tells();
+        let behind = tells && self.publish(rt, command, issued_ns);
         let mut placed = admission::place(&ask, || self.busy_others(rt), || self.has_few_fences());
         journal::record(|| Record::Place(ask, self.busy_others(rt), self.has_few_fences(), placed));
         placed.fence |= behind && !work.blocking;

@@ -98,7 +98,6 @@ fn is_open_unbounded(slot: &GroupSlot) -> bool {
     let gate = slot.gate.peek().without(Gate::EXCLUSIVE | Gate::DEVICE_GATES_BYPASSED | Gate::INSPECT);
     gate.is_plainly_open()
         || gate == Gate::GRANTED | Gate::CONTENDED
-            && slot.publishes.load(Relaxed) == 0
             && slot.budget_us.load(Relaxed) == 0
             && slot.budget_commands.load(Relaxed) == 0
 }

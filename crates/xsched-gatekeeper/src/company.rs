@@ -19,6 +19,10 @@ use xsched_proto::trace::{What, Why};
 use crate::rule::InForce;
 use crate::{Gatekeeper, Group, Micros};
 
+/// A group tells how its queues keep up for so long, in ns, after another one made room for it: it may begin its next burst with the one
+/// command that matters.
+const TELLS_NS: u64 = 10_000_000_000;
+
 /// Where a group stands among those of one hardware context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Company {
@@ -128,8 +132,9 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
                 Some(&(pages, epoch)) => self.yield_to(now, id, pages, epoch, sharers),
                 None => self.yield_no_more(now, id),
             }
+            let Some(group) = self.groups.get_mut(&id) else { continue };
+            group.tell_no_more(now);
             // Times that a group measures beside others are not its own.
-            let Some(group) = self.groups.get(&id) else { continue };
             let page = group.company.and_then(|company| company.page);
             let accompanied = page.is_some_and(|(page, _)| beside & bit(page) != 0);
             let exclusive = group.exclusive && !accompanied;
@@ -248,12 +253,23 @@ impl<W: Deref<Target = GroupSlot>> Group<W> {
     /// What those that make room for this group are told, at the rule in force.
     fn told(&mut self, now_ns: u64) -> Above {
         let Some(Company { server, page: Some((page, epoch)) }) = self.company else { return Above::Silent };
+        if self.tells_since_ns.replace(now_ns).is_none() {
+            self.words.gate.mark(Gate::TELLS, true);
+        }
         if usize::from(page) >= PAGES || self.words.publishes.load(Relaxed) == 0 {
             return Above::Silent;
         }
         match self.rule.in_force(now_ns, self.bursts) {
             InForce::Yields => Above::Tell { server, pages: bit(page), epoch },
             InForce::Probe | InForce::Closes => Above::Silent,
+        }
+    }
+
+    /// Has its client tell nothing any more where nobody has made room for it for long: that costs it a fence for each command.
+    fn tell_no_more(&mut self, now: Micros) {
+        let is_over = |since_ns: &mut u64| *since_ns + TELLS_NS < now * 1_000;
+        if self.tells_since_ns.take_if(is_over).is_some() {
+            self.words.gate.mark(Gate::TELLS, false);
         }
     }
 

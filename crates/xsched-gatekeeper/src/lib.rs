@@ -128,6 +128,8 @@ struct Group<W> {
     /// Rule for others beside it, and the slowdown that its target allows, in percent.
     rule: Rule,
     target_percent: u32,
+    /// When others last made room for it, in ns, as long as it tells how its queues keep up.
+    tells_since_ns: Option<u64>,
     /// Since when its gate yields, in µs, and what it has done so before.
     yields_since: Option<Micros>,
     opened: Opened,
@@ -219,6 +221,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             company: None,
             rule: Rule::default(),
             target_percent: TARGET_PERCENT,
+            tells_since_ns: None,
             yields_since: None,
             opened: Opened::default(),
             completed: words.completed.load(Relaxed),

@@ -722,7 +722,7 @@ fn a_gate_that_would_close_yields_to_those_that_tell_how_they_keep_up() {
     assert_eq!(world.words[&LOW].yields_to.load(SeqCst), 1 << 3);
     assert_eq!(world.words[&LOW].yields_epoch.load(SeqCst), 9);
     world.state(LOW, state::DRAINED);
-    assert_eq!(world.gate(HIGH), Gate::GRANTED | Gate::CONTENDED, "its times are not its own");
+    assert_eq!(world.gate(HIGH), Gate::GRANTED | Gate::CONTENDED | Gate::TELLS, "its times are not its own");
     // It tells nothing any more: the gate holds.
     world.words[&HIGH].publishes.store(0, SeqCst);
     world.carry_out();
@@ -784,6 +784,23 @@ fn a_group_that_others_are_kept_off_for_is_named_until_it_has_a_page() {
     world.keeper.set_company(HIGH, Some(Company { server: 7, page: Some((0, 1)) }));
     world.carry_out();
     assert!(world.gate(LOW).yields() && world.keeper.pageless().count() == 0);
+}
+
+#[test]
+fn a_group_that_nobody_makes_room_for_any_more_tells_nothing() {
+    let mut world = World::new("hpf", BUDGET_DEFAULT_US);
+    in_company(&mut world, &[(LOW, -128, None), (HIGH, 128, Some((0, 1)))]);
+    assert!(!world.gate(HIGH).tells(), "nobody has made room for it yet");
+    world.state(LOW, state::READY);
+    world.state(HIGH, state::READY);
+    assert!(world.gate(HIGH).tells());
+    world.state(HIGH, state::IDLE);
+    world.sleep(9_000_000);
+    world.state(LOW, state::IDLE);
+    assert!(world.gate(HIGH).tells(), "it may begin its next burst with the command that matters");
+    world.sleep(2_000_000);
+    world.state(LOW, state::READY);
+    assert!(!world.gate(HIGH).tells());
 }
 
 /// Bursts of the urgent group, each so long. Returns those beside which the gate of the other one yielded.

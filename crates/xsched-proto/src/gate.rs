@@ -8,6 +8,7 @@
 //! | 0x00010000 | 2, daemon | [`Gate::CONTENDED`] | another group shares the device: follow completions, keep the budget | [`GateWord::mark`] | [`GateWord::mark`] |
 //! | 0x00020000 | 2, daemon | [`Gate::EXCLUSIVE`] | no other group uses the device right now: times measured are this group's own | [`GateWord::mark`] | [`GateWord::mark`] |
 //! | 0x00040000 | 2, both | [`Gate::STALLED`] | counts as idle for want of progress: the next launch says that the group goes on | daemon, [`GateWord::mark`] | [`GateWord::mark`]; client, [`GateWord::go_on`] |
+//! | 0x00080000 | 2, daemon | [`Gate::TELLS`] | others yield to this group, or did lately: it tells on its page how its queues keep up | [`GateWord::mark`] | [`GateWord::mark`] |
 //! | 0x01000000 | 3, client | [`Gate::MUST_ANNOUNCE`] | idle as far as the daemon knows: the next launch announces itself | [`GateWord::call_idle`], [`GateWord::attach`] | [`GateWord::announce`] |
 //! | 0x02000000 | 3, client | [`Gate::INSPECT`] | the origin of each launch is looked at, for rules and reports | [`GateWord::inspect`] | never |
 //! | 0x04000000 | 3, client | [`Gate::DEVICE_GATES_BYPASSED`] | device gates stand open, whatever this group may do | [`GateWord::bypass`] | [`GateWord::bypass`] |
@@ -41,6 +42,8 @@ impl Gate {
     pub const EXCLUSIVE: Gate = Gate(0x0002_0000);
     /// Counts as idle for want of progress, though it is not [`Gate::MUST_ANNOUNCE`].
     pub const STALLED: Gate = Gate(0x0004_0000);
+    /// Others yield to this group, or did lately: see [`crate::backlog`].
+    pub const TELLS: Gate = Gate(0x0008_0000);
     /// Idle as far as the daemon knows.
     pub const MUST_ANNOUNCE: Gate = Gate(0x0100_0000);
     /// The origin of each launch is looked at.
@@ -49,7 +52,7 @@ impl Gate {
     pub const DEVICE_GATES_BYPASSED: Gate = Gate(0x0400_0000);
 
     /// What the daemon stores.
-    pub const DAEMONS: Gate = Gate(0x0007_0003);
+    pub const DAEMONS: Gate = Gate(0x000f_0003);
     /// What the client stores.
     pub const CLIENTS: Gate = Gate(0x0704_0100);
     /// Each of these opens the gate on the host.
@@ -112,6 +115,12 @@ impl Gate {
         self.has(Gate::YIELDS)
     }
 
+    /// See [`Gate::TELLS`].
+    #[inline(always)]
+    pub const fn tells(self) -> bool {
+        self.has(Gate::TELLS)
+    }
+
     /// See [`Gate::DETACHED`].
     #[inline(always)]
     pub const fn is_detached(self) -> bool {
@@ -165,13 +174,14 @@ impl BitOr for Gate {
 }
 
 /// All bits by name.
-const NAMES: [(Gate, &str); 9] = [
+const NAMES: [(Gate, &str); 10] = [
     (Gate::GRANTED, "granted"),
     (Gate::YIELDS, "yields"),
     (Gate::DETACHED, "detached"),
     (Gate::CONTENDED, "contended"),
     (Gate::EXCLUSIVE, "exclusive"),
     (Gate::STALLED, "stalled"),
+    (Gate::TELLS, "tells"),
     (Gate::MUST_ANNOUNCE, "must announce"),
     (Gate::INSPECT, "inspect"),
     (Gate::DEVICE_GATES_BYPASSED, "device gates bypassed"),
@@ -263,7 +273,7 @@ impl<M: Memory> GateWord<M> {
         self.0.fetch_and(!(Gate::GRANTED.0 | Gate::YIELDS.0 | Gate::DEVICE_GATES_BYPASSED.0), SeqCst);
     }
 
-    /// Sets or clears [`Gate::CONTENDED`], [`Gate::EXCLUSIVE`] or [`Gate::STALLED`].
+    /// Sets or clears [`Gate::CONTENDED`], [`Gate::EXCLUSIVE`], [`Gate::STALLED`] or [`Gate::TELLS`].
     pub fn mark(&self, bits: Gate, on: bool) {
         let bits = bits.0 & Gate::DAEMONS.without(Gate::GRANTED | Gate::YIELDS).0;
         if on {
