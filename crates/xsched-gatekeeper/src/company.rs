@@ -129,8 +129,15 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         let ids: Vec<GroupId> = self.groups.iter().filter(|(_, g)| in_company(g)).map(|(id, _)| *id).collect();
         for id in ids {
             match yielding.get(&id) {
+                Some(_) if self.arbiter.holds_back(id) => {
+                    self.yield_no_more(now, id);
+                    self.arbiter.beside(now, id, false, false);
+                }
                 Some(&(pages, epoch)) => self.yield_to(now, id, pages, epoch, sharers),
-                None => self.yield_no_more(now, id),
+                None => {
+                    self.yield_no_more(now, id);
+                    self.arbiter.beside_no_more(id);
+                }
             }
             let Some(group) = self.groups.get_mut(&id) else { continue };
             group.tell_no_more(now);
@@ -235,7 +242,6 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let Some(since) = group.yields_since.take() else { return };
         group.opened.us += now.saturating_sub(since);
-        self.arbiter.beside_no_more(id);
         let granted = group.granted;
         if group.words.gate.load().yields() {
             group.words.gate.let_yield(false);

@@ -412,8 +412,9 @@ fn a_thread_that_waits_is_woken_when_its_gate_opens_or_its_group_goes() {
 }
 
 /// The ratio of what two of a pool complete. Beside each other one of them gets on five times as fast, alone both do a command each ms.
-/// `limited` = their clients say that the device is what holds them up.
-fn ratio_of_a_pool(limited: bool) -> f64 {
+/// `limited` = their clients say that the device is what holds them up. `urgent` = a third one of their server has bursts of so many ms
+/// each 25 ms, and keeps up.
+fn ratio_of_a_pool(limited: bool, urgent: Option<u64>) -> f64 {
     let mut world = World::new("hpf", BUDGET_DEFAULT_US);
     let pooled = |id| GroupSpec { pool: Some(xsched_policy::PoolId(1)), ..spec(id, 0, 5_000) };
     world.add(pooled(LOW));
@@ -423,11 +424,29 @@ fn ratio_of_a_pool(limited: bool) -> f64 {
     assert_eq!(world.budget_us(LOW), 0);
     world.state(HIGH, state::READY);
     assert!(world.keeper.arbiter().is_counted(LOW) && world.budget_us(LOW) > 0 && world.budget_us(HIGH) > 0);
+    let third = GroupId(3);
+    if urgent.is_some() {
+        world.add(GroupSpec { pool: Some(xsched_policy::PoolId(1)), ..spec(third, 128, 5_000) });
+        world.words[&third].publishes.store(1, SeqCst);
+        for (id, page) in [(LOW, None), (HIGH, None), (third, Some((0, 1)))] {
+            world.keeper.set_company(id, Some(Company { server: 7, page }));
+        }
+    }
     let mut done = [0.0, 0.0];
     let mut from = [0.0, 0.0];
-    for ms in 0..8_000 {
+    for ms in 0..if urgent.is_some() { 60_000 } else { 8_000 } {
         world.sleep(1_000);
-        let open = [LOW, HIGH].map(|id| world.is_open(id));
+        if let Some(burst) = urgent {
+            let words = world.words[&third].clone();
+            let word = if ms % 25 < burst { state::READY } else { state::IDLE };
+            if words.state.load(SeqCst) != word {
+                words.completed.fetch_add(5, SeqCst);
+                words.burst_us.store(burst * 1_000, SeqCst);
+                words.bursts.fetch_add(u64::from(word == state::IDLE), SeqCst);
+                world.state(third, word);
+            }
+        }
+        let open = [LOW, HIGH].map(|id| world.is_open(id) || world.gate(id).yields());
         let speeds = if open == [true, true] { [1.0, 0.2] } else { open.map(|open| if open { 1.0 } else { 0.0 }) };
         for (at, id) in [LOW, HIGH].into_iter().enumerate() {
             done[at] += speeds[at];
@@ -450,10 +469,18 @@ fn ratio_of_a_pool(limited: bool) -> f64 {
 
 #[test]
 fn what_clients_complete_is_counted_and_decides_within_a_pool() {
-    let ratio = ratio_of_a_pool(true);
+    let ratio = ratio_of_a_pool(true, None);
     assert!((ratio - 1.0).abs() < 0.05, "{ratio}");
-    let ratio = ratio_of_a_pool(false);
+    let ratio = ratio_of_a_pool(false, None);
     assert!((ratio - 5.0).abs() < 0.1, "who is held up by its own host is not waited for: {ratio}");
+}
+
+#[test]
+fn those_of_a_pool_get_on_evenly_beside_an_urgent_one_that_they_yield_to() {
+    for burst in [5, 9, 15] {
+        let ratio = ratio_of_a_pool(true, Some(burst));
+        assert!((0.9..1.1).contains(&ratio), "bursts of {burst} ms: {ratio}");
+    }
 }
 
 /// What was charged to a program.

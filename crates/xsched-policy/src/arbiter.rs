@@ -470,7 +470,12 @@ impl Arbiter {
             .is_some_and(|device| !device.choice.entry.takes_turns && device.policy.lets_yield())
     }
 
-    /// A group goes on though its gate is closed, since it yields. `has_work` = it has something to do there, and is charged for it;
+    /// A group is held so that others of its pool get on evenly, beside a more urgent one too.
+    pub fn holds_back(&self, id: GroupId) -> bool {
+        self.device_of.get(&id).is_some_and(|&at| self.devices[at].shares.holds(id))
+    }
+
+    /// A group goes on though its gate is closed, since it yields, or would but for [`Arbiter::holds_back`]. `has_work` = it has something to do there, and is charged for it;
     /// `gets_on` = it has completed something since the last time, so that it does not wait for the guard.
     pub fn beside(&mut self, now: Micros, id: GroupId, has_work: bool, gets_on: bool) {
         let Some(device) = self.device_of.get(&id).map(|&at| &mut self.devices[at]) else { return };

@@ -38,6 +38,8 @@ pub(super) struct Shares {
     /// Some go on beside a more urgent one of their server, or did so a moment ago, until then: neither the time nor what completes in it
     /// tells how fast a group is.
     accompanied_until: Micros,
+    /// So it was at the last look.
+    stands: bool,
     /// No further spell for groups whose rate is known before this time.
     spells_from: Micros,
 }
@@ -72,9 +74,10 @@ fn pool_of(m: &Member) -> Option<PoolId> {
     m.group.pool.filter(|_| Class::of(m.group.priority).is_best_effort() && !m.interactive)
 }
 
-/// Compared with others, should the policy let it run: not one of a job on several devices, which waits for the others of its job.
+/// Compared with others, should the policy let it run, or go on beside a more urgent one: not one of a job on several devices, which waits
+/// for the others of its job.
 fn takes_part(m: &Member, verdict: &Verdict) -> bool {
-    pool_of(m).is_some() && verdict.run && may_run(m) && m.spanning.is_none()
+    pool_of(m).is_some() && (verdict.run || m.yields) && may_run(m) && m.spanning.is_none()
 }
 
 impl Shares {
@@ -87,6 +90,7 @@ impl Shares {
             alone: None,
             spell: None,
             accompanied_until: 0,
+            stands: false,
             spells_from: 0,
         }
     }
@@ -139,10 +143,13 @@ impl Shares {
                 s.progress += s.counts(commands as f64 * us * s.scale, self.evenness);
             }
         }
-        if now < self.accompanied_until {
-            if let Some((_, window)) = self.alone.as_mut().filter(|(alone, _)| *alone == id) {
-                window.skip(commands);
-            }
+        // With its clock a window's count stands still, where anything may complete meanwhile.
+        let often = self.accompanied_until != 0 && now < self.accompanied_until + COMPANY_US;
+        let mut window = self.alone.as_mut().filter(|(alone, _)| *alone == id).map(|(_, window)| window);
+        if let Some(window) = window.as_mut().filter(|window| often && window.clock.goes_since.is_none()) {
+            window.skip(commands);
+        }
+        if self.stands {
             return;
         }
         s.count_beside(now, commands);
@@ -331,9 +338,9 @@ impl Shares {
     fn held(&self, now: Micros, members: &[Member], verdicts: &[Verdict]) -> Vec<bool> {
         let mut held = vec![false; members.len()];
         if let Some(spell) = &self.spell
-            && let Some((own, _)) =
-                members.iter().zip(verdicts).find(|(m, v)| m.group.id == spell.id && takes_part(m, v))
+            && let Some(own) = members.iter().find(|m| m.group.id == spell.id && pool_of(m).is_some())
         {
+            // Also while it waits for a more urgent one itself, beside which the others would go on.
             for (at, m) in members.iter().enumerate() {
                 held[at] = m.group.id != spell.id && gives_way(m, own);
             }
@@ -371,7 +378,7 @@ impl Shares {
             // Taken off the device by a more urgent program: it goes on afterwards.
             let waits = own.is_some_and(|(m, v)| !v.run && takes_part(m, &Verdict { run: true, ..*v }));
             let runs = own.is_some_and(|(m, v)| takes_part(m, v) && self.may_be_alone(m, members, verdicts));
-            spell.clock.set(now, runs);
+            spell.clock.set(now, runs && now >= self.accompanied_until);
             let goes_on = (runs || waits) && spell.clock.us < SPELL_MOST_US;
             self.spell = Some(spell);
             if goes_on {
@@ -436,7 +443,8 @@ impl Shares {
         if members.iter().any(|m| m.yields) {
             self.accompanied_until = now + SETTLES_US;
         }
-        if now < self.accompanied_until {
+        self.stands = now < self.accompanied_until;
+        if self.stands {
             if let Some((_, window)) = &mut self.alone {
                 window.clock.set(now, false);
             }
