@@ -1,6 +1,7 @@
 //! Where a group stands: it announces itself, is drained, and is called idle.
 
 use core::sync::atomic::Ordering::*;
+use std::sync::PoisonError;
 
 use xsched_flow::activity::{Activity, Step, View};
 use xsched_flow::journal::Record;
@@ -8,13 +9,37 @@ use xsched_flow::tuning::FILLED_LOOK_NS;
 use xsched_proto::gate::Gate;
 
 use crate::clock::now_ns;
-use crate::group::Group;
+use crate::group::{Given, Group};
 use crate::journal;
 use crate::protocol::registration::{Answered, Registration};
 use crate::queue::{CompletionFence, XQueue};
 use crate::runtime::Runtime;
 
 impl Group {
+    fn given(&self, rt: &Runtime) -> Given {
+        let begin = Given { launches: rt.launches_of(self), ..Given::default() };
+        rt.queues_of(self).fold(begin, |sum, q| Given {
+            numbered: sum.numbered + q.timeline.issued(),
+            ns: sum.ns + q.timeline.issued_ns(),
+            ..sum
+        })
+    }
+
+    /// A burst begins.
+    fn begin_burst(&self, rt: &Runtime) {
+        *self.burst_from.lock().unwrap_or_else(PoisonError::into_inner) = self.given(rt);
+    }
+
+    /// Expected device time of the burst's commands so far, in µs; 0 = not known, since some of them were only counted.
+    fn burst_device_us(&self, rt: &Runtime) -> u64 {
+        let from = *self.burst_from.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.given(rt);
+        let launches = now.launches.saturating_sub(from.launches);
+        let numbered = now.numbered.saturating_sub(from.numbered);
+        // The launch that began the burst may be counted on either side.
+        if numbered + 1 < launches { 0 } else { now.ns.saturating_sub(from.ns) / 1_000 }
+    }
+
     /// Announces that the group wants the device, if the daemon does not know yet. The agent, which looks for completions,
     /// has time until there is something to look for: see [`Runtime::poke_if_due`].
     pub(crate) fn announce(&self, rt: &Runtime) {

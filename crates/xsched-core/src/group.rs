@@ -2,7 +2,7 @@
 //! `runtime`, `activity`, `waiting` and `device_gates`.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use xsched_flow::activity::next_grace_ns;
 use xsched_flow::journal::Record;
@@ -17,7 +17,6 @@ use crate::estimate::{PARTS, uncut_ns};
 use crate::journal;
 use crate::protocol::park::Progress;
 use crate::protocol::registration::{Registration, wait_registered};
-use crate::runtime::Runtime;
 
 /// From here on a command is long, in ns. Between two gates inside one lies about [`INSIDE_NS`], which is not.
 fn long_ns(part: u16) -> u64 {
@@ -61,7 +60,7 @@ pub struct Group {
     bounded_long_ns: AtomicU64,
     pub(crate) yields: Yields,
     /// The work that its queues had been given when the burst began.
-    burst_from: Mutex<Given>,
+    pub(crate) burst_from: Mutex<Given>,
     /// Priority by which [`crate::Inheritance`] compares groups of a process.
     pub(crate) priority: AtomicI32,
     pub(crate) inherited: Mutex<Vec<i32>>,
@@ -69,11 +68,11 @@ pub struct Group {
 
 /// Work that the queues of a group were given so far.
 #[derive(Clone, Copy, Default)]
-struct Given {
-    launches: u64,
+pub(crate) struct Given {
+    pub(crate) launches: u64,
     /// Commands among them that were numbered, and their expected time in ns.
-    numbered: u64,
-    ns: u64,
+    pub(crate) numbered: u64,
+    pub(crate) ns: u64,
 }
 
 impl Group {
@@ -108,30 +107,6 @@ impl Group {
     /// Index of its slot in the segment.
     pub fn index(&self) -> u16 {
         self.index
-    }
-
-    fn given(&self, rt: &Runtime) -> Given {
-        let begin = Given { launches: rt.launches_of(self), ..Given::default() };
-        rt.queues_of(self).fold(begin, |sum, q| Given {
-            numbered: sum.numbered + q.timeline.issued(),
-            ns: sum.ns + q.timeline.issued_ns(),
-            ..sum
-        })
-    }
-
-    /// A burst begins.
-    pub(crate) fn begin_burst(&self, rt: &Runtime) {
-        *self.burst_from.lock().unwrap_or_else(PoisonError::into_inner) = self.given(rt);
-    }
-
-    /// Expected device time of the burst's commands so far, in µs; 0 = not known, since some of them were only counted.
-    pub(crate) fn burst_device_us(&self, rt: &Runtime) -> u64 {
-        let from = *self.burst_from.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.given(rt);
-        let launches = now.launches.saturating_sub(from.launches);
-        let numbered = now.numbered.saturating_sub(from.numbered);
-        // The launch that began the burst may be counted on either side.
-        if numbered + 1 < launches { 0 } else { now.ns.saturating_sub(from.ns) / 1_000 }
     }
 
     /// Called by a launch that was drained before: measures the gap, so that the grace time can follow it.

@@ -13,11 +13,11 @@ use crate::commands::Answer;
 use crate::identity::User;
 use crate::net::Stage;
 use crate::peer::PATH_MAX_BYTES;
-use crate::places::Joining;
 use crate::process::start_ticks;
 use crate::restart::on;
 use crate::server::{Opening, Server};
 use crate::services::identify;
+use crate::trusted::Joining;
 use crate::tuning::ANSWER_NS;
 use crate::{Error, Input, host, unsuitable};
 

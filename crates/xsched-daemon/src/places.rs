@@ -17,41 +17,10 @@ use crate::pool::process::{self, Process};
 use crate::pool::{Pool, Stage, log, machine};
 use crate::server::Server;
 use crate::services::trust::Known;
+use crate::trusted::Joining;
 use crate::tuning::{POOL_BLAME_NS, POOL_LINGER_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS};
 
-/// What a process said that would be in a pool.
-pub(crate) struct Joining {
-    pub(crate) job: Option<String>,
-    pub(crate) priority: Option<i32>,
-    pub(crate) insists: bool,
-    pub(crate) obstacle: Option<String>,
-}
-
 impl Server {
-    /// A process is about to touch a GPU. The answer is whether there is one already.
-    pub(crate) fn join_pool(&mut self, conn: u64, joining: Joining) -> Result<bool, Error> {
-        let environment = |line: &str| Error::environment(line);
-        let (pid, user) =
-            self.net.conns.get(&conn).map(|c| (c.pid, c.user)).ok_or_else(|| environment("it is gone"))?;
-        let uid = user.uid;
-        if let Some(job) = &joining.job {
-            check_name(job, "job")?;
-        }
-        if let Some(obstacle) = &joining.obstacle {
-            check_name(obstacle, "reason")?;
-        }
-        // One that has ended or broken meanwhile takes no process in.
-        self.poll_pools();
-        let member = self.expect(pid, user, joining.job.as_deref(), None)?;
-        let owner = Owner::of(pid, uid).ok_or_else(|| environment("the process cannot be seen from here"))?;
-        let unknown = self.nothing_known("it was not asked for");
-        if self.asking(conn, member, &joining, &unknown, |asking| asking.depends_on_trust()).unwrap_or(false) {
-            self.ask_for_trust(conn, member, owner, joining);
-            return Ok(false);
-        }
-        Ok(self.place(conn, member, &owner, &joining, &unknown))
-    }
-
     /// Gives a process its place: in a pool, which it may have to wait for, or outside. Returns true if it is answered.
     pub(crate) fn place(&mut self, conn: u64, member: u64, owner: &Owner, joining: &Joining, known: &Known) -> bool {
         let uid = owner.uid;
@@ -121,7 +90,7 @@ impl Server {
     }
 
     /// An answer about a process that asks for a place, and all that this depends on. None: it is gone.
-    fn asking<T>(
+    pub(crate) fn asking<T>(
         &self,
         conn: u64,
         member: u64,

@@ -317,7 +317,7 @@ impl Proven {
         }
         let Some(file) = &self.file else { return Ok(()) };
         let text = toml::to_string(&Kept { programs: &self.programs }).map_err(std::io::Error::other);
-        let written = text.and_then(|text| crate::services::writer::replace(file, &format!("{HEAD}{text}")));
+        let written = text.and_then(|text| crate::files::replace(file, &format!("{HEAD}{text}")));
         written.map_err(|e| Error::environment(format!("cannot write {}: {e}", file.display())))
     }
 }

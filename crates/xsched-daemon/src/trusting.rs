@@ -1,74 +1,46 @@
 //! Trust in programs, on the side of the loop: what is known of one that would join a pool is asked for, and work of those that may prove
 //! themselves is followed, a minute at a time. [`crate::services::trust`] does what takes time.
 
-use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
 
-use xsched_engine::{DeviceShare, Proof};
+use xsched_engine::{DeviceShare, Proof, check_name};
 use xsched_proto::wire::{DaemonMsg, Platform};
 
-use crate::Program;
 use crate::identity::User;
-use crate::places::Joining;
 use crate::pool::keeper::Owner;
 use crate::proven::{self, Work};
 use crate::server::Server;
 use crate::services::trust::{Known, Outcome, Process, Task};
 use crate::timers::Timer;
+use crate::trusted::{Followed, Joining, Waiting};
 use crate::tuning::{TRUST_LOOK_NS, TRUST_PIECE, TRUST_WAIT_NS};
-
-/// Programs that wait for what is known of them, and those that are followed.
-#[derive(Default)]
-pub(crate) struct Trusting {
-    /// Processes that would join a pool, by connection.
-    joining: HashMap<u64, Waiting>,
-    /// Attached programs that may prove themselves, by connection.
-    followed: HashMap<u64, Followed>,
-    /// Time of the next look at each of them, ns.
-    due: BTreeSet<(u64, u64)>,
-}
-
-/// A process that would join a pool.
-struct Waiting {
-    member: u64,
-    owner: Owner,
-    joining: Joining,
-    until_ns: u64,
-    /// All that is known if nothing comes until then.
-    known: Known,
-}
-
-/// A program that may prove itself.
-struct Followed {
-    process: Process,
-    /// Device time charged to it at the last look, in µs.
-    used_us: f64,
-    /// Time of the next look, ns.
-    due_ns: u64,
-}
-
-impl Trusting {
-    /// Time of what comes next, ns.
-    pub(crate) fn deadline_ns(&self) -> Option<u64> {
-        let joins = self.joining.values().map(|waiting| waiting.until_ns).min();
-        joins.into_iter().chain(self.due.first().map(|(at_ns, _)| *at_ns)).min()
-    }
-
-    /// Has a followed program looked at at a time, ns.
-    fn look_at(&mut self, conn: u64, due_ns: u64) {
-        if let Some(followed) = self.followed.get_mut(&conn) {
-            followed.due_ns = due_ns;
-            self.due.insert((due_ns, conn));
-        }
-    }
-
-    /// Forgets a connection that does not wait any more.
-    pub(crate) fn forget(&mut self, conn: u64) {
-        self.joining.remove(&conn);
-    }
-}
+use crate::{Error, Program};
 
 impl Server {
+    /// A process is about to touch a GPU. The answer is whether there is one already.
+    pub(crate) fn join_pool(&mut self, conn: u64, joining: Joining) -> Result<bool, Error> {
+        let environment = |line: &str| Error::environment(line);
+        let (pid, user) =
+            self.net.conns.get(&conn).map(|c| (c.pid, c.user)).ok_or_else(|| environment("it is gone"))?;
+        let uid = user.uid;
+        if let Some(job) = &joining.job {
+            check_name(job, "job")?;
+        }
+        if let Some(obstacle) = &joining.obstacle {
+            check_name(obstacle, "reason")?;
+        }
+        // One that has ended or broken meanwhile takes no process in.
+        self.poll_pools();
+        let member = self.expect(pid, user, joining.job.as_deref(), None)?;
+        let owner = Owner::of(pid, uid).ok_or_else(|| environment("the process cannot be seen from here"))?;
+        let unknown = self.nothing_known("it was not asked for");
+        if self.asking(conn, member, &joining, &unknown, |asking| asking.depends_on_trust()).unwrap_or(false) {
+            self.ask_for_trust(conn, member, owner, joining);
+            return Ok(false);
+        }
+        Ok(self.place(conn, member, &owner, &joining, &unknown))
+    }
+
     /// Has what is known of a process that would join a pool found out. Once it is, the process gets its place.
     pub(crate) fn ask_for_trust(&mut self, conn: u64, member: u64, owner: Owner, joining: Joining) {
         let minutes = self.config.pool_proven_minutes();

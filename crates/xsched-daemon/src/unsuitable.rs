@@ -111,7 +111,7 @@ impl Unsuitable {
 
     fn write(&self, file: &Path) -> std::io::Result<()> {
         let text = toml::to_string(&self.known).map_err(std::io::Error::other)?;
-        crate::services::writer::replace(file, &format!("{HEAD}{text}"))
+        crate::files::replace(file, &format!("{HEAD}{text}"))
     }
 }
 

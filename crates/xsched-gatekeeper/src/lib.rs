@@ -24,7 +24,7 @@ use xsched_policy::{
 use xsched_proto::device::DeviceState;
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::{GroupSlot, state};
-use xsched_proto::trace::{Record, What, Why};
+use xsched_proto::trace::What;
 
 pub use ring::Ring;
 pub use rule::InForce;
@@ -523,15 +523,6 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         if !self.is_idle(id) && !self.off_device.contains(&id) {
             self.off_device.push(id);
         }
-    }
-
-    /// Keeps in mind what happens to a group.
-    fn record(&mut self, now: Micros, id: GroupId, what: What, value: u32) {
-        let (Some(ring), Some(group)) = (&mut self.ring, self.groups.get(&id)) else { return };
-        let decided = matches!(what, What::Opened | What::Closed | What::Waits);
-        let (why, policy) = if decided { self.arbiter.why(id) } else { (Why::Unsaid, 0) };
-        let level = group.words.level.load(Relaxed) as u8;
-        ring.push(Record { at_us: now, group: id.0, what, why, policy, level, value });
     }
 
     fn store(&mut self, now: Micros, action: Action) -> Option<Change> {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use xsched_policy::LOOK_US;
 use xsched_proto::hint::Hints;
+use xsched_proto::trace::Why;
 use xsched_testkit::{is_asleep, until};
 
 use super::*;

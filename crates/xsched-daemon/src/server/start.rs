@@ -30,7 +30,7 @@ use crate::signals::Signals;
 use crate::sources::Sources;
 use crate::timers::Timers;
 use crate::trim::Trim;
-use crate::trusting::Trusting;
+use crate::trusted::Trusting;
 use crate::unsuitable::Unsuitable;
 use crate::usage::Accounting;
 use crate::{Engine, Error, Options};

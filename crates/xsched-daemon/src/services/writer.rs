@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use crate::Error;
+use crate::files::replace;
 use crate::tuning::{LINES_MAX, LOG_FILE_MAX_BYTES, WRITER_END_MS};
 use crate::worker::{End, Service, Spec, Worker};
 
@@ -162,21 +163,6 @@ impl LogFile {
             self.bytes += line.len() as u64;
         }
     }
-}
-
-/// Has a file hold this text: written elsewhere and moved, so that it is whole at any time. Its folder is made if need be.
-///
-/// # Errors
-/// The system's.
-pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
-    if let Some(folder) = path.parent() {
-        std::fs::DirBuilder::new().mode(0o700).recursive(true).create(folder)?;
-    }
-    let fresh = path.with_extension("toml.new");
-    let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).custom_flags(flags).open(&fresh);
-    open?.write_all(text.as_bytes())?;
-    std::fs::rename(&fresh, path)
 }
 
 #[cfg(test)]

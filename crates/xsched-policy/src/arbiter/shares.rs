@@ -68,16 +68,15 @@ struct Spell {
     clock: Clock,
 }
 
-/// The pool in which a group's progress is compared with others'. One that is urgent, or goes first since it pauses, is not held for
-/// those that get on worse.
+/// The pool in which a group's progress is compared with others': an urgent one there is not held for those that get on worse.
 fn pool_of(m: &Member) -> Option<PoolId> {
-    m.group.pool.filter(|_| Class::of(m.group.priority).is_best_effort() && !m.interactive)
+    m.group.pool.filter(|_| Class::of(m.group.priority).is_best_effort())
 }
 
-/// Compared with others, should the policy let it run, or go on beside a more urgent one: not one of a job on several devices, which waits
+/// Compared with others, should the policy let it run, or go on beside a more urgent one: not one that goes first since it pauses, nor one of a job on several devices, which waits
 /// for the others of its job.
 fn takes_part(m: &Member, verdict: &Verdict) -> bool {
-    pool_of(m).is_some() && (verdict.run || m.yields) && may_run(m) && m.spanning.is_none()
+    pool_of(m).is_some() && !m.interactive && (verdict.run || m.yields) && may_run(m) && m.spanning.is_none()
 }
 
 impl Shares {
@@ -484,5 +483,6 @@ impl Shares {
 
 /// Whether a group can be held for a spell of another one.
 fn gives_way(m: &Member, own: &Member) -> bool {
-    pool_of(m).is_some() && m.spanning.is_none() && m.lent.is_none() && m.group.priority <= own.group.priority
+    let may_be_held = pool_of(m).is_some() && !m.interactive && m.spanning.is_none() && m.lent.is_none();
+    may_be_held && m.group.priority <= own.group.priority
 }

@@ -12,10 +12,10 @@ use super::*;
 use crate::Input;
 use crate::client::Expected;
 use crate::commands::Answer;
-use crate::places::Joining;
 use crate::pool::Pool;
 use crate::pool::keeper::Owner;
 use crate::services::identify::Who;
+use crate::trusted::Joining;
 use crate::tuning::{POOL_MEMBERS_MAX, TRUST_LOOK_NS, TRUST_WAIT_NS};
 
 impl World {

@@ -1,0 +1,21 @@
+//! Files that are whole at any time.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Has a file hold this text: written elsewhere and moved, so that it is whole at any time. Its folder is made if need be.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::DirBuilder::new().mode(0o700).recursive(true).create(folder)?;
+    }
+    let fresh = path.with_extension("toml.new");
+    let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).custom_flags(flags).open(&fresh);
+    open?.write_all(text.as_bytes())?;
+    std::fs::rename(&fresh, path)
+}

@@ -1,0 +1,65 @@
+//! Processes that would join a pool and wait for what is known of them, and programs that may prove themselves: what is kept of both.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::pool::keeper::Owner;
+use crate::services::trust::{Known, Process};
+
+/// What a process said that would be in a pool.
+pub(crate) struct Joining {
+    pub(crate) job: Option<String>,
+    pub(crate) priority: Option<i32>,
+    pub(crate) insists: bool,
+    pub(crate) obstacle: Option<String>,
+}
+
+/// Programs that wait for what is known of them, and those that are followed.
+#[derive(Default)]
+pub(crate) struct Trusting {
+    /// Processes that would join a pool, by connection.
+    pub(crate) joining: HashMap<u64, Waiting>,
+    /// Attached programs that may prove themselves, by connection.
+    pub(crate) followed: HashMap<u64, Followed>,
+    /// Time of the next look at each of them, ns.
+    pub(crate) due: BTreeSet<(u64, u64)>,
+}
+
+/// A process that would join a pool.
+pub(crate) struct Waiting {
+    pub(crate) member: u64,
+    pub(crate) owner: Owner,
+    pub(crate) joining: Joining,
+    pub(crate) until_ns: u64,
+    /// All that is known if nothing comes until then.
+    pub(crate) known: Known,
+}
+
+/// A program that may prove itself.
+pub(crate) struct Followed {
+    pub(crate) process: Process,
+    /// Device time charged to it at the last look, in µs.
+    pub(crate) used_us: f64,
+    /// Time of the next look, ns.
+    pub(crate) due_ns: u64,
+}
+
+impl Trusting {
+    /// Time of what comes next, ns.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        let joins = self.joining.values().map(|waiting| waiting.until_ns).min();
+        joins.into_iter().chain(self.due.first().map(|(at_ns, _)| *at_ns)).min()
+    }
+
+    /// Has a followed program looked at at a time, ns.
+    pub(crate) fn look_at(&mut self, conn: u64, due_ns: u64) {
+        if let Some(followed) = self.followed.get_mut(&conn) {
+            followed.due_ns = due_ns;
+            self.due.insert((due_ns, conn));
+        }
+    }
+
+    /// Forgets a connection that does not wait any more.
+    pub(crate) fn forget(&mut self, conn: u64) {
+        self.joining.remove(&conn);
+    }
+}
