@@ -52,7 +52,7 @@ impl Group {
         let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(TIMER_SLACK_NS));
         let mut tells = false;
         let goes_on = loop {
-            // Most holds are so short that the daemon need not know.
+            // The daemon need not know of most holds: they are short.
             if !tells && now_ns().saturating_sub(began) > HELD_LONG_NS && rt.is_quiet(self) {
                 tells = true;
                 self.report_drained(rt);

@@ -40,7 +40,7 @@ impl Server {
                 None => match self.start_pool(owner.clone(), side) {
                     Ok(at) => at,
                     Err(why) => {
-                        // It may have a place elsewhere.
+                        // Another pool may have a place.
                         self.refuse_pools(uid, side, why.line());
                         continue;
                     }

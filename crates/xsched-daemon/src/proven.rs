@@ -30,7 +30,7 @@ pub(crate) struct Files {
     pub(crate) scripts: Vec<String>,
     /// Version of NVIDIA's driver; empty where there is none.
     pub(crate) driver: String,
-    /// All of them, by path.
+    /// Identities of files by path.
     pub(crate) all: BTreeMap<String, String>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Work {
     pub(crate) is_pooled: bool,
 }
 
-/// All that is known.
+/// Records of programs by name.
 #[derive(Debug, Default)]
 pub(crate) struct Proven {
     file: Option<PathBuf>,
@@ -161,7 +161,7 @@ struct Change {
 }
 
 impl Proven {
-    /// What an earlier daemon left in a folder. A file that cannot be read counts as none.
+    /// The records that an earlier daemon left in a folder. A file that cannot be read counts as none.
     pub(crate) fn read(folder: Option<&Path>) -> Proven {
         let file = folder.map(|folder| folder.join("proven.toml"));
         let is_bounded =
@@ -223,7 +223,7 @@ impl Proven {
             (record.longest_us, record.bursts, record.percent) = (0, 0, 0);
         }
         (record.driver, record.exe, record.scripts) = (now.driver.clone(), now.exe.clone(), now.scripts.clone());
-        // Those that it does not run now may come again later in the run.
+        // Files that it does not run now may come again later in the run.
         let mut files = on_disk.clone();
         files.extend(now.all.clone());
         record.files = if files.len() <= TRUST_FILES_MAX { files } else { now.all.clone() };

@@ -33,7 +33,7 @@ pub(crate) enum Timer {
     Pools,
     /// Descriptors that are closed slowly.
     Reaper,
-    /// What is known of programs that would join a pool, and work of those that may prove themselves.
+    /// Answers about programs that would join a pool, and looks at work of those that may prove themselves.
     Trust,
     /// Identification of processes.
     Identify,

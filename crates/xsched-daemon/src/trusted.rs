@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::pool::keeper::Owner;
 use crate::services::trust::{Known, Process};
 
-/// What a process said that would be in a pool.
+/// The wish of a process that would be in a pool.
 pub(crate) struct Joining {
     pub(crate) job: Option<String>,
     pub(crate) priority: Option<i32>,
@@ -30,7 +30,7 @@ pub(crate) struct Waiting {
     pub(crate) owner: Owner,
     pub(crate) joining: Joining,
     pub(crate) until_ns: u64,
-    /// All that is known if nothing comes until then.
+    /// Knowledge that counts if nothing more comes until then.
     pub(crate) known: Known,
 }
 

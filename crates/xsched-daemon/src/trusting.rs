@@ -29,7 +29,7 @@ impl Server {
         if let Some(obstacle) = &joining.obstacle {
             check_name(obstacle, "reason")?;
         }
-        // One that has ended or broken meanwhile takes no process in.
+        // A pool that has ended or broken meanwhile takes no process in.
         self.poll_pools();
         let member = self.expect(pid, user, joining.job.as_deref(), None)?;
         let owner = Owner::of(pid, uid).ok_or_else(|| environment("the process cannot be seen from here"))?;
@@ -72,13 +72,13 @@ impl Server {
         Some(Process { pid: expected.pid, uid: expected.user.uid, start: who.start, key, announced })
     }
 
-    /// What is known of a process is known: it gets its place.
+    /// Gives a process its place, by the knowledge that was found.
     fn join_with(&mut self, conn: u64, known: &Known) {
         let Some(Waiting { member, owner, joining, .. }) = self.places.trusting.joining.remove(&conn) else { return };
         if !self.net.conns.contains_key(&conn) {
             return;
         }
-        // One that has ended or broken meanwhile takes no process in.
+        // A pool that has ended or broken meanwhile takes no process in.
         self.poll_pools();
         if self.place(conn, member, &owner, &joining, known) {
             self.finish(conn, &DaemonMsg::End);
@@ -121,7 +121,7 @@ impl Server {
             self.places.trusting.due.remove(&(at_ns, conn));
             if let Some((process, work)) = self.work_of(conn) {
                 self.places.trusting.look_at(conn, now_ns + TRUST_LOOK_NS);
-                // One that cannot be looked at has a minute less.
+                // A program that cannot be looked at has a minute less.
                 let _ = self.services.trust.push(Task::Minute(process, work));
             }
         }

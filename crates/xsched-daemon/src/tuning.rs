@@ -274,7 +274,7 @@ pub(crate) const TRUST_FILES_MAX: usize = 1_024;
 pub(crate) const TRUST_PATHS_MAX_BYTES: usize = 256 << 10;
 /// First bytes of a command line that are looked through for a script.
 pub(crate) const TRUST_COMMAND_MAX_BYTES: u64 = 16 << 10;
-/// What has been learned is written so long after the last time, in ns; after a fault at once.
+/// Time between two writes of learned things, in ns; after a fault they are written at once.
 pub(crate) const PROVEN_WRITE_NS: u64 = 10_000_000_000;
 /// Programs of a user that are remembered …
 pub(crate) const PROVEN_PROGRAMS_MAX: usize = 32;

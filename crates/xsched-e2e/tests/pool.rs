@@ -117,7 +117,7 @@ impl Machine {
         program
     }
 
-    /// The same, where `xsched run` finds NVIDIA's driver: it may be in a pool without having asked.
+    /// A machine on which `xsched run` finds NVIDIA's driver: it may be in a pool without having asked.
     fn told_by_itself(&self, options: &[&str]) -> Process {
         let mut command = self.gpu.place.run_command(options, &self.gpu.program("pooled"), &[]);
         command.env("CUDA_MPS_PIPE_DIRECTORY", self.gpu.place.join("none"));

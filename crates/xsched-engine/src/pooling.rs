@@ -25,7 +25,7 @@ pub struct Seat {
 }
 
 impl Side {
-    /// Both.
+    /// Both sides, the inner one first.
     pub const ALL: [Side; 2] = [Side::Inner, Side::Outer];
 
     /// As it is told.
@@ -51,7 +51,7 @@ pub enum Urgent {
 impl Urgent {
     /// The place without a configuration.
     pub const DEFAULT: Urgent = Urgent::Auto;
-    /// All of them.
+    /// All places.
     pub const ALL: [Urgent; 3] = [Urgent::Outside, Urgent::Inside, Urgent::Auto];
 
     /// Its word in the configuration.
@@ -72,19 +72,19 @@ impl Urgent {
 /// Evidence that a program does others of a pool no harm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// It worked on the device for so many minutes without a GPU fault.
+    /// The program worked on the device for so many minutes without a GPU fault.
     Proven {
-        /// Minutes.
+        /// Number of minutes.
         minutes: u64,
     },
-    /// It did so for too few minutes.
+    /// The program did so for too few minutes.
     Unproven {
         /// Minutes so far.
         minutes: u64,
         /// Minutes that it takes.
         of: u64,
     },
-    /// It cannot be told, for this reason.
+    /// Evidence cannot be had, for this reason.
     Unknown(String),
     /// No proof is asked for.
     Waived,
@@ -420,7 +420,7 @@ mod tests {
             outer("faults"),
             "its user's risk, not that of others"
         );
-        // What one pool refuses the other may have.
+        // Another pool may have a place for a program that one refuses.
         let full = Asking { inner_refused: Some("full"), ..beside.clone() };
         assert_eq!(full.place(), outer("full"));
         assert_eq!(Asking { outer_refused: Some("broken"), ..full }.place(), time("broken"));

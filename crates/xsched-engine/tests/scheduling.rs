@@ -736,7 +736,7 @@ fn programs_of_a_pool_yield_to_an_urgent_one_there_which_gets_a_page_for_that() 
     high.words(0).publishes.store(1, SeqCst);
     w.input(Input::Decide);
     assert!(low.gate(0).yields() && !outer.gate(0).yields() && !outer.is_open(0), "another context");
-    // One that comes later is told of the page when it comes.
+    // A program that comes later is told of the page when it comes.
     let late = w.attach(-128);
     w.add(&late, pooled(1, Side::Inner));
     assert_eq!(pages(&mut w), [(late.id, high.id)]);

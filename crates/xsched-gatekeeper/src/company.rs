@@ -44,10 +44,10 @@ pub struct Opened {
 /// The groups that one makes room for.
 #[derive(Clone, Copy, Default)]
 enum Above {
-    /// None that is known.
+    /// No group so far.
     #[default]
     Nobody,
-    /// All of them are of this server and tell how they keep up.
+    /// Groups of this server, all of which tell how they keep up.
     Tell {
         server: u64,
         /// Their pages.
@@ -55,7 +55,7 @@ enum Above {
         /// The number of the newest page.
         epoch: u32,
     },
-    /// Some do not.
+    /// Groups of which some tell nothing, or are of another server.
     Silent,
 }
 
@@ -109,7 +109,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         Some((group.rule.told(now * 1_000), group.rule.flips()))
     }
 
-    /// How often and for how long a group's closed gate has yielded.
+    /// Times and counts of a group's closed gate that yielded.
     pub fn opened(&self, now: Micros, id: GroupId) -> Option<Opened> {
         let group = self.groups.get(&id).filter(|group| group.company.is_some())?;
         let now_us = group.yields_since.map_or(0, |since| now.saturating_sub(since));
@@ -167,7 +167,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         }
         let mut found = HashMap::new();
         for groups in wanting.values_mut() {
-            // Of those that all have the device there is none to be let go on.
+            // Nothing is to be let go on where all have the device.
             if groups.iter().all(|group| group.granted || !self.may_yield(group.id)) {
                 continue;
             }
@@ -180,7 +180,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             }
             let granted = groups.iter().filter(|group| group.granted).fold(Above::Nobody, |all, g| all.and(g.above));
             let Above::Tell { server, .. } = granted else { continue };
-            // Those of the same server that yield themselves go before others of less priority.
+            // Groups of this server that yield themselves go before others of less priority.
             let of_server = |group: &&Wanting| {
                 self.groups.get(&group.id).and_then(|g| g.company).is_some_and(|company| company.server == server)
             };
@@ -223,7 +223,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             words.gate.let_yield(true);
             group.opened.times += 1;
             group.yields_since = Some(now);
-            // It neither waits for the device nor leaves it.
+            // A group that yields neither waits for the device nor leaves it.
             (group.waits_since_ns, group.leaves_since_ns) = (None, None);
         }
         let completed = words.completed.load(Relaxed);
@@ -256,7 +256,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
 }
 
 impl<W: Deref<Target = GroupSlot>> Group<W> {
-    /// What those that make room for this group are told, at the rule in force.
+    /// The answer to those that make room for this group, by the rule in force.
     fn told(&mut self, now_ns: u64) -> Above {
         let Some(Company { server, page: Some((page, epoch)) }) = self.company else { return Above::Silent };
         if self.tells_since_ns.replace(now_ns).is_none() {

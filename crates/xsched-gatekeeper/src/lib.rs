@@ -128,9 +128,9 @@ struct Group<W> {
     /// Rule for others beside it, and the slowdown that its target allows, in percent.
     rule: Rule,
     target_percent: u32,
-    /// When others last made room for it, in ns, as long as it tells how its queues keep up.
+    /// Time at which others last made room for it, in ns, as long as it tells how its queues keep up.
     tells_since_ns: Option<u64>,
-    /// Since when its gate yields, in µs, and what it has done so before.
+    /// Time since which its gate yields, in µs, and the sums of earlier times.
     yields_since: Option<Micros>,
     opened: Opened,
     /// Commands completed at the last look at its yielding gate, and when a burst ended last.

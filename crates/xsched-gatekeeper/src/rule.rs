@@ -55,7 +55,7 @@ struct Burst {
     mixed: bool,
 }
 
-/// What is known of one program.
+/// The rule for others beside one program, and the measurements behind it.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     yielding: Mean,
@@ -109,7 +109,7 @@ impl Rule {
         told
     }
 
-    /// The same without a question: for those who look on.
+    /// The rule in force, for observers: nothing is counted.
     pub(crate) fn told(&self, now_ns: u64) -> InForce {
         if now_ns < self.closed_until_ns {
             InForce::Closes
@@ -141,7 +141,7 @@ impl Rule {
             self.flips += 1;
             self.closed_until_ns = now_ns + self.closes_for.as_nanos() as u64;
             self.closes_for = (self.closes_for * 2).min(CLOSED.1);
-            // What was measured before is no reason to close again.
+            // Earlier measurements are no reason to close again.
             (self.yielding, self.closed) = (Mean::default(), Mean::default());
             self.seen = 0;
         } else if self.yielding.n >= REMEMBERED / 2.0 {

@@ -62,12 +62,12 @@ pub(crate) const SLO_ALLOWANCE_MOST: f64 = 1.2;
 /// The device is what holds a program up if it does so for this part of its commands: a training that fills it waits for room before
 /// most, an eager BERT of batch 1 before one in ten thousand (H100).
 pub(crate) const LIMITED_PART: f64 = 0.05;
-/// What that is goes by about the last so many µs.
+/// Time over which that part is taken, in µs.
 pub(crate) const LIMITED_MEMORY_US: f64 = 300_000.0;
 /// After a more urgent program of their server has left the device, completions of others that went on beside it are still told for so
 /// long, in µs: clients look each 2 ms, and the daemon counts each 4 ms.
 pub(crate) const SETTLES_US: u64 = 4_000;
-/// How far the allowance counts on below nothing, in targets: after a miss closed gates do not yield for up to a hundred bursts.
+/// The least allowance, in targets below nothing: after a miss closed gates do not yield for up to a hundred bursts.
 pub(crate) const SLO_STRICT_MOST: f64 = 0.2;
 /// The first bursts under a slowdown target have no allowance, to learn how long bursts take alone …
 pub(crate) const SLO_PROBES_FIRST: u64 = 10;

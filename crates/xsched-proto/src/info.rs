@@ -255,7 +255,7 @@ pub struct GroupInfo {
     pub completed: u64,
     /// What one of these takes while the group is alone in its pool, in µs; none = not known, or in no pool.
     pub alone_us: Option<f64>,
-    /// What became of gates that yield; none = its context is no other program's too, or gates do not yield (CUDA only).
+    /// Gates that yield, of this group and of others beside it; none = its context is no other program's too, or gates do not yield (CUDA only).
     pub yielding: Option<Yielding>,
 }
 

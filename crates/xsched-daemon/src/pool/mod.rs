@@ -84,7 +84,7 @@ impl Pool {
 
 #[cfg(test)]
 impl Pool {
-    /// One that serves, with a number, a user and a side.
+    /// A pool that serves, with a number, a user and a side.
     pub(crate) fn pretended((id, uid, side): (u64, u32, Side)) -> Pool {
         Pool {
             id,

@@ -38,11 +38,11 @@ pub(crate) struct Process {
 }
 
 pub(crate) enum Task {
-    /// It would join a pool: (connection, number of the request, minutes of a proof).
+    /// A process would join a pool: (connection, number of the request, minutes of a proof).
     Join(Process, u64, u64, u32),
     /// A minute has passed.
     Minute(Process, Work),
-    /// It has ended.
+    /// The program has ended.
     Ended(Process, Work),
     /// A program of a user had a GPU fault; see [`crate::unsuitable::key`].
     Fault(u32, String),
@@ -97,7 +97,7 @@ pub(crate) struct Trust {
 }
 
 impl Trust {
-    /// With what an earlier daemon left in a folder.
+    /// The worker, with the records that an earlier daemon left in a folder.
     ///
     /// # Errors
     /// There is no descriptor left.
@@ -165,7 +165,7 @@ impl Trust {
 
 impl Drop for Trust {
     fn drop(&mut self) {
-        // What comes after this task is written, too: the order is that of users.
+        // Later tasks are written, too: the order is that of users.
         self.ends.store(true, Relaxed);
         if self.worker.has_thread() {
             self.worker.push_beyond(Task::Write);
@@ -235,7 +235,7 @@ impl Service<Task, Outcome> for Thread {
             Task::Minute(process, work) => {
                 let compared = self.compare(&process);
                 let mut proven = self.proven();
-                // One that is another than it was begins with the next minute.
+                // A program that is another than it was begins with the next minute.
                 if compared == Ok(None) {
                     proven.count(&process.key, work);
                 }

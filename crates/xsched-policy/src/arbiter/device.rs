@@ -129,7 +129,7 @@ impl Member {
         }
     }
 
-    /// It goes on beside those that have the device.
+    /// Notes that the group goes on beside those that have the device.
     pub(super) fn goes_on(&mut self, now: Micros, gets_on: bool) {
         self.yields = true;
         if gets_on {

@@ -44,7 +44,7 @@ pub(super) struct Shares {
     spells_from: Micros,
 }
 
-/// What a client tells of a group.
+/// Counts of a group, as its client tells them.
 #[derive(Clone, Copy)]
 pub(super) struct Count {
     pub(super) completed: u64,
@@ -391,7 +391,7 @@ impl Shares {
             let is_new = s.rate.command_us().is_none() && s.spells < SPELLS_FIRST;
             s.spell_due <= now && !s.is_stuck(now) && (is_new || self.spells_from <= now)
         });
-        // Where the device holds nobody up there is nothing to be divided.
+        // Nothing is to be divided where the device holds nobody up.
         let matters = part().any(|m| self.groups.get(&m.group.id).is_some_and(Standing::is_limited));
         let steady = matters && part().all(|m| self.is_steady(now, m));
         let possible = due.filter(|m| steady && has_company(m) && self.may_be_alone(m, members, verdicts));

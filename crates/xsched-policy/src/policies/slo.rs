@@ -85,7 +85,7 @@ impl Served {
         if self.is_probe(self.learned) { 0 } else { self.allowance_us as Micros }
     }
 
-    /// Others are too much beside it even while its queues keep up. So they are in a probe.
+    /// True if others are too much beside it even while its queues keep up, and in a probe.
     fn is_strict(&self) -> bool {
         self.is_there && (self.allowance_us < 0.0 || self.is_probe(self.learned))
     }

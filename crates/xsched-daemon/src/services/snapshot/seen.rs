@@ -65,7 +65,7 @@ pub(crate) struct SeenGroup {
     pub(crate) policy: &'static Entry,
 }
 
-/// What the gatekeeper knows of a group's gate that yields, and of those that yield to it.
+/// A group's gate that yields, and the gates that yield to it.
 #[derive(Clone, Copy)]
 pub(crate) struct SeenYielding {
     /// Rule in force beside it, and how often that became [`InForce::Closes`].
