@@ -28,6 +28,7 @@ pub(super) fn schema() -> Value {
         ("classes", classes),
         ("namespaces", each(object("namespaces.NAME"))),
         ("pool", object("pool")),
+        ("yield", object("yield")),
         ("metrics", object("metrics")),
     ];
     for (name, part) in parts {
