@@ -117,7 +117,7 @@ impl Machine {
         program
     }
 
-    /// A machine on which `xsched run` finds NVIDIA's driver: it may be in a pool without having asked.
+    /// A program that does as it is told where `xsched run` finds NVIDIA's driver: it may be in a pool without having asked.
     fn told_by_itself(&self, options: &[&str]) -> Process {
         let mut command = self.gpu.place.run_command(options, &self.gpu.program("pooled"), &[]);
         command.env("CUDA_MPS_PIPE_DIRECTORY", self.gpu.place.join("none"));
@@ -336,6 +336,31 @@ fn an_urgent_program_that_asks_sits_in_a_pool_of_its_own_with_what_is_proven() {
     until("no urgent program is inside", || machine.place_of(machine.told(LOW).pid()).1 == "outer");
     outer.tell("sync");
     outer.expect("sync 0");
+}
+
+/// Both pools at once: one neighbour inside, which goes on beside the urgent program, and one outside, which is held for its requests.
+#[test]
+fn a_neighbour_inside_goes_on_beside_the_urgent_program_and_one_outside_does_not() {
+    let machine = Machine::configured("[pool]\nproven_minutes = 0\n");
+    let mut urgent = machine.gpu.run(&["--share", "pool", "--priority", "high"], &machine.gpu.program("pooled"), &[]);
+    urgent.expect("context 0");
+    let (inside, alone) = (machine.steady(LOW), machine.steady(&["--share", "time", "--priority", "low"]));
+    machine.assert_place(&urgent, "inner", ASKED);
+    machine.assert_place(&inside, "inner", WAIVED);
+    let yielding =
+        |program: &Process| machine.gpu.place.program(program.pid()).unwrap()["groups"][0]["yielding"].clone();
+    until("the neighbour inside has gone on beside requests", || {
+        urgent.tell("give 200");
+        urgent.expect("given 0");
+        urgent.tell("take");
+        urgent.find("ran BEGIN END", |line| line.strip_prefix("ran ").map(str::to_owned));
+        yielding(&inside)["passed"].as_u64() > Some(20)
+    });
+    assert!(yielding(&alone).is_null(), "it shares no context");
+    assert!(yielding(&urgent)["rule"].is_string() && yielding(&inside)["rule"].is_null());
+    drop(urgent);
+    machine.gpu.end(inside);
+    machine.gpu.end(alone);
 }
 
 /// The class may come from a rule, which `xsched run` does not know.

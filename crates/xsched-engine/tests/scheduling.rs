@@ -752,6 +752,22 @@ fn programs_of_a_pool_yield_to_an_urgent_one_there_which_gets_a_page_for_that() 
     assert!(low.is_open(0) && w.engine.inventory().pages == 0);
 }
 
+/// The time slices of both differ, so that only shares can make them even.
+#[test]
+fn both_pools_of_a_user_are_one_to_the_shares_and_those_of_another_user_are_not() {
+    let mut w = World::new();
+    let mut other = None;
+    for (pool, side, user) in [(1, Side::Inner, OWN), (2, Side::Outer, OWN), (3, Side::Outer, ROOT)] {
+        let client = w.attach_as(|arrival| arrival.user = user);
+        w.add(&client, pooled(pool, side));
+        other = Some(client);
+    }
+    let pools: Vec<_> = w.engine.arbiter().groups().map(|(_, group)| group.pool).collect();
+    assert_eq!(pools[0], pools[1]);
+    assert!(pools[0].is_some() && pools[2].is_some() && pools[2] != pools[0]);
+    w.leave(&other.expect("three came"));
+}
+
 #[test]
 fn those_of_a_server_that_is_not_ours_run_side_by_side_where_gates_do_not_yield() {
     let spatial = || NewGroup { platform: Platform::Cuda, sharing: Sharing::Spatial(7), ..new_group(0, GPU) };
