@@ -115,9 +115,14 @@ fn long_kernels_of_the_urgent_one_are_slowed_down_by_company_that_does_not_yield
         let (mut low, mut urgent) = machine.low_and_urgent();
         let before = given(&mut low);
         until("the low one is at work", || given(&mut low) > before + 100);
-        // The device's own times are exact, whatever the machine does; the least is of a request with company from its beginning on.
-        let fastest = (0..10).map(|_| ask(&mut urgent, US)).min();
-        assert_eq!(fastest > Some(US * 14 / 10), slowed, "{yields:?}: {fastest:?} µs");
+        // The device's own times are exact, whatever the machine does. Company from the beginning to the end of a request doubles its
+        // time, where the low one's host keeps up.
+        if slowed {
+            until("a request is slowed down", || ask(&mut urgent, US) > US * 14 / 10);
+        } else {
+            let fastest = (0..10).map(|_| ask(&mut urgent, US)).min();
+            assert!(fastest < Some(US * 12 / 10), "{fastest:?} µs");
+        }
         drop(urgent);
         machine.end(low);
     }

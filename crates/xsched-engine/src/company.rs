@@ -45,8 +45,9 @@ impl<M: Memory> Engine<M> {
         self.gatekeeper.set_company(id, Some(Company { server: server.0, page: self.pages.of(program) }));
     }
 
-    /// Gives pages to programs that keep others from the device and have none.
-    pub(crate) fn give_pages(&mut self) {
+    /// Gives pages to programs that keep others from the device and have none. Returns true if there were some.
+    pub(crate) fn give_pages(&mut self) -> bool {
+        let before = self.pages.len();
         let pageless: BTreeSet<GroupId> = self.gatekeeper.pageless().collect();
         for id in pageless {
             let status = self.arbiter().status(self.now_us(), id);
@@ -54,6 +55,7 @@ impl<M: Memory> Engine<M> {
                 self.give_page(id);
             }
         }
+        self.pages.len() > before
     }
 
     fn give_page(&mut self, id: GroupId) {

@@ -78,17 +78,24 @@ impl<M: Memory> Engine<M> {
                 group.words.completed(&mut group.completed);
             }
         }
+        self.carry_out(now_us);
+        self.decided();
+        if self.give_pages() {
+            // Others may yield to them from now on.
+            self.carry_out(now_us);
+        }
+        // Messages: after all gates.
+        while let Some(id) = self.reassert.pop() {
+            self.reassert_timeslice(id);
+        }
+    }
+
+    fn carry_out(&mut self, now_us: u64) {
         while let Some(change) = self.gatekeeper.carry_out(now_us) {
             match change {
                 Change::Closed(id) => self.closed(id),
                 Change::Opened(id) => self.opened(id),
             }
-        }
-        self.decided();
-        self.give_pages();
-        // Messages: after all gates.
-        while let Some(id) = self.reassert.pop() {
-            self.reassert_timeslice(id);
         }
     }
 

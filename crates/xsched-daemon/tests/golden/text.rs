@@ -23,7 +23,6 @@ impl World {
         let mut text = if gate.is_granted() { "+".to_owned() } else { "-".to_owned() };
         let bits = [
             (Gate::YIELDS, 'Y'),
-            (Gate::TELLS, 'T'),
             (Gate::DETACHED, 'D'),
             (Gate::CONTENDED, 'C'),
             (Gate::EXCLUSIVE, 'X'),
