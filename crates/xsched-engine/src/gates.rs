@@ -81,7 +81,7 @@ impl<M: Memory> Engine<M> {
         self.carry_out(now_us);
         self.decided();
         if self.give_pages() {
-            // Others may yield to them from now on.
+            // Gates may yield to them from now on.
             self.carry_out(now_us);
         }
         // Messages: after all gates.
