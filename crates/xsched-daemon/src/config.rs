@@ -589,7 +589,6 @@ impl Config {
             budget_us: self.budget_us(),
             pool_max_class: self.pool_max_class(),
             pool_timeslice_us: self.pool_timeslice_us(Side::Outer),
-            pool_inner_timeslice_us: self.pool_timeslice_us(Side::Inner),
             pool_budget_us: self.pool_budget_us(),
             yields: may_yield && self.yields.enabled.unwrap_or(true),
             has_details,

@@ -369,7 +369,6 @@ mod tests {
             budget_us: 500,
             pool_max_class: Class::Normal,
             pool_timeslice_us: 120,
-            pool_inner_timeslice_us: 2_000,
             pool_budget_us: 400,
             yields: true,
             has_details: false,

@@ -135,8 +135,6 @@ pub struct Settings {
     pub pool_max_class: Class,
     /// Time slice of the contexts of outer pools, in µs.
     pub pool_timeslice_us: u64,
-    /// Time slice of the contexts of inner pools, in µs.
-    pub pool_inner_timeslice_us: u64,
     /// In-flight budget of a pooled group, in µs.
     pub pool_budget_us: u32,
     /// True if gates that would close among programs of one MPS server yield where they may.

@@ -91,11 +91,6 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         }
     }
 
-    /// A group's company.
-    pub fn company(&self, id: GroupId) -> Option<Company> {
-        self.groups.get(&id)?.company
-    }
-
     /// Groups that keep others of their company from the device, and of which no page tells how they keep up.
     pub fn pageless(&mut self) -> std::vec::Drain<'_, GroupId> {
         self.pageless.drain(..)

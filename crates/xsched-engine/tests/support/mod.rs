@@ -44,7 +44,6 @@ pub fn settings(policy: &str) -> Settings {
         budget_us: xsched_gatekeeper::BUDGET_DEFAULT_US,
         pool_max_class: Class::Normal,
         pool_timeslice_us: 130,
-        pool_inner_timeslice_us: 2_000,
         pool_budget_us: 400,
         yields: false,
         has_details: false,
