@@ -9,5 +9,5 @@ fn main() {
     println!("cargo:rustc-cdylib-link-arg=-L{folder}");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,lib{name}.so");
     xsched_floor::link();
-    println!("cargo:rerun-if-changed=../xsched-capi/link.rs");
+    println!("cargo:rerun-if-changed=../../link.rs");
 }

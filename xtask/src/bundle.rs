@@ -192,7 +192,7 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
     refuse_foreign(folder)?;
     release::build(root)?;
     if contents.soak {
-        release::build_more(root, &["-p", "xsched-daemon", "--example", "decision"])?;
+        release::build_more(root, &["-p", "xsched-decisions", "--bin", "decision"])?;
     }
     let bin = folder.join("bin");
     for old in ["bin", "benches", "docs", "examples", "hip", "python", "testing"] {
@@ -227,7 +227,7 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
     if contents.soak {
         compile(root, &root.join("testing/suite/work.c"), &bin.join("soak-work"), &["-DPLATFORM=\"cuda.h\""])?;
         let probe = bin.join("decision");
-        copy(&release.join("examples/decision"), &probe)?;
+        copy(&release.join("decision"), &probe)?;
         strip(&probe)?;
     }
     for (source, name) in contents.libraries {

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: libFuzzer looks for bytes that a target (crates/xsched-fuzz) does not take as it should.
+//! `cargo xtask fuzz`: libFuzzer looks for bytes that a target (testing/xsched-fuzz) does not take as it should.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub(crate) const HELP: &str = "\
 usage: cargo xtask fuzz [TARGET] [--secs N] [--planted]
 
-Lets libFuzzer try a target, or one after the other, N seconds each (60 unless told), from its seeds in crates/xsched-fuzz/corpus and
+Lets libFuzzer try a target, or one after the other, N seconds each (60 unless told), from its seeds in testing/xsched-fuzz/corpus and
 from what earlier runs found, which is kept in target/fuzz/corpus. It is built with the stable compiler, whose switches for coverage
 and the address sanitizer a variable (RUSTC_BOOTSTRAP) opens. Input on which a target fails is left in target/fuzz/artifacts, and the
 way to try it again is printed: give the file to a seed folder once it is mended.
@@ -83,7 +83,7 @@ pub(crate) fn targets(root: &Path) -> Result<Vec<String>, String> {
 }
 
 fn seeds(root: &Path) -> PathBuf {
-    root.join("crates/xsched-fuzz/corpus")
+    root.join("testing/xsched-fuzz/corpus")
 }
 
 /// Builds the fuzzer and runs it.
@@ -110,7 +110,10 @@ pub(crate) fn run(root: &Path, targets: &[String], wish: &Wish) -> Result<(), St
 
 fn build(root: &Path, work: &Path) -> Result<PathBuf, String> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root.join("fuzz")).args(["build", "--release", "--target", COMPILER, "--target-dir"]).arg(work);
+    command
+        .current_dir(root.join("testing/xsched-fuzz/libfuzzer"))
+        .args(["build", "--release", "--target", COMPILER, "--target-dir"])
+        .arg(work);
     // With a target named, what runs at build time is built without these.
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS.join(" "));
     let status = command.status().map_err(|e| format!("cargo: {e}"))?;

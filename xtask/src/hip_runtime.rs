@@ -1,7 +1,7 @@
 //! `cargo xtask hip-runtime [--debug] DIR`: lays out the software HIP runtime as `libamdhip64.so.5`, `.so.6` and `.so.7`, for use with
 //! `LD_LIBRARY_PATH=DIR`, and `xsched` beside them, which the simulated device runs in.
 //!
-//! All three are linked from one archive (`crates/xsched-fakehip`), behind a small assembly file that is made here for each:
+//! All three are linked from one archive (`testing/xsched-fakehip`), behind a small assembly file that is made here for each:
 //! every name of that major (`testing/hip/symbols.txt`) jumps to what implements it, or to what says that nothing does. So
 //! symbol versions are the linker's affair alone, which Rust's own shared libraries leave no room for.
 

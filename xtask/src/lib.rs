@@ -3,3 +3,4 @@
 
 pub mod circles;
 pub mod prose;
+pub mod workspace;

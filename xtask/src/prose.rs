@@ -224,12 +224,7 @@ fn lines_in_literals(text: &str) -> std::collections::BTreeSet<usize> {
 
 /// Counts the comments of all crates.
 pub fn crates(root: &Path) -> Result<Vec<Crate>, String> {
-    let folder = root.join("crates");
-    let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let mut folders: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
-    folders.push(root.join("xtask"));
-    folders.sort();
-    folders.iter().map(|folder| of_crate(folder)).collect()
+    crate::workspace::crates(root)?.iter().map(|folder| of_crate(folder)).collect()
 }
 
 fn of_crate(folder: &Path) -> Result<Crate, String> {
@@ -251,7 +246,10 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
     let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     for path in entries.flatten().map(|entry| entry.path()) {
         if path.is_dir() {
-            rust_files(&path, found)?;
+            // A folder with a manifest is another crate.
+            if !path.join("Cargo.toml").is_file() {
+                rust_files(&path, found)?;
+            }
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             found.push(path);
         }

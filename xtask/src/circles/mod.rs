@@ -107,12 +107,10 @@ impl Package {
     }
 }
 
-/// Reads all crates below `crates` of the workspace.
+/// Reads all crates of the workspace but this one.
 pub fn packages(root: &Path) -> Result<Vec<Package>, String> {
-    let folder = root.join("crates");
-    let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let mut folders: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
-    folders.sort();
+    let mut folders = crate::workspace::crates(root)?;
+    folders.retain(|folder| !folder.ends_with("xtask"));
     read(&folders)
 }
 

@@ -312,7 +312,7 @@ mod tests {
             let target = format!(r#"{{"kind":["{kind}"],"name":"{name}"}}"#);
             let rest = format!(r#""profile":{{"test":{test}}},"executable":{program}"#);
             format!(
-                r#"{{"reason":"compiler-artifact","manifest_path":"/a/crates/xsched-e2e/Cargo.toml","target":{target},{rest}}}"#
+                r#"{{"reason":"compiler-artifact","manifest_path":"/a/testing/xsched-e2e/Cargo.toml","target":{target},{rest}}}"#
             )
         };
         let lines = [
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(words, ["-p xsched-e2e --test shares", "-p xsched-e2e --lib"]);
         assert_eq!(
             (found[0].command[0].as_str(), found[0].folder.as_path()),
-            ("/t/shares-1", Path::new("/a/crates/xsched-e2e"))
+            ("/t/shares-1", Path::new("/a/testing/xsched-e2e"))
         );
     }
 

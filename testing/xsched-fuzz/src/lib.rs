@@ -1,0 +1,72 @@
+//! Targets for a fuzzer: each takes any bytes, gives them to what reads bytes of strangers, and panics where something is wrong.
+//!
+//! `cargo xtask fuzz` lets libFuzzer look for such bytes (`libfuzzer/`). The tests of this crate give each target its corpus and what
+//! comes of it by small changes.
+
+mod answers;
+mod config;
+mod connection;
+mod daemon;
+mod journal;
+mod library;
+mod packets;
+mod rules;
+mod running;
+mod scratch;
+mod state;
+mod words;
+
+pub use words::changed;
+
+use std::path::{Path, PathBuf};
+
+/// Something that reads bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// What `cargo xtask fuzz` and the folders of `corpus/` call it.
+    pub name: &'static str,
+    /// Panics where something is wrong.
+    pub run: fn(&[u8]),
+    /// Whether a daemon answers, starts or is an engine made anew each time: some hundred runs a second instead of many thousand.
+    pub slow: bool,
+    /// Words of its language, if it reads a text: what it reads is then changed [word by word](changed), too.
+    pub words: &'static [&'static str],
+}
+
+impl Target {
+    /// The folder of its seeds.
+    #[must_use]
+    pub fn seeds(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(self.name)
+    }
+}
+
+/// All of them.
+pub const TARGETS: [Target; 9] = [
+    Target { name: "packets", run: packets::run, slow: false, words: &[] },
+    Target { name: "connection", run: connection::run, slow: true, words: &[] },
+    Target { name: "daemon", run: daemon::run, slow: true, words: &[] },
+    Target { name: "library", run: library::run, slow: true, words: &[] },
+    Target { name: "answers", run: answers::run, slow: true, words: &[] },
+    Target { name: "config", run: config::run, slow: false, words: config::WORDS },
+    Target { name: "rules", run: rules::run, slow: false, words: rules::WORDS },
+    Target { name: "journal", run: journal::run, slow: false, words: &[] },
+    Target { name: "state", run: state::run, slow: true, words: state::WORDS },
+];
+
+/// The variable that has every target hold a bug, to see whether the fuzzer finds it.
+pub const PLANTED: &str = "XSCHED_FUZZ_PLANTED";
+
+/// A bug that is there only if asked for. `reached` is true after bytes that no seed holds, behind the checks of what is tried.
+fn planted(reached: impl FnOnce() -> bool) {
+    static ASKED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| std::env::var_os(PLANTED).is_some());
+    assert!(!*ASKED || !reached(), "the planted bug");
+}
+
+/// Cuts something off the front, as long as the first byte says; what follows it.
+fn piece<'a>(data: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, rest) = data.split_first()?;
+    let (piece, rest) = rest.split_at(rest.len().min(usize::from(*length)));
+    *data = rest;
+    Some(piece)
+}
