@@ -13,18 +13,14 @@ mod children;
 mod cli;
 mod client;
 mod cmd;
-mod cuda;
-mod dl;
 mod failure;
 mod folders;
 mod hints;
-mod hip;
 mod history;
 mod inherited;
 #[cfg(test)]
 #[path = "../tests/common/markdown.rs"]
 mod markdown;
-mod opencl;
 mod original;
 mod out_of_sight;
 mod picture;

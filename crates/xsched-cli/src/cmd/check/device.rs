@@ -3,12 +3,13 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
 
+use xsched_vendor::Library;
+use xsched_vendor::hip;
+use xsched_vendor::opencl::{self, OpenCl};
+
 use super::steps::Device;
 use crate::cmd::demo::simdev_path;
-use crate::dl::Library;
 use crate::failure::{Error, Result};
-use crate::hip;
-use crate::opencl::{self, OpenCl};
 
 type Handle = *mut c_void;
 

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use xsched_vendor::Library;
+use xsched_vendor::cuda::{self, Cuda, Extent};
+use xsched_vendor::opencl::{self, OpenCl};
 
-use crate::cuda::{self, Cuda, Extent};
-use crate::dl::Library;
 use crate::failure::{Error, Result};
-use crate::opencl::{self, OpenCl};
 
 /// Where the demo can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use xsched_daemon::mps;
+use xsched_vendor::cuda::{ComputeMode, DeviceInfo};
 
 use super::probe::Driver;
-use crate::cuda::{ComputeMode, DeviceInfo};
 
 /// What was found.
 #[derive(Debug, Serialize)]

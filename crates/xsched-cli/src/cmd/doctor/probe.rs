@@ -5,15 +5,15 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use xsched_vendor::Library;
+use xsched_vendor::cuda::{self, Cuda, DeviceInfo};
+use xsched_vendor::hip;
+use xsched_vendor::opencl::OpenCl;
 
 use super::process::{self, Mapping};
 use crate::client;
 use crate::cmd::demo::simdev_path;
-use crate::cuda::{self, Cuda, DeviceInfo};
-use crate::dl::Library;
 use crate::failure::{Error, Result, print};
-use crate::hip;
-use crate::opencl::OpenCl;
 
 /// Longest a vendor library may take to name its devices.
 const PATIENCE: Duration = Duration::from_secs(20);

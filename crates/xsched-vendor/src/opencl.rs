@@ -3,11 +3,12 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
 
-use crate::dl::Library;
-use crate::failure::{Error, Result};
+use xsched_proto::Error;
+
+use crate::{Library, Result};
 
 /// An object of the library.
-pub(crate) type Handle = *mut c_void;
+pub type Handle = *mut c_void;
 type Status = i32;
 type GetPlatforms = unsafe extern "C" fn(u32, *mut Handle, *mut u32) -> Status;
 type GetInfo = unsafe extern "C" fn(Handle, u32, usize, *mut c_void, *mut usize) -> Status;
@@ -43,9 +44,9 @@ const DEVICE_NAME: u32 = 0x102B;
 const DEVICE_TYPE_ALL: u64 = 0xFFFF_FFFF;
 const MEM_WRITE_ONLY: u64 = 1 << 1;
 
-/// What a device is, the most welcome first.
+/// Kind of a device, the most welcome first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// CL_DEVICE_TYPE_GPU.
     Gpu,
     /// Neither GPU nor CPU.
@@ -56,22 +57,22 @@ pub(crate) enum Kind {
 
 /// One device of one platform.
 #[derive(Clone, Debug)]
-pub(crate) struct Device {
+pub struct Device {
     /// Its handle.
-    pub(crate) id: Handle,
+    pub id: Handle,
     /// The platform's name.
-    pub(crate) platform: String,
+    pub platform: String,
     /// The device's name.
-    pub(crate) name: String,
-    /// What it is.
-    pub(crate) kind: Kind,
+    pub name: String,
+    /// Its kind.
+    pub kind: Kind,
     /// CL_DEVICE_MAX_COMPUTE_UNITS.
-    pub(crate) compute_units: u32,
+    pub compute_units: u32,
 }
 
 /// The loaded library.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OpenCl(pub(crate) Library);
+pub struct OpenCl(pub Library);
 
 fn check(status: Status, what: &str) -> Result<()> {
     if status == 0 { Ok(()) } else { Err(Error::environment(format!("{what} returned {status}"))) }
@@ -82,7 +83,7 @@ impl OpenCl {
     ///
     /// # Errors
     /// The loader's line.
-    pub(crate) fn load() -> Result<OpenCl> {
+    pub fn load() -> Result<OpenCl> {
         Library::open("libOpenCL.so.1").map(OpenCl)
     }
 
@@ -90,7 +91,7 @@ impl OpenCl {
     ///
     /// # Errors
     /// Names the call that failed.
-    pub(crate) fn devices(self) -> Result<Vec<Device>> {
+    pub fn devices(self) -> Result<Vec<Device>> {
         // SAFETY: the types are those of the OpenCL specification.
         let (platforms, platform_info, device_ids, device_info) = unsafe {
             (
@@ -164,7 +165,7 @@ __kernel void spin(__global uint *out, uint n) {
 
 /// An in-order queue and a kernel whose length can be chosen.
 #[derive(Debug)]
-pub(crate) struct Spinner {
+pub struct Spinner {
     queue: Handle,
     kernel: Handle,
     items: usize,
@@ -181,7 +182,7 @@ impl Spinner {
     ///
     /// # Errors
     /// Names the call that failed.
-    pub(crate) fn new(opencl: OpenCl, device: &Device) -> Result<Spinner> {
+    pub fn new(opencl: OpenCl, device: &Device) -> Result<Spinner> {
         let library = opencl.0;
         // SAFETY: the types are those of the OpenCL specification.
         let (context, queue, program, build, kernel, buffer) = unsafe {
@@ -230,7 +231,7 @@ impl Spinner {
     ///
     /// # Errors
     /// Names the call that failed.
-    pub(crate) fn set_iterations(&self, n: u32) -> Result<()> {
+    pub fn set_iterations(&self, n: u32) -> Result<()> {
         // SAFETY: the kernel is alive; a uint is what its second argument is.
         check(unsafe { (self.set_argument)(self.kernel, 1, 4, (&raw const n).cast()) }, "clSetKernelArg")
     }
@@ -239,7 +240,7 @@ impl Spinner {
     ///
     /// # Errors
     /// Names the call that failed.
-    pub(crate) fn launch(&self) -> Result<()> {
+    pub fn launch(&self) -> Result<()> {
         // SAFETY: queue and kernel are alive; one dimension, one size each.
         let status =
             unsafe { (self.enqueue)(self.queue, self.kernel, 1, null(), &self.items, &GROUP, 0, null(), null_mut()) };
@@ -250,7 +251,7 @@ impl Spinner {
     ///
     /// # Errors
     /// Names the call that failed.
-    pub(crate) fn finish(&self) -> Result<()> {
+    pub fn finish(&self) -> Result<()> {
         // SAFETY: the queue is alive.
         check(unsafe { (self.finish)(self.queue) }, "clFinish")
     }

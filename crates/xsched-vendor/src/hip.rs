@@ -2,8 +2,9 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use crate::dl::Library;
-use crate::failure::{Error, Result};
+use xsched_proto::Error;
+
+use crate::{Library, Result};
 
 type Count = unsafe extern "C" fn(*mut c_int) -> c_int;
 type Text = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
@@ -13,20 +14,20 @@ const NAMES: [&str; 4] = ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.s
 const NO_DEVICE: c_int = 100;
 const INVALID_DEVICE: c_int = 101;
 
-/// What the runtime says of this machine.
+/// The machine, as the runtime describes it.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Hip {
+pub struct Hip {
     /// Name and PCI address of each device.
-    pub(crate) devices: Vec<String>,
+    pub devices: Vec<String>,
     /// Preemption levels that all of them can do.
-    pub(crate) levels: Vec<u8>,
+    pub levels: Vec<u8>,
 }
 
 /// Asks the first runtime that the loader finds.
 ///
 /// # Errors
 /// Says what is missing.
-pub(crate) fn look() -> Result<Hip> {
+pub fn look() -> Result<Hip> {
     let library = open()?;
     // SAFETY: the types are the header's.
     let (count_of, version_of, name_of, address_of) = unsafe {
@@ -62,7 +63,7 @@ pub(crate) fn look() -> Result<Hip> {
 ///
 /// # Errors
 /// There is none.
-pub(crate) fn open() -> Result<Library> {
+pub fn open() -> Result<Library> {
     let mut tried = NAMES.iter().map(|name| Library::open(*name));
     tried
         .find(Result::is_ok)
@@ -74,7 +75,7 @@ fn has_gates(name: &str) -> bool {
     ["NVIDIA ", "Simulated "].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether AMD's driver would suspend queues for this user.
+/// Tells whether AMD's driver would suspend queues for this user.
 fn can_suspend() -> bool {
     let saves = std::fs::read_to_string("/sys/module/amdgpu/parameters/cwsr_enable").is_ok_and(|v| v.trim() != "0");
     saves && std::fs::OpenOptions::new().read(true).write(true).open("/dev/kfd").is_ok()

@@ -5,8 +5,9 @@ use std::ptr::null_mut;
 
 use serde::{Deserialize, Serialize};
 
-use crate::dl::Library;
-use crate::failure::{Error, Result};
+use xsched_proto::Error;
+
+use crate::{Library, Result};
 
 type Status = c_int;
 type Handle = *mut c_void;
@@ -52,33 +53,33 @@ const WAIT_VALUE: c_int = 123;
 /// CU_DEVICE_ATTRIBUTE_MPS_ENABLED; drivers before 12.1 do not know it.
 const MPS_ENABLED: c_int = 133;
 
-/// Who may have contexts on a device.
+/// Rule of who may have contexts on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum ComputeMode {
-    /// Anybody.
+pub enum ComputeMode {
+    /// Any program may.
     Default,
-    /// No process.
+    /// No process may.
     Prohibited,
     /// One process at a time; all clients of an MPS daemon are one.
     ExclusiveProcess,
 }
 
-/// What the driver says about a device.
+/// A device, as the driver describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct DeviceInfo {
+pub struct DeviceInfo {
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// Address on the bus, e.g. `0000:41:00.0`.
-    pub(crate) pci: String,
+    pub pci: String,
     /// As `nvidia-smi -L` writes it.
-    pub(crate) uuid: String,
-    /// Who may use it.
-    pub(crate) compute_mode: ComputeMode,
+    pub uuid: String,
+    /// Rule of who may use it.
+    pub compute_mode: ComputeMode,
     /// Streams can wait for a value in memory.
-    pub(crate) stream_memory_ops: bool,
+    pub stream_memory_ops: bool,
     /// Contexts of this process are shared through MPS.
-    pub(crate) mps: bool,
+    pub mps: bool,
     #[serde(skip)]
     number: Device,
     #[serde(skip)]
@@ -89,10 +90,10 @@ pub(crate) struct DeviceInfo {
 
 /// The loaded and initialised driver.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cuda {
+pub struct Cuda {
     library: Library,
     /// Newest CUDA version it knows: 1000 × major + 10 × minor.
-    pub(crate) version: c_int,
+    pub version: c_int,
 }
 
 impl Cuda {
@@ -100,7 +101,7 @@ impl Cuda {
     ///
     /// # Errors
     /// No library, no device, or a driver that is too old, in one line.
-    pub(crate) fn load() -> Result<Cuda> {
+    pub fn load() -> Result<Cuda> {
         let mut cuda = Cuda { library: Library::open("libcuda.so.1")?, version: 0 };
         // SAFETY: the types are those of cuda.h.
         let (version, init) = unsafe {
@@ -126,7 +127,7 @@ impl Cuda {
     ///
     /// # Errors
     /// Names the call that failed.
-    pub(crate) fn devices(self) -> Result<Vec<DeviceInfo>> {
+    pub fn devices(self) -> Result<Vec<DeviceInfo>> {
         // SAFETY: the type is that of cuda.h.
         let count = unsafe { self.library.function::<GetNumber>(c"cuDeviceGetCount")? };
         let mut devices = 0;
@@ -204,7 +205,7 @@ impl Cuda {
 }
 
 /// `13.0` for 13000.
-pub(crate) fn version_text(version: c_int) -> String {
+pub fn version_text(version: c_int) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
@@ -257,9 +258,9 @@ DONE:
 /// Threads of a block.
 const BLOCK: u32 = 256;
 
-/// How much of the GPU a kernel takes.
+/// Part of the GPU that a kernel takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub enum Extent {
     /// One block on each multiprocessor.
     Small,
     /// As many blocks as fit.
@@ -268,7 +269,7 @@ pub(crate) enum Extent {
 
 /// A stream and a kernel whose length can be chosen.
 #[derive(Debug)]
-pub(crate) struct Spinner {
+pub struct Spinner {
     cuda: Cuda,
     stream: Handle,
     function: Handle,
@@ -284,7 +285,7 @@ impl Spinner {
     ///
     /// # Errors
     /// Says why the device cannot be shared, or names the call that failed.
-    pub(crate) fn new(cuda: Cuda, device: &DeviceInfo, extent: Extent) -> Result<Spinner> {
+    pub fn new(cuda: Cuda, device: &DeviceInfo, extent: Extent) -> Result<Spinner> {
         match device.compute_mode {
             ComputeMode::Default => {}
             ComputeMode::Prohibited => {
@@ -335,7 +336,7 @@ impl Spinner {
     }
 
     /// Chooses the length of the kernels to come.
-    pub(crate) fn set_iterations(&mut self, n: u32) {
+    pub fn set_iterations(&mut self, n: u32) {
         self.iterations = n.into();
     }
 
@@ -343,7 +344,7 @@ impl Spinner {
     ///
     /// # Errors
     /// Names the call that failed.
-    pub(crate) fn launch(&self) -> Result<()> {
+    pub fn launch(&self) -> Result<()> {
         let (mut n, mut out) = (self.iterations, self.out);
         let mut arguments = [(&raw mut n).cast::<c_void>(), (&raw mut out).cast::<c_void>()];
         // SAFETY: stream and function are alive; the arguments have the kernel's types, are copied before the call
@@ -370,7 +371,7 @@ impl Spinner {
     ///
     /// # Errors
     /// Names the call that failed.
-    pub(crate) fn finish(&self) -> Result<()> {
+    pub fn finish(&self) -> Result<()> {
         // SAFETY: the stream is alive.
         self.cuda.check(unsafe { (self.synchronize)(self.stream) }, "cuStreamSynchronize")
     }
