@@ -66,9 +66,9 @@ pub(crate) enum Command {
     #[command(hide = true)]
     DeviceHost,
     #[command(hide = true)]
-    DemoWorker(cmd::demo::worker::Args),
+    DemoWorker(cmd::demo::WorkerArgs),
     #[command(hide = true)]
-    CheckSteps(cmd::check::steps::Args),
+    CheckSteps(cmd::check::StepsArgs),
     #[command(hide = true)]
     Probe(cmd::doctor::probe::Args),
 }

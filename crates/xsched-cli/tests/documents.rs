@@ -237,7 +237,7 @@ fn the_reference_of_policies_is_the_registry() {
 /// all variables is no use of one.
 fn variables_in_code() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    let crates = ["agent", "cli", "core", "daemon", "policy", "proto", "shim", "sim", "simdev"];
+    let crates = ["agent", "bench", "cli", "command", "core", "daemon", "policy", "proto", "shim", "sim", "simdev"];
     let mut folders: Vec<_> = crates.iter().map(|name| root().join(format!("crates/xsched-{name}/src"))).collect();
     folders.extend(["python", "benches"].map(|name| root().join(name)));
     while let Some(folder) = folders.pop() {

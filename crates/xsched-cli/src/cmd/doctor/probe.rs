@@ -5,14 +5,12 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use xsched_vendor::Library;
 use xsched_vendor::cuda::{self, Cuda, DeviceInfo};
-use xsched_vendor::hip;
 use xsched_vendor::opencl::OpenCl;
+use xsched_vendor::{Library, hip, simulated};
 
 use super::process::{self, Mapping};
 use crate::client;
-use crate::cmd::demo::simdev_path;
 use crate::failure::{Error, Result, print};
 
 /// Longest a vendor library may take to name its devices.
@@ -97,7 +95,7 @@ pub(crate) fn main(args: Args) -> Result {
             Err(why) => names(Err(why)),
         },
         What::Opencl => names(opencl()),
-        What::Sim => names(Library::open(simdev_path()).map(|_| vec!["simulated device".to_owned()])),
+        What::Sim => names(Library::open(simulated::library()).map(|_| vec!["simulated device".to_owned()])),
         What::State => names(Ok(xsched_daemon::device_state_sources())),
         What::Preload => names(mapped(std::process::id()).map(|path| path.into_iter().collect())),
     };

@@ -6,7 +6,6 @@
 //! and the latency-critical one stays until stdin ends.
 
 use std::io::{BufRead, Read, Write};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,7 +22,7 @@ const GIVE_UP: u32 = 10;
 
 /// Which program to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Role {
+pub enum Role {
     /// Names the device and its speed.
     Calibrate,
     /// Latency-critical.
@@ -32,24 +31,17 @@ pub(crate) enum Role {
     Be,
 }
 
-/// A program of the demo
-#[derive(clap::Args, Debug)]
-pub(crate) struct Args {
-    /// Which device
-    #[arg(long)]
-    platform: Platform,
-
-    /// Which program
-    #[arg(long)]
-    role: Role,
-
-    /// Length of a kernel, from the calibration
-    #[arg(long, default_value_t = 1)]
-    iterations: u32,
-
-    /// Requests to serve
-    #[arg(long, default_value_t = 0)]
-    requests: u32,
+/// A program of the demo, as its process is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Task {
+    /// The device.
+    pub platform: Platform,
+    /// The program.
+    pub role: Role,
+    /// Length of a kernel, from the calibration.
+    pub iterations: u32,
+    /// Requests to serve.
+    pub requests: u32,
 }
 
 /// What a latency-critical worker found.
@@ -68,16 +60,18 @@ pub(crate) struct Work {
     pub(crate) seconds: f64,
 }
 
-/// Works and reports.
-pub(crate) fn main(args: Args) -> Result {
-    let done = match args.role {
+/// Works and reports, on standard output.
+///
+/// # Errors
+/// One line.
+pub fn work(task: &Task) -> Result<()> {
+    let done = match task.role {
         // A reason why not is an answer too.
-        Role::Calibrate => say_json(&calibrate(args.platform)),
-        Role::Lc => latency_critical(&args),
-        Role::Be => best_effort(&args),
+        Role::Calibrate => say_json(&calibrate(task.platform)),
+        Role::Lc => latency_critical(task),
+        Role::Be => best_effort(task),
     };
-    done.map(|()| ExitCode::SUCCESS)
-        .map_err(|e| Error::environment(format!("the demo's program on {}: {e}", args.platform.name())))
+    done.map_err(|e| Error::environment(format!("the demo's program on {}: {e}", task.platform.name())))
 }
 
 fn say(line: &str) -> Result<()> {
@@ -102,18 +96,18 @@ fn run(load: &Load, burst: Burst) -> Result<()> {
     load.finish()
 }
 
-fn latency_critical(args: &Args) -> Result<()> {
-    let load = Load::open(args.platform, Part::Critical, args.iterations)?;
-    let burst = Burst::of(args.platform, Part::Critical);
+fn latency_critical(task: &Task) -> Result<()> {
+    let load = Load::open(task.platform, Part::Critical, task.iterations)?;
+    let burst = Burst::of(task.platform, Part::Critical);
     for _ in 0..5 {
         run(&load, burst)?;
     }
     say("ready")?;
     wait_for_go()?;
     let begin = Instant::now();
-    let give_up = begin + PERIOD * args.requests * GIVE_UP + Duration::from_secs(10);
-    let mut latencies_ns = Vec::with_capacity(args.requests as usize);
-    for i in 0..args.requests {
+    let give_up = begin + PERIOD * task.requests * GIVE_UP + Duration::from_secs(10);
+    let mut latencies_ns = Vec::with_capacity(task.requests as usize);
+    for i in 0..task.requests {
         let due = begin + PERIOD * i;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         run(&load, burst)?;
@@ -124,7 +118,7 @@ fn latency_critical(args: &Args) -> Result<()> {
             return Err(Error::environment(format!(
                 "{} of {} requests took {} times as long as they should",
                 i + 1,
-                args.requests,
+                task.requests,
                 GIVE_UP
             )));
         }
@@ -138,9 +132,9 @@ fn latency_critical(args: &Args) -> Result<()> {
         .map_err(|e| Error::environment(format!("cannot read: {e}")))
 }
 
-fn best_effort(args: &Args) -> Result<()> {
-    let load = Load::open(args.platform, Part::BestEffort, args.iterations)?;
-    let burst = Burst::of(args.platform, Part::BestEffort);
+fn best_effort(task: &Task) -> Result<()> {
+    let load = Load::open(task.platform, Part::BestEffort, task.iterations)?;
+    let burst = Burst::of(task.platform, Part::BestEffort);
     run(&load, burst)?;
     say("ready")?;
     wait_for_go()?;

@@ -15,7 +15,7 @@ const NAME: &str = "libxsched.so";
 ///
 /// # Errors
 /// One line that says what to do.
-pub(crate) fn find() -> Result<PathBuf> {
+pub fn find() -> Result<PathBuf> {
     if let Some(given) = std::env::var_os("XSCHED_PRELOAD").filter(|v| !v.is_empty()) {
         let path = std::path::absolute(&given).unwrap_or_else(|_| PathBuf::from(&given));
         return match path.is_file() {
@@ -48,7 +48,7 @@ fn needs_link(path: &Path) -> bool {
 ///
 /// # Errors
 /// One line.
-pub(crate) fn speakable(library: &Path) -> Result<PathBuf> {
+pub fn speakable(library: &Path) -> Result<PathBuf> {
     if !needs_link(library) {
         return Ok(library.to_owned());
     }
@@ -72,7 +72,7 @@ pub(crate) fn speakable(library: &Path) -> Result<PathBuf> {
 }
 
 /// Puts the library before what LD_PRELOAD holds already, but behind the runtimes of sanitizers.
-pub(crate) fn prepend(library: &Path, existing: Option<&OsStr>) -> OsString {
+pub fn prepend(library: &Path, existing: Option<&OsStr>) -> OsString {
     let mut value = Vec::new();
     let others = existing.unwrap_or_default().as_bytes();
     xsched_proto::preload::compose(library.as_os_str().as_bytes(), others, |piece| value.extend_from_slice(piece));
@@ -84,7 +84,7 @@ const ANY_ORDER: &str = "verify_asan_link_order=0";
 
 /// `ASAN_OPTIONS` for a program and what it starts, unless those there are say something of the order: the program may define options
 /// of its own, in place of those that the library has for it.
-pub(crate) fn sanitizer_options(existing: Option<&OsStr>) -> Option<OsString> {
+pub fn sanitizer_options(existing: Option<&OsStr>) -> Option<OsString> {
     let existing = existing.unwrap_or_default().as_bytes();
     let name = ANY_ORDER.split('=').next().unwrap_or_default().as_bytes();
     if existing.windows(name.len()).any(|part| part == name) {

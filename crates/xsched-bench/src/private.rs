@@ -106,7 +106,7 @@ pub(crate) fn clean(mut command: Command) -> Command {
 ///
 /// # Errors
 /// Exit code 2.
-pub(crate) fn writable<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Result<()> {
+pub(crate) fn writable<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<()> {
     for file in files {
         let was_there = file.exists();
         let opened = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(file);

@@ -2,9 +2,9 @@
 
 mod load;
 mod report;
-pub(crate) mod worker;
+pub mod worker;
 
-pub(crate) use load::simdev_path;
+pub use load::Platform;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,51 +14,30 @@ use serde::de::DeserializeOwned;
 use xsched_daemon::mps::PIPE_DIRECTORY;
 use xsched_proto::wire::{DaemonMsg, Request};
 
-use self::load::{Calibration, Part, Platform};
+use self::load::{Calibration, Part};
 use self::report::{Report, Situation};
 use self::worker::{Latencies, PERIOD, Work};
 use crate::children::{self, Guarded, Worker};
-use crate::failure::{Error, Result, print, say};
+use crate::client;
+use crate::failure::{Error, Result, say};
 use crate::private::{Daemon, Private, Progress, clean, writable, write};
-use crate::{client, values};
 
 /// Longest wait for a program to become ready: a vendor library may compile its first kernel for long.
 const WARM_UP: Duration = Duration::from_secs(60);
 
-/// Show what xsched is good for, on this machine
-///
-/// A latency-critical program (a burst of short kernels every 20 ms) runs alone, beside a best-effort program (kernels
-/// without end) without xsched, and beside it under xsched, in alternating rounds. Needs no running daemon.
-#[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  xsched demo --secs 50 --json demo.json --svg demo.svg")]
-pub(crate) struct Args {
-    /// Where: auto takes a CUDA device, else an OpenCL one, else the simulated one
-    #[arg(long, value_name = "DEVICE", default_value = "auto")]
-    device: Choice,
-
-    /// Seconds measured in each of the three situations, over all rounds
-    #[arg(long, value_name = "S", default_value = "10", value_parser = values::seconds)]
-    secs: u64,
-
-    /// Rounds; each measures all three situations
-    #[arg(long, value_name = "N", default_value = "5", value_parser = values::rounds)]
-    rounds: u32,
-
-    /// Write the figures to a file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-
-    /// Draw the latency distributions
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Choice {
-    Auto,
-    Cuda,
-    Opencl,
-    Sim,
+/// A demo to be shown.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// The first of these that works is taken.
+    pub platforms: &'static [Platform],
+    /// Seconds measured in each of the three situations, over all rounds.
+    pub secs: u64,
+    /// Rounds; each measures all three situations.
+    pub rounds: u32,
+    /// A file for the figures.
+    pub json: Option<PathBuf>,
+    /// A file for a picture of the latencies.
+    pub svg: Option<PathBuf>,
 }
 
 /// A situation to measure.
@@ -88,31 +67,27 @@ struct Stage {
     daemon: Daemon,
 }
 
-/// Measures and reports.
-pub(crate) fn main(args: Args) -> Result {
-    let platforms: &[Platform] = match args.device {
-        Choice::Auto => &[Platform::Cuda, Platform::Opencl, Platform::Sim],
-        Choice::Cuda => &[Platform::Cuda],
-        Choice::Opencl => &[Platform::Opencl],
-        Choice::Sim => &[Platform::Sim],
-    };
-    let requests = (args.secs as u128 * 1000 / PERIOD.as_millis() / u128::from(args.rounds)) as u32;
+/// Measures, writes the files that are wished for, and returns a table.
+///
+/// # Errors
+/// One line. Exit code 2 for a wish that cannot be met, 3 where the machine does not allow it.
+pub fn run(wish: &Wish) -> Result<String> {
+    let requests = (wish.secs as u128 * 1000 / PERIOD.as_millis() / u128::from(wish.rounds)) as u32;
     if requests < 10 {
         return Err(Error::input(format!(
             "--rounds: {} rounds leave {requests} requests each of {} s; give at least 10, by fewer rounds or more --secs",
-            args.rounds, args.secs
+            wish.rounds, wish.secs
         )));
     }
-    writable(args.json.iter().chain(&args.svg))?;
+    writable(wish.json.as_deref().into_iter().chain(wish.svg.as_deref()))?;
     children::catch_signals();
-    measure(platforms, requests, args.rounds)
+    measure(wish.platforms, requests, wish.rounds)
         .and_then(|report| {
-            args.json.as_deref().map_or(Ok(()), |file| write(file, &report.json()?))?;
-            args.svg.as_deref().map_or(Ok(()), |file| report.plot(file))?;
+            wish.json.as_deref().map_or(Ok(()), |file| write(file, &report.json()?))?;
+            wish.svg.as_deref().map_or(Ok(()), |file| report.plot(file))?;
             Ok(report.table())
         })
         .map_err(|why| why.within("demo"))
-        .and_then(|table| print(&table))
 }
 
 fn measure(platforms: &[Platform], requests: u32, rounds: u32) -> Result<Report> {

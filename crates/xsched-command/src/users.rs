@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::failure::Error;
 
 /// A user's name or number, as it is typed; gives the number.
-pub(crate) fn user(text: &str) -> Result<u32, Error> {
+pub fn user(text: &str) -> Result<u32, Error> {
     if let Ok(uid) = text.parse() {
         return Ok(uid);
     }
@@ -20,22 +20,22 @@ pub(crate) fn user(text: &str) -> Result<u32, Error> {
 
 /// Looks up names of users, each once.
 #[derive(Debug, Default)]
-pub(crate) struct Names(HashMap<u32, String>);
+pub struct Names(HashMap<u32, String>);
 
 impl Names {
     /// The name of a user, or the number where there is none.
-    pub(crate) fn of(&mut self, uid: u32) -> &str {
+    pub fn of(&mut self, uid: u32) -> &str {
         self.0.entry(uid).or_insert_with(|| name(uid).unwrap_or_else(|| uid.to_string()))
     }
 
     /// The same of one that was looked up.
-    pub(crate) fn known(&self, uid: u32) -> String {
+    pub fn known(&self, uid: u32) -> String {
         self.0.get(&uid).cloned().unwrap_or_else(|| uid.to_string())
     }
 }
 
 /// The home of this user in the user database.
-pub(crate) fn home() -> Option<PathBuf> {
+pub fn home() -> Option<PathBuf> {
     // SAFETY: takes a number. What is returned is valid until the next call; no other thread makes one.
     let entry = unsafe { libc::getpwuid(rustix::process::geteuid().as_raw()).as_ref() }?;
     // SAFETY: an entry has a home, a C string, which is copied before the next call.

@@ -2,20 +2,20 @@
 
 use std::process::ExitCode;
 
-pub(crate) use xsched_proto::Error;
+pub use xsched_proto::Error;
 use xsched_proto::text::{escaped, escaped_json};
 
 /// What a subcommand returns.
-pub(crate) type Result<T = ExitCode> = std::result::Result<T, Error>;
+pub type Result<T = ExitCode> = std::result::Result<T, Error>;
 
 /// Prints why a command fails and returns the exit code for it.
-pub(crate) fn report(error: &Error) -> ExitCode {
+pub fn report(error: &Error) -> ExitCode {
     say(&error.to_string());
     ExitCode::from(error.exit_code())
 }
 
 /// One line for the user, on stderr.
-pub(crate) fn say(message: &str) {
+pub fn say(message: &str) {
     use std::io::Write;
     let line = message.replace('\n', " ");
     // A stderr that is gone leaves nothing to do.
@@ -23,7 +23,7 @@ pub(crate) fn say(message: &str) {
 }
 
 /// Writes the answer to stdout. A reader that left early (`| head`) is no failure.
-pub(crate) fn print(text: &str) -> Result {
+pub fn print(text: &str) -> Result {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -34,7 +34,7 @@ pub(crate) fn print(text: &str) -> Result {
 }
 
 /// Writes `value` to stdout as JSON.
-pub(crate) fn print_json(value: &impl serde::Serialize) -> Result {
+pub fn print_json(value: &impl serde::Serialize) -> Result {
     let text = serde_json::to_string_pretty(value)
         .map_err(|e| Error::environment(format!("cannot write the answer as JSON: {e}")))?;
     print(&format!("{}\n", escaped_json(&text)))

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-pub(crate) use xsched_proto::ask::{NoAnswer, readable, tell};
+pub use xsched_proto::ask::{NoAnswer, readable, tell};
 use xsched_proto::paths::{self, Origin};
 use xsched_proto::rendezvous;
 use xsched_proto::wire::{DaemonMsg, Request};
@@ -21,7 +21,7 @@ const RETURN: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// [`NoAnswer::NotConnected`], [`NoAnswer::Distrusted`].
-pub(crate) fn connect(socket: &Path) -> Result<std::os::fd::OwnedFd, NoAnswer> {
+pub fn connect(socket: &Path) -> Result<std::os::fd::OwnedFd, NoAnswer> {
     use rustix::io::Errno;
     match xsched_proto::ask::connect(socket) {
         Err(NoAnswer::NotConnected(Errno::NOENT | Errno::CONNREFUSED)) if rendezvous::call(socket, RETURN) => {
@@ -44,7 +44,7 @@ fn find(socket: Option<&Path>) -> Result<std::path::PathBuf, Error> {
 }
 
 /// Why a daemon that is there says nothing.
-pub(crate) fn stopped(socket: &Path) -> Error {
+pub fn stopped(socket: &Path) -> Error {
     Error::environment(format!("the daemon at {} does not answer; is it stopped (`ps` state T)?", socket.display()))
 }
 
@@ -52,39 +52,39 @@ pub(crate) fn stopped(socket: &Path) -> Error {
 ///
 /// # Errors
 /// Exit code 2 for what the daemon calls a bad request; 3 when there is no daemon, or no permission, or no answer.
-pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Vec<DaemonMsg>, Error> {
+pub fn ask(socket: Option<&Path>, request: Request) -> Result<Vec<DaemonMsg>, Error> {
     Connection::open(socket)?.ask(request)
 }
 
 /// The process that serves at a socket, as it is seen from here; none where there is none.
-pub(crate) fn server(socket: &Path) -> Option<u32> {
+pub fn server(socket: &Path) -> Option<u32> {
     use std::os::fd::AsFd;
     let fd = connect(socket).ok()?;
     xsched_proto::trust::peer(fd.as_fd()).map(|(pid, _)| pid)
 }
 
 /// A connection for several requests.
-pub(crate) struct Connection {
+pub struct Connection {
     fd: std::os::fd::OwnedFd,
     path: std::path::PathBuf,
 }
 
 impl Connection {
     /// Connects.
-    pub(crate) fn open(socket: Option<&Path>) -> Result<Connection, Error> {
+    pub fn open(socket: Option<&Path>) -> Result<Connection, Error> {
         let path = find(socket)?;
         let fd = connect(&path).map_err(|why| told(&path, why))?;
         Ok(Connection { fd, path })
     }
 
     /// As [`ask`]. After a failure that the daemon did not tell itself the connection is good for nothing more.
-    pub(crate) fn ask(&self, request: Request) -> Result<Vec<DaemonMsg>, Error> {
+    pub fn ask(&self, request: Request) -> Result<Vec<DaemonMsg>, Error> {
         xsched_proto::ask::ask_on(&self.fd, request, PATIENCE).map_err(|why| told(&self.path, why))
     }
 }
 
 /// The same; none where nothing listens.
-pub(crate) fn ask_if_there(socket: Option<&Path>, request: Request) -> Result<Option<Vec<DaemonMsg>>, Error> {
+pub fn ask_if_there(socket: Option<&Path>, request: Request) -> Result<Option<Vec<DaemonMsg>>, Error> {
     use rustix::io::Errno;
     let path = find(socket)?;
     match connect(&path).and_then(|fd| xsched_proto::ask::ask_on(&fd, request, PATIENCE)) {

@@ -3,12 +3,10 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
 
-use xsched_vendor::Library;
-use xsched_vendor::hip;
 use xsched_vendor::opencl::{self, OpenCl};
+use xsched_vendor::{Library, hip, simulated};
 
 use super::steps::Device;
-use crate::cmd::demo::simdev_path;
 use crate::failure::{Error, Result};
 
 type Handle = *mut c_void;
@@ -366,7 +364,7 @@ struct SimKernel {
 
 impl Sim {
     pub(super) fn open() -> Result<Sim> {
-        Library::open(simdev_path()).map(Sim)
+        Library::open(simulated::library()).map(Sim)
     }
 
     fn copy(&self, to: *mut u8, from: *const u8, bytes: usize) -> Result<()> {

@@ -1,22 +1,24 @@
 //! `xsched check`: simple steps on each device, bare and under xsched, and where they differ.
 
 mod device;
-pub(crate) mod steps;
+pub mod steps;
+
+pub use self::steps::Platform;
 
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde::Serialize;
 use xsched_daemon::mps::PIPE_DIRECTORY;
 
-use self::steps::{Outcome, Platform, Step};
+use self::steps::{Outcome, Step};
 use crate::children::{self, Guarded};
-use crate::failure::{Error, Result, print, print_json};
+use crate::failure::{Error, Result};
 use crate::private::{Daemon, Private, Progress, clean};
 
 /// Longest that all steps of a platform may take: a first import of PyTorch reads gigabytes.
@@ -24,45 +26,13 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// The steps with PyTorch.
 const PYTHON: &str = include_str!("steps.py");
 
-/// Take simple steps on each device here, bare and under xsched, and say where they differ
-///
-/// Device count, properties, memory, copies, a kernel; then, where PyTorch can be imported: a matrix product, a
-/// convolution, a small model. Needs no running daemon. Exit code 0: no difference, 1: a difference, 3: no device.
-#[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  xsched check\n  xsched check --python ~/venv/bin/python3")]
-pub(crate) struct Args {
-    /// Where: auto takes every CUDA, HIP and OpenCL device there is; sim is the simulated one
-    #[arg(long, value_name = "DEVICE", default_value = "auto")]
-    device: Choice,
-
-    /// The Python whose PyTorch is tried, or none
-    #[arg(long, value_name = "FILE|none", default_value = "python3", value_parser = python)]
-    python: String,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Choice {
-    Auto,
-    Cuda,
-    Hip,
-    Opencl,
-    Sim,
-}
-
-impl Choice {
-    fn platforms(self) -> &'static [Platform] {
-        match self {
-            Choice::Auto => &[Platform::Cuda, Platform::Hip, Platform::Opencl],
-            Choice::Cuda => &[Platform::Cuda],
-            Choice::Hip => &[Platform::Hip],
-            Choice::Opencl => &[Platform::Opencl],
-            Choice::Sim => &[Platform::Sim],
-        }
-    }
+/// A check to be made.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// Platforms whose devices are tried.
+    pub platforms: &'static [Platform],
+    /// The Python whose PyTorch is tried; none = no PyTorch.
+    pub python: Option<String>,
 }
 
 /// How a step went, bare and under xsched together.
@@ -108,54 +78,57 @@ struct Part {
     unscheduled: u64,
 }
 
+/// Outcome of a check.
 #[derive(Debug, Serialize)]
-struct Report {
+pub struct Report {
     differs: bool,
     parts: Vec<Part>,
 }
 
-/// A name for PATH, or a file that is there.
-fn python(text: &str) -> Result<String> {
-    match text.contains('/') && !Path::new(text).is_file() || text.is_empty() {
-        true => Err(Error::input(format!("'{text}' is no file: give a Python, or none"))),
-        false => Ok(text.to_owned()),
+impl Report {
+    /// Tells whether something went otherwise under xsched.
+    pub fn differs(&self) -> bool {
+        self.differs
+    }
+
+    /// A table for people.
+    pub fn table(&self) -> String {
+        table(self)
     }
 }
 
-/// Takes the steps and reports.
-pub(crate) fn main(args: Args) -> Result {
+/// Takes the steps.
+///
+/// # Errors
+/// One line; exit code 3 where there is no device.
+pub fn run(wish: &Wish) -> Result<Report> {
     children::catch_signals();
-    let report = look(&args).map_err(|why| why.within("check"))?;
+    let report = look(wish).map_err(|why| why.within("check"))?;
     if report.parts.iter().filter(|part| part.name != "pytorch").all(|part| part.absent.is_some()) {
         let reasons = report.parts.iter().filter_map(|p| Some(format!("{}: {}", p.name, p.absent.as_ref()?)));
         let reasons = reasons.collect::<Vec<_>>().join("; ");
         return Err(Error::environment(format!("check: no device: {reasons}; --device sim takes the simulated one")));
     }
-    if args.json {
-        print_json(&report)?
-    } else {
-        print(&table(&report))?
-    };
-    Ok(ExitCode::from(u8::from(report.differs)))
+    Ok(report)
 }
 
-fn look(args: &Args) -> Result<Report> {
+fn look(wish: &Wish) -> Result<Report> {
     let private = Private::new("check")?;
     let daemon = private.daemon("xsched", &["--policy".as_ref(), "hpf".as_ref()])?;
-    let sim_device = (args.device == Choice::Sim).then(|| private.sim_device()).transpose()?;
+    let sim_device = wish.platforms.contains(&Platform::Sim).then(|| private.sim_device()).transpose()?;
     let stage = Stage { private, daemon, sim_device };
     let progress = Progress::new("check", None);
     let mut parts = Vec::new();
-    for platform in args.device.platforms() {
+    for platform in wish.platforms {
         progress.show(platform.name());
         let steps = ["check-steps".into(), platform.name().into()];
         parts.push(stage.part(platform.name(), stage.private.exe.as_os_str().to_owned(), &steps)?);
     }
-    if args.python != "none" && stage.sim_device.is_none() {
+    if let Some(python) = wish.python.as_ref().filter(|_| stage.sim_device.is_none()) {
         progress.show("pytorch");
         let file = stage.private.join("steps.py");
         crate::private::write(&file, PYTHON)?;
-        parts.push(stage.part("pytorch", args.python.clone().into(), &[file.into()])?);
+        parts.push(stage.part("pytorch", python.into(), &[file.into()])?);
     }
     let differs = parts.iter().flat_map(|part| &part.steps).any(|row| row.verdict == Verdict::Differs);
     Ok(Report { differs, parts })

@@ -78,17 +78,25 @@ impl Case {
     }
 }
 
-/// What the user said.
+/// A comparison to be made.
 #[derive(Debug)]
-pub(super) struct Wish {
-    pub(super) high: String,
-    pub(super) low: String,
-    pub(super) requests: Option<Regex>,
-    pub(super) work: Option<Regex>,
-    pub(super) gap_us: u64,
-    pub(super) secs: u64,
-    pub(super) warm_up: Duration,
-    pub(super) start: Duration,
+pub struct Wish {
+    /// The program that must be quick, as a line for the shell.
+    pub high: String,
+    /// The program that takes what is left.
+    pub low: String,
+    /// Lines of the high program that are requests, with a group that takes the latency in ms; none = busy spells are.
+    pub requests: Option<Regex>,
+    /// Lines of the low program that are work, with a group, if any, that takes how much; none = launches are.
+    pub work: Option<Regex>,
+    /// Pause that ends a request, where requests are busy spells, µs.
+    pub gap_us: u64,
+    /// Seconds measured in each situation of each round.
+    pub secs: u64,
+    /// Time between the first work of both programs and the beginning of what is measured.
+    pub warm_up: Duration,
+    /// Longest wait for the first work of a program.
+    pub start: Duration,
 }
 
 impl Wish {

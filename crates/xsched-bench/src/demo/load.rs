@@ -1,19 +1,18 @@
 //! A device that runs kernels of a chosen length: CUDA, OpenCL or the simulated one.
 
 use std::ffi::{c_int, c_void};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use xsched_vendor::Library;
 use xsched_vendor::cuda::{self, Cuda, Extent};
 use xsched_vendor::opencl::{self, OpenCl};
+use xsched_vendor::{Library, simulated};
 
 use crate::failure::{Error, Result};
 
 /// Where the demo can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Platform {
+pub enum Platform {
     /// The first CUDA device.
     Cuda,
     /// The first OpenCL device, a GPU if there is one.
@@ -24,7 +23,7 @@ pub(crate) enum Platform {
 
 impl Platform {
     /// As it is typed.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Platform::Cuda => "cuda",
             Platform::Opencl => "opencl",
@@ -222,14 +221,9 @@ pub(crate) struct Sim {
     sync: SimSync,
 }
 
-/// libsimdev.so, beside this program.
-pub(crate) fn simdev_path() -> PathBuf {
-    std::env::current_exe().unwrap_or_default().with_file_name("libsimdev.so")
-}
-
 impl Sim {
     fn open(length: Duration) -> Result<(Sim, String)> {
-        let library = Library::open(simdev_path())?;
+        let library = Library::open(simulated::library())?;
         // SAFETY: the types are those of simdev.h.
         let (launch, sync, name) = unsafe {
             (

@@ -5,7 +5,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use xsched_proto::paths;
-pub(crate) use xsched_proto::paths::{shared_tmp, user_folder as runtime};
+pub use xsched_proto::paths::{shared_tmp, user_folder as runtime};
 
 use crate::failure::{Error, Result};
 use crate::users;
@@ -14,7 +14,7 @@ use crate::users;
 ///
 /// A folder of another user's is passed over, which these variables name after `sudo -E` or `su`: what root makes there keeps
 /// its owner out. Then it is below the home that the user database has.
-pub(crate) fn state() -> Option<PathBuf> {
+pub fn state() -> Option<PathBuf> {
     let below = |home: PathBuf| home.join(".local/state");
     let named = [variable("XDG_STATE_HOME"), variable("HOME").map(below)];
     let is_named = named.iter().any(Option::is_some);
@@ -26,7 +26,7 @@ pub(crate) fn state() -> Option<PathBuf> {
 }
 
 /// Where configuration files usually are, in order. Another user's is passed over, as for [`state`].
-pub(crate) fn configuration() -> Vec<PathBuf> {
+pub fn configuration() -> Vec<PathBuf> {
     let below = |home: PathBuf| home.join(".config");
     let named = variable("XDG_CONFIG_HOME").or_else(|| variable("HOME").map(below));
     let is_trusted = |path: &PathBuf| {
@@ -46,7 +46,7 @@ fn variable(name: &str) -> Option<PathBuf> {
 ///
 /// # Errors
 /// One line.
-pub(crate) fn private(folder: &Path) -> Result<()> {
+pub fn private(folder: &Path) -> Result<()> {
     match std::fs::DirBuilder::new().mode(0o700).create(folder) {
         Ok(()) => {}
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}

@@ -1,21 +1,13 @@
-//! `xsched compare`: two commands of the user's, alone, together and together under xsched.
+//! `xsched compare`.
 
-mod bursts;
-mod program;
-mod report;
-mod stage;
-
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use regex_lite::Regex;
+use xsched_bench::compare::{self, Wish};
 
-use self::report::Report;
-use self::stage::{Case, Stage, Wish};
-use crate::children;
 use crate::failure::{Error, Result, print};
-use crate::private::{Progress, writable, write};
 use crate::values;
 
 /// Measure two programs of yours: alone, together, and together under xsched
@@ -127,12 +119,9 @@ fn warm_up(text: &str) -> Result<Duration> {
 
 /// Measures and reports.
 pub(crate) fn main(args: Args) -> Result {
-    writable(args.json.iter().chain(&args.svg))?;
     if let (Some(from), Some(svg)) = (&args.from, &args.svg) {
-        redraw(from, svg).map_err(|why| why.within("compare"))?;
-        return Ok(ExitCode::SUCCESS);
+        return compare::redraw(from, svg).map(|()| ExitCode::SUCCESS);
     }
-    children::catch_signals();
     let wish = Wish {
         high: args.high.unwrap_or_default(),
         low: args.low.unwrap_or_default(),
@@ -143,42 +132,7 @@ pub(crate) fn main(args: Args) -> Result {
         warm_up: args.warm_up,
         start: Duration::from_secs(args.start),
     };
-    let mut stage = Stage::new(wish).map_err(|why| why.within("compare"))?;
-    let report = measure(&mut stage, args.rounds as usize).map_err(|why| why.within("compare"))?;
-    let wish = &stage.wish;
-    args.json.as_deref().map_or(Ok(()), |file| write(file, &report.json(wish)?))?;
-    args.svg.as_deref().map_or(Ok(()), |file| report.plot(&wish.subject(), file))?;
-    print(&report.table(wish))
-}
-
-/// Draws an earlier comparison from its JSON.
-fn redraw(from: &Path, svg: &Path) -> Result<()> {
-    let text =
-        std::fs::read_to_string(from).map_err(|e| Error::input(format!("cannot read {}: {e}", from.display())))?;
-    let (subject, report) = Report::recorded(&text)
-        .map_err(|why| Error::input(format!("{} is no report of compare --json: {why}", from.display())))?;
-    report.plot(&subject, svg)
-}
-
-fn measure(stage: &mut Stage, rounds: usize) -> Result<Report> {
-    let mut report = Report::default();
-    let cases = Case::ALL.len();
-    let progress = Progress::new("compare", Some(&format!("plays {cases} situations in each of {rounds} rounds")));
-    for round in 0..rounds {
-        for step in 0..cases {
-            // Each round begins with another situation, so that drift of the machine hits all alike.
-            let case = Case::ALL[(round + step) % cases];
-            let at = format!("round {} of {rounds}, {} of {cases}", round + 1, step + 1);
-            progress.show(&format!("{at}: {}", case.name()));
-            let played = stage.play(case)?;
-            if let Some(observed) = played.cost.filter(|_| stage.wish.requests.is_none()) {
-                progress.show(&format!("{at}: alone, not watched"));
-                report.add_cost(observed, stage.play_bare(observed)?);
-            }
-            report.add(case, played);
-        }
-    }
-    Ok(report)
+    print(&compare::run(wish, args.rounds, args.json.as_deref(), args.svg.as_deref())?)
 }
 
 #[cfg(test)]

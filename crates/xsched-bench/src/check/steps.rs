@@ -1,8 +1,6 @@
 //! The steps, one after the other, in a process of their own: a vendor's library may hang or abort, and the preload library must
 //! be in it as in any program's.
 
-use std::process::ExitCode;
-
 use serde::{Deserialize, Serialize};
 
 use super::device::{Cl, Cuda, Hip, Sim};
@@ -17,10 +15,14 @@ const ELEMENTS: u32 = 1000;
 
 /// A vendor's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Platform {
+pub enum Platform {
+    /// CUDA's driver API.
     Cuda,
+    /// The HIP runtime.
     Hip,
+    /// OpenCL.
     Opencl,
+    /// The simulated device.
     Sim,
 }
 
@@ -34,14 +36,6 @@ impl Platform {
             Platform::Sim => "sim",
         }
     }
-}
-
-/// Take the steps on a platform
-#[derive(clap::Args, Debug)]
-pub(crate) struct Args {
-    /// Which
-    #[arg(value_name = "PLATFORM")]
-    platform: Platform,
 }
 
 /// What one device of a platform can be asked to do. Addresses and handles are numbers here.
@@ -80,11 +74,14 @@ pub(super) struct Step {
 }
 
 /// Takes the steps and prints a line of JSON for each.
-pub(crate) fn main(args: Args) -> Result {
+///
+/// # Errors
+/// Standard output cannot be written to.
+pub fn run(platform: Platform) -> Result<()> {
     fn boxed(device: impl Device + 'static) -> Box<dyn Device> {
         Box::new(device)
     }
-    let device = match args.platform {
+    let device = match platform {
         Platform::Cuda => Cuda::open().map(boxed),
         Platform::Hip => Hip::open().map(boxed),
         Platform::Opencl => Cl::open().map(boxed),
@@ -99,7 +96,7 @@ pub(crate) fn main(args: Args) -> Result {
         Ok(mut device) => take(&mut *device, &mut report)?,
         Err(why) => report("device count", Outcome::None(why.line().to_owned()))?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// All steps. One that failed is said, and what needs it is skipped.
