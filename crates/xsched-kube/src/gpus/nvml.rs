@@ -1,4 +1,4 @@
-//! GPUs and their faults from NVIDIA's management library, opened when it is needed and never linked.
+//! GPUs and their faults, from NVIDIA's management library, which is opened when needed and never linked.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
@@ -14,9 +14,10 @@ const SUCCESS: c_int = 0;
 const TIMEOUT: c_int = 10;
 /// `nvmlEventTypeXidCriticalError`.
 const XID: c_ulonglong = 8;
-/// How long one wait for an event lasts, in ms. The wait cannot be interrupted; the thread ends with the program.
+/// Length of one wait for an event, in ms. The wait cannot be interrupted; the thread ends with the program.
 const WAIT_MS: c_uint = 1000;
-/// Xids that tell of a fault of a program and leave the GPU well, as in the list of NVIDIA's own plugin (k8s-device-plugin).
+/// Xids that report a fault of a program and leave the GPU healthy, as in the list of NVIDIA's own plugin
+/// (k8s-device-plugin).
 const OF_PROGRAMS: [u64; 6] = [13, 31, 43, 45, 68, 109];
 
 /// `nvmlDevice_t`, `nvmlEventSet_t`.
@@ -44,7 +45,7 @@ struct Event {
 
 macro_rules! functions {
     ($($field:ident: $name:literal ($($argument:ty),*);)*) => {
-        /// The functions that the library has.
+        /// Functions of the library; `None` for those that it lacks.
         struct Api {
             $($field: Option<unsafe extern "C" fn($($argument),*) -> c_int>,)*
         }
@@ -73,7 +74,7 @@ functions! {
     wait: c"nvmlEventSetWait_v2" (Handle, *mut Event, c_uint);
 }
 
-/// A call of a function that the library may lack; whether it was done.
+/// Calls a function that the library may lack, and evaluates to whether the call succeeded.
 macro_rules! done {
     ($api:expr, $field:ident ($($argument:expr),*)) => {
         match $api.$field {
@@ -84,13 +85,13 @@ macro_rules! done {
     };
 }
 
-/// Board that had a fault.
+/// UUIDs of boards that fail.
 pub type Faults = mpsc::UnboundedReceiver<String>;
 
-/// The GPUs of this node, and the UUIDs of boards as they fail.
+/// GPUs of this node, and the UUIDs of boards as they fail.
 ///
 /// # Errors
-/// Without NVIDIA's library, or if it cannot be used.
+/// If NVIDIA's library is missing or cannot be used.
 pub fn list() -> Result<(Vec<Gpu>, Faults), Error> {
     let api = open()?;
     if !done!(api, init()) {
@@ -129,7 +130,7 @@ fn open() -> Result<Api, Error> {
     let library = unsafe { Library::new(LIBRARY) }
         .map_err(|e| Error::environment(format!("cannot load {LIBRARY}: {e}; --simulated N offers GPUs without it")))?;
     let api = Api::of(&library);
-    // It may have threads of its own.
+    // The library may have threads of its own, so it is never closed.
     std::mem::forget(library);
     Ok(api)
 }
@@ -144,7 +145,7 @@ fn text_of(text: &[c_char]) -> String {
     CStr::from_bytes_until_nul(&bytes).unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The parts of a board that is in MIG mode.
+/// UUIDs of the parts of a board in MIG mode; `None` for another board.
 fn parts(api: &Api, board: Handle) -> Option<Vec<String>> {
     let (mut current, mut pending, mut most) = (0, 0, 0);
     let is_split = done!(api, mig_mode(board, &raw mut current, &raw mut pending)) && current == 1;
@@ -158,7 +159,7 @@ fn parts(api: &Api, board: Handle) -> Option<Vec<String>> {
     Some((0..most).filter_map(part).collect())
 }
 
-/// As the kernel tells it of the board's PCI address; -1 is none.
+/// NUMA node of a board, which the kernel lists by the board's PCI address; the kernel's -1 means none.
 fn numa(api: &Api, board: Handle) -> Option<i64> {
     let mut pci = Pci { legacy: [0; 16], domain: 0, bus: 0, device: 0, ids: [0; 2], address: [0; 32] };
     if !done!(api, pci(board, &raw mut pci)) {
@@ -169,7 +170,7 @@ fn numa(api: &Api, board: Handle) -> Option<i64> {
     text.trim().parse().ok().filter(|node| *node >= 0)
 }
 
-/// Sends the boards that fail, for ever.
+/// Sends the boards that fail; never returns.
 fn watch(api: &Api, boards: &[(usize, String)], sender: &mpsc::UnboundedSender<String>) {
     let mut set: Handle = std::ptr::null_mut();
     if !done!(api, new_events(&raw mut set)) {
