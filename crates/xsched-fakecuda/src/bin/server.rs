@@ -1,10 +1,11 @@
-//! A stand-in for `nvidia-cuda-mps-server`. As NVIDIA's, it loads the driver; all it does is done there.
+//! A fake `nvidia-cuda-mps-server`. Like NVIDIA's, it loads the driver, which does all the work.
 
 use std::ffi::{CStr, CString, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Where the driver may be: beside this program under its usual name, or where cargo puts it; else where the loader looks.
+/// Candidate paths of the driver: beside this program under its usual name or where cargo puts it, else the loader's
+/// search.
 fn places() -> Vec<PathBuf> {
     let own = std::env::current_exe().unwrap_or_default();
     let beside = |name: &str| own.with_file_name(name);
