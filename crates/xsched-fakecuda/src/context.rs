@@ -327,7 +327,7 @@ pub(crate) fn synchronize_given(handle: usize) -> Result<()> {
     given(handle)?.synchronize()
 }
 
-/// Answers no: no device sees another's memory, and no context another's.
+/// Answers no: no device can access another's memory, and no context another's.
 pub(crate) fn can_access_peer(out: Out<c_int>, one: c_int, other: c_int) -> Result<()> {
     device(one)?;
     device(other)?;

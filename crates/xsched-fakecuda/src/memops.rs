@@ -86,7 +86,7 @@ pub(crate) fn parse(count: c_uint, params: In<Params>, flags: c_uint) -> Result<
             WRITE_32 => ops.push(MemOp::write(address, Width::Word, word, flags)?),
             WAIT_64 => ops.push(MemOp::wait(address, Width::Double, value, flags)?),
             WRITE_64 => ops.push(MemOp::write(address, Width::Double, value, flags)?),
-            // The device works in order and has no caches.
+            // Nothing to do, as the device works in order and has no caches.
             BARRIER | FLUSH_REMOTE_WRITES => {}
             _ => return Err(Error::NOT_SUPPORTED),
         }

@@ -306,7 +306,7 @@ pub(crate) fn pointer_attributes(out: Out<PointerAttributes>, address: u64) -> R
 
 pub(crate) fn pointer_attribute(out: Out<c_void>, which: c_int, address: u64) -> Result<()> {
     let range = range_of(address).ok_or(Error::INVALID_VALUE)?;
-    // SAFETY: the casts read and write nothing; the attribute fixes the type of the value, as the caller knows.
+    // SAFETY: the casts read and write nothing; the attribute determines the type of the value, and the caller must pass a place of that type.
     let (word, double) = unsafe {
         (std::mem::transmute::<Out<c_void>, Out<u32>>(out), std::mem::transmute::<Out<c_void>, Out<u64>>(out))
     };

@@ -19,10 +19,10 @@ const NONSHARED: [(&str, &str); 2] =
 
 type Version = (u32, u32, u32);
 
-/// Newest versions that programs and libraries may require.
+/// Newest version of a glibc symbol that programs and libraries may require.
 const FLOOR: Version = (2, 28, 0);
-/// Newest versions that the preload library may require. Any glibc loads it, and it steps aside in one older than
-/// [`FLOOR`].
+/// Newest version of a glibc symbol that the preload library may require: it must load into any process, and does
+/// nothing in one whose glibc is older than [`FLOOR`].
 const PRELOAD: Version = (2, 4, 0);
 
 /// Libraries that the compiler links beside the C library.

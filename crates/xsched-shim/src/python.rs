@@ -90,8 +90,8 @@ fn is_of_this_thread(state: *mut c_void) -> Option<bool> {
         libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: bytes },
         libc::iovec { iov_base: state, iov_len: bytes },
     );
-    // SAFETY: writes to `words`, of the size that is told; fails where the state cannot be read.
-    // By its number, since not every C library has the function.
+    // SAFETY: writes to `words`, whose size is passed; fails if the state cannot be read.
+    // Called by its number, since not every C library has a function for it.
     let read = unsafe {
         libc::syscall(
             libc::SYS_process_vm_readv,

@@ -165,7 +165,7 @@ impl Daemon {
                 return Ok(());
             }
             if server {
-                // A server sends nothing unasked, so this is its end.
+                // A server only answers requests, so a readable socket here means that it has ended.
                 self.reap();
             }
             if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {

@@ -265,7 +265,7 @@ impl Server {
 
     /// Handles a request of the control daemon. Returns false if the server is to end.
     fn hear_control(&mut self) -> io::Result<bool> {
-        // The server ends with its control daemon.
+        // A failure means that the control daemon has ended, and the server ends with it.
         let Ok((text, fd)) = packet::receive(&self.control) else { return Ok(false) };
         let answer = match (text.as_str(), fd) {
             ("client", Some(connection)) => {

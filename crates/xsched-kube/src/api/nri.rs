@@ -45,7 +45,7 @@ pub struct SynchronizeRequest {
     pub pods: Vec<PodSandbox>,
     #[prost(message, repeated, tag = "2")]
     pub containers: Vec<Container>,
-    /// Set if another request follows with the rest.
+    /// Set if a further request follows with the rest of the pods and containers.
     #[prost(bool, tag = "3")]
     pub more: bool,
 }

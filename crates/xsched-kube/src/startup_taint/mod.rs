@@ -59,7 +59,7 @@ const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The program that keeps a node's taint.
 pub struct Keeper {
-    /// Parts that must be ready.
+    /// Parts that must be ready before the taint is removed.
     pub parts: Parts,
     /// Client of the API server.
     pub client: Client,

@@ -139,7 +139,7 @@ impl ApiServer {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (tls, state) = (tls.clone(), Arc::clone(&state));
                 tokio::spawn(async move {
-                    // Fails if the client does not accept the certificate.
+                    // The handshake fails if the client rejects the certificate.
                     let Ok(stream) = tls.accept(stream).await else { return };
                     let service = hyper::service::service_fn(|request| answer(&state, request));
                     let http = hyper::server::conn::http1::Builder::new();

@@ -39,7 +39,7 @@ pub(super) struct State {
     /// Numbers of commands and the marks behind them.
     marks: VecDeque<(u64, Arc<dyn Mark>)>,
     suspended: bool,
-    /// Held by its priority, which says that it is not to be executed.
+    /// Set if the queue is held by its priority, `XPRIORITY_NOEXEC`.
     not_executed: bool,
     /// Set while a thread passes commands to the driver.
     pub(super) launching: bool,
@@ -189,7 +189,7 @@ impl Queue {
         Some((rt, rt.find(self.hardware.queue.key())?))
     }
 
-    /// Runs a wait of the driver's in the queue's context. `all` says that it waits for all commands of the queue.
+    /// Runs a wait of the driver's in the queue's context. `all` is set if it waits for all commands of the queue.
     fn waits(&self, all: bool, wait: impl Fn() -> bool) -> bool {
         let mut done = false;
         let within = &mut || done = waiting(self.hardware.queue.key(), all, &wait);

@@ -8,9 +8,9 @@ use std::ffi::{c_int, c_ulong, c_void};
 use crate::interpose::ioctl::{REAL, find_real};
 use crate::platform::{cuda, hsa};
 
-// SAFETY: looks at the request only; every argument register and the stack stay as they are for the function jumped to.
-// `rax` is free at a function's entry but for what a variadic call says of vector registers, of which an `ioctl` has
-// none to read. The three pushes align the stack for the call.
+// SAFETY: reads the request only; every argument register and the stack stay as they are for the function jumped to.
+// `rax` is free at a function's entry, except that a variadic call passes the number of vector registers in `al`, and an
+// `ioctl` reads none of those. The three pushes align the stack for the call.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn ioctl(_fd: c_int, _request: c_ulong, _argument: *mut c_void) -> c_int {

@@ -49,8 +49,8 @@ extern "C" fn remember(argc: c_int, argv: Strings, envp: Strings) {
     // SAFETY: a pointer that the C library keeps.
     let environment = unsafe { environ };
     let mut end = 0;
-    // Another loader passes no arguments. The registers then hold arbitrary values, but not three that agree as these
-    // do.
+    // A loader other than glibc's passes no arguments to constructors. The three registers then hold arbitrary values,
+    // which would not satisfy these conditions by chance.
     let is_layout = (0..=ARGUMENTS_MAX).contains(&argc)
         && envp == environment
         && (argv as usize).wrapping_add((argc as usize + 1) * size_of::<usize>()) == envp as usize;
@@ -119,7 +119,7 @@ fn keep(end: usize, text: &[u8]) -> usize {
     if let Some(place) = kept.get_mut(end..end + length) {
         place.copy_from_slice(&text[..length]);
     }
-    // The zero behind it is there already.
+    // The terminating zero is in the buffer already, which is static.
     (end + length + 1).min(BYTES)
 }
 

@@ -105,7 +105,7 @@ pub enum Class {
     Sync,
     /// Begins or ends the recording of commands that would otherwise be enqueued.
     Capture,
-    /// Changes what was recorded, or asks about it.
+    /// Changes or inspects recorded commands.
     Recorded,
     /// Begins with the vendor's library.
     Begin,
@@ -115,17 +115,17 @@ pub enum Class {
     Destroy,
     /// Provides or resolves an event on the host that a queue may wait for.
     HostEvent,
-    /// Hands out functions.
+    /// Returns the addresses of functions by name.
     Lookup,
 }
 
 /// Hooked functions of one class, declared by one `hooks!`.
 pub struct Group {
-    /// Their class.
+    /// Class of the hooks.
     pub class: Class,
     /// The hooks.
     pub hooks: &'static [&'static Hook],
-    /// Their cells.
+    /// Cells for the real functions of the hooks.
     pub(crate) cells: &'static [Reals],
 }
 

@@ -95,7 +95,7 @@ struct Device {
 }
 
 /// Set if the context asked last cannot reach the segment.
-static NO_MARKS: AtomicBool = AtomicBool::new(false);
+static NO_FENCES: AtomicBool = AtomicBool::new(false);
 
 static KNOWN: Lock<Option<Known>> = Lock::new();
 
@@ -319,7 +319,7 @@ impl Api {
         let parts = &mut known.get_or_insert_default().parts;
         let base = *parts.entry((context as usize, begin)).or_insert_with(|| {
             let base = self.register(begin, bytes).unwrap_or(0);
-            NO_MARKS.store(base == 0, Relaxed);
+            NO_FENCES.store(base == 0, Relaxed);
             base
         });
         (base != 0).then_some(base)
@@ -405,7 +405,7 @@ impl Driver for Api {
     }
 
     #[inline(always)]
-    fn recording(&self, stream: CUstream, _flavour: DefaultStreamMode) -> Option<bool> {
+    fn recording(&self, stream: CUstream, _: DefaultStreamMode) -> Option<bool> {
         capture::recording(self, stream)
     }
 
@@ -415,7 +415,7 @@ impl Driver for Api {
     }
 
     fn has_no_fences(&self) -> bool {
-        NO_MARKS.load(Relaxed)
+        NO_FENCES.load(Relaxed)
     }
 
     fn current_device_key(&self) -> Option<String> {

@@ -348,7 +348,7 @@ fn put(clone: &GraphClone, nodes: &[CUgraphNode], edges: &[Edge], places: &[usiz
         let (count, list) = (operations.len() as c_uint, operations.as_mut_ptr());
         let batch = Batch { context: gate.context as CUcontext, count, operations: list, flags: 0 };
         let mut made = std::ptr::null_mut();
-        // SAFETY: nodes of our clone, as many as said; the driver copies the operations.
+        // SAFETY: nodes of our clone, in lists of the lengths passed; the driver copies the operations.
         unsafe {
             let to = vec![node; before.len()];
             let removed = match &functions.with_data {

@@ -364,7 +364,7 @@ macro_rules! names_nodes {
         $(
             unsafe extern "C" fn $name(exec: CUgraphExec, node: *mut c_void, $($arg: $ty),*) -> CUresult {
                 let (_, function) = real!($name);
-                // SAFETY: the caller's own arguments, or a node that stands for its own.
+                // SAFETY: the caller's own arguments; its node may be replaced by the same node in our clone.
                 unsafe { function(exec, node_in(exec, node), $($arg),*) }
             }
         )*

@@ -63,7 +63,7 @@ impl StreamDriver for Api {
     fn place_of(&self, handle: Handle) -> Option<usize> {
         let mut context = self.context();
         if handle.which == StreamKind::Own {
-            // SAFETY: the application's stream; pointer to a local. It says whether there is such a stream.
+            // SAFETY: the application's stream; pointer to a local. The driver checks whether the stream exists.
             if unsafe { (self.stream_context)(handle.stream, &mut context) } != SUCCESS {
                 return None;
             }

@@ -115,8 +115,8 @@ fn serves() -> bool {
 pub(super) fn prepare(rt: &'static Runtime, device: Option<&str>) {
     let wanted = match rt.forced_level() {
         Some(1 | 2) => 0,
-        // The daemon knows which other programs there are. It does not repeat its setting for a further context of one
-        // program.
+        // The daemon decides, from all programs on the device. It does not repeat its setting for a further context of
+        // one program.
         _ => match TOLD_US.load(Acquire) {
             0 => rt.own_timeslice_us().unwrap_or_else(|| {
                 // Waits for the registration with the daemon.

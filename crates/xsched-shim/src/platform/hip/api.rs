@@ -121,7 +121,7 @@ fn copies() -> impl Iterator<Item = &'static Api> {
     COPIES.iter().map_while(|at| unsafe { at.load(Acquire).as_ref() })
 }
 
-/// Reports whether some copy holds an address.
+/// Reports whether an address lies in some copy of the runtime.
 pub(super) fn holds(address: usize) -> bool {
     copies().any(|api| api.holds(address))
 }

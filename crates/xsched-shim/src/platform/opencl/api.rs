@@ -51,7 +51,8 @@ impl Api {
         // Without our lock, see `resolve`. Should two threads get here, both find the same functions.
         let loaded = Api::load(real as usize);
         if loaded.is_some() {
-            // Completions may arrive, and queues be flushed, after the application has closed the library.
+            // Keeps the library loaded: completions may arrive, and this library flush queues, after the application has
+            // closed it.
             resolve::keep(real as usize);
         }
         let mut known = known();

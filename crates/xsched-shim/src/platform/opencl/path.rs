@@ -58,7 +58,7 @@ impl Pipeline for Queues {
     const MAY_THROW: bool = true;
 
     type Call = cl_command_queue;
-    /// The library is found from the queue, when that is first used.
+    /// Nothing: the library is found by the queue, when that is first used.
     type Library = ();
     type Target = cl_command_queue;
     type Command = Call;

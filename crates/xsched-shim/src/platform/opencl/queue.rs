@@ -12,7 +12,7 @@ use crate::enabled::OPENCL;
 /// Describes a queue to the core. `None` if the driver knows no such queue.
 pub(super) fn describe(handle: cl_command_queue, api: &'static Api) -> Option<QueueSpec> {
     let Some(queue_info) = api.queue_info else {
-        // A platform that says nothing of its queues: all of them share one device key and have host gates only.
+        // A platform without queries about queues: all of them share one device key and have host gates only.
         let device = "opencl:unknown".into();
         return Some(QueueSpec { handle: handle.cast(), platform: OPENCL, device, priority_steps: 0, in_order: true });
     };

@@ -20,7 +20,7 @@ static HERE: u8 = 0;
 
 /// Marks the next hooked call on this thread as ours, for the first copy of the library.
 pub(crate) fn call_is_ours() {
-    // The call that follows passes no hook that would check this.
+    // Checked here, because the call that follows passes no hook that would do so.
     stage::leave_unless_ours(stage::Occasion::Use);
     let thread = thread::current();
     thread.caller.set((&raw const HERE).addr());
@@ -84,7 +84,7 @@ pub(crate) trait Mark: Send + Sync {
     fn is_reached(&self) -> bool;
 }
 
-/// Runs a call that waits for a queue; `all` says that it waits for all of its commands.
+/// Runs a call that waits for a queue. `all` is set if it waits for all commands of the queue.
 pub(crate) fn waiting(key: usize, all: bool, wait: impl FnOnce() -> bool) -> bool {
     let awaited = waits::begin_for(|rt| rt.find(key));
     let done = wait();

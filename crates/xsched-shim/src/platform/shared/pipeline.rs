@@ -1,7 +1,7 @@
 //! The path of every command into a driver, common to all platforms.
 //!
 //! [`enqueue`] is the fast path: it finds the queue, counts the command, reads the gate word and calls the driver. A
-//! command that needs more goes through `rest` and `slow_path`: first use, admission, device gate, the call, fence. The
+//! command that needs more goes through `slow_path_entry` and `slow_path`: first use, admission, device gate, the call, fence. The
 //! differences between platforms are in [`Pipeline`]; all of this is compiled anew for each platform, so that the fast
 //! path is straight code.
 
@@ -82,7 +82,7 @@ pub(crate) trait Pipeline: 'static {
         false
     }
 
-    /// Place for the receipt of a command that gets a fence; `asked` is the place that the application gave.
+    /// Place for the receipt of a command that gets a fence; `asked` is the place that the application passed.
     #[inline(always)]
     fn receipt(_command: &Self::Command, asked: Self::Receipt) -> Self::Receipt {
         asked
@@ -98,7 +98,7 @@ pub(crate) trait Pipeline: 'static {
         receipt: Self::Receipt,
     ) -> bool;
 
-    /// Reports whether the queue is known to be complete when the call ends, and only by that.
+    /// Reports whether the return of the call is the only sign that the queue is complete.
     #[inline(always)]
     fn tells(_command: impl Fn() -> Self::Command) -> bool {
         false
@@ -142,7 +142,7 @@ pub(crate) fn enqueue<P: Pipeline>(
                 // Copies, so that only these have their addresses taken.
                 #[allow(clippy::redundant_locals)]
                 let (command, enter) = (command, enter);
-                rest::<P>(held, target, receipt, &command, &enter)
+                slow_path_entry::<P>(held, target, receipt, &command, &enter)
             }
         },
     };
@@ -153,7 +153,7 @@ pub(crate) fn enqueue<P: Pipeline>(
 /// Cold continuation of `enqueue`, kept out of line so that the fast path stays small.
 #[cold]
 #[inline(never)]
-fn rest<P: Pipeline>(
+fn slow_path_entry<P: Pipeline>(
     held: Held,
     target: P::Target,
     receipt: P::Receipt,

@@ -50,7 +50,7 @@ pub(crate) fn begin(which: impl FnOnce(&'static Runtime) -> Vec<&'static XQueue>
     begun.unwrap_or_default()
 }
 
-/// Ends a wait. `complete` says that all commands given to the queues before the wait are complete.
+/// Ends a wait. `complete` is set if all commands that were given to the queues before the wait are complete.
 pub(crate) fn end(awaited: Awaited, complete: bool) {
     if awaited.is_empty() {
         return;
@@ -92,7 +92,7 @@ pub(crate) fn stream_call<D: Driver>(
     with_stream::<D>(real, stream, mode, true, call)
 }
 
-/// Runs a call whose success means that a stream is complete; `waits` says that the call waits for that.
+/// Runs a call whose success means that a stream is complete. `waits` is set if the call waits for that.
 fn with_stream<D: Driver>(
     real: *mut c_void,
     stream: Stream,
@@ -128,8 +128,7 @@ pub(crate) fn stream_question<D: Driver>(
     }
 }
 
-/// Waits for a whole context. `alone` says that it is the only one on its device, so that the whole device is drained
-/// afterwards.
+/// Waits for a whole context. `alone` is set if it is the only one on its device, which is then idle afterwards.
 pub(crate) fn context_call<D: Driver>(real: *mut c_void, alone: bool, call: impl FnOnce() -> c_int) -> c_int {
     let awaited = begin(|rt| of_context::<D>(rt, real));
     sleep_until_turn(&awaited);
@@ -138,8 +137,8 @@ pub(crate) fn context_call<D: Driver>(real: *mut c_void, alone: bool, call: impl
     rc
 }
 
-/// Waits for an event. It may be anywhere in its stream, so its completion says nothing of the rest. (A fence was
-/// placed before it, see [`super::path::order`].) If there are several groups, the one waited for is unknown.
+/// Waits for an event. It may be anywhere in its stream, so its completion does not mean that the stream is complete. (A
+/// fence was placed before it, see [`super::path::order`].) If there are several groups, the one waited for is unknown.
 pub(crate) fn event_call<D: Driver>(real: *mut c_void, call: impl FnOnce() -> c_int) -> c_int {
     let Some(rt) = process::running() else { return call() };
     if !rt.is_contended() {

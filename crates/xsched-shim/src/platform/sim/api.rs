@@ -40,7 +40,7 @@ impl Api {
         Api::known()
     }
 
-    /// The functions, if a call found them already.
+    /// The functions of the simulated driver, if an earlier call has found them.
     #[inline(always)]
     pub(super) fn known() -> Option<&'static Api> {
         // SAFETY: leaked above, never freed.

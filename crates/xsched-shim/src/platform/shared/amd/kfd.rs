@@ -269,7 +269,7 @@ pub(crate) unsafe extern "C" fn watched(fd: c_int, request: c_ulong, argument: *
 }
 
 unsafe fn version(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    // SAFETY: as told in `watched`.
+    // SAFETY: as in `watched`.
     let rc = unsafe { real(fd, request, argument) };
     if rc == 0 {
         // SAFETY: the kernel has just filled it.
@@ -297,7 +297,7 @@ unsafe fn create(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_vo
     // SAFETY: the caller's argument, of at least this size.
     let asked = unsafe { args.read_unaligned() };
     if !is_compute(asked.queue_type) {
-        // SAFETY: as told in `watched`.
+        // SAFETY: as in `watched`.
         return unsafe { real(fd, request, argument) };
     }
     let priority = process::guarded("before a queue is made", || {
@@ -342,8 +342,8 @@ unsafe fn create(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_vo
             let State { queues, device } = &mut *state;
             queues.add(&made, priority);
             CANNOT_SAVE.fetch_or(queues.some_cannot_save(&[made.gpu_id]), Relaxed);
-            // If suspending it fails, this queue runs on, and the suspended queues of its device are resumed when the
-            // daemon says so.
+            // If the queue cannot be suspended, it runs on, and the suspended queues of its device are resumed at the
+            // daemon's next request to resume.
             let _ = queues.catch_up(made.queue_id, &mut |request| carry(device.as_mut(), request));
         });
     }
@@ -356,7 +356,7 @@ unsafe fn destroy(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_v
     // SAFETY: the caller's argument, of at least this size.
     let id = unsafe { argument.cast::<DestroyQueue>().read_unaligned() }.queue_id;
     let state = process::guarded("before the end of a queue", state);
-    // SAFETY: as told in `watched`.
+    // SAFETY: as in `watched`.
     let rc = unsafe { real(fd, request, argument) };
     if rc == 0 {
         process::guarded("after the end of a queue", || state.map(|mut state| state.queues.remove(id)));
@@ -375,7 +375,7 @@ unsafe fn update(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_vo
         Some((state, sent))
     });
     let Some(Some((mut state, sent))) = merged else {
-        // SAFETY: as told in `watched`.
+        // SAFETY: as in `watched`.
         return unsafe { real(fd, request, argument) };
     };
     // SAFETY: the caller's own argument, put back at once: the kernel only reads it.

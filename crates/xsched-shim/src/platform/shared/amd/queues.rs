@@ -377,7 +377,7 @@ mod tests {
         queues.remove(2);
         queues.resume(&[11], &mut |r| told.record(r)).unwrap();
         assert_eq!(told.said(), [(3, 100, 7)]);
-        // The kernel reuses the number.
+        // The kernel has reused the number 3 for a new queue, on another device.
         queues.suspend(&[11], &mut |r| told.record(r)).unwrap();
         queues.remove(3);
         queues.add(&made(3, 10), 7);
