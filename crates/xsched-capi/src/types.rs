@@ -67,7 +67,7 @@ pub type XPolicyType = c_int;
 pub mod scheduler {
     use std::ffi::c_int;
 
-    /// The program itself decides.
+    /// No scheduler: the program itself decides.
     pub const APP_MANAGED: c_int = 1;
     /// A scheduler inside the process.
     pub const LOCAL: c_int = 2;

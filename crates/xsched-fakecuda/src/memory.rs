@@ -28,7 +28,7 @@ struct Registered {
     start: u64,
     bytes: u64,
     flags: c_uint,
-    /// Handle of the context that it was registered in.
+    /// Handle of the context in which the memory was registered.
     owner: usize,
 }
 

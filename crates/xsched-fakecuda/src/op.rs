@@ -25,7 +25,8 @@ pub(crate) type Callback = unsafe extern "C" fn(usize, c_int, *mut c_void);
 #[derive(Clone, Copy)]
 pub(crate) struct Argument(pub(crate) *mut c_void);
 
-// SAFETY: the pointer is the program's, which has it used on another thread by giving it with a host function.
+// SAFETY: the pointer is the program's own: by passing it with a host function, the program allows its use on another
+// thread.
 unsafe impl Send for Argument {}
 // SAFETY: as above.
 unsafe impl Sync for Argument {}

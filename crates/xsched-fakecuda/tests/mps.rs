@@ -292,7 +292,7 @@ fn a_device_has_room_for_so_many_contexts() {
     one.says("context", &full);
     let mut late = pool.program(&[]);
     late.0.expect(&full);
-    // The end of a context makes room, and so does that of a client.
+    // The end of a context frees a place, and so does the end of a client.
     one.says("destroy", "destroy 0");
     one.says("context", "context 0");
     one.says("context", &full);
@@ -323,7 +323,7 @@ fn a_fault_ends_all_clients_and_new_ones_wait_for_their_end() {
     let refused = format!("init {SERVER_NOT_READY}");
     pool.program(&[]).0.expect(&refused);
 
-    // Another daemon serves meanwhile, and the faulted one drains.
+    // The pool of another daemon serves, while that of the faulted one drains.
     let fresh = machine.pool("fresh");
     fresh.client().runs(10);
     let server = pool.server();
@@ -460,7 +460,7 @@ fn a_daemon_that_is_killed_takes_its_server_along() {
     // The daemon's socket still exists, but no daemon answers.
     let after = machine.program("pool", &[]).ready("mps 0");
     after.ends();
-    // Another daemon serves the folder.
+    // A new daemon serves the same folder.
     machine.pool("pool").client().runs(10);
 }
 

@@ -7,7 +7,7 @@ use fakecuda::In;
 use std::ffi::{c_uint, c_void};
 use std::sync::LazyLock;
 
-/// Device time of a kernel that cannot run here, in ns.
+/// Device time of a kernel without code here, in ns.
 static UNKNOWN_NS: LazyLock<u64> = LazyLock::new(|| {
     let given = std::env::var("FAKEHIP_UNKNOWN_NS").ok();
     given.and_then(|text| text.parse().ok()).unwrap_or(5_000)

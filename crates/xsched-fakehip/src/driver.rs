@@ -1,4 +1,4 @@
-//! The driver underneath: functions of CUDA's driver API by name, from the driver built in or from the machine's.
+//! Functions of CUDA's driver API, called by name: those of the built-in driver, or those of the machine's own.
 
 use crate::result::{Error, Result};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};

@@ -201,7 +201,7 @@ pub(crate) fn clone(out: Out<usize>, original: usize) -> Result<()> {
     let mut real = 0;
     driver()?.graph_clone(&raw mut real, original.real)?;
     let copy = Graph::known(real)?;
-    // The nodes of both come in the same order.
+    // The driver lists the nodes of a graph and of its clone in the same order.
     let notes = lock(&original.notes).clone();
     for (from, to) in original.nodes()?.into_iter().zip(copy.nodes()?) {
         if let Some(note) = notes.get(&from) {

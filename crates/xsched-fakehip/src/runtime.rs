@@ -49,7 +49,7 @@ pub(crate) fn runtime() -> Result<&'static Runtime> {
     RUNTIME.get_or_init(Runtime::new).as_ref().map_err(|&error| error)
 }
 
-/// Reports whether the driver was opened successfully, without opening it.
+/// Reports whether an earlier call has opened the driver. Opens nothing itself.
 pub(crate) fn is_up() -> bool {
     RUNTIME.get().is_some_and(Result::is_ok)
 }

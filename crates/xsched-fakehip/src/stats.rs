@@ -48,7 +48,7 @@ counters! {
     records,
     /// Commands recorded by a capture, not run.
     captured,
-    /// Kernels, by host address, that were registered.
+    /// Registrations of kernels by host address.
     registered,
     /// Calls that no correct program makes.
     misuse,

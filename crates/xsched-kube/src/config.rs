@@ -32,10 +32,10 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Delivery {
-    /// By the names of CDI devices.
+    /// Delivery by the names of CDI devices.
     #[default]
     Cdi,
-    /// By variables, mounts and device nodes.
+    /// Delivery by variables, mounts and device nodes.
     Environment,
 }
 

@@ -219,7 +219,7 @@ fn requests_may_come_in_pieces_and_unknown_ones_are_refused() {
         assert_eq!(refused.status.unwrap().code, 12);
         let shut = runtime.ask_in_pieces("Shutdown", &Empty {}, 1).await;
         assert_eq!(shut.status, None);
-        // 2000 containers are more than one piece.
+        // 2000 containers do not fit into one message.
         let asks = pod("a", "asks", None);
         let containers: Vec<_> = (0..2000).map(|n| container(&asks, &format!("container-{n}"))).collect();
         assert!(!runtime.synchronize(&[asks], &containers, false).await);

@@ -17,7 +17,7 @@ use crate::wiped::wipe;
 pub(crate) struct Own {
     /// The runtime, while it runs.
     pub(crate) runtime: AtomicPtr<Runtime>,
-    /// One of the stages below.
+    /// Stage: one of the constants below.
     pub(crate) stage: AtomicU32,
 }
 
@@ -36,7 +36,7 @@ pub(crate) static OWN: Own = Own { runtime: AtomicPtr::new(std::ptr::null_mut())
 /// Set once scheduling was started in this process, or in the one whose memory this is a copy of.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// A [`Leave`]; 0 = none.
+/// Address of a [`Leave`] function; 0 = none.
 static LEAVE: AtomicUsize = AtomicUsize::new(0);
 
 /// Function that abandons the parent's state and leaves the process unscheduled.

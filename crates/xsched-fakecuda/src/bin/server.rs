@@ -16,10 +16,10 @@ fn places() -> Vec<PathBuf> {
 fn driver() -> Result<extern "C" fn() -> c_int, String> {
     let path = places().remove(0);
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| "a path with a zero byte")?;
-    // SAFETY: a library may be loaded by any name; this one has no more to do then than any driver.
+    // SAFETY: a C string; the constructors of a driver may be run by dlopen.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     if library.is_null() {
-        // SAFETY: right after an error there is a text.
+        // SAFETY: dlerror returns a text right after a failed call.
         let why = unsafe { CStr::from_ptr(libc::dlerror()) };
         return Err(why.to_string_lossy().into_owned());
     }

@@ -50,7 +50,7 @@ impl Kubelet {
     /// Starts a kubelet, which empties its folder first as a real one does.
     pub fn start(folder: &Path, pod_resources: &Path) -> Kubelet {
         for entry in std::fs::read_dir(folder).unwrap().flatten() {
-            // The plugin replaces its sockets meanwhile.
+            // The plugin may have removed the file already: it replaces its sockets.
             let _ = std::fs::remove_file(entry.path());
         }
         let _ = std::fs::remove_file(pod_resources);

@@ -39,7 +39,7 @@ pub(super) struct State {
     /// Numbers of commands and the marks behind them.
     marks: VecDeque<(u64, Arc<dyn Mark>)>,
     suspended: bool,
-    /// Set if the queue is held by its priority, `XPRIORITY_NOEXEC`.
+    /// Set if the queue is held by its priority, `NOT_EXECUTED`.
     not_executed: bool,
     /// Set while a thread passes commands to the driver.
     pub(super) launching: bool,

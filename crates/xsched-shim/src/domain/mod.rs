@@ -62,7 +62,7 @@ pub(crate) fn look(hooked: HookedNames) {
     }
 }
 
-/// Keeps the counts of the calling thread, which is ending.
+/// Adds the counts of the calling thread, which is ending, to those of ended threads.
 pub(crate) fn thread_ends() {
     sites::thread_ends();
 }

@@ -25,7 +25,7 @@ pub(super) struct Object {
 struct Map {
     /// Numbers of objects that had been loaded and unloaded when the map was made.
     counters: (u64, u64),
-    /// Sorted by address.
+    /// The loaded objects, sorted by address.
     objects: Vec<Arc<Object>>,
 }
 

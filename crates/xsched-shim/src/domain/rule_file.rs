@@ -18,7 +18,7 @@ pub(super) enum Mode {
 #[derive(Debug, Default)]
 pub(super) struct RuleFile {
     pub(super) mode: Mode,
-    /// In lower case.
+    /// Names of libraries, in lower case.
     pub(super) libraries: Vec<String>,
     /// Functions, each with the answer of its rule whether it passes; `None` = by [`Mode`].
     pub(super) apis: Vec<(String, Option<bool>)>,

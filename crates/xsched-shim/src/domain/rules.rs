@@ -17,7 +17,7 @@ const MOST_BYTES: u64 = 1 << 20;
 #[derive(Debug, Default)]
 struct Rules {
     mode: Mode,
-    /// In lower case.
+    /// Names of libraries, in lower case.
     libraries: Vec<String>,
     apis: Vec<Api>,
 }

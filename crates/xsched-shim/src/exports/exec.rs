@@ -58,7 +58,7 @@ unsafe extern "C" {
 
 /// Environment of this process.
 fn own() -> Strings {
-    // SAFETY: a pointer that the C library keeps; who changes it meanwhile races with the call itself.
+    // SAFETY: a pointer that the C library keeps. A thread that changes it now would race with the application's call.
     unsafe { environ }
 }
 

@@ -36,7 +36,7 @@ pub(crate) const fn tag(name: &str) -> usize {
         hash = (hash ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
         at += 1;
     }
-    // 28 bits, so that with the three of the binding it stays a positive number of 32.
+    // A hash of 28 bits: with the three bits of the binding it is a positive number of 32 bits.
     (hash >> 4) as usize * BINDINGS
 }
 
@@ -45,17 +45,17 @@ pub type AnyFn = unsafe extern "C" fn();
 
 /// One hooked vendor function.
 pub struct Hook {
-    /// Its name.
+    /// Name of the function.
     pub name: &'static CStr,
-    /// Bit of its platform in `XSCHED_PLATFORMS`, see [`crate::enabled::platform_enabled`].
+    /// Bit of the function's platform in `XSCHED_PLATFORMS`, see [`crate::enabled::platform_enabled`].
     pub platform: u8,
-    /// The exported stub.
+    /// The exported stub, which callers reach by the function's name.
     pub exported: AnyFn,
-    /// One stub for each binding but 0.
+    /// A further stub for each binding but 0.
     pub thunks: [AnyFn; BINDINGS - 1],
     /// The real function of each binding, once known.
     pub(crate) known: Reals,
-    /// Copies of these, which calls read: see [`Cells`].
+    /// Copies of the real functions for calls to read; see [`Cells`].
     pub(crate) cells: &'static Reals,
 }
 
@@ -107,9 +107,9 @@ pub enum Class {
     Capture,
     /// Changes or inspects recorded commands.
     Recorded,
-    /// Begins with the vendor's library.
+    /// Initialises the vendor's library.
     Begin,
-    /// Makes a queue or a context.
+    /// Creates a queue or a context.
     Create,
     /// Destroys a queue or a context, or decides when it will be.
     Destroy,

@@ -14,7 +14,7 @@ struct Object {
     needed: Vec<CString>,
 }
 
-/// Everything loaded at one moment.
+/// The objects that are loaded at one moment.
 pub(crate) struct Objects(Vec<Object>);
 
 impl Objects {

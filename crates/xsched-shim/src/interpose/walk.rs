@@ -73,7 +73,7 @@ mod tests {
         unsafe extern "C" fn visit(_: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
             0
         }
-        // SAFETY: it looks at nothing.
+        // SAFETY: `visit` does not use its arguments.
         let walk = || unsafe { objects(visit, std::ptr::null_mut()) };
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {

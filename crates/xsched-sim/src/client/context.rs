@@ -319,7 +319,7 @@ impl Context {
         self.shared().device.culprit.load(Relaxed)
     }
 
-    /// Waits until a kernel of the context faults, or the context or the device ends.
+    /// Returns once a kernel of the context has faulted, or the context or the device has ended.
     pub fn outlast(&self) {
         let _ = self.wait(Mark { slot: 0, count: u64::MAX });
     }

@@ -45,7 +45,7 @@ pub(super) struct Context<P> {
     waiters: BTreeMap<u32, BTreeSet<u32>>,
     /// Members other than the first, by number.
     members: BTreeMap<u32, Member>,
-    /// See [`Timing::shares`].
+    /// [`Timing::shares`] of the device.
     shares: bool,
     pub(super) evicted: bool,
     pub(super) timeslice_ns: u64,

@@ -312,7 +312,7 @@ impl Api {
     fn seen_part(&self, begin: usize, bytes: usize) -> Option<CUdeviceptr> {
         let context = self.context();
         if context.is_null() {
-            // The driver is about to refuse this thread's command.
+            // Without a context, the driver is about to refuse this thread's command.
             return None;
         }
         let mut known = known();

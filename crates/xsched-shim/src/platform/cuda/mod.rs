@@ -108,7 +108,7 @@ pub(crate) fn forget_all() {
     pool::forget();
 }
 
-/// The platform.
+/// The CUDA platform.
 pub struct Cuda;
 
 impl xsched_core::Platform for Cuda {

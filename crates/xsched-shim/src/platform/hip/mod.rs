@@ -122,7 +122,7 @@ pub(crate) fn is_runtime(address: usize) -> bool {
     platform_enabled(HIP) && (api::holds(address) || is_named_so())
 }
 
-/// The platform.
+/// The HIP platform.
 pub struct Hip;
 
 impl xsched_core::Platform for Hip {

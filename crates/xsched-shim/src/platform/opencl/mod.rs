@@ -76,7 +76,7 @@ pub fn dispatch_entries() -> &'static [(&'static str, usize)] {
     dispatch::ENTRIES
 }
 
-/// The platform. OpenCL has no device-side gates and no control over a running command: level 1 only.
+/// The OpenCL platform, which has no device-side gates and no control over a running command: level 1 only.
 pub struct OpenCl;
 
 impl xsched_core::Platform for OpenCl {

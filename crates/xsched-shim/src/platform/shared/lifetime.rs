@@ -11,9 +11,9 @@ use crate::process;
 
 /// Location of a context that is ending.
 pub(crate) enum At {
-    /// On the device with this key.
+    /// The device with this key.
     Device(String),
-    /// On an unknown device of the platform with this number. All queues of the platform count as on it: a queue
+    /// An unknown device of the platform with this number. All queues of the platform count as on it: a queue
     /// forgotten too early is found again at its next command, but one whose stream is gone must not be kept.
     Somewhere(u8),
 }

@@ -37,7 +37,7 @@ pub(super) const SUCCESS: c_int = 0;
 /// Kind of a stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamKind {
-    /// Made by the application.
+    /// A stream that the application created.
     Own,
     /// The default stream, which all threads share.
     Legacy,

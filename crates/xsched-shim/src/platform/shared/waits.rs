@@ -65,7 +65,7 @@ pub(crate) fn end(awaited: Awaited, complete: bool) {
 
 /// All XQueues on a device.
 pub(crate) fn on_device(rt: &'static Runtime, key: &str) -> Vec<&'static XQueue> {
-    // Groups are few; queues may be many.
+    // Compares the device of each group instead of each queue, since groups are few and queues may be many.
     let lies_there = |group: &u16| rt.device_of(*group).is_some_and(|(device, _)| device == key);
     let groups: Vec<u16> = rt.groups().map(Group::index).filter(lies_there).collect();
     rt.queues().filter(|q| groups.contains(&q.group(rt).index())).collect()

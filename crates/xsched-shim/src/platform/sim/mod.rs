@@ -29,7 +29,7 @@ pub static HOOKS: &[&Group] = &[
     &hooks::LOOKUPS,
 ];
 
-/// The platform.
+/// The platform of the simulated device.
 pub struct Sim;
 
 impl xsched_core::Platform for Sim {

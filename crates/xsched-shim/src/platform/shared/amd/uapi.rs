@@ -32,9 +32,9 @@ pub const PERCENT: u32 = 0xff;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GetVersion {
-    /// From the kernel.
+    /// Major version of the interface, set by the kernel.
     pub major_version: u32,
-    /// From the kernel.
+    /// Minor version of the interface, set by the kernel.
     pub minor_version: u32,
 }
 
@@ -50,27 +50,27 @@ pub struct CreateQueue {
     pub read_pointer_address: u64,
     /// Offset of the doorbell, set by the kernel.
     pub doorbell_offset: u64,
-    /// In bytes.
+    /// Size of the ring, in bytes.
     pub ring_size: u32,
     /// The kernel's number of the device.
     pub gpu_id: u32,
-    /// [`TYPE_COMPUTE`], [`TYPE_COMPUTE_AQL`], or a copy engine's.
+    /// Type of the queue: [`TYPE_COMPUTE`], [`TYPE_COMPUTE_AQL`], or a copy engine's.
     pub queue_type: u32,
-    /// 0 to 100, see [`PERCENT`].
+    /// Share of the device, 0 to 100; see [`PERCENT`].
     pub queue_percentage: u32,
-    /// 0 to 15.
+    /// Priority, 0 (lowest) to 15.
     pub queue_priority: u32,
     /// Number of the queue, set by the kernel.
     pub queue_id: u32,
     /// Address of the end-of-pipe buffer.
     pub eop_buffer_address: u64,
-    /// In bytes.
+    /// Size of that buffer, in bytes.
     pub eop_buffer_size: u64,
     /// Address of the memory for the state of interrupted work.
     pub ctx_save_restore_address: u64,
-    /// In bytes.
+    /// Size of that memory, in bytes.
     pub ctx_save_restore_size: u32,
-    /// In bytes.
+    /// Size of the control stack in that memory, in bytes.
     pub ctl_stack_size: u32,
 }
 
@@ -94,9 +94,9 @@ pub struct UpdateQueue {
     pub queue_id: u32,
     /// Size of the ring in bytes, as at creation.
     pub ring_size: u32,
-    /// 0 to 100, see [`PERCENT`].
+    /// Share of the device, 0 to 100; see [`PERCENT`].
     pub queue_percentage: u32,
-    /// 0 to 15.
+    /// Priority, 0 (lowest) to 15.
     pub queue_priority: u32,
 }
 
