@@ -1,5 +1,5 @@
-//! What follows from the list of the driver's names: entry points for those not implemented, and the versions by
-//! which `cuGetProcAddress` finds them. And link options.
+//! Generates code from the list of the driver's names: entry points for the functions that are not implemented, and the
+//! versions by which `cuGetProcAddress` finds functions. Also sets link options.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,9 +10,9 @@ fn main() {
     for option in ["-soname,libcuda.so.1", "-z,nodelete"] {
         println!("cargo:rustc-cdylib-link-arg=-Wl,{option}");
     }
-    // A preloaded `ioctl` looks for it in the server, too.
+    // A preloaded `ioctl` looks this function up in the server too.
     println!("cargo:rustc-link-arg-bin=nvidia-cuda-mps-server=-Wl,--export-dynamic-symbol=fakeRmIoctl");
-    // Asked now, not when this was compiled: several checkouts may share a folder of artifacts.
+    // Read at run time, not when this script was compiled: several checkouts may share a folder of artifacts.
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
     let here = Path::new(&here);
     let read = |name: &str| {
@@ -24,7 +24,7 @@ fn main() {
     let (names, table, versions) = (read("../../testing/cuda/names.txt"), read("src/table.rs"), read("versions.txt"));
     let names: Vec<&str> = names.lines().filter(|line| !line.starts_with('#')).collect();
     let implemented: BTreeSet<&str> = table.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
-    // These stand in src/lookup.rs.
+    // Implemented in src/lookup.rs.
     let lookup = ["cuGetProcAddress", "cuGetProcAddress_v2"];
     let missing: Vec<&str> =
         names.iter().copied().filter(|name| !implemented.contains(name) && !lookup.contains(name)).collect();

@@ -1,11 +1,11 @@
-//! What a context keeps account of: blocks that are given back later, and what it shares with other processes.
+//! Accounts of a context: blocks to be freed later, and memory shared with other processes.
 
 use crate::result::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use xsched_sim::client::{self, Export, Mark, lock};
 
-/// Blocks of a context that are given back once a stream has come so far.
+/// Blocks of a context that are to be freed once a stream reaches a mark.
 #[derive(Default)]
 pub(crate) struct Blocks {
     pub(crate) stages: Mutex<Vec<(Mark, u64)>>,
@@ -13,19 +13,19 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// A block of pinned memory for a copy to go through.
+    /// Allocates a block of pinned memory as a stage for a copy.
     pub(crate) fn stage(&self, sim: &client::Context, bytes: usize) -> Result<u64> {
         reap(&self.stages, sim, |heaps| &mut heaps.host);
         lock(&sim.heaps).host.alloc(bytes as u64).ok_or(Error::OUT_OF_MEMORY)
     }
 
-    /// That block is of no use any more from there on.
+    /// Frees a stage once the mark is reached.
     pub(crate) fn unstage(&self, mark: Mark, offset: u64) {
         lock(&self.stages).push((mark, offset));
     }
 }
 
-/// Gives back those that no stream needs any more.
+/// Frees the blocks whose marks were reached.
 pub(crate) fn reap(
     blocks: &Mutex<Vec<(Mark, u64)>>,
     sim: &client::Context,
@@ -40,46 +40,46 @@ pub(crate) fn reap(
     });
 }
 
-/// Memory of another process, as a context has it.
+/// Memory of another process, opened in a context.
 pub(crate) struct Opened {
     pub(crate) export: Export,
     pub(crate) length: u64,
-    /// Its place and the block that it is in: offsets in the arena.
+    /// Place of the memory, and block that contains it: offsets in the arena.
     pub(crate) at: u64,
     pub(crate) block: u64,
     pub(crate) times: u64,
 }
 
-/// What a context shares with other processes.
+/// Memory that a context shares with other processes.
 #[derive(Default)]
 pub(crate) struct Shares {
-    /// Its own memory, by the offset of the block.
+    /// Exports of its own memory, by the offset of the block.
     pub(crate) exports: Mutex<BTreeMap<u64, Export>>,
-    /// That of others, by address.
+    /// Opened memory of other processes, by address.
     pub(crate) opened: Mutex<BTreeMap<u64, Opened>>,
     pub(crate) words: Mutex<Words>,
 }
 
-/// Words of events. Pages stay as long as the context, and words go on where they are when another event gets them: what is
-/// under way then writes into memory that is not used.
+/// Words of events. Pages live as long as the context, and a word's count goes on when another event gets it, so a
+/// write that is still under way hits memory that is not in use.
 #[derive(Default)]
 pub(crate) struct Words {
     /// The context's own pages, by offset.
     pub(crate) pages: BTreeMap<u64, Export>,
     pub(crate) free: Vec<u64>,
-    /// Pages of others: offset by number and secret.
+    /// Offsets of other processes' pages, by number and secret of the export.
     pub(crate) foreign: BTreeMap<(u64, u64), u64>,
 }
 
 impl Shares {
-    /// A block of the context's is free again.
+    /// Withdraws the export of a block of the context that was freed.
     pub(crate) fn freed(&self, sim: &client::Context, block: u64) {
         if let Some(export) = lock(&self.exports).remove(&block) {
             let _ = sim.unexport(export.number);
         }
     }
 
-    /// The memory of another process that an address lies in: where it begins, and its length.
+    /// Beginning and length of another process's memory that contains an address.
     pub(crate) fn opened(&self, address: u64) -> Option<(u64, u64)> {
         let opened = lock(&self.opened);
         let (&start, range) = opened.range(..=address).next_back()?;

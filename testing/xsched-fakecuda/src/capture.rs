@@ -12,15 +12,15 @@ use std::ffi::{c_int, c_uint};
 use std::sync::{Arc, Mutex};
 use xsched_sim::client::lock;
 
-/// What a sequence records.
+/// Graph that a sequence records into.
 #[derive(Clone)]
 struct Recorded {
     graph: Arc<Graph>,
-    /// The graph is the program's, and outlives a capture that comes to nothing.
+    /// Set if the graph is the program's own, which outlives a failed capture.
     given: bool,
 }
 
-/// By id of the sequence.
+/// Graphs by id of the sequence.
 static RECORDED: Mutex<BTreeMap<u64, Recorded>> = Mutex::new(BTreeMap::new());
 
 fn recorded(sequence: &Sequence) -> Result<Recorded> {
@@ -41,12 +41,12 @@ fn end_sequence(sequence: &Sequence) {
     lock(&RECORDED).remove(&sequence.id);
 }
 
-/// A context is gone, and its captures with it.
+/// Ends the captures of a context that is gone.
 pub(crate) fn end_of(ctx: u64) {
     sequence::of_context(ctx).iter().for_each(|sequence| end_sequence(sequence));
 }
 
-/// Does every stream's work lie before the end of the first one's?
+/// Reports whether every stream's nodes precede the end of the origin's.
 fn is_joined(sequence: &Sequence, graph: &Graph) -> bool {
     let fronts = sequence.fronts();
     let Some(ends) = fronts.get(&sequence.origin) else { return false };
@@ -62,7 +62,7 @@ pub(crate) fn begin_in_mode(null: Null, handle: usize, mode: c_int) -> Result<()
     start(null, handle, mode, None)
 }
 
-/// What is recorded is added to a graph, behind some of its nodes.
+/// Begins a capture that adds nodes to a given graph, after some of its nodes.
 pub(crate) fn begin_to_graph(
     null: Null,
     handle: usize,
@@ -151,7 +151,7 @@ pub(crate) fn get_info_v3(
     get_info_v2(null, handle, status, id, graph, nodes, count)
 }
 
-/// The list of nodes is valid until the next call of the thread.
+/// Information on a capture. The list of nodes is valid until the thread's next call.
 pub(crate) fn get_info_v2(
     null: Null,
     handle: usize,
@@ -164,7 +164,7 @@ pub(crate) fn get_info_v2(
     let stream = stream::find(null, handle)?;
     let status = status.required()?;
     let Some(capture) = stream.capture() else {
-        // To look is not to spoil.
+        // A query does not invalidate the capture.
         let ctx = stream.context()?;
         if stream.kind == Kind::Legacy && is_implicit(ctx.id) {
             return Err(Error::STREAM_CAPTURE_IMPLICIT);
@@ -185,7 +185,7 @@ pub(crate) fn get_info_v2(
     Ok(())
 }
 
-/// Keeps a list for the calling thread until the next one.
+/// Keeps a list for the calling thread until its next one.
 fn kept(list: Vec<usize>) -> *const usize {
     thread_local! {
         static LIST: std::cell::RefCell<Vec<usize>> = const { std::cell::RefCell::new(Vec::new()) };

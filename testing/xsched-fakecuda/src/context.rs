@@ -32,11 +32,11 @@ pub(crate) struct Ctx {
     pub(crate) ipc: Shares,
 }
 
-/// What a context lies in.
+/// Home of a context on the device.
 pub(crate) enum Home {
     /// Channel groups of its own.
     Groups(Arc<Group>),
-    /// An MPS server's context, which it has joined by an invitation of this number.
+    /// A context of an MPS server, joined by the invitation of this number.
     Pool(&'static Pool, u64),
 }
 
@@ -52,7 +52,7 @@ impl Home {
         Ok((sim, Self::Groups(Group::new(sim)?)))
     }
 
-    /// Before the context ends.
+    /// Leaves the home, before the context ends.
     pub(crate) fn leave(&self) {
         match self {
             Self::Groups(group) => group.end(),
@@ -67,28 +67,28 @@ pub(crate) struct Primary {
     pub(crate) context: Option<Arc<Ctx>>,
     pub(crate) references: u64,
     pub(crate) flags: c_uint,
-    /// A kernel of some primary context here faulted: how.
+    /// Fault of a kernel in a primary context of this device, if there was one.
     pub(crate) fault: Option<Fault>,
 }
 
-/// By handle.
+/// Contexts by handle.
 pub(crate) static CONTEXTS: Slab<Ctx> = Slab::new(0x51);
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    /// Handles of the contexts that are current to this thread, the uppermost last; 0 = none was set.
-    /// Never dropped: exit handlers call drivers, too.
+    /// Handles of the contexts current on this thread, the top one last; 0 = none was set. Never dropped, since exit
+    /// handlers call drivers too.
     static STACK: ManuallyDrop<RefCell<Vec<usize>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
 
-/// A device's primary context, locked.
+/// Locks a device's primary context.
 pub(crate) fn primary(device: usize) -> Result<MutexGuard<'static, Primary>> {
     static PRIMARIES: OnceLock<Vec<Mutex<Primary>>> = OnceLock::new();
     let devices = driver()?.devices;
     Ok(lock(&PRIMARIES.get_or_init(|| (0..devices).map(|_| Mutex::default()).collect())[device]))
 }
 
-/// Does something with this thread's stack of contexts.
+/// Calls `body` with this thread's stack of contexts.
 pub(crate) fn stack<T>(body: impl FnOnce(&mut Vec<usize>) -> T) -> T {
     STACK.with(|stack| body(&mut stack.borrow_mut()))
 }
@@ -115,7 +115,8 @@ impl Ctx {
         }))
     }
 
-    /// Fails if the context is gone, or a kernel has faulted in it or in that of the MPS server.
+    /// Fails if the context is gone, or if a kernel has faulted in it or in the MPS server's context that it belongs
+    /// to.
     pub(crate) fn check(&self) -> Result<()> {
         if !self.alive.load(Acquire) {
             stats::illegal(format!("context {:#x} is destroyed", self.handle));
@@ -134,7 +135,7 @@ impl Ctx {
         self.alive.load(Acquire)
     }
 
-    /// Waits, and says how it ended.
+    /// Waits for a mark. Fails if the context has failed meanwhile.
     pub(crate) fn wait(&self, mark: Mark) -> Result<()> {
         let waited = self.sim.wait(mark);
         self.check()?;
@@ -150,7 +151,7 @@ impl Ctx {
     }
 }
 
-/// The context named.
+/// The context of a handle.
 pub(crate) fn find(handle: usize) -> Result<Arc<Ctx>> {
     let found = CONTEXTS.get(handle);
     known("context", handle, found)
@@ -162,14 +163,14 @@ pub(crate) fn top() -> usize {
     stack(|stack| stack.last().copied().unwrap_or(0))
 }
 
-/// The calling thread's context, if it may still be used.
+/// The calling thread's context. Fails if it may no longer be used.
 pub(crate) fn current() -> Result<Arc<Ctx>> {
     let ctx = find(top())?;
     ctx.check()?;
     Ok(ctx)
 }
 
-/// The calling thread's context, or the one named.
+/// The context of a handle; 0 = the calling thread's.
 pub(crate) fn given(handle: usize) -> Result<Arc<Ctx>> {
     if handle == 0 { current() } else { find(handle) }
 }
@@ -177,7 +178,7 @@ pub(crate) fn given(handle: usize) -> Result<Arc<Ctx>> {
 pub(crate) fn primary_retain(out: Out<usize>, number: c_int) -> Result<()> {
     let (device, out) = (device(number)?, out.required()?);
     let mut primary = primary(device)?;
-    // Driver 580 gives such a process no other, reset or not.
+    // Driver 580 never gives such a process another context, even after a reset.
     if let Some(fault) = primary.fault {
         return Err(fault.into());
     }
@@ -299,7 +300,7 @@ pub(crate) fn set_limit(limit: c_uint, _: usize) -> Result<()> {
     if limit > 2 { Err(Error::NOT_SUPPORTED) } else { Ok(()) }
 }
 
-/// Lowest and highest: a smaller number is more urgent.
+/// Lowest and highest priority: a smaller number is more urgent.
 pub(crate) const PRIORITIES: (c_int, c_int) = (0, -5);
 
 pub(crate) fn priority_range(least: Out<c_int>, greatest: Out<c_int>) -> Result<()> {
@@ -326,7 +327,7 @@ pub(crate) fn synchronize_given(handle: usize) -> Result<()> {
     given(handle)?.synchronize()
 }
 
-/// No two devices see each other's memory, and no context another's.
+/// Answers no: no device can access another's memory, and no context another's.
 pub(crate) fn can_access_peer(out: Out<c_int>, one: c_int, other: c_int) -> Result<()> {
     device(one)?;
     device(other)?;

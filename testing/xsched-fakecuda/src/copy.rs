@@ -1,4 +1,4 @@
-//! Copies and sets.
+//! Copies and sets: their representation and execution.
 
 use crate::context::Ctx;
 use crate::given::{Given, give};
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use xsched_sim::client::Slot;
 use xsched_sim::command::{Action, KernelOp, transfer_ns};
 
-/// Rows of memory, in any of its kinds.
+/// Rows of any kind of memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows {
     pub(crate) address: u64,
-    /// Bytes from row to row.
+    /// Distance of rows, in bytes.
     pub(crate) pitch: usize,
-    /// Bytes from plane to plane, where there are several.
+    /// Distance of planes, in bytes, if there are several.
     pub(crate) plane: usize,
 }
 
@@ -36,14 +36,14 @@ pub(crate) struct Copy {
     pub(crate) planes: usize,
 }
 
-/// How the device comes by one side of a copy.
+/// Access of the device to one side of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    /// It lies in the arena at this offset.
+    /// In the arena, at this offset.
     Arena(u64),
-    /// Registered memory: the host copies in the stream's turn.
+    /// Registered memory: the host copies when the stream reaches the copy.
     Registered,
-    /// Any other: the host copies at once.
+    /// Any other memory: the host copies at once.
     Pageable,
 }
 
@@ -67,7 +67,7 @@ impl Copy {
         }
     }
 
-    /// Copies with the host's processor between the program's memory and a stage without gaps.
+    /// Copies by the processor between the program's memory and a contiguous stage.
     fn by_host(&self, dst: Rows, src: Rows) {
         for row in 0..self.rows {
             // SAFETY: memory that the program gave for a copy of this size; a stage is of that size.
@@ -75,7 +75,7 @@ impl Copy {
         }
     }
 
-    /// Gives it to the device. In a graph nothing may wait for the host.
+    /// Submits the copy to the device. In a graph nothing may wait for the host.
     pub(crate) fn run(&self, ctx: &Arc<Ctx>, slot: Slot, graph: bool) -> Result<Given> {
         Counters::add(&COUNTERS.copies);
         if graph {
@@ -152,7 +152,7 @@ impl Copy {
     }
 }
 
-/// A set of rows to a pattern.
+/// A set: fills rows with a pattern.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Set {
     pub(crate) address: u64,
@@ -164,7 +164,7 @@ pub(crate) struct Set {
 }
 
 impl Set {
-    /// It must be aligned and in memory that the device has.
+    /// Checks that the set is aligned and in memory of the device.
     pub(crate) fn check(&self) -> Result<()> {
         if !self.address.is_multiple_of(self.unit.into()) || (self.rows > 1 && self.pitch < self.bytes) {
             return Err(Error::INVALID_VALUE);

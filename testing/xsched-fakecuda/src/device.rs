@@ -1,4 +1,4 @@
-//! What can be asked of a device. The answers are those of an H200 as far as they do not promise what is not there.
+//! Properties of devices. They are those of an H200, except where that would promise unimplemented features.
 
 use crate::edge::{In, Out};
 use crate::process::{device, driver, of_the_machine};
@@ -6,7 +6,7 @@ use crate::result::{Error, Result, describe};
 use std::ffi::{c_char, c_int, c_void};
 use xsched_sim::layout::DEVICE_BYTES;
 
-/// CUDA 13.5, the version of the header that the names are from.
+/// CUDA 13.5, the version of the header that lists the names.
 pub(crate) const VERSION: c_int = 13050;
 
 pub(crate) fn version(out: Out<c_int>) -> Result<()> {
@@ -33,10 +33,10 @@ pub(crate) fn name(out: Out<c_char>, room: c_int, number: c_int) -> Result<()> {
     put_text(out, room, "Simulated CUDA device")
 }
 
-/// Bus of the first device; the others follow.
+/// PCI bus of the first device; the others follow.
 const FIRST_BUS: usize = 0x0a;
 
-/// Of a device by the number that this process knows it by.
+/// PCI address of a device, from its number within this process.
 fn address(number: usize) -> String {
     format!("0000:{:02X}:00.0", FIRST_BUS + of_the_machine(number))
 }
@@ -128,7 +128,7 @@ pub(crate) fn error_string(result: c_int, out: Out<*const c_char>) -> Result<()>
     out.put(text.as_ptr().cast())
 }
 
-/// There are no private tables.
+/// Answers that there are no private tables.
 pub(crate) fn export_table(table: Out<*const c_void>, _: In<[u8; 16]>) -> Result<()> {
     table.maybe(std::ptr::null());
     Err(Error::NOT_FOUND)

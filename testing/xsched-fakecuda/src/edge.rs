@@ -1,4 +1,4 @@
-//! Where the C API begins: arguments as C gives them, and what every entry point does first.
+//! Boundary of the C API: arguments as C passes them, and the common beginning of every entry point.
 
 use crate::fail::FAILURES;
 use crate::result::{Error, Result};
@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Where a result goes. Only C makes one: it points to room for a `T`, or is null.
+/// Place for a result. Only C makes one: it points to room for a `T`, or is null.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Out<T>(*mut T);
@@ -22,21 +22,21 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
-    /// What is not wanted.
+    /// No place: the result is not wanted.
     pub const NOWHERE: Self = Self(std::ptr::null_mut());
 
-    /// Into a value of our own.
+    /// A place in a variable of our own.
     pub fn to(value: &mut T) -> Self {
         Self(value)
     }
 
-    /// Stores a result that must go somewhere.
+    /// Stores a result. Fails if there is no place for it.
     pub fn put(self, value: T) -> Result<()> {
         self.required()?.maybe(value);
         Ok(())
     }
 
-    /// Stores a result if it is wanted.
+    /// Stores a result, if there is a place for it.
     pub fn maybe(self, value: T) {
         if !self.0.is_null() {
             // SAFETY: not null, and the caller vouches for the rest.
@@ -44,7 +44,7 @@ impl<T> Out<T> {
         }
     }
 
-    /// Fails unless it points somewhere.
+    /// Fails if there is no place.
     pub fn required(self) -> Result<Self> {
         if self.0.is_null() { Err(Error::INVALID_VALUE) } else { Ok(self) }
     }
@@ -56,25 +56,25 @@ impl<T> Out<T> {
         }
     }
 
-    /// Is it not wanted?
+    /// Reports whether there is no place.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
 
-    /// Where it points.
+    /// Address of the place.
     pub fn address(self) -> *mut T {
         self.0
     }
 }
 
 impl<T: Copy> Out<T> {
-    /// What is there so far, for what goes both ways.
+    /// Reads the current value, for parameters that go both ways.
     pub fn read(self) -> Result<T> {
         In(self.0.cast_const()).get()
     }
 }
 
-/// Where an argument is. Only C makes one: it points to values of `T`, or is null.
+/// Location of an argument. Only C makes one: it points to values of `T`, or is null.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct In<T>(*const T);
@@ -88,10 +88,10 @@ impl<T> Clone for In<T> {
 impl<T> Copy for In<T> {}
 
 impl<T: Copy> In<T> {
-    /// Null.
+    /// Null, for an absent argument.
     pub const NOTHING: Self = Self(std::ptr::null());
 
-    /// An address that C gave as a number.
+    /// Location at an address that C passed as a number.
     pub fn from_address(address: usize) -> Self {
         Self(std::ptr::with_exposed_provenance(address))
     }
@@ -101,7 +101,7 @@ impl<T: Copy> In<T> {
         self.at(0)
     }
 
-    /// One of several.
+    /// The value at an index.
     pub fn at(self, index: usize) -> Result<T> {
         if self.0.is_null() {
             return Err(Error::INVALID_VALUE);
@@ -110,12 +110,12 @@ impl<T: Copy> In<T> {
         Ok(unsafe { self.0.add(index).read_unaligned() })
     }
 
-    /// The first `count` of several.
+    /// The first `count` values.
     pub fn list(self, count: usize) -> Result<Vec<T>> {
         (0..count).map(|index| self.at(index)).collect()
     }
 
-    /// Is there none?
+    /// Reports whether the argument is absent.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
@@ -127,12 +127,12 @@ impl<T: Copy> In<T> {
 pub struct Text(*const c_char);
 
 impl Text {
-    /// One of our own.
+    /// A C string of our own.
     pub fn from_c(text: &CStr) -> Self {
         Self(text.as_ptr())
     }
 
-    /// Its text.
+    /// The text.
     pub fn get(self) -> Result<String> {
         if self.0.is_null() {
             return Err(Error::INVALID_VALUE);
@@ -142,7 +142,7 @@ impl Text {
     }
 }
 
-/// Which stream a null handle means: entry points come in two kinds.
+/// Meaning of a null stream handle: entry points come in two kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Null {
     /// The context's legacy default stream.
@@ -151,16 +151,16 @@ pub(crate) enum Null {
     PerThread,
 }
 
-/// What an entry point needs before it does anything.
+/// Condition that an entry point checks first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Nothing.
+    /// No condition.
     Nothing,
-    /// `cuInit` in this very process, and not to be called by a host function.
+    /// `cuInit` was called in this very process, and the caller is not a host function.
     Driver,
 }
 
-/// Runs the body of an entry point. A panic here is a defect of ours, but must not cross into C.
+/// Runs the body of an entry point. A panic here is a defect of this library, but must not cross into C.
 pub(crate) fn edge(need: Need, count: &AtomicU64, name: &str, body: impl FnOnce() -> Result<()>) -> c_int {
     count.fetch_add(1, Relaxed);
     let checked = || {

@@ -1,4 +1,4 @@
-//! Events.
+//! Events of CUDA.
 
 use crate::context::{Ctx, current};
 use crate::edge::Out;
@@ -15,7 +15,7 @@ use xsched_sim::client::{EventSlot, lock};
 const DISABLE_TIMING: c_uint = 2;
 /// CU_EVENT_INTERPROCESS.
 const INTERPROCESS: c_uint = 4;
-/// What an event that processes share must be.
+/// Flags that an interprocess event must have.
 pub(crate) const SHARED: c_uint = INTERPROCESS | DISABLE_TIMING;
 
 /// An event.
@@ -25,22 +25,22 @@ pub(crate) struct Event {
     pub(crate) slot: EventSlot,
     flags: c_uint,
     pub(crate) shared: Option<Shared>,
-    /// Where in a capture it was last recorded, if it was in one.
+    /// Capture and nodes of the last record, if it was in a capture.
     pub(crate) captured: Mutex<Option<(Arc<Sequence>, Vec<usize>)>>,
 }
 
-/// By handle.
+/// Events by handle.
 pub(crate) static EVENTS: Slab<Event> = Slab::new(0x53);
 
 impl Event {
-    /// A new event, known by its handle.
+    /// Creates an event, and returns its handle.
     pub(crate) fn add(ctx: &Arc<Ctx>, flags: c_uint, shared: Option<Shared>) -> Result<usize> {
         let slot = ctx.sim.create_event()?;
         let (ctx, captured) = (Arc::downgrade(ctx), Mutex::default());
         Ok(EVENTS.add(|handle| Arc::new(Self { handle, ctx, slot, flags, shared, captured })).handle)
     }
 
-    /// Was it ever recorded?
+    /// Reports whether the event was ever recorded.
     pub(crate) fn is_recorded(&self) -> Result<bool> {
         match self.shared {
             Some(shared) => Ok(shared.recorded() > 0),
@@ -54,7 +54,8 @@ impl Event {
         Ok(ctx)
     }
 
-    /// Fails if its last record is in a capture, which is spoilt by that if it goes on (as driver 580 answers).
+    /// Fails if the last record is in a capture, and invalidates the capture if it is still active (as driver 580
+    /// does).
     fn not_captured(&self) -> Result<()> {
         if let Some((capture, _)) = &*lock(&self.captured) {
             if capture.has_ended() {
@@ -76,7 +77,7 @@ impl Drop for Event {
     }
 }
 
-/// The event that a handle names.
+/// The event of a handle.
 pub(crate) fn find(handle: usize) -> Result<Arc<Event>> {
     let event = known("event", handle, EVENTS.get(handle))?;
     event.context()?;
@@ -94,7 +95,7 @@ pub(crate) fn create(out: Out<usize>, flags: c_uint) -> Result<()> {
     out.put(Event::add(&ctx, flags, shared)?)
 }
 
-/// What was given with it still runs.
+/// Destroys an event. Commands already submitted with it still run.
 pub(crate) fn destroy(handle: usize) -> Result<()> {
     known("event", handle, EVENTS.remove(handle)).map(drop)
 }

@@ -1,5 +1,4 @@
-//! Graphs made ready to be launched. A launch gives the nodes to its stream one after the other, in an order that their
-//! edges allow.
+//! Executable graphs. A launch submits the nodes to its stream one after the other, in an order that their edges allow.
 
 use crate::context::current;
 use crate::edge::{In, Null, Out};
@@ -14,16 +13,16 @@ use std::ffi::{c_char, c_int, c_uint};
 use std::sync::{Arc, Mutex};
 use xsched_sim::client::lock;
 
-/// A graph made ready to be launched.
+/// An executable graph.
 pub(crate) struct Exec {
     handle: usize,
     flags: u64,
     order: Vec<usize>,
-    /// Nodes are known by the ids that they have in the graph that this was made of.
+    /// Nodes, each with whether it is enabled. They keep the ids of the graph that this was instantiated from.
     nodes: Mutex<Vec<(Node, bool)>>,
 }
 
-/// By handle.
+/// Executable graphs by handle.
 static EXECS: Slab<Exec> = Slab::new(0x58);
 
 fn instantiated(out: Out<usize>, graph: usize, flags: u64) -> Result<()> {
@@ -86,7 +85,7 @@ pub(crate) fn launch(null: Null, exec: usize, stream: usize) -> Result<()> {
         let enabled = |place: &usize| nodes[*place].1.then(|| nodes[*place].0.op.clone());
         exec.order.iter().filter_map(enabled).collect()
     };
-    // So driver 580 answers.
+    // As driver 580 does.
     if let Some(capture) = stream.capture() {
         capture.invalidate();
         return Err(Error::STREAM_CAPTURE_UNSUPPORTED);
@@ -96,7 +95,7 @@ pub(crate) fn launch(null: Null, exec: usize, stream: usize) -> Result<()> {
     Ok(())
 }
 
-/// Nothing has to go to the device before the launch. It counts as the copy that it is elsewhere.
+/// Nothing has to be copied to the device before a launch here. Counts as a copy, as it is one on hardware.
 pub(crate) fn upload(null: Null, exec: usize, stream: usize) -> Result<()> {
     find_exec(exec)?;
     stream::find(null, stream)?;
@@ -122,8 +121,8 @@ const TOPOLOGY_CHANGED: c_int = 2;
 const NODE_TYPE_CHANGED: c_int = 3;
 const PARAMETERS_CHANGED: c_int = 5;
 
-/// What keeps an executable graph from taking over another graph's parameters: it must have the same nodes with the
-/// same edges, made in the same order. (Real drivers pair nodes by their edges, so that they take some more.)
+/// Reason why an executable graph cannot take over another graph's parameters: it must have the same nodes with the
+/// same edges, created in the same order. (Real drivers pair nodes by their edges, so they accept a few more graphs.)
 fn refusal(own: &[(Node, bool)], other: &[Node]) -> Option<(c_int, Option<usize>, Option<usize>)> {
     if own.len() != other.len() {
         return Some((TOPOLOGY_CHANGED, None, None));
@@ -182,7 +181,7 @@ pub(crate) fn exec_update_v2(exec: usize, graph: usize, info: Out<Outcome>) -> R
     told(outcome)
 }
 
-/// Does something with the node of an executable graph that a node of its graph stands for.
+/// Calls `body` with the node of an executable graph that corresponds to a node of its graph.
 fn with_node<T>(exec: usize, node: usize, body: impl FnOnce(&mut (Node, bool)) -> Result<T>) -> Result<T> {
     let (exec, (graph, index)) = (find_exec(exec)?, find_node(node)?);
     let id = graph.nodes()[index].id;
@@ -190,7 +189,7 @@ fn with_node<T>(exec: usize, node: usize, body: impl FnOnce(&mut (Node, bool)) -
     body(nodes.iter_mut().find(|(node, _)| node.id == id).ok_or(Error::INVALID_VALUE)?)
 }
 
-/// Gives a node another command, if that may take the place of the one it has.
+/// Replaces a node's command, if `may` allows that for the current one.
 pub(crate) fn replace(exec: usize, node: usize, op: Op, may: impl FnOnce(&Op) -> bool) -> Result<()> {
     with_node(exec, node, |(node, _)| {
         if !may(&node.op) {
@@ -218,7 +217,7 @@ pub(crate) fn set_batch(exec: usize, node: usize, params: In<BatchParams>) -> Re
     set(exec, node, params.get()?.op()?)
 }
 
-/// Kernels, copies and sets may be switched off.
+/// Checks that a node may be disabled: kernels, copies and sets may.
 fn can_rest(node: &Node) -> Result<()> {
     if kind(&node.op) <= 2 { Ok(()) } else { Err(Error::INVALID_VALUE) }
 }

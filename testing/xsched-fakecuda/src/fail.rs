@@ -1,22 +1,22 @@
-//! Calls that fail because a test asks for it.
+//! Calls that fail at the request of a test.
 //!
-//! `X_FAIL="N CODE HOW"`: the `N`th call answers `CODE` and does nothing else (0 = none, only count). `HOW` is `once`, `on` (so do
-//! all that are counted after it) or `all` (so does every call after it, counted or not, as after a fault of the device).
-//! `X_FAIL_SPARED="NAME NAME…"`: functions that are not counted. With those that a program calls, what is left is what
-//! something else in its process calls of its own.
+//! `X_FAIL="N CODE HOW"`: the `N`th call returns `CODE` and does nothing else (0 = none fails, calls are only counted).
+//! `HOW` is `once`, `on` (all counted calls after it fail too) or `all` (every call after it fails, counted or not, as
+//! after a fault of the device). `X_FAIL_SPARED="NAME NAME…"`: functions that are not counted. If these are the
+//! functions that a program calls, the counted ones are those that other code in its process calls.
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// This library's own.
+/// Failures of this library itself.
 pub(crate) static FAILURES: Failures = Failures::new("FAKECUDA");
 
-/// The calls of one library.
+/// Requested failures of the calls of one library.
 #[derive(Debug)]
 pub struct Failures {
-    /// What the names of its variables begin with.
+    /// Prefix of its variables.
     prefix: &'static str,
     asked: OnceLock<Option<Asked>>,
 }
@@ -28,7 +28,7 @@ struct Asked {
     how: How,
     spared: HashSet<String>,
     counted: AtomicU64,
-    /// The function that failed first.
+    /// Name of the function that failed first.
     failed: OnceLock<String>,
 }
 
@@ -40,7 +40,7 @@ enum How {
 }
 
 impl Failures {
-    /// Of a library whose variables are `PREFIX_FAIL` and `PREFIX_FAIL_SPARED`.
+    /// Failures of a library with the variables `PREFIX_FAIL` and `PREFIX_FAIL_SPARED`.
     pub const fn new(prefix: &'static str) -> Self {
         Self { prefix, asked: OnceLock::new() }
     }
@@ -60,12 +60,12 @@ impl Failures {
         self.asked.get_or_init(read).as_ref()
     }
 
-    /// What a call of this function answers, if it fails.
+    /// Result that a call of this function must return, if it is to fail.
     pub fn of(&self, name: &str) -> Option<i32> {
         self.asked()?.of(name)
     }
 
-    /// How many calls were counted, and the function that failed first, if calls are counted.
+    /// Number of counted calls and the function that failed first; `None` if calls are not counted.
     pub fn told(&self) -> Option<(u64, Option<&str>)> {
         let asked = self.asked()?;
         Some((asked.counted.load(Relaxed), asked.failed.get().map(String::as_str)))

@@ -1,11 +1,11 @@
-//! What the device has got.
+//! Commands that were submitted to the device.
 
 use crate::context::Ctx;
 use crate::result::Result;
 use xsched_sim::client::{Mark, Slot};
 use xsched_sim::command::Action;
 
-/// A command that the device has got, and what the host still has to do for it.
+/// A submitted command, and the host's remaining work for it.
 pub(crate) struct Given {
     pub(crate) mark: Mark,
     rest: Option<Box<dyn FnOnce() -> Result<()>>>,
@@ -22,14 +22,14 @@ impl Given {
         Self { mark, rest: Some(Box::new(rest)) }
     }
 
-    /// Does the rest, which may wait for the device.
+    /// Does the remaining work, which may wait for the device.
     pub(crate) fn finish(self) -> Result<Mark> {
         self.rest.map_or(Ok(()), |rest| rest())?;
         Ok(self.mark)
     }
 }
 
-/// Gives one action to a stream.
+/// Submits one action to a stream.
 pub(crate) fn give(ctx: &Ctx, slot: Slot, action: Action) -> Result<Mark> {
     Ok(ctx.sim.submit(slot, |_, _| Ok(Some(action)))?)
 }

@@ -1,4 +1,4 @@
-//! Graphs and their nodes. What is launched is made of them in [`crate::exec`].
+//! Graphs and their nodes. Executable graphs are in [`crate::exec`].
 
 use crate::context;
 use crate::edge::{In, Out};
@@ -26,16 +26,17 @@ pub(crate) struct Graph {
 /// A node.
 #[derive(Clone)]
 pub(crate) struct Node {
-    /// No other has it.
+    /// Id of the node, unique in the process.
     pub(crate) id: u64,
-    /// The node that it was cloned from; 0 = none.
+    /// Id of the node that this was cloned from; 0 = none.
     origin: u64,
     pub(crate) op: Op,
-    /// Nodes that it waits for.
+    /// Nodes that it depends on.
     pub(crate) after: Vec<usize>,
-    /// What those edges mean that say more than "after". The device makes nothing of it: "after" is stricter.
+    /// Data of the edges with more meaning than "after", by the node that they come from. The device ignores it:
+    /// "after" is stricter.
     meanings: BTreeMap<usize, EdgeData>,
-    /// Its `CUgraphNode`, once it was asked for; 0 before.
+    /// Handle (`CUgraphNode`), once one was requested; 0 before.
     handle: usize,
 }
 
@@ -49,7 +50,7 @@ pub(crate) struct EdgeData {
     reserved: [u8; 5],
 }
 
-/// By handle.
+/// Graphs by handle.
 pub(crate) static GRAPHS: Slab<Graph> = Slab::new(0x56);
 
 fn next_id() -> u64 {
@@ -57,29 +58,29 @@ fn next_id() -> u64 {
     NEXT.fetch_add(1, Relaxed)
 }
 
-/// By handle.
+/// Nodes by handle.
 static NODES: Slab<NodeHandle> = Slab::new(0x57);
 
-/// What a `CUgraphNode` names.
+/// Referent of a `CUgraphNode`.
 pub(crate) struct NodeHandle {
     graph: Weak<Graph>,
     index: usize,
 }
 
 impl Graph {
-    /// A new graph, known by its handle.
+    /// Creates a graph.
     pub(crate) fn add_new() -> Result<Arc<Self>> {
         Ok(GRAPHS.add(|handle| Arc::new(Self { handle, nodes: Mutex::default() })))
     }
 
-    /// Adds a node after others.
+    /// Adds a node after others, and returns its index.
     pub(crate) fn add(&self, op: Op, after: Vec<usize>) -> usize {
         let mut nodes = lock(&self.nodes);
         nodes.push(Node { id: next_id(), origin: 0, op, after, meanings: BTreeMap::new(), handle: 0 });
         nodes.len() - 1
     }
 
-    /// These nodes and all before them.
+    /// These nodes and all their predecessors.
     pub(crate) fn ancestors(&self, of: &[usize]) -> BTreeSet<usize> {
         let nodes = lock(&self.nodes);
         let (mut found, mut todo) = (BTreeSet::new(), of.to_vec());
@@ -91,7 +92,7 @@ impl Graph {
         found
     }
 
-    /// Gives a node another command of the same kind.
+    /// Replaces a node's command by one of the same kind.
     pub(crate) fn replace(&self, index: usize, op: Op) -> Result<()> {
         let own = &mut lock(&self.nodes)[index].op;
         if kind(own) != kind(&op) {
@@ -101,13 +102,13 @@ impl Graph {
         Ok(())
     }
 
-    /// Its nodes, as they are.
+    /// A copy of the nodes.
     pub(crate) fn nodes(&self) -> Vec<Node> {
         lock(&self.nodes).clone()
     }
 }
 
-/// Places of nodes in an order that the edges allow; none if they go in a circle.
+/// Indices of nodes in an order that the edges allow. Fails if the edges form a circle.
 pub(crate) fn order(nodes: &[Node]) -> Result<Vec<usize>> {
     let (mut done, mut order) = (vec![false; nodes.len()], Vec::with_capacity(nodes.len()));
     while order.len() < nodes.len() {
@@ -137,7 +138,7 @@ pub(crate) fn node_handle(graph: &Arc<Graph>, index: usize) -> Result<usize> {
     Ok(nodes[index].handle)
 }
 
-/// Which node of a graph a `CUgraphNode` is.
+/// Index of the node of a `CUgraphNode`, which must belong to the graph.
 pub(crate) fn node_index(graph: &Arc<Graph>, handle: usize) -> Result<usize> {
     let node = known("graph node", handle, NODES.get(handle))?;
     if node.graph.as_ptr() == Arc::as_ptr(graph) { Ok(node.index) } else { Err(Error::INVALID_VALUE) }
@@ -163,7 +164,7 @@ pub(crate) fn destroy(handle: usize) -> Result<()> {
 
 pub(crate) fn clone(out: Out<usize>, handle: usize) -> Result<()> {
     let (out, from) = (out.required()?, find(handle)?.nodes());
-    // So cuda.h says, without the result.
+    // By cuda.h, which does not name the error.
     if from.iter().any(|node| matches!(node.op, Op::Memory(_))) {
         return Err(Error::NOT_SUPPORTED);
     }
@@ -191,7 +192,7 @@ pub(crate) fn add_node(out: Out<usize>, graph: usize, after: In<usize>, count: u
     out.put(node_handle(&graph, node)?)
 }
 
-/// `CUDA_KERNEL_NODE_PARAMS`; the second version goes on after this.
+/// `CUDA_KERNEL_NODE_PARAMS`; the second version has more members behind these.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct KernelParams {
@@ -226,7 +227,7 @@ impl KernelParamsV2 {
     }
 }
 
-/// Without the arguments, which this driver has not kept as they were given.
+/// Parameters of a kernel node, without the arguments, which this driver does not keep in their original form.
 pub(crate) fn kernel_params_v2(node: usize, out: Out<KernelParamsV2>) -> Result<()> {
     let (graph, index) = find_node(node)?;
     let Op::Kernel(launch) = lock(&graph.nodes)[index].op else { return Err(Error::INVALID_VALUE) };
@@ -328,7 +329,7 @@ pub(crate) struct AllocParams {
     address: u64,
 }
 
-/// The memory is there from now on, rather than from when the node has run.
+/// Adds a node that allocates memory. The memory exists from now on, not only when the node has run.
 pub(crate) fn add_alloc(
     out: Out<usize>,
     graph: usize,
@@ -360,7 +361,7 @@ pub(crate) fn remove_dependencies(graph: usize, from: In<usize>, to: In<usize>, 
     remove_dependencies_v2(graph, from, to, In::NOTHING, count)
 }
 
-/// What the edge of this number means; nothing but "after" without a list.
+/// Data of the edge with this index; the default, "after", without a list.
 fn edge_data(list: In<EdgeData>, index: usize) -> Result<EdgeData> {
     if list.is_null() { Ok(EdgeData::default()) } else { list.at(index) }
 }
@@ -409,7 +410,7 @@ pub(crate) fn add_dependencies_v2(
     Ok(())
 }
 
-/// Lists nodes: all that there are room for, or, without a list, how many there are.
+/// Lists as many nodes as there is room for; without a list, returns their number.
 fn list_nodes(graph: &Arc<Graph>, indices: &[usize], nodes: Out<usize>, count: InOutCount) -> Result<()> {
     if !nodes.is_null() {
         let room = count.get()?.min(indices.len());
@@ -419,7 +420,7 @@ fn list_nodes(graph: &Arc<Graph>, indices: &[usize], nodes: Out<usize>, count: I
     count.put(indices.len())
 }
 
-/// Where a count is and goes.
+/// A count that is both argument and result.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub(crate) struct InOutCount(In<usize>);

@@ -1,7 +1,7 @@
-//! Memory and events that several processes share.
+//! Memory and events shared by several processes.
 //!
-//! Exported memory is pages of its context's arena, which the device puts into the arena of the process that opens it. An event that
-//! is shared is a pair of words in such a page: how often it was recorded, and the last of these records that is complete.
+//! Exported memory is pages of its context's arena, which the device maps into the arena of the process that opens it.
+//! A shared event is a pair of words in such a page: number of records, and the last of these records that is complete.
 
 use crate::books::Opened;
 use crate::context::current;
@@ -20,11 +20,11 @@ use xsched_sim::client::{Export, PAGE, lock};
 const MEMORY: u64 = u64::from_le_bytes(*b"fakemem\x01");
 const EVENT: u64 = u64::from_le_bytes(*b"fakeevt\x01");
 
-/// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, which is asked for.
+/// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only flag accepted.
 const LAZY: c_uint = 1;
 
-/// `CUipcMemHandle` and `CUipcEventHandle`: what it is, the process that made it, number, secret and bytes of the pages,
-/// where in them the object begins, and its length in bytes.
+/// `CUipcMemHandle` and `CUipcEventHandle`: kind, process that created it; number, secret and size of the pages; offset
+/// of the object in them, and its length in bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Handle([u8; 64]);
@@ -43,7 +43,7 @@ impl Handle {
         std::array::from_fn(word)
     }
 
-    /// Pages, place and length of an object of another process.
+    /// Pages, offset and length of an object of another process.
     fn of(&self, what: u64) -> Result<(Export, u64, u64)> {
         let [kind, process, number, secret, bytes, skip, length] = self.words();
         if kind != what || skip.checked_add(length).is_none_or(|end| end > bytes) {
@@ -102,7 +102,7 @@ pub(crate) fn open_memory(out: Out<u64>, from: Handle, flags: c_uint) -> Result<
     out.put(address)
 }
 
-/// Waits for all that the context was given: it may use the memory.
+/// Closes memory of another process. Waits for all commands of the context, which may use the memory.
 pub(crate) fn close_memory(address: u64) -> Result<()> {
     let ctx = current()?;
     potentially_unsafe()?;

@@ -1,4 +1,4 @@
-//! Commands that are given to streams.
+//! Submission of commands to streams.
 
 use crate::capture;
 use crate::op::Op;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use xsched_sim::client::{Mark, lock};
 
 impl Stream {
-    /// Gives a command, or records it. Returns where it is if it runs.
+    /// Submits a command, or records it in a capture. Returns its mark if it was submitted.
     pub(crate) fn issue(self: &Arc<Self>, op: Op) -> Result<Option<Mark>> {
         let ctx = self.context()?;
         if let Some(capture) = self.capture() {
@@ -24,7 +24,7 @@ impl Stream {
         given.finish().map(Some)
     }
 
-    /// Gives several as one.
+    /// Submits several commands without others in between.
     pub(crate) fn issue_all(self: &Arc<Self>, ops: &[Op]) -> Result<()> {
         let ctx = self.context()?;
         self.no_implicit(&ctx)?;
@@ -32,7 +32,7 @@ impl Stream {
         ops.iter().try_for_each(|op| op.run(&ctx, self.slot, true).map(drop))
     }
 
-    /// Gives a command and waits for it.
+    /// Submits a command and waits for it.
     pub(crate) fn issue_and_wait(self: &Arc<Self>, op: Op) -> Result<()> {
         potentially_unsafe()?;
         match self.issue(op)? {

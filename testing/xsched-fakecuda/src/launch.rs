@@ -1,4 +1,4 @@
-//! Launches.
+//! Launches of kernels.
 
 use crate::context::Ctx;
 use crate::edge::In;
@@ -9,7 +9,7 @@ use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
 use xsched_sim::command::{Action, KernelOp, TensorOp};
 
-/// The most arguments that a kernel has.
+/// Largest number of arguments that a kernel has.
 const PARAMETERS: usize = 7;
 
 /// Device time of a kernel without work, in ns.
@@ -19,15 +19,15 @@ const BASE_NS: u64 = 2_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launch {
     kernel: Kernel,
-    /// The handle that the program gave, and grid, block and bytes of shared memory.
+    /// Handle that the program passed; grid, block and bytes of shared memory.
     pub(crate) function: usize,
     pub(crate) shape: [c_uint; 7],
-    /// In order, each in the low bits.
+    /// Arguments in order, each in the low bits.
     arguments: [u64; PARAMETERS],
 }
 
 impl Launch {
-    /// Takes the arguments from where a launch has them.
+    /// Reads the arguments from the places in which a launch has them.
     pub(crate) fn new(function: usize, shape: [c_uint; 7], params: In<In<u8>>, extra: In<usize>) -> Result<Self> {
         let [gx, gy, gz, bx, by, bz, shared] = shape;
         check_shape([gx, gy, gz], [bx, by, bz], shared)?;
@@ -48,7 +48,7 @@ impl Launch {
         Ok(Self { kernel, function, shape, arguments })
     }
 
-    /// What it asks of the device. A kernel that reaches outside the context's memory faults.
+    /// Action for the device. A kernel that reaches outside the context's memory faults.
     pub(crate) fn action(&self, ctx: &Arc<Ctx>) -> Action {
         let fault = Action::Kernel { op: KernelOp::Fault, count: 0, duration_ns: BASE_NS, x: 0, y: 0, a: 0.0 };
         self.within(ctx).unwrap_or(fault)
@@ -61,7 +61,7 @@ impl Launch {
             ctx.sim.offset(pointer, count as usize * 4).filter(|offset| offset.is_multiple_of(4))
         };
         let count = first as u32;
-        // 4 elements a ns.
+        // Throughput of 4 elements per ns.
         let work = BASE_NS + u64::from(count) / 4;
         let kernel = |op, count, duration_ns, x, y, a| Some(Action::Kernel { op, count, duration_ns, x, y, a });
         match self.kernel {
@@ -102,14 +102,14 @@ impl Launch {
             ctx.sim.offset(pointer, bytes).filter(|offset| offset.is_multiple_of(4))
         };
         let (x, w, y) = (place(0)?, place(1)?, place(2)?);
-        // As many multiplications as each result needs, 500 a ns.
+        // Each result needs this many multiplications; 500 per ns.
         let each = if op == TensorOp::Gemm { u64::from(sizes[2]) } else { counts[1] };
         let duration_ns = BASE_NS + counts[2].saturating_mul(each) / 500;
         Some(Action::Tensor { op, sizes, duration_ns, x, w, y })
     }
 }
 
-/// CU_LAUNCH_PARAM_BUFFER_POINTER (1) in a list that ends with 0.
+/// Finds CU_LAUNCH_PARAM_BUFFER_POINTER (1) in a list that ends with 0.
 fn buffer(extra: In<usize>) -> Result<In<u8>> {
     for index in (0..).step_by(2) {
         match extra.at(index)? {
@@ -121,7 +121,7 @@ fn buffer(extra: In<usize>) -> Result<In<u8>> {
     Err(Error::INVALID_VALUE)
 }
 
-/// The grid must be one that a device has room for.
+/// Checks that a device has room for the grid.
 fn check_shape(grid: [c_uint; 3], block: [c_uint; 3], shared: c_uint) -> Result<()> {
     let threads: u64 = block.iter().map(|&n| u64::from(n)).product();
     let fits = grid.iter().all(|&n| n > 0)

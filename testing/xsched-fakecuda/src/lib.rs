@@ -1,31 +1,32 @@
-//! `libfakecuda.so`, to be laid out as `libcuda.so.1`: a CUDA driver for tests on machines without a GPU. It exports
-//! every function of the driver API and stands on the simulated device of `xsched-sim`, so that several processes
-//! really share a device, in its own virtual time.
+//! `libfakecuda.so`, to be installed as `libcuda.so.1`: a CUDA driver for tests on machines without a GPU. It exports
+//! every function of the driver API and is built on the simulated device of `xsched-sim`, so that several processes
+//! really share a device, in the device's own virtual time.
 //!
-//! - [`table`]: every function, what implements it; [`edge`]: arguments as C gives them.
-//! - [`process`]: what belongs to the process; [`slab`]: handles; [`stats`], [`counts`]: what was really done.
-//! - [`context`], [`stream`], [`event`], [`memory`], [`module`], [`graph`]: the objects; [`books`]: what a context keeps account of;
+//! - [`table`]: all functions, with their implementations; [`edge`]: arguments as C passes them.
+//! - [`process`]: state of the process; [`slab`]: handles; [`stats`], [`counts`]: counts of operations and calls.
+//! - [`context`], [`stream`], [`event`], [`memory`], [`module`], [`graph`]: the objects; [`books`]: accounts of a context;
 //!   [`teardown`]: ends of contexts.
-//! - [`nodes`]: parameters of a graph's nodes; [`exec`]: graphs that are launched; [`ipc`], [`shared`]: memory and events that
-//!   processes share.
-//! - [`op`]: a command, which is [given](given) to the device, or recorded by a [`capture`] ([`issue`]); [`launch`], [`copy`],
-//!   [`memops`]: the kinds of it; [`calls`]: the functions that give them. [`sequence`]: what captures forbid.
-//! - [`rm`]: channel groups and time slices, asked for by `ioctl` as a driver does.
-//! - [`mps`]: contexts of several processes in one, and the two programs that this takes; [`visible`]: which devices a process sees.
-//! - [`lookup`] answers `cuGetProcAddress`.
+//! - [`nodes`]: parameters of a graph's nodes; [`exec`]: executable graphs; [`ipc`], [`shared`]: memory and events shared by
+//!   processes.
+//! - [`op`]: a command, which is [submitted](given) to the device or recorded by a [`capture`] ([`issue`]); [`launch`],
+//!   [`copy`], [`memops`]: its kinds; [`calls`]: the functions that submit them. [`sequence`]: restrictions by captures.
+//! - [`rm`]: channel groups and time slices, requested by `ioctl` as a driver does.
+//! - [`mps`]: contexts of several processes in one, and the two programs needed for that; [`visible`]: the devices that a
+//!   process sees.
+//! - [`lookup`]: `cuGetProcAddress`.
 //!
-//! # What is not as on hardware
-//! Kernels are those of [`module::Kernel`]; a PTX text gives only their names. Kernels of one context run one at a time.
-//! A graph's nodes run one after the other. Device memory can be read by the host. Not there: managed memory, arrays and
+//! # Differences from hardware
+//! The only kernels are those of [`module::Kernel`]; a PTX text provides only their names. Kernels of one context run
+//! one at a time, as do a graph's nodes. The host can read device memory. Not implemented: managed memory, arrays and
 //! textures, virtual memory management, memory nodes of graphs, green contexts, multicast.
 //!
 //! # Counts
-//! `fakeGetCounters` stores what was given to the device (the fields of [`stats::Counters`], in order). With
+//! `fakeGetCounters` stores the counts of operations (the fields of [`stats::Counters`], in order). With
 //! `FAKECUDA_STATS=FILE` a line of JSON is appended to that file at the end of the process: these counts, the calls of
-//! each function, and calls that no correct program makes (handles that do not exist, memory that is not known).
+//! each function, and calls that no correct program makes (with handles that do not exist, or unknown memory).
 //!
 //! # Failures
-//! `FAKECUDA_FAIL` lets calls fail, see [`fail`].
+//! `FAKECUDA_FAIL` makes calls fail, see [`fail`].
 
 mod books;
 mod calls;
@@ -67,17 +68,17 @@ pub use fail::Failures;
 pub use mps::control;
 pub use result::{Error, Result};
 
-/// The entry point of this name; null if the driver has none. For a library that has this driver built in.
+/// The entry point of this name; null if the driver has none. For a library that contains this driver.
 pub fn entry_point(name: &str) -> *const () {
     lookup::address(name).cast()
 }
 
-/// Contexts made from now on have no channel groups: a library that has this driver built in is no CUDA program.
+/// Creates contexts without channel groups from now on: a library that contains this driver is no CUDA program.
 pub fn without_channel_groups() {
     rm::OFF.store(true, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// Stores the first `room` of the counters where `out` points, and returns how many there are.
+/// Stores the first `room` counters at `out`, and returns the number of all.
 ///
 /// # Safety
 /// `out` has room for that many.

@@ -1,4 +1,4 @@
-//! `cuGetProcAddress`, which hands out the functions of the table and itself.
+//! `cuGetProcAddress`, which returns the functions of the table and itself.
 
 use crate::counts;
 use crate::device::VERSION;
@@ -15,7 +15,7 @@ const FOUND: c_int = 0;
 const NO_SYMBOL: c_int = 1;
 const TOO_NEW: c_int = 2;
 
-/// Base name and variant of a symbol: `cuMemcpy2D_v2_ptds` is `cuMemcpy2D`, per thread.
+/// Base name of a symbol, and whether it is the per-thread variant: `cuMemcpy2D_v2_ptds` is `cuMemcpy2D`, per thread.
 fn split(symbol: &str) -> (&str, bool) {
     let stem = symbol.strip_suffix("_ptsz").or_else(|| symbol.strip_suffix("_ptds"));
     let (rest, per_thread) = stem.map_or((symbol, false), |stem| (stem, true));
@@ -26,7 +26,7 @@ fn split(symbol: &str) -> (&str, bool) {
     (base, per_thread)
 }
 
-/// The symbol that serves a base name at a version; else whether there is a newer one.
+/// Symbol for a base name at a version; if there is none, the status that says whether a newer version has one.
 fn search(name: &str, version: i32, per_thread: bool) -> std::result::Result<&'static str, c_int> {
     let of = |variant: bool| VERSIONS.iter().filter(move |(symbol, _)| split(symbol) == (name, variant));
     let newest = |variant: bool| of(variant).filter(|&&(_, since)| since <= version).max_by_key(|&&(_, since)| since);
@@ -94,7 +94,7 @@ pub(crate) unsafe extern "C" fn cuGetProcAddress_v2(
     edge(Need::Nothing, &counts::cuGetProcAddress_v2, "cuGetProcAddress_v2", body)
 }
 
-/// The functions here.
+/// The functions defined here.
 static OWN: &[Entry] = &[
     Entry { name: "cuGetProcAddress", address: cuGetProcAddress as *const () },
     Entry { name: "cuGetProcAddress_v2", address: cuGetProcAddress_v2 as *const () },

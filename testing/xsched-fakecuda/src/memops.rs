@@ -34,14 +34,14 @@ impl MemOp {
     }
 
     pub(crate) fn write(address: u64, width: Width, value: u64, flags: c_uint) -> Result<Self> {
-        // CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER was of the first API only.
+        // CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER existed in the first API only.
         if flags != 0 {
             return Err(Error::INVALID_VALUE);
         }
         Ok(Self::Write { address, width, value })
     }
 
-    /// What it asks of the device. The word must be known to the context.
+    /// Action for the device. The word must be reachable from the context.
     pub(crate) fn action(self, ctx: &Arc<Ctx>) -> Result<Action> {
         match self {
             Self::Wait { address, width, condition, value } => {
@@ -72,7 +72,7 @@ pub(crate) struct Params {
     rest: u64,
 }
 
-/// Operations given at once.
+/// Parses a batch of operations.
 pub(crate) fn parse(count: c_uint, params: In<Params>, flags: c_uint) -> Result<Vec<MemOp>> {
     // CU_STREAM_BATCH_MEM_OP_...: at most 256 at once.
     if flags != 0 || count > 256 {
@@ -86,7 +86,7 @@ pub(crate) fn parse(count: c_uint, params: In<Params>, flags: c_uint) -> Result<
             WRITE_32 => ops.push(MemOp::write(address, Width::Word, word, flags)?),
             WAIT_64 => ops.push(MemOp::wait(address, Width::Double, value, flags)?),
             WRITE_64 => ops.push(MemOp::write(address, Width::Double, value, flags)?),
-            // The device does all in order and has no caches.
+            // Nothing to do, as the device works in order and has no caches.
             BARRIER | FLUSH_REMOTE_WRITES => {}
             _ => return Err(Error::NOT_SUPPORTED),
         }
@@ -94,7 +94,7 @@ pub(crate) fn parse(count: c_uint, params: In<Params>, flags: c_uint) -> Result<
     Ok(ops)
 }
 
-/// Every word must be known to the context.
+/// Checks that every word is reachable from the context.
 pub(crate) fn check(ops: &[MemOp], ctx: &Arc<Ctx>) -> Result<()> {
     for op in ops {
         let (MemOp::Wait { address, width, .. } | MemOp::Write { address, width, .. }) = *op;

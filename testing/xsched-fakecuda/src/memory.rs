@@ -1,8 +1,8 @@
-//! Memory: what there is, and what is known of an address.
+//! Memory: allocation, and information on addresses.
 //!
-//! Device memory and pinned host memory both lie in the arena of their context, so that an address is the same for the
-//! host and the device. Other memory is staged by copies; words of it can be waited for and written if it is registered
-//! and a shared mapping of a sealed memfd, which the device can map.
+//! Device memory and pinned host memory both lie in the arena of their context, so an address is the same for the host
+//! and the device. Other memory is copied through a stage. Words of it can be waited for and written if it is
+//! registered and a shared mapping of a sealed memfd, which the device can map.
 
 use crate::books::reap;
 use crate::context::{CONTEXTS, Ctx, current};
@@ -18,17 +18,17 @@ use xsched_sim::client::{self, lock};
 use xsched_sim::command::Place;
 use xsched_sim::layout::DEVICE_BYTES;
 
-/// CU_MEMHOSTREGISTER_PORTABLE: for all contexts.
+/// CU_MEMHOSTREGISTER_PORTABLE: registers with all contexts.
 const PORTABLE: c_uint = 1;
-/// Rows of pitched memory begin at a multiple of this, in bytes.
+/// Alignment of the rows of pitched memory, in bytes.
 const PITCH: usize = 512;
 
-/// A range of the program's own memory that it has registered.
+/// A registered range of the program's own memory.
 struct Registered {
     start: u64,
     bytes: u64,
     flags: c_uint,
-    /// Handle of the context that it was registered in.
+    /// Handle of the context in which the memory was registered.
     owner: usize,
 }
 
@@ -38,19 +38,19 @@ fn pointer(address: u64) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(address as usize)
 }
 
-/// The context whose arena holds an address, and where.
+/// Context whose arena contains an address, and the offset in it.
 pub(crate) fn owner(address: u64, bytes: usize) -> Option<(Arc<Ctx>, u64)> {
     let contexts = CONTEXTS.all();
     contexts.into_iter().find_map(|ctx| ctx.sim.offset(pointer(address), bytes).map(|offset| (ctx, offset)))
 }
 
-/// A word that the device can reach from a context.
+/// Location of a word that the device can reach from a context.
 pub(crate) fn place(ctx: &Arc<Ctx>, address: u64, bytes: usize) -> Result<Place> {
     let at = pointer(address);
     if let Ok(place) = ctx.sim.place(at, bytes) {
         return Ok(place);
     }
-    // Registered elsewhere for all contexts: this one gets to know it now.
+    // The range was registered with another context, for all contexts. Registers it with this one now.
     let registered = lock(&REGISTERED);
     let whole = |r: &&Registered| r.start <= address && address + bytes as u64 <= r.start + r.bytes;
     let Some(range) = registered.iter().find(whole) else {
@@ -64,7 +64,7 @@ pub(crate) fn place(ctx: &Arc<Ctx>, address: u64, bytes: usize) -> Result<Place>
     Ok(ctx.sim.place(at, bytes)?)
 }
 
-/// In how far a range is known: whole and in one block is well.
+/// Checks that a range is memory of the device, as a whole and in one block.
 pub(crate) fn check_device(address: u64, bytes: usize) -> Result<()> {
     if bytes == 0 {
         return Ok(());
@@ -83,18 +83,19 @@ pub(crate) fn check_device(address: u64, bytes: usize) -> Result<()> {
     Err(Error::INVALID_VALUE)
 }
 
-/// Does this address lie in device memory?
+/// Reports whether an address lies in device memory.
 pub(crate) fn is_device(address: u64) -> bool {
     owner(address, 1).is_some_and(|(_, offset)| offset < DEVICE_BYTES as u64)
 }
 
-/// Registered memory is read when the device gets there, other memory when the copy is given.
+/// Reports whether a range is registered. Registered memory is read when the device reaches the copy, other memory when
+/// the copy is submitted.
 pub(crate) fn is_registered(address: u64, bytes: usize) -> bool {
     let end = address.saturating_add(bytes as u64);
     lock(&REGISTERED).iter().any(|r| r.start <= address && end <= r.start + r.bytes)
 }
 
-/// What a context registered ends with it.
+/// Drops the registrations of a context that ends.
 pub(crate) fn forget_registered(ctx: &Ctx) {
     lock(&REGISTERED).retain(|range| range.owner != ctx.handle);
 }
@@ -108,7 +109,7 @@ fn alloc_device(ctx: &Ctx, bytes: usize) -> Result<u64> {
     Ok(ctx.sim.address(offset).expose_provenance() as u64)
 }
 
-/// Device memory of the calling thread's context.
+/// Allocates device memory in the calling thread's context.
 pub(crate) fn allocated(bytes: usize) -> Result<u64> {
     alloc_device(&*current()?, bytes)
 }
@@ -131,7 +132,7 @@ pub(crate) fn alloc_pitch(out: Out<u64>, pitch: Out<usize>, width: usize, rows: 
     out.put(address)
 }
 
-/// Waits for all that the context was given, as drivers do.
+/// Frees a block. Waits for all commands of the context first, as drivers do.
 fn free_block(address: u64, heap: fn(&mut client::Heaps) -> &mut client::Heap) -> Result<()> {
     if address == 0 {
         return Ok(());
@@ -191,7 +192,7 @@ pub(crate) fn host_register(address: *mut c_void, bytes: usize, flags: c_uint) -
         return Err(Error::HOST_MEMORY_ALREADY_REGISTERED);
     }
     match ctx.sim.regions.add(ctx.sim, address, bytes) {
-        // Other than shared memory: for copies only.
+        // Memory that is not shared can be used for copies only.
         Ok(()) | Err(client::Error::NotSupported) => {}
         Err(error) => return Err(error.into()),
     }
@@ -209,7 +210,7 @@ pub(crate) fn host_unregister(address: *mut c_void) -> Result<()> {
     };
     registered.swap_remove(index);
     for ctx in CONTEXTS.all() {
-        // Those that never got to know it have nothing to forget.
+        // A context that never registered the range fails here, which does not matter.
         let _ = ctx.sim.regions.remove(ctx.sim, address);
     }
     Ok(())
@@ -232,7 +233,7 @@ pub(crate) fn host_flags(out: Out<c_uint>, address: *mut c_void) -> Result<()> {
     let at = address.addr() as u64;
     let registered = lock(&REGISTERED);
     let found = registered.iter().find(|r| (r.start..r.start + r.bytes).contains(&at)).map(|r| r.flags);
-    // Pinned memory is mapped (CU_MEMHOSTALLOC_DEVICEMAP) whatever was asked for.
+    // Pinned memory is mapped (CU_MEMHOSTALLOC_DEVICEMAP), whatever flags it was allocated with.
     let flags = found.or_else(|| owner(at, 1).map(|_| 2)).ok_or(Error::INVALID_VALUE)?;
     out.put(flags)
 }
@@ -263,7 +264,7 @@ pub(crate) fn address_range(base: Out<u64>, size: Out<usize>, address: u64) -> R
 pub(crate) fn alloc_async(null: Null, out: Out<u64>, bytes: usize, stream: usize) -> Result<()> {
     let (out, stream) = (out.required()?, stream::find(null, stream)?);
     let ctx = stream.context()?;
-    // Memory nodes of graphs are not there.
+    // Memory nodes of graphs are not implemented.
     if let Some(capture) = stream.capture() {
         capture.invalidate();
         return Err(Error::NOT_SUPPORTED);
@@ -308,7 +309,7 @@ pub(crate) fn device_pool(out: Out<usize>, number: c_int) -> Result<()> {
     out.put(POOL)
 }
 
-/// There is nothing to keep or to give back: freed memory is free.
+/// Trims nothing: freed memory is free at once.
 pub(crate) fn pool_trim(pool: usize, _: usize) -> Result<()> {
     default_pool(pool)
 }

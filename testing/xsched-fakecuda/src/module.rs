@@ -11,10 +11,10 @@ use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex, Weak};
 use xsched_sim::client::lock;
 
-/// The kernels there are. Arguments as in C, with their natural alignment.
+/// The available kernels. Arguments are as in C, with their natural alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
-    /// `empty()`: nothing.
+    /// `empty()`: no effect.
     Empty,
     /// `axpy(unsigned n, float a, float *x, float *y)`: `y[i] += a * x[i]`.
     Axpy,
@@ -22,7 +22,7 @@ pub(crate) enum Kernel {
     Fill,
     /// `reduce(unsigned n, float *in, float *out)`: `*out` = the sum of `in[i]`.
     Reduce,
-    /// `spin(unsigned long long ns)`: keeps the device busy for so long.
+    /// `spin(unsigned long long ns)`: keeps the device busy for this long.
     Spin,
     /// `stamp(unsigned long long *p)`: `*p` = device time in ns.
     Stamp,
@@ -33,7 +33,7 @@ pub(crate) enum Kernel {
     /// `conv2d(unsigned h, unsigned w, unsigned kh, unsigned kw, float *in, float *filter, float *out)`: the
     /// correlation, where the filter fits.
     Conv2d,
-    /// `crash()`: touches memory that is not there.
+    /// `crash()`: accesses invalid memory.
     Crash,
     /// `assert_false()`: a device-side assertion fails.
     AssertFalse,
@@ -82,16 +82,16 @@ impl Kernel {
     }
 }
 
-/// A module of a context, or (`ctx` is none) a library of the process.
+/// A module of a context, or a library of the process if `ctx` is `None`.
 pub(crate) struct Module {
     handle: usize,
     pub(crate) ctx: Option<Weak<Ctx>>,
     kernels: BTreeMap<String, Kernel>,
-    /// Handles by kernel and, for a library's function in a context, context.
+    /// Handles of functions by kernel and, for a library's function in a context, context.
     functions: Mutex<BTreeMap<(String, usize), usize>>,
 }
 
-/// `CUfunction`, or (`ctx` is none) a library's `CUkernel`.
+/// A `CUfunction`, or a library's `CUkernel` if `ctx` is `None`.
 pub(crate) struct Function {
     pub(crate) handle: usize,
     module: usize,
@@ -100,11 +100,11 @@ pub(crate) struct Function {
     name: CString,
 }
 
-/// By handle.
+/// Modules and functions by handle.
 pub(crate) static MODULES: Slab<Module> = Slab::new(0x54);
 pub(crate) static FUNCTIONS: Slab<Function> = Slab::new(0x55);
 
-/// The names behind `.entry`.
+/// Names after `.entry`.
 fn entries(text: &str) -> impl Iterator<Item = &str> {
     text.split(".entry").skip(1).filter_map(|rest| {
         let rest = rest.trim_start();
@@ -112,7 +112,7 @@ fn entries(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// How a module is made of its image: text that ends with a NUL.
+/// Creates a module from its image: text that ends with a NUL.
 fn load(image: Text, ctx: Option<Weak<Ctx>>) -> Result<Arc<Module>> {
     let text = image.get()?;
     if !text.contains(".version") {
@@ -127,7 +127,7 @@ fn find_module(handle: usize) -> Result<Arc<Module>> {
     known("module", handle, MODULES.get(handle))
 }
 
-/// A launch may name a function, or a kernel of a library.
+/// The function of a handle, which may also be that of a library's kernel.
 pub(crate) fn find_function(handle: usize) -> Result<Arc<Function>> {
     known("function", handle, FUNCTIONS.get(handle))
 }
@@ -137,7 +137,7 @@ impl Module {
         let kernel = *self.kernels.get(name).ok_or(Error::NOT_FOUND)?;
         let key = (name.to_string(), ctx.map_or(0, |ctx| ctx.handle));
         let mut functions = lock(&self.functions);
-        // A context that is gone took its functions along, and its handle may have come back.
+        // Functions end with their context, and a handle of a context may have been reused.
         if let Some(&handle) = functions.get(&key)
             && FUNCTIONS.get(handle).is_some_and(|f| f.module == self.handle)
         {
@@ -244,7 +244,7 @@ pub(crate) fn library_kernels(out: Out<usize>, room: c_uint, library: usize) -> 
     Ok(())
 }
 
-/// A library's module in a context is the library itself.
+/// Module of a library in a context: the library itself.
 pub(crate) fn library_get_module(out: Out<usize>, library: usize) -> Result<()> {
     current()?;
     out.put(find_module(library)?.handle)
@@ -256,7 +256,8 @@ pub(crate) fn kernel_get_function(out: Out<usize>, kernel: usize) -> Result<()> 
     out.put(find_module(kernel.module)?.function(&name, Some(&ctx))?)
 }
 
-/// What a graph's kernel node is said to hold: the function in this context and, where a kernel of a library was launched, that too.
+/// Handles in the parameters of a graph's kernel node: the function in this context and, if a library's kernel was
+/// launched, the kernel.
 pub(crate) fn function_and_kernel(handle: usize) -> Result<(usize, usize)> {
     let launched = find_function(handle)?;
     if launched.ctx.is_some() {
@@ -270,7 +271,7 @@ pub(crate) fn get_module(out: Out<usize>, function: usize) -> Result<()> {
     out.put(find_function(function)?.module)
 }
 
-/// The text lives as long as the function.
+/// Name of a function. The text lives as long as the function.
 pub(crate) fn get_name(out: Out<*const c_char>, function: usize) -> Result<()> {
     out.put(find_function(function)?.name.as_ptr())
 }
@@ -312,7 +313,7 @@ pub(crate) fn kernel_attribute(out: Out<c_int>, which: c_int, kernel: usize, _: 
 
 pub(crate) fn set_attribute(function: usize, which: c_int, _: c_int) -> Result<()> {
     find_function(function)?;
-    // MAX_DYNAMIC_SHARED_SIZE_BYTES and what follows can be set.
+    // MAX_DYNAMIC_SHARED_SIZE_BYTES and the attributes after it can be set.
     if (8..=15).contains(&which) { Ok(()) } else { Err(Error::INVALID_VALUE) }
 }
 

@@ -1,4 +1,4 @@
-//! Nodes that copy and set memory, and new parameters for nodes that a graph has.
+//! Nodes that copy and set memory, and new parameters for the nodes of a graph.
 
 use crate::copy::{Copy, Rows, Set};
 use crate::edge::{In, Out};
@@ -46,7 +46,7 @@ pub(crate) struct CopyParams {
 const _: () = assert!(size_of::<CopyParams>() == 200);
 
 impl Side {
-    /// Where the box begins, and how its rows and planes lie.
+    /// Beginning of the box, and the layout of its rows and planes.
     fn rows(&self, width: usize, height: usize, depth: usize) -> Result<Rows> {
         let base = match self.kind {
             HOST => self.host,
@@ -143,7 +143,7 @@ fn op(node: usize) -> Result<Op> {
     Ok(graph.nodes()[index].op.clone())
 }
 
-/// Pointers are to where the copy begins, whatever offsets it was made with.
+/// Returns a node's parameters. Pointers are to the beginning of the copy, without the offsets it was created with.
 pub(crate) fn get_copy(node: usize, out: Out<CopyParams>) -> Result<()> {
     let Op::Copy(copy) = op(node)? else { return Err(Error::INVALID_VALUE) };
     let (src, dst) = (Side::of(copy.src, copy.rows), Side::of(copy.dst, copy.rows));
@@ -161,7 +161,7 @@ pub(crate) fn get_host(node: usize, out: Out<HostParams>) -> Result<()> {
     out.put(HostParams::of(function, argument))
 }
 
-/// A node stays of its kind.
+/// Replaces a node's command by one of the same kind.
 fn set_op(node: usize, op: Op) -> Result<()> {
     let (graph, index) = find_node(node)?;
     graph.replace(index, op)
@@ -187,7 +187,8 @@ pub(crate) fn set_host(node: usize, params: In<HostParams>) -> Result<()> {
     set_op(node, params.get()?.op()?)
 }
 
-/// What is ready to be launched takes lines of memory only, from where and to where there is memory of the same kind.
+/// Replaces a copy in an executable graph. Only contiguous copies are accepted, between memory of the same kinds as
+/// before.
 pub(crate) fn exec_set_copy(exec: usize, node: usize, params: In<CopyParams>, context: usize) -> Result<()> {
     crate::context::find(context)?;
     let new = params.get()?.copy()?;
@@ -202,7 +203,7 @@ pub(crate) fn exec_set_copy(exec: usize, node: usize, params: In<CopyParams>, co
     })
 }
 
-/// What is ready to be launched does not change its height, nor, if it is a rectangle, any of its measures.
+/// Replaces a set in an executable graph. Its height cannot change and, if it is a rectangle, none of its measures.
 pub(crate) fn exec_set_set(exec: usize, node: usize, params: In<SetParams>, context: usize) -> Result<()> {
     crate::context::find(context)?;
     let new = params.get()?.set()?;

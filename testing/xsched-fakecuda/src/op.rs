@@ -1,4 +1,4 @@
-//! A command, as it is given to a stream, recorded by a capture, or part of a graph.
+//! A command: submitted to a stream, recorded by a capture, or part of a graph.
 
 use crate::context::Ctx;
 use crate::copy::{Copy, Set};
@@ -21,11 +21,12 @@ pub(crate) type HostFunction = unsafe extern "C" fn(*mut c_void);
 /// `CUstreamCallback`.
 pub(crate) type Callback = unsafe extern "C" fn(usize, c_int, *mut c_void);
 
-/// The argument of a program's function.
+/// Argument of a function of the program.
 #[derive(Clone, Copy)]
 pub(crate) struct Argument(pub(crate) *mut c_void);
 
-// SAFETY: the pointer is the program's, which has it used on another thread by giving it with a host function.
+// SAFETY: the pointer is the program's own: by passing it with a host function, the program allows its use on another
+// thread.
 unsafe impl Send for Argument {}
 // SAFETY: as above.
 unsafe impl Sync for Argument {}
@@ -48,15 +49,15 @@ pub(crate) enum Op {
     Wait(Arc<Event>),
     MemOps(Vec<MemOp>),
     Empty,
-    /// A node of this kind (CUgraphNodeType) that allocates or frees memory: that was allocated when the node was made,
-    /// and lasts as long as its context.
+    /// A node of this kind (CUgraphNodeType) that allocates or frees memory. The memory is allocated when the node is
+    /// created, and lasts as long as its context.
     Memory(c_int),
-    /// A graph in a graph: its commands in order.
+    /// A child graph: its commands in order.
     Child(Vec<Op>),
 }
 
 impl Op {
-    /// Gives it to the device. In a graph (`graph`) nothing is left for the host to do.
+    /// Submits the command to the device. In a graph (`graph`) no work may be left for the host.
     pub(crate) fn run(&self, ctx: &Arc<Ctx>, slot: Slot, graph: bool) -> Result<Given> {
         if let Self::Copy(copy) = self {
             return copy.run(ctx, slot, graph);
@@ -110,7 +111,7 @@ impl Op {
     }
 }
 
-/// Has a function of the program run in a stream's turn.
+/// Runs a function of the program when the stream reaches it.
 fn call(ctx: &Ctx, slot: Slot, body: impl FnOnce() + Send + 'static) -> Result<Mark> {
     let function = Box::new(move || {
         in_host_function(body);
@@ -119,8 +120,8 @@ fn call(ctx: &Ctx, slot: Slot, body: impl FnOnce() + Send + 'static) -> Result<M
     Ok(ctx.sim.call(slot, function)?)
 }
 
-/// Waits for an event. The device knows only waits within a context; for another's event the stream waits for a word
-/// that a thread of ours writes.
+/// Makes the stream wait for an event. The device supports waits within a context only; for an event of another context
+/// the stream waits for a word that a thread of this library writes.
 fn wait(ctx: &Arc<Ctx>, slot: Slot, event: &Event) -> Result<Mark> {
     if let Some(shared) = event.shared {
         return shared.hold(ctx, slot);
@@ -141,7 +142,7 @@ fn wait(ctx: &Arc<Ctx>, slot: Slot, event: &Event) -> Result<Mark> {
     let place = Place { region: 0, offset };
     let given = give(ctx, slot, Action::WaitValue { place, width: Width::Word, condition: Condition::Eq, value: 1 })?;
     client::spawn("fakecuda-wait", move || {
-        // An end of the other context ends the wait, too.
+        // An end of the other context ends the wait too.
         let _ = other.sim.wait(mark);
         word().store(1, Release);
         if sim.wait(given).is_ok() {

@@ -1,4 +1,4 @@
-//! What belongs to the process: whether the driver is up, and what a fork does to it.
+//! State of the process: whether the driver is initialised, and the effect of a fork.
 
 use crate::mps::Pool;
 use crate::result::{Error, Result};
@@ -12,19 +12,20 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
 use xsched_sim::client;
 
-/// What a process has once.
+/// State of the initialised driver, one per process.
 pub(crate) struct Driver {
     pub(crate) devices: usize,
-    /// Which those are of the machine's: `CUDA_VISIBLE_DEVICES`, by numbers.
+    /// The machine's numbers of the devices, as `CUDA_VISIBLE_DEVICES` selects them.
     visible: Vec<usize>,
-    /// Contexts are made in an MPS server's.
+    /// Pool of the MPS server in whose contexts this process's contexts are created; `None` without MPS.
     pub(crate) pool: Option<Pool>,
 }
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
-/// What an MPS server refused this process with. Driver 580 remembers that: it answers the same again, or not at all.
+/// Error with which an MPS server refused this process. Driver 580 remembers it: later calls return it again, or never
+/// return.
 static REFUSED: OnceLock<Error> = OnceLock::new();
-/// This process is a child of one that used the driver.
+/// Set in a child of a process that used the driver.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -55,7 +56,7 @@ pub(crate) fn init(flags: c_uint) -> Result<()> {
         None => (0..usize::try_from(client::device_count()?).map_err(|_| Error::NO_DEVICE)?).collect(),
     };
     let chosen = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    // A client's numbers are those that the server's devices have there.
+    // A client numbers devices among those that the server sees.
     let visible: Vec<usize> = visible(there.len(), chosen.as_deref()).into_iter().map(|number| there[number]).collect();
     let devices = visible.len();
     if devices == 0 {
@@ -75,7 +76,8 @@ pub(crate) fn init(flags: c_uint) -> Result<()> {
     Ok(())
 }
 
-/// Descriptors of contexts and the like, never closed, for a forked child. A list that only grows and is read without a lock.
+/// Descriptors of contexts and the like, never closed, for use in a forked child. A list that only grows, and is read
+/// without a lock.
 struct Fds {
     fds: Vec<RawFd>,
     next: *const Fds,
@@ -93,7 +95,7 @@ fn for_each_fd(body: impl Fn(RawFd)) {
     }
 }
 
-/// Notes descriptors of a new context, or of the connection to an MPS server.
+/// Records descriptors of a new context, or of the connection to an MPS server.
 pub(crate) fn note_fds(fds: &[RawFd]) {
     let entry = Box::leak(Box::new(Fds { fds: fds.to_vec(), next: std::ptr::null() }));
     let mut head = FDS.load(Acquire);
@@ -106,7 +108,7 @@ pub(crate) fn note_fds(fds: &[RawFd]) {
     }
 }
 
-/// In a forked child the driver is of no use, and the parent's contexts must not seem to be alive by it.
+/// Handler in a forked child: the driver cannot be used there, and the child must not keep the parent's contexts alive.
 extern "C" fn after_fork() {
     FORKED.store(true, SeqCst);
     for_each_fd(|fd| {
@@ -116,7 +118,7 @@ extern "C" fn after_fork() {
     stats::reset();
 }
 
-/// The driver may be called here and now.
+/// Checks that the driver may be called now, on this thread.
 pub(crate) fn usable(name: &str) -> Result<()> {
     if FORKED.load(Relaxed) || DRIVER.get().is_none() {
         return Err(Error::NOT_INITIALIZED);
@@ -128,14 +130,14 @@ pub(crate) fn usable(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs what a program gave as a host function.
+/// Runs a host function of the program.
 pub(crate) fn in_host_function(body: impl FnOnce()) {
     IN_HOST_FUNCTION.set(true);
     body();
     IN_HOST_FUNCTION.set(false);
 }
 
-/// The driver; only after [`usable`].
+/// The driver. To be called only after [`usable`].
 pub(crate) fn driver() -> Result<&'static Driver> {
     DRIVER.get().ok_or(Error::NOT_INITIALIZED)
 }
@@ -145,12 +147,13 @@ pub(crate) fn device(number: i32) -> Result<usize> {
     usize::try_from(number).ok().filter(|&n| driver().is_ok_and(|d| n < d.devices)).ok_or(Error::INVALID_DEVICE)
 }
 
-/// Which of the machine's devices it is that this process knows by a number.
+/// The machine's number of a device, from the number within this process.
 pub(crate) fn of_the_machine(number: usize) -> usize {
     driver().ok().and_then(|driver| driver.visible.get(number).copied()).unwrap_or(number)
 }
 
-/// An object that is gone, or never was, is no use of a correct program.
+/// Returns a found object. A missing one counts as illegal: no correct program uses an object that is gone or never
+/// existed.
 pub(crate) fn known<T>(what: &str, handle: usize, found: Option<T>) -> Result<T> {
     found.ok_or_else(|| {
         if handle != 0 {

@@ -3,7 +3,7 @@
 use xsched_sim::client;
 use xsched_sim::command::Fault;
 
-/// Names the errors, and gives each its text.
+/// Defines the errors with their names and texts.
 macro_rules! errors {
     ($($name:ident = $number:literal, $text:literal;)*) => {
         /// A `CUresult` other than success.
@@ -15,7 +15,7 @@ macro_rules! errors {
             $(pub(crate) const $name: Self = Self($number);)*
         }
 
-        /// Symbol and text of a result.
+        /// Name and text of a result.
         pub(crate) fn describe(result: i32) -> Option<(&'static str, &'static str)> {
             match result {
                 0 => Some(("CUDA_SUCCESS\0", "no error\0")),
@@ -66,7 +66,7 @@ errors! {
     UNKNOWN = 999, "unknown error";
 }
 
-/// With an [`Error`].
+/// Result with an [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl From<Fault> for Error {

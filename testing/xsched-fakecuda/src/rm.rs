@@ -1,10 +1,10 @@
-//! The resource manager behind a context: the `ioctl` calls by which a driver asks for channel groups and their time
+//! The resource manager behind a context: the `ioctl` calls by which a driver requests channel groups and their time
 //! slices, in the layouts of NVIDIA's open kernel module.
 //!
 //! There is no such device here. The calls go to a memfd through the C library's `ioctl`, as the driver's do, so that a
-//! preloaded `ioctl` sees them and may rewrite them; the kernel then refuses them, and this module takes what is left in
-//! the parameters as the manager would. `fakeRmIoctl` is the same for a preloaded `ioctl` that wants calls of its own
-//! answered.
+//! preloaded `ioctl` sees them and may rewrite them. The kernel then refuses them, and this module handles the
+//! resulting parameters as the manager would. `fakeRmIoctl` does so for a preloaded `ioctl` that makes calls of its
+//! own.
 
 use crate::fail::FAILURES;
 use crate::result::{Error, Result};
@@ -26,9 +26,9 @@ const GROUP_CLASS: u32 = 0xa06c;
 const ENGINE_COMPUTE: u32 = 1;
 /// Engine types of the copy engines that a context uses.
 const ENGINES_COPY: [u32; 3] = [11, 12, 13];
-/// Slice that a driver asks for when it makes a context, in µs.
+/// Slice that a driver sets when it creates a context, in µs.
 const TIMESLICE_US: u64 = 2048;
-/// Slice of a copy group, in µs.
+/// Slice of a copy engine's group, in µs.
 const COPY_TIMESLICE_US: u64 = 1024;
 
 const SET_TIMESLICE: u32 = 0xa06c_0103;
@@ -99,14 +99,14 @@ struct GroupParams {
 }
 
 unsafe extern "C" {
-    /// The C library's, or that of a library before it.
+    /// The `ioctl` of the C library, or of a library before it.
     fn ioctl(fd: c_int, request: c_ulong, ...) -> c_int;
 }
 
-/// No groups are made.
+/// Set if no channel groups are to be created.
 pub(crate) static OFF: AtomicBool = AtomicBool::new(false);
 
-/// All there are, for calls that come by their descriptor.
+/// All channel groups, to find one by its descriptor.
 static GROUPS: Mutex<Vec<Weak<Group>>> = Mutex::new(Vec::new());
 
 /// The channel groups of a context.
@@ -118,7 +118,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Makes the groups and sets the compute group's slice, as a driver does with a new context.
+    /// Creates the groups and sets the compute group's slice, as a driver does for a new context.
     pub(crate) fn new(sim: &'static client::Context) -> Result<Arc<Self>> {
         let fd = rustix::fs::memfd_create("nvidiactl", MemfdFlags::CLOEXEC).map_err(|_| Error::UNKNOWN)?;
         let copy_slices_us = [COPY_TIMESLICE_US; 3].map(AtomicU64::new);
@@ -143,7 +143,7 @@ impl Group {
         Ok(group)
     }
 
-    /// Gives the groups back.
+    /// Frees the groups.
     pub(crate) fn end(&self) {
         if !self.ended.swap(true, Relaxed) {
             for old in COMPUTE..COMPUTE + 4 {
@@ -152,7 +152,7 @@ impl Group {
         }
     }
 
-    /// One call through the C library, then what the manager makes of it.
+    /// Makes one call through the C library, then handles it as the manager would.
     fn call<T>(&self, request: c_ulong, arg: &mut T) {
         if OFF.load(Relaxed) {
             return;
@@ -165,7 +165,7 @@ impl Group {
         }
     }
 
-    /// What the manager does.
+    /// Handles a request as the manager does. Returns false for an unknown one.
     ///
     /// # Safety
     /// `arg` has the layout of `request`, and its own pointers those of its command.
@@ -229,7 +229,8 @@ impl Group {
     }
 }
 
-/// What a call about slices is called among those that a test lets fail, if this library does not make it: it reads none, and sets but one.
+/// Name under which a test can make a call about slices fail, if this library does not make the call itself. This
+/// library reads no slices, and sets only [`TIMESLICE_US`].
 ///
 /// # Safety
 /// `control.params` points to `control.params_size` bytes.
@@ -245,10 +246,11 @@ unsafe fn foreign(control: &Control) -> Option<&'static str> {
     }
 }
 
-/// Answers an `ioctl` for one of this library's descriptors: 0, or -1 if it is for none or no known request.
+/// Handles an `ioctl` for one of this library's descriptors. Returns 0, or -1 for another descriptor or an unknown
+/// request.
 ///
 /// # Safety
-/// `arg` is what the request wants.
+/// `arg` has the layout of the request.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case)]
 pub(crate) unsafe extern "C" fn fakeRmIoctl(fd: c_int, request: c_ulong, arg: *mut c_void) -> c_int {

@@ -1,4 +1,5 @@
-//! Capture sequences: which streams are in one, and what they forbid meanwhile. What they record is in [`crate::capture`].
+//! Capture sequences: the streams in them, and the calls that they forbid meanwhile. Recording is in
+//! [`crate::capture`].
 
 use crate::edge::{In, Out};
 use crate::result::{Error, Result};
@@ -25,25 +26,25 @@ pub(crate) struct Sequence {
     pub(crate) id: u64,
     pub(crate) mode: c_int,
     pub(crate) thread: ThreadId,
-    /// Ids of its context and of the stream that it began with.
+    /// Ids of the context, and of the stream that the capture began with.
     ctx: u64,
     pub(crate) origin: u64,
     state: Mutex<State>,
 }
 
-/// A stream that is captured.
+/// A stream in a capture.
 pub(crate) struct Member {
-    /// Ends with the stream.
+    /// Dangling once the stream is gone.
     pub(crate) life: Weak<()>,
-    /// Does the legacy stream wait for it?
+    /// Set if the legacy stream synchronises with it.
     pub(crate) blocks: bool,
-    /// The nodes that its next command depends on.
+    /// Nodes that its next command depends on.
     pub(crate) front: Vec<usize>,
 }
 
 #[derive(Default)]
 struct State {
-    /// By id of the stream.
+    /// Streams by id.
     members: BTreeMap<u64, Member>,
     invalidated: bool,
     ended: bool,
@@ -53,12 +54,12 @@ static ACTIVE: Mutex<Vec<Arc<Sequence>>> = Mutex::new(Vec::new());
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    /// How this thread's calls stand to captures.
+    /// Capture mode of this thread.
     static MODE: Cell<c_int> = const { Cell::new(GLOBAL) };
 }
 
 impl Sequence {
-    /// Begins with a stream of a context.
+    /// Begins a sequence with a stream of a context.
     pub(crate) fn begin(mode: c_int, ctx: u64, origin: u64, member: Member) -> Arc<Self> {
         let members = BTreeMap::from([(origin, member)]);
         let sequence = Arc::new(Self {
@@ -73,12 +74,12 @@ impl Sequence {
         sequence
     }
 
-    /// Takes a stream in.
+    /// Adds a stream.
     pub(crate) fn add(&self, stream: u64, member: Member) {
         lock(&self.state).members.insert(stream, member);
     }
 
-    /// The nodes that a stream's next command depends on.
+    /// Nodes that a stream's next command depends on.
     pub(crate) fn front(&self, stream: u64) -> Result<Vec<usize>> {
         let state = lock(&self.state);
         if state.invalidated {
@@ -93,7 +94,7 @@ impl Sequence {
         }
     }
 
-    /// The nodes that each stream's next command depends on, by the stream's id.
+    /// Nodes that each stream's next command depends on, by id of the stream.
     pub(crate) fn fronts(&self) -> BTreeMap<u64, Vec<usize>> {
         lock(&self.state).members.iter().map(|(&id, member)| (id, member.front.clone())).collect()
     }
@@ -102,7 +103,7 @@ impl Sequence {
         lock(&self.state).ended
     }
 
-    /// Spoils it: it goes on, but nothing will come of it.
+    /// Invalidates the capture: it stays active, but will return no graph.
     pub(crate) fn invalidate(&self) {
         lock(&self.state).invalidated = true;
     }
@@ -115,7 +116,7 @@ impl Sequence {
         lock(&self.state).members.values().any(|member| member.blocks && member.life.strong_count() > 0)
     }
 
-    /// Its streams run again.
+    /// Ends the capture; its streams execute commands again.
     pub(crate) fn end(&self) {
         {
             let mut state = lock(&self.state);
@@ -126,8 +127,8 @@ impl Sequence {
     }
 }
 
-/// A call that may wait, or do work on the legacy stream, behind the caller's back: forbidden by captures according to
-/// their mode and the thread's.
+/// Checks that no capture forbids a potentially unsafe call, which may wait or use the legacy stream implicitly.
+/// Captures forbid it depending on their own mode and the thread's.
 pub(crate) fn potentially_unsafe() -> Result<()> {
     let (mode, me) = (MODE.get(), std::thread::current().id());
     if mode == RELAXED {
@@ -139,17 +140,17 @@ pub(crate) fn potentially_unsafe() -> Result<()> {
     invalidate_all(forbids, Error::STREAM_CAPTURE_UNSUPPORTED)
 }
 
-/// Work on the legacy stream of a context would have to wait for a blocking stream that is being captured.
+/// Fails if work on a context's legacy stream would have to wait for a blocking stream that is being captured.
 pub(crate) fn no_implicit(ctx: u64) -> Result<()> {
     invalidate_all(|c| c.ctx == ctx && c.captures_blocking_stream(), Error::STREAM_CAPTURE_IMPLICIT)
 }
 
-/// The same without spoiling what would have to be waited for.
+/// Reports whether [`no_implicit`] would fail, without invalidating captures.
 pub(crate) fn is_implicit(ctx: u64) -> bool {
     lock(&ACTIVE).iter().any(|c| c.ctx == ctx && c.captures_blocking_stream())
 }
 
-/// A context cannot be waited for while it has a capture.
+/// Fails if the context has a capture, since it cannot be waited for then.
 pub(crate) fn no_capture_in(ctx: u64) -> Result<()> {
     invalidate_all(|c| c.ctx == ctx, Error::STREAM_CAPTURE_UNSUPPORTED)
 }
@@ -160,7 +161,7 @@ fn invalidate_all(which: impl Fn(&&Arc<Sequence>) -> bool, error: Error) -> Resu
     if hit.is_empty() { Ok(()) } else { Err(error) }
 }
 
-/// Those of a context.
+/// Active sequences of a context.
 pub(crate) fn of_context(ctx: u64) -> Vec<Arc<Sequence>> {
     lock(&ACTIVE).iter().filter(|c| c.ctx == ctx).cloned().collect()
 }
@@ -173,7 +174,7 @@ pub(crate) fn exchange_mode(mode: InOut) -> Result<()> {
     mode.out().put(MODE.replace(wanted))
 }
 
-/// Where a mode is and goes.
+/// A mode that is both argument and result.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub(crate) struct InOut(In<c_int>);

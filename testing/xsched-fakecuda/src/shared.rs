@@ -1,4 +1,4 @@
-//! Words of events that processes share.
+//! Words of events shared by processes.
 
 use crate::context::Ctx;
 use crate::given::give;
@@ -9,28 +9,28 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use xsched_sim::client::{self, PAGE, Slot, lock};
 use xsched_sim::command::{Action, Condition, Place, Width};
 
-/// Bytes of an event's words.
+/// Size of an event's words, in bytes.
 pub(crate) const PAIR: u64 = 16;
 
-/// Room for so many whole pages in the arena; its offset, and the block that it is in.
+/// Allocates room in the arena for whole pages of this many bytes. Returns the offset of the pages, and the block.
 pub(crate) fn room(ctx: &Ctx, bytes: u64, heap: fn(&mut client::Heaps) -> &mut client::Heap) -> Result<(u64, u64)> {
     let wanted = bytes.checked_add(PAGE).ok_or(Error::INVALID_VALUE)?;
     let block = heap(&mut lock(&ctx.sim.heaps)).alloc(wanted).ok_or(Error::OUT_OF_MEMORY)?;
     Ok((block.next_multiple_of(PAGE), block))
 }
 
-/// Words of an event that processes share.
+/// Words of an event shared by processes.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared {
     pub(crate) sim: &'static client::Context,
-    /// In the arena.
+    /// Offset in the arena, in bytes.
     pub(crate) offset: u64,
-    /// Whose page it is.
+    /// Set if the page is the context's own.
     pub(crate) own: bool,
 }
 
 impl Shared {
-    /// For a new event.
+    /// Allocates the words of a new event.
     pub(crate) fn new(ctx: &Ctx) -> Result<Self> {
         let mut words = lock(&ctx.ipc.words);
         if words.free.is_empty() {
@@ -45,7 +45,7 @@ impl Shared {
         Ok(Self { sim: ctx.sim, offset, own: true })
     }
 
-    /// The event is gone.
+    /// Frees the words of an event that is gone.
     pub(crate) fn end(self, ctx: &Ctx) {
         if self.own {
             lock(&ctx.ipc.words).free.push(self.offset);
@@ -68,25 +68,25 @@ impl Shared {
         self.word(0).load(Acquire)
     }
 
-    /// The low half of what is complete, which processes sleep on.
+    /// Low half of the number of the last complete record; processes sleep on it.
     fn wake_word(&self) -> &'static AtomicU32 {
         let at = self.sim.address(self.offset + 8);
         // SAFETY: as above; futexes are of 4 bytes, and nothing but the kernel looks at this half alone.
         unsafe { AtomicU32::from_ptr(at.cast()) }
     }
 
-    /// Records it when a stream gets there.
+    /// Records the event when a stream reaches the record.
     pub(crate) fn record(self, ctx: &Ctx, slot: Slot) -> Result<client::Mark> {
         let number = self.word(0).fetch_add(1, AcqRel) + 1;
         let arrived = move || {
-            // Of records in several streams, or processes, the later one counts.
+            // Of records in several streams or processes, the later one counts.
             self.completed().fetch_max(number, AcqRel);
             let _ = futex::wake(self.wake_word(), futex::Flags::empty(), i32::MAX as u32);
         };
         Ok(ctx.sim.call(slot, Box::new(arrived))?)
     }
 
-    /// Has a stream wait for the last record.
+    /// Makes a stream wait for the last record.
     pub(crate) fn hold(self, ctx: &Ctx, slot: Slot) -> Result<client::Mark> {
         if !std::ptr::eq(ctx.sim, self.sim) {
             return Err(Error::NOT_SUPPORTED);
@@ -106,7 +106,7 @@ impl Shared {
 
     /// Waits for the last record, which may be another process's.
     pub(crate) fn synchronize(self, ctx: &Ctx) -> Result<()> {
-        /// In ns. A look whether the context is still there is due this often.
+        /// Interval at which a waiting thread checks that the context still exists.
         const LOOK: futex::Timespec = futex::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         let number = self.recorded();
         loop {

@@ -1,9 +1,9 @@
-//! Objects by handle. Handles look like addresses but are never followed, and come back at once after a destroy, as a
-//! driver's do.
+//! Objects by handle. Handles look like addresses but are never followed, and are reused at once after a destroy, as a
+//! driver's are.
 
 use std::sync::{Arc, RwLock};
 
-/// Handles of one kind.
+/// Objects of one kind, by handle.
 pub(crate) struct Slab<T> {
     kind: u8,
     items: RwLock<Items<T>>,
@@ -15,7 +15,8 @@ struct Items<T> {
 }
 
 impl<T> Slab<T> {
-    /// `kind`: another one for each slab, so that a handle of the wrong kind is found out; below 0x80.
+    /// Makes an empty slab. `kind` is different for each slab and below 0x80, so that a handle of the wrong kind is
+    /// detected.
     pub(crate) const fn new(kind: u8) -> Self {
         Self { kind, items: RwLock::new(Items { slots: Vec::new(), free: Vec::new() }) }
     }
@@ -29,7 +30,7 @@ impl<T> Slab<T> {
         (self.handle(index) == handle).then_some(index)
     }
 
-    /// Adds what `make` makes of its handle.
+    /// Adds the object that `make` returns for its handle.
     pub(crate) fn add(&self, make: impl FnOnce(usize) -> Arc<T>) -> Arc<T> {
         let mut items = self.items.write().unwrap_or_else(|e| e.into_inner());
         let index = items.free.pop().unwrap_or_else(|| {
@@ -46,7 +47,7 @@ impl<T> Slab<T> {
         self.items.read().unwrap_or_else(|e| e.into_inner()).slots.get(index)?.clone()
     }
 
-    /// Takes an object out; its handle may be given again.
+    /// Removes an object; its handle may be reused.
     pub(crate) fn remove(&self, handle: usize) -> Option<Arc<T>> {
         let index = self.index(handle)?;
         let mut items = self.items.write().unwrap_or_else(|e| e.into_inner());
@@ -55,7 +56,7 @@ impl<T> Slab<T> {
         Some(object)
     }
 
-    /// Takes out what is no longer wanted.
+    /// Removes all objects for which `unwanted` returns true.
     pub(crate) fn remove_if(&self, unwanted: impl Fn(&T) -> bool) {
         let mut items = self.items.write().unwrap_or_else(|e| e.into_inner());
         for index in 0..items.slots.len() {

@@ -1,4 +1,4 @@
-//! What was really done, for tests to compare with what they were told.
+//! Counts of the operations performed, for tests to compare with other counts.
 
 use crate::counts;
 use crate::fail::FAILURES;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What this process gave to the device: all `u64`, in this order, for `fakeGetCounters`.
+        /// Counts of this process's operations: all `u64`, in this order, for `fakeGetCounters`.
         #[derive(Debug)]
         pub(crate) struct Counters {
             $($(#[$doc])* pub(crate) $name: AtomicU64,)*
@@ -23,7 +23,7 @@ macro_rules! counters {
             }
         }
 
-        /// By name, in the order of the fields.
+        /// Names and values, in the order of the fields.
         pub(crate) fn values() -> Vec<(&'static str, u64)> {
             vec![$((stringify!($name), COUNTERS.$name.load(Relaxed)),)*]
         }
@@ -45,7 +45,7 @@ counters! {
     graph_sets,
     /// Launches of graphs.
     graph_launches,
-    /// Host functions and callbacks that have run.
+    /// Host functions and callbacks that have returned.
     host_functions,
     /// Waits for a value.
     waits,
@@ -55,7 +55,7 @@ counters! {
     records,
     /// Commands recorded by a capture, not run.
     captured,
-    /// Contexts made.
+    /// Contexts created.
     contexts,
     /// Calls that no correct program makes.
     illegal,
@@ -67,12 +67,12 @@ impl Counters {
     }
 }
 
-/// As many texts of illegal calls are kept.
+/// Number of illegal calls whose texts are kept.
 const KEPT: usize = 32;
 
 static ILLEGAL: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Notes a call that no correct program makes.
+/// Counts a call that no correct program makes, and keeps its text.
 pub(crate) fn illegal(what: String) {
     Counters::add(&COUNTERS.illegal);
     let mut texts = ILLEGAL.lock().unwrap_or_else(|e| e.into_inner());
@@ -81,13 +81,13 @@ pub(crate) fn illegal(what: String) {
     }
 }
 
-/// In a forked child: nothing has been done yet.
+/// Resets all counts, in a forked child.
 pub(crate) fn reset() {
     counts::ALL.iter().for_each(|(_, counter)| counter.store(0, Relaxed));
     COUNTERS.all().into_iter().for_each(|counter| counter.store(0, Relaxed));
 }
 
-/// At the end of the process: a line of JSON into the file that FAKECUDA_STATS names.
+/// Appends a line of JSON to the file that FAKECUDA_STATS names. Called at the end of the process.
 pub(crate) extern "C" fn report() {
     let Some(path) = std::env::var_os("FAKECUDA_STATS").filter(|path| !path.is_empty()) else { return };
     let mut line = serde_json::Map::new();
@@ -102,6 +102,6 @@ pub(crate) extern "C" fn report() {
     line.insert("illegal_calls".into(), ILLEGAL.lock().map(|texts| texts.clone()).unwrap_or_default().into());
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     let text = format!("{}\n", Value::Object(line));
-    // A test that asked for it misses the line.
+    // If this fails, the test that set the variable misses the line.
     let _ = file.and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
 }

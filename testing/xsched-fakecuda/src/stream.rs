@@ -1,4 +1,4 @@
-//! Streams.
+//! Streams of CUDA.
 
 use crate::context::{Ctx, PRIORITIES, current};
 use crate::edge::{Null, Out};
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 use xsched_sim::client::{Ordering, Slot, lock};
 
-/// What kind of stream.
+/// Kind of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Legacy,
@@ -35,27 +35,27 @@ pub(crate) struct Stream {
     pub(crate) slot: Slot,
     flags: c_uint,
     priority: c_int,
-    /// What it is being captured into, or was.
+    /// Capture that the stream is in, or was in last.
     pub(crate) capture: Mutex<Option<Arc<Sequence>>>,
-    /// Held while commands that belong together are given.
+    /// Held while commands that belong together are submitted.
     pub(crate) turn: Mutex<()>,
-    /// For those that ask whether it is still there.
+    /// Lifetime of the stream, for weak references.
     life: Arc<()>,
 }
 
-/// By handle.
+/// Streams by handle, other than default streams.
 pub(crate) static STREAMS: Slab<Stream> = Slab::new(0x52);
-/// Legacy default streams, by context id.
+/// Legacy default streams, by id of the context.
 static LEGACY: Mutex<BTreeMap<u64, Arc<Stream>>> = Mutex::new(BTreeMap::new());
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    /// This thread's default streams, by context id. Ends with the thread.
+    /// This thread's default streams, by id of the context. Dropped with the thread.
     static PER_THREAD: RefCell<HashMap<u64, PerThread>> = RefCell::new(HashMap::new());
 }
 
-/// Gives the slot back when its thread ends.
+/// A thread's default stream. Frees its slot when the thread ends.
 struct PerThread(Arc<Stream>);
 
 impl Drop for PerThread {
@@ -92,29 +92,29 @@ impl Stream {
         })
     }
 
-    /// Does the legacy stream wait for it, and it for the legacy stream?
+    /// Reports whether the stream and the legacy stream wait for each other.
     pub(crate) fn blocks(&self) -> bool {
         self.kind != Kind::Legacy && self.flags & NON_BLOCKING == 0
     }
 
-    /// Its context, if that may still be used.
+    /// Context of the stream. Fails if it may no longer be used.
     pub(crate) fn context(&self) -> Result<Arc<Ctx>> {
         let ctx = self.ctx.upgrade().ok_or(Error::CONTEXT_IS_DESTROYED)?;
         ctx.check()?;
         Ok(ctx)
     }
 
-    /// The capture that it is in.
+    /// Capture that the stream is in.
     pub(crate) fn capture(&self) -> Option<Arc<Sequence>> {
         lock(&self.capture).clone().filter(|sequence| !sequence.has_ended())
     }
 
-    /// As one of a capture's streams.
+    /// The stream as a member of a capture.
     pub(crate) fn member(&self, front: Vec<usize>) -> Member {
         Member { life: Arc::downgrade(&self.life), blocks: self.blocks(), front }
     }
 
-    /// Makes it depend on nodes of a capture, which it joins unless it is in one.
+    /// Makes the stream depend on nodes of a capture, which it joins unless it is in one.
     pub(crate) fn join(&self, own: Option<Arc<Sequence>>, capture: &Arc<Sequence>, nodes: &[usize]) -> Result<()> {
         match own {
             Some(own) if own.id != capture.id => {
@@ -141,19 +141,19 @@ impl Stream {
         Ok(())
     }
 
-    /// Work on it that is the legacy stream's would have to wait for a blocking stream that is being captured.
+    /// Fails if this is the legacy stream and its work would have to wait for a blocking stream that is being captured.
     pub(crate) fn no_implicit(&self, ctx: &Ctx) -> Result<()> {
         if self.kind == Kind::Legacy { sequence::no_implicit(ctx.id) } else { Ok(()) }
     }
 
-    /// Before its end: no call that gives it something may be under way.
+    /// Checks, before the stream ends, that no call is submitting a command to it.
     pub(crate) fn ends(&self) {
         if matches!(self.turn.try_lock(), Err(TryLockError::WouldBlock)) {
             stats::illegal(format!("stream {:#x} ends while it is given a command", self.handle));
         }
     }
 
-    /// Fails if it is being captured, or a blocking stream is that it would wait for: then that capture is spoilt.
+    /// Fails if the stream, or a blocking stream that it would wait for, is being captured. Invalidates that capture.
     fn not_capturing(&self, ctx: &Ctx) -> Result<()> {
         if let Some(capture) = self.capture() {
             capture.invalidate();
@@ -164,13 +164,13 @@ impl Stream {
     }
 }
 
-/// A context is gone, and its streams with it.
+/// Removes the streams of a context that is gone.
 pub(crate) fn forget_of(ctx: &Ctx) {
     lock(&LEGACY).remove(&ctx.id);
     STREAMS.remove_if(|stream| stream.ctx.as_ptr() == std::ptr::from_ref(ctx));
 }
 
-/// The stream that a handle names.
+/// The stream of a handle.
 pub(crate) fn find(null: Null, handle: usize) -> Result<Arc<Stream>> {
     match (handle, null) {
         (0, Null::Legacy) | (1, _) => Ok(Stream::legacy(&current()?)),
@@ -224,7 +224,7 @@ pub(crate) fn synchronize(null: Null, handle: usize) -> Result<()> {
     let ctx = stream.context()?;
     stream.not_capturing(&ctx)?;
     ctx.sim.ends(stream.slot)?.into_iter().try_for_each(|mark| ctx.wait(mark))?;
-    // Nothing pending does not make a fault good.
+    // A fault counts even if no command is pending.
     ctx.check()
 }
 

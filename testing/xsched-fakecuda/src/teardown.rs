@@ -1,4 +1,4 @@
-//! Ends of contexts, with all that is in them.
+//! Ends of contexts, with everything in them.
 
 use crate::capture;
 use crate::context::{CONTEXTS, Ctx, find, primary, stack, top};
@@ -12,7 +12,7 @@ use std::ffi::c_int;
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Release;
 
-/// Ends the context and all that is in it. What is pending is dropped.
+/// Ends a context and everything in it. Pending commands are dropped.
 fn end(ctx: &Ctx) {
     let mine = |owner: &Weak<Ctx>| owner.as_ptr() == std::ptr::from_ref(ctx);
     STREAMS.all().iter().filter(|stream| mine(&stream.ctx)).for_each(|stream| stream.ends());
@@ -42,7 +42,7 @@ pub(crate) fn primary_release(number: c_int) -> Result<()> {
     Ok(())
 }
 
-/// The references stay: the next use makes the context anew, as far as it goes through a retain.
+/// Resets a device's primary context. The next retain creates a new one.
 pub(crate) fn primary_reset(number: c_int) -> Result<()> {
     let mut primary = primary(device(number)?)?;
     primary.references = 0;

@@ -1,6 +1,7 @@
 //! `CUDA_VISIBLE_DEVICES`.
 
-/// The devices of so many that a process sees, in its order: up to the first that is not there, or is there twice.
+/// Devices that a process sees, in its order: of `there` devices those listed, up to the first that does not exist or
+/// is repeated.
 pub(crate) fn visible(there: usize, chosen: Option<&str>) -> Vec<usize> {
     let Some(chosen) = chosen else { return (0..there).collect() };
     let mut visible = Vec::new();

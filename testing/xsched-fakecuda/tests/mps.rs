@@ -1,5 +1,5 @@
-//! Clients of the stand-ins for NVIDIA's Multi-Process Service: one context for all of them, with its slice, its room and its
-//! faults.
+//! Clients of the fakes of NVIDIA's Multi-Process Service: one context for all of them, with its slice, its room and
+//! its faults.
 
 mod common;
 
@@ -19,11 +19,11 @@ const SERVER_NOT_READY: i32 = 807;
 const MAX_CLIENTS_REACHED: i32 = 808;
 const CLIENT_TERMINATED: i32 = 810;
 
-/// Longer than any command takes on a busy machine.
+/// Time limit, longer than any command takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 /// A kernel that outlasts the test, in µs.
 const FOR_EVER_US: u64 = 3_600_000_000;
-/// What the kernels that note the time take, in ns.
+/// Duration of the kernels that store the time, in ns.
 const STAMP_NS: u64 = 2_000;
 
 #[test]
@@ -45,7 +45,7 @@ impl Machine {
         Self { bench, client }
     }
 
-    /// The control program for a pipe directory of this name.
+    /// Command for the control program with a pipe directory of this name.
     fn control(&self, name: &str) -> Command {
         let mut command = self.bench.command(env!("CARGO_BIN_EXE_nvidia-cuda-mps-control").as_ref());
         self.in_folder(&mut command, name);
@@ -57,7 +57,7 @@ impl Machine {
         command.env("CUDA_MPS_PIPE_DIRECTORY", self.bench.path(name)).env_remove("CUDA_VISIBLE_DEVICES");
     }
 
-    /// A daemon that serves this pipe directory.
+    /// Starts a daemon that serves this pipe directory.
     fn pool(&self, name: &'static str) -> Pool<'_> {
         self.pool_with(name, &[])
     }
@@ -70,7 +70,7 @@ impl Machine {
         Pool { machine: self, name, daemon }
     }
 
-    /// Passes a command on to the daemon of a folder.
+    /// Passes a command to the daemon of a folder.
     fn say(&self, name: &str, line: &str) -> Output {
         let mut command = self.control(name);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -79,7 +79,7 @@ impl Machine {
         finish(child, LIMIT)
     }
 
-    /// A program that finds this pipe directory, perhaps without a daemon.
+    /// Starts a program that uses this pipe directory, which may have no daemon.
     fn program(&self, name: &str, variables: &[(&str, &str)]) -> Client {
         let mut command = self.bench.command(&self.client);
         self.in_folder(&mut command, name);
@@ -89,7 +89,7 @@ impl Machine {
         }))
     }
 
-    /// A program with a context of its own.
+    /// Starts a program with a context of its own.
     fn outside(&self) -> Client {
         self.program("nothing", &[]).ready("mps 0")
     }
@@ -102,7 +102,7 @@ struct Pool<'a> {
 }
 
 impl Pool<'_> {
-    /// A program in the pool, with these variables, that has not got its context yet.
+    /// Starts a program in the pool, with these variables. It does not have its context yet.
     fn program(&self, variables: &[(&str, &str)]) -> Client {
         self.machine.program(self.name, variables)
     }
@@ -111,12 +111,12 @@ impl Pool<'_> {
         self.program(&[]).ready("mps 1")
     }
 
-    /// A client whose kernels leave room for those of another like it.
+    /// Starts a client whose kernels leave room for those of another like it.
     fn narrow_client(&self) -> Client {
         self.program(&[("FAKECUDA_WIDTH", "50")]).ready("mps 1")
     }
 
-    /// What the daemon answers to a command that it does.
+    /// Answer of the daemon to a command that it executes.
     #[track_caller]
     fn ask(&self, line: &str) -> String {
         let output = self.machine.say(self.name, line);
@@ -124,7 +124,7 @@ impl Pool<'_> {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// What it says to one that it refuses.
+    /// Message of the daemon for a command that it refuses.
     #[track_caller]
     fn refuse(&self, line: &str) -> String {
         let output = self.machine.say(self.name, line);
@@ -150,11 +150,11 @@ impl Pool<'_> {
     }
 }
 
-/// A program `pooled`.
+/// A running program `pooled`.
 struct Client(Process);
 
 impl Client {
-    /// It has its context; `mps` is the line that tells whether it is in a pool.
+    /// Waits until the program has its context; `mps` is the line that says whether it is in a pool.
     #[track_caller]
     fn ready(mut self, mps: &str) -> Self {
         assert_eq!(self.0.line(), "init 0");
@@ -175,7 +175,7 @@ impl Client {
         self.says(&format!("give {us}"), "given 0");
     }
 
-    /// When the kernels that were given last began and ended, in ns.
+    /// Times at which the last submitted kernels began and ended, in ns.
     #[track_caller]
     fn ran(&mut self) -> (u64, u64) {
         self.0.tell("take");
@@ -185,8 +185,8 @@ impl Client {
         (begin.parse().unwrap(), end.parse().unwrap())
     }
 
-    /// How long kernels took from the one that notes the time to the other, in ns. Longer than the device needs if it found the
-    /// gate open before it had got them all.
+    /// Time from one time-storing kernel to the next, with kernels between them, in ns. It is longer than the device
+    /// needs if the device found the gate open before it had all of them.
     #[track_caller]
     fn runs(&mut self, us: u64) -> u64 {
         self.gives(us);
@@ -207,9 +207,9 @@ fn clients_with_room_run_side_by_side() {
     let (mut long, mut short) = (pool.narrow_client(), pool.narrow_client());
     assert_eq!(pool.clients().len(), 2);
     long.gives(FOR_EVER_US);
-    // Not slower by a nanosecond than alone.
+    // Not a nanosecond slower than alone.
     until("it is as fast as alone", || short.runs(500) == 500_000 + STAMP_NS);
-    // The other's queue ends with it.
+    // The other's commands end with it.
     pool.ask(&format!("terminate_client {} {}", pool.server(), long.0.pid()));
     long.ends();
     let mut wide = pool.client();
@@ -228,7 +228,7 @@ fn clients_without_room_run_in_the_order_in_which_they_came() {
     let (begin, _) = second.ran();
     let (long, _) = first.ran();
     assert!(begin >= long + LONG_US * 1000, "{begin} {long}");
-    // Half of the device by NVIDIA's variable is not enough beside a whole one.
+    // Half of the device by NVIDIA's variable does not fit beside a whole one.
     let mut half = pool.program(&[("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50")]).ready("mps 1");
     first.gives(LONG_US);
     half.gives(10);
@@ -236,7 +236,7 @@ fn clients_without_room_run_in_the_order_in_which_they_came() {
     assert!(begin >= long + LONG_US * 1000, "{begin} {long}");
 }
 
-/// A library to be preloaded that has the compute group's slice be so many µs.
+/// Compiles a library to preload that changes the compute group's slice to this many µs.
 fn rewrites_slices(bench: &Bench, us: u64) -> PathBuf {
     let (file, library) = (bench.path("rewrite.c"), bench.path("rewrite.so"));
     let code = format!(
@@ -255,7 +255,7 @@ fn rewrites_slices(bench: &Bench, us: u64) -> PathBuf {
 
 #[test]
 fn a_pool_is_one_context_with_the_slice_of_its_server() {
-    // In µs: a switch, and the slice that the driver gives each context.
+    // In µs: a switch, and the slice that the driver sets for each context.
     const SWITCH: u64 = 50;
     const SLICE: u64 = 2048;
     const REWRITTEN: u64 = 500;
@@ -264,7 +264,7 @@ fn a_pool_is_one_context_with_the_slice_of_its_server() {
     let pool = machine.pool_with("pool", &[("LD_PRELOAD", preloaded.to_str().unwrap())]);
     pool.ask(&format!("start_server -uid {}", rustix::process::geteuid().as_raw()));
     assert_eq!(pool.ask(&format!("get_server_timeslices {}", pool.server())), format!("0 {REWRITTEN}"));
-    // Begins somewhere in a turn, and goes round so often.
+    // Begins somewhere in a slice, and counts the rounds.
     let rounds = |took: u64, work: u64, others: u64| (took - STAMP_NS - work * 1000) as f64 / (others * 1000) as f64;
 
     let (mut outside, mut client) = (machine.outside(), pool.client());
@@ -274,7 +274,7 @@ fn a_pool_is_one_context_with_the_slice_of_its_server() {
     assert!((19.0..=21.0).contains(&times), "{times}");
     drop(outside);
 
-    // Two clients have no more of the device than one: between two slices of another is one of theirs.
+    // Two clients together get no more of the device than one: one slice of theirs between two of another context.
     let (mut outside, mut other) = (machine.outside(), pool.client());
     client.gives(FOR_EVER_US);
     other.gives(FOR_EVER_US);
@@ -292,7 +292,7 @@ fn a_device_has_room_for_so_many_contexts() {
     one.says("context", &full);
     let mut late = pool.program(&[]);
     late.0.expect(&full);
-    // The end of a context makes room, and so does that of a client.
+    // The end of a context frees a place, and so does the end of a client.
     one.says("destroy", "destroy 0");
     one.says("context", "context 0");
     one.says("context", &full);
@@ -323,7 +323,7 @@ fn a_fault_ends_all_clients_and_new_ones_wait_for_their_end() {
     let refused = format!("init {SERVER_NOT_READY}");
     pool.program(&[]).0.expect(&refused);
 
-    // Another daemon serves meanwhile, and the faulted one drains.
+    // The pool of another daemon serves, while that of the faulted one drains.
     let fresh = machine.pool("fresh");
     fresh.client().runs(10);
     let server = pool.server();
@@ -346,7 +346,7 @@ fn a_fault_stays_on_its_device() {
     elsewhere.says("context", "context 0");
     elsewhere.runs(10);
     assert_eq!(pool.status(), "FAULT");
-    // Its own end has the server recover, not that of a client which is none the worse for it.
+    // The server recovers after the end of the affected client, not after that of an unaffected one.
     elsewhere.ends();
     assert_eq!(pool.status(), "FAULT");
     there.ends();
@@ -369,7 +369,7 @@ fn an_assertion_that_fails_ends_its_client_only() {
     alone.says("sync", &format!("sync {ASSERT}"));
 }
 
-/// The server waits for what the device executes of a client that is gone, for so long.
+/// The server waits this long for work that the device executes for a client that is gone.
 #[test]
 fn a_client_that_is_killed_in_the_midst_of_a_kernel_takes_all_along_if_that_is_long() {
     let machine = Machine::new();
@@ -413,14 +413,14 @@ fn the_daemon_ends_with_its_last_client_once_told_to() {
     pool.ask("quit");
     let mut late = pool.program(&[]);
     late.0.expect("init 805");
-    // It is served to its end.
+    // The remaining client is served until it ends.
     client.runs(10);
     client.ends();
     let (status, _, errors) = pool.daemon.wait();
     assert_eq!((status, errors.as_str()), (0, ""));
     assert!(!is_alive(server) && !machine.bench.path("pool/control").exists());
     assert!(!machine.say("pool", "get_server_list").status.success(), "no daemon answers");
-    // Programs do without.
+    // Programs run without the pool.
     machine.program("pool", &[]).ready("mps 0");
 }
 
@@ -457,10 +457,10 @@ fn a_daemon_that_is_killed_takes_its_server_along() {
     drop(pool);
     client.says("take", &format!("failed {CLIENT_TERMINATED}"));
     until("the server has ended", || !is_alive(server));
-    // Its socket is still there, and no daemon answers.
+    // The daemon's socket still exists, but no daemon answers.
     let after = machine.program("pool", &[]).ready("mps 0");
     after.ends();
-    // Another daemon serves the folder.
+    // A new daemon serves the same folder.
     machine.pool("pool").client().runs(10);
 }
 
@@ -503,7 +503,7 @@ fn clients_number_the_devices_that_the_server_sees() {
     client.0.expect("init 100");
 }
 
-/// Programs that run as without MPS.
+/// Programs that behave in a pool as they do without MPS.
 #[test]
 fn programs_do_in_a_pool_what_they_do_alone() {
     let machine = Machine::new();

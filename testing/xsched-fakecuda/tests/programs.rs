@@ -1,4 +1,4 @@
-//! The C programs of testing/cuda/c, which also run on a real driver, with this one as `libcuda.so.1`.
+//! The C programs of testing/cuda/c, which also run on a real driver, with this library as `libcuda.so.1`.
 
 mod common;
 
@@ -12,7 +12,7 @@ fn serve() {
     common::serve();
 }
 
-/// Programs, with the number of calls in them that are wrong on purpose.
+/// Programs, each with the number of calls that are illegal on purpose.
 macro_rules! programs {
     ($($name:ident: $illegal:literal),* $(,)?) => { $(
         #[test]
@@ -58,7 +58,7 @@ fn a_preloaded_ioctl_rewrites_the_time_slice() {
     bench.check(command);
 }
 
-/// With the manager preloaded, it answers what goes through `ioctl`.
+/// If the manager is preloaded, it answers the `ioctl` calls.
 #[test]
 fn a_preloaded_manager_answers() {
     let bench = Bench::new();
@@ -68,7 +68,7 @@ fn a_preloaded_manager_answers() {
     bench.check(command);
 }
 
-/// Every name of the newest header, and the three of this library's own.
+/// All names of the newest header, and the three of this library's own.
 #[test]
 fn exports() {
     let names = std::fs::read_to_string(source("testing/cuda/names.txt")).unwrap();

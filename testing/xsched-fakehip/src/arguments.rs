@@ -7,29 +7,29 @@ use fakecuda::In;
 use std::ffi::{c_uint, c_void};
 use std::sync::LazyLock;
 
-/// Device time of a kernel that cannot run here, in ns.
+/// Device time of a kernel without code here, in ns.
 static UNKNOWN_NS: LazyLock<u64> = LazyLock::new(|| {
     let given = std::env::var("FAKEHIP_UNKNOWN_NS").ok();
     given.and_then(|text| text.parse().ok()).unwrap_or(5_000)
 });
 
-/// HIP_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE, _END.
+/// HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE and HIP_LAUNCH_PARAM_END.
 pub(crate) const BUFFER_POINTER: usize = 1;
 pub(crate) const BUFFER_SIZE: usize = 2;
 pub(crate) const END: usize = 3;
 
-/// The most arguments that a kernel of ours has.
+/// Number of arguments of the kernel that has most.
 const MOST: usize = 8;
 
-/// The arguments of a launch as the driver wants them: an address for each.
+/// The arguments of a launch in the driver's form: an address for each.
 pub(crate) struct Arguments {
     addresses: [*const c_void; MOST],
-    /// What they are, for a kernel that we stand in for.
+    /// Argument of the stand-in for a kernel without code here: its device time, in ns.
     stand_in_ns: u64,
 }
 
 impl Arguments {
-    /// Takes them from a list of addresses, or from a packed buffer in `extra`.
+    /// Collects the addresses from a list of them, or from a packed buffer in `extra`.
     pub(crate) fn new(kernel: Option<Kernel>, params: In<*const c_void>, extra: In<usize>) -> Result<Self> {
         let mut made = Self { addresses: [std::ptr::null(); MOST], stand_in_ns: *UNKNOWN_NS };
         let packed = if extra.is_null() { None } else { Some(buffer(extra)?) };
@@ -59,7 +59,7 @@ impl Arguments {
         Ok(made)
     }
 
-    /// A word with each of the arguments of this kernel, which they were taken for.
+    /// Values of the arguments, each in a word. `kernel` must be the kernel that they were collected for.
     pub(crate) fn values(&self, kernel: Kernel) -> Box<[u64]> {
         let value = |(&address, &size): (&*const c_void, &usize)| {
             let mut bytes = [0; 8];
@@ -70,7 +70,8 @@ impl Arguments {
         self.addresses.iter().zip(kernel.parameters()).map(value).collect()
     }
 
-    /// The kernel that the driver runs for it, and the list to give. `self` must stay where it is meanwhile.
+    /// The kernel for the driver to run, and the list of addresses to pass. `self` must not move while the list is in
+    /// use.
     pub(crate) fn for_driver(&mut self, kernel: Option<Kernel>) -> (Kernel, *const *const c_void) {
         let runs = kernel.unwrap_or_else(|| {
             self.addresses[0] = (&raw const self.stand_in_ns).cast();
@@ -80,14 +81,15 @@ impl Arguments {
     }
 }
 
-/// Address and bytes in `{POINTER, p, SIZE, &n, END}`: exactly this order is what real runtimes accept.
+/// Address and number of bytes in `{POINTER, p, SIZE, &n, END}`: real runtimes accept this order alone.
 fn buffer(extra: In<usize>) -> Result<(usize, usize)> {
     let words = [extra.at(0)?, extra.at(1)?, extra.at(2)?, extra.at(3)?, extra.at(4)?];
     let [BUFFER_POINTER, start, BUFFER_SIZE, size, END] = words else { return Err(Error::INVALID_VALUE) };
     Ok((start, In::from_address(size).get()?))
 }
 
-/// Blocks and threads a block, each in one dimension; a shape that no device has room for is refused.
+/// Number of blocks, and of threads in a block, with all dimensions multiplied. A shape beyond the limits of a device
+/// is refused.
 pub(crate) fn shape(grid: Dim3, block: Dim3) -> Result<(c_uint, c_uint)> {
     let product = |d: Dim3| u64::from(d.x).checked_mul(d.y.into()).and_then(|n| n.checked_mul(d.z.into()));
     let too_large = Error::INVALID_CONFIGURATION;
@@ -99,7 +101,7 @@ pub(crate) fn shape(grid: Dim3, block: Dim3) -> Result<(c_uint, c_uint)> {
     Ok((blocks.min(0x7fff_ffff) as c_uint, threads as c_uint))
 }
 
-/// Grid, block, and bytes of shared memory, of which nothing is used here.
+/// Grid, block, and dynamic shared memory in bytes. The kernels here use no shared memory.
 pub(crate) type Shape = (Dim3, Dim3, c_uint);
 
 #[cfg(test)]

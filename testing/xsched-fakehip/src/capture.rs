@@ -1,4 +1,4 @@
-//! Stream capture. The driver records; here are only the handles that a program knows instead of the driver's.
+//! Stream capture. The driver records; this module translates between its handles and those of programs.
 
 use crate::edge::Null;
 use crate::graph::{self, Graph};
@@ -18,14 +18,14 @@ pub(crate) fn begin(null: Null, stream: usize, mode: c_int) -> Result<()> {
     let target = Target::find(null, stream)?;
     target.with(|real| driver()?.capture_begin(real, mode))?;
     capture_began();
-    // Its graph may have the driver's handle of one that a spoilt capture left behind.
+    // The driver may have reused the handle of a graph that a failed capture left behind.
     if let Ok(Some((_, real, _))) = front(&target) {
         Graph::forget(real)?;
     }
     Ok(())
 }
 
-/// What is recorded is added to a graph, behind some of its nodes.
+/// Begins a capture that adds its nodes to an existing graph, behind the nodes `after`.
 pub(crate) fn begin_to_graph(
     stream: usize,
     graph: usize,
@@ -105,7 +105,7 @@ pub(crate) fn info_v2(
     Ok(())
 }
 
-/// Number and graph of a stream's capture, and the nodes that its next command will depend on: the driver's handles.
+/// Number and graph of a stream's capture, and the nodes that its next command will depend on, as the driver's handles.
 type Standing = (u64, usize, Vec<usize>);
 
 fn ask(target: &Target, state: &mut c_int) -> Result<Option<Standing>> {
@@ -121,7 +121,7 @@ fn ask(target: &Target, state: &mut c_int) -> Result<Option<Standing>> {
     Ok(Some((number, recorded, front.to_vec())))
 }
 
-/// Where a stream stands in its capture, if it is in one that goes on.
+/// State of a stream's capture, if one is active on it.
 pub(crate) fn front(target: &Target) -> Result<Option<Standing>> {
     ask(target, &mut 0)
 }
@@ -133,7 +133,7 @@ pub(crate) fn update(stream: usize, nodes: In<usize>, count: usize, flags: c_uin
 }
 
 pub(crate) fn exchange_mode(mode: Out<c_int>) -> Result<()> {
-    // CUDA's driver (580 on an H200) takes any number for one.
+    // CUDA's driver (580 on an H200) accepts any number as a mode.
     if !MODES.contains(&mode.read()?) {
         return Err(Error::INVALID_VALUE);
     }

@@ -1,7 +1,7 @@
-//! Code objects: which kernels a program's device code has, and what its variables begin with.
+//! Code objects: the kernels in a program's device code, and the initial values of its variables.
 //!
-//! Device code comes as an ELF file, or as a bundle of them (`__CLANG_OFFLOAD_BUNDLE__`) with one for each target. For
-//! programs made without AMD's compiler there is a third form, text: `fakehip kernels: axpy fill`.
+//! Device code comes as an ELF file, or as a bundle (`__CLANG_OFFLOAD_BUNDLE__`) with one ELF file for each target.
+//! Programs built without AMD's compiler use a third form, text: `fakehip kernels: axpy fill`.
 
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::collections::BTreeSet;
@@ -11,30 +11,30 @@ const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
 const COMPRESSED: &[u8] = b"CCOB";
 const ELF: &[u8] = b"\x7fELF";
 const TEXT: &[u8] = b"fakehip kernels:";
-/// The wrapper's magic, "HIPF".
+/// Magic number of the wrapper, "HIPF".
 pub(crate) const WRAPPER: u32 = 0x4849_5046;
 
-/// What an image is.
+/// Contents of an image, by its form.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Image {
-    /// ELF files.
+    /// The contents of ELF files.
     Elf(Vec<&'static [u8]>),
-    /// Names of kernels alone.
+    /// Names of kernels, without code.
     Names(BTreeSet<String>),
-    /// Compressed: not looked into.
+    /// A compressed bundle, which is not read.
     Opaque,
 }
 
-/// Reads so many bytes of an image.
+/// The `count` bytes at an address.
 ///
 /// # Safety
-/// They are there, and stay.
+/// The bytes exist, and live for ever.
 unsafe fn bytes(at: *const u8, count: usize) -> &'static [u8] {
     // SAFETY: as the caller says.
     unsafe { std::slice::from_raw_parts(at, count) }
 }
 
-/// Does an image begin with this? Reads no further than the first difference.
+/// Reports whether an image begins with these bytes. Reads no further than the first difference.
 ///
 /// # Safety
 /// `at` points to an image of one of the known forms, or to bytes that differ from them in readable memory.
@@ -48,15 +48,15 @@ fn number(from: &[u8]) -> Option<usize> {
 }
 
 impl Image {
-    /// What begins at an address; `None` if it is none of the forms.
+    /// Finds the form of the image at an address; `None` if it has none of the known forms.
     ///
     /// # Safety
-    /// An image lies there whole and stays, as the caller of the runtime vouches.
+    /// A whole image lies at the address and stays, as the caller of the runtime vouches.
     pub(crate) unsafe fn at(at: *const u8) -> Option<Self> {
         if at.is_null() {
             return None;
         }
-        // SAFETY: as the caller says; each form says its own length.
+        // SAFETY: the caller vouches for the image; each form contains its own length.
         unsafe {
             if begins(at, BUNDLE) {
                 return Self::bundle(at);
@@ -77,9 +77,9 @@ impl Image {
     }
 
     /// # Safety
-    /// As for `at`.
+    /// As for [`Self::at`].
     unsafe fn bundle(at: *const u8) -> Option<Self> {
-        /// No bundle has more targets.
+        /// Bound on the number of targets that are read.
         const MOST: usize = 1024;
         let mut next = BUNDLE.len() + 8;
         // SAFETY: the header of a bundle: a count, then for each entry three numbers and its name.
@@ -93,14 +93,14 @@ impl Image {
             let target = unsafe { bytes(at.add(next + 24), name) };
             next += 24 + name;
             if size > 0 && target.starts_with(b"hip") {
-                // SAFETY: the bundle says that this lies in it.
+                // SAFETY: the bundle states that its entry lies inside.
                 found.push(unsafe { bytes(at.add(offset), size) });
             }
         }
         Some(Self::Elf(found))
     }
 
-    /// Names of its kernels; none if it cannot be looked into.
+    /// Names of the kernels in the image; `None` if it cannot be read.
     pub(crate) fn kernels(&self) -> Option<BTreeSet<String>> {
         match self {
             Self::Elf(files) => {
@@ -114,7 +114,7 @@ impl Image {
         }
     }
 
-    /// Size of a variable and what it begins with; nothing for one that begins with zeros.
+    /// Size of a variable and its initial value, which is empty if the variable begins as zeros.
     pub(crate) fn variable(&self, name: &str) -> Option<(usize, Vec<u8>)> {
         let Self::Elf(files) = self else { return None };
         let file = object::File::parse(*files.first()?).ok()?;
@@ -126,10 +126,10 @@ impl Image {
     }
 }
 
-/// Length of an ELF file, from its header: its table of sections comes last.
+/// Length of an ELF file by its header: the table of sections is the last part of the file.
 ///
 /// # Safety
-/// The file lies there whole.
+/// The whole file lies at the address.
 unsafe fn elf_bytes(at: *const u8) -> Option<usize> {
     // SAFETY: the header of an ELF file has 64 bytes.
     let header = unsafe { bytes(at, 64) };

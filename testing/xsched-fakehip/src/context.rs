@@ -1,4 +1,4 @@
-//! The old context functions. As in the real runtime, a context is nothing but its device.
+//! The old context functions. As in the real runtime, a context is the same as its device.
 
 use crate::result::{Error, Result};
 use crate::runtime::{choose, current_number, given, runtime};
@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_uint};
 use std::mem::ManuallyDrop;
 
 thread_local! {
-    /// Never dropped: exit handlers call, too.
+    /// Never dropped, since exit handlers call these functions, too.
     static STACK: ManuallyDrop<RefCell<Vec<usize>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
 
@@ -16,12 +16,12 @@ fn stack<T>(body: impl FnOnce(&mut Vec<usize>) -> T) -> T {
     STACK.with(|stack| body(&mut stack.borrow_mut()))
 }
 
-/// A device's handle: its address.
+/// Handle of a device's context: the address of the device.
 fn handle(number: usize) -> Result<usize> {
     Ok(std::ptr::from_ref(&runtime()?.devices[number]).expose_provenance())
 }
 
-/// The device of a handle.
+/// Number of the device whose context has this handle.
 pub(crate) fn number(context: usize) -> Result<usize> {
     let devices = 0..runtime()?.devices.len();
     devices.into_iter().find(|&n| handle(n) == Ok(context)).ok_or(Error::INVALID_CONTEXT)

@@ -1,4 +1,4 @@
-//! Copies and sets.
+//! Copies and sets of memory, linear and of rectangles.
 
 use crate::driver::params::{Copy2d, Side};
 use crate::edge::Null;
@@ -18,14 +18,14 @@ const TO_HOST: c_int = 2;
 const ON_DEVICE: c_int = 3;
 const DEFAULT: c_int = 4;
 
-/// Does the call return only when it is done?
+/// Return of a call: only after its command is done, or at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     Yes,
     No,
 }
 
-/// The direction must be one; that it is the right one is only asked when strict.
+/// Checks the direction of a copy: an unknown one is an error, one that does not fit the addresses counts as misuse.
 pub(crate) fn check_kind(dst: u64, src: u64, kind: c_int) -> Result<()> {
     if !(0..=DEFAULT).contains(&kind) {
         return Err(Error::INVALID_MEMCPY_DIRECTION);
@@ -77,7 +77,7 @@ fn one(null: Null, dst: u64, src: u64, bytes: usize, kind: c_int, stream: usize,
 pub(crate) fn copy(null: Null, dst: u64, src: u64, bytes: usize, kind: c_int) -> Result<()> {
     if let Some(call) = reenter(Plt::MemcpyAsync).filter(|_| null == Null::Legacy) {
         type Async = unsafe extern "C" fn(u64, u64, usize, c_int, usize) -> c_int;
-        // SAFETY: hipMemcpyAsync's own signature, with what the program gave.
+        // SAFETY: hipMemcpyAsync's own signature, with the program's arguments.
         return match unsafe { std::mem::transmute::<usize, Async>(call)(dst, src, bytes, kind, 0) } {
             0 => crate::stream::synchronize(null, 0),
             error => Err(Error(error)),
@@ -90,7 +90,7 @@ pub(crate) fn copy_async(null: Null, dst: u64, src: u64, bytes: usize, kind: c_i
     one(null, dst, src, bytes, kind, stream, Wait::No)
 }
 
-/// Enqueues and waits.
+/// Submits a copy and waits for it.
 pub(crate) fn with_stream(dst: u64, src: u64, bytes: usize, kind: c_int, stream: usize) -> Result<()> {
     one(Null::Legacy, dst, src, bytes, kind, stream, Wait::Yes)
 }
@@ -131,7 +131,7 @@ pub(crate) fn peer_async(dst: u64, to: c_int, src: u64, from: c_int, bytes: usiz
     one(Null::Legacy, dst, src, bytes, DEFAULT, stream, Wait::No)
 }
 
-/// Where in a variable, by the address that the program knows it by.
+/// Address of a byte in a variable, which is named by its host address.
 pub(crate) fn in_symbol(symbol: usize, bytes: usize, offset: usize) -> Result<u64> {
     let (address, size) = register::variable(symbol)?;
     let end = offset.checked_add(bytes).filter(|&end| end <= size);
@@ -192,7 +192,7 @@ pub(crate) fn batch(
     Ok(())
 }
 
-/// CU_MEMORYTYPE_HOST, DEVICE, ARRAY, UNIFIED.
+/// CU_MEMORYTYPE_HOST, DEVICE and UNIFIED.
 const SIDE_HOST: c_uint = 1;
 const SIDE_DEVICE: c_uint = 2;
 const SIDE_UNIFIED: c_uint = 4;
@@ -206,7 +206,7 @@ impl Side {
         Self { kind, host: address, device: address, pitch, ..Self::default() }
     }
 
-    /// HIP's numbers of memory types: host and device were 0 and 1 before 6.0.
+    /// Translates HIP's number of a memory type to the driver's: host and device were 0 and 1 before 6.0.
     fn translated(self) -> Result<Self> {
         let address = |side: &Self| if side.host != 0 { side.host } else { side.device };
         let first = c_uint::from(crate::lookup::major() >= 6);
@@ -220,7 +220,7 @@ impl Side {
     }
 }
 
-/// Gives a rectangle of `shape`, width and height, to a stream; both sides by address and pitch.
+/// Submits the copy of a rectangle of `shape` (width in bytes, height in rows). Both sides are an address and a pitch.
 pub(crate) fn rectangle(dst: (u64, usize), src: (u64, usize), shape: (usize, usize), real: usize) -> Result<()> {
     let (width, height) = shape;
     let copy = Copy2d { src: Side::linear(src.0, src.1), dst: Side::linear(dst.0, dst.1), width, height };
@@ -306,7 +306,7 @@ fn param(copy: In<Copy2d>, stream: usize, wait: Wait) -> Result<()> {
     rows(Null::Legacy, Copy2d { src: src.translated()?, dst: dst.translated()?, width, height }, stream, wait)
 }
 
-/// A pattern of 1, 2 or 4 bytes.
+/// A pattern of 1, 2 or 4 bytes, to fill memory with.
 #[derive(Clone, Copy)]
 enum Pattern {
     Byte(u8),
@@ -324,7 +324,7 @@ impl Pattern {
     }
 }
 
-/// What is set must lie in memory that is known.
+/// Checks that the bytes to set lie in memory that the runtime allocated or registered.
 pub(crate) fn in_memory(address: u64, bytes: usize) -> Result<()> {
     let Some(range) = memory::range_of(address) else {
         if memory::was_freed(address) {
@@ -335,7 +335,7 @@ pub(crate) fn in_memory(address: u64, bytes: usize) -> Result<()> {
     if address + bytes as u64 > range.start + range.bytes { Err(Error::INVALID_VALUE) } else { Ok(()) }
 }
 
-/// `width` patterns in each of `rows`.
+/// Sets `width` patterns in each of `rows`.
 fn set(null: Null, address: u64, pitch: usize, what: Pattern, width: usize, rows: usize, stream: usize) -> Result<()> {
     let target = Target::find(null, stream)?;
     if width == 0 || rows == 0 {

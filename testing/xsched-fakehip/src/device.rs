@@ -1,5 +1,5 @@
-//! What can be asked of a device. The answers are those of an MI50 (gfx906) as far as they do not promise what is not
-//! there, so that libraries find code for it.
+//! Properties of devices. The answers are those of an MI50 (gfx906), so that libraries find code for it, except where
+//! they would promise features that are missing here.
 
 use crate::event::events;
 use crate::graph::execs;
@@ -11,13 +11,13 @@ use crate::stream::streams;
 use fakecuda::{In, Out, Text};
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
-/// `gcnArchName`, unless the environment names another.
+/// `gcnArchName`: that of an MI50, unless FAKEHIP_ARCH names another.
 fn architecture() -> String {
     let given = std::env::var("FAKEHIP_ARCH").ok().filter(|name| name.starts_with("gfx") && name.len() < 256);
     given.unwrap_or_else(|| "gfx906:sramecc+:xnack-".into())
 }
 
-/// Major, minor, and the number that old properties hold: gfx90a is 9, 0 and 910.
+/// Major, minor, and the number in old properties: 9, 0 and 910 for gfx90a.
 fn capability(architecture: &str) -> [c_int; 3] {
     let name = architecture.split(':').next().unwrap_or_default();
     let digits: Vec<c_int> =
@@ -34,7 +34,7 @@ fn capability(architecture: &str) -> [c_int; 3] {
 const UNITS: c_int = 60;
 const WAVE: c_int = 64;
 
-/// hipRuntimeGetVersion: the newest release of each major that the symbols are of.
+/// hipRuntimeGetVersion: the newest release of each major that the table of symbols was taken from.
 pub(crate) fn version(out: Out<c_int>) -> Result<()> {
     Ok(out.put(match major() {
         5 => 50_221_153,
@@ -47,7 +47,7 @@ pub(crate) fn init(flags: c_uint) -> Result<()> {
     if flags == 0 { Ok(()) } else { Err(Error::INVALID_VALUE) }
 }
 
-/// Also answers, with an error of its own, where there is no device.
+/// Stores the number of devices. Without a device it stores 0 and returns an error of its own.
 pub(crate) fn count(out: Out<c_int>) -> Result<()> {
     let out = out.required()?;
     match runtime() {
@@ -67,7 +67,7 @@ pub(crate) fn get(out: Out<c_int>) -> Result<()> {
     Ok(out.put(current_number() as c_int)?)
 }
 
-/// hipDevice_t is the number.
+/// A hipDevice_t is the number of its device.
 pub(crate) fn by_ordinal(out: Out<c_int>, ordinal: c_int) -> Result<()> {
     Ok(out.put(given(ordinal)?.number as c_int)?)
 }
@@ -75,7 +75,7 @@ pub(crate) fn by_ordinal(out: Out<c_int>, ordinal: c_int) -> Result<()> {
 fn text(room: usize, ask: impl FnOnce(*mut c_char, c_int) -> Result<()>) -> Result<String> {
     let mut buffer = vec![0 as c_char; room];
     ask(buffer.as_mut_ptr(), room as c_int)?;
-    // SAFETY: the driver ends its text within the room, which is not empty.
+    // SAFETY: the driver ends its text within the buffer, which is not empty.
     Ok(unsafe { CStr::from_ptr(buffer.as_ptr()) }.to_string_lossy().into_owned())
 }
 
@@ -98,12 +98,12 @@ impl Device {
         Ok(format!("{name} behind HIP"))
     }
 
-    /// `0000:0a:00.0`.
+    /// PCI address, such as `0000:0a:00.0`.
     fn pci(&self) -> Result<String> {
         text(64, |out, room| driver()?.device_pci(out, room, self.number as c_int)).map(|text| text.to_lowercase())
     }
 
-    /// Domain, bus, device.
+    /// PCI domain, bus and device.
     fn pci_numbers(&self) -> Result<[c_int; 3]> {
         let text = self.pci()?;
         let mut parts = text.split([':', '.']).map(|part| c_int::from_str_radix(part, 16).unwrap_or(0));
@@ -221,7 +221,7 @@ pub(crate) fn disable_peer_access(other: c_int) -> Result<()> {
     Err(Error::PEER_ACCESS_NOT_ENABLED)
 }
 
-/// Properties are written field by field at the offsets of the layout.
+/// Offsets of the fields that are written to the properties, in bytes.
 struct Layout {
     bytes: usize,
     memory: usize,
@@ -251,7 +251,7 @@ struct Layout {
     number: Option<usize>,
 }
 
-/// `hipDeviceProp_t` before 6.0, which `hipGetDeviceProperties` gives for ever.
+/// `hipDeviceProp_t` before 6.0, which `hipGetDeviceProperties` keeps for old programs.
 const R0000: Layout = Layout {
     bytes: 792,
     memory: 256,
@@ -311,7 +311,7 @@ const R0600: Layout = Layout {
     number: None,
 };
 
-/// The bytes of a device's properties.
+/// Properties of a device, as the bytes of the structure.
 fn properties(layout: &Layout, device: &Device) -> Result<Vec<u8>> {
     let mut out = vec![0; layout.bytes];
     let mut bytes = |at: usize, what: &[u8]| out[at..at + what.len()].copy_from_slice(what);
@@ -372,7 +372,7 @@ pub(crate) fn properties_r0600(out: Out<u8>, number: c_int) -> Result<()> {
     Ok(())
 }
 
-/// All devices are alike.
+/// Chooses device 0, as all devices are alike.
 pub(crate) fn choose_device(out: Out<c_int>, properties: In<u8>) -> Result<()> {
     if properties.is_null() {
         return Err(Error::INVALID_VALUE);
@@ -380,7 +380,7 @@ pub(crate) fn choose_device(out: Out<c_int>, properties: In<u8>) -> Result<()> {
     Ok(out.put(0)?)
 }
 
-/// Ends the device's context and all that is in it.
+/// Destroys the device's context with all its objects.
 pub(crate) fn reset() -> Result<()> {
     let (driver, device) = (driver()?, current()?);
     if !device.lose_context() {
@@ -394,7 +394,7 @@ pub(crate) fn reset() -> Result<()> {
     driver.primary_reset(number as i32)
 }
 
-/// Each waits for its own work; there is nothing else to flag.
+/// Accepts flags of waiting and ignores them: the flags only choose between ways to wait.
 pub(crate) fn set_flags(flags: c_uint) -> Result<()> {
     if flags & !0x3f == 0 { Ok(()) } else { Err(Error::INVALID_VALUE) }
 }

@@ -1,4 +1,4 @@
-//! The driver underneath: functions of CUDA's driver API by name, from the driver built in or from the machine's.
+//! Functions of CUDA's driver API, called by name: those of the built-in driver, or those of the machine's own.
 
 use crate::result::{Error, Result};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -7,15 +7,15 @@ pub(crate) mod params;
 
 macro_rules! functions {
     ($($method:ident = $symbol:literal ($($arg:ident: $ty:ty),*);)*) => {
-        /// The functions that this runtime calls.
+        /// The functions of the driver that this runtime calls.
         pub(crate) struct Driver {
-            /// Is it the machine's own?
+            /// Set if this is the machine's own driver.
             pub(crate) is_real: bool,
             $($method: unsafe extern "C" fn($($ty),*) -> c_int,)*
         }
 
         impl Driver {
-            /// `find` gives a function of that very name, or null.
+            /// `find` returns the function of exactly the name it is called with, or null.
             fn new(is_real: bool, find: impl Fn(&str) -> *const ()) -> std::result::Result<Self, &'static str> {
                 Ok(Self {
                     is_real,
@@ -184,7 +184,7 @@ functions! {
 }
 
 impl Driver {
-    /// The driver that the environment asks for, ready for use.
+    /// Opens and initialises the driver that FAKEHIP_BACKEND names.
     pub(crate) fn open() -> Result<Self> {
         let driver = match std::env::var("FAKEHIP_BACKEND").as_deref() {
             Err(_) | Ok("" | "cpu") => Self::built_in(),

@@ -1,4 +1,4 @@
-//! Where the C API begins and ends: what every entry point does first and last.
+//! Boundary of the C API: the common beginning and end of every entry point.
 
 use crate::result::{Error, Result};
 use crate::{runtime, stats};
@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Which stream a null handle means: entry points come in two kinds.
+/// Meaning of a null stream handle: entry points come in two kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Null {
     /// The device's null stream.
@@ -17,20 +17,20 @@ pub(crate) enum Null {
     PerThread,
 }
 
-/// What an entry point needs before it does anything.
+/// Condition that an entry point checks first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Nothing.
+    /// No condition.
     Nothing,
-    /// A device, with its context made.
+    /// A device, whose context is created if it is missing.
     Device,
 }
 
-/// How often a function was called.
+/// Numbers of calls of one function.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) calls: AtomicU64,
-    /// Those that are part of [`stats::Counters::commands`].
+    /// Number of calls that [`stats::Counters::commands`] counts.
     pub(crate) commands: AtomicU64,
 }
 
@@ -41,19 +41,20 @@ impl Counts {
 }
 
 thread_local! {
-    /// Functions of this library that this thread is in.
+    /// Number of functions of this library on this thread's stack.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// A command of the outermost of them went to the device.
+    /// Set once the outermost of these functions has submitted a command.
     static GAVE: Cell<bool> = const { Cell::new(false) };
     static LAST_ERROR: Cell<c_int> = const { Cell::new(0) };
 }
 
-/// The call that is running gave a command to the device.
+/// Notes that the running call has submitted a command.
 pub(crate) fn gave() {
     GAVE.set(true);
 }
 
-/// The result of the thread's last call, until it is asked for; in HIP 7 the last error instead, whatever succeeded since.
+/// Result of the thread's last call, until `clear` resets it. In HIP 7 it is the last error instead, however many calls
+/// have succeeded since.
 pub(crate) fn last_error(clear: bool) -> c_int {
     if clear { LAST_ERROR.replace(0) } else { LAST_ERROR.get() }
 }
@@ -62,7 +63,7 @@ fn keeps_errors() -> bool {
     crate::lookup::major() >= 7
 }
 
-/// Runs the body of an entry point. A panic here is a defect of ours, but must not cross into C.
+/// Runs the body of an entry point. A panic here is a defect of this library, but must not cross into C.
 pub(crate) fn edge(need: Need, counts: &Counts, name: &str, body: impl FnOnce() -> Result<()>) -> c_int {
     counts.calls.fetch_add(1, Relaxed);
     let depth = DEPTH.get();
@@ -71,7 +72,7 @@ pub(crate) fn edge(need: Need, counts: &Counts, name: &str, body: impl FnOnce() 
     }
     DEPTH.set(depth + 1);
     let checked = || {
-        // Calls from within are part of the one that made them.
+        // An injected failure hits calls of programs only: a call from within is part of the call that made it.
         if depth == 0
             && let Some(code) = stats::FAILURES.of(name)
         {

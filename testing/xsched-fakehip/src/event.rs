@@ -1,4 +1,4 @@
-//! Events.
+//! Events of HIP: their handles, records, waits and times.
 
 use crate::edge::Null;
 use crate::registry::Registry;
@@ -10,20 +10,20 @@ use fakecuda::Out;
 use std::ffi::c_uint;
 use std::sync::{Arc, LazyLock};
 
-/// hipEventBlockingSync, hipEventDisableTiming: the driver's own numbers.
+/// hipEventBlockingSync and hipEventDisableTiming, which have the driver's own numbers.
 const COMMON: c_uint = 3;
 const DISABLE_TIMING: c_uint = 2;
-/// hipEventInterprocess, of events without times only.
+/// hipEventInterprocess, for events without times only.
 const INTERPROCESS: c_uint = 4;
-/// hipEventDisableSystemFence, hipEventReleaseToDevice, hipEventReleaseToSystem: of no meaning here.
+/// hipEventDisableSystemFence, hipEventReleaseToDevice, hipEventReleaseToSystem, which have no effect here.
 const FENCES: c_uint = 0xe000_0000;
 
-/// An event.
+/// An event that a program created.
 pub(crate) struct Event {
-    /// The driver's.
+    /// The driver's handle.
     pub(crate) real: usize,
     pub(crate) device: usize,
-    /// Of several processes.
+    /// Set if several processes share the event.
     shared: bool,
 }
 
@@ -35,12 +35,12 @@ impl Event {
 
 static EVENTS: LazyLock<Registry<Event>> = LazyLock::new(Registry::new);
 
-/// By handle.
+/// Events by handle.
 pub(crate) fn events() -> Result<&'static Registry<Event>> {
     runtime().map(|_| &*EVENTS)
 }
 
-/// A handle for a driver's event.
+/// Adds a handle for a driver's event.
 pub(crate) fn add(real: usize, shared: bool) -> Result<usize> {
     let (device, mut handle) = (current_number(), 0);
     events()?.add(|made| {
@@ -74,7 +74,7 @@ pub(crate) fn create_with_flags(out: Out<usize>, flags: c_uint) -> Result<()> {
     Ok(out.put(add(real, shared)?)?)
 }
 
-/// A destroyed event is told as what it was made in being gone, as real runtimes do.
+/// Destroys an event. If it is destroyed already, the error is that of a destroyed context, as in real runtimes.
 pub(crate) fn destroy(handle: usize) -> Result<()> {
     let event = find(handle).map_err(|e| if handle == 0 { e } else { Error::CONTEXT_IS_DESTROYED })?;
     events()?.remove(handle);
@@ -96,7 +96,7 @@ pub(crate) fn record_with_flags(handle: usize, stream: usize, flags: c_uint) -> 
     record(Null::Legacy, handle, stream)
 }
 
-/// Records an event if there is one, as launches with a start and a stop event do.
+/// Records an event unless the handle is null, for launches with a start and a stop event.
 pub(crate) fn record_if_given(handle: usize, target: &Target) -> Result<()> {
     if handle == 0 {
         return Ok(());
@@ -113,7 +113,7 @@ pub(crate) fn synchronize(handle: usize) -> Result<()> {
     driver()?.event_synchronize(find(handle)?.real)
 }
 
-/// In ms.
+/// Stores the time between two events, in ms.
 pub(crate) fn elapsed(out: Out<f32>, start: usize, stop: usize) -> Result<()> {
     let (out, start, stop) = (out.required()?, find(start)?, find(stop)?);
     let mut ms = 0.0;

@@ -1,4 +1,4 @@
-//! Graphs: the driver's, by handles of this library.
+//! Graphs: the driver's graphs under handles of this library.
 
 use crate::driver::params::UpdateResult;
 use crate::edge::{Null, gave};
@@ -13,31 +13,31 @@ use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uint};
 use std::sync::{Arc, LazyLock, Mutex};
 
-/// A graph.
+/// A graph under a handle of this library.
 pub(crate) struct Graph {
     pub(crate) handle: usize,
     pub(crate) real: usize,
-    /// By the driver's node.
+    /// Parameters of nodes, by the driver's handle of the node.
     notes: Mutex<HashMap<usize, Note>>,
 }
 
-/// What a `hipGraphNode_t` names.
+/// A node: the object behind a `hipGraphNode_t`.
 pub(crate) struct Node {
     /// Handle of its graph.
     pub(crate) graph: usize,
     pub(crate) real: usize,
 }
 
-/// A node of a graph that is ready to be launched.
+/// A node of an executable graph.
 #[derive(Clone, Copy)]
 pub(crate) struct Part {
-    /// The driver's node of the graph that it was made of.
+    /// The driver's handle of the node in the graph that was instantiated.
     node: usize,
     pub(crate) work: Work,
     pub(crate) enabled: bool,
 }
 
-/// All of them, and what a launch gives to the device.
+/// The nodes of an executable graph, and the sum of their work in a launch.
 pub(crate) struct Parts {
     list: Vec<Part>,
     total: Work,
@@ -50,14 +50,14 @@ impl Parts {
         Self { list, total }
     }
 
-    /// Changes the part of a node.
+    /// Changes the part of a node, and updates the sum.
     pub(crate) fn change(&mut self, node: usize, how: impl FnOnce(&mut Part)) {
         self.list.iter_mut().find(|part| part.node == node).map(how);
         *self = Self::new(std::mem::take(&mut self.list));
     }
 }
 
-/// A graph made ready to be launched.
+/// An executable graph.
 pub(crate) struct Exec {
     pub(crate) real: usize,
     pub(crate) device: usize,
@@ -66,27 +66,27 @@ pub(crate) struct Exec {
 
 static GRAPHS: LazyLock<Registry<Graph>> = LazyLock::new(Registry::new);
 
-/// By handle.
+/// Graphs by handle.
 pub(crate) fn graphs() -> Result<&'static Registry<Graph>> {
     runtime().map(|_| &*GRAPHS)
 }
 
 static NODES: LazyLock<Registry<Node>> = LazyLock::new(Registry::new);
 
-/// By handle.
+/// Nodes by handle.
 pub(crate) fn nodes() -> Result<&'static Registry<Node>> {
     runtime().map(|_| &*NODES)
 }
 
 static EXECS: LazyLock<Registry<Exec>> = LazyLock::new(Registry::new);
 
-/// By handle.
+/// Executable graphs by handle.
 pub(crate) fn execs() -> Result<&'static Registry<Exec>> {
     runtime().map(|_| &*EXECS)
 }
 
 impl Graph {
-    /// The graph of a driver's handle, made known if it is new.
+    /// The graph with this handle of the driver. It is added if it is new.
     pub(crate) fn known(real: usize) -> Result<Arc<Self>> {
         let graphs = graphs()?;
         if let Some(graph) = graphs.find(|graph| graph.real == real) {
@@ -95,7 +95,7 @@ impl Graph {
         Ok(graphs.add(|handle| Self { handle, real, notes: Mutex::default() }))
     }
 
-    /// The driver's handle is a new graph's from now on.
+    /// Removes the graph with this handle of the driver, which has reused it for a new graph.
     pub(crate) fn forget(real: usize) -> Result<()> {
         if let Some(old) = graphs()?.find(|graph| graph.real == real) {
             graphs()?.remove(old.handle);
@@ -120,7 +120,7 @@ impl Graph {
         Ok(nodes)
     }
 
-    /// What is known of a node here.
+    /// Parameters that are kept for a node.
     pub(crate) fn note_of(&self, node: usize) -> Option<Note> {
         lock(&self.notes).get(&node).cloned()
     }
@@ -137,7 +137,7 @@ impl Graph {
         self.nodes()?.into_iter().map(part).collect()
     }
 
-    /// Makes the node known that the driver has made.
+    /// Adds a node that the driver has created, and stores its handle.
     pub(crate) fn added(self: &Arc<Self>, node: usize, note: Option<Note>, out: Out<usize>) -> Result<()> {
         if let Some(note) = note {
             self.note(node, note);
@@ -146,7 +146,7 @@ impl Graph {
     }
 }
 
-/// The handle of a driver's node.
+/// Handle for a driver's node. It is added if it is new.
 pub(crate) fn node_handle(graph: &Arc<Graph>, real: usize) -> Result<usize> {
     let nodes = nodes()?;
     if let Some(handle) = nodes.handle_of(|node| node.graph == graph.handle && node.real == real) {
@@ -164,7 +164,7 @@ pub(crate) fn node(handle: usize) -> Result<Arc<Node>> {
     nodes()?.get(handle).ok_or(Error::INVALID_VALUE)
 }
 
-/// hipGraphNodeType of a driver's node, which numbers them alike.
+/// hipGraphNodeType of a driver's node: the driver uses the same numbers.
 pub(crate) fn kind(node: usize) -> Result<c_int> {
     let mut kind = 0;
     driver()?.graph_node_type(node, &raw mut kind)?;
@@ -201,7 +201,7 @@ pub(crate) fn clone(out: Out<usize>, original: usize) -> Result<()> {
     let mut real = 0;
     driver()?.graph_clone(&raw mut real, original.real)?;
     let copy = Graph::known(real)?;
-    // The nodes of both come in the same order.
+    // The driver lists the nodes of a graph and of its clone in the same order.
     let notes = lock(&original.notes).clone();
     for (from, to) in original.nodes()?.into_iter().zip(copy.nodes()?) {
         if let Some(note) = notes.get(&from) {
@@ -260,7 +260,7 @@ pub(crate) fn get_root_nodes(graph: usize, nodes: Out<usize>, count: Out<usize>)
     list_nodes(&graph, &real[..length.min(real.len())], nodes, count.required()?)
 }
 
-/// The driver's nodes at both ends of all edges.
+/// The driver's nodes at the beginnings, and at the ends, of all edges.
 fn edges(graph: &Graph) -> Result<(Vec<usize>, Vec<usize>)> {
     let mut length = 0;
     driver()?.graph_edges(graph.real, std::ptr::null_mut(), std::ptr::null_mut(), &raw mut length)?;
@@ -269,7 +269,7 @@ fn edges(graph: &Graph) -> Result<(Vec<usize>, Vec<usize>)> {
     Ok((froms, tos))
 }
 
-/// What a node waits for.
+/// Lists the nodes on which a node depends.
 pub(crate) fn get_dependencies(handle: usize, nodes: Out<usize>, count: Out<usize>) -> Result<()> {
     let node = node(handle)?;
     let graph = Graph::find(node.graph)?;
@@ -278,7 +278,7 @@ pub(crate) fn get_dependencies(handle: usize, nodes: Out<usize>, count: Out<usiz
     list_nodes(&graph, &before, nodes, count.required()?)
 }
 
-/// What waits for a node.
+/// Lists the nodes that depend on a node.
 pub(crate) fn get_dependent_nodes(handle: usize, nodes: Out<usize>, count: Out<usize>) -> Result<()> {
     let node = node(handle)?;
     let graph = Graph::find(node.graph)?;
@@ -327,7 +327,7 @@ pub(crate) fn instantiate(
     instantiate_with_flags(out, graph, 0)
 }
 
-/// AutoFreeOnLaunch (1) and use of node priorities (8) are nothing here.
+/// Instantiates a graph. The flags AutoFreeOnLaunch (1) and UseNodePriority (8) are accepted and have no effect here.
 pub(crate) fn instantiate_with_flags(out: Out<usize>, graph: usize, flags: u64) -> Result<()> {
     let (out, graph) = (out.required()?, Graph::find(graph)?);
     if flags & !9 != 0 {

@@ -1,4 +1,4 @@
-//! Memory and events that several processes share, by the driver's handles.
+//! Memory and events that several processes share, by means of the driver's handles.
 
 use crate::driver::params::Handle;
 use crate::event;
@@ -9,10 +9,10 @@ use crate::stats;
 use fakecuda::Out;
 use std::ffi::c_uint;
 
-/// hipIpcMemLazyEnablePeerAccess, which must be given.
+/// hipIpcMemLazyEnablePeerAccess, a flag that must be set.
 const LAZY: c_uint = 1;
 
-/// Of device memory by its first address: where in it a pointer lies does not fit into the handle.
+/// Returns a handle for device memory. `address` must be its first: an offset does not fit into the handle.
 pub(crate) fn get_memory(out: Out<Handle>, address: u64) -> Result<()> {
     let out = out.required()?;
     let range = memory::range_of(address).filter(|range| range.kind == Kind::Device && range.start == address);
@@ -39,7 +39,7 @@ pub(crate) fn open_memory(out: Out<u64>, handle: Handle, flags: c_uint) -> Resul
     Ok(out.put(address)?)
 }
 
-/// The driver waits for the device, as real runtimes do.
+/// Closes memory of another process. The driver waits for the device, as real runtimes do.
 pub(crate) fn close_memory(address: u64) -> Result<()> {
     if address == 0 {
         return Err(Error::INVALID_VALUE);

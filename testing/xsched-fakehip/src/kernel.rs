@@ -1,15 +1,15 @@
-//! The kernels that really run, found by plain or mangled name, whatever the program's code object holds.
+//! The kernels that really run, found by plain or mangled name, whatever the contents of the program's code object.
 
 use crate::result::{Error, Result};
 use crate::runtime::{Device, driver};
 use std::ffi::CString;
 
-/// PTX of the same kernels, of which the driver built in reads only the names. Each is right for any grid and block.
+/// PTX of the same kernels; the built-in driver reads only the names. Each kernel is correct for any grid and block.
 const PTX: &str = concat!(include_str!("kernels.ptx"), "\0");
 
 macro_rules! kernels {
     ($($(#[$doc:meta])* $variant:ident = $name:literal [$($size:literal),*];)*) => {
-        /// The kernels there are. Arguments as in C, with their natural alignment.
+        /// The kernels available. Arguments are laid out as in C, with their natural alignment.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Kernel {
             $($(#[$doc])* $variant,)*
@@ -35,7 +35,7 @@ macro_rules! kernels {
 }
 
 kernels! {
-    /// `empty()`: nothing.
+    /// `empty()`: does nothing.
     Empty = "empty" [];
     /// `axpy(unsigned n, float a, float *x, float *y)`: `y[i] += a * x[i]`.
     Axpy = "axpy" [4, 4, 8, 8];
@@ -50,16 +50,16 @@ kernels! {
     /// `conv2d(unsigned h, unsigned w, unsigned kh, unsigned kw, float *in, float *filter, float *out)`: the
     /// correlation, where the filter fits.
     Conv2d = "conv2d" [4, 4, 4, 4, 8, 8, 8];
-    /// `spin(unsigned long long ns)`: keeps the device busy for so long.
+    /// `spin(unsigned long long ns)`: keeps the device busy for `ns` nanoseconds.
     Spin = "spin" [8];
     /// `stamp(unsigned long long *p)`: `*p` = device time in ns.
     Stamp = "stamp" [8];
-    /// `crash()`: touches memory that is not there.
+    /// `crash()`: accesses memory that does not exist.
     Crash = "crash" [];
 }
 
 impl Kernel {
-    /// By name: `axpy`, or `_Z4axpyjfPfS_`.
+    /// Finds a kernel by name: `axpy`, or `_Z4axpyjfPfS_`.
     pub(crate) fn find(name: &str) -> Option<Self> {
         let plain = plain(name);
         Self::ALL.iter().copied().find(|kernel| kernel.name() == plain)
@@ -81,7 +81,7 @@ impl Kernel {
     }
 }
 
-/// The name of a function of the global namespace without its mangling.
+/// Name of a function of the global namespace, without its mangling.
 fn plain(name: &str) -> &str {
     let Some(rest) = name.strip_prefix("_Z") else { return name };
     let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -89,7 +89,7 @@ fn plain(name: &str) -> &str {
     length.and_then(|length| rest.get(digits..digits + length)).unwrap_or(name)
 }
 
-/// The driver's functions for the kernels, in its current context.
+/// Loads the kernels into the driver's current context, and returns the driver's functions.
 fn load() -> Result<Vec<usize>> {
     let driver = driver()?;
     let mut module = 0;
@@ -103,7 +103,7 @@ fn load() -> Result<Vec<usize>> {
     Kernel::ALL.iter().map(function).collect()
 }
 
-/// The driver's function for a kernel. The device must be the driver's current one.
+/// The driver's function for a kernel. The device's context must be the driver's current one.
 pub(crate) fn on(device: &Device, kernel: Kernel) -> Result<usize> {
     let context = device.context()?;
     let functions = context.kernels.get_or_init(load);

@@ -1,4 +1,4 @@
-//! Launches.
+//! Launches of kernels.
 
 use crate::arguments::{Arguments, BUFFER_POINTER, BUFFER_SIZE, END, Shape, shape};
 use crate::edge::Null;
@@ -16,7 +16,7 @@ use crate::stream::Target;
 use fakecuda::In;
 use std::ffi::{c_int, c_uint, c_void};
 
-/// The kernel's own work does not depend on the shape; a stand-in needs but one thread.
+/// The shape to launch on the driver: a kernel's result does not depend on it, and a stand-in needs but one thread.
 fn real_shape(kernel: Option<Kernel>, (blocks, threads): (c_uint, c_uint)) -> (c_uint, c_uint) {
     match kernel {
         None | Some(Kernel::Spin) => (1, 1),
@@ -24,7 +24,7 @@ fn real_shape(kernel: Option<Kernel>, (blocks, threads): (c_uint, c_uint)) -> (c
     }
 }
 
-/// `named` is how the program names the kernel.
+/// Launches a kernel. `named` is the program's name of it: a host address or a handle.
 fn run(
     named: usize,
     function: &Function,
@@ -48,13 +48,14 @@ fn run(
         driver()?.launch(code, blocks, 1, 1, threads, 1, 1, 0, real, list, std::ptr::null())
     })?;
     if target.is_capturing() {
-        // The launch is recorded whether or not its node can be told of later.
+        // The launch is recorded, even if its parameters could not be kept for its node.
         let _ = node::recorded(target, Launch::new(named, function.kernel, given, &arguments));
     }
     Ok(())
 }
 
-/// A launch names its stream before anything else; a wrong one is an invalid value here, as in real runtimes.
+/// The stream of a launch, which is checked before all other arguments. A wrong one is an invalid value here, as in
+/// real runtimes.
 fn target(null: Null, stream: usize) -> Result<Target> {
     Target::find(null, stream).map_err(|_| Error::INVALID_VALUE)
 }
@@ -86,7 +87,7 @@ pub(crate) fn host(
             In<*const c_void>,
             In<usize>,
         ) -> c_int;
-        // SAFETY: hipModuleLaunchKernel's own signature, with what the program gave.
+        // SAFETY: hipModuleLaunchKernel's own signature, with the program's arguments.
         let result = unsafe {
             std::mem::transmute::<usize, Launch>(call)(
                 handle,
@@ -137,7 +138,7 @@ pub(crate) fn cooperative(
 ) -> Result<()> {
     let target = Target::find(null, stream)?;
     let registered = register::function(function)?;
-    // All blocks must be on the device at once: 40 waves of 64 threads in each of 60 units.
+    // All blocks must fit on the device at once: 40 waves of 64 threads on each of 60 units.
     let (blocks, threads) = shape(grid, block)?;
     if u64::from(blocks) * u64::from(threads.div_ceil(64)) > 60 * 40 {
         return Err(Error::COOPERATIVE_LAUNCH_TOO_LARGE);
@@ -145,7 +146,7 @@ pub(crate) fn cooperative(
     run(function, &registered, &target, (grid, block, shared), params, In::NOTHING)
 }
 
-/// hipLaunchByPtr: configuration and arguments were given before.
+/// hipLaunchByPtr: configuration and arguments were passed by earlier calls.
 pub(crate) fn by_pointer(function: usize) -> Result<()> {
     let (grid, block, shared, stream) = register::pop_configuration()?;
     let packed = register::take_arguments();
@@ -157,7 +158,7 @@ pub(crate) fn by_pointer(function: usize) -> Result<()> {
     run(function, &registered, &target, (grid, block, shared as c_uint), In::NOTHING, extra)
 }
 
-/// The old C++ entry point with its kernel's host address and the list of arguments.
+/// The old C++ entry point, with the kernel's host address and the list of arguments.
 pub(crate) fn ggl(
     function: usize,
     grid: In<Dim3>,
@@ -205,7 +206,7 @@ pub(crate) fn of_module_cooperative(
     of_module(function, gx, gy, gz, bx, by, bz, shared, stream, params, In::NOTHING)
 }
 
-/// Global size in threads, not in blocks; it need not be a multiple of the block.
+/// Launches with the size of the grid in threads instead of blocks. It need not be a multiple of the block's.
 #[allow(clippy::too_many_arguments)] // the runtime's
 pub(crate) fn of_module_in_threads(
     function: usize,
@@ -296,7 +297,7 @@ pub(crate) fn of_module_ex(
     of_module(function, g.x, g.y, g.z, b.x, b.y, b.z, shared, stream, params, extra)
 }
 
-/// `hipLaunchParams` of the launches on several devices.
+/// `hipLaunchParams` of launches on several devices.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Several {
@@ -311,7 +312,7 @@ pub(crate) struct Several {
 pub(crate) fn several(list: In<Several>, count: c_int, _flags: c_uint) -> Result<()> {
     let count = usize::try_from(count).ok().filter(|&n| n > 0).ok_or(Error::INVALID_VALUE)?;
     for one in list.list(count)? {
-        // Neither default stream is allowed.
+        // The two default streams are not allowed.
         if one.stream <= 2 {
             return Err(Error::INVALID_VALUE);
         }

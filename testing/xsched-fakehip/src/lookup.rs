@@ -1,5 +1,5 @@
-//! What the linked library tells the body of it: its major, its exported symbols; and `hipGetProcAddress`, which gives
-//! them out.
+//! Facts about the linked library, which it passes to its body at its start: its major version and its exported
+//! symbols; and `hipGetProcAddress`, which hands those out.
 
 use crate::result::{Error, Result};
 use crate::stats;
@@ -11,16 +11,17 @@ use std::sync::OnceLock;
 #[repr(C)]
 pub(crate) struct Symbol {
     name: *const c_char,
-    /// What it runs, not what another library may have put before it.
+    /// Address of this library's own function, even where another library has put one of the same name before it.
     address: *const c_void,
-    /// 100 times major and minor of its version node, added: 4.2 is 402.
+    /// Version of the symbol's node, as 100 times the major plus the minor: 402 for 4.2.
     node: u64,
 }
 
 // SAFETY: static data of the linked library.
 unsafe impl Sync for Symbol {}
 
-/// An exported function of this very library, called by name, as programs do: another library may stand before it.
+/// An exported function of this very library, to be called by name, as programs call it: another library may stand
+/// before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Plt {
     Malloc,
@@ -28,7 +29,7 @@ pub(crate) enum Plt {
     ModuleLaunchKernel,
 }
 
-/// As many entries as [`Plt`] has.
+/// Number of entries of [`Plt`].
 pub(crate) const PLT: usize = 3;
 
 struct Library {
@@ -40,17 +41,17 @@ struct Library {
 
 static LIBRARY: OnceLock<Library> = OnceLock::new();
 
-/// Takes in what the linked library is. False if that was said before.
+/// Stores the facts about the linked library. Returns false if they are stored already.
 ///
 /// # Safety
-/// `symbols` is an array of `count`, `plt` one of three addresses, both static.
+/// `symbols` points to `count` symbols, `plt` to an array of addresses; both are static.
 pub(crate) unsafe fn begin(major: c_int, symbols: *const Symbol, count: usize, plt: *const [usize; PLT]) -> bool {
     // SAFETY: as the caller says.
     let (symbols, plt) = unsafe { (std::slice::from_raw_parts(symbols, count), plt.read()) };
     LIBRARY.set(Library { major, symbols, plt, reenters: stats::is_set("FAKEHIP_REENTER") }).is_ok()
 }
 
-/// A function that is not implemented was called.
+/// Counts a call of a function that is not implemented, and returns its error.
 ///
 /// # Safety
 /// `name` is a C string.
@@ -61,12 +62,12 @@ pub(crate) unsafe extern "C" fn fakehip_unsupported(name: *const c_char) -> c_in
     Error::NOT_SUPPORTED.0
 }
 
-/// HIP's major that this library is.
+/// HIP's major version of this library.
 pub(crate) fn major() -> c_int {
     LIBRARY.get().map_or(5, |library| library.major)
 }
 
-/// The exported function to call instead of doing the same here, if this library is to behave so.
+/// The exported function to call instead of the internal one, if FAKEHIP_REENTER asks for that.
 pub(crate) fn reenter(function: Plt) -> Option<usize> {
     LIBRARY.get().filter(|library| library.reenters).map(|library| library.plt[function as usize])
 }
@@ -79,7 +80,7 @@ const TOO_NEW: c_int = 2;
 /// HIP_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM.
 const PER_THREAD: u64 = 2;
 
-/// `version`: 100 times major and minor, added.
+/// Finds a symbol by name. `version` is 100 times the major plus the minor.
 fn search(name: &str, version: u64, per_thread: bool) -> std::result::Result<*const c_void, c_int> {
     let symbols = LIBRARY.get().map_or(&[][..], |library| library.symbols);
     let find = |wanted: &str| {
@@ -87,7 +88,7 @@ fn search(name: &str, version: u64, per_thread: bool) -> std::result::Result<*co
         symbols.iter().find(|symbol| unsafe { CStr::from_ptr(symbol.name) }.to_bytes() == wanted.as_bytes())
     };
     let variant = per_thread.then(|| find(&format!("{name}_spt"))).flatten();
-    // The new layout of the properties is what this name means since 6.0.
+    // Since 6.0, this name means the new layout of the properties.
     let renamed = (version >= 600 && ["hipGetDeviceProperties", "hipChooseDevice"].contains(&name))
         .then(|| find(&format!("{name}R0600")))
         .flatten();
@@ -109,7 +110,7 @@ fn look_up(name: Text, version: u64, flags: u64, out: Out<*const c_void>, status
     found.map(drop).map_err(|_| Error::NOT_FOUND)
 }
 
-/// `version` as `HIP_VERSION`, or as 100 times the major and the minor.
+/// `version` is a `HIP_VERSION`, or 100 times the major plus the minor.
 pub(crate) fn proc_address(
     name: Text,
     out: Out<*const c_void>,

@@ -1,4 +1,4 @@
-//! Stream memory operations.
+//! Stream memory operations: waits for a value in memory, and writes of one.
 
 use crate::edge::Null;
 use crate::memory;
@@ -15,13 +15,13 @@ const WRITE_32: u32 = 2;
 const WAIT_64: u32 = 4;
 const WRITE_64: u32 = 5;
 
-/// Memory that the runtime does not know is refused.
+/// Refuses memory that the runtime did not allocate or register.
 fn check(address: u64, bytes: u64) -> Result<()> {
     let range = memory::range_of(address).ok_or(Error::INVALID_VALUE)?;
     if address + bytes <= range.start + range.bytes { Ok(()) } else { Err(Error::INVALID_VALUE) }
 }
 
-/// Without a mask, which the driver's waits have not, a condition is the driver's own number.
+/// The driver's number of a condition, which is the same in HIP. A mask is refused, since the driver's waits have none.
 fn condition(flags: c_uint, mask_is_full: bool) -> Result<c_uint> {
     if flags > 3 {
         return Err(Error::INVALID_VALUE);
@@ -32,7 +32,7 @@ fn condition(flags: c_uint, mask_is_full: bool) -> Result<c_uint> {
 pub(crate) fn wait_32(stream: usize, address: u64, value: u32, flags: c_uint, mask: u32) -> Result<()> {
     let target = Target::find(Null::Legacy, stream)?;
     check(address, 4)?;
-    // Under "and", a mask is part of the value.
+    // The condition "and" compares bits anyway, so that the mask can be merged into the value.
     let (value, mask) = if flags == 2 { (value & mask, u32::MAX) } else { (value, mask) };
     let flags = condition(flags, mask == u32::MAX)?;
     target.order(|| stats::add(&COUNTERS.waits), |real| driver()?.wait_32(real, address, value, flags))

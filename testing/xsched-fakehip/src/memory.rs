@@ -1,4 +1,4 @@
-//! Memory: what was allocated and how, so that what is asked of an address can be answered, and misuse found.
+//! Memory: the ranges allocated and their kinds, so that functions can answer for an address, and misuse is detected.
 
 use crate::edge::Null;
 use crate::registry::Registry;
@@ -11,21 +11,22 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{LazyLock, Mutex};
 
-/// Where a range lies.
+/// Kind of memory of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Device,
-    /// Pinned host memory of the runtime.
+    /// Pinned host memory that the runtime allocated.
     Host,
-    /// The program's own memory, registered.
+    /// The program's own host memory, registered.
     Registered,
-    /// For both sides; `pinned` where the driver has none and pinned host memory serves.
+    /// Memory for both sides. `pinned` is set where the driver has no managed memory and pinned host memory takes its
+    /// place.
     Managed {
         pinned: bool,
     },
 }
 
-/// A range that the program has.
+/// A range of memory that the program holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Range {
     pub(crate) start: u64,
@@ -35,11 +36,11 @@ pub(crate) struct Range {
     flags: c_uint,
 }
 
-/// By start.
+/// Ranges by first address.
 static RANGES: Mutex<BTreeMap<u64, Range>> = Mutex::new(BTreeMap::new());
-/// How often memory of other processes was opened, by address and device.
+/// Number of times that memory of another process is open, by address and device.
 pub(crate) static OPENED: Mutex<BTreeMap<(u64, usize), u64>> = Mutex::new(BTreeMap::new());
-/// Starts of device memory that was freed and not allocated again.
+/// Lengths of device memory that was freed and not allocated again, by first address.
 static FREED: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
 
 fn note(start: u64, bytes: usize, kind: Kind, flags: c_uint) {
@@ -59,35 +60,35 @@ fn take(start: u64, kinds: &[Kind]) -> Option<Range> {
     Some(range)
 }
 
-/// Memory of another process, which is device memory here.
+/// Adds memory of another process, which counts as device memory here.
 pub(crate) fn note_opened(start: u64, bytes: usize) {
     note(start, bytes, Kind::Device, 0);
 }
 
-/// That is closed again.
+/// Removes memory of another process once it is closed.
 pub(crate) fn closed(start: u64) {
     take(start, &[Kind::Device]);
 }
 
-/// The range that an address lies in.
+/// The range that contains an address.
 pub(crate) fn range_of(address: u64) -> Option<Range> {
     let ranges = lock(&RANGES);
     let (_, range) = ranges.range(..=address).next_back()?;
     (address < range.start + range.bytes).then_some(*range)
 }
 
-/// Is this memory that was allocated here and is free again?
+/// Reports whether an address lies in memory that was allocated here and freed since.
 pub(crate) fn was_freed(address: u64) -> bool {
     let freed = lock(&FREED);
     freed.range(..=address).next_back().is_some_and(|(start, bytes)| address < start + bytes)
 }
 
-/// Does memory of another process begin here?
+/// Reports whether memory of another process begins at `address`.
 pub(crate) fn is_opened(address: u64) -> bool {
     lock(&OPENED).keys().any(|&(start, _)| start == address)
 }
 
-/// A device was reset.
+/// Removes the ranges of a device that was reset.
 pub(crate) fn forget(device: usize) {
     lock(&RANGES).retain(|_, range| range.device != device || range.kind == Kind::Registered);
     lock(&OPENED).retain(|&(_, of), _| of != device);
@@ -104,12 +105,12 @@ pub(crate) fn alloc(out: Out<u64>, bytes: usize) -> Result<()> {
     Ok(out.put(address)?)
 }
 
-/// hipExtMallocWithFlags: default, fine-grained, signal memory (8 bytes), uncached.
+/// hipExtMallocWithFlags: default, fine-grained, signal memory (8 bytes) or uncached.
 pub(crate) fn ext_alloc(out: Out<u64>, bytes: usize, flags: c_uint) -> Result<()> {
     const SIGNAL: c_uint = 2;
     match flags {
         SIGNAL if bytes != 8 => Err(Error::INVALID_VALUE),
-        // A word that the host may write, too.
+        // Signal memory must be a word that the host can write, too.
         SIGNAL => host_alloc(out, bytes, 0),
         0 | 1 | 3 => alloc(out, bytes),
         _ => Err(Error::INVALID_VALUE),
@@ -124,7 +125,7 @@ pub(crate) fn alloc_pitch(out: Out<u64>, pitch: Out<usize>, width: usize, height
     }
     if let Some(call) = crate::lookup::reenter(crate::lookup::Plt::Malloc) {
         let wide = width.next_multiple_of(512);
-        // SAFETY: hipMalloc's own signature; `out` was given by the program for this.
+        // SAFETY: hipMalloc's own signature; `out` was passed by the program for this.
         let result = unsafe {
             std::mem::transmute::<usize, unsafe extern "C" fn(Out<u64>, usize) -> c_int>(call)(out, wide * height)
         };
@@ -144,7 +145,7 @@ pub(crate) fn mem_alloc_pitch(out: Out<u64>, pitch: Out<usize>, width: usize, he
     alloc_pitch(out, pitch, width, height)
 }
 
-/// The driver waits for the device, as real runtimes do.
+/// Frees memory. The driver waits for the device, as real runtimes do.
 pub(crate) fn free(address: u64) -> Result<()> {
     if address == 0 {
         return Ok(());
@@ -157,7 +158,7 @@ pub(crate) fn free(address: u64) -> Result<()> {
             Kind::Managed { pinned: true } => driver()?.host_free(address),
             _ => driver()?.free(address),
         }),
-        // Pinned host memory may come here, too.
+        // hipFree accepts pinned host memory, too.
         None if range_of(address).is_some_and(|range| range.kind == Kind::Host && range.start == address) => {
             host_free(address)
         }
@@ -171,7 +172,7 @@ pub(crate) fn host_alloc(out: Out<u64>, bytes: usize, flags: c_uint) -> Result<(
         return Ok(out.put(0)?);
     }
     let mut address = 0;
-    // Portable, mapped, write-combined are the driver's own numbers; coherence is its own affair.
+    // Portable, mapped and write-combined have the driver's own numbers. Flags of coherence have no effect here.
     driver()?.host_alloc(&raw mut address, bytes, flags & 7 | 3)?;
     note(address, bytes, Kind::Host, flags);
     Ok(out.put(address)?)
@@ -191,7 +192,8 @@ pub(crate) fn host_free(address: u64) -> Result<()> {
     driver()?.host_free(address)
 }
 
-/// Without managed memory in the driver, pinned host memory serves: both sides reach it by the same address.
+/// Allocates managed memory. Without it in the driver, pinned host memory takes its place: both sides reach it by the
+/// same address.
 pub(crate) fn alloc_managed(out: Out<u64>, bytes: usize, flags: c_uint) -> Result<()> {
     let out = out.required()?;
     // hipMemAttachGlobal, hipMemAttachHost.
@@ -260,7 +262,7 @@ pub(crate) fn pointer_size(address: u64, size: Out<usize>) -> Result<()> {
     Ok(size.put(range.bytes as usize)?)
 }
 
-/// `hipPointerAttribute_t` of all majors: they differ in the numbers of `kind` only.
+/// `hipPointerAttribute_t` of all majors, which differ only in the numbers of `kind`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct PointerAttributes {
@@ -276,7 +278,8 @@ fn is_managed(kind: Kind) -> bool {
     matches!(kind, Kind::Managed { .. })
 }
 
-/// hipMemoryType: host and device were 0 and 1 before 6.0, then 1 and 2, managed 3.
+/// Number of a kind in hipMemoryType: host and device were 0 and 1 before 6.0; they are 1 and 2 since, and managed is
+/// 3.
 fn type_number(kind: Kind) -> c_uint {
     let first = c_uint::from(crate::lookup::major() >= 6);
     match kind {
@@ -303,7 +306,7 @@ pub(crate) fn pointer_attributes(out: Out<PointerAttributes>, address: u64) -> R
 
 pub(crate) fn pointer_attribute(out: Out<c_void>, which: c_int, address: u64) -> Result<()> {
     let range = range_of(address).ok_or(Error::INVALID_VALUE)?;
-    // SAFETY: no value is read or written by the casts; the attribute says which it is, as the caller knows.
+    // SAFETY: the casts read and write nothing; the attribute determines the type of the value, and the caller must pass a place of that type.
     let (word, double) = unsafe {
         (std::mem::transmute::<Out<c_void>, Out<u32>>(out), std::mem::transmute::<Out<c_void>, Out<u64>>(out))
     };
@@ -347,10 +350,11 @@ pub(crate) fn free_async(address: u64, stream: usize) -> Result<()> {
     target.with(|real| driver()?.free_async(address, real))
 }
 
-/// Pools that programs made, with the device of each. All are the device's own pool under another handle, attributes too.
+/// Pools that programs created, with the device of each. A pool is another handle for the device's own pool, attributes
+/// included.
 static POOLS: LazyLock<Registry<u32>> = LazyLock::new(Registry::new);
 
-/// `hipMemPoolProps`, as far as it is looked at: kind of allocation, kinds of handles, kind of location, device.
+/// `hipMemPoolProps`, as far as it is used: kind of allocation, kinds of handles, kind of location, device.
 pub(crate) type PoolProps = [c_int; 4];
 
 pub(crate) fn pool_create(out: Out<usize>, props: In<PoolProps>) -> Result<()> {
@@ -368,7 +372,7 @@ pub(crate) fn pool_destroy(pool: usize) -> Result<()> {
     POOLS.remove(pool).map(drop).ok_or(Error::INVALID_VALUE)
 }
 
-/// The driver's pool that a handle stands for.
+/// The driver's pool behind a handle.
 fn driver_pool(pool: usize) -> Result<usize> {
     let Some(device) = POOLS.get(pool) else { return Ok(pool) };
     let mut own = 0;
@@ -395,7 +399,7 @@ pub(crate) fn pool_set(pool: usize, which: c_uint, value: *mut c_void) -> Result
     driver()?.pool_set(driver_pool(pool)?, which, value)
 }
 
-/// Nothing moves: hints are taken and forgotten.
+/// Accepts a hint for known memory and ignores it, as no memory moves.
 pub(crate) fn advise(address: u64, _bytes: usize, _advice: c_int, _device: c_int) -> Result<()> {
     range_of(address).map(drop).ok_or(Error::INVALID_VALUE)
 }

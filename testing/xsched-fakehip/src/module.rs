@@ -1,4 +1,4 @@
-//! Modules and functions.
+//! Modules of device code and their functions.
 
 use crate::code::Image;
 use crate::kernel::Kernel;
@@ -14,43 +14,43 @@ use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock, Mutex};
 
-/// A module.
+/// A module that a program loaded.
 pub(crate) struct Module {
     pub(crate) handle: usize,
     image: Image,
-    /// Kernels it has; none if its image cannot be looked into.
+    /// Names of its kernels; `None` if the image cannot be read.
     names: Option<BTreeSet<String>>,
     functions: Mutex<BTreeMap<String, usize>>,
     variables: Mutex<BTreeMap<String, (u64, usize)>>,
 }
 
-/// What a launch runs: a kernel of ours, or none for a name that we have no code for.
+/// A kernel as launches name it. `kernel` is `None` for a name without code here.
 #[derive(Clone)]
 pub(crate) struct Function {
     pub(crate) handle: usize,
-    /// 0 for one that a host address stands for.
+    /// Handle of the module; 0 for a kernel registered by host address.
     pub(crate) module: usize,
     pub(crate) name: String,
     pub(crate) kernel: Option<Kernel>,
-    /// The most shared memory that launches may ask for, in bytes: kept and told.
+    /// Limit of dynamic shared memory for launches, in bytes. It is stored and reported, not enforced.
     pub(crate) most_shared: Arc<AtomicI32>,
 }
 
 static MODULES: LazyLock<Registry<Module>> = LazyLock::new(Registry::new);
 
-/// By handle.
+/// Modules by handle.
 pub(crate) fn modules() -> Result<&'static Registry<Module>> {
     runtime().map(|_| &*MODULES)
 }
 
 static FUNCTIONS: LazyLock<Registry<Function>> = LazyLock::new(Registry::new);
 
-/// By handle.
+/// Functions by handle.
 pub(crate) fn functions() -> Result<&'static Registry<Function>> {
     runtime().map(|_| &*FUNCTIONS)
 }
 
-/// Shared memory of a block, in bytes.
+/// Shared memory available to a block, in bytes.
 pub(crate) const SHARED: c_int = 64 << 10;
 
 impl Function {
@@ -59,7 +59,7 @@ impl Function {
         Self { handle, module, name, kernel, most_shared: Arc::new(SHARED.into()) }
     }
 
-    /// One that a host address stands for, not of a module.
+    /// A kernel that was registered by host address, and belongs to no module.
     pub(crate) fn registered(name: String) -> Self {
         Self::new(0, 0, name)
     }
@@ -76,7 +76,7 @@ fn find(handle: usize) -> Result<Arc<Module>> {
     }
 }
 
-/// The function that a handle names; NULL is an invalid handle, and so is any other that this copy did not give.
+/// The function of a handle. NULL is an invalid handle, and so is any handle that this copy did not return.
 pub(crate) fn function(handle: usize) -> Result<Arc<Function>> {
     match functions()?.get(handle) {
         Some(function) => Ok(function),
@@ -100,7 +100,7 @@ pub(crate) fn load_data(out: Out<usize>, image: *const c_void) -> Result<()> {
     if image.is_null() {
         return Err(Error::INVALID_VALUE);
     }
-    // SAFETY: the program gives an image, which real runtimes want to stay, too.
+    // SAFETY: the program passes an image, which must stay in real runtimes, too.
     let image = unsafe { Image::at(image.cast()) }.ok_or(Error::INVALID_IMAGE)?;
     Ok(out.put(add(image)?)?)
 }
@@ -115,7 +115,7 @@ pub(crate) fn load_data_ex(
     load_data(out, image)
 }
 
-/// A library is a module whose kernels belong to no device; here there is but one way to load code.
+/// Loads a library: a module whose kernels belong to no device. Here both are loaded in the same way.
 #[allow(clippy::too_many_arguments)] // the runtime's
 pub(crate) fn library_load_data(
     out: Out<usize>,
@@ -146,12 +146,12 @@ pub(crate) fn library_load(
     load(out, path)
 }
 
-/// Options of a compiler: a library is compiled.
+/// Refuses compiler options: the code of a library is compiled already.
 fn no_options(count: c_uint) -> Result<()> {
     if count == 0 { Ok(()) } else { Err(Error::INVALID_VALUE) }
 }
 
-/// A kernel's handle is its function's.
+/// Returns the function of a kernel, whose handle is the same.
 pub(crate) fn of_kernel(out: Out<usize>, kernel: usize) -> Result<()> {
     let out = out.required()?;
     Ok(out.put(function(kernel)?.handle)?)
@@ -165,14 +165,14 @@ pub(crate) fn library_of_kernel(out: Out<usize>, kernel: usize) -> Result<()> {
 pub(crate) fn load(out: Out<usize>, path: Text) -> Result<()> {
     let out = out.required()?;
     let mut bytes = std::fs::read(path.get()?).map_err(|_| Error::FILE_NOT_FOUND)?;
-    // Enough zeros that a short file ends inside.
+    // Enough zeros for a read of a header to end inside even a short file.
     bytes.extend([0; 64]);
-    // SAFETY: leaked, so that it stays.
+    // SAFETY: leaked, so that it stays for ever.
     let image = unsafe { Image::at(bytes.leak().as_ptr()) }.ok_or(Error::INVALID_IMAGE)?;
     Ok(out.put(add(image)?)?)
 }
 
-/// Waits for the device: its code may be running.
+/// Unloads a module once the device is idle, as its code may be running.
 pub(crate) fn unload(handle: usize) -> Result<()> {
     let module = find(handle)?;
     driver()?.synchronize()?;
@@ -194,7 +194,7 @@ pub(crate) fn get_function(out: Out<usize>, handle: usize, name: Text) -> Result
 }
 
 impl Module {
-    /// Handle of a kernel that it has.
+    /// Handle of one of the module's kernels.
     fn function(&self, name: String) -> Result<usize> {
         let mut own = lock(&self.functions);
         if let Some(&known) = own.get(&name) {
@@ -210,7 +210,7 @@ impl Module {
     }
 }
 
-/// Handles of the first kernels of a library.
+/// Stores the handles of the first `room` kernels of a library.
 pub(crate) fn kernels(out: Out<usize>, room: c_uint, handle: usize) -> Result<()> {
     let (out, module) = (out.required()?, find(handle)?);
     let names = module.names.as_ref().ok_or(Error::NOT_SUPPORTED)?;
@@ -220,10 +220,10 @@ pub(crate) fn kernels(out: Out<usize>, room: c_uint, handle: usize) -> Result<()
     Ok(())
 }
 
-/// Names live as long as the process.
+/// Names handed out as C strings, with their addresses. They live as long as the process.
 static NAMES: Mutex<Vec<(String, usize)>> = Mutex::new(Vec::new());
 
-/// A name that stays as long as the process.
+/// Address of a name as a C string, which lives as long as the process.
 pub(crate) fn name_address(name: &str) -> *const c_char {
     let mut names = lock(&NAMES);
     if let Some((_, address)) = names.iter().find(|(known, _)| known == name) {
@@ -235,13 +235,13 @@ pub(crate) fn name_address(name: &str) -> *const c_char {
     std::ptr::with_exposed_provenance(address)
 }
 
-/// hipKernelNameRef.
+/// hipKernelNameRef: name of a function, or null.
 pub(crate) fn name_of_function(handle: usize) -> *const c_char {
     let function = functions().ok().and_then(|functions| functions.get(handle));
     function.map_or(std::ptr::null(), |function| name_address(&function.name))
 }
 
-/// The name stays as long as the process.
+/// Stores the name of a kernel, which lives as long as the process.
 pub(crate) fn kernel_name(out: Out<*const c_char>, kernel: usize) -> Result<()> {
     let out = out.required()?;
     if kernel == 0 {
@@ -251,7 +251,7 @@ pub(crate) fn kernel_name(out: Out<*const c_char>, kernel: usize) -> Result<()> 
     Ok(out.put(name_of_function(kernel))?)
 }
 
-/// Where in a packed buffer an argument lies. Unknown for a kernel without code here.
+/// Offset and size of an argument in a packed buffer. They are not known for a kernel without code here.
 pub(crate) fn kernel_parameter(kernel: usize, index: usize, offset: Out<usize>, size: Out<usize>) -> Result<()> {
     let offset = offset.required()?;
     if kernel == 0 {
@@ -279,14 +279,14 @@ pub(crate) fn set_kernel_attribute(which: c_int, value: c_int, kernel: usize, de
     given(device)?;
     match which {
         MOST_SHARED if (0..=SHARED).contains(&value) => function.most_shared.store(value, Relaxed),
-        // A hint.
+        // A hint, which has no effect here.
         CARVEOUT => {}
         _ => return Err(Error::INVALID_VALUE),
     }
     Ok(())
 }
 
-/// HIP_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, HIP_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT.
+/// HIP_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES and HIP_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT.
 const MOST_SHARED: c_int = 8;
 const CARVEOUT: c_int = 9;
 
@@ -311,7 +311,7 @@ pub(crate) fn get_global(out: Out<u64>, size: Out<usize>, handle: usize, name: T
     Ok(())
 }
 
-/// Device memory with these bytes in it and zeros behind.
+/// Allocates device memory of `bytes` bytes that begins with `data` and is zero behind it.
 pub(crate) fn allocate(bytes: usize, data: &[u8]) -> Result<u64> {
     let mut address = 0;
     memory::alloc(Out::to(&mut address), bytes.max(1))?;
@@ -322,7 +322,8 @@ pub(crate) fn allocate(bytes: usize, data: &[u8]) -> Result<u64> {
     Ok(address)
 }
 
-/// `hipFuncGetAttribute`: threads a block, shared memory, constants, locals, registers.
+/// `hipFuncGetAttribute`: 0 = threads in a block at most, 4 = registers; static shared, constant and local memory are
+/// 0.
 pub(crate) fn attribute(out: Out<c_int>, which: c_int, handle: usize) -> Result<()> {
     let function = function(handle)?;
     Ok(out.put(match which {

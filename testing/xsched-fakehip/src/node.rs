@@ -1,6 +1,7 @@
-//! Nodes of graphs: what they are made of, what is told of them, and new parameters for those that are there.
+//! Nodes of graphs: adding them, reading their parameters, and changing these.
 //!
-//! What a program gave for a node is kept as it was given; of copies and sets that a capture recorded, the driver tells.
+//! Parameters that a program passed are kept as they were. For copies and sets that a capture recorded, they are read
+//! from the driver.
 
 use crate::arguments::{Arguments, shape};
 use crate::copy;
@@ -42,18 +43,18 @@ impl SetParams {
         }
         let before = (height - 1).checked_mul(pitch).and_then(|bytes| bytes.checked_add(row));
         copy::in_memory(dst, before.ok_or(Error::INVALID_VALUE)?)?;
-        // As much of the value as an element holds.
+        // The low bytes of the value, as many as an element has.
         let value = value & (u32::MAX >> (32 - 8 * unit));
         Ok(DriverSetParams { dst, pitch, value, unit, width, height })
     }
 }
 
-/// The driver's context for copies and sets.
+/// The driver's context of this thread's device, for nodes that copy and set.
 fn context() -> Result<usize> {
     Ok(current()?.context()?.handle)
 }
 
-/// The kernel that a node is to run, named by a host address or by a module's function.
+/// The kernel of a node, named by a host address or by a module's function.
 fn kernel_of(function: usize) -> Result<Option<Kernel>> {
     if function == 0 {
         return Err(Error::INVALID_VALUE);
@@ -64,7 +65,7 @@ fn kernel_of(function: usize) -> Result<Option<Kernel>> {
     }
 }
 
-/// Tells the driver of a kernel node, in its terms.
+/// Translates the parameters of a kernel node and passes them to the driver by `tell`.
 fn with_kernel(params: In<KernelParams>, tell: impl FnOnce(*const DriverKernelParams) -> Result<()>) -> Result<Launch> {
     let given = params.get()?;
     let wanted = kernel_of(given.function)?;
@@ -87,7 +88,7 @@ fn with_kernel(params: In<KernelParams>, tell: impl FnOnce(*const DriverKernelPa
     Ok(note)
 }
 
-/// A capture recorded a launch: the node that its stream now stands at is this kernel's.
+/// Keeps the arguments of a launch that a capture has recorded, at the node that its stream depends on now.
 pub(crate) fn recorded(target: &Target, launch: Launch) -> Result<()> {
     if let Some((_, graph, front)) = crate::capture::front(target)?
         && let [node] = front[..]
@@ -97,7 +98,7 @@ pub(crate) fn recorded(target: &Target, launch: Launch) -> Result<()> {
     Ok(())
 }
 
-/// A node of this kind, by its graph and the driver's handle.
+/// A node that must be of this kind: its graph and the driver's handle.
 fn of_kind(handle: usize, kind: c_int) -> Result<(Arc<Graph>, usize)> {
     let node = node(handle)?;
     let graph = Graph::find(node.graph)?;
@@ -123,7 +124,7 @@ pub(crate) fn add_kernel(
     graph.added(node, Some(Note::Kernel(Arc::new(note))), out)
 }
 
-/// The addresses of arguments are good until the node gets others, or is gone.
+/// The addresses of the arguments are valid until the node's parameters are changed, or the node is destroyed.
 pub(crate) fn get_kernel(handle: usize, out: Out<KernelParams>) -> Result<()> {
     let (out, (graph, node)) = (out.required()?, of_kind(handle, KERNEL)?);
     let Some(Note::Kernel(launch)) = graph.note_of(node) else { return Err(Error::NOT_SUPPORTED) };
@@ -142,7 +143,7 @@ pub(crate) fn set_kernel(handle: usize, params: In<KernelParams>) -> Result<()> 
     Ok(())
 }
 
-/// For the next launches; the graph that it was made of stays as it is.
+/// Changes a kernel node for the next launches. The graph that `exec` was instantiated from is unchanged.
 pub(crate) fn exec_set_kernel(exec: usize, handle: usize, params: In<KernelParams>) -> Result<()> {
     let (exec, node) = exec_of_kind(exec, handle, KERNEL)?;
     let note = with_kernel(params, |params| driver()?.graph_exec_set_kernel(exec.real, node, params))?;
@@ -389,7 +390,7 @@ pub(crate) fn exec_set_host(exec: usize, handle: usize, params: In<HostParams>) 
     driver()?.graph_exec_set_host(exec.real, node, &raw const params)
 }
 
-/// Kernels, copies and sets may be left out of the next launches.
+/// Includes a kernel, copy or set in the next launches, or leaves it out.
 pub(crate) fn set_enabled(exec: usize, handle: usize, enabled: c_uint) -> Result<()> {
     let (exec, node) = (find_exec(exec)?, node(handle)?);
     driver()?.graph_set_enabled(exec.real, node.real, enabled)?;

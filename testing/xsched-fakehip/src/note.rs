@@ -1,4 +1,4 @@
-//! What this library keeps of a graph's nodes, since the driver does not.
+//! Parameters of graph nodes, which are kept here because the driver does not return them in HIP's form.
 
 use crate::arguments::{Arguments, Shape};
 use crate::kernel::Kernel;
@@ -7,26 +7,26 @@ use crate::volume::Copy3d;
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
-/// hipGraphNodeType, like the driver's.
+/// hipGraphNodeType, which has the driver's numbers.
 pub(crate) const KERNEL: c_int = 0;
 pub(crate) const COPY: c_int = 1;
 pub(crate) const SET: c_int = 2;
 
-/// What this library knows of a node and the driver does not.
+/// Parameters of a node, by its kind.
 #[derive(Clone)]
 pub(crate) enum Note {
     Kernel(Arc<Launch>),
     Copy(Copy3d),
     Set(SetParams),
-    /// Commands of a graph within.
+    /// Commands of a child graph.
     Child(Work),
 }
 
-/// Commands that a launch of a graph gives to the device.
+/// Numbers of commands that a launch of a graph submits.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Work {
     pub(crate) kernels: u64,
-    /// Those of `kernels` without code here.
+    /// Number of `kernels` without code here.
     pub(crate) unknown: u64,
     pub(crate) copies: u64,
     pub(crate) sets: u64,
@@ -44,7 +44,7 @@ impl Work {
         Self { kernels: 1, unknown: u64::from(!has_code), ..Self::default() }
     }
 
-    /// Of a node of this kind.
+    /// Commands of a node of this kind.
     pub(crate) fn of(kind: c_int, note: Option<&Note>) -> Self {
         match (kind, note) {
             (_, Some(Note::Child(inner))) => *inner,
@@ -57,15 +57,15 @@ impl Work {
     }
 }
 
-/// A kernel with its arguments, as a program gave it.
+/// A kernel and its arguments, as a program passed them.
 pub(crate) struct Launch {
-    /// What names the kernel: a host address or a module's function.
+    /// Name of the kernel: a host address, or the handle of a module's function.
     pub(crate) function: usize,
     pub(crate) kernel: Option<Kernel>,
     pub(crate) grid: Dim3,
     pub(crate) block: Dim3,
     pub(crate) shared: c_uint,
-    /// Addresses of the arguments, each in a word of `_values`; empty for a kernel whose arguments are not known.
+    /// Addresses of the arguments, each in a word of `_values`; empty for a kernel with unknown arguments.
     pub(crate) addresses: Box<[usize]>,
     _values: Box<[u64]>,
 }

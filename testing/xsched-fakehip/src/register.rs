@@ -1,5 +1,5 @@
-//! What compiled programs register before `main`: their code objects, kernels by host address, and variables; and what is asked of
-//! kernels by that address.
+//! Registrations of compiled programs before `main`: code objects, kernels by host address, and variables; and the
+//! functions that look these up.
 
 use crate::code::{Image, WRAPPER};
 use crate::module::{self, Function, SHARED, functions};
@@ -13,12 +13,12 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, LazyLock, RwLock};
 
-/// Everything registered with this copy.
+/// All registrations in this copy.
 #[derive(Default)]
 struct Registered {
-    /// Addresses of images by the handle that registering them gave.
+    /// Addresses of images, by the handle that their registration returned.
     binaries: HashMap<usize, usize>,
-    /// By host address.
+    /// Code object and function of each kernel, by host address.
     functions: HashMap<usize, (usize, Arc<Function>)>,
     variables: HashMap<usize, Variable>,
 }
@@ -28,7 +28,7 @@ struct Variable {
     binary: usize,
     name: String,
     size: usize,
-    /// Managed variables: where the program keeps the pointer.
+    /// For managed variables, the address at which the program keeps the pointer.
     managed: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ fn write() -> std::sync::RwLockWriteGuard<'static, Registered> {
     REGISTERED.write().unwrap_or_else(|e| e.into_inner())
 }
 
-/// The function of a host address. An address not registered here is no device function.
+/// The function of a host address, which must be registered with this copy.
 pub(crate) fn function(host: usize) -> Result<Arc<Function>> {
     match read().functions.get(&host) {
         Some((_, function)) => Ok(function.clone()),
@@ -60,12 +60,12 @@ pub(crate) struct Wrapper {
     unused: usize,
 }
 
-/// `__hipRegisterFatBinary`: a handle, or NULL for something else than a wrapper.
+/// `__hipRegisterFatBinary`: returns a handle, or NULL if the argument is no wrapper.
 pub(crate) fn fat_binary(wrapper: *const Wrapper) -> *mut c_void {
     if wrapper.is_null() {
         return std::ptr::null_mut();
     }
-    // SAFETY: the program's constructor gives its wrapper.
+    // SAFETY: the program's constructor passes its own wrapper.
     let wrapper = unsafe { wrapper.read() };
     if wrapper.magic != WRAPPER || wrapper.version != 1 {
         stats::misuse(&format!("no fat binary: magic {:#x}, version {}", wrapper.magic, wrapper.version));
@@ -76,7 +76,7 @@ pub(crate) fn fat_binary(wrapper: *const Wrapper) -> *mut c_void {
     handle.cast()
 }
 
-/// Waits for the device before the code goes.
+/// Removes a code object with its kernels and variables, and waits for the device, which may be running its code.
 pub(crate) fn unregister(binary: usize) {
     let mut registered = write();
     if registered.binaries.remove(&binary).is_none() {
@@ -85,7 +85,7 @@ pub(crate) fn unregister(binary: usize) {
     registered.functions.retain(|_, (owner, _)| *owner != binary);
     registered.variables.retain(|_, variable| variable.binary != binary);
     drop(registered);
-    // A program that never used a device must not start one at its end.
+    // A program that has not used a device must not initialise one at its end.
     if crate::runtime::is_up() && current().is_ok_and(crate::runtime::Device::is_active) {
         let _ = crate::runtime::enter().and_then(|()| driver()?.synchronize());
     }
@@ -111,7 +111,8 @@ pub(crate) fn register_variable(binary: usize, host: usize, name: Text, size: us
     write().variables.insert(host, Variable { binary, name, size, managed: None });
 }
 
-/// The program's pointer is set at once, which makes a device's context.
+/// Registers a managed variable. It is allocated, and the program's pointer set, at once, which creates the device's
+/// context.
 pub(crate) fn register_managed(binary: usize, pointer: *mut u64, init: *const c_void, name: Text, size: usize) {
     let Ok(name) = name.get() else { return };
     let mut address = 0;
@@ -167,7 +168,7 @@ pub(crate) fn symbol_size(out: Out<usize>, host: usize) -> Result<()> {
     Ok(out.put(variable(host)?.1)?)
 }
 
-/// Grid, block, shared memory and stream of a launch, as `<<<…>>>` gives them.
+/// Grid, block, shared memory (bytes) and stream of a launch by `<<<…>>>`.
 pub(crate) type Configuration = (Dim3, Dim3, usize, usize);
 
 /// `dim3`.
@@ -182,9 +183,9 @@ pub(crate) struct Dim3 {
 type Kept<T> = ManuallyDrop<RefCell<Vec<T>>>;
 
 thread_local! {
-    // Never dropped: exit handlers launch kernels, too.
+    // Never dropped, since exit handlers launch kernels, too.
     static CONFIGURATIONS: Kept<Configuration> = const { Kept::new(RefCell::new(Vec::new())) };
-    /// Arguments given one by one (hipSetupArgument), for hipLaunchByPtr.
+    /// Arguments passed one by one (hipSetupArgument), for hipLaunchByPtr.
     static ARGUMENTS: Kept<u8> = const { Kept::new(RefCell::new(Vec::new())) };
 }
 
@@ -209,7 +210,7 @@ pub(crate) fn setup_argument(value: *const c_void, size: usize, offset: usize) -
     if value.is_null() || size == 0 {
         return Err(Error::INVALID_VALUE);
     }
-    // SAFETY: the program gives an argument of that size.
+    // SAFETY: the program passes an argument of this size.
     let bytes = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), size) };
     ARGUMENTS.with(|packed| {
         let mut packed = packed.borrow_mut();
@@ -230,11 +231,11 @@ pub(crate) fn name_of_host(host: usize) -> *const c_char {
     read().functions.get(&host).map_or(std::ptr::null(), |(_, function)| module::name_address(&function.name))
 }
 
-/// A function's handle for a host address.
+/// Returns the handle of the function that belongs to a host address.
 pub(crate) fn by_symbol(out: Out<usize>, host: usize) -> Result<()> {
     let (out, registered) = (out.required()?, function(host)?);
     let functions = functions()?;
-    // Modules have handles of their own: 0 is none of them.
+    // A module's function has a handle of its own, even under the same name; a registered function has module 0.
     if let Some(known) = functions.find(|f| f.is_registered() && f.name == registered.name) {
         return Ok(out.put(known.handle)?);
     }

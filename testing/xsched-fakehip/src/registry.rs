@@ -1,5 +1,6 @@
-//! Objects by handle. A handle is the address of a block of this copy of the library, as in the real runtime: another
-//! copy, in the same process, does not know it. A block comes back soon after its object is destroyed, as memory does.
+//! Objects by handle. A handle is the address of a block of memory of this copy of the library, as in the real runtime:
+//! another copy in the same process does not know it. A block is reused soon after its object is destroyed, as memory
+//! is.
 
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
@@ -7,7 +8,7 @@ use std::sync::{Arc, RwLock};
 /// Bytes of a block.
 const BLOCK: usize = 64;
 
-/// Handles of one kind.
+/// The objects of one kind, by handle.
 pub(crate) struct Registry<T>(RwLock<Inner<T>>);
 
 struct Inner<T> {
@@ -20,7 +21,7 @@ impl<T> Registry<T> {
         Self(RwLock::new(Inner { items: HashMap::new(), free: Vec::new() }))
     }
 
-    /// Adds what `make` makes of its handle.
+    /// Adds the object that `make` returns for its handle.
     pub(crate) fn add(&self, make: impl FnOnce(usize) -> T) -> Arc<T> {
         let mut inner = self.0.write().unwrap_or_else(|e| e.into_inner());
         let fresh = || std::ptr::from_mut(Box::leak(Box::new([0_u8; BLOCK]))).expose_provenance();
@@ -34,7 +35,7 @@ impl<T> Registry<T> {
         self.0.read().unwrap_or_else(|e| e.into_inner()).items.get(&handle).cloned()
     }
 
-    /// Takes an object out; its handle may be given again.
+    /// Removes an object. Its handle may be reused.
     pub(crate) fn remove(&self, handle: usize) -> Option<Arc<T>> {
         let mut inner = self.0.write().unwrap_or_else(|e| e.into_inner());
         let object = inner.items.remove(&handle)?;
@@ -42,7 +43,7 @@ impl<T> Registry<T> {
         Some(object)
     }
 
-    /// Takes out what is no longer wanted.
+    /// Removes all objects for which `unwanted` returns true.
     pub(crate) fn remove_if(&self, unwanted: impl Fn(&T) -> bool) {
         let mut inner = self.0.write().unwrap_or_else(|e| e.into_inner());
         let gone: Vec<usize> =
@@ -53,13 +54,13 @@ impl<T> Registry<T> {
         }
     }
 
-    /// Handle of the first object that `wanted` says yes to.
+    /// Handle of the first object for which `wanted` returns true.
     pub(crate) fn handle_of(&self, wanted: impl Fn(&T) -> bool) -> Option<usize> {
         let inner = self.0.read().unwrap_or_else(|e| e.into_inner());
         inner.items.iter().find(|(_, item)| wanted(item)).map(|(&handle, _)| handle)
     }
 
-    /// The first object that `wanted` says yes to.
+    /// The first object for which `wanted` returns true.
     pub(crate) fn find(&self, wanted: impl Fn(&T) -> bool) -> Option<Arc<T>> {
         self.0.read().unwrap_or_else(|e| e.into_inner()).items.values().find(|item| wanted(item)).cloned()
     }

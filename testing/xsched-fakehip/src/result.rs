@@ -1,6 +1,6 @@
 //! `hipError_t`.
 
-/// Names the errors, and gives each its text.
+/// Defines the errors with their names and texts.
 macro_rules! errors {
     ($($constant:ident = $number:literal, $name:literal, $text:literal;)*) => {
         /// A `hipError_t` other than success.
@@ -12,7 +12,7 @@ macro_rules! errors {
             $(pub(crate) const $constant: Self = Self($number);)*
         }
 
-        /// Symbol and text of a result, each ending in NUL.
+        /// Symbol and text of a result, each with a NUL at its end.
         pub(crate) fn describe(result: i32) -> Option<(&'static str, &'static str)> {
             match result {
                 0 => Some(("hipSuccess\0", "no error\0")),
@@ -84,7 +84,7 @@ errors! {
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 impl From<fakecuda::Error> for Error {
-    /// HIP took over CUDA's numbers.
+    /// HIP uses CUDA's numbers.
     fn from(error: fakecuda::Error) -> Self {
         Self(error.0)
     }

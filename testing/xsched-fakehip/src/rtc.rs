@@ -1,4 +1,5 @@
-//! The compiler at run time (hiprtc): not ours. Where AMD's own `libhiprtc` of the same major can be opened, calls go on there.
+//! The runtime compiler (hiprtc), which is not part of this library: calls are forwarded to AMD's own `libhiprtc` of
+//! the same major, if it can be opened.
 
 use crate::lookup::major;
 use crate::stats;
@@ -8,18 +9,18 @@ use std::sync::OnceLock;
 /// `HIPRTC_ERROR_INTERNAL_ERROR`.
 pub(crate) const INTERNAL_ERROR: c_int = 11;
 
-/// AMD's library, opened once; none if the machine has none.
+/// Handle of AMD's library, which is opened once; none if it is not installed.
 fn library() -> Option<*mut c_void> {
     static LIBRARY: OnceLock<usize> = OnceLock::new();
     let handle = *LIBRARY.get_or_init(|| {
         let name = CString::new(format!("libhiprtc.so.{}", major())).unwrap_or_default();
-        // SAFETY: a C string; the library's constructors are made for this.
+        // SAFETY: a C string; the library's constructors expect to be run by dlopen.
         unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) }.expose_provenance()
     });
     (handle != 0).then(|| std::ptr::with_exposed_provenance_mut(handle))
 }
 
-/// Its function of that name. A call for which there is none is one that is not supported.
+/// AMD's function of this name. If there is none, the call is counted as unsupported.
 pub(crate) fn function(name: &str) -> Option<*mut c_void> {
     let symbol = CString::new(name).ok()?;
     // SAFETY: an open library and a C string.

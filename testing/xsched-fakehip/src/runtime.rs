@@ -1,4 +1,4 @@
-//! What belongs to the process: the driver and the devices.
+//! State of the process: the driver and the devices.
 
 use crate::driver::Driver;
 use crate::result::{Error, Result};
@@ -7,49 +7,49 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-/// What there is of each once.
+/// The driver and the devices, which exist once in a process.
 pub(crate) struct Runtime {
     pub(crate) driver: Driver,
     pub(crate) devices: Vec<Device>,
 }
 
-/// A device.
+/// A device, and its context once it has one.
 pub(crate) struct Device {
     pub(crate) number: usize,
     context: Mutex<Option<Arc<Context>>>,
-    /// Grows with each reset, so that threads see that their context is gone.
+    /// Number of resets: a thread sees by it that its context is gone.
     resets: AtomicU64,
 }
 
-/// A device's one context.
+/// The one context of a device.
 pub(crate) struct Context {
     pub(crate) handle: usize,
-    /// The driver's functions, one for each kernel of ours.
+    /// The driver's functions, one for each kernel of this library.
     pub(crate) kernels: OnceLock<Result<Vec<usize>>>,
-    /// What code objects' variables are on this device: address by name and registration.
+    /// Addresses of the registered variables on this device, by the host address of the variable.
     pub(crate) variables: Mutex<std::collections::HashMap<usize, u64>>,
 }
 
 static RUNTIME: OnceLock<Result<Runtime>> = OnceLock::new();
 
 thread_local! {
-    /// The device that this thread chose.
+    /// Number of the device that this thread has selected.
     static CURRENT: Cell<usize> = const { Cell::new(0) };
-    /// Device and its resets for which this thread has the driver's context set.
+    /// Device, and its number of resets, whose context is the driver's current one on this thread.
     static BOUND: Cell<Option<(usize, u64)>> = const { Cell::new(None) };
 }
 
-/// A lock whose holder may have panicked.
+/// Locks a mutex, even if an earlier holder panicked.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// The runtime; the first call makes it, and says for good whether there is one.
+/// Returns the runtime. The first call opens the driver, and its outcome stands for the life of the process.
 pub(crate) fn runtime() -> Result<&'static Runtime> {
     RUNTIME.get_or_init(Runtime::new).as_ref().map_err(|&error| error)
 }
 
-/// Has some call made it already?
+/// Reports whether an earlier call has opened the driver. Opens nothing itself.
 pub(crate) fn is_up() -> bool {
     RUNTIME.get().is_some_and(Result::is_ok)
 }
@@ -70,7 +70,7 @@ impl Runtime {
 }
 
 impl Device {
-    /// Its context, made when it is first needed.
+    /// Returns the context, which is created when it is first needed.
     pub(crate) fn context(&self) -> Result<Arc<Context>> {
         let mut context = lock(&self.context);
         if let Some(context) = &*context {
@@ -87,7 +87,7 @@ impl Device {
         lock(&self.context).is_some()
     }
 
-    /// Loses its context. False if it had none.
+    /// Drops the context, and reports whether there was one.
     pub(crate) fn lose_context(&self) -> bool {
         let had = lock(&self.context).take().is_some();
         if had {
@@ -96,7 +96,7 @@ impl Device {
         had
     }
 
-    /// Makes it the driver's device for this thread.
+    /// Makes the device's context the driver's current one on this thread.
     fn bind(&self) -> Result<()> {
         let wanted = (self.number, self.resets.load(Acquire));
         if BOUND.get() == Some(wanted) {
@@ -123,19 +123,20 @@ pub(crate) fn device(number: usize) -> Result<&'static Device> {
     runtime()?.devices.get(number).ok_or(Error::INVALID_DEVICE)
 }
 
-/// A device by the number that a program gave.
+/// A device by the number that a program passed.
 pub(crate) fn given(number: i32) -> Result<&'static Device> {
     device(usize::try_from(number).map_err(|_| Error::INVALID_DEVICE)?)
 }
 
-/// Makes a device this thread's.
+/// Selects a device for this thread.
 pub(crate) fn choose(number: usize) -> Result<()> {
     let chosen = device(number)?;
     CURRENT.set(number);
     chosen.bind()
 }
 
-/// What every call that needs a device does first. Without one, real runtimes answer "invalid device".
+/// Makes this thread's device current: the first step of every call that needs a device. Without a device, real
+/// runtimes answer "invalid device".
 pub(crate) fn enter() -> Result<()> {
     if runtime().is_err() {
         return Err(Error::INVALID_DEVICE);
@@ -143,7 +144,7 @@ pub(crate) fn enter() -> Result<()> {
     current()?.bind()
 }
 
-/// Does something with another device as the driver's.
+/// Runs `body` with another device's context as the driver's current one, and makes this thread's current again.
 pub(crate) fn on_device<T>(number: usize, body: impl FnOnce() -> Result<T>) -> Result<T> {
     device(number)?.bind()?;
     let result = body();

@@ -1,4 +1,4 @@
-//! Beginning and end of the library in a process.
+//! Start and end of the library in a process.
 
 use crate::lookup::{self, PLT, Symbol, major};
 use crate::stats;
@@ -6,10 +6,10 @@ use crate::table::{Entry, TABLE};
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The linked library's constructor says what it is.
+/// Stores the facts about the linked library, whose constructor calls this.
 ///
 /// # Safety
-/// `symbols` is an array of `count`, `plt` one of three addresses, both static.
+/// `symbols` points to `count` symbols, `plt` to an array of addresses; both are static.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn fakehip_start(
     major: c_int,
@@ -17,7 +17,7 @@ pub(crate) unsafe extern "C" fn fakehip_start(
     count: usize,
     plt: *const [usize; PLT],
 ) {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's duty is the same.
     if unsafe { lookup::begin(major, symbols, count, plt) } {
         // SAFETY: the handler lives as long as the process: the library is never unloaded.
         unsafe { libc::atexit(report) };

@@ -1,4 +1,4 @@
-//! What was really done, for tests to compare with what they were told.
+//! Counts of the operations performed, for tests to compare with other counts.
 
 use crate::result::{Error, Result};
 use fakecuda::Failures;
@@ -11,14 +11,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What this copy of the runtime gave to the device: all `u64`, in this order, for `fakehipGetCounters`.
+        /// Counts of the operations that this copy of the runtime submitted: all `u64`, in this order, for
+        /// `fakehipGetCounters`.
         pub(crate) struct Counters {
             $($(#[$doc])* pub(crate) $name: AtomicU64,)*
         }
 
         pub(crate) static COUNTERS: Counters = Counters { $($name: AtomicU64::new(0),)* };
 
-        /// By name, in the order of the fields.
+        /// Names and values, in the order of the fields.
         pub(crate) fn values() -> Vec<(&'static str, u64)> {
             vec![$((stringify!($name), COUNTERS.$name.load(Relaxed)),)*]
         }
@@ -26,12 +27,12 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Calls of launch, copy and set functions that gave work to the device: not those that failed, were recorded by a
-    /// capture, or were made by another function of this library.
+    /// Calls of launch, copy and set functions that submitted work to the device. Calls that failed, that a capture
+    /// recorded, or that another function of this library made are not counted.
     commands,
-    /// Kernels, including those of graphs.
+    /// Launches of kernels, including those of graphs.
     kernels,
-    /// Those of `kernels` that no host code stands for: they took device time and did nothing.
+    /// Launches among `kernels` of kernels for which no host code exists: they took device time and did nothing.
     unknown_kernels,
     /// Copies, including those of graphs.
     copies,
@@ -47,7 +48,7 @@ counters! {
     records,
     /// Commands recorded by a capture, not run.
     captured,
-    /// Kernels, by host address, that were registered.
+    /// Registrations of kernels by host address.
     registered,
     /// Calls that no correct program makes.
     misuse,
@@ -65,13 +66,13 @@ pub(crate) fn add_all(counter: &AtomicU64, count: u64) {
 
 pub(crate) static FAILURES: Failures = Failures::new("FAKEHIP");
 
-/// As many texts of misuse are kept.
+/// Number of calls whose texts of misuse are kept.
 const KEPT: usize = 32;
 
 static MISUSE: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static UNSUPPORTED: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
 
-/// Notes a call that no correct program makes; strict, it is the last.
+/// Counts a call that no correct program makes, and keeps its text. With FAKEHIP_STRICT it aborts instead.
 pub(crate) fn misuse(what: &str) {
     add(&COUNTERS.misuse);
     if is_set("FAKEHIP_STRICT") {
@@ -84,13 +85,13 @@ pub(crate) fn misuse(what: &str) {
     }
 }
 
-/// Notes a misuse that has its error.
+/// Counts a misuse and returns its error.
 pub(crate) fn wrong<T>(what: &str, error: Error) -> Result<T> {
     misuse(what);
     Err(error)
 }
 
-/// Is this variable of the environment set to something other than 0?
+/// Reports whether a variable of the environment is set to something other than 0.
 pub(crate) fn is_set(variable: &str) -> bool {
     std::env::var(variable).is_ok_and(|value| !value.is_empty() && value != "0")
 }
@@ -103,8 +104,8 @@ pub(crate) fn unsupported(name: &str) {
 /// Numbers by name.
 pub(crate) type Map = serde_json::Map<String, Value>;
 
-/// At the end of the process: a line of JSON into the file that FAKEHIP_STATS names.
-/// `calls` and `commands` are those of each function.
+/// Appends a line of JSON to the file that FAKEHIP_STATS names. Called at the end of the process. `calls` and
+/// `commands` hold the numbers of each function.
 pub(crate) fn report(major: c_int, calls: Map, commands: Map) {
     let Some(path) = std::env::var_os("FAKEHIP_STATS").filter(|path| !path.is_empty()) else { return };
     let mut line = serde_json::Map::new();
@@ -127,20 +128,20 @@ pub(crate) fn report(major: c_int, calls: Map, commands: Map) {
     }
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     let text = format!("{}\n", Value::Object(line));
-    // A test that asked for it misses the line.
+    // If this fails, the test that set the variable misses the line.
     let _ = file.and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
 }
 
-/// Stores the first `room` of the counters where `out` points, and returns how many there are.
+/// Stores the first `room` of the counters at `out`, and returns the number of counters.
 ///
 /// # Safety
-/// `out` has room for that many.
+/// `out` has room for `room` words.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case)]
 pub(crate) unsafe extern "C" fn fakehipGetCounters(out: *mut u64, room: usize) -> usize {
     let values = values();
     for (index, (_, value)) in values.iter().take(room).enumerate() {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees the room.
         unsafe { out.add(index).write(*value) };
     }
     values.len()

@@ -1,4 +1,4 @@
-//! Streams.
+//! Streams of HIP: their handles, priorities and callbacks.
 
 use crate::driver::Callback;
 use crate::edge::{Null, gave};
@@ -12,19 +12,19 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, LazyLock};
 
-/// The driver's handles of the default streams, the same as HIP's.
+/// The driver's handles of the default streams, which are also HIP's.
 const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
 /// hipStreamNonBlocking.
 const NON_BLOCKING: c_uint = 1;
 
-/// Lowest and highest priority: a smaller number is more urgent.
+/// Lowest and highest priority. A smaller number is more urgent.
 pub(crate) const PRIORITIES: (c_int, c_int) = (1, -1);
 
-/// A stream that a program made.
+/// A stream that a program created.
 pub(crate) struct Stream {
-    /// The driver's.
+    /// The driver's handle.
     pub(crate) real: usize,
     pub(crate) device: usize,
     flags: c_uint,
@@ -34,12 +34,12 @@ pub(crate) struct Stream {
 
 static STREAMS: LazyLock<Registry<Stream>> = LazyLock::new(Registry::new);
 
-/// By handle.
+/// Streams by handle.
 pub(crate) fn streams() -> Result<&'static Registry<Stream>> {
     runtime().map(|_| &*STREAMS)
 }
 
-/// A stream as a call names it.
+/// The stream that a call names by its handle.
 #[derive(Clone)]
 pub(crate) struct Target {
     /// The driver's handle.
@@ -48,7 +48,7 @@ pub(crate) struct Target {
     stream: Option<Arc<Stream>>,
 }
 
-/// Captures that are going on: while there are none, no command need ask whether it is recorded.
+/// Number of active captures: at 0, no command need ask the driver whether it is recorded.
 static CAPTURES: AtomicUsize = AtomicUsize::new(0);
 
 pub(crate) fn capture_began() {
@@ -56,12 +56,12 @@ pub(crate) fn capture_began() {
 }
 
 pub(crate) fn capture_ended() {
-    // A capture that ended with its stream was counted out there.
+    // A capture that ended with its stream was subtracted when the stream was destroyed.
     let _ = CAPTURES.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
 }
 
 impl Target {
-    /// The stream that a handle names.
+    /// Finds the stream of a handle.
     pub(crate) fn find(null: Null, handle: usize) -> Result<Self> {
         let default = match (handle, null) {
             (0, Null::Legacy) | (LEGACY, _) => Some(LEGACY),
@@ -77,12 +77,12 @@ impl Target {
         }
     }
 
-    /// Does something with the stream's device as the driver's.
+    /// Runs `body` with the context of the stream's device as the driver's current one.
     pub(crate) fn with<T>(&self, body: impl FnOnce(usize) -> Result<T>) -> Result<T> {
         if self.device == current_number() { body(self.real) } else { on_device(self.device, || body(self.real)) }
     }
 
-    /// Is a capture recording what it is given?
+    /// Reports whether a capture is recording the commands of this stream.
     pub(crate) fn is_capturing(&self) -> bool {
         if CAPTURES.load(Relaxed) == 0 {
             return false;
@@ -92,7 +92,7 @@ impl Target {
         asked.is_ok() && status != 0
     }
 
-    /// Gives a command of a kind that counts as one; `count` is called once if it will run.
+    /// Submits a command of a kind that counts as one. `count` is called once, if the command will run.
     pub(crate) fn issue(&self, count: impl FnOnce(), body: impl FnOnce(usize) -> Result<()>) -> Result<()> {
         let captured = self.is_capturing();
         self.with(body)?;
@@ -105,7 +105,7 @@ impl Target {
         Ok(())
     }
 
-    /// The same for a command that is no launch, copy or set.
+    /// Submits a command that is no launch, copy or set, and so does not count as a command of its function.
     pub(crate) fn order(&self, count: impl FnOnce(), body: impl FnOnce(usize) -> Result<()>) -> Result<()> {
         let captured = self.is_capturing();
         self.with(body)?;
@@ -132,7 +132,8 @@ fn make(out: Out<usize>, flags: c_uint, priority: c_int, cu_mask: Vec<u32>) -> R
         return Err(Error::INVALID_VALUE);
     }
     let priority = priority.clamp(PRIORITIES.1, PRIORITIES.0);
-    // HIP: -1 high, 0 normal, 1 low. CUDA's least is 0 and goes down from there: spread over what there is.
+    // HIP: -1 high, 0 normal, 1 low. CUDA's lowest is 0 and higher ones are negative: these three are spread over its
+    // range.
     let (mut least, mut greatest) = (0, 0);
     driver()?.priority_range(&raw mut least, &raw mut greatest)?;
     let real_priority = match priority {
@@ -163,7 +164,7 @@ pub(crate) fn create_with_priority(out: Out<usize>, flags: c_uint, priority: c_i
     make(out, flags, priority, Vec::new())
 }
 
-/// The mask is kept and told, not obeyed.
+/// Creates a stream with a mask of compute units, which is stored and reported, but has no effect.
 pub(crate) fn create_with_cu_mask(out: Out<usize>, words: u32, mask: In<u32>) -> Result<()> {
     if words == 0 {
         return Err(Error::INVALID_VALUE);
@@ -217,7 +218,7 @@ pub(crate) fn get_device(handle: usize, out: Out<c_int>) -> Result<()> {
     Ok(out.put(Target::find(Null::Legacy, handle)?.device as c_int)?)
 }
 
-/// hipGetStreamDeviceId: a number, not a result; -1 = no such stream.
+/// hipGetStreamDeviceId, which returns a number instead of a result: -1 if there is no such stream.
 pub(crate) fn device_id(handle: usize) -> c_int {
     Target::find(Null::Legacy, handle).map_or(-1, |target| target.device as c_int)
 }
@@ -230,14 +231,14 @@ pub(crate) fn get_id(handle: usize, out: Out<u64>) -> Result<()> {
 /// `hipStreamCallback_t`.
 type HipCallback = unsafe extern "C" fn(usize, c_int, *mut c_void);
 
-/// What a program gave, on its way through the driver.
+/// A program's callback, on its way through the driver.
 struct Packed {
     stream: usize,
     function: HipCallback,
     data: *mut c_void,
 }
 
-/// Calls what the program gave, with the handle that it knows.
+/// Calls the program's callback with the handle that the program knows.
 unsafe extern "C" fn unpack(_: usize, status: c_int, data: *mut c_void) {
     // SAFETY: made by `add_callback` for this one call.
     let packed = unsafe { Box::from_raw(data.cast::<Packed>()) };

@@ -1,7 +1,8 @@
-//! Every function that is implemented: by which function, and with what it needs. The linked library exports `X` for
-//! each `fakehip_X` here, and answers `hipErrorNotSupported` for all other names of its major.
+//! Table of the implemented functions: the Rust function behind each, and the condition it checks. The linked library
+//! exports `X` for each `fakehip_X` here, and returns `hipErrorNotSupported` for all other names of its major.
 //!
-//! `device a / a_spt(…) => f` are two entry points for one: the second means the thread's default stream by null.
+//! `device a / a_spt(…) => f` defines two entry points for one function: for the second, a null stream is the thread's
+//! default stream.
 
 use crate::driver::HostFunction;
 use crate::driver::params::{Copy2d, Handle, HostParams};
@@ -72,7 +73,7 @@ macro_rules! functions {
     (also: $($other:ident)*; $($need:ident $name:ident $(/ $per_thread:ident)? ($($args:tt)*) => $path:path;)*) => {
         $(entry! { $need $name $(/ $per_thread)? ($($args)*) => $path })*
 
-        /// How often each was called.
+        /// Numbers of calls of each function.
         #[allow(non_upper_case_globals)] // vendor names
         mod counts {
             use super::Counts;
@@ -83,7 +84,7 @@ macro_rules! functions {
             $(pub(super) static $other: Counts = Counts::new();)*
         }
 
-        /// What is implemented.
+        /// All implemented functions.
         pub(crate) static TABLE: &[Entry] = &[
             $(
                 Entry { name: stringify!($name), counts: &counts::$name },
@@ -545,17 +546,17 @@ macro_rules! plain {
 }
 
 plain! {
-    /// Registers a program's device code.
+    /// Registers a program's code object.
     __hipRegisterFatBinary(wrapper: *const Wrapper) -> *mut c_void {
         register::fat_binary(wrapper)
     }
 
-    /// Ends that.
+    /// Removes a code object.
     __hipUnregisterFatBinary(binary: usize) {
         register::unregister(binary);
     }
 
-    /// Registers a kernel by the address that the host's code launches it by.
+    /// Registers a kernel by the host address that names it in launches.
     __hipRegisterFunction(
         binary: usize, host: usize, _device: Pointer, name: Text, _limit: c_uint, _thread: Pointer, _block_id: Pointer,
         _block: Pointer, _grid: Pointer, _wave: Pointer
@@ -578,17 +579,17 @@ plain! {
         register::register_managed(binary, pointer, init, name, size);
     }
 
-    /// This thread's last error, which it clears.
+    /// Returns this thread's last error and clears it.
     hipGetLastError() -> c_int {
         last_error(true)
     }
 
-    /// The same.
+    /// Returns this thread's last error and clears it, as `hipGetLastError` does.
     hipExtGetLastError() -> c_int {
         last_error(true)
     }
 
-    /// This thread's last error.
+    /// Returns this thread's last error.
     hipPeekAtLastError() -> c_int {
         last_error(false)
     }
@@ -624,7 +625,8 @@ plain! {
     }
 }
 
-/// The compiler at run time, which runtimes before 7 export besides its own library: they pass on to that.
+/// Functions of the runtime compiler, which runtimes before 7 export besides its own library. They are forwarded to
+/// that.
 macro_rules! compiler {
     ($($name:ident ($($arg:ident: $ty:ty),*);)*) => {
         $(

@@ -1,4 +1,4 @@
-//! Copies and sets of boxes of memory: rows of planes, each with room between. No arrays.
+//! Copies and sets of boxes of memory: planes of rows, with gaps between them. Arrays are not supported.
 
 use crate::copy::{check_kind, in_memory, rectangle};
 use crate::driver::params::{DriverCopy3d, DriverSide};
@@ -11,7 +11,7 @@ use crate::stream::Target;
 use fakecuda::{In, Out};
 use std::ffi::{c_int, c_uint};
 
-/// `hipExtent`: of memory without an array, the width in bytes.
+/// `hipExtent`. For memory without an array, the width is in bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Extent {
@@ -20,7 +20,7 @@ pub(crate) struct Extent {
     depth: usize,
 }
 
-/// `hipPitchedPtr`: bytes from row to row, and how many rows there are in a plane.
+/// `hipPitchedPtr`: bytes from row to row, and the number of rows in a plane.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Pitched {
@@ -83,7 +83,7 @@ impl DriverSide {
 }
 
 impl Copy3d {
-    /// A copy of bytes in a row.
+    /// A copy of `bytes` consecutive bytes.
     pub(crate) fn line(dst: u64, src: u64, bytes: usize, kind: c_int) -> Self {
         let side = |address| Pitched { address, pitch: bytes, width: bytes, rows: 1 };
         let origin = Position { x: 0, y: 0, z: 0 };
@@ -92,7 +92,7 @@ impl Copy3d {
         Self { src_array: 0, src_at: origin, src, dst_array: 0, dst_at: origin, dst, extent, kind }
     }
 
-    /// As the driver wants it for a node; a copy of nothing is none.
+    /// Parameters of a driver's node. An empty copy is an error there.
     pub(crate) fn for_driver(&self) -> Result<DriverCopy3d> {
         let Extent { width, height, depth } = self.extent;
         if self.src_array != 0 || self.dst_array != 0 {
@@ -118,7 +118,7 @@ impl Copy3d {
         })
     }
 
-    /// What the driver tells of a node that a capture recorded.
+    /// Reads the parameters of a node that a capture recorded.
     pub(crate) fn from_driver(params: &DriverCopy3d) -> Result<Self> {
         let ((src, src_at), (dst, dst_at)) = (params.src.pitched()?, params.dst.pitched()?);
         let [width, height, depth] = params.extent;
@@ -135,7 +135,7 @@ impl Copy3d {
 }
 
 impl Pitched {
-    /// Where a plane of the box begins.
+    /// Address of the first byte of plane `z` of the box.
     fn plane(&self, at: Position, extent: Extent, z: usize) -> Result<u64> {
         if self.address == 0 {
             return Err(Error::INVALID_VALUE);
@@ -143,7 +143,7 @@ impl Pitched {
         if self.pitch < at.x.saturating_add(extent.width) {
             return Err(Error::INVALID_PITCH_VALUE);
         }
-        // Without a height, a plane is as high as the box.
+        // A height of 0 means that a plane is as high as the box.
         let rows = if self.rows == 0 { at.y + extent.height } else { self.rows };
         let row = (at.z + z).checked_mul(rows).and_then(|row| row.checked_add(at.y)).ok_or(Error::INVALID_VALUE)?;
         row.checked_mul(self.pitch).map(|bytes| self.address + (bytes + at.x) as u64).ok_or(Error::INVALID_VALUE)

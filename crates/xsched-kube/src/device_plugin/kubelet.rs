@@ -1,5 +1,5 @@
-//! The kubelet's folder: the plugin's sockets in it, and registration with the kubelet of the moment. A kubelet that starts empties the
-//! folder and makes its own socket anew, which is how its restart is seen.
+//! The kubelet's folder: the plugin's sockets in it, and registration with the current kubelet. A kubelet that starts
+//! empties the folder and creates its own socket afresh, which shows the restart.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -25,32 +25,32 @@ use crate::authority::incoming;
 use crate::config::OFFERED;
 use crate::log;
 
-/// The kubelet's own socket.
+/// Name of the kubelet's own socket.
 const SOCKET: &str = "kubelet.sock";
-/// How long it may take to answer.
+/// Longest time for the kubelet's answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The plugin is called before a container starts, and asked which devices it prefers.
+/// Options of the plugin: it is called before a container starts, and asked which devices it prefers.
 pub const OPTIONS: DevicePluginOptions =
     DevicePluginOptions { pre_start_required: true, get_preferred_allocation_available: true };
 
-/// Which socket the kubelet has, as far as two can be told apart: an inode's number is used again.
+/// Identity of the kubelet's socket, to tell it from a later one. The inode's number alone may be reused.
 pub fn identity(folder: &Path) -> Option<(u64, u64, i64, i64)> {
     let meta = std::fs::symlink_metadata(folder.join(SOCKET)).ok()?;
     Some((meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
 }
 
-/// The folder, watched.
+/// The folder, watched for changes.
 pub struct Folder {
     changes: mpsc::UnboundedReceiver<()>,
     path: PathBuf,
 }
 
 impl Folder {
-    /// Watches it, by a thread that ends with the program or the folder.
+    /// Starts to watch the folder, by a thread that ends with the program or the folder.
     ///
     /// # Errors
-    /// If it is not there or cannot be watched.
+    /// If the folder does not exist or cannot be watched.
     pub fn open(path: &Path) -> Result<Folder, Error> {
         let failed = |e| {
             let e = std::io::Error::from(e);
@@ -67,16 +67,16 @@ impl Folder {
         let (sender, changes) = mpsc::unbounded_channel();
         std::thread::spawn(move || {
             let mut buffer = [0_u8; 4096];
-            // What has changed is looked at by the receiver.
+            // The receiver finds out what has changed.
             while rustix::io::read(&fd, &mut buffer).is_ok_and(|read| read > 0) && sender.send(()).is_ok() {}
         });
         Ok(Folder { changes, path: path.to_owned() })
     }
 
-    /// Waits for a change of what is in it.
+    /// Waits for a change in the folder.
     ///
     /// # Errors
-    /// If it is gone.
+    /// If the folder is gone.
     pub async fn changed(&mut self) -> Result<(), Error> {
         let told = self.changes.recv().await;
         while self.changes.try_recv().is_ok() {}
@@ -87,18 +87,18 @@ impl Folder {
     }
 }
 
-/// The plugin's sockets, one for each class. They end with this.
+/// The plugin's sockets, one for each class. They are closed on drop.
 pub struct Servers {
     tasks: Vec<JoinHandle<()>>,
-    /// With the inode that was made.
+    /// Paths of the sockets, each with the inode that was created.
     sockets: Vec<(PathBuf, Option<u64>)>,
 }
 
 impl Servers {
-    /// Makes them.
+    /// Creates the sockets and serves them.
     ///
     /// # Errors
-    /// If a socket cannot be made.
+    /// If a socket cannot be created.
     pub fn start(plugin: &Arc<Plugin>, health: &watch::Receiver<Health>) -> Result<Servers, Error> {
         let mut servers = Servers { tasks: Vec::new(), sockets: Vec::new() };
         for class in OFFERED {
@@ -121,7 +121,7 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Whether each socket is still where it was made.
+    /// Reports whether each socket's file is still the one that was created.
     pub fn are_there(&self) -> bool {
         let is_there = |(path, inode): &(PathBuf, Option<u64>)| {
             std::fs::symlink_metadata(path).ok().map(|meta| meta.ino()).is_some_and(|now| Some(now) == *inode)
@@ -136,7 +136,7 @@ impl Drop for Servers {
             task.abort();
         }
         for (path, inode) in &self.sockets {
-            // Another plugin's is left alone.
+            // The file may belong to another plugin by now.
             if std::fs::symlink_metadata(path).ok().map(|meta| meta.ino()) == *inode {
                 let _ = std::fs::remove_file(path);
             }
@@ -144,15 +144,15 @@ impl Drop for Servers {
     }
 }
 
-/// The name of a class's socket.
+/// Name of a class's socket.
 fn endpoint(class: Class) -> String {
     format!("xsched-gpu-{class}.sock")
 }
 
-/// Tells the kubelet of each class.
+/// Registers each class with the kubelet.
 ///
 /// # Errors
-/// The kubelet's.
+/// Errors of the kubelet.
 pub async fn register(folder: &Path) -> Result<(), String> {
     let channel = channel(&folder.join(SOCKET)).await?;
     for class in OFFERED {
@@ -169,10 +169,10 @@ pub async fn register(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A connection to a socket of gRPC.
+/// Connects to a gRPC socket.
 ///
 /// # Errors
-/// If it does not answer.
+/// If the socket does not answer.
 pub async fn channel(socket: &Path) -> Result<tonic::transport::Channel, String> {
     let failed = |e: tonic::transport::Error| format!("{}: {e}", socket.display());
     let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).map_err(failed)?;

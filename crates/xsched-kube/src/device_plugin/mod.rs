@@ -1,7 +1,8 @@
-//! `xsched kube device-plugin`: each class is a resource, each GPU so many devices of it.
+//! `xsched kube device-plugin`: offers each class as a resource, with a number of devices for each GPU.
 //!
-//! [`kubelet`] keeps the plugin registered; [`service`] answers the kubelet; [`allocation`] decides; [`health`] is what devices are worth; [`others`]
-//! tells which GPUs other plugins offer too; [`deliveries`] finds containers that their class did not reach.
+//! [`kubelet`] keeps the plugin registered; [`service`] answers the kubelet; [`allocation`] decides; [`health`] is the
+//! health of devices; [`others`] finds GPUs that other plugins offer too; [`deliveries`] finds containers that their
+//! class did not reach.
 
 pub mod allocation;
 pub mod deliveries;
@@ -30,30 +31,30 @@ use health::Health;
 
 /// The plugin of a node.
 pub struct Plugin {
-    /// The node's configuration.
+    /// Configuration of the node.
     pub config: Config,
-    /// Where things lie on the node.
+    /// Paths on the node.
     pub outside: Outside,
-    /// The folder of the kubelet's socket for device plugins.
+    /// Folder of the kubelet's socket for device plugins.
     pub kubelet: PathBuf,
     /// The kubelet's socket for pod resources.
     pub pod_resources: PathBuf,
-    /// What is offered.
+    /// GPUs that are offered.
     pub gpus: Vec<Gpu>,
-    /// The program's state, for probes.
+    /// State of the program, for probes.
     pub status: Arc<Status>,
-    /// Containers that are about to be made.
+    /// Containers that are about to be created.
     pub deliveries: Deliveries,
 }
 
-/// Counters of its `/metrics`.
+/// Counters of this program's `/metrics`.
 pub const COUNTERS: &[&Counter] = &[&deliveries::UNDELIVERED];
 
-/// How long after a failure the kubelet is asked again.
+/// Time between a failure and the next request to the kubelet.
 const RETRY: Duration = Duration::from_secs(1);
 
 impl Plugin {
-    /// Serves the kubelet until the program is told to end. `faults` are boards as they fail.
+    /// Serves the kubelet until the program is told to end. `faults` delivers boards that fail.
     ///
     /// # Errors
     /// If the kubelet's folder cannot be used.
@@ -71,7 +72,7 @@ impl Plugin {
         let end = crate::told_to_end();
         tokio::pin!(end);
         loop {
-            // Streams of before end with their sender.
+            // Streams of an earlier registration end with their sender.
             let (sender, receiver) = watch::channel(health.clone());
             let servers = kubelet::Servers::start(&plugin, &receiver)?;
             let mut registered = None;
@@ -87,7 +88,7 @@ impl Plugin {
                         return ended.map_err(|e| Error::environment(format!("cannot wait for signals: {e}")));
                     }
                     () = &mut retry, if registered.is_none() => match kubelet::identity(&plugin.kubelet) {
-                        // Its folder tells when it comes.
+                        // The watched folder shows when a kubelet starts.
                         None => retry = Box::pin(tokio::time::sleep(RETRY * 60)),
                         Some(now) => match kubelet::register(&plugin.kubelet).await {
                             Ok(()) => registered = Some(now),
@@ -138,7 +139,7 @@ impl Plugin {
         self.config.device_plugin.offered_twice == OfferedTwice::Allowed
     }
 
-    /// Looks for what other plugins offer, once now and then beside the rest: a kubelet may be slow to answer.
+    /// Watches for other plugins' offers in a task of its own: a kubelet may be slow to answer.
     async fn watch_others(self: &Arc<Self>) -> watch::Receiver<others::Others> {
         let (mut watch, receiver) = others::Watch::new();
         watch.look(&self.pod_resources, &self.gpus).await;
@@ -152,7 +153,7 @@ impl Plugin {
         receiver
     }
 
-    /// What is offered.
+    /// Logs the resources that are offered.
     fn greet(&self) {
         for class in OFFERED {
             let ids = self.gpus.iter().map(|gpu| self.count(gpu, class) as usize).sum::<usize>();

@@ -1,4 +1,4 @@
-//! What the kubelet asks of one class.
+//! The service through which the kubelet uses one class.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::api::device_plugin::{
 use crate::api::services::device_plugin::device_plugin_server::DevicePlugin;
 use crate::log;
 
-/// One class as a resource.
+/// A class offered as a resource.
 pub struct Service {
     class: Class,
     plugin: Arc<Plugin>,
@@ -27,7 +27,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// For a class, of a plugin, as long as the sender of its health lives.
+    /// Makes the service of a class. It works as long as the sender of the plugin's health lives.
     pub fn new(class: Class, plugin: Arc<Plugin>, health: watch::Receiver<Health>) -> Service {
         Service { class, plugin, health }
     }
@@ -63,7 +63,8 @@ impl DevicePlugin for Service {
         Ok(Response::new(AllocateResponse { container_responses }))
     }
 
-    /// Allocations do not say for which container they are; by now the kubelet tells all that the container has.
+    /// Checks that a container has one class only. An allocation does not name its container; at this point the kubelet
+    /// lists all devices that the container has.
     async fn pre_start_container(
         &self,
         request: Request<PreStartContainerRequest>,

@@ -1,4 +1,4 @@
-//! GPUs and their faults from NVIDIA's management library, opened when it is needed and never linked.
+//! GPUs and their faults, from NVIDIA's management library, which is opened when needed and never linked.
 
 use tokio::sync::mpsc;
 use xsched_proto::Error;
@@ -7,18 +7,19 @@ use xsched_vendor::nvml::{Device, LIBRARY, Nvml, Refusal, Waited};
 use super::Gpu;
 use crate::log;
 
-/// How long one wait for an event lasts, in ms. The wait cannot be interrupted; the thread ends with the program.
+/// Length of one wait for an event, in ms. The wait cannot be interrupted; the thread ends with the program.
 const WAIT_MS: u32 = 1000;
-/// Xids that tell of a fault of a program and leave the GPU well, as in the list of NVIDIA's own plugin (k8s-device-plugin).
+/// Xids that report a fault of a program and leave the GPU healthy, as in the list of NVIDIA's own plugin
+/// (k8s-device-plugin).
 const OF_PROGRAMS: [u64; 6] = [13, 31, 43, 45, 68, 109];
 
-/// Board that had a fault.
+/// UUIDs of boards that fail.
 pub type Faults = mpsc::UnboundedReceiver<String>;
 
-/// The GPUs of this node, and the UUIDs of boards as they fail.
+/// GPUs of this node, and the UUIDs of boards as they fail.
 ///
 /// # Errors
-/// Without NVIDIA's library, or if it cannot be used.
+/// If NVIDIA's library is missing or cannot be used.
 pub fn list() -> Result<(Vec<Gpu>, Faults), Error> {
     let nvml = Nvml::open().map_err(|why| match why {
         Refusal::NotOpened(e) => {
@@ -51,13 +52,13 @@ pub fn list() -> Result<(Vec<Gpu>, Faults), Error> {
     Ok((gpus, faults))
 }
 
-/// As the kernel tells it of the board's PCI address; -1 is none.
+/// NUMA node of a board, which the kernel lists by the board's PCI address; the kernel's -1 means none.
 fn numa(board: &Device) -> Option<i64> {
     let text = std::fs::read_to_string(format!("/sys/bus/pci/devices/{}/numa_node", board.address()?)).ok()?;
     text.trim().parse().ok().filter(|node| *node >= 0)
 }
 
-/// Sends the boards that fail, for ever.
+/// Sends the boards that fail; never returns.
 fn watch(nvml: &Nvml, boards: &[(Device, String)], sender: &mpsc::UnboundedSender<String>) {
     let Some(faults) = nvml.faults() else {
         return log("the driver does not tell of faults: the GPUs count as well");

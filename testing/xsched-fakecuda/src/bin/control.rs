@@ -1,4 +1,4 @@
-//! A stand-in for `nvidia-cuda-mps-control`, over the software driver.
+//! A fake `nvidia-cuda-mps-control`, built on the software driver.
 
 fn main() -> std::process::ExitCode {
     fakecuda::control::main()

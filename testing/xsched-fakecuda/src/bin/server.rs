@@ -1,10 +1,11 @@
-//! A stand-in for `nvidia-cuda-mps-server`. As NVIDIA's, it loads the driver; all it does is done there.
+//! A fake `nvidia-cuda-mps-server`. Like NVIDIA's, it loads the driver, which does all the work.
 
 use std::ffi::{CStr, CString, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Where the driver may be: beside this program under its usual name, or where cargo puts it; else where the loader looks.
+/// Candidate paths of the driver: beside this program under its usual name or where cargo puts it, else the loader's
+/// search.
 fn places() -> Vec<PathBuf> {
     let own = std::env::current_exe().unwrap_or_default();
     let beside = |name: &str| own.with_file_name(name);
@@ -15,10 +16,10 @@ fn places() -> Vec<PathBuf> {
 fn driver() -> Result<extern "C" fn() -> c_int, String> {
     let path = places().remove(0);
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| "a path with a zero byte")?;
-    // SAFETY: a library may be loaded by any name; this one has no more to do then than any driver.
+    // SAFETY: a C string; the constructors of a driver may be run by dlopen.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     if library.is_null() {
-        // SAFETY: right after an error there is a text.
+        // SAFETY: dlerror returns a text right after a failed call.
         let why = unsafe { CStr::from_ptr(libc::dlerror()) };
         return Err(why.to_string_lossy().into_owned());
     }

@@ -1,4 +1,4 @@
-//! Copies and sets.
+//! Calls that copy and set memory.
 
 use crate::context::{current, given};
 use crate::copy::{Copy, Rows, Set};
@@ -10,7 +10,7 @@ use crate::sequence::potentially_unsafe;
 use crate::stream;
 use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
 
-/// Does the call return only when the copy is done?
+/// Behaviour of a call: whether it returns only when the copy is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     Yes,
@@ -42,7 +42,7 @@ pub(crate) fn to_host(null: Null, dst: *mut c_void, src: u64, bytes: usize) -> R
     issue(null, 0, Wait::Yes, Copy::new(address(dst)?, src, bytes))
 }
 
-/// Does not wait, as drivers do not within the device.
+/// Copies within the device, without waiting, as drivers do.
 pub(crate) fn on_device(null: Null, dst: u64, src: u64, bytes: usize) -> Result<()> {
     potentially_unsafe()?;
     on_device_async(null, dst, src, bytes, 0)
@@ -134,7 +134,7 @@ pub(crate) fn peer(null: Null, dst: u64, dst_ctx: usize, src: u64, src_ctx: usiz
     peer_async(null, dst, dst_ctx, src, src_ctx, bytes, 0)
 }
 
-/// Between contexts through the host; the stream's context does it.
+/// Copies between contexts, through the host. The stream's context executes the copy.
 pub(crate) fn peer_async(
     null: Null,
     dst: u64,
@@ -162,7 +162,7 @@ pub(crate) fn batch(
     failed: Out<usize>,
     stream: usize,
 ) -> Result<()> {
-    // Neither default stream is allowed.
+    // Neither default stream is accepted.
     if stream <= 2 || count == 0 {
         return Err(Error::INVALID_VALUE);
     }
@@ -188,7 +188,7 @@ pub(crate) fn batch_v2(
     batch(null, dsts, srcs, sizes, count, attributes, indices, attribute_count, Out::NOWHERE, stream)
 }
 
-/// Sets do not wait, as drivers' do not on device memory.
+/// Sets memory, without waiting, as drivers do on device memory.
 fn set(null: Null, set: Set, stream: usize) -> Result<()> {
     let stream = stream::find(null, stream)?;
     if set.bytes == 0 || set.rows == 0 {
@@ -207,7 +207,7 @@ fn rectangle(address: u64, pitch: usize, unit: u8, pattern: u32, width: usize, r
     Ok(Set { rows, pitch, ..line(address, unit, pattern, width)? })
 }
 
-/// The synchronous sets are potentially unsafe in a capture.
+/// A synchronous set, which is potentially unsafe in a capture.
 fn now(null: Null, what: Set) -> Result<()> {
     current()?;
     potentially_unsafe()?;

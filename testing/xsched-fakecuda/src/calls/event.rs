@@ -1,4 +1,4 @@
-//! Records of events, and waits for them in streams.
+//! Records of events, and waits for events in streams.
 
 use crate::edge::Null;
 use crate::event::find;
@@ -9,7 +9,7 @@ use std::ffi::c_uint;
 use std::sync::Arc;
 use xsched_sim::client::lock;
 
-/// CU_EVENT_RECORD_EXTERNAL, CU_EVENT_WAIT_EXTERNAL: in a capture, a node instead of a dependency.
+/// CU_EVENT_RECORD_EXTERNAL, CU_EVENT_WAIT_EXTERNAL: in a capture, creates a node instead of a dependency.
 const EXTERNAL: c_uint = 1;
 
 pub(crate) fn record(null: Null, handle: usize, stream: usize) -> Result<()> {
@@ -43,7 +43,7 @@ pub(crate) fn wait(null: Null, stream: usize, handle: usize, flags: c_uint) -> R
     match (stream.capture(), captured) {
         (None, None) => stream.issue(Op::Wait(event)).map(drop),
         (Some(capture), None) => {
-            // Nothing recorded is nothing to wait for.
+            // An event that was never recorded is not waited for.
             if !event.is_recorded()? {
                 return Ok(());
             }

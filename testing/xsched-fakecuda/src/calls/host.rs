@@ -1,4 +1,4 @@
-//! Functions of the program that run in a stream's turn.
+//! Functions of the program that run when a stream reaches them.
 
 use crate::edge::Null;
 use crate::op::{Argument, Callback, HostFunction, Op};

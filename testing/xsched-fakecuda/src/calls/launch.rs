@@ -1,4 +1,4 @@
-//! Launches.
+//! Calls that launch kernels.
 
 use crate::context::Ctx;
 use crate::edge::{In, Null};
@@ -10,7 +10,7 @@ use crate::stream;
 use std::ffi::c_uint;
 use std::sync::Arc;
 
-/// A function belongs to a context; a library's kernel to all.
+/// Checks the context of a function, which belongs to one; a library's kernel belongs to all.
 fn check_context(function: &Function, ctx: &Arc<Ctx>) -> Result<()> {
     let same = function.ctx.as_ref().is_none_or(|owner| owner.as_ptr() == Arc::as_ptr(ctx));
     if same { Ok(()) } else { Err(Error::INVALID_HANDLE) }

@@ -1,4 +1,4 @@
-//! Calls that give commands to streams, by kind.
+//! Calls that submit commands to streams, by kind.
 
 pub(crate) mod copy;
 pub(crate) mod event;

@@ -1,4 +1,4 @@
-//! `nvidia-cuda-mps-control`: the control daemon, and the program that passes commands on to it.
+//! `nvidia-cuda-mps-control`: the control daemon, and the program that passes commands to it.
 
 use super::log::Log;
 use super::packet;
@@ -12,22 +12,22 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to come up or to answer, and a program that connects to say what it wants.
+/// Longest time for a server to come up or to answer, and for a program that connects to send its request.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Connections that wait to be accepted.
+/// Length of the queue of connections to be accepted.
 const BACKLOG: i32 = 128;
-/// CUDA_ERROR_MPS_CONNECTION_FAILED, for clients that come when the daemon is about to end or has no server.
+/// CUDA_ERROR_MPS_CONNECTION_FAILED, for clients that connect when the daemon is about to end or has no server.
 const CONNECTION_FAILED: &str = "error 805";
-/// What that says once it answers, after its log.
+/// Line that a detached daemon prints once it answers, after its log.
 const READY: &str = "ready";
-/// For the copy of itself that `-d` starts.
+/// Argument for the copy of the program that `-d` starts.
 const DETACHED: &str = "--detached";
 
 const USAGE: &str = "usage: nvidia-cuda-mps-control [-f | -d]; without an option, commands are read from stdin: \
     get_server_list, get_server_status PID, get_client_list PID, start_server -uid UID, terminate_client SERVER CLIENT, \
     quit [-t SECONDS]; of this stand-in's own: get_server_timeslices PID";
 
-/// The program: exit status 0 if all that was asked for was done.
+/// The program. Exit status 0 if everything requested was done.
 pub fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let done = match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -47,7 +47,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Passes the lines of stdin on to the daemon; false if one of them was refused.
+/// Passes the lines of stdin to the daemon. Returns false if one of them was refused.
 fn pass_on() -> io::Result<bool> {
     let mut all = true;
     for line in io::stdin().lock().lines() {
@@ -77,11 +77,11 @@ fn detach() -> io::Result<()> {
     let mut child = command.spawn()?;
     let stdout = child.stdout.take().map(BufReader::new).ok_or(io::ErrorKind::BrokenPipe)?;
     let is_ready = stdout.lines().map_while(Result::ok).any(|line| line == READY);
-    // What it had to complain about it has said itself.
+    // The daemon has reported errors itself.
     if is_ready { Ok(()) } else { Err(io::Error::other("the daemon has not started")) }
 }
 
-/// The other side of that.
+/// Body of the daemon that `detach` starts.
 fn detached() -> io::Result<()> {
     rustix::process::setsid()?;
     let daemon = Daemon::new()?;
@@ -96,7 +96,7 @@ fn serve() -> io::Result<()> {
     Daemon::new()?.serve()
 }
 
-/// A server that runs.
+/// A running server.
 struct Server {
     child: Child,
     socket: OwnedFd,
@@ -104,19 +104,19 @@ struct Server {
 
 struct Daemon {
     log: Log,
-    /// Tells when something in the pipe directory goes away.
+    /// Watches the pipe directory for removals.
     watch: OwnedFd,
     socket: OwnedFd,
     path: PathBuf,
     server: Option<Server>,
     quitting: bool,
-    /// When clients are no longer waited for.
+    /// Time after which clients are no longer waited for.
     deadline: Option<Instant>,
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // If it is there still, it is ours.
+        // If the file still exists, it is ours.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -137,7 +137,7 @@ impl Daemon {
         }
         let socket = packet::socket()?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
-        // For tests: a machine that is busy right then.
+        // For tests: simulates a machine that is busy at this point.
         let late_ms = std::env::var("MPS_LISTENS_LATE_MS").ok().and_then(|ms| ms.parse().ok()).unwrap_or(0);
         std::thread::sleep(Duration::from_millis(late_ms));
         rustix::net::listen(&socket, BACKLOG)?;
@@ -165,7 +165,7 @@ impl Daemon {
                 return Ok(());
             }
             if server {
-                // It says nothing by itself: this is its end.
+                // A server only answers requests, so a readable socket here means that it has ended.
                 self.reap();
             }
             if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -176,12 +176,12 @@ impl Daemon {
         }
     }
 
-    /// Waits for a call, a change of the pipe directory, or the end of the server.
+    /// Waits for a connection, a change of the pipe directory, or the end of the server.
     fn wait(&self) -> io::Result<[bool; 3]> {
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let left = left.map(|left| Timespec {
             tv_sec: left.as_secs().cast_signed(),
-            // Not before the deadline.
+            // Not rounded down, so that the wait does not end before the deadline.
             tv_nsec: i64::from(left.subsec_nanos()),
         });
         let mut fds = vec![PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.watch, PollFlags::IN)];
@@ -193,7 +193,7 @@ impl Daemon {
         let is_ready = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
         let ready = [is_ready(0), is_ready(1), is_ready(2)];
         if ready[1] {
-            // Which change it was does not matter.
+            // The kind of change does not matter.
             while rustix::io::read(&self.watch, &mut [0; 4096]).is_ok() {}
         }
         Ok(ready)
@@ -225,7 +225,7 @@ impl Daemon {
         if self.quitting {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        // One that has ended meanwhile is replaced.
+        // A server that has ended meanwhile is replaced.
         let passed = self.start().and_then(|server| packet::send(&server.socket, "client", Some(caller.as_fd())));
         passed.or_else(|_| {
             self.reap();
@@ -233,7 +233,7 @@ impl Daemon {
         })
     }
 
-    /// Does what a command wants; its answer, or what was wrong.
+    /// Executes a command. Returns its answer, or the error.
     fn command(&mut self, words: &[&str]) -> Result<String, String> {
         match words {
             ["quit"] => self.quit(None),
@@ -259,7 +259,7 @@ impl Daemon {
         }
     }
 
-    /// Ends with the last client, or at the latest in so long.
+    /// Ends with the last client, or at the latest after `limit`.
     fn quit(&mut self, limit: Option<Duration>) -> Result<String, String> {
         self.log.line("Quit");
         self.quitting = true;
@@ -270,7 +270,7 @@ impl Daemon {
         Ok(String::new())
     }
 
-    /// Asks the server of this process id.
+    /// Sends a request to the server with this process ID.
     fn ask(&mut self, pid: &str, question: &str) -> Result<String, String> {
         let server = self.server.as_ref().filter(|server| Ok(server.child.id()) == pid.parse());
         let server = server.ok_or_else(|| format!("{pid}: no such server"))?;
@@ -288,7 +288,7 @@ impl Daemon {
             let started = spawn()?;
             let user = rustix::process::geteuid().as_raw();
             self.log.line(&format!("Starting new server {} for user {user}", started.child.id()));
-            // Held from here on, so that it does not go on without a daemon.
+            // Stored at once, so that it does not outlive the daemon.
             let server = self.server.insert(started);
             let up = limit_waits(&server.socket).is_ok() && packet::receive(&server.socket).is_ok();
             if !up {
@@ -300,7 +300,7 @@ impl Daemon {
         self.server.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Takes leave of a server that has ended, or is about to.
+    /// Waits for a server that has ended or is about to.
     fn reap(&mut self) {
         if let Some(Server { mut child, socket }) = self.server.take() {
             drop(socket);
@@ -313,7 +313,7 @@ impl Daemon {
         }
     }
 
-    /// Ends the server whatever its clients do.
+    /// Ends the server even if it has clients.
     fn end_server(&mut self) {
         if let Some(server) = &self.server {
             let _ = packet::send(&server.socket, "end", None);
@@ -322,12 +322,12 @@ impl Daemon {
     }
 }
 
-/// Bounds the time that a receive from the other side waits.
+/// Limits the time that a receive from the other side waits.
 fn limit_waits(socket: &OwnedFd) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_socket_timeout(socket, rustix::net::sockopt::Timeout::Recv, Some(ANSWER_WITHIN))?)
 }
 
-/// Starts a server with this daemon's environment; the daemon is at its descriptor 0.
+/// Starts a server with this daemon's environment; it talks to the daemon over its descriptor 0.
 fn spawn() -> io::Result<Server> {
     let program = std::env::current_exe()?.with_file_name("nvidia-cuda-mps-server");
     let (socket, other) =

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 const SECONDS_A_DAY: u64 = 86_400;
 
-/// A log file that lines are added to.
+/// A log file to which lines are appended.
 pub(super) struct Log {
     file: File,
     role: &'static str,
@@ -23,21 +23,21 @@ impl Log {
         Ok(Self { file, role })
     }
 
-    /// Adds a line. What cannot be written is not missed.
+    /// Appends a line. A failure is ignored.
     pub(super) fn line(&self, text: &str) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let line =
             format!("[{} {} {:5}] {text}\n", date(now.as_secs(), now.subsec_millis()), self.role, std::process::id());
         let _ = (&self.file).write_all(line.as_bytes());
-        // NVIDIA's write here alone when they stay in the foreground.
+        // NVIDIA's programs write here only, if they stay in the foreground.
         let _ = io::stdout().write_all(line.as_bytes());
     }
 }
 
-/// A time since 1970 as NVIDIA's logs show it, in UTC.
+/// A time since 1970 in the form of NVIDIA's logs, in UTC.
 fn date(seconds: u64, millis: u32) -> String {
     let (days, second) = (seconds / SECONDS_A_DAY, seconds % SECONDS_A_DAY);
-    // Years begin in March here, so that a leap day is the last of its year; an era is 400 of them, or 146,097 days.
+    // Years begin in March here, so that a leap day is the last of its year. An era is 400 years or 146,097 days.
     let shifted = days + 719_468;
     let (era, day) = (shifted / 146_097, shifted % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! Texts in packets, some with a descriptor.
+//! Texts in packets, optionally with a descriptor.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -10,7 +10,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 
-/// Longest text, in bytes: room for the process ids of a thousand clients.
+/// Longest text, in bytes: room for the process IDs of a thousand clients.
 const MOST: usize = 16 << 10;
 
 /// The pipe directory: `CUDA_MPS_PIPE_DIRECTORY`, or NVIDIA's default.
@@ -35,7 +35,7 @@ pub(super) fn connect(folder: &Path) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Sends a text, which is not empty.
+/// Sends a text, which must not be empty.
 pub(super) fn send(socket: impl AsFd, text: &str, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -47,7 +47,7 @@ pub(super) fn send(socket: impl AsFd, text: &str, fd: Option<BorrowedFd<'_>>) ->
     Ok(())
 }
 
-/// Receives a text; an error of kind `UnexpectedEof` when the other side is gone.
+/// Receives a text. The error is of kind `UnexpectedEof` if the other side is gone.
 pub(super) fn receive(socket: impl AsFd) -> io::Result<(String, Option<OwnedFd>)> {
     let mut bytes = vec![0; MOST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -70,7 +70,7 @@ pub(super) fn receive(socket: impl AsFd) -> io::Result<(String, Option<OwnedFd>)
     String::from_utf8(bytes).map(|text| (text, fd)).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// Says something and takes what is answered.
+/// Sends a text and receives the answer.
 pub(super) fn ask(socket: impl AsFd, text: &str) -> io::Result<String> {
     send(&socket, text, None)?;
     receive(&socket).map(|(text, _)| text)

@@ -1,4 +1,4 @@
-//! The driver's part in a client: its connection to the server, and contexts in that one's.
+//! The driver's side in a client: its connection to the server, and its contexts in the server's.
 
 use super::packet;
 use crate::result::{Error, Result};
@@ -7,19 +7,19 @@ use std::sync::Mutex;
 use xsched_sim::client::{Context, Invitation, Ordering, lock};
 use xsched_sim::model::WHOLE;
 
-/// The pool that the contexts of this process belong to.
+/// The pool to which the contexts of this process belong.
 pub(crate) struct Pool {
     connection: Mutex<OwnedFd>,
     fd: RawFd,
-    /// The machine's numbers of the devices that the server sees, in its order.
+    /// The machine's numbers of the devices that the server sees, in the server's order.
     pub(crate) devices: Vec<usize>,
     width: u32,
-    /// `CUDA_MPS_CLIENT_PRIORITY`: 0 is normal, 1 below it.
+    /// Set by `CUDA_MPS_CLIENT_PRIORITY`, which is 0 for normal priority and 1 for below normal.
     below: bool,
 }
 
 impl Pool {
-    /// The pool of the control daemon that answers, if one does.
+    /// The pool of the control daemon, if one answers.
     pub(crate) fn find() -> Result<Option<Self>> {
         let Ok(connection) = packet::connect(&packet::folder()) else { return Ok(None) };
         let width = width(|name| std::env::var(name).ok())?;
@@ -29,12 +29,12 @@ impl Pool {
         Ok(Some(Self { connection: Mutex::new(connection), fd, devices, width, below }))
     }
 
-    /// The descriptor of the connection.
+    /// Descriptor of the connection.
     pub(crate) fn fd(&self) -> RawFd {
         self.fd
     }
 
-    /// A context in the server's on one of the machine's devices, with the number of its invitation.
+    /// Creates a context in the server's on one of the machine's devices. Returns it with the number of its invitation.
     pub(crate) fn join(&self, device: usize) -> Result<(&'static Context, u64)> {
         let [number, secret] = asked(&lock(&self.connection), &format!("context {device}"))?[..] else {
             return Err(Error::MPS_RPC_FAILURE);
@@ -48,14 +48,14 @@ impl Pool {
         }
     }
 
-    /// The context of this invitation ends.
+    /// Ends the context of this invitation.
     pub(crate) fn leave(&self, number: u64) {
-        // A server that is gone has no use for it.
+        // If the server is gone, this fails, which does not matter.
         let _ = packet::ask(&*lock(&self.connection), &format!("end {number}"));
     }
 }
 
-/// Asks the server something: the numbers that it answers with.
+/// Sends a request to the server, and returns the numbers in the answer.
 fn asked<T: std::str::FromStr>(connection: &OwnedFd, question: &str) -> Result<Vec<T>> {
     let answer = packet::ask(connection, question).map_err(|_| Error::MPS_CONNECTION_FAILED)?;
     if let Some(code) = answer.strip_prefix("error ") {
@@ -65,8 +65,8 @@ fn asked<T: std::str::FromStr>(connection: &OwnedFd, question: &str) -> Result<V
     words.map(|word| word.parse().map_err(|_| Error::MPS_RPC_FAILURE)).collect()
 }
 
-/// How much of the device a kernel of this process takes, in thousandths. As NVIDIA's driver, it does without a percentage of
-/// NVIDIA's that makes no sense; one of its own is a mistake in a test.
+/// Part of the device that a kernel of this process takes, in thousandths. Like NVIDIA's driver, it ignores a malformed
+/// `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`; a malformed `FAKECUDA_WIDTH` is an error in a test.
 fn width(get: impl Fn(&str) -> Option<String>) -> Result<u32> {
     let percent = |name: &str| {
         let set = get(name)?;

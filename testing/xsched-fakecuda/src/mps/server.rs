@@ -1,6 +1,6 @@
-//! `nvidia-cuda-mps-server`: has a context on each device, and lets clients join.
+//! `nvidia-cuda-mps-server`: creates a context on each device, and lets clients join.
 //!
-//! One thread serves the control daemon, on descriptor 0, and the clients. It waits for nothing but the device.
+//! One thread serves the control daemon, on descriptor 0, and the clients. It waits only for the device.
 
 use super::log::Log;
 use super::packet;
@@ -15,7 +15,7 @@ use std::io;
 use std::sync::Arc;
 use xsched_sim::client::{self, Context, Ordering};
 
-/// Contexts of clients on a device, as NVIDIA documents for GPUs since Volta.
+/// Default limit of clients' contexts on a device, as NVIDIA documents it for GPUs since Volta.
 const CONTEXTS: usize = 48;
 
 /// A context that clients join.
@@ -25,7 +25,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Makes it on one of the machine's devices; `news` is told when it ends.
+    /// Creates the context on one of the machine's devices. `news` is signalled when it ends.
     fn new(device: usize, news: &Arc<OwnedFd>) -> Result<Self> {
         let number = u8::try_from(device).map_err(|_| Error::INVALID_DEVICE)?;
         let sim = Context::new(number, Ordering::Barrier)?;
@@ -47,17 +47,18 @@ impl Drop for Shared {
 }
 
 struct Device {
-    /// The machine's.
+    /// The machine's number of the device.
     number: usize,
     shared: Shared,
-    /// After a fault: keys of the clients whose contexts it ended. The next context is made when they are gone.
+    /// After a fault: keys of the clients whose contexts it ended. The next context is created when all of them are
+    /// gone.
     affected: Option<BTreeSet<u64>>,
 }
 
 struct Client {
     connection: OwnedFd,
     pid: i32,
-    /// By invitation: the index of the device.
+    /// Index of the device, by invitation.
     contexts: BTreeMap<u64, usize>,
     terminated: bool,
 }
@@ -69,13 +70,13 @@ struct Server {
     devices: Vec<Device>,
     clients: BTreeMap<u64, Client>,
     next_client: u64,
-    /// Contexts of clients that there may be on a device.
+    /// Limit of clients' contexts on a device.
     most: usize,
-    /// It ends with its last client.
+    /// Set if the server is to end with its last client.
     quitting: bool,
 }
 
-/// Runs the server with the control daemon at descriptor 0. Returns the exit status.
+/// Runs the server, with the control daemon at descriptor 0. Returns the exit status.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case)]
 pub(crate) extern "C" fn fakeMpsServe() -> c_int {
@@ -118,7 +119,7 @@ impl Server {
         loop {
             let (ended, talking, told) = self.look()?;
             self.note_faults()?;
-            // What ended before something was asked is over when it is answered.
+            // Ends are handled before requests, so that an answer takes them into account.
             for key in ended {
                 self.end_client(key)?;
             }
@@ -132,7 +133,8 @@ impl Server {
         }
     }
 
-    /// Waits for news: clients that have ended, those that ask something, and whether the control daemon has.
+    /// Waits for events. Returns clients that have ended, clients with a request, and whether the control daemon has
+    /// one.
     fn look(&self) -> io::Result<(Vec<u64>, Vec<u64>, bool)> {
         let mut fds = vec![PollFd::new(&self.control, PollFlags::IN), PollFd::new(&*self.news, PollFlags::IN)];
         fds.extend(self.clients.values().map(|client| PollFd::new(&client.connection, PollFlags::IN)));
@@ -153,7 +155,7 @@ impl Server {
         Ok((ended, talking, !fds[0].revents().is_empty()))
     }
 
-    /// Takes note of kernels that have faulted.
+    /// Handles kernels that have faulted.
     fn note_faults(&mut self) -> io::Result<()> {
         for (index, device) in self.devices.iter_mut().enumerate() {
             let sim = device.shared.sim;
@@ -179,7 +181,7 @@ impl Server {
         self.recover()
     }
 
-    /// Makes the contexts anew on the devices whose affected clients are gone.
+    /// Creates new contexts on the devices whose affected clients are all gone.
     fn recover(&mut self) -> io::Result<()> {
         for device in &mut self.devices {
             if device.affected.as_ref().is_some_and(BTreeSet::is_empty) {
@@ -198,7 +200,7 @@ impl Server {
     fn end_client(&mut self, key: u64) -> io::Result<()> {
         let Some(client) = self.clients.remove(&key) else { return Ok(()) };
         for (&number, &device) in &client.contexts {
-            // The device may have noticed before, or have no such context any more.
+            // The device may have noticed earlier, or the context may be gone.
             let _ = self.devices[device].shared.sim.expel(number, false);
         }
         self.log.line(&format!("Client {{{}, 1}} has ended", client.pid));
@@ -228,7 +230,7 @@ impl Server {
         }
     }
 
-    /// A place for a context of a client, on one of the machine's devices.
+    /// Invites a client to create a context on one of the machine's devices.
     fn context(&mut self, key: u64, device: &str) -> Result<client::Invitation> {
         let number: usize = device.parse().map_err(|_| Error::INVALID_DEVICE)?;
         let index = self.devices.iter().position(|device| device.number == number).ok_or(Error::INVALID_DEVICE)?;
@@ -261,9 +263,9 @@ impl Server {
         }
     }
 
-    /// What the control daemon wants; false = the end.
+    /// Handles a request of the control daemon. Returns false if the server is to end.
     fn hear_control(&mut self) -> io::Result<bool> {
-        // Its end is ours.
+        // A failure means that the control daemon has ended, and the server ends with it.
         let Ok((text, fd)) = packet::receive(&self.control) else { return Ok(false) };
         let answer = match (text.as_str(), fd) {
             ("client", Some(connection)) => {
@@ -322,7 +324,7 @@ impl Server {
     }
 }
 
-/// The process at the other end.
+/// Process ID of the other end.
 fn peer(connection: BorrowedFd<'_>) -> i32 {
     rustix::net::sockopt::socket_peercred(connection).map_or(0, |peer| peer.pid.as_raw_nonzero().get())
 }

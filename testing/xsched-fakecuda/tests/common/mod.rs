@@ -1,4 +1,4 @@
-//! A folder with the driver under its usual name, and a device of its own, for the C programs of testing/cuda/c.
+//! A folder with the driver under its usual name and a private device, for the C programs of testing/cuda/c.
 #![allow(dead_code, unreachable_pub)] // not every test needs all of it
 
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use xsched_testkit::{finish, so_within};
 
-/// Longer than any program takes on a busy machine.
+/// Time limit, longer than any program takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A folder with the driver under its usual name, and a device of its own.
+/// A folder with the driver under its usual name, and a private device.
 pub struct Bench {
     folder: tempfile::TempDir,
 }
@@ -19,8 +19,8 @@ impl Bench {
     pub fn new() -> Self {
         let bench = Self { folder: tempfile::tempdir().unwrap() };
         std::os::unix::fs::symlink(library(), bench.path("libcuda.so.1")).unwrap();
-        // The driver starts `$SIMDEV_SERVER sim-device --socket PATH --idle-exit SECS`; here that is this very test
-        // program, told to run `serve`.
+        // The driver starts `$SIMDEV_SERVER sim-device --socket PATH --idle-exit SECS`; here that is this test program
+        // itself, which runs `serve`.
         let exe = std::env::current_exe().unwrap();
         let script = format!(
             "#!/bin/sh\nSIMDEV_TEST_SERVE=\"$3\" exec '{}' --exact serve --ignored --nocapture\n",
@@ -54,7 +54,7 @@ impl Bench {
         command
     }
 
-    /// Runs a program; all its checks must hold. What it left in the stats.
+    /// Runs a program and checks that all its checks hold. Returns its line of statistics.
     pub fn check(&self, mut command: Command) -> serde_json::Value {
         let output = finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(), LIMIT);
         let text = String::from_utf8_lossy(&output.stdout);
@@ -66,7 +66,7 @@ impl Bench {
         serde_json::from_str(stats.lines().last().unwrap()).unwrap()
     }
 
-    /// Runs one of the programs that a correct driver runs without a complaint.
+    /// Runs one of the programs that must succeed on any correct driver.
     pub fn program(&self, name: &str, arguments: &[&Path]) -> serde_json::Value {
         let mut command = self.command(&self.compile(name, &[]));
         command.args(arguments);
@@ -75,7 +75,7 @@ impl Bench {
 }
 
 impl Drop for Bench {
-    /// The device ends by itself after its last client; the folder stays until then.
+    /// Waits until the device is gone: it ends by itself after its last client, and the folder must stay until then.
     fn drop(&mut self) {
         so_within(LIMIT, || !self.path("simdev.sock").exists());
     }
@@ -85,14 +85,14 @@ pub fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
 }
 
-/// libfakecuda.so of this build: cargo makes it for the tests of its package.
+/// Path of libfakecuda.so of this build, which cargo builds for the tests of its package.
 pub fn library() -> PathBuf {
     let library = std::env::current_exe().unwrap().with_file_name("libfakecuda.so");
     assert!(library.exists(), "{} is missing", library.display());
     library
 }
 
-/// The device that a bench's programs start: this very test program, told to run its test `serve`.
+/// Body of the device process that a bench's programs start: this test program itself, which runs its test `serve`.
 pub fn serve() {
     let socket = std::env::var_os("SIMDEV_TEST_SERVE").expect("run by a bench only");
     xsched_sim::server::run(Path::new(&socket), Some(Duration::from_millis(200))).unwrap();

@@ -1,8 +1,8 @@
-//! Structures that the driver takes and gives.
+//! Structures in the arguments of the driver's functions.
 
 use std::ffi::{c_int, c_uint, c_void};
 
-/// `hipIpcMemHandle_t` and `hipIpcEventHandle_t`, which are the driver's.
+/// `hipIpcMemHandle_t` and `hipIpcEventHandle_t`, which have the layout of the driver's handles.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Handle(pub(crate) [u8; 64]);
@@ -17,7 +17,7 @@ pub(crate) struct Copy2d {
     pub(crate) height: usize,
 }
 
-/// One side of it.
+/// One side of a [`Copy2d`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Side {
