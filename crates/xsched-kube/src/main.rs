@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
@@ -11,8 +11,10 @@ use xsched_kube::api_server::credentials::{self, Credentials};
 use xsched_kube::cdi::{Cdi, FOLDERS};
 use xsched_kube::config::{Config, Delivery};
 use xsched_kube::delivery::Outside;
+use xsched_kube::device_plugin::allocation::Offer;
 use xsched_kube::device_plugin::deliveries::{Deliveries, records_beside};
 use xsched_kube::device_plugin::pod_resources::Asked;
+use xsched_kube::device_plugin::service::Shared;
 use xsched_kube::nri::injector::{Injector, NAMESPACE_VARIABLE};
 use xsched_kube::startup_taint::parts::Parts;
 use xsched_kube::status::Status;
@@ -206,9 +208,9 @@ fn run(command: Command) -> Result<(), Error> {
             let (gpus, events) = all_gpus(simulated)?;
             runtime.block_on(async {
                 status.serve(listen).await?;
-                let plugin =
-                    device_plugin::Plugin { config, outside, kubelet, pod_resources, gpus, status, deliveries };
-                plugin.run(events).await
+                let offer = Offer { config, outside, gpus };
+                let shared = Arc::new(Shared { offer, pod_resources, deliveries });
+                device_plugin::Plugin { shared, kubelet, status }.run(events).await
             })
         }
         Command::Dra { socket, api, plugins, registry, simulated } => {

@@ -5,15 +5,14 @@ use std::path::Path;
 
 use xsched_proto::class::Class;
 
-use super::Plugin;
 use super::health::Health;
 use crate::api::device_plugin::{
     CdiDevice, ContainerAllocateResponse, ContainerPreferredAllocationRequest, Device, DeviceSpec, HEALTHY, Mount,
     NumaNode, TopologyInfo, UNHEALTHY,
 };
 use crate::api::pod_resources::ListPodResourcesResponse;
-use crate::config::Delivery;
-use crate::delivery::class_device;
+use crate::config::{Config, Delivery, OfferedTwice};
+use crate::delivery::{Outside, class_device};
 use crate::gpus::Gpu;
 
 /// Prefix of all resources.
@@ -33,7 +32,27 @@ fn gpu_of(id: &str) -> &str {
     id.rsplit_once(SEPARATOR).map_or(id, |(uuid, _)| uuid)
 }
 
-impl Plugin {
+/// Devices that a node offers: of each class a number on each GPU.
+pub struct Offer {
+    /// Configuration of the node.
+    pub config: Config,
+    /// Paths on the node.
+    pub outside: Outside,
+    /// GPUs that are offered.
+    pub gpus: Vec<Gpu>,
+}
+
+impl Offer {
+    /// Number of devices of a class on a GPU.
+    pub fn count(&self, gpu: &Gpu, class: Class) -> u32 {
+        let plugin = &self.config.device_plugin;
+        plugin.gpus.get(&gpu.uuid).unwrap_or(&plugin.counts).of(class)
+    }
+
+    fn may_be_twice(&self) -> bool {
+        self.config.device_plugin.offered_twice == OfferedTwice::Allowed
+    }
+
     /// Devices of a class, with their health.
     pub fn devices(&self, class: Class, health: &Health) -> Vec<Device> {
         let of_gpu = |gpu: &Gpu| {

@@ -4,21 +4,20 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::fs::inotify;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tonic::transport::{Endpoint, Server};
+use tonic::transport::Server;
 use xsched_proto::Error;
 use xsched_proto::class::Class;
 
-use super::Plugin;
 use super::allocation::resource;
+use super::channel::channel;
 use super::health::Health;
-use super::service::Service;
-use crate::api::device_plugin::{DevicePluginOptions, RegisterRequest, VERSION};
+use super::service::{OPTIONS, Service, Shared};
+use crate::api::device_plugin::{RegisterRequest, VERSION};
 use crate::api::services::device_plugin::device_plugin_server::DevicePluginServer;
 use crate::api::services::registration::registration_client::RegistrationClient;
 use crate::authority::incoming;
@@ -27,12 +26,6 @@ use crate::log;
 
 /// Name of the kubelet's own socket.
 const SOCKET: &str = "kubelet.sock";
-/// Longest time for the kubelet's answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Options of the plugin: it is called before a container starts, and asked which devices it prefers.
-pub const OPTIONS: DevicePluginOptions =
-    DevicePluginOptions { pre_start_required: true, get_preferred_allocation_available: true };
 
 /// Identity of the kubelet's socket, to tell it from a later one. The inode's number alone may be reused.
 pub fn identity(folder: &Path) -> Option<(u64, u64, i64, i64)> {
@@ -95,21 +88,21 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Creates the sockets and serves them.
+    /// Creates the sockets in the kubelet's folder and serves them.
     ///
     /// # Errors
     /// If a socket cannot be created.
-    pub fn start(plugin: &Arc<Plugin>, health: &watch::Receiver<Health>) -> Result<Servers, Error> {
+    pub fn start(folder: &Path, shared: &Arc<Shared>, health: &watch::Receiver<Health>) -> Result<Servers, Error> {
         let mut servers = Servers { tasks: Vec::new(), sockets: Vec::new() };
         for class in OFFERED {
-            let path = plugin.kubelet.join(endpoint(class));
+            let path = folder.join(endpoint(class));
             let failed = |e| Error::environment(format!("cannot listen at {}: {e}", path.display()));
             match std::fs::remove_file(&path) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(e)),
                 _ => {}
             }
             let incoming = incoming(UnixListener::bind(&path).map_err(failed)?);
-            let service = DevicePluginServer::new(Service::new(class, Arc::clone(plugin), health.clone()));
+            let service = DevicePluginServer::new(Service::new(class, Arc::clone(shared), health.clone()));
             servers.tasks.push(tokio::spawn(async move {
                 if let Err(e) = Server::builder().serve_with_incoming(service, incoming).await {
                     log(format!("the socket of {} has ended: {e}", resource(class)));
@@ -167,14 +160,4 @@ pub async fn register(folder: &Path) -> Result<(), String> {
     }
     log(format!("registered with the kubelet in {}", folder.display()));
     Ok(())
-}
-
-/// Connects to a gRPC socket.
-///
-/// # Errors
-/// If the socket does not answer.
-pub async fn channel(socket: &Path) -> Result<tonic::transport::Channel, String> {
-    let failed = |e: tonic::transport::Error| format!("{}: {e}", socket.display());
-    let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).map_err(failed)?;
-    endpoint.connect_timeout(PATIENCE).timeout(PATIENCE).connect().await.map_err(failed)
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use tokio::sync::watch;
 
 use super::allocation::RESOURCES;
-use super::kubelet;
+use super::channel::channel;
 use crate::api::pod_resources::{AllocatableResourcesRequest, ContainerDevices};
 use crate::api::services::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
 use crate::gpus::Gpu;
@@ -36,7 +36,7 @@ pub fn found(gpus: &[Gpu], offered: &[ContainerDevices]) -> Others {
 /// Asks the kubelet at its socket for pod resources. It does not list devices that are unhealthy, or whose plugin is
 /// gone.
 async fn ask(socket: &Path) -> Result<Vec<ContainerDevices>, String> {
-    let channel = kubelet::channel(socket).await?;
+    let channel = channel(socket).await?;
     let answer = PodResourcesListerClient::new(channel).get_allocatable_resources(AllocatableResourcesRequest {}).await;
     Ok(answer.map_err(|status| status.message().to_owned())?.into_inner().devices)
 }

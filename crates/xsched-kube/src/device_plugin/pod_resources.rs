@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use xsched_proto::class::Class;
 
-use super::{allocation::resource, kubelet};
+use super::allocation::resource;
+use super::channel::channel;
 use crate::api::pod_resources::{ContainerResources, ListPodResourcesRequest, ListPodResourcesResponse, PodResources};
 use crate::api::services::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
 use crate::config::OFFERED;
@@ -23,7 +24,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// # Errors
 /// Reason in one line.
 pub async fn list(socket: &Path) -> Result<ListPodResourcesResponse, String> {
-    let channel = kubelet::channel(socket).await?;
+    let channel = channel(socket).await?;
     let answer = PodResourcesListerClient::new(channel).list(ListPodResourcesRequest {}).await;
     answer.map(tonic::Response::into_inner).map_err(|status| status.message().to_owned())
 }
