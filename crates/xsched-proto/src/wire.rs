@@ -110,9 +110,9 @@ pub enum ClientMsg {
     },
     /// Answer to [`DaemonMsg::Describe`].
     Description {
-        /// The token of the question.
+        /// Token of the question.
         token: u64,
-        /// Further packets of the same answer follow.
+        /// True if further packets of the same answer follow.
         more: bool,
         /// Lines of this packet, [`DESCRIBED_MAX`] at most.
         #[serde(deserialize_with = "at_most::<DESCRIBED_MAX, _, _>")]
@@ -144,7 +144,7 @@ pub enum ClientMsg {
 /// One line of a program's description of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Described {
-    /// A hooked function that was resolved.
+    /// Hooked function that was resolved.
     Function {
         /// Name of the function.
         name: String,
@@ -176,7 +176,7 @@ pub enum Described {
 pub enum Request {
     /// Answered by [`DaemonMsg::Daemon`], then one [`DaemonMsg::Device`] and one [`DaemonMsg::Program`] each.
     Ps,
-    /// The same, with programs that ended lately.
+    /// Answered as [`Request::Ps`], with programs that ended lately.
     PsAll,
     /// Answered by one [`DaemonMsg::Policy`] each.
     PolicyList,
@@ -276,7 +276,7 @@ pub enum Request {
     Trace {
         /// [`Head::next`] of the last answer; 0 = from the oldest record that the daemon still has.
         from: u64,
-        /// Nothing before this, CLOCK_MONOTONIC in µs.
+        /// Begin of the time asked for, CLOCK_MONOTONIC in µs.
         since_us: u64,
     },
 }
