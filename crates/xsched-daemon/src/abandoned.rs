@@ -1,5 +1,6 @@
-//! Segments of processes that are no programs any more. Pages that the daemon was the first to touch are its memory for as long as somebody
-//! keeps the file. So it goes when the process has ended, whoever keeps it, and until then it counts as a program of its user.
+//! Segments of processes that are no programs any more. Pages that the daemon was the first to touch count as the daemon's memory for as
+//! long as any process keeps the file open. So the segment's memory is released when its process has ended, whichever process keeps the
+//! file, and until then the segment counts as a program of its user.
 
 use crate::client::{Abandoned, Client};
 use crate::identity::User;

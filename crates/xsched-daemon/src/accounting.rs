@@ -1,4 +1,4 @@
-//! What the loop does with the gatekeeper's ledger: has it measured, and hands what is charged to the thread that keeps it.
+//! Charging of the gatekeeper's ledger by the loop: it has usage measured, and hands the charged records to the thread that keeps them.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -83,7 +83,7 @@ impl Server {
         }
         let told = records.iter().map(|(.., record)| record.clone()).collect();
         if !self.services.usage.keep(told) {
-            // With what comes later.
+            // The queue was full: these records go with the next ones.
             return;
         }
         for (id, device, usage, _) in records {
@@ -98,10 +98,10 @@ impl Server {
         }
     }
 
-    /// A command asks for usage. It is answered when all is told that came before.
+    /// Takes a command's request for usage. It is answered once the thread has received all earlier records.
     ///
     /// # Errors
-    /// Too much is asked.
+    /// Too many requests are pending.
     pub(crate) fn ask_usage(&mut self, conn: u64, user: User, since_ms: u64, by: UsageBy) -> Result<Answer, Error> {
         if self.history.accounting.queries.len() >= USAGE_QUEUE {
             return Err(Error::environment("too many ask for usage at this moment: try again"));

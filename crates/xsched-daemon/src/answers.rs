@@ -11,7 +11,7 @@ use crate::server::Server;
 use crate::tuning::{ANSWERS_MAX, USER_ANSWERS_MAX};
 
 impl Server {
-    /// Sets the answer of a command, or notes that there is none.
+    /// Sets the answer of a command, or notes that the command has none.
     pub(crate) fn set_answer(&mut self, id: u64, answer: Option<Answer>) {
         let stage = answer.as_ref().map_or(Answering::Nothing, Answer::stage);
         match answer.filter(|_| self.net.conns.contains_key(&id)) {

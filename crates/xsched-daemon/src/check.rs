@@ -1,4 +1,4 @@
-//! Whether a daemon could begin with a configuration, for what only wants to know.
+//! Check of a configuration without starting a daemon.
 
 use std::path::PathBuf;
 

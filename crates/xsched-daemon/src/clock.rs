@@ -7,7 +7,7 @@ pub(crate) fn now_ns() -> u64 {
     ns(ClockId::Monotonic)
 }
 
-/// What this thread has had of a processor, ns.
+/// Processor time that this thread has used, in ns.
 pub(crate) fn own_cpu_ns() -> u64 {
     ns(ClockId::ThreadCPUTime)
 }

@@ -52,7 +52,7 @@ pub(crate) struct Config {
     pool: PoolTable,
     yields: YieldTable,
     metrics: MetricsTable,
-    /// What the reader of the log should know about the files, a line each.
+    /// Notices about the files for the reader of the log, one line each.
     pub(crate) notices: Vec<String>,
 }
 
@@ -63,7 +63,7 @@ struct YieldTable {
     enabled: Option<bool>,
 }
 
-/// Which programs share a GPU by a pool.
+/// Choice of programs that share a GPU by a pool, and settings of pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PoolTable {
@@ -77,7 +77,7 @@ struct PoolTable {
     proven_minutes: Option<Minutes>,
 }
 
-/// What programs of a kind get.
+/// Rule for programs of a kind: conditions, and the values that matching programs get.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rule {
@@ -100,7 +100,7 @@ pub(crate) struct Rule {
     ceiling: Option<Ceiling>,
     /// Queues of the system domain rise to this priority, above the program's class if need be.
     system_ceiling: Option<Priority>,
-    /// What becomes of launches of vendors' libraries.
+    /// Treatment of launches that come from vendors' libraries.
     domains: Option<Domains>,
     weight: Option<HintValue<0>>,
     utilization: Option<HintValue<1>>,
@@ -115,14 +115,14 @@ pub(crate) struct Rule {
     batch: Option<Commands>,
 }
 
-/// What holds for a Kubernetes namespace.
+/// Settings of a Kubernetes namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NamespaceTable {
     weight: Option<Weight>,
 }
 
-/// What holds for a class.
+/// Settings of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClassTable {
@@ -378,7 +378,7 @@ fn user_id(text: &str) -> Result<u32, Error> {
 }
 
 impl Rule {
-    /// Whether there are only conditions in it.
+    /// Reports whether the rule has conditions only.
     fn gives_nothing(&self) -> bool {
         let conditions = Rule {
             exe: self.exe.clone(),
@@ -394,7 +394,7 @@ impl Rule {
         *self == conditions
     }
 
-    /// What it says for the policy.
+    /// Hints of the rule for the policy.
     fn hints(&self) -> Hints {
         let given = [
             self.weight.map(|v| v.0),
@@ -411,7 +411,7 @@ impl Rule {
 }
 
 impl Config {
-    /// Reads `paths` in order; what a later file says counts, and its rules come before those of earlier ones.
+    /// Reads `paths` in order; a value of a later file replaces that of an earlier one, and its rules come first.
     pub(crate) fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Config, Error> {
         let mut config = Config::default();
         for path in paths {
@@ -500,7 +500,7 @@ impl Config {
         Ok(remarks)
     }
 
-    /// Where monitors read; none = nowhere.
+    /// Address for monitors and its settings; none = metrics are not served.
     pub(crate) fn metrics(&self) -> Option<MetricsConfig> {
         self.metrics.config()
     }
@@ -510,12 +510,12 @@ impl Config {
         self.budget_us.unwrap_or(BUDGET_DEFAULT_US)
     }
 
-    /// Whether there may be pools.
+    /// Reports whether pools are allowed.
     pub(crate) fn may_pool(&self) -> bool {
         self.pool.enabled.unwrap_or(true)
     }
 
-    /// The highest class whose programs are in a pool.
+    /// Highest class of programs in a pool.
     pub(crate) fn pool_max_class(&self) -> Class {
         self.pool.max_class.map_or(Class::Normal, |class| class.0)
     }
@@ -539,7 +539,7 @@ impl Config {
         self.pool.proven_minutes.map_or(POOL_PROVEN_MINUTES, |minutes| minutes.0)
     }
 
-    /// How evenly the programs of a pool get on, in %.
+    /// Evenness of progress among the programs of a pool, in %.
     pub(crate) fn pool_evenness(&self) -> u32 {
         self.pool.evenness.map_or(100, |evenness| evenness.0)
     }
@@ -561,7 +561,7 @@ impl Config {
         own.map_or(class::WEIGHT_DEFAULT, |weight| weight.0)
     }
 
-    /// How long a group may wait for a device that others have, in µs; none = for ever.
+    /// Longest time that a group may wait for a device that others have, in µs; none = no limit.
     pub(crate) fn guard_us(&self) -> Option<u64> {
         match self.starvation_s {
             None => Some(GUARD_US),
@@ -609,7 +609,7 @@ impl Config {
         }
     }
 
-    /// What the arbiter must know of classes; nothing if none is configured.
+    /// Rules of classes for the arbiter; empty if none is configured.
     pub(crate) fn class_rules(&self) -> Vec<ClassRule> {
         let rule = |(class, table): (&Class, &ClassTable)| {
             let (lowest, highest) = class.range();
@@ -625,7 +625,7 @@ impl Config {
         rules.filter(|r| !r.preemptible || r.guarantee_percent > 0).collect()
     }
 
-    /// What the first matching rule gives.
+    /// Values that the first matching rule gives.
     pub(crate) fn given(&self, exe: &str, names: &[String], command: &[String], uid: u32, place: &Place) -> Given {
         let script = program::script(command);
         let matches = |r: &&Rule| {
@@ -659,7 +659,7 @@ impl Config {
     }
 }
 
-/// Whether a pattern means an executable: by its path, or, without a slash, by a file name of its.
+/// Reports whether a pattern matches an executable: its path, or, for a pattern without a slash, one of its file names.
 fn is_run_by(pattern: &str, exe: &str, names: &[String]) -> bool {
     let file = exe.rsplit('/').next().unwrap_or(exe);
     let mut files = names.iter().map(String::as_str).chain([file]);

@@ -1,4 +1,4 @@
-//! What commands ask for.
+//! Requests of commands.
 
 use std::os::fd::AsFd;
 
@@ -36,7 +36,7 @@ impl Server {
         self.net.set_stage(id, Stage::Opening);
     }
 
-    /// Begins to answer a command whose owner is known.
+    /// Begins to answer a command whose user is known.
     pub(crate) fn control(&mut self, id: u64, request: Request) {
         self.set_answer(id, None);
         let user = self.net.conns.get(&id).map(|conn| conn.user);
@@ -85,7 +85,7 @@ impl Server {
         }
     }
 
-    /// What is still to be said; none = the answer is complete.
+    /// Begins to answer a request. Returns the rest of the answer; none = the answer is complete.
     fn answer(&mut self, id: u64, request: Request) -> Result<Option<Answer>, Error> {
         let Some(user) = self.net.conns.get(&id).map(|c| c.user) else { return Ok(None) };
         match request {
@@ -161,7 +161,7 @@ impl Server {
             if let Some(owner) = others.first().map(|(_, program)| program.user) {
                 self.record_command(command, &format!("refused: process {pid} is of user {owner}"));
             }
-            // The same words whether it is another user's or does not exist.
+            // The line is equal for another user's process and for one that does not exist, so that it discloses nothing.
             return Err(Error::environment(format!("no process {pid} of yours is attached: see xsched ps")));
         }
         Ok(theirs.into_iter().map(|(id, _)| *id).collect())
@@ -199,7 +199,8 @@ impl Server {
     /// A client's answer to a question.
     pub(crate) fn description(&mut self, conn: u64, token: u64, more: bool, lines: Vec<Described>) {
         let Some(at) = self.commands.questions.iter().position(|q| q.token == token && q.asked == conn) else {
-            // Too late, or the one who asked is gone. A token that was never given is not worth a fight either.
+            // The answer is late, or the asking command is gone. A token that was never given is not worth ending the connection for
+            // either.
             return;
         };
         let asker = self.commands.questions[at].asker;
@@ -239,10 +240,10 @@ fn is_long(request: &Request) -> bool {
     )
 }
 
-/// Leaves no more of a request's texts than is kept of them: many may wait until it is known whose they are.
+/// Cuts the texts of a request to the lengths that are kept: many requests may wait until their users are known.
 ///
 /// # Errors
-/// They are longer than they may be.
+/// Returns a line for a text that is longer than allowed.
 fn bound(request: &mut Request) -> Result<(), Error> {
     let path = |text: &str, what: &str| {
         let fits = text.len() <= PATH_MAX_BYTES;

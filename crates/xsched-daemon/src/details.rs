@@ -1,4 +1,4 @@
-//! What the event log has besides, where something is looked into (`XSCHED_LOG=debug`).
+//! Details that the event log has in addition for an investigation (`XSCHED_LOG=debug`).
 
 use xsched_proto::wire::ProgramInfo;
 

@@ -29,8 +29,8 @@ impl Server {
         Ok(())
     }
 
-    /// Remembers a process until it and all of its job have ended. The same process again replaces what was said before, but
-    /// keeps its place in a pool. Returns its number.
+    /// Remembers an announced process until it and its whole job have ended. A second announcement of the same process replaces the first,
+    /// but the process keeps its place in a pool. Returns its number.
     pub(crate) fn expect(
         &mut self,
         pid: u32,
@@ -109,7 +109,8 @@ impl Server {
         seat
     }
 
-    /// The place of a program of a pool. Those of an earlier daemon are kept; what is not is taken for one outer pool of each user.
+    /// Seat of a program in a pool. Seats from an earlier daemon are kept; a program without a known seat is assumed to be in one outer
+    /// pool of its user.
     pub(crate) fn pool_of(&self, id: u64) -> Seat {
         let program = self.engine.programs().get(&id);
         if let Some(seat) = program.and_then(|program| self.kept.seat(program)) {
@@ -122,7 +123,7 @@ impl Server {
         Seat { server, side: side.unwrap_or(Side::Outer) }
     }
 
-    /// Remembers a program whose kernels are too long for others of a pool, while it is still attached.
+    /// Remembers, while the program is still attached, that its kernels are too long for others of a pool.
     pub(crate) fn note_kernels(&mut self, id: u64) {
         let Some(program) = self.engine.programs().get(&id) else { return };
         let pooled = self.engine.groups_of(program).filter(|(_, group)| group.sharing != Sharing::Time);

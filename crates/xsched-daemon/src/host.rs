@@ -15,7 +15,7 @@ use crate::process::own_program;
 use crate::services::child_reaper;
 use crate::tuning::{DEADLINE_NS, LOAD_S};
 
-/// Whether it is found out by asking or by hearing.
+/// Reason for the end of the scheduler's process, equal whether a send or a receive finds it out.
 pub(crate) const ENDED: &str = "it ended";
 /// The policy that asks.
 pub(crate) const POLICY: &str = "external";
@@ -25,7 +25,7 @@ pub(crate) struct Host {
     pub(crate) library: PathBuf,
     child: Option<Child>,
     pub(crate) socket: OwnedFd,
-    /// It decides stream by stream.
+    /// True if the scheduler decides stream by stream.
     pub(crate) per_stream: bool,
     /// Questions without an answer, and since when the oldest one waits.
     pub(crate) open: u32,
@@ -76,7 +76,7 @@ impl Host {
         }
     }
 
-    /// When an answer is overdue, in ns.
+    /// Time at which the oldest unanswered question is overdue, in ns.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         (self.open > 0).then_some(self.asked_ns + DEADLINE_NS)
     }
@@ -86,7 +86,7 @@ impl Drop for Host {
     fn drop(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         let _ = child.kill();
-        // One that crashed may be busy leaving a core file: the daemon does not wait for that.
+        // A crashed process may be busy writing a core file: the daemon does not wait for its end.
         child_reaper::reap(child);
     }
 }

@@ -56,34 +56,34 @@ impl<T> Drop for Mapping<T> {
     }
 }
 
-/// What was launched on a queue.
+/// Numbers of launches on a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Launches {
     pub(crate) all: u64,
-    /// Those of the system domain among them.
+    /// Number of these launches that belong to the system domain.
     pub(crate) system: u64,
 }
 
 /// File system and number of a file.
 pub(crate) type FileId = (u64, u64);
 
-/// Which file a descriptor is of.
+/// Identity of the file behind a descriptor.
 pub(crate) fn file_id(file: impl AsFd) -> rustix::io::Result<FileId> {
     rustix::fs::fstat(file).map(|stat| (stat.st_dev, stat.st_ino))
 }
 
-/// Takes the memory of a segment away, whoever has it open.
+/// Releases the memory of a segment, whichever processes have it open.
 pub(crate) fn discard(file: impl AsFd) {
     use rustix::fs::{FallocateFlags, fallocate};
-    // Where that is refused nothing can be done, and its file goes with its last descriptor.
+    // If the kernel refuses, the memory is released with the file's last descriptor.
     let _ = fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, SEGMENT_BYTES as u64);
 }
 
-/// A client's segment. Everything in it is the client's word.
+/// Segment of a client. Everything in it is untrusted.
 ///
-/// Few words of it are read where they are mapped: the header, and those of groups and of the first queues that the client has
-/// announced ([`LOOKED_AT_QUEUES`]). Reading a page there that the client never used makes it memory of the daemon. All other
-/// counters are read by system calls, for which such a page reads as zeros and stays no memory.
+/// The daemon reads few words of it through a mapping: the header, and the words of groups and of the first queues that the client has
+/// announced ([`LOOKED_AT_QUEUES`]). Reading a page there that the client never used makes it memory of the daemon. All other counters are
+/// read by system calls, for which such a page reads as zeros and takes no memory.
 pub(crate) struct ClientSegment {
     mapping: Mapping<Segment>,
     file: OwnedFd,
@@ -146,15 +146,15 @@ impl ClientSegment {
         self.announced.fetch_max(usize::from(slot) + 1, Relaxed);
     }
 
-    /// Places for queues and for counters to look at: as many as the client says that it uses, of queues those up to the last one that
-    /// it has announced.
+    /// Number of queue slots and of counter slots to scan: as many as the client reports as used, of queues at most those up to the last
+    /// one that it has announced.
     fn used(&self) -> (usize, usize) {
         let (queues, counters) = self.get().header.used();
         let queues = queues.min(self.announced.load(Relaxed));
         (queues, if queues == 0 { 0 } else { counters })
     }
 
-    /// Reads some places that begin at `base` and have so many bytes each, and calls for each that could be read.
+    /// Reads some slots, which begin at `base` and have `BYTES` bytes each, and calls `take` for each that could be read.
     fn read<const BYTES: usize>(&self, base: usize, places: Range<usize>, mut take: impl FnMut(usize, &[u8; BYTES])) {
         let mut buffer = [0; READ_BYTES];
         let at_once = READ_BYTES / BYTES;
@@ -208,7 +208,7 @@ impl ClientSegment {
         sum.launches
     }
 
-    /// Goes on adding up, so many queues and counters at most. True: that was all.
+    /// Continues a sum with at most `places` queues and counters. Returns true if the sum is complete.
     pub(crate) fn add_launches(&self, sum: &mut LaunchSum, places: usize) -> bool {
         let LaunchSum { launches: sums, at: begin, of_queues, .. } = sum;
         if *begin == 0 {
@@ -295,12 +295,12 @@ pub(crate) struct GroupWords {
 }
 
 impl GroupWords {
-    /// How long its threads have waited at the gate.
+    /// Times that the group's threads have waited at the gate.
     pub(crate) fn waits(&self) -> &Histogram {
         &self.segment.get().waits[self.slot]
     }
 
-    /// The queues that are looked at for what the device executes of the group.
+    /// Queues that are checked for commands of the group that the device executes.
     fn looked_at(&self) -> impl Iterator<Item = &QueueSlot> {
         let segment = &self.segment;
         segment.get().queues[..segment.used().0.min(LOOKED_AT_QUEUES)].iter()
@@ -313,7 +313,7 @@ impl xsched_engine::GroupWords for GroupWords {
         completed.extend(self.looked_at().map(|queue| queue.completed_word.load(Relaxed)));
     }
 
-    // Not where gates may hold commands that no word tells of.
+    // Returns false where gates may hold commands that no word announces.
     fn is_executing(&self, completed: &[u32]) -> bool {
         let slot = self.slot as u32 + 1;
         let known = self.untold_gates.load(Relaxed) == 0;
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(segment.queue_launches().len(), QUEUES);
         let sums = segment.group_launches();
         assert_eq!((sums[0], sums[1..].iter().sum::<u64>()), (7, 0));
-        // The words of all groups were looked at, which lie in four pages.
+        // The words of all groups were read; they lie in four pages.
         assert!(bytes() <= before + 4 * 4096, "{before} bytes before, {} now", bytes());
     }
 

@@ -1,4 +1,4 @@
-//! What the loop tells monitors: snapshots, made piece by piece, and what is observed meanwhile.
+//! Data for monitors on the side of the loop: snapshots, made piece by piece, and observations in between.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl Server {
             uptime_s: self.now_ns.saturating_sub(self.history.started_ns) as f64 / 1e9,
         };
         let Some(metrics) = &mut self.services.metrics else { return };
-        // Those that are gone have their last word here, once the ledger has no more of them.
+        // Groups that are gone have their last values here, once the ledger has no more of them.
         let mut rows = Vec::from(std::mem::take(&mut metrics.gone));
         for row in &mut rows {
             if let Some(usage) = usage.get(&(ProgramId(row.program), row.device.clone())) {
@@ -127,7 +127,7 @@ impl Server {
         }
     }
 
-    /// Whether a snapshot is being made.
+    /// Reports whether a snapshot is being made.
     pub(crate) fn makes_metrics_snapshot(&self) -> bool {
         self.services.metrics.as_ref().is_some_and(|metrics| metrics.making.is_some())
     }

@@ -1,4 +1,4 @@
-//! Who a client is: proved by its pidfd, which the kernel made, and read from /proc while it is alive (`services::identify`).
+//! Identity of a client: proved by its pidfd, which the kernel made, and read from /proc while the process is alive (`services::identify`).
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -76,13 +76,13 @@ fn pidfd_by_number(pid: u32, accepted_ns: u64) -> Result<Option<OwnedFd>, Error>
 pub(crate) fn look(pid: u32) -> (String, Vec<String>, String) {
     let exe = std::fs::read_link(format!("/proc/{pid}/exe")).map(|p| p.to_string_lossy().into_owned());
     let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    // What was executed, before links and interpreters are looked through. (The first word of its arguments would say more, but
-    // is read from its own memory: it could have that take as long as it likes.)
+    // Name of the executed file, before links and interpreters are resolved. (The first word of its arguments would be more precise, but is
+    // read from the process's own memory: the process could make that take as long as it likes.)
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     (cut(exe.unwrap_or_default()), vec![name.trim_end_matches('\n').to_owned()], cut(cgroup))
 }
 
-/// Whether a descriptor is an eventfd, which the daemon can watch without a way to be blocked by it.
+/// Reports whether a descriptor is an eventfd: the daemon can watch one without a risk of being blocked.
 pub(crate) fn is_eventfd(fd: &OwnedFd) -> bool {
     std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
         .is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]")

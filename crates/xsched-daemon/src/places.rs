@@ -1,8 +1,8 @@
-//! Places in pools: who is in one, and when one begins and ends.
+//! Places in pools: which programs are in one, and when a pool begins and ends.
 //!
 //! - A process asks for a place in a pool of its user when it first touches a GPU ([`Server::join_pool`]). [`Asking::place`] decides. The
-//!   first one waits until the server has told that its slices hold ([`Server::pool_server`]).
-//! - A process holds its place until it ends, whatever becomes of its connections.
+//!   first process of a pool waits until the server has reported that its slices hold ([`Server::pool_server`]).
+//! - A process keeps its place until it ends, whatever happens to its connections.
 //! - A pool that a GPU fault has broken takes no process in; the next process starts another.
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -175,7 +175,7 @@ impl Server {
         Ok(self.places.pools.list.len() - 1)
     }
 
-    /// Has news in the log of a pool told, and its end.
+    /// Has the loop woken up by new lines in a pool's log, and by the end of the pool.
     fn watch_pool(&mut self, id: u64) {
         if self.places.pools.watch.is_none() {
             let Ok(watch) = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) else { return };
@@ -234,7 +234,7 @@ impl Server {
         Ok(())
     }
 
-    /// Looks at what pools have written, and at those that start or end.
+    /// Reads the lines that pools have written, and handles pools that start or end.
     pub(crate) fn poll_pools(&mut self) {
         let now_ns = self.now_ns;
         let (mut over, mut faults, mut lost, mut begun) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -296,7 +296,7 @@ impl Server {
         self.end_unused_pools();
     }
 
-    /// Answers those that wait for a pool which serves, and will for all that is known.
+    /// Answers processes that wait for a pool which serves and is not in doubt.
     fn admit(&mut self) {
         let (mut admitted, now_ns) = (Vec::new(), self.now_ns);
         let ready = |pool: &&mut Pool| pool.stage == Stage::Serving && !pool.is_doubtful(now_ns);
@@ -320,12 +320,13 @@ impl Server {
             let is_urgent = self.places.expected.values().any(|e| Some(e.pid) == pid && !e.ended && e.is_urgent);
             self.net.send(conn, &DaemonMsg::Pool { pipe, note, is_urgent }, &[]);
             self.finish(conn, &DaemonMsg::End);
-            // The next daemon has to know who is where.
+            // The next daemon has to know the place of each process.
             self.remember();
         }
     }
 
-    /// A pool cannot be: those who wait for it get contexts of their own, and its user no other one for a while.
+    /// Gives up a pool that cannot be started: processes that wait for it get contexts of their own, and its user gets no other pool for a
+    /// while.
     fn give_up_pool(&mut self, id: u64, why: &str) {
         let Some(pool) = self.places.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
         let (uid, side, waiting) = (pool.uid, pool.side, std::mem::take(&mut pool.waiting));
@@ -354,7 +355,7 @@ impl Server {
         self.move_on(waiting, side);
     }
 
-    /// Sends those who wait for a pool that is over to another of its side.
+    /// Moves processes that wait for a pool that is over to another pool of its side.
     fn move_on(&mut self, waiting: Vec<u64>, side: Side) {
         let first =
             waiting.first().and_then(|conn| self.net.conns.get(conn)).and_then(|c| Owner::of(c.pid, c.user.uid));
@@ -395,8 +396,8 @@ impl Server {
         self.places.pools.refused.insert((uid, side), (why.to_owned(), self.now_ns.saturating_add(POOL_RETRY_NS)));
     }
 
-    /// Ends pools that have had no programs for a while, and at once those whose last program ended in the midst of its work: a server
-    /// without clients notices only with the next one that it cannot get rid of that work, and ends it, too.
+    /// Ends pools that have had no programs for a while. A pool whose last program ended in the midst of its work is ended at once: a
+    /// server without clients notices only with its next client that it cannot get rid of that work, and then ends that client, too.
     pub(crate) fn end_unused_pools(&mut self) {
         let (now_ns, conns) = (self.now_ns, &self.net.conns);
         let mut over = Vec::new();

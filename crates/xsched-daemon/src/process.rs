@@ -1,4 +1,4 @@
-//! What the kernel tells of a process.
+//! Facts about a process from the kernel.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ pub(crate) fn own_program() -> PathBuf {
     path.unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
 }
 
-/// Whether the process of a pidfd has not ended.
+/// Reports whether the process of a pidfd is alive.
 pub(crate) fn alive(pidfd: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
     matches!(rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
@@ -31,12 +31,12 @@ fn parent(pid: u32) -> Option<u32> {
     stat(pid, 4)?.try_into().ok()
 }
 
-/// When a process started, in clock ticks from the boot: with its pid, that tells it from all others.
+/// Start time of a process, in clock ticks from the boot: pid and start time together identify a process.
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     stat(pid, 22)
 }
 
-/// A process and those that it was started by.
+/// A process and its ancestors, itself first.
 pub(crate) fn ancestors(pid: u32) -> Vec<u32> {
     std::iter::successors(Some(pid), |pid| parent(*pid)).take(ANCESTORS_MAX).collect()
 }

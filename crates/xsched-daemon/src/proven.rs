@@ -23,7 +23,7 @@ const HEAD: &str = "\
 /// A minute of work, in s.
 const MINUTE_S: u64 = 60;
 
-/// The files that a process runs, as they are on disk, each with a number that tells it from another file at that path.
+/// Files that a process runs, as they are on disk, each with a number that distinguishes it from another file at that path.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Files {
     pub(crate) exe: String,
@@ -45,7 +45,7 @@ pub(crate) struct Work {
     pub(crate) longest_us: u64,
     /// Bursts of this run, where they are measured.
     pub(crate) bursts: Option<DeviceShare>,
-    /// True for a program of a class above those that pools are for.
+    /// True for a program of a class above those that pools are made for.
     pub(crate) is_urgent: bool,
     /// True in a pool, where others stretch its kernels.
     pub(crate) is_pooled: bool,
@@ -85,7 +85,7 @@ struct Record {
     percent: u32,
     urgent: bool,
     driver: String,
-    /// Number of its last use: of those that prove nothing the oldest goes first.
+    /// Number of the record's last use: among records that prove nothing, the oldest is removed first.
     used: u64,
     exe: String,
     scripts: Vec<String>,
@@ -100,7 +100,7 @@ pub(crate) fn key(program: &str, exe: &str) -> String {
     format!("{program} ({})", exe.replace(char::is_control, "?"))
 }
 
-/// The part of a name that says whose it is.
+/// Part of a name that identifies the user.
 fn user_of(key: &str) -> &str {
     key.split(' ').next().unwrap_or_default()
 }
@@ -186,7 +186,7 @@ impl Proven {
         self.programs.get(key).map_or_else(Vec::new, |record| record.files.keys().cloned().collect())
     }
 
-    /// The standing of a program, with so many minutes of proof.
+    /// Standing of a program, where `minutes` of work are a proof.
     pub(crate) fn standing(&self, key: &str, minutes: u32) -> Standing {
         self.programs.get(key).map_or_else(|| Record::default().standing(minutes), |record| record.standing(minutes))
     }
@@ -339,7 +339,7 @@ mod tests {
         files("580", &[("/bin/py", "1"), ("/a.py", "2"), ("/lib/x.so", "3")])
     }
 
-    /// A program that has worked for so many minutes.
+    /// Records `minutes` minutes of work of a program.
     fn worked(proven: &mut Proven, key: &str, minutes: u64) {
         assert_eq!(proven.compare(key, &usual(), &BTreeMap::new()), None);
         (1..=minutes).for_each(|minute| proven.count(key, Work { at_ns: minute * PROVEN_MINUTE_NS, ..WORKED }));
@@ -480,7 +480,7 @@ mod tests {
         }
         let bytes: usize = proven.programs.iter().map(|(key, record)| record.bytes(key)).sum();
         assert!(bytes <= PROVEN_ALL_MAX_BYTES, "{bytes}");
-        // So many are no entries of a daemon.
+        // A file with this many entries is not from a daemon.
         let folder = tempfile::tempdir().unwrap();
         let entry = |n: usize| format!("[programs.\"{n} p (/x)\"]\nseconds = 60\n");
         for (count, is_read) in [(PROVEN_ALL_MAX, true), (PROVEN_ALL_MAX + 1, false)] {

@@ -1,5 +1,5 @@
-//! What commands have set is kept over a restart of the daemon, and the places of programs in pools. What a program says of itself is not: it says so again to the next
-//! daemon.
+//! Settings made by commands, and places of programs in pools, are kept over a restart of the daemon. A program's own hints are not: it
+//! sends them again to the next daemon.
 
 use xsched_policy::Choice;
 
@@ -73,7 +73,7 @@ fn configured(server: &Server, device: Option<&str>) -> String {
     own.map_or_else(|| server.engine.settings().policy.to_string(), Choice::to_string)
 }
 
-/// The device of which something is said, to be put behind it.
+/// Device that a message is about, in the form of a suffix.
 pub(crate) fn on(device: Option<&str>) -> String {
     device.map_or_else(String::new, |device| format!(" on {device}"))
 }

@@ -1,4 +1,4 @@
-//! What a process gives up that runs what others have written: a vendor's library, an operator's scheduler.
+//! Rights that a process gives up before it runs foreign code: a vendor's library, an operator's scheduler.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! An operator's own scheduler: a process beside the daemon that is asked and answers, and whose end costs only itself.
+//! Operator's own scheduler: a process beside the daemon that is asked and answers. If it ends, the daemon goes on.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering::Acquire;
@@ -70,7 +70,7 @@ impl Server {
             let groups: HashMap<u16, (GroupId, i32)> = groups.collect();
             for (slot, queue) in &program.queues {
                 let Some((group, priority)) = groups.get(&queue.group).copied() else { continue };
-                // It is being destroyed, and its launches may have been read as none.
+                // The queue is being destroyed, and its launches may have been read as none.
                 if segment.get().queues[usize::from(*slot)].group.load(Acquire) == 0 {
                     continue;
                 }

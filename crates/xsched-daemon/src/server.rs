@@ -72,7 +72,7 @@ pub(crate) struct Server {
 pub(crate) struct Programs {
     /// Attached processes.
     pub(crate) clients: HashMap<u64, Client>,
-    /// First messages of connections whose owners are being identified.
+    /// First messages of connections whose users are being identified.
     pub(crate) openings: HashMap<u64, Opening>,
     /// Owners that were just identified.
     pub(crate) found: HashMap<u64, Result<Who, Error>>,

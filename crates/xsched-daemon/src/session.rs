@@ -1,4 +1,4 @@
-//! What attached processes say.
+//! Messages of attached processes.
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -117,7 +117,7 @@ impl Server {
         if !peer::is_eventfd(&eventfd) {
             return Err(Error::input("the descriptor to wake the daemon is no eventfd"));
         }
-        // A daemon that is confined to a user namespace (dist/user) may not look at its own user's programs outside of it.
+        // A daemon that is confined to a user namespace (dist/user) may not read facts about its own user's programs outside of it.
         let told = std::mem::take(&mut options.exe);
         if who.exe.is_empty() && user.is_own() && told.starts_with('/') {
             who.exe = told;
@@ -151,7 +151,7 @@ impl Server {
         };
         // Edge-triggered: each write is one event, and nothing needs to be read.
         let wake = self.net.watch(&eventfd, Token::Wake(id), EventFlags::IN | EventFlags::ET);
-        // Without it the end of its socket tells of its death.
+        // Without a pidfd, the end of the process's socket reports its death.
         let watch = |pidfd| self.net.watch(pidfd, Token::Death(id), EventFlags::IN);
         let death = client.pidfd.as_ref().map_or(Ok(()), watch);
         wake.and(death).map_err(|e| Error::input(format!("its descriptors cannot be watched: {e}")))?;
@@ -259,7 +259,7 @@ impl Server {
         Ok(())
     }
 
-    /// The bound that keeps a user from a further program, by what the daemon keeps for those that it has.
+    /// Limit that keeps a user from a further program, by the data that the daemon keeps for the user's present ones.
     pub(crate) fn too_much_kept(&self, user: User) -> Option<Error> {
         if !user.is_own() && self.net.conns.len() + self.programs.abandoned.len() >= self.net.max_conns {
             return Some(all_taken("programs"));

@@ -1,5 +1,5 @@
-//! Which part of its device each group asks for and has had lately. The sums over all are made once for an answer: with a thousand
-//! programs, sums for each of them would hold up decisions.
+//! Part of its device that each group asks for and has had lately. The sums over all groups are made once for an answer: with a thousand
+//! programs, sums for each of them would delay decisions.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,13 +13,13 @@ pub(crate) struct Shares {
     /// When they were made, ns.
     at_ns: u64,
     devices: HashMap<String, Sums>,
-    /// What was charged to each group within the window, µs.
+    /// Device time charged to each group within the window, in µs.
     charged_us: HashMap<GroupId, f64>,
 }
 
 #[derive(Debug, Default)]
 struct Sums {
-    /// Of what each program there asks for.
+    /// Sum of the parts that the programs there ask for.
     parts: f64,
     charged_us: f64,
 }
@@ -46,7 +46,7 @@ impl Shares {
         shares
     }
 
-    /// Whether they serve for programs that end now.
+    /// Reports whether the sums are recent enough for programs that end now.
     pub(crate) fn is_recent(&self, now_ns: u64) -> bool {
         self.at_ns + SHARES_NS > now_ns
     }
@@ -57,9 +57,9 @@ impl Shares {
         (all > 0.0).then(|| self.charged_us.get(&id).copied().unwrap_or(0.0) * 100.0 / all)
     }
 
-    /// What a program asks for, of what all there ask for, in percent.
+    /// Part of a device that a program asks for, in percent of the sum over all programs there.
     pub(crate) fn asked_percent(&self, part: f64, device: &str) -> Option<f64> {
-        // One that has come since is the only one that is more than all.
+        // Only a program that has come since the sums were made asks for more than the sum.
         let all = self.devices.get(device).map_or(0.0, |sums| sums.parts).max(part);
         (all > 0.0).then_some(part * 100.0 / all)
     }

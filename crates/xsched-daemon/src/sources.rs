@@ -1,4 +1,4 @@
-//! Where the configuration comes from: files and the command line.
+//! Sources of the configuration: files and the command line.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use xsched_policy::Choice;
 use crate::config::Config;
 use crate::{Error, Options, host};
 
-/// Where the configuration is.
+/// Places of the configuration.
 pub(crate) struct Sources {
     /// Read where they exist.
     usual: Vec<PathBuf>,
@@ -37,10 +37,10 @@ impl Sources {
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     }
 
-    /// What the files say now, and the policy of devices that have none of their own.
+    /// Reads the files. Returns the configuration, and the policy of devices that have none of their own.
     ///
     /// # Errors
-    /// What is wrong with which line of which file.
+    /// Returns a line with the fault and its file and line.
     pub(crate) fn read(&self) -> Result<(Config, Choice), Error> {
         let config = Config::read(&self.files())?;
         let policy = match (&self.policy, &config.policy) {

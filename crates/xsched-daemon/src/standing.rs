@@ -1,4 +1,4 @@
-//! What policies ask about a process: its nice value, and where it stands among users, cgroups and namespaces.
+//! Facts about a process for policies: its nice value, and its place among users, cgroups and namespaces.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
@@ -9,7 +9,7 @@ use xsched_proto::class::{WEIGHT_DEFAULT, WEIGHT_MAX, WEIGHT_MIN};
 
 use crate::tuning::CGROUPS_MAX;
 
-/// Where cgroups are mounted.
+/// Folder in which cgroups are mounted.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// Nice value of a process, -20..=19; of one that is gone 0.
@@ -26,7 +26,7 @@ pub(crate) fn namespace(name: &str) -> u64 {
     hasher.finish() | 1 << 63
 }
 
-/// The cgroups below a path, the outermost first. Their weights are those of the processor (`cpu.weight`), 100 where there is none.
+/// Cgroups below a path, the outermost first. Their weights are those of the processor (`cpu.weight`), 100 where there is none.
 pub(crate) fn cgroups(path: &str) -> Vec<Level> {
     let mut folder = Path::new(CGROUPS).to_path_buf();
     let mut cgroups = Vec::new();

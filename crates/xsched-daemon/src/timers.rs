@@ -15,7 +15,7 @@ pub(crate) enum Timer {
     Nice,
     /// Connections that do not read.
     Unread,
-    /// Connections that have said nothing.
+    /// Connections that have sent nothing.
     Silent,
     /// Lines of the log that were held back.
     Lines,
@@ -33,11 +33,11 @@ pub(crate) enum Timer {
     Pools,
     /// Descriptors that are closed slowly.
     Reaper,
-    /// Answers about programs that would join a pool, and looks at work of those that may prove themselves.
+    /// Answers about programs that ask for a pool, and polls of programs that may prove themselves.
     Trust,
     /// Identification of processes.
     Identify,
-    /// Comparison of programs with what is known of them.
+    /// Comparison of programs with the stored facts about them.
     TrustWorker,
     /// Questions to programs.
     Questions,
@@ -82,7 +82,7 @@ impl Timers {
         }
     }
 
-    /// Keeps a timer going while it is wanted: set where it is not, taken back once it is not wanted.
+    /// Keeps a timer set while it is wanted: sets it if it is not set, and clears it once it is not wanted.
     pub(crate) fn keep(&mut self, timer: Timer, wanted: bool, at_ns: u64) {
         if wanted {
             self.set_if_none(timer, at_ns);
@@ -96,7 +96,7 @@ impl Timers {
         self.at_ns.contains_key(&timer)
     }
 
-    /// Takes all timers whose time has come, the earliest first.
+    /// Removes and returns all timers that are due, the earliest first.
     pub(crate) fn due(&mut self, now_ns: u64) -> Vec<Timer> {
         let mut due = Vec::new();
         while let Some(&(at_ns, timer)) = self.order.first().filter(|(at_ns, _)| *at_ns <= now_ns) {

@@ -1,5 +1,5 @@
-//! Trust in programs, on the side of the loop: what is known of one that would join a pool is asked for, and work of those that may prove
-//! themselves is followed, a minute at a time. [`crate::services::trust`] does what takes time.
+//! Trust in programs, on the side of the loop: facts about a process that asks for a pool are requested, and the work of programs that may
+//! prove themselves is followed, one minute at a time. [`crate::services::trust`] does the slow part.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -41,7 +41,7 @@ impl Server {
         Ok(self.place(conn, member, &owner, &joining, &unknown))
     }
 
-    /// Has what is known of a process that would join a pool found out. Once it is, the process gets its place.
+    /// Requests the facts about a process that asks for a pool. Once they are there, the process gets its place.
     pub(crate) fn ask_for_trust(&mut self, conn: u64, member: u64, owner: Owner, joining: Joining) {
         let minutes = self.config.pool_proven_minutes();
         let process = self.process_of_command(conn, member);
@@ -54,7 +54,7 @@ impl Server {
         self.places.trusting.joining.insert(conn, Waiting { member, owner, joining, until_ns, known });
     }
 
-    /// Knowledge about a program of which nothing can be told, for a reason.
+    /// Facts about a program of which nothing is known, with the reason.
     pub(crate) fn nothing_known(&self, why: &str) -> Known {
         let mut known = Known::nothing(why);
         if self.config.pool_proven_minutes() == 0 {
@@ -104,7 +104,7 @@ impl Server {
         }
     }
 
-    /// Processes that have waited for long enough get their places, and a minute of some programs is looked at.
+    /// Gives processes that have waited for long enough their places, and polls the last minute of some programs.
     pub(crate) fn tend_trust(&mut self) {
         let now_ns = self.now_ns;
         let overdue = |(conn, waiting): (&u64, &Waiting)| (waiting.until_ns <= now_ns).then_some(*conn);
@@ -121,7 +121,7 @@ impl Server {
             self.places.trusting.due.remove(&(at_ns, conn));
             if let Some((process, work)) = self.work_of(conn) {
                 self.places.trusting.look_at(conn, now_ns + TRUST_LOOK_NS);
-                // A program that cannot be looked at has a minute less.
+                // If the task is refused, the program has one minute of proof less.
                 let _ = self.services.trust.push(Task::Minute(process, work));
             }
         }
@@ -160,7 +160,7 @@ impl Server {
         self.work_of_pooled(conn, is_pooled)
     }
 
-    /// Work of a followed program since the last look.
+    /// Work of a followed program since the last poll.
     fn work_of_pooled(&mut self, conn: u64, is_pooled: bool) -> Option<(Process, Work)> {
         let bursts = self.device_share(conn);
         let (at_ns, now_us) = (self.now_ns, self.now_us());
@@ -188,7 +188,7 @@ impl Server {
     }
 }
 
-/// Paths in the name of a program ([`crate::unsuitable::key`]): those of the executable and of a script that were announced.
+/// Paths in the name of a program ([`crate::unsuitable::key`]): those of the announced executable and of its script.
 fn paths_in(program: &str) -> Vec<String> {
     let Some(at) = program.find(" /") else { return Vec::new() };
     let announced = &program[at + 1..];

@@ -1,5 +1,5 @@
-//! Programs that do not suit others of a pool: their kernels are so long that others wait for them, or their GPU faults
-//! have ended a pool twice. What is learned of a program counts from its next start.
+//! Programs that do not suit others of a pool: their kernels are so long that others wait for them, or their GPU faults have ended a pool
+//! twice. A new fact about a program counts from the program's next start.
 //!
 //! Kept in `unsuitable.toml`; removing an entry lets the program try again.
 
@@ -15,7 +15,7 @@ const HEAD: &str = "\
 # Programs that do not suit others of a pool (user id and program: longest kernel in us, GPU faults that ended a pool).
 # `xsched run --share auto` gives them contexts of their own; remove an entry to let one try again.\n";
 
-/// What is known.
+/// Known facts about unsuitable programs, and their file.
 #[derive(Debug, Default)]
 pub(crate) struct Unsuitable {
     file: Option<PathBuf>,
@@ -28,13 +28,13 @@ struct Known {
     programs: BTreeMap<String, Record>,
 }
 
-/// What is known of one program.
+/// Known facts about one program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Record {
-    /// Its longest kernel, in µs, where that is too long.
+    /// Longest kernel of the program, in µs, where that is too long; 0 = none was.
     longest_us: u64,
-    /// GPU faults of its that ended a pool.
+    /// Number of GPU faults of the program that ended a pool.
     faults: u32,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn cut(name: &mut String) {
 }
 
 impl Unsuitable {
-    /// What an earlier daemon left in a folder. A file that cannot be read counts as none.
+    /// Reads the list that an earlier daemon left in a folder. A file that cannot be read counts as none.
     pub(crate) fn read(folder: Option<&Path>) -> Unsuitable {
         let file = folder.map(|folder| folder.join("unsuitable.toml"));
         let text = file.as_deref().and_then(|file| std::fs::read_to_string(file).ok());
@@ -61,12 +61,12 @@ impl Unsuitable {
         Unsuitable { file, known }
     }
 
-    /// All that are known.
+    /// Names of all known programs.
     pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
         self.known.programs.keys()
     }
 
-    /// Why a program must not be in a pool, in one line.
+    /// Reason for which a program must not be in a pool, in one line; none = there is none.
     pub(crate) fn of(&self, key: &str) -> Option<String> {
         let record = self.known.programs.get(key)?;
         if record.faults >= FAULTS_MAX {

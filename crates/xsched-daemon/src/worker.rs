@@ -44,7 +44,7 @@ pub(crate) struct Spec {
 pub(crate) enum End {
     /// The thread ends after the task that it is at.
     Now,
-    /// The thread ends once its queue is empty. The loop waits so long for that at most.
+    /// The thread ends once its queue is empty. The loop waits for that for at most this time.
     Drained(Duration),
 }
 
@@ -90,12 +90,12 @@ type Make<T, O> = Box<dyn Fn() -> Box<dyn Service<T, O>> + Send + Sync>;
 pub(crate) trait Queue<T>: Send {
     fn put(&mut self, task: T);
 
-    /// Takes the next task, of those whose user may be risked: see [`Worker::may_risk`].
+    /// Takes the next task, among those whose user may be risked: see [`Worker::may_risk`].
     fn next_task(&mut self, may_risk: &dyn Fn(u32) -> bool) -> Option<T>;
 
     fn waiting(&self) -> usize;
 
-    /// User whose fault it is if this task keeps its thread.
+    /// User whose fault it is if this task blocks its thread.
     fn user(&self, task: &T) -> Option<u32> {
         let _ = task;
         None
@@ -468,11 +468,11 @@ fn notify(event: &OwnedFd) {
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
-/// Waits until a descriptor is readable, for so long at most, ns. A signal ends the wait, too.
+/// Waits until a descriptor is readable, for at most `patience_ns`. A signal ends the wait, too.
 pub(crate) fn readable(fd: BorrowedFd<'_>, patience_ns: Option<u64>) -> bool {
     let timeout = patience_ns.map(timespec);
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-    // Interrupted is as good as nothing to be had.
+    // An interrupted wait counts as one without a result.
     poll(&mut fds, timeout.as_ref()).is_ok_and(|ready| ready > 0)
 }
 

@@ -1,4 +1,4 @@
-//! What is known of a container beside its id: a file that is written when the container is made ([the hook of
+//! Record of a container beside its id: a file that is written when the container is made ([the hook of
 //! CDI](../../../../docs/guide/containers.md)), in a folder beside that of the daemon's socket, which containers do not see.
 
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ const NAME_MAX_BYTES: usize = 253;
 pub struct Record {
     /// Its id, as in the paths of its cgroups.
     pub id: String,
-    /// What its engine calls it.
+    /// Name of the container at its engine.
     #[serde(default)]
     pub name: Option<String>,
     /// The Kubernetes pod that it is part of.
@@ -33,12 +33,12 @@ pub struct Record {
     /// The class that it was made with.
     #[serde(default)]
     pub class: Option<Class>,
-    /// Why its programs do not load the library; none = they do.
+    /// Reason for which its programs do not load the library; none = they load it.
     #[serde(default)]
     pub unscheduled: Option<String>,
 }
 
-/// The folder of the records of containers whose programs find the daemon's socket in `folder`: beside it.
+/// Folder of the records of containers whose programs find the daemon's socket in `folder`: it lies beside that folder.
 pub fn folder(folder: &Path) -> PathBuf {
     let mut name = folder.file_name().map_or_else(|| OsString::from("xsched"), OsString::from);
     name.push("-containers");

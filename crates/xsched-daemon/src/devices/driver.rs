@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use xsched_proto::device::{DeviceProcess, DeviceState, Source};
 
-/// State of one device, as a driver told it.
+/// State of one device, as a driver reported it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Look {
     /// Time at which it was asked, ns.

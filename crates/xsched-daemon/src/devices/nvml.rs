@@ -1,4 +1,4 @@
-//! NVIDIA's management library, opened when it is needed and never linked. What a version of it lacks is not told.
+//! NVIDIA's management library, opened when it is needed and never linked. Values that its version does not provide are left out.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -73,7 +73,7 @@ const MEMORY_2: c_uint = size_of::<Memory2>() as c_uint | 2 << 24;
 const SENSOR: c_int = 0;
 const SLOWDOWN: c_int = 1;
 const CLOCK_SM: c_int = 1;
-/// Processes that are asked for; of more none are told.
+/// Largest number of processes that are asked for; if there are more, none is reported.
 const PROCESSES_MAX: usize = 256;
 /// Bits of `nvmlClocksEventReasons`.
 const REASONS: [(u64, Throttle); 5] = [
@@ -144,14 +144,14 @@ fn api() -> Option<&'static Api> {
 struct Device {
     key: String,
     handle: Handle,
-    /// What it is a part of: has the sensors. The same where it is no part.
+    /// Handle of the board that it is a part of, which has the sensors; its own where it is no part.
     board: Handle,
 }
 
 struct Nvml {
     api: &'static Api,
     devices: Vec<Device>,
-    /// What was wanted when `devices` was found.
+    /// Keys that were wanted when `devices` was found.
     found_for: BTreeSet<String>,
 }
 
@@ -281,7 +281,7 @@ impl Nvml {
         Some(Look { at_ns, device: device.key.clone(), source: Source::Nvml, name, label, state, processes })
     }
 
-    /// Bytes in use and bytes that there are, as far as they are told; none = the device is gone.
+    /// Bytes in use and total bytes, as far as the library reports them; none = the device is gone.
     fn memory(&self, device: Handle) -> Option<(Option<u64>, Option<u64>)> {
         let mut memory = Memory2 { version: MEMORY_2, ..Memory2::default() };
         let mut before = Memory::default();
@@ -347,7 +347,7 @@ impl Driver for Nvml {
         let devices = || self.devices.iter().filter(|device| wanted.contains(&device.key));
         let looks: Vec<Look> = devices().filter_map(|device| self.read(device)).collect();
         if looks.len() < devices().count() {
-            // Gone, or MIG was set up anew: they are looked for again the next time.
+            // A device is gone, or MIG was set up anew: the devices are searched again at the next poll.
             self.found_for.clear();
         }
         looks
@@ -359,7 +359,7 @@ fn name_of(pid: u32) -> Option<String> {
     Some(name.trim_end().to_owned())
 }
 
-/// What a function stores, if it says that it did.
+/// Value that a function stores, if the function reports success.
 fn value<T: Default>(get: impl FnOnce(&mut T) -> Return) -> Option<T> {
     let mut value = T::default();
     (get(&mut value) == SUCCESS).then_some(value)

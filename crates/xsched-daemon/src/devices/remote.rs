@@ -29,7 +29,7 @@ struct Remote {
 
 /// Starts a process of a program that opens NVIDIA's library; none = there is none on this machine.
 pub(super) fn open(program: &Path) -> Option<Box<dyn Driver>> {
-    // Why it cannot answer is told with what the daemon says, once.
+    // The reason for which it cannot answer goes to the daemon's output, once.
     static TOLD: AtomicBool = AtomicBool::new(false);
     let errors = if TOLD.swap(true, Relaxed) { Stdio::null() } else { Stdio::inherit() };
     let process = Process::start(program, errors).ok()?;
@@ -44,7 +44,7 @@ impl Process {
         let questions = child.stdin.take();
         let answers = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let mut process = Process { child, questions, answers: BufReader::new(answers) };
-        // It says whether it has the library before the first question.
+        // Before the first question, the process reports whether it has the library.
         let has_library: bool = process.answer()?;
         if has_library { Ok(process) } else { Err(io::ErrorKind::NotFound.into()) }
     }

@@ -78,7 +78,8 @@ impl Net {
 
     /// The reason for which a user may not have a further connection.
     pub(crate) fn too_many_connections(&self, pid: u32, user: User, limits: Limits<'_>) -> Option<&'static str> {
-        // Root finds a place whatever the others do. Identifying the owner of a connection takes a look at its process: for the last places only.
+        // Root gets a connection whatever the others do. Identifying the user of a connection reads files of its process, so it is done for
+        // the last places only.
         let few = self.max_conns - self.max_conns / ROOT_PART;
         let is_root = self.conns.len() >= few && user.uid == 0 && identity::user_of(pid, 0).is_root();
         let for_all = if is_root { self.max_conns } else { few };
@@ -110,13 +111,13 @@ impl Net {
         }
     }
 
-    /// Takes sockets whose files were made again.
+    /// Takes over sockets whose files were made again.
     pub(crate) fn take_sites(&mut self, limits: Limits<'_>) {
         for news in self.listener.rendezvous().take() {
             match news {
                 News::Line(line) => self.lines.push((0, line)),
                 News::Listens(path, socket) => {
-                    // What has connected to the one before, which goes now.
+                    // Accepts connections to the socket before, which is closed now.
                     self.accept(limits);
                     let flags = if self.deaf { EventFlags::empty() } else { EventFlags::IN };
                     if let Err(e) = self.watch(&socket, Token::Own(Own::Listener), flags) {

@@ -22,9 +22,9 @@ pub(crate) struct Conn {
     pub(crate) out_bytes: usize,
     /// Time since which the other side takes nothing of that, ns.
     pub(crate) unread_since_ns: u64,
-    /// True once the other side has ended or hung up: nothing is taken from it or said to it any more.
+    /// True once the other side has ended or hung up: no message is taken from it or sent to it any more.
     pub(crate) gone: bool,
-    /// True once it has ended while it changed programs: it stays until that is done, and hears nothing.
+    /// True once the other side has ended while its command changes programs: the connection stays until that is done, and gets no message.
     pub(super) unheard: bool,
     /// The events that are waited for.
     pub(crate) flags: EventFlags,
@@ -40,9 +40,9 @@ pub(crate) struct Wake {
 /// The stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It has said nothing yet.
+    /// No message has arrived yet.
     Silent,
-    /// It has opened, and its owner is being identified. Further messages stay in its socket.
+    /// The first message has arrived, and the user is being identified. Further messages stay in the socket.
     Opening,
     /// An attached program.
     Program,
@@ -55,7 +55,7 @@ pub(crate) enum Stage {
 pub(crate) enum Answering {
     /// There is none: the next request may come.
     Nothing,
-    /// It waits for another thread or a program.
+    /// The answer waits for another thread or a program.
     Waits,
     /// Further messages follow, each when the one before is taken.
     Continues,
@@ -64,8 +64,8 @@ pub(crate) enum Answering {
 }
 
 impl Conn {
-    /// Returns true if messages of this connection have a ration: those of root and of the daemon's own user have none. Before it has
-    /// opened it is judged by the number of its user.
+    /// Returns true if messages of this connection have a ration: those of root and of the daemon's own user have none. Before its first
+    /// message is processed, a connection is judged by its user id alone.
     pub(super) fn is_rationed(&self) -> bool {
         let is_own = match self.stage {
             Stage::Silent | Stage::Opening => identity::has_own_uid(self.user),

@@ -5,8 +5,9 @@ use std::os::fd::OwnedFd;
 use crate::net::fd_reaper::MAX_FDS;
 use crate::tuning::{OWN_FDS, QUEUED_MAX};
 
-/// The number of connections there may be with this many descriptors. A client takes four and was perhaps announced; one more
-/// passes by while it attaches. Besides there are the daemon's own, those of one packet, and those that wait to be closed.
+/// Number of connections that this many descriptors allow. A client takes four descriptors and was perhaps announced with another
+/// connection; one more is open for a moment while it attaches. In addition there are the daemon's own, those of one packet, and those that
+/// wait to be closed.
 pub(super) fn max_conns(descriptors: usize) -> usize {
     let besides = OWN_FDS + MAX_FDS + QUEUED_MAX;
     descriptors.saturating_sub(besides.min(descriptors / 2)) / 6

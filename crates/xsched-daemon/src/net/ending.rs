@@ -43,8 +43,8 @@ impl Net {
         }
     }
 
-    /// Lets a command that changes programs go on until that is done: it hears nothing, and counts as one of its user's connections
-    /// meanwhile.
+    /// Lets a command that changes programs finish though its connection is gone: it gets no message, and counts as one of its user's
+    /// connections meanwhile.
     fn goes_on_unheard(&mut self, id: u64) -> bool {
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.is_changing()) else { return false };
         conn.gone = true;

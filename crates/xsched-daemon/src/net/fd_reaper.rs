@@ -1,7 +1,7 @@
 //! Closing of descriptors that others sent, off the event loop.
 //!
-//! Closing a descriptor can take as long as its sender likes: a socket lingers over unsent data, a file system in user space
-//! never answers. A unix socket hides such descriptors in its receive buffer, and closing it releases them.
+//! Closing a descriptor can take as long as its sender likes: a socket lingers over unsent data, a file system in user space never answers.
+//! A unix socket hides such descriptors in its receive buffer, and closing the socket releases them.
 //!
 //! One thread closes them in turn. A release that sleeps is nudged by a signal, which ends the wait for a lingering socket.
 //! A thread that sleeps all the same is given up and replaced, [`LOST_MAX`] times at most. No descriptors are received meanwhile
@@ -98,7 +98,7 @@ impl FdReaper {
 
     /// Ends a connection and closes its socket, whose receive buffer may hold descriptors.
     pub(crate) fn close_socket(&self, socket: OwnedFd) {
-        // What was sent can still be read at the other end.
+        // Data that was sent can still be read at the other end.
         let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
         self.0.push_beyond(Task::Connections(vec![socket]));
     }
@@ -198,7 +198,7 @@ mod tests {
         let (other, kept_too) = std::io::pipe().unwrap();
         reaper.close_received(kept.into(), 7);
         reaper.close_received(kept_too.into(), 8);
-        // The end of a pipe is told when its last writer has gone.
+        // A pipe reports its end when its last writer is gone.
         xsched_testkit::until("that of another user is closed", || crate::worker::readable(other.as_fd(), Some(0)));
         assert!(!crate::worker::readable(reader.as_fd(), Some(0)));
         reaper.0.forget_lost();

@@ -1,8 +1,8 @@
-//! Connections: bytes, users, and whose turn it is. Nothing here knows of scheduling.
+//! Connections: bytes, users, and the order of turns. Nothing here knows of scheduling.
 //!
 //! [`Net`] has the sockets and the kernel's list of events. Work for connections waits in fair queues, by user; users other than root and
-//! the daemon's own have rations of the loop's time ([`crate::fair`]). [`Net::serve`] takes one packet or sends what is kept, and leaves the rest
-//! to the loop.
+//! the daemon's own have rations of the loop's time ([`crate::fair`]). [`Net::serve`] takes one packet or sends kept messages, and leaves
+//! the rest to the loop.
 
 mod accepting;
 mod conn;
@@ -43,7 +43,7 @@ pub(crate) struct Net {
     pub(crate) listener: Listener,
     pub(crate) conns: HashMap<u64, Conn>,
     pub(crate) rations: Rations,
-    /// Work for connections of root and of the daemon's own user, and for those that are gone.
+    /// Work for connections of root and of the daemon's own user, and for connections that are gone.
     pub(crate) work: FairQueue<User, Work>,
     /// Connections to end after the current piece of work, and the reason if it is their fault.
     pub(crate) doomed: Vec<(u64, Option<Error>)>,
@@ -56,9 +56,9 @@ pub(crate) struct Net {
     deaf: bool,
     /// Given up to be able to refuse a connection when no descriptor is left.
     spare: Option<OwnedFd>,
-    /// Time to look for connections that do not read; perhaps too early.
+    /// Time of the next check for connections that do not read; perhaps too early.
     pub(crate) unread_at: Option<u64>,
-    /// Time to look for connections that have said nothing.
+    /// Time of the next check for connections that have sent nothing.
     pub(crate) silent_at: Option<u64>,
     /// Lines for the log, with the users that caused them.
     lines: Vec<(u32, String)>,
@@ -68,7 +68,7 @@ pub(crate) struct Net {
 pub(crate) struct Rations {
     /// Programs that have woken the daemon.
     pub(crate) wakes: Rationed<User, u64>,
-    /// Programs whose counters are to be looked at.
+    /// Programs whose counters have to be read.
     pub(crate) looks: Rationed<User, u64>,
     /// Commands for which something is to be done.
     pub(crate) commands: Rationed<User, u64>,
@@ -79,7 +79,7 @@ pub(crate) struct Rations {
 /// A piece of work for a connection, of bounded size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Work {
-    /// Send what is kept for it; else continue its answer; else take one packet.
+    /// Sends messages that are kept for the connection; else continues its answer; else takes one packet.
     Serve(u64),
     /// Do what it has opened with.
     Introduce(u64),
@@ -136,10 +136,10 @@ impl Net {
         self.last_id
     }
 
-    /// Waits for events, or takes those that are there (`at_once`).
+    /// Waits for events, or takes the present ones without waiting (`at_once`).
     ///
     /// # Errors
-    /// The system's, interruptions included.
+    /// Returns the system's error, interruptions included.
     pub(crate) fn wait(&self, events: &mut Vec<epoll::Event>, at_once: bool) -> rustix::io::Result<()> {
         events.clear();
         let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -196,7 +196,7 @@ impl Net {
             Stage::Command(_) => self.rations.commands.push(conn.user, id),
             _ => self.rations.messages.push(conn.user, Work::Serve(id)),
         }
-        // Told once: what is put off must not keep the loop awake.
+        // The event is reported once only: work that is put off must not keep the loop awake.
         self.watch_socket(id);
     }
 
@@ -221,7 +221,8 @@ impl Net {
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::IN | EventFlags::RDHUP, !conn.is_answered());
         flags.set(EventFlags::OUT, !conn.out.is_empty());
-        // A hang-up is always told: once is enough while nothing can be done about it, or what is to be done is put off.
+        // The kernel always reports a hang-up. Edge-triggered, it does so once: that is enough while the loop can do nothing about it, or
+        // puts the work off.
         flags.set(EventFlags::ET, conn.stage == Stage::Opening || conn.is_rationed());
         if std::mem::replace(&mut conn.flags, flags) == flags {
             return;

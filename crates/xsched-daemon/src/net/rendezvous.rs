@@ -1,6 +1,6 @@
-//! Keeps the daemon where programs look for it. The files of its sockets may be removed while it runs: by the end of a login
-//! session, by whoever tidies `/tmp`. A thread looks after them and makes them again, at once where a program asks at the
-//! [meeting point](xsched_proto::rendezvous).
+//! Keeps the daemon at the paths where programs look for it. The files of its sockets may be removed while it runs: by the end of a login
+//! session, by a cleaner of `/tmp`. A thread checks them and makes them again, at once where a program asks at the [meeting
+//! point](xsched_proto::rendezvous).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -39,7 +39,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     sites: Vec<Site>,
-    /// Why a site cannot be made again, as far as it was told.
+    /// Sites that cannot be made again, with the reasons that were reported.
     told: Vec<(PathBuf, String)>,
     news: Vec<News>,
 }
@@ -75,7 +75,7 @@ impl Rendezvous {
         Ok(Rendezvous { shared: Arc::new(shared), thread: None })
     }
 
-    /// Looks after a site from now on.
+    /// Keeps a site from now on.
     pub(crate) fn keep(&mut self, site: Site) -> Result<(), Error> {
         self.shared.lock().sites.push(site);
         let shared = self.shared.clone();
@@ -111,7 +111,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes sure that the daemon listens at a path, which somebody asks for or where it once did.
+    /// Makes the daemon listen at a path, because a program asks for it or the daemon did listen there.
     fn serve(&self, path: &Path, is_asked: bool) -> Result<(), Error> {
         let mut state = self.lock();
         let known = state.sites.iter().position(|site| site.path() == path);
@@ -123,7 +123,7 @@ impl Shared {
             return Err(Error::input("it serves another place"));
         }
         let folder = path.parent().unwrap_or(Path::new("/"));
-        // What somebody else made and removed is not made again for nobody.
+        // A folder that others made and removed is not made again unless a program asks.
         if !is_asked && !folder.is_dir() && !paths::is_made_here(folder) {
             return Err(Error::environment("its folder is gone"));
         }
@@ -176,7 +176,7 @@ impl Shared {
     /// Answers one question at the meeting point.
     fn answer(&self, meeting: &OwnedFd) -> rustix::io::Result<()> {
         let socket = rustix::net::accept_with(meeting, SocketFlags::CLOEXEC)?;
-        // Anybody can connect to an abstract name.
+        // Any user can connect to an abstract name.
         if !is_of_this_user(&socket) {
             return Ok(());
         }
@@ -262,7 +262,7 @@ mod tests {
             assert!(matches!(&news[..], [News::Listens(at, _), News::Line(_)] if *at == path));
         }
         assert!(!asked(&dir.path().join("a").join("other")), "it serves no other place");
-        // What lies there now is of somebody else's.
+        // The folder that lies there now belongs to another user.
         std::fs::remove_dir_all(dir.path().join("a")).unwrap();
         std::fs::create_dir(dir.path().join("a")).unwrap();
         std::fs::write(&path, "no socket").unwrap();

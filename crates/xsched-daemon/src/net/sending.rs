@@ -62,7 +62,7 @@ impl Net {
         self.send(id, &DaemonMsg::Refused(why), &[]);
     }
 
-    /// Sends what is kept for a connection, as much as the other side takes.
+    /// Sends messages that are kept for a connection, as many as the other side takes.
     pub(crate) fn flush(&mut self, id: u64) {
         let now_ns = self.now_ns;
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.gone && !conn.out.is_empty()) else { return };

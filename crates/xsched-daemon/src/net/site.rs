@@ -132,7 +132,7 @@ fn prepare_folder(path: &Path, deep: bool) -> Result<(), Error> {
     };
     let us = rustix::process::geteuid().as_raw();
     let trusted = |uid: u32| uid == us || uid == 0;
-    // Others may write only where they cannot replace what is ours (sticky, as /tmp).
+    // A folder that others may write to must be one in which they cannot replace the daemon's files (sticky, as /tmp).
     let writable_by_others = meta.mode() & 0o022 != 0 && meta.mode() & 0o1000 == 0;
     if !trusted(link.uid()) || !trusted(meta.uid()) || writable_by_others {
         let line = format!("the folder {shown} belongs to or can be written by others; remove it or use --socket");
@@ -144,7 +144,7 @@ fn prepare_folder(path: &Path, deep: bool) -> Result<(), Error> {
 fn lock(socket: &Path, path: &Path) -> Result<File, Error> {
     let fail = |e: &dyn std::fmt::Display| Error::Environment(format!("cannot lock {}: {e}", path.display()));
     loop {
-        // What another user has put there is not followed elsewhere, and a FIFO is not waited for.
+        // A link of another user's is not followed, and a FIFO is not waited for.
         let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
         let mut open = OpenOptions::new();
         open.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);

@@ -32,7 +32,7 @@ impl Listener {
         Ok(Listener { path: path.to_owned(), sockets: vec![(path.to_owned(), socket)], rendezvous })
     }
 
-    /// Where a program of the daemon's user finds it.
+    /// Path by which a program of the daemon's user finds the socket.
     pub(crate) fn path(&self) -> &Path {
         let mut paths = self.sockets.iter().map(|(path, _)| path);
         paths.find(|path| path.exists()).unwrap_or(&self.path)
@@ -51,7 +51,7 @@ impl Listener {
         Err(failure)
     }
 
-    /// All that is listened on.
+    /// All sockets that the daemon listens on.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = &OwnedFd> {
         self.sockets.iter().map(|(_, socket)| socket)
     }
@@ -75,7 +75,7 @@ impl Listener {
     }
 }
 
-/// What came out of a socket.
+/// Result of reading from a socket.
 pub(crate) enum Received {
     /// A packet of this many bytes, and what it carried.
     Packet(usize, Passed),
@@ -92,7 +92,7 @@ pub(crate) enum Received {
 /// Of a program: its segment and the eventfd that wakes the daemon, and its pidfd if it has one.
 pub(crate) type ProgramFds = ([OwnedFd; 2], Option<OwnedFd>);
 
-/// Descriptors from a stranger. Those of kinds that may be slow to close are closed elsewhere.
+/// Descriptors from a stranger. Those of kinds that may be slow to close are closed by another thread.
 pub(crate) struct Passed {
     fds: Vec<OwnedFd>,
     uid: u32,
@@ -125,7 +125,7 @@ impl Drop for Passed {
     }
 }
 
-/// Whether a descriptor is of a kind that is closed at once. Asks nothing of a file system that may be the sender's.
+/// Reports whether a descriptor is of a kind that closes at once. Asks nothing of a file system that may be the sender's.
 fn harmless(fd: &OwnedFd) -> bool {
     // Only files in memory know of seals.
     if rustix::fs::fcntl_get_seals(fd).is_ok() {
@@ -172,16 +172,17 @@ pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8], uid: u32, reaper: &Fd
     Received::Packet(got.bytes, passed)
 }
 
-/// What a look at the next packet shows.
+/// Kind of the next packet.
 enum Look {
     Packet { descriptors: bool },
     Nothing,
     HangUp,
 }
 
-/// Looks at the next packet without taking it.
+/// Determines the kind of the next packet without taking it.
 fn look(socket: &OwnedFd) -> Look {
-    // Without room for descriptors the kernel only says that there are some; those of the packet stay where they are.
+    // Without room for descriptors the kernel only reports that there are some, and does not install them; those of the packet stay in the
+    // queue.
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     let mut byte = [0];
     match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut RecvAncillaryBuffer::default(), flags) {
@@ -206,7 +207,7 @@ pub(crate) fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> 
 
 /// Bounds the memory that packets take which the other side has not taken: it is the daemon's. The kernel's default is 208 KiB.
 pub(crate) fn bound_unread(socket: &OwnedFd, bytes: usize) {
-    // The kernel takes twice what it is told, for what it needs besides. Where it refuses, its default holds.
+    // The kernel doubles the given size, for its own overhead. Where it refuses, its default is in force.
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(socket, bytes / 2);
 }
 

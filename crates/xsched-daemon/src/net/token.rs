@@ -35,7 +35,7 @@ pub(crate) enum Own {
     Trust,
 }
 
-/// All of them, by their numbers.
+/// All kinds, by their numbers.
 const OWN: [Own; 11] = [
     Own::Listener,
     Own::Sites,

@@ -1,9 +1,9 @@
-//! The keeper of a pool: a process of its own that starts NVIDIA's control daemon as the pool's user, passes commands to it, and
-//! clears up after it. So the daemon needs neither the rights of other users nor the devices.
+//! Keeper of a pool: a process of its own that starts NVIDIA's control daemon as the pool's user, passes commands to it, and cleans up
+//! afterwards. So the daemon needs neither the rights of other users nor the devices.
 //!
-//! It is the daemon's child, or a service of its own that systemd starts for each connection to a socket (`dist/xsched-pool@.service`).
-//! Either way the daemon is at the other end of its standard input: one [`Order`], then commands. When the daemon is gone it tells the
-//! control daemon to quit, which serves its programs to their end.
+//! The keeper is the daemon's child, or a service of its own that systemd starts for each connection to a socket
+//! (`dist/xsched-pool@.service`). Either way the daemon is at the other end of its standard input: one [`Order`], then commands. When the
+//! daemon is gone, the keeper tells the control daemon to quit, which serves its programs to their end.
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -29,14 +29,14 @@ use crate::mps::{CONTROL, PIPE_DIRECTORY, answers};
 use crate::net::socket;
 use crate::pool::machine;
 
-/// How often a control daemon is asked to start its server, and the pause between.
+/// Number of attempts to have a control daemon start its server, and the pause between them.
 const START_TRIES: usize = 20;
 const START_PAUSE: Duration = Duration::from_millis(20);
 
-/// What the daemon says.
+/// Message of the daemon to the keeper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToKeeper {
-    /// First.
+    /// First message.
     Start {
         /// [`PROTOCOL_VERSION`]: the keeper may be of another package than a daemon that still runs.
         version: u32,
@@ -48,7 +48,7 @@ pub(crate) enum ToKeeper {
     Quit,
 }
 
-/// What pool there shall be.
+/// Description of the pool to start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) owner: Owner,
@@ -62,20 +62,20 @@ pub(crate) struct Order {
     pub(crate) timeslice_us: u64,
 }
 
-/// What the keeper answers to the order.
+/// Answer of the keeper to the order.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromKeeper {
     /// With two descriptors: the control daemon's pidfd, and its log.
     Started {
         /// The pipe directory.
         pipe: String,
-        /// How many GPUs it sees.
+        /// Number of GPUs that it sees.
         gpus: usize,
     },
     Failed(Error),
 }
 
-/// The user whose processes they are.
+/// User of the pool's processes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Owner {
     pub(crate) uid: u32,
@@ -105,7 +105,7 @@ impl Owner {
 /// Serves the daemon at the other end of standard input, until the control daemon has ended.
 ///
 /// # Errors
-/// What the daemon is told as well.
+/// Returns the error that the daemon gets as well.
 pub fn keep_pool() -> Result<(), Error> {
     // A daemon takes its signals from a descriptor, and a child begins with its mask. A terminal's Ctrl-C is meant for the daemon.
     // SAFETY: this process has one thread; the set is made before it is used.
@@ -166,7 +166,7 @@ fn hear(socket: BorrowedFd<'_>) -> Option<ToKeeper> {
 }
 
 fn say(socket: BorrowedFd<'_>, message: &FromKeeper, fds: &[BorrowedFd<'_>]) {
-    // Should the daemon be gone, the next look at the socket tells.
+    // If the daemon is gone, the next poll of the socket shows it.
     if let Ok(packet) = encode(message) {
         let _ = socket::send(socket, &packet, fds);
     }
@@ -273,8 +273,8 @@ impl Kept {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 
-    /// Has it start its server. One that has bound its socket and does not listen yet looks as if it answered
-    /// ([`crate::mps::answers`]), and takes no command.
+    /// Has the control daemon start its server. A control daemon that has bound its socket and does not listen yet seems to answer
+    /// ([`crate::mps::answers`]), but takes no command.
     fn start_server(&self) {
         let start = || self.tell(&format!("start_server -uid {}", self.owner.uid)).is_ok_and(|status| status.success());
         for _ in 0..START_TRIES {
@@ -311,7 +311,7 @@ fn folder_of_all(socket: &Path) -> PathBuf {
     all.into()
 }
 
-/// Removes what keepers left that were killed. One whose control daemon still serves stays.
+/// Removes folders of keepers that were killed. A folder whose control daemon still serves stays.
 fn clear(all: &Path) {
     for folder in std::fs::read_dir(all).into_iter().flatten().flatten().map(|entry| entry.path()) {
         let Ok(lock) = File::open(&folder) else { continue };

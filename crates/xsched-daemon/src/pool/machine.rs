@@ -1,4 +1,4 @@
-//! Whether this machine can have a pool, as far as that is to be seen without touching a GPU.
+//! Check that this machine can have a pool, as far as that can be seen without touching a GPU.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::mps::CONTROL;
 
-/// Where NVIDIA's kernel module shows its GPUs.
+/// Folder in which NVIDIA's kernel module shows its GPUs.
 const GPUS: &str = "/proc/driver/nvidia/gpus";
-/// Where it shows the instances that GPUs are divided into.
+/// Folder in which it shows the instances that GPUs are divided into.
 const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
 
 /// The GPUs that this process may open, by UUID; none where the kernel module shows nothing.
@@ -29,7 +29,7 @@ pub(crate) fn gpus() -> Vec<String> {
     found.into_iter().map(|(_, uuid)| uuid).collect()
 }
 
-/// Why there can be no pool on this machine, in one line.
+/// Reason for which there can be no pool on this machine, in one line; none = there is none.
 pub(crate) fn obstacle() -> Option<String> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     if release.to_ascii_lowercase().contains("microsoft") {

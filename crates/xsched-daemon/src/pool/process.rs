@@ -1,4 +1,5 @@
-//! What the daemon has of a pool's processes: the connection to their [keeper](super::keeper), and what that has passed on.
+//! Processes of a pool as the daemon sees them: the connection to their [keeper](super::keeper), and the descriptors that the keeper has
+//! passed on.
 
 use std::fs::File;
 use std::io::{IoSliceMut, Read, Seek, SeekFrom};
@@ -30,7 +31,7 @@ const KEEPER: &str = "pool-keeper";
 /// The keeper of a pool, and the control daemon that it has started.
 pub(crate) struct Process {
     pub(crate) keeper: OwnedFd,
-    /// Where the keeper is this daemon's child.
+    /// Child process, where the keeper is this daemon's child.
     child: Option<Child>,
     control: Option<Control>,
     /// The keeper ended before it had started anything.
@@ -56,7 +57,8 @@ impl MpsServer {
         Some(MpsServer { pid, pidfd })
     }
 
-    /// Whether it has ended, or is about to. The kernel closes its sockets long before it has ended: what it has on the GPU goes first.
+    /// Reports whether the server has ended, or is about to. The kernel closes its sockets long before it has ended, since its work on the
+    /// GPU is removed first.
     pub(crate) fn is_ending(&self) -> bool {
         /// PF_EXITING of the kernel.
         const EXITING: u64 = 4;
@@ -83,7 +85,8 @@ fn has_ended(pidfd: &OwnedFd) -> bool {
 }
 
 impl Process {
-    /// Gives the order to a keeper: that at a socket, else one that is started. [`Process::hear`] tells when it is done.
+    /// Gives the order to a keeper: to the one at a socket, else to one that is started. [`Process::hear`] reports when the order is
+    /// carried out.
     pub(crate) fn start(order: Order, at: Option<&Path>) -> Result<Process, Error> {
         let fail = |e: &dyn std::fmt::Display| Error::environment(format!("cannot start a keeper of pools: {e}"));
         let (keeper, child) = match at {
@@ -151,17 +154,17 @@ impl Process {
         self.control.as_ref().map_or("", |control| &control.pipe)
     }
 
-    /// Tells of the control daemon's end; none as long as there is none.
+    /// Descriptor that reports the control daemon's end; none as long as there is no control daemon.
     pub(crate) fn pidfd(&self) -> Option<&OwnedFd> {
         self.control.as_ref().map(|control| &control.pidfd)
     }
 
-    /// Whether the control daemon takes commands.
+    /// Reports whether the control daemon takes commands.
     pub(crate) fn answers(&self) -> bool {
         self.control.as_ref().is_some_and(|control| answers(Path::new(&control.pipe)))
     }
 
-    /// Whether the control daemon runs, or will.
+    /// Reports whether the control daemon runs, or will.
     pub(crate) fn is_alive(&self) -> bool {
         self.control.as_ref().map_or(!self.failed, |control| !has_ended(&control.pidfd))
     }
@@ -171,7 +174,7 @@ impl Process {
         let _ = self.say(&ToKeeper::StartServer);
     }
 
-    /// What it wrote to its log since the last time. A log that has become long is emptied.
+    /// Lines that the control daemon wrote to its log since the last call. A log that has become long is emptied.
     pub(crate) fn news(&mut self) -> String {
         let Some(Control { log, .. }) = &mut self.control else { return String::new() };
         let mut text = Vec::new();
@@ -183,7 +186,7 @@ impl Process {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// The log's file, which may lie where this daemon may not look.
+    /// Path of the log's file by its descriptor, since the file may lie where this daemon has no access.
     pub(crate) fn log_path(&self) -> Option<PathBuf> {
         use std::os::fd::AsRawFd;
         self.control.as_ref().map(|control| format!("/proc/self/fd/{}", control.log.as_raw_fd()).into())

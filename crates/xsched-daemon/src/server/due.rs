@@ -38,7 +38,7 @@ impl Server {
                     self.detail_of_own(|| "ends: it has had no clients for as long as it was told".to_owned());
                     self.life.stop = true;
                 }
-                // The loop looks after these each time.
+                // The loop handles these in each turn.
                 Timer::Identify | Timer::TrustWorker | Timer::Service | Timer::Snapshots | Timer::Rations => (),
             }
         }
@@ -99,7 +99,7 @@ impl Server {
                 Timer::Idle,
                 self.life.idle_since.zip(self.life.idle_exit_ns).map(|(since, after)| since.saturating_add(after)),
             ),
-            // While books are looked at, the loop does not sleep.
+            // While accounts are processed, the loop does not sleep.
             (Timer::UsageQuery, self.history.accounting.query_at().filter(|_| !sweeps)),
             (Timer::Identify, self.services.identify.tend(self.now_ns)),
             (Timer::TrustWorker, self.services.trust.tend(self.now_ns)),

@@ -14,7 +14,7 @@ use crate::tuning::{EVENTS_MAX, FOREIGN_WAKES_NS, SLICE_NS, STALL_NS};
 use crate::{Error, Input};
 
 impl Server {
-    /// Serves until told to stop.
+    /// Serves until a command or signal stops the daemon.
     pub(crate) fn run(&mut self) -> Result<(), Error> {
         let mut buffer = vec![0; MAX_PACKET];
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
@@ -130,8 +130,8 @@ impl Server {
         }
     }
 
-    /// Reads the words of programs that have woken the daemon, and decides once for all of them: all at the time when that begins. First
-    /// those of root and of the daemon's own user, then some of one other user, whose turn it is: before the next others may come.
+    /// Reads the words of programs that have woken the daemon, and decides once for all of them, all at the time of the beginning. First
+    /// come programs of root and of the daemon's own user, then some of one other user, whose turn it is; then the next others may come.
     fn take_wakes(&mut self) {
         self.take_wakes_of(|user| user.is_own(), SLICE_NS);
         if let Some(user) = self.net.rations.wakes.turn(self.now_ns) {
@@ -139,7 +139,7 @@ impl Server {
         }
     }
 
-    /// The same, of users who may, for so long, in ns.
+    /// Reads the words of woken programs of users for which `may` is true, for at most `for_ns`.
     fn take_wakes_of(&mut self, may: impl Fn(User) -> bool, for_ns: u64) {
         let until_ns = self.now_ns + for_ns;
         let mut last = None;
@@ -265,7 +265,7 @@ impl Server {
         self.life.longest = self.life.longest.max((self.now_ns - before_ns, what));
     }
 
-    /// Tells the operator when the machine did not run the daemon for long: the timer has gone off long ago.
+    /// Reports to the operator that the machine did not run the daemon for long: its timer went off long ago.
     fn note_delay(&mut self) {
         let late_ns = self.life.armed.map_or(0, |armed| self.now_ns.saturating_sub(armed));
         if late_ns >= STALL_NS {
@@ -274,7 +274,7 @@ impl Server {
         }
     }
 
-    /// Tells the operator when the loop did not come to decisions for long.
+    /// Reports to the operator that the loop did not come to decisions for long.
     fn note_stall(&mut self, began_ns: u64) {
         let (took_ns, (longest_ns, what)) = (self.now_ns - began_ns, std::mem::take(&mut self.life.longest));
         if took_ns >= STALL_NS {

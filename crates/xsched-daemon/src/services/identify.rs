@@ -39,7 +39,7 @@ pub(crate) struct Who {
     /// See [`peer::Peer::names`].
     pub(crate) names: Vec<String>,
     pub(crate) place: Place,
-    /// Its id, and those of the processes that it was started by.
+    /// Process id, and those of its ancestors.
     pub(crate) ancestors: Vec<u32>,
     /// See [`start_ticks`].
     pub(crate) start: Option<u64>,
@@ -101,7 +101,7 @@ impl Identify {
     /// Has a process identified, see [`Identify::take`]. Connections are as many as there may be, and so are tasks.
     pub(crate) fn push(&mut self, task: Task) {
         let epoch = self.epochs.begin(task.conn);
-        // Where no thread can be started the next connection tries again; those that wait end when their time is over.
+        // Where no thread can be started, the next connection tries again; waiting connections end when their time is over.
         self.worker.push_beyond(Task { epoch, ..task });
     }
 

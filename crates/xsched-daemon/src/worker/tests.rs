@@ -7,7 +7,7 @@ use super::*;
 /// A task of a user: a number, which is its outcome once the gate gives a token.
 type Task = (u32, u64);
 
-/// A worker whose tasks each wait for a token, and where they come from.
+/// Makes a worker whose tasks each wait for a token, and the sender of the tokens.
 fn gated(spec: Spec, queue: impl Queue<Task> + 'static) -> (Worker<Task, u64>, Sender<()>) {
     let (tokens, gate) = channel::<()>();
     let gate: Arc<Mutex<Receiver<()>>> = Arc::new(Mutex::new(gate));
@@ -150,7 +150,7 @@ fn the_loop_waits_for_the_end_of_a_stuck_thread_no_longer_than_it_may() {
     let (worker, tokens) = gated(Spec { end, ..Spec::named("patience") }, VecDeque::new());
     worker.push((7, 0)).expect("room");
     until_at_work(&worker, 0);
-    // It would wait for ever.
+    // It would wait for ever if the end waited for the task.
     drop(worker);
     drop(tokens);
 }
