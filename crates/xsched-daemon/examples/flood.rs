@@ -1,10 +1,10 @@
-//! How long decisions take while another user floods the daemon, and how much memory that takes. As root the flood comes
-//! from another user, otherwise from the daemon's own, whose bounds are wider.
+//! Benchmark of decisions while another user floods the daemon, and of the memory that the flood takes. As root the flood comes from
+//! another user, otherwise from the daemon's own, whose limits are wider.
 //!
 //! `cargo run --release -p xsched-daemon --example flood [SAMPLES [FLOOD…]]`
 //!
-//! Each flood is measured in turn with its control, in which the same processes flood another daemon, on the same processors: what
-//! is left between the two is what one user's messages cost another's decisions. `none` is the bare machine.
+//! Each flood is measured in turn with its control, in which the same processes flood another daemon, on the same processors: the
+//! difference between the two is the cost of one user's messages to another's decisions. `none` is the bare machine.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -33,7 +33,7 @@ const NOBODY: u32 = 65_534;
 const DAEMON_NICE: i32 = -10;
 /// Programs of a flood.
 const PROGRAMS: usize = 24;
-/// Queues that `ps` tells of.
+/// Number of queues that `ps` reports.
 const QUEUES: u16 = 1_024;
 /// Rounds of each, in turn with its control.
 const ROUNDS: usize = 5;
@@ -247,7 +247,7 @@ impl Program {
     }
 }
 
-/// Takes what is there to read.
+/// Reads and discards all waiting messages.
 fn drain(socket: &OwnedFd) {
     let mut buffer = [0; 1_024];
     while rustix::net::recv(socket, &mut buffer[..], RecvFlags::DONTWAIT).is_ok_and(|(got, _)| got > 0) {}
@@ -258,7 +258,7 @@ fn programs(path: &Path, job: impl Fn(usize) -> Option<String>) -> Vec<Program> 
     (0..PROGRAMS).filter_map(start).collect()
 }
 
-/// All groups of all programs become ready and idle again, as fast as that can be said.
+/// Makes all groups of all programs ready and idle again, as fast as possible.
 fn toggle(programs: &[Program]) {
     println!("on");
     for word in [state::READY, state::IDLE].into_iter().cycle() {
@@ -288,7 +288,7 @@ fn jobs(path: &Path) {
     toggle(&programs);
 }
 
-/// Many programs that want the device and whose counters are looked at.
+/// Many programs that want the device and whose counters are read.
 fn looks(path: &Path) {
     let options = || ProgramOptions { priority: Some(50), ..ProgramOptions::default() };
     let programs: Vec<_> = (0..400).filter_map(|_| Program::start(path, options())).collect();
@@ -404,7 +404,7 @@ fn malformed(path: &Path) {
     }
 }
 
-/// One that changes what is kept over a restart, again and again.
+/// A program that changes state which is kept over a restart, again and again.
 fn hints(path: &Path) {
     let programs = programs(path, |_| None);
     programs.iter().for_each(|program| _ = program.group(0, "sim:0"));
@@ -440,7 +440,7 @@ fn attach(path: &Path) {
     }
 }
 
-/// Commands that name as many targets as they may, each to be looked for among many programs.
+/// Commands that name as many targets as allowed, each to be searched among many programs.
 fn targets(path: &Path) {
     let programs: Vec<_> = (0..400).filter_map(|_| Program::start(path, ProgramOptions::default())).collect();
     for (n, program) in programs.iter().enumerate() {

@@ -65,7 +65,7 @@ const USAGE_BYTES: usize = 128 << 20;
 const USAGE_USER_BYTES: usize = 8 << 20;
 /// Targets of one command.
 const TARGETS: usize = 64;
-/// What users do, one after the other.
+/// Actions of the users, one after the other.
 const PHASES: [&str; 8] = ["programs", "groups", "queues", "announced", "gone", "unread", "beyond", "kept"];
 /// Messages that fit into the socket of a program, and some more.
 const FITTING: usize = 38;
@@ -97,7 +97,7 @@ fn more_descriptors() -> u64 {
     n
 }
 
-/// Connections that a daemon with so many descriptors has room for: see `max_conns` of `src/server/connections.rs`.
+/// Number of connections that a daemon with this many descriptors has room for: see `max_conns` of `src/net/descriptors.rs`.
 fn all_conns(descriptors: u64) -> usize {
     let besides = 32 + MAX_FDS + 256;
     (descriptors as usize - besides) / 6
@@ -205,7 +205,7 @@ fn leave_behind(state: &Path, socket: &Path, users: usize) -> std::io::Result<()
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     for user in 0..users {
         let uid = FIRST_UID as usize + user;
-        // One that grows, and those put aside.
+        // One file that grows, and those put aside.
         for file in 0..(USAGE_BYTES / users).min(USAGE_USER_BYTES) >> 20 {
             let mut records = String::new();
             while records.len() < (1 << 20) - 600 {
@@ -225,7 +225,7 @@ fn leave_behind(state: &Path, socket: &Path, users: usize) -> std::io::Result<()
     Ok(())
 }
 
-/// How long a decision takes meanwhile: from a program's "ready" to the closed gate of its rival. Both are root's.
+/// Measures decisions meanwhile: the time from a program's "ready" to the closed gate of its rival. Both are root's.
 fn probe(socket: &Path, waits: &Mutex<Vec<Duration>>, ended: &AtomicBool) {
     let attach =
         |priority| Client::attach(socket, ProgramOptions { priority: Some(priority), ..ProgramOptions::default() });
@@ -379,7 +379,7 @@ fn measure(users: usize, phases: &[&str]) {
         };
         until("the daemon has let all programs go", || programs() == 0);
         state_now("when all are gone");
-        // By then the daemon has told its allocator to give back what is free.
+        // By then the daemon has had its allocator release free memory.
         std::thread::sleep(Duration::from_secs(45));
         state_now("three quarters of a minute later");
         ask(&socket, Request::Stop).expect("it ends");
@@ -396,7 +396,7 @@ fn measure(users: usize, phases: &[&str]) {
     assert!(alive, "the daemon did not outlive it");
 }
 
-/// The numbers that users have told, added up by their names, and the first of each other word.
+/// Sums the numbers in the users' lines by their names, and keeps the first of each other word.
 fn summed(answers: &[String]) -> String {
     let mut sums: Vec<(String, u64)> = Vec::new();
     let mut texts: Vec<String> = Vec::new();
@@ -415,7 +415,7 @@ fn summed(answers: &[String]) -> String {
     sums.chain(texts.into_iter().take(6)).collect::<Vec<_>>().join(", ")
 }
 
-/// How many there are of each thing of which the daemon tells.
+/// Counts each kind of thing that the daemon reports.
 fn reached(socket: &Path, metrics: &Path, state: &Path) -> String {
     let answer = |request| ask(socket, request).unwrap_or_default();
     let programs = |answer: &[DaemonMsg]| answer.iter().filter(|m| matches!(m, DaemonMsg::Program(_))).count();
@@ -520,7 +520,7 @@ struct Program {
     segment: &'static Segment,
 }
 
-/// Letters up to so many bytes.
+/// Text of this many bytes, filled up with letters.
 fn text(begin: &str, bytes: usize) -> String {
     format!("{begin}{}", "x".repeat(bytes - begin.len()))
 }
@@ -585,7 +585,7 @@ impl Program {
     }
 }
 
-/// Takes what is there to read.
+/// Reads and discards all waiting messages.
 fn drain(socket: &OwnedFd) {
     let mut buffer = [0; 1_024];
     while rustix::net::recv(socket, &mut buffer[..], RecvFlags::DONTWAIT).is_ok_and(|(got, _)| got > 0) {}
@@ -601,7 +601,7 @@ fn queues_of(path: &Path) -> usize {
     groups.map(|group| group.queues.len()).sum()
 }
 
-/// Has programs of this user told of so many changes, one after the other. Returns how many there were.
+/// Has this many changes reported to programs of this user, one after the other. Returns how many succeeded.
 fn tell_all(path: &Path, targets: &[Target], times: usize) -> usize {
     let hint = |n: usize| Request::Hint {
         targets: targets.to_vec(),
@@ -711,7 +711,7 @@ fn user(number: usize, users: usize, path: &Path) {
                 for word in [state::READY, state::IDLE, state::READY] {
                     programs.iter().for_each(|program| program.set_all(word));
                 }
-                // Commands whose answers are long, none of which is read.
+                // Commands with long answers, none of which is read.
                 for n in 0..COMMANDS {
                     let request = match n % 3 {
                         0 => Request::Trace { from: 0, since_us: 0 },
@@ -731,7 +731,7 @@ fn user(number: usize, users: usize, path: &Path) {
                     commands.len()
                 )
             }
-            // What is kept beside that, for the two seconds that it is: of programs without a job on several devices.
+            // Messages that are kept beside that for two seconds: to programs without a job on several devices.
             "kept" => {
                 let with_jobs = (USER_GROUPS - 1).saturating_sub(with_groups).max(USER_JOBS)..with_groups;
                 let job = |n| Target::Job(text(&format!("job {number}.{n} "), NAME_BYTES));

@@ -1,9 +1,9 @@
-//! What a decision costs beside many programs that want nothing: ten programs keep a device busy, a more urgent one comes and goes,
-//! and 0 to 990 others are attached and idle, each with 16 queues.
+//! Benchmark of a decision beside many programs that want nothing: ten programs keep a device busy, a more urgent one comes and goes, and 0
+//! to 990 others are attached and idle, each with 16 queues.
 //!
 //! `cargo run --release -p xsched-daemon --example scale [SAMPLES [PROGRAMS…]]`
 //!
-//! A line of JSON for each number of programs: how long a decision takes (µs, from the first launch of the urgent program until the
+//! Prints a line of JSON for each number of programs: how long a decision takes (µs, from the first launch of the urgent program until the
 //! gate of a busy one is closed), processor time of the daemon for one (the urgent program comes, and goes), its memory beside the
 //! programs' own, and its part of a processor while the urgent program works and the ten wait.
 
@@ -72,7 +72,7 @@ fn measure(samples: usize, programs: usize) {
     let urgent = attach(128);
     busy.iter().for_each(|client| client.ready(0));
     busy.iter().for_each(|client| client.until_open(0));
-    // What came and went is settled, and long idle.
+    // By then all programs are attached and long idle.
     std::thread::sleep(Duration::from_secs(3));
     let stop = AtomicBool::new(false);
     let (mut times, mut cpu, mut looking) = (Vec::new(), 0.0, 0.0);
@@ -84,7 +84,7 @@ fn measure(samples: usize, programs: usize) {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        // The urgent program works, the ten wait for it: the daemon looks at its progress.
+        // The urgent program works, the ten wait for it: the daemon polls its progress.
         urgent.ready(0);
         let (begin, before) = (Instant::now(), cpu_s(pid));
         std::thread::sleep(Duration::from_secs(2));
@@ -133,7 +133,7 @@ fn memory_kib(pid: u32) -> (u64, u64) {
     (of("RssAnon:"), of("VmRSS:"))
 }
 
-/// Processor time of a process, in seconds: all its threads, as finely as the kernel tells it.
+/// Processor time of a process, in seconds, summed over its threads, with the kernel's finest resolution.
 fn cpu_s(pid: u32) -> f64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process").flatten();
     let of = |task: std::fs::DirEntry| {

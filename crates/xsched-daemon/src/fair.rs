@@ -94,7 +94,7 @@ pub(crate) struct Rationed<U, T> {
     all_paid_ns: u64,
     /// Multiple of a piece's duration that has to pass before the next piece of the same user.
     times: u64,
-    /// … beyond so much time in advance, in ns.
+    /// Time by which a user's work may be ahead of that, in ns.
     credit_ns: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Programs that are announced before they attach, and who may be in a pool. The announcing process is the test itself, which
-//! is also the client.
+//! Programs that are announced before they attach, and admission to pools. The announcing process is the test itself, which is also the
+//! client.
 
 mod support;
 
@@ -14,7 +14,7 @@ fn announce(daemon: &Daemon, job: &str) -> Result<(), Error> {
     daemon.ask(Request::Announce { job: job.into(), program: "p".into() }).map(drop)
 }
 
-/// Why a process of a priority is in no pool.
+/// Reason for which a process of a priority is in no pool.
 fn why(daemon: &Daemon, priority: Option<i32>, insists: bool) -> Option<String> {
     let request = Request::JoinPool { job: Some("j".into()), priority, insists, obstacle: None };
     match daemon.ask(request).unwrap().remove(0) {

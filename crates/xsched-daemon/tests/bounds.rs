@@ -3,7 +3,7 @@
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
-/// Bounds that are no tables: how much is done at once, what is told and asked, sizes of single words.
+/// Limits that belong to no table: amounts of work at once, numbers of messages and requests, sizes of single words.
 const NO_TABLES: [&str; 14] = [
     "EVENTS_MAX",
     "ACCEPTED_MAX",

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         ("programs are warned of full memory and the log tells of heat", full_memory_and_heat_are_told),
         ("without the library all else works", without_the_library_all_else_works),
     ];
-    // Each waits for looks most of the time.
+    // Each test waits for polls most of the time.
     std::thread::scope(|scope| {
         let running = tests.map(|(name, test)| (name, scope.spawn(test)));
         for (name, thread) in running {
@@ -89,7 +89,7 @@ impl World {
         self.folder.path().join("nvml").join(name)
     }
 
-    /// What the stand-in tells from now on. In one step: it may be reading.
+    /// Sets a value that the stand-in reports from now on. In one step, since it may be reading.
     fn set(&self, name: &str, value: impl ToString) {
         std::fs::write(self.nvml("new"), value.to_string()).unwrap();
         std::fs::rename(self.nvml("new"), self.nvml(name)).unwrap();
@@ -134,7 +134,7 @@ impl Drop for World {
     }
 }
 
-/// What the stand-in tells.
+/// Values that the stand-in reports.
 const VALUES: [(&str, u64); 10] = [
     ("memory_used", 61 * GIB),
     ("memory_total", 80 * GIB),
@@ -189,7 +189,7 @@ fn the_state_is_shown(flags: &[&str]) {
         process(unseen, None, Some(5), false),
     ];
     assert_eq!(device.processes, Some(processes));
-    // What is not supported is not told; the rest is.
+    // Unsupported values are left out; the others are reported.
     std::fs::remove_file(world.nvml("temperature")).unwrap();
     std::fs::remove_file(world.nvml("processes")).unwrap();
     let device = world.until(DEVICE, "it is looked at again", |device| device.latest.temperature_c.is_none());
@@ -217,7 +217,7 @@ fn parts_of_a_device_are_told_apart() {
     drop(clients);
 }
 
-/// How long it takes to take the device from one program and to give it back, the middle of many.
+/// Time to take the device from one program and to give it back, as the median of many.
 fn handover(low: &Client, high: &Client) -> Duration {
     let once = |_| {
         let begin = Instant::now();
@@ -272,7 +272,7 @@ fn a_library_that_crashes_is_opened_anew() {
 fn full_memory_and_heat_are_told() {
     let world = World::start(Some(&[]), &VALUES);
     world.set("memory_used", 76 * GIB);
-    // All of it is said to be of a process that is not this one.
+    // All memory is reported as that of a process other than this one.
     world.set("processes", format!("1 {}\n", 76 * GIB));
     let first = world.attach(0, DEVICE);
     world.until(DEVICE, "it is looked at", |_| true);
@@ -312,7 +312,7 @@ fn without_the_library_all_else_works() {
     low.ready(0);
     handover(&low, &high);
     assert!(world.devices().is_empty());
-    // Its state comes from AMD's driver, and is looked for once a device is wanted anew.
+    // The device's state comes from AMD's driver, and is read once a device is wanted again.
     drop((low, high));
     until("they have left", || world.log().matches("has left").count() == 2);
     let amd = world.attach(0, "pci:0000:c1:00.0");

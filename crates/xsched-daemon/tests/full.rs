@@ -56,7 +56,7 @@ const ALL_GROUPS: usize = 48;
 const DEVICE_GROUPS: usize = 32;
 const JOBS: usize = 4;
 const ALL_QUEUES: usize = 4_096;
-/// Programs that have ended and are told of, of the daemon's own user: `USER_ENDED_MAX`.
+/// Number of ended programs that are reported, of the daemon's own user: `USER_ENDED_MAX`.
 const ENDED: usize = 256;
 /// Letters of a name.
 const NAME_BYTES: usize = 256;
@@ -67,7 +67,7 @@ const PROGRAM_BYTES: usize = 5_200;
 const GROUP_BYTES: usize = 5_800;
 const QUEUE_BYTES: usize = 200;
 const ENDED_BYTES: usize = 4_000;
-/// What may be left of all that when the last one is gone: room that tables have.
+/// Memory that may remain in use when the last program is gone, in bytes: room in tables.
 const LEFT_BYTES: usize = 512 << 10;
 
 fn name(begin: &str) -> String {
@@ -94,7 +94,7 @@ fn refused_group(client: &Client, slot: u16, device: &str) -> String {
     is_hung_up(&client.socket).expect("a reason")
 }
 
-/// Waits until so many things take no more than they may since `before`: an answer that is being made takes memory, too.
+/// Waits until this many things take no more memory than they may since `before`: an answer that is being made takes memory, too.
 fn until_small(what: &str, before: usize, things: usize, each: usize) -> usize {
     let most = before + things * each;
     until(
@@ -126,7 +126,7 @@ fn each_thing_takes_a_bounded_part_of_memory_and_gives_it_back() {
     });
     let programs = || daemon.ps().1.len();
     let attach = |n| Client::attach(&daemon.socket, options(n));
-    // What is made for the first one stays.
+    // Structures that are made for the first program stay.
     let first = attach(0);
     first.group(0, "first");
     first.queue(0, 0);
@@ -156,7 +156,7 @@ fn each_thing_takes_a_bounded_part_of_memory_and_gives_it_back() {
     let why = refused_group(&clients[JOBS], 1, &name("device 0 "));
     assert!(why.contains(&format!("{JOBS} jobs on several devices")), "{why}");
     until("those refused are gone", || programs() == PROGRAMS - 2);
-    // One has lost its group.
+    // One program has lost its group.
     let has = DEVICE_GROUPS - 1 + JOBS;
     for (n, client) in clients.iter().enumerate().take(ALL_GROUPS).skip(has) {
         client.group(2, &name(&format!("device {n} ")));

@@ -7,13 +7,13 @@
 //! cargo test -p xsched-daemon --test golden -- --bless
 //! ```
 //!
-//! and only for a change of behaviour that is meant: each line that differs afterwards is part of the change, and the commit says why. A line
-//! that nobody meant to change is an error of the daemon.
+//! and only for an intended change of behaviour: each line that differs afterwards is part of the change, and the commit gives the reason.
+//! A line that was not meant to change is an error of the daemon.
 //!
-//! `-- --seeds 40 FOLDER` plays forty other random worlds of each kind and writes them to a folder, so that two builds can be compared in more
-//! than what is kept here: `diff -r` of both folders has nothing to say.
+//! `-- --seeds 40 FOLDER` plays forty other random worlds of each kind and writes them to a folder, so that two builds can be compared in
+//! more than the kept recordings: `diff -r` of both folders must find nothing.
 //!
-//! Needs root: what a command may change depends on its user.
+//! Needs root, since the changes that a command may make depend on its user.
 
 mod support;
 
@@ -105,7 +105,7 @@ fn random_play(kind: &'static Kind, seed: u64) -> Play {
     (kind.name, format!("{} {seed}", kind.name), Box::new(move || random::play(kind, seed)))
 }
 
-/// Plays so many other random worlds of each kind, and writes them to a folder.
+/// Plays this many other random worlds of each kind, and writes them to a folder.
 fn play_more(n: u64, folder: &Path) -> ExitCode {
     std::fs::create_dir_all(folder).unwrap();
     let seeds = 1_000..1_000 + n;

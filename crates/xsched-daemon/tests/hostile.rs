@@ -319,7 +319,7 @@ fn queues_of_a_user_are_bounded_over_all_of_its_programs() {
         || daemon.ps().1.iter().flat_map(|program| &program.groups).map(|group| group.queues.len()).sum::<usize>();
     until("the first has two", || queues() == 2);
     second.queue(0, 0);
-    // Told again, a queue has moved to another group: it is none more, also where the bound is met.
+    // Announced again, a queue moves to another group: the number of queues stays, so that this works even at the limit.
     until("the second has one", || queues() == 3);
     second.queue(0, 0);
     assert_eq!(daemon.ps().1.len(), 2);
@@ -350,7 +350,7 @@ fn connections_that_say_nothing_or_come_and_go() {
     });
 }
 
-/// A TCP socket whose end waits a quarter of an hour for data that the other side, returned too, never takes.
+/// TCP socket whose end waits a quarter of an hour for the other side, returned too, to take data, which it never does.
 fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -375,7 +375,7 @@ fn descriptors_left_in_a_connection_that_is_closed() {
             // Kept open, and not waited for when a check fails.
             others.push(other);
             let fd = std::mem::ManuallyDrop::new(fd);
-            // What could be sent before the daemon ended the connection is in its buffer.
+            // Descriptors sent before the daemon ended the connection are in its buffer.
             until("some are left there", || {
                 let socket = connect(&daemon.socket);
                 send_raw(&socket, first, &[]).unwrap();
@@ -404,7 +404,7 @@ fn descriptors_that_are_slow_to_close() {
             std::thread::spawn(move || drop(fd));
             assert!(is_hung_up(&socket).unwrap().contains("no memfd, eventfd or pidfd"));
         }
-        // A thread for each would stay; those of the other tests beside this one are fewer.
+        // One thread for each descriptor would stay; the other tests beside this one have fewer.
         until("few threads are left", || threads() < before + 60);
     });
 }

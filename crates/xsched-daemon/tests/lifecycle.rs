@@ -29,7 +29,7 @@ fn a_daemon_that_is_told_to_end_leaves_nothing_behind_and_opens_every_gate() {
     daemon.ask(Request::Stop).unwrap();
     daemon.join().unwrap();
     assert!(low.open(0));
-    // What it was told meanwhile is about the running command (level 3); then the daemon hangs up.
+    // Messages until then are about the running command (level 3); then the daemon hangs up.
     while let Some((message, _)) = receive(&low.socket) {
         assert!(matches!(message, DaemonMsg::Interrupt { .. }), "{message:?}");
     }
@@ -201,7 +201,7 @@ fn another_version_is_told_so() {
             other => panic!("{other:?}"),
         }
     }
-    // Whatever else its messages look like.
+    // The rest of the messages may look like anything.
     for first in [0, 1] {
         let socket = connect(&daemon.socket);
         send_raw(&socket, &[&[first, PROTOCOL_VERSION as u8 - 1][..], &[0xff; 30]].concat(), &[]).unwrap();
@@ -245,7 +245,7 @@ fn a_killed_program_leaves_the_device_at_once_even_if_a_child_keeps_its_connecti
     low.until_closed(0);
     until("it has a child", || ready.exists());
     let stdin = program.stdin.take();
-    // The child keeps the connection open: without a look at the program itself this would never end.
+    // The child keeps the connection open: unless the daemon watches the program itself, this would never end.
     program.kill().unwrap();
     low.until_open(0);
     assert_eq!(daemon.ps().1.len(), 1);

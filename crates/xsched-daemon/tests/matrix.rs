@@ -29,7 +29,7 @@ const DEVICE: &str = "sim:0";
 const RESUMES: Duration = Duration::from_millis(50);
 const TRIES: u32 = 5;
 
-/// Where in the protocol a program is: what it does to get there, and whether it has the device there.
+/// Step of a program in the protocol: the way to get there, and whether the program has the device there.
 #[derive(Clone, Copy)]
 struct Step {
     name: &'static str,
@@ -38,7 +38,7 @@ struct Step {
     get_there: fn(&Path, ProgramOptions) -> Held,
 }
 
-/// What a program holds open while it is at a step.
+/// Things that a program holds open while it is at a step.
 type Held = Vec<Box<dyn std::any::Any>>;
 
 const STEPS: [Step; 15] = [
@@ -176,7 +176,7 @@ fn leaves(socket: &Path, options: ProgramOptions) -> Held {
     vec![Box::new(client)]
 }
 
-/// How a program goes.
+/// Ways in which a program ends.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
     Killed,
@@ -247,7 +247,7 @@ impl Actor {
         kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), signal).unwrap();
     }
 
-    /// It is still there, and does what it is told.
+    /// Asserts that the program is still there, and obeys.
     fn answers(&mut self) {
         self.stdin.as_mut().unwrap().write_all(b"still there\n").unwrap();
         self.expect("still there");
@@ -261,7 +261,7 @@ impl Drop for Actor {
     }
 }
 
-/// What a daemon has: descriptors, mapped memfds, threads.
+/// Numbers of a daemon's descriptors, mapped memfds and threads.
 fn holdings(pid: u32) -> [usize; 3] {
     let entries = |folder: &str| std::fs::read_dir(format!("/proc/{pid}/{folder}")).unwrap().count();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
@@ -321,13 +321,13 @@ fn trial(folder: &Path, beside: &Client, step: usize, end: End) -> Duration {
         beside.until_open(0);
         let program = Actor::start(folder, Some(step));
         program.expect("there");
-        // It shows no progress, so that it loses the device in a second: on a busy machine that may have passed already.
+        // The program shows no progress, so that it loses the device in a second: on a busy machine that may have passed already.
         if !has_device || !beside.open(0) {
             break program;
         }
     };
     if has_device {
-        // What it had on the device is done: nothing of it is in the way.
+        // The work that it had on the device is done, and delays nothing.
         beside.set_state(0, state::DRAINED);
     }
     let begin = Instant::now();
@@ -350,7 +350,7 @@ fn trial(folder: &Path, beside: &Client, step: usize, end: End) -> Duration {
         }
     }
     drop(program);
-    // It is decided for as before.
+    // The other program is scheduled as before.
     beside.idle(0);
     beside.ready(0);
     beside.until_open(0);

@@ -1,4 +1,4 @@
-//! A thousand programs are told of in time, off the thread that decides.
+//! Metrics of a thousand programs are made in time, off the thread that decides.
 
 mod support;
 
@@ -36,7 +36,7 @@ fn a_thousand_programs_are_told_of_in_time() {
     };
     let (first, text) = read();
     println!("the first: {first:?}, {} bytes", text.len());
-    // All are of one process: one series, which counts them.
+    // All programs are of one process: one series, which counts them.
     let programs = text.lines().find(|line| line.starts_with("xsched_programs{")).expect("a series");
     assert!(programs.ends_with(" 1000.0"), "{programs}");
     least_of(5, WITHIN, "a thousand programs", || read().0);

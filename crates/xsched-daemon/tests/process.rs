@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     }
     if let (Ok(pid), Some(socket)) = (std::env::var(HINTED), std::env::var_os(SOCKET)) {
         let pid = pid.parse().unwrap();
-        // The daemon looks whether it descends from the one that it is about.
+        // The daemon checks whether the command's process descends from the one that the hint is for.
         until("its parent has ended", || parent_of(std::os::unix::process::parent_id()) != Some(pid));
         support::ask(socket.as_ref(), hint(pid, -5)).unwrap();
         return ExitCode::SUCCESS;
@@ -249,7 +249,7 @@ fn what_commands_have_set_outlives_the_daemon() {
     client.group(0, "sim:0");
     client.ready(0);
     assert_eq!(daemon.state(), ("up".into(), vec![(-5, true)]));
-    // What is undone is forgotten.
+    // A setting that was undone is not kept.
     daemon.ask(Request::Resume { targets: vec![Target::Pid(pid)] });
     client.until_open(0);
     until("the state is written", || written(&daemon).contains("held = false"));
@@ -281,7 +281,7 @@ fn state_file(daemon: &Daemon) -> Option<PathBuf> {
     files.map(|file| file.unwrap().path()).find(|file| file.extension().is_some_and(|end| end == "toml"))
 }
 
-/// What it says.
+/// Text of the state file.
 fn written(daemon: &Daemon) -> String {
     state_file(daemon).and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default()
 }
@@ -343,7 +343,7 @@ fn a_service_manager_is_told_how_it_goes() {
     daemon.signal(Signal::HUP);
     heard("RELOADING=1\nMONOTONIC_USEC=");
     heard("READY=1");
-    // The loop itself says that it turns: nothing is said while it does not.
+    // The loop itself reports that it turns: nothing is reported while it does not.
     daemon.signal(Signal::STOP);
     let is_stopped = || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", daemon.child.id())).unwrap();

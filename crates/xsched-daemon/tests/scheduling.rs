@@ -192,7 +192,7 @@ fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
         client
     };
     let (one, high) = (cuda(-128), cuda(128));
-    // The maker of a context looks how many there are on its device.
+    // A program that makes a context reads how many such programs there are on its device.
     let on = |device| high.heartbeat().best_effort[device_place(device)].load(SeqCst);
     until("one is told", || on("pci:0000:01:00.0") == 1);
     assert_eq!(on("pci:0000:02:00.0"), 0, "another device");
@@ -292,12 +292,12 @@ fn a_group_that_loses_level_3_while_it_is_interrupted_is_let_go_on() {
     low.ready(0);
     high.ready(0);
     assert_eq!(receive(&low.socket).unwrap().0, DaemonMsg::Interrupt { slot: 0, on: true });
-    // Its gate stays closed: nothing but this tells it to go on, whatever it was asked for meanwhile.
+    // The gate stays closed: no other message tells the program to go on, whatever level was asked for meanwhile.
     low.say(&ClientMsg::Levels { slot: 0, levels: Levels::ONE });
     assert_eq!(receive(&low.socket).unwrap().0, DaemonMsg::Interrupt { slot: 0, on: false });
     until("it is told its level", || low.words(0).level.load(SeqCst) == 1);
     assert!(!low.open(0));
-    // Once.
+    // The message is sent once.
     high.idle(0);
     low.until_open(0);
     low.say(&ClientMsg::GroupRemove { slot: 0 });
@@ -415,7 +415,7 @@ fn nothing_lifts_a_program_above_its_ceiling() {
     };
     until("the last is lent one", || priorities()[3] != -150);
     assert_eq!(priorities(), [-100; 4]);
-    // What root gives counts all the same, for the program and for a queue.
+    // A priority from root is in force beyond the limit, for the program and for a queue.
     if !rustix::process::geteuid().is_root() {
         return xsched_testkit::skipped("what root gives beyond a limit: needs root");
     }
@@ -513,13 +513,13 @@ fn a_change_is_for_a_job_a_user_a_tree_or_all_and_says_what_it_was() {
     for nothing in [Target::Job("weekend".into()), Target::User(uid + 1), Target::Tree(u32::MAX / 4)] {
         assert_eq!(daemon.ask(hint(nothing)).unwrap_err().exit_code(), 3);
     }
-    // One that means nothing leaves the others as they were.
+    // A command with one meaningless target changes none of the others.
     let mixed = Request::Suspend { targets: vec![Target::All, Target::Job("weekend".into())] };
     assert_eq!(daemon.ask(mixed).unwrap_err().exit_code(), 3);
     assert_eq!(held(), 0);
 }
 
-/// They are changed some at a time: in the end each is, and is told of once.
+/// The programs are changed some at a time: in the end each is changed, and reported once.
 #[test]
 fn a_command_changes_any_number_of_programs() {
     let daemon = Daemon::start();
@@ -549,7 +549,7 @@ fn a_command_changes_any_number_of_programs() {
     assert!(clients.iter().all(|client| !client.open(0)));
     assert_eq!(told(Request::Resume { targets: targets() }), clients.len());
     clients.iter().for_each(|client| client.until_open(0));
-    // What one wants that leaves before its answer is done all the same.
+    // A command that leaves before its answer is carried out all the same.
     let ask_and_leave = |weight| {
         let socket = connect(&daemon.socket);
         send(&socket, &ClientMsg::Control { version: PROTOCOL_VERSION, request: weight }, &[]);

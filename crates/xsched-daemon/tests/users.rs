@@ -73,7 +73,8 @@ fn as_another_user() {
     }
 }
 
-/// Of its own program it is told all, of the other on its device that it has to make room, but neither whose it is nor why.
+/// Asserts that an answer has everything about the user's own program, and about the rival on its device only that it has to make room for
+/// it, but neither whose it is nor why.
 fn sees_rivals_without_names(answer: &[DaemonMsg], pid: u32) {
     let groups = answer.iter().find_map(|part| match part {
         DaemonMsg::TraceGroups(groups) => Some(groups),

@@ -49,7 +49,7 @@ pub(crate) struct Pool {
     pub(crate) stage: Stage,
     /// Connections of processes that ask to be in it.
     pub(crate) waiting: Vec<u64>,
-    /// Number of devices whose slice is reported to hold …
+    /// Number of devices whose slice is reported to hold, and number of devices that there must be.
     pub(crate) reports: usize,
     pub(crate) devices: usize,
     pub(crate) started_ns: u64,

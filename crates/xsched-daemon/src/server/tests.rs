@@ -28,7 +28,7 @@ use rustix::event::epoll::{self, EventFlags};
 const ONE: u32 = 60_001;
 const OTHER: u32 = 60_002;
 
-/// A daemon that does a slice of work when it is told to. Its clients are of this process; which user they are of is pretended.
+/// Daemon that does a slice of work at each call. Its clients are of this process; their users are pretended.
 struct World {
     server: Server,
     events: Vec<epoll::Event>,
@@ -122,7 +122,7 @@ fn ask(socket: &OwnedFd, request: Request) -> bool {
     rustix::net::send(socket, &packet, SendFlags::NOSIGNAL).is_ok()
 }
 
-/// What has come.
+/// Messages that have arrived.
 fn received(socket: &OwnedFd) -> Vec<DaemonMsg> {
     let mut buffer = vec![0; MAX_PACKET];
     let mut all = Vec::new();
@@ -175,7 +175,7 @@ fn the_loop_sleeps_until_a_user_has_time_again_and_others_are_heeded_meanwhile()
     assert!(turns <= 3, "{turns} turns while nothing was to be done");
 }
 
-/// What a client hands over: its segment, in which nothing is used, and the descriptor that wakes the daemon.
+/// Segment and eventfd that a client hands over: in the segment nothing is used, the eventfd wakes the daemon.
 fn segment_and_eventfd() -> (OwnedFd, OwnedFd) {
     let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memfd");
     rustix::fs::ftruncate(&file, SEGMENT_BYTES as u64).expect("room");
@@ -238,7 +238,7 @@ fn a_program_that_wakes_the_daemon_without_pause_does_not_keep_it_awake_once_its
     }
     assert!(world.server.now_ns >= due_ns);
     assert!(turns <= 3, "{turns} turns while nothing was to be done");
-    // All that was said in the meantime is heeded, and nothing is told twice.
+    // All wake-ups of the meantime are handled, and none is reported twice.
     let mut events = Vec::with_capacity(EVENTS_MAX);
     let told = world.server.net.wait(&mut events, true).map(|()| events.len());
     assert_eq!((told, world.server.net.rations.wakes.due_ns()), (Ok(0), None));
@@ -249,7 +249,7 @@ fn a_command_of_a_user_without_time_waits_in_its_socket_while_the_loop_sleeps() 
     let mut world = World::new();
     let [(one, of_one), (other, of_other)] = [ONE, OTHER].map(|uid| world.connect(uid));
     for (socket, id) in [(&one, of_one), (&other, of_other)] {
-        // Who it is has been found out, so that its role is that of a command.
+        // The user is identified, so that the connection counts as a command.
         world.server.net.conns.get_mut(&id).expect("there").stage = Stage::Command(Answering::Nothing);
         assert!(ask(socket, Request::PolicyList));
     }
@@ -309,7 +309,7 @@ fn a_command_that_does_not_read_is_told_no_more_and_asked_no_more() {
     assert_eq!(world.server.net.conns[&id].out.len(), 1, "one message is kept");
     let interest = world.server.net.conns[&id].flags;
     assert_eq!(interest, EventFlags::OUT | EventFlags::ET, "its requests are left where they are meanwhile");
-    // It is told everything once it reads.
+    // The command gets all answers once it reads.
     let mut ends = 0;
     loop {
         ends += received(&socket).iter().filter(|m| **m == DaemonMsg::End).count();
@@ -341,7 +341,7 @@ fn the_bytes_kept_for_a_user_are_bounded_whatever_the_number_of_its_connections(
     assert!(world.server.net.conns.contains_key(&other), "another user has bytes of its own");
 }
 
-/// A killed program is told from one that is dropped, whatever tells of its end first.
+/// A killed program is distinguished from a dropped one, whichever event reports its end first.
 #[test]
 fn who_hung_up_has_gone_also_where_a_message_finds_that_out() {
     for keeps_some in [false, true] {
@@ -454,7 +454,7 @@ fn what_is_told_before_a_hang_up_is_done() {
     assert_eq!(world.server.places.expected.len(), 1, "it was announced");
 }
 
-/// Does what there is to do until a command is told all.
+/// Lets the daemon work until a command has its whole answer.
 fn answer(world: &mut World, socket: &OwnedFd) -> Vec<DaemonMsg> {
     let mut answer = received(socket);
     while answer.last() != Some(&DaemonMsg::End) {
@@ -478,7 +478,7 @@ fn many_that_ask_for_ps_share_a_look_and_it_is_never_older_than_the_question() {
         assert!(matches!(answer(&mut world, socket)[..], [DaemonMsg::Daemon(_), DaemonMsg::End]));
     }
     assert!(world.server.services.snapshots.looks < MANY as u64, "{}", world.server.services.snapshots.looks);
-    // Changed before the question, it is told.
+    // A change before the request is part of the answer.
     let (socket, _) = &many[0];
     for dropped in 1..=3 {
         world.server.history.dropped_clients = dropped;
@@ -512,7 +512,7 @@ fn the_memory_of_a_segment_goes_with_its_process_whoever_keeps_it_and_counts_unt
     while world.server.net.conns.contains_key(&id) {
         world.turn();
     }
-    // This process, whose it was, goes on.
+    // The process of the segment is this one, which has not ended.
     assert_eq!((world.server.programs.abandoned.len(), blocks(&segment) > 0), (1, true));
     let (socket, other, other_segment, _other_eventfd) = world.attach(OTHER);
     assert!(world.server.programs.abandoned.contains_key(&id), "that is another's segment");
@@ -579,7 +579,7 @@ fn long_answers_of_a_user_are_few_at_a_time_and_the_others_wait() {
     assert_eq!(under_way(&world), USER_ANSWERS_MAX + 1, "another user's is begun");
     world.server.net.enqueue(id);
     assert!(!answer(&mut world, &other).is_empty());
-    // One that waits and goes leaves nothing behind.
+    // A command that waits and leaves has no trace afterwards.
     let (gone, id) = world.connect(ONE);
     world.server.control(id, Request::Trace { from: 0, since_us: 0 });
     drop(gone);

@@ -1,5 +1,5 @@
-//! The files: one that grows, and those that were put aside when they had grown enough, `.1` the youngest. Of what is put aside the
-//! records of a program within an hour are made one. The oldest file is removed.
+//! Files of records: one that grows, and those that were put aside when they had grown enough, `.1` the youngest. In a file put aside, the
+//! records of a program within an hour are merged. The oldest file is removed.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,7 +14,7 @@ use crate::tuning::{USAGE_ASIDE_MAX, USAGE_ASIDE_MAX_BYTES, USAGE_FILE_MAX_BYTES
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// Where the records of one user are.
+/// Files with the records of one user.
 pub(crate) struct Files {
     path: PathBuf,
     max_bytes: u64,
@@ -26,7 +26,7 @@ impl Files {
         Files { path: path.to_owned(), max_bytes: USAGE_FILE_MAX_BYTES, max_aside_bytes: USAGE_ASIDE_MAX_BYTES }
     }
 
-    /// The same with other bounds, in bytes.
+    /// Files with other limits, in bytes.
     #[cfg(test)]
     fn with(path: &Path, max_bytes: u64, max_aside_bytes: u64) -> Files {
         Files { max_bytes, max_aside_bytes, ..Files::new(path) }
@@ -262,7 +262,7 @@ pub(super) mod tests {
             })
             .unwrap();
         assert_eq!(last, 4_999 * HOUR_MS / 100 + 1);
-        // Of 50 hours some are gone, and what is there is whole but for the first.
+        // Some of 50 hours are gone; the others are complete but for the first.
         assert!((3..20).contains(&hours.len()), "{hours:?}");
         assert!(sum > 100 * (hours.len() as u64 - 2) && sum <= 100 * hours.len() as u64, "{sum} in {hours:?}");
         let bytes: u64 = std::fs::read_dir(folder.path()).unwrap().map(|f| f.unwrap().metadata().unwrap().len()).sum();

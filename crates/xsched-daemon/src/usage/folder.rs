@@ -8,13 +8,13 @@ use super::Record;
 use super::file::Files;
 use crate::tuning::{USAGE_ALL_MAX_BYTES, USAGE_USERS_MAX};
 
-/// Name of the files of users for whom there was no room.
+/// Name of the files of users without files of their own.
 const OTHERS: &str = "others";
 
-/// Where records are.
+/// Folder of the records.
 pub(crate) struct Folder {
     path: PathBuf,
-    /// Names with files, as far as the folder was looked at; none = it was not.
+    /// Names with files, once the folder has been read; none = not yet.
     names: Option<HashSet<String>>,
     max_bytes: u64,
     max_users: usize,
@@ -87,7 +87,7 @@ impl Folder {
             };
             let less = self.files(&name).remove_oldest()?;
             if less == 0 {
-                // What grows is left, and bounded by itself.
+                // The file that grows is left: its size is limited by itself.
                 bytes.remove(&name);
             } else {
                 bytes.insert(name, most.saturating_sub(less));

@@ -150,7 +150,7 @@ fn the_loop_waits_for_the_end_of_a_stuck_thread_no_longer_than_it_may() {
     let (worker, tokens) = gated(Spec { end, ..Spec::named("patience") }, VecDeque::new());
     worker.push((7, 0)).expect("room");
     until_at_work(&worker, 0);
-    // It would wait for ever if the end waited for the task.
+    // Dropping the worker would block for ever if it waited for the task.
     drop(worker);
     drop(tokens);
 }

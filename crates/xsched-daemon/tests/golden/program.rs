@@ -117,7 +117,7 @@ impl Drop for Program {
     }
 }
 
-/// Plays the process of a program: it connects as often as it is told to.
+/// Plays the process of a program: it connects as often as the test asks it to.
 pub(crate) fn be_program(socket: &Path) -> ExitCode {
     let line = rustix::stdio::stdin().try_clone_to_owned().unwrap();
     if let Some(user) = std::env::var_os(USER) {

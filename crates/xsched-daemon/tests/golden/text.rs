@@ -86,7 +86,7 @@ impl World {
         format!("refused {} {}", why.exit_code(), self.named(&why.to_string()))
     }
 
-    /// A line of the log with numbers of groups by the order of their appearance, and without those of queues.
+    /// Line of the log with numbers of groups by the order of their appearance, and without those of queues.
     pub(crate) fn numbered(&self, line: &str) -> String {
         let number = |word: &str| {
             let (kind, digits) = word.split_at_checked(1)?;

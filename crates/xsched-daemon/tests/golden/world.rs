@@ -41,10 +41,11 @@ const NO_DEVICE: &str = "sim:9";
 pub(crate) const NO_PROCESS: u32 = u32::MAX - 1;
 /// Number that no queue has.
 const NO_QUEUE: u64 = 99_999;
-/// Time between the daemon's own looks at progress is 20 ms, and a program without progress for a second loses the device. A world in
-/// which nothing was counted for half of that is played again.
+/// Longest time between two counts of progress. The daemon polls progress each 20 ms, and a program without progress for a second loses the
+/// device. A world in which nothing was counted for half of that is played again.
 const TICKS_APART: Duration = Duration::from_millis(500);
-/// Time slices are told again no sooner than this after the last time: steps of a world where that matters are as far apart.
+/// Time between the steps of a world in which time slices matter: the daemon sends a time slice again no sooner than 2 ms after the last
+/// time.
 const STEPS_APART: Duration = Duration::from_micros(2_200);
 
 /// Configurations, by number. None has a guarantee that depends on time.
@@ -122,7 +123,8 @@ system_ceiling = 90
     "starvation_s = 0\npolicy = \"up\"\n",
 ];
 
-/// Parameter of `hpf` in all worlds: who pauses is known by how long its pauses last, and time has no say in what is recorded.
+/// Parameter of `hpf` in all worlds. By default the policy classifies a program by how long it pauses; this way time does not influence the
+/// recording.
 const TIMELESS: (&str, &str) = ("interactive", "off");
 
 fn is_hpf(name: &str) -> bool {
@@ -151,7 +153,7 @@ pub(crate) struct Setting {
     /// True to leave out [`Gate::EXCLUSIVE`]: a group of a job on several devices counts as on the device for 20 ms after its gate has
     /// closed.
     pub(crate) hides_exclusive: bool,
-    /// True where time slices of the hardware are told again, which is done once in 2 ms at most.
+    /// True where time slices of the hardware are sent again, which the daemon does once in 2 ms at most.
     pub(crate) is_slow: bool,
     /// True to append the daemon's log, which has some forty lines of a user at most.
     pub(crate) has_log: bool,
@@ -599,7 +601,7 @@ impl World {
         all
     }
 
-    /// Words that are others than after the last step, and those of groups that were removed since.
+    /// Words that have changed since the last step, and those of groups that were removed since.
     fn changed_words(&mut self) -> Vec<String> {
         let now = self.words();
         let gone = self.seen.keys().filter(|key| !now.contains_key(*key));
@@ -611,7 +613,7 @@ impl World {
         parts
     }
 
-    /// Receives all messages that are there. A program that is told that its connection ends is attached no more.
+    /// Receives all waiting messages. A program that is told that its connection ends is no longer attached.
     fn receive_all(&mut self, told: &mut BTreeMap<char, Vec<String>>) {
         for name in self.programs.keys().copied().collect::<Vec<_>>() {
             while let Some(link) = &self.programs[&name].link {

@@ -181,7 +181,7 @@ pub fn receive_packet(socket: &OwnedFd) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     (bytes > 0).then_some((buffer, passed))
 }
 
-/// Whatever is said, the connection ends.
+/// Reads until the connection ends, and returns the reason if one was sent.
 pub fn is_hung_up(socket: &OwnedFd) -> Option<String> {
     let mut why = None;
     while let Some((message, _)) = receive(socket) {
@@ -333,7 +333,7 @@ impl Client {
         self.set_state(slot, state::READY);
     }
 
-    /// A command of it completes, and it launches another: it gets on.
+    /// Completes a command of the group and launches another one, so that the group makes progress.
     pub fn gets_on(&self, slot: u16) {
         self.words(slot).completed.fetch_add(1, SeqCst);
         if self.words(slot).gate.go_on() {

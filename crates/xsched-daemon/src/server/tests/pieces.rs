@@ -63,7 +63,7 @@ const LONG: usize = 50_000;
 
 /// The largest legal request of each kind.
 fn largest(kind: &str) -> Request {
-    // A list of targets that all have to be looked for: each names another process, which started all programs here.
+    // A list of targets that all have to be searched: each names another process, which started all programs here.
     let targets = || {
         let trees = (1..TARGETS_MAX as u32).map(|n| Target::Tree(std::process::id().wrapping_add(n - 1)));
         let mut targets = vec![Target::All];
@@ -143,7 +143,7 @@ fn largest_of_program(kind: &str) -> Option<ClientMsg> {
 #[test]
 fn every_list_in_a_message_has_a_bound() {
     let formats = formats();
-    // Each is refused beyond its bound while it is decoded.
+    // A longer list is refused while it is decoded.
     let bounds = [
         ("ClientMsg.Description.lines", DESCRIBED_MAX),
         ("ProgramOptions.command", WORDS_MAX),
@@ -190,10 +190,10 @@ fn every_list_in_a_message_has_a_bound() {
 /// Users of the programs of a world, none of which has as many as a user may have.
 const USERS: u32 = 5;
 
-/// Programs of a world, whose connections are kept open.
+/// Programs of a world, with their open connections.
 type Programs = Vec<(OwnedFd, u64, OwnedFd, OwnedFd)>;
 
-/// A world with so many programs, each with a group.
+/// Makes a world with this many programs, each with a group.
 fn crowded(programs: usize) -> (World, Programs) {
     let mut world = World::new();
     let all: Programs = (0..programs).map(|n| world.attach(ONE + n as u32 % USERS)).collect();
@@ -233,7 +233,7 @@ fn command(world: &mut World) -> (OwnedFd, u64) {
 fn do_pieces(world: &mut World, socket: &OwnedFd, id: u64, request: Request) -> (Duration, usize) {
     assert!(ask(socket, request.clone()), "{}", wire::encode(&request).map_or(0, |packet| packet.len()));
     let (mut longest, mut pieces, mut before) = (Duration::ZERO, 0, None::<[usize; 6]>);
-    // One after the other, without a ration: what is asked of it is its size.
+    // One piece after the other, without a ration: the size of each piece is measured.
     loop {
         let mut buffer = std::mem::take(&mut world.buffer);
         let began = std::time::Instant::now();
@@ -256,7 +256,7 @@ fn do_pieces(world: &mut World, socket: &OwnedFd, id: u64, request: Request) -> 
         let Some(conn) = world.server.net.conns.get(&id) else { return (longest, pieces) };
         match conn.stage {
             Stage::Command(Answering::Nothing) => return (longest, pieces),
-            // It waits for another thread, or for a program: nothing of it is left to the loop but a message.
+            // The answer waits for another thread, or for a program: the loop has nothing left to do but to send a message.
             Stage::Command(Answering::Waits) => {
                 return (longest, pieces);
             }
@@ -265,7 +265,7 @@ fn do_pieces(world: &mut World, socket: &OwnedFd, id: u64, request: Request) -> 
     }
 }
 
-/// Each request, with so many programs. Gives the pieces of each, and how long the longest of them took.
+/// Makes each kind of request beside this many programs. Returns the pieces of each, and the time of the longest one.
 fn all_requests(programs: usize) -> Vec<(String, usize, Duration)> {
     let (mut world, _all) = crowded(programs);
     // Kept, so that no connection ends while another one is awaited.
