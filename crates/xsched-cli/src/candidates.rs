@@ -1,4 +1,4 @@
-//! What a shell offers for a word that is being typed.
+//! Completions that a shell offers for a word that is being typed.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -72,13 +72,13 @@ fn of_programs(names: impl Fn(ProgramInfo) -> Vec<String> + Send + Sync + 'stati
         let mut all: Vec<String> = programs().into_iter().flat_map(&names).collect();
         all.sort();
         all.dedup();
-        // What a terminal would follow is not put on its command line.
+        // Names with characters that a terminal would act on are not put on its command line.
         all.retain(|name| escaped(name) == name.as_str());
         all.into_iter().map(CompletionCandidate::new).collect()
     })
 }
 
-/// Those of the daemon that a command would ask; none where it does not answer.
+/// Programs of the daemon that a command would ask; none where it does not answer.
 fn programs() -> Vec<ProgramInfo> {
     let answer = client::ask(None, Request::Ps).unwrap_or_default().into_iter();
     answer.filter_map(|part| if let DaemonMsg::Program(program) = part { Some(*program) } else { None }).collect()

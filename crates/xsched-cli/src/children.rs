@@ -60,7 +60,7 @@ impl Guarded {
         self.child.id()
     }
 
-    /// Waits for its end; none = it still runs after so long.
+    /// Waits for the child's end; none = it still runs after `patience`.
     pub(crate) fn ended_within(&mut self, patience: Duration) -> Result<Option<ExitStatus>> {
         let deadline = Instant::now() + patience;
         loop {
@@ -142,7 +142,7 @@ impl Worker {
         stdin.write_all(b"go\n").map_err(|e| Error::environment(format!("lost {}: {e}", self.process.what)))
     }
 
-    /// Tells it to stop.
+    /// Tells the child to stop, by the end of its standard input.
     pub(crate) fn stop(&mut self) {
         self.stdin = None;
     }

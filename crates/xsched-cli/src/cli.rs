@@ -1,4 +1,4 @@
-//! What may be typed: the subcommands, and how a mistake is told in one line.
+//! Command line: the subcommands, and the report of a mistake in one line.
 
 use std::ffi::OsString;
 
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Those that cannot be run in a test are at least typed right.
+    /// Commands of the pages that cannot be run in a test are parsed at least.
     #[test]
     fn every_command_in_the_pages_is_one() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Asking the daemon, with its failures as a command tells them.
+//! Requests to the daemon, with its failures as a command reports them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for a daemon to listen again at a socket whose file is gone.
 const RETURN: Duration = Duration::from_secs(2);
 
-/// Connects to the socket of a daemon of this user or root. One whose socket's file is gone is asked to make it again.
+/// Connects to the socket of a daemon of this user or root. A daemon whose socket's file is gone is asked to make it again.
 ///
 /// # Errors
 /// [`NoAnswer::NotConnected`], [`NoAnswer::Distrusted`].
@@ -43,7 +43,7 @@ fn find(socket: Option<&Path>) -> Result<std::path::PathBuf, Error> {
     Ok(path)
 }
 
-/// Why a daemon that is there says nothing.
+/// Error for a daemon that exists and does not answer.
 pub(crate) fn stopped(socket: &Path) -> Error {
     Error::environment(format!("the daemon at {} does not answer; is it stopped (`ps` state T)?", socket.display()))
 }
@@ -70,7 +70,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects to the daemon at a socket; none = the one that is found by itself.
     pub(crate) fn open(socket: Option<&Path>) -> Result<Connection, Error> {
         let path = find(socket)?;
         let fd = connect(&path).map_err(|why| told(&path, why))?;
@@ -83,7 +83,7 @@ impl Connection {
     }
 }
 
-/// The same; none where nothing listens.
+/// Sends one request and gathers the answer; none where nothing listens.
 pub(crate) fn ask_if_there(socket: Option<&Path>, request: Request) -> Result<Option<Vec<DaemonMsg>>, Error> {
     use rustix::io::Errno;
     let path = find(socket)?;
@@ -94,7 +94,7 @@ pub(crate) fn ask_if_there(socket: Option<&Path>, request: Request) -> Result<Op
     }
 }
 
-/// Why there is no answer, as a command tells it.
+/// Error for a missing answer, as a command reports it.
 fn told(path: &Path, why: NoAnswer) -> Error {
     use rustix::io::Errno;
     let at = path.display();

@@ -52,11 +52,11 @@ const WAIT_VALUE: c_int = 123;
 /// CU_DEVICE_ATTRIBUTE_MPS_ENABLED; drivers before 12.1 do not know it.
 const MPS_ENABLED: c_int = 133;
 
-/// Who may have contexts on a device.
+/// Processes that may have contexts on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ComputeMode {
-    /// Anybody.
+    /// Any number of processes.
     Default,
     /// No process.
     Prohibited,
@@ -64,7 +64,7 @@ pub(crate) enum ComputeMode {
     ExclusiveProcess,
 }
 
-/// What the driver says about a device.
+/// Facts about a device from the driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceInfo {
     /// Its name.
@@ -73,7 +73,7 @@ pub(crate) struct DeviceInfo {
     pub(crate) pci: String,
     /// As `nvidia-smi -L` writes it.
     pub(crate) uuid: String,
-    /// Who may use it.
+    /// Processes that may use the device.
     pub(crate) compute_mode: ComputeMode,
     /// Streams can wait for a value in memory.
     pub(crate) stream_memory_ops: bool,
@@ -257,7 +257,7 @@ DONE:
 /// Threads of a block.
 const BLOCK: u32 = 256;
 
-/// How much of the GPU a kernel takes.
+/// Part of the GPU that a kernel uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// One block on each multiprocessor.
@@ -266,7 +266,7 @@ pub(crate) enum Extent {
     Whole,
 }
 
-/// A stream and a kernel whose length can be chosen.
+/// Stream and kernel of selectable length.
 #[derive(Debug)]
 pub(crate) struct Spinner {
     cuda: Cuda,

@@ -40,7 +40,7 @@ impl Library {
     /// `F` must be an `extern "C"` function pointer type that fits the symbol.
     ///
     /// # Errors
-    /// Says which name is missing.
+    /// Returns an error that names the missing function.
     pub(crate) unsafe fn function<F: Copy>(self, name: &CStr) -> Result<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         // SAFETY: the handle is open for ever and `name` is a C string.

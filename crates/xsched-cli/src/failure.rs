@@ -1,11 +1,11 @@
-//! How a command ends: its answer on stdout, or one line on stderr and an exit code.
+//! End of a command: its answer on stdout, or one line on stderr and an exit code.
 
 use std::process::ExitCode;
 
 pub(crate) use xsched_proto::Error;
 use xsched_proto::text::{escaped, escaped_json};
 
-/// What a subcommand returns.
+/// Result of a subcommand.
 pub(crate) type Result<T = ExitCode> = std::result::Result<T, Error>;
 
 /// Prints why a command fails and returns the exit code for it.

@@ -19,13 +19,13 @@ pub(crate) fn state() -> Option<PathBuf> {
     let named = [variable("XDG_STATE_HOME"), variable("HOME").map(below)];
     let is_named = named.iter().any(Option::is_some);
     let own = || is_named.then(users::home).flatten().map(below);
-    // A relative path would be another one for each who reads it.
+    // A relative path would mean another folder for each process that reads it.
     let usable = |path: &PathBuf| path.is_absolute() && paths::belongs_to_user(path);
     let found = named.into_iter().flatten().find(usable).or_else(|| own().filter(usable));
     found.map(|path| path.join("xsched"))
 }
 
-/// Where configuration files usually are, in order. Another user's is passed over, as for [`state`].
+/// Usual places of configuration files, in order. Another user's folder is skipped, as in [`state`].
 pub(crate) fn configuration() -> Vec<PathBuf> {
     let below = |home: PathBuf| home.join(".config");
     let named = variable("XDG_CONFIG_HOME").or_else(|| variable("HOME").map(below));
@@ -42,7 +42,7 @@ fn variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// Makes the folder unless it is there, and checks that it is ours alone: anybody may make names under `/tmp`.
+/// Makes the folder unless it exists, and checks that only this user has access: any user may create names under `/tmp`.
 ///
 /// # Errors
 /// One line.

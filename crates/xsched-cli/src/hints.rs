@@ -52,7 +52,7 @@ impl HintArgs {
     pub(crate) const IDS: [&'static str; 8] =
         ["weight", "utilization", "timeslice", "deadline", "k", "laxity", "active", "slo"];
 
-    /// All that was given.
+    /// All hints that were given.
     pub(crate) fn hints(&self) -> Hints {
         let given =
             [self.weight, self.utilization, self.timeslice, self.deadline, self.k, self.laxity, self.active, self.slo];

@@ -13,7 +13,7 @@ const NAMES: [&str; 4] = ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.s
 const NO_DEVICE: c_int = 100;
 const INVALID_DEVICE: c_int = 101;
 
-/// What the runtime says of this machine.
+/// Facts about this machine from the runtime.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Hip {
     /// Name and PCI address of each device.
@@ -69,12 +69,12 @@ pub(crate) fn open() -> Result<Library> {
         .unwrap_or_else(|| Err(Error::environment("no libamdhip64.so found: is ROCm's lib folder known to ldconfig?")))
 }
 
-/// Devices on which the library uses gates of its own accord: none of AMD's.
+/// Reports whether the library uses gates on a device automatically: it does on none of AMD's.
 fn has_gates(name: &str) -> bool {
     ["NVIDIA ", "Simulated "].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether AMD's driver would suspend queues for this user.
+/// Reports whether AMD's driver would suspend queues for this user.
 fn can_suspend() -> bool {
     let saves = std::fs::read_to_string("/sys/module/amdgpu/parameters/cwsr_enable").is_ok_and(|v| v.trim() != "0");
     saves && std::fs::OpenOptions::new().read(true).write(true).open("/dev/kfd").is_ok()

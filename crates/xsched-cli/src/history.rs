@@ -1,4 +1,4 @@
-//! What groups did, from the daemon's records of it: pure, without a clock.
+//! History of groups, from the daemon's records: pure, without a clock.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,21 +7,21 @@ use xsched_proto::segment::HEARD_LATE_NS;
 use xsched_proto::trace::{Record, What, Why};
 use xsched_proto::wire::TracedGroup;
 
-/// What a group does for some time. When it wants nothing, it does nothing.
+/// State of a group for some time. A group that does not want the device has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Doing {
-    /// It wants the device and has it.
+    /// The group wants the device and has it.
     Runs,
-    /// Its gate is closed but yields: it goes on while those that it makes room for keep up.
+    /// The group's gate is closed but yields: it goes on while the groups that it yields to keep up.
     Yields,
-    /// Its gate is closed, and what it has on the device runs to its end, or is about to be held there.
+    /// The group's gate is closed, and its commands on the device run to their end, or are about to be held there.
     Leaves,
-    /// It wants the device, and its launches wait.
+    /// The group wants the device, and its launches wait.
     Waits,
-    /// Likewise, and an operator wants it so.
+    /// The group wants the device, and an operator keeps it off.
     Suspended,
-    /// It has the device and shows no progress while others wait: it counts as idle.
+    /// The group has the device and shows no progress while others wait: it counts as idle.
     Stalled,
 }
 
@@ -32,13 +32,13 @@ pub(crate) struct Span {
     /// CLOCK_MONOTONIC, in µs.
     pub(crate) from_us: u64,
     pub(crate) to_us: u64,
-    /// Why its gate is as it is.
+    /// Reason for the state of its gate.
     pub(crate) why: Why,
     /// The place of the policy then in force.
     #[serde(skip)]
     pub(crate) policy: u8,
     pub(crate) level: u8,
-    /// It had the device and lost it.
+    /// True if the group had the device and lost it.
     pub(crate) preempted: bool,
     /// Of a wait that ended with an open gate: threads that waited there.
     pub(crate) threads: u32,
@@ -52,13 +52,13 @@ pub(crate) struct Span {
 pub(crate) enum Told {
     /// A span has ended.
     Span(u64, Span),
-    /// The group has waited so long for the device, in µs: 0 where its gate was open.
+    /// The group has waited for the device for this time, in µs: 0 where its gate was open.
     Wait(u64, u64),
-    /// It lost the device while it wanted it.
+    /// The group lost the device while it wanted it.
     Preempted(u64),
-    /// It has left the device so long after that, in µs.
+    /// The group has left the device this long after losing it, in µs.
     Left(u64, u64),
-    /// The daemon was late to take notice that it wanted the device, by so many µs.
+    /// The daemon noticed this late that the group wanted the device, in µs.
     Late(u64, u64),
 }
 
@@ -70,18 +70,18 @@ struct State {
     leaving: bool,
     yields: bool,
     stalled: bool,
-    /// What holds of the current span.
+    /// Current span.
     span: Option<Span>,
-    /// Since when it waits for the device.
+    /// Time since which the group waits for the device.
     waits_since: Option<u64>,
     closed_at: Option<u64>,
-    /// When its gate was opened last, and when it last had done something.
+    /// Time at which the gate was last opened, and time until which the group last had a span.
     opened_at: u64,
     did_until: u64,
     why: Reason,
 }
 
-/// The last reason that was told.
+/// Last reason that a record gave.
 #[derive(Clone, Copy, Debug)]
 struct Reason {
     why: Why,
@@ -132,7 +132,7 @@ impl Tracker {
         tracker
     }
 
-    /// Groups that came to be since: what they do is in records that are still to be taken. Those that are not among these are gone.
+    /// Adds groups that were created since; their actions follow in records. Groups that are not among these are gone.
     pub(crate) fn update(&mut self, at_us: u64, groups: &[TracedGroup]) {
         let known: BTreeSet<u64> = groups.iter().map(|group| group.id).collect();
         self.groups.retain(|id, _| known.contains(id));
@@ -166,7 +166,7 @@ impl Tracker {
         self.began.push(group.id);
     }
 
-    /// Since when a group waits for the device, in µs; none = it does not, or is suspended.
+    /// Time since which a group waits for the device, in µs; none = it does not, or is suspended.
     pub(crate) fn waits_since(&self, group: u64) -> Option<u64> {
         self.groups.get(&group)?.waits_since
     }
@@ -202,7 +202,7 @@ impl Tracker {
                     }
                     if s.granted {
                         told.push(Told::Wait(id, 0));
-                        // It has had the device since then, whatever the daemon knew.
+                        // The group has had the device since it became ready, even if the daemon noticed later.
                         changed_at = at.saturating_sub(record.value.into()).max(s.opened_at).max(s.did_until).min(at);
                     } else if s.yields {
                         told.push(Told::Wait(id, 0));
@@ -226,7 +226,7 @@ impl Tracker {
             What::Waits => {
                 s.why = Reason { preempted: s.why.preempted && s.span.is_some(), ..reason(record) };
                 s.waits_since = match record.why {
-                    // Told of as such, not as a wait.
+                    // A suspension is not counted as a wait.
                     Why::Suspended => None,
                     _ => s.waits_since.or(Some(at)),
                 };
@@ -293,14 +293,15 @@ impl Tracker {
         told.extend(waits);
     }
 
-    /// Says what has the device of those that have begun to wait.
+    /// Notes, for groups that have begun to wait, which groups have the device.
     fn see_holders(&mut self) {
         while let Some(id) = self.began.pop() {
             self.see_holders_of(id, true);
         }
     }
 
-    /// The same of one: the groups that run there, else, if they count too, those that are about to leave. Whether there are any.
+    /// Notes for one group the groups that run there; if there are none and `leaving_count` is set, those that are about to leave. Returns
+    /// whether there are any.
     fn see_holders_of(&mut self, id: u64, leaving_count: bool) -> bool {
         let Some(s) = self.groups.get(&id) else { return false };
         let others = |wanted: Doing| -> Vec<u64> {
@@ -345,22 +346,22 @@ fn new_span(doing: Doing, from_us: u64, why: &Reason) -> Span {
     }
 }
 
-/// What one group did.
+/// History of one group.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupHistory {
     pub(crate) group: TracedGroup,
     /// In order; none is empty.
     pub(crate) spans: Vec<Span>,
-    /// How long it waited for the device each time, in µs, in order.
+    /// Lengths of its waits for the device, in µs, in order.
     pub(crate) waits_us: Vec<u64>,
     pub(crate) preemptions: u64,
-    /// How long it took to leave the device then, in µs.
+    /// Times that it took to leave the device after losing it, in µs.
     pub(crate) left_us: Vec<u64>,
-    /// How late the daemon took notice that it wanted the device, where it did, in µs.
+    /// Delays of the daemon in noticing that it wanted the device, where there were any, in µs.
     pub(crate) late_us: Vec<u64>,
 }
 
-/// What all of them did within a time.
+/// History of all groups within a time.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     pub(crate) from_us: u64,
@@ -408,7 +409,7 @@ impl History {
         spans.filter(|span| span.doing == doing).map(|span| span.to_us - span.from_us).sum()
     }
 
-    /// Time in which a group wanted the device and had it, or went on beside those that had it, in µs.
+    /// Time in which a group wanted the device and had it, or went on beside groups that had it, in µs.
     pub(crate) fn ran_us(&self, group: u64) -> u64 {
         self.time_us(group, Doing::Runs) + self.time_us(group, Doing::Yields)
     }
@@ -428,10 +429,10 @@ impl History {
     }
 }
 
-/// What the records of a group tell of the time before the first of them.
+/// State of a group before its first record, as far as the records imply it.
 #[derive(Clone, Copy, Default)]
 struct Beginning {
-    /// It wanted the device.
+    /// True if the group wanted the device.
     ready: Option<bool>,
     /// Its gate was open.
     granted: Option<bool>,
@@ -552,7 +553,7 @@ mod tests {
         assert_eq!(seen(&history, 1), [(Doing::Runs, 100, 300)]);
         let idle = TracedGroup { ready: false, ..group(1) };
         assert!(seen(&History::new(&[idle], &[], 100, 300), 1).is_empty());
-        // What became ready without a word of its gate found it open.
+        // A group that became ready without a record of its gate found the gate open.
         let history = History::new(&[group(1)], &[record(200, 1, What::Ready, Why::Unsaid, 50)], 100, 300);
         assert_eq!(
             (seen(&history, 1), history.groups[&1].waits_us.as_slice()),
@@ -581,7 +582,7 @@ mod tests {
             record(70_000, 1, What::Idle, Why::Unsaid, 0),
             // That reaches back to before it was idle.
             record(78_000, 1, What::Ready, Why::Unsaid, 9_000),
-            // It had been idle by the time when it wanted the device anew.
+            // Idle before it wanted the device again.
             record(88_000, 1, What::Idle, Why::Unsaid, 6_000),
             record(88_000, 1, What::Ready, Why::Unsaid, 6_000),
         ];

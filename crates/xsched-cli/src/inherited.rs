@@ -1,5 +1,5 @@
-//! What Rust's runtime changes before `main`, as it was before: SIGPIPE, which it ignores, and standard descriptors that
-//! are closed, which it opens on /dev/null. A program started by `run` gets both as it would without us.
+//! Restoration of the state that Rust's runtime changes before `main`: SIGPIPE, which it ignores, and closed standard descriptors, which it
+//! opens on /dev/null. A program started by `run` gets both as it would without us.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -42,8 +42,7 @@ pub(crate) fn outlive_file_limit() {
     }
 }
 
-/// Makes both what they were. For the last moment before the process becomes another program: nothing can be said any
-/// more where stderr was closed.
+/// Restores both. Called directly before the process becomes another program: afterwards nothing can be reported where stderr was closed.
 pub(crate) fn restore() {
     if !IGNORED.load(Ordering::Relaxed) {
         // SAFETY: SIG_DFL needs no handler to stay valid.

@@ -1,12 +1,10 @@
 //! The `xsched` command.
 //!
-//! One file a subcommand under [`cmd`]; each declares what may be typed (`Args`) and turns it into what it means
-//! before anything is contacted or started. What they share lies beside them:
-//! [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon), [`private`] and
-//! [`whom`] (the programs that are meant), [`users`] (their names), [`candidates`] (what a shell offers), [`history`] (what groups did),
-//! [`children`] (what measures with a daemon of its own), [`picture`] (distributions), [`width`] (of a terminal), [`reference`]
-//! (pages of the reference). [`original`] has the
-//! names of XSched 1.2.0.
+//! Each subcommand has one file under [`cmd`]; it declares its options (`Args`) and checks their meaning before it contacts or starts
+//! anything. Shared parts lie beside them: [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the
+//! daemon), [`private`] and [`whom`] (selection of programs), [`users`] (their names), [`candidates`] (completions of a shell), [`history`]
+//! (history of groups), [`children`] (measurements with a daemon of their own), [`picture`] (distributions), [`width`] (of a terminal),
+//! [`reference`] (pages of the reference). [`original`] has the names of XSched 1.2.0.
 
 mod candidates;
 mod children;

@@ -43,7 +43,7 @@ const DEVICE_NAME: u32 = 0x102B;
 const DEVICE_TYPE_ALL: u64 = 0xFFFF_FFFF;
 const MEM_WRITE_ONLY: u64 = 1 << 1;
 
-/// What a device is, the most welcome first.
+/// Kind of a device, the preferred one first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// CL_DEVICE_TYPE_GPU.
@@ -63,7 +63,7 @@ pub(crate) struct Device {
     pub(crate) platform: String,
     /// The device's name.
     pub(crate) name: String,
-    /// What it is.
+    /// Kind of the device.
     pub(crate) kind: Kind,
     /// CL_DEVICE_MAX_COMPUTE_UNITS.
     pub(crate) compute_units: u32,
@@ -162,7 +162,7 @@ __kernel void spin(__global uint *out, uint n) {
     out[get_global_id(0)] = x;
 }";
 
-/// An in-order queue and a kernel whose length can be chosen.
+/// In-order queue and kernel of selectable length.
 #[derive(Debug)]
 pub(crate) struct Spinner {
     queue: Handle,

@@ -100,7 +100,7 @@ struct Hint {
     timeslice: Option<String>,
 }
 
-/// What is asked for, if this program was called by a name of the original.
+/// Command that is asked for, if this program was called by a name of the original.
 pub(crate) fn asked(words: Vec<OsString>) -> Option<Result<Command>> {
     let name = words.first().and_then(|word| Path::new(word).file_name())?;
     match name.to_str()? {

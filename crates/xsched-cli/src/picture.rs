@@ -45,14 +45,14 @@ const ROW: u32 = 22;
 
 /// One distribution.
 pub(crate) struct Curve {
-    /// What it is, with its figures.
+    /// Name of the curve, with its figures.
     pub(crate) label: String,
     pub(crate) color: RGBColor,
     /// The shortest latency, in ms.
     pub(crate) lowest: f64,
     /// The longest, in ms.
     pub(crate) worst: f64,
-    /// How many requests there are.
+    /// Number of requests.
     pub(crate) requests: u64,
     /// Steps: ms, percent of the requests that took no longer.
     pub(crate) points: Vec<(f64, f64)>,
@@ -62,7 +62,7 @@ pub(crate) struct Curve {
 
 /// The other program's work.
 pub(crate) struct Bar {
-    /// What it is, with its figures.
+    /// Name of the bar, with its figures.
     pub(crate) label: String,
     /// Part of what it would be by itself, or by the situation that it is compared with.
     pub(crate) part: f64,
@@ -109,7 +109,7 @@ struct Tail {
 }
 
 impl Tail {
-    /// One for so many requests: the worst of all has a place of its own.
+    /// Makes the scale for this number of requests: the worst of all has a place of its own.
     fn of(requests: u64) -> Tail {
         Tail { nines: (requests as f64).log10().max(2.0) + 0.2 }
     }

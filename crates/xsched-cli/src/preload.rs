@@ -1,4 +1,4 @@
-//! Where libxsched.so lies, and how to name it in LD_PRELOAD.
+//! Place of libxsched.so, and its name in LD_PRELOAD.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -39,7 +39,7 @@ pub(crate) fn find() -> Result<PathBuf> {
     }
 }
 
-/// What LD_PRELOAD splits on or expands.
+/// Reports whether a path has characters that LD_PRELOAD splits on or expands.
 fn needs_link(path: &Path) -> bool {
     path.as_os_str().as_bytes().iter().any(|b| b" :$\t\n".contains(b))
 }
@@ -82,8 +82,8 @@ pub(crate) fn prepend(library: &Path, existing: Option<&OsStr>) -> OsString {
 /// The option of AddressSanitizer's runtime that has it take a place behind this library.
 const ANY_ORDER: &str = "verify_asan_link_order=0";
 
-/// `ASAN_OPTIONS` for a program and what it starts, unless those there are say something of the order: the program may define options
-/// of its own, in place of those that the library has for it.
+/// `ASAN_OPTIONS` for a program and its children, unless the present value has the option for the order of libraries: the program may
+/// define options of its own, in place of those that the library has for it.
 pub(crate) fn sanitizer_options(existing: Option<&OsStr>) -> Option<OsString> {
     let existing = existing.unwrap_or_default().as_bytes();
     let name = ANY_ORDER.split('=').next().unwrap_or_default().as_bytes();

@@ -1,5 +1,5 @@
-//! What `demo`, `check` and `compare` work with: a folder and daemons of their own. The user's daemon, configuration and state
-//! are left alone.
+//! Environment of `demo`, `check` and `compare`: a folder and daemons of their own. The user's daemon, configuration and state are left
+//! alone.
 
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -64,7 +64,7 @@ impl Private {
         let socket = self.join(&format!("{name}.sock"));
         let mut daemon = clean(Command::new(&self.exe));
         daemon.arg("daemon").arg("--socket").arg(&socket).args(args);
-        // What it does is of no interest on the user's terminal.
+        // The daemon's output is of no interest on the user's terminal.
         daemon.arg("--log").arg(self.join(&format!("{name}.log")));
         // Its own configuration: none. The machine's or the user's might name another policy, or have a mistake.
         daemon.arg("--no-usual-config").env("XDG_STATE_HOME", self.folder());
@@ -73,7 +73,7 @@ impl Private {
         Ok(Daemon { socket, _process: process })
     }
 
-    /// Where the simulated device of [`Self::sim_device`] answers.
+    /// Socket of the simulated device of [`Self::sim_device`].
     pub(crate) fn sim_socket(&self) -> PathBuf {
         self.join("sim.sock")
     }
@@ -129,7 +129,7 @@ pub(crate) fn write(file: &Path, text: &str) -> Result<()> {
 /// Elsewhere than on a terminal a line says how far it is this often at most.
 const LINES_EVERY: Duration = Duration::from_secs(10);
 
-/// How far a measurement is, on stderr: on a terminal one line that changes, elsewhere a line now and then.
+/// Progress of a measurement, on stderr: on a terminal one line that changes, elsewhere a line now and then.
 pub(crate) struct Progress {
     name: &'static str,
     on_terminal: bool,

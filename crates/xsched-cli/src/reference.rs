@@ -1,4 +1,4 @@
-//! What the pages of the reference say, which are part of the program: manual pages and schemas are made from them.
+//! Pages of the reference, which are part of the program: manual pages and schemas are made from them.
 
 /// The rows of the table below a heading, each as its cells, without the head.
 pub(crate) fn rows(markdown: &str, heading: &str) -> Vec<Vec<String>> {

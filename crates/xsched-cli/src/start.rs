@@ -21,15 +21,15 @@ use crate::{client, folders, values};
 
 /// Longest wait for a daemon to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Pause between two looks at the socket while a daemon starts.
+/// Pause between two checks of the socket while a daemon starts.
 const STEP: Duration = Duration::from_millis(2);
 
-/// Why there is no daemon, in one line.
+/// Reason for which there is no daemon, in one line.
 #[derive(Debug)]
 pub(crate) enum NoDaemon {
-    /// One may answer later.
+    /// A daemon may answer later.
     Absent(Error),
-    /// What is at that socket, or may come there, is another user's: nothing may attach to it.
+    /// The daemon at that socket, or one that may come there, is another user's: nothing may attach to it.
     Distrusted(Error),
 }
 
@@ -154,7 +154,7 @@ struct Started {
 }
 
 impl Started {
-    /// Waits for its end, for so long at most. Says whether it has ended.
+    /// Waits for the daemon's end, for at most `most`. Returns whether it has ended.
     fn ends_within(&self, most: Duration) -> Result<bool> {
         let Some(pidfd) = &self.pidfd else {
             std::thread::sleep(most);
@@ -177,7 +177,7 @@ fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<Started> {
         command.arg("--scheduler").arg(library);
     }
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // What is meant for the program is not meant for the daemon.
+    // Variables for the program are not for the daemon.
     for (name, _) in std::env::vars_os() {
         let is_ours = name.as_encoded_bytes().starts_with(b"XSCHED_") && name != "XSCHED_LOG";
         if name == "LD_PRELOAD" || is_ours {

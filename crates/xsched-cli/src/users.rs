@@ -28,7 +28,7 @@ impl Names {
         self.0.entry(uid).or_insert_with(|| name(uid).unwrap_or_else(|| uid.to_string()))
     }
 
-    /// The same of one that was looked up.
+    /// Name of a user that was looked up before.
     pub(crate) fn known(&self, uid: u32) -> String {
         self.0.get(&uid).cloned().unwrap_or_else(|| uid.to_string())
     }

@@ -1,4 +1,4 @@
-//! Which programs a command means, and what it says has become of them.
+//! Programs that a command is for, and the report of the results for them.
 
 use xsched_proto::Error;
 use xsched_proto::bounded::TARGETS_MAX;
@@ -42,10 +42,10 @@ impl WhomArgs {
     /// The ids of its arguments, for a group of which one is needed.
     pub(crate) const IDS: [&'static str; 6] = ["pids", "pid", "tree", "job", "user", "all"];
 
-    /// All that was named, and these queues.
+    /// All targets that were named, and these queues.
     ///
     /// # Errors
-    /// More is named than one command may name.
+    /// Fails if more is named than one command may name.
     pub(crate) fn targets(self, queues: Vec<u64>) -> std::result::Result<Vec<Target>, Error> {
         let pids = self.pids.into_iter().chain(self.pid).map(Target::Pid);
         let others = self.tree.into_iter().map(Target::Tree).chain(self.job.into_iter().map(Target::Job));

@@ -1,4 +1,4 @@
-//! How wide what is printed may be.
+//! Width of the output.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -7,11 +7,11 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 pub(crate) enum Width {
     /// No line is longer than this.
     Columns(usize),
-    /// It goes to a pipe or a file.
+    /// The output goes to a pipe or a file.
     Unlimited,
 }
 
-/// That of standard output. `COLUMNS` wins over the terminal.
+/// Width of standard output. `COLUMNS` wins over the terminal.
 pub(crate) fn of_output() -> Width {
     let given = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).filter(|n| *n > 0);
     let of_terminal = || {
@@ -64,12 +64,12 @@ impl Width {
     }
 }
 
-/// How many columns a text takes.
+/// Number of columns that a text takes.
 pub(crate) fn columns_of(text: &str) -> usize {
     text.width()
 }
 
-/// A text of so many columns at most, with an ellipsis in place of what is cut.
+/// Text of at most this many columns, with an ellipsis in place of the cut part.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     if columns_of(text) <= columns {
         return text.to_owned();

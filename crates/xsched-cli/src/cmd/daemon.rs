@@ -65,7 +65,7 @@ pub(crate) struct Args {
     no_usual_config: bool,
 }
 
-/// Runs until told to stop.
+/// Runs until a command or a signal stops the daemon.
 pub(crate) fn main(args: Args) -> Result {
     let (socket, origin) = paths::socket_path(args.socket);
     if origin == Origin::User {

@@ -153,11 +153,11 @@ fn set(name: String, params: Vec<(String, String)>, device: Option<String>, comm
 /// The policy with its parameters that are not at their defaults.
 fn text(policy: &PolicyInfo) -> String {
     let params = policy.params.iter().map(|param| (param.name.as_str(), param.value.as_str()));
-    // That of a newer daemon is not known here.
+    // The policy of a newer daemon is not known here.
     Choice::with(&policy.name, params).map_or_else(|_| policy.name.clone(), |choice| choice.to_string())
 }
 
-/// What was in force on a device, or on those that had none of their own.
+/// Policy that was in force on a device, or on devices that had none of their own.
 fn was(before: &[PolicyInfo], device: Option<&str>) -> Option<String> {
     let own = before.iter().find(|p| p.devices.iter().any(|d| Some(d.as_str()) == device));
     own.or_else(|| before.iter().find(|p| p.current)).map(text)

@@ -1,4 +1,4 @@
-//! `xsched usage`: who had devices for how long, also of programs that are gone.
+//! `xsched usage`: time that programs had on devices, also of programs that are gone.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What is told of a container: by its runtime (the state on standard input, `config.json` in the bundle) and by its engine (names, in
+//! Facts about a container from its runtime (the state on standard input, `config.json` in the bundle) and from its engine (names, in
 //! annotations or in files of the engine's).
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// What a runtime tells each hook.
+/// State that a runtime passes to each hook.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct State {
     pub(super) id: String,
@@ -46,7 +46,7 @@ impl ProcessOf {
     }
 }
 
-/// How a container is called.
+/// Names of a container.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
     pub(super) name: Option<String>,

@@ -1,5 +1,5 @@
-//! What an engine runs when it has made a container's file system and not yet entered it, in the container's namespaces. It never keeps
-//! the container from starting: whatever goes wrong, it steps aside, says why, and the container runs unscheduled.
+//! Hook that an engine runs when it has made a container's file system and not yet entered it, in the container's namespaces. The hook
+//! never keeps the container from starting: on any error it steps aside, prints the reason, and the container runs unscheduled.
 
 use std::io::{Read, Result as IoResult, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -25,10 +25,10 @@ const PRELOAD: &str = "/etc/ld.so.preload";
 const PRELOAD_MAX_BYTES: u64 = 64 << 10;
 /// An engine waits for its hooks.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What a runtime says on standard input is no longer, in bytes.
+/// Largest state that a runtime may pass on standard input, in bytes.
 const STATE_MAX_BYTES: u64 = 1 << 20;
 
-/// Does what is asked for; the exit code is 0 whatever comes of it.
+/// Runs the hook; the exit code is 0 whatever the result.
 pub(super) fn main(wanted: &Hook) -> ExitCode {
     let _ = std::thread::Builder::new().spawn(|| {
         std::thread::sleep(PATIENCE);
@@ -91,7 +91,7 @@ fn share(root: &Root, folder: &Path) -> IoResult<()> {
     }
     let place = root.make_folder(Path::new(SOCKET_FOLDER))?;
     mount(folder, &of_descriptor(&place))?;
-    // What is mounted there now.
+    // The path leads to the new mount from now on.
     read_only(&of_descriptor(&root.place(Path::new(SOCKET_FOLDER))?))
 }
 

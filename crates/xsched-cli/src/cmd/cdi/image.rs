@@ -1,4 +1,4 @@
-//! Whether the library loads in the programs of an image: what its loader and its libc are.
+//! Check that the library loads in the programs of an image, by the image's loader and libc.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::inside::Root;
 use crate::target::elf;
 
-/// Where the programs of this machine's kind expect glibc's loader: the ABI says so.
+/// Path at which programs of this machine's kind expect glibc's loader, as the ABI defines it.
 #[cfg(target_arch = "x86_64")]
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 #[cfg(target_arch = "aarch64")]
@@ -23,7 +23,7 @@ const OTHERS: [(&str, &str); 7] = [
     ("/lib64/ld64.so.2", "made for another machine (ppc64)"),
 ];
 
-/// Folders that a loader looks into by itself, Debian's and others'. Libc is in one of them where it is not beside its loader.
+/// Folders that a loader searches by itself, Debian's and others'. Libc is in one of them where it is not beside its loader.
 #[cfg(target_arch = "x86_64")]
 const LIBRARIES: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];

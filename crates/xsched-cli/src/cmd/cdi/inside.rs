@@ -1,5 +1,5 @@
-//! Paths in a container's file system, seen from outside: its links, which whoever made the image may have pointed anywhere, never
-//! lead out of it.
+//! Paths in a container's file system, seen from outside: its links, which the image's author may have pointed anywhere, never lead out of
+//! it.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
@@ -38,7 +38,7 @@ impl Root {
         Ok(openat2(&self.folder, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)?)
     }
 
-    /// Where a file is, links looked through.
+    /// Path of a file, with links resolved.
     pub(super) fn resolved(&self, path: &Path) -> Result<PathBuf> {
         let (root, file) = (link_to(&self.folder)?, link_to(&self.place(path)?)?);
         let within = file.strip_prefix(&root).map_err(|_| Error::other("it lies outside of the container"))?;

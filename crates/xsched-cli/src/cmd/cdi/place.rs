@@ -1,4 +1,4 @@
-//! Where the specification stands: one file with one owner.
+//! Place of the specification: one file with one owner.
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::spec::{self, KIND, Outside, Specification};
 use crate::failure::{Error, Result, print, say};
 use crate::preload;
 
-/// Where engines look, unless they are told otherwise; what stands in a later one counts.
+/// Folders in which engines look, unless they are told otherwise; a file in a later one takes precedence.
 const USUAL: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
 /// Vendor and class, as the interface wants files to be named.
 const NAME: &str = "xsched.dev-class.json";
@@ -80,7 +80,7 @@ fn wanted_text(wanted: &Generate) -> Result<String> {
     Ok(spec::of(&outside).text())
 }
 
-/// What is there, if it is ours.
+/// Text of the file at a path, if the file is ours.
 fn owned(path: &Path) -> Result<Option<String>> {
     let text = match std::fs::read_to_string(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound && path.symlink_metadata().is_err() => return Ok(None),
@@ -148,7 +148,7 @@ fn others(path: &Path, folders: &[PathBuf]) -> Vec<Other> {
     found
 }
 
-/// Whether a file defines [`KIND`]. The kind stands in a line of its own in YAML, in quotes or without.
+/// Reports whether a file defines [`KIND`]. In YAML the kind stands in a line of its own, in quotes or without.
 fn defines_it(file: &Path) -> bool {
     let kind = |ext: &str| file.extension().is_some_and(|its| its == ext);
     let text = std::fs::read_to_string(file).unwrap_or_default();

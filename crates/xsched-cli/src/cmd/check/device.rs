@@ -12,7 +12,7 @@ use crate::opencl::{self, OpenCl};
 
 type Handle = *mut c_void;
 
-/// Calls a function of a library whose types are those given, which must be the header's. What it returns is its status.
+/// Calls a function of a library with the given types, which must be the header's. The function returns its status.
 macro_rules! call {
     ($library:expr, $name:literal($($value:expr => $type:ty),* $(,)?)) => {{
         let name: &CStr = $name;

@@ -65,13 +65,13 @@ impl Choice {
     }
 }
 
-/// How a step went, bare and under xsched together.
+/// Result of a step, bare and under xsched together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
     Ok,
     Differs,
-    /// The same way both times: not of xsched's making.
+    /// The step failed equally both times: xsched is not the cause.
     Failed,
     Skipped,
 }
@@ -100,7 +100,7 @@ struct Row {
 #[derive(Debug, Serialize)]
 struct Part {
     name: &'static str,
-    /// Why nothing could be tried.
+    /// Reason for which nothing could be tried.
     absent: Option<String>,
     steps: Vec<Row>,
     /// Under xsched.
@@ -114,7 +114,7 @@ struct Report {
     parts: Vec<Part>,
 }
 
-/// A name for PATH, or a file that is there.
+/// Checks a name for PATH, or an existing file.
 fn python(text: &str) -> Result<String> {
     match text.contains('/') && !Path::new(text).is_file() || text.is_empty() {
         true => Err(Error::input(format!("'{text}' is no file: give a Python, or none"))),
@@ -255,7 +255,7 @@ fn rows(bare: Vec<Step>, under: Vec<Step>) -> Vec<Row> {
     names.iter().map(row).collect()
 }
 
-/// What the library counted at the end of its processes: launches, and those that were not scheduled.
+/// Counts that the library wrote at the end of its processes: launches, and launches that were not scheduled.
 fn launches(stats: &Path) -> (u64, u64) {
     let text = std::fs::read_to_string(stats).unwrap_or_default();
     let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());

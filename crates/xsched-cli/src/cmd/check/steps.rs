@@ -10,7 +10,7 @@ use crate::failure::{Error, Result, print};
 
 /// Bytes copied and set: more than a page, and no round number of them.
 const BYTES: usize = 100_004;
-/// What memory is set to.
+/// Value that memory is set to.
 const VALUE: u8 = 0xa5;
 /// Elements of the kernel's vectors.
 const ELEMENTS: u32 = 1000;
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     platform: Platform,
 }
 
-/// What one device of a platform can be asked to do. Addresses and handles are numbers here.
+/// Operations of one device of a platform that the steps need. Addresses and handles are numbers here.
 pub(super) trait Device {
     fn count(&mut self) -> Result<u32>;
     fn select(&mut self) -> Result<()>;
@@ -58,17 +58,17 @@ pub(super) trait Device {
     fn free(&mut self, at: u64) -> Result<()>;
 }
 
-/// How a step went.
+/// Result of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Outcome {
-    /// It did what it should; with what there is to compare.
+    /// The step did what it should; with the value to compare.
     Ok(String),
-    /// What was wrong.
+    /// The step failed; with the fault.
     Failed(String),
-    /// Why it was not tried.
+    /// The step was not tried; with the reason.
     Skipped(String),
-    /// Of the first step: there is nothing to try it on, and why.
+    /// The first step found nothing to try the others on; with the reason.
     None(String),
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn main(args: Args) -> Result {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All steps. One that failed is said, and what needs it is skipped.
+/// Takes all steps. A step that failed is reported, and those that need it are skipped.
 fn take(device: &mut dyn Device, report: &mut dyn FnMut(&str, Outcome) -> Result<()>) -> Result<()> {
     let outcome = |done: Result<String>| match done {
         Ok(value) => Outcome::Ok(value),

@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::failure::{Error, Result};
 
-/// How long a program may take to end when it is asked to.
+/// Longest time that a program may take to end when it is asked to.
 const POLITE: Duration = Duration::from_secs(2);
 /// Lines of its stderr that are kept.
 const KEPT: usize = 5;
@@ -27,29 +27,29 @@ pub(super) fn now_us() -> u64 {
 /// A line that counts, and its number: that of the expression's group, else 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Mark {
-    /// When it was read.
+    /// Time at which the line was read, in µs.
     pub(super) at_us: u64,
     pub(super) number: f64,
 }
 
-/// What readers of the two streams have seen.
+/// Lines that the readers of the two streams have found.
 #[derive(Debug, Default)]
 struct Seen {
     marks: Vec<Mark>,
-    /// A line that matched and whose group is no number.
+    /// Line that matched and whose group is no number.
     wrong: Option<String>,
     /// The last lines of stderr.
     tail: VecDeque<String>,
 }
 
-/// What a program took until it ended.
+/// Resources that a program used until it ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
     /// From its start to its end, in s.
     pub(super) run_s: f64,
     /// Processor time of its processes, in s.
     pub(super) processor_s: f64,
-    /// It ended by itself.
+    /// True if it ended by itself.
     pub(super) finished: bool,
 }
 
@@ -83,17 +83,17 @@ impl Program {
         Ok(Program { what, pid, seen, began: Instant::now(), ended: None })
     }
 
-    /// What it is called in messages.
+    /// Name of the program in messages.
     pub(super) fn what(&self) -> &'static str {
         self.what
     }
 
-    /// How long ago it was started.
+    /// Time since its start.
     pub(super) fn age(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Whether a line of its has counted.
+    /// Reports whether one of its lines has counted.
     pub(super) fn has_spoken(&self) -> bool {
         !self.seen().marks.is_empty()
     }
@@ -103,10 +103,10 @@ impl Program {
         self.seen().marks.iter().copied().filter(|mark| (from_us..to_us).contains(&mark.at_us)).collect()
     }
 
-    /// Whether it has ended by itself, and well.
+    /// Reports whether it has ended by itself, and well.
     ///
     /// # Errors
-    /// It has failed: its status, and the last line of its stderr. Or a line should count and has no number.
+    /// Returns its status and the last line of its stderr if it has failed; or the line that should count and has no number.
     pub(super) fn has_finished(&mut self) -> Result<bool> {
         if let Some(line) = &self.seen().wrong {
             return Err(Error::input(format!(
@@ -155,13 +155,13 @@ impl Program {
         cost
     }
 
-    /// Whether the command itself has ended. It stays a zombie, so that its number is not given to another.
+    /// Reports whether the command itself has ended. It stays a zombie, so that its number is not given to another.
     fn is_dead(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         !matches!(waitid(WaitId::Pid(self.pid), options), Ok(None))
     }
 
-    /// Kills what is left of the group and takes the command's status.
+    /// Kills the rest of the group and takes the command's status.
     fn reap(&mut self, finished: bool) -> Cost {
         let run_s = self.began.elapsed().as_secs_f64();
         let _ = kill_process_group(self.pid, Signal::KILL);
@@ -221,7 +221,7 @@ fn number_in(counts: &Regex, line: &str) -> Option<Option<f64>> {
     Some(text.as_str().parse().ok().filter(|n: &f64| n.is_finite() && *n >= 0.0))
 }
 
-/// Waits for a child: its status, and the processor time of it and of those that it has waited for, in s.
+/// Waits for a child: its status, and the processor time of it and of its reaped children, in s.
 fn wait(pid: Pid) -> (ExitStatus, f64) {
     let mut status = 0;
     // SAFETY: all-zero is a value of this structure of numbers.
@@ -234,7 +234,7 @@ fn wait(pid: Pid) -> (ExitStatus, f64) {
     (ExitStatus::from_raw(status), seconds(used.ru_utime) + seconds(used.ru_stime))
 }
 
-/// Processor time of the processes of a group, and of those that they have waited for, in s.
+/// Processor time of the processes of a group, and of their reaped children, in s.
 fn group_processor_s(group: Pid) -> f64 {
     let stats = std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
         entry.file_name().to_str()?.parse::<u32>().ok()?;

@@ -1,4 +1,4 @@
-//! What was found: table, JSON and picture.
+//! Report of a comparison: table, JSON and picture.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -18,7 +18,7 @@ const CAPTION: usize = 44;
 pub(super) struct Report {
     /// By the order of [`Case::ALL`].
     rounds: [Vec<Played>; Case::ALL.len()],
-    /// What the high program took observed and not observed, in each round.
+    /// Resources that the high program used observed and not observed, in each round.
     observed: Vec<(Cost, Cost)>,
 }
 
@@ -37,7 +37,7 @@ struct Figures {
     p99_to_alone: f64,
     /// and the median of the rounds' ratios.
     p99_to_alone_of_rounds: f64,
-    /// Busy spells whose length is not known.
+    /// Number of busy spells whose length is not known.
     missed: u64,
     /// The low program's; none alone.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,7 +51,7 @@ struct Work {
     to_alone: f64,
 }
 
-/// What it costs to observe the high program: medians over the rounds.
+/// Cost of observing the high program: medians over the rounds.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Observing {
     /// From its start to its end, relative to the same unobserved; none = it does not end by itself.

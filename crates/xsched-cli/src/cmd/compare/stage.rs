@@ -14,7 +14,7 @@ use crate::client;
 use crate::failure::{Error, Result};
 use crate::private::{Daemon, Private, clean};
 
-/// Pause between two looks at the programs.
+/// Pause between two polls of the programs.
 const STEP: Duration = Duration::from_millis(10);
 
 /// One of the two programs.
@@ -22,7 +22,7 @@ const STEP: Duration = Duration::from_millis(10);
 pub(super) enum Part {
     /// The one that must be quick.
     High,
-    /// The one that takes what is left.
+    /// The program that takes the rest of the device.
     Low,
 }
 
@@ -49,14 +49,14 @@ pub(super) enum Case {
     Alone,
     /// The low one alone.
     LowAlone,
-    /// Both, nothing done.
+    /// Low and high program together, without xsched.
     Native,
     /// Both under xsched.
     Xsched,
 }
 
 impl Case {
-    /// All, in the order of the first round.
+    /// All situations, in the order of the first round.
     pub(super) const ALL: [Case; 4] = [Case::Alone, Case::Native, Case::Xsched, Case::LowAlone];
 
     /// As it is shown.
@@ -78,7 +78,7 @@ impl Case {
     }
 }
 
-/// What the user said.
+/// Options of the user.
 #[derive(Debug)]
 pub(super) struct Wish {
     pub(super) high: String,
@@ -110,25 +110,25 @@ impl Wish {
 pub(super) struct Subject {
     pub(super) high: String,
     pub(super) low: String,
-    /// Latencies are those that the high program prints, not its busy spells.
+    /// True if latencies are those that the high program prints, not its busy spells.
     pub(super) requests_are_lines: bool,
 }
 
-/// What a situation of a round gave.
+/// Result of a situation in a round.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Played {
-    /// How long was measured, in s.
+    /// Time that was measured, in s.
     pub(super) seconds: f64,
     /// Of each request of the high program.
     pub(super) latencies_ms: Vec<f64>,
-    /// Busy spells whose length is not known.
+    /// Number of busy spells whose length is not known.
     pub(super) missed: u64,
-    /// What the low program got done.
+    /// Amount of work that the low program did.
     pub(super) work: f64,
     /// Launches of both under xsched, and how many of them were not scheduled.
     pub(super) launches: u64,
     pub(super) unscheduled: u64,
-    /// What the high program took, alone.
+    /// Resources that the high program used, alone.
     pub(super) cost: Option<Cost>,
 }
 
@@ -138,23 +138,23 @@ struct Watch {
     log: Log,
 }
 
-/// How a program is started, and who knows what it does.
+/// Way in which a program is started, and the daemon that observes it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// As without xsched.
     Bare,
     /// Gates open: the daemon only watches.
     Observed,
-    /// Scheduled.
+    /// As scheduled by a daemon.
     Scheduled,
 }
 
-/// What situations are played with.
+/// State with which situations are played.
 pub(super) struct Stage {
     pub(super) wish: Wish,
     private: Private,
     scheduler: Watch,
-    /// One for each program, so that what is seen needs no name.
+    /// One daemon for each program, so that its counts need no name.
     high_observer: Watch,
     low_observer: Watch,
 }
@@ -228,7 +228,7 @@ impl Stage {
         Program::start(self.command(way, part), part.what(), self.wish.of(part).1)
     }
 
-    /// What the daemon that watches a program says of it.
+    /// Counts of a program at the daemon that watches it.
     fn seen(&mut self, way: Way, part: Part) -> Result<Counts> {
         let socket = match way {
             Way::Bare => return Ok(Counts::default()),
@@ -254,7 +254,7 @@ impl Stage {
             let way = self.way(case, part);
             running.push((part, way, self.start(way, part)?));
         }
-        // What was seen of earlier situations is not of this one.
+        // Bursts of earlier situations do not belong to this one.
         for part in [Part::High, Part::Low] {
             self.observer(part).log.read()?;
         }
@@ -271,7 +271,7 @@ impl Stage {
             let marks = program.marks(begin_us, end_us);
             let by_lines = self.wish.of(part).1.is_some();
             if way == Way::Scheduled {
-                // One that has ended is not listed any more.
+                // A program that has ended is not listed any more.
                 let launches = before.launches.max(after.launches);
                 if launches == 0 {
                     let why = format!("{} gave the device nothing under xsched; see `xsched doctor`", part.what());
@@ -303,7 +303,7 @@ impl Stage {
     pub(super) fn play_bare(&mut self, observed: Cost) -> Result<Cost> {
         let mut program = self.start(Way::Bare, Part::High)?;
         let until = Instant::now() + Duration::from_secs_f64(observed.run_s);
-        // One that ended by itself does so again.
+        // A program that ended by itself does so again.
         while !program.has_finished()? && (observed.finished || Instant::now() < until) {
             pause()?;
         }
@@ -318,7 +318,7 @@ impl Stage {
         let mut works = vec![false; running.len()];
         while works.contains(&false) {
             for ((part, way, program), works) in running.iter_mut().zip(&mut works) {
-                // One that fails says so before anything else.
+                // A program that fails reports that before anything else.
                 let finished = program.has_finished()?;
                 *works = *works
                     || match self.wish.of(*part).1 {
@@ -383,7 +383,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Whether there is something to go by.
+    /// Checks that the measurement has enough data.
     fn look_at(&self, case: Case, played: &Played) -> Result<()> {
         let at = case.name();
         if case != Case::LowAlone && played.latencies_ms.len() < 2 {
@@ -409,7 +409,7 @@ impl Stage {
     }
 }
 
-/// What a daemon counted of a program.
+/// Counts of a daemon for a program.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     launches: u64,

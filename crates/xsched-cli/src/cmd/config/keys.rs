@@ -10,13 +10,13 @@ pub(super) struct Key {
     /// The table it is in: none for the top level, `limits`, `limits.users.NAME`, `rule`.
     pub(super) table: String,
     pub(super) name: String,
-    /// What it accepts, in the words of the page.
+    /// Accepted values, in the words of the page.
     pub(super) values: String,
     pub(super) default: String,
     pub(super) about: String,
 }
 
-/// All of them, in the order of the page.
+/// All keys, in the order of the page.
 pub(super) fn keys() -> Vec<Key> {
     let mut keys: Vec<Key> = Vec::new();
     for heading in PAGE.lines().filter_map(|line| line.strip_prefix("## ")) {

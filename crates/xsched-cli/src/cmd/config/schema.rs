@@ -48,7 +48,7 @@ fn value(key: &Key) -> Value {
     value
 }
 
-/// What the words of the reference mean.
+/// Schema for the accepted values, from the words of the reference.
 fn accepted(values: &str) -> Value {
     let classes = Class::ALL.map(Class::name);
     // Numbers may stand in quotation marks, as on the command line, and names in any case.

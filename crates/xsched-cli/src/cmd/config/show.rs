@@ -21,7 +21,7 @@ pub(super) struct Set {
     from: Option<String>,
 }
 
-/// What is in force: all that files say, and what holds where they say nothing.
+/// Values in force: all that files set, and the defaults of the others.
 pub(super) fn values(paths: &[PathBuf]) -> Result<Vec<Set>> {
     let mut set: Vec<Set> = Vec::new();
     let mut rules: Vec<Vec<Set>> = Vec::new();
@@ -40,10 +40,10 @@ pub(super) fn values(paths: &[PathBuf]) -> Result<Vec<Set>> {
                         flatten("", rule, &text, &place, &mut keys);
                         own.push(keys);
                     }
-                    // Those of a later file are tried first.
+                    // Rules of a later file are tried first.
                     rules.splice(0..0, own);
                 }
-                // A policy's parameters are those of its own file.
+                // Parameters of a policy belong to the file that sets the policy.
                 (name, _) => flatten(name, value, &text, &place, &mut of_file),
             }
         }

@@ -11,7 +11,7 @@ use crate::dl::Library;
 use crate::failure::{Error, Result};
 use crate::opencl::{self, OpenCl};
 
-/// Where the demo can run.
+/// Devices that the demo can run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Platform {
     /// The first CUDA device.
@@ -42,18 +42,18 @@ pub(crate) enum Part {
     BestEffort,
 }
 
-/// What a program launches before it waits.
+/// Kernels that a program launches before it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Burst {
-    /// So many kernels …
+    /// Number of kernels.
     pub(crate) kernels: u32,
     /// … of this length.
     pub(crate) length: Duration,
 }
 
 impl Burst {
-    /// What the programs do on a platform: short against the time between two requests, long against what the platform
-    /// needs for a launch.
+    /// Burst of a program on a platform: short against the time between two requests, long against the time that the platform needs for a
+    /// launch.
     pub(crate) fn of(platform: Platform, part: Part) -> Burst {
         let burst = |kernels, us| Burst { kernels, length: Duration::from_micros(us) };
         match (platform, part) {
@@ -71,14 +71,14 @@ impl std::fmt::Display for Burst {
     }
 }
 
-/// What the parent finds out once and passes on, so that all workers run the very same kernels.
+/// Calibration that the parent makes once and passes on, so that all workers run the very same kernels.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Calibration {
     /// The device's name.
     pub(crate) device: String,
-    /// Loop iterations of a latency-critical kernel; unused where a kernel's length is simply said.
+    /// Loop iterations of a latency-critical kernel; unused where a kernel's length can be given as a time.
     pub(crate) critical: u32,
-    /// The same of a best-effort kernel.
+    /// Loop iterations of a best-effort kernel.
     pub(crate) best_effort: u32,
 }
 

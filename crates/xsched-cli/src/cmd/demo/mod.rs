@@ -79,7 +79,7 @@ impl Case {
     }
 }
 
-/// What a round starts its programs with.
+/// State with which a round starts its programs.
 struct Stage {
     private: Private,
     platform: Platform,
@@ -180,8 +180,8 @@ fn read<T: DeserializeOwned>(line: &str) -> Result<T> {
     serde_json::from_str(line).map_err(|e| Error::environment(format!("a program of the demo wrote '{line}': {e}")))
 }
 
-/// Tells a program where its device is: the simulated one in the demo's folder, a GPU without anybody's MPS, so that
-/// all situations share it in the same way.
+/// Sets the device of a program: the simulated one in the demo's folder, or a GPU without any MPS server, so that all situations share it
+/// in the same way.
 fn devices(command: &mut Command, private: &Private) {
     command.env("SIMDEV_SOCKET", private.sim_socket()).env(PIPE_DIRECTORY, private.folder());
 }

@@ -1,4 +1,4 @@
-//! What the demo found: table, JSON and plot.
+//! Report of the demo: table, JSON and plot.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,8 +11,8 @@ use super::worker::PERIOD;
 use crate::failure::{Error, Result};
 use crate::picture::{self, Bar, Curve, RGBColor};
 
-/// All requests of the demo are alike: alone, P99 is at most so many times P50, and P99 of one round at most so many times that of
-/// another, on a machine whose figures mean something.
+/// Largest ratio of P99 to P50 alone, and of the P99 of one round to that of another, on a machine whose figures mean something: all
+/// requests of the demo are alike.
 const STEADY: f64 = 1.5;
 
 /// One of the three situations, over all rounds.
@@ -81,7 +81,7 @@ pub(super) struct Report {
     pub(super) device: String,
     /// The latency-critical program alone.
     pub(super) alone: Situation,
-    /// Both, nothing done.
+    /// The two programs together, without xsched.
     pub(super) native: Situation,
     /// Both under xsched.
     pub(super) xsched: Situation,
@@ -91,7 +91,7 @@ pub(super) struct Report {
 struct Json<'a> {
     platform: &'a str,
     device: &'a str,
-    /// Why the figures are to be taken with care; none = the machine was steady.
+    /// Reason for which the figures are to be taken with care; none = the machine was steady.
     noise: Option<String>,
     alone: JsonSituation,
     native: JsonSituation,
@@ -111,12 +111,12 @@ struct JsonSituation {
 }
 
 impl Report {
-    /// What the best-effort program did, relative to what it did without xsched.
+    /// Work of the best-effort program, relative to its work without xsched.
     fn kept(&self, s: &Situation) -> Option<f64> {
         Some(s.best_effort_per_s()? / self.native.best_effort_per_s()?)
     }
 
-    /// What in the figures can only be the machine's doing, if anything.
+    /// Sign in the figures of a cause that can only be the machine, if there is one.
     fn noise(&self) -> Option<String> {
         let spread = self.alone.quantile_ms(0.99) / self.alone.quantile_ms(0.5);
         let rounds = &self.alone.p99_of_rounds_ms;

@@ -1,5 +1,4 @@
-//! The programs the demo measures, each a process of its own, so that the preload library works in them as it would
-//! in anybody's.
+//! Programs that the demo measures, each a process of its own, so that the preload library works in them as in any user's program.
 //!
 //! A worker writes lines to stdout and reads stdin: `ready` when warm; it starts at `go`; the best-effort one says
 //! `running` and stops at the next byte or the end of stdin; both report one line of JSON,
@@ -21,7 +20,7 @@ pub(crate) const PERIOD: Duration = Duration::from_millis(20);
 /// A device so slow that requests pile up is given up after this many times the planned time.
 const GIVE_UP: u32 = 10;
 
-/// Which program to be.
+/// Part that a worker plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Role {
     /// Names the device and its speed.
@@ -52,14 +51,14 @@ pub(crate) struct Args {
     requests: u32,
 }
 
-/// What a latency-critical worker found.
+/// Measurement of a latency-critical worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Latencies {
     /// From the time a request was due to its completion, in ns.
     pub(crate) latencies_ns: Vec<u64>,
 }
 
-/// What a best-effort worker got done.
+/// Measurement of a best-effort worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Work {
     /// Kernels completed.
@@ -118,7 +117,7 @@ fn latency_critical(args: &Args) -> Result<()> {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         run(&load, burst)?;
         let done = Instant::now();
-        // From when it was due: a late start is part of the latency, not forgiven.
+        // Latency counts from the time at which the request was due: a late start is part of it.
         latencies_ns.push((done - due).as_nanos() as u64);
         if done > give_up {
             return Err(Error::environment(format!(

@@ -1,5 +1,5 @@
-//! What else decides about devices here: other daemons, NVIDIA's MPS of others, the original XSched, libraries that are
-//! preloaded into every program.
+//! Other arbiters of devices on this machine: other daemons, NVIDIA's MPS of others, the original XSched, libraries that are preloaded into
+//! every program.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,13 +13,13 @@ use xsched_proto::wire::Request;
 use super::{Cause, Check, process, shadow};
 use crate::client;
 
-/// What the loader puts into every program.
+/// File with the libraries that the loader puts into every program.
 const LD_SO_PRELOAD: &str = "/etc/ld.so.preload";
 /// XSched's own daemon; the command of this name that is a link to ours is not meant.
 const ORIGINAL: &str = "xserver";
 
-/// Daemons where a program of this user would find one with another environment. Each schedules its own programs, and none with
-/// those of another.
+/// Daemons that a program of this user would find with another environment. Each schedules its own programs, and none together with those
+/// of another.
 pub(super) fn daemons(socket: Option<&Path>) -> Vec<Check> {
     let (ours, _) = paths::socket_path(socket.map(Path::to_owned));
     let same =

@@ -1,4 +1,4 @@
-//! What there is to know about NVIDIA GPUs: driver, devices, Multi-Process Service, and the levels that follow.
+//! Facts about NVIDIA GPUs: driver, devices, Multi-Process Service, and the levels that follow.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use xsched_daemon::mps;
 use super::probe::Driver;
 use crate::cuda::{ComputeMode, DeviceInfo};
 
-/// What was found.
+/// Result of the examination.
 #[derive(Debug, Serialize)]
 pub(super) struct Cuda {
     /// Version of the kernel's module.
@@ -21,14 +21,14 @@ pub(super) struct Cuda {
     pub(super) levels_by_time: Vec<u8>,
     /// Levels of `run --share pool` and `spatial`: under MPS all programs have the same time slice.
     levels_spatial: Vec<u8>,
-    /// Why there are no pools, as far as that is to be seen from here.
+    /// Reason for which there are no pools, as far as it can be seen from here.
     pool_obstacle: Option<String>,
 }
 
 /// The Multi-Process Service, as a program started here would find it.
 #[derive(Debug, Serialize)]
 struct Mps {
-    /// Where it is looked for.
+    /// Pipe directory that is checked.
     pipe_directory: PathBuf,
     /// A control daemon answers there.
     answers: bool,

@@ -16,7 +16,7 @@ use super::{Cause, Check, Report, arbiters};
 use crate::width::Width;
 use crate::{client, folders, preload};
 
-/// What the kernel's drivers give programs to open, and which group of users may, by the rules that distributions ship.
+/// Device files that the kernel's drivers give to programs, and the users who may open them by the rules that distributions ship.
 const NODES: [(&str, &str); 3] = [
     ("/dev/nvidiactl", "the users that NVreg_DeviceFileMode allows"),
     ("/dev/kfd", "group render"),
@@ -89,7 +89,7 @@ pub(super) fn examine(socket: Option<&Path>) -> Report {
 }
 
 fn platform(what: What, name: &'static str, levels: &[u8]) -> Platform {
-    // The GPU is looked at as `xsched run` shows it to a program: without MPS, which a look alone would start.
+    // The GPU is examined as `xsched run` shows it to a program: without MPS, which the examination alone would start.
     let nowhere = OsStr::new("/dev/null");
     let (devices, why, driver, known) = match probe::run(what, &[(PIPE_DIRECTORY, nowhere)]) {
         Ok(found) => (found.names, found.why, found.cuda, found.levels),
@@ -140,7 +140,7 @@ fn libc_check() -> Check {
     }
 }
 
-/// What tells how devices are? All else works without it.
+/// Checks that there is a source for the state of devices. Everything else works without it.
 fn state_check() -> Check {
     let name = "state";
     let advice = "nothing to do without such a GPU; else install the part of NVIDIA's driver that has libnvidia-ml.so.1 (in a container: \
@@ -162,7 +162,7 @@ fn state_check() -> Check {
     }
 }
 
-/// What programs that are started here are told by variables.
+/// Checks the variables of programs that are started here.
 fn environment_check() -> Check {
     let name = "environment";
     let settings = Settings::of_process();
@@ -185,7 +185,7 @@ fn environment_check() -> Check {
     }
 }
 
-/// What a daemon that `run` starts would read.
+/// Checks the files that a daemon started by `run` would read.
 fn configuration_check() -> Check {
     let name = "configuration";
     let files: Vec<_> = folders::configuration().into_iter().filter(|file| file.exists()).collect();
@@ -226,7 +226,7 @@ fn permission_check(root: &Path) -> Option<Check> {
     Some(Check::note("permission", Cause::NoPermission, found, advice))
 }
 
-/// The daemon that answers, by its process id, and what is to be said of it and of what it sees.
+/// Process id of the daemon that answers, and checks of it and of its programs.
 fn daemon_checks(socket: Option<&Path>) -> (Option<u32>, Vec<Check>) {
     let (path, _) = paths::socket_path(socket.map(Path::to_owned));
     let name = "daemon";
@@ -286,7 +286,7 @@ fn daemon_checks(socket: Option<&Path>) -> (Option<u32>, Vec<Check>) {
     (Some(d.pid), checks)
 }
 
-/// Tells whether the daemon took notice in time that programs wanted their devices, those that ended lately included.
+/// Checks whether the daemon noticed in time that programs wanted their devices, recently ended programs included.
 fn late_check<'a>(programs: impl Iterator<Item = &'a ProgramInfo>) -> Option<Check> {
     let groups = programs.flat_map(|p| &p.groups);
     let late = groups.fold(HeardLate::default(), |late, group| late.and(group.heard_late));

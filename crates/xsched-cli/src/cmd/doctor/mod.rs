@@ -53,7 +53,7 @@ pub(crate) struct Args {
 /// The published schema of the answer.
 const SCHEMA: &str = include_str!("../../../../../docs/reference/doctor.schema.json");
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Status {
@@ -62,7 +62,7 @@ enum Status {
     Fail,
 }
 
-/// What is at fault where a check is not `ok`: a word that stays the same, for scripts and for the table of the reference.
+/// Fault of a check that is not `ok`: a word that stays the same in all versions, for scripts and for the table of the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(test, derive(clap::ValueEnum))]
@@ -111,9 +111,9 @@ struct Check {
     status: Status,
     /// None where it is `ok`.
     cause: Option<Cause>,
-    /// What was found.
+    /// Finding, in one line.
     found: String,
-    /// What to do, if anything.
+    /// Advice, if there is any.
     advice: Option<String>,
 }
 
@@ -131,13 +131,13 @@ impl Check {
     }
 }
 
-/// What was found, of the machine or of a program.
+/// Report on the machine or a program.
 #[derive(Debug, Serialize)]
 struct Report {
     version: u32,
     /// No check failed.
     ok: bool,
-    /// The program that was looked into; none = the machine.
+    /// Program that was examined; none = the machine.
     pid: Option<u32>,
     checks: Vec<Check>,
     platforms: Vec<machine::Platform>,

@@ -1,4 +1,4 @@
-//! A look at one vendor's library, in a process of its own: such libraries may hang or abort.
+//! Examination of one vendor's library, in a process of its own: such libraries may hang or abort.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -18,7 +18,7 @@ use crate::opencl::OpenCl;
 /// Longest a vendor library may take to name its devices.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What to look at.
+/// Library to examine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum What {
     /// NVIDIA CUDA.
@@ -56,14 +56,14 @@ pub(crate) struct Args {
     what: What,
 }
 
-/// What was found.
+/// Result of the examination.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Found {
     /// Names of devices; for the preload library, where it is mapped from.
     pub(super) names: Vec<String>,
-    /// Why there are none.
+    /// Reason for which there are none.
     pub(super) why: Option<String>,
-    /// What CUDA's driver says.
+    /// Facts from CUDA's driver.
     pub(super) cuda: Option<Driver>,
     /// Preemption levels, where they are known only here.
     pub(super) levels: Option<Vec<u8>>,
@@ -74,11 +74,11 @@ pub(super) struct Found {
 pub(super) struct Driver {
     /// Newest version of CUDA that it knows.
     pub(super) cuda_version: String,
-    /// What programs see.
+    /// Devices that programs see.
     pub(super) devices: Vec<DeviceInfo>,
 }
 
-/// Looks and prints JSON.
+/// Examines the library and prints JSON.
 pub(crate) fn main(args: Args) -> Result {
     let names = |names: Result<Vec<String>>| match names {
         Ok(names) => Found { names, why: None, cuda: None, levels: None },
@@ -112,7 +112,7 @@ fn mapped(pid: u32) -> Result<Option<String>> {
     Ok(mapped_in(&mappings).map(|path| path.display().to_string()))
 }
 
-/// The same among what a process has mapped.
+/// Path of the library among the mappings of a process.
 pub(super) fn mapped_in(mappings: &[Mapping]) -> Option<&Path> {
     let is_it = |path: &&Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();

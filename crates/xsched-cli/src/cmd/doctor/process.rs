@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct Mapping {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// Where in the file it begins.
+    /// Offset in the file at which it begins.
     pub(super) offset: u64,
     /// The file; none where there is none.
     pub(super) file: Option<PathBuf>,
@@ -62,7 +62,7 @@ pub(super) fn state(pid: u32) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Whether the kernel started it in secure mode, in which the loader takes preloads from nobody; none where that may not be read.
+/// Reports whether the kernel started it in secure mode, in which the loader ignores preloads; none where that may not be read.
 pub(super) fn is_secure(pid: u32) -> Option<bool> {
     let vector = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
     let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).ok();
@@ -70,17 +70,17 @@ pub(super) fn is_secure(pid: u32) -> Option<bool> {
     Some(entries.into_iter().any(|(kind, value)| kind == libc::AT_SECURE && value != 0))
 }
 
-/// Whether it sees other files than this process does.
+/// Reports whether it sees other files than this process does.
 pub(super) fn has_own_files(pid: u32) -> bool {
     let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
     let theirs = of(&pid.to_string());
     theirs.is_some() && theirs != of("self")
 }
 
-/// Its memory.
+/// Mappings of a process.
 ///
 /// # Errors
-/// Where it may not be looked at.
+/// Fails where they may not be read.
 pub(super) fn mappings(pid: u32) -> std::io::Result<Vec<Mapping>> {
     let maps = std::fs::read(format!("/proc/{pid}/maps"))?;
     Ok(maps.split(|&b| b == b'\n').filter_map(mapping).collect())

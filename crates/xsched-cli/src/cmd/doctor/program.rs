@@ -16,14 +16,14 @@ use super::{Cause, Check, Report, Status, calls, probe, shadow};
 use crate::client;
 use crate::target::{self, Verdict};
 
-/// What the vendors' libraries are called, without the version behind `.so`.
+/// Names of the vendors' libraries, without the version behind `.so`.
 const VENDORS: [&str; 5] = ["libcuda.so", "libamdhip64.so", "libhsa-runtime64.so", "libOpenCL.so", "libsimdev.so"];
 
 /// A hooked function and what it leads to.
 #[derive(Debug, Serialize)]
 pub(super) struct Function {
     pub(super) name: String,
-    /// Hexadecimal.
+    /// Address, in hexadecimal.
     pub(super) address: String,
     pub(super) file: String,
     pub(super) via: String,
@@ -32,13 +32,13 @@ pub(super) struct Function {
 /// A vendor's queue and the XQueue over it.
 #[derive(Debug, Serialize)]
 pub(super) struct Queue {
-    /// Hexadecimal.
+    /// Handle, in hexadecimal.
     pub(super) handle: String,
     pub(super) slot: u16,
     pub(super) group: u16,
 }
 
-/// Looks from outside, then asks the program itself by way of the daemon.
+/// Examines a program from outside, then asks the program itself by way of the daemon.
 pub(super) fn examine(pid: u32, socket: Option<&Path>) -> Report {
     let mut checks = Vec::new();
     let is_gone = match process::state(pid) {
@@ -116,7 +116,7 @@ impl Report {
                         .to_owned(),
                 );
             }
-            // What was found before says why.
+            // An earlier check gives the reason.
             Err(_) if is_told => {}
             Err(e) => self.checks.push(not_attached(mappings.as_deref(), e.line())),
         }
@@ -141,7 +141,7 @@ impl Report {
     }
 }
 
-/// Why no preload library can be in it.
+/// Checks whether the executable keeps any preload library out.
 fn executable(pid: u32) -> Option<Check> {
     let name = "executable";
     let link = PathBuf::from(format!("/proc/{pid}/exe"));
@@ -167,7 +167,7 @@ fn executable(pid: u32) -> Option<Check> {
     Some(Check::fail(name, Cause::NotPreloadable, format!("{shown} is {why}"), advice))
 }
 
-/// What its variables say against it.
+/// Checks whether the program's variables switch xsched off.
 fn switched_off(var: &impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Check> {
     let name = "environment";
     let text = |name: &str| var(name)?.into_string().ok();
@@ -256,7 +256,7 @@ fn library(pid: u32, mappings: &[Mapping], preload: &OsStr) -> Check {
     }
 }
 
-/// Modules whose calls do not come to the library.
+/// Checks for modules whose calls do not reach the library.
 fn passed_by(pid: u32) -> Option<Check> {
     let name = "calls";
     match calls::of(pid) {
@@ -331,7 +331,7 @@ fn not_attached(mappings: Option<&[Mapping]>, why: &str) -> Check {
     )
 }
 
-/// It is attached: what keeps it from running, or has gone past.
+/// Checks an attached program for reasons that keep it from running, and for launches that were not scheduled.
 fn held(pid: u32, socket: Option<&Path>) -> Option<Check> {
     let name = "scheduled";
     let answer = client::ask(socket, Request::Ps).ok()?;

@@ -1,4 +1,4 @@
-//! What is preloaded into a program before libxsched.so and answers its calls, seen from outside.
+//! Library that is preloaded into a program before libxsched.so and answers its calls, seen from outside.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -20,7 +20,7 @@ pub(super) fn preloads(value: &OsStr) -> Vec<&Path> {
     files.map(|file| Path::new(OsStr::from_bytes(file))).collect()
 }
 
-/// Whether a file is called as the library is.
+/// Reports whether a file has the library's name.
 pub(super) fn is_ours(file: &Path) -> bool {
     file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libxsched"))
 }

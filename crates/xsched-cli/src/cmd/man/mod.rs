@@ -71,7 +71,7 @@ fn pages_to_choose() -> ArgValueCandidates {
     })
 }
 
-/// Whether `man` has shown it.
+/// Shows a page with `man`, and returns whether that worked.
 fn show(page: &Page) -> bool {
     let started = Command::new("man").args(["-l", "-"]).stdin(Stdio::piped()).spawn();
     let Ok(mut man) = started else { return false };

@@ -98,7 +98,7 @@ pub(super) fn text(markdown: &str) -> String {
     if out.starts_with(['.', '\'']) { format!("\\&{out}") } else { out }
 }
 
-/// What the formatter would take for its own is escaped.
+/// Escapes characters that the formatter would interpret.
 pub(super) fn plain(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-").replace('~', "\\(ti").replace('^', "\\(ha")
 }

@@ -88,7 +88,7 @@ The table fits the terminal, or $COLUMNS: columns are left out, and long names e
 not cut. Below, the programs that go before others of their priority because they pause, a line for each device whose driver tells how it is (NVIDIA's by NVML, AMD's by amdgpu), and the processes
 that use it without being attached";
 
-/// What `--sort` takes: the columns.
+/// Columns that `--sort` accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Sort {
     Pid,
@@ -113,7 +113,7 @@ struct Answer {
     daemon: Option<DaemonInfo>,
     devices: Vec<DeviceInfo>,
     programs: Vec<ProgramInfo>,
-    /// Daemons whose programs this one does not schedule.
+    /// Daemons whose programs this daemon does not schedule.
     other_daemons: Vec<Other>,
 }
 
@@ -176,7 +176,7 @@ fn ask(socket: Option<&Path>, all: bool) -> Result<Answer> {
     Ok(answer)
 }
 
-/// All that is shown. `left_out` = programs that were not asked for.
+/// Whole output. `left_out` = number of programs that were not asked for.
 fn table(answer: &Answer, wide: bool, sort: Sort, width: Width, left_out: usize) -> String {
     let mut out = String::new();
     if let Some(daemon) = &answer.daemon {
@@ -265,7 +265,7 @@ fn interactive(programs: &[ProgramInfo]) -> Option<String> {
     (!names.is_empty()).then(|| format!("interactive, before equals that never pause: {}", names.join(", ")))
 }
 
-/// What is known of domains, in one line each; nothing where domains are not reported.
+/// Facts about domains, in one line each; nothing where domains are not reported.
 fn domains(program: &ProgramInfo) -> String {
     let mut out = String::new();
     for group in &program.groups {

@@ -19,7 +19,7 @@ struct Row<'a> {
     user: String,
 }
 
-/// When a column is shown.
+/// Condition under which a column is shown.
 #[derive(Clone, Copy, PartialEq)]
 enum Shown {
     Always,
@@ -36,7 +36,7 @@ struct Column {
     /// Numbers stand at the right.
     right: bool,
     shown: Shown,
-    /// What is left out first where there is no room has the highest; 0 never is.
+    /// Rank of the column: the one with the highest is left out first where there is no room; 0 = never left out.
     rank: u8,
     /// No cell is longer than this where there is no room.
     most: usize,
@@ -157,10 +157,10 @@ fn sorted(rows: &mut [Row<'_>], sort: Sort) {
     let of = |row: &Row<'_>, value: fn(&GroupInfo) -> u64| Reverse(row.group.map(value));
     let percent = |group: &GroupInfo| group.share_got_percent.map_or(0, |percent| (percent * 1_000.0) as u64 + 1);
     match sort {
-        // The daemon's order, with those that ended last.
+        // The daemon's order, with recently ended programs.
         Sort::Pid => (),
         Sort::User => rows.sort_by(|a, b| a.user.cmp(&b.user)),
-        // Those without one come last.
+        // Programs without one come last.
         Sort::Job => rows.sort_by_key(|row| (row.program.job.is_none(), row.program.job.clone())),
         Sort::Container => rows.sort_by_key(|row| (row.program.container.is_none(), row.program.container())),
         Sort::Class => rows.sort_by_key(|row| Reverse((row.program.class, row.program.priority))),
@@ -175,7 +175,7 @@ fn sorted(rows: &mut [Row<'_>], sort: Sort) {
     }
 }
 
-/// What is most of interest comes first.
+/// Rank of a row: the most interesting state comes first.
 fn order(program: &ProgramInfo, state: GroupState) -> u8 {
     match (program.ended_s, state) {
         (Some(_), _) => 8,
@@ -233,7 +233,7 @@ fn unscheduled(group: &GroupInfo) -> u64 {
     group.unscheduled.attach + group.unscheduled.passthrough + group.unscheduled.error
 }
 
-/// What is last in a row.
+/// Last cell of a row: the program's name.
 fn what(row: &Row<'_>, wide: bool) -> String {
     let program = row.program;
     let mut name = if wide && !program.command.is_empty() { program.command.join(" ") } else { program.name.clone() };

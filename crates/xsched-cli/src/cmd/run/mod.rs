@@ -119,14 +119,14 @@ library cannot enter it, but for one that is linked statically. A process that C
 and that the library cannot enter is not guarded, nor is the static COMMAND itself: nothing of
 ours is in it. At the end of a COMMAND that used no device such processes are named.";
 
-/// Who decides.
+/// Scheduler of the program.
 #[derive(Debug, PartialEq, Eq)]
 enum Scheduler {
     /// The daemon at this socket.
     Daemon(PathBuf, paths::Origin),
     /// The program itself.
     Local,
-    /// None.
+    /// No scheduler.
     Nobody,
 }
 
@@ -139,7 +139,7 @@ impl Scheduler {
             Mode::Daemon(_) => {}
         }
         let (socket, origin) = paths::socket_path(args.socket.clone());
-        // The program may change its folder before it looks.
+        // The program may change its folder before it opens the socket.
         Scheduler::Daemon(std::path::absolute(&socket).unwrap_or(socket), origin)
     }
 }
@@ -256,7 +256,7 @@ fn tell_of_others(socket: &Path, origin: paths::Origin, is_new: bool, required: 
     Ok(())
 }
 
-/// Whether the daemon asks a scheduler: one that was there already may not, and another's may be another.
+/// Checks that the daemon asks a scheduler: one that was there already may not, and another user's may ask another.
 fn decides_by_scheduler(socket: &Path) -> Result<()> {
     let answer = crate::client::ask(Some(socket), Request::Ps)?;
     let external =
@@ -270,18 +270,18 @@ fn decides_by_scheduler(socket: &Path) -> Result<()> {
     )))
 }
 
-/// Whether the program is to end rather than run unscheduled. A run within such a run inherits it, unless it asks for no
-/// daemon itself.
+/// Reports whether the program has to end rather than run unscheduled. A run within such a run inherits this, unless it asks for no daemon
+/// itself.
 fn is_required(args: &Args) -> bool {
     args.require || !args.no_daemon && variables::is_on("XSCHED_REQUIRE")
 }
 
-/// Why a program that must be scheduled is not started.
+/// Error for a program that must be scheduled and is not started.
 fn refused(why: &str) -> Error {
     Error::environment(format!("{why}; --require was given"))
 }
 
-/// Whether the daemon does more than take the connection: one that is stopped does that too.
+/// Checks that the daemon does more than accept the connection: a stopped one does that too.
 fn answers(socket: &Path) -> Result<()> {
     let asked = crate::client::ask(Some(socket), Request::PolicyList);
     asked.map(drop).map_err(|failure| refused(failure.line()))
@@ -314,7 +314,7 @@ impl Args {
                 environment.set(name, value);
             }
         }
-        // Those would win over the flags.
+        // These variables would win over the flags.
         if self.level.is_some() {
             environment.unset("XSCHED_FORCE_LEVEL");
         }
@@ -324,7 +324,7 @@ impl Args {
     }
 }
 
-/// What the daemon remembers the program by: its path, and that of the script or module it is given.
+/// Name under which the daemon remembers the program: its path, and that of the script or module that it runs.
 fn name_of(program: &Path, rest: &[OsString]) -> String {
     let full = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut name = full(program).to_string_lossy().into_owned();
@@ -356,7 +356,8 @@ impl Environment {
         self.0.iter().find(|(n, _)| n == name).and_then(|(_, value)| value.to_str()).map(str::to_owned)
     }
 
-    /// What the library in the program will make of it. It leaves out what it does not understand; here that is an error.
+    /// Settings that the library in the program will read from the environment. The library ignores values that it does not understand;
+    /// here they are an error.
     fn settings(&self) -> Result<Settings> {
         let names = self.0.iter().filter_map(|(name, _)| name.to_str().map(str::to_owned));
         let settings = Settings::read(|name| self.get(name), names);
@@ -370,7 +371,7 @@ impl Environment {
         Ok(settings)
     }
 
-    /// Tells of variables without effect, and lets the program know: each of its processes would say the same.
+    /// Reports variables without effect, and tells the program so: otherwise each of its processes would report them.
     fn tell_of(&mut self, settings: &Settings) {
         let mut told_of = self.get(TOLD_OF).unwrap_or_default();
         for (name, line) in &settings.without_effect {
