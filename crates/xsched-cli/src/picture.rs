@@ -12,11 +12,11 @@ pub(crate) use plotters::style::RGBColor;
 
 use crate::failure::{Error, Result};
 
-/// What stands for a program alone,
+/// Colour of a program alone.
 pub(crate) const ALONE: RGBColor = RGBColor(90, 90, 90);
-/// beside another without xsched,
+/// Colour of a program beside another, without xsched.
 pub(crate) const NATIVE: RGBColor = RGBColor(200, 60, 40);
-/// and under it.
+/// Colour of a program beside another, under xsched.
 pub(crate) const XSCHED: RGBColor = RGBColor(30, 110, 190);
 
 const PAPER: RGBColor = WHITE;

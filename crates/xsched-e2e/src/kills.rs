@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::{Place, Process, Random, TIMEOUT, now_ns, quantile, signal, so_within, until};
 
-/// What happens.
+/// Event of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     /// A program is killed.
@@ -40,7 +40,7 @@ const TWENTY: [(Act, usize); 7] = [
 
 const CLASSES: [&str; 3] = ["low", "normal", "high"];
 
-/// What is promised, with a batch of kernels included.
+/// Promised time, with a batch of kernels included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
     /// Another program goes on after one was killed or stopped.
@@ -52,7 +52,7 @@ pub enum Promise {
 }
 
 impl Promise {
-    /// All of them.
+    /// All promises.
     pub const ALL: [Promise; 3] = [Promise::RivalsResume, Promise::DeadDaemon, Promise::SilentDaemon];
 
     /// Within what time.
@@ -64,7 +64,7 @@ impl Promise {
         }
     }
 
-    /// What shows it.
+    /// Event that the promise is about.
     fn act(self) -> Act {
         match self {
             Promise::RivalsResume => Act::Kill,
@@ -74,12 +74,12 @@ impl Promise {
     }
 }
 
-/// What came of it.
+/// Result of the rounds.
 #[derive(Default)]
 pub struct Report {
-    /// How many times something happened.
+    /// Number of events.
     pub acts: usize,
-    /// Programs whose results were checked.
+    /// Number of programs whose results were checked.
     pub checked: usize,
     took: [Vec<Duration>; 3],
 }
@@ -132,12 +132,12 @@ fn files_of(folder: &Path) -> BTreeSet<String> {
 struct Slot {
     class: &'static str,
     program: Process,
-    /// It has done a batch: what is measured of it from then on is no start.
+    /// True once the program has done a batch: its times from then on are not those of a start.
     works: bool,
 }
 
 impl Slot {
-    /// The first time after `when` that it says it has done a batch at, if it has said so by now.
+    /// First time after `when` at which the program reports a finished batch, if it has reported one by now.
     fn progress(&mut self, when: u64) -> Option<u64> {
         let mut first = None;
         while let Some(line) = self.program.line_within(Duration::ZERO) {
@@ -164,14 +164,14 @@ struct Kills<'a> {
 pub fn random_kills(seed: u64, count: usize, policy: &str) -> Report {
     let place = Place::new();
     let steady = place.sim_program("steady");
-    // A less urgent program has nothing for so long while a more urgent one works without end.
+    // The longest time that a less urgent program gets no device while a more urgent one works without end.
     std::fs::write(place.join("config.toml"), "starvation_s = 1\n").expect("a file");
     let alone = processes_of(&place.join(""));
     let random = Random(seed);
     let (programs, report) = (Vec::new(), Report::default());
     let mut kills = Kills { place: &place, policy, steady, daemon: None, programs, random, report };
 
-    // What a daemon and the device keep once a program has come and gone.
+    // Resources that a daemon and the device keep once a program has come and gone.
     kills.start_daemon();
     kills.start_program("normal");
     kills.end_program(0);
@@ -244,7 +244,7 @@ impl Kills<'_> {
         self.programs.push(Slot { class, program, works: false });
     }
 
-    /// Ends a program, whose results and counts must be right.
+    /// Ends a program, and checks its results and counts.
     fn end_program(&mut self, which: usize) {
         let Slot { mut program, .. } = self.programs.remove(which);
         program.tell("end");

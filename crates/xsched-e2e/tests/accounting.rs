@@ -1,5 +1,5 @@
-//! Who had a device for how long: what `xsched usage` tells, against what the kernels took on the simulated device, whose times are
-//! exact; also of programs and of daemons that are gone.
+//! Device time that `xsched usage` reports, against the time that the kernels took on the simulated device, whose times are exact; also of
+//! programs and of daemons that are gone.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use xsched_e2e::{Place, Process, one_of, until};
 /// A row: its key, its four times in ns (GPU time, by the driver, at most, resident), its programs.
 type Row = (String, [u64; 4], u64);
 
-/// What `xsched usage` tells, to the ns.
+/// Rows of `xsched usage`, with times in ns.
 fn usage(place: &Place, by: &str) -> Vec<Row> {
     let csv = place.ask(&["usage", "--by", by, "--csv"]);
     let row = |line: &str| {
@@ -89,7 +89,7 @@ fn requests_are_charged_what_their_kernels_take() {
     }
 }
 
-/// Two programs that want the device all the time have all of it together, whoever has it when.
+/// Two programs that want the device all the time have all of it together, whichever has it when.
 #[test]
 fn what_programs_are_charged_sums_to_the_busy_time() {
     let place = Place::new();
@@ -117,8 +117,8 @@ fn what_programs_are_charged_sums_to_the_busy_time() {
     assert!(resident >= gpu && jobs.iter().all(|row| row.1[3] >= row.1[0]));
 }
 
-/// Without another program on the device nothing is followed, and no driver tells of the simulated device: what is charged is told
-/// to be too much, perhaps.
+/// Without another program on the device its commands are not followed, and no driver reports on the simulated device: the charge is
+/// reported as an upper limit.
 #[test]
 fn time_that_nothing_has_measured_is_told_apart() {
     let place = Place::new();
@@ -135,7 +135,7 @@ fn time_that_nothing_has_measured_is_told_apart() {
 fn usage_outlives_programs_and_daemons() {
     let place = Place::new();
     let load = load(&place);
-    // What its kernels took, in seconds.
+    // Time that its kernels took, in seconds.
     let run = |job: &str| {
         let options = ["--job", job, "--priority", "high"];
         let done = result(place.run(&options, &load, &["be", "--us", "200", "--batch", "16", "--secs", "0.5"]));
@@ -149,7 +149,7 @@ fn usage_outlives_programs_and_daemons() {
     let second = run("second");
     let before = usage(&place, "job");
     assert!(gpu_s(&before, "first") > 0.9 * first && gpu_s(&before, "second") > 0.4 * second, "{before:?}");
-    // Killed, it loses what it has not told yet.
+    // A killed daemon loses the time that it has not written yet.
     end(daemon, "KILL");
     let _daemon = place.daemon(&[]);
     let after = usage(&place, "job");

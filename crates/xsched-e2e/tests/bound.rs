@@ -56,7 +56,7 @@ fn commands_behind_a_user_event_that_the_same_thread_sets() {
     let place = Place::new();
     let _daemon = place.daemon(&["--policy", "hpf"]);
     let program = place.opencl_program("provides_later_cl");
-    // The rival runs the same program: registered, and busy until it is told to go on.
+    // The rival runs the same program: registered, and busy until the test lets it go on.
     let mut rival = place.run(&["--priority", "low"], &program, &[]);
     rival.expect("ready");
     let (rival_pid, mut lines) = (rival.pid(), Vec::new());

@@ -100,7 +100,7 @@ fn a_program_suspends_and_resumes_its_queues_by_itself() {
 
 #[test]
 fn a_scheduler_in_the_process_puts_the_more_urgent_queue_first() {
-    // Which of two has the device at a moment a busy machine decides, too; all else holds each time.
+    // On a busy machine, which of the two queues has the device at a moment is partly chance; everything else must hold each time.
     let in_order = |start: &dyn Fn() -> Process| {
         xsched_e2e::one_of(5, "the more urgent queue first", || {
             let (code, lines, errors) = start().wait();
@@ -147,7 +147,7 @@ fn what_a_program_says_of_a_queue_reaches_the_daemon_and_the_next_one() {
             until("the daemon knows of the queue", || group(device, pid, 77).is_some());
             program.tell("give 60");
             program.expect("ok given");
-            // What a command launches is part of it: it goes by once, with the preload too.
+            // Launches inside a command are part of it: a command counts once, with the preload too.
             let launches = || group(device, pid, 77).and_then(|group| group["launches"].as_u64());
             until("each command counts once", || launches() == Some(60));
             program.tell("priority 78");
@@ -216,6 +216,6 @@ fn a_python_program_puts_xqueues_on_its_streams() {
     passes(start(gpu.place.command("python3", &[script])));
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     passes(start(gpu.place.run_command(&[], Path::new("python3"), &[script])));
-    // Beside a second interpreter a thread that has Python's lock is still told from one that has not.
+    // Beside a second interpreter, a thread that has Python's lock is still distinguished from one that has not.
     passes(start(gpu.place.run_command(&[], Path::new("python3"), &[script, "--second"])));
 }

@@ -16,7 +16,7 @@ fn compare(place: &Place, high: &str, low: &str, options: &[&str]) -> Command {
     command
 }
 
-/// A line that tells how far it is.
+/// Reports whether a line is one about the progress.
 fn is_progress(line: &str) -> bool {
     line.starts_with("xsched: compare plays ") || line.starts_with("xsched: compare: round ")
 }
@@ -91,7 +91,7 @@ fn bursts_of_programs_that_say_nothing_are_compared() {
         if is_less { Ok(()) } else { Err(said) }
     });
     let (table, v) = last.expect("a comparison");
-    // It does not end by itself, and its processes were looked at.
+    // The program does not end by itself, and its processes were measured.
     assert!(v["observing"]["run_time"].is_null() && v["observing"]["processors"].as_f64() >= Some(0.0), "{v}");
     assert!(table.contains("together, under xsched") && table.contains("the low program alone"), "{table}");
     assert!(place.ps().is_none(), "the user's own daemon is not started");

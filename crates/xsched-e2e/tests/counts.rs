@@ -39,7 +39,7 @@ fn ps_shows_exactly_what_a_living_program_has_given() {
     let place = Place::new();
     let program = place.sim_program("longjmp");
     let _daemon = place.daemon(&[]);
-    // It tells its count and then waits, alive.
+    // The program prints its count and then waits, alive.
     let mut program = place.run(&[], &program, &[]);
     program.expect("ready");
     program.tell("go on");

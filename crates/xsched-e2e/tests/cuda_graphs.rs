@@ -86,7 +86,7 @@ fn held_inside(gpu: &Gpu, program: &mut Process, rival: &mut Process) -> bool {
         program.progress_after(now_ns());
         gpu.place.ask(&["suspend", "--pid", &pid.to_string()]);
         gpu.place.await_state(pid, "suspended");
-        // What may run has run when the rival has got further, a good deal of work later.
+        // Commands that may run have run when the rival has made progress, a good deal of work later.
         for _ in 0..3 {
             rival.progress_after(now_ns());
         }
@@ -129,7 +129,7 @@ fn stops_inside(options: &[&str]) -> bool {
         for _ in 0..10 {
             rival.progress_after(now_ns());
         }
-        // On a busy machine the rival may leave gaps, in which the program gets on.
+        // On a busy machine the rival may leave gaps, in which the program makes progress.
         for _ in 0..5 {
             let held = program.count();
             for _ in 0..2 {
@@ -178,7 +178,7 @@ fn where_the_level_is_nobodys_wish_gates_are_rare() {
     gpu.place.ask(&["resume", "--pid", &pid.to_string()]);
     gpu.end(program);
     gpu.end(rival);
-    // Twice as many kernels, whose length is unknown: one for each ten.
+    // Twice as many kernels of unknown length: one gate for each ten.
     assert_eq!(gpu.driver_stats(pid)["calls"]["cuGraphAddBatchMemOpNode"], 2 * BATCH / 10);
 }
 
@@ -263,14 +263,15 @@ fn a_program_may_exit_while_its_graph_is_held_in_its_middle() {
 
 #[test]
 fn a_more_urgent_stream_is_not_held_by_gates_that_were_made_before_it() {
-    // Who waits for a group of its own process is helped after 20 ms only.
+    // A thread that waits for a group of its own process is helped only after 20 ms.
     least_of(5, Duration::from_millis(15), "median wait in the urgent stream", || {
         let gpu = Gpu::new();
         let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
         let mut program = gpu.run(&["--priority", "normal", "--level", "2"], &gpu.program("graph_groups"), &["16"]);
         program.expect("ready");
         let pid = program.pid();
-        // Between the priorities of the program's streams, and never done: those of the first kind do not run.
+        // The rival's priority lies between those of the program's streams, and the rival never ends: commands in streams of the first kind
+        // do not run.
         let rival = start(&gpu, &["--priority", "5"], &["200", "8"]);
         program.tell("go");
         let lines = program.finish();

@@ -53,7 +53,7 @@ fn one_thread_with_streams_of_three_priorities_does_not_wait_for_itself() {
     let mut rival = steady(&gpu, &MIDDLE);
     let begin = Instant::now();
     process.tell("go on");
-    // What it does last on its least urgent stream is done although the rival never pauses.
+    // The last command on its least urgent stream completes although the rival never pauses.
     process.expect("ok one thread, three streams");
     println!("{:?}", begin.elapsed());
     rival.progress_after(now_ns());
@@ -84,7 +84,7 @@ fn events_in_a_cycle_across_groups_end_under_every_policy() {
 /// Launches of the urgent rank of `groups spin`: one to come to be, then two a round.
 const RANK: u64 = 21;
 
-/// Those that the device has taken so far.
+/// Number of urgent launches that the device has taken so far.
 fn urgent_launches(gpu: &Gpu, pid: u32) -> u64 {
     let program = gpu.place.program(pid);
     let groups = program.as_ref().and_then(|p| p["groups"].as_array()).into_iter().flatten();
@@ -97,7 +97,7 @@ fn kernels_of_two_groups_that_wait_for_each_other_end() {
     let spin = |options: &[&str], rival: Option<&[&str]>| {
         let mut process = gpu.run(options, &gpu.program("groups"), &["spin"]);
         process.expect("ready");
-        // It comes now, lest the least urgent group is held from the beginning.
+        // The rival comes only now, so that the least urgent group is not held from the beginning.
         let rival = rival.map(|options| steady(&gpu, options));
         let (begin, control) = (Instant::now(), Lateness::begin());
         process.tell("go on");
@@ -142,7 +142,7 @@ fn steady(gpu: &Gpu, options: &[&str]) -> Process {
     rival
 }
 
-/// How far the less urgent thread has come.
+/// Progress of the less urgent thread.
 fn low(program: &mut Process) -> u64 {
     program.tell("count");
     program.find("its count", |line| line.strip_prefix("low ").map(|n| n.parse().unwrap()))
@@ -329,7 +329,7 @@ fn ranks_of_a_job_are_held_all_or_none() {
     ranks.iter().for_each(|pid| gpu.assert_counts(*pid));
 }
 
-/// How often the urgent thread of a Python program came round.
+/// Number of rounds of the urgent thread of a Python program.
 fn rounds(python: &mut Process) -> u64 {
     python.tell("count");
     let line: Value = serde_json::from_str(&python.line()).unwrap();

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use xsched_e2e::{Lateness, Place, Process, least_of, now_ns, signal, until};
 
-/// What is promised: gates open so long after a daemon hung up, and after it fell silent. The first takes some ms and the second
-/// 0.8 to 0.9 s where the machine is quiet, a batch of kernels included, so that one try of a few is within it on a busy one.
+/// Promised times until gates open after a daemon hung up, and after it fell silent. The first takes some ms and the second 0.8 to 0.9 s
+/// where the machine is quiet, a batch of kernels included, so that one try of a few is within it on a busy one.
 const HANG_UP: Duration = Duration::from_millis(100);
 const SILENCE: Duration = Duration::from_secs(1);
 /// Until the next batch of a program that nothing is in the way of.
@@ -51,7 +51,7 @@ fn assert_scheduled_again(place: &Place, program: &mut Process) -> Duration {
     took
 }
 
-/// How long after a signal to the daemon a program that an operator holds has done another batch.
+/// Time from a signal to the daemon until a program that an operator holds has done another batch.
 fn time_until_a_held_program_goes_on(sent: Signal) -> Duration {
     let place = Place::new();
     let daemon = place.daemon(&[]);
@@ -215,12 +215,12 @@ fn a_daemon_whose_folder_was_removed_is_the_one_that_the_next_program_finds() {
             both
         })
     );
-    // The same for a command.
+    // A command makes the daemon restore its socket, too.
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(ps().map(|(server, programs)| (server, programs.len())), Some((expected.0, 2)));
     let log = daemon.errors();
     assert_eq!(log.matches("was gone: it is there again").count(), 2, "{log}");
-    // And a second daemon finds that there is one.
+    // A second daemon finds that there is one already.
     std::fs::remove_dir_all(&folder).unwrap();
     let (code, _, errors) = Process::start(at(place.xsched(&["daemon"]))).wait();
     assert_eq!(code, 3, "{errors}");

@@ -17,14 +17,14 @@ use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::segment::{Heartbeat, SEGMENT_BYTES, Segment};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, decode, encode};
 
-/// What is promised, as in `daemon_lost.rs`; a program without an answer waits half a second for one besides.
+/// Promised times, as in `daemon_lost.rs`; a program without an answer waits half a second for one in addition.
 const HANG_UP: Duration = Duration::from_millis(100);
 const SILENCE: Duration = Duration::from_secs(1);
 const ATTACH: Duration = Duration::from_millis(500);
 /// Tries at each, see [`least_of`].
 const TRIES: u32 = 5;
 
-/// How far the daemon comes.
+/// Last step that the daemon takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Listens,
@@ -52,7 +52,7 @@ const STEPS: [Step; 8] = [
 struct Daemon {
     listener: OwnedFd,
     connection: Option<OwnedFd>,
-    /// What it was given.
+    /// Descriptors that it was given.
     kept: Vec<OwnedFd>,
     page: (OwnedFd, &'static Heartbeat),
 }
@@ -74,7 +74,7 @@ impl Daemon {
         }
     }
 
-    /// It lives.
+    /// Beats once, so that the daemon counts as alive.
     fn beat(&self) {
         self.page.1.beat_ns.store(now_ns(), SeqCst);
     }
@@ -125,7 +125,7 @@ impl Daemon {
             }
             if step >= Step::GroupInterrupted {
                 say(&connection, &DaemonMsg::Interrupt { slot, on: true }, &[]);
-                // What comes after it is answered when it was done.
+                // The program answers this after it has carried out the message before.
                 say(&connection, &DaemonMsg::Describe { token: 1 }, &[]);
                 while !matches!(hear(&connection).0, ClientMsg::Description { more: false, .. }) {
                     self.beat();
@@ -161,7 +161,7 @@ fn heartbeat() -> (OwnedFd, &'static Heartbeat) {
     (page, beat)
 }
 
-/// How long after the daemon is lost at a step the program has done a batch. What it computes is right at its end.
+/// Time from the loss of the daemon at a step until the program has done a batch. Its results are checked at its end.
 fn time_until_it_goes_on(step: Step, hangs_up: bool) -> Duration {
     let place = Place::new();
     let steady = place.sim_program("steady");

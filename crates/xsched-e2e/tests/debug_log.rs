@@ -10,7 +10,7 @@ fn daemon_log(place: &Place) -> Vec<String> {
     text.lines().map(|line| line.split_once(' ').map_or(line, |(_, rest)| rest).to_owned()).collect()
 }
 
-/// A program of five launches that has ended: its process id and what it said on stderr.
+/// Runs a program of five launches to its end: its process id and its output on stderr.
 fn ended(mut command: Command, level: Option<&str>) -> (u32, String) {
     command.envs(level.map(|level| ("XSCHED_LOG", level)));
     let program = Process::start(command);

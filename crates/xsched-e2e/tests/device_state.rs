@@ -1,5 +1,5 @@
-//! The state of a device in `xsched ps`, in `doctor` and for a scheduler of one's own: CUDA programs on the software driver, and a
-//! stand-in for NVIDIA's management library that tells of its device.
+//! State of a device in `xsched ps`, in `doctor` and for a scheduler of one's own: CUDA programs on the software driver, and a stand-in for
+//! NVIDIA's management library that reports on its device.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

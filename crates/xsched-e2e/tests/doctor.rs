@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 use xsched_e2e::{Place, Process, beside, skipped};
 
-/// What `doctor` says of a program: its exit code, and name and cause of each check that is not `ok`.
+/// Result of `doctor` for a program: its exit code, and name and cause of each check that is not `ok`.
 fn doctor(place: &Place, pid: u32, more: &[&str]) -> (i32, Vec<(String, String)>, Value) {
     let mut command = place.xsched(&["doctor", "--json", &pid.to_string()]);
     let output = command.args(more).output().unwrap();

@@ -82,7 +82,8 @@ fn what_is_pushed_holds_for_all_of_the_thread_until_it_is_popped() {
 fn automatic_domains_are_reported_by_ps_and_at_the_end_by_library() {
     let chain = Chain::new();
     let _daemon = chain.place.daemon(&[]);
-    // What earlier calls left on the stack differs from run to run: a call of the vendor's library is not taken for one of these.
+    // Values that earlier calls left on the stack differ from run to run: a call of the vendor's library must not be taken for one of
+    // these.
     for _ in 0..8 {
         let mut program = chain.run(&[REPORT]);
         step(&mut program, "mixed 30 10");
@@ -100,7 +101,7 @@ fn automatic_domains_are_reported_by_ps_and_at_the_end_by_library() {
     assert_eq!(stats["domains"], json!({"system": 42, "application": 30 + 30 + 2}), "{stats}");
     assert_eq!(stats["libraries"], json!({"chain": 62, "libhipblaslt-1a2b3c4d.so.0": 42}), "{stats}");
     assert_eq!(stats["unscheduled"]["passthrough"], 0);
-    // Launches are not looked at unless asked for.
+    // Launches are not inspected unless asked for.
     let mut program = chain.run(&[]);
     step(&mut program, "vendor 3 10");
     assert_eq!(chain.place.group(program.pid()).unwrap()["system_launches"], Value::Null);

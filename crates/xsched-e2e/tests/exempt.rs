@@ -1,4 +1,4 @@
-//! What becomes of launches of vendors' libraries, by the operator's choice: off, report, ahead, exempt.
+//! Treatment of launches of vendors' libraries, by the operator's choice: off, report, ahead, exempt.
 
 mod chain;
 
@@ -8,7 +8,7 @@ use chain::{Chain, step};
 use serde_json::{Value, json};
 use xsched_e2e::{Process, until};
 
-/// A daemon whose configuration says this.
+/// Starts a daemon with this configuration.
 fn daemon(chain: &Chain, config: &str) -> Process {
     let file = chain.place.join("config.toml");
     std::fs::write(&file, config).expect("a file");
@@ -112,7 +112,7 @@ fn the_mode_of_a_configuration_holds_where_no_rule_says_otherwise() {
     }
 }
 
-/// Launches of a vendor's library in a stream that the program made use of before, and nothing explicit is said.
+/// Launches of a vendor's library go into a stream that the program used before, without an explicit domain.
 #[test]
 fn ahead_acts_on_launches_in_any_stream_of_the_program() {
     let chain = Chain::new();
@@ -206,7 +206,7 @@ fn exempt_launches_pass_a_program_of_a_higher_class_and_others_wait_for_it() {
                 vendor += 5;
                 passed() > 0
             });
-            // They run while the other goes on.
+            // The launches run while the other program goes on.
             step(&mut program, "sync");
             high.progress_after(xsched_e2e::now_ns());
         }

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use xsched_e2e::{Gpu, HipGpu, Place, Process, TIMEOUT, so_within};
 
-/// How many calls fail one after the other in a short run, and after what time no other one does, for one platform and level: all
-/// of them, each in every way, are `cargo test -p xsched-e2e --test faults -- --ignored --nocapture`.
+/// Number of calls that fail one after the other in a short run, and the time after which no further one does, for one platform and level.
+/// All of them, each in every way: `cargo test -p xsched-e2e --test faults -- --ignored --nocapture`.
 const SHORT: (u64, Duration) = (30, Duration::from_secs(6));
 
-/// What a call answers, and whether all that come after it do too.
+/// Name of a failure, the code that the call returns, and whether later calls return it too.
 type Kind = (&'static str, i32, &'static str);
 
 /// CUDA and HIP have the same numbers.
@@ -42,14 +42,14 @@ enum Vendor {
     OpenCl { place: Place, layer: PathBuf },
 }
 
-/// What came of a run.
+/// Result of a run.
 struct Outcome {
     code: i32,
     lines: Vec<String>,
     errors: String,
-    /// What the vendor's library counted; none if it did not get that far.
+    /// Counts of the vendor's library; none if it did not get that far.
     counted: Option<Value>,
-    /// What the preload library counted.
+    /// Counts of the preload library.
     stats: Option<Value>,
 }
 
@@ -121,7 +121,7 @@ impl Vendor {
         }
     }
 
-    /// What its library counted in a process.
+    /// Counts of its library in a process.
     fn counted(&self, pid: u32) -> Option<Value> {
         let file = match self {
             Vendor::Cuda(_) => "driver-stats",
@@ -219,16 +219,16 @@ fn every_call_fails(vendor: &Vendor, what: &str, level: &str, all: bool) {
     assert!(rival.has_ended().is_none(), "the rival goes on");
 }
 
-/// What came of many failures.
+/// Result of many failures.
 #[derive(Default)]
 struct Tally {
-    /// Runs in which a call failed, and those that made fewer calls than were to come before it: how many there are depends on
-    /// when the program was held.
+    /// Numbers of runs in which a call failed, and of runs with fewer calls than were to come before the failure: the number of calls
+    /// depends on when the program was held.
     reached: u32,
     unreached: u32,
-    /// Those that said a line.
+    /// Number of runs that printed a line.
     told: u32,
-    /// Which functions failed.
+    /// Functions that failed, with their numbers.
     functions: BTreeMap<String, u32>,
     wrong: Vec<String>,
 }
@@ -264,7 +264,7 @@ fn arguments(vendor: &Vendor) -> Vec<&'static str> {
     }
 }
 
-/// Whether a program saw what it would have seen.
+/// Checks that a program's results are as without the library.
 fn judge(outcome: &Outcome, bare: &Outcome, launches: u64, how: &str) -> Result<(), String> {
     let Outcome { code, lines, errors, counted, .. } = outcome;
     let said: Vec<&str> = errors.lines().collect();

@@ -122,7 +122,7 @@ impl Reader {
         for name in ["include", "examples"] {
             std::os::unix::fs::symlink(root().join(name), place.join(name)).unwrap();
         }
-        // It holds up none of the programs that are started beside it.
+        // The process delays none of the programs that are started beside it.
         std::fs::write(place.join("rests.py"), RESTS).unwrap();
         let script = place.join("rests.py");
         let mut command = place.run_command(&["--job", "night"], "python3".as_ref(), &[script.to_str().unwrap()]);
@@ -151,7 +151,7 @@ impl Reader {
             .fold(text, |text, name| text.replace(&format!("--queue {name} "), &format!("--queue {queue} ")))
     }
 
-    /// Runs it: its exit code, and what it said.
+    /// Runs a line: its exit code, and its output.
     fn run(&self, line: &Line) -> (i32, String) {
         let mut text = self.typed(line);
         let goes_on = GO_ON.iter().any(|begin| line.text.starts_with(begin)) && !text.contains("--once");
@@ -188,10 +188,10 @@ fn every_command_runs_or_has_a_reason_why_not() {
             elsewhere += 1;
         } else if let Some((begin, _)) = LISTED.iter().find(|(begin, _)| line.text.starts_with(begin)) {
             used.insert(*begin);
-            // A test of the command line reads those of xsched all the same.
+            // Lines of xsched are parsed by a test of the command line all the same.
             if begin.starts_with("xsched") { parsed += 1 } else { listed += 1 }
         } else if line.tag == "gpu" && line.at.contains("amd-kit") {
-            // What a line of the kit means stands beside it.
+            // The meaning of a line of the kit stands beside it.
             listed += 1;
         } else {
             run += 1;

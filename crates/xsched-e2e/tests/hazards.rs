@@ -1,5 +1,5 @@
-//! What programs do that a library inside them must survive: one small program each, beside a rival and a scheduler that
-//! suspends and resumes both at random.
+//! Habits of programs that a library inside them must survive: one small program each, beside a rival and a scheduler that suspends and
+//! resumes both at random.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ fn runs(name: &str, args: &[&str]) {
     end(&place, rival);
 }
 
-/// Starts a program that goes on until it is told, and holds it.
+/// Starts a program that goes on until the test ends it, and holds it.
 fn held(place: &Place, mut program: Process) -> Process {
     program.expect("ready");
     place.ask(&["suspend", "--pid", &program.pid().to_string()]);
@@ -60,7 +60,7 @@ fn parents_and_children_by_fork_and_exec() {
     runs("processes", &[]);
 }
 
-/// Lines of a program but those that name processes.
+/// Lines of a program but those with process ids.
 fn without_counts(lines: &[String]) -> Vec<&String> {
     lines.iter().filter(|line| !line.starts_with("launched ")).collect()
 }
@@ -198,7 +198,7 @@ fn a_signal_handler_lets_one_command_of_a_held_program_pass() {
     place.assert_counts(&lines);
 }
 
-/// How many ticks a `ticks` program has seen, and how many of its launches signals have let through.
+/// Number of ticks that a `ticks` program has seen, and number of its launches that signals have let through.
 fn ticks(place: &Place, program: &mut Process) -> (u64, u64) {
     program.tell("ticks");
     let ticks = program.find("a count of ticks", |line| line.strip_prefix("ticks ")?.parse().ok());
@@ -228,7 +228,7 @@ fn the_ticks_of_a_timer_open_no_gate() {
     let after = [&control, &ticking].map(launches);
     assert_eq!(after[0], before[0], "nothing of the control passes");
     assert!(after[1] - before[1] <= most + 8, "{before:?} {after:?}");
-    // A flag that a handler sets is looked at all the same.
+    // A flag that a handler sets is noticed all the same.
     for program in [&mut control, &mut ticking] {
         signal(program.pid(), Signal::TERM);
         program.expect("stopped");

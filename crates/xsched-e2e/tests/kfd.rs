@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 use xsched_e2e::{Lateness, Place, Process, TIMEOUT, now_ns, until};
 
-/// Where the source tree keeps what stands for `/sys`.
+/// Folder of the source tree that stands in for `/sys`.
 fn sysfs() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testing/kfd/sysfs")
 }
@@ -119,7 +119,7 @@ impl Amd {
         self.run_with(options, &[])
     }
 
-    /// What the kernel was asked for by a process.
+    /// Requests that a process made to the kernel.
     fn requests(&self, pid: u32) -> Vec<Request> {
         let text = std::fs::read_to_string(self.place.join("trace")).unwrap_or_default();
         // The last line may be half written yet.
@@ -196,7 +196,7 @@ fn end(program: Process) -> Vec<String> {
     program.finish()
 }
 
-/// The same with AMD's own software, which complains that the pretended device does not tell its marketing name.
+/// Ends a program with AMD's own software, which complains that the pretended device does not have a marketing name.
 fn end_real(mut program: Process) -> Vec<String> {
     program.tell("end");
     let (code, lines, errors) = program.wait();
@@ -208,7 +208,7 @@ fn end_real(mut program: Process) -> Vec<String> {
 #[test]
 fn a_program_without_hip_is_suspended_and_resumed_through_the_kernel() {
     let amd = Amd::new();
-    // Both may run at once, but for the one that is suspended by hand.
+    // Both programs may run at once, but for the one that is suspended by hand.
     let _daemon = amd.place.daemon(&["--policy", "chaos"]);
     let (mut program, mut rival) = (amd.run(&[]), amd.run(&[]));
     let pid = program.pid();
@@ -228,7 +228,7 @@ fn a_program_without_hip_is_suspended_and_resumed_through_the_kernel() {
     let requests = amd.requests(pid);
     assert!(requests.iter().all(|r| r.rc == 0), "the kernel refused nothing: {requests:?}");
     assert_eq!(requests.last().map(|r| r.number), Some(DESTROY));
-    // 0 and 100 take turns, nothing is said twice.
+    // 0 and 100 alternate; nothing is sent twice.
     let percentages: Vec<u32> = amd.updates(pid).iter().map(|u| u.1).collect();
     assert!(percentages.windows(2).all(|w| w[0] != w[1]), "{percentages:?}");
     assert!(percentages.iter().all(|p| *p == 0 || *p == 100), "{percentages:?}");
@@ -376,7 +376,7 @@ fn hardware_priorities_follow_the_class() {
     amd.place.ask(&["hint", "--pid", &pid.to_string(), "--priority", "high"]);
     until("the hardware knows", || amd.updates(pid).last() == Some(&(0, 100, 11)));
     end(program);
-    // Who insists on a lower level keeps what the runtime asks for.
+    // A program with a lower level of its own keeps the runtime's request.
     let mut program = amd.run(&["--priority", "low", "--level", "1"]);
     assert_eq!(asked(&program), 7);
     assert!(amd.place.group(program.pid()).is_none());
@@ -408,7 +408,7 @@ fn a_suspension_that_the_kernel_refuses_leaves_the_program_running() {
         until("the daemon knows", || amd.level(&program) < 3);
         let told = amd.updates(pid);
         assert_eq!(told.last(), Some(&(0, 100, 7)), "{told:?}");
-        // It is not tried again.
+        // The call is not tried again.
         amd.suspend(&program);
         program.progress_after(now_ns());
         assert_eq!(amd.updates(pid), told);
@@ -432,7 +432,7 @@ fn a_suspension_asked_for_while_the_kernel_refuses_another_is_not_carried_out() 
     let pid = program.pid();
     program.progress_after(0);
     until("it may run", || amd.place.group(pid).is_some());
-    // Before the daemon can hear of the refusal it has asked again.
+    // The program asks again before the daemon can learn of the refusal.
     xsched_e2e::signal(pid, rustix::process::Signal::STOP);
     until("all of its threads are stopped", || {
         let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
@@ -456,7 +456,7 @@ fn a_suspension_asked_for_while_the_kernel_refuses_another_is_not_carried_out() 
 fn a_question_to_the_runtime_that_fails_leaves_the_program_running_and_is_told() {
     let amd = Amd::new();
     let _daemon = amd.place.daemon(&[]);
-    // Which kind of device, its domain and its place on the bus are asked for when a queue is made.
+    // The kind of device, its domain and its place on the bus are asked for when a queue is made.
     let told: Vec<bool> = (1..=4)
         .map(|n: u32| {
             let mut program = amd.run_with(&[], &[("FAKEHSA_FAIL", &n.to_string())]);
@@ -474,7 +474,7 @@ fn a_question_to_the_runtime_that_fails_leaves_the_program_running_and_is_told()
     assert_eq!(told, [true, false, true, false]);
 }
 
-/// A driver that cannot do it: said by name, once, and the program runs as without us.
+/// Checks a driver that cannot do it: the reason is printed once, and the program runs as without the library.
 fn unscheduled(amd: &Amd, env: &[(&str, &str)], why: &str) {
     let _daemon = amd.place.daemon(&[]);
     let mut program = amd.run_with(&["--priority", "low"], env);
@@ -533,7 +533,7 @@ fn a_forked_child_touches_no_queue_of_its_parent() {
     let (mut program, mut rival) = suspended(&amd, &[]);
     let pid = program.pid();
     let told = amd.updates(pid);
-    // Whatever the child does with what it inherited, the kernel refuses (EBADF) as it would without us.
+    // The kernel refuses every use of the descriptor that the child inherited (EBADF), as without the library.
     do_and_await(&mut program, "fork", "child 9");
     await_stop(&amd, &mut program, &mut rival);
     assert_eq!(amd.updates(pid), told);
@@ -598,7 +598,7 @@ fn a_program_that_closes_all_descriptors_goes_on() {
     let (mut program, mut rival) = suspended(&amd, &[]);
     let pid = program.pid();
     do_and_await(&mut program, "closeall", "closed");
-    // It cannot be told anything any more: it was let go, through the runtime's own descriptor.
+    // The program cannot get messages any more: it was released, through the runtime's own descriptor.
     program.progress_after(now_ns());
     assert_eq!(amd.updates(pid).last(), Some(&(0, 100, 7)));
     rival.progress_after(now_ns());

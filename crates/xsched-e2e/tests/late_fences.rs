@@ -1,9 +1,9 @@
-//! What is added to a program's streams while one of its threads waits for its turn, on the software driver: nothing
-//! that makes its commands wait for each other in another way, nor anything to what another thread ends meanwhile.
+//! Commands that are added to a program's streams while one of its threads waits for its turn, on the software driver: none may make its
+//! commands wait for each other in another way, and none may be added to a stream or context that another thread destroys meanwhile.
 
 use xsched_e2e::{Gpu, HipGpu, Place, Process, is_asleep, until};
 
-/// A thread of the program that does what it was told.
+/// Has a thread of the program do something, and returns its thread id.
 fn does(program: &mut Process, what: &str) -> u32 {
     program.tell(what);
     let prefix = format!("{what} ");
@@ -61,7 +61,7 @@ impl Held {
 #[test]
 fn blocking_streams_do_not_wait_for_each_other_by_way_of_the_default_stream() {
     let without = Held::new("default").finish();
-    // What a program has in the default stream is followed to its end where that is harmless: PyTorch lives there.
+    // Commands in the default stream are followed to their end where that is harmless, since PyTorch uses that stream.
     assert_eq!(Held::new("alone").finish(), without + 1);
 }
 
@@ -85,7 +85,7 @@ fn the_end_of_a_blocking_stream_does_not_wait_for_what_the_default_stream_was_gi
     this.finish();
 }
 
-/// Nothing tells of the last commands of such a program's turns.
+/// No fence reports the last commands of such a program's turns.
 #[test]
 fn a_program_that_uses_both_kinds_of_streams_has_its_share_under_either_fair_policy() {
     for policy in ["up", "pup"] {

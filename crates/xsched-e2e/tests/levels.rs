@@ -54,7 +54,7 @@ fn the_third_level_cuts_into_a_kernel() {
     }
 }
 
-/// What the first level leaves to the driver, here 10 ms of work, runs to its end.
+/// At the first level, the commands in the driver, here 10 ms of work, run to their end.
 #[test]
 fn the_second_level_holds_what_the_driver_has() {
     let of = |level| p50_beside("500", "32", level, "budget_us = 10000\n");
@@ -88,7 +88,7 @@ fn a_hundred_suspensions_at_each_level_change_no_result() {
     }
 }
 
-/// What waits at a gate on the device was charged as if it ran: it was never its program's turn.
+/// A command that waits at a gate on the device must not be charged as if it ran, or its program would never get a turn.
 #[test]
 fn at_the_second_level_who_is_held_is_not_charged() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! What monitors read: the figures, their names and labels, and who is named to whom.
+//! Figures for monitors: their names and labels, and which names each reader gets.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -42,7 +42,7 @@ fn samples(page: &str) -> Samples {
     page.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
 }
 
-/// Those of a name, whatever their labels.
+/// Samples of a name, whatever their labels.
 fn of<'a>(samples: &'a Samples, name: &str) -> Vec<(&'a str, f64)> {
     let is = |key: &&String| key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
     samples.keys().filter(is).map(|key| (key.as_str(), samples[key])).collect()
@@ -105,7 +105,7 @@ fn programs_that_share_a_device_are_told_with_their_times() {
     assert!(decisions.iter().all(|count| *count >= 2.0), "{decisions:?}");
     let waits = of(&found, "xsched_wait_seconds_count");
     assert!(waits.iter().any(|(key, n)| key.contains("class=\"high\"") && *n >= 1.0), "{waits:?}");
-    // What is gone still counts, and is not among the programs.
+    // A program that is gone still counts, and is not among the programs.
     let before = found[serve];
     let first = programs[0].pid();
     programs[0].tell("end");
@@ -123,7 +123,7 @@ fn a_port_of_the_loopback_names_no_users_and_programs() {
     assert_tells_no_names(&address(&place));
 }
 
-/// Of a daemon at a port, as its log tells it.
+/// Address of a daemon at a port, from its log.
 fn address(place: &Place) -> String {
     let log = std::fs::read_to_string(place.join("log")).unwrap();
     let (_, rest) = log.split_once("metrics at http://").expect("a line");
@@ -172,7 +172,7 @@ fn what_is_no_request_is_told_so_and_keeps_nobody_waiting() {
     assert!(exchange(connect(), "POST /metrics HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 405 "));
     assert!(exchange(connect(), "hello\r\n\r\n").0.starts_with("HTTP/1.1 400 "));
     assert!(exchange(connect(), &"x".repeat(9_000)).0.starts_with("HTTP/1.1 400 "));
-    // Some that say nothing: others are answered, and these are let go.
+    // Some connections are silent: others are answered, and these are closed.
     let silent: Vec<UnixStream> = (0..3).map(|_| connect()).collect();
     assert!(get(&place, "/metrics").1.contains("xsched_build_info"));
     for mut stream in silent {

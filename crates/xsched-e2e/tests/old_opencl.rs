@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use xsched_e2e::{Place, Process, until};
 
-/// What OpenCL 1.0 lacks.
+/// Functions that OpenCL 1.0 lacks.
 const OF_1_0: &str = "clSetEventCallback,clEnqueueMarkerWithWaitList";
 /// Everything that the preload library calls itself.
 const ALL: &str = "clSetEventCallback,clEnqueueMarkerWithWaitList,clRetainCommandQueue,clGetEventInfo,\

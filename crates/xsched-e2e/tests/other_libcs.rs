@@ -17,7 +17,7 @@ fn preload() -> String {
     beside("libxsched.so").to_str().expect("text").to_owned()
 }
 
-/// The program runs as without the library, which has at most one line to say, since it looked for functions of a driver.
+/// Checks that the program runs as without the library, which prints at most one line, because it looked for functions of a driver.
 #[track_caller]
 fn runs_as_without(place: &Place, program: &Path, variables: &[(&str, &str)], line: &str) {
     let bare = run(place, program, variables);
@@ -76,7 +76,7 @@ fn a_program_of_an_older_glibc_runs_as_without_the_library() {
     let folder = aged(&place, "2.27");
     let variables = [("LD_LIBRARY_PATH", folder.to_str().expect("text"))];
     runs_as_without(&place, &program, &variables, "the glibc of this program is 2.27, older than 2.28");
-    // What is loaded there is that library.
+    // The library that is loaded there is the shipped one.
     let with = [("LD_PRELOAD", preload()), ("LD_LIBRARY_PATH", folder.to_str().expect("text").to_owned())];
     let mut command = place.command("/bin/cat", &["/proc/self/maps"]);
     command.envs(with.iter().map(|(name, value)| (name, value)));
@@ -88,7 +88,7 @@ fn a_program_of_an_older_glibc_runs_as_without_the_library() {
     );
 }
 
-/// All that packages, the wheel, the archive and bundles carry.
+/// Files that packages, the wheel, the archive and bundles have.
 const SHIPPED: [&str; 8] = [
     "xsched",
     "xsched-kube",

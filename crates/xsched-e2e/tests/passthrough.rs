@@ -122,7 +122,7 @@ fn what_passes_on_the_cuda_driver_through_a_runtime_that_looks_its_functions_up_
     }
 }
 
-/// An OpenCL program whose kernels pass and whose copies do not.
+/// OpenCL program whose kernels pass and whose copies do not.
 fn opencl(place: &Place, options: &[&str], apis: &str) -> Process {
     let rules = place.join("rules.json");
     std::fs::write(&rules, format!("{{\"apis\": [{apis}]}}")).unwrap();
@@ -186,7 +186,7 @@ fn what_passes_on_opencl_while_its_program_is_suspended_runs_and_what_follows_wa
     assert_eq!(program.finish(), ["ok"]);
 }
 
-/// It is neither budgeted nor held, but that it wants the device and when it is done is known.
+/// The program is neither budgeted nor held, but its wish for the device and its end are known.
 #[test]
 fn an_opencl_program_of_which_all_passes_is_seen_to_work_and_to_be_idle() {
     let place = Place::new();

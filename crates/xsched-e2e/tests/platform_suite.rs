@@ -1,8 +1,8 @@
-//! What holds on every platform, written once: each property below runs on the simulated device, OpenCL, CUDA and HIP, with
-//! the same workload (`testing/suite/work.c`). Where a platform's device is missing, its tests are skipped and say why.
+//! Properties that hold on every platform, written once: each property below runs on the simulated device, OpenCL, CUDA and HIP, with the
+//! same workload (`testing/suite/work.c`). Where a platform's device is missing, its tests are skipped and give the reason.
 //!
-//! What is compared are counts, order and results. Where a part of the device is compared, it is the program's own count in
-//! a time that it tells itself. How a platform enters: `docs/internals/adding.md`.
+//! Compared are counts, order and results. Where a part of the device is compared, it is the program's own count in a time that the program
+//! measures itself. The way to add a platform: `docs/internals/adding.md`.
 
 mod platforms;
 
@@ -15,10 +15,10 @@ use xsched_e2e::{Process, now_ns, one_of, signal, until};
 const FIXED: &[&str] = &["fixed", "250", "100"];
 /// Line that a program prints once its daemon is gone.
 const GONE: &str = "xsched: runs unscheduled until a daemon answers: the daemon is gone\n";
-/// One that goes on and on, with commands of 0.2 ms.
+/// Arguments of a program that goes on and on, with commands of 0.2 ms.
 const STEADY: &[&str] = &["steady", "200", "8"];
 
-/// What a program says of its result and its launches: all but its process id.
+/// Lines of a program about its result and its launches, without its process id.
 fn result(lines: &[String]) -> Vec<String> {
     let pid = format!("launched {} ", pid_of(lines));
     lines.iter().map(|line| line.replace(&pid, "launched ")).collect()
@@ -117,7 +117,7 @@ fn results_and_counts_are_those_of_a_bare_run(device: &Device) {
 fn suspending_stops_launches_and_resuming_continues_them(device: &Device) {
     let _daemon = device.place().daemon(&["--policy", "up"]);
     let mut program = steady(device, &["--level", "1"]);
-    // The first time it is alone on the device, without a rival that has it look at its gate.
+    // The first time the program is alone on the device, without a rival that makes it check its gate.
     suspend(device, &program);
     device.place().await_state(program.pid(), "suspended");
     let mut clock = steady(device, &["--level", "1"]);
@@ -142,12 +142,13 @@ fn an_urgent_program_goes_first_and_lets_others_go_on_after_it(device: &Device) 
     end_well(device, low);
 }
 
-/// The first request that an urgent program makes beside a best-effort program that has just started. While it was alone none of
-/// its launches passed by a closer look, and the rival comes before its agent has seen that it is idle. Requests are short, so
-/// that protection that begins late shows; a few of them together stand for what else goes on on the machine.
+/// The first request of an urgent program beside a best-effort program that has just started. While the urgent program was alone none of
+/// its launches took the slow path, and the rival comes before its agent has seen that it is idle. Requests are short, so that late
+/// protection shows; a few of them together average out other activity on the machine.
 fn the_first_request_beside_a_new_program_is_protected(device: &Device) {
     const ROUNDS: u32 = 8;
-    /// What the best-effort program gives in so long a time afterwards stands for what it could give beside a request.
+    /// Time in which the best-effort program's launches are counted afterwards, in ns, as a measure of the launches possible beside a
+    /// request.
     const ALONE_NS: u64 = 50_000_000;
     let _daemon = device.place().daemon(&["--policy", "hpf"]);
     let mut urgent = device.run(&["--priority", "high"], &["requests", "500", "20"]);
@@ -212,7 +213,7 @@ fn a_wait_of_a_suspended_program_returns_after_it_is_resumed(device: &Device) {
     }
 }
 
-/// It goes on without a daemon, unscheduled, and the next one holds it again.
+/// The program goes on without a daemon, unscheduled, and the next daemon holds it again.
 fn a_held_program_outlives_its_daemon_and_finds_the_next_one(device: &Device) {
     let place = device.place();
     let daemon = place.daemon(&["--policy", "up"]);
@@ -229,7 +230,7 @@ fn a_held_program_outlives_its_daemon_and_finds_the_next_one(device: &Device) {
     let without = given(&mut program);
     until("it goes on", || given(&mut program) > without + 50);
     let _next = place.daemon(&["--policy", "up"]);
-    // What an operator has said outlives the daemon.
+    // An operator's settings outlive the daemon.
     place.await_state(pid, "suspended");
     assert_still(device, &mut program, &mut clock);
     let before = place.group(pid).unwrap();

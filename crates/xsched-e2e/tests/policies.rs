@@ -1,7 +1,7 @@
-//! What each policy promises, once more in real time, on the simulated device; and a switch through all of them under load.
+//! Promises of each policy, once more in real time, on the simulated device; and a switch through all policies under load.
 //!
-//! The promises themselves are tested in virtual time (`crates/xsched-policy/tests`). Here programs run, and what is compared is
-//! device time as it was charged, or commands given by their own count. Each test prints its figure.
+//! The promises themselves are tested in virtual time (`crates/xsched-policy/tests`). Here programs run, and device time as it was charged
+//! is compared, or commands by the programs' own count. Each test prints its figure.
 
 #[allow(dead_code, reason = "the platform suite uses the rest")]
 mod platforms;
@@ -59,7 +59,7 @@ impl Bench {
         program
     }
 
-    /// One that gives so many commands of 0.5 ms when it is told to.
+    /// Starts a program that launches this many commands of 0.5 ms at each request.
     fn requests(&self, options: &[&str], count: &str) -> Process {
         self.start(options, &["requests", "500", count])
     }
@@ -97,7 +97,7 @@ impl Bench {
         });
     }
 
-    /// Part of the time, in percent, that each program has the device within so many seconds.
+    /// Part of the time, in percent, that each program has the device within `secs` seconds.
     fn parts(&self, programs: &[&Process], secs: u64) -> Vec<f64> {
         let look = || (now_ns(), self.used_us(programs));
         let (began, before) = look();
@@ -137,7 +137,7 @@ fn given_between(program: &mut Process, (from, to): (u64, u64)) -> u64 {
     program.find("its count", |line| line.strip_prefix("between ")?.parse().ok())
 }
 
-/// How many commands a steady program gives in so many ns while it is not hindered.
+/// Number of commands that a steady program launches in `ns` while nothing delays it.
 fn unhindered(program: &mut Process, ns: u64) -> f64 {
     let began = now_ns();
     while u128::from(50_000_000_u64) > program.progress_after(began).as_nanos() {}
@@ -290,7 +290,7 @@ fn lax_lets_a_request_wait_until_its_laxity_is_used_up() {
         let (from, to) = request(&mut lax);
         bench.place.await_state(lax.pid(), "idle");
         let ms = (to - from) as f64 / 1e6;
-        // One that the machine keeps from launching in its midst becomes two requests, and waits twice.
+        // A request that the machine interrupts in its midst becomes two, and waits twice.
         match waits(&lax) - before {
             1 => took.push(ms),
             n => cut += n,
@@ -566,7 +566,7 @@ fn switch_through_all(name: &str) {
     };
     let secs = std::env::var("XSCHED_SWITCH_SECS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
     let place = device.place();
-    // All of them begin, the least urgent too.
+    // All programs get the device at the beginning, the least urgent too.
     let _daemon = place.daemon(&["--policy", "pup"]);
     let options: [&[&str]; 3] = [
         &["--priority", "high", "--utilization", "50", "--slo", "5ms", "--deadline", "3000"],
@@ -591,7 +591,7 @@ fn switch_through_all(name: &str) {
             switches += 1;
             std::thread::sleep(Duration::from_millis(100)); // how long each is in force
         }
-        // Each had the device since the round began, or has it soon.
+        // Each program has had the device since the round began, or has it soon.
         for program in &mut programs {
             program.progress_after(began);
         }
@@ -604,7 +604,7 @@ fn switch_through_all(name: &str) {
         program.tell("end");
         let (code, lines, errors) = program.wait();
         assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok")), "{errors}");
-        // They say more than pup looks at, and are told so once.
+        // The programs have more hints than pup uses, and get a line about that once.
         assert!(errors.lines().all(|line| line.starts_with("xsched: the policy pup does not look at: ")), "{errors}");
         assert!(errors.lines().count() <= 1, "{errors}");
         device.assert_counts(&lines);

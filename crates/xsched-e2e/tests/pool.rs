@@ -27,7 +27,7 @@ impl Machine {
     fn with_devices(count: u32) -> Machine {
         let mut machine = Machine { gpu: Gpu::with_devices(count), daemon: None };
         machine.start_daemon(&[]);
-        // The first program of a user is told what a pool means.
+        // The first program of a user prints a line about the meaning of a pool.
         let (enabled, errors) = machine.mps(LOW, &[]);
         assert_eq!(enabled, "1", "{errors}");
         assert!(errors.contains("a GPU fault of one program ends all best-effort programs"), "{errors}");
@@ -39,13 +39,13 @@ impl Machine {
     }
 
     fn start_daemon_with(&mut self, args: &[&str], variables: &[(&str, &str)]) {
-        // The server's calls to its resource manager are answered as those of programs are.
+        // Calls of the server to its resource manager are answered as those of programs are.
         let manager = self.gpu.manager().to_str().unwrap().to_owned();
         let variables = [&[("LD_PRELOAD", manager.as_str())], variables].concat(); // the last one counts
         self.daemon = Some(self.gpu.place.daemon_with_mps(args, &variables));
     }
 
-    /// A machine whose daemon has a configuration.
+    /// Makes a machine whose daemon has a configuration.
     fn configured(text: &str) -> Machine {
         let mut machine = Machine { gpu: Gpu::with_devices(1), daemon: None };
         let file = machine.configuration(text);
@@ -110,14 +110,14 @@ impl Machine {
         program
     }
 
-    /// One that does as it is told, once it has a context.
+    /// Starts a program that obeys the test, once it has a context.
     fn told(&self, options: &[&str]) -> Process {
         let mut program = self.gpu.run(options, &self.gpu.program("pooled"), &[]);
         program.expect("context 0");
         program
     }
 
-    /// A program that does as it is told where `xsched run` finds NVIDIA's driver: it may be in a pool without having asked.
+    /// Starts a program that obeys the test where `xsched run` finds NVIDIA's driver: it may be in a pool without asking for one.
     fn told_by_itself(&self, options: &[&str]) -> Process {
         let mut command = self.gpu.place.run_command(options, &self.gpu.program("pooled"), &[]);
         command.env("CUDA_MPS_PIPE_DIRECTORY", self.gpu.place.join("none"));
@@ -126,7 +126,7 @@ impl Machine {
         program
     }
 
-    /// What MPS is to one, 1 or 0, and what it was told.
+    /// Value of MPS in a program, 1 or 0, and the program's output on stderr.
     fn mps(&self, options: &[&str], variables: &[(&str, &str)]) -> (String, String) {
         self.mps_of("pooled", options, variables)
     }
@@ -218,7 +218,7 @@ fn a_gpu_fault_ends_the_pool_and_nothing_outside_and_the_next_program_has_anothe
         innocent.tell("sync");
         innocent.expect(&format!("sync {ILLEGAL_ADDRESS}"));
         runs();
-        // One that comes before the server has written of it is refused there.
+        // A program that comes before the server has logged the fault is refused there.
         let told = |pool: &PathBuf| std::fs::read_to_string(pool.join("log/control.out"));
         let noted = |pool: &PathBuf| told(pool).is_ok_and(|log| log.contains("fatal GPU error"));
         until("the server has written of it", || pools.iter().filter(|pool| pool.exists()).all(noted));
@@ -228,7 +228,7 @@ fn a_gpu_fault_ends_the_pool_and_nothing_outside_and_the_next_program_has_anothe
         assert!(machine.pools().iter().any(|pool| !pools.contains(pool)), "round {round}");
         culprits.push(culprit);
     }
-    // Who broke two is in none of its own accord.
+    // A program that broke two pools is put into none automatically.
     let (enabled, errors) = machine.mps(&["--priority", "low"], &[]);
     assert_eq!(enabled, "0", "{errors} {}", machine.daemon.as_ref().unwrap().errors());
     assert!(errors.contains("GPU faults of this program ended 2 pools"), "{errors}");
@@ -240,7 +240,7 @@ fn a_gpu_fault_ends_the_pool_and_nothing_outside_and_the_next_program_has_anothe
 fn who_ends_behind_a_closed_gate_takes_nobody_along() {
     // The server waits for 150 ms.
     const SERVER_WAITS_NS: u64 = 400_000_000;
-    /// After so long gates on the device hold nothing back.
+    /// Time after which gates on the device hold no commands any more.
     const BYPASSED_NS: u64 = 1_200_000_000;
     let machine = Machine::new();
     let mut stays = machine.steady(LOW);
@@ -269,8 +269,8 @@ fn who_ends_behind_a_closed_gate_takes_nobody_along() {
     machine.gpu.end(stays);
 }
 
-/// What a program without rivals has given ahead no gate holds. If it is killed when an urgent one comes, its server ends all clients, and
-/// the next program must not be one of these.
+/// Commands that a program without rivals has launched ahead are held by no gate. If it is killed when an urgent one comes, its server ends
+/// all clients, and the next program must not be one of these.
 #[test]
 fn who_comes_after_one_that_was_killed_finds_a_pool_that_works() {
     let machine = Machine::new();
@@ -624,7 +624,7 @@ fn a_daemon_that_ends_has_its_pools_end_with_their_last_program() {
     inside.progress_after(now_ns());
     inside.tell("end");
     assert_eq!(inside.wait().0, 0);
-    // One that no process waits for has no command line any more.
+    // A zombie has no command line any more.
     let words = || std::fs::read(format!("/proc/{control}/cmdline")).unwrap_or_default();
     until("the pool has ended", || words().is_empty());
 }
@@ -683,7 +683,7 @@ fn several_devices_are_those_that_the_program_means() {
     }
 }
 
-/// First come first served, kernels of 100 ms leave one of a hundred to those of 1 ms.
+/// By first come, first served, kernels of 100 ms would leave one of a hundred parts to those of 1 ms.
 #[test]
 fn programs_with_short_and_with_long_kernels_get_on_evenly() {
     one_of(3, "speed of short kernels beside long ones", || {
@@ -812,7 +812,7 @@ fn a_long_graph_counts_as_long_as_what_lies_between_two_of_its_gates() {
         program.expect("ready");
         program
     };
-    // How it shares, and its longest command.
+    // Sharing of the program, and its longest command.
     let run = |gates: &str| {
         let mut program = start(gates);
         let pid = program.pid();
@@ -835,7 +835,8 @@ fn a_long_graph_counts_as_long_as_what_lies_between_two_of_its_gates() {
     assert!(known.errors().contains("time sharing: this program ran kernels of"), "{}", known.errors());
 }
 
-/// What is between two gates of a graph when they close ends in slices, and after a while the urgent program stays away for it.
+/// The commands between two gates of a graph when these close end in slices; after a while the urgent program leaves the device to them for
+/// a moment.
 #[test]
 fn what_is_executed_inside_a_graph_gets_the_device_for_a_moment() {
     let machine = Machine::new();

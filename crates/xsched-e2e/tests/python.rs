@@ -8,7 +8,7 @@ use xsched_e2e::{Gpu, Process, beside, until};
 use xsched_policy::registry;
 use xsched_proto::class::Class;
 
-/// How long making, installing or removing a wheel may take.
+/// Longest time for making, installing or removing a wheel.
 const WHEEL_TIMEOUT: Duration = Duration::from_secs(120);
 
 fn root() -> PathBuf {
@@ -86,7 +86,7 @@ fn python_blocks_make_the_process_urgent_and_give_its_class_back() {
     assert_eq!(own_priority(), Some(-128));
     gpu.place.assert_ahead(other, own, 100);
     say("policy cfs");
-    // What is in force on its own device counts.
+    // The policy in force on the program's own device applies.
     gpu.place.ask(&["policy", "set", "up", "--device", &device]);
     say("policy priority");
     program.tell("end");
@@ -208,7 +208,7 @@ fn done(mut command: Command) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// That a file asks for no version of glibc beyond 2.28, as the wheel's tag promises. (`cargo xtask wheel` looks too.)
+/// Asserts that a file asks for no version of glibc beyond 2.28, as the wheel's tag promises. (`cargo xtask wheel` checks it too.)
 #[track_caller]
 fn needs_old_glibc_only(file: &Path) {
     let mut symbols = Command::new("objdump");
@@ -273,7 +273,7 @@ fn python_wheel_brings_the_command_the_libraries_and_both_packages() {
     passes(program);
     passes(Process::start(command("python", &[&script("bare.py"), "ensure"])));
 
-    // All that it brought is on its list.
+    // All files of the wheel are on its list.
     done(command("python", &["-m", "pip", "uninstall", "--quiet", "--yes", "xsched"]));
     for left in ["bin/xsched", "lib/xsched/libxsched.so", "include/xsched/xsched.h"] {
         assert!(!environment.join(left).exists(), "{left} stays");

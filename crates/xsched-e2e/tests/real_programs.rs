@@ -35,7 +35,7 @@ fn reversed(place: &Place, start: impl Fn(&str) -> Process) -> (Process, [Proces
     (daemon, programs)
 }
 
-/// What the low class is promised it has beside a program of a higher class, and nothing without.
+/// Starts a daemon that guarantees the low class a part beside a program of a higher class, and two programs.
 fn promised(place: &Place, start: impl Fn(&str) -> Process) -> (Process, [Process; 2]) {
     let config = place.join("config.toml");
     let text = "[[rule]]\nexe = \"*\"\npriority = \"low\"\n[classes.low]\nguarantee_percent = 40\nquantum_us = 3000\n";
@@ -83,7 +83,7 @@ fn opencl(place: &Place) -> impl Fn(&str) -> Process {
     move |class| place.run(&priority(class), &program, &load.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Ends OpenCL programs, whose results must be right and whose commands were all seen.
+/// Ends OpenCL programs, and checks that their results are right and that all their commands were seen.
 fn end_opencl(place: &Place, programs: [Process; 2]) {
     for program in programs {
         let pid = program.pid();
@@ -146,7 +146,7 @@ fn chain_of(gpu: &HipGpu, words: &[&str]) -> (Vec<String>, Value) {
     (lines, gpu.place.stats_of(pid))
 }
 
-/// Copies of the program itself, beside what it is told to launch.
+/// Number of copies of the program itself, beside the launches that the test asks for.
 const COPIES: u64 = 3;
 
 #[test]
@@ -173,7 +173,7 @@ fn a_domain_that_a_hip_library_sets_is_its_own() {
         assert_eq!(lines[7], "vendor_domain 2");
         assert_eq!(stats["domains"], json!({"system": 5, "application": 10 + COPIES}), "{stats}");
     }
-    // What is pushed holds for all of the thread, whatever launches.
+    // A pushed domain holds for all launches of the thread, whatever library they come from.
     let (_, stats) = chain_of(&gpu, &["push=1", "vendor=5", "own=2", "push=0", "own=3", "vendor=4", "pop", "pop"]);
     assert_eq!(stats["domains"], json!({"system": 7, "application": 7 + COPIES}), "{stats}");
 }

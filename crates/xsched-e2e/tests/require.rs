@@ -1,4 +1,4 @@
-//! What `--require` means inside a program: it is scheduled from its first launch or ends there, and nothing later ends it.
+//! Effect of `--require` inside a program: it is scheduled from its first launch or ends there, and nothing later ends it.
 
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Signal;
@@ -125,7 +125,7 @@ fn a_daemon_of_another_version_is_said_and_the_program_goes_on_without() {
                 let _ = net::send(&peer, &answer, SendFlags::NOSIGNAL);
             }
         });
-        // Without the command, which would look at the daemon before.
+        // Started without the command, which would check the daemon before.
         let program = place.sim_program("starts_later");
         let mut command = place.command(program, &[]);
         command.env("LD_PRELOAD", beside("libxsched.so"));
@@ -224,7 +224,8 @@ fn a_child_is_not_followed_where_it_would_do_harm_or_is_not_wanted() {
     assert_eq!(started("none", "0"), 0);
     assert_eq!(started("XSCHED_FOLLOW=0", "1"), 0);
     assert_eq!(started("XSCHED_DISABLE=1", "1"), 0);
-    // What musl's loader starts, and an old glibc's in a container, would end of it: the launcher cleared the way for these.
+    // A child with a cleared environment gets the preload, but not one of musl's loader or of an old glibc in a container, which the
+    // preload would end.
     let shell = "exec 3>&1; for at in 1 2; do env -i /bin/sh -c 'echo ${LD_PRELOAD:+preloaded}'; done";
     let lines = place.run(&[], std::path::Path::new("sh"), &["-c", shell]).finish();
     assert_eq!(lines, ["preloaded", "preloaded"]);

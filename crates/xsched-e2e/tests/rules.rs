@@ -1,5 +1,5 @@
-//! Which class a program gets: default, operator's rule, its own wish, a hint, each before the one named before it, and
-//! none above the operator's ceiling. And what the configuration promises to a class.
+//! Class of a program: default, operator's rule, its own wish, a hint, each overriding the one named before it, and none above the
+//! operator's ceiling. And the guarantees of the configuration for a class.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn with_config(place: &Place, text: &str) -> Process {
     place.daemon(&["--config", path.to_str().unwrap()])
 }
 
-/// Class, who chose it, whether it was cut.
+/// Class of a program, its origin, and whether it was cut.
 fn shown(place: &Place, program: &Process) -> (Value, Value, Value) {
     let entry = place.program(program.pid()).expect("attached");
     (entry["class"].clone(), entry["class_from"].clone(), entry["limited"].clone())
@@ -105,7 +105,7 @@ fn a_class_has_the_part_of_the_device_that_it_was_promised() {
     let share = |config: &str| {
         let _daemon = with_config(&place, config);
         let start = |class: &str| {
-            // Much at a time: who gets no processor for a while is not to leave the device to the other for that.
+            // Large batches: a program whose thread gets no processor for a while is not to leave the device to the other for that.
             let mut program = place.run(&["--priority", class], &steady, &["200", "128"]);
             program.expect("ready");
             program
@@ -134,8 +134,8 @@ fn a_class_has_the_part_of_the_device_that_it_was_promised() {
     }
 }
 
-/// What a program is given while it is alone is not followed, and once it waits for that it launches nothing. It was taken for
-/// idle then, and as the rival never is, it stayed so for ever: but what is interrupted does not end.
+/// Commands launched while a program is alone are not followed, and while the program waits for them it launches nothing. It must not count
+/// as idle then for ever, since the rival never is: interrupted commands do not end.
 #[test]
 fn who_waits_for_what_was_given_alone_has_its_part_too() {
     let place = Place::new();

@@ -85,8 +85,8 @@ fn a_scheduler_runs_without_the_daemons_rights() {
     assert!(!file.exists());
 }
 
-/// What `body` gives beside a daemon with this scheduler; once more if the machine was so busy that an answer took longer than
-/// the 100 ms that a scheduler has. Beside it the lines that the scheduler has told on stderr, without their first word.
+/// Runs `body` beside a daemon with this scheduler, and once more if the machine was so busy that an answer took longer than the 100 ms
+/// that a scheduler has. Returns its result, and the lines that the scheduler printed on stderr, without their first word.
 fn beside_scheduler<T>(place: &Place, library: &str, mut body: impl FnMut() -> T) -> (T, Vec<String>) {
     for _ in 0..10 {
         let daemon = place.daemon(&["--scheduler", library]);
@@ -184,7 +184,7 @@ fn streams_of_a_program_that_finds_a_scheduler_for_streams_later_are_set_apart()
     until("they are a group", || queues(pid) == [60]);
     drop(daemon);
     let _daemon = place.daemon(&["--scheduler", &reverse]);
-    // The last ones share the first group: no process has so many.
+    // The last streams share the first group: a process may not have so many groups.
     until("most are set apart", || {
         let queues = queues(pid);
         queues.len() == 48 && queues.iter().filter(|n| **n == 1).count() == 47

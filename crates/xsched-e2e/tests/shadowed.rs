@@ -1,4 +1,4 @@
-//! A library that is preloaded before libxsched.so and answers its calls: that is told, or refused under `--require`.
+//! Library that is preloaded before libxsched.so and answers its calls: a line reports that, or `--require` refuses it.
 
 use std::path::Path;
 use std::process::Command;

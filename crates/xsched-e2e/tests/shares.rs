@@ -1,4 +1,4 @@
-//! Who gets how much of the device: by weight, and by priority in three groups of two.
+//! Parts of the device: by weight, and by priority in three groups of two.
 
 use xsched_e2e::{Place, one_of, quantile, until};
 

@@ -24,7 +24,7 @@ fn streams_that_wait_for_each_other_finish_beside_a_program_of_higher_priority()
     let mut high = place.run(&["--priority", "high"], &steady, &["2000", "2"]);
     high.expect("ready");
     let other = place.run(&[], &program, &[]);
-    // It gets nowhere while the other is busy; then it must get everywhere.
+    // The program makes no progress while the other is busy; then it must complete everything.
     until("it is there", || place.program(other.pid()).is_some());
     high.tell("end");
     assert_eq!(high.finish().last().unwrap(), "ok");

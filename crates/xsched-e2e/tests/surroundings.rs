@@ -1,4 +1,4 @@
-//! What a program sees of us: nothing it did not ask for, and never a byte in a descriptor of its own.
+//! Visibility of the library to a program: nothing that it did not ask for, and never a byte in a descriptor of its own.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use xsched_e2e::{Place, Process, beside, finish, signal, skipped, until};
 
 const SIGXFSZ: i32 = 25;
-/// A daemon silent for so long holds nothing any more.
+/// Silence of a daemon after which it holds nothing any more.
 const LEASE: Duration = Duration::from_millis(800);
 
 /// Runs `surroundings` and returns what it found and what it printed.
@@ -143,7 +143,7 @@ fn a_limit_on_the_size_of_files_costs_scheduling_and_ends_no_program() {
             "xsched: runs unscheduled: cannot make the shared segment: the file-size limit (ulimit -f) of {bytes} "
         );
         assert!(errors.starts_with(&why) && errors.lines().count() == 1, "{errors}");
-        // Where the line itself is too much.
+        // Even the line may exceed the limit.
         let into_file =
             place.command("sh", &["-c", "exec \"$0\" 2>>\"$1\"", program.to_str().unwrap(), log.to_str().unwrap()]);
         let mut into_file = limited(&place, bytes.min(4096), &into_file);
@@ -177,7 +177,7 @@ fn a_limit_on_the_size_of_files_costs_scheduling_and_ends_no_program() {
     }
 }
 
-/// A command whose CLOCK_MONOTONIC is ahead of the machine's by so many seconds.
+/// Makes a command whose CLOCK_MONOTONIC is ahead of the machine's by `seconds`.
 fn ahead(place: &Place, seconds: u32, command: &Command) -> Command {
     under(place, &["unshare", "--time", "--monotonic", &seconds.to_string(), "--"], command)
 }
@@ -242,8 +242,8 @@ fn a_program_that_cannot_make_a_pidfd_is_scheduled() {
     }
 }
 
-/// After `sudo -E` or `su` the environment names the folders of the user who was there before. What root makes in them keeps that
-/// user out. Needs root, and a mount namespace in which `/run` is the test's own.
+/// After `sudo -E` or `su` the environment still names the folders of the previous user. Files that root makes in them keep that user out.
+/// Needs root, and a mount namespace in which `/run` is the test's own.
 #[test]
 fn folders_of_another_user_are_left_alone_and_stay_usable_for_their_owner() {
     if !rustix::process::geteuid().is_root() {

@@ -21,7 +21,7 @@ fn path() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/tasks.md")
 }
 
-/// What stands between ``` of the page, with what follows ``` at its beginning, and the lines where it does.
+/// Blocks between ``` of the page, with the words after the first ```, and their lines.
 fn blocks(page: &str) -> Vec<(String, std::ops::Range<usize>)> {
     let mut found = Vec::new();
     let mut open: Option<(String, usize)> = None;
@@ -35,7 +35,7 @@ fn blocks(page: &str) -> Vec<(String, std::ops::Range<usize>)> {
     found
 }
 
-/// A shell that is told blocks of commands.
+/// Shell that runs blocks of commands.
 struct Shell {
     child: Child,
     stdin: ChildStdin,
@@ -48,7 +48,7 @@ impl Shell {
         let path = format!("{}:{}", beside("xsched").parent().unwrap().display(), std::env::var("PATH").unwrap());
         command.current_dir(place.join("")).env("PATH", path).env("SIMDEV_LIBRARY", beside("libsimdev.so"));
         command.env("COLUMNS", "120").env_remove("XSCHED_STATS").env_remove("XDG_CONFIG_HOME");
-        // What it starts ends with it.
+        // Processes that the shell starts end with it.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (sender, lines) = channel();
@@ -59,7 +59,7 @@ impl Shell {
         Shell { child, stdin, lines }
     }
 
-    /// The same of commands that only look, again and again until the screen shows what the page does: what has the device
+    /// Runs a block that only shows something, again and again until the screen has the lines of the page: the program on the device
     /// changes all the time.
     fn shows(&mut self, block: &str, wanted: impl Fn(&[String]) -> bool) -> Vec<String> {
         let mut said = Vec::new();
@@ -101,7 +101,7 @@ impl Drop for Shell {
 struct Names(BTreeMap<String, String>);
 
 impl Names {
-    /// Takes in the programs that there are, in the order of their start.
+    /// Adds the present programs, in the order of their start.
     fn see(&mut self, place: &Place) {
         let Some(ps) = place.ps() else { return };
         self.0.insert("4700".into(), ps["daemon"]["pid"].to_string());
@@ -144,7 +144,7 @@ fn user() -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// What of a line is the same each time: its words. Figures with their units, and states that change all the time, are all alike.
+/// Shape of a line: its words, which are equal each time. Figures with their units, and states that change all the time, are replaced.
 fn shape(line: &str) -> String {
     const UNITS: [&str; 8] = ["ms", "s", "µs", "us", "%", "GiB", "MiB", "min"];
     let mut words: Vec<&str> = Vec::new();
@@ -169,7 +169,7 @@ fn shape(line: &str) -> String {
     words.join(" ")
 }
 
-/// Whether the screen has what the page shows; a line of the page that is `…` stands for any lines.
+/// Reports whether the screen has the lines of the page; a line of the page that is `…` stands for any lines.
 fn is_alike(page: &[&str], screen: &[String]) -> bool {
     match page.split_first() {
         None => screen.is_empty(),
@@ -180,7 +180,7 @@ fn is_alike(page: &[&str], screen: &[String]) -> bool {
     }
 }
 
-/// Whether a block changes nothing, so that it may be done again.
+/// Reports whether a block changes nothing, so that it may be run again.
 fn only_looks(block: &str) -> bool {
     block.lines().all(|line| {
         ["xsched ps", "xsched top", "xsched trace", "xsched usage"].iter().any(|look| line.starts_with(look))

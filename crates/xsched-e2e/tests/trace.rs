@@ -156,7 +156,8 @@ fn a_trace_tells_afterwards_what_held_a_program_and_why() {
     );
 }
 
-/// A look at a time in which nothing was decided about it. It was once told to have waited then, for its gate counted as closed.
+/// Trace of a time in which no decision was made about a program: it must not count as waiting then because its gate was last recorded as
+/// closed.
 #[test]
 fn a_program_that_ran_and_has_gone_is_not_told_to_have_waited() {
     let place = Place::new();
@@ -325,7 +326,7 @@ fn a_trace_file_has_tracks_slices_and_arrows_that_perfetto_reads() {
     assert!(open.is_empty(), "{open:?}");
     let of = |track: u64| slices.iter().filter(move |(uuid, _)| *uuid == track).map(|(_, event)| *event);
     let holders: Vec<&str> = of(device.uuid).map(|slice| slice.name.as_str()).collect();
-    // Both of them, until the daemon has taken notice that the urgent one wants the device.
+    // Both programs run until the daemon has noticed that the urgent one wants the device.
     let is_known = |name: &&str| ["steady", "steady + steady"].contains(name);
     assert!(holders.len() >= 2 && holders.iter().all(is_known), "{holders:?}");
     let names: BTreeSet<&str> = of(high_track).map(|slice| slice.name.as_str()).collect();
@@ -349,7 +350,7 @@ fn a_trace_file_has_tracks_slices_and_arrows_that_perfetto_reads() {
     assert_eq!(read, expected);
 }
 
-/// Where an arrow begins whose end was read first.
+/// Track and time at which an arrow begins, for one whose end was read first.
 fn begin_of(trace: &perfetto::Trace, flow: u64) -> Option<(u64, u64)> {
     trace.packet.iter().find_map(|packet| {
         let event = packet.track_event.as_ref().filter(|event| event.flow_ids.contains(&flow))?;

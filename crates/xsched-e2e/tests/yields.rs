@@ -7,7 +7,7 @@ use xsched_e2e::{Gpu, Process, signal, until};
 
 const URGENT: &[&str] = &["--share", "spatial", "--priority", "high"];
 const LOW: &[&str] = &["--share", "spatial", "--priority", "low"];
-/// A GPU with an MPS server, and a daemon that was told how programs of it run beside each other.
+/// GPU with an MPS server, and a daemon that has a mode for programs of that server.
 struct Machine {
     gpu: Gpu,
     daemon: Process,
@@ -48,7 +48,7 @@ impl Machine {
         self.gpu.place.join(&format!("{program}-stats"))
     }
 
-    /// A best-effort program that always has kernels to give, and an urgent one that does as it is told.
+    /// Starts a best-effort program that always has kernels to launch, and an urgent one that obeys the test.
     fn low_and_urgent(&self) -> (Process, Process) {
         let mut low = self.start(LOW, "steady", &["200", "8"]);
         low.expect("ready");
@@ -71,7 +71,7 @@ fn given(program: &mut Process) -> u64 {
     program.count().0
 }
 
-/// One request of the urgent program: a kernel of so many µs. Returns how long the device took, in µs.
+/// Makes a request of the urgent program: a kernel of `us` µs. Returns the time that the device took, in µs.
 fn ask(urgent: &mut Process, us: u64) -> u64 {
     urgent.tell(&format!("give {us}"));
     urgent.expect("given 0");
@@ -108,7 +108,7 @@ fn a_program_that_yields_goes_on_while_the_urgent_one_keeps_up() {
 
 #[test]
 fn long_kernels_of_the_urgent_one_are_slowed_down_by_company_that_does_not_yield() {
-    // Not so long that the daemon takes them for a reason to share by time.
+    // Short enough that the daemon does not share by time because of these kernels.
     const US: u64 = 1_500;
     for (yields, slowed) in [(Some("0"), true), (None, false)] {
         let machine = Machine::new(yields);

@@ -83,7 +83,7 @@ impl Chain {
         Chain::over("chain.c", RUNTIME, &["-lm"])
     }
 
-    /// The same over the CUDA driver: libcudart's place is taken by a library that finds the driver as it does.
+    /// Makes the chain over the CUDA driver: in place of libcudart there is a library that finds the driver as libcudart does.
     pub fn over_cuda() -> Chain {
         Chain::over("chain_cuda.c", "libcudart.so.12", &["-DCUDA", "-lpthread", "-lm"])
     }
@@ -121,7 +121,7 @@ impl Chain {
         self.run_as(&[], environment)
     }
 
-    /// Starts the program over CUDA, which launches as often as told by itself, through the runtime, and by the chain.
+    /// Starts the program over CUDA. It launches this many times by itself, through the runtime, and by the chain.
     pub fn run_cuda(&self, launches: [u32; 3], environment: &[(&str, &str)]) -> Process {
         let launches = launches.map(|n| n.to_string());
         let mut command = self.place.run_command(&[], &self.program, &launches.each_ref().map(String::as_str));
@@ -129,7 +129,7 @@ impl Chain {
         Process::start(self.with_driver(command))
     }
 
-    /// The same program, which does what it is told by lines.
+    /// Starts the program over CUDA; it obeys lines on its input.
     pub fn run_cuda_told(&self, options: &[&str], environment: &[(&str, &str)]) -> Process {
         let mut command = self.place.run_command(options, &self.program, &[]);
         command.envs(environment.iter().copied().filter(|(_, value)| !value.is_empty()));
@@ -144,7 +144,7 @@ impl Chain {
         command
     }
 
-    /// The same with options of `xsched run`.
+    /// Starts the program with options of `xsched run`.
     pub fn run_as(&self, options: &[&str], environment: &[(&str, &str)]) -> Process {
         let mut command = self.place.run_command(options, &self.program, &[]);
         command.envs(environment.iter().copied().filter(|(_, value)| !value.is_empty()));

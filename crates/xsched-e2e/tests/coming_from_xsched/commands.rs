@@ -31,7 +31,7 @@ fn commands_of_the_original_do_what_the_page_says() {
         place.socket().display()
     );
     assert_eq!(serves(&place, &["HPF", "50000"], "hpf"), line);
-    // It is not in use, whatever it is.
+    // The number of the port has no effect, but must be a valid one all the same.
     assert_eq!(said(original(&place, "xserver", &["HPF", "70000"])).0, Some(2));
 
     let _daemon = place.daemon(&[]);
@@ -66,7 +66,7 @@ fn commands_of_the_original_do_what_the_page_says() {
     assert_eq!(hints()["utilization"], "40");
     xcli(&["hint", "--pid", &pid, "-t", "800"]);
     assert_eq!(hints()["timeslice"], "800");
-    // Those that a policy does not look at are told, as by our own command.
+    // Hints that a policy does not use are reported, as by our own command.
     xcli(&["policy", "-s", "-n", "HPF"]);
     let (code, _, err) = said(original(&place, "xcli", &["hint", "-x", &q, "-u", "30"]));
     assert_eq!((code, err.as_str()), (Some(0), "xsched: the policy hpf does not look at: utilization\n"));
@@ -112,7 +112,7 @@ fn commands_named_on_the_page_are_accepted() {
     let program = running(&place, &[]);
     let pid = program.pid().to_string();
     let value = |word: &str| match word {
-        // It has another name after a priority of its own.
+        // The queue has another name once it has a priority of its own.
         "Q" => queue(&place, program.pid()),
         "PID" => pid.clone(),
         "L" | "K" => "1".into(),
@@ -127,7 +127,7 @@ fn commands_named_on_the_page_are_accepted() {
     let mut run = 0;
     for (_, row) in rows("Commands").into_iter().chain(rows("Functions")) {
         for words in row.split('`').filter_map(|code| code.strip_prefix("xsched ")) {
-            // The trials above start the daemon and look at `top`, which goes on; `run` starts a program.
+            // The trials above start the daemon and `top`, which goes on; `run` starts a program.
             if ["daemon", "run", "top"].iter().any(|first| words.starts_with(first)) || words.ends_with("--help") {
                 continue;
             }

@@ -48,7 +48,7 @@ const FUNCTIONS: [(&str, &[&str]); 5] = [
     ("opencl/hal.h", &["OclQueueCreate"]),
 ];
 
-/// Each is declared, and called by a program of `testing/capi`, which the tests of the C interface run.
+/// Every function of the page is declared, and called by a program of `testing/capi`, which the tests of the C interface run.
 #[test]
 fn functions_of_the_original_are_on_the_page_declared_and_called() {
     all_are_tried("Functions", FUNCTIONS.iter().flat_map(|(_, names)| names.iter().copied()));

@@ -72,7 +72,7 @@ fn libraries_of_the_original_schedule_every_launch_once() {
             command.env("FAKECUDA_STATS", gpu.place.join("driver-stats")).env("LD_PRELOAD", list(&folder, names));
             let mut steady = Process::start(command);
             steady.expect("ready");
-            // Its launches are those that the driver counts.
+            // Asserts that its launches are equal to the driver's count.
             gpu.end(steady);
         }
         linked(&gpu.place, &folder);

@@ -42,7 +42,7 @@ fn original(place: &Place, name: &str, args: &[&str]) -> Command {
     place.command(link, args)
 }
 
-/// What a command said: exit code, stdout, stderr.
+/// Result of a command: exit code, stdout, stderr.
 fn said(mut command: Command) -> (Option<i32>, String, String) {
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -64,14 +64,14 @@ fn preloaded(place: &Place, variables: &[(&str, &str)]) -> Process {
     Process::start(command)
 }
 
-/// One that has begun to launch.
+/// Starts a program, and waits until it has begun to launch.
 fn running(place: &Place, variables: &[(&str, &str)]) -> Process {
     let mut program = preloaded(place, variables);
     program.expect("ready");
     program
 }
 
-/// Ends it: what it said on stderr, and what it counted.
+/// Ends a program: its output on stderr, and its counts.
 fn end(place: &Place, mut program: Process) -> (String, Value) {
     program.tell("end");
     let pid = program.pid();

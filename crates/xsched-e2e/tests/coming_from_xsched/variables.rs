@@ -5,7 +5,7 @@ use xsched_e2e::{Gpu, Place, Process, beside};
 
 use crate::{all_are_tried, end, running, said};
 
-/// How a variable is tried: a value, and what must hold then.
+/// Trial of a variable: a value, and its expected effect.
 enum Trial {
     /// `ps` shows this of the program, at this path.
     Shown(&'static str, &'static str, Value),
@@ -76,7 +76,7 @@ fn try_variable(place: &Place, name: &str, trial: &Trial) {
     let attached = is_attached(place, &program);
     let shown = place.program(program.pid());
     let (errors, stats) = end(place, program);
-    // What the policy in force does not look at is told besides.
+    // A line about hints that the policy in force does not use may come in addition.
     let errors: Vec<&str> = errors.lines().filter(|line| !line.contains("does not look at")).collect();
     let scheduled = stats["unscheduled"]["attach"] == 0;
     assert_eq!(stats["launches"] == 0, matches!(trial, Trial::Passed(_)), "{stats}");

@@ -13,13 +13,13 @@ pub(crate) struct Platform {
     pub(crate) levels: &'static [&'static str],
     /// A device of its own, or why there is none.
     pub(crate) open: fn() -> Result<Kind, String>,
-    /// What its workload is linked with.
+    /// Linker options of its workload.
     pub(crate) libraries: &'static [&'static str],
 }
 
-/// Where its programs run: in a place with what their libraries need.
+/// Environment of its programs: a place with the libraries that they need.
 pub(crate) enum Kind {
-    /// Whatever the library needs is installed, or the place's own.
+    /// Everything that the library needs is installed, or the place's own.
     Plain(Place),
     /// CUDA on the software driver.
     Cuda(Gpu),
@@ -83,7 +83,7 @@ impl Device {
         Device::with(platform, "suite/work.c", &[])
     }
 
-    /// The same with another program of `testing`, and what else it is compiled with.
+    /// Opens a platform with another program of `testing`, compiled with these options.
     pub(crate) fn with(platform: &Platform, program: &str, more: &[&str]) -> Result<Device, String> {
         let kind = (platform.open)()?;
         let header = format!("-DPLATFORM=\"{}.h\"", platform.name);
@@ -99,7 +99,7 @@ impl Device {
         Ok(Device { kind, levels: platform.levels, program })
     }
 
-    /// Where the daemon is.
+    /// Place of the daemon.
     pub(crate) fn place(&self) -> &Place {
         place_of(&self.kind)
     }
