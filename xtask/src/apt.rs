@@ -20,7 +20,7 @@ impl Apt {
             fs::create_dir_all(folder.join(needed)).map_err(|e| said(folder, &e))?;
         }
         let write = |name: &str, text: &str| fs::write(folder.join(name), text).map_err(|e| said(folder, &e));
-        // What experimental does not have itself, it takes from sid.
+        // Packages that experimental lacks come from sid.
         let suites = if suite == "experimental" { vec!["sid", suite] } else { vec![suite] };
         let sources: String =
             suites.iter().map(|suite| format!("deb [signed-by={KEYS}] {MIRROR} {suite} main\n")).collect();
@@ -40,7 +40,7 @@ impl Apt {
         Ok(apt)
     }
 
-    /// Where it works, and where packages are.
+    /// Working folder, where packages are stored.
     pub(crate) fn archives(&self) -> PathBuf {
         self.folder.join("cache/archives")
     }
@@ -51,7 +51,7 @@ impl Apt {
         command.output().map_err(|e| format!("{program}: {e}; the packages are Debian's, and need its apt"))
     }
 
-    /// What a command says, or the line that tells why not.
+    /// Output of a command, or the line that gives the reason of its failure.
     pub(crate) fn ask(&self, program: &str, args: &[&str]) -> Result<String, String> {
         let output = self.output(program, args)?;
         if output.status.success() {
@@ -59,7 +59,7 @@ impl Apt {
         }
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         let out = String::from_utf8_lossy(&output.stdout).into_owned();
-        // Unmet dependencies are told on stdout, in a table whose entries are the only ones with "but".
+        // Unmet dependencies are listed on stdout, in a table whose entries are the only ones with "but".
         let line = out.lines().find(|line| line.contains(" but ")).or(errors.lines().find(|l| l.starts_with("E:")));
         Err(line.unwrap_or("apt failed").split_whitespace().collect::<Vec<_>>().join(" "))
     }
@@ -70,7 +70,7 @@ impl Apt {
     }
 }
 
-/// What is in a folder, in order.
+/// Entries of a folder, sorted.
 pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut all: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();

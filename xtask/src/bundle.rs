@@ -32,7 +32,7 @@ pub(crate) const ORIGINAL: [(&str, &str); 5] = [
 pub(crate) const LIBRARIES: [&str; 5] =
     ["libxsched.so", "libpreempt.so", "libhalcuda.so", "libhalhip.so", "libhalopencl.so"];
 
-/// What goes into a bundle beside the command and the library.
+/// Contents of a bundle beside the command and the library.
 pub(crate) struct Contents {
     /// C programs, or folders of them, each `*.c` of which becomes one program.
     compiled: &'static [&'static str],
@@ -40,11 +40,11 @@ pub(crate) struct Contents {
     api: (&'static str, &'static [&'static str]),
     /// C libraries, and what they are called.
     libraries: &'static [(&'static str, &'static str)],
-    /// What is carried as it is.
+    /// Files that are copied as they are.
     carried: &'static [&'static str],
-    /// Files at the top: their names and what they hold. Those that end in `.sh` can be started.
+    /// Files at the top: their names and texts. Those that end in `.sh` can be executed.
     top: &'static [(&'static str, &'static str)],
-    /// What benches/soak.py needs.
+    /// True if it has the files that benches/soak.py needs.
     soak: bool,
     /// The software HIP runtime as well, and what is built against it.
     hip_runtime: bool,
@@ -55,7 +55,7 @@ pub(crate) const CUDA: Contents = Contents {
     compiled: &[
         "benches/cuda",
         "testing/cuda/programs",
-        // What the ladder runs of them.
+        // Programs that the ladder runs.
         "testing/cuda/c/basics.c",
         "testing/cuda/c/capture.c",
         "testing/cuda/c/contexts.c",
@@ -69,7 +69,7 @@ pub(crate) const CUDA: Contents = Contents {
         "testing/cuda/c/memops.c",
         "testing/cuda/c/multithread.c",
         "testing/cuda/c/streams.c",
-        // What benches/cuda/pool.py runs.
+        // Programs that benches/cuda/pool.py runs.
         "testing/cuda/c/pooled.c",
         "testing/cuda/c/steady.c",
     ],
@@ -302,7 +302,7 @@ fn compile<F: AsRef<OsStr>>(root: &Path, source: &Path, output: &Path, flags: &[
     quietly(&mut command, "apt-get install gcc libc6-dev")
 }
 
-/// How a program of the C API is compiled that finds its libraries beside itself.
+/// Compiler options for a program of the C API that finds its libraries beside itself.
 fn api_flags(root: &Path, bin: &Path, platform: &str) -> Vec<String> {
     vec![
         format!("-DPLATFORM=\"{platform}.h\""),

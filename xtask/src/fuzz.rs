@@ -1,10 +1,10 @@
-//! `cargo xtask fuzz`: libFuzzer looks for bytes that a target (crates/xsched-fuzz) does not take as it should.
+//! `cargo xtask fuzz`: libFuzzer searches for bytes on which a target (crates/xsched-fuzz) panics.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What `--help` says.
+/// Text of `--help`.
 pub(crate) const HELP: &str = "\
 usage: cargo xtask fuzz [TARGET] [--secs N] [--planted]
 
@@ -28,10 +28,10 @@ const FLAGS: [&str; 7] = [
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
     "-Zsanitizer=address",
 ];
-/// What a target prints that found its planted bug.
+/// Output of a target that found its planted bug.
 const PLANTED: &str = "the planted bug";
 
-/// What is asked for.
+/// Options of the command.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Wish {
     /// None = each.
@@ -120,9 +120,9 @@ fn build(root: &Path, work: &Path) -> Result<PathBuf, String> {
     Ok(work.join(COMPILER).join("release/fuzz"))
 }
 
-/// Whether all is well with a target.
+/// Fuzzes a target, and returns whether no fault was found.
 fn one(root: &Path, work: &Path, fuzzer: &Path, target: &str, wish: &Wish) -> Result<bool, String> {
-    // What was found while a bug was planted leads to that bug: it would help the next search.
+    // Inputs found while a bug was planted lead to that bug, so they would help the next search.
     let found = work.join(if wish.planted { "planted" } else { "corpus" }).join(target);
     let artifacts = work.join("artifacts");
     if wish.planted {

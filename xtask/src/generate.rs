@@ -22,7 +22,7 @@ struct Made {
 /// A vendor's generated files.
 struct Set {
     folder: &'static str,
-    /// Why they cannot be compared here, if so.
+    /// Returns the reason for which the files cannot be compared here, if there is one.
     hindrance: fn(&Path) -> Option<String>,
     make: fn(&Path) -> Result<Made, String>,
 }
@@ -54,7 +54,7 @@ const SETS: [Set; 3] = [
     },
     Set {
         folder: HIP,
-        // It comes in a package of 200 MB, which is not fetched for a comparison alone.
+        // The header comes in a package of 200 MB, which is not fetched for a comparison alone.
         hindrance: |root| match hip::SOURCE.at_hand(&root.join("target")) {
             Some(_) => None,
             None => Some(format!("{} is not at hand; `cargo xtask generate` fetches it", hip::SOURCE.file)),

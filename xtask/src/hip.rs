@@ -13,7 +13,7 @@ use crate::{c, cuda, opencl};
 /// The PyPI package that the committed files were made from.
 const PACKAGE: &str = "triton==3.9.0";
 
-/// Where the header comes from.
+/// Source of the header.
 pub(crate) const SOURCE: cuda::Source = cuda::Source {
     variable: "HIP_HEADER",
     file: "hip_runtime_api.h",
@@ -22,7 +22,7 @@ pub(crate) const SOURCE: cuda::Source = cuda::Source {
     what: "hip/hip_runtime_api.h of ROCm 7.1",
 };
 
-/// What the generator writes.
+/// Output of the generator.
 pub(crate) struct Generated {
     pub(crate) signatures: String,
     /// Number of functions listed.
@@ -125,7 +125,7 @@ fn abi(rust: &str, types: &BTreeMap<String, String>) -> String {
     }
 }
 
-/// What it returns, unless that is a hipError_t.
+/// Return type, unless it is a hipError_t.
 fn result(decl: &c::Decl) -> &'static str {
     match decl.rust.as_str() {
         "hipError_t" | "c_int" => "",

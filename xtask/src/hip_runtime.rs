@@ -14,7 +14,7 @@ const NAMES: &str = "testing/hip/symbols.txt";
 const MAJORS: [u32; 3] = [5, 6, 7];
 /// The libraries behind the archive's own.
 const SYSTEM: [&str; 3] = ["-ldl", "-lpthread", "-lm"];
-/// What is called through the exported symbol, in the order of the library's `Plt`.
+/// Functions that are called through the exported symbol, in the order of the library's `Plt`.
 const REENTERED: [&str; 3] = ["hipMalloc", "hipMemcpyAsync", "hipModuleLaunchKernel"];
 
 /// A symbol of the list.
@@ -30,7 +30,7 @@ struct Name<'a> {
 /// The build that it is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Built {
-    /// That of [`crate::release::DEBUG`].
+    /// Build of [`crate::release::DEBUG`].
     Debug,
     /// The release.
     Release,
@@ -144,7 +144,7 @@ fn script(names: &[&Name<'_>]) -> String {
     out
 }
 
-/// Entry points, the list of them, and the constructor that tells the library what it is.
+/// Entry points, their list, and the constructor that tells the library its version.
 fn assembly(major: u32, names: &[&Name<'_>], implemented: &BTreeSet<String>) -> String {
     let mut out = String::from("    .intel_syntax noprefix\n    .text\n");
     for Name { name, .. } in names {
@@ -172,7 +172,7 @@ fn assembly(major: u32, names: &[&Name<'_>], implemented: &BTreeSet<String>) -> 
     }
     out.push_str(".Lsymbols:\n");
     for Name { node, name, .. } in names {
-        // The exported function, as the loader's look-up in the real one gives it, whatever stands before it.
+        // The exported function, as the loader finds it in the real runtime, whatever is loaded before it.
         let _ = writeln!(out, "    .quad .Lname_{name}, .Lexport_{name}, {}", number(node));
     }
     out.push_str("    .section .rodata\n");

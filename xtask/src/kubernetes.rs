@@ -35,10 +35,10 @@ for name in ('helm', 'kubectl'):
         file.write(layer.read(name + '/' + name))
     os.chmod(path, 0o755)
 ";
-/// What a script ends with if something that it needs is not there.
+/// Exit code of a script if something that it needs is missing.
 const LACKS: i32 = 77;
 
-/// Where it all is.
+/// Folder of the tools.
 fn tools(root: &Path) -> Result<PathBuf, String> {
     let tools = target_folder(root).join("kubernetes");
     fs::create_dir_all(&tools).map_err(|e| said(&tools, &e))?;
@@ -94,7 +94,7 @@ fn skipped(why: &str) {
     println!("SKIPPED: {why}");
 }
 
-/// What a command prints, or its last line of errors.
+/// Output of a command, or its last line of errors.
 fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let Output { status, stdout, stderr } = command.output().map_err(|e| format!("{name}: {e}"))?;

@@ -14,7 +14,7 @@ pub(crate) const HEADERS: &str = "3.0~2023.02.06";
 const INCLUDED: [&str; 5] =
     ["CL/cl.h", "CL/cl_ext.h", "CL/cl_gl.h", "CL/cl_egl.h", "CL/cl_va_api_media_sharing_intel.h"];
 
-/// What the generator writes: both files' text.
+/// Output of the generator: the texts of both files.
 pub(crate) struct Generated {
     pub(crate) signatures: String,
     pub(crate) types: String,
@@ -62,7 +62,7 @@ pub(crate) fn generate(root: &Path) -> Result<Generated, String> {
 }
 
 const ENTRY: &str = "XSCHED_ENTRY";
-/// What the committed files were made from.
+/// Source of the committed files.
 const MADE_FROM: &str = "the OpenCL headers 3.0 (2023.02.06)";
 
 /// Runs the C preprocessor, which keeps the macros (`-dD`) and where each line came from.
@@ -96,7 +96,7 @@ fn preprocess(root: &Path) -> Result<String, String> {
     String::from_utf8(output.stdout).map_err(|e| format!("cc -E: {e}"))
 }
 
-/// The functions that the installed ICD loader exports; empty where there is none to look at.
+/// Functions that the installed ICD loader exports; empty where there is none.
 fn loader_exports() -> Vec<String> {
     let loader = format!("/usr/lib/{}-linux-gnu/libOpenCL.so.1", std::env::consts::ARCH);
     let Ok(output) = Command::new("nm").args(["-D", "--defined-only", &loader]).output() else { return Vec::new() };
@@ -165,7 +165,7 @@ fn typedef(tokens: &[Token], out: &mut String, functions: &mut Vec<c::Decl>) -> 
                 }
                 let _ = writeln!(out, "}}");
             }
-            // Unions, and structs with members we need not look into: passed by address only.
+            // Unions, and structs whose members are not needed: passed by address only.
             _ => {
                 let _ = writeln!(out, "pub(crate) type {last} = c_void;");
             }
@@ -274,7 +274,7 @@ fn types(typedefs: &str, constants: &[(String, &'static str, i128)]) -> String {
     out
 }
 
-/// What cl_platform.h defines, by the platform's own rules rather than by parsing its many branches.
+/// Types of cl_platform.h, by the platform's own rules rather than by parsing its many branches.
 const SCALARS: [(&str, &str); 14] = [
     ("cl_char", "i8"),
     ("cl_uchar", "u8"),

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::test::step::{Step, Verdict};
 
-/// A Debian package and what it is for, as it is told when it is missing.
+/// Debian package and its purpose, for the line about a missing one.
 pub(crate) type Package = (&'static str, &'static str);
 
 /// Packages that `cargo xtask test` needs.
@@ -50,7 +50,7 @@ pub(crate) const FOR_CI: [Package; 16] = [
     ("libjemalloc2", "an image with a preload of its own"),
 ];
 
-/// A package that is unpacked into the target folder, for anybody, and not installed: it would start a service on the machine.
+/// Package that is unpacked into the target folder, which needs no rights, and not installed: it would start a service on the machine.
 const UNPACKED: Package = ("prometheus", "promtool and a server that reads the metrics");
 
 /// PyOpenCL's examples and tests come with this one, in a folder that minimal installations leave out.

@@ -57,7 +57,7 @@ const HEADLESS: [&str; 20] = [
 const HEADLESS_PAIRS: [(&str, &str); 3] = [("the", "same"), ("as", "above"), ("as", "before")];
 /// Words that open a clause; a main clause may follow.
 const CLAUSES: [&str; 4] = ["where", "wherever", "when", "whenever"];
-/// Words that a relative word makes headless: "by whom".
+/// Words that are headless before a relative word: "by whom".
 const PREPOSITIONS: [&str; 16] = [
     "about", "after", "at", "before", "by", "for", "from", "in", "of", "on", "since", "to", "under", "until", "with",
     "behind",
@@ -337,7 +337,7 @@ fn table(crates: &[Crate]) -> String {
     text
 }
 
-/// Writes the list with the numbers that there are, where they are lower.
+/// Writes the list with the present numbers, where they are lower.
 fn lower(root: &Path, crates: &[Crate]) -> Result<(), String> {
     let listed = listed(root)?;
     let mut text = HEAD.to_string();

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// What a plain `cargo build --release` makes, and the archive of the software HIP runtime.
+/// Packages that a plain `cargo build --release` builds, and the archive of the software HIP runtime.
 const PACKAGES: [&str; 8] = ["cli", "shim", "simdev", "preempt", "halcuda", "halhip", "halopencl", "fakehip"];
 
 /// Cargo's words for all of the release.

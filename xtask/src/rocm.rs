@@ -16,11 +16,11 @@ use crate::apt::{Apt, files, remove, said};
 
 /// The suite that ROCm 6.4 is in.
 pub(crate) const SUITE: &str = "sid";
-/// Where packages put libraries, in `root`.
+/// Folder in which packages put libraries, in `root`.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 const LOADER: &str = "ld-linux-x86-64.so.2";
 
-/// What is looked for: its name, that of its package without the number at the end, and of those with its headers.
+/// Libraries to fetch: name, name of the package without the number at its end, and packages with its headers.
 const WANTED: [(&str, &str, &[&str]); 9] = [
     ("HIP", "libamdhip64-", &["libamdhip64-dev"]),
     ("hiprtc", "libhiprtc", &[]),
@@ -35,7 +35,7 @@ const WANTED: [(&str, &str, &[&str]); 9] = [
 /// Programs of the compiler that get a script in `bin`.
 const COMPILER: [&str; 4] = ["clang", "lld", "ld.lld", "clang-offload-bundler"];
 
-/// Folders that were made before: those that the variable ROCM names, with colons between, or all in `target/rocm`.
+/// Folders that were made before: those of the variable ROCM, with colons between, or all in `target/rocm`.
 pub(crate) fn folders(target: &Path) -> Vec<PathBuf> {
     let given = std::env::var_os("ROCM").map(|list| std::env::split_paths(&list).collect());
     let all: Vec<PathBuf> = given.unwrap_or_else(|| files(&target.join("rocm")));
@@ -90,7 +90,7 @@ type Chosen = Vec<(&'static str, String, &'static [&'static str])>;
 type Skipped = Vec<(String, String)>;
 
 impl Apt {
-    /// Which package each name is, of those that can be installed together.
+    /// Chooses the package for each name, among those that can be installed together.
     fn choose(&self) -> Result<(Chosen, Skipped), String> {
         let names = self.ask("apt-cache", &["pkgnames", "lib"])?;
         let (mut chosen, mut skipped) = (Chosen::new(), Skipped::new());
@@ -169,7 +169,7 @@ fn unpack(archives: &Path, folder: &Path) -> Result<(), String> {
             fs::rename(&path, amd.join(&name)).map_err(|e| said(&path, &e))?;
         }
     }
-    // Some of the libraries look for others in `$ORIGIN/../lib`.
+    // Some of the libraries search for others in `$ORIGIN/../lib`.
     let link = root.join("usr/lib/lib");
     std::os::unix::fs::symlink("x86_64-linux-gnu", &link).map_err(|e| said(&link, &e))
 }
@@ -197,8 +197,8 @@ fn compiler(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Where everything is that would be in `/usr`; `-isystem /usr/include`, which MIOpen gives, would hide the C library's
-/// headers from those of C++. Not for what it calls itself by (`-cc1`).
+/// Options with the paths of everything that would be in `/usr`; `-isystem /usr/include`, which MIOpen passes, would hide the C library's
+/// headers from those of C++. The options are left out where clang calls itself (`-cc1`).
 fn clang_options(release: &str) -> String {
     format!(
         "if [ \"$1\" != -cc1 ]; then\n    count=$#\n    while [ $count -gt 0 ]; do\n        count=$((count - 1))\n        \

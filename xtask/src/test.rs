@@ -67,10 +67,10 @@ const HOLD_WHEN_BUSY: [&str; 14] = [
     "streams",
     "top",
 ];
-/// How often those are repeated.
+/// Number of repetitions of such tests.
 const REPETITIONS: u32 = 3;
 
-/// Exit code of a script of ours that could not do anything here; it has said why.
+/// Exit code of our scripts where nothing could run; they have printed the reason.
 const NOTHING_RAN: i32 = 3;
 /// Tests of the scripts that measure, and trials of programs side by side.
 const SCRIPTS: [&[&str]; 6] = [
@@ -144,7 +144,7 @@ fn script_variables(target: &Path, built: &str) -> [(&'static str, OsString); 4]
     ]
 }
 
-/// Where cargo puts what it builds.
+/// Folder of cargo's build output.
 pub(crate) fn target_folder(root: &Path) -> PathBuf {
     // A relative CARGO_TARGET_DIR counts from where cargo is called, which is the root for the steps below.
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
@@ -166,7 +166,7 @@ impl Run {
     }
 
     fn rest(&mut self) {
-        // No more than a look where the tests have run before.
+        // Takes a moment only where the tests have run before.
         self.beside(
             ("build", Box::new(targets::build)),
             [(
@@ -188,7 +188,7 @@ impl Run {
                 ("HIP ladder", Box::new(|s: &Step| s.hip_ladder(&[]))),
                 ("containers", Box::new(|s: &Step| s.containers())),
                 ("Kubernetes", Box::new(|s: &Step| s.kubernetes())),
-                // What the simulated device computes for it takes minutes in a debug build.
+                // Its simulated device computes for minutes in a debug build.
                 ("AMD kit's tests", Box::new(|s: &Step| s.python("release", &kit))),
                 ("ROCm ladder", Box::new(|s: &Step| s.rocm_ladder())),
             ],
@@ -233,15 +233,15 @@ impl Run {
         }
     }
 
-    /// Runs a step, whose output is shown as it comes.
+    /// Runs a step, and shows its output as it comes.
     fn step(&mut self, name: &str, body: impl FnOnce(&Step) -> Verdict) {
         println!("\n== {name}");
         let ended = self.started(None).run(name, body);
         self.steps.push(ended);
     }
 
-    /// Runs a step whose output is shown as it comes, and others beside it, one after the other; what each of these says is shown when
-    /// it has ended.
+    /// Runs a step whose output is shown as it comes, and others beside it, one after the other; the output of each of these is shown at
+    /// its end.
     fn beside<'a>(
         &mut self,
         (name, body): (&'a str, Body<'a>),
@@ -268,7 +268,7 @@ impl Run {
         ended
     }
 
-    /// Runs steps on so many threads; what each says is shown when it has ended.
+    /// Runs steps on this many threads; the output of each is shown at its end.
     fn at_once<'a>(&mut self, threads: usize, steps: impl IntoIterator<Item = (&'a str, Body<'a>)>) {
         let (left, ended) = (Mutex::new(VecDeque::from_iter(steps)), Mutex::new(Vec::new()));
         let work = || {
@@ -360,7 +360,7 @@ impl Step<'_> {
         self.cargo(&["test", "-p", "xsched-e2e", "--no-fail-fast"].into_iter().chain(files).collect::<Vec<_>>())
     }
 
-    /// Lays out the software HIP runtime: for tests where these look for it, and one for the ladders, which compute more.
+    /// Lays out the software HIP runtime: in the folder where tests search it, or for the ladders, which compute more.
     fn hip_runtime(&self, built: Built) -> Verdict {
         match hip_runtime::run(self.root, &self.hip_runtime_folder(built), built) {
             Ok(()) => Verdict::Passed,
@@ -384,14 +384,14 @@ impl Step<'_> {
         }
     }
 
-    /// With what was built so.
+    /// Runs programs side by side, from this build.
     fn side_by_side(&self, built: &str, options: &[&str]) -> Verdict {
         let mut args = vec!["testing/side_by_side.py".into(), "--bin".into(), self.target.join(built).into_os_string()];
         args.extend(options.iter().map(Into::into));
         self.python(built, &args)
     }
 
-    /// Those that are made in a moment; `cargo xtask containers` has the others.
+    /// Builds the containers that take a moment; `cargo xtask containers` builds the others.
     fn containers(&self) -> Verdict {
         let mut args = vec!["testing/containers/containers.py".into(), "--bin".into()];
         args.push(self.target.join("debug").into_os_string());

@@ -18,17 +18,17 @@ restarts, the watchdog, pools with stand-ins for NVIDIA's programs, containers o
 minutes; --kvm uses the machine's own where /dev/kvm works. SUITE is one of Debian's: bookworm (the default), trixie, sid. Needs
 qemu-system-x86, mmdebstrap, genext2fs and e2fsprogs, and makes the guest at the first time (400 MB).";
 
-/// What the guest has besides a minimal Debian.
+/// Packages of the guest besides a minimal Debian.
 const PACKAGES: &str = "systemd-sysv,dbus,dbus-user-session,libpam-systemd,uidmap,linux-image-cloud-amd64,udev,procps,python3-minimal,libpython3-stdlib,\
     podman,crun,catatonit,fuse-overlayfs,apparmor";
-/// What may be tried.
+/// Suites that may be tried.
 const SUITES: [&str; 3] = ["bookworm", "trixie", "sid"];
 /// The guest has to be through after this time.
 const PATIENCE: Duration = Duration::from_secs(1_200);
-/// What the guest's lines begin with on its console.
+/// Beginning of the guest's lines on its console.
 const MARK: &str = "XSCHED-VM: ";
 
-/// How to try it.
+/// Options of the command.
 pub(crate) struct Options {
     suite: &'static str,
     kvm: bool,
@@ -41,7 +41,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// From what was typed; none = that is no option.
+    /// Parses the words of the command line; none = one of them is no option.
     pub(crate) fn of(words: &[&str]) -> Option<Options> {
         match words {
             [] => Some(Options::default()),

@@ -24,7 +24,7 @@ fn module_of(source: &Path, file: &Path) -> Option<String> {
     (!["lib", "main"].contains(&name)).then(|| name.to_string())
 }
 
-/// The first names behind each `crate::` of a text: one, or those of a list.
+/// First names behind each `crate::` of a text: one, or those of a list.
 fn named(text: &str) -> Vec<String> {
     let word = |text: &str| -> String { text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect() };
     let code: String = text.lines().map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n");
@@ -71,7 +71,7 @@ fn edges(source: &Path) -> Edges {
     edges
 }
 
-/// All that a module names, be it by way of others.
+/// All modules that a module names, directly or through others.
 fn below(edges: &Edges, module: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut open = vec![module.to_string()];

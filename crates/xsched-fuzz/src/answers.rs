@@ -1,4 +1,4 @@
-//! What a daemon answers to a command: any packets, and then it hangs up.
+//! Answers of a daemon to a command: any packets, and then it hangs up.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;

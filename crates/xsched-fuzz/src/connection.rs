@@ -20,7 +20,7 @@ use crate::scratch;
 
 static DAEMON: LazyLock<Running> = LazyLock::new(|| Running::start(&scratch::place("d"), None));
 
-/// What a program has.
+/// Descriptors and memory of a program.
 struct Program {
     socket: OwnedFd,
     eventfd: OwnedFd,
@@ -72,7 +72,7 @@ impl Program {
             }
             2 => send(&self.socket, &ClientMsg::QueueAdd { slot: byte().into(), group: byte().into() }),
             3 => {
-                // Within the header and the first groups and queues, all of which the daemon looks at.
+                // Within the header and the first groups and queues, all of which the daemon reads.
                 let at = usize::from(u16::from_ne_bytes([byte(), byte()])) % self.words.len();
                 self.words[at].store(u32::from_ne_bytes([byte(), byte(), byte(), byte()]), SeqCst);
             }

@@ -1,5 +1,5 @@
-//! The daemon's decisions, on inputs of programs and commands that do what they like, and of a host that gives them late, twice or never.
-//! The rules that hold all the same are those of the engine's property tests.
+//! The daemon's decisions, on arbitrary inputs of programs and commands, and of a host that passes inputs on late, twice or never. The
+//! rules that hold all the same are those of the engine's property tests.
 
 #[path = "../../xsched-engine/tests/support/mod.rs"]
 mod support;

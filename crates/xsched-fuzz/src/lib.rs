@@ -1,7 +1,7 @@
-//! Targets for a fuzzer: each takes any bytes, gives them to what reads bytes of strangers, and panics where something is wrong.
+//! Targets for a fuzzer: each passes arbitrary bytes to a function that reads bytes of strangers, and panics on a fault.
 //!
-//! `cargo xtask fuzz` lets libFuzzer look for such bytes (`fuzz/`). The tests of this crate give each target its corpus and what
-//! comes of it by small changes.
+//! `cargo xtask fuzz` has libFuzzer search for such bytes (`fuzz/`). The tests of this crate run each target on its corpus and on small
+//! changes of it.
 
 mod answers;
 mod config;
@@ -23,11 +23,11 @@ use std::path::{Path, PathBuf};
 /// Something that reads bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// What `cargo xtask fuzz` and the folders of `corpus/` call it.
+    /// Name for `cargo xtask fuzz`, and of the folder in `corpus/`.
     pub name: &'static str,
-    /// Panics where something is wrong.
+    /// Runs the target on bytes; panics on a fault.
     pub run: fn(&[u8]),
-    /// Whether a daemon answers, starts or is an engine made anew each time: some hundred runs a second instead of many thousand.
+    /// True if a daemon answers, starts or is an engine made anew each time: some hundred runs a second instead of many thousand.
     pub slow: bool,
     /// Words of its language, if it reads a text: what it reads is then changed [word by word](changed), too.
     pub words: &'static [&'static str],
@@ -41,7 +41,7 @@ impl Target {
     }
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 9] = [
     Target { name: "packets", run: packets::run, slow: false, words: &[] },
     Target { name: "connection", run: connection::run, slow: true, words: &[] },
@@ -57,7 +57,7 @@ pub const TARGETS: [Target; 9] = [
 /// The variable that has every target hold a bug, to see whether the fuzzer finds it.
 pub const PLANTED: &str = "XSCHED_FUZZ_PLANTED";
 
-/// A bug that is there only if asked for. `reached` is true after bytes that no seed holds, behind the checks of what is tried.
+/// Bug that exists only if asked for. `reached` is true after bytes that no seed has, behind the checks of the tested function.
 fn planted(reached: impl FnOnce() -> bool) {
     static ASKED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| std::env::var_os(PLANTED).is_some());
     assert!(!*ASKED || !reached(), "the planted bug");

@@ -1,5 +1,5 @@
-//! The library beside a daemon that says what it likes: packets, descriptors, words of the gates. Its agent thread goes on: it answers
-//! the next question, or looks for another daemon and attaches again.
+//! The library beside a daemon that sends anything: packets, descriptors, words of the gates. The library's agent thread goes on: it
+//! answers the next question, or searches for another daemon and attaches again.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -127,7 +127,7 @@ impl Library {
             3 => DaemonMsg::Timeslice { slot: byte().into(), us: byte().into() },
             4 => DaemonMsg::Priority { priority: i8::from_ne_bytes([byte()]).into() },
             5 => {
-                // What a daemon stores: the first line of each group's words.
+                // Words that a daemon stores: the first line of each group's words.
                 let (group, word) = (usize::from(byte()) % GROUPS, usize::from(byte()) % 16);
                 let value = u32::from_ne_bytes([byte(), byte(), byte(), byte()]);
                 let words = std::ptr::from_ref(self.rt.segment()).cast::<AtomicU32>();

@@ -10,7 +10,7 @@ use xsched_daemon::{Error, Options};
 use xsched_proto::ask::{self, NoAnswer};
 use xsched_proto::wire::{ClientMsg, DaemonInfo, DaemonMsg, ProgramInfo, Request, encode};
 
-/// No answer of a daemon that does as it should takes so long, even under a sanitizer on a busy machine.
+/// Longest time of an answer of a daemon in good order, even under a sanitizer on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Running {
@@ -19,7 +19,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// One that listens.
+    /// Starts a daemon that listens.
     pub(crate) fn start(socket: &Path, state: Option<&Path>) -> Running {
         let options = Options {
             socket: socket.to_owned(),
@@ -47,7 +47,7 @@ impl Running {
         running
     }
 
-    /// What it says of itself and its programs.
+    /// Report of the daemon on itself and its programs.
     pub(crate) fn ps(&self) -> (DaemonInfo, Vec<ProgramInfo>) {
         let answer = ask::ask(&self.socket, Request::Ps, PATIENCE).unwrap_or_else(|why| panic!("no answer: {why:?}"));
         let (mut daemon, mut programs) = (None, Vec::new());
@@ -71,7 +71,7 @@ impl Running {
     }
 }
 
-/// A connection; none = nobody listens.
+/// Connects to a daemon; none = no process listens.
 pub(crate) fn connect(socket: &Path) -> Option<OwnedFd> {
     let made = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let made = made.expect("a socket");

@@ -3,8 +3,8 @@
 
 use xsched_testkit::Random;
 
-/// Changes one place of a text, as the seed says: a word becomes another, comes in or goes, is put in brackets, or a stretch is doubled
-/// or left out. Other words are those of the text itself and of `words`.
+/// Changes one place of a text, chosen by the seed: a word is replaced, inserted, removed or put in brackets, or a stretch is doubled or
+/// removed. New words are those of the text itself and of `words`.
 #[must_use]
 pub fn changed(text: &[u8], words: &[&str], seed: u32) -> Vec<u8> {
     let mut random = Random(seed.into());

@@ -17,7 +17,7 @@ fn seeds(target: &Target) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).expect("a seed")).collect()
 }
 
-/// What a seed is with one byte changed, one left out, or cut off there.
+/// Variants of a seed: one byte changed, removed, or the text cut off there.
 fn changed(seed: &[u8], at: usize) -> Vec<Vec<u8>> {
     let mut variants = vec![seed[..at].to_vec(), [&seed[..at], &seed[at + 1..]].concat()];
     for byte in [0, 0xff, seed[at].wrapping_add(1), seed[at] ^ 0x80] {

@@ -10,7 +10,7 @@ use crate::{Place, Process};
 
 /// A place with a CUDA device.
 pub struct Gpu {
-    /// Where its sockets are.
+    /// Place with its sockets.
     pub place: Place,
     driver: PathBuf,
     /// Answers the `ioctl` calls that go to the driver's resource manager.
@@ -24,12 +24,12 @@ impl Gpu {
         Gpu::with_devices(1)
     }
 
-    /// So many devices.
+    /// Makes this many devices.
     pub fn with_devices(count: u32) -> Gpu {
         Gpu::with(count, &[])
     }
 
-    /// So many devices, with such variables of the simulated device.
+    /// Makes this many devices, with these variables of the simulated device.
     pub fn with(count: u32, variables: &[(&str, &str)]) -> Gpu {
         let place = Place::new();
         place.devices_with(count, variables);
@@ -72,13 +72,13 @@ impl Gpu {
         self.with_driver(self.place.run_command(options, program, args))
     }
 
-    /// Ends a program `steady`, whose result and counts must be right.
+    /// Ends a program `steady`, and checks its result and counts.
     #[track_caller]
     pub fn end(&self, program: Process) {
         self.assert_counts(program.end_steady());
     }
 
-    /// What the driver counted of a process.
+    /// Counts of the driver for a process.
     pub fn driver_stats(&self, pid: u32) -> Value {
         let text = std::fs::read_to_string(self.place.join("driver-stats")).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

@@ -9,11 +9,11 @@ use crate::{Place, Process, beside};
 
 /// A place with a HIP device.
 pub struct HipGpu {
-    /// Where its sockets are.
+    /// Place with its sockets.
     pub place: Place,
     /// The folder of the runtimes.
     pub runtime: PathBuf,
-    /// What programs get into their environment, beside what the runtime needs.
+    /// Variables of programs, beside those that the runtime needs.
     pub environment: Vec<(&'static str, String)>,
 }
 
@@ -64,14 +64,14 @@ impl HipGpu {
         self.with_runtime(self.place.run_command(options, program, args))
     }
 
-    /// What each copy of the runtime counted in a process.
+    /// Counts of each copy of the runtime in a process.
     pub fn copies_stats(&self, pid: u32) -> Vec<Value> {
         let text = std::fs::read_to_string(self.place.join("runtime-stats")).expect("the runtime's counts");
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
         lines.filter(|line| line["pid"] == pid).collect()
     }
 
-    /// What the runtime counted in a process that has one.
+    /// Counts of the runtime in a process that has one copy.
     #[track_caller]
     pub fn runtime_stats(&self, pid: u32) -> Value {
         let [one] = &self.copies_stats(pid)[..] else { panic!("not one line for {pid}") };
@@ -88,7 +88,7 @@ impl HipGpu {
         assert_eq!(counted["unscheduled"], json!({"attach": 0, "passthrough": 0, "error": 0}), "{counted}");
     }
 
-    /// Ends a program `steady`, whose result and counts must be right.
+    /// Ends a program `steady`, and checks its result and counts.
     #[track_caller]
     pub fn end(&self, program: Process) {
         self.assert_counts(program.end_steady());

@@ -1,4 +1,4 @@
-//! What one test compiles and the next one finds: half of what tests did with the processors was to compile the same programs.
+//! Compiled programs that one test keeps for the next: compiling the same programs again would take half of the tests' processor time.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(crate) fn made(mut cc: Command, folder: &Path, output: &Path) {
     put(&kept, output);
 }
 
-/// When a file that a program may include changed last: all sources count for each program.
+/// Time of the last change to a file that a program may include: all sources count for each program.
 fn sources_changed() -> SystemTime {
     static LAST: OnceLock<SystemTime> = OnceLock::new();
     *LAST.get_or_init(|| {
@@ -40,7 +40,7 @@ fn sources_changed() -> SystemTime {
     })
 }
 
-/// The newest of a folder and all below it. The folder's own time tells of a file that came from elsewhere, with its old time.
+/// Newest time of a folder and everything below it. The folder's own time shows that a file was moved into it with an old time.
 fn changed(path: &Path) -> SystemTime {
     let own = std::fs::metadata(path).and_then(|data| data.modified()).unwrap_or_else(|_| SystemTime::now());
     let below = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());

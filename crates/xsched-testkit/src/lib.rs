@@ -1,4 +1,4 @@
-//! What tests share: processes, daemons and devices of a test's own, and waits with a deadline.
+//! Parts that tests share: processes, daemons and devices of a test's own, and waits with a deadline.
 //!
 //! A [`Place`] is a folder with sockets of its own; one at a time, since times are measured. In it a test starts
 //! [`Process`]es: a daemon, and C programs of `testing/hazards`, to which it talks by lines.

@@ -17,7 +17,7 @@ use crate::{kept, one_of, until};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Where a test takes place. The device starts with its first program and ends with the place.
+/// Place of a test. Its device starts with the first program and ends with the place.
 pub struct Place {
     dir: tempfile::TempDir,
     device: Mutex<Option<Process>>,
@@ -64,7 +64,7 @@ impl Place {
         command.env_remove("XDG_STATE_HOME");
         command.env("SIMDEV_SOCKET", self.join("sim.sock")).env("XSCHED_SOCKET", self.socket());
         command.env("XSCHED_STATS", self.join("stats"));
-        // What PoCL compiles lies below the home otherwise: each test would wait for its compiler again.
+        // PoCL keeps compiled kernels below the home by default: each test would wait for its compiler again.
         command.env("POCL_CACHE_DIR", kept::folder().join("pocl"));
         command.args(args).stdin(Stdio::null());
         command
@@ -81,13 +81,13 @@ impl Place {
         if copy.is_file() { copy } else { beside(name) }
     }
 
-    /// Copies what other users need of the build, whose folder they may not be able to reach: what is started from now on comes
-    /// from there.
+    /// Copies the files of the build that other users need, since they may not be able to reach its folder. Later commands are started from
+    /// the copies.
     pub fn share_build(&self) {
         let build = self.join("build");
         std::fs::create_dir_all(&build).expect("a folder for copies");
         for name in ["xsched", "libxsched.so", "libsimdev.so"] {
-            // What is there may be running.
+            // A present copy may be running.
             let copy = build.join(name);
             if !copy.is_file() {
                 put(&beside(name), &copy);
@@ -95,7 +95,7 @@ impl Place {
         }
     }
 
-    /// Runs `xsched` and returns what it said; fails unless it ended well.
+    /// Runs `xsched` and returns its output; fails unless it ended well.
     #[track_caller]
     pub fn ask(&self, args: &[&str]) -> String {
         let Output { status, stdout, stderr } = self.xsched(args).output().expect("xsched runs");
@@ -123,12 +123,12 @@ impl Place {
         self.compile(&format!("hazards/{name}.c"), &["-lsimdev", "-lpthread", "-lm"])
     }
 
-    /// One for OpenCL.
+    /// Compiles an OpenCL program of `testing/hazards`.
     pub fn opencl_program(&self, name: &str) -> PathBuf {
         self.compile(&format!("hazards/{name}.c"), &["-lOpenCL", "-lpthread", "-lm"])
     }
 
-    /// What daemons have kept for the next one: all that their state folder holds.
+    /// Text of all files in the daemons' state folder, which is kept for the next daemon.
     pub fn kept(&self) -> String {
         let files = std::fs::read_dir(self.join(".local/state/xsched")).into_iter().flatten().flatten();
         files.filter_map(|file| std::fs::read_to_string(file.path()).ok()).collect()
@@ -139,12 +139,12 @@ impl Place {
         self.devices(1);
     }
 
-    /// Starts so many simulated devices, served by one process, if there are none.
+    /// Starts this many simulated devices, served by one process, if there are none.
     pub fn devices(&self, count: u32) {
         self.devices_with(count, &[]);
     }
 
-    /// The same, with such variables.
+    /// Starts this many simulated devices with these variables, if there are none.
     pub fn devices_with(&self, count: u32, variables: &[(&str, &str)]) {
         let mut device = self.device.lock().unwrap_or_else(|e| e.into_inner());
         if device.is_none() {
@@ -161,7 +161,7 @@ impl Place {
         self.daemon_with(args, &[])
     }
 
-    /// The same, with such variables.
+    /// Starts a daemon with these variables.
     pub fn daemon_with(&self, args: &[&str], variables: &[(&str, &OsStr)]) -> Process {
         let mut command = self.xsched(&["daemon"]);
         command.args(args).envs(variables.iter().copied());
@@ -251,7 +251,7 @@ impl Place {
         command
     }
 
-    /// The same as another user. There must be a daemon and a device. Needs root.
+    /// Command that runs a program as another user. There must be a daemon and a device. Needs root.
     pub fn run_command_of(&self, uid: u32, options: &[&str], program: &Path, args: &[&str]) -> Command {
         self.share_build();
         let runtime = self.join(&format!("run-{uid}"));
@@ -298,7 +298,7 @@ impl Place {
         pids.map(|pid| shown.iter().find(|entry| entry["pid"] == pid).expect("attached")["groups"][0].clone())
     }
 
-    /// What the only group of a program has launched.
+    /// Number of launches of a program's only group.
     #[track_caller]
     pub fn launches(&self, pid: u32) -> u64 {
         self.group(pid).and_then(|g| g["launches"].as_u64()).expect("a group")
@@ -308,7 +308,7 @@ impl Place {
     /// other launches less than a quarter as many. What was going on before counts for neither.
     #[track_caller]
     pub fn assert_ahead(&self, first: u32, second: u32, n: u64) {
-        // One whose thread a busy machine wakes late leaves the device to the other for that time.
+        // A program whose thread a busy machine wakes late leaves the device to the other for that time.
         one_of(5, "the first goes ahead", || {
             until("the second is held once", || self.group(second).is_some_and(|g| g["state"] == "ready"));
             let before = [first, second].map(|pid| self.launches(pid));
@@ -353,7 +353,7 @@ impl Place {
         text.lines().map(parse).map(|v| (v["pid"].as_u64().expect("pid") as u32, v)).collect()
     }
 
-    /// What one process left at its end.
+    /// Statistics that one process wrote at its end.
     #[track_caller]
     pub fn stats_of(&self, pid: u32) -> Value {
         let mut lines = self.stats().into_iter().filter(|(p, _)| *p == pid);

@@ -25,7 +25,7 @@ pub fn finish(mut child: Child, limit: Duration) -> Output {
     fn reader(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
         std::thread::spawn(move || {
             let mut text = Vec::new();
-            // What came before an error is shown all the same.
+            // Output before an error is shown all the same.
             let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut text));
             text
         })
@@ -90,12 +90,12 @@ impl Process {
         })
     }
 
-    /// What a daemon wrote to stderr so far, but for who came, left and changed what.
+    /// Lines of a daemon on stderr so far, without those about coming, leaving and changes.
     pub fn complaints(&self) -> String {
         complaints(&self.errors())
     }
 
-    /// What it wrote to stderr so far.
+    /// Output on stderr so far.
     pub fn errors(&self) -> String {
         self.errors.lock().unwrap_or_else(|e| e.into_inner()).clone()
     }
@@ -143,7 +143,7 @@ impl Process {
         self.find(wanted, |line| (line == wanted).then_some(()));
     }
 
-    /// Waits for the line that tells the device's count.
+    /// Waits for the line with the device's count.
     #[track_caller]
     pub fn expect_counts_line(&mut self) {
         self.find("a line of launches", |line| line.starts_with("launched ").then_some(()));
@@ -163,7 +163,7 @@ impl Process {
         }
     }
 
-    /// Waits for a line of `steady` whose time is after `when` (ns), and returns how much after.
+    /// Waits for a line of `steady` whose time is after `when` (ns), and returns by how much.
     #[track_caller]
     pub fn progress_after(&mut self, when: u64) -> Duration {
         self.find("progress", |line| {
@@ -172,7 +172,7 @@ impl Process {
         })
     }
 
-    /// The longest time without progress of a `steady` program within so long from now.
+    /// Longest time without progress of a `steady` program within `time` from now.
     #[track_caller]
     pub fn longest_gap(&mut self, time: Duration) -> Duration {
         let begin = now_ns();
@@ -185,7 +185,7 @@ impl Process {
         longest
     }
 
-    /// How it ended, if it did.
+    /// Exit status, if the process has ended.
     pub fn has_ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child")
     }
@@ -234,7 +234,7 @@ impl Drop for Process {
     }
 }
 
-/// The lines of a daemon's log that tell of trouble.
+/// Lines of a daemon's log that report trouble.
 fn complaints(log: &str) -> String {
     let is_event = |line: &&str| {
         let Some(line) = line.strip_prefix("xsched: ") else { return false };

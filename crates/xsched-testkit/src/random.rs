@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same each time.
+//! Pseudo-random numbers, equal in each run.
 
 /// Numbers from a seed (splitmix64).
 pub struct Random(pub u64);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a test gives up.
+/// Longest time that anything may take before a test gives up.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Waits until something is so, and returns how long that took.
@@ -17,8 +17,8 @@ pub fn until(what: &str, so: impl FnMut() -> bool) -> Duration {
     begin.elapsed()
 }
 
-/// Whether something is so before a time is over. It looks often at first, for what is there at once, and every 2 ms later: a
-/// wait that never sleeps takes a processor from what it waits for.
+/// Reports whether a condition becomes true before a time is over. It polls often at first, for conditions that are true at once, and every
+/// 2 ms later: a wait that never sleeps takes a processor from the process that it waits for.
 pub fn so_within(limit: Duration, mut so: impl FnMut() -> bool) -> bool {
     let (begin, mut pause) = (Instant::now(), Duration::from_micros(50));
     while !so() {
@@ -31,8 +31,8 @@ pub fn so_within(limit: Duration, mut so: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// How many threads a chain has, at most, of which each may be as late as the control: device, daemon, agent, program, and each of
-/// them twice.
+/// Largest number of threads in a chain, each of which may be as late as the control: device, daemon, agent, program, and each of them
+/// twice.
 const HOPS: u32 = 8;
 
 /// A control beside what a test measures: how late this machine is with a thread that sleeps and computes by turns, as those under
@@ -125,12 +125,12 @@ fn state(stat: &str) -> Option<char> {
     std::fs::read_to_string(stat).ok()?.rsplit(')').next()?.trim_start().chars().next()
 }
 
-/// Whether a thread of a process sleeps. The first thread's id is the process's.
+/// Reports whether a thread of a process sleeps. The first thread's id is the process's.
 pub fn is_asleep(pid: u32, tid: u32) -> bool {
     state(&format!("/proc/{pid}/task/{tid}/stat")) == Some('S')
 }
 
-/// Whether a process exists and is no zombie.
+/// Reports whether a process exists and is no zombie.
 pub fn is_alive(pid: u32) -> bool {
     state(&format!("/proc/{pid}/stat")).is_some_and(|state| state != 'Z')
 }

@@ -33,9 +33,9 @@ pub(super) struct Call {
 #[derive(Default)]
 pub(super) struct Calls {
     pub(super) between: BTreeMap<(usize, usize), Vec<Call>>,
-    /// Calls of functions of the crate whose target was found, those within a file among them.
+    /// Number of calls of the crate's functions whose target was found, including calls within a file.
     pub(super) found: usize,
-    /// File, line and name of the calls that may be such, but whose target was not found.
+    /// File, line and name of possible calls whose target was not found.
     pub(super) unknown: Vec<(usize, usize, String)>,
 }
 

@@ -109,7 +109,7 @@ impl<'a> Index<'a> {
         for (number, file, module, item) in traits {
             index.declare(number, file, &module, item);
         }
-        // Targets of `Deref` and traits first: methods are looked up through them.
+        // Targets of `Deref` and traits come first: methods are searched through them.
         for block in &blocks {
             index.relate(block);
         }

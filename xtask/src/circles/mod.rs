@@ -46,9 +46,9 @@ pub struct Package {
     pub files: Vec<String>,
     /// Circles of more than one file, the largest first: numbers of files.
     pub circles: Vec<Vec<usize>>,
-    /// Calls whose target was found.
+    /// Number of calls whose target was found.
     pub resolved: usize,
-    /// File, line and name of each call that may be of a function of this crate, but whose target was not found.
+    /// File, line and name of each possible call of a function of this crate whose target was not found.
     pub unresolved: Vec<(usize, usize, String)>,
     edges: Vec<Edge>,
 }

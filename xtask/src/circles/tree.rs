@@ -41,13 +41,13 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads a file whose modules lie in `below`, and these.
+    /// Reads a file whose modules lie in `below`, and these modules.
     fn file(&mut self, path: &Path, below: &Path, module: String) -> Result<(), String> {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let syntax = syn::parse_file(&text).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut modules = Vec::new();
         children(&syntax.items, path, below, &module, &mut modules);
-        // `list! { a, b }` of which the macro makes `mod a; mod b;`: each name that there is a file of.
+        // For `list! { a, b }`, whose macro makes `mod a; mod b;`: each name that has a file.
         for name in syntax.items.iter().filter_map(listed).flatten() {
             let (own, inner) = (below.join(format!("{name}.rs")), below.join(&name));
             modules.push((own, inner, format!("{module}::{name}")));

@@ -1,5 +1,5 @@
-//! Types as far as they are evident, and what the standard library's containers do to them. References and pointers that own
-//! (`&T`, `Box<T>`, `Rc<T>`, guards) are as their content: methods are looked up through them anyway.
+//! Types as far as they are evident, and the effect of the standard library's containers on them. References and pointers that own (`&T`,
+//! `Box<T>`, `Rc<T>`, guards) are treated as their content: methods are searched through them anyway.
 
 /// A type.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +19,7 @@ pub(super) enum Ty {
     Fn(Vec<Ty>, Box<Ty>),
 }
 
-/// Types that methods are looked up through.
+/// Types through which methods are searched.
 const TRANSPARENT: [&str; 14] = [
     "Box",
     "Rc",

@@ -10,7 +10,7 @@ use crate::bundle::{create, remove, target_folder};
 use crate::package::tree::{binaries, read, walk};
 use crate::package::{Release, deb, write};
 
-/// What must be in the package besides the binaries.
+/// Files that must be in the package besides the binaries.
 const CONTENTS: [&str; 14] = [
     "usr/bin/xsched",
     "usr/lib/xsched/xcli",

@@ -25,7 +25,7 @@ pub(crate) fn write(root: &Path, prefix: &Path, work: &Path, out: &Path, release
     let usr = stage.join("usr");
     create(&usr)?;
     copy_tree(prefix, &usr)?;
-    // Where Debian's zsh looks.
+    // Folder that Debian's zsh searches.
     let vendor = usr.join("share/zsh/vendor-completions");
     std::fs::rename(usr.join("share/zsh/site-functions"), &vendor).map_err(|e| format!("{}: {e}", vendor.display()))?;
     let documents = usr.join("share/doc/xsched");
@@ -91,7 +91,7 @@ fn date(epoch: u64) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// What `dpkg --verify` looks at.
+/// Checksums for `dpkg --verify`.
 fn sums(stage: &Path) -> Result<Vec<u8>, String> {
     let files = walk(&stage.join("usr"))?.into_iter().filter(|path| path.is_file() && !path.is_symlink());
     let names = files.filter_map(|path| path.strip_prefix(stage).ok().map(Path::to_owned));
@@ -99,7 +99,7 @@ fn sums(stage: &Path) -> Result<Vec<u8>, String> {
     Ok(output.stdout)
 }
 
-/// What lintian has to say of a package, at the level of a warning and above; none = it is not installed.
+/// Complaints of lintian about a package, at the level of a warning and above; none = it is not installed.
 pub(crate) fn lintian(package: &Path) -> Option<Result<(), String>> {
     let mut lintian = Command::new("lintian");
     // Root builds in containers.

@@ -13,7 +13,7 @@ use std::process::Command;
 use crate::bundle::{create, remove, target_folder};
 use crate::release;
 
-/// What `--help` says.
+/// Text of `--help`.
 pub(crate) const HELP: &str = "\
 usage: cargo xtask package DIR | package --check | install PREFIX
 
@@ -25,7 +25,7 @@ looks whether they are right: contents, equal bytes, lintian where it is install
 install: installs the same below PREFIX, such as /usr/local, also while programs run under an earlier version;
 PREFIX/lib/xsched/uninstall.sh PREFIX removes it.";
 
-/// What is told of a release besides its files.
+/// Facts about a release besides its files.
 pub(crate) struct Release {
     pub(crate) version: String,
     /// The time that all files get, in seconds since 1970.
@@ -37,7 +37,7 @@ impl Release {
         Release { version: env!("CARGO_PKG_VERSION").to_owned(), epoch: epoch(root) }
     }
 
-    /// The same by another version, for what tries an upgrade.
+    /// Returns the release under another version, for tests of an upgrade.
     pub(crate) fn called(self, version: &str) -> Release {
         Release { version: version.to_owned(), ..self }
     }

@@ -51,7 +51,7 @@ fn bill(
         .iter()
         .filter_map(|package| Some((package["id"].as_str()?, package)))
         .collect();
-    // What is linked: build scripts and tests are left out.
+    // Only linked packages count: build scripts and tests are left out.
     let linked = |node: &Value| -> Vec<String> {
         let is_normal = |dep: &Value| list(&dep["dep_kinds"]).iter().any(|kind| kind["kind"].is_null());
         let id = |dep: &Value| dep["pkg"].as_str().map(str::to_owned);

@@ -1,4 +1,4 @@
-//! What is installed, below a folder that stands for the prefix: the same for package, archive and `cargo xtask install`.
+//! Installed files, below a folder that represents the prefix: equal for package, archive and `cargo xtask install`.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,7 +11,7 @@ use crate::package::{Release, sbom};
 /// The newest glibc that its files may ask for; the dependency of the package says the same.
 pub(crate) const GLIBC: (u32, u32) = (2, 28);
 
-/// The packages of the workspace whose products are in it.
+/// Packages of the workspace whose products are included.
 const PACKAGES: [&str; 8] = [
     "xsched-cli",
     "xsched-kube",
@@ -23,7 +23,7 @@ const PACKAGES: [&str; 8] = [
     "xsched-halopencl",
 ];
 
-/// What is carried as it is: where it is in the repository, and where it comes to lie.
+/// Files that are copied as they are: path in the repository, and path below the prefix.
 const CARRIED: [(&str, &str); 16] = [
     ("dist/xsched.service", "lib/systemd/system/xsched.service"),
     ("dist/user/xsched.service", "lib/systemd/user/xsched.service"),
@@ -43,7 +43,7 @@ const CARRIED: [(&str, &str); 16] = [
     ("crates/xsched-simdev/include/simdev.h", "include/xsched/simdev.h"),
 ];
 
-/// Where completions come to lie, by shell.
+/// Paths of completions, by shell.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "share/bash-completion/completions/xsched"),
     ("zsh", "share/zsh/site-functions/_xsched"),
@@ -97,7 +97,7 @@ pub(crate) fn compress(file: &Path) -> Result<(), String> {
     bundle::quietly(Command::new("gzip").arg("-9nf").arg(file), "apt-get install gzip")
 }
 
-/// What the command prints, with nothing of the environment that it looks at.
+/// Output of the command, run without the variables of this environment.
 fn said(command: &Path, args: &[&str]) -> Result<Vec<u8>, String> {
     let output = Command::new(command).args(args).env_clear().output();
     let output = output.map_err(|e| format!("{}: {e}", command.display()))?;
@@ -122,7 +122,7 @@ fn link(target: &str, link: &Path) -> Result<(), String> {
     symlink(target, link).map_err(|e| format!("{}: {e}", link.display()))
 }
 
-/// Modes that do not depend on who builds.
+/// Sets modes that do not depend on the user who builds.
 fn modes(folder: &Path) -> Result<(), String> {
     for path in walk(folder)? {
         let is_program = path.is_dir()

@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// How a step ended; `Skipped` says why.
+/// Result of a step; `Skipped` has the reason.
 pub(crate) enum Verdict {
     Passed,
     Failed,
@@ -29,7 +29,7 @@ pub(crate) struct Step<'a> {
 /// Parts of the output of a step's programs that are for the summary.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// Why something could not run.
+    /// Reasons for which something could not run.
     pub(super) skips: Vec<String>,
     /// Commands of tests that failed and passed when they were tried once more.
     pub(super) unsteady: Vec<String>,
@@ -39,7 +39,7 @@ pub(super) struct Notes {
     pub(super) failed: usize,
 }
 
-/// How a step ended, in seconds.
+/// Result of a step, and its time in seconds.
 pub(super) struct Ended {
     pub(super) name: String,
     pub(super) verdict: Verdict,
@@ -47,7 +47,7 @@ pub(super) struct Ended {
     pub(super) notes: Notes,
 }
 
-/// A lock whose holder may have panicked: what it guards is only appended to.
+/// Locks a mutex whose holder may have panicked: its data is only appended to.
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -67,7 +67,7 @@ impl Notes {
         } else if let Some(counts) = line.strip_prefix("Ran ").filter(|rest| rest.contains(" test")) {
             self.passed += count(counts, " test");
         } else if let Some(counts) = line.strip_prefix("FAILED (").or_else(|| line.strip_prefix("OK (")) {
-            // Python's totals: those that ran, told before, contain these.
+            // Python's totals: the number of tests that ran, printed before, includes these.
             let of = |name: &str| {
                 let mut parts = counts.trim_end_matches(')').split(", ");
                 parts.find_map(|part| part.strip_prefix(name)?.parse::<usize>().ok()).unwrap_or(0)
@@ -140,7 +140,7 @@ impl Step<'_> {
         }
     }
 
-    /// Another task of this program, whose own file may have been built anew by a step before.
+    /// Runs another task of this program, whose own file may have been built anew by a step before.
     pub(super) fn task(&self, words: &[&str]) -> Verdict {
         self.cargo(&[&["run", "--quiet", "--package", "xtask", "--"], words].concat())
     }
@@ -152,7 +152,7 @@ impl Step<'_> {
         for (name, value) in super::script_variables(self.target, built) {
             command.env(name, value);
         }
-        // Exit code 3 of our scripts: nothing could run here; they have said why.
+        // Exit code 3 of our scripts: nothing could run here; they have printed the reason.
         self.verdict(&mut command, &[super::NOTHING_RAN])
     }
 

@@ -15,15 +15,15 @@ use super::step::{Notes, Step, Verdict, locked};
 use super::{NOTHING_RAN, script_variables};
 use crate::{packages, release};
 
-/// So many targets that failed are tried once more; where more fail it is not for want of processors.
+/// Largest number of failed targets that are tried once more; where more fail, the cause is not a lack of processors.
 const ONCE_MORE_MAX: usize = 3;
 /// A program that takes longer is ended with what it has started: several times what the longest takes on two busy processors.
 const LONGEST: Duration = Duration::from_secs(400);
-/// How often it is looked whether a program has ended.
+/// Interval at which it is checked whether a program has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Another program begins where so much of the processors' time had no use, of 1, since the last one began.
 const IDLE_PART: f64 = 0.2;
-/// How long after one has begun it is known what that takes of the processors.
+/// Time after the start of a program from which on its use of processors is known.
 const SETTLES: Duration = Duration::from_millis(1_000);
 /// Targets that take longest: begun first, in this order, so that none of them is left at the end.
 const LONG: [&str; 14] = [
@@ -48,10 +48,10 @@ const WITH_PEERS: [&str; 2] = ["-p xsched-kube --test peers", "-p xsched-kube --
 /// A program of tests.
 #[derive(Debug, PartialEq)]
 struct Target {
-    /// How it is called by hand, without `cargo test` if it is one of that.
+    /// Name of the target in a call by hand, without `cargo test` if it is one of cargo's.
     name: String,
     command: Vec<String>,
-    /// Where it runs.
+    /// Folder in which it runs.
     folder: PathBuf,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn run(step: &Step, scripts: &[&[&str]]) -> Verdict {
     all_pass(step, targets)
 }
 
-/// Runs those that need peers.
+/// Runs the targets that need peers.
 pub(super) fn run_with_peers(step: &Step) -> Verdict {
     match listed(step, &["--workspace"]) {
         Ok(mut targets) => {
@@ -84,7 +84,7 @@ pub(super) fn run_with_peers(step: &Step) -> Verdict {
     }
 }
 
-/// Runs targets, tries those that failed once more if they are few, and sums up.
+/// Runs targets, tries the failed ones once more if they are few, and sums up.
 fn all_pass(step: &Step, targets: Vec<Target>) -> Verdict {
     let logs = step.target.join("test-output");
     if let Err(error) = std::fs::create_dir_all(&logs) {
@@ -162,12 +162,12 @@ fn targets_in(messages: &str) -> Vec<Target> {
     messages.lines().filter_map(target).collect()
 }
 
-/// How many programs may run at a time.
+/// Number of programs that may run at a time.
 #[derive(Clone, Copy, Debug)]
 struct Room {
-    /// So many always.
+    /// Number that may always run.
     least: usize,
-    /// So many while the processors have time left.
+    /// Number that may run while the processors have time left.
     most: usize,
 }
 
@@ -181,7 +181,7 @@ impl Room {
         Room { least: (processors + 1).min(4), most: (4 * processors).clamp(8, 16) }
     }
 
-    /// Tells whether another one may begin beside those that run, as much of the processors' time had no use.
+    /// Reports whether another program may begin beside `running` ones, when this part of the processors' time had no use.
     fn has_one_more(self, running: usize, idle: Option<f64>) -> bool {
         running < self.least || running < self.most && idle.is_some_and(|part| part >= IDLE_PART)
     }
@@ -213,7 +213,7 @@ impl Ticks {
     }
 }
 
-/// Runs the targets, as many at a time as there is room for. Gives those that failed, with what they noted.
+/// Runs the targets, as many at a time as there is room for. Returns those that failed, with their notes.
 fn at_once(step: &Step, logs: &Path, targets: Vec<Target>, room: Room) -> Vec<(Target, Notes)> {
     let (running, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let one = |target: Target| {
@@ -261,13 +261,13 @@ fn passes(step: &Step, logs: &Path, target: &Target) -> Result<Notes, Notes> {
     said.lines().for_each(|line| own.read(line));
     let ran = ended.as_ref().is_ok_and(|status| status.code() != Some(NOTHING_RAN));
     let passed = ended.as_ref().is_ok_and(|status| status.success() || status.code() == Some(NOTHING_RAN));
-    // A script that is no list of tests is one check; and a program that died has not told of the test that it died in.
+    // A script that is no list of tests is one check; and a program that died has not reported the test that it died in.
     if passed && ran && own.passed + own.failed + own.skips.len() == 0 && !said.contains("test result: ok") {
         own.passed = 1;
     } else if !passed && own.failed == 0 {
         own.failed = 1;
     }
-    // One at a time, or what two say would mix.
+    // One target at a time, or the output of two would mix.
     let _one = locked(&SAYS);
     match ended {
         Ok(_) if passed => step.say(&format!("ok     {seconds:6.1} s  {name}: {} passed", own.passed)),
@@ -283,7 +283,7 @@ fn ended(built: &Path, target: &Target, log: &Path) -> io::Result<ExitStatus> {
     let out = File::create(log)?;
     let mut command = Command::new(program);
     command.args(args).current_dir(&target.folder).env("CARGO_MANIFEST_DIR", &target.folder);
-    // What the machine has comes first.
+    // Programs of the machine come first.
     let usual = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&usual).chain([packages::unpacked_programs(built)]);
     command.env("PATH", std::env::join_paths(folders).unwrap_or(usual));
