@@ -45,7 +45,7 @@ fn variable(name: &str) -> Option<PathBuf> {
 /// Makes the folder unless it exists, and checks that only this user has access: any user may create names under `/tmp`.
 ///
 /// # Errors
-/// One line.
+/// Returns one line for the user.
 pub(crate) fn private(folder: &Path) -> Result<()> {
     match std::fs::DirBuilder::new().mode(0o700).create(folder) {
         Ok(()) => {}

@@ -47,7 +47,7 @@ fn needs_link(path: &Path) -> bool {
 /// A path to the library that LD_PRELOAD can hold; a symbolic link in the runtime folder where its own cannot.
 ///
 /// # Errors
-/// One line.
+/// Returns one line for the user.
 pub(crate) fn speakable(library: &Path) -> Result<PathBuf> {
     if !needs_link(library) {
         return Ok(library.to_owned());

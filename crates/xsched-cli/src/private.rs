@@ -33,7 +33,7 @@ impl Private {
     /// Makes the folder; `name` is the command's.
     ///
     /// # Errors
-    /// One line.
+    /// Returns one line for the user.
     pub(crate) fn new(name: &str) -> Result<Private> {
         let library = preload::find()?;
         let exe = std::env::current_exe()
@@ -59,7 +59,7 @@ impl Private {
     /// Starts a daemon that listens at `NAME.sock`, and waits until it answers.
     ///
     /// # Errors
-    /// One line.
+    /// Returns one line for the user.
     pub(crate) fn daemon(&self, name: &str, args: &[&OsStr]) -> Result<Daemon> {
         let socket = self.join(&format!("{name}.sock"));
         let mut daemon = clean(Command::new(&self.exe));
@@ -81,7 +81,7 @@ impl Private {
     /// Starts a simulated device.
     ///
     /// # Errors
-    /// One line.
+    /// Returns one line for the user.
     pub(crate) fn sim_device(&self) -> Result<Guarded> {
         let mut command = clean(Command::new(&self.exe));
         command.args(["sim-device", "--socket"]).arg(self.sim_socket());
@@ -121,7 +121,7 @@ pub(crate) fn writable<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Resu
 /// Writes an answer to a file.
 ///
 /// # Errors
-/// One line.
+/// Returns one line for the user.
 pub(crate) fn write(file: &Path, text: &str) -> Result<()> {
     std::fs::write(file, text).map_err(|e| Error::environment(format!("cannot write {}: {e}", file.display())))
 }

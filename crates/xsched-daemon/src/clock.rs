@@ -1,8 +1,8 @@
-//! The clock that all of the daemon goes by.
+//! Clock that the whole daemon uses.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// CLOCK_MONOTONIC, ns.
+/// Time of CLOCK_MONOTONIC, in ns.
 pub(crate) fn now_ns() -> u64 {
     ns(ClockId::Monotonic)
 }

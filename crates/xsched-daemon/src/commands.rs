@@ -1,4 +1,4 @@
-//! Commands, and their answers that are not complete.
+//! Commands, and their incomplete answers.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -16,9 +16,9 @@ use crate::services::identify::Who;
 /// Commands, by connection.
 #[derive(Default)]
 pub(crate) struct Commands {
-    /// Owners of commands, as they were identified.
+    /// Identities of commands' processes.
     pub(crate) who: HashMap<u64, Rc<Who>>,
-    /// Answers that are not complete.
+    /// Incomplete answers.
     pub(crate) answers: HashMap<u64, Answer>,
     /// Questions passed on to programs.
     pub(crate) questions: Vec<Question>,
@@ -26,9 +26,9 @@ pub(crate) struct Commands {
     pub(crate) waiting: VecDeque<(User, u64)>,
 }
 
-/// An answer that is not complete.
+/// Incomplete answer.
 pub(crate) enum Answer {
-    /// The request is begun once others are answered: see `answers`.
+    /// Request that is begun once others are answered: see `answers`.
     Waits(Box<Request>),
     /// One message for each of these policies.
     Policies(std::slice::Iter<'static, &'static Entry>),
@@ -67,7 +67,7 @@ impl Answer {
 }
 
 impl Commands {
-    /// Forgets a connection.
+    /// Forgets the command of a connection.
     pub(crate) fn remove(&mut self, id: u64) {
         self.who.remove(&id);
         self.answers.remove(&id);

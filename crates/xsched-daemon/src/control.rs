@@ -22,7 +22,7 @@ use crate::tuning::ANSWER_NS;
 use crate::{Error, Input, host, unsuitable};
 
 impl Server {
-    /// A command asks for something: once its owner is identified, [`Server::control`] goes on.
+    /// Takes a command's request: once its user is identified, [`Server::control`] continues.
     pub(crate) fn ask(&mut self, id: u64, mut request: Request) {
         if let Err(why) = bound(&mut request) {
             return self.net.refuse(id, why);
@@ -51,7 +51,7 @@ impl Server {
         }
     }
 
-    /// Begins an answer that waits for room, if there is some.
+    /// Begins an answer that waits for room, if there is room.
     pub(crate) fn answer_next(&mut self) {
         if self.commands.waiting.is_empty() {
             return;
@@ -153,7 +153,7 @@ impl Server {
         Err(Error::environment(format!("only root and the daemon's own user may {what}")))
     }
 
-    /// Connections of the process, which the user of a command may control.
+    /// Connections of the process that the user of a command may control.
     fn clients_of(&mut self, command: u64, user: User, pid: u32) -> Result<Vec<u64>, Error> {
         let programs = self.engine.programs().iter().filter(|(_, program)| program.pid == pid);
         let (theirs, others): (Vec<_>, Vec<_>) = programs.partition(|(_, program)| user.may_see(program.user));
@@ -187,16 +187,16 @@ impl Server {
         }
     }
 
-    /// Begins to tell what happened since a record or a time.
+    /// Begins to report events since a record or a time.
     fn begin_trace(&mut self, id: u64, user: User, from: u64, since_us: u64) -> Option<Answer> {
-        // The request may have come after the current piece of work began: its answer is no older than it.
+        // The request may have come after the current piece of work began; the answer must not be older than the request.
         self.engine.set_now(now_ns());
         let (head, telling) = self.engine.trace(user, from, since_us, self.history.started_ns / 1_000)?;
         self.net.send(id, &DaemonMsg::TraceHead(head), &[]);
         Some(Answer::Trace(Box::new(telling)))
     }
 
-    /// A client's answer to a question.
+    /// Passes on a client's answer to a question.
     pub(crate) fn description(&mut self, conn: u64, token: u64, more: bool, lines: Vec<Described>) {
         let Some(at) = self.commands.questions.iter().position(|q| q.token == token && q.asked == conn) else {
             // The answer is late, or the asking command is gone. A token that was never given is not worth ending the connection for
@@ -228,7 +228,7 @@ impl Server {
     }
 }
 
-/// Tells whether memory is kept for the answer to a request until its command has read it.
+/// Reports whether memory is kept for the answer to a request until its command has read it.
 fn is_long(request: &Request) -> bool {
     matches!(
         request,
@@ -268,7 +268,7 @@ fn bound(request: &mut Request) -> Result<(), Error> {
     Ok(())
 }
 
-/// A policy as it is listed; none = it is not.
+/// Description of a policy for the list; none = it is not listed.
 fn policy_info(arbiter: &Arbiter, entry: &'static Entry) -> Option<PolicyInfo> {
     let own: Vec<(&str, &Choice)> =
         arbiter.policies().filter(|(_, choice)| std::ptr::eq(choice.entry, entry)).collect();
@@ -288,7 +288,7 @@ fn policy_info(arbiter: &Arbiter, entry: &'static Entry) -> Option<PolicyInfo> {
     })
 }
 
-/// A policy's parameters, with the values of a choice of it, else their defaults.
+/// Parameters of a policy, with the values of a choice of it, else their defaults.
 fn params_of(entry: &Entry, choice: Option<&Choice>) -> Vec<ParamInfo> {
     let value = |name: &str| choice?.values().find(|(known, _)| *known == name).map(|(_, value)| value);
     let info = |param: &Param| ParamInfo {

@@ -12,7 +12,7 @@ use crate::tuning::{REMEMBER_NS, UNREAD_BYTES};
 use crate::{Input, pages};
 
 impl Server {
-    /// Gives the engine an input and carries out what follows.
+    /// Gives the engine an input and carries out its effects.
     pub(crate) fn input(&mut self, input: Input) {
         self.engine.handle(self.now_ns, input);
         self.note_observed();
@@ -40,7 +40,7 @@ impl Server {
                     }
                 }
             }
-            // Before its user's next program: the sum so far takes memory, and of each user one such sum is kept.
+            // Done before the same user's next program: the partial sum takes memory, and one such sum is kept per user.
             Effect::LookAgain(id) => {
                 if let Some(user) = self.net.conns.get(&id).map(|conn| conn.user) {
                     self.net.rations.looks.push_first(user, id);

@@ -8,13 +8,13 @@ use xsched_proto::wire::ProgramInfo;
 use crate::identity::User;
 use crate::tuning::{ENDED_MAX, ENDED_NS, USER_ENDED_MAX, of_user};
 
-/// A program that has ended.
+/// Program that has ended.
 #[derive(Debug)]
 pub(crate) struct EndedProgram {
     pub(crate) user: User,
-    /// The last one has the greatest.
+    /// Number of the program: later ones have greater numbers.
     pub(crate) number: u64,
-    /// When it did, ns.
+    /// Time at which it ended, in ns.
     pub(crate) at_ns: u64,
     /// Last report on the program; see [`EndedProgram::info`].
     last: ProgramInfo,

@@ -25,10 +25,10 @@ struct Lines {
 }
 
 impl EventLog {
-    /// To a file, or to stderr, which a service manager keeps.
+    /// Opens the log: a file, or stderr, which a service manager keeps.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Fails if the file cannot be written.
     pub(crate) fn new(file: Option<&Path>, has_details: bool) -> Result<EventLog, Error> {
         let sink = match file {
             Some(path) => Sink::File(LogFile::open(path)?),
@@ -37,7 +37,7 @@ impl EventLog {
         Ok(EventLog { writer: Writer::new(sink)?, has_details, users: HashMap::new(), complained_ns: None })
     }
 
-    /// Something that concerns all.
+    /// Writes a line that concerns the daemon as a whole.
     pub(crate) fn say(&self, line: &str) {
         self.writer.line(escaped(&line.replace(char::is_control, " ")).into_owned());
     }
@@ -63,7 +63,7 @@ impl EventLog {
         self.say(line);
     }
 
-    /// When [`EventLog::tend`] has something to say, ns.
+    /// Time at which [`EventLog::tend`] has something to report, in ns.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         let with_more = self.users.values().filter(|lines| lines.suppressed > 0);
         with_more.map(|lines| lines.since_ns + USER_LINES_NS).min()

@@ -1,12 +1,12 @@
-//! Work that waits, user by user: one piece of each in turn, so that a user with much of it delays its own work only.
+//! Queue of work, user by user: one piece of each in turn, so that a user with much work delays that user's work only.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 
-/// Pieces of work by user. The same piece waits only once.
+/// Pieces of work by user. A piece that is waiting already is not added again.
 pub(crate) struct FairQueue<U, T> {
     by_user: HashMap<U, VecDeque<T>>,
-    /// The users with work, the next one first.
+    /// Users with work, the next one first.
     turns: VecDeque<U>,
     waiting: HashSet<T>,
 }
@@ -88,7 +88,7 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> FairQueue<U, T> {
 pub(crate) struct Rationed<U, T> {
     queue: FairQueue<U, T>,
     users: HashMap<U, Used>,
-    /// Time that a user with work all the while has been served so far, in ns.
+    /// Virtual time, in ns: time for which a user with work all the while has been served so far.
     virtual_ns: u64,
     /// Time until which the work of all users is paid for, in ns: each piece counts [`ALL_TIMES`] times its duration.
     all_paid_ns: u64,
@@ -103,7 +103,7 @@ pub(crate) struct Rationed<U, T> {
 struct Used {
     /// Time until which the user's work is paid for, in ns. A time in the past counts as none.
     paid_ns: u64,
-    /// Time that it has used, on the scale of [`Rationed::virtual_ns`].
+    /// Time that the user has used, on the scale of [`Rationed::virtual_ns`].
     virtual_ns: u64,
 }
 
@@ -142,7 +142,7 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> Rationed<U, T> {
         self.queue.users().nth(at)
     }
 
-    /// The place in the order of users of the one that is next.
+    /// Place of the next user in the order of users.
     fn next(&self, now_ns: u64, may: impl Fn(U) -> bool) -> Option<usize> {
         let users = self.queue.users().enumerate();
         let may = users.filter(|(_, user)| self.has_time(*user, now_ns) && may(*user));
@@ -228,7 +228,7 @@ mod tests {
         let (mut now, mut worked, mut of_other) = (5_000, 0, 0);
         while now < 1_000_000 {
             work.push(7, 1);
-            // The other comes from time to time, and never waits.
+            // The other user has work from time to time, and never waits.
             if now >= (of_other + 1) * 50_000 {
                 work.push(8, 2);
                 of_other += 1;

@@ -1,4 +1,4 @@
-//! The process of an operator's own scheduler.
+//! Process of an operator's own scheduler.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -17,23 +17,23 @@ use crate::tuning::{DEADLINE_NS, LOAD_S};
 
 /// Reason for the end of the scheduler's process, equal whether a send or a receive finds it out.
 pub(crate) const ENDED: &str = "it ended";
-/// The policy that asks.
+/// Policy whose questions go to the process.
 pub(crate) const POLICY: &str = "external";
 
-/// The process.
+/// Running scheduler process.
 pub(crate) struct Host {
     pub(crate) library: PathBuf,
     child: Option<Child>,
     pub(crate) socket: OwnedFd,
     /// True if the scheduler decides stream by stream.
     pub(crate) per_stream: bool,
-    /// Questions without an answer, and since when the oldest one waits.
+    /// Number of questions without an answer, and time since which the oldest one waits.
     pub(crate) open: u32,
     pub(crate) asked_ns: u64,
 }
 
 impl Host {
-    /// Starts it and waits until the library has registered its scheduler.
+    /// Starts the process and waits until the library has registered its scheduler.
     pub(crate) fn start(library: &Path) -> Result<Host, Error> {
         let shown = library.display();
         let failed = |e: &dyn std::fmt::Display| Error::Environment(format!("cannot start the scheduler {shown}: {e}"));
@@ -65,7 +65,7 @@ impl Host {
         }
     }
 
-    /// One message; none = nothing there. An error = it is gone, or speaks nonsense.
+    /// Receives one message; none = there is none. Fails if the process is gone, or sends nonsense.
     pub(crate) fn receive(&self) -> Result<Option<FromHost>, Error> {
         let mut buffer = vec![0; MAX_PACKET];
         match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {

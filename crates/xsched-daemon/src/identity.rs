@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use xsched_engine::Rank;
 pub(crate) use xsched_engine::User;
 
-/// Device and inode, which tell namespaces apart.
+/// Device and inode, which identify a namespace.
 type Namespace = (u64, u64);
 
 /// User of a process for which the kernel has given the user id `seen`. Reads the process's namespaces in /proc.
@@ -27,7 +27,7 @@ pub(crate) fn has_own_uid(user: User) -> bool {
     user.uid == 0 || user.uid == rustix::process::geteuid().as_raw()
 }
 
-/// Returns true if this daemon serves a user at all: one that is not root's serves its own user and root.
+/// Reports whether this daemon serves a user at all: a daemon that is not root's serves its own user and root.
 pub(crate) fn is_served(user: User) -> bool {
     rustix::process::geteuid().is_root() || user.is_own()
 }
@@ -40,7 +40,7 @@ fn rank_of(uid: u32) -> Rank {
     }
 }
 
-/// The user of a number, as if no container were about.
+/// User with a uid, as if there were no containers.
 #[cfg(test)]
 pub(crate) fn pretended(uid: u32) -> User {
     User { uid, rank: rank_of(uid), within: 0 }
@@ -90,7 +90,7 @@ fn owner_of_container(pid: u32) -> Option<u32> {
     owner(&outermost)
 }
 
-/// ioctl_ns(2).
+/// Request of ioctl_ns(2).
 const NS_GET_PARENT: libc::c_ulong = 0xb702;
 const NS_GET_OWNER_UID: libc::c_ulong = 0xb704;
 
@@ -108,15 +108,15 @@ fn owner(namespace: &File) -> Option<u32> {
     (rc == 0).then_some(uid)
 }
 
-/// The process at the other end of a socket.
+/// Process at the other end of a socket.
 pub(crate) enum Process {
     Known(OwnedFd),
-    /// The kernel is older than 6.5 and does not tell.
+    /// The kernel is older than 6.5 and cannot tell the process.
     Unknown,
     Ended,
 }
 
-/// The process that has made a connection.
+/// Process that has made a connection.
 pub(crate) fn process(socket: BorrowedFd<'_>) -> Process {
     const SO_PEERPIDFD: libc::c_int = 77;
     let mut fd: libc::c_int = -1;

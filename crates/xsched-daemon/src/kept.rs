@@ -26,7 +26,7 @@ const HEAD: &str =
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     file: Option<PathBuf>,
-    /// Policies that commands have set, by device; `""` is all that have none of their own.
+    /// Policies that commands have set, by device; `""` is for all devices that have none of their own.
     policies: BTreeMap<String, Policy>,
     /// Programs that have not come back yet.
     absent: VecDeque<KeptProgram>,
@@ -51,7 +51,7 @@ struct Contents {
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeptSeat {
     pid: u32,
-    /// Clock ticks from the boot to its start; 0 = they are to be found out.
+    /// Start of the process, in clock ticks from the boot; 0 = still to be read.
     start: u64,
     uid: u32,
     /// Number of the server for later daemons.
@@ -60,7 +60,7 @@ pub(crate) struct KeptSeat {
 }
 
 impl KeptSeat {
-    /// The place of a living process in the pool of a pipe directory. No two servers have the same number, nor one of a pool to come.
+    /// Place of a living process in the pool of a pipe directory. No two servers have the same number, not even one of a later pool.
     pub(crate) fn new(pid: u32, uid: u32, pipe: &str, side: Side) -> KeptSeat {
         let mut hasher = DefaultHasher::new();
         pipe.hash(&mut hasher);
@@ -75,7 +75,7 @@ impl KeptSeat {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Policy {
-    /// Name and parameters, as it is shown.
+    /// Name and parameters of the policy, as shown.
     is: String,
     /// Policy that the configuration gave at the time: once the configuration names another one, that one is in force.
     instead_of: String,
@@ -86,7 +86,7 @@ struct Policy {
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeptProgram {
     pid: u32,
-    /// Clock ticks from the boot to its start.
+    /// Start of the process, in clock ticks from the boot.
     start: u64,
     /// User in the text form of [`crate::identity::User`].
     user: String,
@@ -139,14 +139,14 @@ impl Kept {
         (Kept { file: Some(file), policies: kept.policies, absent: kept.programs.into(), seats: kept.seats }, why)
     }
 
-    /// The place of a program in a pool of an earlier daemon.
+    /// Place of a program in a pool of an earlier daemon.
     pub(crate) fn seat(&self, program: &Program) -> Option<Seat> {
         let (pid, uid) = (program.pid, program.user.uid);
         let is = |seat: &&KeptSeat| seat.pid == pid && seat.uid == uid && program.start == Some(seat.start);
         self.seats.iter().find(is).map(KeptSeat::seat)
     }
 
-    /// A command has set a policy, of one device or of all, where the configuration has that one.
+    /// Notes the policy that a command has set, of one device or of all, and that of the configuration.
     pub(crate) fn set_policy(&mut self, device: Option<&str>, choice: &Choice, instead_of: String) {
         if device.is_none() {
             // A policy for all devices replaces those of single devices.
@@ -156,7 +156,7 @@ impl Kept {
         self.policies.insert(device.unwrap_or_default().to_owned(), policy);
     }
 
-    /// The policies that commands had set, with their devices, but for those where the configuration says something else since.
+    /// Policies that commands had set, with their devices, but for those where the configuration has changed since.
     pub(crate) fn policies(&mut self, configured: impl Fn(Option<&str>) -> String) -> Vec<(Option<String>, Choice)> {
         self.policies.retain(|device, policy| policy.instead_of == configured(named(device)));
         let choice = |text: &str| {
@@ -176,7 +176,7 @@ impl Kept {
         self.absent.remove(at)
     }
 
-    /// A program has left, and may come back. Returns whether there is something to keep.
+    /// Notes the settings of a program that has left and may come back. Returns whether there are any.
     pub(crate) fn put(&mut self, program: &Program) -> bool {
         let Some(program) = KeptProgram::of(program) else { return false };
         self.absent.retain(|p| p.pid != program.pid);

@@ -86,7 +86,7 @@ pub use pool::obstacle as pool_obstacle;
 pub use rights::give_up_capabilities;
 pub use xsched_proto::Error;
 
-/// The engine with the memory of this daemon's programs.
+/// Engine with the memory of this daemon's programs.
 type Engine = xsched_engine::Engine<memory::Shared>;
 type Group = xsched_engine::Group<memory::GroupWords>;
 type Input = xsched_engine::Input<memory::Shared>;
@@ -102,8 +102,8 @@ pub struct Options {
     pub socket: PathBuf,
     /// Policy to start with; wins over the configuration.
     pub policy: Option<String>,
-    /// A shared library with a scheduler of its own (`include/xsched/scheduler.h`): the policy `external`. Needs this program
-    /// to have a command `scheduler-host`.
+    /// Shared library with a scheduler of its own (`include/xsched/scheduler.h`): the policy `external`. Needs a command `scheduler-host`
+    /// of this program.
     pub scheduler: Option<PathBuf>,
     /// Configuration files in order, read where they exist; a later one wins.
     pub usual_config: Vec<PathBuf>,
@@ -115,18 +115,18 @@ pub struct Options {
     pub log_details: bool,
     /// `libxsched.so`, for the servers of pools; none = there are no pools.
     pub library: Option<PathBuf>,
-    /// A socket where each connection gets a process that runs [`keep_pool`], as a service manager makes it; none = the daemon starts
-    /// them, as `pool-keeper` of its own program.
+    /// Socket where each connection gets a process that runs [`keep_pool`], as a service manager makes it; none = the daemon starts such
+    /// processes, as `pool-keeper` of its own program.
     pub pool_keeper: Option<PathBuf>,
     /// Program whose command `device-host` runs [`serve_devices`]; none = the state of NVIDIA's devices is not read.
     pub device_host: Option<PathBuf>,
-    /// Folder for what outlives the daemon; none = nothing does.
+    /// Folder for state that outlives the daemon; none = no state does.
     pub state: Option<PathBuf>,
-    /// End after this long without clients; none = never, unless the configuration says so.
+    /// Time without clients after which the daemon ends; none = never, unless the configuration has one.
     pub idle_exit: Option<Duration>,
-    /// Seed of whatever a policy does at random.
+    /// Seed of a policy's random choices.
     pub seed: u64,
-    /// A file that gets a line for each burst of a program: from its first launch to its last completion before it goes idle.
+    /// File that gets a line for each burst of a program: from its first launch to its last completion before it goes idle.
     pub bursts: Option<PathBuf>,
 }
 

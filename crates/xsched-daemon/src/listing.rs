@@ -86,7 +86,7 @@ impl Server {
             let before = seen.queues.len();
             seen.queues.extend(seen_queues(program, looking.from).take(room.max(1)));
             room = room.saturating_sub(seen.queues.len() - before);
-            // Further ones come with the next piece.
+            // Further queues come with the next piece.
             let last = seen.queues[before..].last().map(|queue| queue.slot);
             match last.and_then(|slot| program.queues.range(slot.checked_add(1)?..).next()) {
                 Some((next, _)) => looking.from = *next,
@@ -118,7 +118,7 @@ impl Server {
         }
     }
 
-    /// Answers have ended.
+    /// Handles the ends of answers.
     pub(crate) fn take_snapshot_ends(&mut self) {
         while let Some(told) = self.services.snapshots.take() {
             if !self.net.conns.contains_key(&told.conn) {
@@ -137,7 +137,7 @@ impl Server {
         }
     }
 
-    /// A program as it is now, without its queues.
+    /// Collects a program as it is now, without its queues.
     fn see(&self, conn: u64, program: &Program, client: &Client) -> Seen {
         let (arbiter, keeper) = (self.engine.arbiter(), self.engine.gatekeeper());
         let groups = self.engine.groups_of(program).filter_map(|(id, group)| {
@@ -213,14 +213,14 @@ impl Server {
         self.history.shares.clone()
     }
 
-    /// Notes what is charged to each group by now.
+    /// Notes the present charge of each group.
     pub(crate) fn sample_shares(&mut self) {
         let used = self.engine.arbiter().used_us(self.now_us());
         self.history.recent.look(self.now_ns, used);
     }
 }
 
-/// Queues of a program from a place on.
+/// Queues of a program from a slot on.
 fn seen_queues(program: &Program, from: u16) -> impl Iterator<Item = SeenQueue> {
     program.queues.range(from..).map(|(slot, queue)| SeenQueue { slot: *slot, id: queue.id, group: queue.group })
 }

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// The variable that names the pipe directory.
+/// Variable that names the pipe directory.
 pub const PIPE_DIRECTORY: &str = "CUDA_MPS_PIPE_DIRECTORY";
 /// Pipe directory where the variable is not set.
 const DEFAULT_PIPE_DIRECTORY: &str = "/tmp/nvidia-mps";
-/// The control daemon's program.
+/// Program of the control daemon.
 pub const CONTROL: &str = "nvidia-cuda-mps-control";
 
-/// The pipe directory of programs with this process's environment.
+/// Pipe directory of programs with this process's environment.
 pub fn pipe_directory() -> PathBuf {
     match std::env::var_os(PIPE_DIRECTORY).filter(|v| !v.is_empty()) {
         Some(folder) => folder.into(),
@@ -50,7 +50,7 @@ pub fn control_daemons() -> Vec<u32> {
     let is_control = |pid: &u32| {
         let own = std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|m| m.uid() == us);
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        // The second word where the first is an interpreter.
+        // The second word counts where the first is an interpreter.
         own && line
             .split(|&b| b == 0)
             .take(2)

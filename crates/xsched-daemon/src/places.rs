@@ -63,14 +63,14 @@ impl Server {
         }
     }
 
-    /// The pool of a user that takes processes in.
+    /// Pool of a user that takes processes in.
     fn pool_at(&self, uid: u32, side: Side) -> Option<usize> {
         let theirs = |p: &Pool| p.uid == uid && p.side == side && p.stage != Stage::Ending;
         self.places.pools.list.iter().position(theirs)
     }
 
-    /// The server of a pool has refused a process, which cannot be helped any more: the driver remembers it. The next one finds another
-    /// pool; should it be refused as well, pools are given up.
+    /// Handles the refusal of a process by the server of a pool. The process cannot be helped any more, since its driver remembers the
+    /// refusal. The next process gets another pool; if it is refused as well, pools are given up.
     pub(crate) fn pool_refused(&mut self, uid: u32, pipe: &str) {
         let theirs = |p: &&Pool| p.uid == uid && p.process.pipe() == pipe;
         let Some((id, side)) = self.places.pools.list.iter().find(theirs).map(|p| (p.id, p.side)) else { return };
@@ -89,7 +89,7 @@ impl Server {
         true
     }
 
-    /// An answer about a process that asks for a place, and all that this depends on. None: it is gone.
+    /// Runs a function on the facts about a process that asks for a place. None: the process is gone.
     pub(crate) fn asking<T>(
         &self,
         conn: u64,
@@ -126,7 +126,7 @@ impl Server {
         Some(answer(&asking))
     }
 
-    /// The reason for which a user's pool takes no process in.
+    /// Reason for which a user's pool takes no process in.
     pub(crate) fn why_refused(&self, uid: u32, side: Side) -> Option<String> {
         let refused = self.places.pools.refused.get(&(uid, side)).filter(|(_, until_ns)| *until_ns > self.now_ns);
         if let Some((why, _)) = refused {
@@ -138,7 +138,7 @@ impl Server {
         is_full.then(|| format!("{POOL_MEMBERS_MAX} programs are in the pool, which has room for no more"))
     }
 
-    /// Returns true if an urgent program of a user is in the inner pool.
+    /// Reports whether an urgent program of a user is in the inner pool.
     fn has_urgent_inside(&self, uid: u32) -> bool {
         self.places.expected.values().any(|e| e.user.uid == uid && !e.ended && e.is_urgent)
     }
@@ -154,7 +154,7 @@ impl Server {
             Order { owner, library, socket, pool: id, timeslice_us },
             self.places.pools.keeper.as_deref(),
         )?;
-        // Until it has answered.
+        // Watched until the keeper has answered.
         let _ = self.net.watch_own(&process.keeper, Own::Pools);
         self.places.pools.list.push(Pool {
             id,
@@ -188,12 +188,12 @@ impl Server {
             let _ = self.net.watch_own(pidfd, Own::Pools);
         }
         if let (Some(watch), Some(path)) = (&self.places.pools.watch, pool.process.log_path()) {
-            // Without it a fault is noticed when the next program comes.
+            // Without the watch, a fault is noticed when the next program comes.
             let _ = inotify::add_watch(watch, path, WatchFlags::MODIFY);
         }
     }
 
-    /// Some pool has written to its log, or ended.
+    /// Handles new lines in pools' logs, and ends of pools.
     pub(crate) fn take_pool_logs(&mut self) {
         let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
         if let Some(watch) = &self.places.pools.watch {
@@ -203,7 +203,7 @@ impl Server {
         self.poll_pools();
     }
 
-    /// The server of a pool tells what became of its time slice on one device.
+    /// Handles the report of a pool's server on its time slice on one device.
     pub(crate) fn pool_server(&mut self, conn: u64, pool: u64, fault: Option<String>) -> Result<(), Error> {
         let (pid, uid) = self.net.conns.get(&conn).map(|c| (c.pid, c.user.uid)).unzip();
         let theirs = |p: &&mut Pool| p.id == pool && Some(p.uid) == uid;
@@ -344,7 +344,7 @@ impl Server {
         self.end_pool(id);
     }
 
-    /// A pool takes no process in any more: it ends with its last program, and the next one starts another.
+    /// Closes a pool: it takes no process in, and ends with its last program; the next process starts another.
     fn end_pool(&mut self, id: u64) {
         let Some(pool) = self.places.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
         if pool.stage != Stage::Ending {
@@ -368,10 +368,10 @@ impl Server {
         }
     }
 
-    /// A GPU fault of a program has ended all that were in a pool.
+    /// Handles a GPU fault of a program, which has ended all programs of a pool.
     fn fault(&mut self, id: u64, fault: log::Fault) {
         let Some(pool) = self.places.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
-        // A program that is killed in the midst of a long kernel breaks the pool, and the log names another.
+        // A program that is killed in the midst of a long kernel breaks the pool, and the log names another one.
         let was_cut_off = pool.cut_off_ns.is_some_and(|at| self.now_ns.saturating_sub(at) < POOL_BLAME_NS);
         let culprit = fault.pid.filter(|_| !pool.is_named && !was_cut_off);
         let is_news = !std::mem::replace(&mut pool.has_broken, true) || culprit.is_some();
@@ -414,7 +414,7 @@ impl Server {
         over.into_iter().for_each(|id| self.end_pool(id));
     }
 
-    /// At the end: programs that use them still do so until their end, which the MPS daemons wait for.
+    /// Ends all pools at the daemon's end: programs that use them do so until their own end, which the MPS daemons wait for.
     pub(crate) fn end_pools(&mut self) {
         for pool in &self.places.pools.list {
             pool.process.quit();

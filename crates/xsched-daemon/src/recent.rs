@@ -7,10 +7,10 @@ use xsched_policy::GroupId;
 
 use crate::tuning::{SHARE_NS, SHARE_WINDOW_NS};
 
-/// Device time charged to each group, at some times in the past.
+/// Samples of the device time charged to each group.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recent {
-    /// When, ns, and what, µs. The oldest first.
+    /// Time of each sample in ns, and charges in µs. The oldest first.
     looks: VecDeque<(u64, Arc<HashMap<GroupId, f64>>)>,
 }
 
@@ -20,7 +20,7 @@ impl Recent {
         self.looks.back().is_none_or(|(at, _)| at + SHARE_NS <= now_ns)
     }
 
-    /// Remembers what is charged by now, in µs.
+    /// Adds a sample of the present charges, in µs.
     pub(crate) fn look(&mut self, now_ns: u64, used_us: impl Iterator<Item = (GroupId, f64)>) {
         self.looks.push_back((now_ns, Arc::new(used_us.collect())));
         // One sample before the window is enough.

@@ -1,4 +1,5 @@
-//! The daemon as one value: the engine, the connections, and the services beside. [`turn`] is its loop, [`due`] what it does at its time.
+//! Server: the daemon as one value, with the engine, the connections, and the services beside. [`turn`] is its loop, [`due`] the work at
+//! set times.
 
 mod due;
 mod start;
@@ -43,9 +44,9 @@ use crate::unsuitable::Unsuitable;
 use crate::usage::Accounting;
 use crate::{Engine, Error};
 
-/// The daemon.
+/// State of the whole daemon.
 pub(crate) struct Server {
-    /// The decisions about devices.
+    /// Decisions about devices.
     pub(crate) engine: Engine,
     /// Connections and the work for them.
     pub(crate) net: Net,
@@ -61,20 +62,20 @@ pub(crate) struct Server {
     /// Settings by commands that outlive the daemon.
     pub(crate) kept: Kept,
     pub(crate) timers: Timers,
-    /// Memory that programs have left free.
+    /// Release of memory that programs have left free.
     pub(crate) trim: Trim,
-    /// Time of the current piece of work, ns.
+    /// Time of the current piece of work, in ns.
     pub(crate) now_ns: u64,
 }
 
-/// The daemon's side of programs, by connection.
+/// Programs as the daemon keeps them, by connection.
 #[derive(Default)]
 pub(crate) struct Programs {
     /// Attached processes.
     pub(crate) clients: HashMap<u64, Client>,
     /// First messages of connections whose users are being identified.
     pub(crate) openings: HashMap<u64, Opening>,
-    /// Owners that were just identified.
+    /// Users that were just identified.
     pub(crate) found: HashMap<u64, Result<Who, Error>>,
     /// Segments of processes that have left and live on, by the connections that they had.
     pub(crate) abandoned: HashMap<u64, Abandoned>,
@@ -96,7 +97,7 @@ pub(crate) struct Places {
     pub(crate) has_left: bool,
 }
 
-/// Work beside the loop.
+/// Workers and other services beside the loop.
 pub(crate) struct Services {
     pub(crate) identify: Identify,
     pub(crate) snapshots: Snapshots,
@@ -109,7 +110,7 @@ pub(crate) struct Services {
     pub(crate) devices: Devices,
     /// Figures for monitors, if there may be any.
     pub(crate) metrics: Option<Metrics>,
-    /// The operator's own scheduler, while it works.
+    /// Operator's own scheduler, while it works.
     pub(crate) scheduler: Option<Host>,
 }
 
@@ -123,25 +124,25 @@ pub(crate) struct History {
     pub(crate) started_ns: u64,
 }
 
-/// The loop's own life: its timer, its end, its place among other threads.
+/// Life of the loop: its timer, its end, its precedence among threads.
 pub(crate) struct Life {
     timer: OwnedFd,
-    /// Time at which the kernel's timer goes off.
+    /// Time at which the kernel's timer goes off, in ns.
     armed: Option<u64>,
     signals: Signals,
     pub(crate) service: Service,
-    /// While it serves.
+    /// Precedence, while the daemon serves.
     precedence: Option<Precedence>,
     /// True if it was started from a terminal.
     pub(crate) has_terminal: bool,
     pub(crate) stop: bool,
     idle_exit_ns: Option<u64>,
     idle_since: Option<u64>,
-    /// The longest piece of work since events were last taken, ns, and its name.
+    /// Longest piece of work since events were last taken, in ns, and its name.
     longest: (u64, &'static str),
 }
 
-/// The first message of a connection.
+/// First message of a connection.
 pub(crate) enum Opening {
     Program(ProgramOptions, ProgramFds),
     Command(Request),
@@ -157,7 +158,7 @@ impl Server {
         self.services.events.of_user(self.now_ns, uid, line);
     }
 
-    /// Logs what a command of a connection has changed.
+    /// Logs the change that a command of a connection has made.
     pub(crate) fn record_command(&mut self, conn: u64, what: &str) {
         if let Some((user, pid)) = self.net.conns.get(&conn).map(|c| (c.user, c.pid)) {
             self.record(user.uid, &format!("{what}: by user {user} (process {pid})"));

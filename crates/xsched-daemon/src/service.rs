@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-/// `SD_LISTEN_FDS_START`.
+/// First passed descriptor, `SD_LISTEN_FDS_START`.
 const FIRST_PASSED: RawFd = 3;
-/// More sockets than any unit has.
+/// Limit of passed sockets, more than any unit has.
 const PASSED_MAX: RawFd = 64;
 
-/// The manager; none outside of a service.
+/// Connection to the manager; none outside of a service.
 pub(crate) struct Service {
     to: Option<(OwnedFd, SocketAddrUnix)>,
     /// Half of the interval at which the manager expects a report of the loop, and the time of the next one, both in ns.
@@ -48,7 +48,7 @@ impl Service {
         self.tell("STOPPING=1");
     }
 
-    /// The loop has turned.
+    /// Reports that the loop has turned, if a report is due.
     pub(crate) fn turned(&mut self, now_ns: u64) {
         if let Some(every_ns) = self.every_ns.filter(|_| now_ns >= self.next_ns) {
             self.tell("WATCHDOG=1");
@@ -56,21 +56,21 @@ impl Service {
         }
     }
 
-    /// When the loop has to turn next, ns.
+    /// Time at which the loop has to turn next, in ns.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         self.every_ns.map(|_| self.next_ns)
     }
 
     fn tell(&self, what: &str) {
         if let Some((socket, address)) = &self.to {
-            // A manager that does not listen is not waited for.
+            // The daemon does not wait for a manager that does not listen.
             let _ = rustix::net::sendto(socket, what.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT, address);
         }
     }
 }
 
-/// Takes the listening socket of an address that the manager has passed to this process, by the protocol of sd_listen_fds(3). What is
-/// passed is passed once: a second call finds nothing.
+/// Takes the listening socket of an address that the manager has passed to this process, by the protocol of sd_listen_fds(3). Sockets are
+/// passed once: a second call finds none.
 pub(crate) fn passed_listener(address: SocketAddr) -> Option<TcpListener> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
@@ -103,7 +103,7 @@ pub(crate) fn has_no_port_of_its_own() -> bool {
     std::env::var_os("INVOCATION_ID").is_some() && (has_no_internet() || has_other_network())
 }
 
-/// A path, or `@` and a name without one.
+/// Address of a path, or of `@` and an abstract name.
 fn address(text: &str) -> Option<SocketAddrUnix> {
     match text.strip_prefix('@') {
         Some(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()).ok(),

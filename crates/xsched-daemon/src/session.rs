@@ -25,14 +25,14 @@ use crate::timers::Timer;
 use crate::tuning::PROGRAM_SOCKET_MAX_BYTES;
 use crate::{Error, Input, standing};
 
-/// Descriptors of a program beside its connection: its segment, to wake the daemon, and of its process.
+/// Number of descriptors of a program beside its connection: its segment, its eventfd, and its pidfd.
 const PROGRAM_FDS: usize = 3;
 
 impl Server {
-    /// Takes a message of a connection. An error is its fault, and ends it.
+    /// Takes a message of a connection. An error is the connection's fault, and ends it.
     ///
     /// # Errors
-    /// The message makes no sense there.
+    /// Fails if the message makes no sense at this stage.
     pub(crate) fn take_message(&mut self, id: u64, message: ClientMsg, fds: Passed) -> Result<(), Error> {
         let conn = self.net.conns.get(&id).ok_or_else(|| Error::input("it is gone"))?;
         match (conn.stage, message) {
@@ -46,7 +46,7 @@ impl Server {
         }
     }
 
-    /// A program says hello: once its owner is identified, [`Server::introduce`] goes on.
+    /// Takes a program's greeting: once its user is identified, [`Server::introduce`] continues.
     fn hello(&mut self, id: u64, options: ProgramOptions, fds: Passed) -> Result<(), Error> {
         let mut fds = fds.take()?;
         let options = bounded(options)?;
@@ -60,10 +60,10 @@ impl Server {
         Ok(())
     }
 
-    /// Takes identified owners, as work for the connections they are about.
+    /// Takes identified users, as work for their connections.
     pub(crate) fn take_identified(&mut self) {
         while let Some((id, who)) = self.services.identify.take() {
-            // Of one that is gone nothing more needs to be known.
+            // A connection that is gone needs no identity any more.
             if self.net.conns.contains_key(&id) {
                 self.programs.found.insert(id, who);
                 self.net.enqueue_introduction(id);
@@ -71,7 +71,7 @@ impl Server {
         }
     }
 
-    /// The owner of a connection is identified: does what the connection has opened with.
+    /// Processes the first message of a connection, once its user is identified.
     pub(crate) fn introduce(&mut self, id: u64) {
         let (Some(who), Some(opening)) = (self.programs.found.remove(&id), self.programs.openings.remove(&id)) else {
             return;
@@ -165,7 +165,7 @@ impl Server {
         self.welcome(id, cut)
     }
 
-    /// The place of a program among users, cgroups and namespaces.
+    /// Place of a program among users, cgroups and namespaces.
     fn lineage(&self, peer: &Peer, cgroups: Vec<Level>) -> Lineage {
         let user = Level { id: peer.uid.into(), weight: self.config.user_weight(peer.uid) };
         let namespace = peer.place.trusted_namespace();
@@ -213,10 +213,10 @@ impl Server {
         Ok(())
     }
 
-    /// A message of an attached program.
+    /// Takes a message of an attached program.
     ///
     /// # Errors
-    /// It makes no sense there.
+    /// Fails if the message makes no sense at this stage.
     pub(crate) fn program_message(&mut self, id: u64, message: ClientMsg) -> Result<(), Error> {
         let message = match message {
             ClientMsg::GroupAdd { slot, device, platform, priority_steps, priority_fixed, system, levels, sharing } => {
@@ -284,7 +284,7 @@ impl Server {
         too_much.then(|| bound_met(user, mapped_mib, "MiB mapped"))
     }
 
-    /// Ends the connections that are marked for it; others may be marked on the way.
+    /// Ends the connections that are marked for it; others may be marked meanwhile.
     pub(crate) fn end_conns(&mut self) {
         while let Some(ended) = self.net.next_ended(self.life.stop) {
             self.ended_conn(ended);
@@ -318,7 +318,7 @@ impl Server {
         self.places.has_left = true;
     }
 
-    /// Releases everything that a program had. `by_itself`: it was not dropped.
+    /// Releases all resources of a program. `by_itself`: it was not dropped.
     fn forget(&mut self, id: u64, client: &Client, by_itself: bool) {
         self.note_kernels(id);
         self.keep_last_metrics(id);
@@ -336,7 +336,7 @@ impl Server {
         self.refuse_questions_to(id);
     }
 
-    /// At the end: writes what outlives the daemon. No program may wait for a daemon that is about to go.
+    /// Writes the state that outlives the daemon, at its end. No program may wait for a daemon that is about to end.
     pub(crate) fn release_all(&mut self) {
         if self.timers.is_set(Timer::State) {
             self.write_kept();

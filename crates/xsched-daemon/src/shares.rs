@@ -10,7 +10,7 @@ use crate::tuning::SHARES_NS;
 /// Sums over the groups of each device.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// When they were made, ns.
+    /// Time at which the sums were made, in ns.
     at_ns: u64,
     devices: HashMap<String, Sums>,
     /// Device time charged to each group within the window, in µs.
@@ -25,7 +25,7 @@ struct Sums {
 }
 
 impl Shares {
-    /// Goes once through the groups, with device and charged time each, and once through the programs, with part and devices.
+    /// Makes the sums in one pass over the groups, with device and charged time each, and one over the programs, with part and devices.
     pub(crate) fn of<'a>(
         at_ns: u64,
         groups: impl Iterator<Item = (GroupId, &'a str, f64)>,
@@ -51,7 +51,7 @@ impl Shares {
         self.at_ns + SHARES_NS > now_ns
     }
 
-    /// A group's part of the device time that was charged lately, in percent; none = none was.
+    /// Part of a group in the device time that was charged lately, in percent; none = none was charged.
     pub(crate) fn got_percent(&self, id: GroupId, device: &str) -> Option<f64> {
         let all = self.devices.get(device)?.charged_us;
         (all > 0.0).then(|| self.charged_us.get(&id).copied().unwrap_or(0.0) * 100.0 / all)

@@ -9,13 +9,13 @@ use crate::{Error, Options, host};
 
 /// Places of the configuration.
 pub(crate) struct Sources {
-    /// Read where they exist.
+    /// Files that are read where they exist.
     usual: Vec<PathBuf>,
-    /// Must exist.
+    /// Files that must exist.
     given: Vec<PathBuf>,
-    /// The policy named at the start, which wins.
+    /// Policy named at the start, which wins.
     policy: Option<String>,
-    /// The policy where none is named.
+    /// Policy where none is named.
     without: &'static str,
 }
 
@@ -26,12 +26,12 @@ impl Sources {
         Sources { usual, given, policy: options.policy.clone(), without }
     }
 
-    /// The files that are there, in order.
+    /// Existing files, in order.
     pub(crate) fn files(&self) -> Vec<&PathBuf> {
         self.usual.iter().filter(|file| file.exists()).chain(&self.given).collect()
     }
 
-    /// Their names.
+    /// Names of the files.
     pub(crate) fn text(&self) -> String {
         let names: Vec<String> = self.files().iter().map(|file| file.display().to_string()).collect();
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }

@@ -12,17 +12,17 @@ use crate::tuning::CGROUPS_MAX;
 /// Folder in which cgroups are mounted.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Nice value of a process, -20..=19; of one that is gone 0.
+/// Nice value of a process, -20..=19; 0 for a process that is gone.
 pub(crate) fn nice(pid: u32) -> i32 {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.and_then(|pid| getpriority_process(Some(pid)).ok()).unwrap_or(0)
 }
 
-/// The number of a Kubernetes namespace, none of which a user has.
+/// Number of a Kubernetes namespace, different from all users' numbers.
 pub(crate) fn namespace(name: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
-    // Numbers of users have 32 bits.
+    // Users' numbers have 32 bits.
     hasher.finish() | 1 << 63
 }
 

@@ -18,8 +18,8 @@ impl Server {
         }
     }
 
-    /// Tells a program that comes to a device when others leave it little memory there: what it cannot have is the driver's error,
-    /// and no scheduler's.
+    /// Sends a note to a program that comes to a device when others leave it little memory there: an allocation that fails then is the
+    /// driver's error, not the scheduler's.
     pub(crate) fn warn_of_full_memory(&mut self, conn: u64, device: &str) {
         let Some(program) = self.engine.programs().get(&conn) else { return };
         if self.engine.groups_of(program).filter(|(_, group)| &*group.device == device).count() > 1 {

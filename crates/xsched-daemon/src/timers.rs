@@ -1,8 +1,8 @@
-//! Timers of the loop: one ordered set of all that is to be done at a time.
+//! Timers of the loop: one ordered set of all work at set times.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Something to be done at a time.
+/// Kind of work at a set time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// A policy wants to decide.
@@ -45,7 +45,7 @@ pub(crate) enum Timer {
     Scheduler,
     /// The service manager.
     Service,
-    /// Free memory is given back.
+    /// Release of free memory.
     Trim,
     /// Snapshots for `ps`.
     Snapshots,
@@ -63,7 +63,7 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Sets a timer to a time in ns, or takes it back.
+    /// Sets a timer to a time in ns, or clears it.
     pub(crate) fn set(&mut self, timer: Timer, at_ns: Option<u64>) {
         let before = match at_ns {
             Some(at_ns) => self.at_ns.insert(timer, at_ns),
@@ -75,7 +75,7 @@ impl Timers {
         }
     }
 
-    /// Sets a timer that is not set.
+    /// Sets a timer unless it is set.
     pub(crate) fn set_if_none(&mut self, timer: Timer, at_ns: u64) {
         if !self.at_ns.contains_key(&timer) {
             self.set(timer, Some(at_ns));
@@ -91,7 +91,7 @@ impl Timers {
         }
     }
 
-    /// Returns true while a timer is set.
+    /// Reports whether a timer is set.
     pub(crate) fn is_set(&self, timer: Timer) -> bool {
         self.at_ns.contains_key(&timer)
     }
@@ -107,7 +107,7 @@ impl Timers {
         due
     }
 
-    /// The time of the first one, ns.
+    /// Time of the first timer, in ns.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.order.first().map(|(at_ns, _)| *at_ns)
     }

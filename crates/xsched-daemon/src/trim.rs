@@ -3,7 +3,7 @@
 
 use crate::tuning::{TRIM_NS, TRIM_PROGRAMS, TRIM_QUIET_NS, USAGE_NS};
 
-/// Programs that have left since free memory was given back last.
+/// Number of programs that have left since free memory was last released.
 #[derive(Debug, Default)]
 pub(crate) struct Trim {
     left: usize,
@@ -14,7 +14,7 @@ pub(crate) struct Trim {
 }
 
 impl Trim {
-    /// A program has left.
+    /// Counts a program that has left.
     pub(crate) fn left(&mut self, now_ns: u64) {
         (self.left, self.last_ns, self.once) = (self.left + 1, now_ns, false);
     }
@@ -46,7 +46,7 @@ fn give_back() {
     unsafe { libc::malloc_trim(0) };
 }
 
-/// Other allocators give back by themselves.
+/// Other allocators release memory by themselves.
 #[cfg(not(target_env = "gnu"))]
 fn give_back() {}
 

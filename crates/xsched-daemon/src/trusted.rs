@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::pool::keeper::Owner;
 use crate::services::trust::{Known, Process};
 
-/// The wish of a process that would be in a pool.
+/// Wish of a process that asks for a pool.
 pub(crate) struct Joining {
     pub(crate) job: Option<String>,
     pub(crate) priority: Option<i32>,
@@ -16,7 +16,7 @@ pub(crate) struct Joining {
 /// Processes that wait for the facts about them, and programs that are followed.
 #[derive(Default)]
 pub(crate) struct Trusting {
-    /// Processes that would join a pool, by connection.
+    /// Processes that ask for a pool, by connection.
     pub(crate) joining: HashMap<u64, Waiting>,
     /// Attached programs that may prove themselves, by connection.
     pub(crate) followed: HashMap<u64, Followed>,
@@ -24,13 +24,13 @@ pub(crate) struct Trusting {
     pub(crate) due: BTreeSet<(u64, u64)>,
 }
 
-/// A process that would join a pool.
+/// Process that asks for a pool.
 pub(crate) struct Waiting {
     pub(crate) member: u64,
     pub(crate) owner: Owner,
     pub(crate) joining: Joining,
     pub(crate) until_ns: u64,
-    /// Knowledge that counts if nothing more comes until then.
+    /// Facts that are used if no others come in time.
     pub(crate) known: Known,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Followed {
 }
 
 impl Trusting {
-    /// Time of what comes next, ns.
+    /// Time of the next work, in ns.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         let joins = self.joining.values().map(|waiting| waiting.until_ns).min();
         joins.into_iter().chain(self.due.first().map(|(at_ns, _)| *at_ns)).min()

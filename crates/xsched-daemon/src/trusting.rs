@@ -17,7 +17,7 @@ use crate::tuning::{TRUST_LOOK_NS, TRUST_PIECE, TRUST_WAIT_NS};
 use crate::{Error, Program};
 
 impl Server {
-    /// A process is about to touch a GPU. The answer is whether there is one already.
+    /// Takes the request of a process that is about to touch a GPU. Returns whether it is answered already.
     pub(crate) fn join_pool(&mut self, conn: u64, joining: Joining) -> Result<bool, Error> {
         let environment = |line: &str| Error::environment(line);
         let (pid, user) =
@@ -63,7 +63,7 @@ impl Server {
         known
     }
 
-    /// The process of a command that was announced.
+    /// Process of an announced command.
     fn process_of_command(&self, conn: u64, member: u64) -> Option<Process> {
         let (who, expected) = (self.commands.who.get(&conn)?, self.places.expected.get(&member)?);
         let program = expected.program.as_deref()?;
@@ -72,7 +72,7 @@ impl Server {
         Some(Process { pid: expected.pid, uid: expected.user.uid, start: who.start, key, announced })
     }
 
-    /// Gives a process its place, by the knowledge that was found.
+    /// Gives a process its place, by the facts about it.
     fn join_with(&mut self, conn: u64, known: &Known) {
         let Some(Waiting { member, owner, joining, .. }) = self.places.trusting.joining.remove(&conn) else { return };
         if !self.net.conns.contains_key(&conn) {
@@ -85,7 +85,7 @@ impl Server {
         }
     }
 
-    /// A GPU fault of a process outside of pools: its program has to prove itself anew.
+    /// Handles a GPU fault of a process outside of pools: its program has to prove itself anew.
     pub(crate) fn faulted(&mut self, conn: u64, user: User) {
         let pid = self.net.conns.get(&conn).map(|c| c.pid);
         let itself = self.places.expected.values().find(|e| Some(e.pid) == pid && e.user == user && !e.ended);
@@ -94,7 +94,7 @@ impl Server {
         }
     }
 
-    /// Takes what was found out.
+    /// Takes the results of the thread.
     pub(crate) fn take_trust(&mut self) {
         while let Some(outcome) = self.services.trust.take() {
             match outcome {
@@ -128,7 +128,7 @@ impl Server {
         self.timers.set(Timer::Trust, self.places.trusting.deadline_ns());
     }
 
-    /// A program has made a context on a GPU: from now on it is followed, if it is in a pool or urgent.
+    /// Follows a program that has made a context on a GPU from now on, if it is in a pool or urgent.
     pub(crate) fn follow_trust(&mut self, conn: u64, platform: Platform) {
         let Some(program) = self.engine.programs().get(&conn) else { return };
         let Some(client) = self.programs.clients.get(&conn) else { return };
@@ -144,7 +144,7 @@ impl Server {
         self.places.trusting.look_at(conn, self.now_ns + TRUST_LOOK_NS);
     }
 
-    /// A followed program leaves.
+    /// Ends the following of a program that leaves.
     pub(crate) fn unfollow_trust(&mut self, conn: u64, is_pooled: bool) {
         let ended = self.work_of_pooled(conn, is_pooled);
         if let Some(followed) = self.places.trusting.followed.remove(&conn) {
@@ -175,7 +175,7 @@ impl Server {
         Some((followed.process.clone(), Work { at_ns, has_worked, longest_us, bursts, is_urgent, is_pooled }))
     }
 
-    /// Bursts of a program, and the part of them for which it needed the device; none = not known of any.
+    /// Number of bursts of a program, and part of them for which it needed the device; none = none are known.
     fn device_share(&self, program: u64) -> Option<DeviceShare> {
         let program = self.engine.programs().get(&program)?;
         let demands = program.groups.iter().map(|id| self.engine.gatekeeper().demand(*id));

@@ -210,7 +210,7 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
     /// A worker without a thread yet.
     ///
     /// # Errors
-    /// There is no descriptor left.
+    /// Fails if no descriptor is left.
     pub(crate) fn new(
         spec: Spec,
         queue: impl Queue<T> + 'static,
@@ -236,7 +236,7 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
     /// Starts the thread now instead of with the first task.
     ///
     /// # Errors
-    /// There can be none.
+    /// Fails if it cannot be started.
     pub(crate) fn start(&self) -> std::io::Result<()> {
         self.shared.hire(&mut self.shared.lock())
     }

@@ -166,7 +166,7 @@ pub enum Described {
     },
     /// Note for an administrator.
     Note {
-        /// One line.
+        /// Returns one line for the user.
         text: String,
     },
 }
@@ -365,7 +365,7 @@ pub enum DaemonMsg {
     },
     /// Note for the program's user, in one line, such as a hint that the policy in force ignores.
     Note {
-        /// One line.
+        /// Returns one line for the user.
         text: String,
     },
     /// Asks the program to describe itself, answered by [`ClientMsg::Description`].

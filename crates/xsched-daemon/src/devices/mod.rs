@@ -45,7 +45,7 @@ impl Devices {
     /// `host` = what [`remote`] starts.
     ///
     /// # Errors
-    /// There is no descriptor left.
+    /// Fails if no descriptor is left.
     pub(crate) fn new(host: Option<PathBuf>) -> rustix::io::Result<Devices> {
         let nvml: Open = Arc::new(move || remote::open(host.as_deref()?));
         let amdgpu = Sampler::new("xsched-amdgpu", Arc::new(amdgpu::open))?;

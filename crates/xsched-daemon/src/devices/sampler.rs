@@ -25,7 +25,7 @@ pub(crate) struct Sampler {
 
 impl Sampler {
     /// # Errors
-    /// There is no descriptor left.
+    /// Fails if no descriptor is left.
     pub(crate) fn new(name: &'static str, open: Open) -> rustix::io::Result<Sampler> {
         let absent = Arc::new(AtomicBool::new(false));
         let its = absent.clone();

@@ -36,7 +36,7 @@ impl Metrics {
     /// Listens where the configuration says.
     ///
     /// # Errors
-    /// It cannot be listened there.
+    /// Fails if the address cannot be listened at.
     pub(crate) fn start(config: &MetricsConfig) -> Result<Metrics, Error> {
         let fail = |e| Error::environment(format!("cannot make an event descriptor: {e}"));
         let exchange = Arc::new(Exchange::new().map_err(fail)?);

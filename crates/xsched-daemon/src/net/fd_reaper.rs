@@ -76,7 +76,7 @@ pub(crate) struct FdReaper(Arc<Worker<Task, Nothing>>);
 
 impl FdReaper {
     /// # Errors
-    /// There is no descriptor left.
+    /// Fails if no descriptor is left.
     pub(crate) fn new() -> rustix::io::Result<FdReaper> {
         let spec = Spec {
             lost_max: LOST_MAX,

@@ -103,7 +103,7 @@ impl Net {
     /// Connections to these sockets.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub(crate) fn new(listener: Listener, now_ns: u64) -> Result<Net, Error> {
         let fail = |e| Error::Environment(format!("cannot make an epoll instance: {e}"));
         let net = Net {
@@ -149,7 +149,7 @@ impl Net {
     /// Waits for a descriptor from now on.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub(crate) fn watch(&self, fd: impl AsFd, token: Token, flags: EventFlags) -> rustix::io::Result<()> {
         epoll::add(&self.epoll, fd, EventData::new_u64(token.bits()), flags)
     }
@@ -157,7 +157,7 @@ impl Net {
     /// Waits for a descriptor of the daemon's own.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub(crate) fn watch_own(&self, fd: &impl AsFd, own: Own) -> Result<(), Error> {
         let flags = if own == Own::Timer { EventFlags::IN | EventFlags::ET } else { EventFlags::IN };
         let fail = |e| Error::environment(format!("cannot make an epoll entry: {e}"));

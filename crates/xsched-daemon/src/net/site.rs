@@ -27,7 +27,7 @@ impl Site {
     /// Listens at a path. `deep`: makes all of the folders on the way there, and not only the last.
     ///
     /// # Errors
-    /// One line.
+    /// Returns one line for the user.
     pub(crate) fn new(path: &Path, deep: bool) -> Result<(Site, OwnedFd), Error> {
         prepare_folder(path, deep)?;
         let mut lock_path = path.as_os_str().to_owned();

@@ -82,7 +82,7 @@ impl Identify {
     /// Identification for the daemon of a socket.
     ///
     /// # Errors
-    /// There is no descriptor left.
+    /// Fails if no descriptor is left.
     pub(crate) fn new(socket: &Path) -> rustix::io::Result<Identify> {
         let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
         // Records of containers (`container_record`).

@@ -100,7 +100,7 @@ impl Trust {
     /// The worker, with the records that an earlier daemon left in a folder.
     ///
     /// # Errors
-    /// There is no descriptor left.
+    /// Fails if no descriptor is left.
     pub(crate) fn new(folder: Option<&Path>) -> rustix::io::Result<Trust> {
         let proven = Arc::new(Mutex::new(Proven::read(folder)));
         let end = End::Drained(Duration::from_millis(WRITER_END_MS));

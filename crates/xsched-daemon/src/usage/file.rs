@@ -36,7 +36,7 @@ impl Files {
     /// line of its own.
     ///
     /// # Errors
-    /// The system's, or that the file is not the daemon's own.
+    /// Returns the system's error, or fails if the file is not the daemon's own.
     pub(crate) fn append(&self, records: &[&Record]) -> std::io::Result<bool> {
         let text = lines(records)?;
         let (mut file, bytes) = self.begin()?;
@@ -59,7 +59,7 @@ impl Files {
     /// Removes the file that was put aside longest ago. Returns its bytes; 0 = there is none.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub(crate) fn remove_oldest(&self) -> std::io::Result<u64> {
         let aside = (1..=USAGE_ASIDE_MAX).map(|number| self.aside(number)).take_while(|path| path.exists());
         let Some(oldest) = aside.last() else { return Ok(0) };
@@ -136,7 +136,7 @@ impl Files {
     /// Calls for each record that ends after a time, in ms since 1970. Lines that are none are left out.
     ///
     /// # Errors
-    /// The system's, or that a file is not the daemon's own.
+    /// Returns the system's error, or fails if a file is not the daemon's own.
     pub(crate) fn each(&self, since_ms: u64, mut take: impl FnMut(Record)) -> std::io::Result<()> {
         let aside = (1..=USAGE_ASIDE_MAX).map(|number| self.aside(number)).take_while(|path| path.exists());
         for path in [self.path.clone()].into_iter().chain(aside) {

@@ -28,7 +28,7 @@ impl Folder {
     /// Appends records, each to the files of its user.
     ///
     /// # Errors
-    /// The system's, or that a file is not the daemon's own. The records of other users are written all the same.
+    /// Returns the system's error, or fails if a file is not the daemon's own. The records of other users are written all the same.
     pub(crate) fn append(&mut self, records: &[Record]) -> std::io::Result<()> {
         let mut by_name: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
         for record in records {
@@ -47,7 +47,7 @@ impl Folder {
     /// Calls for each record of a user, or of all, that ends after a time, in ms since 1970.
     ///
     /// # Errors
-    /// The system's, or that a file is not the daemon's own.
+    /// Returns the system's error, or fails if a file is not the daemon's own.
     pub(crate) fn each(&self, user: Option<&str>, since_ms: u64, mut take: impl FnMut(Record)) -> std::io::Result<()> {
         let names = match user {
             Some(user) => vec![file_name(user), OTHERS.to_owned()],

@@ -96,7 +96,7 @@ impl Load {
     /// Opens the platform's device for the kernels of a program.
     ///
     /// # Errors
-    /// One line.
+    /// Returns one line for the user.
     pub(crate) fn open(platform: Platform, part: Part, iterations: u32) -> Result<Load> {
         let (mut load, _) = open(platform, part)?;
         load.set_iterations(iterations)?;
@@ -169,7 +169,7 @@ fn open(platform: Platform, part: Part) -> Result<(Load, String)> {
 /// Finds the device and how fast it is.
 ///
 /// # Errors
-/// One line.
+/// Returns one line for the user.
 pub(crate) fn calibrate(platform: Platform) -> Result<Calibration> {
     let iterations = |part| {
         let (mut load, device) = open(platform, part)?;

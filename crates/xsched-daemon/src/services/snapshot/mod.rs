@@ -95,7 +95,7 @@ pub(crate) enum Failed {
 
 impl Snapshots {
     /// # Errors
-    /// There is no descriptor left.
+    /// Fails if no descriptor is left.
     pub(crate) fn new() -> rustix::io::Result<Snapshots> {
         let make = || -> Box<dyn Service<Task, Outcome>> { Box::new(Answers::default()) };
         Ok(Snapshots {
