@@ -38,14 +38,14 @@ struct Record {
     faults: u32,
 }
 
-/// The name under which a program is remembered: users do not speak for each other.
+/// Name under which a program is remembered, with its user, so that no user speaks for another.
 pub(crate) fn key(uid: u32, program: &str) -> String {
     let mut key = format!("{uid} {}", program.replace(char::is_control, "?"));
     cut(&mut key);
     key
 }
 
-/// Leaves as much of a name as is kept.
+/// Cuts a name to the length that is kept.
 pub(crate) fn cut(name: &mut String) {
     let at = (0..=name.len().min(PROGRAM_MAX_BYTES)).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
     name.truncate(at);
@@ -77,23 +77,23 @@ impl Unsuitable {
             .then(|| format!("this program ran kernels of {ms:.1} ms in a pool, which others wait for"))
     }
 
-    /// Takes note of a program's longest kernel, in µs.
+    /// Notes a program's longest kernel, in µs.
     ///
     /// # Errors
-    /// When it will be forgotten with this daemon, in one line.
+    /// Returns one line if the record will be forgotten with this daemon.
     pub(crate) fn note_kernel(&mut self, key: &str, longest_us: u64) -> Result<(), Error> {
         let before = self.known.programs.get(key).map_or(0, |record| record.longest_us);
-        // A little longer than before is no news.
+        // A slightly longer kernel than before is not worth a write.
         if longest_us <= POOL_LONG_US || longest_us < before.saturating_mul(2) {
             return Ok(());
         }
         self.change(key, |record| record.longest_us = longest_us)
     }
 
-    /// Takes note of a GPU fault of a program that ended a pool.
+    /// Notes a GPU fault of a program that ended a pool.
     ///
     /// # Errors
-    /// As of [`Self::note_kernel`].
+    /// Fails as [`Self::note_kernel`] does.
     pub(crate) fn note_fault(&mut self, key: &str) -> Result<(), Error> {
         self.change(key, |record| record.faults = record.faults.saturating_add(1))
     }

@@ -91,7 +91,7 @@ impl Config {
         self.users.get(&uid).copied().unwrap_or_default().or(self.limits)
     }
 
-    /// The most that programs of a user without privilege may ask for.
+    /// Largest values that programs of a user without privilege may ask for.
     pub(crate) fn ceilings(&self, uid: u32) -> Ceilings {
         let limits = self.limits_of(uid);
         Ceilings {

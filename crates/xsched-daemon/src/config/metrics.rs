@@ -13,7 +13,7 @@ use crate::tuning::METRICS_PROGRAMS_MAX;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Listen {
     Unix(PathBuf),
-    /// An address of this machine's loopback, unless others are allowed.
+    /// Address of this machine's loopback, unless others are allowed.
     Tcp(SocketAddr),
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct MetricsTable {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MetricsConfig {
     pub(crate) listen: Listen,
-    /// Users, programs and jobs are named.
+    /// True if labels have names of users, programs and jobs.
     pub(crate) names: bool,
     pub(crate) pids: bool,
     /// Largest number of series of programs.
@@ -67,7 +67,7 @@ impl MetricsTable {
         }
     }
 
-    /// None = there are no metrics.
+    /// Settings in force; none = there are no metrics.
     pub(super) fn config(&self) -> Option<MetricsConfig> {
         let listen = self.listen.clone()?;
         Some(MetricsConfig {

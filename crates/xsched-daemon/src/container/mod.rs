@@ -9,7 +9,7 @@ use crate::identity::User;
 use record::Record;
 use xsched_proto::class::Class;
 
-/// Digits of a container's id that are enough to name it.
+/// Number of first digits of a container's id that are enough to name it.
 const SHORT_ID: usize = 12;
 
 /// Place of a process: its cgroup, and its container if it is in one.
@@ -17,7 +17,7 @@ const SHORT_ID: usize = 12;
 pub(crate) struct Place {
     pub(crate) cgroup: String,
     record: Option<Record>,
-    /// The record is of root or of the daemon's user: what it says is no wish of another user's.
+    /// True if the record is of root or of the daemon's user, and so not another user's wish.
     is_trusted: bool,
 }
 
@@ -53,12 +53,12 @@ impl Place {
         self.record.as_ref()?.name.as_deref()
     }
 
-    /// The name of its Kubernetes pod.
+    /// Name of its Kubernetes pod.
     pub(crate) fn pod(&self) -> Option<&str> {
         self.record.as_ref()?.pod.as_deref()
     }
 
-    /// The namespace of its Kubernetes pod.
+    /// Namespace of its Kubernetes pod.
     pub(crate) fn namespace(&self) -> Option<&str> {
         self.record.as_ref()?.namespace.as_deref()
     }
@@ -68,12 +68,12 @@ impl Place {
         self.trusted()?.namespace.as_deref()
     }
 
-    /// The uid of its Kubernetes pod.
+    /// Uid of its Kubernetes pod.
     pub(crate) fn pod_uid(&self) -> Option<String> {
         pod(&self.cgroup)
     }
 
-    /// The class that its container was made with, by root or the daemon's user.
+    /// Class that its container was made with, by root or the daemon's user.
     pub(crate) fn class(&self) -> Option<Class> {
         self.trusted()?.class
     }
@@ -115,18 +115,18 @@ fn cgroup(lines: &str) -> &str {
     told.or(second).or_else(of_systemd).unwrap_or("")
 }
 
-/// The names of the containers around a process, the outermost first: ids of Docker, containerd, CRI-O and Podman, uids of
-/// Kubernetes pods, names of LXC containers and systemd-nspawn machines.
+/// Names of the containers around a process, the outermost first: ids of Docker, containerd, CRI-O and Podman, uids of Kubernetes pods,
+/// names of LXC containers and systemd-nspawn machines.
 fn names(cgroup: &str) -> impl Iterator<Item = String> {
     cgroup.split('/').filter_map(name)
 }
 
-/// The name of the innermost container around a process.
+/// Name of the innermost container around a process.
 fn innermost(cgroup: &str) -> Option<String> {
     names(cgroup).last()
 }
 
-/// The uid of the Kubernetes pod that a process is in.
+/// Uid of the Kubernetes pod that a process is in.
 fn pod(cgroup: &str) -> Option<String> {
     names(cgroup).find(|name| name.len() == 36 && cgroup.contains("pod") && !is_id(name))
 }
@@ -141,7 +141,7 @@ fn name(part: &str) -> Option<String> {
     if let Some(name) = scope.strip_prefix("lxc.payload.").or_else(|| scope.strip_prefix("machine-")) {
         return Some(name.to_owned());
     }
-    // kubepods-burstable-pod<uid>.slice, with _ for -; or pod<uid>.
+    // Two forms: kubepods-burstable-pod<uid>.slice, with _ for -; or pod<uid>.
     if let Some((_, uid)) = scope.rsplit_once("-pod").or_else(|| scope.split_once("pod").filter(|(s, _)| s.is_empty()))
     {
         let uid = uid.replace('_', "-");

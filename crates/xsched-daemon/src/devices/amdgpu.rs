@@ -1,6 +1,6 @@
-//! The files of AMD's kernel driver below `/sys`. Nothing of AMD's is loaded, and a read is answered by the kernel.
+//! State from the files of AMD's kernel driver below `/sys`. No library of AMD's is loaded; the kernel answers each read.
 //!
-//! Run on trees that tests write only, on no AMD GPU yet.
+//! Tested on trees that tests write only, on no AMD GPU yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,19 +18,19 @@ struct Amdgpu {
     devices: BTreeMap<String, PathBuf>,
 }
 
-/// The GPUs of this driver.
+/// Finds the GPUs of this driver.
 pub(super) fn open() -> Option<Box<dyn Driver>> {
     let devices: BTreeMap<_, _> =
         folders(&root()).map(|(address, folder)| (format!("pci:{address}"), folder)).collect();
     (!devices.is_empty()).then(|| Box::new(Amdgpu { devices }) as Box<dyn Driver>)
 }
 
-/// Their PCI addresses.
+/// PCI addresses of these GPUs.
 pub(super) fn addresses() -> Vec<String> {
     folders(&root()).map(|(address, _)| address).collect()
 }
 
-/// `/sys`, or a tree that a test has written: the same that the preload library goes by.
+/// Path of `/sys`, or of a tree that a test has written: the preload library uses the same one.
 fn root() -> PathBuf {
     std::env::var_os("XSCHED_SYSFS").map_or_else(|| "/sys".into(), PathBuf::from)
 }

@@ -1,4 +1,4 @@
-//! Drivers, as the sampler asks them.
+//! Drivers, as the sampler uses them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use xsched_proto::device::{DeviceProcess, DeviceState, Source};
 /// State of one device, as a driver reported it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Look {
-    /// Time at which it was asked, ns.
+    /// Time at which the driver was asked, in ns.
     pub(crate) at_ns: u64,
     pub(crate) device: String,
     pub(crate) source: Source,
@@ -28,11 +28,11 @@ pub(crate) struct DeviceLabel {
     pub(crate) instance: Option<u32>,
 }
 
-/// Source of the state of devices. Lives on the thread that asks it.
+/// Source of the state of devices. Lives on the thread that uses it.
 pub(crate) trait Driver {
-    /// Reads the state of these devices, as far as it knows them. May take as long as it likes.
+    /// Reads the state of these devices, as far as the driver knows them. May take any time.
     fn look(&mut self, wanted: &BTreeSet<String>) -> Vec<Look>;
 }
 
-/// Makes a driver; none = it is not on this machine.
+/// Function that makes a driver; none = it is not on this machine.
 pub(crate) type Open = Arc<dyn Fn() -> Option<Box<dyn Driver>> + Send + Sync>;

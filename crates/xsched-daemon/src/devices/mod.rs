@@ -37,7 +37,7 @@ pub(crate) struct Device {
     processes: Option<Vec<DeviceProcess>>,
     /// States at the last polls, with the time of each, in ns. Not empty.
     looks: VecDeque<(u64, DeviceState)>,
-    /// When it was slowed down by heat last, ns.
+    /// Time at which it was last slowed down by heat, in ns.
     hot_ns: Option<u64>,
 }
 
@@ -78,12 +78,12 @@ impl Devices {
         self.wanted.iter().filter(|key| self.known.contains_key(*key)).cloned().collect()
     }
 
-    /// All devices of which something is known, by their keys, in that order.
+    /// All known devices and their keys, in the order of the keys.
     pub(crate) fn all(&self) -> Vec<(String, Arc<Device>)> {
         self.known.iter().map(|(key, device)| (key.clone(), device.clone())).collect()
     }
 
-    /// Takes what was found since the last time. Says, in one line each, which devices heat has begun to slow down.
+    /// Takes the states that arrived since the last call. Returns a line for each device that heat has begun to slow down.
     pub(crate) fn take(&mut self, now_ns: u64, is_attached: impl Fn(u32) -> bool) -> Vec<String> {
         let mut hot = Vec::new();
         let looks: Vec<Look> = self.samplers.iter().flat_map(Sampler::take).collect();
@@ -129,7 +129,7 @@ impl Devices {
         device.looks.push_back((at_ns, state));
         (device.source, device.name, device.label, device.processes) = (source, name, label, processes);
         let before_ns = if hot { device.hot_ns.replace(at_ns) } else { device.hot_ns };
-        // Again only after a time without.
+        // Reported again only after a time without heat.
         (hot && before_ns.is_none_or(|before| at_ns.saturating_sub(before) >= DEVICE_HOT_NS)).then_some(line)
     }
 
@@ -146,7 +146,7 @@ impl Devices {
         (device.label.clone(), memory)
     }
 
-    /// The memory that processes others than this one use on a device and what there is, in bytes; none = it is not known.
+    /// Memory that processes other than this one use on a device, and total memory, in bytes; none = not known.
     pub(crate) fn memory_of_others(&self, key: &str, pid: u32, now_ns: u64) -> Option<(u64, u64)> {
         let state = self.state(key, now_ns)?;
         let processes = self.known.get(key)?.processes.as_ref()?;
@@ -273,7 +273,7 @@ mod tests {
         let info = devices.known["pci:0000:41:00.0"].info("pci:0000:41:00.0", now + 6 * S, |_| true).unwrap();
         assert!(info.stale && info.latest.age_ms == 6_000);
         assert_eq!(devices.state("pci:0000:41:00.0", now + 6 * S), None);
-        // Not wanted, it is forgotten when all of it is old.
+        // A device that is no longer wanted is forgotten when all of its states are old.
         devices.take(now + (DEVICE_HISTORY as u64 - 1) * S, |_| true);
         assert_eq!(devices.all().len(), 1);
         devices.take(now + (DEVICE_HISTORY as u64 + 1) * S, |_| true);

@@ -86,7 +86,7 @@ const REASONS: [(u64, Throttle); 5] = [
 
 macro_rules! functions {
     ($($field:ident: $name:literal ($($argument:ty),*);)*) => {
-        /// The functions that the library has.
+        /// Functions of the library that exist.
         struct Api {
             $($field: Option<unsafe extern "C" fn($($argument),*) -> Return>,)*
         }
@@ -127,20 +127,20 @@ functions! {
     processes_2: c"nvmlDeviceGetComputeRunningProcesses_v2" (Handle, *mut c_uint, *mut Process);
 }
 
-/// The library, once it could be opened. Never closed again: it may have threads of its own.
+/// Opens the library once, if possible. It is never closed again, since it may have threads of its own.
 fn api() -> Option<&'static Api> {
     static API: OnceLock<(Library, Api)> = OnceLock::new();
     if API.get().is_none() {
         // SAFETY: its constructors are trusted as its owner trusts them.
         let library = unsafe { Library::new(LIBRARY) }.ok()?;
         let api = Api::of(&library);
-        // Should another thread have been quicker, both are the same library.
+        // If another thread was quicker, both have the same library.
         let _ = API.set((library, api));
     }
     API.get().map(|(_, api)| api)
 }
 
-/// A device that the library knows.
+/// Device that the library knows.
 struct Device {
     key: String,
     handle: Handle,
@@ -155,12 +155,12 @@ struct Nvml {
     found_for: BTreeSet<String>,
 }
 
-/// Opens the library. While it is open the driver cannot be unloaded: it is shut down by dropping this.
+/// Opens the library for use. While it is in use the driver cannot be unloaded; dropping this ends the use.
 pub(super) fn open() -> Option<Box<dyn Driver>> {
     Some(Box::new(Nvml::open()?))
 }
 
-/// The driver's version; none = there is no library, or it does not work here.
+/// Version of the driver; none = there is no library, or it does not work here.
 pub(super) fn version() -> Option<String> {
     let nvml = Nvml::open()?;
     let version = nvml.api.version?;
@@ -200,7 +200,7 @@ impl Nvml {
         }
     }
 
-    /// The MIG devices of a GPU.
+    /// Finds the MIG devices of a GPU.
     fn find_parts(&mut self, board: Handle) {
         let api = self.api;
         let (Some(mode), Some(count), Some(by_index)) = (api.mig_mode, api.mig_count, api.mig_by_index) else {
@@ -234,7 +234,7 @@ impl Nvml {
         Some(format!("mig:{}", uuid.strip_prefix("MIG-")?.to_ascii_lowercase()))
     }
 
-    /// None where the device is gone.
+    /// Reads the state of a device; none where the device is gone.
     fn read(&self, device: &Device) -> Option<Look> {
         let at_ns = now_ns();
         let api = self.api;
@@ -285,7 +285,7 @@ impl Nvml {
     fn memory(&self, device: Handle) -> Option<(Option<u64>, Option<u64>)> {
         let mut memory = Memory2 { version: MEMORY_2, ..Memory2::default() };
         let mut before = Memory::default();
-        // The first version counts what the driver keeps for itself among what is used.
+        // The first version counts memory that the driver keeps for itself as used.
         let code = match (self.api.memory_2, self.api.memory) {
             // SAFETY: a live handle and a local of the type.
             (Some(get), _) => unsafe { get(device, &mut memory) },
@@ -330,7 +330,7 @@ impl Nvml {
         let process = |p: &Process| DeviceProcess {
             pid: p.pid,
             name: name_of(p.pid),
-            // All bits: not available.
+            // A value with all bits set means: not available.
             memory_bytes: Some(p.memory).filter(|bytes| *bytes != u64::MAX),
             outside: false,
         };
@@ -370,9 +370,9 @@ fn handle(get: impl FnOnce(*mut Handle) -> Return) -> Option<Handle> {
     (get(&mut handle) == SUCCESS && !handle.is_null()).then_some(handle)
 }
 
-/// A text that a function stores in a buffer of the given room, with a NUL at its end.
+/// Text that a function stores in a buffer of the given size, with a NUL at its end.
 fn text(get: impl FnOnce(*mut c_char, c_uint) -> Return) -> Option<String> {
-    // The longest that nvml.h names has 96.
+    // The longest text in nvml.h has 96 bytes.
     let mut buffer = [0u8; 128];
     let done = get(buffer.as_mut_ptr().cast(), buffer.len() as c_uint) == SUCCESS;
     let text = CStr::from_bytes_until_nul(&buffer).ok().filter(|_| done)?;

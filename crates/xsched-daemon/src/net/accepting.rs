@@ -1,4 +1,4 @@
-//! Connections are accepted, within bounds by user.
+//! Accepting of connections, within limits by user.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +13,7 @@ use super::{Net, Own, Token, descriptors, socket};
 use crate::identity::{self, User};
 use crate::tuning::{ACCEPTED_MAX, ROOT_PART, SILENT_NS, SOCKET_MAX_BYTES};
 
-/// The number of connections that a user may have, by its number; `true` = root or the daemon's own.
+/// Number of connections that a user may have, by user id; `true` = root or the daemon's own user.
 pub(crate) type Limits<'a> = &'a dyn Fn(u32, bool) -> usize;
 
 impl Net {
@@ -76,7 +76,7 @@ impl Net {
         self.silent_at.get_or_insert(since_ns + SILENT_NS);
     }
 
-    /// The reason for which a user may not have a further connection.
+    /// Reason for which a user may not have a further connection.
     pub(crate) fn too_many_connections(&self, pid: u32, user: User, limits: Limits<'_>) -> Option<&'static str> {
         // Root gets a connection whatever the others do. Identifying the user of a connection reads files of its process, so it is done for
         // the last places only.
@@ -129,7 +129,7 @@ impl Net {
         }
     }
 
-    /// Lets nothing more connect, and closes what has connected and was never accepted: it may hold descriptors too.
+    /// Ends listening, and closes connections that were never accepted: they may hold descriptors too.
     pub(crate) fn refuse_all(&mut self) {
         self.listener.refuse();
         while let Ok(socket) = self.listener.accept() {

@@ -1,4 +1,4 @@
-//! Connections end.
+//! Ending of connections.
 
 use std::collections::VecDeque;
 
@@ -8,13 +8,13 @@ use super::conn::Conn;
 use super::{Net, socket};
 use crate::Error;
 
-/// A connection that has ended. Its socket is closed after everything that it had is released.
+/// Connection that has ended. Its socket is closed after all of its resources are released.
 pub(crate) struct Ended {
     pub(crate) id: u64,
     pub(crate) conn: Conn,
     /// True if it ended by itself: its process ended or hung up.
     pub(crate) by_itself: bool,
-    /// The fault for which it was dropped.
+    /// Fault for which it was dropped.
     pub(crate) fault: Option<Error>,
 }
 
@@ -33,7 +33,7 @@ impl Net {
             {
                 let _ = socket::send(&conn.socket, &packet, &[]);
             }
-            // Other processes may hold these files too, so that closing ours would not end the entries.
+            // Other processes may hold these files too, so that closing the daemon's descriptors would not remove the entries.
             self.unwatch(&conn.socket);
             if let Some(wake) = &conn.wake {
                 self.unwatch(&wake.eventfd);

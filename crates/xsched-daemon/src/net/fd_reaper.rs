@@ -20,21 +20,21 @@ use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, Send
 use crate::tuning::{CLOSER_NICE, LOST_MAX, QUEUED_MAX};
 use crate::worker::{End, Queue, Service, Spec, Worker};
 
-/// Descriptors that the kernel lets a packet carry (`SCM_MAX_FD`). There is room to receive them all: those for which there is
-/// none the kernel releases on the receiving thread.
+/// Largest number of descriptors in a packet, by the kernel (`SCM_MAX_FD`). There is room to receive them all: the kernel would release
+/// those without room on the receiving thread.
 pub(crate) const MAX_FDS: usize = 253;
 
 /// Descriptors to be closed.
 enum Task {
     Connections(Vec<OwnedFd>),
-    /// A descriptor that was received from a user.
+    /// Descriptor that was received from a user.
     Received(u32, OwnedFd),
 }
 
 /// Outcome of a task: there is none.
 enum Nothing {}
 
-/// Order of tasks: all connections, as far as one packet holds them; then what was received, as it came.
+/// Order of tasks: first all connections, as far as one packet holds them; then received descriptors, in the order of arrival.
 #[derive(Default)]
 struct Waiting {
     connections: VecDeque<OwnedFd>,
@@ -70,7 +70,7 @@ impl Queue<Task> for Waiting {
     }
 }
 
-/// A handle; its clones share one thread.
+/// Handle of the reaper; its clones share one thread.
 #[derive(Clone)]
 pub(crate) struct FdReaper(Arc<Worker<Task, Nothing>>);
 
@@ -81,7 +81,7 @@ impl FdReaper {
         let spec = Spec {
             lost_max: LOST_MAX,
             nudges: true,
-            // Nothing waits for it, and decisions are made on the same processors.
+            // Nothing waits for this thread, and decisions are made on the same processors.
             nice: CLOSER_NICE,
             stack_bytes: Some(64 << 10),
             end: End::Drained(Duration::ZERO),
@@ -108,22 +108,22 @@ impl FdReaper {
         self.0.push_beyond(Task::Received(uid, fd));
     }
 
-    /// Tells whether descriptors of this user may be received.
+    /// Reports whether descriptors of this user may be received.
     pub(crate) fn admits(&self, uid: u32, trusted: bool) -> bool {
         !self.is_full() && (trusted || self.0.may_risk(uid))
     }
 
-    /// Tells whether nothing more should be accepted.
+    /// Reports whether nothing more should be accepted.
     pub(crate) fn is_full(&self) -> bool {
         self.0.queued() >= QUEUED_MAX
     }
 
-    /// Nudges and replaces the thread. Returns the time of the next call, ns.
+    /// Nudges and replaces the thread. Returns the time of the next call, in ns.
     pub(crate) fn tend(&self, now_ns: u64) -> Option<u64> {
         self.0.tend(now_ns)
     }
 
-    /// Has the thread end once its queue is empty.
+    /// Makes the thread end once its queue is empty.
     pub(crate) fn end(&self) {
         self.0.end();
     }
@@ -143,14 +143,14 @@ fn close(task: Task) {
     }
 }
 
-/// A socket that was received need not linger.
+/// Switches lingering off for a received socket, which does not need it.
 fn no_lingering(fd: &OwnedFd) {
-    // Anything else is no socket, which the kernel says without asking it.
+    // For other descriptors the kernel fails by itself, without asking their file system.
     let _ = rustix::net::sockopt::set_socket_linger(fd, None);
 }
 
-/// Puts all connections into the receive buffer of a socket. Its end releases them by one system call, in which one nudge ends
-/// every wait; closed by themselves each would need one of its own.
+/// Puts all connections into the receive buffer of a socket. Closing that socket releases them by one system call, in which one nudge ends
+/// every wait; closed one by one, each would need a nudge of its own.
 fn gather(fds: &[OwnedFd]) -> rustix::io::Result<OwnedFd> {
     let (from, to) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];

@@ -35,9 +35,9 @@ pub(crate) use token::{Own, Token};
 use fd_reaper::FdReaper;
 use socket::Listener;
 
-/// The connections of the daemon.
+/// Connections of the daemon, and work for them.
 pub(crate) struct Net {
-    /// Time of the current piece of work, ns.
+    /// Time of the current piece of work, in ns.
     pub(crate) now_ns: u64,
     epoll: OwnedFd,
     pub(crate) listener: Listener,
@@ -45,16 +45,16 @@ pub(crate) struct Net {
     pub(crate) rations: Rations,
     /// Work for connections of root and of the daemon's own user, and for connections that are gone.
     pub(crate) work: FairQueue<User, Work>,
-    /// Connections to end after the current piece of work, and the reason if it is their fault.
+    /// Connections to end after the current piece of work, and the reason if they are at fault.
     pub(crate) doomed: Vec<(u64, Option<Error>)>,
     pub(crate) reaper: FdReaper,
-    /// Most connections at a time.
+    /// Largest number of connections at a time.
     pub(crate) max_conns: usize,
     /// Number of the last connection or other thing that is numbered with them.
     last_id: u64,
-    /// Connections wait in the backlog until the reaper has caught up.
+    /// True while connections wait in the backlog until the reaper has caught up.
     deaf: bool,
-    /// Given up to be able to refuse a connection when no descriptor is left.
+    /// Descriptor that is given up to refuse a connection when none is left.
     spare: Option<OwnedFd>,
     /// Time of the next check for connections that do not read; perhaps too early.
     pub(crate) unread_at: Option<u64>,
@@ -70,18 +70,18 @@ pub(crate) struct Rations {
     pub(crate) wakes: Rationed<User, u64>,
     /// Programs whose counters have to be read.
     pub(crate) looks: Rationed<User, u64>,
-    /// Commands for which something is to be done.
+    /// Commands for which there is work.
     pub(crate) commands: Rationed<User, u64>,
-    /// Programs, and connections that have not opened yet: a user's commands do not put its programs off.
+    /// Messages of programs, and of connections that have not opened yet: a user's commands do not delay that user's programs.
     pub(crate) messages: Rationed<User, Work>,
 }
 
-/// A piece of work for a connection, of bounded size.
+/// Piece of work for a connection, of bounded size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Work {
     /// Sends messages that are kept for the connection; else continues its answer; else takes one packet.
     Serve(u64),
-    /// Do what it has opened with.
+    /// Process the first message of a connection.
     Introduce(u64),
 }
 
@@ -92,7 +92,7 @@ impl Rations {
         Rations { wakes, looks, commands, messages }
     }
 
-    /// Time at which the first piece that waits may be done, ns.
+    /// Time at which the first waiting piece may be done, in ns.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         let all = [self.wakes.due_ns(), self.looks.due_ns(), self.commands.due_ns(), self.messages.due_ns()];
         all.into_iter().flatten().min()
@@ -100,7 +100,7 @@ impl Rations {
 }
 
 impl Net {
-    /// Connections to these sockets.
+    /// Makes the connections of these sockets.
     ///
     /// # Errors
     /// Returns the system's error.
@@ -130,7 +130,7 @@ impl Net {
         Ok(net)
     }
 
-    /// A number that nothing else has.
+    /// Number that nothing else has.
     pub(crate) fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
@@ -146,7 +146,7 @@ impl Net {
         epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), at_once.then_some(&none)).map(|_| ())
     }
 
-    /// Waits for a descriptor from now on.
+    /// Begins to wait for a descriptor.
     ///
     /// # Errors
     /// Returns the system's error.
@@ -154,7 +154,7 @@ impl Net {
         epoll::add(&self.epoll, fd, EventData::new_u64(token.bits()), flags)
     }
 
-    /// Waits for a descriptor of the daemon's own.
+    /// Begins to wait for a descriptor of the daemon's own.
     ///
     /// # Errors
     /// Returns the system's error.
@@ -164,7 +164,7 @@ impl Net {
         self.watch(fd, Token::Own(own), flags).map_err(fail)
     }
 
-    /// Waits for a descriptor no more. Gone already is as good.
+    /// Ends the wait for a descriptor. It may be gone already.
     pub(crate) fn unwatch(&self, fd: impl AsFd) {
         let _ = epoll::delete(&self.epoll, fd);
     }
@@ -200,7 +200,7 @@ impl Net {
         self.watch_socket(id);
     }
 
-    /// Puts the introduction of a connection into its user's queue: its owner is identified.
+    /// Queues the introduction of a connection whose user is identified.
     pub(crate) fn enqueue_introduction(&mut self, id: u64) {
         let Some(conn) = self.conns.get(&id) else { return };
         if conn.is_rationed() {
@@ -215,7 +215,7 @@ impl Net {
         std::mem::take(&mut self.lines)
     }
 
-    /// Waits on a socket for what can be acted on: a command that is being answered is not read from.
+    /// Waits on a socket for events that can be acted on: a command that is being answered is not read from.
     pub(crate) fn watch_socket(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.unheard) else { return };
         let mut flags = EventFlags::empty();

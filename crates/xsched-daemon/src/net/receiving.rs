@@ -1,4 +1,4 @@
-//! Packets are received, one at a time.
+//! Receiving of packets, one at a time.
 
 use rustix::event::epoll::EventFlags;
 use xsched_proto::PROTOCOL_VERSION;
@@ -10,11 +10,11 @@ use super::{Net, Token};
 use crate::Error;
 use crate::tuning::SILENT_NS;
 
-/// The result of serving a connection.
+/// Result of serving a connection.
 pub(crate) enum Served {
-    /// Nothing is to be done, for now or for ever.
+    /// No work, for now or for ever.
     Nothing,
-    /// Its answer continues.
+    /// The answer continues.
     Continues,
     /// The message that arrived. An error is the sender's fault.
     Said(Box<Result<(ClientMsg, Passed), Error>>),

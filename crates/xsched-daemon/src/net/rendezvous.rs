@@ -20,17 +20,17 @@ use super::site::Site;
 use crate::Error;
 use crate::tuning::{SITE_LOOK_S, SITE_QUESTION_MS};
 
-/// The thread's other end. The files of all sites go with it.
+/// Thread that keeps the sites, as the loop uses it. The files of all sites are removed with it.
 pub(crate) struct Rendezvous {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 struct Shared {
-    /// None where another user has taken the name, or the system has no such names.
+    /// Socket at the meeting point; none where another user has taken the name, or the system has no such names.
     meeting: Option<OwnedFd>,
     state: Mutex<State>,
-    /// Counts news.
+    /// Eventfd that counts news.
     event: OwnedFd,
     /// Readable once the thread is to end.
     stop: OwnedFd,
@@ -44,9 +44,9 @@ struct State {
     news: Vec<News>,
 }
 
-/// Something for the loop.
+/// News for the loop.
 pub(crate) enum News {
-    /// A socket that listens at a path, instead of the one before.
+    /// A new socket listens at a path, instead of the one before.
     Listens(PathBuf, OwnedFd),
     /// A line for the log.
     Line(String),
@@ -56,7 +56,7 @@ impl Rendezvous {
     /// Takes the meeting point of a path.
     ///
     /// # Errors
-    /// Where another daemon of this user has it.
+    /// Fails where another daemon of this user has it.
     pub(crate) fn new(path: &Path) -> Result<Rendezvous, Error> {
         let meeting = match meet(path) {
             Ok(socket) => Some(socket),
@@ -143,7 +143,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes the files again that are gone. Where a session has ended its folder cannot be made: then it is that under `/tmp`.
+    /// Makes missing files again. Where a session has ended its folder cannot be made: then the folder under `/tmp` is used.
     fn look(&self) {
         let gone: Vec<PathBuf> =
             self.lock().sites.iter().filter(|site| !site.is_there()).map(|site| site.path().to_owned()).collect();
@@ -218,8 +218,8 @@ fn meet(path: &Path) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The daemon of this user that has the meeting point of a path; none where it is another user's, or sees other files than this
-/// process: in a container that shares the machine's network names are the same, and paths are not.
+/// Process id of this user's daemon that has the meeting point of a path; none where the daemon is another user's, or sees other files than
+/// this process: in a container that shares the machine's network, names are common, and paths are not.
 fn holder(path: &Path) -> Option<u32> {
     let socket =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).ok()?;
@@ -236,7 +236,7 @@ mod tests {
     use crate::clock::now_ns;
     use xsched_proto::rendezvous::call;
 
-    /// A daemon's part that listens at a path, which its test's process answers.
+    /// Makes the part of a daemon that listens at a path; the test's process answers.
     fn listening(path: &Path) -> Rendezvous {
         let mut rendezvous = Rendezvous::new(path).unwrap();
         let (site, _socket) = Site::new(path, true).unwrap();

@@ -1,4 +1,4 @@
-//! Programs wake the daemon by their eventfds.
+//! Wake-ups of the daemon by programs' eventfds.
 
 use std::os::fd::AsFd;
 

@@ -1,6 +1,6 @@
 //! Reading of the log of an MPS daemon.
 
-/// A GPU fault that ended all clients of a server.
+/// GPU fault that ended all clients of a server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Fault {
     /// Process id of the culprit, if the log names it.

@@ -11,20 +11,20 @@ const GPUS: &str = "/proc/driver/nvidia/gpus";
 /// Folder in which it shows the instances that GPUs are divided into.
 const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
 
-/// The GPUs that this process may open, by UUID; none where the kernel module shows nothing.
+/// UUIDs of the GPUs that this process may open; empty where the kernel module shows none.
 pub(crate) fn gpus() -> Vec<String> {
     let mut found: Vec<(String, String)> = Vec::new();
     for folder in folders(Path::new(GPUS)) {
         let text = fs::read_to_string(folder.join("information")).unwrap_or_default();
         let field = |name: &str| text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()));
         let (Some(uuid), Some(minor)) = (field("GPU UUID:"), field("Device Minor:")) else { continue };
-        // In a container it shows all GPUs of the machine, but only some can be opened.
+        // In a container the module shows all GPUs of the machine, but only some can be opened.
         let device = format!("/dev/nvidia{minor}");
         if uuid.starts_with("GPU-") && !uuid.contains('?') && fs::File::open(&device).is_ok() {
             found.push((folder.to_string_lossy().into_owned(), uuid));
         }
     }
-    // By PCI address.
+    // In the order of PCI addresses.
     found.sort();
     found.into_iter().map(|(_, uuid)| uuid).collect()
 }
@@ -49,7 +49,7 @@ fn folders(path: &Path) -> Vec<PathBuf> {
     fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-/// The program of this name.
+/// Path of the program with this name.
 fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let is_program =

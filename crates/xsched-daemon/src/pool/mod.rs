@@ -22,11 +22,11 @@ use xsched_engine::{OUTSIDE, Side};
 use self::process::{MpsServer, Process};
 use crate::tuning::{POOL_DOUBT_NS, POOL_TOLD_MAX};
 
-/// All pools, and what is needed for them.
+/// All pools, and everything that they need.
 #[derive(Default)]
 pub(crate) struct Pools {
     pub(crate) list: Vec<Pool>,
-    /// Users that get none of a side, why, and until when, in ns.
+    /// Users that get no pool of a side, with the reason and the end of that time in ns.
     pub(crate) refused: HashMap<(u32, Side), (String, u64)>,
     /// Time at which the server of a user's pool refused a process, in ns.
     pub(crate) refusals: HashMap<(u32, Side), u64>,
@@ -36,28 +36,28 @@ pub(crate) struct Pools {
     pub(crate) watch: Option<OwnedFd>,
     /// `libxsched.so`.
     pub(crate) library: Option<PathBuf>,
-    /// The socket of keepers that others start; none = this daemon starts them.
+    /// Socket of keepers that a service manager starts; none = this daemon starts them.
     pub(crate) keeper: Option<PathBuf>,
 }
 
-/// A pool of one user.
+/// Pool of one user.
 pub(crate) struct Pool {
     pub(crate) id: u64,
     pub(crate) uid: u32,
     pub(crate) side: Side,
     pub(crate) process: Process,
     pub(crate) stage: Stage,
-    /// Connections of processes that ask to be in it.
+    /// Connections of processes that ask for a place in it.
     pub(crate) waiting: Vec<u64>,
     /// Number of devices whose slice is reported to hold, and number of devices that there must be.
     pub(crate) reports: usize,
     pub(crate) devices: usize,
     pub(crate) started_ns: u64,
-    /// Its server, once that has reported: without it programs hang in their first call.
+    /// Server of the pool, once it has reported: before that, programs would hang in their first call.
     pub(crate) server: Option<MpsServer>,
     /// Time since which the pool has no programs, in ns.
     pub(crate) unused_ns: Option<u64>,
-    /// A GPU fault has ended its programs; the culprit is known.
+    /// True after a GPU fault that ended its programs, and true when the culprit is known.
     pub(crate) has_broken: bool,
     pub(crate) is_named: bool,
     /// Time at which a program last ended in the midst of its work, in ns.
@@ -66,7 +66,7 @@ pub(crate) struct Pool {
 
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Stage {
-    /// There is no control daemon yet, or it does not answer.
+    /// The control daemon does not exist yet, or does not answer.
     Starting,
     /// The control daemon was told to start the server.
     Asked,
@@ -85,7 +85,7 @@ impl Pool {
 
 #[cfg(test)]
 impl Pool {
-    /// A pool that serves, with a number, a user and a side.
+    /// Makes a pool that serves, with a number, a user and a side.
     pub(crate) fn pretended((id, uid, side): (u64, u32, Side)) -> Pool {
         Pool {
             id,
@@ -127,7 +127,7 @@ impl Pools {
         self.list.iter().any(looks)
     }
 
-    /// A program of a pool has ended in the midst of its work.
+    /// Notes that a program of a pool has ended in the midst of its work.
     pub(crate) fn cut_off(&mut self, id: u64, now_ns: u64) {
         for pool in self.list.iter_mut().filter(|pool| pool.id == id) {
             pool.cut_off_ns = Some(now_ns);

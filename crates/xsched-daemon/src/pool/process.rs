@@ -25,16 +25,16 @@ use crate::process::own_program;
 use crate::services::child_reaper;
 use crate::tuning::POOL_LOG_MAX_BYTES;
 
-/// The command by which this program is a keeper.
+/// Command by which this program is a keeper.
 const KEEPER: &str = "pool-keeper";
 
-/// The keeper of a pool, and the control daemon that it has started.
+/// Keeper of a pool, and the control daemon that it has started.
 pub(crate) struct Process {
     pub(crate) keeper: OwnedFd,
     /// Child process, where the keeper is this daemon's child.
     child: Option<Child>,
     control: Option<Control>,
-    /// The keeper ended before it had started anything.
+    /// True if the keeper ended before it had started anything.
     failed: bool,
 }
 
@@ -45,7 +45,7 @@ struct Control {
     log: File,
 }
 
-/// The MPS server of a pool.
+/// MPS server of a pool.
 pub(crate) struct MpsServer {
     pid: u32,
     pub(crate) pidfd: OwnedFd,
@@ -71,7 +71,7 @@ impl MpsServer {
 
 #[cfg(test)]
 impl Process {
-    /// A keeper that says nothing.
+    /// Makes a keeper that sends nothing.
     pub(crate) fn pretended() -> Process {
         let flags = rustix::event::EventfdFlags::CLOEXEC;
         let keeper = rustix::event::eventfd(0, flags).expect("a descriptor");
@@ -110,10 +110,10 @@ impl Process {
         socket::send(self.keeper.as_fd(), &packet, &[])
     }
 
-    /// Takes the keeper's answer, if it is there. Gives the number of GPUs when the control daemon has been started.
+    /// Takes the keeper's answer, if it has arrived. Returns the number of GPUs when the control daemon has been started.
     ///
     /// # Errors
-    /// Why there will be none.
+    /// Returns the reason for which there will be no control daemon.
     pub(crate) fn hear(&mut self) -> Result<Option<usize>, Error> {
         if self.control.is_some() || self.failed {
             return Ok(None);
@@ -149,7 +149,7 @@ impl Process {
         }
     }
 
-    /// Its pipe directory; empty as long as there is none.
+    /// Pipe directory of the control daemon; empty as long as there is none.
     pub(crate) fn pipe(&self) -> &str {
         self.control.as_ref().map_or("", |control| &control.pipe)
     }
@@ -169,7 +169,7 @@ impl Process {
         self.control.as_ref().map_or(!self.failed, |control| !has_ended(&control.pidfd))
     }
 
-    /// Has it start the server, which else comes with the first program.
+    /// Has the control daemon start the server, which would otherwise start with the first program.
     pub(crate) fn start_server(&self) {
         let _ = self.say(&ToKeeper::StartServer);
     }
@@ -192,12 +192,12 @@ impl Process {
         self.control.as_ref().map(|control| format!("/proc/self/fd/{}", control.log.as_raw_fd()).into())
     }
 
-    /// Has it end once its last client has. A daemon that ends without a word has the same done.
+    /// Has the control daemon end once its last client has ended. The keeper does so too if the daemon ends without a message.
     pub(crate) fn quit(&self) {
         let _ = self.say(&ToKeeper::Quit);
     }
 
-    /// Lets go of one that has ended; its keeper clears up.
+    /// Releases a control daemon that has ended; its keeper cleans up.
     pub(crate) fn bury(self) {
         let Process { child, keeper, .. } = self;
         drop(keeper);
@@ -207,7 +207,7 @@ impl Process {
     }
 }
 
-/// A keeper that is started when it is asked for.
+/// Connects to a keeper that is started by its socket.
 fn connect(path: &Path) -> Result<OwnedFd, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let connected = SocketAddrUnix::new(path).and_then(|address| {

@@ -28,7 +28,7 @@ impl Server {
         Ok(())
     }
 
-    /// Waits for events unless there is work, and does a slice of it.
+    /// Waits for events unless there is work, and does a slice of the work.
     pub(super) fn turn(&mut self, events: &mut Vec<epoll::Event>, buffer: &mut [u8]) -> Result<(), Error> {
         self.arm();
         let waits_from_ns = now_ns();
@@ -58,7 +58,7 @@ impl Server {
         Ok(())
     }
 
-    /// Returns true if there is something to do without an event.
+    /// Reports whether there is work without an event.
     fn has_work(&self) -> bool {
         self.net.rations.due_ns().is_some_and(|at| at <= self.now_ns)
             || !self.net.work.is_empty()
@@ -161,13 +161,13 @@ impl Server {
         }
     }
 
-    /// Does work for connections and programs. One slice for all: a wake-up that comes meanwhile waits no longer than for one of them.
+    /// Does work for connections and programs, in one common slice: a wake-up that comes meanwhile waits no longer than for one slice.
     fn do_slices(&mut self, buffer: &mut [u8]) {
         let until = self.now_ns + SLICE_NS;
         self.in_slices("work of its own users", until, |server| {
             let (user, work) = server.net.work.pop_of(|_| true)?;
             server.do_work(work, buffer);
-            // The end of a connection does not wait, and is paid for all the same.
+            // The end of a connection does not wait for the ration, and is charged all the same.
             server.charge(user, |rations, now_ns, used_ns| rations.messages.charge(user, now_ns, used_ns));
             Some(())
         });
@@ -191,7 +191,7 @@ impl Server {
         });
     }
 
-    /// Does pieces of work while there are some and until this time, in ns, one at least.
+    /// Does pieces of work while there are some and until this time in ns, but at least one.
     fn in_slices(&mut self, what: &'static str, until: u64, mut piece: impl FnMut(&mut Server) -> Option<()>) {
         while piece(self).is_some() {
             self.end_conns();
@@ -234,7 +234,7 @@ impl Server {
         }
     }
 
-    /// Does one thing for a connection. Others have their turn before the next.
+    /// Does one piece of work for a connection. Others have their turn before its next piece.
     pub(super) fn serve(&mut self, id: u64, buffer: &mut [u8]) {
         match self.net.serve(id, buffer) {
             Served::Nothing => return,
@@ -248,13 +248,13 @@ impl Server {
         self.net.enqueue(id);
     }
 
-    /// Sets the time of what follows.
+    /// Sets the time of the following work.
     pub(super) fn set_now(&mut self, now_ns: u64) {
         (self.now_ns, self.net.now_ns) = (now_ns, now_ns);
         self.engine.set_now(now_ns);
     }
 
-    /// Takes the time after a piece of work, and does what every piece may have left: lines for the log, answers that have room now.
+    /// Takes the time after a piece of work, and handles its remainders: lines for the log, answers that have room now.
     fn piece_done(&mut self, what: &'static str) {
         for (uid, line) in self.net.lines() {
             self.record(uid, &line);

@@ -1,5 +1,5 @@
-//! Waiting for processes that the daemon has started and has no more use for, so that they leave no zombies. One may take long to end: it
-//! leaves a core file, or has much on a device.
+//! Reaping of processes that the daemon has started and no longer needs, so that they leave no zombies. One may take long to end: it writes
+//! a core file, or has much on a device.
 
 use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};

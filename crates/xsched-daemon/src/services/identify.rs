@@ -1,5 +1,5 @@
-//! Identification of the process behind a connection: its user, program, container and ancestors, read from `/proc`. A file there can keep
-//! its reader as long as that process likes.
+//! Identification of the process behind a connection: its user, program, container and ancestors, read from `/proc`. A process can make the
+//! reader of such a file wait as long as it likes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -23,9 +23,9 @@ pub(crate) struct Task {
     /// Number of the request.
     epoch: u64,
     pub(crate) pid: u32,
-    /// User by the kernel's word. A container's may be another.
+    /// User id from the kernel. A container's user may be another.
     pub(crate) uid: u32,
-    /// Process that has connected, where the kernel tells.
+    /// Process that has connected, where the kernel reports it.
     pub(crate) process: Process,
     /// Descriptor that a program has sent as its own pidfd.
     pub(crate) pidfd: Option<OwnedFd>,
