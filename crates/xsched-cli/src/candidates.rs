@@ -12,10 +12,10 @@ use xsched_proto::wire::{DaemonMsg, ProgramInfo, Request};
 
 use crate::{client, users};
 
-/// The variable by which a completion script asks.
+/// Variable by which a completion script asks for candidates.
 pub(crate) const VARIABLE: &str = "XSCHED_COMPLETE";
 
-/// Answers a completion script, and does not return then.
+/// Answers a completion script. Does not return in that case.
 pub(crate) fn answer(command: fn() -> clap::Command) {
     clap_complete::CompleteEnv::with_factory(command).var(VARIABLE).complete();
 }
@@ -35,7 +35,7 @@ pub(crate) fn classes() -> ArgValueCandidates {
     })
 }
 
-/// Processes that are attached, with what they run.
+/// Attached processes, with the names of their programs.
 pub(crate) fn pids() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let help = |program: &ProgramInfo| format!("{} ({})", escaped(&program.name), program.class);
@@ -44,12 +44,12 @@ pub(crate) fn pids() -> ArgValueCandidates {
     })
 }
 
-/// Jobs of programs that are attached.
+/// Jobs of attached programs.
 pub(crate) fn jobs() -> ArgValueCandidates {
     of_programs(|program| program.job.into_iter().collect())
 }
 
-/// Users of programs that are attached.
+/// Users of attached programs.
 pub(crate) fn users() -> ArgValueCandidates {
     of_programs(|program| vec![users::Names::default().of(program.uid).to_owned()])
 }
@@ -59,7 +59,7 @@ pub(crate) fn devices() -> ArgValueCandidates {
     of_programs(|program| program.groups.into_iter().map(|group| group.device).collect())
 }
 
-/// XQueues.
+/// XQueues of attached programs.
 pub(crate) fn queues() -> ArgValueCandidates {
     of_programs(|program| {
         let queues = program.groups.into_iter().flat_map(|group| group.queues);
@@ -84,7 +84,7 @@ fn programs() -> Vec<ProgramInfo> {
     answer.filter_map(|part| if let DaemonMsg::Program(program) = part { Some(*program) } else { None }).collect()
 }
 
-/// A command of the user's own and what follows: programs, then files.
+/// Candidates for a command of the user's own and its arguments: programs, then files.
 pub(crate) fn command() -> ArgValueCompleter {
     ArgValueCompleter::new(OwnCommand)
 }

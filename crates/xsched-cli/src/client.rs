@@ -31,11 +31,11 @@ pub(crate) fn connect(socket: &Path) -> Result<std::os::fd::OwnedFd, NoAnswer> {
     }
 }
 
-/// Where the daemon is, for a command that only talks to it.
+/// Socket of the daemon, for a command that does not start one.
 fn find(socket: Option<&Path>) -> Result<std::path::PathBuf, Error> {
     let (path, origin) = paths::socket_path(socket.map(Path::to_owned));
     if origin == Origin::User {
-        // Another user's folder would mean another user's daemon.
+        // A folder of another user would lead to another user's daemon.
         if let Some(folder) = path.parent().filter(|f| f.symlink_metadata().is_ok()) {
             folders::private(folder)?;
         }
@@ -51,19 +51,19 @@ pub(crate) fn stopped(socket: &Path) -> Error {
 /// Sends one request and gathers the answer.
 ///
 /// # Errors
-/// Exit code 2 for what the daemon calls a bad request; 3 when there is no daemon, or no permission, or no answer.
+/// Exit code 2 for a request that the daemon rejects as faulty; 3 when there is no daemon, no permission, or no answer.
 pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Vec<DaemonMsg>, Error> {
     Connection::open(socket)?.ask(request)
 }
 
-/// The process that serves at a socket, as it is seen from here; none where there is none.
+/// Process id of the daemon that serves at a socket, as seen from here; none where there is none.
 pub(crate) fn server(socket: &Path) -> Option<u32> {
     use std::os::fd::AsFd;
     let fd = connect(socket).ok()?;
     xsched_proto::trust::peer(fd.as_fd()).map(|(pid, _)| pid)
 }
 
-/// A connection for several requests.
+/// Connection for several requests.
 pub(crate) struct Connection {
     fd: std::os::fd::OwnedFd,
     path: std::path::PathBuf,
@@ -77,7 +77,7 @@ impl Connection {
         Ok(Connection { fd, path })
     }
 
-    /// As [`ask`]. After a failure that the daemon did not tell itself the connection is good for nothing more.
+    /// Sends a request as [`ask`] does. After a failure that the daemon did not report itself the connection must not be used again.
     pub(crate) fn ask(&self, request: Request) -> Result<Vec<DaemonMsg>, Error> {
         xsched_proto::ask::ask_on(&self.fd, request, PATIENCE).map_err(|why| told(&self.path, why))
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::failure::{Error, Result};
 
-/// An open library. Never closed: vendor libraries keep threads of their own.
+/// Open library. It is never closed, since vendor libraries keep threads of their own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Library(*mut c_void);
 
@@ -13,7 +13,7 @@ impl Library {
     /// Opens a library by file name or path.
     ///
     /// # Errors
-    /// The loader's own line.
+    /// Returns the loader's own line.
     pub(crate) fn open(name: impl AsRef<Path>) -> Result<Library> {
         use std::os::unix::ffi::OsStrExt;
         let name = CString::new(name.as_ref().as_os_str().as_bytes()).map_err(Error::environment)?;

@@ -8,17 +8,17 @@ use xsched_proto::text::{escaped, escaped_json};
 /// Result of a subcommand.
 pub(crate) type Result<T = ExitCode> = std::result::Result<T, Error>;
 
-/// Prints why a command fails and returns the exit code for it.
+/// Prints the reason for which a command fails and returns its exit code.
 pub(crate) fn report(error: &Error) -> ExitCode {
     say(&error.to_string());
     ExitCode::from(error.exit_code())
 }
 
-/// One line for the user, on stderr.
+/// Prints one line for the user on stderr.
 pub(crate) fn say(message: &str) {
     use std::io::Write;
     let line = message.replace('\n', " ");
-    // A stderr that is gone leaves nothing to do.
+    // A failed write to stderr is ignored: there is no other place for the line.
     let _ = writeln!(std::io::stderr().lock(), "xsched: {}", escaped(&line));
 }
 

@@ -1,5 +1,5 @@
-//! The folder for what lives as long as the user's session: the socket and links to the preload library; and where
-//! the configuration lies.
+//! Folders of xsched: the one for files that live as long as the user's session (the socket and links to the preload library), and the one
+//! of the configuration.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ pub(crate) use xsched_proto::paths::{shared_tmp, user_folder as runtime};
 use crate::failure::{Error, Result};
 use crate::users;
 
-/// `$XDG_STATE_HOME/xsched`, for what outlives the session; none where no variable says where that is.
+/// Folder `$XDG_STATE_HOME/xsched`, for state that outlives the session; none where no variable names it.
 ///
-/// A folder of another user's is passed over, which these variables name after `sudo -E` or `su`: what root makes there keeps
-/// its owner out. Then it is below the home that the user database has.
+/// A folder of another user's is skipped, which these variables name after `sudo -E` or `su`: files that root creates there would keep the
+/// folder's owner out. The folder is then below the home of the user database.
 pub(crate) fn state() -> Option<PathBuf> {
     let below = |home: PathBuf| home.join(".local/state");
     let named = [variable("XDG_STATE_HOME"), variable("HOME").map(below)];

@@ -1,4 +1,4 @@
-//! The few HIP functions that `doctor` and `check` call, found at run time.
+//! HIP functions that `doctor` and `check` call, found at run time.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -18,14 +18,14 @@ const INVALID_DEVICE: c_int = 101;
 pub(crate) struct Hip {
     /// Name and PCI address of each device.
     pub(crate) devices: Vec<String>,
-    /// Preemption levels that all of them can do.
+    /// Preemption levels that all of them support.
     pub(crate) levels: Vec<u8>,
 }
 
-/// Asks the first runtime that the loader finds.
+/// Queries the first runtime that the loader finds.
 ///
 /// # Errors
-/// Says what is missing.
+/// Returns an error that names the missing part.
 pub(crate) fn look() -> Result<Hip> {
     let library = open()?;
     // SAFETY: the types are the header's.
@@ -58,10 +58,10 @@ pub(crate) fn look() -> Result<Hip> {
     Ok(Hip { devices, levels: levels.into_iter().filter(|(_, has)| *has).map(|(level, _)| level).collect() })
 }
 
-/// The first runtime that the loader finds.
+/// Opens the first runtime that the loader finds.
 ///
 /// # Errors
-/// There is none.
+/// Fails if there is none.
 pub(crate) fn open() -> Result<Library> {
     let mut tried = NAMES.iter().map(|name| Library::open(*name));
     tried

@@ -25,29 +25,29 @@ pub(crate) enum Doing {
     Stalled,
 }
 
-/// A time in which a group does one thing.
+/// Time in which a group has one state.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Span {
     pub(crate) doing: Doing,
-    /// CLOCK_MONOTONIC, in µs.
+    /// Begin and end, CLOCK_MONOTONIC in µs.
     pub(crate) from_us: u64,
     pub(crate) to_us: u64,
     /// Reason for the state of its gate.
     pub(crate) why: Why,
-    /// The place of the policy then in force.
+    /// Place of the policy in force in the list of policies.
     #[serde(skip)]
     pub(crate) policy: u8,
     pub(crate) level: u8,
     /// True if the group had the device and lost it.
     pub(crate) preempted: bool,
-    /// Of a wait that ended with an open gate: threads that waited there.
+    /// Number of threads that waited at the gate, for a wait that ended with an open gate.
     pub(crate) threads: u32,
-    /// Of a wait: the groups that had the device when it began, `g<N>`.
+    /// Groups that had the device when a wait began, as `g<N>`.
     #[serde(skip)]
     pub(crate) holders: Vec<u64>,
 }
 
-/// Something that [`Tracker::take`] tells.
+/// Event that [`Tracker::take`] derives from records.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Told {
     /// A span has ended.
@@ -110,17 +110,18 @@ impl State {
     }
 }
 
-/// Follows groups by their records.
+/// Tracker of groups by their records.
 #[derive(Default)]
 pub(crate) struct Tracker {
     groups: BTreeMap<u64, State>,
-    /// Groups that began to wait at `now_us` while none had the device: one that gets it at that moment is seen when it is over.
+    /// Groups that began to wait at `now_us` while no group had the device: a group that gets it at that moment is seen when the moment is
+    /// over.
     began: Vec<u64>,
     now_us: u64,
 }
 
 impl Tracker {
-    /// Of groups that are so after all these records, which begin at a time.
+    /// Makes a tracker for groups whose present state follows all these records, which begin at a time.
     pub(crate) fn new(groups: &[TracedGroup], records: &[Record], from_us: u64) -> Tracker {
         let mut tracker = Tracker::default();
         let beginnings = beginnings(records);
@@ -145,7 +146,7 @@ impl Tracker {
         if self.groups.contains_key(&group.id) {
             return;
         }
-        // The reason now is that of then where nothing has changed.
+        // If nothing has changed, the present reason is also that of the beginning.
         let why = if (ready, granted) == (group.ready, group.granted) {
             Reason { why: group.why, policy: group.policy, level: group.level, preempted: false }
         } else {
@@ -171,7 +172,7 @@ impl Tracker {
         self.groups.get(&group)?.waits_since
     }
 
-    /// The groups that have the device that a group is on, and use it.
+    /// Groups that have the device of this group, and use it.
     pub(crate) fn holders(&self, group: u64) -> Vec<u64> {
         let Some(s) = self.groups.get(&group) else { return Vec::new() };
         let others = self.groups.iter().filter(|(id, o)| **id != group && o.device == s.device);
@@ -186,7 +187,7 @@ impl Tracker {
         }
         let (id, at) = (record.group, record.at_us);
         let Some(s) = self.groups.get_mut(&id) else { return };
-        // A first launch that waits has done so since it came.
+        // If the first launch waits, it has waited since it came.
         let mut changed_at = at;
         match record.what {
             What::Added | What::Removed => {
@@ -265,7 +266,7 @@ impl Tracker {
         }
         let doing = s.doing();
         if s.span.as_ref().map(|span| span.doing) == doing {
-            // The reason of a wait comes behind its beginning.
+            // The reason of a wait is recorded after its beginning.
             if let Some(span) = s.span.as_mut().filter(|_| record.what == What::Waits) {
                 (span.why, span.policy, span.level) = (s.why.why, s.why.policy, s.why.level);
             }
@@ -283,7 +284,7 @@ impl Tracker {
         }
     }
 
-    /// Ends what goes on. A wait counts with its time so far.
+    /// Ends all spans. A wait counts with its time so far.
     fn finish(&mut self, at_us: u64, told: &mut Vec<Told>) {
         self.see_holders();
         let spans = self.groups.iter_mut().filter_map(|(id, s)| Some((*id, s.span.take()?)));
@@ -350,7 +351,7 @@ fn new_span(doing: Doing, from_us: u64, why: &Reason) -> Span {
 #[derive(Clone, Debug)]
 pub(crate) struct GroupHistory {
     pub(crate) group: TracedGroup,
-    /// In order; none is empty.
+    /// Spans in order; none is empty.
     pub(crate) spans: Vec<Span>,
     /// Lengths of its waits for the device, in µs, in order.
     pub(crate) waits_us: Vec<u64>,
@@ -370,7 +371,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// From all records of some groups within a time, the groups being as they are at its end.
+    /// Makes the history from all records of some groups within a time. The groups are given in their state at its end.
     pub(crate) fn new(groups: &[TracedGroup], records: &[Record], from_us: u64, to_us: u64) -> History {
         let mut tracker = Tracker::new(groups, records, from_us);
         let mut told = Vec::new();
@@ -403,7 +404,7 @@ impl History {
         History { from_us, to_us, groups: all }
     }
 
-    /// The time that a group spent on something, in µs.
+    /// Time that a group spent in a state, in µs.
     pub(crate) fn time_us(&self, group: u64, doing: Doing) -> u64 {
         let spans = self.groups.get(&group).into_iter().flat_map(|h| &h.spans);
         spans.filter(|span| span.doing == doing).map(|span| span.to_us - span.from_us).sum()
@@ -414,7 +415,7 @@ impl History {
         self.time_us(group, Doing::Runs) + self.time_us(group, Doing::Yields)
     }
 
-    /// The group that had the device for most of the time that a group waited, and for how much of that, 0 to 1.
+    /// Group that had the device for most of the time that a group waited, and its part of that time, 0 to 1.
     pub(crate) fn mostly_held_by(&self, group: u64) -> Option<(u64, f64)> {
         let waits = self.groups.get(&group)?.spans.iter().filter(|span| span.doing == Doing::Waits);
         let (mut of_each, mut all) = (BTreeMap::<u64, u64>::new(), 0);
@@ -434,12 +435,12 @@ impl History {
 struct Beginning {
     /// True if the group wanted the device.
     ready: Option<bool>,
-    /// Its gate was open.
+    /// True if its gate was open.
     granted: Option<bool>,
 }
 
 impl Beginning {
-    /// Where they tell nothing, nothing has changed since.
+    /// State at the beginning: the one implied by the records, else the present one, since nothing has changed.
     fn of(self, group: &TracedGroup) -> (bool, bool) {
         (self.ready.unwrap_or(group.ready), self.granted.unwrap_or(group.granted))
     }
@@ -465,7 +466,7 @@ fn beginnings(records: &[Record]) -> HashMap<u64, Beginning> {
     all
 }
 
-/// The value at a quantile (0 to 1) of some values, which it sorts; none of none.
+/// Value at a quantile (0 to 1) of some values, which are sorted in place; none if there are no values.
 pub(crate) fn quantile(values: &mut [u64], q: f64) -> Option<u64> {
     values.sort_unstable();
     let rank = (values.len() as f64 * q).ceil() as usize;
@@ -486,7 +487,7 @@ mod tests {
         Record { at_us, group, what, why, policy: 0, level: 2, value }
     }
 
-    /// A low group (1) runs, a high one (2) takes the device from it for some time, twice.
+    /// Records of a low group (1) that runs while a high one (2) takes the device from it for some time, twice.
     fn records() -> Vec<Record> {
         let unsaid = Why::Unsaid;
         vec![
@@ -580,7 +581,7 @@ mod tests {
             record(20_000, 1, What::Idle, Why::Unsaid, 0),
             record(60_000, 1, What::Ready, Why::Unsaid, 30_000),
             record(70_000, 1, What::Idle, Why::Unsaid, 0),
-            // That reaches back to before it was idle.
+            // Reaches back to before it was idle.
             record(78_000, 1, What::Ready, Why::Unsaid, 9_000),
             // Idle before it wanted the device again.
             record(88_000, 1, What::Idle, Why::Unsaid, 6_000),

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 static IGNORED: AtomicBool = AtomicBool::new(false);
-/// Bit n: descriptor n was closed.
+/// Bits of the descriptors that were closed: bit n = descriptor n.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 const STANDARD: std::ops::Range<i32> = 0..3;
 
@@ -21,13 +21,13 @@ extern "C" fn remember() {
     CLOSED.store(STANDARD.filter(closed).fold(0, |bits, fd| bits | 1 << fd), Ordering::Relaxed);
 }
 
-/// Runs before the runtime's own start.
+/// Entry of the init array, which runs before the runtime's own start.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static REMEMBER: extern "C" fn() = remember;
 
-/// A write beyond the file-size limit fails from now on, and ends neither the command nor a daemon. By a handler, not by ignoring
-/// SIGXFSZ: what the process becomes, or starts, gets it as it was.
+/// Makes a write beyond the file-size limit fail from now on, without ending the command or a daemon. By a handler, not by ignoring
+/// SIGXFSZ: programs that the process becomes, or starts, then get the signal as it was.
 pub(crate) fn outlive_file_limit() {
     extern "C" fn nothing(_: libc::c_int) {}
     // SAFETY: both are plain C structs for which zeroes are valid, and the handler does nothing.

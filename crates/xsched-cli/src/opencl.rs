@@ -1,4 +1,4 @@
-//! The few OpenCL functions that the demo and `doctor` call, found at run time.
+//! OpenCL functions that the demo and `doctor` call, found at run time.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
@@ -6,7 +6,7 @@ use std::ptr::{null, null_mut};
 use crate::dl::Library;
 use crate::failure::{Error, Result};
 
-/// An object of the library.
+/// Object of the library.
 pub(crate) type Handle = *mut c_void;
 type Status = i32;
 type GetPlatforms = unsafe extern "C" fn(u32, *mut Handle, *mut u32) -> Status;
@@ -57,11 +57,11 @@ pub(crate) enum Kind {
 /// One device of one platform.
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
-    /// Its handle.
+    /// Handle of the device.
     pub(crate) id: Handle,
-    /// The platform's name.
+    /// Name of the platform.
     pub(crate) platform: String,
-    /// The device's name.
+    /// Name of the device.
     pub(crate) name: String,
     /// Kind of the device.
     pub(crate) kind: Kind,
@@ -81,7 +81,7 @@ impl OpenCl {
     /// Loads libOpenCL.so.1.
     ///
     /// # Errors
-    /// The loader's line.
+    /// Returns the loader's line.
     pub(crate) fn load() -> Result<OpenCl> {
         Library::open("libOpenCL.so.1").map(OpenCl)
     }
@@ -89,7 +89,7 @@ impl OpenCl {
     /// All devices of all platforms, GPUs first.
     ///
     /// # Errors
-    /// Names the call that failed.
+    /// Returns an error that names the failed call.
     pub(crate) fn devices(self) -> Result<Vec<Device>> {
         // SAFETY: the types are those of the OpenCL specification.
         let (platforms, platform_info, device_ids, device_info) = unsafe {
@@ -180,7 +180,7 @@ impl Spinner {
     /// Builds the kernel for a device; the process keeps it until its end.
     ///
     /// # Errors
-    /// Names the call that failed.
+    /// Returns an error that names the failed call.
     pub(crate) fn new(opencl: OpenCl, device: &Device) -> Result<Spinner> {
         let library = opencl.0;
         // SAFETY: the types are those of the OpenCL specification.
@@ -226,10 +226,10 @@ impl Spinner {
         }
     }
 
-    /// Chooses the length of the kernels to come.
+    /// Sets the length of the next kernels.
     ///
     /// # Errors
-    /// Names the call that failed.
+    /// Returns an error that names the failed call.
     pub(crate) fn set_iterations(&self, n: u32) -> Result<()> {
         // SAFETY: the kernel is alive; a uint is what its second argument is.
         check(unsafe { (self.set_argument)(self.kernel, 1, 4, (&raw const n).cast()) }, "clSetKernelArg")
@@ -238,7 +238,7 @@ impl Spinner {
     /// Enqueues one kernel.
     ///
     /// # Errors
-    /// Names the call that failed.
+    /// Returns an error that names the failed call.
     pub(crate) fn launch(&self) -> Result<()> {
         // SAFETY: queue and kernel are alive; one dimension, one size each.
         let status =
@@ -246,10 +246,10 @@ impl Spinner {
         check(status, "clEnqueueNDRangeKernel")
     }
 
-    /// Waits for all of them.
+    /// Waits for all enqueued kernels.
     ///
     /// # Errors
-    /// Names the call that failed.
+    /// Returns an error that names the failed call.
     pub(crate) fn finish(&self) -> Result<()> {
         // SAFETY: the queue is alive.
         check(unsafe { (self.finish)(self.queue) }, "clFinish")

@@ -18,7 +18,7 @@ const CURE_OF_CONTAINERS: &str = "run the machine's daemon and mount /run/xsched
 /// Daemon at a path where programs look by themselves. A daemon at another path was put there on purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Other {
-    /// Its process id, as it is seen from here.
+    /// Process id of the daemon, as seen from here.
     pub(crate) pid: u32,
     /// User id of its user.
     pub(crate) uid: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Other {
 }
 
 impl Other {
-    /// In one line, what is so.
+    /// Description in one line.
     pub(crate) fn line(&self) -> String {
         let Other { pid, uid, .. } = self;
         let place = if self.in_container { "in a container " } else { "" };
@@ -42,7 +42,7 @@ impl Other {
     }
 }
 
-/// All but the one that serves here, which is process `ours`.
+/// All other daemons, except the one that serves here, which is process `ours`.
 pub(crate) fn others(ours: Option<u32>) -> Vec<Other> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

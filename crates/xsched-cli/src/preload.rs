@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use crate::failure::{Error, Result};
 use crate::folders;
 
-/// The library's file name.
+/// File name of the library.
 const NAME: &str = "libxsched.so";
 
 /// Finds the library: `XSCHED_PRELOAD`, else beside this program, else `../lib/xsched/` from there.
 ///
 /// # Errors
-/// One line that says what to do.
+/// Returns one line with advice.
 pub(crate) fn find() -> Result<PathBuf> {
     if let Some(given) = std::env::var_os("XSCHED_PRELOAD").filter(|v| !v.is_empty()) {
         let path = std::path::absolute(&given).unwrap_or_else(|_| PathBuf::from(&given));
@@ -54,7 +54,7 @@ pub(crate) fn speakable(library: &Path) -> Result<PathBuf> {
     }
     let folder = Some(folders::runtime()).filter(|f| !needs_link(f)).unwrap_or_else(folders::shared_tmp);
     folders::private(&folder)?;
-    // Named after its target, so that two installations do not fight over one name.
+    // The link is named after its target, so that two installations do not replace each other's.
     let mut hasher = DefaultHasher::new();
     library.hash(&mut hasher);
     let link = folder.join(format!("libxsched-{:016x}.so", hasher.finish()));
@@ -62,7 +62,7 @@ pub(crate) fn speakable(library: &Path) -> Result<PathBuf> {
         Ok(target) if target == library => return Ok(link),
         _ => {}
     }
-    // Made under another name and moved, so that it is never missing.
+    // The link is made under another name and moved, so that it is never missing.
     let fresh = folder.join(format!(".libxsched-{}", std::process::id()));
     let _ = std::fs::remove_file(&fresh);
     std::os::unix::fs::symlink(library, &fresh).and_then(|()| std::fs::rename(&fresh, &link)).map_err(|e| {
@@ -71,7 +71,7 @@ pub(crate) fn speakable(library: &Path) -> Result<PathBuf> {
     Ok(link)
 }
 
-/// Puts the library before what LD_PRELOAD holds already, but behind the runtimes of sanitizers.
+/// Puts the library before the present value of LD_PRELOAD, but behind the runtimes of sanitizers.
 pub(crate) fn prepend(library: &Path, existing: Option<&OsStr>) -> OsString {
     let mut value = Vec::new();
     let others = existing.unwrap_or_default().as_bytes();
@@ -79,7 +79,7 @@ pub(crate) fn prepend(library: &Path, existing: Option<&OsStr>) -> OsString {
     OsString::from_vec(value)
 }
 
-/// The option of AddressSanitizer's runtime that has it take a place behind this library.
+/// Option of AddressSanitizer's runtime that lets it be loaded behind this library.
 const ANY_ORDER: &str = "verify_asan_link_order=0";
 
 /// `ASAN_OPTIONS` for a program and its children, unless the present value has the option for the order of libraries: the program may

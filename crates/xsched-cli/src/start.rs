@@ -1,4 +1,4 @@
-//! Starting a daemon when none answers.
+//! Start of a daemon when none answers.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -47,10 +47,10 @@ impl From<Error> for NoDaemon {
     }
 }
 
-/// Makes sure that a daemon answers at `socket`, starting one if need be. Says whether it had to.
+/// Makes sure that a daemon answers at `socket`, and starts one if necessary. Returns whether one was started.
 ///
 /// # Errors
-/// Why there is none.
+/// Returns the reason for which there is none.
 pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) -> std::result::Result<bool, NoDaemon> {
     if origin == Origin::User {
         folders::private(socket.parent().unwrap_or(Path::new("/"))).map_err(NoDaemon::Distrusted)?;
@@ -63,7 +63,7 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
                 Error::environment(format!("no permission to talk to the daemon at {}", socket.display())).into()
             );
         }
-        // Another one could not take its place.
+        // Another daemon could not take its place.
         Err(NoAnswer::NotConnected(rustix::io::Errno::AGAIN)) => return Err(client::stopped(socket).into()),
         Err(NoAnswer::NotConnected(e)) if origin == Origin::System => {
             let shown = socket.display();
@@ -76,7 +76,7 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
         trust::check_folder(socket).map_err(NoDaemon::Distrusted)?;
     }
     let deadline = Instant::now() + PATIENCE;
-    // One starter at a time: the second finds the daemon of the first.
+    // One starter at a time: the second one finds the first one's daemon.
     let Some(_lock) = lock(socket, deadline)? else { return Ok(false) };
     if client::connect(socket).is_ok() {
         return Ok(false);
@@ -87,7 +87,7 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
             return Ok(true);
         }
         let advice = format!("`xsched daemon --socket {}` shows why", socket.display());
-        // Waits a step, or less when the daemon dies meanwhile.
+        // Waits one step, or less if the daemon dies meanwhile.
         if daemon.ends_within(STEP)? {
             let why = match writing::may_grow_to(HEARTBEAT_BYTES) {
                 Ok(()) => format!("the daemon ended as soon as it was started; {advice}"),
@@ -105,14 +105,14 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
     }
 }
 
-/// The socket's path with something behind it.
+/// Path of the socket with a suffix.
 fn beside(socket: &Path, what: &str) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(what);
     path.into()
 }
 
-/// Takes the starters' lock; none when a daemon answers before it is free.
+/// Takes the starters' lock; none when a daemon answers before the lock is free.
 fn lock(socket: &Path, deadline: Instant) -> Result<Option<File>> {
     let path = beside(socket, ".lock");
     if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
@@ -146,10 +146,10 @@ fn lock(socket: &Path, deadline: Instant) -> Result<Option<File>> {
     }
 }
 
-/// A daemon that was started, no child of this process.
+/// Daemon that was started, not as a child of this process.
 struct Started {
     pid: Pid,
-    /// None where there is no such thing (seccomp, Valgrind, gVisor).
+    /// Pidfd of the daemon; none where there are no pidfds (seccomp, Valgrind, gVisor).
     pidfd: Option<OwnedFd>,
 }
 
@@ -164,7 +164,7 @@ impl Started {
     }
 }
 
-/// Starts `xsched daemon` on its own: a session of its own, `/`, nothing open, no child of ours.
+/// Starts `xsched daemon` detached: in a session of its own, in `/`, without open files, not as a child of this process.
 fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<Started> {
     let failed = |e: std::io::Error| Error::environment(format!("cannot start a daemon: {e}"));
     let (mut reader, writer) = std::io::pipe().map_err(failed)?;
@@ -184,7 +184,7 @@ fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<Started> {
             command.env_remove(&name);
         }
     }
-    // Where this command itself runs under xsched, its library would put them back.
+    // If this command itself runs under xsched, the library in it would restore these variables.
     command.env("XSCHED_FOLLOW", "0");
     // SAFETY: between fork and exec this calls only async-signal-safe functions, allocates nothing and keeps to
     // descriptors that are open (`writer` lives until after spawn).
@@ -201,7 +201,7 @@ fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<Started> {
             for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGCHLD] {
                 libc::signal(signal, libc::SIG_DFL);
             }
-            // The program's file-size limit is not meant for the daemon: as far as it may, it has none.
+            // The program's file-size limit is not meant for the daemon: the daemon removes it as far as it may.
             let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
             if libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) != 0
                 && libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) == 0
@@ -211,7 +211,7 @@ fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<Started> {
             }
             let pid = libc::getpid().to_ne_bytes();
             libc::write(tell, pid.as_ptr().cast(), pid.len());
-            // At exec, so that std can still report a failed one.
+            // Closed at exec only, so that std can still report a failed one.
             libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
             Ok(())
         });

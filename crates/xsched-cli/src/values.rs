@@ -1,4 +1,4 @@
-//! Values as they are typed on the command line. Each parser's error is one line that says what is accepted.
+//! Parsers of values on the command line. Each parser's error is one line that names the accepted values.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use xsched_proto::wire::COMMANDS_MAX;
 /// Time for which a daemon that was started for a program outlives its last client, in seconds.
 pub(crate) const IDLE_EXIT_S: u64 = 60;
 
-/// A whole number within a range.
+/// Parses a whole number within a range.
 fn number(text: &str, what: &str, min: u64, max: u64, unit: &str) -> Result<u64, Error> {
     match text.parse::<u64>() {
         Ok(n) if (min..=max).contains(&n) => Ok(n),
@@ -110,7 +110,7 @@ pub(crate) fn library(text: &str) -> Result<std::path::PathBuf, Error> {
     if path.is_file() { Ok(path) } else { Err(Error::input(format!("'{text}' is no file: give a shared library"))) }
 }
 
-/// `--policy`: any name or alias a policy answers to; gives its own name.
+/// `--policy`: any name or alias of a policy; returns its own name.
 pub(crate) fn policy(text: &str) -> Result<String, Error> {
     registry::find(text).map(|entry| entry.name.to_owned())
 }

@@ -2,10 +2,10 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Columns of the terminal, if what is printed goes to one.
+/// Width of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Width {
-    /// No line is longer than this.
+    /// No line may be longer than this many columns.
     Columns(usize),
     /// The output goes to a pipe or a file.
     Unlimited,
@@ -17,14 +17,14 @@ pub(crate) fn of_output() -> Width {
     let of_terminal = || {
         let stdout = std::io::stdout();
         let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
-        // A terminal that does not tell is taken for one of the usual size.
+        // A terminal that does not report its width counts as one of the usual size.
         Some(if size.ws_col == 0 { 80 } else { usize::from(size.ws_col) })
     };
     given.or_else(of_terminal).map_or(Width::Unlimited, Width::Columns)
 }
 
 impl Width {
-    /// A line, broken after commas where it is too long; what follows stands further right.
+    /// Breaks a line after commas where it is too long; further lines are indented.
     pub(crate) fn fold(self, line: &str) -> String {
         let Width::Columns(columns) = self else { return format!("{line}\n") };
         let mut out = String::new();
@@ -43,7 +43,7 @@ impl Width {
         out
     }
 
-    /// A line, broken at blanks where it is too long; what follows stands `indent` columns further right.
+    /// Breaks a line at blanks where it is too long; further lines are indented by `indent` columns.
     pub(crate) fn fill(self, line: &str, indent: usize) -> String {
         let Width::Columns(columns) = self else { return format!("{line}\n") };
         let begin = line.len() - line.trim_start().len();

@@ -62,7 +62,7 @@ pub(crate) fn main(args: Args) -> Result {
         if told != Some(pid) {
             match client::ask(args.socket.as_deref(), Request::ActiveWindow { pid }) {
                 Ok(_) => (told, complained) = (Some(pid), false),
-                // There may be one later.
+                // A daemon may come later.
                 Err(why) if !std::mem::replace(&mut complained, true) => {
                     say(&format!("{}; it is told as soon as it answers", why.line()));
                 }
@@ -73,7 +73,7 @@ pub(crate) fn main(args: Args) -> Result {
     }
 }
 
-/// The session, if the display answers in time: one that hangs takes a connection and says nothing.
+/// Opens the session, if the display answers in time: one that hangs accepts a connection and sends nothing.
 fn opened(display: Option<String>) -> std::result::Result<Session, Error> {
     let (done, opened) = std::sync::mpsc::channel();
     // An answer that comes too late is lost.
@@ -87,7 +87,7 @@ fn opened(display: Option<String>) -> std::result::Result<Session, Error> {
     }
 }
 
-/// The display does not answer any more: the session is over.
+/// Error for a display that does not answer any more: the session is over.
 fn over(why: impl std::fmt::Display) -> Error {
     Error::environment(format!("the X11 session has ended ({why})"))
 }

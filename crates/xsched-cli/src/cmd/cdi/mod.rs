@@ -91,7 +91,7 @@ fn class_name(text: &str) -> std::result::Result<Class, String> {
     class.ok_or_else(|| format!("'{text}' is no class"))
 }
 
-/// Generates, lists, or does what an engine asks for.
+/// Generates, lists, or runs as an engine's hook.
 pub(crate) fn main(args: Args) -> Result {
     match args.action {
         Action::Generate(wanted) => place::main(&wanted),

@@ -1,4 +1,4 @@
-//! The specification: a device for each class.
+//! Specification with a device for each class.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use xsched_proto::class::Class;
 
 /// Kind of device that a class is.
 pub(super) const KIND: &str = "xsched.dev/class";
-/// The least version of the interface that has all that is used here. Engines refuse one that they do not know.
+/// Oldest version of the interface that has all parts used here. Engines refuse a version that they do not know.
 const VERSION: &str = "0.3.0";
 
 /// Paths in a container.
@@ -117,7 +117,7 @@ impl Specification {
         self.kind == KIND && self.devices.iter().flat_map(|device| &device.container_edits.hooks).any(is_our_hook)
     }
 
-    /// As it stands in its file.
+    /// Text of the file.
     pub(super) fn text(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }

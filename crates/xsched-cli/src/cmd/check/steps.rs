@@ -1,5 +1,5 @@
-//! The steps, one after the other, in a process of their own: a vendor's library may hang or abort, and the preload library must
-//! be in it as in any program's.
+//! Steps, one after the other, in a process of their own: a vendor's library may hang or abort, and the preload library must be in that
+//! process as in any program's.
 
 use std::process::ExitCode;
 
@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::device::{Cl, Cuda, Hip, Sim};
 use crate::failure::{Error, Result, print};
 
-/// Bytes copied and set: more than a page, and no round number of them.
+/// Number of bytes copied and set: more than a page, and no round number of pages.
 const BYTES: usize = 100_004;
 /// Value that memory is set to.
 const VALUE: u8 = 0xa5;
-/// Elements of the kernel's vectors.
+/// Number of elements of the kernel's vectors.
 const ELEMENTS: u32 = 1000;
 
 /// A vendor's interface.
@@ -53,7 +53,7 @@ pub(super) trait Device {
     fn upload(&mut self, to: u64, from: &[u8]) -> Result<()>;
     fn download(&mut self, from: u64, to: &mut [u8]) -> Result<()>;
     fn set(&mut self, at: u64, value: u8, bytes: usize) -> Result<()>;
-    /// `y[i] += a * x[i]` by a kernel; false = this platform has none here.
+    /// Computes `y[i] += a * x[i]` by a kernel; false = this platform has no kernel here.
     fn axpy(&mut self, n: u32, a: f32, x: u64, y: u64) -> Result<bool>;
     fn free(&mut self, at: u64) -> Result<()>;
 }
@@ -72,7 +72,7 @@ pub(super) enum Outcome {
     None(String),
 }
 
-/// A line of the answer.
+/// Line of the answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Step {
     pub(super) step: String,
@@ -92,7 +92,7 @@ pub(crate) fn main(args: Args) -> Result {
     };
     let mut report = |step: &str, outcome: Outcome| {
         let line = serde_json::to_string(&Step { step: step.to_owned(), outcome }).map_err(Error::environment)?;
-        // At once: what follows may abort.
+        // Printed at once, since the next step may abort.
         print(&format!("{line}\n")).map(drop)
     };
     match device {
@@ -187,7 +187,7 @@ fn kernel(device: &mut dyn Device) -> Result<Option<String>> {
     if !has_kernel {
         return Ok(None);
     }
-    // Whole numbers below 2^24: exact in any order of rounding.
+    // Whole numbers below 2^24 are exact in any order of rounding.
     same(&back, &bytes(|i| 1000.0 + 2.0 * i)).map(|_| Some(format!("{ELEMENTS} sums right")))
 }
 
@@ -195,7 +195,7 @@ fn kernel(device: &mut dyn Device) -> Result<Option<String>> {
 mod tests {
     use super::*;
 
-    /// Memory of the host, and what is wrong with it.
+    /// Memory of the host, and its faults.
     #[derive(Default)]
     struct Host {
         memory: Vec<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! Requests of a program that says nothing about them: the times when it was busy, as the daemon saw them.
+//! Requests of a program that prints nothing about them: the times when it was busy, as the daemon recorded them.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -8,22 +8,22 @@ use serde::Deserialize;
 
 use crate::failure::{Error, Result};
 
-/// A line of the daemon's file.
+/// Line of the daemon's file.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Burst {
-    /// The program's own priority.
+    /// Priority of the program itself.
     priority: i32,
-    /// On CLOCK_MONOTONIC; 0 = not known.
+    /// Begin of the burst, CLOCK_MONOTONIC in µs; 0 = not known.
     from_us: u64,
     us: u64,
-    /// Bursts that ended unseen.
+    /// Number of bursts that ended unseen.
     missed: u64,
 }
 
-/// The file, and what is new in it.
+/// File of bursts, and its unread part.
 pub(super) struct Log {
     file: BufReader<File>,
-    /// The beginning of a line.
+    /// Beginning of an incomplete line.
     rest: String,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Log {
 pub(super) struct Busy {
     /// Length of each request, in ms.
     pub(super) latencies_ms: Vec<f64>,
-    /// Bursts of which the time is not known.
+    /// Number of bursts whose time is not known.
     pub(super) missed: u64,
 }
 

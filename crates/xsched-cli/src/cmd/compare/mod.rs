@@ -1,4 +1,4 @@
-//! `xsched compare`: two commands of the user's, alone, together and together under xsched.
+//! `xsched compare`: measures two commands of the user's, alone, together and together under xsched.
 
 mod bursts;
 mod program;
@@ -84,7 +84,7 @@ The low program must go on for as long as it is measured; it is ended then, and 
 Without --requests and --work the programs are watched by a daemon that holds nothing back, and
 the table says what that costs the high program.";
 
-/// A command that is not empty.
+/// Parses a command that is not empty.
 fn command(text: &str) -> Result<String> {
     match text.trim() {
         "" => Err(Error::input("there is no command: give a line for the shell")),
@@ -166,7 +166,7 @@ fn measure(stage: &mut Stage, rounds: usize) -> Result<Report> {
     let progress = Progress::new("compare", Some(&format!("plays {cases} situations in each of {rounds} rounds")));
     for round in 0..rounds {
         for step in 0..cases {
-            // Each round begins with another situation, so that drift of the machine hits all alike.
+            // Each round begins with another situation, so that drift of the machine affects all alike.
             let case = Case::ALL[(round + step) % cases];
             let at = format!("round {} of {rounds}, {} of {cases}", round + 1, step + 1);
             progress.show(&format!("{at}: {}", case.name()));

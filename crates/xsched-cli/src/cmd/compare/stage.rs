@@ -20,7 +20,7 @@ const STEP: Duration = Duration::from_millis(10);
 /// One of the two programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// The one that must be quick.
+    /// The program that must be quick.
     High,
     /// The program that takes the rest of the device.
     Low,
@@ -42,16 +42,16 @@ impl Part {
     }
 }
 
-/// A situation.
+/// Situation of the programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Case {
-    /// The high program alone.
+    /// High program alone.
     Alone,
-    /// The low one alone.
+    /// Low program alone.
     LowAlone,
     /// Low and high program together, without xsched.
     Native,
-    /// Both under xsched.
+    /// Low and high program together, under xsched.
     Xsched,
 }
 
@@ -59,7 +59,7 @@ impl Case {
     /// All situations, in the order of the first round.
     pub(super) const ALL: [Case; 4] = [Case::Alone, Case::Native, Case::Xsched, Case::LowAlone];
 
-    /// As it is shown.
+    /// Name of the situation in output.
     pub(super) fn name(self) -> &'static str {
         match self {
             Case::Alone => "alone",
@@ -92,7 +92,7 @@ pub(super) struct Wish {
 }
 
 impl Wish {
-    /// The part of it that a picture names.
+    /// Part of the wish that a picture names.
     pub(super) fn subject(&self) -> Subject {
         Subject { high: self.high.clone(), low: self.low.clone(), requests_are_lines: self.requests.is_some() }
     }
@@ -105,7 +105,7 @@ impl Wish {
     }
 }
 
-/// The subject of a comparison.
+/// Subject of a comparison.
 #[derive(Debug)]
 pub(super) struct Subject {
     pub(super) high: String,
@@ -119,20 +119,20 @@ pub(super) struct Subject {
 pub(super) struct Played {
     /// Time that was measured, in s.
     pub(super) seconds: f64,
-    /// Of each request of the high program.
+    /// Latency of each request of the high program, in ms.
     pub(super) latencies_ms: Vec<f64>,
     /// Number of busy spells whose length is not known.
     pub(super) missed: u64,
     /// Amount of work that the low program did.
     pub(super) work: f64,
-    /// Launches of both under xsched, and how many of them were not scheduled.
+    /// Number of launches of both programs under xsched, and number of those that were not scheduled.
     pub(super) launches: u64,
     pub(super) unscheduled: u64,
     /// Resources that the high program used, alone.
     pub(super) cost: Option<Cost>,
 }
 
-/// A daemon and the bursts that it sees.
+/// Daemon, and the bursts that it records.
 struct Watch {
     daemon: Daemon,
     log: Log,
@@ -143,7 +143,7 @@ struct Watch {
 enum Way {
     /// As without xsched.
     Bare,
-    /// Gates open: the daemon only watches.
+    /// With gates open: the daemon only watches.
     Observed,
     /// As scheduled by a daemon.
     Scheduled,
@@ -211,7 +211,7 @@ impl Stage {
                     }
                 }
                 if way == Way::Observed {
-                    // No gate on the device, no time slice, no pool: nothing but fences.
+                    // Without gates on the device, time slices and pools: only fences are used.
                     command.args(["--level", "1", "--share", "time"]);
                 }
                 command.args(["--", "sh"]).env("XSCHED_PRELOAD", &self.private.library);
@@ -219,7 +219,7 @@ impl Stage {
             }
         };
         command.arg("-c").arg(self.wish.of(part).0);
-        // Lines are to come when they are printed, not when a buffer is full.
+        // Lines must arrive when they are printed, not when a buffer is full.
         command.env("PYTHONUNBUFFERED", "1");
         command
     }
@@ -362,7 +362,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Until the time is over, or the high program has ended.
+    /// Waits until the time is over, or the high program has ended.
     fn measure(&self, running: &mut [(Part, Way, Program)]) -> Result<()> {
         let until = Instant::now() + Duration::from_secs(self.wish.secs);
         while Instant::now() < until {

@@ -1,13 +1,13 @@
-//! The keys of the configuration, from the page of the reference that a test holds against the code.
+//! Keys of the configuration, from the page of the reference that a test compares with the code.
 
 use crate::reference;
 
 const PAGE: &str = include_str!("../../../../../docs/reference/configuration.md");
 
-/// A key.
+/// Key of the configuration.
 #[derive(Debug)]
 pub(super) struct Key {
-    /// The table it is in: none for the top level, `limits`, `limits.users.NAME`, `rule`.
+    /// Table of the key: none for the top level, `limits`, `limits.users.NAME`, `rule`.
     pub(super) table: String,
     pub(super) name: String,
     /// Accepted values, in the words of the page.

@@ -1,4 +1,4 @@
-//! `xsched config`: what the configuration says, where it says so, and what it may say.
+//! `xsched config`: checks the configuration, shows its values with their places, and prints its schema.
 
 mod keys;
 mod schema;

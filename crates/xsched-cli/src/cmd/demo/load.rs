@@ -1,4 +1,4 @@
-//! A device that runs kernels of a chosen length: CUDA, OpenCL or the simulated one.
+//! Load on a device: kernels of a chosen length, on CUDA, OpenCL or the simulated device.
 
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub(crate) enum Platform {
 }
 
 impl Platform {
-    /// As it is typed.
+    /// Name of the platform, as users type it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Platform::Cuda => "cuda",
@@ -36,9 +36,9 @@ impl Platform {
 /// One of the two programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Latency-critical.
+    /// Latency-critical program.
     Critical,
-    /// Best-effort.
+    /// Best-effort program.
     BestEffort,
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum Part {
 pub(crate) struct Burst {
     /// Number of kernels.
     pub(crate) kernels: u32,
-    /// … of this length.
+    /// Length of each kernel.
     pub(crate) length: Duration,
 }
 
@@ -74,7 +74,7 @@ impl std::fmt::Display for Burst {
 /// Calibration that the parent makes once and passes on, so that all workers run the very same kernels.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Calibration {
-    /// The device's name.
+    /// Name of the device.
     pub(crate) device: String,
     /// Loop iterations of a latency-critical kernel; unused where a kernel's length can be given as a time.
     pub(crate) critical: u32,
@@ -82,13 +82,13 @@ pub(crate) struct Calibration {
     pub(crate) best_effort: u32,
 }
 
-/// Kernels of one length.
+/// Source of kernels of one length.
 pub(crate) enum Load {
     /// Spins for a number of iterations.
     Cuda(cuda::Spinner),
     /// Spins for a number of iterations.
     Opencl(opencl::Spinner),
-    /// Takes as long as it says.
+    /// Kernels that take a given time.
     Sim(Sim),
 }
 
@@ -115,7 +115,7 @@ impl Load {
     /// Launches one kernel.
     ///
     /// # Errors
-    /// Names the call that failed.
+    /// Returns an error that names the failed call.
     pub(crate) fn launch(&self) -> Result<()> {
         match self {
             Load::Cuda(spinner) => spinner.launch(),
@@ -124,10 +124,10 @@ impl Load {
         }
     }
 
-    /// Waits for all of them.
+    /// Waits for all launched kernels.
     ///
     /// # Errors
-    /// Names the call that failed.
+    /// Returns an error that names the failed call.
     pub(crate) fn finish(&self) -> Result<()> {
         match self {
             Load::Cuda(spinner) => spinner.finish(),
@@ -137,7 +137,7 @@ impl Load {
     }
 }
 
-/// A program's kernels, and the name of the device.
+/// Opens a program's source of kernels; also returns the name of the device.
 fn open(platform: Platform, part: Part) -> Result<(Load, String)> {
     match platform {
         Platform::Cuda => {
@@ -182,8 +182,8 @@ pub(crate) fn calibrate(platform: Platform) -> Result<Calibration> {
     Ok(Calibration { device, critical, best_effort })
 }
 
-/// Doubles a kernel's length until it can be timed well, then takes the shortest of a few: whatever else runs here can
-/// only lengthen them.
+/// Doubles a kernel's length until it can be timed well, then takes the shortest of a few times: other activity on the machine can only
+/// lengthen them.
 fn iterations_per_ms(load: &mut Load) -> Result<f64> {
     let mut time = |n: u32| -> Result<f64> {
         load.set_iterations(n)?;
@@ -215,14 +215,14 @@ type SimLaunch = unsafe extern "C" fn(*const SimKernel, *mut c_void) -> c_int;
 type SimSync = unsafe extern "C" fn() -> c_int;
 type SimName = unsafe extern "C" fn(*mut libc::c_char, c_int, c_int) -> c_int;
 
-/// The simulated device's default stream.
+/// Default stream of the simulated device.
 pub(crate) struct Sim {
     kernel: SimKernel,
     launch: SimLaunch,
     sync: SimSync,
 }
 
-/// libsimdev.so, beside this program.
+/// Path of libsimdev.so, beside this program.
 pub(crate) fn simdev_path() -> PathBuf {
     std::env::current_exe().unwrap_or_default().with_file_name("libsimdev.so")
 }

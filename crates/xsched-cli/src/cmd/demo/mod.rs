@@ -61,7 +61,7 @@ enum Choice {
     Sim,
 }
 
-/// A situation to measure.
+/// Situation to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     Alone,
@@ -130,7 +130,7 @@ fn measure(platforms: &[Platform], requests: u32, rounds: u32) -> Result<Report>
     let progress = Progress::new("demo", Some(&about));
     for round in 0..rounds as usize {
         for step in 0..cases.len() {
-            // Each round begins with another situation, so that drift of the machine hits all alike.
+            // Each round begins with another situation, so that drift of the machine affects all alike.
             let case = cases[(round + step) % cases.len()];
             progress.show(&format!("round {} of {rounds}, {} of 3: {}", round + 1, step + 1, case.name()));
             let into = match case {
@@ -144,7 +144,7 @@ fn measure(platforms: &[Platform], requests: u32, rounds: u32) -> Result<Report>
     Ok(report)
 }
 
-/// The first platform that works, calibrated.
+/// Finds the first platform that works, and calibrates it.
 fn choose(
     platforms: &[Platform],
     private: &Private,
@@ -162,7 +162,7 @@ fn choose(
         command.args(["demo-worker", "--role", "calibrate", "--platform", platform.name()]);
         command.env("XSCHED_DISABLE", "1");
         devices(&mut command, private);
-        // With another platform to fall back to, its own complaint would only frighten.
+        // If there is another platform to try, this one's complaint would only frighten.
         if platforms.last() != Some(&platform) {
             command.stderr(std::process::Stdio::null());
         }
@@ -194,7 +194,7 @@ impl Stage {
         };
         let mut command = clean(Command::new(&self.private.exe));
         if case == Case::Xsched {
-            // As any user would start them.
+            // Started as any user would start them.
             command.args(["run", "--require", "--priority", priority, "--socket"]).arg(&self.daemon.socket);
             command.arg("--").arg(&self.private.exe).env("XSCHED_PRELOAD", &self.private.library);
         } else {
@@ -211,7 +211,7 @@ impl Stage {
         command
     }
 
-    /// One situation of one round.
+    /// Runs one situation of one round.
     fn play(&self, case: Case, into: &mut Situation) -> Result<()> {
         let mut critical = Worker::spawn(self.worker(case, Part::Critical), "the latency-critical program")?;
         critical.expect("ready", WARM_UP)?;
@@ -239,7 +239,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Figures under xsched count only when the daemon saw the launches.
+    /// Checks that the daemon saw the launches: only then do figures under xsched count.
     fn check_scheduled(&self, pids: &[u32]) -> Result<()> {
         let answer = client::ask(Some(&self.daemon.socket), Request::Ps)?;
         let launches = |pid: u32| -> u64 {

@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use super::load::{Burst, Load, Part, Platform, calibrate};
 use crate::failure::{Error, Result};
 
-/// A latency-critical request comes this often.
+/// Time between two latency-critical requests.
 pub(crate) const PERIOD: Duration = Duration::from_millis(20);
-/// A device so slow that requests pile up is given up after this many times the planned time.
+/// Multiple of the planned time after which a device on which requests pile up is given up.
 const GIVE_UP: u32 = 10;
 
 /// Part that a worker plays.
@@ -54,23 +54,23 @@ pub(crate) struct Args {
 /// Measurement of a latency-critical worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Latencies {
-    /// From the time a request was due to its completion, in ns.
+    /// Time of each request from when it was due to its completion, in ns.
     pub(crate) latencies_ns: Vec<u64>,
 }
 
 /// Measurement of a best-effort worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Work {
-    /// Kernels completed.
+    /// Number of completed kernels.
     pub(crate) kernels: u64,
-    /// Time it took, in s.
+    /// Time that they took, in s.
     pub(crate) seconds: f64,
 }
 
 /// Works and reports.
 pub(crate) fn main(args: Args) -> Result {
     let done = match args.role {
-        // A reason why not is an answer too.
+        // The reason for a failure is an answer too.
         Role::Calibrate => say_json(&calibrate(args.platform)),
         Role::Lc => latency_critical(&args),
         Role::Be => best_effort(&args),
@@ -129,7 +129,7 @@ fn latency_critical(args: &Args) -> Result<()> {
         }
     }
     say_json(&Latencies { latencies_ns })?;
-    // Stays until the demo has asked the daemon about it.
+    // Stays until the demo has asked the daemon about this process.
     std::io::stdin()
         .lock()
         .read_to_end(&mut Vec::new())
@@ -146,7 +146,7 @@ fn best_effort(args: &Args) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&stop);
     std::thread::spawn(move || {
-        // A byte, the end, or an error: all mean stop.
+        // A byte, the end, or an error: all of them mean stop.
         let _ = std::io::stdin().lock().read(&mut [0u8]);
         seen.store(true, Ordering::Relaxed);
     });

@@ -18,7 +18,7 @@ use super::shadow::{LAUNCHES, is_ours};
 pub(super) struct Calls {
     /// Number of modules whose calls reach the library.
     pub(super) through: usize,
-    /// The others.
+    /// Modules whose calls pass by the library.
     pub(super) past: Vec<Past>,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Calls {
 pub(super) struct Past {
     pub(super) module: PathBuf,
     pub(super) function: &'static str,
-    /// The file that answers them.
+    /// File that answers the calls.
     pub(super) owner: PathBuf,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn of(pid: u32) -> std::io::Result<Calls> {
     let mut known = BTreeSet::new();
     for first in mappings.iter().filter(|m| m.offset == 0) {
         let Some(module) = &first.file else { continue };
-        // One file may be there twice, in two namespaces of the loader.
+        // One file may be mapped twice, in two namespaces of the loader.
         if is_ours(module) || first.is_gone || !known.insert(first.start) {
             continue;
         }
@@ -68,8 +68,8 @@ fn owner(mappings: &[Mapping], address: u64) -> Option<&Path> {
     at.file.as_deref()
 }
 
-/// The functions that launch and that a module calls, each with the address of the word that says where; none of one that has
-/// them itself.
+/// Launch functions that a module calls, each with the address of the word that holds its target; none for a module that defines them
+/// itself.
 fn slots(file: &Path, start: u64) -> Option<Vec<(&'static str, u64)>> {
     let cache = ReadCache::new(files::read_only(file).ok()?);
     let elf: ElfFile64<Endianness, _> = ElfFile64::parse(&cache).ok()?;

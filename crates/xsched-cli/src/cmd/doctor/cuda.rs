@@ -17,7 +17,7 @@ pub(super) struct Cuda {
     cuda_version: String,
     devices: Vec<DeviceInfo>,
     mps: Mps,
-    /// Levels of `run --share time`: all devices can do them.
+    /// Levels of `run --share time` that all devices support.
     pub(super) levels_by_time: Vec<u8>,
     /// Levels of `run --share pool` and `spatial`: under MPS all programs have the same time slice.
     levels_spatial: Vec<u8>,
@@ -25,19 +25,19 @@ pub(super) struct Cuda {
     pool_obstacle: Option<String>,
 }
 
-/// The Multi-Process Service, as a program started here would find it.
+/// Multi-Process Service, as a program started here would find it.
 #[derive(Debug, Serialize)]
 struct Mps {
     /// Pipe directory that is checked.
     pipe_directory: PathBuf,
-    /// A control daemon answers there.
+    /// True if a control daemon answers there.
     answers: bool,
     /// Control daemons of this user, wherever they answer.
     control_pids: Vec<u32>,
 }
 
 impl Cuda {
-    /// Puts together what the driver, the kernel and the processes say.
+    /// Combines the facts from the driver, the kernel and the processes.
     pub(super) fn new(driver: Driver) -> Cuda {
         let pipe_directory = mps::pipe_directory();
         let answers = mps::answers(&pipe_directory);
@@ -57,7 +57,7 @@ impl Cuda {
         }
     }
 
-    /// For people.
+    /// Report as lines of text.
     pub(super) fn lines(&self) -> Vec<String> {
         let driver = self.driver_version.as_deref().unwrap_or("of an unknown version");
         let mut lines = vec![format!("driver {driver}, CUDA {}", self.cuda_version)];

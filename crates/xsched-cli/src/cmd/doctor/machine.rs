@@ -1,4 +1,4 @@
-//! The machine: preload library, C library, daemon, platforms.
+//! Checks of the machine: preload library, C library, daemon, platforms.
 
 use std::ffi::{CStr, OsStr};
 use std::path::{Path, PathBuf};
@@ -29,13 +29,13 @@ pub(super) struct Platform {
     platform: &'static str,
     present: bool,
     devices: Vec<String>,
-    /// Preemption levels this version can do on it.
+    /// Preemption levels that this version supports on it.
     levels: Vec<u8>,
     note: Option<String>,
     cuda: Option<Cuda>,
 }
 
-/// For people.
+/// Platforms as text.
 pub(super) fn platforms(all: &[Platform], width: Width) -> String {
     let mut out = String::new();
     if !all.is_empty() {
@@ -102,7 +102,7 @@ fn platform(what: What, name: &'static str, levels: &[u8]) -> Platform {
     Platform { platform: name, present, devices, levels, note, cuda }
 }
 
-/// Is the library there, and does the loader take it?
+/// Checks that the library exists, and that the loader accepts it.
 fn preload_check() -> Check {
     let name = "preload";
     let found = preload::find().and_then(|library| Ok((preload::speakable(&library)?, library)));
@@ -316,7 +316,7 @@ mod tests {
         std::fs::write(&node, "").unwrap();
         assert!(permission_check(root.path()).is_none());
         std::fs::set_permissions(&node, PermissionsExt::from_mode(0o000)).unwrap();
-        // Root may open what it likes.
+        // Root may open any file.
         if !rustix::process::geteuid().is_root() {
             let check = permission_check(root.path()).unwrap();
             assert!(check.found.contains("dev/kfd") && check.advice.unwrap().contains("group render"));

@@ -1,4 +1,4 @@
-//! `xsched doctor`: what works here, and what to do if not.
+//! `xsched doctor`: checks what works here, and gives advice.
 
 mod arbiters;
 mod calls;
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     socket: Option<PathBuf>,
 }
 
-/// The published schema of the answer.
+/// Published schema of the answer.
 const SCHEMA: &str = include_str!("../../../../../docs/reference/doctor.schema.json");
 
 /// Result of a check.
@@ -67,7 +67,7 @@ enum Status {
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(test, derive(clap::ValueEnum))]
 enum Cause {
-    // Of the machine.
+    // Causes about the machine.
     NoLibrary,
     LibraryNotLoadable,
     OldGlibc,
@@ -86,7 +86,7 @@ enum Cause {
     NoPermission,
     NoDevice,
     NotAttached,
-    // Of a program.
+    // Causes about a program.
     NoProcess,
     Stopped,
     NotReadable,
@@ -104,12 +104,12 @@ enum Cause {
     Unscheduled,
 }
 
-/// One check.
+/// Result of one check.
 #[derive(Debug, Serialize)]
 struct Check {
     name: &'static str,
     status: Status,
-    /// None where it is `ok`.
+    /// Cause; none where the check is `ok`.
     cause: Option<Cause>,
     /// Finding, in one line.
     found: String,
@@ -135,7 +135,7 @@ impl Check {
 #[derive(Debug, Serialize)]
 struct Report {
     version: u32,
-    /// No check failed.
+    /// True if no check failed.
     ok: bool,
     /// Program that was examined; none = the machine.
     pid: Option<u32>,
@@ -198,7 +198,7 @@ impl Report {
     }
 }
 
-/// Exit code when something that programs need does not work: the environment's fault.
+/// Exit code when something that programs need does not work: the environment is at fault.
 const FAILED: u8 = 3;
 
 /// Examines the machine or a program.

@@ -15,7 +15,7 @@ use crate::failure::{Error, Result, print};
 use crate::hip;
 use crate::opencl::OpenCl;
 
-/// Longest a vendor library may take to name its devices.
+/// Longest time that a vendor library may take to name its devices.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Library to examine.
@@ -59,7 +59,7 @@ pub(crate) struct Args {
 /// Result of the examination.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Found {
-    /// Names of devices; for the preload library, where it is mapped from.
+    /// Names of devices; for the preload library, the path that it is mapped from.
     pub(super) names: Vec<String>,
     /// Reason for which there are none.
     pub(super) why: Option<String>,
@@ -69,7 +69,7 @@ pub(super) struct Found {
     pub(super) levels: Option<Vec<u8>>,
 }
 
-/// CUDA's driver.
+/// Facts about CUDA's driver.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Driver {
     /// Newest version of CUDA that it knows.
@@ -102,11 +102,11 @@ pub(crate) fn main(args: Args) -> Result {
         What::Preload => names(mapped(std::process::id()).map(|path| path.into_iter().collect())),
     };
     print(&format!("{}\n", serde_json::json!(found)))?;
-    // Past the vendor libraries' own clean-up, which is theirs to get wrong.
+    // The process ends without the vendor libraries' own clean-up, which may fail.
     Ok(ExitCode::SUCCESS)
 }
 
-/// The path of libxsched.so in a process, if it is mapped there.
+/// Path of libxsched.so in a process, if it is mapped there.
 fn mapped(pid: u32) -> Result<Option<String>> {
     let mappings = process::mappings(pid).map_err(|e| Error::environment(format!("cannot read its maps: {e}")))?;
     Ok(mapped_in(&mappings).map(|path| path.display().to_string()))
@@ -131,7 +131,7 @@ fn cuda() -> Result<Driver> {
     Ok(Driver { cuda_version: cuda::version_text(cuda.version), devices: cuda.devices()? })
 }
 
-/// Runs a probe as a child, with more environment if need be; the error says how it failed.
+/// Runs a probe as a child, with additional variables if necessary; the error says how it failed.
 pub(super) fn run(what: What, environment: &[(&str, &std::ffi::OsStr)]) -> Result<Found> {
     let exe = std::env::current_exe().map_err(Error::environment)?;
     let mut command = Command::new(exe);

@@ -1,4 +1,4 @@
-//! One running program: is it scheduled, and if not, why; what it found, and its queues.
+//! Checks of one running program: whether it is scheduled, and if not, the reason; its functions, and its queues.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +19,7 @@ use crate::target::{self, Verdict};
 /// Names of the vendors' libraries, without the version behind `.so`.
 const VENDORS: [&str; 5] = ["libcuda.so", "libamdhip64.so", "libhsa-runtime64.so", "libOpenCL.so", "libsimdev.so"];
 
-/// A hooked function and what it leads to.
+/// Hooked function, and the function that it leads to.
 #[derive(Debug, Serialize)]
 pub(super) struct Function {
     pub(super) name: String,
@@ -29,7 +29,7 @@ pub(super) struct Function {
     pub(super) via: String,
 }
 
-/// A vendor's queue and the XQueue over it.
+/// Queue of the vendor, and the XQueue over it.
 #[derive(Debug, Serialize)]
 pub(super) struct Queue {
     /// Handle, in hexadecimal.
@@ -171,7 +171,7 @@ fn executable(pid: u32) -> Option<Check> {
 fn switched_off(var: &impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Check> {
     let name = "environment";
     let text = |name: &str| var(name)?.into_string().ok();
-    // As the library reads it: what is not clear switches off, too.
+    // Read as the library does: an unclear value switches off, too.
     let is_disabled = text("XSCHED_DISABLE").filter(|value| xsched_proto::variables::flag(value) != Some(false));
     if let Some(value) = is_disabled {
         let found = format!("it was started with XSCHED_DISABLE={value}, which switches xsched off in it");
@@ -203,7 +203,7 @@ fn switched_off(var: &impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Che
     }
 }
 
-/// Is libxsched.so in it, and before other libraries that answer the same calls?
+/// Checks that libxsched.so is in the program, and before other libraries that answer the same calls.
 fn library(pid: u32, mappings: &[Mapping], preload: &OsStr) -> Check {
     let name = "library";
     if let Some(path) = probe::mapped_in(mappings) {
@@ -275,12 +275,12 @@ fn passed_by(pid: u32) -> Option<Check> {
             None if calls.through > 0 => Some(Check::ok(name, "of its modules come to the library")),
             None => None,
         },
-        // As for its own user under Yama, which lets only parents and root read memory.
+        // For example under Yama, which lets only parents and root read memory.
         Err(_) => None,
     }
 }
 
-/// Does it ask another daemon than the one that is asked here, or none?
+/// Checks whether the program asks another daemon than the one that is asked here, or none.
 fn other_daemon(pid: u32, socket: Option<&Path>, var: &impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Check> {
     let name = "daemon";
     let root = process::path_in(pid, Path::new("/"));
@@ -311,7 +311,7 @@ fn other_daemon(pid: u32, socket: Option<&Path>, var: &impl Fn(&str) -> Option<s
     }
 }
 
-/// The daemon does not know it, and nothing is in its way.
+/// Check result for a program that the daemon does not know though nothing prevents it.
 fn not_attached(mappings: Option<&[Mapping]>, why: &str) -> Check {
     let name = "attached";
     let files = mappings.unwrap_or_default().iter().filter_map(|m| m.file.as_deref()?.file_name()?.to_str());
@@ -361,7 +361,7 @@ fn held(pid: u32, socket: Option<&Path>) -> Option<Check> {
     )
 }
 
-/// Launches without a decision of the daemon.
+/// Check result for launches without a decision of the daemon.
 fn unscheduled(program: &ProgramInfo) -> Option<Check> {
     let sum = |of: fn(&xsched_proto::wire::Unscheduled) -> u64| {
         program.groups.iter().map(|g| of(&g.unscheduled)).sum::<u64>()

@@ -131,7 +131,7 @@ enum Scheduler {
 }
 
 impl Scheduler {
-    /// As the library in the program will read its environment, which has the flags already.
+    /// Scheduler that the library in the program will use by its environment, which has the flags already.
     fn of(args: &Args, settings: &Settings) -> Scheduler {
         match settings.mode {
             Mode::Unscheduled => return Scheduler::Nobody,
@@ -144,7 +144,7 @@ impl Scheduler {
     }
 }
 
-/// Becomes the command, or says why not.
+/// Becomes the command. Returns the reason if it cannot.
 pub(crate) fn main(args: Args) -> Result {
     let Some((name, rest)) = args.command.split_first() else {
         return Err(Error::input("the command is missing: xsched run [OPTIONS] -- COMMAND [ARGS]"));
@@ -218,7 +218,7 @@ pub(crate) fn main(args: Args) -> Result {
                         environment.unset("XSCHED_SOCKET");
                         environment.set("XSCHED_NO_DAEMON", "1");
                     }
-                    // The library would say the same.
+                    // The library would print the same line.
                     environment.set("XSCHED_TOLD", "1");
                 }
             }
@@ -237,8 +237,8 @@ pub(crate) fn main(args: Args) -> Result {
     Err(exec(&program, name, rest, &environment))
 }
 
-/// Says which programs the daemon does not schedule with this one. Where a system daemon serves, a daemon of another user's is no reason
-/// not to start: any user could keep all others from starting.
+/// Reports programs that the daemon does not schedule together with this one. Where a system daemon serves, a daemon of another user's is
+/// no reason not to start: otherwise any user could keep all others from starting.
 fn tell_of_others(socket: &Path, origin: paths::Origin, is_new: bool, required: bool) -> Result<()> {
     if origin == paths::Origin::Explicit {
         return Ok(());
@@ -288,7 +288,7 @@ fn answers(socket: &Path) -> Result<()> {
 }
 
 impl Args {
-    /// Puts what was asked for into the program's environment; what was not stays as it is there.
+    /// Puts the options into the program's environment; variables of options that were not given stay.
     fn hand_over(&self, environment: &mut Environment) {
         if self.no_daemon {
             environment.set("XSCHED_NO_DAEMON", "1");
@@ -337,13 +337,13 @@ fn name_of(program: &Path, rest: &[OsString]) -> String {
     name
 }
 
-/// A name no other run has, also where containers with process ids of their own share a daemon.
+/// Name of a job that no other run has, even where containers with process ids of their own share a daemon.
 fn fresh_job() -> String {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     format!("run-{}-{:x}", std::process::id(), now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
-/// The environment of the program to come.
+/// Environment of the program to start.
 #[derive(Debug)]
 struct Environment(Vec<(OsString, OsString)>);
 
@@ -397,9 +397,9 @@ impl Environment {
     }
 }
 
-/// Becomes the program. Returns only with the reason why not.
+/// Becomes the program. Returns only on failure, with the reason.
 fn exec(program: &Path, name: &OsStr, rest: &[OsString], environment: &Environment) -> Error {
-    // Arguments come from our own, which held no zero byte.
+    // The arguments come from our own, which have no zero byte.
     let c = |s: &OsStr| CString::new(s.as_bytes().to_vec()).unwrap_or_default();
     let path = c(program.as_os_str());
     let mut arguments: Vec<CString> = std::iter::once(c(name)).chain(rest.iter().map(|a| c(a))).collect();
@@ -407,7 +407,7 @@ fn exec(program: &Path, name: &OsStr, rest: &[OsString], environment: &Environme
     inherited::restore();
     let mut error = execve(&path, &arguments, &environment);
     if error.raw_os_error() == Some(libc::ENOEXEC) {
-        // A text without `#!`: a shell would read it itself.
+        // A text file without `#!` is run by a shell, as a shell itself would do.
         arguments.splice(..1, [c(OsStr::new("sh")), path]);
         if is_text(program) {
             error = execve(c"/bin/sh", &arguments, &environment);
