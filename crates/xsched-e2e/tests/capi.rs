@@ -33,7 +33,7 @@ fn on_each(program: &str, test: impl Fn(&Device)) {
     }
 }
 
-/// Each check of a program holds, and nothing but notes is on stderr.
+/// Asserts that each check of a program holds, and that stderr has nothing but notes.
 #[track_caller]
 fn passes(process: Process) {
     let (code, lines, errors) = process.wait();
@@ -42,7 +42,7 @@ fn passes(process: Process) {
     assert!(!lines.is_empty() && lines.iter().all(|line| line.starts_with("ok ")), "{lines:#?}");
 }
 
-/// `testing/capi/compiled.hip` by AMD's compiler, or why there is none.
+/// Path of `testing/capi/compiled.hip`, compiled by AMD's compiler; else the reason for which there is none.
 fn compiled_by_hipcc(gpu: &HipGpu) -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let libraries = beside("libhalhip.so").parent().expect("a folder").to_owned();
@@ -129,7 +129,7 @@ fn many_threads_lose_nothing_and_launch_nothing_twice() {
     });
 }
 
-/// The group of a program's XQueue, which it has set apart by a hint.
+/// Group of a program's XQueue, which the program has set apart by a hint.
 fn group(device: &Device, pid: u32, priority: i64) -> Option<Value> {
     let program = device.place().program(pid)?;
     let groups = program["groups"].as_array()?;

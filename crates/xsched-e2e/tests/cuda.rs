@@ -12,7 +12,7 @@ use xsched_proto::class::SHORT_SLICE_US;
 const PROGRAMS: [&str; 10] =
     ["basics", "streams", "events", "memops", "hostfuncs", "capture", "graphs", "errors", "contexts", "multithread"];
 
-/// Output, and what was wrong on purpose, of each program bare.
+/// Output of each program without xsched, and its intended errors.
 fn bare(gpu: &Gpu) -> BTreeMap<&'static str, (PathBuf, Vec<String>, Value)> {
     let run = |name: &'static str| {
         let program = gpu.program(name);
@@ -69,7 +69,7 @@ fn names_looked_up_under_the_scheduler_are_the_drivers_or_stand_for_them() {
     assert!(lines.len() >= 5 && lines.iter().all(|line| line.starts_with("ok ")), "{lines:?}");
 }
 
-/// Suspends a program beside a rival many times. Returns how often commands that the driver had already were held.
+/// Suspends a program beside a rival many times. Returns how often commands in the driver were held.
 fn held_on_the_device(level: &str) -> usize {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "chaos"]);
@@ -117,7 +117,7 @@ fn a_stream_that_nobody_ever_waits_for_does_not_keep_its_program_busy_for_ever()
     rival.progress_after(0);
     program.tell("go");
     until("it is idle between its requests", || gpu.place.group(pid).is_some_and(|g| g["state"] == "idle"));
-    // Not only once.
+    // Repeated, since once may be chance.
     for _ in 0..3 {
         until("it works", || gpu.place.group(pid).is_some_and(|g| g["state"] != "idle"));
         until("it is idle again", || gpu.place.group(pid).is_some_and(|g| g["state"] == "idle"));
@@ -138,7 +138,7 @@ fn a_device_gate_holds_what_the_driver_has_already() {
 /// Starts a program whose gate stays closed, because a more urgent one has the device, and that rival. All commands launched before the
 /// program was held are complete, so those launched since wait on the device.
 fn held(gpu: &Gpu, level: &str) -> (Process, Process) {
-    // With 200 us each, few are in flight when the gate closes.
+    // With kernels of 200 us, few are in flight when the gate closes.
     held_with(gpu, level, &["200", "2000"])
 }
 
@@ -204,7 +204,7 @@ fn a_suspended_program_gets_ahead_with_commands_that_wait_on_the_device() {
     one_of(5, "kernels given ahead", || {
         let (without, with) = (given_while_suspended("1"), given_while_suspended("3"));
         println!("{without} without, {with} with gates on the device");
-        // Two commands each, so at most 256, less what is complete but not known to be.
+        // Two commands for each kernel, so at most 256, less those that are complete but not known to be.
         assert!(without < 20 && with <= 256, "{without} {with}");
         if with >= 50 { Ok(()) } else { Err(format!("{with} with gates on the device")) }
     });
@@ -257,7 +257,7 @@ fn code_is_not_loaded_while_commands_wait_on_the_device() {
         let lines = std::iter::from_fn(|| Some(program.line()).filter(|line| !line.starts_with("given ")));
         lines.filter(|line| line == "loaded").count()
     };
-    // Else every 2 ms.
+    // Otherwise code is loaded every 2 ms.
     until("nothing is loaded", || {
         rival.progress_after(now_ns());
         loaded() == 0
@@ -273,7 +273,7 @@ fn what_is_held_on_the_device_for_long_is_let_go_on_and_no_more_is_given() {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     let (mut program, mut rival) = held(&gpu, "auto");
-    // Each time that the rival is idle for a moment on a busy machine it begins anew.
+    // On a busy machine this begins anew each time that the rival is idle for a moment.
     one_of(50, "all of it is done, and it waits at the host's gate", || {
         let (given, done) = at_rest(&mut program, &mut rival);
         if given == done { Ok(()) } else { Err(format!("{} given, {} done", given, done)) }
@@ -415,7 +415,7 @@ fn programs_that_never_drain_share_by_weight_under_either_fair_policy() {
         let gpu = Gpu::new();
         let _daemon = gpu.place.daemon(&["--policy", policy]);
         let steady = gpu.program("steady");
-        // Much at a time: a thread that a busy machine wakes late does not leave the device to the other program.
+        // Large batches: a thread that a busy machine wakes late does not leave the device to the other program.
         let mut light = gpu.run(&["--weight", "30"], &steady, &["200", "64"]);
         let mut heavy = gpu.run(&["--weight", "70"], &steady, &["200", "64"]);
         light.expect("ready");
@@ -438,7 +438,7 @@ fn programs_that_never_drain_share_by_weight_under_either_fair_policy() {
     }
 }
 
-/// Each program numbers the devices that it sees by itself: the first of one is the second of another.
+/// Each program numbers its visible devices by itself: the first of one is the second of another.
 #[test]
 fn programs_that_number_their_devices_differently_share_the_one_that_is_the_same() {
     let gpu = Gpu::with_devices(2);
@@ -458,7 +458,7 @@ fn programs_that_number_their_devices_differently_share_the_one_that_is_the_same
     let device = |process: &Process| gpu.place.group(process.pid()).expect("a group")["device"].clone();
     assert_eq!(device(&low), device(&high));
     assert_ne!(device(&low), device(&elsewhere));
-    // The urgent program is never idle: it holds the one on its device, and no other.
+    // The urgent program is never idle: it holds the program on its device, and no other.
     gpu.place.await_state(low.pid(), "ready");
     // The program has two batches in flight at most, which may still complete, while the other one does twelve.
     let (_, before) = low.count();

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use xsched_e2e::{Gpu, Process, least_of, now_ns, signal, until};
 
-/// Graphs with gates and graphs that should have some but could not, of a program that ended.
+/// Numbers of graphs with gates, and of graphs that should have some but could not, of a program that ended.
 fn graphs(gpu: &Gpu, pid: u32) -> (u64, u64) {
     let stats = gpu.place.stats_of(pid);
     let n = |name: &str| stats["graphs"][name].as_u64().unwrap_or(0);
     (n("gated"), n("plain"))
 }
 
-/// Runs the program that changes its graphs; it must print the same as bare. What became of its graphs.
+/// Runs the program that changes its graphs; it must print the same lines as bare. Returns the numbers of [`graphs`].
 fn changed_as_bare(policy: &str, options: &[&str]) -> (u64, u64) {
     let gpu = Gpu::new();
     let program = gpu.program("graph_nodes");
@@ -34,8 +34,8 @@ fn changed_as_bare(policy: &str, options: &[&str]) -> (u64, u64) {
 
 #[test]
 fn graphs_that_are_changed_are_as_without_gates() {
-    // A chain, branches, a programmatic edge, with parameters, for updates; not: launched by the device, with a graph in it, with memory in
-    // it. After a failed update none is tried any more.
+    // With gates: a chain, branches, a programmatic edge, with parameters, for updates. Without: a graph launched by the device, one with a
+    // graph in it, one with memory in it. After a failed update none is tried any more.
     for policy in ["hpf", "chaos"] {
         assert_eq!(changed_as_bare(policy, &["--level", "2"]), (5, 3), "{policy}");
     }
@@ -110,7 +110,7 @@ fn start(gpu: &Gpu, options: &[&str], args: &[&str]) -> Process {
     process
 }
 
-/// A long graph at low priority, suspended beside a rival at high priority. Whether it stopped in its middle.
+/// Suspends a long graph at low priority beside a rival at high priority. Returns whether it stopped in its middle.
 fn stops_inside(options: &[&str]) -> bool {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
@@ -121,11 +121,11 @@ fn stops_inside(options: &[&str]) -> bool {
     let pid = program.pid();
     gpu.place.ask(&["suspend", "--pid", &rival.pid().to_string()]);
     let mut inside = false;
-    // The rival is held at times, else the program would never get on.
+    // The rival is held at times, since the program would otherwise make no progress.
     for _ in 0..10 {
         program.progress_after(now_ns());
         gpu.place.ask(&["resume", "--pid", &rival.pid().to_string()]);
-        // Twice as much work as the graph is.
+        // Twice as much work as the graph has.
         for _ in 0..10 {
             rival.progress_after(now_ns());
         }
@@ -161,7 +161,7 @@ fn where_the_level_is_nobodys_wish_gates_are_rare() {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     let steady = gpu.program("steady");
-    // Without its resource manager the driver has no time slices to be set.
+    // Without its resource manager the driver has no time slices to set.
     let bare_driver = |args: &[&str]| {
         let mut command = gpu.place.run_command(&[], &steady, args);
         command.env("LD_LIBRARY_PATH", gpu.place.join("driver")).env("FAKECUDA_STATS", gpu.place.join("driver-stats"));
@@ -232,8 +232,8 @@ fn a_graph_held_in_its_middle_goes_on_when_the_daemon_is_killed() {
     }
 }
 
-/// Its thread is in the driver, which has no room for the next graph, and launches nothing. It was taken for idle after 0.1 s,
-/// and had the device no more.
+/// The program's thread is in the driver, which has no room for the next graph, and launches nothing. The program must not count as idle
+/// then.
 #[test]
 fn a_graph_held_in_its_middle_has_its_turns_though_nothing_is_launched() {
     let gpu = Gpu::new();

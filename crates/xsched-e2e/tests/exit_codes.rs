@@ -1,4 +1,4 @@
-//! The table of exit codes in `docs/reference/cli.md`: each row by running what it is about.
+//! Exit codes in the table of `docs/reference/cli.md`: each row is tested by running its commands.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -23,7 +23,7 @@ fn code_after(signal_to_it: Signal, command: Command, has_begun: impl Fn() -> bo
     code
 }
 
-/// The processes that another one has started.
+/// Child processes of a process.
 fn children(pid: u32) -> Vec<u32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
@@ -51,7 +51,7 @@ fn top_ended_by(place: &Place, by: Signal) -> i32 {
     script.wait().0
 }
 
-/// Each thing that a row says, with the code that it came to.
+/// Cases of a row, with the exit codes that they had.
 fn codes(place: &Place, row: &str) -> Vec<i32> {
     let x = |words: &[&str]| code(place.xsched(words));
     match row {

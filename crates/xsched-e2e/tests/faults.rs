@@ -1,5 +1,6 @@
-//! Vendor calls that fail: each call that the preload library makes of its own, one after the other, with each kind of error. The
-//! program sees what it would have seen, or runs unscheduled and says so; it does not crash, hang or compute something else.
+//! Failures of vendor calls: each call that the preload library makes by itself fails, one after the other, with each kind of error. The
+//! program gets the results that it would have without the library, or runs unscheduled and a line says so; it does not crash, hang or
+//! compute something else.
 //!
 //! What fails is chosen by the software CUDA driver and HIP runtime (`fakecuda::Failures`) and by an OpenCL layer
 //! (`testing/opencl/fail_layer.c`): the functions that the program calls when it runs bare are spared, the others count.
@@ -35,7 +36,7 @@ const OPENCL_KINDS: [Kind; 4] = [
     ("a sticky error of the library's calls", -5, "on"),
 ];
 
-/// A vendor's library with a program of everything, in a place with a daemon that suspends at random.
+/// Vendor's library with a program that uses everything, in a place with a daemon that suspends at random.
 enum Vendor {
     Cuda(Gpu),
     Hip(HipGpu),
@@ -58,7 +59,7 @@ impl Outcome {
         self.counted.as_ref().and_then(|c| c["counted"].as_u64()).unwrap_or(0)
     }
 
-    /// The function that failed, if one did.
+    /// Function that failed, if one did.
     fn failed(&self) -> Option<&str> {
         self.counted.as_ref()?["failed"].as_str()
     }
@@ -67,7 +68,7 @@ impl Outcome {
         self.stats.as_ref()?["launches"].as_u64()
     }
 
-    /// All launches were seen, and none went by.
+    /// Reports whether all launches were seen, and none passed unscheduled.
     fn is_scheduled(&self, launches: u64) -> bool {
         let none = json!({"attach": 0, "passthrough": 0, "error": 0});
         self.launches() == Some(launches) && self.stats.as_ref().is_some_and(|stats| stats["unscheduled"] == none)
@@ -143,8 +144,8 @@ impl Vendor {
     }
 }
 
-/// Every `n` and kind of a platform at a level. `all`: each kind for each call, otherwise the kinds take turns and the first
-/// calls come first.
+/// Tries every `n` and kind of failure of a platform at a level. `all`: each kind for each call; otherwise the kinds take turns and the
+/// first calls come first.
 fn every_call_fails(vendor: &Vendor, what: &str, level: &str, all: bool) {
     let place = vendor.place();
     let program = vendor.program("faults");
@@ -190,7 +191,7 @@ fn every_call_fails(vendor: &Vendor, what: &str, level: &str, all: bool) {
         let verdict = judge(&outcome, &bare, launches, how);
         tally.add(&format!("{what}, level {level}, {what_fails}, {name}"), &outcome, verdict);
     };
-    // A function that never works; and one call after the other.
+    // Two cases: a function that never works, and one failing call after the other.
     let (unsupported, after) = (vendor.kinds()[2], vendor.kinds()[3].2);
     for name in &own {
         let others = own.iter().filter(|other| *other != name).copied();
@@ -249,7 +250,7 @@ impl Tally {
     }
 }
 
-/// A program that shares the device all the time.
+/// Program that shares the device all the time.
 fn rival(vendor: &Vendor) -> &'static str {
     match vendor {
         Vendor::OpenCl { .. } => "passes",

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use xsched_e2e::{Lateness, Place, Process, beside, is_asleep, now_ns, signal, skipped, until};
 
-/// A daemon that suspends at random, and a program that shares the device.
+/// Starts a daemon that suspends at random, and a program that shares the device.
 fn unrest(place: &Place) -> (Process, Process) {
     let steady = place.sim_program("steady");
     let daemon = place.daemon(&["--policy", "chaos"]);
@@ -22,7 +22,7 @@ fn end(place: &Place, mut program: Process) {
     place.assert_counts(&lines);
 }
 
-/// Runs a program that ends well by itself; alone and beside a rival.
+/// Runs a program that ends well by itself, alone and beside a rival.
 fn runs(name: &str, args: &[&str]) {
     let place = Place::new();
     let program = place.sim_program(name);
@@ -48,7 +48,7 @@ fn held(place: &Place, mut program: Process) -> Process {
     program
 }
 
-/// Less time has passed than a machine as busy as this one allows.
+/// Asserts that less time has passed than a machine as busy as this one allows.
 #[track_caller]
 fn assert_soon(begin: Instant, control: &Lateness, within: Duration) {
     let (took, allowed) = (begin.elapsed(), control.allows(within));
@@ -255,7 +255,7 @@ fn ticks_and_ctrl_c_reach_the_handlers_of_a_held_python() {
     program.finish();
 }
 
-/// The kernel's view of a thread: the processors that it may use, and its policy (0 = the ordinary one, 1 = SCHED_FIFO).
+/// Processors that a thread may use, and its policy (0 = the ordinary one, 1 = SCHED_FIFO), from the kernel.
 fn processors_and_policy(pid: u32, thread: &str) -> (String, String) {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| task.unwrap().path());
     let is_it =
@@ -278,7 +278,7 @@ fn the_agent_of_a_thread_that_spins_on_its_processor_gets_to_run() {
         return skipped("no right to SCHED_FIFO");
     }
     let pid = program.pid();
-    // Its only processor is never free again, and nothing but the agent finds the group idle.
+    // Its only processor is never free again, and only the agent can find the group idle.
     until("the group is idle", || place.group(pid).is_some_and(|group| group["state"] == "idle"));
     let whole = std::fs::read_to_string("/proc/self/status").unwrap();
     let whole = whole.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim().to_owned();
@@ -289,7 +289,7 @@ fn the_agent_of_a_thread_that_spins_on_its_processor_gets_to_run() {
     assert_eq!(program.finish(), ["ok"]);
 }
 
-/// The runtime library of a sanitizer, if the compiler has one.
+/// Runtime library of a sanitizer, if the compiler has one.
 fn sanitizer(name: &str) -> Option<std::path::PathBuf> {
     let asked = std::process::Command::new("cc").arg(format!("-print-file-name={name}")).output().ok()?;
     let path = std::path::PathBuf::from(String::from_utf8(asked.stdout).ok()?.trim());
@@ -364,7 +364,7 @@ fn a_signal_handler_leaves_a_held_command_by_longjmp() {
 
 #[test]
 fn a_thread_is_cancelled_while_it_is_held() {
-    // Deferred, that is: asynchronous cancellation inside of a device's library is undefined with and without us.
+    // The cancellation is deferred: an asynchronous one inside of a device's library is undefined with and without us.
     let place = Place::new();
     let _daemon = place.daemon(&[]);
     let program = place.sim_program("cancel");
@@ -380,7 +380,7 @@ fn a_thread_is_cancelled_while_it_is_held() {
     place.assert_counts(&lines);
 }
 
-/// The Python program that is to be interrupted.
+/// Python program that is to be interrupted.
 fn python(place: &Place, args: &[&str]) -> Process {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testing/hazards/interrupt.py");
     let python = ["python3", "/usr/bin/python3"].into_iter().find(|p| {

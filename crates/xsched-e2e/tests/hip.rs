@@ -3,7 +3,7 @@
 
 use xsched_e2e::{HipGpu, Process, beside, now_ns, until};
 
-/// Majors of the runtime.
+/// Major versions of the runtime.
 const MAJORS: [u32; 3] = [5, 6, 7];
 /// Programs of `testing/hip/c` that print a line for each check and end by themselves.
 const PROGRAMS: [&str; 16] = [
@@ -25,14 +25,14 @@ const PROGRAMS: [&str; 16] = [
     "streams",
 ];
 
-/// A program's lines bare and under the scheduler are the same, and every launch is counted.
+/// Asserts that a program's lines bare and under the scheduler are equal, and that every launch is counted.
 fn same(gpu: &HipGpu, name: &str, major: u32, options: &[&str]) {
     if (name, major) == ("procaddress", 5) || name == "library" && major < 7 {
         // Such releases have no such functions.
         return;
     }
     let program = gpu.program(name, major);
-    // The two copies of the runtime that one of them opens.
+    // Copies of the runtime, of which one of the programs opens two.
     let copies = MAJORS.map(|major| gpu.runtime.join(format!("libamdhip64.so.{major}")));
     let copies = copies.each_ref().map(|path| path.to_str().expect("text"));
     let args: &[&str] = if name == "copies" { &copies[..2] } else { &[] };
@@ -50,7 +50,7 @@ fn same(gpu: &HipGpu, name: &str, major: u32, options: &[&str]) {
     let stats = gpu.copies_stats(pid);
     for (bare, under) in misused.iter().zip(&stats) {
         assert_eq!(under["major"], bare["major"], "{name}: {under}");
-        // Of a stream that does not exist the library asks once, before the program's own call is refused.
+        // For a stream that does not exist the library makes one query, before the program's own call is refused.
         assert!(name == "errors" || under["misuse"] == bare["misuse"], "{name}: {under}");
     }
     assert_eq!(stats.len(), misused.len(), "{name}: as many copies");
@@ -99,7 +99,7 @@ fn programs_print_the_same_beside_a_rival() {
         rival.expect("ready");
         rival.progress_after(0);
         let ends = if own == "low" {
-            // Ends when the program has waited for it.
+            // This rival ends when the program has waited for it.
             let program = gpu.program("kernels", 5);
             let behind = gpu.run(&["--priority", own], &program, &[]);
             let pid = behind.pid();
@@ -218,7 +218,7 @@ fn hooks_of_hip_alone_count_each_launch_once() {
     assert!(gpu.place.stats().iter().all(|(p, stats)| *p != pid || stats["launches"] == 0), "none of HIP's");
 }
 
-/// The runtime on a CUDA driver that comes by the same library: what it gives to that is no command of the program's.
+/// A runtime on a CUDA driver that uses the same library: its calls of that driver are no commands of the program.
 #[test]
 fn a_runtime_on_a_cuda_driver_is_counted_once_whichever_hooks_there_are() {
     let mut gpu = HipGpu::new();

@@ -13,7 +13,7 @@ fn sysfs() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testing/kfd/sysfs")
 }
 
-/// A machine with two pretended AMD GPUs.
+/// Machine with two pretended AMD GPUs.
 struct Amd {
     place: Place,
     kernel: PathBuf,
@@ -21,14 +21,14 @@ struct Amd {
     sysfs: PathBuf,
 }
 
-/// One request that the kernel got.
+/// Request that the kernel got.
 #[derive(Clone, Debug, PartialEq)]
 struct Request {
     pid: u32,
     number: u64,
-    /// 0, or a negative error.
+    /// Result: 0, or a negative error.
     rc: i64,
-    /// As its caller passed it.
+    /// Bytes as the caller passed them.
     bytes: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ impl Request {
         u64::from_le_bytes(self.bytes[at..at + 8].try_into().unwrap())
     }
 
-    /// Of an UPDATE_QUEUE: queue, percentage, priority.
+    /// Queue, percentage and priority of an UPDATE_QUEUE.
     fn update(&self) -> (u32, u32, u32) {
         assert_eq!((self.number, self.bytes.len()), (UPDATE, 24));
         (self.u32_at(8), self.u32_at(16), self.u32_at(20))
@@ -67,7 +67,7 @@ impl Amd {
         Amd { place, kernel, program, sysfs: sysfs() }
     }
 
-    /// With Debian's build of AMD's own runtime in place of the one that stands in for it.
+    /// Uses Debian's build of AMD's own runtime in place of the stand-in.
     fn with_real_runtime() -> Amd {
         let mut amd = Amd::new();
         std::fs::remove_file(amd.place.join("libhsa-runtime64.so.1")).unwrap();
@@ -75,7 +75,7 @@ impl Amd {
         amd
     }
 
-    /// The whole of AMD's own software above the kernel, and a program that its compiler made.
+    /// Uses the whole of AMD's own software above the kernel, and a program that AMD's compiler made.
     fn with_real_hip() -> Amd {
         let mut amd = Amd::with_real_runtime();
         amd.program = amd.place.join("hipreal");
@@ -87,7 +87,7 @@ impl Amd {
         amd
     }
 
-    /// With a program that uses HIP in place of the one that does without.
+    /// Uses a program that calls HIP in place of the one that does not.
     fn with_hip() -> Amd {
         let mut amd = Amd::new();
         let below = amd.place.join("libhsa-runtime64.so.1");
@@ -138,7 +138,7 @@ impl Amd {
         text.lines().map(parse).filter(|r| r.pid == pid).collect()
     }
 
-    /// The changes to queues that a process asked for.
+    /// Changes to queues that a process asked for.
     fn updates(&self, pid: u32) -> Vec<(u32, u32, u32)> {
         self.requests(pid).iter().filter(|r| r.number == UPDATE).map(Request::update).collect()
     }
@@ -156,7 +156,7 @@ impl Amd {
         group["level"].as_u64().expect("a level")
     }
 
-    /// Every change ever asked of the kernel names its queue as it was made, or the kernel would have refused.
+    /// Asserts that every change names its queue in the form in which it was created; the kernel would have refused others.
     fn assert_all_well_formed(&self, pid: u32) {
         let requests = self.requests(pid);
         for (at, request) in requests.iter().enumerate().filter(|(_, r)| r.number == UPDATE) {
@@ -167,7 +167,7 @@ impl Amd {
     }
 }
 
-/// Packets put in, and of them taken.
+/// Numbers of packets that were put in, and of those that were taken.
 fn count(program: &mut Process) -> (u64, u64) {
     program.tell("count");
     loop {
@@ -178,7 +178,7 @@ fn count(program: &mut Process) -> (u64, u64) {
     }
 }
 
-/// Waits until the device takes nothing of a program any more; it had time for a good many packets.
+/// Waits until the device takes no more packets of a program, though it had time for a good many.
 fn await_stop(amd: &Amd, program: &mut Process, rival: &mut Process) -> u64 {
     amd.place.await_state(program.pid(), "suspended");
     let taken = count(program).1;
@@ -240,7 +240,7 @@ fn a_more_urgent_program_takes_the_device_and_gives_it_back() {
     let _daemon = amd.place.daemon(&["--policy", "hpf"]);
     let (mut low, mut high) = (amd.run(&["--priority", "low"]), amd.run(&["--priority", "high"]));
     let taken = await_held(&amd, &mut low, &mut high);
-    // The more urgent one has nothing to do: the other goes on.
+    // The more urgent program has nothing to do: the other one goes on.
     high.tell("pause");
     low.progress_after(now_ns());
     assert!(count(&mut low).1 > taken);
@@ -287,7 +287,7 @@ fn what_the_runtime_asks_for_meanwhile_neither_resumes_nor_is_lost() {
     let (mut program, mut rival) = suspended(&amd, &[]);
     let pid = program.pid();
     let before = amd.updates(pid).len();
-    // Percentage 100 goes with every change of priority.
+    // Percentage 100 is sent with every change of priority.
     do_and_await(&mut program, "priority low", "priority");
     do_and_await(&mut program, "suspend", "done");
     do_and_await(&mut program, "resume", "done");
@@ -296,7 +296,7 @@ fn what_the_runtime_asks_for_meanwhile_neither_resumes_nor_is_lost() {
     amd.resume(&program);
     program.progress_after(now_ns());
     assert!(amd.updates(pid)[before..].contains(&(0, 100, 0)), "with the priority it asked for");
-    // And the other way round: what the runtime suspended, nothing else resumes.
+    // In the other direction: a queue that the runtime suspended is resumed by nothing else.
     do_and_await(&mut program, "suspend", "done");
     let told = amd.updates(pid).len();
     amd.suspend(&program);
@@ -735,7 +735,7 @@ fn amds_own_hip_is_scheduled_and_suspended() {
 fn who_schedules_other_platforms_only_leaves_every_byte_alone() {
     let amd = Amd::new();
     let _daemon = amd.place.daemon(&[]);
-    // Addresses differ from run to run; numbers, sizes and what was asked for do not.
+    // Addresses differ from run to run; numbers, sizes and request codes do not.
     let asked = |pid: u32| -> Vec<(u64, usize, Vec<u8>)> {
         let known = |r: Request| (r.number, r.bytes.len(), r.bytes.get(32..56).unwrap_or_default().to_vec());
         amd.requests(pid).into_iter().map(known).collect()

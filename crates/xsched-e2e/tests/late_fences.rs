@@ -20,7 +20,7 @@ fn hold(place: &Place, program: &mut Process) {
     until("it waits", || is_asleep(pid, tid));
 }
 
-/// Lets it go on, to its end.
+/// Lets the program go on to its end.
 fn finish(place: &Place, mut program: Process) {
     let pid = program.pid();
     place.ask(&["resume", "--pid", &pid.to_string()]);
@@ -30,7 +30,7 @@ fn finish(place: &Place, mut program: Process) {
     assert_eq!(stats["gate_waits"], 1, "{stats}");
 }
 
-/// A program with a thread that waits at the closed gate.
+/// Program with a thread that waits at the closed gate.
 struct Held {
     gpu: Gpu,
     _daemon: Process,
@@ -48,7 +48,7 @@ impl Held {
         Held { gpu, _daemon: daemon, program, pid }
     }
 
-    /// Returns what was written by the device.
+    /// Ends the program, and returns the number of the device's writes.
     fn finish(self) -> u64 {
         finish(&self.gpu.place, self.program);
         self.gpu.assert_counts(self.pid);
@@ -105,19 +105,19 @@ fn a_program_that_uses_both_kinds_of_streams_has_its_share_under_either_fair_pol
             done[0] + done[1] >= 100_000
         });
         println!("{policy}: {done:?}");
-        // 5 % when its last commands counted as on the device until its next turn.
+        // The share would be 5 % if its last commands counted as on the device until its next turn.
         assert!(done[1] * 4 > done[0], "{policy}: {done:?}");
         gpu.end(other);
         gpu.end(both);
     }
 }
 
-/// Has something ended that another thread adds to right now.
+/// Has one thread end something that another thread adds to right now.
 fn ends(mode: &str) {
     let mut this = Held::new(mode);
     let tid = does(&mut this.program, "destroy");
     let pid = this.pid;
-    // Either it waits, or its end is the thread's.
+    // Either the thread waits, or it has ended, since it would do so itself.
     until("it is ended, or waits", || {
         is_asleep(pid, tid) || !std::fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap()
     });

@@ -1,16 +1,16 @@
-//! Preemption levels on the simulated device, against kernels of 50 ms; and where a level is not to be had.
+//! Preemption levels on the simulated device, against kernels of 50 ms; and cases in which a level is not available.
 
 use xsched_e2e::{Place, Process, now_ns, one_of};
 
-/// Tries at what a busy machine lengthens, see [`one_of`].
+/// Tries at times that a busy machine lengthens, see [`one_of`].
 const TRIES: u32 = 5;
 
 fn json(lines: &[String]) -> serde_json::Value {
     serde_json::from_str(lines.last().expect("a line")).expect("JSON")
 }
 
-/// Median time, in ms, of an urgent request (two kernels of 0.5 ms) beside a program that is never idle: kernels of `us`, `batch`
-/// at a time, on a device that changes programs each 20 ms only, so that it is the level that brings the request forward.
+/// Median time, in ms, of an urgent request (two kernels of 0.5 ms) beside a program that is never idle: kernels of `us`, `batch` at a
+/// time, on a device that changes programs only each 20 ms, so that only the level can bring the request forward.
 fn p50_beside(us: &str, batch: &str, level: &str, config: &str) -> f64 {
     let place = Place::new();
     place.devices_with(1, &[("SIMDEV_TIMESLICE_US", "20000")]);
@@ -33,7 +33,7 @@ fn p50_beside(us: &str, batch: &str, level: &str, config: &str) -> f64 {
     result["p50_ms"].as_f64().unwrap()
 }
 
-/// A time is less than half of the one that it is compared with. A busy machine lengthens either: the least of a few counts.
+/// Asserts that a time is less than half of another one. A busy machine lengthens either: the least of a few counts.
 #[track_caller]
 fn assert_clearly_below(what: &str, other: f64, mut ms: impl FnMut() -> f64) {
     one_of(TRIES, what, || {
@@ -42,11 +42,11 @@ fn assert_clearly_below(what: &str, other: f64, mut ms: impl FnMut() -> f64) {
     });
 }
 
-/// Neither of the levels below it takes the running command off the device.
+/// The two levels below it do not take the running command off the device.
 #[test]
 fn the_third_level_cuts_into_a_kernel() {
     let [one, two] = ["1", "2"].map(|level| p50_beside("50000", "1", level, ""));
-    // The third level here, and the one that is chosen where none is named.
+    // The third level is named here, or chosen where none is named.
     for level in ["3", "auto"] {
         assert_clearly_below(&format!("level {level} beside levels 1 and 2"), one.min(two), || {
             p50_beside("50000", "1", level, "")

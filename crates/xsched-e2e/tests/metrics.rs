@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 
 use xsched_e2e::{Place, Process, skipped, until};
 
-/// Samples by name and labels, as they are written.
+/// Values of samples by name and labels, as written.
 type Samples = BTreeMap<String, f64>;
 
-/// Status line and headers, and the rest, of what is answered to a request.
+/// Makes a request. Returns the status line with the headers, and the body.
 fn exchange(mut stream: impl Read + Write, request: &str) -> (String, String) {
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut text = String::new();
@@ -93,7 +93,7 @@ fn programs_that_share_a_device_are_told_with_their_times() {
     assert!(!serve.contains("pid="), "{serve}");
     let busy = sum(&found, "xsched_device_busy_seconds_total");
     let all = sum(&found, "xsched_gpu_seconds_total");
-    // Of one moment, and the same to the ns; the text has what a double holds.
+    // The figures are of one moment, and equal to the ns; the text has the precision of a double.
     assert!((busy - all).abs() < 1e-6, "{busy} {all}");
     assert!(sum(&found, "xsched_resident_seconds_total") >= all - 1e-6);
     assert!(sum(&found, "xsched_launches_total") > 16.0);
@@ -152,7 +152,7 @@ fn an_address_beyond_the_loopback_is_listened_at_if_that_is_allowed_and_names_no
     let _daemon = daemon_with(&place, "listen = \"0.0.0.0:0\"\nnetwork = true\n");
     let _program = steady(&place, &["--job", "secret-job"]);
     let port = address(&place).rsplit_once(':').unwrap().1.to_owned();
-    // The machine's own address towards others; nothing is sent.
+    // Finds the machine's own address towards others; nothing is sent.
     let beyond = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
         socket.connect("192.0.2.1:9")?;
         socket.local_addr()
@@ -182,11 +182,11 @@ fn what_is_no_request_is_told_so_and_keeps_nobody_waiting() {
     }
 }
 
-/// By the reference implementation of the format, where it is installed.
+/// Checked by the reference implementation of the format, where it is installed.
 #[test]
 fn the_text_is_openmetrics() {
     let place = Place::new();
-    // A package of Debian is for Debian's own, where that is another one.
+    // A Debian package belongs to Debian's own Python, which may be another one.
     let has = |python: &&str| {
         let imports = Command::new(python).args(["-c", "import prometheus_client.openmetrics.parser"]).output();
         imports.is_ok_and(|done| done.status.success())

@@ -49,7 +49,7 @@ fn a_file_with_comments_names_libraries_and_functions_and_turns_the_rule_round()
         ("{\"apis\": [\"simMemsetAsync\"]}", "", 1),
         ("{\"apis\": [\"simMemsetAsync\"]}", "chain:miopen", 1 + 7 + 3 + 1),
         ("{}", "", 0),
-        // As the second of the founding reports has it.
+        // The rules of the second founding report.
         (
             "{\"passthrough_mode\": \"whitelist\", // whitelist | blacklist\n \"libraries\": [\"libhipblas\"],
               \"apis\": {\"simMemsetAsync\": \"passthrough\", \"simLaunchKernel\": \"schedule\"}}",
@@ -87,7 +87,7 @@ fn what_passes_is_not_held_and_what_does_not_is() {
     step(&mut program, "sync");
     let pid = program.pid();
     chain.place.ask(&["suspend", "--pid", &pid.to_string()]);
-    // In the same stream, and in order: what the end checks.
+    // In one stream, and in order: the program checks this at its end.
     step(&mut program, "vendor 50 10");
     program.tell("own 1 10");
     xsched_e2e::until("it waits", || {
@@ -160,7 +160,7 @@ fn what_passes_on_opencl_keeps_its_place_among_what_does_not() {
         }
         let stats = place.stats_of(pid);
         assert_eq!(stats["unscheduled"], json!({"attach": 0, "passthrough": 10 * (5 + 50), "error": 0}), "{stats}");
-        // A fill and two reads beside.
+        // A fill and two reads come in addition.
         assert_eq!(stats["launches"], 10 * (5 + 2 * 50) + 3, "{stats}");
     }
 }

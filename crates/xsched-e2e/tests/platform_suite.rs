@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use xsched_e2e::{Process, now_ns, one_of, signal, until};
 
-/// Commands of a program that ends by itself.
+/// Arguments of a program that ends by itself.
 const FIXED: &[&str] = &["fixed", "250", "100"];
 /// Line that a program prints once its daemon is gone.
 const GONE: &str = "xsched: runs unscheduled until a daemon answers: the daemon is gone\n";
@@ -24,13 +24,13 @@ fn result(lines: &[String]) -> Vec<String> {
     lines.iter().map(|line| line.replace(&pid, "launched ")).collect()
 }
 
-/// Commands that a program has given, by its own count.
+/// Number of commands that a program has launched, by its own count.
 fn given(program: &mut Process) -> u64 {
     program.tell("count");
     program.find("its count", |line| line.strip_prefix("given ")?.parse().ok())
 }
 
-/// Commands that it gave in a time, in ns.
+/// Number of commands that it launched between two times, in ns.
 fn given_between(program: &mut Process, from: u64, to: u64) -> u64 {
     program.tell(&format!("between {from} {to}"));
     program.find("its count", |line| line.strip_prefix("between ")?.parse().ok())
@@ -44,7 +44,7 @@ fn steady(device: &Device, options: &[&str]) -> Process {
     program
 }
 
-/// Ends one that had a daemon all along: its result is right, and its launches are all counted, and scheduled.
+/// Ends a program that had a daemon all along, and checks that its result is right, and its launches are all counted and scheduled.
 #[track_caller]
 fn end_well(device: &Device, mut program: Process) {
     program.tell("end");
@@ -53,7 +53,7 @@ fn end_well(device: &Device, mut program: Process) {
     device.assert_counts(&lines);
 }
 
-/// The end of one that lost its daemon and says so: its result is right, its launches are all counted, and some went by
+/// Waits for the end of a program that lost its daemon and prints so: its result must be right, its launches all counted, and some
 /// unscheduled. Returns its lines and counts.
 #[track_caller]
 fn end_without_daemon(device: &Device, program: Process) -> (Vec<String>, Value) {
@@ -67,7 +67,8 @@ fn end_without_daemon(device: &Device, program: Process) -> (Vec<String>, Value)
     (lines, stats)
 }
 
-/// A program suspended at level 1: what it gave is done, and it gives nothing, however far another one gets meanwhile.
+/// Asserts that a program suspended at level 1 has completed its commands and launches no others, however far another program gets
+/// meanwhile.
 #[track_caller]
 fn assert_still(device: &Device, program: &mut Process, clock: &mut Process) {
     device.place().await_state(program.pid(), "suspended");
@@ -90,7 +91,7 @@ fn resume(device: &Device, program: &Process) {
     device.place().ask(&["resume", "--pid", &program.pid().to_string()]);
 }
 
-/// Bare, switched off in the environment, scheduled alone, and suspended at random at each level.
+/// Runs are bare, switched off by a variable, scheduled alone, and suspended at random at each level.
 fn results_and_counts_are_those_of_a_bare_run(device: &Device) {
     let bare = device.bare(FIXED).finish();
     assert_eq!(bare.last().map(String::as_str), Some("ok"), "{bare:?}");
@@ -187,7 +188,7 @@ fn the_first_request_beside_a_new_program_is_protected(device: &Device) {
     end_well(device, urgent);
 }
 
-/// A wait that begins while its program is suspended, for what was given before; and a request that is made meanwhile.
+/// Covers a wait that begins while its program is suspended, for commands launched before; and a request that is made meanwhile.
 fn a_wait_of_a_suspended_program_returns_after_it_is_resumed(device: &Device) {
     for level in device.levels() {
         let _daemon = device.place().daemon(&["--policy", "up"]);
@@ -246,7 +247,7 @@ fn a_held_program_outlives_its_daemon_and_finds_the_next_one(device: &Device) {
     end_without_daemon(device, clock);
 }
 
-/// A daemon that is killed while a program gives a fixed amount of work changes nothing of what that comes to.
+/// A daemon that is killed while a program does a fixed amount of work does not change the result.
 fn a_killed_daemon_changes_no_result(device: &Device) {
     const LONGER: &[&str] = &["fixed", "3090", "200"];
     let bare = device.bare(LONGER).finish();
@@ -265,7 +266,7 @@ fn a_killed_daemon_changes_no_result(device: &Device) {
             assert_eq!(result(lines), result(&bare));
             assert!(errors.is_empty() || errors == GONE, "{errors}");
         }
-        // On a busy machine one may be done before the daemon is seen to be gone.
+        // On a busy machine one program may end before it sees that the daemon is gone.
         if ends.iter().all(|(.., errors)| errors == GONE) { Ok(()) } else { Err("one was done before".into()) }
     });
 }
@@ -305,7 +306,7 @@ macro_rules! on_each {
 
 on_each! { sim opencl cuda hip }
 
-/// Runs a property where a platform's device is.
+/// Runs a property where a platform's device exists.
 fn on(name: &str, what: &str, property: fn(&Device)) {
     let platform: &Platform = PLATFORMS.iter().find(|p| p.name == name).expect("a platform of the table");
     match Device::new(platform) {

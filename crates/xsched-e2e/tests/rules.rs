@@ -112,7 +112,7 @@ fn a_class_has_the_part_of_the_device_that_it_was_promised() {
         };
         let (low, high) = (start("low"), start("high"));
         until("both run", || of(&high, "launches") > 100);
-        // Device time is what is promised. What a program makes of it depends on how soon its threads wake up.
+        // Device time is promised. The work that a program does in it depends on how soon its threads wake up.
         let used = || {
             let groups = place.groups_at_once([low.pid(), high.pid()]);
             groups.map(|group| group["device_us"].as_f64().expect("device time"))
@@ -141,7 +141,7 @@ fn who_waits_for_what_was_given_alone_has_its_part_too() {
     let place = Place::new();
     let steady = place.sim_program("steady");
     let _daemon = with_config(&place, "[classes.low]\nguarantee_percent = 40\nquantum_us = 5000\n");
-    // Two times 0.24 s of work, so that its thread nearly always waits for half of that.
+    // Two batches of 0.24 s of work, so that its thread nearly always waits for half of that.
     let mut low = place.run(&["--priority", "low"], &steady, &["500", "480"]);
     low.expect("ready");
     low.progress_after(0);
@@ -177,7 +177,7 @@ fn mistakes_in_class_tables_are_told_with_their_line() {
     }
 }
 
-/// Servers write a title over their command line (`setproctitle`), before they touch a device.
+/// Servers write a title over their command line (`setproctitle`) before they touch a device.
 #[test]
 fn a_rule_for_a_command_means_the_one_of_the_start() {
     let place = Place::new();
@@ -187,7 +187,7 @@ fn a_rule_for_a_command_means_the_one_of_the_start() {
         "[[rule]]\ncommand = \"a title\"\npriority = \"low\"\n[[rule]]\ncommand = \"*titled serve --model m*\"\npriority = \"high\"\n",
     );
     let shell = format!("{} serve --model m-of-a-shell; true", titled.display());
-    // The program that `run` becomes, and one that another starts.
+    // Two cases: the program that `run` becomes, and one that another program starts.
     for (program, args) in [(titled.clone(), &["serve", "--model", "m"][..]), ("sh".into(), &["-c", &shell])] {
         let mut program = place.run(&[], &program, args);
         program.expect("ready");

@@ -13,7 +13,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// None where there is no tmux.
+    /// Starts a terminal; none where there is no tmux.
     fn new(place: &Place, size: (u32, u32), variables: &[&str], command: &str) -> Option<Terminal> {
         if !Command::new("tmux").arg("-V").output().is_ok_and(|done| done.status.success()) {
             skipped("a terminal with xsched top in it: tmux is not installed");
@@ -49,7 +49,7 @@ impl Terminal {
         self.tmux(&[&["send-keys", "-t", "t"], keys].concat());
     }
 
-    /// Waits until the screen shows it.
+    /// Waits until the screen satisfies a condition.
     #[track_caller]
     fn shows(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
         let mut screen = String::new();
@@ -65,7 +65,7 @@ impl Terminal {
         screen
     }
 
-    /// The process of the command in it.
+    /// Process id of the command in it.
     fn pid(&self) -> u32 {
         let shell = self.tmux(&["list-panes", "-t", "t", "-F", "#{pane_pid}"]);
         let shell = shell.trim();
@@ -88,7 +88,7 @@ fn ended(place: &Place) -> String {
     read("ended").trim().to_owned()
 }
 
-/// The line of a program on the screen.
+/// Line of a program on the screen.
 fn row(screen: &str, pid: u32) -> Option<&str> {
     let pid = pid.to_string();
     let mut lines = screen.lines().skip(2);

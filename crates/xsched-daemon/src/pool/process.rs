@@ -207,7 +207,7 @@ impl Process {
     }
 }
 
-/// Connects to a keeper that is started by its socket.
+/// Connects to a socket at which a service manager starts a keeper for each connection.
 fn connect(path: &Path) -> Result<OwnedFd, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let connected = SocketAddrUnix::new(path).and_then(|address| {

@@ -1,6 +1,6 @@
-//! A program, seven shared libraries, and the device: program → libext → libtorch_python → libtorch_hip → libwrapper →
-//! libhipblas → libhipblaslt (named as a wheel's repair tool names it) → a vendor's runtime → the simulated device. Over HIP
-//! the last library calls the HIP runtime itself.
+//! Chain of a program, seven shared libraries, and the device: program → libext → libtorch_python → libtorch_hip → libwrapper → libhipblas
+//! → libhipblaslt (named as a wheel's repair tool names it) → a vendor's runtime → the simulated device. Over HIP the last library calls
+//! the HIP runtime itself.
 #![allow(dead_code, unreachable_pub)]
 
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use xsched_e2e::{HipGpu, Place, Process, beside};
 
-/// File, function, the function it calls.
+/// File, function, and the function that it calls.
 const LINKS: [(&str, &str, &str); 6] = [
     ("libhipblaslt-1a2b3c4d.so.0", "stage6", "runtime_launch"),
     ("libhipblas.so.2", "stage5", "stage6"),
@@ -19,7 +19,7 @@ const LINKS: [(&str, &str, &str); 6] = [
 ];
 const RUNTIME: &str = "libamdhip64.so.6";
 
-/// The chain, built.
+/// Compiled chain.
 pub struct Chain {
     pub place: Place,
     program: PathBuf,
@@ -47,7 +47,7 @@ fn build(place: &Place, output: &str, file: &str, flags: &[&str], needs: &[PathB
     output
 }
 
-/// The libraries of the chain. `below` is what the last of them needs, `extra` how it is compiled.
+/// Compiles the libraries of the chain. `below` is the library that the last of them needs, `extra` are compiler options.
 fn links(place: &Place, below: &[PathBuf], extra: &[&str]) -> Vec<PathBuf> {
     let (mut needs, mut all) = (below.to_vec(), Vec::new());
     for (file, name, calls) in LINKS {
@@ -69,7 +69,7 @@ fn soname(name: &str) -> String {
     format!("-Wl,-soname,{name}")
 }
 
-/// The chain over the HIP runtime. Gives the program.
+/// Compiles the chain over the HIP runtime, and returns the program.
 pub fn over_hip(gpu: &HipGpu) -> PathBuf {
     let runtime = gpu.library(6);
     let mut all = links(&gpu.place, &[source("testing/domains/runtime.c"), runtime.clone()], &["-DHIP"]);
@@ -105,7 +105,7 @@ impl Chain {
         Chain { place, program }
     }
 
-    /// One of the libraries.
+    /// Path of one of the libraries.
     pub fn library(&self, name: &str) -> PathBuf {
         self.place.join(name)
     }
@@ -138,7 +138,7 @@ impl Chain {
         program
     }
 
-    /// The command of a program that is to find the driver of [`Chain::over_cuda`].
+    /// Adds the variables by which a program finds the driver of [`Chain::over_cuda`].
     pub fn with_driver(&self, mut command: Command) -> Command {
         command.env("LD_LIBRARY_PATH", self.place.join(""));
         command
@@ -154,7 +154,7 @@ impl Chain {
     }
 }
 
-/// Has the program do something and returns the number that it answers.
+/// Has the program do something, and returns the number that it answers.
 #[track_caller]
 pub fn step(program: &mut Process, what: &str) -> i64 {
     program.tell(what);

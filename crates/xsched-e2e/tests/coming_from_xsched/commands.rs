@@ -1,11 +1,11 @@
-//! `xserver` and `xcli`, and the policies by their names.
+//! Trials of `xserver` and `xcli`, and of the policies by their names.
 
 use serde_json::json;
 use xsched_e2e::{Place, Process, until};
 
 use crate::{all_are_tried, end, original, queue, quiet, rows, running, said};
 
-/// Ends a server that was started by a trial.
+/// Starts a server, checks its policy, ends it, and returns its lines on stderr.
 fn serves(place: &Place, args: &[&str], policy: &str) -> String {
     let mut server = Process::start(original(place, "xserver", args));
     let pid = server.pid();
@@ -156,7 +156,7 @@ fn policies_of_the_original_are_in_force_by_their_names() {
         until("the program gets on", || place.launches(program.pid()) > before);
         tried.push(name);
     }
-    // All eleven of them.
+    // All eleven policies.
     let all = ["HPF", "HHPF", "CHPF", "UP", "PUP", "SPUP", "KEDF", "LAX", "AWF", "CFS", "MLFQ"];
     assert_eq!(tried, all);
     end(&place, program);

@@ -114,7 +114,7 @@ struct Report {
     parts: Vec<Part>,
 }
 
-/// Checks a name for PATH, or an existing file.
+/// `--python`: a name that is searched in PATH, or an existing file.
 fn python(text: &str) -> Result<String> {
     match text.contains('/') && !Path::new(text).is_file() || text.is_empty() {
         true => Err(Error::input(format!("'{text}' is no file: give a Python, or none"))),

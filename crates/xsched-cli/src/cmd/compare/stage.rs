@@ -154,7 +154,7 @@ pub(super) struct Stage {
     pub(super) wish: Wish,
     private: Private,
     scheduler: Watch,
-    /// One daemon for each program, so that its counts need no name.
+    /// Observing daemons, one for each program: all counts of a daemon then belong to its program.
     high_observer: Watch,
     low_observer: Watch,
 }
