@@ -1,4 +1,4 @@
-//! Packages of another suite of Debian, for folders that nothing installs: apt resolves, downloads and checks them.
+//! Packages of another suite of Debian, to be unpacked into folders without installing them. apt resolves, downloads and checks them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use std::process::{Command, Output};
 const MIRROR: &str = "http://deb.debian.org/debian";
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// apt with lists, cache and settings of its own, for one suite.
+/// apt with its own lists, cache and settings, for one suite.
 pub(crate) struct Apt {
     folder: PathBuf,
     pub(crate) suite: String,
 }
 
 impl Apt {
-    /// Reads the lists of the suite.
+    /// Downloads the lists of the suite.
     pub(crate) fn new(folder: &Path, suite: &str) -> Result<Apt, String> {
         for needed in ["state/lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(folder.join(needed)).map_err(|e| said(folder, &e))?;
@@ -78,12 +78,12 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// An error with its path.
+/// Error message with the path.
 pub(crate) fn said(path: &Path, error: &std::io::Error) -> String {
     format!("{}: {error}", path.display())
 }
 
-/// Removes a folder, if it is there.
+/// Removes a folder. A missing one is no error.
 pub(crate) fn remove(folder: &Path) -> Result<(), String> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(said(folder, &error)),

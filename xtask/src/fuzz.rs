@@ -18,7 +18,7 @@ way to try it again is printed: give the file to a seed folder once it is mended
 Ends with 0 if nothing was found (with --planted: if all was found), 1 if something failed, 2 for a wrong argument.";
 
 const COMPILER: &str = "x86_64-unknown-linux-gnu";
-/// Coverage as libFuzzer wants it, and the address sanitizer.
+/// Compiler flags for the coverage counters that libFuzzer reads, and for the address sanitizer.
 const FLAGS: [&str; 7] = [
     "--cfg=fuzzing",
     "-Cpasses=sancov-module",
@@ -34,7 +34,7 @@ const PLANTED: &str = "the planted bug";
 /// Options of the command.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Wish {
-    /// None = each.
+    /// Name of the target to run, or none for each one in turn.
     target: Option<String>,
     secs: Option<u64>,
     planted: bool,
@@ -70,10 +70,10 @@ impl Wish {
     }
 }
 
-/// The names of all targets: each has its folder of seeds.
+/// Names of all targets: each has a folder of seeds.
 ///
 /// # Errors
-/// One line, where there is no such folder.
+/// One line, if there is no such folder.
 pub(crate) fn targets(root: &Path) -> Result<Vec<String>, String> {
     let folder = seeds(root);
     let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -89,7 +89,7 @@ fn seeds(root: &Path) -> PathBuf {
 /// Builds the fuzzer and runs it.
 ///
 /// # Errors
-/// One line, where it cannot be built, finds something, or misses what was planted.
+/// One line, if it cannot be built, a target fails, or a target misses its planted bug.
 pub(crate) fn run(root: &Path, targets: &[String], wish: &Wish) -> Result<(), String> {
     let work = crate::test::target_folder(root).join("fuzz");
     let fuzzer = build(root, &work)?;
@@ -111,7 +111,7 @@ pub(crate) fn run(root: &Path, targets: &[String], wish: &Wish) -> Result<(), St
 fn build(root: &Path, work: &Path) -> Result<PathBuf, String> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root.join("fuzz")).args(["build", "--release", "--target", COMPILER, "--target-dir"]).arg(work);
-    // With a target named, what runs at build time is built without these.
+    // Because a target is named, cargo does not apply the flags to build scripts and macros.
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS.join(" "));
     let status = command.status().map_err(|e| format!("cargo: {e}"))?;
     if !status.success() {
@@ -136,7 +136,7 @@ fn one(root: &Path, work: &Path, fuzzer: &Path, target: &str, wish: &Wish) -> Re
     let file = std::fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
     let mut command = Command::new(fuzzer);
     command.env("XSCHED_FUZZ_TARGET", target).stderr(file);
-    // Threads of a daemon keep what a process keeps until its end.
+    // A daemon's threads keep some memory until the process ends.
     command.env("ASAN_OPTIONS", "detect_leaks=0");
     if wish.planted {
         command.env("XSCHED_FUZZ_PLANTED", "1");

@@ -7,10 +7,10 @@ use std::process::Command;
 
 use crate::c::{self, Token};
 
-/// Version of the Debian package opencl-c-headers that the committed files were made from.
+/// Version of the Debian package opencl-c-headers that the committed files were generated from.
 pub(crate) const HEADERS: &str = "3.0~2023.02.06";
 
-/// The headers read, in order. Direct3D and DX9 sharing exist on Windows only.
+/// Headers that are read, in order. Direct3D and DX9 sharing exist on Windows only.
 const INCLUDED: [&str; 5] =
     ["CL/cl.h", "CL/cl_ext.h", "CL/cl_gl.h", "CL/cl_egl.h", "CL/cl_va_api_media_sharing_intel.h"];
 
@@ -121,7 +121,7 @@ fn separate(text: &str) -> (String, Vec<(String, String)>) {
             platform = file.ends_with("CL/cl_platform.h");
         } else if let Some(rest) = line.strip_prefix("#define ") {
             let (name, value) = rest.split_once(' ').unwrap_or((rest, ""));
-            // The hundreds of motion-estimation parameters are arguments of kernels, nothing that the API itself takes.
+            // The hundreds of motion-estimation parameters are arguments of kernels, and no function of the API takes them.
             let noise = name.starts_with("CL_AVC_ME_");
             if wanted && !noise && name.starts_with("CL_") && !name.contains('(') && !value.is_empty() {
                 macros.push((name.to_string(), value.trim().to_string()));
@@ -227,8 +227,8 @@ fn constants(macros: &[(String, String)]) -> Vec<(String, &'static str, i128)> {
     out
 }
 
-/// The headers' macros have no types. Statuses are `cl_int`, bits are `cl_bitfield` (64 bit, as in property lists),
-/// names of infos and the rest `cl_uint`.
+/// Type of a constant: the headers' macros have none. Statuses are `cl_int`, bits `cl_bitfield` (64 bits, as in property lists), and all
+/// others, such as names of infos, `cl_uint`.
 fn constant_type(name: &str, text: &str, value: i128) -> &'static str {
     const STATUS: [&str; 5] = ["CL_SUCCESS", "CL_COMPLETE", "CL_RUNNING", "CL_SUBMITTED", "CL_QUEUED"];
     if value < 0 || STATUS.contains(&name) {
@@ -292,7 +292,7 @@ const SCALARS: [(&str, &str); 14] = [
     ("cl_GLenum", "u32"),
 ];
 
-/// Formats as the tree is formatted, so that `cargo fmt --check` agrees.
+/// Formats generated text with the tree's settings, so that `cargo fmt --check` accepts it.
 pub(crate) fn rustfmt(text: &str) -> Result<String, String> {
     use std::io::Write as _;
     use std::process::Stdio;

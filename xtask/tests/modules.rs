@@ -1,5 +1,5 @@
-//! No module of a crate stands below another one that stands below it: of the modules beside each other in a crate's root, none names
-//! one that names it, be it by way of others. Parents and children may name each other.
+//! Checks that the modules in a crate's root do not name each other in a circle, be it by way of others. Parents and children may name each
+//! other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The module of the crate's root that a file belongs to; none for the root itself.
+/// Module of the crate's root that a file belongs to; none for the root itself.
 fn module_of(source: &Path, file: &Path) -> Option<String> {
     let first = file.strip_prefix(source).unwrap().iter().next().unwrap().to_str().unwrap();
     let name = first.strip_suffix(".rs").unwrap_or(first);

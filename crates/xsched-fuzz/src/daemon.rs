@@ -8,7 +8,7 @@ use support::script::{play, play_and_watch};
 
 pub(crate) fn run(data: &[u8]) {
     let Some((first, script)) = data.split_first() else { return };
-    // To watch programs for starvation takes ten times as long.
+    // Watching for starved programs takes ten times as long.
     let played = if first % 16 == 0 { play_and_watch(script) } else { play(script) };
     crate::planted(|| played.most.pages > 0 && played.interrupts > 0);
 }

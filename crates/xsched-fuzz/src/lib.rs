@@ -20,7 +20,7 @@ pub use words::changed;
 
 use std::path::{Path, PathBuf};
 
-/// Something that reads bytes.
+/// Function under test that reads bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Name for `cargo xtask fuzz`, and of the folder in `corpus/`.
@@ -29,12 +29,12 @@ pub struct Target {
     pub run: fn(&[u8]),
     /// True if a daemon answers, starts or is an engine made anew each time: some hundred runs a second instead of many thousand.
     pub slow: bool,
-    /// Words of its language, if it reads a text: what it reads is then changed [word by word](changed), too.
+    /// Words of the language, for a target that reads text: its input is then also mutated [word by word](changed).
     pub words: &'static [&'static str],
 }
 
 impl Target {
-    /// The folder of its seeds.
+    /// Folder of the target's seeds.
     #[must_use]
     pub fn seeds(&self) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(self.name)
@@ -54,7 +54,7 @@ pub const TARGETS: [Target; 9] = [
     Target { name: "state", run: state::run, slow: true, words: state::WORDS },
 ];
 
-/// The variable that has every target hold a bug, to see whether the fuzzer finds it.
+/// Variable that plants a bug in every target, as a test of the fuzzer.
 pub const PLANTED: &str = "XSCHED_FUZZ_PLANTED";
 
 /// Bug that exists only if asked for. `reached` is true after bytes that no seed has, behind the checks of the tested function.
@@ -63,7 +63,7 @@ fn planted(reached: impl FnOnce() -> bool) {
     assert!(!*ASKED || !reached(), "the planted bug");
 }
 
-/// Cuts something off the front, as long as the first byte says; what follows it.
+/// Takes a piece off the front of the data: the first byte is its length. Returns none at the end of the data.
 fn piece<'a>(data: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, rest) = data.split_first()?;
     let (piece, rest) = rest.split_at(rest.len().min(usize::from(*length)));

@@ -1,4 +1,4 @@
-//! A daemon in this process.
+//! Daemons in a thread of this process.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ impl Running {
         (daemon.expect("a word about the daemon"), programs)
     }
 
-    /// Ends it.
+    /// Stops the daemon and waits for its thread.
     pub(crate) fn end(self) {
         match ask::ask(&self.socket, Request::Stop, PATIENCE) {
             Ok(_) | Err(NoAnswer::HungUp) => {}
@@ -79,7 +79,7 @@ pub(crate) fn connect(socket: &Path) -> Option<OwnedFd> {
     Some(made)
 }
 
-/// Sends a message; the daemon may have hung up.
+/// Sends a message. A daemon that has hung up is no error.
 pub(crate) fn send(socket: &OwnedFd, message: &ClientMsg) {
     if let Ok(packet) = encode(message) {
         let _ = rustix::net::send(socket, &packet, SendFlags::NOSIGNAL);

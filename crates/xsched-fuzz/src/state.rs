@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use crate::running::Running;
 use crate::scratch;
 
-/// Stands for this machine's boot, which no corpus can know.
+/// Placeholder for the id of this machine's boot, which a seed cannot contain.
 const BOOT: &str = "BOOT";
 
 /// Keys of both files, policies with parameters, and values that have a meaning.

@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 
 use crate::{Place, Process, beside};
 
-/// A place with a HIP device.
+/// Place with a HIP device, for programs that load the software runtime.
 pub struct HipGpu {
     /// Place with its sockets.
     pub place: Place,
-    /// The folder of the runtimes.
+    /// Folder that holds the runtimes.
     pub runtime: PathBuf,
     /// Variables of programs, beside those that the runtime needs.
     pub environment: Vec<(&'static str, String)>,
 }
 
-/// The folder that `cargo xtask hip-runtime` laid out.
+/// Finds the folder that `cargo xtask hip-runtime` laid out.
 fn runtime() -> PathBuf {
     let target = beside("libxsched.so").ancestors().nth(2).expect("a target folder").to_owned();
     let folder = target.join("hip-runtime");
@@ -27,7 +27,7 @@ fn runtime() -> PathBuf {
 }
 
 impl HipGpu {
-    /// One device, simulated.
+    /// Makes a place with one simulated device.
     #[allow(clippy::new_without_default)]
     pub fn new() -> HipGpu {
         let place = Place::new();
@@ -35,19 +35,19 @@ impl HipGpu {
         HipGpu { place, runtime: runtime(), environment: Vec::new() }
     }
 
-    /// The library of a major.
+    /// Path of the runtime library of a major version.
     pub fn library(&self, major: u32) -> PathBuf {
         self.runtime.join(format!("libamdhip64.so.{major}"))
     }
 
-    /// A program of `testing/hip/c`, linked against the runtime of a major.
+    /// Compiles a program of `testing/hip/c`, linked against the runtime of a major version.
     pub fn program(&self, name: &str, major: u32) -> PathBuf {
         let library = self.library(major);
         let library = library.to_str().expect("text");
         self.place.compile(&format!("hip/c/{name}.c"), &[library, "-lpthread", "-lm", "-ldl"])
     }
 
-    /// Starts a command that finds the runtime.
+    /// Starts a command whose environment leads it to the runtime.
     pub fn with_runtime(&self, mut command: Command) -> Process {
         command.env("LD_LIBRARY_PATH", &self.runtime).env("FAKEHIP_STATS", self.place.join("runtime-stats"));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
@@ -78,8 +78,8 @@ impl HipGpu {
         one.clone()
     }
 
-    /// The scheduler's count of launches is the runtime's own: launch, copy and set functions that gave work to the
-    /// device. Nothing went by unscheduled.
+    /// Checks that the scheduler counts as many launches as the runtime, whose count is of the launch, copy and set functions that gave the
+    /// device work, and that no launch went past the scheduler.
     #[track_caller]
     pub fn assert_counts(&self, pid: u32) {
         let (counted, runtime) = (self.place.stats_of(pid), self.copies_stats(pid));

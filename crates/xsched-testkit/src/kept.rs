@@ -8,12 +8,12 @@ use std::time::SystemTime;
 
 use crate::files::{beside, put, source};
 
-/// A folder beside what cargo built.
+/// Folder of the compiled programs, beside the files that cargo built.
 pub(crate) fn folder() -> PathBuf {
     beside("libsimdev.so").with_file_name("testkit")
 }
 
-/// Runs a compiler, or finds what the same command made since the sources changed last, and puts it at a path.
+/// Puts the output of a compiler command at a path. Runs the compiler only if the sources changed since the same command last ran.
 #[track_caller]
 pub(crate) fn made(mut cc: Command, folder: &Path, output: &Path) {
     let mut hasher = DefaultHasher::new();
@@ -22,7 +22,7 @@ pub(crate) fn made(mut cc: Command, folder: &Path, output: &Path) {
     let is_new = std::fs::metadata(&kept).and_then(|file| file.modified()).is_ok_and(|time| time > sources_changed());
     if !is_new {
         std::fs::create_dir_all(folder).expect("a folder for what is compiled");
-        // Under a name of this test's own first: another one may make the same.
+        // The output gets a name of this process first, since another test may compile the same program now.
         let new = kept.with_extension(std::process::id().to_string());
         let done = cc.arg("-o").arg(&new).output().expect("a C compiler");
         assert!(done.status.success(), "cc: {}", String::from_utf8_lossy(&done.stderr));
@@ -44,7 +44,7 @@ fn sources_changed() -> SystemTime {
 fn changed(path: &Path) -> SystemTime {
     let own = std::fs::metadata(path).and_then(|data| data.modified()).unwrap_or_else(|_| SystemTime::now());
     let below = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-    // Python writes its caches beside the sources.
+    // Python's caches, written beside the sources, do not count.
     let sources = below.filter(|path| !path.ends_with("__pycache__"));
     sources.map(|path| changed(&path)).fold(own, SystemTime::max)
 }

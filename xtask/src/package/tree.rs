@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::bundle::{self, LIBRARIES, ORIGINAL, copy, create};
 use crate::package::{Release, sbom};
 
-/// The newest glibc that its files may ask for; the dependency of the package says the same.
+/// Newest glibc that the files may need; the package depends on this version.
 pub(crate) const GLIBC: (u32, u32) = (2, 28);
 
 /// Packages of the workspace whose products are included.
@@ -50,12 +50,12 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "share/fish/vendor_completions.d/xsched.fish"),
 ];
 
-/// The names of files in `lib/xsched` that can be started or loaded.
+/// Names of the files in `lib/xsched` that can be started or loaded.
 pub(crate) fn binaries() -> impl Iterator<Item = &'static str> {
     ["xsched", "xsched-kube", "libsimdev.so"].into_iter().chain(LIBRARIES)
 }
 
-/// Lays all of it out below `prefix`, with what lies built in a folder.
+/// Lays out all files below `prefix`, from the files built in a folder.
 pub(crate) fn lay_out(root: &Path, built: &Path, prefix: &Path, release: &Release) -> Result<(), String> {
     let library = prefix.join("lib/xsched");
     create(&library)?;
@@ -84,7 +84,7 @@ pub(crate) fn lay_out(root: &Path, built: &Path, prefix: &Path, release: &Releas
     modes(prefix)
 }
 
-/// The manual pages, as the command writes them: a folder for each section.
+/// Writes the manual pages with the command: a folder for each section.
 fn pages(command: &Path, prefix: &Path) -> Result<(), String> {
     let folder = prefix.join("share/man");
     create(&folder)?;
@@ -92,7 +92,7 @@ fn pages(command: &Path, prefix: &Path) -> Result<(), String> {
     walk(&folder)?.iter().filter(|path| path.is_file()).try_for_each(|page| compress(page))
 }
 
-/// Replaces a file by a compressed one that does not tell when it was made.
+/// Replaces a file by a compressed one without a time stamp.
 pub(crate) fn compress(file: &Path) -> Result<(), String> {
     bundle::quietly(Command::new("gzip").arg("-9nf").arg(file), "apt-get install gzip")
 }
@@ -138,7 +138,7 @@ pub(crate) fn chmod(path: &Path, mode: u32) -> Result<(), String> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// A folder and all that is below it, in order.
+/// Folder and everything below it, in order.
 pub(crate) fn walk(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let mut all = vec![folder.to_owned()];
     let mut at = 0;
