@@ -73,7 +73,7 @@ fn main() {
     }
 }
 
-/// Of times in ns, sorted.
+/// Quantile of sorted times in ns, in µs.
 fn quantile_us(times: &[u64], q: f64) -> f64 {
     times[((times.len() - 1) as f64 * q) as usize] as f64 / 1_000.0
 }
@@ -89,7 +89,7 @@ fn beside_others(socket: &Path, samples: usize) {
     low.until_open(0);
     let (word, event) = (AtomicU32::new(0), eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
     let (stop, mut bare, mut decision) = (AtomicBool::new(false), Vec::new(), Vec::new());
-    // Not by a spinning thread: on a small machine that would take a processor from the daemon.
+    // The thread sleeps between polls: spinning would take a processor from the daemon on a small machine.
     let until = |start: Instant, done: &dyn Fn() -> bool| {
         while !done() {
             std::thread::sleep(Duration::from_micros(10));

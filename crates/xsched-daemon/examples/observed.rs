@@ -45,7 +45,7 @@ fn main() {
     }
     let number = |at: usize, usual: usize| args.get(at).map_or(usual, |text| text.parse().expect("a number"));
     let (rounds, samples, programs) = (number(0, 10), number(1, 100), number(2, 1_000));
-    // A program by hand has four descriptors.
+    // The daemon needs four descriptors for a program.
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).expect("its own limit");
     measure(rounds, samples, programs);
@@ -108,7 +108,7 @@ fn measure(rounds: usize, samples: usize, programs: usize) {
     // By then all programs are attached and long idle.
     std::thread::sleep(Duration::from_secs(3));
     let mut seen: Vec<Seen> = WAYS.iter().map(|_| Seen::default()).collect();
-    // Not by a spinning thread: on a small machine that would take a processor from the daemon.
+    // The thread sleeps between polls: spinning would take a processor from the daemon on a small machine.
     let nap = || std::thread::sleep(Duration::from_micros(10));
     for round in 0..rounds {
         for step in 0..WAYS.len() {

@@ -37,7 +37,7 @@ fn main() {
     let samples = args.first().map_or(500, number);
     let programs: Vec<usize> =
         if args.len() > 1 { args[1..].iter().map(number).collect() } else { vec![10, 100, 316, 1_000] };
-    // A program by hand has four descriptors.
+    // The daemon needs four descriptors for a program.
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).expect("its own limit");
     for programs in programs {
@@ -91,7 +91,7 @@ fn measure(samples: usize, programs: usize) {
         looking = (cpu_s(pid) - before) / begin.elapsed().as_secs_f64();
         urgent.idle(0);
         busy[0].until_open(0);
-        // Not by a spinning thread: on a small machine that would take a processor from the daemon.
+        // The thread sleeps between polls: spinning would take a processor from the daemon on a small machine.
         let nap = || std::thread::sleep(Duration::from_micros(10));
         let before = cpu_s(pid);
         for _ in 0..samples {
@@ -123,7 +123,7 @@ fn measure(samples: usize, programs: usize) {
     );
 }
 
-/// Memory of a process by itself, and with what it shares, in KiB.
+/// Memory of a process in KiB: without and with the memory that it shares.
 fn memory_kib(pid: u32) -> (u64, u64) {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let of = |name: &str| {

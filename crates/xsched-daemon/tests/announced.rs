@@ -108,7 +108,7 @@ fn a_program_with_long_kernels_is_kept_out_of_pools_from_its_next_start() {
     let line = "this program ran kernels of 12.3 ms in a pool, which others wait for";
     assert_eq!(why(&daemon, None, false).as_deref(), Some(line));
     drop(daemon);
-    // The next daemon knows it too.
+    // The next daemon has the announcement, too.
     let daemon = Daemon::start_with(|o| o.state = Some(state.clone()));
     announce(&daemon, "j").unwrap();
     assert_eq!(why(&daemon, None, false).as_deref(), Some(line));

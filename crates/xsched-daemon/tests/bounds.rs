@@ -1,4 +1,4 @@
-//! The page on bounds names what there is.
+//! Checks that the documentation's page on bounds names every bound, and a test for each.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};

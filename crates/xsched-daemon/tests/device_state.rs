@@ -15,7 +15,7 @@ use xsched_proto::wire::{DaemonMsg, ProgramOptions, Request};
 use xsched_testkit::until;
 
 const FOLDER: &str = "XSCHED_TEST_FOLDER";
-/// The stand-in's only device.
+/// The only device of the stand-in.
 const DEVICE: &str = "pci:0000:0a:00.0";
 const GIB: u64 = 1 << 30;
 
@@ -57,7 +57,7 @@ struct World {
 }
 
 impl World {
-    /// With the stand-in, compiled with such flags; without any where there are none.
+    /// Starts a daemon with the stand-in, compiled with these flags, or without one.
     fn start(flags: Option<&[&str]>, values: &[(&str, u64)]) -> World {
         let folder = tempfile::tempdir().unwrap();
         for name in ["nvml", "lib", "sys"] {
@@ -111,7 +111,7 @@ impl World {
         devices.collect()
     }
 
-    /// A device once it is as it should be.
+    /// Waits until a device's state satisfies a condition, and returns the state.
     #[track_caller]
     fn until(&self, key: &str, what: &str, so: impl Fn(&DeviceInfo) -> bool) -> DeviceInfo {
         let mut found = None;
@@ -145,7 +145,7 @@ const VALUES: [(&str, u64); 10] = [
     ("power_mw", 310_900),
     ("power_limit_mw", 700_000),
     ("clock", 1_755),
-    // The power limit, and that a clock was set, which is no reason.
+    // Power limit, and a clock set by a user, which is no reason to report.
     ("reasons", 0x4 | 0x2),
 ];
 
@@ -157,7 +157,7 @@ fn the_state_is_shown(flags: &[&str]) {
     world.set("processes", format!("{own} {GIB}\n{outside} {}\n{unseen} 5\n", u64::MAX));
     let client = world.attach(0, DEVICE);
     let device = world.until(DEVICE, "it is looked at", |device| {
-        // A child has its parent's name until it is another program.
+        // Until it executes another program, a child process has its parent's name.
         !device.stale && device.processes.iter().flatten().any(|p| p.name.as_deref() == Some("cat"))
     });
     let expected = DeviceState {
@@ -248,7 +248,7 @@ fn a_call_that_hangs_delays_no_decision() {
     let stale = world.until(DEVICE, "what is known is told to be old", |device| device.stale);
     assert!(stale.latest.age_ms >= 5_000 && stale.latest.memory_used_bytes == Some(61 * GIB));
     handover(&low, &high);
-    // A program that comes and goes meanwhile waits for nothing either.
+    // A program that attaches and leaves meanwhile does not wait either.
     drop(world.attach(0, DEVICE));
     std::fs::remove_file(world.nvml("hang")).unwrap();
     world.until(DEVICE, "it goes on", |device| !device.stale);
@@ -281,7 +281,7 @@ fn full_memory_and_heat_are_told() {
     let Some((DaemonMsg::Note { text }, _)) = receive(&second.socket) else { panic!("no note") };
     assert_eq!(text, format!("others use 76.0 of the 80.0 GiB of {DEVICE}: allocations may fail"));
     second.group(1, DEVICE);
-    // Answered after what the daemon has to say of the group.
+    // The daemon answers this after its messages about the group.
     world.devices();
     assert_eq!(second.unread(), 0, "once");
     world.set("processes", format!("{} {}\n", std::process::id(), 76 * GIB));
@@ -300,7 +300,7 @@ fn full_memory_and_heat_are_told() {
 }
 
 fn without_the_library_all_else_works() {
-    // A name that is no library: what the machine itself has is not found.
+    // A file of this name that is no library, so that the machine's own library is not found.
     let world = World::start(None, &[]);
     std::fs::write(world.folder.path().join("lib/libnvidia-ml.so.1"), "no library").unwrap();
     let folder = world.folder.path().join("sys/bus/pci/devices/0000:c1:00.0");

@@ -50,9 +50,9 @@ const HEAD: &str = "\
 # Left out: numbers of sessions; numbers of groups, which are by the order of their appearance; stalled and everything else that follows from
 # how long something takes; where a job spans devices, X, which lasts for 20 ms after a gate has closed.
 ";
-/// Most times that a world is played until time has no say in it.
+/// Largest number of attempts to play a world without a disturbance by time.
 const TRIES: usize = 20;
-/// Worlds that are played at a time: each waits for its daemon most of the time.
+/// Number of worlds that are played at a time: each mostly waits for its daemon.
 const AT_ONCE: usize = 4;
 
 fn main() -> ExitCode {
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
     if differing == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A world to be played: the name of its recording, its title there, and the way to play it.
+/// World to play: name of its recording, its title there, and the function that plays it.
 type Play = (&'static str, String, Box<dyn Fn() -> Result<Vec<String>, Disturbed> + Sync>);
 
 /// Worlds that are recorded.
@@ -143,7 +143,7 @@ fn nth(plays: &[Play], at: usize) -> Option<(usize, &Play)> {
     Some((at, plays.get(at)?))
 }
 
-/// Plays a world until time has had no say in it.
+/// Plays a world until no attempt is disturbed by time.
 fn undisturbed(title: &str, play: impl Fn() -> Result<Vec<String>, Disturbed>) -> Vec<String> {
     for _ in 0..TRIES {
         match play() {
@@ -161,7 +161,7 @@ fn file(name: &str) -> PathBuf {
 /// Compares lines with a recording, or records them.
 ///
 /// # Errors
-/// Lines before the first that differs, and that one in both.
+/// The first line that differs, in both versions, and lines before it.
 fn compare(name: &str, lines: Vec<String>, blesses: bool) -> Result<(), String> {
     let now: Vec<&str> = HEAD.lines().chain(lines.iter().map(String::as_str)).collect();
     if blesses {

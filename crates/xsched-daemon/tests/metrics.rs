@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use support::Daemon;
 use xsched_testkit::least_of;
 
-/// A debug build takes about ten times as long; `cargo test --release` shows what is promised.
+/// Time limit of the promise, as `cargo test --release` tests it; a debug build takes about ten times as long.
 const WITHIN: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1_000 } else { 100 });
 
 #[test]

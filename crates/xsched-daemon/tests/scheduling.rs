@@ -198,7 +198,7 @@ fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
     assert_eq!(on("pci:0000:02:00.0"), 0, "another device");
     let two = cuda(-128);
     until("two are told", || on("pci:0000:01:00.0") == 2);
-    // The first message either gets: alone, each had chosen its slice itself.
+    // Each program's first message: while alone, each chose its slice itself.
     let told = |client: &Client| receive(&client.socket).unwrap().0;
     assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 500 });
     assert_eq!(told(&two), DaemonMsg::Timeslice { slot: 0, us: 500 });
@@ -214,7 +214,7 @@ fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
         batch: None,
     };
     daemon.ask(hint).unwrap();
-    // All clients here are one process. The urgent one's slice was never touched before.
+    // All clients here are one process, so that the hint is for all. The urgent one's slice had not been changed before.
     assert_eq!(told(&high), DaemonMsg::Timeslice { slot: 0, us: 700 });
     assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 700 });
 }
@@ -239,7 +239,8 @@ fn what_a_suspended_program_still_executes_gets_the_device_for_a_moment() {
     low.until_open(0);
     high.ready(0);
     low.until_closed(0);
-    // While a gate inside a command holds it, it executes nothing. Four times as long as a moment is waited for.
+    // A program held by a gate inside a command executes nothing. The test waits four times as long as the daemon would give the device
+    // back for a moment.
     let (before, begin) = (opened(), Instant::now());
     while begin.elapsed() < Duration::from_millis(16) {
         high.gets_on(0);
@@ -271,7 +272,7 @@ fn a_stopped_program_is_not_dropped_for_time_slices_that_it_does_not_read() {
     };
     let (stopped, _beside, high) = (cuda(-128), cuda(-128), cuda(128));
     stopped.ready(0);
-    // Each turn sends it messages; its socket holds some hundred.
+    // Each turn sends the stopped program messages, of which its socket holds a few hundred.
     for _ in 0..1_000 {
         high.ready(0);
         stopped.until_closed(0);
@@ -315,7 +316,7 @@ fn who_neither_issues_nor_completes_anything_counts_as_idle_until_it_does() {
     }
     low.until_open(0);
     assert!(high.open(0));
-    // A launch shows in the counter of the thread that made it.
+    // The launch is counted in the counter of its thread.
     let counter = &high.segment().counters[4095];
     counter.queue.store(1, SeqCst);
     counter.counter.launches.store(1, SeqCst);
@@ -349,7 +350,7 @@ fn ps_tells_what_there_is() {
         assert_eq!(program.exe, std::env::current_exe().unwrap().to_str().unwrap());
         program.groups[0].clone()
     };
-    // The rival goes on meanwhile: without progress it would lose the device after 20 ms.
+    // The rival makes progress meanwhile; without it the rival would lose the device after 20 ms.
     let until_it_is = |state| {
         until("its state is told", || {
             high.words(0).completed.fetch_add(1, SeqCst);
@@ -376,7 +377,7 @@ fn ps_tells_what_there_is() {
     until_it_is(GroupState::Ready);
 }
 
-/// Asks for what it may not have in every way there is.
+/// Asks for a higher priority in every way there is.
 #[test]
 fn nothing_lifts_a_program_above_its_ceiling() {
     let daemon = Daemon::start_with(|o| {
