@@ -13,7 +13,7 @@ use crate::identity::User;
 use crate::net::Answering;
 use crate::services::identify::Who;
 
-/// Commands, by connection.
+/// Commands by connection, with their unfinished answers.
 #[derive(Default)]
 pub(crate) struct Commands {
     /// Identities of commands' processes.
@@ -30,26 +30,26 @@ pub(crate) struct Commands {
 pub(crate) enum Answer {
     /// Request that is begun once others are answered: see `answers`.
     Waits(Box<Request>),
-    /// One message for each of these policies.
+    /// The answer has one message for each of these policies.
     Policies(std::slice::Iter<'static, &'static Entry>),
-    /// Groups, then records of what happened to them.
+    /// The answer lists groups, then records of their past.
     Trace(Box<Telling>),
-    /// One message for each program that is changed, by the engine.
+    /// The answer has one message for each program that the engine changes.
     Changing,
-    /// A program's description of itself.
+    /// The answer is a program's description of itself.
     OfClient,
-    /// A place in a pool, or the reason for none.
+    /// The answer is a place in a pool, or the reason for none.
     OfPool,
-    /// A snapshot for `ps`.
+    /// The answer is a snapshot for `ps`.
     OfTeller,
-    /// Records of usage.
+    /// The answer is records of usage, which are still being read.
     OfUsage,
-    /// One message for each of these rows.
+    /// The answer has one message for each of these rows.
     Usage(VecDeque<UsageRow>),
 }
 
 impl Answer {
-    /// The stage of a command with this answer.
+    /// Stage of a command with this answer.
     pub(crate) fn stage(&self) -> Answering {
         match self {
             Answer::Waits(_) | Answer::OfClient | Answer::OfPool | Answer::OfTeller | Answer::OfUsage => {
@@ -60,7 +60,7 @@ impl Answer {
         }
     }
 
-    /// Returns true if memory is kept for the answer for some time.
+    /// Reports whether the answer needs memory for some time.
     pub(crate) fn is_long(&self) -> bool {
         matches!(self, Answer::Trace(_) | Answer::Changing | Answer::OfUsage | Answer::Usage(_))
     }

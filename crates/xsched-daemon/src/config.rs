@@ -86,7 +86,7 @@ pub(crate) struct Rule {
     user: Option<User>,
     /// File name of a script, or a module, that an interpreter runs; `*` stands for anything.
     script: Option<String>,
-    /// The command line, its words with a blank between; `*` stands for anything.
+    /// Words of the command line, separated by blanks; `*` stands for anything.
     command: Option<String>,
     /// Path below the cgroup root; `*` stands for anything.
     cgroup: Option<String>,
@@ -180,7 +180,7 @@ struct Weight(u32);
 struct Budget(u32);
 struct Starvation(u32);
 struct IdleExit(u32);
-/// The value of a parameter, a number or a word, as text.
+/// Value of a parameter, a number or a word, as text.
 struct Value(String);
 /// Hint at the place `AT` of [`Hint::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -715,7 +715,7 @@ mod tests {
         assert_eq!((nothing.pool_timeslice_us(Side::Outer), nothing.pool_budget_us()), (120, 400));
     }
 
-    /// The example says that each key has its default, but for keys after which another default is named.
+    /// The example shows each key with its default, except keys behind which a comment names the default.
     #[test]
     fn the_example_has_the_defaults_in_force() {
         let text = include_str!("../../../dist/config.toml");
@@ -729,7 +729,7 @@ mod tests {
                 table = format!("{line}\n");
                 continue;
             }
-            // The names of programs are a default of sockets only.
+            // Only for a socket of the file system are the names of programs shown by default.
             let listen = if table == "[metrics]\n" { "listen = \"unix:/m\"\n" } else { "" };
             let given = parse(&[&format!("{table}{listen}{line}\n")]).unwrap();
             let nothing = parse(&[&format!("{table}{listen}")]).unwrap();
@@ -740,7 +740,7 @@ mod tests {
         assert!(compared >= 25, "only {compared} keys are compared");
     }
 
-    /// Figures that follow from a configuration, for a user without limits of its own.
+    /// Values in force for a configuration, for a user without limits of one's own.
     fn in_force(c: &Config) -> Vec<String> {
         let low = Class::Low.nominal();
         let hints = c.class_hints(Class::of(low));

@@ -61,7 +61,7 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> FairQueue<U, T> {
         self.take(at)
     }
 
-    /// Takes the first piece of the user in a place of the order.
+    /// Takes the first piece of the user at a place of the order.
     fn take(&mut self, at: usize) -> Option<(U, T)> {
         let user = self.turns.remove(at)?;
         let of_user = self.by_user.get_mut(&user)?;
@@ -75,7 +75,7 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> FairQueue<U, T> {
         Some((user, piece))
     }
 
-    /// The users with work.
+    /// Users with work.
     pub(crate) fn users(&self) -> impl Iterator<Item = U> {
         self.turns.iter().copied()
     }

@@ -79,7 +79,7 @@ fn owner_of_container(pid: u32) -> Option<u32> {
     if inode(&outermost)? == own {
         return None;
     }
-    // Namespaces are nested 33 deep at most (user_namespaces(7)).
+    // The kernel nests user namespaces at most 33 deep (user_namespaces(7)).
     for _ in 0..33 {
         let Some(parent) = parent(&outermost) else { break };
         if inode(&parent)? == own {
@@ -145,7 +145,7 @@ mod tests {
         let user = user_of(pid, uid);
         assert_eq!(user, pretended(uid));
         assert!(user.is_own());
-        // Pids are below 2^22.
+        // No process can have this id: ids are below 2^22.
         let gone = user_of(1 << 23, 0);
         assert!(!gone.is_root() && !gone.is_own());
         assert_ne!(gone, pretended(0));

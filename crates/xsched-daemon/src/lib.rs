@@ -100,20 +100,20 @@ use std::time::Duration;
 pub struct Options {
     /// Path of the socket.
     pub socket: PathBuf,
-    /// Policy to start with; wins over the configuration.
+    /// Policy to start with, instead of the configuration's.
     pub policy: Option<String>,
     /// Shared library with a scheduler of its own (`include/xsched/scheduler.h`): the policy `external`. Needs a command `scheduler-host`
     /// of this program.
     pub scheduler: Option<PathBuf>,
-    /// Configuration files in order, read where they exist; a later one wins.
+    /// Configuration files, in order. Missing ones are skipped; values of a later one replace those of an earlier one.
     pub usual_config: Vec<PathBuf>,
     /// Configuration files after those. Each must exist.
     pub config: Vec<PathBuf>,
-    /// File for the event log, kept short; none = stderr.
+    /// File for the event log, limited in size; none = stderr.
     pub log: Option<PathBuf>,
     /// True if the event log also has details for an investigation: groups, their figures at the end, the reason for the daemon's end.
     pub log_details: bool,
-    /// `libxsched.so`, for the servers of pools; none = there are no pools.
+    /// Path of `libxsched.so`, for the servers of pools; none = there are no pools.
     pub library: Option<PathBuf>,
     /// Socket where each connection gets a process that runs [`keep_pool`], as a service manager makes it; none = the daemon starts such
     /// processes, as `pool-keeper` of its own program.

@@ -94,13 +94,13 @@ pub(crate) struct ClientSegment {
 impl ClientSegment {
     /// Checks that a file is a segment and will stay one, and maps it.
     pub(crate) fn new(file: OwnedFd) -> Result<ClientSegment, Error> {
-        // Without these seals the file could be cut short under us: SIGBUS.
+        // Without these seals the client could shorten the file, and an access would raise SIGBUS.
         let wanted = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| Error::input("its segment is no memfd"))?;
         if seals.difference(SealFlags::EXEC) != wanted {
             return Err(Error::input("its segment is not sealed as it should be"));
         }
-        // A first touch of a huge page fails where none is left: SIGBUS.
+        // The first access to a huge page raises SIGBUS if none is left.
         let system =
             rustix::fs::fstatfs(&file).map_err(|e| Error::input(format!("its segment cannot be looked at: {e}")))?;
         if system.f_type == libc::HUGETLBFS_MAGIC {

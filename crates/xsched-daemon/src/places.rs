@@ -21,7 +21,7 @@ use crate::trusted::Joining;
 use crate::tuning::{POOL_BLAME_NS, POOL_LINGER_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS};
 
 impl Server {
-    /// Gives a process its place: in a pool, which it may have to wait for, or outside. Returns true if it is answered.
+    /// Gives a process its place: in a pool, whose start may take a while, or outside. Returns true if the answer was sent.
     pub(crate) fn place(&mut self, conn: u64, member: u64, owner: &Owner, joining: &Joining, known: &Known) -> bool {
         let uid = owner.uid;
         loop {
@@ -40,7 +40,7 @@ impl Server {
                 None => match self.start_pool(owner.clone(), side) {
                     Ok(at) => at,
                     Err(why) => {
-                        // Another pool may have a place.
+                        // A pool at the other side may have a place.
                         self.refuse_pools(uid, side, why.line());
                         continue;
                     }
@@ -82,7 +82,7 @@ impl Server {
         }
     }
 
-    /// Has a process make contexts of its own. The answer is complete.
+    /// Answers a process that it makes contexts of its own. Returns true: the answer was sent.
     fn by_time(&mut self, conn: u64, uid: u32, why: Option<String>) -> bool {
         let why = why.and_then(|why| self.places.pools.tell_once(uid, why));
         self.net.send(conn, &DaemonMsg::ByTime { why }, &[]);

@@ -77,7 +77,7 @@ pub(crate) struct Programs {
     pub(crate) openings: HashMap<u64, Opening>,
     /// Users that were just identified.
     pub(crate) found: HashMap<u64, Result<Who, Error>>,
-    /// Segments of processes that have left and live on, by the connections that they had.
+    /// Segments of processes that left their connections but still run, by the numbers of those connections.
     pub(crate) abandoned: HashMap<u64, Abandoned>,
     /// Memory of backlog pages, by the programs that own them.
     pub(crate) pages: HashMap<u64, PageFiles>,
@@ -89,11 +89,11 @@ pub(crate) struct Places {
     pub(crate) expected: HashMap<u64, Expected>,
     /// Number of attached programs of each job.
     pub(crate) jobs: HashMap<String, usize>,
-    /// Programs that do not suit others of a pool.
+    /// Programs that must not join a pool, after faults or long commands.
     pub(crate) unsuitable: Unsuitable,
     pub(crate) pools: Pools,
     pub(crate) trusting: Trusting,
-    /// True after a program has left, or a process was announced or has ended: pools may have become unused.
+    /// True after a program has left, or an announced process has come or ended: pools may be unused now.
     pub(crate) has_left: bool,
 }
 
@@ -103,18 +103,18 @@ pub(crate) struct Services {
     pub(crate) snapshots: Snapshots,
     pub(crate) usage: UsageBooks,
     pub(crate) trust: Trust,
-    /// The log of the daemon.
+    /// Log of the daemon.
     pub(crate) events: EventLog,
-    /// The file of bursts, if they are written.
+    /// File of bursts, if they are recorded.
     pub(crate) bursts: Option<Bursts>,
     pub(crate) devices: Devices,
-    /// Figures for monitors, if there may be any.
+    /// Metrics, if the configuration allows them.
     pub(crate) metrics: Option<Metrics>,
     /// Operator's own scheduler, while it works.
     pub(crate) scheduler: Option<Host>,
 }
 
-/// Figures of the past.
+/// Records of the past.
 pub(crate) struct History {
     pub(crate) accounting: Accounting,
     pub(crate) recent: Recent,
@@ -133,7 +133,7 @@ pub(crate) struct Life {
     pub(crate) service: Service,
     /// Precedence, while the daemon serves.
     precedence: Option<Precedence>,
-    /// True if it was started from a terminal.
+    /// True if the daemon was started from a terminal.
     pub(crate) has_terminal: bool,
     pub(crate) stop: bool,
     idle_exit_ns: Option<u64>,
@@ -153,7 +153,7 @@ impl Server {
         self.now_ns / 1_000
     }
 
-    /// Logs a line that a user has caused.
+    /// Logs an event caused by a user.
     pub(crate) fn record(&mut self, uid: u32, line: &str) {
         self.services.events.of_user(self.now_ns, uid, line);
     }
@@ -165,7 +165,7 @@ impl Server {
         }
     }
 
-    /// Logs trouble, at most once a second.
+    /// Logs a problem, at most once a second.
     pub(crate) fn log(&mut self, line: &str) {
         self.services.events.complain(self.now_ns, line);
     }

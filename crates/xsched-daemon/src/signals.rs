@@ -7,9 +7,9 @@ use rustix::io::Errno;
 /// Effect of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// SIGTERM, SIGINT.
+    /// SIGTERM or SIGINT: the daemon ends.
     End,
-    /// SIGHUP.
+    /// SIGHUP: the daemon reads its configuration again.
     Reload,
 }
 

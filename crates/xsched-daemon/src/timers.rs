@@ -5,57 +5,57 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Kind of work at a set time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// A policy wants to decide.
+    /// Decision of a policy at a time that the policy chose.
     Policy,
-    /// Progress of groups that run while others wait.
+    /// Poll of the progress of groups that run while others wait.
     Look,
-    /// The heartbeat page.
+    /// Update of the heartbeat page.
     Beat,
-    /// Nice values.
+    /// Poll of nice values.
     Nice,
-    /// Connections that do not read.
+    /// End of connections that do not read.
     Unread,
     /// Connections that have sent nothing.
     Silent,
-    /// Lines of the log that were held back.
+    /// Log lines that were held back.
     Lines,
-    /// The file of what outlives the daemon.
+    /// Write of the file with settings that outlive the daemon.
     State,
-    /// The state of devices.
+    /// Poll of the state of devices.
     Devices,
-    /// Device time that was not followed.
+    /// Update of measured device time.
     Measure,
-    /// Records of usage.
+    /// Sweep of all programs for usage records.
     Usage,
-    /// A question about usage.
+    /// Sweep of all programs for a question about usage.
     UsageQuery,
-    /// Pools that start or may end.
+    /// Start and end of pools.
     Pools,
-    /// Descriptors that are closed slowly.
+    /// Check for descriptors that close slowly.
     Reaper,
     /// Answers about programs that ask for a pool, and polls of programs that may prove themselves.
     Trust,
-    /// Identification of processes.
+    /// Time limit of the identification of processes.
     Identify,
     /// Comparison of programs with the stored facts about them.
     TrustWorker,
-    /// Questions to programs.
+    /// Time limit of questions to programs.
     Questions,
-    /// Answers of the operator's own scheduler.
+    /// Time limit of answers of the operator's own scheduler.
     Scheduler,
-    /// The service manager.
+    /// Message to the service manager.
     Service,
     /// Release of free memory.
     Trim,
-    /// Snapshots for `ps`.
+    /// Work on snapshots for `ps`.
     Snapshots,
     /// Work that waits for its user's ration.
     Rations,
-    /// The end of a daemon without programs.
+    /// End of a daemon without programs.
     Idle,
 }
 
-/// All timers, each with one time at most.
+/// All timers. Each kind has at most one time.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     at_ns: BTreeMap<Timer, u64>,

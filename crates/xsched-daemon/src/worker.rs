@@ -25,7 +25,7 @@ const NUDGE: libc::c_int = libc::SIGURG;
 /// Properties of a worker.
 #[derive(Clone, Copy)]
 pub(crate) struct Spec {
-    /// Name of its thread, 15 bytes at most.
+    /// Name of the thread, at most 15 bytes.
     pub(crate) name: &'static str,
     /// Largest number of tasks that wait; a further one is refused.
     pub(crate) queued_max: usize,
@@ -33,7 +33,7 @@ pub(crate) struct Spec {
     pub(crate) lost_max: usize,
     /// True to send a signal to a thread that a task keeps for [`NUDGE_NS`], and again each time.
     pub(crate) nudges: bool,
-    /// Nice value of its thread; 0 = that of the loop.
+    /// Nice value of the thread; 0 = that of the loop.
     pub(crate) nice: i32,
     pub(crate) stack_bytes: Option<usize>,
     pub(crate) end: End,

@@ -71,7 +71,7 @@ impl MetricsTable {
     pub(super) fn config(&self) -> Option<MetricsConfig> {
         let listen = self.listen.clone()?;
         Some(MetricsConfig {
-            // Every user of the machine can connect to a port, and others beyond it.
+            // A port can be reached by all users of the machine, and from other machines.
             names: self.names.unwrap_or(matches!(listen, Listen::Unix(_))),
             pids: self.pids.unwrap_or(false),
             max_programs: self.max_programs.map_or(METRICS_PROGRAMS_MAX, |n| n.0 as usize),

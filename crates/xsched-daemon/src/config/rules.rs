@@ -1,4 +1,4 @@
-//! Rules that no program can match.
+//! Detection of rules that no program can match.
 
 use std::path::Path;
 

@@ -10,7 +10,7 @@ use xsched_proto::device::{DeviceState, Source};
 use super::driver::{DeviceLabel, Driver, Look};
 use crate::clock::now_ns;
 
-/// AMD's number among vendors of PCI devices.
+/// AMD's id as a vendor of PCI devices.
 const VENDOR: &str = "0x1002";
 
 struct Amdgpu {
@@ -55,7 +55,7 @@ fn look(key: &str, folder: &Path) -> Look {
     let at_ns = now_ns();
     let sensors = std::fs::read_dir(folder.join("hwmon")).into_iter().flatten().flatten().next().map(|e| e.path());
     let sensor = |name: &str| number::<i64>(sensors.as_deref()?, name);
-    // The first sensor is the edge of the chip; newer chips have only the hottest spot, the second.
+    // The first sensor is at the chip's edge; newer chips have only the second, at the hottest spot.
     let heat = ["temp1", "temp2"].into_iter().find(|name| sensor(&format!("{name}_input")).is_some());
     let degrees = |what: &str| i32::try_from(sensor(&format!("{}_{what}", heat?))? / 1_000).ok();
     let watts = |name: &str| u32::try_from(sensor(name)? / 1_000_000).ok();
@@ -105,7 +105,7 @@ mod tests {
         };
         write("0000:01:00.0/vendor", "0x10de");
         write("0000:01:00.0/mem_info_vram_total", "1");
-        // A function of the same card that is no GPU.
+        // Another function of the same card, which is no GPU.
         write("0000:c1:00.1/vendor", "0x1002");
         for (file, text) in [
             ("vendor", "0x1002"),

@@ -19,12 +19,12 @@ pub(crate) struct Look {
     pub(crate) processes: Option<Vec<DeviceProcess>>,
 }
 
-/// Name of a device for other monitors.
+/// Name of a device in other monitors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceLabel {
-    /// UUID of the GPU, or of the one that it is a part of.
+    /// UUID of the GPU, or of the GPU that it is a part of.
     pub(crate) uuid: Option<String>,
-    /// Number of the GPU instance, where it is a part.
+    /// Number of the GPU instance, if the device is a part of a GPU.
     pub(crate) instance: Option<u32>,
 }
 

@@ -27,7 +27,7 @@ struct Remote {
     process: Option<Process>,
 }
 
-/// Starts a process of a program that opens NVIDIA's library; none = there is none on this machine.
+/// Starts the program in a process that opens NVIDIA's library. Returns none if this machine has no such library.
 pub(super) fn open(program: &Path) -> Option<Box<dyn Driver>> {
     // The reason for which it cannot answer goes to the daemon's output, once.
     static TOLD: AtomicBool = AtomicBool::new(false);

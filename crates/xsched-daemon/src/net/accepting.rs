@@ -17,7 +17,7 @@ use crate::tuning::{ACCEPTED_MAX, ROOT_PART, SILENT_NS, SOCKET_MAX_BYTES};
 pub(crate) type Limits<'a> = &'a dyn Fn(u32, bool) -> usize;
 
 impl Net {
-    /// Accepts some connections.
+    /// Accepts waiting connections, but no more than [`ACCEPTED_MAX`].
     pub(crate) fn accept(&mut self, limits: Limits<'_>) {
         for _ in 0..ACCEPTED_MAX {
             if self.reaper.is_full() {
@@ -26,7 +26,8 @@ impl Net {
             let socket = match self.listener.accept() {
                 Ok(socket) => socket,
                 Err(Errno::MFILE | Errno::NFILE) => {
-                    // Without this the listener would stay readable and the loop would spin.
+                    // No descriptor is left: the spare one serves to accept and close one connection. Otherwise the listener would stay
+                    // readable and the loop would spin.
                     self.spare = None;
                     if let Ok(socket) = self.listener.accept() {
                         self.reaper.close_socket(socket);
@@ -93,7 +94,7 @@ impl Net {
         (of_user >= most).then_some("its user has as many connections as a user may have")
     }
 
-    /// Accepts connections, or lets them wait in the backlog.
+    /// Begins to accept connections, or leaves them in the backlog.
     pub(crate) fn listen(&mut self, on: bool) {
         let flags = if on { EventFlags::IN } else { EventFlags::empty() };
         let watch = |socket: &OwnedFd| self.rewatch(socket.as_fd(), Token::Own(Own::Listener), flags);

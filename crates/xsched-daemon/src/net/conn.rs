@@ -33,7 +33,7 @@ pub(crate) struct Conn {
 /// Eventfd that wakes the daemon.
 pub(crate) struct Wake {
     pub(crate) eventfd: OwnedFd,
-    /// True while writes to it do not wake the loop.
+    /// True while the program's writes do not wake the loop.
     pub(crate) is_muted: bool,
 }
 

@@ -12,15 +12,15 @@ use crate::Error;
 pub(crate) struct Ended {
     pub(crate) id: u64,
     pub(crate) conn: Conn,
-    /// True if it ended by itself: its process ended or hung up.
+    /// True if the process ended or hung up.
     pub(crate) by_itself: bool,
     /// Fault for which it was dropped.
     pub(crate) fault: Option<Error>,
 }
 
 impl Net {
-    /// Takes the next connection that is marked to be ended out of the table. A command that changes programs stays until that is done,
-    /// unless the daemon ends.
+    /// Removes the next connection that is marked for its end from the table, and returns it. While the engine works on the connection's
+    /// command, the connection stays, unless the daemon ends.
     pub(crate) fn next_ended(&mut self, daemon_ends: bool) -> Option<Ended> {
         loop {
             let (id, fault) = self.doomed.pop()?;

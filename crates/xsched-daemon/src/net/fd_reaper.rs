@@ -31,7 +31,7 @@ enum Task {
     Received(u32, OwnedFd),
 }
 
-/// Outcome of a task: there is none.
+/// A task has no outcome.
 enum Nothing {}
 
 /// Order of tasks: first all connections, as far as one packet holds them; then received descriptors, in the order of arrival.
@@ -96,7 +96,7 @@ impl FdReaper {
         Ok(FdReaper(Arc::new(worker?)))
     }
 
-    /// Ends a connection and closes its socket, whose receive buffer may hold descriptors.
+    /// Ends a connection, and closes its socket: there may be descriptors in its receive buffer.
     pub(crate) fn close_socket(&self, socket: OwnedFd) {
         // Data that was sent can still be read at the other end.
         let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);

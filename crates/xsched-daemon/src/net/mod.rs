@@ -50,7 +50,7 @@ pub(crate) struct Net {
     pub(crate) reaper: FdReaper,
     /// Largest number of connections at a time.
     pub(crate) max_conns: usize,
-    /// Number of the last connection or other thing that is numbered with them.
+    /// Last number given to a connection, or to another thing from the same sequence.
     last_id: u64,
     /// True while connections wait in the backlog until the reaper has caught up.
     deaf: bool,
@@ -60,11 +60,11 @@ pub(crate) struct Net {
     pub(crate) unread_at: Option<u64>,
     /// Time of the next check for connections that have sent nothing.
     pub(crate) silent_at: Option<u64>,
-    /// Lines for the log, with the users that caused them.
+    /// Lines for the log, with the users who caused them.
     lines: Vec<(u32, String)>,
 }
 
-/// Work of users other than root and the daemon's own, for which each has a part of the loop's time.
+/// Work of users other than root and the daemon's own. Each user has a part of the loop's time.
 pub(crate) struct Rations {
     /// Programs that have woken the daemon.
     pub(crate) wakes: Rationed<User, u64>,
@@ -181,7 +181,7 @@ impl Net {
         self.watch_socket(id);
     }
 
-    /// Marks a connection to be ended, for a fault of its own or none.
+    /// Marks a connection to be ended, with the fault, if any.
     pub(crate) fn doom(&mut self, id: u64, fault: Option<Error>) {
         self.doomed.push((id, fault));
     }

@@ -32,7 +32,7 @@ struct Shared {
     state: Mutex<State>,
     /// Eventfd that counts news.
     event: OwnedFd,
-    /// Readable once the thread is to end.
+    /// Descriptor that is readable once the thread must end.
     stop: OwnedFd,
 }
 
@@ -48,7 +48,7 @@ struct State {
 pub(crate) enum News {
     /// A new socket listens at a path, instead of the one before.
     Listens(PathBuf, OwnedFd),
-    /// A line for the log.
+    /// Line for the log.
     Line(String),
 }
 
@@ -84,7 +84,7 @@ impl Rendezvous {
         Ok(())
     }
 
-    /// News since the last call.
+    /// Takes the news since the last call.
     pub(crate) fn take(&self) -> Vec<News> {
         let _ = rustix::io::read(&self.shared.event, &mut [0u8; 8]);
         std::mem::take(&mut self.shared.lock().news)

@@ -17,7 +17,7 @@ use crate::tuning::{
 pub(crate) const UNREAD: &str = "it does not read its messages";
 
 impl Net {
-    /// Sends a message, or keeps it.
+    /// Sends a message, or keeps it until the connection can take it.
     pub(crate) fn send(&mut self, id: u64, message: &DaemonMsg, fds: &[BorrowedFd<'_>]) {
         let Some(conn) = self.conns.get(&id).filter(|conn| !conn.gone) else { return };
         let packet = match wire::encode(message) {

@@ -73,7 +73,7 @@ impl Site {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .map_err(|e| fail("cannot make a socket for", &e))?;
         rustix::net::bind(&socket, &address).map_err(|e| fail("cannot bind", &e))?;
-        // Root serves every user that can reach the folder; each peer's user is checked.
+        // A daemon of root serves all users that can reach the folder, and checks the user of each connection.
         let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).map_err(|e| fail("cannot open up", &e))?;
         rustix::net::listen(&socket, 128).map_err(|e| fail("cannot listen on", &e))?;

@@ -81,7 +81,7 @@ pub(crate) enum Received {
     Packet(usize, Passed),
     /// No packet for now.
     Nothing,
-    /// The other end is gone.
+    /// The other end has hung up.
     HangUp,
     /// Packet that is larger than allowed.
     TooMuch,
@@ -211,7 +211,7 @@ pub(crate) fn bound_unread(socket: &OwnedFd, bytes: usize) {
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(socket, bytes / 2);
 }
 
-/// Memory held by packets that the other side has not taken yet, in bytes.
+/// Memory of packets that the other side has not read yet, in bytes.
 pub(crate) fn unread_bytes(socket: &OwnedFd) -> usize {
     let mut bytes: libc::c_int = 0;
     // SAFETY: a socket of ours; the request stores one int.

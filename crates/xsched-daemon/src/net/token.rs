@@ -15,10 +15,10 @@ pub(crate) enum Token {
     Own(Own),
 }
 
-/// Descriptors of the daemon's own.
+/// Descriptors that the daemon opened for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Own {
-    /// A listening socket.
+    /// Listening socket.
     Listener,
     /// Sockets whose files were made again.
     Sites,

@@ -52,9 +52,9 @@ pub(crate) enum ToKeeper {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) owner: Owner,
-    /// `libxsched.so`, for the server.
+    /// Path of `libxsched.so`, for the server.
     pub(crate) library: PathBuf,
-    /// The daemon's socket.
+    /// Path of the daemon's socket.
     pub(crate) socket: PathBuf,
     /// Number of the pool.
     pub(crate) pool: u64,
@@ -67,7 +67,7 @@ pub(crate) struct Order {
 pub(crate) enum FromKeeper {
     /// The control daemon is started. Comes with two descriptors: its pidfd, and its log.
     Started {
-        /// The pipe directory.
+        /// Path of the pipe directory.
         pipe: String,
         /// Number of GPUs that it sees.
         gpus: usize,
@@ -91,7 +91,7 @@ impl Owner {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.unwrap_or_default().split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
         };
-        // The effective user, as the socket has it; the real group, which a program cannot borrow.
+        // The effective user id, which the socket shows, and the real group id, which a set-group-id program does not change.
         let (uids, gids) = (numbers("Uid:"), numbers("Gid:"));
         (uids.get(1) == Some(&uid)).then_some(())?;
         Some(Owner { uid, gid: *gids.first()?, groups: numbers("Groups:") })

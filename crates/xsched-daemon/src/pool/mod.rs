@@ -34,7 +34,7 @@ pub(crate) struct Pools {
     pub(crate) told: HashSet<(u32, String)>,
     /// Inotify descriptor that reports new lines in logs.
     pub(crate) watch: Option<OwnedFd>,
-    /// `libxsched.so`.
+    /// Path of `libxsched.so`.
     pub(crate) library: Option<PathBuf>,
     /// Socket of keepers that a service manager starts; none = this daemon starts them.
     pub(crate) keeper: Option<PathBuf>,
@@ -70,7 +70,7 @@ pub(crate) enum Stage {
     Starting,
     /// The control daemon was told to start the server.
     Asked,
-    /// Programs may come.
+    /// The pool takes processes in.
     Serving,
     /// The pool takes no process in, and ends with its last program.
     Ending,

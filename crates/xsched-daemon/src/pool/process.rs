@@ -38,7 +38,7 @@ pub(crate) struct Process {
     failed: bool,
 }
 
-/// A control daemon.
+/// Running control daemon.
 struct Control {
     pipe: String,
     pidfd: OwnedFd,
@@ -60,10 +60,10 @@ impl MpsServer {
     /// Reports whether the server has ended, or is about to. The kernel closes its sockets long before it has ended, since its work on the
     /// GPU is removed first.
     pub(crate) fn is_ending(&self) -> bool {
-        /// PF_EXITING of the kernel.
+        /// The kernel's flag PF_EXITING.
         const EXITING: u64 = 4;
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        // After its name, which may hold anything: state and six numbers, then the flags (proc(5)).
+        // The name of the process may contain anything. State, six numbers and the flags follow it (proc(5)).
         let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6)?.parse::<u64>().ok());
         flags.is_none_or(|flags| flags & EXITING != 0) || has_ended(&self.pidfd)
     }

@@ -108,7 +108,7 @@ impl Server {
             (Timer::Service, self.life.service.deadline_ns()),
             (Timer::Snapshots, self.services.snapshots.deadline_ns()),
             (Timer::Trim, self.trim.deadline_ns(!self.programs.clients.is_empty())),
-            // Work that is due already needs no timer.
+            // Work that can be done at once needs no timer.
             (Timer::Rations, self.net.rations.due_ns().filter(|at| *at > self.now_ns)),
         ]
     }

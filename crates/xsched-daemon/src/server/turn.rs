@@ -67,7 +67,7 @@ impl Server {
             || self.services.snapshots.is_due(self.now_ns)
     }
 
-    /// Takes events: gates first, since a program waits for each of these.
+    /// Takes events of the kernel: first those of gates, since programs wait for them.
     fn take_events(&mut self, events: &[epoll::Event]) {
         let all = || events.iter().filter_map(|event| Some((Token::of(event.data.u64())?, event.flags)));
         for (token, _) in all() {
@@ -95,7 +95,7 @@ impl Server {
         }
     }
 
-    /// Takes an event of a descriptor of the daemon's own.
+    /// Takes an event of one of the daemon's own descriptors.
     fn take_own(&mut self, own: Own) {
         match own {
             Own::Listener => {
@@ -210,7 +210,7 @@ impl Server {
         }
     }
 
-    /// Does a piece of each of the daemon's own tasks that are under way.
+    /// Does a piece of each of the daemon's own unfinished tasks.
     fn do_pieces(&mut self) {
         if self.makes_metrics_snapshot() {
             self.continue_metrics_snapshot();
