@@ -13,7 +13,7 @@ and a program outside on one simulated device, restarts of the daemon and of the
 container's start takes with and without a class, too. Needs root, podman, runc, mmdebstrap, musl-tools, libjemalloc2,
 qemu-user-static and gcc-aarch64-linux-gnu with libc6-dev-arm64-cross; what is missing is named and left out.";
 
-/// Builds, and runs all cases.
+/// Builds xsched, and runs all cases.
 pub(crate) fn run(root: &Path, options: &[&str]) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     succeed(Command::new(cargo).args(["build", "--release"]).current_dir(root))?;

@@ -1,10 +1,10 @@
-//! `cargo xtask fuzz`: libFuzzer looks for bytes that a target (testing/xsched-fuzz) does not take as it should.
+//! `cargo xtask fuzz`: libFuzzer searches for bytes on which a target (testing/xsched-fuzz) panics.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What `--help` says.
+/// Text of `--help`.
 pub(crate) const HELP: &str = "\
 usage: cargo xtask fuzz [TARGET] [--secs N] [--planted]
 
@@ -18,7 +18,7 @@ way to try it again is printed: give the file to a seed folder once it is mended
 Ends with 0 if nothing was found (with --planted: if all was found), 1 if something failed, 2 for a wrong argument.";
 
 const COMPILER: &str = "x86_64-unknown-linux-gnu";
-/// Coverage as libFuzzer wants it, and the address sanitizer.
+/// Compiler flags for the coverage counters that libFuzzer reads, and for the address sanitizer.
 const FLAGS: [&str; 7] = [
     "--cfg=fuzzing",
     "-Cpasses=sancov-module",
@@ -28,13 +28,13 @@ const FLAGS: [&str; 7] = [
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
     "-Zsanitizer=address",
 ];
-/// What a target prints that found its planted bug.
+/// Output of a target that found its planted bug.
 const PLANTED: &str = "the planted bug";
 
-/// What is asked for.
+/// Options of the command.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Wish {
-    /// None = each.
+    /// Name of the target to run, or none for each one in turn.
     target: Option<String>,
     secs: Option<u64>,
     planted: bool,
@@ -70,10 +70,10 @@ impl Wish {
     }
 }
 
-/// The names of all targets: each has its folder of seeds.
+/// Names of all targets: each has a folder of seeds.
 ///
 /// # Errors
-/// One line, where there is no such folder.
+/// One line, if there is no such folder.
 pub(crate) fn targets(root: &Path) -> Result<Vec<String>, String> {
     let folder = seeds(root);
     let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -89,7 +89,7 @@ fn seeds(root: &Path) -> PathBuf {
 /// Builds the fuzzer and runs it.
 ///
 /// # Errors
-/// One line, where it cannot be built, finds something, or misses what was planted.
+/// One line, if it cannot be built, a target fails, or a target misses its planted bug.
 pub(crate) fn run(root: &Path, targets: &[String], wish: &Wish) -> Result<(), String> {
     let work = crate::test::target_folder(root).join("fuzz");
     let fuzzer = build(root, &work)?;
@@ -114,7 +114,7 @@ fn build(root: &Path, work: &Path) -> Result<PathBuf, String> {
         .current_dir(root.join("testing/xsched-fuzz/libfuzzer"))
         .args(["build", "--release", "--target", COMPILER, "--target-dir"])
         .arg(work);
-    // With a target named, what runs at build time is built without these.
+    // Because a target is named, cargo does not apply the flags to build scripts and macros.
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS.join(" "));
     let status = command.status().map_err(|e| format!("cargo: {e}"))?;
     if !status.success() {
@@ -123,9 +123,9 @@ fn build(root: &Path, work: &Path) -> Result<PathBuf, String> {
     Ok(work.join(COMPILER).join("release/fuzz"))
 }
 
-/// Whether all is well with a target.
+/// Fuzzes a target, and returns whether no fault was found.
 fn one(root: &Path, work: &Path, fuzzer: &Path, target: &str, wish: &Wish) -> Result<bool, String> {
-    // What was found while a bug was planted leads to that bug: it would help the next search.
+    // Inputs found while a bug was planted lead to that bug, so they would help the next search.
     let found = work.join(if wish.planted { "planted" } else { "corpus" }).join(target);
     let artifacts = work.join("artifacts");
     if wish.planted {
@@ -139,7 +139,7 @@ fn one(root: &Path, work: &Path, fuzzer: &Path, target: &str, wish: &Wish) -> Re
     let file = std::fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
     let mut command = Command::new(fuzzer);
     command.env("XSCHED_FUZZ_TARGET", target).stderr(file);
-    // Threads of a daemon keep what a process keeps until its end.
+    // A daemon's threads keep some memory until the process ends.
     command.env("ASAN_OPTIONS", "detect_leaks=0");
     if wish.planted {
         command.env("XSCHED_FUZZ_PLANTED", "1");

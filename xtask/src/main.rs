@@ -155,7 +155,7 @@ fn tested(extent: Extent) -> Result<(), String> {
     if test::run(&root(), extent) { Ok(()) } else { Err("something failed, see the summary".into()) }
 }
 
-/// Holds journals against the models.
+/// Checks recorded journals against the models.
 fn replay(files: &[&str]) -> ExitCode {
     let mut command = std::process::Command::new("cargo");
     command.args(["run", "--quiet", "--package", "xsched-flow", "--example", "replay", "--"]).args(files);
@@ -163,8 +163,8 @@ fn replay(files: &[&str]) -> ExitCode {
     code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// The workspace's root, the folder above this package. Cargo says where that is now; where it was when this was compiled
-/// may be another checkout that shares its target folder.
+/// Root of the workspace: the folder above this package. Cargo names it at run time; the path at compile time may be of another checkout
+/// that shares its target folder.
 fn root() -> PathBuf {
     let now = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let mut path = now.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));

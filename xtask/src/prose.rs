@@ -30,7 +30,7 @@ const HEAD: &str = "\
 # `cargo xtask prose --write` lowers them. A crate without a line has none of either.
 ";
 
-/// Words that stand for a noun which is not there.
+/// First words that stand for a missing noun.
 const HEADLESS: [&str; 20] = [
     "what",
     "whatever",
@@ -53,21 +53,21 @@ const HEADLESS: [&str; 20] = [
     "same",
     "ditto",
 ];
-/// Pairs of words that do.
+/// Pairs of such words.
 const HEADLESS_PAIRS: [(&str, &str); 3] = [("the", "same"), ("as", "above"), ("as", "before")];
 /// Words that open a clause; a main clause may follow.
 const CLAUSES: [&str; 4] = ["where", "wherever", "when", "whenever"];
-/// Words that a relative word makes headless: "by whom".
+/// Words that are headless before a relative word: "by whom".
 const PREPOSITIONS: [&str; 16] = [
     "about", "after", "at", "before", "by", "for", "from", "in", "of", "on", "since", "to", "under", "until", "with",
     "behind",
 ];
-/// Words that are pronouns if a verb, a preposition or nothing follows.
+/// Words that are pronouns before a verb, a preposition or the end.
 const PRONOUNS: [&str; 15] = [
     "this", "that", "these", "all", "both", "each", "either", "neither", "none", "one", "some", "others", "any",
     "many", "most",
 ];
-/// Words that follow a bare pronoun.
+/// Words that show that the word before is a pronoun.
 const AFTER_PRONOUN: [&str; 40] = [
     "is", "are", "was", "were", "has", "have", "had", "may", "might", "must", "can", "could", "does", "do", "did",
     "would", "will", "should", "shall", "needs", "need", "makes", "make", "means", "says", "say", "takes", "take",
@@ -77,13 +77,13 @@ const AFTER_PRONOUN: [&str; 40] = [
 /// A comment.
 #[derive(Clone, Debug)]
 pub struct Comment {
-    /// Its file, in the crate.
+    /// File of the comment, in the crate.
     pub file: PathBuf,
-    /// Number of its first line.
+    /// Number of the first line.
     pub line: usize,
-    /// Its first line, without the mark.
+    /// First line, without the comment mark.
     pub first: String,
-    /// Number of its words.
+    /// Number of words.
     pub words: usize,
 }
 
@@ -159,13 +159,13 @@ pub fn is_headless(first: &str) -> bool {
     false
 }
 
-/// Reports whether a clause is followed by a sentence: behind a comma, and by no other conjunction.
+/// Reports whether a main clause follows the first clause: after a comma, and not after a further conjunction.
 fn has_main_clause(text: &str) -> bool {
     let sentence = text.split(". ").next().unwrap_or(text);
     let behind = sentence.split(", ").skip(1).filter_map(|part| part.split_whitespace().next());
     let mut behind = behind
         .filter(|word| !["if", "or", "and", "but", "as", "which", "who", "while", "in", "by", "by"].contains(word));
-    // A line that ends in a comma goes on.
+    // A line that ends in a comma continues in the next.
     behind.next().is_some() || sentence.trim_end().ends_with(',')
 }
 
@@ -201,7 +201,7 @@ pub fn comments(file: &Path, text: &str) -> Vec<Comment> {
     found
 }
 
-/// Lines that begin inside a literal: text of another language, for one.
+/// Lines that begin inside a string literal, which may hold text of another language.
 fn lines_in_literals(text: &str) -> std::collections::BTreeSet<usize> {
     fn visit(tokens: TokenStream, found: &mut std::collections::BTreeSet<usize>) {
         for token in tokens {
@@ -291,7 +291,7 @@ pub fn compare(listed: &BTreeMap<String, Allowed>, crates: &[Crate]) -> Vec<Stri
     wrong
 }
 
-/// Does what the words after `prose` ask for. Fails outside with a line about the words, inside with one about the work.
+/// Runs the task on the words after `prose`. The outer error is about the words, the inner one about the comments.
 pub fn run(root: &Path, words: &[&str]) -> Result<Result<(), String>, String> {
     let crates = match crates(root) {
         Ok(crates) => crates,
@@ -335,7 +335,7 @@ fn table(crates: &[Crate]) -> String {
     text
 }
 
-/// Writes the list with the numbers that there are, where they are lower.
+/// Writes the list with the present numbers, where they are lower.
 fn lower(root: &Path, crates: &[Crate]) -> Result<(), String> {
     let listed = listed(root)?;
     let mut text = HEAD.to_string();

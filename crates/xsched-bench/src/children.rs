@@ -1,4 +1,4 @@
-//! Processes that a measuring command starts, and how they end: always, and by their own process id.
+//! Processes that a measuring command starts. They always end with the command, each by its own process id.
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ extern "C" fn note(_: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// From now on Ctrl-C and SIGTERM end the command by way of [`check`], so that it cleans up.
+/// Makes Ctrl-C and SIGTERM end the command by way of [`check`] from now on, so that it cleans up.
 pub(crate) fn catch_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: the handler stores to an atomic and does nothing else.
@@ -40,13 +40,13 @@ pub(crate) struct Guarded {
 }
 
 impl Guarded {
-    /// Starts it.
+    /// Starts the child.
     pub(crate) fn spawn(mut command: Command, what: &'static str) -> Result<Guarded> {
         let parent = std::process::id();
         // SAFETY: prctl and getppid are async-signal-safe.
         unsafe {
             command.pre_exec(move || {
-                // Should this process be killed, so is the child.
+                // If this process is killed, the child is killed too.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 if libc::getppid() as u32 != parent { Err(std::io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
             });
@@ -55,12 +55,12 @@ impl Guarded {
         Ok(Guarded { child, what })
     }
 
-    /// Its process id.
+    /// Process id of the child.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits for its end; none = it still runs after so long.
+    /// Waits for the child's end; none = it still runs after `patience`.
     pub(crate) fn ended_within(&mut self, patience: Duration) -> Result<Option<ExitStatus>> {
         let deadline = Instant::now() + patience;
         loop {
@@ -75,7 +75,7 @@ impl Guarded {
         }
     }
 
-    /// Waits until it answers at `socket`.
+    /// Waits until the child answers at `socket`.
     pub(crate) fn answers_at(&self, socket: &Path) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(5);
         let pidfd = Pid::from_raw(self.child.id() as i32)
@@ -100,7 +100,7 @@ impl Drop for Guarded {
         if let Ok(None) = self.child.try_wait()
             && let Some(pid) = Pid::from_raw(self.child.id() as i32)
         {
-            // Politely first, so that a daemon removes its socket.
+            // SIGTERM comes first, so that a daemon removes its socket.
             let _ = rustix::process::kill_process(pid, Signal::TERM);
             let gone = rustix::process::pidfd_open(pid, PidfdFlags::empty())
                 .is_ok_and(|fd| client::readable(&fd, Duration::from_secs(1)).unwrap_or(false));
@@ -112,7 +112,7 @@ impl Drop for Guarded {
     }
 }
 
-/// A worker and its two pipes.
+/// Worker, with its input and output.
 #[derive(Debug)]
 pub(crate) struct Worker {
     stdin: Option<ChildStdin>,
@@ -122,7 +122,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts one.
+    /// Starts a worker.
     pub(crate) fn spawn(mut command: Command, what: &'static str) -> Result<Worker> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Guarded::spawn(command, what)?;
@@ -131,18 +131,18 @@ impl Worker {
         Ok(Worker { stdin, stdout, pending: Vec::new(), process })
     }
 
-    /// Its process id.
+    /// Process id of the worker.
     pub(crate) fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// Says `go`.
+    /// Sends the worker the line `go`.
     pub(crate) fn go(&mut self) -> Result<()> {
         let stdin = self.stdin.as_mut().ok_or_else(|| Error::environment("a worker without stdin"))?;
         stdin.write_all(b"go\n").map_err(|e| Error::environment(format!("lost {}: {e}", self.process.what)))
     }
 
-    /// Tells it to stop.
+    /// Tells the child to stop, by the end of its standard input.
     pub(crate) fn stop(&mut self) {
         self.stdin = None;
     }
@@ -157,7 +157,7 @@ impl Worker {
         }
     }
 
-    /// The next line it writes.
+    /// Next line of the worker's output.
     pub(crate) fn line(&mut self, patience: Duration) -> Result<String> {
         let what = self.process.what;
         let deadline = Instant::now() + patience;

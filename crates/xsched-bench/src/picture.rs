@@ -1,5 +1,5 @@
-//! Distributions of latencies in one picture, as SVG, with what the other program got done below. It has the colours of the page
-//! that shows it: light or dark.
+//! Picture of latency distributions, as SVG, with the work of the other program below. It has the colours of the page that shows it: light
+//! or dark.
 
 use std::path::Path;
 
@@ -12,11 +12,11 @@ pub(crate) use plotters::style::RGBColor;
 
 use crate::failure::{Error, Result};
 
-/// What stands for a program alone,
+/// Colour of a program alone.
 pub(crate) const ALONE: RGBColor = RGBColor(90, 90, 90);
-/// beside another without xsched,
+/// Colour of a program beside another, without xsched.
 pub(crate) const NATIVE: RGBColor = RGBColor(200, 60, 40);
-/// and under it.
+/// Colour of a program beside another, under xsched.
 pub(crate) const XSCHED: RGBColor = RGBColor(30, 110, 190);
 
 const PAPER: RGBColor = WHITE;
@@ -24,7 +24,7 @@ const INK: RGBColor = RGBColor(36, 41, 47);
 const FAINT: RGBColor = RGBColor(110, 119, 129);
 const LINES: RGBColor = RGBColor(208, 215, 222);
 
-/// The colour on a light page, and what takes its place on a dark one. The other pictures of the documents have the same, in
+/// Colours on a light page, each with its replacement on a dark one. The other pictures of the documents use them too, in
 /// `benches/cuda/svg.py`.
 const DARK: [(RGBColor, RGBColor); 7] = [
     (PAPER, RGBColor(22, 24, 28)),
@@ -38,33 +38,33 @@ const DARK: [(RGBColor, RGBColor); 7] = [
 
 const WIDTH: u32 = 960;
 const HEIGHT: u32 = 600;
-/// Height of a bar, with the space around it.
+/// Height of a bar, with the space around it, in px.
 const BAR: u32 = 26;
-/// Height of a line of the legend.
+/// Height of a line of the legend, in px.
 const ROW: u32 = 22;
 
 /// One distribution.
 pub(crate) struct Curve {
-    /// What it is, with its figures.
+    /// Name of the curve, with its figures.
     pub(crate) label: String,
     pub(crate) color: RGBColor,
-    /// The shortest latency, in ms.
+    /// Shortest latency, in ms.
     pub(crate) lowest: f64,
-    /// The longest, in ms.
+    /// Longest latency, in ms.
     pub(crate) worst: f64,
-    /// How many requests there are.
+    /// Number of requests.
     pub(crate) requests: u64,
-    /// Steps: ms, percent of the requests that took no longer.
+    /// Steps of the distribution: ms, percent of the requests that took no longer.
     pub(crate) points: Vec<(f64, f64)>,
-    /// The other program's work in this situation; none = it is not there.
+    /// Work of the other program in this situation; none = there is no other program.
     pub(crate) work: Option<Bar>,
 }
 
-/// The other program's work.
+/// Work of the other program.
 pub(crate) struct Bar {
-    /// What it is, with its figures.
+    /// Name of the bar, with its figures.
     pub(crate) label: String,
-    /// Part of what it would be by itself, or by the situation that it is compared with.
+    /// Part of its work by itself, or in the situation that it is compared with.
     pub(crate) part: f64,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn steps(sorted_ms: &[f64]) -> Vec<(f64, f64)> {
 /// Draws curves over a logarithmic axis of ms, and bars below.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// Fails when the file cannot be written.
 pub(crate) fn draw(file: &Path, caption: &str, x_desc: &str, curves: &[Curve]) -> Result<()> {
     let cannot = |why: &dyn std::fmt::Display| Error::environment(format!("cannot draw {}: {why}", file.display()));
     let mut svg = String::new();
@@ -89,7 +89,7 @@ fn hex(RGBColor(r, g, b): RGBColor) -> String {
     format!("#{r:02X}{g:02X}{b:02X}")
 }
 
-/// The picture with a style sheet, which goes before the colours that stand in its elements.
+/// Adds a style sheet to the picture, which takes precedence over the colours of its elements.
 fn with_style(svg: &str) -> String {
     let rule = |(light, dark): &(RGBColor, RGBColor)| {
         let (light, dark) = (hex(*light), hex(*dark));
@@ -101,15 +101,15 @@ fn with_style(svg: &str) -> String {
     format!("{}{style}{}", &svg[..at], &svg[at..])
 }
 
-/// An axis of percentages where 90, 99 and 99.9 % are as far from each other as they are rare.
+/// Axis of percentages on which 90, 99 and 99.9 % have equal distances.
 #[derive(Clone, Copy)]
 struct Tail {
-    /// Nines up to the end of the axis, where 100 % stands.
+    /// Number of nines up to the end of the axis, where 100 % stands.
     nines: f64,
 }
 
 impl Tail {
-    /// One for so many requests: the worst of all has a place of its own.
+    /// Makes the scale for this number of requests: the worst of all has a place of its own.
     fn of(requests: u64) -> Tail {
         Tail { nines: (requests as f64).log10().max(2.0) + 0.2 }
     }
@@ -197,7 +197,7 @@ fn plot(
     Ok(())
 }
 
-/// The other program's work, a bar for each situation.
+/// Draws the work of the other program, with a bar for each situation.
 fn draw_bars(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     bars: &[(&Curve, &Bar)],
@@ -217,11 +217,11 @@ fn draw_bars(
     Ok(())
 }
 
-/// Round numbers between two, as close as a logarithmic axis has room for.
+/// Round numbers between two, as dense as a logarithmic axis allows.
 fn ticks(left: f64, right: f64) -> Vec<f64> {
     let steps: &[f64] = if right / left < 20.0 { &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0] } else { &[1.0, 2.0, 5.0] };
     let decades = (-6..=6).map(|power: i32| 10f64.powi(power));
-    // By way of text, so that 0.3 does not come out as 0.30000000000000004.
+    // The detour over text avoids values such as 0.30000000000000004.
     let all = decades.flat_map(|decade| steps.iter().filter_map(move |s| format!("{:.7}", s * decade).parse().ok()));
     all.filter(|tick| (left..right).contains(tick)).collect()
 }

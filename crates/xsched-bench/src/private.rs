@@ -1,5 +1,5 @@
-//! What `demo`, `check` and `compare` work with: a folder and daemons of their own. The user's daemon, configuration and state
-//! are left alone.
+//! Environment of `demo`, `check` and `compare`: a folder and daemons of their own. The user's daemon, configuration and state are left
+//! alone.
 
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -12,17 +12,17 @@ use crate::children::Guarded;
 use crate::failure::{Error, Result, say};
 use crate::preload;
 
-/// A folder, gone with this.
+/// Private folder; removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Private {
-    /// This program.
+    /// Path of this program.
     pub(crate) exe: PathBuf,
-    /// The preload library.
+    /// Path of the preload library.
     pub(crate) library: PathBuf,
     folder: tempfile::TempDir,
 }
 
-/// A daemon, ended with this.
+/// Private daemon; ended when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) socket: PathBuf,
@@ -33,12 +33,12 @@ impl Private {
     /// Makes the folder; `name` is the command's.
     ///
     /// # Errors
-    /// One line.
+    /// Returns one line for the user.
     pub(crate) fn new(name: &str) -> Result<Private> {
         let library = preload::find()?;
         let exe = std::env::current_exe()
             .map_err(|e| Error::environment(format!("cannot tell where this program lies: {e}")))?;
-        // A folder under /tmp even where TMPDIR is long: a socket's path has room for 107 bytes.
+        // The folder is under /tmp even where TMPDIR is long: a socket's path has room for 107 bytes.
         let folder = tempfile::Builder::new()
             .prefix(&format!("xsched-{name}-"))
             .tempdir_in("/tmp")
@@ -46,12 +46,12 @@ impl Private {
         Ok(Private { exe, library, folder })
     }
 
-    /// The folder.
+    /// Path of the folder.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A path in it.
+    /// Path of a file in the folder.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -59,21 +59,21 @@ impl Private {
     /// Starts a daemon that listens at `NAME.sock`, and waits until it answers.
     ///
     /// # Errors
-    /// One line.
+    /// Returns one line for the user.
     pub(crate) fn daemon(&self, name: &str, args: &[&OsStr]) -> Result<Daemon> {
         let socket = self.join(&format!("{name}.sock"));
         let mut daemon = clean(Command::new(&self.exe));
         daemon.arg("daemon").arg("--socket").arg(&socket).args(args);
-        // What it does is of no interest on the user's terminal.
+        // The daemon's output is of no interest on the user's terminal.
         daemon.arg("--log").arg(self.join(&format!("{name}.log")));
-        // Its own configuration: none. The machine's or the user's might name another policy, or have a mistake.
+        // It gets no configuration: the machine's or the user's might name another policy, or have a mistake.
         daemon.arg("--no-usual-config").env("XDG_STATE_HOME", self.folder());
         let process = Guarded::spawn(daemon, "a daemon of its own")?;
         process.answers_at(&socket)?;
         Ok(Daemon { socket, _process: process })
     }
 
-    /// Where the simulated device of [`Self::sim_device`] answers.
+    /// Socket of the simulated device of [`Self::sim_device`].
     pub(crate) fn sim_socket(&self) -> PathBuf {
         self.join("sim.sock")
     }
@@ -81,7 +81,7 @@ impl Private {
     /// Starts a simulated device.
     ///
     /// # Errors
-    /// One line.
+    /// Returns one line for the user.
     pub(crate) fn sim_device(&self) -> Result<Guarded> {
         let mut command = clean(Command::new(&self.exe));
         command.args(["sim-device", "--socket"]).arg(self.sim_socket());
@@ -91,7 +91,7 @@ impl Private {
     }
 }
 
-/// Takes what is meant for other programs out of the environment of our own.
+/// Removes variables for other programs from the environment of one of our own.
 pub(crate) fn clean(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         let bytes = name.as_encoded_bytes();
@@ -102,10 +102,10 @@ pub(crate) fn clean(mut command: Command) -> Command {
     command
 }
 
-/// Fails early where a file cannot be written; leaves none behind that was not there.
+/// Fails early where a file cannot be written; leaves no file behind that was not there.
 ///
 /// # Errors
-/// Exit code 2.
+/// Fails with exit code 2.
 pub(crate) fn writable<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<()> {
     for file in files {
         let was_there = file.exists();
@@ -121,15 +121,15 @@ pub(crate) fn writable<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<
 /// Writes an answer to a file.
 ///
 /// # Errors
-/// One line.
+/// Returns one line for the user.
 pub(crate) fn write(file: &Path, text: &str) -> Result<()> {
     std::fs::write(file, text).map_err(|e| Error::environment(format!("cannot write {}: {e}", file.display())))
 }
 
-/// Elsewhere than on a terminal a line says how far it is this often at most.
+/// Shortest time between two lines on the progress, elsewhere than on a terminal.
 const LINES_EVERY: Duration = Duration::from_secs(10);
 
-/// How far a measurement is, on stderr: on a terminal one line that changes, elsewhere a line now and then.
+/// Progress of a measurement, on stderr: on a terminal one line that changes, elsewhere a line now and then.
 pub(crate) struct Progress {
     name: &'static str,
     on_terminal: bool,
@@ -137,7 +137,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// `name` is the command's; `about` says what begins, of one that takes long.
+    /// Begins the progress of the command `name`; `about` is the first line of a command that takes long.
     pub(crate) fn new(name: &'static str, about: Option<&str>) -> Progress {
         let on_terminal = std::io::stderr().is_terminal();
         match (on_terminal, about) {

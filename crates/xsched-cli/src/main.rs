@@ -1,10 +1,10 @@
 //! The `xsched` command.
 //!
-//! One file a subcommand under [`cmd`]; each declares what may be typed (`Args`) and turns it into what it means
-//! before anything is contacted or started. What measures and checks is in `xsched-bench`, what that and these share in
-//! `xsched-command`; the rest of what they share lies beside them: [`target`] (the program to run), [`start`] (the daemon),
-//! [`whom`] (the programs that are meant), [`candidates`] (what a shell offers), [`history`] (what groups did), [`width`] (of a
-//! terminal), [`reference`] (pages of the reference). [`original`] has the names of XSched 1.2.0.
+//! Each subcommand has one file under [`cmd`]; it declares its options (`Args`) and checks their meaning before it contacts or starts
+//! anything. Measurements and checks are in `xsched-bench`, the parts that it shares with the commands in `xsched-command`; other
+//! shared parts lie beside them: [`target`] (the program to run), [`start`] (the daemon), [`whom`] (selection of programs),
+//! [`candidates`] (completions of a shell), [`history`] (history of groups), [`width`] (of a terminal), [`reference`] (pages of the
+//! reference). [`original`] has the names of XSched 1.2.0.
 
 mod candidates;
 mod cli;

@@ -1,4 +1,4 @@
-//! Asking the daemon, with its failures as a command tells them.
+//! Requests to the daemon, with its failures as a command reports them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for a daemon to listen again at a socket whose file is gone.
 const RETURN: Duration = Duration::from_secs(2);
 
-/// Connects to the socket of a daemon of this user or root. One whose socket's file is gone is asked to make it again.
+/// Connects to the socket of a daemon of this user or root. A daemon whose socket's file is gone is asked to make it again.
 ///
 /// # Errors
 /// [`NoAnswer::NotConnected`], [`NoAnswer::Distrusted`].
@@ -31,11 +31,11 @@ pub fn connect(socket: &Path) -> Result<std::os::fd::OwnedFd, NoAnswer> {
     }
 }
 
-/// Where the daemon is, for a command that only talks to it.
+/// Socket of the daemon, for a command that does not start one.
 fn find(socket: Option<&Path>) -> Result<std::path::PathBuf, Error> {
     let (path, origin) = paths::socket_path(socket.map(Path::to_owned));
     if origin == Origin::User {
-        // Another user's folder would mean another user's daemon.
+        // A folder of another user would lead to another user's daemon.
         if let Some(folder) = path.parent().filter(|f| f.symlink_metadata().is_ok()) {
             folders::private(folder)?;
         }
@@ -43,7 +43,7 @@ fn find(socket: Option<&Path>) -> Result<std::path::PathBuf, Error> {
     Ok(path)
 }
 
-/// Why a daemon that is there says nothing.
+/// Error for a daemon that exists and does not answer.
 pub fn stopped(socket: &Path) -> Error {
     Error::environment(format!("the daemon at {} does not answer; is it stopped (`ps` state T)?", socket.display()))
 }
@@ -51,39 +51,39 @@ pub fn stopped(socket: &Path) -> Error {
 /// Sends one request and gathers the answer.
 ///
 /// # Errors
-/// Exit code 2 for what the daemon calls a bad request; 3 when there is no daemon, or no permission, or no answer.
+/// Exit code 2 for a request that the daemon rejects as faulty; 3 when there is no daemon, no permission, or no answer.
 pub fn ask(socket: Option<&Path>, request: Request) -> Result<Vec<DaemonMsg>, Error> {
     Connection::open(socket)?.ask(request)
 }
 
-/// The process that serves at a socket, as it is seen from here; none where there is none.
+/// Process id of the daemon that serves at a socket, as seen from here; none where there is none.
 pub fn server(socket: &Path) -> Option<u32> {
     use std::os::fd::AsFd;
     let fd = connect(socket).ok()?;
     xsched_proto::trust::peer(fd.as_fd()).map(|(pid, _)| pid)
 }
 
-/// A connection for several requests.
+/// Connection for several requests.
 pub struct Connection {
     fd: std::os::fd::OwnedFd,
     path: std::path::PathBuf,
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects to the daemon at a socket; none = the one that is found by itself.
     pub fn open(socket: Option<&Path>) -> Result<Connection, Error> {
         let path = find(socket)?;
         let fd = connect(&path).map_err(|why| told(&path, why))?;
         Ok(Connection { fd, path })
     }
 
-    /// As [`ask`]. After a failure that the daemon did not tell itself the connection is good for nothing more.
+    /// Sends a request as [`ask`] does. After a failure that the daemon did not report itself the connection must not be used again.
     pub fn ask(&self, request: Request) -> Result<Vec<DaemonMsg>, Error> {
         xsched_proto::ask::ask_on(&self.fd, request, PATIENCE).map_err(|why| told(&self.path, why))
     }
 }
 
-/// The same; none where nothing listens.
+/// Sends one request and gathers the answer; none where nothing listens.
 pub fn ask_if_there(socket: Option<&Path>, request: Request) -> Result<Option<Vec<DaemonMsg>>, Error> {
     use rustix::io::Errno;
     let path = find(socket)?;
@@ -94,7 +94,7 @@ pub fn ask_if_there(socket: Option<&Path>, request: Request) -> Result<Option<Ve
     }
 }
 
-/// Why there is no answer, as a command tells it.
+/// Error for a missing answer, as a command reports it.
 fn told(path: &Path, why: NoAnswer) -> Error {
     use rustix::io::Errno;
     let at = path.display();

@@ -1,24 +1,24 @@
-//! How a command ends: its answer on stdout, or one line on stderr and an exit code.
+//! End of a command: its answer on stdout, or one line on stderr and an exit code.
 
 use std::process::ExitCode;
 
 pub use xsched_proto::Error;
 use xsched_proto::text::{escaped, escaped_json};
 
-/// What a subcommand returns.
+/// Result of a subcommand.
 pub type Result<T = ExitCode> = std::result::Result<T, Error>;
 
-/// Prints why a command fails and returns the exit code for it.
+/// Prints the reason for which a command fails and returns its exit code.
 pub fn report(error: &Error) -> ExitCode {
     say(&error.to_string());
     ExitCode::from(error.exit_code())
 }
 
-/// One line for the user, on stderr.
+/// Prints one line for the user on stderr.
 pub fn say(message: &str) {
     use std::io::Write;
     let line = message.replace('\n', " ");
-    // A stderr that is gone leaves nothing to do.
+    // A failed write to stderr is ignored: there is no other place for the line.
     let _ = writeln!(std::io::stderr().lock(), "xsched: {}", escaped(&line));
 }
 

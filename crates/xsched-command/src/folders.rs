@@ -1,5 +1,5 @@
-//! The folder for what lives as long as the user's session: the socket and links to the preload library; and where
-//! the configuration lies.
+//! Folders of xsched: the one for files that live as long as the user's session (the socket and links to the preload library), and the one
+//! of the configuration.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -10,22 +10,22 @@ pub use xsched_proto::paths::{shared_tmp, user_folder as runtime};
 use crate::failure::{Error, Result};
 use crate::users;
 
-/// `$XDG_STATE_HOME/xsched`, for what outlives the session; none where no variable says where that is.
+/// Folder `$XDG_STATE_HOME/xsched`, for state that outlives the session; none where no variable names it.
 ///
-/// A folder of another user's is passed over, which these variables name after `sudo -E` or `su`: what root makes there keeps
-/// its owner out. Then it is below the home that the user database has.
+/// A folder of another user's is skipped, which these variables name after `sudo -E` or `su`: files that root creates there would keep the
+/// folder's owner out. The folder is then below the home of the user database.
 pub fn state() -> Option<PathBuf> {
     let below = |home: PathBuf| home.join(".local/state");
     let named = [variable("XDG_STATE_HOME"), variable("HOME").map(below)];
     let is_named = named.iter().any(Option::is_some);
     let own = || is_named.then(users::home).flatten().map(below);
-    // A relative path would be another one for each who reads it.
+    // A relative path would mean another folder for each process that reads it.
     let usable = |path: &PathBuf| path.is_absolute() && paths::belongs_to_user(path);
     let found = named.into_iter().flatten().find(usable).or_else(|| own().filter(usable));
     found.map(|path| path.join("xsched"))
 }
 
-/// Where configuration files usually are, in order. Another user's is passed over, as for [`state`].
+/// Usual places of configuration files, in order. Another user's folder is skipped, as in [`state`].
 pub fn configuration() -> Vec<PathBuf> {
     let below = |home: PathBuf| home.join(".config");
     let named = variable("XDG_CONFIG_HOME").or_else(|| variable("HOME").map(below));
@@ -42,10 +42,10 @@ fn variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// Makes the folder unless it is there, and checks that it is ours alone: anybody may make names under `/tmp`.
+/// Makes the folder unless it exists, and checks that only this user has access: any user may create names under `/tmp`.
 ///
 /// # Errors
-/// One line.
+/// Returns one line for the user.
 pub fn private(folder: &Path) -> Result<()> {
     match std::fs::DirBuilder::new().mode(0o700).create(folder) {
         Ok(()) => {}

@@ -1,4 +1,4 @@
-//! Where libxsched.so lies, and how to name it in LD_PRELOAD.
+//! Place of libxsched.so, and its name in LD_PRELOAD.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use crate::failure::{Error, Result};
 use crate::folders;
 
-/// The library's file name.
+/// File name of the library.
 const NAME: &str = "libxsched.so";
 
 /// Finds the library: `XSCHED_PRELOAD`, else beside this program, else `../lib/xsched/` from there.
 ///
 /// # Errors
-/// One line that says what to do.
+/// Returns one line with advice.
 pub fn find() -> Result<PathBuf> {
     if let Some(given) = std::env::var_os("XSCHED_PRELOAD").filter(|v| !v.is_empty()) {
         let path = std::path::absolute(&given).unwrap_or_else(|_| PathBuf::from(&given));
@@ -39,7 +39,7 @@ pub fn find() -> Result<PathBuf> {
     }
 }
 
-/// What LD_PRELOAD splits on or expands.
+/// Reports whether a path has characters that LD_PRELOAD splits on or expands.
 fn needs_link(path: &Path) -> bool {
     path.as_os_str().as_bytes().iter().any(|b| b" :$\t\n".contains(b))
 }
@@ -47,14 +47,14 @@ fn needs_link(path: &Path) -> bool {
 /// A path to the library that LD_PRELOAD can hold; a symbolic link in the runtime folder where its own cannot.
 ///
 /// # Errors
-/// One line.
+/// Returns one line for the user.
 pub fn speakable(library: &Path) -> Result<PathBuf> {
     if !needs_link(library) {
         return Ok(library.to_owned());
     }
     let folder = Some(folders::runtime()).filter(|f| !needs_link(f)).unwrap_or_else(folders::shared_tmp);
     folders::private(&folder)?;
-    // Named after its target, so that two installations do not fight over one name.
+    // The link is named after its target, so that two installations do not replace each other's.
     let mut hasher = DefaultHasher::new();
     library.hash(&mut hasher);
     let link = folder.join(format!("libxsched-{:016x}.so", hasher.finish()));
@@ -62,7 +62,7 @@ pub fn speakable(library: &Path) -> Result<PathBuf> {
         Ok(target) if target == library => return Ok(link),
         _ => {}
     }
-    // Made under another name and moved, so that it is never missing.
+    // The link is made under another name and moved, so that it is never missing.
     let fresh = folder.join(format!(".libxsched-{}", std::process::id()));
     let _ = std::fs::remove_file(&fresh);
     std::os::unix::fs::symlink(library, &fresh).and_then(|()| std::fs::rename(&fresh, &link)).map_err(|e| {
@@ -71,7 +71,7 @@ pub fn speakable(library: &Path) -> Result<PathBuf> {
     Ok(link)
 }
 
-/// Puts the library before what LD_PRELOAD holds already, but behind the runtimes of sanitizers.
+/// Puts the library before the present value of LD_PRELOAD, but behind the runtimes of sanitizers.
 pub fn prepend(library: &Path, existing: Option<&OsStr>) -> OsString {
     let mut value = Vec::new();
     let others = existing.unwrap_or_default().as_bytes();
@@ -79,11 +79,11 @@ pub fn prepend(library: &Path, existing: Option<&OsStr>) -> OsString {
     OsString::from_vec(value)
 }
 
-/// The option of AddressSanitizer's runtime that has it take a place behind this library.
+/// Option of AddressSanitizer's runtime that lets it be loaded behind this library.
 const ANY_ORDER: &str = "verify_asan_link_order=0";
 
-/// `ASAN_OPTIONS` for a program and what it starts, unless those there are say something of the order: the program may define options
-/// of its own, in place of those that the library has for it.
+/// `ASAN_OPTIONS` for a program and its children, unless the present value has the option for the order of libraries: the program may
+/// define options of its own, in place of those that the library has for it.
 pub fn sanitizer_options(existing: Option<&OsStr>) -> Option<OsString> {
     let existing = existing.unwrap_or_default().as_bytes();
     let name = ANY_ORDER.split('=').next().unwrap_or_default().as_bytes();

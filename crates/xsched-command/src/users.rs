@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::failure::Error;
 
-/// A user's name or number, as it is typed; gives the number.
+/// Parses a user's name or number; returns the number.
 pub fn user(text: &str) -> Result<u32, Error> {
     if let Ok(uid) = text.parse() {
         return Ok(uid);
@@ -18,23 +18,23 @@ pub fn user(text: &str) -> Result<u32, Error> {
     found.ok_or_else(|| Error::input(format!("there is no user '{text}': use a user's name or number")))
 }
 
-/// Looks up names of users, each once.
+/// Cache of users' names.
 #[derive(Debug, Default)]
 pub struct Names(HashMap<u32, String>);
 
 impl Names {
-    /// The name of a user, or the number where there is none.
+    /// Name of a user, or the number where there is none.
     pub fn of(&mut self, uid: u32) -> &str {
         self.0.entry(uid).or_insert_with(|| name(uid).unwrap_or_else(|| uid.to_string()))
     }
 
-    /// The same of one that was looked up.
+    /// Name of a user that was looked up before.
     pub fn known(&self, uid: u32) -> String {
         self.0.get(&uid).cloned().unwrap_or_else(|| uid.to_string())
     }
 }
 
-/// The home of this user in the user database.
+/// Home of this user in the user database.
 pub fn home() -> Option<PathBuf> {
     // SAFETY: takes a number. What is returned is valid until the next call; no other thread makes one.
     let entry = unsafe { libc::getpwuid(rustix::process::geteuid().as_raw()).as_ref() }?;

@@ -1,9 +1,9 @@
-//! Sharing a device at the same time with an urgent program: when that one's queues are behind, and when those that yield to it may
-//! go on.
+//! Sharing a device at the same time with an urgent program: when the urgent program's queues are behind, and when the groups that yield to
+//! it may go on.
 //!
-//! The urgent program's side is [`Behind`], asked before each of its commands. The other side is [`Yielding`], one for each group
-//! that yields: it holds as long as some queue is behind, and for a dwell time after it, so that a program whose queues are behind
-//! at each of its steps is left alone, and not let alone and disturbed hundreds of times a second.
+//! [`Behind`] is the urgent program's side, evaluated before each of its commands. [`Yielding`] is the other side, one for each group that
+//! yields. A yielding group is held while some queue is behind and for a dwell time afterwards. So a program whose queues are behind at
+//! each of its steps is left undisturbed, instead of being freed and disturbed hundreds of times a second.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,19 +12,19 @@ use crate::tuning::{BEHIND_NS, DWELL_NS};
 /// A command that an urgent program is about to give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Behind {
-    /// Expected time of what its queue has in flight with it, in ns.
+    /// Expected time of the queue's work in flight including this command, in ns.
     pub in_flight_ns: u64,
-    /// Its device time is known.
+    /// True if the command's device time is known.
     pub known: bool,
-    /// The call returns when it is complete.
+    /// True if the call returns only when the command is complete.
     pub blocking: bool,
-    /// A copy, which no kernel of others slows down.
+    /// True for a copy, which no kernel of others slows down.
     pub copies: bool,
 }
 
 impl Behind {
-    /// True: the device will be behind once it is given. `consumed_ns` says how much of what is in flight the device has probably
-    /// done, and is asked only where it decides.
+    /// Reports whether the queue will be behind once the command is launched. `consumed_ns` returns how much of the work in flight the
+    /// device has probably done, and is called only where it decides.
     #[inline]
     pub fn is_behind(&self, consumed_ns: impl FnOnce() -> u64) -> bool {
         if self.copies && !self.blocking {
@@ -39,13 +39,13 @@ impl Behind {
 /// State of a group that yields to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Yielding {
-    /// Commands that it has given since it was let go on last; none = it is held.
+    /// Number of commands launched since the group was last released; none = it is held.
     pub given: Option<u32>,
-    /// When that was, in ns.
+    /// Time of that release, in ns.
     pub opened_ns: u64,
-    /// Since when all queues have kept up, in ns; 0 = some are behind. While it is held.
+    /// Time since which all queues have kept up, in ns; 0 = some are behind. Used only while the group is held.
     pub clear_since_ns: u64,
-    /// Time for which they must have, in ns.
+    /// Dwell time: how long all queues must have kept up before the group is released, in ns.
     pub dwell_ns: u64,
 }
 
@@ -56,10 +56,10 @@ impl Default for Yielding {
 }
 
 impl Yielding {
-    /// A look before a command. `clear` = all queues keep up. True: the command may be given.
+    /// Polls before a command. `clear` = all queues keep up. Returns the new state, and true if the command may be launched.
     ///
-    /// An opening that ended soon, and in which no more than one command was given, was not worth its while: the next dwell time is
-    /// twice as long. Another one halves it.
+    /// A release that ended soon and let no more than one command through was not worth its cost: it doubles the next dwell time. Any other
+    /// release halves it.
     #[must_use]
     pub fn look(self, now_ns: u64, clear: bool) -> (Yielding, bool) {
         match (self.given, clear) {
@@ -82,8 +82,8 @@ impl Yielding {
         }
     }
 
-    /// When a held group is to look again, in ns from now: at the end of the dwell time, or soon, since nothing wakes it up when a
-    /// device has caught up.
+    /// Returns when a held group polls again, in ns from now: at the end of the dwell time, or soon, since nothing wakes the group up when
+    /// a device has caught up.
     #[must_use]
     pub fn look_in_ns(&self, now_ns: u64) -> u64 {
         let left = match self.clear_since_ns {
@@ -116,8 +116,8 @@ mod tests {
         assert!(Behind { blocking: true, ..copy }.is_behind(|| 0));
     }
 
-    /// A program that has a backlog for `behind` of each `period` ns, beside one whose commands take `command` ns: how often it is
-    /// let go on, and how many commands it gives, in a second.
+    /// Simulates one second of a program that has a backlog for `behind` of each `period` ns, beside one whose commands take `command` ns.
+    /// Returns how often the second one is released and how many commands it launches.
     fn beside(period: u64, behind: u64, command: u64) -> (u64, u64) {
         let (mut yielding, mut now, mut openings, mut commands) = (Yielding::default(), 1, 0, 0);
         while now < 1_000_000_000 {
@@ -133,14 +133,14 @@ mod tests {
 
     #[test]
     fn short_pauses_of_a_program_that_is_behind_at_each_step_are_left_alone() {
-        // A token each 1.4 ms, of which the device is at work for all but 0.1 ms.
+        // One token each 1.4 ms, in which the device is at work for all but 0.1 ms.
         let (openings, commands) = beside(1_400_000, 1_300_000, 200_000);
         assert!(openings < 20 && commands < 40, "{openings} openings, {commands} commands");
     }
 
     #[test]
     fn pauses_that_are_long_enough_are_used() {
-        // A request each 25 ms that keeps the device for 1 ms.
+        // One request each 25 ms that keeps the device for 1 ms.
         let (openings, commands) = beside(25_000_000, 1_000_000, 20_000);
         assert!(openings.abs_diff(40) <= 1, "{openings}");
         assert!(commands > 46_000, "{commands} of 48,000");

@@ -42,43 +42,43 @@ type OfStream = unsafe extern "C" fn(Handle) -> Status;
 
 const NO_DEVICE: Status = 100;
 const STREAM_NON_BLOCKING: c_uint = 1;
-/// The first that takes PTX 6.0, as `cuDriverGetVersion` counts.
+/// First driver version that takes PTX 6.0, as `cuDriverGetVersion` counts.
 const OLDEST_DRIVER: c_int = 9000;
 
 const MULTIPROCESSORS: c_int = 16;
 const COMPUTE_MODE: c_int = 20;
 const THREADS_PER_MULTIPROCESSOR: c_int = 39;
-/// CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR: no device has it that lacks the other stream memory operations.
+/// CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR: every device that has it has the other stream memory operations, too.
 const WAIT_VALUE: c_int = 123;
 /// CU_DEVICE_ATTRIBUTE_MPS_ENABLED; drivers before 12.1 do not know it.
 const MPS_ENABLED: c_int = 133;
 
-/// Rule of who may have contexts on a device.
+/// Processes that may have contexts on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ComputeMode {
-    /// Any program may.
+    /// Any number of processes.
     Default,
-    /// No process may.
+    /// No process.
     Prohibited,
     /// One process at a time; all clients of an MPS daemon are one.
     ExclusiveProcess,
 }
 
-/// A device, as the driver describes it.
+/// Facts about a device from the driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceInfo {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
     /// Address on the bus, e.g. `0000:41:00.0`.
     pub pci: String,
-    /// As `nvidia-smi -L` writes it.
+    /// UUID in the form of `nvidia-smi -L`.
     pub uuid: String,
-    /// Rule of who may use it.
+    /// Processes that may use the device.
     pub compute_mode: ComputeMode,
-    /// Streams can wait for a value in memory.
+    /// True if streams can wait for a value in memory.
     pub stream_memory_ops: bool,
-    /// Contexts of this process are shared through MPS.
+    /// True if contexts of this process are shared through MPS.
     pub mps: bool,
     #[serde(skip)]
     number: Device,
@@ -92,7 +92,7 @@ pub struct DeviceInfo {
 #[derive(Clone, Copy, Debug)]
 pub struct Cuda {
     library: Library,
-    /// Newest CUDA version it knows: 1000 × major + 10 × minor.
+    /// Newest CUDA version that the driver knows: 1000 × major + 10 × minor.
     pub version: c_int,
 }
 
@@ -100,7 +100,7 @@ impl Cuda {
     /// Loads libcuda.so.1 and initialises it.
     ///
     /// # Errors
-    /// No library, no device, or a driver that is too old, in one line.
+    /// Returns one line if there is no library, no device, or the driver is too old.
     pub fn load() -> Result<Cuda> {
         let mut cuda = Cuda { library: Library::open("libcuda.so.1")?, version: 0 };
         // SAFETY: the types are those of cuda.h.
@@ -126,7 +126,7 @@ impl Cuda {
     /// All visible devices.
     ///
     /// # Errors
-    /// Names the call that failed.
+    /// Returns an error that names the failed call.
     pub fn devices(self) -> Result<Vec<DeviceInfo>> {
         // SAFETY: the type is that of cuda.h.
         let count = unsafe { self.library.function::<GetNumber>(c"cuDeviceGetCount")? };
@@ -161,7 +161,7 @@ impl Cuda {
             self.check(unsafe { call(bytes.as_mut_ptr().cast(), bytes.len() as c_int, number) }, what)?;
             Ok::<_, Error>(CStr::from_bytes_until_nul(&bytes).unwrap_or_default().to_string_lossy().into_owned())
         };
-        // An attribute that the driver does not know is one that the device does not have.
+        // An attribute that the driver does not know counts as one that the device does not have.
         let attribute = |which: c_int| {
             let mut value = 0;
             // SAFETY: the pointer is to a live local.
@@ -204,12 +204,12 @@ impl Cuda {
     }
 }
 
-/// `13.0` for 13000.
+/// Version as text: `13.0` for 13000.
 pub fn version_text(version: c_int) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-/// As `nvidia-smi -L` writes it: instances of a divided GPU have another prefix.
+/// UUID in the form of `nvidia-smi -L`: instances of a divided GPU have another prefix.
 fn uuid_text(name: &str, bytes: &[u8; 16]) -> String {
     let prefix = if name.contains(" MIG ") { "MIG" } else { "GPU" };
     let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
@@ -258,7 +258,7 @@ DONE:
 /// Threads of a block.
 const BLOCK: u32 = 256;
 
-/// Part of the GPU that a kernel takes.
+/// Part of the GPU that a kernel uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// One block on each multiprocessor.
@@ -267,7 +267,7 @@ pub enum Extent {
     Whole,
 }
 
-/// A stream and a kernel whose length can be chosen.
+/// Stream and kernel of selectable length.
 #[derive(Debug)]
 pub struct Spinner {
     cuda: Cuda,
@@ -284,7 +284,7 @@ impl Spinner {
     /// Compiles the kernel for a device, in the device's primary context; the process keeps it until its end.
     ///
     /// # Errors
-    /// Says why the device cannot be shared, or names the call that failed.
+    /// Returns the reason for which the device cannot be shared, or an error that names the failed call.
     pub fn new(cuda: Cuda, device: &DeviceInfo, extent: Extent) -> Result<Spinner> {
         match device.compute_mode {
             ComputeMode::Default => {}
@@ -335,7 +335,7 @@ impl Spinner {
         Ok(Spinner { cuda, stream, function, out, blocks, iterations: 0, launch, synchronize })
     }
 
-    /// Chooses the length of the kernels to come.
+    /// Sets the length of the next kernels.
     pub fn set_iterations(&mut self, n: u32) {
         self.iterations = n.into();
     }
@@ -343,7 +343,7 @@ impl Spinner {
     /// Launches one kernel.
     ///
     /// # Errors
-    /// Names the call that failed.
+    /// Returns an error that names the failed call.
     pub fn launch(&self) -> Result<()> {
         let (mut n, mut out) = (self.iterations, self.out);
         let mut arguments = [(&raw mut n).cast::<c_void>(), (&raw mut out).cast::<c_void>()];
@@ -367,10 +367,10 @@ impl Spinner {
         self.cuda.check(status, "cuLaunchKernel")
     }
 
-    /// Waits for all of them.
+    /// Waits for all launched kernels.
     ///
     /// # Errors
-    /// Names the call that failed.
+    /// Returns an error that names the failed call.
     pub fn finish(&self) -> Result<()> {
         // SAFETY: the stream is alive.
         self.cuda.check(unsafe { (self.synchronize)(self.stream) }, "cuStreamSynchronize")

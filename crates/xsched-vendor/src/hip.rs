@@ -1,4 +1,4 @@
-//! The few HIP functions that `doctor` and `check` call, found at run time.
+//! HIP functions that `doctor` and `check` call, found at run time.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -14,19 +14,19 @@ const NAMES: [&str; 4] = ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.s
 const NO_DEVICE: c_int = 100;
 const INVALID_DEVICE: c_int = 101;
 
-/// The machine, as the runtime describes it.
+/// Facts about this machine from the runtime.
 #[derive(Debug, PartialEq)]
 pub struct Hip {
     /// Name and PCI address of each device.
     pub devices: Vec<String>,
-    /// Preemption levels that all of them can do.
+    /// Preemption levels that all of them support.
     pub levels: Vec<u8>,
 }
 
-/// Asks the first runtime that the loader finds.
+/// Queries the first runtime that the loader finds.
 ///
 /// # Errors
-/// Says what is missing.
+/// Returns an error that names the missing part.
 pub fn look() -> Result<Hip> {
     let library = open()?;
     // SAFETY: the types are the header's.
@@ -59,10 +59,10 @@ pub fn look() -> Result<Hip> {
     Ok(Hip { devices, levels: levels.into_iter().filter(|(_, has)| *has).map(|(level, _)| level).collect() })
 }
 
-/// The first runtime that the loader finds.
+/// Opens the first runtime that the loader finds.
 ///
 /// # Errors
-/// There is none.
+/// Fails if there is none.
 pub fn open() -> Result<Library> {
     let mut tried = NAMES.iter().map(|name| Library::open(*name));
     tried
@@ -70,12 +70,12 @@ pub fn open() -> Result<Library> {
         .unwrap_or_else(|| Err(Error::environment("no libamdhip64.so found: is ROCm's lib folder known to ldconfig?")))
 }
 
-/// Devices on which the library uses gates of its own accord: none of AMD's.
+/// Reports whether the library uses gates on a device automatically: it does on none of AMD's.
 fn has_gates(name: &str) -> bool {
     ["NVIDIA ", "Simulated "].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Tells whether AMD's driver would suspend queues for this user.
+/// Reports whether AMD's driver would suspend queues for this user.
 fn can_suspend() -> bool {
     let saves = std::fs::read_to_string("/sys/module/amdgpu/parameters/cwsr_enable").is_ok_and(|v| v.trim() != "0");
     saves && std::fs::OpenOptions::new().read(true).write(true).open("/dev/kfd").is_ok()

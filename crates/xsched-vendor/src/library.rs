@@ -7,7 +7,7 @@ use xsched_proto::Error;
 
 use crate::Result;
 
-/// An open library. Never closed: vendor libraries keep threads of their own.
+/// Open library. It is never closed, since vendor libraries keep threads of their own.
 #[derive(Clone, Copy, Debug)]
 pub struct Library(*mut c_void);
 
@@ -20,7 +20,7 @@ impl Library {
     /// Opens a library by file name or path.
     ///
     /// # Errors
-    /// The loader's own line.
+    /// Returns the loader's own line.
     pub fn open(name: impl AsRef<Path>) -> Result<Library> {
         Library::with(name.as_ref(), libc::RTLD_NOW)
     }
@@ -28,7 +28,7 @@ impl Library {
     /// Opens a library of which not all must be there that it needs: missing functions count once they are called.
     ///
     /// # Errors
-    /// The loader's own line.
+    /// Returns the loader's own line.
     pub fn open_lazily(name: impl AsRef<Path>) -> Result<Library> {
         Library::with(name.as_ref(), libc::RTLD_LAZY)
     }
@@ -65,7 +65,7 @@ impl Library {
     /// `F` must be an `extern "C"` function pointer type that fits the symbol.
     ///
     /// # Errors
-    /// Says which name is missing.
+    /// Returns an error that names the missing function.
     pub unsafe fn function<F: Copy>(self, name: &CStr) -> Result<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         let address = self.find(name);

@@ -83,7 +83,7 @@ const SLOWDOWN: c_int = 1;
 const CLOCK_SM: c_int = 1;
 /// `nvmlEventTypeXidCriticalError`.
 const XID: c_ulonglong = 8;
-/// Processes that are asked for; of more none are told.
+/// Largest number of processes that are asked for; if there are more, none is reported.
 const PROCESSES_MAX: usize = 256;
 
 crate::functions! {
@@ -301,7 +301,7 @@ impl Device {
                 // SAFETY: a live handle and a local of the type.
                 (unsafe { get(self.handle, &mut memory) }, memory.used, memory.total)
             }
-            // The first version counts what the driver keeps for itself among what is used.
+            // The first version counts memory that the driver keeps for itself as used.
             (None, Some(get)) => {
                 let mut memory = Memory1::default();
                 // SAFETY: as above.
@@ -361,7 +361,7 @@ impl Device {
             return None;
         }
         found.truncate(count as usize);
-        // All bits: not available.
+        // A value with all bits set means: not available.
         let memory = |bytes| Some(bytes).filter(|bytes| *bytes != u64::MAX);
         Some(found.iter().map(|process| Process { pid: process.pid, memory: memory(process.memory) }).collect())
     }
@@ -435,9 +435,9 @@ fn handle(get: impl FnOnce(*mut Handle) -> Return) -> Option<Handle> {
     (get(&mut handle) == SUCCESS && !handle.is_null()).then_some(handle)
 }
 
-/// A text that a function stores in a buffer of the given room, with a NUL at its end.
+/// Text that a function stores in a buffer of the given size, with a NUL at its end.
 fn text(get: impl FnOnce(*mut c_char, c_uint) -> Return) -> Option<String> {
-    // The longest that nvml.h names has 96.
+    // The longest text in nvml.h has 96 bytes.
     let mut buffer = [0u8; 128];
     let done = get(buffer.as_mut_ptr().cast(), buffer.len() as c_uint) == SUCCESS;
     let text = CStr::from_bytes_until_nul(&buffer).ok().filter(|_| done)?;

@@ -1,4 +1,4 @@
-//! The few OpenCL functions that the demo and `doctor` call, found at run time.
+//! OpenCL functions that the demo and `doctor` call, found at run time.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
@@ -7,7 +7,7 @@ use xsched_proto::Error;
 
 use crate::{Library, Result};
 
-/// An object of the library.
+/// Object of the library.
 pub type Handle = *mut c_void;
 type Status = i32;
 type GetPlatforms = unsafe extern "C" fn(u32, *mut Handle, *mut u32) -> Status;
@@ -44,7 +44,7 @@ const DEVICE_NAME: u32 = 0x102B;
 const DEVICE_TYPE_ALL: u64 = 0xFFFF_FFFF;
 const MEM_WRITE_ONLY: u64 = 1 << 1;
 
-/// Kind of a device, the most welcome first.
+/// Kind of a device, the preferred one first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// CL_DEVICE_TYPE_GPU.
@@ -58,13 +58,13 @@ pub enum Kind {
 /// One device of one platform.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// Its handle.
+    /// Handle of the device.
     pub id: Handle,
-    /// The platform's name.
+    /// Name of the platform.
     pub platform: String,
-    /// The device's name.
+    /// Name of the device.
     pub name: String,
-    /// Its kind.
+    /// Kind of the device.
     pub kind: Kind,
     /// CL_DEVICE_MAX_COMPUTE_UNITS.
     pub compute_units: u32,
@@ -82,7 +82,7 @@ impl OpenCl {
     /// Loads libOpenCL.so.1.
     ///
     /// # Errors
-    /// The loader's line.
+    /// Returns the loader's line.
     pub fn load() -> Result<OpenCl> {
         Library::open("libOpenCL.so.1").map(OpenCl)
     }
@@ -90,7 +90,7 @@ impl OpenCl {
     /// All devices of all platforms, GPUs first.
     ///
     /// # Errors
-    /// Names the call that failed.
+    /// Returns an error that names the failed call.
     pub fn devices(self) -> Result<Vec<Device>> {
         // SAFETY: the types are those of the OpenCL specification.
         let (platforms, platform_info, device_ids, device_info) = unsafe {
@@ -163,7 +163,7 @@ __kernel void spin(__global uint *out, uint n) {
     out[get_global_id(0)] = x;
 }";
 
-/// An in-order queue and a kernel whose length can be chosen.
+/// In-order queue and kernel of selectable length.
 #[derive(Debug)]
 pub struct Spinner {
     queue: Handle,
@@ -181,7 +181,7 @@ impl Spinner {
     /// Builds the kernel for a device; the process keeps it until its end.
     ///
     /// # Errors
-    /// Names the call that failed.
+    /// Returns an error that names the failed call.
     pub fn new(opencl: OpenCl, device: &Device) -> Result<Spinner> {
         let library = opencl.0;
         // SAFETY: the types are those of the OpenCL specification.
@@ -227,10 +227,10 @@ impl Spinner {
         }
     }
 
-    /// Chooses the length of the kernels to come.
+    /// Sets the length of the next kernels.
     ///
     /// # Errors
-    /// Names the call that failed.
+    /// Returns an error that names the failed call.
     pub fn set_iterations(&self, n: u32) -> Result<()> {
         // SAFETY: the kernel is alive; a uint is what its second argument is.
         check(unsafe { (self.set_argument)(self.kernel, 1, 4, (&raw const n).cast()) }, "clSetKernelArg")
@@ -239,7 +239,7 @@ impl Spinner {
     /// Enqueues one kernel.
     ///
     /// # Errors
-    /// Names the call that failed.
+    /// Returns an error that names the failed call.
     pub fn launch(&self) -> Result<()> {
         // SAFETY: queue and kernel are alive; one dimension, one size each.
         let status =
@@ -247,10 +247,10 @@ impl Spinner {
         check(status, "clEnqueueNDRangeKernel")
     }
 
-    /// Waits for all of them.
+    /// Waits for all enqueued kernels.
     ///
     /// # Errors
-    /// Names the call that failed.
+    /// Returns an error that names the failed call.
     pub fn finish(&self) -> Result<()> {
         // SAFETY: the queue is alive.
         check(unsafe { (self.finish)(self.queue) }, "clFinish")

@@ -2,8 +2,8 @@
 //!
 //! `cargo build --workspace && cargo run -p xsched-e2e --example kills -- [SEED] [COUNT] [POLICY…]`
 //!
-//! For each policy a line of a table: how often what happened, and the time until others went on (median, P99 and maximum). It ends
-//! with status 1 where a median is beyond what is promised, and with a panic where something hangs, is wrong or is left behind.
+//! Prints a line of a table for each policy: the number of each event, and the time until others went on (median, P99 and maximum). It ends
+//! with status 1 where a median is beyond the promised time, and with a panic where something hangs, is wrong or is left behind.
 
 use std::process::ExitCode;
 

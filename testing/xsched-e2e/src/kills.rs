@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::{Place, Process, Random, TIMEOUT, now_ns, quantile, signal, so_within, until};
 
-/// What happens.
+/// Event of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     /// A program is killed.
@@ -17,7 +17,7 @@ enum Act {
     Stop,
     /// A program is killed while it is stopped.
     StopAndKill,
-    /// A program ends by itself; what it computed is checked.
+    /// A program ends by itself, and its results are checked.
     End,
     /// A program is killed while it starts.
     KillAtStart,
@@ -27,7 +27,7 @@ enum Act {
     StopDaemon,
 }
 
-/// In each twenty, in random order.
+/// Numbers of each event in twenty, which come in random order.
 const TWENTY: [(Act, usize); 7] = [
     (Act::Kill, 6),
     (Act::Stop, 4),
@@ -40,7 +40,7 @@ const TWENTY: [(Act, usize); 7] = [
 
 const CLASSES: [&str; 3] = ["low", "normal", "high"];
 
-/// What is promised, with a batch of kernels included.
+/// Promised time, with a batch of kernels included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
     /// Another program goes on after one was killed or stopped.
@@ -52,10 +52,10 @@ pub enum Promise {
 }
 
 impl Promise {
-    /// All of them.
+    /// All promises.
     pub const ALL: [Promise; 3] = [Promise::RivalsResume, Promise::DeadDaemon, Promise::SilentDaemon];
 
-    /// Within what time.
+    /// Promised time.
     pub fn within(self) -> Duration {
         match self {
             Promise::RivalsResume => Duration::from_millis(50),
@@ -64,7 +64,7 @@ impl Promise {
         }
     }
 
-    /// What shows it.
+    /// Event that the promise is about.
     fn act(self) -> Act {
         match self {
             Promise::RivalsResume => Act::Kill,
@@ -74,12 +74,12 @@ impl Promise {
     }
 }
 
-/// What came of it.
+/// Result of the rounds.
 #[derive(Default)]
 pub struct Report {
-    /// How many times something happened.
+    /// Number of events.
     pub acts: usize,
-    /// Programs whose results were checked.
+    /// Number of programs whose results were checked.
     pub checked: usize,
     took: [Vec<Duration>; 3],
 }
@@ -90,7 +90,7 @@ impl Report {
         &self.took[promise as usize]
     }
 
-    /// Number, median, P99 and maximum of the times, in ms.
+    /// Number of the times, and their median, P99 and maximum in ms.
     pub fn summary(&self, promise: Promise) -> (usize, [f64; 3]) {
         let all: Vec<f64> = self.took(promise).iter().map(|took| took.as_secs_f64() * 1e3).collect();
         let at = |q| if all.is_empty() { f64::NAN } else { quantile(&all, q) };
@@ -105,7 +105,7 @@ fn holdings(pid: u32) -> [usize; 3] {
     [entries("fd"), maps.lines().filter(|line| line.contains("/memfd:")).count(), entries("task")]
 }
 
-/// Processes that know of a folder by their environment, beside this one.
+/// Processes whose environment names a folder, except this one.
 fn processes_of(folder: &Path) -> BTreeSet<u32> {
     let folder = folder.as_os_str().as_encoded_bytes();
     let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
@@ -117,7 +117,7 @@ fn processes_of(folder: &Path) -> BTreeSet<u32> {
     pids.filter(|pid| *pid != std::process::id()).filter(knows).collect()
 }
 
-/// Names of all that lies in a folder, at any depth.
+/// Names of all files below a folder.
 fn files_of(folder: &Path) -> BTreeSet<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let below = |entry: std::fs::DirEntry| {
@@ -128,16 +128,16 @@ fn files_of(folder: &Path) -> BTreeSet<String> {
     entries.flat_map(below).collect()
 }
 
-/// A program that works without end.
+/// Running program that works without end.
 struct Slot {
     class: &'static str,
     program: Process,
-    /// It has done a batch: what is measured of it from then on is no start.
+    /// True once the program has done a batch: its times from then on are not those of a start.
     works: bool,
 }
 
 impl Slot {
-    /// The first time after `when` that it says it has done a batch at, if it has said so by now.
+    /// First time after `when` at which the program reports a finished batch, if it has reported one by now.
     fn progress(&mut self, when: u64) -> Option<u64> {
         let mut first = None;
         while let Some(line) = self.program.line_within(Duration::ZERO) {
@@ -159,19 +159,19 @@ struct Kills<'a> {
     report: Report,
 }
 
-/// Lets things happen under a policy, in an order that the seed decides; fails if a program hangs, computes something wrong, or
+/// Makes random events happen under a policy, in an order that the seed decides; fails if a program hangs, computes something wrong, or
 /// anything is left behind.
 pub fn random_kills(seed: u64, count: usize, policy: &str) -> Report {
     let place = Place::new();
     let steady = place.sim_program("steady");
-    // A less urgent program has nothing for so long while a more urgent one works without end.
+    // The longest time that a less urgent program gets no device while a more urgent one works without end.
     std::fs::write(place.join("config.toml"), "starvation_s = 1\n").expect("a file");
     let alone = processes_of(&place.join(""));
     let random = Random(seed);
     let (programs, report) = (Vec::new(), Report::default());
     let mut kills = Kills { place: &place, policy, steady, daemon: None, programs, random, report };
 
-    // What a daemon and the device keep once a program has come and gone.
+    // Resources that a daemon and the device keep once a program has come and gone.
     kills.start_daemon();
     kills.start_program("normal");
     kills.end_program(0);
@@ -194,7 +194,7 @@ pub fn random_kills(seed: u64, count: usize, policy: &str) -> Report {
         let act = acts.pop().expect("one of twenty");
         kills.perform(act);
     }
-    // A busy machine only lengthens a time: the least of a few tries stands for the code.
+    // A busy machine only lengthens a time: the least of a few tries counts as that of the code.
     for promise in Promise::ALL {
         for _ in 0..5 {
             if !kills.report.took(promise).iter().any(|took| *took < promise.within()) {
@@ -244,7 +244,7 @@ impl Kills<'_> {
         self.programs.push(Slot { class, program, works: false });
     }
 
-    /// Ends a program, whose results and counts must be right.
+    /// Ends a program, and checks its results and counts.
     fn end_program(&mut self, which: usize) {
         let Slot { mut program, .. } = self.programs.remove(which);
         program.tell("end");
@@ -263,8 +263,8 @@ impl Kills<'_> {
         });
     }
 
-    /// Waits for the first program that has done a batch after `when`, or until all have. Returns how long after, unless programs
-    /// that start have a part in it.
+    /// Waits for the first program that has done a batch after `when`, or until all have. Returns the time that this took; none if programs
+    /// that are starting contributed to it.
     fn progress(&mut self, when: u64, of_all: bool) -> Option<Duration> {
         let (before, mut at) = (self.programs.iter().map(|slot| slot.works).collect::<Vec<_>>(), Vec::new());
         at.resize(before.len(), None);
@@ -293,7 +293,7 @@ impl Kills<'_> {
     fn perform(&mut self, act: Act) {
         self.report.acts += 1;
         let which = self.random.below(self.programs.len());
-        // Anywhere in what the programs do.
+        // At any point of the programs' work.
         std::thread::sleep(Duration::from_micros(self.random.below(20_000) as u64));
         match act {
             Act::Kill | Act::Stop | Act::StopAndKill => self.strike(which, act),
@@ -332,7 +332,7 @@ impl Kills<'_> {
         }
     }
 
-    /// A program is killed or stopped: another one goes on.
+    /// Kills or stops a program: another one must go on.
     fn strike(&mut self, which: usize, act: Act) {
         let Slot { class, program, works } = self.programs.remove(which);
         let when = now_ns();
@@ -340,7 +340,7 @@ impl Kills<'_> {
         let took = self.progress(when, false);
         self.note(Promise::RivalsResume, took);
         if act == Act::Stop {
-            // Longer than a program without progress keeps the device, or shorter.
+            // Longer or shorter than the time for which a program without progress keeps the device.
             std::thread::sleep(Duration::from_millis(self.random.below(60) as u64));
             signal(program.pid(), Signal::CONT);
             self.programs.push(Slot { class, program, works });

@@ -1,5 +1,5 @@
-//! Who had a device for how long: what `xsched usage` tells, against what the kernels took on the simulated device, whose times are
-//! exact; also of programs and of daemons that are gone.
+//! Device time that `xsched usage` reports, against the time that the kernels took on the simulated device, whose times are exact; also of
+//! programs and of daemons that are gone.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,10 +8,10 @@ use std::time::Instant;
 use serde_json::Value;
 use xsched_e2e::{Place, Process, one_of, until};
 
-/// A row: its key, its four times in ns (GPU time, by the driver, at most, resident), its programs.
+/// Row of the output: its key, its four times in ns (GPU time, by the driver, at most, resident), its number of programs.
 type Row = (String, [u64; 4], u64);
 
-/// What `xsched usage` tells, to the ns.
+/// Rows of `xsched usage`, with times in ns.
 fn usage(place: &Place, by: &str) -> Vec<Row> {
     let csv = place.ask(&["usage", "--by", by, "--csv"]);
     let row = |line: &str| {
@@ -41,7 +41,7 @@ fn result(program: Process) -> Value {
     result
 }
 
-/// A program that has nothing to do for minutes: where another one is registered, completions are followed.
+/// Starts a program that has nothing to do for minutes: completions are followed where another program is registered.
 fn idle(place: &Place, load: &Path) -> Process {
     let args = ["lc", "--kernels", "1", "--us", "10", "--period-us", "600000000", "--requests", "2"];
     let program = place.run(&["--job", "idle"], load, &args);
@@ -62,8 +62,8 @@ fn end(daemon: Process, signal: &str) {
     daemon.wait();
 }
 
-/// The charge for requests of 5 ms in such periods, over what the program has seen of them, all together: a thread that a busy machine
-/// wakes late tells late, be it the program's or the one that charges.
+/// Ratio of the charge for requests of 5 ms in such periods to the time that the program measured for them, all together: a thread that a
+/// busy machine wakes late reports late, the program's or the one that charges.
 fn charged_over_seen(period_us: u64) -> f64 {
     let place = Place::new();
     let load = load(&place);
@@ -78,7 +78,8 @@ fn charged_over_seen(period_us: u64) -> f64 {
     charged / seen
 }
 
-/// 20, 50 and 90 % of the time. The last pauses are about as short as the time for which the device is kept for the next request.
+/// Requests keep the device for 20, 50 and 90 % of the time. The last pauses are about as short as the time for which the device is kept
+/// for the next request.
 #[test]
 fn requests_are_charged_what_their_kernels_take() {
     for (period_us, percent) in [(25_000, 5), (10_000, 5), (5_550, 15)] {
@@ -89,7 +90,7 @@ fn requests_are_charged_what_their_kernels_take() {
     }
 }
 
-/// Two programs that want the device all the time have all of it together, whoever has it when.
+/// Two programs that want the device all the time have all of it together, whichever has it when.
 #[test]
 fn what_programs_are_charged_sums_to_the_busy_time() {
     let place = Place::new();
@@ -112,13 +113,13 @@ fn what_programs_are_charged_sums_to_the_busy_time() {
     println!(
         "{exact:.4} s of kernels, {gpu:.4} s charged, of which {at_most:.4} s not followed, {resident:.4} s resident"
     );
-    // The rest is changes of contexts, and time in which a busy machine keeps the programs from launching.
+    // The remaining time is changes of contexts, and time in which a busy machine keeps the programs from launching.
     assert!(gpu >= 0.99 * exact && gpu <= begin.elapsed().as_secs_f64(), "{gpu} of {exact}");
     assert!(resident >= gpu && jobs.iter().all(|row| row.1[3] >= row.1[0]));
 }
 
-/// Without another program on the device nothing is followed, and no driver tells of the simulated device: what is charged is told
-/// to be too much, perhaps.
+/// Without another program on the device its commands are not followed, and no driver reports on the simulated device: the charge is
+/// reported as an upper limit.
 #[test]
 fn time_that_nothing_has_measured_is_told_apart() {
     let place = Place::new();
@@ -135,7 +136,7 @@ fn time_that_nothing_has_measured_is_told_apart() {
 fn usage_outlives_programs_and_daemons() {
     let place = Place::new();
     let load = load(&place);
-    // What its kernels took, in seconds.
+    // Time that its kernels took, in seconds.
     let run = |job: &str| {
         let options = ["--job", job, "--priority", "high"];
         let done = result(place.run(&options, &load, &["be", "--us", "200", "--batch", "16", "--secs", "0.5"]));
@@ -143,13 +144,13 @@ fn usage_outlives_programs_and_daemons() {
     };
     let daemon = place.daemon(&[]);
     let first = run("first");
-    // Ended as a service manager ends it.
+    // Ended as by a service manager.
     end(daemon, "TERM");
     let daemon = place.daemon(&[]);
     let second = run("second");
     let before = usage(&place, "job");
     assert!(gpu_s(&before, "first") > 0.9 * first && gpu_s(&before, "second") > 0.4 * second, "{before:?}");
-    // Killed, it loses what it has not told yet.
+    // A killed daemon loses the time that it has not written yet.
     end(daemon, "KILL");
     let _daemon = place.daemon(&[]);
     let after = usage(&place, "job");

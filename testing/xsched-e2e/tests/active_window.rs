@@ -9,7 +9,7 @@ use x11rb::rust_connection::RustConnection;
 use x11rb::wrapper::ConnectionExt as _;
 use xsched_e2e::{Place, Process, skipped};
 
-/// A display and its window manager.
+/// Display and its window manager.
 struct Display {
     x: RustConnection,
     root: Window,
@@ -18,7 +18,7 @@ struct Display {
 }
 
 impl Display {
-    /// None where there is no Xvfb.
+    /// Starts a display; none where there is no Xvfb.
     fn new(place: &Place) -> Option<Display> {
         if Command::new("Xvfb").arg("-help").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
             return None;
@@ -42,7 +42,7 @@ impl Display {
         self.x.intern_atom(false, name.as_bytes()).unwrap().reply().unwrap().atom
     }
 
-    /// A window of a process.
+    /// Makes a window of a process.
     fn window(&self, pid: u32) -> Window {
         let window = self.x.generate_id().unwrap();
         let (class, how) = (WindowClass::COPY_FROM_PARENT, CreateWindowAux::new());
@@ -82,7 +82,7 @@ fn awf_follows_the_active_window() {
         display.activate(windows[active]);
         place.assert_ahead(programs[active].pid(), programs[1 - active].pid(), 400);
     }
-    // A window of the process that started both: they are equals again.
+    // A window of the process that started both programs: they are equals again.
     display.activate(display.window(std::process::id()));
     let launches = || programs.each_ref().map(|program| place.launches(program.pid()));
     let before = launches();
@@ -93,7 +93,7 @@ fn awf_follows_the_active_window() {
         program.tell("end");
         assert_eq!(program.finish().last().map(String::as_str), Some("ok"));
     }
-    // The session ends, and the helper with it.
+    // The session ends, and the helper must end with it.
     xsched_e2e::signal(display.server.pid(), rustix::process::Signal::TERM);
     let (code, _, errors) = watcher.wait();
     assert_eq!(code, 3, "{errors}");

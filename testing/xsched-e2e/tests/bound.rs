@@ -1,16 +1,16 @@
-//! The bound on work in flight never brings a correct program to a stop.
+//! The in-flight budget never brings a correct program to a stop.
 
 use std::path::Path;
 
 use xsched_e2e::{Place, Process, until};
 
-/// The time that a program took to give its commands: its first line.
+/// Time that a program took to launch its commands, in ms: its first line.
 fn milliseconds(lines: &[String]) -> u64 {
     lines[0].strip_suffix(" ms").expect("a time").parse().expect("a number")
 }
 
-/// Runs a program that waits for what it provides itself, at low priority beside a busy one, and returns its lines and
-/// how often the bound let a command pass.
+/// Runs a program that waits for work that it launches itself later, at low priority beside a busy program. Returns its lines, and how
+/// often the budget let a command pass.
 fn beside_a_rival(place: &Place, rival: &Path, program: &Path, args: &[&str]) -> (Vec<String>, u64) {
     let mut rival = place.run(&["--priority", "low"], rival, &["200", "4"]);
     rival.expect("ready");
@@ -56,7 +56,7 @@ fn commands_behind_a_user_event_that_the_same_thread_sets() {
     let place = Place::new();
     let _daemon = place.daemon(&["--policy", "hpf"]);
     let program = place.opencl_program("provides_later_cl");
-    // The rival runs the same program: registered, and busy until it is told to go on.
+    // The rival runs the same program: registered, and busy until the test lets it go on.
     let mut rival = place.run(&["--priority", "low"], &program, &[]);
     rival.expect("ready");
     let (rival_pid, mut lines) = (rival.pid(), Vec::new());

@@ -33,7 +33,7 @@ fn on_each(program: &str, test: impl Fn(&Device)) {
     }
 }
 
-/// Each check of a program holds, and nothing but notes is on stderr.
+/// Asserts that each check of a program holds, and that stderr has nothing but notes.
 #[track_caller]
 fn passes(process: Process) {
     let (code, lines, errors) = process.wait();
@@ -42,7 +42,7 @@ fn passes(process: Process) {
     assert!(!lines.is_empty() && lines.iter().all(|line| line.starts_with("ok ")), "{lines:#?}");
 }
 
-/// `testing/capi/compiled.hip` by AMD's compiler, or why there is none.
+/// Path of `testing/capi/compiled.hip`, compiled by AMD's compiler; else the reason for which there is none.
 fn compiled_by_hipcc(gpu: &HipGpu) -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let libraries = beside("libhalhip.so").parent().expect("a folder").to_owned();
@@ -100,7 +100,7 @@ fn a_program_suspends_and_resumes_its_queues_by_itself() {
 
 #[test]
 fn a_scheduler_in_the_process_puts_the_more_urgent_queue_first() {
-    // Which of two has the device at a moment a busy machine decides, too; all else holds each time.
+    // On a busy machine, which of the two queues has the device at a moment is partly chance; everything else must hold each time.
     let in_order = |start: &dyn Fn() -> Process| {
         xsched_e2e::one_of(5, "the more urgent queue first", || {
             let (code, lines, errors) = start().wait();
@@ -129,7 +129,7 @@ fn many_threads_lose_nothing_and_launch_nothing_twice() {
     });
 }
 
-/// The group of a program's XQueue, which it has set apart by a hint.
+/// Group of a program's XQueue, which the program has set apart by a hint.
 fn group(device: &Device, pid: u32, priority: i64) -> Option<Value> {
     let program = device.place().program(pid)?;
     let groups = program["groups"].as_array()?;
@@ -147,7 +147,7 @@ fn what_a_program_says_of_a_queue_reaches_the_daemon_and_the_next_one() {
             until("the daemon knows of the queue", || group(device, pid, 77).is_some());
             program.tell("give 60");
             program.expect("ok given");
-            // What a command launches is part of it: it goes by once, with the preload too.
+            // Launches inside a command are part of it: a command counts once, with the preload too.
             let launches = || group(device, pid, 77).and_then(|group| group["launches"].as_u64());
             until("each command counts once", || launches() == Some(60));
             program.tell("priority 78");
@@ -216,6 +216,6 @@ fn a_python_program_puts_xqueues_on_its_streams() {
     passes(start(gpu.place.command("python3", &[script])));
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     passes(start(gpu.place.run_command(&[], Path::new("python3"), &[script])));
-    // Beside a second interpreter a thread that has Python's lock is still told from one that has not.
+    // Beside a second interpreter, a thread that has Python's lock is still distinguished from one that has not.
     passes(start(gpu.place.run_command(&[], Path::new("python3"), &[script, "--second"])));
 }

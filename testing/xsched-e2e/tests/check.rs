@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 use xsched_e2e::{Gpu, HipGpu, Place};
 
-/// Its JSON, exit code and stderr.
+/// Runs the command: its JSON, exit code and stderr.
 fn answer(mut command: Command) -> (Value, i32, String) {
     let output = command.arg("--json").output().expect("xsched runs");
     let said = String::from_utf8(output.stderr).expect("text");
@@ -14,7 +14,7 @@ fn answer(mut command: Command) -> (Value, i32, String) {
     (report, output.status.code().expect("a code"), said)
 }
 
-/// All steps of a platform are the same, and the launches are counted.
+/// Asserts that all steps of a platform have equal results, and that the launches are counted.
 #[track_caller]
 fn assert_equal(command: Command, platform: &str, skipped: &[&str], launches: u64) {
     let (report, code, said) = answer(command);
@@ -61,7 +61,7 @@ fn a_hip_runtime_behaves_the_same() {
     assert_equal(command, "hip", &["kernel"], 6);
 }
 
-/// A Python that says another thing under xsched, one that dies there, and one without PyTorch.
+/// Three cases: a Python with another result under xsched, one that dies there, and one without PyTorch.
 #[test]
 fn a_difference_is_told_and_is_exit_code_1() {
     let place = Place::new();

@@ -6,17 +6,17 @@ use rustix::process::Signal;
 use serde_json::Value;
 use xsched_e2e::{Place, Process, TIMEOUT, finish, one_of, signal, until};
 
-/// Tries at what other work on the machine can spoil, see [`one_of`].
+/// Tries at measurements that other work on the machine can spoil, see [`one_of`].
 const TRIES: u32 = 3;
 
-/// The command with these words.
+/// Command with these arguments.
 fn compare(place: &Place, high: &str, low: &str, options: &[&str]) -> Command {
     let mut command = place.xsched(&["compare", "--high", high, "--low", low, "--warm-up", "0.2"]);
     command.args(options).current_dir(place.join(""));
     command
 }
 
-/// A line that tells how far it is.
+/// Reports whether a line is one about the progress.
 fn is_progress(line: &str) -> bool {
     line.starts_with("xsched: compare plays ") || line.starts_with("xsched: compare: round ")
 }
@@ -25,7 +25,8 @@ fn complaints(said: &str) -> String {
     said.lines().filter(|line| !is_progress(line)).map(|line| format!("{line}\n")).collect()
 }
 
-/// Runs it to its good end: the table and the JSON. Where a busy machine does next to nothing in a second, for as long as it asks for.
+/// Runs the command to its good end, and returns the table and the JSON. Where a busy machine does next to nothing in a second, it runs for
+/// as long as the command's advice says.
 #[track_caller]
 fn report(place: &Place, command: impl Fn(&str) -> Command) -> (String, Value) {
     let json = place.join("report.json");
@@ -45,7 +46,7 @@ fn report(place: &Place, command: impl Fn(&str) -> Command) -> (String, Value) {
     (table, serde_json::from_str(&std::fs::read_to_string(json).expect("a file")).expect("JSON"))
 }
 
-/// Each situation of each round has requests and work where it should.
+/// Asserts that each situation of each round has requests and work where it should.
 #[track_caller]
 fn assert_played(v: &Value, rounds: usize) {
     let raw = v["raw"].as_array().expect("rounds");
@@ -91,13 +92,13 @@ fn bursts_of_programs_that_say_nothing_are_compared() {
         if is_less { Ok(()) } else { Err(said) }
     });
     let (table, v) = last.expect("a comparison");
-    // It does not end by itself, and its processes were looked at.
+    // The program does not end by itself, and its processes were measured.
     assert!(v["observing"]["run_time"].is_null() && v["observing"]["processors"].as_f64() >= Some(0.0), "{v}");
     assert!(table.contains("together, under xsched") && table.contains("the low program alone"), "{table}");
     assert!(place.ps().is_none(), "the user's own daemon is not started");
 }
 
-/// The programs of `examples/opencl`, on PoCL.
+/// Runs the programs of `examples/opencl`, on PoCL.
 #[test]
 fn lines_that_programs_print_are_compared() {
     let place = Place::new();

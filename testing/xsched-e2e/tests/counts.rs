@@ -17,7 +17,7 @@ fn five_programs_are_counted_alike_by_everybody() {
     });
     for mut program in programs {
         let pid = program.pid();
-        // Held, it stands still, and the numbers can be compared while it lives.
+        // While it is held it stands still, so that the numbers can be compared during its life.
         place.ask(&["suspend", "--pid", &pid.to_string()]);
         place.await_state(pid, "suspended");
         let shown = place.group(pid).unwrap();
@@ -39,7 +39,7 @@ fn ps_shows_exactly_what_a_living_program_has_given() {
     let place = Place::new();
     let program = place.sim_program("longjmp");
     let _daemon = place.daemon(&[]);
-    // It tells its count and then waits, alive.
+    // The program prints its count and then waits, alive.
     let mut program = place.run(&[], &program, &[]);
     program.expect("ready");
     program.tell("go on");
@@ -57,7 +57,7 @@ fn a_wait_that_goes_on_is_shown() {
     let place = Place::new();
     let steady = place.sim_program("steady");
     let _daemon = place.daemon(&[]);
-    // At this level its thread comes to a stop at the gate, not in a wait for what stands behind one on the device.
+    // At this level its thread stops at the gate, and not in a wait for commands behind a gate on the device.
     let mut program = place.run(&["--level", "1"], &steady, &[]);
     program.expect("ready");
     program.progress_after(0);

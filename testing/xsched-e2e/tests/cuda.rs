@@ -12,7 +12,7 @@ use xsched_proto::class::SHORT_SLICE_US;
 const PROGRAMS: [&str; 10] =
     ["basics", "streams", "events", "memops", "hostfuncs", "capture", "graphs", "errors", "contexts", "multithread"];
 
-/// Output, and what was wrong on purpose, of each program bare.
+/// Output of each program without xsched, and its intended errors.
 fn bare(gpu: &Gpu) -> BTreeMap<&'static str, (PathBuf, Vec<String>, Value)> {
     let run = |name: &'static str| {
         let program = gpu.program(name);
@@ -69,7 +69,7 @@ fn names_looked_up_under_the_scheduler_are_the_drivers_or_stand_for_them() {
     assert!(lines.len() >= 5 && lines.iter().all(|line| line.starts_with("ok ")), "{lines:?}");
 }
 
-/// Suspends a program beside a rival many times. Returns how often commands that the driver had already were held.
+/// Suspends a program beside a rival many times. Returns how often commands in the driver were held.
 fn held_on_the_device(level: &str) -> usize {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "chaos"]);
@@ -85,7 +85,7 @@ fn held_on_the_device(level: &str) -> usize {
     for _ in 0..20 {
         gpu.place.ask(&["suspend", "--pid", &pid.to_string()]);
         gpu.place.await_state(pid, "suspended");
-        // What may run has run when the rival has got further, a good deal of work later.
+        // Commands that may run have run when the rival has made progress, a good deal of work later.
         for _ in 0..3 {
             rival.progress_after(now_ns());
         }
@@ -117,7 +117,7 @@ fn a_stream_that_nobody_ever_waits_for_does_not_keep_its_program_busy_for_ever()
     rival.progress_after(0);
     program.tell("go");
     until("it is idle between its requests", || gpu.place.group(pid).is_some_and(|g| g["state"] == "idle"));
-    // Not only once.
+    // Repeated, since once may be chance.
     for _ in 0..3 {
         until("it works", || gpu.place.group(pid).is_some_and(|g| g["state"] != "idle"));
         until("it is idle again", || gpu.place.group(pid).is_some_and(|g| g["state"] == "idle"));
@@ -135,10 +135,10 @@ fn a_device_gate_holds_what_the_driver_has_already() {
     assert!(held_on_the_device("2") > 0, "level 2 has");
 }
 
-/// A program whose gate stays closed, as a more urgent one has the device, and that rival. All that it was given before it was
-/// held is done, so what it has given since waits on the device.
+/// Starts a program whose gate stays closed, because a more urgent one has the device, and that rival. All commands launched before the
+/// program was held are complete, so those launched since wait on the device.
 fn held(gpu: &Gpu, level: &str) -> (Process, Process) {
-    // With 200 us each, few are in flight when the gate closes.
+    // With kernels of 200 us, few are in flight when the gate closes.
     held_with(gpu, level, &["200", "2000"])
 }
 
@@ -148,24 +148,24 @@ fn held_with(gpu: &Gpu, level: &str, arguments: &[&str]) -> (Process, Process) {
     program.expect("ready");
     let pid = program.pid();
     until("it works", || program.count().1 > 0);
-    // It has much on the device all the time, lest it counts as idle where its thread gets no processor for a while.
+    // The rival has much on the device all the time, so that it does not count as idle where its thread gets no processor for a while.
     let mut rival = gpu.run(&["--priority", "high"], &steady, &["200", "128"]);
     rival.expect("ready");
-    // What it had given without a bound is done before it is held.
+    // Commands that the program launched without a budget are complete before it is held.
     let rival_id = rival.pid().to_string();
     gpu.place.ask(&["suspend", "--pid", &rival_id]);
     let given = program.count().0;
     until("it works beside the other", || program.count().1 > given + 50);
     assert_eq!(gpu.place.group(pid).unwrap()["liveness_overrides"], 0, "the bound holds whatever was given before it");
     gpu.place.ask(&["resume", "--pid", &rival_id]);
-    // For three looks in a row.
+    // The state must be seen three times in a row.
     (0..3).for_each(|_| gpu.place.await_state(pid, "ready"));
     rival.progress_after(now_ns());
     (program, rival)
 }
 
-/// What a program has given and done when neither changes any more while its rival gets on. On a busy machine that one may be
-/// idle for a moment all the same, and leave it a turn.
+/// Numbers of a program's launched and completed kernels, once neither changes any more while the program's rival makes progress. On a busy
+/// machine the rival may be idle for a moment all the same, and leave the program a turn.
 fn at_rest(program: &mut Process, rival: &mut Process) -> (u64, u64) {
     let mut count = program.count();
     until("nothing of it runs, or is given", || {
@@ -175,13 +175,13 @@ fn at_rest(program: &mut Process, rival: &mut Process) -> (u64, u64) {
     count
 }
 
-/// How many kernels a program gives at most while a more urgent one has the device, on top of what it had given before.
+/// Largest number of kernels that a program launches while a more urgent one has the device, beyond those launched before.
 fn given_while_suspended(level: &str) -> u64 {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     let (mut program, mut rival) = held(&gpu, level);
     let pid = program.pid();
-    // A thread that gets no processor for a while is not at rest. One that may give no more batches waits inside the driver for
+    // A thread that gets no processor for a while is not at rest. A thread that may launch no more batches waits inside the driver for
     // those that are held.
     let (mut last, mut looks) = (program.count(), 0);
     until("it waits at the host's gate, or for a batch", || {
@@ -191,7 +191,7 @@ fn given_while_suspended(level: &str) -> u64 {
     let before = at_rest(&mut program, &mut rival);
     gpu.end(rival);
     until("it goes on", || program.count().1 > before.0);
-    // It looks whether every kernel has run once.
+    // The program checks that every kernel has run once.
     gpu.end(program);
     gpu.assert_counts(pid);
     before.0 - before.1
@@ -199,12 +199,12 @@ fn given_while_suspended(level: &str) -> u64 {
 
 #[test]
 fn a_suspended_program_gets_ahead_with_commands_that_wait_on_the_device() {
-    // Where the rival is idle for a moment on a busy machine the program gets a turn, in which its thread may not come to give anything for
-    // what is done.
+    // The rival may be idle for a moment on a busy machine; then the program gets a turn, in which its thread may not launch anything in
+    // place of its completed commands.
     one_of(5, "kernels given ahead", || {
         let (without, with) = (given_while_suspended("1"), given_while_suspended("3"));
         println!("{without} without, {with} with gates on the device");
-        // Two commands each, so at most 256, less what is complete but not known to be.
+        // Two commands for each kernel, so at most 256, less those that are complete but not known to be.
         assert!(without < 20 && with <= 256, "{without} {with}");
         if with >= 50 { Ok(()) } else { Err(format!("{with} with gates on the device")) }
     });
@@ -244,7 +244,7 @@ fn a_program_with_commands_that_wait_on_the_device_goes_on_when_its_daemon_is_ki
     }
 }
 
-/// What drivers do for it keeps the device while commands are held there: see `device_gates.rs` of the core.
+/// The driver's work for a load keeps the device while commands are held there: see `device_gates.rs` of the core.
 #[test]
 fn code_is_not_loaded_while_commands_wait_on_the_device() {
     let gpu = Gpu::new();
@@ -257,7 +257,7 @@ fn code_is_not_loaded_while_commands_wait_on_the_device() {
         let lines = std::iter::from_fn(|| Some(program.line()).filter(|line| !line.starts_with("given ")));
         lines.filter(|line| line == "loaded").count()
     };
-    // Else every 2 ms.
+    // Otherwise code is loaded every 2 ms.
     until("nothing is loaded", || {
         rival.progress_after(now_ns());
         loaded() == 0
@@ -267,13 +267,13 @@ fn code_is_not_loaded_while_commands_wait_on_the_device() {
     gpu.end(program);
 }
 
-/// A rival that is never idle may be so because of what is held: see `device_gates.rs` of the core.
+/// A rival that is never idle may be so because of held commands: see `device_gates.rs` of the core.
 #[test]
 fn what_is_held_on_the_device_for_long_is_let_go_on_and_no_more_is_given() {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     let (mut program, mut rival) = held(&gpu, "auto");
-    // Each time that the rival is idle for a moment on a busy machine it begins anew.
+    // On a busy machine this begins anew each time that the rival is idle for a moment.
     one_of(50, "all of it is done, and it waits at the host's gate", || {
         let (given, done) = at_rest(&mut program, &mut rival);
         if given == done { Ok(()) } else { Err(format!("{} given, {} done", given, done)) }
@@ -284,7 +284,7 @@ fn what_is_held_on_the_device_for_long_is_let_go_on_and_no_more_is_given() {
     gpu.end(program);
 }
 
-/// How many gates on the device a program gets beside a rival.
+/// Number of gates on the device that a program gets beside a rival.
 fn gates_beside_a_rival(arguments: &[&str]) -> u64 {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
@@ -307,7 +307,7 @@ fn gates_beside_a_rival(arguments: &[&str]) -> u64 {
 fn streams_that_wait_for_each_other_get_no_gates_on_the_device() {
     let (alone, joined) = (gates_beside_a_rival(&["200", "4"]), gates_beside_a_rival(&["200", "4", "joined"]));
     println!("{alone} alone, {joined} joined");
-    // Those of the first batch, which come before anybody waits for it.
+    // The gates are those of the first batch, which comes before any thread waits for it.
     assert!(alone > 50 && joined <= 8, "{alone} {joined}");
 }
 
@@ -337,7 +337,7 @@ fn the_time_slice_of_a_running_program_follows_a_hint_and_its_company() {
         let first = process.line();
         (process, first)
     };
-    // What its context has now: the change comes by way of the daemon and the program's agent.
+    // Waits until its context has this time slice: the change comes by way of the daemon and the program's agent.
     let becomes = |process: &mut Process, wanted: &str| {
         until(&format!("the slice is {wanted} us"), || {
             process.tell("again");
@@ -394,7 +394,7 @@ fn programs_held_to_a_bound_are_told_apart_by_how_long_their_commands_are() {
         process
     };
     let steady = gpu.program("steady");
-    // Both at once, so that no commands are ever measured alone.
+    // Started together, so that no commands are ever measured alone.
     let mut short = gpu.run(&["--priority", "low"], &steady, &["50", "8"]);
     let mut long = gpu.run(&["--priority", "low"], &steady, &["3000", "4"]);
     short.expect("ready");
@@ -415,13 +415,13 @@ fn programs_that_never_drain_share_by_weight_under_either_fair_policy() {
         let gpu = Gpu::new();
         let _daemon = gpu.place.daemon(&["--policy", policy]);
         let steady = gpu.program("steady");
-        // Much at a time: a thread that a busy machine wakes late does not leave the device to the other program.
+        // Large batches: a thread that a busy machine wakes late does not leave the device to the other program.
         let mut light = gpu.run(&["--weight", "30"], &steady, &["200", "64"]);
         let mut heavy = gpu.run(&["--weight", "70"], &steady, &["200", "64"]);
         light.expect("ready");
         heavy.expect("ready");
         one_of(5, policy, || {
-            // From when both are there: the first may have run alone for a while.
+            // Counted from a time at which both are there: the first may have run alone for a while.
             let begin = [light.count().1, heavy.count().1];
             let mut done = [0, 0];
             until("both have done enough to compare", || {
@@ -438,7 +438,7 @@ fn programs_that_never_drain_share_by_weight_under_either_fair_policy() {
     }
 }
 
-/// Each program numbers the devices that it sees by itself: the first of one is the second of another.
+/// Each program numbers its visible devices by itself: the first of one is the second of another.
 #[test]
 fn programs_that_number_their_devices_differently_share_the_one_that_is_the_same() {
     let gpu = Gpu::with_devices(2);
@@ -458,9 +458,9 @@ fn programs_that_number_their_devices_differently_share_the_one_that_is_the_same
     let device = |process: &Process| gpu.place.group(process.pid()).expect("a group")["device"].clone();
     assert_eq!(device(&low), device(&high));
     assert_ne!(device(&low), device(&elsewhere));
-    // The urgent program is never idle: it holds the one on its device, and no other.
+    // The urgent program is never idle: it holds the program on its device, and no other.
     gpu.place.await_state(low.pid(), "ready");
-    // It has two batches in flight at most, which may end yet, while the other one does twelve.
+    // The program has two batches in flight at most, which may still complete, while the other one does twelve.
     let (_, before) = low.count();
     for _ in 0..12 {
         elsewhere.progress_after(now_ns());

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use xsched_e2e::{Gpu, Process, least_of, now_ns, signal, until};
 
-/// Graphs with gates and graphs that should have some but could not, of a program that ended.
+/// Numbers of graphs with gates, and of graphs that should have some but could not, of a program that ended.
 fn graphs(gpu: &Gpu, pid: u32) -> (u64, u64) {
     let stats = gpu.place.stats_of(pid);
     let n = |name: &str| stats["graphs"][name].as_u64().unwrap_or(0);
     (n("gated"), n("plain"))
 }
 
-/// Runs the program that changes its graphs; it must print the same as bare. What became of its graphs.
+/// Runs the program that changes its graphs; it must print the same lines as bare. Returns the numbers of [`graphs`].
 fn changed_as_bare(policy: &str, options: &[&str]) -> (u64, u64) {
     let gpu = Gpu::new();
     let program = gpu.program("graph_nodes");
@@ -34,8 +34,8 @@ fn changed_as_bare(policy: &str, options: &[&str]) -> (u64, u64) {
 
 #[test]
 fn graphs_that_are_changed_are_as_without_gates() {
-    // A chain, branches, a programmatic edge, with parameters, for updates; not: launched by the device, with a graph in it, with memory in
-    // it. After a failed update none is tried any more.
+    // With gates: a chain, branches, a programmatic edge, with parameters, for updates. Without: a graph launched by the device, one with a
+    // graph in it, one with memory in it. After a failed update none is tried any more.
     for policy in ["hpf", "chaos"] {
         assert_eq!(changed_as_bare(policy, &["--level", "2"]), (5, 3), "{policy}");
     }
@@ -86,7 +86,7 @@ fn held_inside(gpu: &Gpu, program: &mut Process, rival: &mut Process) -> bool {
         program.progress_after(now_ns());
         gpu.place.ask(&["suspend", "--pid", &pid.to_string()]);
         gpu.place.await_state(pid, "suspended");
-        // What may run has run when the rival has got further, a good deal of work later.
+        // Commands that may run have run when the rival has made progress, a good deal of work later.
         for _ in 0..3 {
             rival.progress_after(now_ns());
         }
@@ -110,7 +110,7 @@ fn start(gpu: &Gpu, options: &[&str], args: &[&str]) -> Process {
     process
 }
 
-/// A long graph at low priority, suspended beside a rival at high priority. Whether it stopped in its middle.
+/// Suspends a long graph at low priority beside a rival at high priority. Returns whether it stopped in its middle.
 fn stops_inside(options: &[&str]) -> bool {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
@@ -121,15 +121,15 @@ fn stops_inside(options: &[&str]) -> bool {
     let pid = program.pid();
     gpu.place.ask(&["suspend", "--pid", &rival.pid().to_string()]);
     let mut inside = false;
-    // The rival is held at times, else the program would never get on.
+    // The rival is held at times, since the program would otherwise make no progress.
     for _ in 0..10 {
         program.progress_after(now_ns());
         gpu.place.ask(&["resume", "--pid", &rival.pid().to_string()]);
-        // Twice as much work as the graph is.
+        // Twice as much work as the graph has.
         for _ in 0..10 {
             rival.progress_after(now_ns());
         }
-        // On a busy machine the rival may leave gaps, in which the program gets on.
+        // On a busy machine the rival may leave gaps, in which the program makes progress.
         for _ in 0..5 {
             let held = program.count();
             for _ in 0..2 {
@@ -161,7 +161,7 @@ fn where_the_level_is_nobodys_wish_gates_are_rare() {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     let steady = gpu.program("steady");
-    // Without its resource manager the driver has no time slices to be set.
+    // Without its resource manager the driver has no time slices to set.
     let bare_driver = |args: &[&str]| {
         let mut command = gpu.place.run_command(&[], &steady, args);
         command.env("LD_LIBRARY_PATH", gpu.place.join("driver")).env("FAKECUDA_STATS", gpu.place.join("driver-stats"));
@@ -178,7 +178,7 @@ fn where_the_level_is_nobodys_wish_gates_are_rare() {
     gpu.place.ask(&["resume", "--pid", &pid.to_string()]);
     gpu.end(program);
     gpu.end(rival);
-    // Twice as many kernels, whose length is unknown: one for each ten.
+    // Twice as many kernels of unknown length: one gate for each ten.
     assert_eq!(gpu.driver_stats(pid)["calls"]["cuGraphAddBatchMemOpNode"], 2 * BATCH / 10);
 }
 
@@ -232,8 +232,8 @@ fn a_graph_held_in_its_middle_goes_on_when_the_daemon_is_killed() {
     }
 }
 
-/// Its thread is in the driver, which has no room for the next graph, and launches nothing. It was taken for idle after 0.1 s,
-/// and had the device no more.
+/// The program's thread is in the driver, which has no room for the next graph, and launches nothing. The program must not count as idle
+/// then.
 #[test]
 fn a_graph_held_in_its_middle_has_its_turns_though_nothing_is_launched() {
     let gpu = Gpu::new();
@@ -263,14 +263,15 @@ fn a_program_may_exit_while_its_graph_is_held_in_its_middle() {
 
 #[test]
 fn a_more_urgent_stream_is_not_held_by_gates_that_were_made_before_it() {
-    // Who waits for a group of its own process is helped after 20 ms only.
+    // A thread that waits for a group of its own process is helped only after 20 ms.
     least_of(5, Duration::from_millis(15), "median wait in the urgent stream", || {
         let gpu = Gpu::new();
         let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
         let mut program = gpu.run(&["--priority", "normal", "--level", "2"], &gpu.program("graph_groups"), &["16"]);
         program.expect("ready");
         let pid = program.pid();
-        // Between the priorities of the program's streams, and never done: those of the first kind do not run.
+        // The rival's priority lies between those of the program's streams, and the rival never ends: commands in streams of the first kind
+        // do not run.
         let rival = start(&gpu, &["--priority", "5"], &["200", "8"]);
         program.tell("go");
         let lines = program.finish();

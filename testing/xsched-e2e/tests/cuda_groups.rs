@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use xsched_e2e::{Gpu, Lateness, Process, now_ns, until};
 
-/// Between a program's least and its most urgent streams.
+/// Priority between a program's least and most urgent streams.
 const MIDDLE: [&str; 2] = ["--priority", "10"];
 
-/// Runs a program to its end, which must be a good one, and checks the count of its launches.
+/// Runs a program to its end, which must be a good one, and checks its number of launches.
 fn ends_well(gpu: &Gpu, options: &[&str], mode: &str) -> Vec<String> {
     let program = gpu.program("groups");
     let begin = Instant::now();
@@ -22,8 +22,8 @@ fn ends_well(gpu: &Gpu, options: &[&str], mode: &str) -> Vec<String> {
     lines
 }
 
-/// Of a line of `groups order`: its batches that ended while each stream was at work, and its median in µs. (The 99th
-/// percentile of so few is the machine's, whenever a thread is late.)
+/// Figures of a line of `groups order`: the batches that ended while each stream was at work, and their median in µs. (The 99th percentile
+/// of so few is the machine's, whenever a thread is late.)
 fn parse(line: &str) -> (Vec<f64>, f64) {
     let words: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
     (words[1..4].to_vec(), words[4])
@@ -53,7 +53,7 @@ fn one_thread_with_streams_of_three_priorities_does_not_wait_for_itself() {
     let mut rival = steady(&gpu, &MIDDLE);
     let begin = Instant::now();
     process.tell("go on");
-    // What it does last on its least urgent stream is done although the rival never pauses.
+    // The last command on its least urgent stream completes although the rival never pauses.
     process.expect("ok one thread, three streams");
     println!("{:?}", begin.elapsed());
     rival.progress_after(now_ns());
@@ -81,10 +81,10 @@ fn events_in_a_cycle_across_groups_end_under_every_policy() {
     }
 }
 
-/// Launches of the urgent rank of `groups spin`: one to come to be, then two a round.
+/// Launches of the urgent rank of `groups spin`: one to create it, then two a round.
 const RANK: u64 = 21;
 
-/// Those that the device has taken so far.
+/// Number of urgent launches that the device has taken so far.
 fn urgent_launches(gpu: &Gpu, pid: u32) -> u64 {
     let program = gpu.place.program(pid);
     let groups = program.as_ref().and_then(|p| p["groups"].as_array()).into_iter().flatten();
@@ -97,12 +97,12 @@ fn kernels_of_two_groups_that_wait_for_each_other_end() {
     let spin = |options: &[&str], rival: Option<&[&str]>| {
         let mut process = gpu.run(options, &gpu.program("groups"), &["spin"]);
         process.expect("ready");
-        // It comes now, lest the least urgent group is held from the beginning.
+        // The rival comes only now, so that the least urgent group is not held from the beginning.
         let rival = rival.map(|options| steady(&gpu, options));
         let (begin, control) = (Instant::now(), Lateness::begin());
         process.tell("go on");
         let pid = process.pid();
-        // Once nothing of the urgent group waits for it, the least urgent one rightly waits for the rival, which never ends.
+        // Once no commands of the urgent group wait for it, the least urgent one rightly waits for the rival, which never ends.
         if let Some(rival) = rival {
             until("the urgent group is done", || process.has_ended().is_some() || urgent_launches(&gpu, pid) == RANK);
             gpu.end(rival);
@@ -134,7 +134,7 @@ fn a_mix_of_three_groups_prints_the_same_under_chaos_at_every_level() {
     }
 }
 
-/// A rival that always has something on the device.
+/// Starts a rival that always has something on the device.
 fn steady(gpu: &Gpu, options: &[&str]) -> Process {
     let mut rival = gpu.run(options, &gpu.program("steady"), &["200", "4"]);
     rival.expect("ready");
@@ -142,13 +142,13 @@ fn steady(gpu: &Gpu, options: &[&str]) -> Process {
     rival
 }
 
-/// How far the less urgent thread has come.
+/// Progress of the less urgent thread.
 fn low(program: &mut Process) -> u64 {
     program.tell("count");
     program.find("its count", |line| line.strip_prefix("low ").map(|n| n.parse().unwrap()))
 }
 
-/// A program with an urgent thread, and one that is not.
+/// Starts a program with an urgent thread, and one that is not urgent.
 fn waiter(gpu: &Gpu) -> (Process, u32) {
     let mut program = gpu.run(&[], &gpu.program("groups_waits"), &[]);
     program.expect("ready");
@@ -157,11 +157,11 @@ fn waiter(gpu: &Gpu) -> (Process, u32) {
     (program, pid)
 }
 
-/// Sees the less urgent thread stand still while the rival works on.
+/// Asserts that the less urgent thread stands still while the rival works on.
 #[track_caller]
 fn assert_held(program: &mut Process, rival: &mut Process) {
-    // 20 batches of the rival's are 16 ms of the device, in which a thread that is not held comes round dozens of times.
-    // On a busy machine the rival is late now and then, and the device free; so it may be another 20.
+    // 20 batches of the rival are 16 ms of the device, in which a thread that is not held makes dozens of rounds. On a busy machine the
+    // rival is late now and then, and the device free; so it may take another 20.
     let passed = |_| {
         let before = low(program);
         for _ in 0..20 {
@@ -182,7 +182,7 @@ fn does(program: &mut Process, line: &str) {
     println!("{line}: {:?}", begin.elapsed());
 }
 
-/// A thread that is held because of a rival of middle priority.
+/// Thread that is held because of a rival of middle priority.
 struct Inversion {
     gpu: Gpu,
     _daemon: Process,
@@ -258,8 +258,8 @@ fn nobody_is_stuck_in_calls_that_free_or_load_while_a_group_is_held() {
     this.finish();
 }
 
-/// Only the program knows what waits for its locks. So the lock comes as soon as its holder's group may run: when
-/// the urgent thread's own work is done, unless others go before the holder.
+/// Only the program knows which threads wait for its locks. So the lock is released as soon as its holder's group may run: when the urgent
+/// thread's own work is done, unless others go before the holder.
 #[test]
 fn a_lock_that_a_held_thread_has_comes_when_its_group_may_run() {
     let gpu = Gpu::new();
@@ -274,7 +274,7 @@ fn a_lock_that_a_held_thread_has_comes_when_its_group_may_run() {
     for _ in 0..20 {
         rival.progress_after(now_ns());
     }
-    // At the latest now: a documented limit.
+    // The lock comes now at the latest: a documented limit.
     gpu.end(rival);
     program.expect("done lock");
     program.tell("end");
@@ -282,7 +282,7 @@ fn a_lock_that_a_held_thread_has_comes_when_its_group_may_run() {
     gpu.assert_counts(pid);
 }
 
-/// States of both ranks' groups.
+/// States of the groups of both ranks.
 fn states(gpu: &Gpu, ranks: &[u32]) -> Vec<String> {
     let state = |pid: &u32| gpu.place.group(*pid).map(|g| g["state"].as_str().unwrap().to_owned());
     ranks.iter().filter_map(state).collect()
@@ -293,7 +293,7 @@ fn ranks_of_a_job_that_wait_for_each_other_end_beside_a_rival_of_one_of_them() {
     let gpu = Gpu::with_devices(2);
     for policy in ["pup", "up", "chaos"] {
         let _daemon = gpu.place.daemon(&["--policy", policy]);
-        // On the first device.
+        // The rival is on the first device.
         let rival = steady(&gpu, &[]);
         let begin = Instant::now();
         let program = gpu.run(&["--job", "ranks"], &gpu.program("groups_ranks"), &["200"]);
@@ -314,7 +314,7 @@ fn ranks_of_a_job_are_held_all_or_none() {
     let ranks = [0, 1].map(|_| program.line().strip_prefix("pid ").unwrap().parse::<u32>().unwrap());
     program.find("a line of a rank", |line| line.starts_with("rank ").then_some(()));
     let mut rival = steady(&gpu, &["--priority", "high"]);
-    // No program competes for the second device, yet what runs there would wait for the first.
+    // No program competes for the second device, but its commands would wait for the first.
     until("both are held", || {
         rival.progress_after(now_ns());
         let given = |pid: &u32| gpu.place.group(*pid).unwrap()["launches"].as_u64();
@@ -329,7 +329,7 @@ fn ranks_of_a_job_are_held_all_or_none() {
     ranks.iter().for_each(|pid| gpu.assert_counts(*pid));
 }
 
-/// How often the urgent thread of a Python program came round.
+/// Number of rounds of the urgent thread of a Python program.
 fn rounds(python: &mut Process) -> u64 {
     python.tell("count");
     let line: Value = serde_json::from_str(&python.line()).unwrap();
@@ -337,7 +337,7 @@ fn rounds(python: &mut Process) -> u64 {
     line["high"].as_u64().unwrap()
 }
 
-/// Waits until it has come round 100 times more.
+/// Waits until the thread has made 100 more rounds.
 fn goes_on(python: &mut Process) {
     let begin = (Instant::now(), rounds(python));
     until("the urgent thread goes on", || {

@@ -6,13 +6,13 @@ use std::time::Duration;
 use rustix::process::Signal;
 use xsched_e2e::{Lateness, Place, Process, least_of, now_ns, signal, until};
 
-/// What is promised: gates open so long after a daemon hung up, and after it fell silent. The first takes some ms and the second
-/// 0.8 to 0.9 s where the machine is quiet, a batch of kernels included, so that one try of a few is within it on a busy one.
+/// Promised times until gates open after a daemon hung up, and after it fell silent. The first takes some ms and the second 0.8 to 0.9 s
+/// where the machine is quiet, a batch of kernels included, so that one try of a few is within it on a busy one.
 const HANG_UP: Duration = Duration::from_millis(100);
 const SILENCE: Duration = Duration::from_secs(1);
-/// Until the next batch of a program that nothing is in the way of.
+/// Longest time until the next batch of a program that nothing delays.
 const LONGEST_GAP: Duration = Duration::from_millis(500);
-/// Tries at either, see [`least_of`].
+/// Tries at these times, see [`least_of`].
 const TRIES: u32 = 5;
 
 /// Starts an endless program and holds it.
@@ -31,19 +31,19 @@ fn unscheduled(group: &serde_json::Value) -> u64 {
     group["unscheduled"]["attach"].as_u64().unwrap()
 }
 
-/// A daemon is there: waits until it schedules the program, by the program's own count.
+/// Waits until a new daemon schedules the program, by the program's own count. Returns the time that this took.
 fn assert_scheduled_again(place: &Place, program: &mut Process) -> Duration {
     let pid = program.pid();
     let took = until("it attaches", || {
         place.group(pid).is_some_and(|g| ["running", "ready", "idle"].contains(&g["state"].as_str().unwrap()))
     });
-    // From here on launches pass by the gate: all that are added are scheduled ones.
+    // From here on launches pass by the gate: all further ones are scheduled.
     let begin = place.group(pid).unwrap();
     assert!(unscheduled(&begin) > 0, "what went by without a daemon is counted: {begin}");
     until("it launches", || place.group(pid).unwrap()["launches"].as_u64() > begin["launches"].as_u64());
     let end = place.group(pid).unwrap();
     assert_eq!(unscheduled(&end), unscheduled(&begin), "{end}");
-    // And it can be held again.
+    // The new daemon can hold it, too.
     place.ask(&["suspend", "--pid", &pid.to_string()]);
     place.await_state(pid, "suspended");
     place.ask(&["resume", "--pid", &pid.to_string()]);
@@ -51,7 +51,7 @@ fn assert_scheduled_again(place: &Place, program: &mut Process) -> Duration {
     took
 }
 
-/// How long after a signal to the daemon a program that an operator holds has done another batch.
+/// Time from a signal to the daemon until a program that an operator holds has done another batch.
 fn time_until_a_held_program_goes_on(sent: Signal) -> Duration {
     let place = Place::new();
     let daemon = place.daemon(&[]);
@@ -103,17 +103,17 @@ fn agent_ticks(pid: u32) -> u64 {
     fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
-/// Agents once waited without pause for a decision though no program was left.
+/// Agents must not wait without pause for a decision when no program is left.
 #[test]
 fn agents_of_a_killed_daemon_sleep() {
     let place = Place::new();
     let daemon = place.daemon(&["--policy", "hpf"]);
     place.device();
     let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
-    // Together more than the device can do, so that one of them wants it whenever the daemon dies, and each often waits
+    // Together the programs want more than the device can do, so that one of them wants it whenever the daemon dies, and each often waits
     // for its own commands.
     let requests = ["lc", "--us", "100", "--period-us", "800", "--requests", "1000000"];
-    // The low one has begun before the high one comes, which on a busy machine may leave it nothing.
+    // The low program begins before the high one comes, which on a busy machine may leave it nothing.
     let programs = ["low", "high"].map(|priority| {
         let program = place.run(&["--priority", priority], &load, &requests);
         let launches = || place.group(program.pid()).and_then(|g| g["launches"].as_u64());
@@ -140,14 +140,14 @@ fn a_program_goes_on_when_the_daemon_stops_and_a_late_daemon_closes_nothing() {
     signal(daemon.pid(), Signal::STOP);
     let after = low.progress_after(when);
     println!("daemon stopped: the held program's next batch was done after {after:?}");
-    // Nothing is left that it would have to wait for.
+    // Nothing is left for which the low program would have to wait.
     high.tell("end");
     assert_eq!(high.wait().0, 0);
     low.skip_lines();
     low.progress_after(now_ns());
     let control = Lateness::begin();
     signal(daemon.pid(), Signal::CONT);
-    // While the daemon is back and the program attaches anew.
+    // Measured while the daemon is back and the program attaches again.
     let (gap, allowed) = (low.longest_gap(Duration::from_secs(3)), control.allows(LONGEST_GAP));
     assert!(gap < allowed, "a gap of {gap:?}, allowed {allowed:?}");
     let took = assert_scheduled_again(&place, &mut low);
@@ -173,7 +173,7 @@ fn a_suspended_program_is_suspended_again_once_the_stopped_daemon_goes_on() {
     assert_eq!(program.wait().0, 0);
 }
 
-/// A daemon's entry and the process ids of its programs, as `ps` has them.
+/// Daemon's entry, and the process ids of its programs, as `ps` shows them.
 fn arbiter(ps: &serde_json::Value) -> (u64, Vec<u64>) {
     let pids = ps["programs"].as_array().unwrap().iter().map(|program| program["pid"].as_u64().unwrap());
     (ps["daemon"]["pid"].as_u64().unwrap(), pids.collect())
@@ -202,7 +202,7 @@ fn a_daemon_whose_folder_was_removed_is_the_one_that_the_next_program_finds() {
     };
     let first = start();
     std::fs::remove_dir_all(&folder).unwrap();
-    // Nothing waits for the daemon to notice: the next program asks it.
+    // The daemon need not notice: the next program asks it.
     let second = start();
     let expected = (u64::from(daemon.pid()), [first.pid(), second.pid()].map(u64::from));
     let (server, mut programs) = ps().expect("a daemon");
@@ -215,12 +215,12 @@ fn a_daemon_whose_folder_was_removed_is_the_one_that_the_next_program_finds() {
             both
         })
     );
-    // The same for a command.
+    // A command makes the daemon restore its socket, too.
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(ps().map(|(server, programs)| (server, programs.len())), Some((expected.0, 2)));
     let log = daemon.errors();
     assert_eq!(log.matches("was gone: it is there again").count(), 2, "{log}");
-    // And a second daemon finds that there is one.
+    // A second daemon finds that there is one already.
     std::fs::remove_dir_all(&folder).unwrap();
     let (code, _, errors) = Process::start(at(place.xsched(&["daemon"]))).wait();
     assert_eq!(code, 3, "{errors}");
@@ -234,7 +234,7 @@ fn a_daemon_whose_folder_was_removed_is_the_one_that_the_next_program_finds() {
     assert!(!socket.exists());
 }
 
-/// A folder of xsched's own name is made again without being asked for.
+/// A folder of xsched's own name is made again without a request.
 #[test]
 fn a_user_daemon_makes_its_folder_again() {
     let place = Place::new();
@@ -260,8 +260,8 @@ fn a_user_daemon_makes_its_folder_again() {
     until("the daemon has ended", || !folder.join("xsched.sock").exists());
 }
 
-/// As a login manager does it: the session's folder goes, and is made again at the next login. Needs root, and a mount namespace in
-/// which `/run` is the test's own.
+/// As with a login manager: the session's folder is removed, and made again at the next login. Needs root, and a mount namespace in which
+/// `/run` is the test's own.
 #[test]
 fn programs_before_between_and_after_two_sessions_have_one_daemon() {
     if !rustix::process::geteuid().is_root() {

@@ -1,5 +1,5 @@
-//! The daemon dies or falls silent at each step of the protocol: the program goes on. The daemon is played by hand, so that it is
-//! lost at that very step.
+//! The daemon dies or falls silent at each step of the protocol: the program must go on. The test plays the daemon, so that it is lost at
+//! that very step.
 
 #[path = "../../../crates/xsched-daemon/tests/support/mod.rs"]
 mod support;
@@ -17,14 +17,14 @@ use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::segment::{Heartbeat, SEGMENT_BYTES, Segment};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, decode, encode};
 
-/// What is promised, as in `daemon_lost.rs`; a program without an answer waits half a second for one besides.
+/// Promised times, as in `daemon_lost.rs`; a program without an answer waits half a second for one in addition.
 const HANG_UP: Duration = Duration::from_millis(100);
 const SILENCE: Duration = Duration::from_secs(1);
 const ATTACH: Duration = Duration::from_millis(500);
-/// Tries at each, see [`least_of`].
+/// Tries at each step, see [`least_of`].
 const TRIES: u32 = 5;
 
-/// How far the daemon comes.
+/// Last step that the daemon takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Listens,
@@ -48,11 +48,11 @@ const STEPS: [Step; 8] = [
     Step::GroupGrantedButInterrupted,
 ];
 
-/// A daemon at a step.
+/// Played daemon at a step.
 struct Daemon {
     listener: OwnedFd,
     connection: Option<OwnedFd>,
-    /// What it was given.
+    /// Descriptors that it was given.
     kept: Vec<OwnedFd>,
     page: (OwnedFd, &'static Heartbeat),
 }
@@ -67,19 +67,19 @@ impl Daemon {
         Daemon { listener, connection: None, kept: Vec::new(), page: heartbeat() }
     }
 
-    /// Waits for a window without a batch: all that the program had given, and may run, is done.
+    /// Waits for a time without a batch: all commands that were launched, and may run, are complete.
     fn until_held(&self, program: &mut Process) {
         while program.line_within(Duration::from_millis(100)).is_some() {
             self.beat();
         }
     }
 
-    /// It lives.
+    /// Beats once, so that the daemon counts as alive.
     fn beat(&self) {
         self.page.1.beat_ns.store(now_ns(), SeqCst);
     }
 
-    /// Goes on with the program until this step.
+    /// Takes the protocol with the program up to this step.
     fn go_to(&mut self, step: Step, program: &mut Process) {
         if step == Step::Listens {
             return;
@@ -125,14 +125,14 @@ impl Daemon {
             }
             if step >= Step::GroupInterrupted {
                 say(&connection, &DaemonMsg::Interrupt { slot, on: true }, &[]);
-                // What comes after it is answered when it was done.
+                // The program answers this after it has carried out the message before.
                 say(&connection, &DaemonMsg::Describe { token: 1 }, &[]);
                 while !matches!(hear(&connection).0, ClientMsg::Description { more: false, .. }) {
                     self.beat();
                 }
             }
             if step == Step::GroupGrantedButInterrupted {
-                // The word that it is not interrupted any more does not come.
+                // The message that ends the interruption does not come.
                 words.gate.grant();
                 self.until_held(program);
             }
@@ -150,7 +150,7 @@ fn say(connection: &OwnedFd, message: &DaemonMsg, fds: &[BorrowedFd<'_>]) {
     send_raw(connection, &encode(message).expect("a message"), fds).expect("the program listens");
 }
 
-/// The page that says that the daemon lives.
+/// Page by which programs see that the daemon lives.
 fn heartbeat() -> (OwnedFd, &'static Heartbeat) {
     let page = rustix::fs::memfd_create("heartbeat", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a page");
     rustix::fs::ftruncate(&page, 4096).expect("a page");
@@ -161,7 +161,7 @@ fn heartbeat() -> (OwnedFd, &'static Heartbeat) {
     (page, beat)
 }
 
-/// How long after the daemon is lost at a step the program has done a batch. What it computes is right at its end.
+/// Time from the loss of the daemon at a step until the program has done a batch. Its results are checked at its end.
 fn time_until_it_goes_on(step: Step, hangs_up: bool) -> Duration {
     let place = Place::new();
     let steady = place.sim_program("steady");
@@ -173,7 +173,7 @@ fn time_until_it_goes_on(step: Step, hangs_up: bool) -> Duration {
     program.skip_lines();
     daemon.beat();
     let lost = now_ns();
-    // Of a silent one all stays open.
+    // A silent daemon keeps all descriptors open.
     let silent = (!hangs_up).then_some(daemon);
     let took = program.progress_after(lost);
     drop(silent);
@@ -188,7 +188,7 @@ fn time_until_it_goes_on(step: Step, hangs_up: bool) -> Duration {
 
 fn lost_at_each_step(how: &str, hangs_up: bool, within: Duration) {
     for step in STEPS {
-        // Before it is welcome a program is only starting, and waits for an answer.
+        // Before the welcome a program is still starting, and waits for an answer.
         let start = if step < Step::GroupHeld { ATTACH } else { Duration::ZERO };
         let what = format!("{step:?}, {how}: the program has done a batch after");
         least_of(TRIES, within + start, &what, || time_until_it_goes_on(step, hangs_up));

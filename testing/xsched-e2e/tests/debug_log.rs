@@ -1,16 +1,16 @@
-//! `XSCHED_LOG=debug`: a healthy program and its daemon say what goes on, and are silent without.
+//! `XSCHED_LOG=debug`: a healthy program and its daemon report events, and are silent without it.
 
 use std::process::Command;
 
 use xsched_e2e::{Place, Process, TIMEOUT, so_within, until};
 
-/// The log of a daemon that `run` has started, without the time in each line.
+/// Log of a daemon that `run` has started, without the time in each line.
 fn daemon_log(place: &Place) -> Vec<String> {
     let text = std::fs::read_to_string(place.join("x.sock.log")).unwrap_or_default();
     text.lines().map(|line| line.split_once(' ').map_or(line, |(_, rest)| rest).to_owned()).collect()
 }
 
-/// A program of five launches that has ended: its process id and what it said on stderr.
+/// Runs a program of five launches to its end: its process id and its output on stderr.
 fn ended(mut command: Command, level: Option<&str>) -> (u32, String) {
     command.envs(level.map(|level| ("XSCHED_LOG", level)));
     let program = Process::start(command);

@@ -1,5 +1,5 @@
-//! The state of a device in `xsched ps`, in `doctor` and for a scheduler of one's own: CUDA programs on the software driver, and a
-//! stand-in for NVIDIA's management library that tells of its device.
+//! State of a device in `xsched ps`, in `doctor` and for a scheduler of one's own: CUDA programs on the software driver, and a stand-in for
+//! NVIDIA's management library that reports on its device.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use xsched_e2e::{Gpu, Process, until};
 const GIB: u64 = 1 << 30;
 const DEVICE: &str = "pci:0000:0a:00.0";
 
-/// The folders of the stand-in and of what it tells.
+/// Folders of the stand-in library and of its values.
 fn stand_in(gpu: &Gpu) -> (PathBuf, PathBuf) {
     let (folder, values) = (gpu.place.join("management"), gpu.place.join("values"));
     [&folder, &values].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
@@ -26,7 +26,7 @@ fn stand_in(gpu: &Gpu) -> (PathBuf, PathBuf) {
     (folder, values)
 }
 
-/// In one step: the stand-in may be reading.
+/// Sets the processes in one step, since the stand-in may be reading.
 fn tell_processes(values: &Path, text: &str) {
     std::fs::write(values.join("new"), text).unwrap();
     std::fs::rename(values.join("new"), values.join("processes")).unwrap();

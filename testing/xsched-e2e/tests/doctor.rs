@@ -1,4 +1,4 @@
-//! `doctor PID` tells why a program is not scheduled, or that it is.
+//! Reports of `doctor PID` on whether a program is scheduled, and the reason if not.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 use xsched_e2e::{Place, Process, beside, skipped};
 
-/// What `doctor` says of a program: its exit code, and name and cause of each check that is not `ok`.
+/// Result of `doctor` for a program: its exit code, and name and cause of each check that is not `ok`.
 fn doctor(place: &Place, pid: u32, more: &[&str]) -> (i32, Vec<(String, String)>, Value) {
     let mut command = place.xsched(&["doctor", "--json", &pid.to_string()]);
     let output = command.args(more).output().unwrap();
@@ -17,7 +17,7 @@ fn doctor(place: &Place, pid: u32, more: &[&str]) -> (i32, Vec<(String, String)>
     (output.status.code().unwrap(), found, v)
 }
 
-/// `doctor` names this one cause for a program that is not scheduled, and says something like `words`.
+/// Asserts that `doctor` names this one cause for a program that is not scheduled, with something like `words`.
 #[track_caller]
 fn names(place: &Place, program: &Process, check: &str, cause: &str, words: &str) {
     let (code, found, v) = doctor(place, program.pid(), &[]);
@@ -177,7 +177,7 @@ fn a_program_that_sees_other_files_lacks_the_library_or_the_socket() {
     let (code, found, v) = doctor(&place, without_library.pid(), &[]);
     assert_eq!((code, found), (3, vec![("library".to_owned(), "file-missing".to_owned())]), "{v:#}");
     assert!(v.to_string().contains("sees other files than this shell (a container?)"), "{v:#}");
-    // The socket likewise.
+    // The socket is hidden there in the same way.
     let sockets = place.join("run");
     std::fs::create_dir(&sockets).unwrap();
     let mut command = place.xsched(&["daemon", "--socket", sockets.join("x.sock").to_str().unwrap()]);

@@ -1,5 +1,5 @@
-//! Scheduling domains: what a library sets stays its own, streams carry it, and AUTO tells vendors' work from a
-//! program's, through seven shared libraries.
+//! Scheduling domains: a library's setting stays its own, streams carry it, and AUTO distinguishes vendors' work from a program's, through
+//! seven shared libraries.
 
 mod chain;
 
@@ -25,7 +25,7 @@ fn end(chain: &Chain, mut program: Process) -> Value {
 fn a_library_that_sets_system_and_never_restores_it_leaves_its_caller_alone() {
     let chain = Chain::new();
     let _daemon = chain.place.daemon(&[]);
-    // With the header a call in tail position too, which returns to the library's caller.
+    // With the header, a call in tail position counts too, which returns to the library's caller.
     for init in ["init", "init_plain"] {
         never_restored(&chain, init);
     }
@@ -39,7 +39,7 @@ fn never_restored(chain: &Chain, init: &str) {
     step(&mut program, "own 10 10");
     step(&mut program, "runtime 7 10");
     step(&mut program, "vendor 5 10");
-    // The other way round: what the program sets is nothing to the library.
+    // In the other direction, the program's setting does not affect the library.
     assert_eq!(step(&mut program, &format!("set {APPLICATION}")), 0);
     assert_eq!((step(&mut program, "domain"), step(&mut program, "vendor_domain")), (APPLICATION, SYSTEM));
     assert_eq!(step(&mut program, "reset"), 0);
@@ -82,7 +82,8 @@ fn what_is_pushed_holds_for_all_of_the_thread_until_it_is_popped() {
 fn automatic_domains_are_reported_by_ps_and_at_the_end_by_library() {
     let chain = Chain::new();
     let _daemon = chain.place.daemon(&[]);
-    // What earlier calls left on the stack differs from run to run: a call of the vendor's library is not taken for one of these.
+    // Values that earlier calls left on the stack differ from run to run: a call of the vendor's library must not be taken for one of
+    // these.
     for _ in 0..8 {
         let mut program = chain.run(&[REPORT]);
         step(&mut program, "mixed 30 10");
@@ -100,7 +101,7 @@ fn automatic_domains_are_reported_by_ps_and_at_the_end_by_library() {
     assert_eq!(stats["domains"], json!({"system": 42, "application": 30 + 30 + 2}), "{stats}");
     assert_eq!(stats["libraries"], json!({"chain": 62, "libhipblaslt-1a2b3c4d.so.0": 42}), "{stats}");
     assert_eq!(stats["unscheduled"]["passthrough"], 0);
-    // Launches are not looked at unless asked for.
+    // Launches are not inspected unless asked for.
     let mut program = chain.run(&[]);
     step(&mut program, "vendor 3 10");
     assert_eq!(chain.place.group(program.pid()).unwrap()["system_launches"], Value::Null);
@@ -108,8 +109,8 @@ fn automatic_domains_are_reported_by_ps_and_at_the_end_by_library() {
     assert!(stats.get("domains").is_none(), "{stats}");
 }
 
-/// Gives the vendor's stream 80 ms of work (no thread waits for it, so that after 100 ms it would count as done), then launches
-/// one kernel in the program's own.
+/// Gives the vendor's stream 80 ms of work (no thread waits for it, and after 100 ms it would count as complete), then launches one kernel
+/// in the program's own stream.
 fn own_behind_vendor(program: &mut Process) {
     step(program, "on_vendor_stream 160 500");
     step(program, "own 1 10");
@@ -122,7 +123,7 @@ fn streams_made_under_explicit_system_go_before_their_programs_own() {
     let mut program = chain.run(&[]);
     assert_eq!(step(&mut program, "init"), 0);
     step(&mut program, "vendor_stream");
-    // Nothing else is on the device. A machine that stands still makes that work count as stalled: then once more.
+    // Nothing else is on the device. A machine that stands still makes that work count as stalled: then the test tries once more.
     let mut waited_us = 0;
     until("its own launch waits for most of the library's work", || {
         let before = chain.waited_us(program.pid());
@@ -136,7 +137,7 @@ fn streams_made_under_explicit_system_go_before_their_programs_own() {
     assert_eq!(shown, [("application", Some(0)), ("system", Some(0))], "never above the class");
     println!("behind 80 ms of a system stream: {waited_us} µs");
     end(&chain, program);
-    // Only detected, it goes before no other.
+    // Work that is only detected goes before no other.
     let mut program = chain.run(&[REPORT]);
     step(&mut program, "vendor_stream");
     own_behind_vendor(&mut program);

@@ -1,4 +1,4 @@
-//! What becomes of launches of vendors' libraries, by the operator's choice: off, report, ahead, exempt.
+//! Treatment of launches of vendors' libraries, by the operator's choice: off, report, ahead, exempt.
 
 mod chain;
 
@@ -8,7 +8,7 @@ use chain::{Chain, step};
 use serde_json::{Value, json};
 use xsched_e2e::{Process, until};
 
-/// A daemon whose configuration says this.
+/// Starts a daemon with this configuration.
 fn daemon(chain: &Chain, config: &str) -> Process {
     let file = chain.place.join("config.toml");
     std::fs::write(&file, config).expect("a file");
@@ -28,7 +28,7 @@ fn suspend(chain: &Chain, program: &Process) {
     chain.place.await_state(program.pid(), "suspended");
 }
 
-/// Tells a suspended program to launch something, sees that it waits, and lets it go on.
+/// Has a suspended program launch something, asserts that it waits, and lets it go on.
 fn is_held(chain: &Chain, program: &mut Process, what: &str) {
     program.tell(what);
     chain.place.await_state(program.pid(), "suspended");
@@ -51,7 +51,7 @@ fn end(chain: &Chain, program: Process) -> Value {
     stats
 }
 
-/// Rule, what the program asks for, what it gets.
+/// Mode of the rule, mode that the program asks for, resulting mode.
 const GIVEN: [(&str, &str, &str); 9] = [
     ("", "", "off"),
     ("", "report", "report"),
@@ -78,7 +78,7 @@ fn only_a_rule_exempts_the_launches_of_vendors_libraries() {
         assert_eq!(mode_of(&chain, pid), gets, "rule {given}, asked {asked}");
         suspend(&chain, &program);
         if gets == "exempt" {
-            // In the same stream, and in order: what the end checks.
+            // In one stream, and in order: the program checks this at its end.
             step(&mut program, "vendor 50 10");
             assert_eq!(chain.place.group(pid).expect("a group")["exempt_launches"], 50);
             is_held(&chain, &mut program, "own 1 10");
@@ -112,7 +112,7 @@ fn the_mode_of_a_configuration_holds_where_no_rule_says_otherwise() {
     }
 }
 
-/// Launches of a vendor's library in a stream that the program made use of before, and nothing explicit is said.
+/// Launches of a vendor's library go into a stream that the program used before, without an explicit domain.
 #[test]
 fn ahead_acts_on_launches_in_any_stream_of_the_program() {
     let chain = Chain::new();
@@ -128,11 +128,11 @@ fn ahead_acts_on_launches_in_any_stream_of_the_program() {
         groups.iter().map(of).collect::<Vec<_>>()
     };
     until("both streams are known", || domains() == [("application".to_owned(), 2)]);
-    // Nothing else is on the device. A machine that stands still makes the library's work count as stalled: then once more.
+    // Nothing else is on the device. A machine that stands still makes the library's work count as stalled: then the test tries once more.
     let mut waited_us = 0;
     until("its own launch waits for most of the library's work", || {
         let before = chain.waited_us(program.pid());
-        // 80 ms; no thread waits for it.
+        // 80 ms of work; no thread waits for it.
         step(&mut program, "on_vendor_stream 160 500");
         step(&mut program, "own 1 10");
         waited_us = chain.waited_us(program.pid()) - before;
@@ -181,7 +181,7 @@ fn an_exempt_program_has_no_gates_on_the_device() {
     }
 }
 
-/// On the software CUDA driver: a program's vendor's library launches while a program of a higher class goes on and on.
+/// On the software CUDA driver: the vendor library of one program launches while a program of a higher class goes on and on.
 #[test]
 fn exempt_launches_pass_a_program_of_a_higher_class_and_others_wait_for_it() {
     let chain = Chain::over_cuda();
@@ -206,7 +206,7 @@ fn exempt_launches_pass_a_program_of_a_higher_class_and_others_wait_for_it() {
                 vendor += 5;
                 passed() > 0
             });
-            // They run while the other goes on.
+            // The launches run while the other program goes on.
             step(&mut program, "sync");
             high.progress_after(xsched_e2e::now_ns());
         }

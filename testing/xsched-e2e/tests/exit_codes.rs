@@ -1,4 +1,4 @@
-//! The table of exit codes in `docs/reference/cli.md`: each row by running what it is about.
+//! Exit codes in the table of `docs/reference/cli.md`: each row is tested by running its commands.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -7,13 +7,13 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use xsched_e2e::{Place, Process, beside, signal, until};
 
-/// The code of a command, as a shell tells it.
+/// Exit code of a command, as a shell computes it.
 fn code(mut command: Command) -> i32 {
     let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("it runs");
     status.code().unwrap_or_else(|| 128 + status.signal().expect("ended by a signal"))
 }
 
-/// The same of a command that has begun, once a signal has come to it.
+/// Exit code of a command that gets a signal once it has begun.
 fn code_after(signal_to_it: Signal, command: Command, has_begun: impl Fn() -> bool) -> i32 {
     let process = Process::start(command);
     until("it has begun", has_begun);
@@ -23,13 +23,13 @@ fn code_after(signal_to_it: Signal, command: Command, has_begun: impl Fn() -> bo
     code
 }
 
-/// The processes that another one has started.
+/// Child processes of a process.
 fn children(pid: u32) -> Vec<u32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Whether a process of this name has a handler for a signal.
+/// Reports whether a process of this name has a handler for a signal.
 fn handles(pid: u32, name: &str, by: Signal) -> bool {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let field = |label: &str| text.lines().find_map(|line| line.strip_prefix(label)).map(str::trim);
@@ -51,7 +51,7 @@ fn top_ended_by(place: &Place, by: Signal) -> i32 {
     script.wait().0
 }
 
-/// Each thing that a row says, with the code that it came to.
+/// Cases of a row, with the exit codes that they had.
 fn codes(place: &Place, row: &str) -> Vec<i32> {
     let x = |words: &[&str]| code(place.xsched(words));
     match row {

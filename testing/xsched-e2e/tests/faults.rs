@@ -1,5 +1,6 @@
-//! Vendor calls that fail: each call that the preload library makes of its own, one after the other, with each kind of error. The
-//! program sees what it would have seen, or runs unscheduled and says so; it does not crash, hang or compute something else.
+//! Failures of vendor calls: each call that the preload library makes by itself fails, one after the other, with each kind of error. The
+//! program gets the results that it would have without the library, or runs unscheduled and a line says so; it does not crash, hang or
+//! compute something else.
 //!
 //! What fails is chosen by the software CUDA driver and HIP runtime (`fakecuda::Failures`) and by an OpenCL layer
 //! (`testing/opencl/fail_layer.c`): the functions that the program calls when it runs bare are spared, the others count.
@@ -12,11 +13,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use xsched_e2e::{Gpu, HipGpu, Place, Process, TIMEOUT, so_within};
 
-/// How many calls fail one after the other in a short run, and after what time no other one does, for one platform and level: all
-/// of them, each in every way, are `cargo test -p xsched-e2e --test faults -- --ignored --nocapture`.
+/// Number of calls that fail one after the other in a short run, and the time after which no further one does, for one platform and level.
+/// All of them, each in every way: `cargo test -p xsched-e2e --test faults -- --ignored --nocapture`.
 const SHORT: (u64, Duration) = (30, Duration::from_secs(6));
 
-/// What a call answers, and whether all that come after it do too.
+/// Name of a failure, the code that the call returns, and whether later calls return it too.
 type Kind = (&'static str, i32, &'static str);
 
 /// CUDA and HIP have the same numbers.
@@ -35,21 +36,21 @@ const OPENCL_KINDS: [Kind; 4] = [
     ("a sticky error of the library's calls", -5, "on"),
 ];
 
-/// A vendor's library with a program of everything, in a place with a daemon that suspends at random.
+/// Vendor's library with a program that uses everything, in a place with a daemon that suspends at random.
 enum Vendor {
     Cuda(Gpu),
     Hip(HipGpu),
     OpenCl { place: Place, layer: PathBuf },
 }
 
-/// What came of a run.
+/// Result of a run.
 struct Outcome {
     code: i32,
     lines: Vec<String>,
     errors: String,
-    /// What the vendor's library counted; none if it did not get that far.
+    /// Counts of the vendor's library; none if it did not get that far.
     counted: Option<Value>,
-    /// What the preload library counted.
+    /// Counts of the preload library.
     stats: Option<Value>,
 }
 
@@ -58,7 +59,7 @@ impl Outcome {
         self.counted.as_ref().and_then(|c| c["counted"].as_u64()).unwrap_or(0)
     }
 
-    /// The function that failed, if one did.
+    /// Function that failed, if one did.
     fn failed(&self) -> Option<&str> {
         self.counted.as_ref()?["failed"].as_str()
     }
@@ -67,7 +68,7 @@ impl Outcome {
         self.stats.as_ref()?["launches"].as_u64()
     }
 
-    /// All launches were seen, and none went by.
+    /// Reports whether all launches were seen, and none passed unscheduled.
     fn is_scheduled(&self, launches: u64) -> bool {
         let none = json!({"attach": 0, "passthrough": 0, "error": 0});
         self.launches() == Some(launches) && self.stats.as_ref().is_some_and(|stats| stats["unscheduled"] == none)
@@ -121,7 +122,7 @@ impl Vendor {
         }
     }
 
-    /// What its library counted in a process.
+    /// Counts of its library in a process.
     fn counted(&self, pid: u32) -> Option<Value> {
         let file = match self {
             Vendor::Cuda(_) => "driver-stats",
@@ -143,8 +144,8 @@ impl Vendor {
     }
 }
 
-/// Every `n` and kind of a platform at a level. `all`: each kind for each call, otherwise the kinds take turns and the first
-/// calls come first.
+/// Tries every `n` and kind of failure of a platform at a level. `all`: each kind for each call; otherwise the kinds take turns and the
+/// first calls come first.
 fn every_call_fails(vendor: &Vendor, what: &str, level: &str, all: bool) {
     let place = vendor.place();
     let program = vendor.program("faults");
@@ -190,7 +191,7 @@ fn every_call_fails(vendor: &Vendor, what: &str, level: &str, all: bool) {
         let verdict = judge(&outcome, &bare, launches, how);
         tally.add(&format!("{what}, level {level}, {what_fails}, {name}"), &outcome, verdict);
     };
-    // A function that never works; and one call after the other.
+    // Two cases: a function that never works, and one failing call after the other.
     let (unsupported, after) = (vendor.kinds()[2], vendor.kinds()[3].2);
     for name in &own {
         let others = own.iter().filter(|other| *other != name).copied();
@@ -219,16 +220,16 @@ fn every_call_fails(vendor: &Vendor, what: &str, level: &str, all: bool) {
     assert!(rival.has_ended().is_none(), "the rival goes on");
 }
 
-/// What came of many failures.
+/// Result of many failures.
 #[derive(Default)]
 struct Tally {
-    /// Runs in which a call failed, and those that made fewer calls than were to come before it: how many there are depends on
-    /// when the program was held.
+    /// Numbers of runs in which a call failed, and of runs with fewer calls than were to come before the failure: the number of calls
+    /// depends on when the program was held.
     reached: u32,
     unreached: u32,
-    /// Those that said a line.
+    /// Number of runs that printed a line.
     told: u32,
-    /// Which functions failed.
+    /// Functions that failed, with their numbers.
     functions: BTreeMap<String, u32>,
     wrong: Vec<String>,
 }
@@ -249,7 +250,7 @@ impl Tally {
     }
 }
 
-/// A program that shares the device all the time.
+/// Program that shares the device all the time.
 fn rival(vendor: &Vendor) -> &'static str {
     match vendor {
         Vendor::OpenCl { .. } => "passes",
@@ -264,7 +265,7 @@ fn arguments(vendor: &Vendor) -> Vec<&'static str> {
     }
 }
 
-/// Whether a program saw what it would have seen.
+/// Checks that a program's results are as without the library.
 fn judge(outcome: &Outcome, bare: &Outcome, launches: u64, how: &str) -> Result<(), String> {
     let Outcome { code, lines, errors, counted, .. } = outcome;
     let said: Vec<&str> = errors.lines().collect();

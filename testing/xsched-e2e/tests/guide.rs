@@ -1,7 +1,7 @@
-//! Every command of the guide, the README and the reference is run, or stands here with the reason why not.
+//! Commands of the guide, the README and the reference: every one is run, or listed here with the reason for which it is not.
 //!
-//! Blocks tagged `run` are run by the tests of the documents, those tagged `tour` by `tasks.rs`. The others speak of programs and a
-//! device of the reader's: here these are programs on the simulated device.
+//! Blocks tagged `run` are run by the tests of the documents, those tagged `tour` by `tasks.rs`. The others mention programs and a device
+//! of the reader's: here these are programs on the simulated device.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use xsched_e2e::{Place, beside, finish};
 
-/// Commands that are not run: how they begin, and why.
+/// Beginnings of commands that are not run, with the reasons.
 const LISTED: [(&str, &str); 22] = [
     ("./kit.sh", "needs an AMD GPU and an hour; its steps have tests of their own in testing/hip"),
     ("apt install", "changes the machine: `cargo xtask vm` does it in a guest"),
@@ -36,10 +36,10 @@ const LISTED: [(&str, &str); 22] = [
     ("xsched demo --secs 50", "takes three minutes; tasks.rs runs a short one"),
 ];
 
-/// Commands that go on until they are ended: ended here as soon as they have begun well.
+/// Commands that go on until they are ended: ended here once they have begun well.
 const GO_ON: [&str; 4] = ["xsched top --batch", "xsched daemon", "xsched top", "xsched trace --for 5s"];
 
-/// A command of a page.
+/// Command of a page.
 struct Line {
     /// Page and line of its block.
     at: String,
@@ -51,7 +51,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// All commands of a page, lines that go on joined, what follows `#` left out.
+/// All commands of a page, with continued lines joined and the text after `#` removed.
 fn commands(page: &Path) -> Vec<Line> {
     let text = std::fs::read_to_string(page).unwrap();
     let name = page.strip_prefix(root()).unwrap().display().to_string();
@@ -80,7 +80,7 @@ fn commands(page: &Path) -> Vec<Line> {
     found
 }
 
-/// The pages that tell a reader what to type.
+/// Pages with commands for readers.
 fn pages() -> Vec<PathBuf> {
     let guide = std::fs::read_dir(root().join("docs/guide")).unwrap().map(|entry| entry.unwrap().path());
     let mut pages: Vec<PathBuf> = guide.filter(|path| path.extension().is_some_and(|e| e == "md")).collect();
@@ -89,7 +89,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// A program that has used the device, and waits for a line.
+/// Program that has used the device, and waits for a line.
 const RESTS: &str = r#"import ctypes, os
 stream = ctypes.c_void_p()
 sim = ctypes.CDLL(os.environ["SIMDEV_LIBRARY"])
@@ -100,7 +100,7 @@ print("ready", flush=True)
 input()
 "#;
 
-/// The reader's machine: a daemon, a device, a program that runs, and programs to start.
+/// Machine of a reader: a daemon, a device, a running program, and programs to start.
 struct Reader {
     place: Place,
     _daemon: xsched_e2e::Process,
@@ -122,7 +122,7 @@ impl Reader {
         for name in ["include", "examples"] {
             std::os::unix::fs::symlink(root().join(name), place.join(name)).unwrap();
         }
-        // It holds up none of the programs that are started beside it.
+        // The process delays none of the programs that are started beside it.
         std::fs::write(place.join("rests.py"), RESTS).unwrap();
         let script = place.join("rests.py");
         let mut command = place.run_command(&["--job", "night"], "python3".as_ref(), &[script.to_str().unwrap()]);
@@ -132,7 +132,7 @@ impl Reader {
         Reader { place, _daemon: daemon, running }
     }
 
-    /// A command as it is typed on this machine.
+    /// Command in the form in which it is typed on this machine.
     fn typed(&self, line: &Line) -> String {
         let pid = self.running.pid().to_string();
         let uid = rustix::process::geteuid().as_raw().to_string();
@@ -151,7 +151,7 @@ impl Reader {
             .fold(text, |text, name| text.replace(&format!("--queue {name} "), &format!("--queue {queue} ")))
     }
 
-    /// Runs it: its exit code, and what it said.
+    /// Runs a line: its exit code, and its output.
     fn run(&self, line: &Line) -> (i32, String) {
         let mut text = self.typed(line);
         let goes_on = GO_ON.iter().any(|begin| line.text.starts_with(begin)) && !text.contains("--once");
@@ -170,7 +170,7 @@ impl Reader {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let output = finish(command.spawn().unwrap(), Duration::from_secs(20));
         let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-        // Where it goes on, to be ended is what it is here for.
+        // A command that goes on is ended by the test, which is its good end.
         let code = output.status.code().unwrap_or(143);
         (if goes_on && code == 143 { 0 } else { code }, said)
     }
@@ -188,10 +188,10 @@ fn every_command_runs_or_has_a_reason_why_not() {
             elsewhere += 1;
         } else if let Some((begin, _)) = LISTED.iter().find(|(begin, _)| line.text.starts_with(begin)) {
             used.insert(*begin);
-            // A test of the command line reads those of xsched all the same.
+            // Lines of xsched are parsed by a test of the command line all the same.
             if begin.starts_with("xsched") { parsed += 1 } else { listed += 1 }
         } else if line.tag == "gpu" && line.at.contains("amd-kit") {
-            // What a line of the kit means stands beside it.
+            // The meaning of a line of the kit stands beside it.
             listed += 1;
         } else {
             run += 1;

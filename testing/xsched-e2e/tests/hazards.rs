@@ -1,12 +1,12 @@
-//! What programs do that a library inside them must survive: one small program each, beside a rival and a scheduler that
-//! suspends and resumes both at random.
+//! Habits of programs that a library inside them must survive: one small program each, beside a rival and a scheduler that suspends and
+//! resumes both at random.
 
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use xsched_e2e::{Lateness, Place, Process, beside, is_asleep, now_ns, signal, skipped, until};
 
-/// A daemon that suspends at random, and a program that shares the device.
+/// Starts a daemon that suspends at random, and a program that shares the device.
 fn unrest(place: &Place) -> (Process, Process) {
     let steady = place.sim_program("steady");
     let daemon = place.daemon(&["--policy", "chaos"]);
@@ -22,7 +22,7 @@ fn end(place: &Place, mut program: Process) {
     place.assert_counts(&lines);
 }
 
-/// Runs a program that ends well by itself; alone and beside a rival.
+/// Runs a program that ends well by itself, alone and beside a rival.
 fn runs(name: &str, args: &[&str]) {
     let place = Place::new();
     let program = place.sim_program(name);
@@ -39,7 +39,7 @@ fn runs(name: &str, args: &[&str]) {
     end(&place, rival);
 }
 
-/// Starts a program that goes on until it is told, and holds it.
+/// Starts a program that goes on until the test ends it, and holds it.
 fn held(place: &Place, mut program: Process) -> Process {
     program.expect("ready");
     place.ask(&["suspend", "--pid", &program.pid().to_string()]);
@@ -48,7 +48,7 @@ fn held(place: &Place, mut program: Process) -> Process {
     program
 }
 
-/// Less time has passed than a machine as busy as this one allows.
+/// Asserts that less time has passed than a machine as busy as this one allows.
 #[track_caller]
 fn assert_soon(begin: Instant, control: &Lateness, within: Duration) {
     let (took, allowed) = (begin.elapsed(), control.allows(within));
@@ -60,7 +60,7 @@ fn parents_and_children_by_fork_and_exec() {
     runs("processes", &[]);
 }
 
-/// Lines of a program but those that name processes.
+/// Lines of a program but those with process ids.
 fn without_counts(lines: &[String]) -> Vec<&String> {
     lines.iter().filter(|line| !line.starts_with("launched ")).collect()
 }
@@ -198,7 +198,7 @@ fn a_signal_handler_lets_one_command_of_a_held_program_pass() {
     place.assert_counts(&lines);
 }
 
-/// How many ticks a `ticks` program has seen, and how many of its launches signals have let through.
+/// Number of ticks that a `ticks` program has seen, and number of its launches that signals have let through.
 fn ticks(place: &Place, program: &mut Process) -> (u64, u64) {
     program.tell("ticks");
     let ticks = program.find("a count of ticks", |line| line.strip_prefix("ticks ")?.parse().ok());
@@ -228,7 +228,7 @@ fn the_ticks_of_a_timer_open_no_gate() {
     let after = [&control, &ticking].map(launches);
     assert_eq!(after[0], before[0], "nothing of the control passes");
     assert!(after[1] - before[1] <= most + 8, "{before:?} {after:?}");
-    // A flag that a handler sets is looked at all the same.
+    // A flag that a handler sets is noticed all the same.
     for program in [&mut control, &mut ticking] {
         signal(program.pid(), Signal::TERM);
         program.expect("stopped");
@@ -255,7 +255,7 @@ fn ticks_and_ctrl_c_reach_the_handlers_of_a_held_python() {
     program.finish();
 }
 
-/// The kernel's view of a thread: the processors that it may use, and its policy (0 = the ordinary one, 1 = SCHED_FIFO).
+/// Processors that a thread may use, and its policy (0 = the ordinary one, 1 = SCHED_FIFO), from the kernel.
 fn processors_and_policy(pid: u32, thread: &str) -> (String, String) {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| task.unwrap().path());
     let is_it =
@@ -278,7 +278,7 @@ fn the_agent_of_a_thread_that_spins_on_its_processor_gets_to_run() {
         return skipped("no right to SCHED_FIFO");
     }
     let pid = program.pid();
-    // Its only processor is never free again, and nothing but the agent finds the group idle.
+    // Its only processor is never free again, and only the agent can find the group idle.
     until("the group is idle", || place.group(pid).is_some_and(|group| group["state"] == "idle"));
     let whole = std::fs::read_to_string("/proc/self/status").unwrap();
     let whole = whole.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim().to_owned();
@@ -289,7 +289,7 @@ fn the_agent_of_a_thread_that_spins_on_its_processor_gets_to_run() {
     assert_eq!(program.finish(), ["ok"]);
 }
 
-/// The runtime library of a sanitizer, if the compiler has one.
+/// Runtime library of a sanitizer, if the compiler has one.
 fn sanitizer(name: &str) -> Option<std::path::PathBuf> {
     let asked = std::process::Command::new("cc").arg(format!("-print-file-name={name}")).output().ok()?;
     let path = std::path::PathBuf::from(String::from_utf8(asked.stdout).ok()?.trim());
@@ -364,7 +364,7 @@ fn a_signal_handler_leaves_a_held_command_by_longjmp() {
 
 #[test]
 fn a_thread_is_cancelled_while_it_is_held() {
-    // Deferred, that is: asynchronous cancellation inside of a device's library is undefined with and without us.
+    // The cancellation is deferred: an asynchronous one inside of a device's library is undefined with and without us.
     let place = Place::new();
     let _daemon = place.daemon(&[]);
     let program = place.sim_program("cancel");
@@ -380,7 +380,7 @@ fn a_thread_is_cancelled_while_it_is_held() {
     place.assert_counts(&lines);
 }
 
-/// The Python program that is to be interrupted.
+/// Python program that is to be interrupted.
 fn python(place: &Place, args: &[&str]) -> Process {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testing/hazards/interrupt.py");
     let python = ["python3", "/usr/bin/python3"].into_iter().find(|p| {

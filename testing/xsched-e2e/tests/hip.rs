@@ -3,7 +3,7 @@
 
 use xsched_e2e::{HipGpu, Process, beside, now_ns, until};
 
-/// Majors of the runtime.
+/// Major versions of the runtime.
 const MAJORS: [u32; 3] = [5, 6, 7];
 /// Programs of `testing/hip/c` that print a line for each check and end by themselves.
 const PROGRAMS: [&str; 16] = [
@@ -25,14 +25,14 @@ const PROGRAMS: [&str; 16] = [
     "streams",
 ];
 
-/// A program's lines bare and under the scheduler are the same, and every launch is counted.
+/// Asserts that a program's lines bare and under the scheduler are equal, and that every launch is counted.
 fn same(gpu: &HipGpu, name: &str, major: u32, options: &[&str]) {
     if (name, major) == ("procaddress", 5) || name == "library" && major < 7 {
-        // Those releases have no such functions.
+        // Such releases have no such functions.
         return;
     }
     let program = gpu.program(name, major);
-    // The two copies of the runtime that one of them opens.
+    // Copies of the runtime, of which one of the programs opens two.
     let copies = MAJORS.map(|major| gpu.runtime.join(format!("libamdhip64.so.{major}")));
     let copies = copies.each_ref().map(|path| path.to_str().expect("text"));
     let args: &[&str] = if name == "copies" { &copies[..2] } else { &[] };
@@ -50,7 +50,7 @@ fn same(gpu: &HipGpu, name: &str, major: u32, options: &[&str]) {
     let stats = gpu.copies_stats(pid);
     for (bare, under) in misused.iter().zip(&stats) {
         assert_eq!(under["major"], bare["major"], "{name}: {under}");
-        // Of a stream that does not exist the library asks once, before the program's own call is refused.
+        // For a stream that does not exist the library makes one query, before the program's own call is refused.
         assert!(name == "errors" || under["misuse"] == bare["misuse"], "{name}: {under}");
     }
     assert_eq!(stats.len(), misused.len(), "{name}: as many copies");
@@ -93,13 +93,13 @@ fn programs_print_the_same_beside_a_rival() {
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     let steady = gpu.program("steady", 6);
     for (own, rivals) in [("high", "low"), ("low", "normal")] {
-        // The rival leaves the device for a while now and then, so that who is behind it gets on.
+        // The rival leaves the device for a while now and then, so that the program behind it makes progress.
         let us = if own == "high" { "200" } else { "20" };
         let mut rival = gpu.run(&["--priority", rivals], &steady, &[us, "1"]);
         rival.expect("ready");
         rival.progress_after(0);
         let ends = if own == "low" {
-            // Ends when the program has waited for it.
+            // This rival ends when the program has waited for it.
             let program = gpu.program("kernels", 5);
             let behind = gpu.run(&["--priority", own], &program, &[]);
             let pid = behind.pid();
@@ -184,7 +184,7 @@ fn streams_of_each_priority_are_groups_of_their_own() {
 fn a_group_whose_last_stream_is_destroyed_while_it_works_becomes_idle() {
     let gpu = HipGpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
-    // A rival, or what is in flight is not looked at.
+    // Without a rival, commands in flight would not be followed.
     let mut neighbour = gpu.run(&[], &gpu.program("priorities", 7), &[]);
     neighbour.expect("ready");
     let mut program = gpu.run(&["--priority", "high"], &gpu.program("destroys", 7), &[]);
@@ -218,7 +218,7 @@ fn hooks_of_hip_alone_count_each_launch_once() {
     assert!(gpu.place.stats().iter().all(|(p, stats)| *p != pid || stats["launches"] == 0), "none of HIP's");
 }
 
-/// The runtime on a CUDA driver that comes by the same library: what it gives to that is no command of the program's.
+/// A runtime on a CUDA driver that uses the same library: its calls of that driver are no commands of the program.
 #[test]
 fn a_runtime_on_a_cuda_driver_is_counted_once_whichever_hooks_there_are() {
     let mut gpu = HipGpu::new();
@@ -260,8 +260,8 @@ fn a_runtime_that_calls_its_own_exports_is_counted_once() {
     }
 }
 
-/// Suspends a program beside a rival, a few times. Returns the waits for a gate that the device was given, and what the
-/// programs said on stderr.
+/// Suspends a program beside a rival, a few times. Returns the number of waits for a gate that the device was given, and the programs'
+/// output on stderr.
 fn gates_of(gpu: &HipGpu, options: &[&str]) -> (u64, String) {
     let _daemon = gpu.place.daemon(&["--policy", "chaos"]);
     let steady = gpu.program("steady", 6);
@@ -302,7 +302,7 @@ fn gates_on_the_device_are_for_devices_that_are_not_amds_unless_forced() {
     assert!(waits > 0 && said.contains("a gate that waits is a kernel that spins"), "{waits} {said}");
 }
 
-/// What waits at a gate on the device would count as having its share of it.
+/// A command that waits at a gate on the device must not count as its program's share.
 #[test]
 fn a_fair_policy_shares_the_device_between_programs_whose_level_nobody_forces() {
     let gpu = HipGpu::new();

@@ -8,12 +8,12 @@ use std::process::Command;
 use serde_json::Value;
 use xsched_e2e::{Lateness, Place, Process, TIMEOUT, now_ns, until};
 
-/// Where the source tree keeps what stands for `/sys`.
+/// Folder of the source tree that stands in for `/sys`.
 fn sysfs() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testing/kfd/sysfs")
 }
 
-/// A machine with two pretended AMD GPUs.
+/// Machine with two pretended AMD GPUs.
 struct Amd {
     place: Place,
     kernel: PathBuf,
@@ -21,14 +21,14 @@ struct Amd {
     sysfs: PathBuf,
 }
 
-/// One request that the kernel got.
+/// Request that the kernel got.
 #[derive(Clone, Debug, PartialEq)]
 struct Request {
     pid: u32,
     number: u64,
-    /// 0, or a negative error.
+    /// Result: 0, or a negative error.
     rc: i64,
-    /// As its caller passed it.
+    /// Bytes as the caller passed them.
     bytes: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ impl Request {
         u64::from_le_bytes(self.bytes[at..at + 8].try_into().unwrap())
     }
 
-    /// Of an UPDATE_QUEUE: queue, percentage, priority.
+    /// Queue, percentage and priority of an UPDATE_QUEUE.
     fn update(&self) -> (u32, u32, u32) {
         assert_eq!((self.number, self.bytes.len()), (UPDATE, 24));
         (self.u32_at(8), self.u32_at(16), self.u32_at(20))
@@ -67,7 +67,7 @@ impl Amd {
         Amd { place, kernel, program, sysfs: sysfs() }
     }
 
-    /// With Debian's build of AMD's own runtime in place of the one that stands in for it.
+    /// Uses Debian's build of AMD's own runtime in place of the stand-in.
     fn with_real_runtime() -> Amd {
         let mut amd = Amd::new();
         std::fs::remove_file(amd.place.join("libhsa-runtime64.so.1")).unwrap();
@@ -75,7 +75,7 @@ impl Amd {
         amd
     }
 
-    /// The whole of AMD's own software above the kernel, and a program that its compiler made.
+    /// Uses the whole of AMD's own software above the kernel, and a program that AMD's compiler made.
     fn with_real_hip() -> Amd {
         let mut amd = Amd::with_real_runtime();
         amd.program = amd.place.join("hipreal");
@@ -87,7 +87,7 @@ impl Amd {
         amd
     }
 
-    /// With a program that uses HIP in place of the one that does without.
+    /// Uses a program that calls HIP in place of the one that does not.
     fn with_hip() -> Amd {
         let mut amd = Amd::new();
         let below = amd.place.join("libhsa-runtime64.so.1");
@@ -119,7 +119,7 @@ impl Amd {
         self.run_with(options, &[])
     }
 
-    /// What the kernel was asked for by a process.
+    /// Requests that a process made to the kernel.
     fn requests(&self, pid: u32) -> Vec<Request> {
         let text = std::fs::read_to_string(self.place.join("trace")).unwrap_or_default();
         // The last line may be half written yet.
@@ -138,7 +138,7 @@ impl Amd {
         text.lines().map(parse).filter(|r| r.pid == pid).collect()
     }
 
-    /// The changes to queues that a process asked for.
+    /// Changes to queues that a process asked for.
     fn updates(&self, pid: u32) -> Vec<(u32, u32, u32)> {
         self.requests(pid).iter().filter(|r| r.number == UPDATE).map(Request::update).collect()
     }
@@ -156,7 +156,7 @@ impl Amd {
         group["level"].as_u64().expect("a level")
     }
 
-    /// Every change ever asked of the kernel names its queue as it was made, or the kernel would have refused.
+    /// Asserts that every change names its queue in the form in which it was created; the kernel would have refused others.
     fn assert_all_well_formed(&self, pid: u32) {
         let requests = self.requests(pid);
         for (at, request) in requests.iter().enumerate().filter(|(_, r)| r.number == UPDATE) {
@@ -167,7 +167,7 @@ impl Amd {
     }
 }
 
-/// Packets put in, and of them taken.
+/// Numbers of packets that were put in, and of those that were taken.
 fn count(program: &mut Process) -> (u64, u64) {
     program.tell("count");
     loop {
@@ -178,7 +178,7 @@ fn count(program: &mut Process) -> (u64, u64) {
     }
 }
 
-/// Waits until the device takes nothing of a program any more; it had time for a good many packets.
+/// Waits until the device takes no more packets of a program, though it had time for a good many.
 fn await_stop(amd: &Amd, program: &mut Process, rival: &mut Process) -> u64 {
     amd.place.await_state(program.pid(), "suspended");
     let taken = count(program).1;
@@ -196,7 +196,7 @@ fn end(program: Process) -> Vec<String> {
     program.finish()
 }
 
-/// The same with AMD's own software, which complains that the pretended device does not tell its marketing name.
+/// Ends a program with AMD's own software, which complains that the pretended device does not have a marketing name.
 fn end_real(mut program: Process) -> Vec<String> {
     program.tell("end");
     let (code, lines, errors) = program.wait();
@@ -208,7 +208,7 @@ fn end_real(mut program: Process) -> Vec<String> {
 #[test]
 fn a_program_without_hip_is_suspended_and_resumed_through_the_kernel() {
     let amd = Amd::new();
-    // Both may run at once, but for the one that is suspended by hand.
+    // Both programs may run at once, but for the one that is suspended by hand.
     let _daemon = amd.place.daemon(&["--policy", "chaos"]);
     let (mut program, mut rival) = (amd.run(&[]), amd.run(&[]));
     let pid = program.pid();
@@ -228,7 +228,7 @@ fn a_program_without_hip_is_suspended_and_resumed_through_the_kernel() {
     let requests = amd.requests(pid);
     assert!(requests.iter().all(|r| r.rc == 0), "the kernel refused nothing: {requests:?}");
     assert_eq!(requests.last().map(|r| r.number), Some(DESTROY));
-    // 0 and 100 take turns, nothing is said twice.
+    // 0 and 100 alternate; nothing is sent twice.
     let percentages: Vec<u32> = amd.updates(pid).iter().map(|u| u.1).collect();
     assert!(percentages.windows(2).all(|w| w[0] != w[1]), "{percentages:?}");
     assert!(percentages.iter().all(|p| *p == 0 || *p == 100), "{percentages:?}");
@@ -240,7 +240,7 @@ fn a_more_urgent_program_takes_the_device_and_gives_it_back() {
     let _daemon = amd.place.daemon(&["--policy", "hpf"]);
     let (mut low, mut high) = (amd.run(&["--priority", "low"]), amd.run(&["--priority", "high"]));
     let taken = await_held(&amd, &mut low, &mut high);
-    // The more urgent one has nothing to do: the other goes on.
+    // The more urgent program has nothing to do: the other one goes on.
     high.tell("pause");
     low.progress_after(now_ns());
     assert!(count(&mut low).1 > taken);
@@ -287,7 +287,7 @@ fn what_the_runtime_asks_for_meanwhile_neither_resumes_nor_is_lost() {
     let (mut program, mut rival) = suspended(&amd, &[]);
     let pid = program.pid();
     let before = amd.updates(pid).len();
-    // Percentage 100 goes with every change of priority.
+    // Percentage 100 is sent with every change of priority.
     do_and_await(&mut program, "priority low", "priority");
     do_and_await(&mut program, "suspend", "done");
     do_and_await(&mut program, "resume", "done");
@@ -296,7 +296,7 @@ fn what_the_runtime_asks_for_meanwhile_neither_resumes_nor_is_lost() {
     amd.resume(&program);
     program.progress_after(now_ns());
     assert!(amd.updates(pid)[before..].contains(&(0, 100, 0)), "with the priority it asked for");
-    // And the other way round: what the runtime suspended, nothing else resumes.
+    // In the other direction: a queue that the runtime suspended is resumed by nothing else.
     do_and_await(&mut program, "suspend", "done");
     let told = amd.updates(pid).len();
     amd.suspend(&program);
@@ -376,7 +376,7 @@ fn hardware_priorities_follow_the_class() {
     amd.place.ask(&["hint", "--pid", &pid.to_string(), "--priority", "high"]);
     until("the hardware knows", || amd.updates(pid).last() == Some(&(0, 100, 11)));
     end(program);
-    // Who insists on a lower level keeps what the runtime asks for.
+    // A program with a lower level of its own keeps the runtime's request.
     let mut program = amd.run(&["--priority", "low", "--level", "1"]);
     assert_eq!(asked(&program), 7);
     assert!(amd.place.group(program.pid()).is_none());
@@ -408,7 +408,7 @@ fn a_suspension_that_the_kernel_refuses_leaves_the_program_running() {
         until("the daemon knows", || amd.level(&program) < 3);
         let told = amd.updates(pid);
         assert_eq!(told.last(), Some(&(0, 100, 7)), "{told:?}");
-        // It is not tried again.
+        // The call is not tried again.
         amd.suspend(&program);
         program.progress_after(now_ns());
         assert_eq!(amd.updates(pid), told);
@@ -432,7 +432,7 @@ fn a_suspension_asked_for_while_the_kernel_refuses_another_is_not_carried_out() 
     let pid = program.pid();
     program.progress_after(0);
     until("it may run", || amd.place.group(pid).is_some());
-    // Before the daemon can hear of the refusal it has asked again.
+    // The program asks again before the daemon can learn of the refusal.
     xsched_e2e::signal(pid, rustix::process::Signal::STOP);
     until("all of its threads are stopped", || {
         let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
@@ -456,7 +456,7 @@ fn a_suspension_asked_for_while_the_kernel_refuses_another_is_not_carried_out() 
 fn a_question_to_the_runtime_that_fails_leaves_the_program_running_and_is_told() {
     let amd = Amd::new();
     let _daemon = amd.place.daemon(&[]);
-    // Which kind of device, its domain and its place on the bus are asked for when a queue is made.
+    // The kind of device, its domain and its place on the bus are asked for when a queue is made.
     let told: Vec<bool> = (1..=4)
         .map(|n: u32| {
             let mut program = amd.run_with(&[], &[("FAKEHSA_FAIL", &n.to_string())]);
@@ -474,7 +474,7 @@ fn a_question_to_the_runtime_that_fails_leaves_the_program_running_and_is_told()
     assert_eq!(told, [true, false, true, false]);
 }
 
-/// A driver that cannot do it: said by name, once, and the program runs as without us.
+/// Checks a driver that cannot do it: the reason is printed once, and the program runs as without the library.
 fn unscheduled(amd: &Amd, env: &[(&str, &str)], why: &str) {
     let _daemon = amd.place.daemon(&[]);
     let mut program = amd.run_with(&["--priority", "low"], env);
@@ -533,7 +533,7 @@ fn a_forked_child_touches_no_queue_of_its_parent() {
     let (mut program, mut rival) = suspended(&amd, &[]);
     let pid = program.pid();
     let told = amd.updates(pid);
-    // Whatever the child does with what it inherited, the kernel refuses (EBADF) as it would without us.
+    // The kernel refuses every use of the descriptor that the child inherited (EBADF), as without the library.
     do_and_await(&mut program, "fork", "child 9");
     await_stop(&amd, &mut program, &mut rival);
     assert_eq!(amd.updates(pid), told);
@@ -598,7 +598,7 @@ fn a_program_that_closes_all_descriptors_goes_on() {
     let (mut program, mut rival) = suspended(&amd, &[]);
     let pid = program.pid();
     do_and_await(&mut program, "closeall", "closed");
-    // It cannot be told anything any more: it was let go, through the runtime's own descriptor.
+    // The program cannot get messages any more: it was released, through the runtime's own descriptor.
     program.progress_after(now_ns());
     assert_eq!(amd.updates(pid).last(), Some(&(0, 100, 7)));
     rival.progress_after(now_ns());
@@ -735,7 +735,7 @@ fn amds_own_hip_is_scheduled_and_suspended() {
 fn who_schedules_other_platforms_only_leaves_every_byte_alone() {
     let amd = Amd::new();
     let _daemon = amd.place.daemon(&[]);
-    // Addresses differ from run to run; numbers, sizes and what was asked for do not.
+    // Addresses differ from run to run; numbers, sizes and request codes do not.
     let asked = |pid: u32| -> Vec<(u64, usize, Vec<u8>)> {
         let known = |r: Request| (r.number, r.bytes.len(), r.bytes.get(32..56).unwrap_or_default().to_vec());
         amd.requests(pid).into_iter().map(known).collect()

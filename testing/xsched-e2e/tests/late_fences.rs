@@ -1,9 +1,9 @@
-//! What is added to a program's streams while one of its threads waits for its turn, on the software driver: nothing
-//! that makes its commands wait for each other in another way, nor anything to what another thread ends meanwhile.
+//! Commands that are added to a program's streams while one of its threads waits for its turn, on the software driver: none may make its
+//! commands wait for each other in another way, and none may be added to a stream or context that another thread destroys meanwhile.
 
 use xsched_e2e::{Gpu, HipGpu, Place, Process, is_asleep, until};
 
-/// A thread of the program that does what it was told.
+/// Has a thread of the program do something, and returns its thread id.
 fn does(program: &mut Process, what: &str) -> u32 {
     program.tell(what);
     let prefix = format!("{what} ");
@@ -20,7 +20,7 @@ fn hold(place: &Place, program: &mut Process) {
     until("it waits", || is_asleep(pid, tid));
 }
 
-/// Lets it go on, to its end.
+/// Lets the program go on to its end.
 fn finish(place: &Place, mut program: Process) {
     let pid = program.pid();
     place.ask(&["resume", "--pid", &pid.to_string()]);
@@ -30,7 +30,7 @@ fn finish(place: &Place, mut program: Process) {
     assert_eq!(stats["gate_waits"], 1, "{stats}");
 }
 
-/// A program with a thread that waits at the closed gate.
+/// Program with a thread that waits at the closed gate.
 struct Held {
     gpu: Gpu,
     _daemon: Process,
@@ -48,7 +48,7 @@ impl Held {
         Held { gpu, _daemon: daemon, program, pid }
     }
 
-    /// Returns what was written by the device.
+    /// Ends the program, and returns the number of the device's writes.
     fn finish(self) -> u64 {
         finish(&self.gpu.place, self.program);
         self.gpu.assert_counts(self.pid);
@@ -61,7 +61,7 @@ impl Held {
 #[test]
 fn blocking_streams_do_not_wait_for_each_other_by_way_of_the_default_stream() {
     let without = Held::new("default").finish();
-    // What a program has in the default stream is followed to its end where that is harmless: PyTorch lives there.
+    // Commands in the default stream are followed to their end where that is harmless, since PyTorch uses that stream.
     assert_eq!(Held::new("alone").finish(), without + 1);
 }
 
@@ -85,7 +85,7 @@ fn the_end_of_a_blocking_stream_does_not_wait_for_what_the_default_stream_was_gi
     this.finish();
 }
 
-/// Nothing tells of the last commands of such a program's turns.
+/// No fence reports the last commands of such a program's turns.
 #[test]
 fn a_program_that_uses_both_kinds_of_streams_has_its_share_under_either_fair_policy() {
     for policy in ["up", "pup"] {
@@ -105,19 +105,19 @@ fn a_program_that_uses_both_kinds_of_streams_has_its_share_under_either_fair_pol
             done[0] + done[1] >= 100_000
         });
         println!("{policy}: {done:?}");
-        // 5 % when its last commands counted as on the device until its next turn.
+        // The share would be 5 % if its last commands counted as on the device until its next turn.
         assert!(done[1] * 4 > done[0], "{policy}: {done:?}");
         gpu.end(other);
         gpu.end(both);
     }
 }
 
-/// Has something ended that another thread adds to right now.
+/// Has one thread end something that another thread adds to right now.
 fn ends(mode: &str) {
     let mut this = Held::new(mode);
     let tid = does(&mut this.program, "destroy");
     let pid = this.pid;
-    // Either it waits, or its end is the thread's.
+    // Either the thread waits, or it has ended, since it would do so itself.
     until("it is ended, or waits", || {
         is_asleep(pid, tid) || !std::fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap()
     });

@@ -1,16 +1,16 @@
-//! Preemption levels on the simulated device, against kernels of 50 ms; and where a level is not to be had.
+//! Preemption levels on the simulated device, against kernels of 50 ms; and cases in which a level is not available.
 
 use xsched_e2e::{Place, Process, now_ns, one_of};
 
-/// Tries at what a busy machine lengthens, see [`one_of`].
+/// Tries at times that a busy machine lengthens, see [`one_of`].
 const TRIES: u32 = 5;
 
 fn json(lines: &[String]) -> serde_json::Value {
     serde_json::from_str(lines.last().expect("a line")).expect("JSON")
 }
 
-/// Median time, in ms, of an urgent request (two kernels of 0.5 ms) beside a program that is never idle: kernels of `us`, `batch`
-/// at a time, on a device that changes programs each 20 ms only, so that it is the level that brings the request forward.
+/// Median time, in ms, of an urgent request (two kernels of 0.5 ms) beside a program that is never idle: kernels of `us`, `batch` at a
+/// time, on a device that changes programs only each 20 ms, so that only the level can bring the request forward.
 fn p50_beside(us: &str, batch: &str, level: &str, config: &str) -> f64 {
     let place = Place::new();
     place.devices_with(1, &[("SIMDEV_TIMESLICE_US", "20000")]);
@@ -33,7 +33,7 @@ fn p50_beside(us: &str, batch: &str, level: &str, config: &str) -> f64 {
     result["p50_ms"].as_f64().unwrap()
 }
 
-/// A time is less than half of the one that it is compared with. A busy machine lengthens either: the least of a few counts.
+/// Asserts that a time is less than half of another one. A busy machine lengthens either: the least of a few counts.
 #[track_caller]
 fn assert_clearly_below(what: &str, other: f64, mut ms: impl FnMut() -> f64) {
     one_of(TRIES, what, || {
@@ -42,11 +42,11 @@ fn assert_clearly_below(what: &str, other: f64, mut ms: impl FnMut() -> f64) {
     });
 }
 
-/// Neither of the levels below it takes the running command off the device.
+/// The two levels below it do not take the running command off the device.
 #[test]
 fn the_third_level_cuts_into_a_kernel() {
     let [one, two] = ["1", "2"].map(|level| p50_beside("50000", "1", level, ""));
-    // The third level here, and the one that is chosen where none is named.
+    // The third level is named here, or chosen where none is named.
     for level in ["3", "auto"] {
         assert_clearly_below(&format!("level {level} beside levels 1 and 2"), one.min(two), || {
             p50_beside("50000", "1", level, "")
@@ -54,7 +54,7 @@ fn the_third_level_cuts_into_a_kernel() {
     }
 }
 
-/// What the first level leaves to the driver, here 10 ms of work, runs to its end.
+/// At the first level, the commands in the driver, here 10 ms of work, run to their end.
 #[test]
 fn the_second_level_holds_what_the_driver_has() {
     let of = |level| p50_beside("500", "32", level, "budget_us = 10000\n");
@@ -88,7 +88,7 @@ fn a_hundred_suspensions_at_each_level_change_no_result() {
     }
 }
 
-/// What waits at a gate on the device was charged as if it ran: it was never its program's turn.
+/// A command that waits at a gate on the device must not be charged as if it ran, or its program would never get a turn.
 #[test]
 fn at_the_second_level_who_is_held_is_not_charged() {
     let place = Place::new();

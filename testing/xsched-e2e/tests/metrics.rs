@@ -1,4 +1,4 @@
-//! What monitors read: the figures, their names and labels, and who is named to whom.
+//! Figures for monitors: their names and labels, and which names each reader gets.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 
 use xsched_e2e::{Place, Process, skipped, until};
 
-/// Samples by name and labels, as they are written.
+/// Values of samples by name and labels, as written.
 type Samples = BTreeMap<String, f64>;
 
-/// Status line and headers, and the rest, of what is answered to a request.
+/// Makes a request. Returns the status line with the headers, and the body.
 fn exchange(mut stream: impl Read + Write, request: &str) -> (String, String) {
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut text = String::new();
@@ -42,7 +42,7 @@ fn samples(page: &str) -> Samples {
     page.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
 }
 
-/// Those of a name, whatever their labels.
+/// Samples of a name, whatever their labels.
 fn of<'a>(samples: &'a Samples, name: &str) -> Vec<(&'a str, f64)> {
     let is = |key: &&String| key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
     samples.keys().filter(is).map(|key| (key.as_str(), samples[key])).collect()
@@ -93,7 +93,7 @@ fn programs_that_share_a_device_are_told_with_their_times() {
     assert!(!serve.contains("pid="), "{serve}");
     let busy = sum(&found, "xsched_device_busy_seconds_total");
     let all = sum(&found, "xsched_gpu_seconds_total");
-    // Of one moment, and the same to the ns; the text has what a double holds.
+    // The figures are of one moment, and equal to the ns; the text has the precision of a double.
     assert!((busy - all).abs() < 1e-6, "{busy} {all}");
     assert!(sum(&found, "xsched_resident_seconds_total") >= all - 1e-6);
     assert!(sum(&found, "xsched_launches_total") > 16.0);
@@ -105,7 +105,7 @@ fn programs_that_share_a_device_are_told_with_their_times() {
     assert!(decisions.iter().all(|count| *count >= 2.0), "{decisions:?}");
     let waits = of(&found, "xsched_wait_seconds_count");
     assert!(waits.iter().any(|(key, n)| key.contains("class=\"high\"") && *n >= 1.0), "{waits:?}");
-    // What is gone still counts, and is not among the programs.
+    // A program that is gone still counts, and is not among the programs.
     let before = found[serve];
     let first = programs[0].pid();
     programs[0].tell("end");
@@ -123,7 +123,7 @@ fn a_port_of_the_loopback_names_no_users_and_programs() {
     assert_tells_no_names(&address(&place));
 }
 
-/// Of a daemon at a port, as its log tells it.
+/// Address of a daemon at a port, from its log.
 fn address(place: &Place) -> String {
     let log = std::fs::read_to_string(place.join("log")).unwrap();
     let (_, rest) = log.split_once("metrics at http://").expect("a line");
@@ -152,7 +152,7 @@ fn an_address_beyond_the_loopback_is_listened_at_if_that_is_allowed_and_names_no
     let _daemon = daemon_with(&place, "listen = \"0.0.0.0:0\"\nnetwork = true\n");
     let _program = steady(&place, &["--job", "secret-job"]);
     let port = address(&place).rsplit_once(':').unwrap().1.to_owned();
-    // The machine's own address towards others; nothing is sent.
+    // Finds the machine's own address towards others; nothing is sent.
     let beyond = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
         socket.connect("192.0.2.1:9")?;
         socket.local_addr()
@@ -172,7 +172,7 @@ fn what_is_no_request_is_told_so_and_keeps_nobody_waiting() {
     assert!(exchange(connect(), "POST /metrics HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 405 "));
     assert!(exchange(connect(), "hello\r\n\r\n").0.starts_with("HTTP/1.1 400 "));
     assert!(exchange(connect(), &"x".repeat(9_000)).0.starts_with("HTTP/1.1 400 "));
-    // Some that say nothing: others are answered, and these are let go.
+    // Some connections are silent: others are answered, and these are closed.
     let silent: Vec<UnixStream> = (0..3).map(|_| connect()).collect();
     assert!(get(&place, "/metrics").1.contains("xsched_build_info"));
     for mut stream in silent {
@@ -182,11 +182,11 @@ fn what_is_no_request_is_told_so_and_keeps_nobody_waiting() {
     }
 }
 
-/// By the reference implementation of the format, where it is installed.
+/// Checked by the reference implementation of the format, where it is installed.
 #[test]
 fn the_text_is_openmetrics() {
     let place = Place::new();
-    // A package of Debian is for Debian's own, where that is another one.
+    // A Debian package belongs to Debian's own Python, which may be another one.
     let has = |python: &&str| {
         let imports = Command::new(python).args(["-c", "import prometheus_client.openmetrics.parser"]).output();
         imports.is_ok_and(|done| done.status.success())

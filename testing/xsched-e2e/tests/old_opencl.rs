@@ -1,18 +1,18 @@
-//! OpenCL platforms that implement less than the loader in front of them exports: what the preload library calls itself
-//! must be there, and a platform that reports no completions is scheduled all the same.
+//! OpenCL platforms that implement less than the loader in front of them exports: functions that the preload library itself calls must
+//! exist, and a platform that reports no completions is scheduled all the same.
 
 use std::time::Duration;
 
 use serde_json::json;
 use xsched_e2e::{Place, Process, until};
 
-/// What OpenCL 1.0 lacks.
+/// Functions that OpenCL 1.0 lacks.
 const OF_1_0: &str = "clSetEventCallback,clEnqueueMarkerWithWaitList";
-/// Everything that the preload library calls itself.
+/// Functions that the preload library itself calls.
 const ALL: &str = "clSetEventCallback,clEnqueueMarkerWithWaitList,clRetainCommandQueue,clGetEventInfo,\
                    clGetCommandQueueInfo,clGetDeviceInfo,clFlush";
 
-/// A place where the only OpenCL platform is an old one, and the test program.
+/// Place where the only OpenCL platform is an old one, and the test program.
 struct Old {
     place: Place,
     vendors: std::path::PathBuf,
@@ -30,7 +30,7 @@ impl Old {
         Old { place, vendors, program }
     }
 
-    /// The program under `xsched run`, on a platform without these functions.
+    /// Starts the program under `xsched run`, on a platform without these functions.
     fn start(&self, options: &[&str], lacks: &str) -> Process {
         let mut command = self.place.run_command(options, &self.program, &[]);
         command.env("OCL_ICD_VENDORS", &self.vendors).env("OLD_ICD_LACKS", lacks);
@@ -39,7 +39,7 @@ impl Old {
         program
     }
 
-    /// Ends the program: what it computed is right, and the scheduler has seen all of it.
+    /// Ends the program, and checks that its results are right and the scheduler has seen all of it.
     #[track_caller]
     fn end(&self, mut program: Process) {
         let pid = program.pid();
@@ -51,7 +51,7 @@ impl Old {
     }
 }
 
-/// Commands of every kind that make the library follow completions.
+/// Has it launch commands of every kind that make the library follow completions.
 fn works(program: &mut Process) {
     for line in ["turns 40", "wait", "kernels 200", "finish", "kernels 70", "wait", "turns 30"] {
         program.tell(line);

@@ -1,12 +1,12 @@
-//! Programs of a C library in which nothing is scheduled: the library is loaded into them all the same, by a variable that they
-//! inherited or by a host's file that they see, and they run as without it.
+//! Programs with a C library in which nothing is scheduled: the library is loaded into them all the same, by an inherited variable or a
+//! host's file that they see, and they run as without it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use xsched_e2e::{Place, Process, beside, skipped};
 
-/// Runs a program; its exit code, what it printed and what it complained of.
+/// Runs a program: its exit code, its output and its complaints.
 fn run(place: &Place, program: &Path, variables: &[(&str, &str)]) -> (i32, Vec<String>, String) {
     let mut command = place.command(program, &[]);
     command.envs(variables.iter().copied());
@@ -17,7 +17,7 @@ fn preload() -> String {
     beside("libxsched.so").to_str().expect("text").to_owned()
 }
 
-/// The program runs as without the library, which has at most one line to say, since it looked for functions of a driver.
+/// Checks that the program runs as without the library, which prints at most one line, because it looked for functions of a driver.
 #[track_caller]
 fn runs_as_without(place: &Place, program: &Path, variables: &[(&str, &str)], line: &str) {
     let bare = run(place, program, variables);
@@ -47,7 +47,7 @@ fn a_program_of_musl_runs_as_without_the_library() {
     runs_as_without(&place, &program, &[], "the C library of this program is not glibc");
 }
 
-/// A folder with this machine's C library that says that it is of this version.
+/// Makes a folder with this machine's C library, changed so that it reports this version.
 fn aged(place: &Place, version: &str) -> PathBuf {
     let told = place.command("getconf", &["GNU_LIBC_VERSION"]).output().expect("getconf runs").stdout;
     let told = String::from_utf8(told).expect("text");
@@ -58,7 +58,7 @@ fn aged(place: &Place, version: &str) -> PathBuf {
     let mut bytes = std::fs::read(file).expect("the C library");
     let wanted = format!("{real}\0").into_bytes();
     for at in 0..bytes.len() - wanted.len() {
-        // Not the names of its symbols' versions.
+        // The names of its symbols' versions stay.
         if bytes[at..].starts_with(&wanted) && bytes[at - 1] != b'_' {
             bytes[at..at + version.len()].copy_from_slice(version.as_bytes());
         }
@@ -76,7 +76,7 @@ fn a_program_of_an_older_glibc_runs_as_without_the_library() {
     let folder = aged(&place, "2.27");
     let variables = [("LD_LIBRARY_PATH", folder.to_str().expect("text"))];
     runs_as_without(&place, &program, &variables, "the glibc of this program is 2.27, older than 2.28");
-    // What is loaded there is that library.
+    // The library that is loaded there is the shipped one.
     let with = [("LD_PRELOAD", preload()), ("LD_LIBRARY_PATH", folder.to_str().expect("text").to_owned())];
     let mut command = place.command("/bin/cat", &["/proc/self/maps"]);
     command.envs(with.iter().map(|(name, value)| (name, value)));
@@ -88,7 +88,7 @@ fn a_program_of_an_older_glibc_runs_as_without_the_library() {
     );
 }
 
-/// All that packages, the wheel, the archive and bundles carry.
+/// Files that packages, the wheel, the archive and bundles have.
 const SHIPPED: [&str; 8] = [
     "xsched",
     "xsched-kube",
@@ -113,7 +113,7 @@ fn what_is_shipped_asks_for_no_newer_glibc_than_2_28() {
             .collect();
         assert!(!versions.is_empty(), "{name} needs a C library");
         assert!(versions.iter().all(|version| version.as_slice() <= [2, 28].as_slice()), "{name}: {versions:?}");
-        // Parts of the C library, and what comes with any compiler of C.
+        // Parts of the C library, and libraries that come with any compiler of C.
         let known = ["libc.so.6", "libdl.so.2", "libpthread.so.0", "libm.so.6", "librt.so.1", "libgcc_s.so.1"];
         let needed = listed.lines().filter_map(|line| line.trim().strip_prefix("NEEDED"));
         let unknown: Vec<&str> = needed.map(str::trim).filter(|library| !known.contains(library)).collect();

@@ -49,7 +49,7 @@ fn a_file_with_comments_names_libraries_and_functions_and_turns_the_rule_round()
         ("{\"apis\": [\"simMemsetAsync\"]}", "", 1),
         ("{\"apis\": [\"simMemsetAsync\"]}", "chain:miopen", 1 + 7 + 3 + 1),
         ("{}", "", 0),
-        // As the second of the founding reports has it.
+        // The rules of the second founding report.
         (
             "{\"passthrough_mode\": \"whitelist\", // whitelist | blacklist\n \"libraries\": [\"libhipblas\"],
               \"apis\": {\"simMemsetAsync\": \"passthrough\", \"simLaunchKernel\": \"schedule\"}}",
@@ -87,7 +87,7 @@ fn what_passes_is_not_held_and_what_does_not_is() {
     step(&mut program, "sync");
     let pid = program.pid();
     chain.place.ask(&["suspend", "--pid", &pid.to_string()]);
-    // In the same stream, and in order: what the end checks.
+    // In one stream, and in order: the program checks this at its end.
     step(&mut program, "vendor 50 10");
     program.tell("own 1 10");
     xsched_e2e::until("it waits", || {
@@ -122,7 +122,7 @@ fn what_passes_on_the_cuda_driver_through_a_runtime_that_looks_its_functions_up_
     }
 }
 
-/// An OpenCL program whose kernels pass and whose copies do not.
+/// OpenCL program whose kernels pass and whose copies do not.
 fn opencl(place: &Place, options: &[&str], apis: &str) -> Process {
     let rules = place.join("rules.json");
     std::fs::write(&rules, format!("{{\"apis\": [{apis}]}}")).unwrap();
@@ -160,7 +160,7 @@ fn what_passes_on_opencl_keeps_its_place_among_what_does_not() {
         }
         let stats = place.stats_of(pid);
         assert_eq!(stats["unscheduled"], json!({"attach": 0, "passthrough": 10 * (5 + 50), "error": 0}), "{stats}");
-        // A fill and two reads beside.
+        // A fill and two reads come in addition.
         assert_eq!(stats["launches"], 10 * (5 + 2 * 50) + 3, "{stats}");
     }
 }
@@ -186,7 +186,7 @@ fn what_passes_on_opencl_while_its_program_is_suspended_runs_and_what_follows_wa
     assert_eq!(program.finish(), ["ok"]);
 }
 
-/// It is neither budgeted nor held, but that it wants the device and when it is done is known.
+/// The program is neither budgeted nor held, but its wish for the device and its end are known.
 #[test]
 fn an_opencl_program_of_which_all_passes_is_seen_to_work_and_to_be_idle() {
     let place = Place::new();

@@ -1,8 +1,8 @@
-//! What holds on every platform, written once: each property below runs on the simulated device, OpenCL, CUDA and HIP, with
-//! the same workload (`testing/suite/work.c`). Where a platform's device is missing, its tests are skipped and say why.
+//! Properties that hold on every platform, written once: each property below runs on the simulated device, OpenCL, CUDA and HIP, with the
+//! same workload (`testing/suite/work.c`). Where a platform's device is missing, its tests are skipped and give the reason.
 //!
-//! What is compared are counts, order and results. Where a part of the device is compared, it is the program's own count in
-//! a time that it tells itself. How a platform enters: `docs/internals/adding.md`.
+//! Compared are counts, order and results. Where a part of the device is compared, it is the program's own count in a time that the program
+//! measures itself. The way to add a platform: `docs/internals/adding.md`.
 
 mod platforms;
 
@@ -11,26 +11,26 @@ use rustix::process::Signal;
 use serde_json::Value;
 use xsched_e2e::{Process, now_ns, one_of, signal, until};
 
-/// Commands of a program that ends by itself.
+/// Arguments of a program that ends by itself.
 const FIXED: &[&str] = &["fixed", "250", "100"];
 /// Line that a program prints once its daemon is gone.
 const GONE: &str = "xsched: runs unscheduled until a daemon answers: the daemon is gone\n";
-/// One that goes on and on, with commands of 0.2 ms.
+/// Arguments of a program that goes on and on, with commands of 0.2 ms.
 const STEADY: &[&str] = &["steady", "200", "8"];
 
-/// What a program says of its result and its launches: all but its process id.
+/// Lines of a program about its result and its launches, without its process id.
 fn result(lines: &[String]) -> Vec<String> {
     let pid = format!("launched {} ", pid_of(lines));
     lines.iter().map(|line| line.replace(&pid, "launched ")).collect()
 }
 
-/// Commands that a program has given, by its own count.
+/// Number of commands that a program has launched, by its own count.
 fn given(program: &mut Process) -> u64 {
     program.tell("count");
     program.find("its count", |line| line.strip_prefix("given ")?.parse().ok())
 }
 
-/// Commands that it gave in a time, in ns.
+/// Number of commands that it launched between two times, in ns.
 fn given_between(program: &mut Process, from: u64, to: u64) -> u64 {
     program.tell(&format!("between {from} {to}"));
     program.find("its count", |line| line.strip_prefix("between ")?.parse().ok())
@@ -44,7 +44,7 @@ fn steady(device: &Device, options: &[&str]) -> Process {
     program
 }
 
-/// Ends one that had a daemon all along: its result is right, and its launches are all counted, and scheduled.
+/// Ends a program that had a daemon all along, and checks that its result is right, and its launches are all counted and scheduled.
 #[track_caller]
 fn end_well(device: &Device, mut program: Process) {
     program.tell("end");
@@ -53,7 +53,7 @@ fn end_well(device: &Device, mut program: Process) {
     device.assert_counts(&lines);
 }
 
-/// The end of one that lost its daemon and says so: its result is right, its launches are all counted, and some went by
+/// Waits for the end of a program that lost its daemon and prints so: its result must be right, its launches all counted, and some
 /// unscheduled. Returns its lines and counts.
 #[track_caller]
 fn end_without_daemon(device: &Device, program: Process) -> (Vec<String>, Value) {
@@ -67,7 +67,8 @@ fn end_without_daemon(device: &Device, program: Process) -> (Vec<String>, Value)
     (lines, stats)
 }
 
-/// A program suspended at level 1: what it gave is done, and it gives nothing, however far another one gets meanwhile.
+/// Asserts that a program suspended at level 1 has completed its commands and launches no others, however far another program gets
+/// meanwhile.
 #[track_caller]
 fn assert_still(device: &Device, program: &mut Process, clock: &mut Process) {
     device.place().await_state(program.pid(), "suspended");
@@ -90,7 +91,7 @@ fn resume(device: &Device, program: &Process) {
     device.place().ask(&["resume", "--pid", &program.pid().to_string()]);
 }
 
-/// Bare, switched off in the environment, scheduled alone, and suspended at random at each level.
+/// Runs are bare, switched off by a variable, scheduled alone, and suspended at random at each level.
 fn results_and_counts_are_those_of_a_bare_run(device: &Device) {
     let bare = device.bare(FIXED).finish();
     assert_eq!(bare.last().map(String::as_str), Some("ok"), "{bare:?}");
@@ -117,7 +118,7 @@ fn results_and_counts_are_those_of_a_bare_run(device: &Device) {
 fn suspending_stops_launches_and_resuming_continues_them(device: &Device) {
     let _daemon = device.place().daemon(&["--policy", "up"]);
     let mut program = steady(device, &["--level", "1"]);
-    // The first time it is alone on the device, without a rival that has it look at its gate.
+    // The first time the program is alone on the device, without a rival that makes it check its gate.
     suspend(device, &program);
     device.place().await_state(program.pid(), "suspended");
     let mut clock = steady(device, &["--level", "1"]);
@@ -142,12 +143,13 @@ fn an_urgent_program_goes_first_and_lets_others_go_on_after_it(device: &Device) 
     end_well(device, low);
 }
 
-/// The first request that an urgent program makes beside a best-effort program that has just started. While it was alone none of
-/// its launches passed by a closer look, and the rival comes before its agent has seen that it is idle. Requests are short, so
-/// that protection that begins late shows; a few of them together stand for what else goes on on the machine.
+/// The first request of an urgent program beside a best-effort program that has just started. While the urgent program was alone none of
+/// its launches took the slow path, and the rival comes before its agent has seen that it is idle. Requests are short, so that late
+/// protection shows; a few of them together average out other activity on the machine.
 fn the_first_request_beside_a_new_program_is_protected(device: &Device) {
     const ROUNDS: u32 = 8;
-    /// What the best-effort program gives in so long a time afterwards stands for what it could give beside a request.
+    /// Time in which the best-effort program's launches are counted afterwards, in ns, as a measure of the launches possible beside a
+    /// request.
     const ALONE_NS: u64 = 50_000_000;
     let _daemon = device.place().daemon(&["--policy", "hpf"]);
     let mut urgent = device.run(&["--priority", "high"], &["requests", "500", "20"]);
@@ -186,7 +188,7 @@ fn the_first_request_beside_a_new_program_is_protected(device: &Device) {
     end_well(device, urgent);
 }
 
-/// A wait that begins while its program is suspended, for what was given before; and a request that is made meanwhile.
+/// Covers a wait that begins while its program is suspended, for commands launched before; and a request that is made meanwhile.
 fn a_wait_of_a_suspended_program_returns_after_it_is_resumed(device: &Device) {
     for level in device.levels() {
         let _daemon = device.place().daemon(&["--policy", "up"]);
@@ -212,7 +214,7 @@ fn a_wait_of_a_suspended_program_returns_after_it_is_resumed(device: &Device) {
     }
 }
 
-/// It goes on without a daemon, unscheduled, and the next one holds it again.
+/// The program goes on without a daemon, unscheduled, and the next daemon holds it again.
 fn a_held_program_outlives_its_daemon_and_finds_the_next_one(device: &Device) {
     let place = device.place();
     let daemon = place.daemon(&["--policy", "up"]);
@@ -229,7 +231,7 @@ fn a_held_program_outlives_its_daemon_and_finds_the_next_one(device: &Device) {
     let without = given(&mut program);
     until("it goes on", || given(&mut program) > without + 50);
     let _next = place.daemon(&["--policy", "up"]);
-    // What an operator has said outlives the daemon.
+    // An operator's settings outlive the daemon.
     place.await_state(pid, "suspended");
     assert_still(device, &mut program, &mut clock);
     let before = place.group(pid).unwrap();
@@ -245,7 +247,7 @@ fn a_held_program_outlives_its_daemon_and_finds_the_next_one(device: &Device) {
     end_without_daemon(device, clock);
 }
 
-/// A daemon that is killed while a program gives a fixed amount of work changes nothing of what that comes to.
+/// A daemon that is killed while a program does a fixed amount of work does not change the result.
 fn a_killed_daemon_changes_no_result(device: &Device) {
     const LONGER: &[&str] = &["fixed", "3090", "200"];
     let bare = device.bare(LONGER).finish();
@@ -264,7 +266,7 @@ fn a_killed_daemon_changes_no_result(device: &Device) {
             assert_eq!(result(lines), result(&bare));
             assert!(errors.is_empty() || errors == GONE, "{errors}");
         }
-        // On a busy machine one may be done before the daemon is seen to be gone.
+        // On a busy machine one program may end before it sees that the daemon is gone.
         if ends.iter().all(|(.., errors)| errors == GONE) { Ok(()) } else { Err("one was done before".into()) }
     });
 }
@@ -304,7 +306,7 @@ macro_rules! on_each {
 
 on_each! { sim opencl cuda hip }
 
-/// Runs a property where a platform's device is.
+/// Runs a property where a platform's device exists.
 fn on(name: &str, what: &str, property: fn(&Device)) {
     let platform: &Platform = PLATFORMS.iter().find(|p| p.name == name).expect("a platform of the table");
     match Device::new(platform) {

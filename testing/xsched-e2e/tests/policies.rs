@@ -1,7 +1,7 @@
-//! What each policy promises, once more in real time, on the simulated device; and a switch through all of them under load.
+//! Promises of each policy, once more in real time, on the simulated device; and a switch through all policies under load.
 //!
-//! The promises themselves are tested in virtual time (`crates/xsched-policy/tests`). Here programs run, and what is compared is
-//! device time as it was charged, or commands given by their own count. Each test prints its figure.
+//! The promises themselves are tested in virtual time (`crates/xsched-policy/tests`). Here programs run, and device time as it was charged
+//! is compared, or commands by the programs' own count. Each test prints its figure.
 
 #[allow(dead_code, reason = "the platform suite uses the rest")]
 mod platforms;
@@ -16,12 +16,12 @@ use xsched_e2e::{Lateness, Place, Process, least_of, now_ns, one_of, quantile};
 use xsched_policy::registry;
 use xsched_proto::class::Class;
 
-/// Tries at what other work on the machine can spoil, see [`one_of`].
+/// Tries at measurements that other work on the machine can spoil, see [`one_of`].
 const TRIES: u32 = 5;
-/// Another user.
+/// Id of another user.
 const NOBODY: u32 = 65_534;
 
-/// A place with simulated devices, and the workload of the platform suite for them.
+/// Place with simulated devices, and the workload of the platform suite for them.
 struct Bench {
     place: Place,
     work: PathBuf,
@@ -45,26 +45,27 @@ impl Bench {
         program
     }
 
-    /// A program that always has something for the device, in commands of 0.2 ms.
+    /// Starts a program that always has something for the device, in commands of 0.2 ms.
     fn steady(&self, options: &[&str]) -> Process {
         let mut program = self.start(options, &["steady", "200", "8"]);
         program.progress_after(0);
         program
     }
 
-    /// A program like that of [`Bench::steady`], with so much on the device that a thread which a busy machine wakes late does not leave it to others.
+    /// Starts a program like that of [`Bench::steady`], with so much on the device that a thread which a busy machine wakes late does not
+    /// leave it to others.
     fn deep(&self, options: &[&str]) -> Process {
         let mut program = self.start(options, &["steady", "200", "64"]);
         program.progress_after(0);
         program
     }
 
-    /// One that gives so many commands of 0.5 ms when it is told to.
+    /// Starts a program that launches this many commands of 0.5 ms at each request.
     fn requests(&self, options: &[&str], count: &str) -> Process {
         self.start(options, &["requests", "500", count])
     }
 
-    /// Device time of each, in µs, at one moment.
+    /// Device time of each program at one moment, in µs.
     fn used_us(&self, programs: &[&Process]) -> Vec<f64> {
         let ps = self.place.ps().expect("a daemon");
         let shown = ps["programs"].as_array().expect("a list");
@@ -75,8 +76,8 @@ impl Bench {
         programs.iter().map(of).collect()
     }
 
-    /// Waits for a time in which the parts of it that each program has the device, in percent, are so. Each try measures for longer, so
-    /// that a machine which is late at the beginning or the end counts for less.
+    /// Waits for an interval in which the parts of the time that each program has the device, in percent, satisfy a condition. Each try
+    /// measures for longer, so that a machine which is late at the beginning or the end counts for less.
     #[track_caller]
     fn parts_are(&self, what: &str, programs: &[&Process], are_so: impl Fn(&[f64]) -> bool) {
         let mut secs = 0;
@@ -88,7 +89,7 @@ impl Bench {
         });
     }
 
-    /// Checks that device time is divided so: within two points of what is aimed at, of all that they have.
+    /// Asserts that device time is divided in this way: within two points of the aims, of the time that all of them have.
     #[track_caller]
     fn divided(&self, what: &str, programs: &[&Process], aims: &[f64]) {
         self.parts_are(&format!("{what}, aim {aims:?}"), programs, |parts| {
@@ -97,7 +98,7 @@ impl Bench {
         });
     }
 
-    /// Part of the time, in percent, that each program has the device within so many seconds.
+    /// Part of the time, in percent, that each program has the device within `secs` seconds.
     fn parts(&self, programs: &[&Process], secs: u64) -> Vec<f64> {
         let look = || (now_ns(), self.used_us(programs));
         let (began, before) = look();
@@ -108,7 +109,7 @@ impl Bench {
     }
 }
 
-/// Ends a program; its results are right.
+/// Ends a program, and checks its results.
 #[track_caller]
 fn end(mut program: Process) {
     program.tell("end");
@@ -116,7 +117,7 @@ fn end(mut program: Process) {
     assert_eq!(lines.last().map(String::as_str), Some("ok"), "{lines:?}");
 }
 
-/// Makes a request, and returns when it began and ended, in ns.
+/// Makes a request, and returns its begin and end, in ns.
 fn request(program: &mut Process) -> (u64, u64) {
     program.tell("request");
     program.find("the end of a request", |line| {
@@ -125,26 +126,26 @@ fn request(program: &mut Process) -> (u64, u64) {
     })
 }
 
-/// A percentage that should be within a range.
+/// Checks that a percentage is within a range.
 fn is_within(what: &str, percent: f64, wanted: &std::ops::Range<f64>) -> Result<(), String> {
     println!("{what}: {percent:.1} %");
     if wanted.contains(&percent) { Ok(()) } else { Err(format!("{what}: {percent:.1} %, {wanted:?} wanted")) }
 }
 
-/// Commands that a program gave in a time, in ns.
+/// Number of commands that a program launched between two times, in ns.
 fn given_between(program: &mut Process, (from, to): (u64, u64)) -> u64 {
     program.tell(&format!("between {from} {to}"));
     program.find("its count", |line| line.strip_prefix("between ")?.parse().ok())
 }
 
-/// How many commands a steady program gives in so many ns while it is not hindered.
+/// Number of commands that a steady program launches in `ns` while nothing delays it.
 fn unhindered(program: &mut Process, ns: u64) -> f64 {
     let began = now_ns();
     while u128::from(50_000_000_u64) > program.progress_after(began).as_nanos() {}
     given_between(program, (began, began + 50_000_000)) as f64 * ns as f64 / 50e6
 }
 
-/// The part of the commands that a steady program gives beside requests, of what it could give in that time, in percent.
+/// Commands that a steady program launches beside requests, in percent of those that it could launch in that time.
 fn beside_requests(steady: &mut Process, urgent: &mut Process, times: u32) -> f64 {
     let (mut given, mut possible) = (0, 0.0);
     for _ in 0..times {
@@ -156,7 +157,7 @@ fn beside_requests(steady: &mut Process, urgent: &mut Process, times: u32) -> f6
     100.0 * given as f64 / possible
 }
 
-/// Device time by utilization, among programs that always want the device.
+/// Tests the division of device time by utilization, among programs that always want the device.
 fn parts_by_utilization(policy: &str) {
     for utilizations in [&["75", "25"][..], &["50", "30", "20"]] {
         let bench = Bench::new();
@@ -183,7 +184,7 @@ fn spup_divides_device_time_by_utilization() {
     parts_by_utilization("spup");
 }
 
-/// Alone, and beside a program that wants nothing.
+/// Both policies run a program alone, and beside a program that wants nothing.
 #[test]
 fn spup_leaves_an_unused_part_idle_and_pup_does_not() {
     for beside in [false, true] {
@@ -245,7 +246,7 @@ fn chpf_follows_nice_values_as_they_change() {
             .status;
         assert!(status.success());
     };
-    // Both begin with that of the test itself, which need not be 0.
+    // Both begin with the nice value of the test itself, which need not be 0.
     let own = rustix::process::getpriority_process(None).expect("a nice value");
     renice(&second, own + 4);
     bench.place.assert_ahead(first.pid(), second.pid(), 400);
@@ -290,7 +291,7 @@ fn lax_lets_a_request_wait_until_its_laxity_is_used_up() {
         let (from, to) = request(&mut lax);
         bench.place.await_state(lax.pid(), "idle");
         let ms = (to - from) as f64 / 1e6;
-        // One that the machine keeps from launching in its midst becomes two requests, and waits twice.
+        // A request that the machine interrupts in its midst becomes two, and waits twice.
         match waits(&lax) - before {
             1 => took.push(ms),
             n => cut += n,
@@ -313,7 +314,7 @@ fn awf_prefers_the_program_with_the_active_window() {
     bench.place.ask(&["hint", "--pid", &second.pid().to_string(), "--active", "off"]);
     bench.place.ask(&["hint", "--pid", &first.pid().to_string(), "--active", "on"]);
     bench.parts_are("active is the first", &[&first, &second], |parts| parts[0] > 95.0);
-    // The other one has nothing before.
+    // The other one has no commands before.
     end(first);
     end(second);
 }
@@ -322,7 +323,7 @@ fn awf_prefers_the_program_with_the_active_window() {
 fn cfs_divides_device_time_by_priority_as_nice_values_do() {
     let bench = Bench::new();
     let _daemon = bench.place.daemon(&["--policy", "cfs"]);
-    // Two steps of nice, 1.25 each.
+    // Two steps of the nice value, 1.25 each.
     let (first, second) = (bench.deep(&["--priority", "26"]), bench.deep(&["--priority", "0"]));
     bench.divided("two steps of nice apart", &[&first, &second], &[61.0, 39.0]);
     end(second);
@@ -347,7 +348,7 @@ fn mlfq_keeps_short_bursts_before_work_that_never_ends() {
 
 #[test]
 fn hpf_serves_a_program_that_pauses_first_without_any_option_as_with_a_higher_priority() {
-    // Commands that the other one gives beside requests, of what it could give in that time, in percent.
+    // Commands that the other one launches beside requests, in percent of those that it could launch in that time.
     let beside = |policy: &[&str], options: &[&str], interactive: bool, wanted: std::ops::Range<f64>| {
         let bench = Bench::new();
         let _daemon = bench.place.daemon(&[]);
@@ -357,7 +358,7 @@ fn hpf_serves_a_program_that_pauses_first_without_any_option_as_with_a_higher_pr
         let is_interactive = |program: &Process| bench.place.group(program.pid()).unwrap()["interactive"] == true;
         for _ in 0..8 {
             request(&mut requests);
-            // A pause: the other one works for as long.
+            // In a pause the other program works for as long.
             unhindered(&mut steady, 1);
         }
         assert!(!is_interactive(&steady), "it never pauses");
@@ -392,14 +393,14 @@ fn fair_divides_device_time_by_user_before_program() {
     own.into_iter().for_each(end);
 }
 
-/// Containers that are no more than a cgroup each, and what their engine would have written of them.
+/// Containers that are no more than a cgroup each, with the records that their engine would have written.
 struct Pods {
     cgroups: Vec<PathBuf>,
     records: PathBuf,
 }
 
 impl Pods {
-    /// In a hierarchy of cgroups of version 2, beside this process. An error says why there can be none.
+    /// Makes a hierarchy of cgroups of version 2, beside this process. An error gives the reason for which there can be none.
     fn new(place: &Place) -> Result<Pods, String> {
         let records = folder(&place.join(""));
         let pods = Pods { cgroups: Vec::new(), records };
@@ -407,7 +408,7 @@ impl Pods {
         Ok(pods)
     }
 
-    /// One more, of a namespace, made with a class.
+    /// Adds a container of a namespace, made with a class.
     fn add(&mut self, namespace: &str, class: Class) -> Result<PathBuf, String> {
         let mounts = std::fs::read_to_string("/proc/self/mounts").map_err(|e| e.to_string())?;
         let mut mounts = mounts.lines().filter(|line| line.split(' ').nth(2) == Some("cgroup2"));
@@ -435,7 +436,7 @@ impl Drop for Pods {
 }
 
 impl Bench {
-    /// A program in a cgroup.
+    /// Starts a program in a cgroup.
     fn start_in(&self, cgroup: &Path, args: &[&str]) -> Process {
         let inner = self.place.run_command(&[], &self.work, args);
         let mut command = Command::new("sh");
@@ -452,7 +453,7 @@ impl Bench {
         program
     }
 
-    /// [`Bench::deep`] in a cgroup.
+    /// Starts a program as [`Bench::deep`] does, in a cgroup.
     fn deep_in(&self, cgroup: &Path) -> Process {
         let mut program = self.start_in(cgroup, &["steady", "200", "64"]);
         program.progress_after(0);
@@ -511,8 +512,8 @@ fn fair_divides_device_time_by_namespace_before_program() {
     programs.into_iter().for_each(end);
 }
 
-/// The allowance is found within some hundred requests, and bounded by the target: a P99 that was always missed or never
-/// approached would show. Where the machine delays requests, the policy is right to allow less, and nothing where they miss the target alone.
+/// The allowance is found within some hundred requests, and bounded by the target: a P99 that was always missed or never approached would
+/// show. Where the machine delays requests, the policy rightly allows less, and nothing where they miss the target alone.
 #[test]
 fn slo_gives_best_effort_work_what_the_target_leaves() {
     const REQUESTS: usize = 200;
@@ -557,7 +558,7 @@ fn slo_gives_best_effort_work_what_the_target_leaves() {
     end(low);
 }
 
-/// Load that compares its results with the host's, under one policy after the other. `XSCHED_SWITCH_SECS` says for how long.
+/// Runs load that compares its results with the host's, under one policy after the other. `XSCHED_SWITCH_SECS` is the length.
 fn switch_through_all(name: &str) {
     let platform = PLATFORMS.iter().find(|p| p.name == name).expect("a platform");
     let device = match Device::new(platform) {
@@ -566,7 +567,7 @@ fn switch_through_all(name: &str) {
     };
     let secs = std::env::var("XSCHED_SWITCH_SECS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
     let place = device.place();
-    // All of them begin, the least urgent too.
+    // All programs get the device at the beginning, the least urgent too.
     let _daemon = place.daemon(&["--policy", "pup"]);
     let options: [&[&str]; 3] = [
         &["--priority", "high", "--utilization", "50", "--slo", "5ms", "--deadline", "3000"],
@@ -591,7 +592,7 @@ fn switch_through_all(name: &str) {
             switches += 1;
             std::thread::sleep(Duration::from_millis(100)); // how long each is in force
         }
-        // Each had the device since the round began, or has it soon.
+        // Each program has had the device since the round began, or has it soon.
         for program in &mut programs {
             program.progress_after(began);
         }
@@ -604,7 +605,7 @@ fn switch_through_all(name: &str) {
         program.tell("end");
         let (code, lines, errors) = program.wait();
         assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok")), "{errors}");
-        // They say more than pup looks at, and are told so once.
+        // The programs have more hints than pup uses, and get a line about that once.
         assert!(errors.lines().all(|line| line.starts_with("xsched: the policy pup does not look at: ")), "{errors}");
         assert!(errors.lines().count() <= 1, "{errors}");
         device.assert_counts(&lines);

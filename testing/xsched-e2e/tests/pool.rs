@@ -1,5 +1,5 @@
-//! Programs in a pool: a private MPS daemon of xsched's, with stand-ins for NVIDIA's programs, so that what the pool does is done
-//! by a device.
+//! Programs in a pool: a private MPS daemon of xsched's, with stand-ins for NVIDIA's programs, so that a device really does the work of the
+//! pool.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ const POOL: &[&str] = &["--share", "pool"];
 const LOW: &[&str] = &["--share", "pool", "--priority", "low"];
 const URGENT: &[&str] = &["--priority", "high"];
 
-/// A machine with a GPU and MPS, and a daemon that can start it.
+/// Machine with a GPU and MPS, and a daemon that can start MPS.
 struct Machine {
     gpu: Gpu,
     daemon: Option<Process>,
@@ -27,7 +27,7 @@ impl Machine {
     fn with_devices(count: u32) -> Machine {
         let mut machine = Machine { gpu: Gpu::with_devices(count), daemon: None };
         machine.start_daemon(&[]);
-        // The first program of a user is told what a pool means.
+        // The first program of a user prints a line about the meaning of a pool.
         let (enabled, errors) = machine.mps(LOW, &[]);
         assert_eq!(enabled, "1", "{errors}");
         assert!(errors.contains("a GPU fault of one program ends all best-effort programs"), "{errors}");
@@ -39,13 +39,13 @@ impl Machine {
     }
 
     fn start_daemon_with(&mut self, args: &[&str], variables: &[(&str, &str)]) {
-        // The server's calls to its resource manager are answered as those of programs are.
+        // Calls of the server to its resource manager are answered as those of programs are.
         let manager = self.gpu.manager().to_str().unwrap().to_owned();
         let variables = [&[("LD_PRELOAD", manager.as_str())], variables].concat(); // the last one counts
         self.daemon = Some(self.gpu.place.daemon_with_mps(args, &variables));
     }
 
-    /// A machine whose daemon has a configuration.
+    /// Makes a machine whose daemon has a configuration.
     fn configured(text: &str) -> Machine {
         let mut machine = Machine { gpu: Gpu::with_devices(1), daemon: None };
         let file = machine.configuration(text);
@@ -60,7 +60,7 @@ impl Machine {
         file
     }
 
-    /// The way in which a program shares the GPU, its pool, and the reason.
+    /// Way in which a program shares the GPU, its pool, and the reason.
     fn place_of(&self, pid: u32) -> (String, String, String) {
         let program = self.gpu.place.program(pid).unwrap();
         let text = |field: &str| program[field].as_str().unwrap_or("none").to_owned();
@@ -73,7 +73,7 @@ impl Machine {
         assert_eq!((place.0.as_str(), place.1.as_str(), place.2.as_str()), (share, pool, why));
     }
 
-    /// The folders of private MPS daemons.
+    /// Folders of private MPS daemons.
     fn pools(&self) -> Vec<PathBuf> {
         let all = std::fs::read_dir(self.gpu.place.join("x.sock.mps"));
         all.into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
@@ -103,21 +103,21 @@ impl Machine {
         self.gpu.place.program(pid).unwrap()["share"].as_str().unwrap().to_owned()
     }
 
-    /// A program that runs kernels all the time.
+    /// Starts a program that runs kernels all the time.
     fn steady(&self, options: &[&str]) -> Process {
         let mut program = self.gpu.run(options, &self.gpu.program("steady"), &["200", "8"]);
         program.expect("ready");
         program
     }
 
-    /// One that does as it is told, once it has a context.
+    /// Starts a program that obeys the test, once it has a context.
     fn told(&self, options: &[&str]) -> Process {
         let mut program = self.gpu.run(options, &self.gpu.program("pooled"), &[]);
         program.expect("context 0");
         program
     }
 
-    /// A program that does as it is told where `xsched run` finds NVIDIA's driver: it may be in a pool without having asked.
+    /// Starts a program that obeys the test where `xsched run` finds NVIDIA's driver: it may be in a pool without asking for one.
     fn told_by_itself(&self, options: &[&str]) -> Process {
         let mut command = self.gpu.place.run_command(options, &self.gpu.program("pooled"), &[]);
         command.env("CUDA_MPS_PIPE_DIRECTORY", self.gpu.place.join("none"));
@@ -126,14 +126,14 @@ impl Machine {
         program
     }
 
-    /// What MPS is to one, 1 or 0, and what it was told.
+    /// Runs a program, and returns 1 if MPS is enabled in it, else 0, and its output on stderr.
     fn mps(&self, options: &[&str], variables: &[(&str, &str)]) -> (String, String) {
         self.mps_of("pooled", options, variables)
     }
 
     fn mps_of(&self, program: &str, options: &[&str], variables: &[(&str, &str)]) -> (String, String) {
         let mut command = self.gpu.place.run_command(options, &self.gpu.program(program), &[]);
-        // As `xsched run` finds it on a machine with NVIDIA's driver.
+        // The environment as `xsched run` finds it on a machine with NVIDIA's driver.
         command.env("CUDA_MPS_PIPE_DIRECTORY", self.gpu.place.join("none")).envs(variables.iter().copied());
         let mut program = self.gpu.with_driver(command);
         let enabled = program.find("mps", |line| line.strip_prefix("mps ").map(str::to_owned));
@@ -179,7 +179,7 @@ fn class_order_holds_inside_a_pool() {
     machine.gpu.end(low);
 }
 
-/// The server tells what its slice is; one that it cannot have makes a pool impossible.
+/// The server reports its slice; a slice that it cannot have makes a pool impossible.
 #[test]
 fn where_the_slice_does_not_hold_there_is_no_pool() {
     let mut machine = Machine::new();
@@ -218,29 +218,29 @@ fn a_gpu_fault_ends_the_pool_and_nothing_outside_and_the_next_program_has_anothe
         innocent.tell("sync");
         innocent.expect(&format!("sync {ILLEGAL_ADDRESS}"));
         runs();
-        // One that comes before the server has written of it is refused there.
+        // A program that comes before the server has logged the fault is refused there.
         let told = |pool: &PathBuf| std::fs::read_to_string(pool.join("log/control.out"));
         let noted = |pool: &PathBuf| told(pool).is_ok_and(|log| log.contains("fatal GPU error"));
         until("the server has written of it", || pools.iter().filter(|pool| pool.exists()).all(noted));
-        // The next one comes while the old pool still has clients.
+        // The next program comes while the old pool still has clients.
         innocent = machine.told(POOL);
         assert_eq!(machine.share(innocent.pid()), "pool");
         assert!(machine.pools().iter().any(|pool| !pools.contains(pool)), "round {round}");
         culprits.push(culprit);
     }
-    // Who broke two is in none of its own accord.
+    // A program that broke two pools is put into none automatically.
     let (enabled, errors) = machine.mps(&["--priority", "low"], &[]);
     assert_eq!(enabled, "0", "{errors} {}", machine.daemon.as_ref().unwrap().errors());
     assert!(errors.contains("GPU faults of this program ended 2 pools"), "{errors}");
 }
 
-/// The server has to wait for what the device executes of a program that is gone, and an urgent program leaves a pool little of the
-/// device. So what was given ahead must not be executed.
+/// The server has to wait for commands that the device executes of a program that is gone, and an urgent program leaves a pool little of
+/// the device. So commands launched ahead must not be executed.
 #[test]
 fn who_ends_behind_a_closed_gate_takes_nobody_along() {
     // The server waits for 150 ms.
     const SERVER_WAITS_NS: u64 = 400_000_000;
-    /// After so long gates on the device hold nothing back.
+    /// Time after which gates on the device hold no commands any more.
     const BYPASSED_NS: u64 = 1_200_000_000;
     let machine = Machine::new();
     let mut stays = machine.steady(LOW);
@@ -269,8 +269,8 @@ fn who_ends_behind_a_closed_gate_takes_nobody_along() {
     machine.gpu.end(stays);
 }
 
-/// What a program without rivals has given ahead no gate holds. If it is killed when an urgent one comes, its server ends all clients, and
-/// the next program must not be one of these.
+/// Commands that a program without rivals has launched ahead are held by no gate. If it is killed when an urgent one comes, its server ends
+/// all clients, and the next program must not be one of these.
 #[test]
 fn who_comes_after_one_that_was_killed_finds_a_pool_that_works() {
     let machine = Machine::new();
@@ -316,7 +316,7 @@ fn an_urgent_program_that_asks_sits_in_a_pool_of_its_own_with_what_is_proven() {
         ["inner", "pool", "time"].into_iter().find(|how| row.split_whitespace().any(|word| word == *how)).unwrap()
     };
     assert_eq!([outer.pid(), urgent.pid(), beside.pid()].map(how), ["pool", "inner", "inner"], "{table}");
-    // A fault inside ends what is inside.
+    // A fault in the inner pool ends the programs there.
     let pools = machine.pools();
     beside.tell("crash");
     beside.expect(&format!("crash {ILLEGAL_ADDRESS}"));
@@ -338,7 +338,8 @@ fn an_urgent_program_that_asks_sits_in_a_pool_of_its_own_with_what_is_proven() {
     outer.expect("sync 0");
 }
 
-/// Both pools at once: one neighbour inside, which goes on beside the urgent program, and one outside, which is held for its requests.
+/// Both pools at once: one neighbour in the inner pool, which goes on beside the urgent program, and one outside, which is held during its
+/// requests.
 #[test]
 fn a_neighbour_inside_goes_on_beside_the_urgent_program_and_one_outside_does_not() {
     let machine = Machine::configured("[pool]\nproven_minutes = 0\n");
@@ -395,7 +396,7 @@ fn what_is_not_proven_is_apart_from_urgent_programs_and_its_fault_does_not_reach
     urgent.progress_after(now_ns());
 }
 
-/// A program in a pool stays there, and the next daemon knows which one that is.
+/// A program in a pool stays there, and the next daemon knows its pool.
 #[test]
 fn a_daemon_that_comes_after_one_that_was_killed_knows_both_pools() {
     let mut machine = Machine::configured("");
@@ -414,7 +415,7 @@ fn a_daemon_that_comes_after_one_that_was_killed_knows_both_pools() {
             |program: &Process| machine.gpu.place.program(program.pid()).is_some_and(|p| p["pool"].is_string());
         until("both are attached again", || is_back(&urgent) && is_back(&low));
         assert_eq!(sides(&machine), ["inner", "outer"]);
-        // Another program has the next daemon write what it keeps.
+        // Another program makes the next daemon write its state.
         let other = machine.told(LOW);
         assert_eq!(machine.place_of(other.pid()).1, "outer");
         let pid = format!("pid = {}\n", other.pid());
@@ -441,7 +442,7 @@ fn where_urgent_programs_are_follows_the_configuration_as_it_is_read_again() {
     assert_eq!(machine.pools().len(), 1);
 }
 
-/// A machine with scripts that each run the same program, and a daemon that ends and starts again.
+/// Machine with scripts that each run the same program, and a daemon that ends and starts again.
 struct Proving {
     machine: Machine,
 }
@@ -465,7 +466,7 @@ impl Proving {
         program
     }
 
-    /// Ends the daemon, changes what it has kept of some scripts, and starts another.
+    /// Ends the daemon, changes its records of some scripts, and starts another.
     fn restarted(&mut self, changes: &[(&str, &str, &str)]) {
         let machine = &mut self.machine;
         signal(machine.daemon.as_ref().unwrap().pid(), Signal::TERM);
@@ -509,7 +510,7 @@ fn a_program_is_proven_until_a_part_of_it_changes_or_its_fault_ends_a_pool() {
         let program = proving.start(script, LOW);
         proving.machine.assert_place(&program, "inner", PROVEN);
     }
-    // A comment in the script is as good as anything.
+    // Any change of the script counts, even a comment.
     let script = proving.machine.gpu.place.join("changes.sh");
     let text = std::fs::read_to_string(&script).unwrap();
     std::fs::write(&script, text + "# changed\n").unwrap();
@@ -552,7 +553,7 @@ fn an_urgent_program_whose_host_is_known_to_be_the_bottleneck_is_inside_without_
     let mut changes = [learned("host.sh", "percent = 12"), learned("device.sh", "percent = 93")].concat();
     changes.push(("low.sh", "seconds = 0", "seconds = 840"));
     proving.restarted(&changes);
-    // Beside one that is known, and not there yet.
+    // Beside a program whose facts are known, and one whose are not yet.
     let low = proving.start("low.sh", LOW);
     proving.machine.assert_place(&low, "inner", PROVEN);
     let host = proving.start("host.sh", URGENT);
@@ -560,7 +561,7 @@ fn an_urgent_program_whose_host_is_known_to_be_the_bottleneck_is_inside_without_
     let mut device = proving.start("device.sh", URGENT);
     proving.machine.assert_place(&device, "none", &why("the device is its bottleneck (93 % of its requests)"));
     assert_eq!(proving.machine.pools().len(), 1);
-    // A fault outside counts as well.
+    // A fault outside of pools counts as well.
     device.tell("crash");
     device.expect(&format!("crash {ILLEGAL_ADDRESS}"));
     let daemon = proving.machine.daemon.as_ref().unwrap();
@@ -583,7 +584,7 @@ fn the_daemon_the_control_daemon_and_the_server_may_be_killed() {
     let (mut inside, mut urgent) = (machine.steady(LOW), machine.told(URGENT));
     inside.progress_after(0);
     let kill = |pid: u32| signal(pid, Signal::KILL);
-    // The daemon: the pool serves its programs to their end, and the next daemon starts another.
+    // Without its daemon, the pool serves its programs to their end, and the next daemon starts another.
     kill(machine.daemon.as_ref().unwrap().pid());
     machine.daemon = None;
     machine.start_daemon(&[]);
@@ -596,14 +597,14 @@ fn the_daemon_the_control_daemon_and_the_server_may_be_killed() {
     inside.tell("end");
     assert_eq!(inside.wait().0, 0);
     until("the old one has ended", || machine.pools().len() == 1);
-    // The server: its programs are lost, as without xsched; the next one finds another pool.
+    // Without its server, its programs are lost, as without xsched; the next one finds another pool.
     kill(machine.server());
     until("its program is lost", || other.has_ended().is_some());
     assert_ne!(other.wait().0, 0);
     let mut third = machine.steady(LOW);
     assert_eq!(machine.share(third.pid()), "pool");
     third.progress_after(now_ns());
-    // The control daemon: the next program starts another.
+    // Without its control daemon, the next program starts another.
     until("the old one has ended", || machine.pools().len() == 1);
     kill(machine.control());
     until("the daemon has noticed", || machine.pools().is_empty());
@@ -624,7 +625,7 @@ fn a_daemon_that_ends_has_its_pools_end_with_their_last_program() {
     inside.progress_after(now_ns());
     inside.tell("end");
     assert_eq!(inside.wait().0, 0);
-    // One that no process waits for has no command line any more.
+    // A zombie has no command line any more.
     let words = || std::fs::read(format!("/proc/{control}/cmdline")).unwrap_or_default();
     until("the pool has ended", || words().is_empty());
 }
@@ -683,7 +684,7 @@ fn several_devices_are_those_that_the_program_means() {
     }
 }
 
-/// First come first served, kernels of 100 ms leave one of a hundred to those of 1 ms.
+/// By first come, first served, kernels of 100 ms would leave one of a hundred parts to those of 1 ms.
 #[test]
 fn programs_with_short_and_with_long_kernels_get_on_evenly() {
     one_of(3, "speed of short kernels beside long ones", || {
@@ -692,7 +693,7 @@ fn programs_with_short_and_with_long_kernels_get_on_evenly() {
     });
 }
 
-/// Of the speeds of two such programs relative to each alone, the part of the one with the short kernels.
+/// Part of the program with the short kernels in the sum of the two programs' speeds, each relative to its speed alone.
 fn share_of_short_beside_long() -> f64 {
     const MEASURED: std::time::Duration = std::time::Duration::from_secs(2);
     let machine = Machine::new();
@@ -728,7 +729,7 @@ fn share_of_short_beside_long() -> f64 {
     share
 }
 
-/// An upgrade takes the files away from which the daemon was started.
+/// An upgrade removes the files from which the daemon was started.
 #[test]
 fn a_daemon_whose_own_file_is_gone_starts_pools() {
     let mut machine = Machine::new();
@@ -751,7 +752,7 @@ fn a_pool_belongs_to_the_user_of_its_programs() {
     const OTHER: u32 = 12_345;
     let mut machine = Machine::new();
     machine.daemon = None;
-    // Of the daemon's environment a server of another user finds nothing; the simulated device is to be found all the same.
+    // A server of another user finds no variable of the daemon's environment; the simulated device must be found all the same.
     let place = &machine.gpu.place;
     let (bin, stand_in) = (place.join("others-bin"), place.mps_binaries().join("nvidia-cuda-mps-control"));
     std::fs::create_dir(&bin).unwrap();
@@ -795,11 +796,11 @@ fn kernels_inside_a_graph_count_as_long_as_they_were_by_themselves() {
     program.expect("ready");
     let pid = program.pid();
     program.finish();
-    // Each of 2 ms, so that each but the first has a gate; as many that are unknown have one.
+    // Kernels of 2 ms each, so that each but the first has a gate; as many kernels of unknown length have one.
     assert_eq!(machine.gpu.driver_stats(pid)["calls"]["cuGraphAddBatchMemOpNode"], 11);
 }
 
-/// A graph of 20 ms holds others of its pool up no longer than the kernels in it.
+/// A graph of 20 ms delays other programs of its pool no longer than its kernels do.
 #[test]
 fn a_long_graph_counts_as_long_as_what_lies_between_two_of_its_gates() {
     let machine = Machine::new();
@@ -812,7 +813,7 @@ fn a_long_graph_counts_as_long_as_what_lies_between_two_of_its_gates() {
         program.expect("ready");
         program
     };
-    // How it shares, and its longest command.
+    // Sharing of the program, and its longest command.
     let run = |gates: &str| {
         let mut program = start(gates);
         let pid = program.pid();
@@ -835,7 +836,8 @@ fn a_long_graph_counts_as_long_as_what_lies_between_two_of_its_gates() {
     assert!(known.errors().contains("time sharing: this program ran kernels of"), "{}", known.errors());
 }
 
-/// What is between two gates of a graph when they close ends in slices, and after a while the urgent program stays away for it.
+/// The commands between two gates of a graph when these close end in slices; after a while the urgent program leaves the device to them for
+/// a moment.
 #[test]
 fn what_is_executed_inside_a_graph_gets_the_device_for_a_moment() {
     let machine = Machine::new();

@@ -1,16 +1,16 @@
-//! A program is killed or stopped while it has the device or is held: others go on, and nothing of it stays.
+//! A program is killed or stopped while it has the device or is held: others must go on, and nothing of it may stay.
 
 use std::time::Duration;
 
 use rustix::process::Signal;
 use xsched_e2e::{Place, Process, least_of, now_ns, signal, until};
 
-/// Until another program has done a batch (two of 12.8 ms are under way), once the one with the device is gone, stopped or back:
-/// a hang-up is seen at once, want of progress after 20 ms. The rest is for processes to wake up on a busy machine.
+/// Longest time until another program has done a batch (two of 12.8 ms are under way), once the one with the device is gone, stopped or
+/// back: a hang-up is seen at once, a lack of progress after 20 ms. The rest allows for processes to wake up on a busy machine.
 const GOES_ON: Duration = Duration::from_millis(75);
-/// Until the next batch of a program that nothing is in the way of.
+/// Longest time until the next batch of a program that nothing delays.
 const LONGEST_GAP: Duration = Duration::from_millis(300);
-/// Tries at those, see [`least_of`].
+/// Tries at these times, see [`least_of`].
 const TRIES: u32 = 5;
 
 fn end(mut program: Process) {

@@ -20,7 +20,7 @@ fn source(name: &str) -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
 }
 
-/// The expressions of the rules, without what they are compared with, and of the dashboard.
+/// Expressions of the rules, without their comparisons, and of the dashboard.
 fn expressions() -> Vec<String> {
     let rules = std::fs::read_to_string(source("dist/prometheus/xsched.rules.yml")).expect("the rules");
     let rules = rules.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
@@ -84,7 +84,7 @@ fn every_expression_returns_data_from_prometheus() {
     place.device();
     let args = ["lc", "--kernels", "2", "--us", "500", "--period-us", "10000", "--requests", "6000"];
     let _urgent = place.run(&["--priority", "high"], &load, &args);
-    // Where a group drains before it is off the device, its preemption is timed.
+    // The preemption of a group that drains before it is off the device is timed.
     let _other = place.run(&["--priority", "low", "--level", "1"], &load, &["be", "--us", "200", "--secs", "60"]);
     let yml = place.join("prometheus.yml");
     let job = format!("- {{job_name: xsched, static_configs: [{{targets: [\"{address}\"]}}]}}");
@@ -93,7 +93,7 @@ fn every_expression_returns_data_from_prometheus() {
         format!("global: {{scrape_interval: 200ms}}\nscrape_configs: [{}]\n", job.trim_start_matches("- ")),
     )
     .unwrap();
-    // Free a moment ago: Prometheus tells no port that it has chosen.
+    // A port that was free a moment ago, since Prometheus does not report a port that it has chosen.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut prometheus = place.command("prometheus", &["--log.level=error"]);
     prometheus

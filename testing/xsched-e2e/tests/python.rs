@@ -8,14 +8,14 @@ use xsched_e2e::{Gpu, Process, beside, until};
 use xsched_policy::registry;
 use xsched_proto::class::Class;
 
-/// How long making, installing or removing a wheel may take.
+/// Longest time for making, installing or removing a wheel.
 const WHEEL_TIMEOUT: Duration = Duration::from_secs(120);
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the source tree")
 }
 
-/// A Python program of `testing/python`: under `xsched run` with these options, or bare.
+/// Starts a Python program of `testing/python`: under `xsched run` with these options, or bare.
 fn start(gpu: &Gpu, run: Option<&[&str]>, script: &str, args: &[&str]) -> Process {
     let script = root().join("testing/python").join(script);
     let words: Vec<&str> = std::iter::once(script.to_str().expect("text")).chain(args.iter().copied()).collect();
@@ -39,7 +39,7 @@ fn passes(process: Process) {
     assert!(!lines.is_empty() && lines.iter().all(|line| line.starts_with("ok ")), "{lines:#?}");
 }
 
-/// The priorities of a program's groups that have queues.
+/// Priorities of a program's groups that have queues.
 fn priorities(gpu: &Gpu, pid: u32) -> Vec<i64> {
     let program = gpu.place.program(pid).unwrap_or_default();
     let groups = program["groups"].as_array().cloned().unwrap_or_default();
@@ -74,7 +74,7 @@ fn python_blocks_make_the_process_urgent_and_give_its_class_back() {
     say("enter high");
     assert_eq!(own_priority(), Some(128));
     gpu.place.assert_ahead(own, other, 100);
-    // Of several blocks the highest holds, and the last gives back what was before the first.
+    // Of nested blocks the highest applies, and the end of the last one restores the state before the first.
     say("enter normal");
     assert_eq!(own_priority(), Some(128));
     say("enter realtime");
@@ -86,7 +86,7 @@ fn python_blocks_make_the_process_urgent_and_give_its_class_back() {
     assert_eq!(own_priority(), Some(-128));
     gpu.place.assert_ahead(other, own, 100);
     say("policy cfs");
-    // What is in force on its own device counts.
+    // The policy in force on the program's own device applies.
     gpu.place.ask(&["policy", "set", "up", "--device", &device]);
     say("policy priority");
     program.tell("end");
@@ -96,7 +96,7 @@ fn python_blocks_make_the_process_urgent_and_give_its_class_back() {
     gpu.end(rival);
 }
 
-/// Says a line to a program, which answers "done".
+/// Sends a line to a program, which answers "done".
 #[track_caller]
 fn say(program: &mut Process, line: &str) {
     program.tell(line);
@@ -117,7 +117,7 @@ fn python_blocks_put_streams_of_named_libraries_into_the_system_domain() {
         let of_domain = groups.iter().filter(|group| group["domain"] == domain);
         of_domain.filter_map(|group| group["queues"].as_array()).map(Vec::len).sum::<usize>()
     };
-    // The default stream and the one made after the block are the program's.
+    // The default stream and the stream made after the block belong to the program.
     until("one of three", || (queues_in("system"), queues_in("application")) == (1, 2));
     program.tell("end");
     assert_eq!(program.wait().0, 0);
@@ -184,12 +184,12 @@ fn python_programs_start_themselves_again_under_the_preload() {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     passes(start(&gpu, None, "bare.py", &["ensure"]));
-    // From standard input nothing can be started again.
+    // A program read from standard input cannot be started again.
     let mut program = Process::start(prepared(&gpu, gpu.place.command("python3", &["-"])));
     program.tell("import xsched\nxsched.ensure()");
     let (code, _, errors) = program.wait();
     assert!(code == 1 && errors.contains("standard input"), "{code} {errors}");
-    // Nor a second time.
+    // Nor can it be started a second time.
     let mut command = gpu.place.command("python3", &["-c", "import xsched; xsched.ensure()"]);
     command.env("XSCHED_PYTHON_ENSURED", "1");
     let (code, _, errors) = Process::start(prepared(&gpu, command)).wait();
@@ -208,7 +208,7 @@ fn done(mut command: Command) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// That a file asks for no version of glibc beyond 2.28, as the wheel's tag promises. (`cargo xtask wheel` looks too.)
+/// Asserts that a file asks for no version of glibc beyond 2.28, as the wheel's tag promises. (`cargo xtask wheel` checks it too.)
 #[track_caller]
 fn needs_old_glibc_only(file: &Path) {
     let mut symbols = Command::new("objdump");
@@ -221,7 +221,7 @@ fn needs_old_glibc_only(file: &Path) {
     assert!(versions.max() <= Some(28), "{}", file.display());
 }
 
-/// A wheel of what this build has, in a virtual environment of its own; none where Python cannot make one.
+/// Makes a wheel of this build, in a virtual environment of its own; none where Python cannot make one.
 fn installed(gpu: &Gpu) -> Option<PathBuf> {
     let place = &gpu.place;
     let (stage, environment) = (place.join("stage"), place.join("venv"));
@@ -273,7 +273,7 @@ fn python_wheel_brings_the_command_the_libraries_and_both_packages() {
     passes(program);
     passes(Process::start(command("python", &[&script("bare.py"), "ensure"])));
 
-    // All that it brought is on its list.
+    // All files of the wheel are on its list.
     done(command("python", &["-m", "pip", "uninstall", "--quiet", "--yes", "xsched"]));
     for left in ["bin/xsched", "lib/xsched/libxsched.so", "include/xsched/xsched.h"] {
         assert!(!environment.join(left).exists(), "{left} stays");

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use xsched_e2e::{HipGpu, Place, Process, one_of, signal, until};
 
-/// The example that turns priorities round, built.
+/// Builds the example scheduler that reverses priorities.
 fn reverse(place: &Place) -> String {
     let (root, output) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."), place.join("libreverse.so"));
     let mut cc = Command::new("cc");
@@ -20,7 +20,7 @@ fn reverse(place: &Place) -> String {
     output.to_str().expect("text").to_owned()
 }
 
-/// Two programs that want the device all the time go by priority, or the other way round, as the policy is.
+/// Starts two programs that want the device all the time, and asserts that they go by priority, or in the reverse order, as the policy is.
 fn reversed(place: &Place, start: impl Fn(&str) -> Process) -> (Process, [Process; 2]) {
     let daemon = place.daemon(&["--scheduler", &reverse(place)]);
     let programs = [start("high"), start("low")];
@@ -35,7 +35,7 @@ fn reversed(place: &Place, start: impl Fn(&str) -> Process) -> (Process, [Proces
     (daemon, programs)
 }
 
-/// What the low class is promised it has beside a program of a higher class, and nothing without.
+/// Starts a daemon that guarantees the low class a part beside a program of a higher class, and two programs.
 fn promised(place: &Place, start: impl Fn(&str) -> Process) -> (Process, [Process; 2]) {
     let config = place.join("config.toml");
     let text = "[[rule]]\nexe = \"*\"\npriority = \"low\"\n[classes.low]\nguarantee_percent = 40\nquantum_us = 3000\n";
@@ -58,8 +58,8 @@ fn promised(place: &Place, start: impl Fn(&str) -> Process) -> (Process, [Proces
         let share = 100.0 * time[1] / (time[0] + time[1]);
         let what = format!("launches of high and low: {made:?}; device time of low: {share:.1} %");
         println!("{what}");
-        // Within two points: a window of this length begins and ends within a turn. How many launches that makes depends on the device,
-        // and on what else uses the processors: from 22 to 41 % were seen.
+        // Within two points: a window of this length begins and ends within a turn. The number of launches depends on the device, and on
+        // other work on the processors: from 22 to 41 % were seen.
         if share >= 38.0 && made[1] * 7 > made[0] { Ok(()) } else { Err(what) }
     });
     (daemon, programs)
@@ -83,7 +83,7 @@ fn opencl(place: &Place) -> impl Fn(&str) -> Process {
     move |class| place.run(&priority(class), &program, &load.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Ends OpenCL programs, whose results must be right and whose commands were all seen.
+/// Ends OpenCL programs, and checks that their results are right and that all their commands were seen.
 fn end_opencl(place: &Place, programs: [Process; 2]) {
     for program in programs {
         let pid = program.pid();
@@ -108,7 +108,7 @@ fn hip(gpu: &HipGpu) -> impl Fn(&str) -> Process {
 fn a_scheduler_that_reverses_priorities_reverses_opencl_programs() {
     let place = Place::new();
     let (_daemon, [high, low]) = reversed(&place, opencl(&place));
-    // In this order, or the first would wait for the second.
+    // In this order, since the first would otherwise wait for the second.
     end_opencl(&place, [low, high]);
 }
 
@@ -134,7 +134,7 @@ fn a_class_of_hip_programs_has_what_it_is_promised() {
     programs.into_iter().for_each(|program| gpu.end(program));
 }
 
-/// Runs the chain over HIP with these words, reported; gives its lines and what was counted.
+/// Runs the chain over HIP with these words, in mode report; returns its lines and the counts.
 fn chain_of(gpu: &HipGpu, words: &[&str]) -> (Vec<String>, Value) {
     let mut command = gpu.place.run_command(&[], &gpu.place.join("chain"), words);
     command.env("XSCHED_DOMAINS", "report");
@@ -146,7 +146,7 @@ fn chain_of(gpu: &HipGpu, words: &[&str]) -> (Vec<String>, Value) {
     (lines, gpu.place.stats_of(pid))
 }
 
-/// Copies of the program itself, beside what it is told to launch.
+/// Number of copies of the program itself, beside the launches that the test asks for.
 const COPIES: u64 = 3;
 
 #[test]
@@ -173,7 +173,7 @@ fn a_domain_that_a_hip_library_sets_is_its_own() {
         assert_eq!(lines[7], "vendor_domain 2");
         assert_eq!(stats["domains"], json!({"system": 5, "application": 10 + COPIES}), "{stats}");
     }
-    // What is pushed holds for all of the thread, whatever launches.
+    // A pushed domain holds for all launches of the thread, whatever library they come from.
     let (_, stats) = chain_of(&gpu, &["push=1", "vendor=5", "own=2", "push=0", "own=3", "vendor=4", "pop", "pop"]);
     assert_eq!(stats["domains"], json!({"system": 7, "application": 7 + COPIES}), "{stats}");
 }

@@ -1,10 +1,10 @@
-//! What `--require` means inside a program: it is scheduled from its first launch or ends there, and nothing later ends it.
+//! Effect of `--require` inside a program: it is scheduled from its first launch or ends there, and nothing later ends it.
 
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Signal;
 use xsched_e2e::{Place, Process, beside, signal, until};
 
-/// A program that has not used the device yet.
+/// Starts a program that has not used the device yet.
 fn started(place: &Place, options: &[&str]) -> Process {
     let program = place.sim_program("starts_later");
     let mut program = place.run(options, &program, &[]);
@@ -101,11 +101,11 @@ fn a_misspelt_platform_is_said_once_and_the_program_goes_on() {
     assert!(errors.contains("no platform opncl") && errors.contains("use cuda, hip, opencl, sim, hsa"), "{errors}");
 }
 
-/// Programs and daemons of other versions, as far as the bytes that never change go: the rest of a message is of a shape that this
-/// version does not know.
+/// Programs and daemons of other versions, as far as the bytes that never change go: this version does not know the shape of the rest of a
+/// message.
 #[test]
 fn a_daemon_of_another_version_is_said_and_the_program_goes_on_without() {
-    // An older or newer one refuses in words; one that does not even know that answer says what is not understood.
+    // An older or newer daemon refuses in words; one that does not even know that answer reports the part that it does not understand.
     let words = b"the daemon speaks protocol 99: install one version".as_slice();
     let refusal = [&[0, 1, words.len() as u8], words].concat();
     for (answer, says) in [(refusal, "protocol 99"), (vec![77, 1, 2, 3], "the daemon is of another version")] {
@@ -125,7 +125,7 @@ fn a_daemon_of_another_version_is_said_and_the_program_goes_on_without() {
                 let _ = net::send(&peer, &answer, SendFlags::NOSIGNAL);
             }
         });
-        // Without the command, which would look at the daemon before.
+        // Started without the command, which would check the daemon before.
         let program = place.sim_program("starts_later");
         let mut command = place.command(program, &[]);
         command.env("LD_PRELOAD", beside("libxsched.so"));
@@ -163,7 +163,7 @@ fn what_a_static_launcher_starts_is_scheduled_or_ends() {
     signal(daemon.pid(), Signal::CONT);
 }
 
-/// Libraries that set their own `LD_PRELOAD` for a child, and programs that give one an environment of their own.
+/// Covers libraries that set their own `LD_PRELOAD` for a child, and programs that give one an environment of their own.
 #[test]
 fn a_child_whose_environment_was_replaced_is_scheduled_all_the_same() {
     let place = Place::new();
@@ -224,7 +224,8 @@ fn a_child_is_not_followed_where_it_would_do_harm_or_is_not_wanted() {
     assert_eq!(started("none", "0"), 0);
     assert_eq!(started("XSCHED_FOLLOW=0", "1"), 0);
     assert_eq!(started("XSCHED_DISABLE=1", "1"), 0);
-    // What musl's loader starts, and an old glibc's in a container, would end of it: the launcher cleared the way for these.
+    // A child with a cleared environment gets the preload, but not one of musl's loader or of an old glibc in a container, which the
+    // preload would end.
     let shell = "exec 3>&1; for at in 1 2; do env -i /bin/sh -c 'echo ${LD_PRELOAD:+preloaded}'; done";
     let lines = place.run(&[], std::path::Path::new("sh"), &["-c", shell]).finish();
     assert_eq!(lines, ["preloaded", "preloaded"]);
@@ -242,13 +243,13 @@ fn a_child_is_not_followed_where_it_would_do_harm_or_is_not_wanted() {
     assert_eq!(lines, ["musl"]);
 }
 
-/// The first process of a `run` uses no device and ends; what it started goes on without the library in it.
+/// The first process of a `run` uses no device and ends; its descendant goes on without the library in it.
 #[test]
 fn a_descendant_that_uses_a_device_without_the_library_is_named_at_the_end() {
     let place = Place::new();
     let _daemon = place.daemon(&[]);
     let program = place.sim_program("titled");
-    // The shell ends when the program is at work, which its output tells.
+    // The shell ends when the program is at work, as its output shows.
     let script = format!(
         "mkfifo {0}.in {0}.out; env $HOW {1} <{0}.in >{0}.out & exec 8>{0}.in; read -r line <{0}.out; echo $! $line",
         place.join("pipe").display(),

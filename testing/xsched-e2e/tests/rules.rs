@@ -1,5 +1,5 @@
-//! Which class a program gets: default, operator's rule, its own wish, a hint, each before the one named before it, and
-//! none above the operator's ceiling. And what the configuration promises to a class.
+//! Class of a program: default, operator's rule, its own wish, a hint, each overriding the one named before it, and none above the
+//! operator's ceiling. And the guarantees of the configuration for a class.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn with_config(place: &Place, text: &str) -> Process {
     place.daemon(&["--config", path.to_str().unwrap()])
 }
 
-/// Class, who chose it, whether it was cut.
+/// Class of a program, its origin, and whether it was cut.
 fn shown(place: &Place, program: &Process) -> (Value, Value, Value) {
     let entry = place.program(program.pid()).expect("attached");
     (entry["class"].clone(), entry["class_from"].clone(), entry["limited"].clone())
@@ -105,14 +105,14 @@ fn a_class_has_the_part_of_the_device_that_it_was_promised() {
     let share = |config: &str| {
         let _daemon = with_config(&place, config);
         let start = |class: &str| {
-            // Much at a time: who gets no processor for a while is not to leave the device to the other for that.
+            // Large batches: a program whose thread gets no processor for a while is not to leave the device to the other for that.
             let mut program = place.run(&["--priority", class], &steady, &["200", "128"]);
             program.expect("ready");
             program
         };
         let (low, high) = (start("low"), start("high"));
         until("both run", || of(&high, "launches") > 100);
-        // Device time is what is promised. What a program makes of it depends on how soon its threads wake up.
+        // Device time is promised. The work that a program does in it depends on how soon its threads wake up.
         let used = || {
             let groups = place.groups_at_once([low.pid(), high.pid()]);
             groups.map(|group| group["device_us"].as_f64().expect("device time"))
@@ -134,14 +134,14 @@ fn a_class_has_the_part_of_the_device_that_it_was_promised() {
     }
 }
 
-/// What a program is given while it is alone is not followed, and once it waits for that it launches nothing. It was taken for
-/// idle then, and as the rival never is, it stayed so for ever: but what is interrupted does not end.
+/// Commands launched while a program is alone are not followed, and while the program waits for them it launches nothing. It must not count
+/// as idle then for ever, since the rival never is: interrupted commands do not end.
 #[test]
 fn who_waits_for_what_was_given_alone_has_its_part_too() {
     let place = Place::new();
     let steady = place.sim_program("steady");
     let _daemon = with_config(&place, "[classes.low]\nguarantee_percent = 40\nquantum_us = 5000\n");
-    // Two times 0.24 s of work, so that its thread nearly always waits for half of that.
+    // Two batches of 0.24 s of work, so that its thread nearly always waits for half of that.
     let mut low = place.run(&["--priority", "low"], &steady, &["500", "480"]);
     low.expect("ready");
     low.progress_after(0);
@@ -177,7 +177,7 @@ fn mistakes_in_class_tables_are_told_with_their_line() {
     }
 }
 
-/// Servers write a title over their command line (`setproctitle`), before they touch a device.
+/// Servers write a title over their command line (`setproctitle`) before they touch a device.
 #[test]
 fn a_rule_for_a_command_means_the_one_of_the_start() {
     let place = Place::new();
@@ -187,7 +187,7 @@ fn a_rule_for_a_command_means_the_one_of_the_start() {
         "[[rule]]\ncommand = \"a title\"\npriority = \"low\"\n[[rule]]\ncommand = \"*titled serve --model m*\"\npriority = \"high\"\n",
     );
     let shell = format!("{} serve --model m-of-a-shell; true", titled.display());
-    // The program that `run` becomes, and one that another starts.
+    // Two cases: the program that `run` becomes, and one that another program starts.
     for (program, args) in [(titled.clone(), &["serve", "--model", "m"][..]), ("sh".into(), &["-c", &shell])] {
         let mut program = place.run(&[], &program, args);
         program.expect("ready");

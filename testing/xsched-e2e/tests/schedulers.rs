@@ -1,5 +1,5 @@
-//! Schedulers from outside: one that reverses priorities reverses the P99 of two unmodified programs; one that crashes or
-//! hangs costs only itself.
+//! Schedulers from outside: one that reverses priorities reverses the P99 of two unmodified programs; one that crashes or hangs affects
+//! only itself.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use xsched_e2e::{Place, Process, is_alive, one_of, quantile, until};
 
-/// Tries at what other work on the machine can spoil, see [`one_of`].
+/// Tries at measurements that other work on the machine can spoil, see [`one_of`].
 const TRIES: u32 = 5;
 
 fn root() -> PathBuf {
@@ -24,8 +24,8 @@ fn library(place: &Place, file: &str, flags: &[&str], name: &str) -> String {
     output.to_str().expect("text").to_owned()
 }
 
-/// P99 in ms of two programs alike, one high and one low, side by side. A third is there and idle, so that both are
-/// followed closely from their first launch on.
+/// P99 in ms of two equal programs, one high and one low, side by side. A third program is present and idle, so that both are followed
+/// closely from their first launch on.
 fn high_and_low(place: &Place, options: &[&str]) -> (f64, f64) {
     let hazards = root().join("testing/hazards");
     let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
@@ -62,7 +62,7 @@ fn a_scheduler_that_reverses_priorities_reverses_the_p99_of_two_programs() {
         let (high, low) = high_and_low(&place, &[]);
         if low * 1.4 < high { Ok(()) } else { Err(format!("{high} and {low} ms")) }
     });
-    // Changed while it runs, and back.
+    // The policy is changed while the scheduler runs, and back.
     place.ask(&["policy", "set", "hpf"]);
     place.ask(&["policy", "set", "external"]);
     assert_eq!(place.ask(&["policy", "get"]).trim(), "external");
@@ -85,8 +85,8 @@ fn a_scheduler_runs_without_the_daemons_rights() {
     assert!(!file.exists());
 }
 
-/// What `body` gives beside a daemon with this scheduler; once more if the machine was so busy that an answer took longer than
-/// the 100 ms that a scheduler has. Beside it the lines that the scheduler has told on stderr, without their first word.
+/// Runs `body` beside a daemon with this scheduler, and once more if the machine was so busy that an answer took longer than the 100 ms
+/// that a scheduler has. Returns its result, and the lines that the scheduler printed on stderr, without their first word.
 fn beside_scheduler<T>(place: &Place, library: &str, mut body: impl FnMut() -> T) -> (T, Vec<String>) {
     for _ in 0..10 {
         let daemon = place.daemon(&["--scheduler", library]);
@@ -105,7 +105,7 @@ fn beside_scheduler<T>(place: &Place, library: &str, mut body: impl FnMut() -> T
     panic!("the scheduler never answers in time");
 }
 
-/// Latencies in ms of the requests of one program, at the median: of its least urgent streams and of its most urgent ones.
+/// Median latencies of the requests of one program, in ms: on its least urgent streams and on its most urgent ones.
 fn low_and_high_streams(place: &Place) -> (f64, f64) {
     let groups = place.compile("hazards/groups.c", &["-lsimdev", "-lpthread", "-lm"]);
     let lines = place.run(&[], &groups, &["2.5"]).finish();
@@ -123,7 +123,7 @@ fn a_scheduler_for_streams_reverses_two_priorities_of_one_program() {
     let place = Place::new();
     place.device();
     let reverse = library(&place, "examples/reverse-scheduler/streams.c", &[], "libreverse-streams.so");
-    // A busy machine adds to both: once in a few tries the device decides.
+    // A busy machine lengthens both: in one of a few tries the device decides.
     one_of(5, "one after the other by priority, and the other way round", &mut || {
         let (low, high) = {
             let _daemon = place.daemon(&[]);
@@ -147,7 +147,7 @@ fn a_scheduler_for_streams_is_told_of_each_stream_with_its_priority_and_launches
         assert_eq!(program.finish().last().expect("a line"), "ok");
         pid
     });
-    // Lines of `submit`: pid, stream, its priority, the group's priority, launches.
+    // Fields of a `submit` line: pid, stream, its priority, the group's priority, launches.
     let mut streams = std::collections::BTreeMap::new();
     for line in &lines {
         let words: Vec<i64> = line.split(' ').map(|word| word.parse().expect("a number")).collect();
@@ -184,7 +184,7 @@ fn streams_of_a_program_that_finds_a_scheduler_for_streams_later_are_set_apart()
     until("they are a group", || queues(pid) == [60]);
     drop(daemon);
     let _daemon = place.daemon(&["--scheduler", &reverse]);
-    // The last ones share the first group: no process has so many.
+    // The last streams share the first group: a process may not have so many groups.
     until("most are set apart", || {
         let queues = queues(pid);
         queues.len() == 48 && queues.iter().filter(|n| **n == 1).count() == 47
@@ -211,7 +211,7 @@ fn run_starts_a_daemon_with_a_scheduler_and_finds_one_without_it() {
         assert_eq!(program.finish().last().unwrap(), "ok");
         let pid = place.ps().unwrap()["daemon"]["pid"].as_u64().unwrap() as u32;
         xsched_e2e::signal(pid, rustix::process::Signal::TERM);
-        // Not only its socket: the next one would find its lock.
+        // Not only its socket must be gone, since the next daemon would find its lock.
         until("it is gone", || place.ps().is_none() && !is_alive(pid));
     }
     let _daemon = place.daemon(&[]);
@@ -233,8 +233,8 @@ fn a_crash_or_a_hang_costs_only_the_scheduler() {
         place.device();
         let bad = library(&place, "testing/domains/bad_scheduler.c", flags, "libbad.so");
         let mut daemon = place.daemon(&["--scheduler", &bad]);
-        // Their results are right. What they wait for it, 100 ms, is as much as one waits for the other: the P99 of the
-        // next two counts.
+        // Their results are right. Their wait for the scheduler, 100 ms, is as long as one's wait for the other: the P99 of the next two
+        // counts.
         high_and_low(&place, &[]);
         assert_eq!(place.ps().unwrap()["daemon"]["policy"], "hpf");
         if flags.len() == 1 {

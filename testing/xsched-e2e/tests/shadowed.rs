@@ -1,11 +1,11 @@
-//! A library that is preloaded before libxsched.so and answers its calls: that is told, or refused under `--require`.
+//! Library that is preloaded before libxsched.so and answers its calls: a line reports that, or `--require` refuses it.
 
 use std::path::Path;
 use std::process::Command;
 
 use xsched_e2e::{Place, Process, beside};
 
-/// Of a program with the wrapper before libxsched.so.
+/// Command of a program with the wrapper before libxsched.so.
 fn shadowed(place: &Place, program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> Command {
     let wrapper = place.compile("hazards/shadow.c", &["-shared", "-fPIC"]);
     let mut command = place.command(program, args);
@@ -39,7 +39,7 @@ fn a_library_that_takes_the_launches_is_told_once() {
     let mut disabled = shadowed(&place, &program, &["unchecked"]);
     disabled.env("XSCHED_DISABLE", "1");
     assert_eq!(ends(disabled), (0, String::new()));
-    // The usual order: the wrapper is behind, and calls come by here first.
+    // The usual order: the wrapper is behind the library, and calls reach the library first.
     let mut behind = place.run_command(&[], &program, &["unchecked"]);
     behind.env("LD_PRELOAD", place.join("shadow"));
     assert_eq!(ends(behind), (0, String::new()));
@@ -67,7 +67,7 @@ fn a_program_that_must_be_scheduled_does_not_begin() {
     let (code, lines, errors) = required(&program);
     assert_eq!((code, lines.len(), errors.lines().count()), (3, 0, 1), "{errors}");
     assert!(errors.starts_with(told(&place).trim_end()) && errors.contains("--require was given"), "{errors}");
-    // As a wrapper's own command does it, under `run`.
+    // The wrapper's own command, under `run`.
     let wrapper = place.join("shadow");
     let prepends = format!("LD_PRELOAD=\"{}:$LD_PRELOAD\" exec {} unchecked", wrapper.display(), program.display());
     let (code, lines, errors) = place.run(&["--require"], "sh".as_ref(), &["-c", &prepends]).wait();

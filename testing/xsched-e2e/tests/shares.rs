@@ -1,11 +1,11 @@
-//! Who gets how much of the device: by weight, and by priority in three groups of two.
+//! Parts of the device: by weight, and by priority in three groups of two.
 
 use xsched_e2e::{Place, one_of, quantile, until};
 
-/// Tries at what other work on the machine can spoil, see [`one_of`].
+/// Tries at measurements that other work on the machine can spoil, see [`one_of`].
 const TRIES: u32 = 5;
 
-/// Percent of the device time, and of the kernels, that a program of weight 75 has beside one of weight 25.
+/// Device time, and kernels, of a program of weight 75 beside one of weight 25, in percent.
 fn shares_of_75_to_25(timeslice_us: &str) -> [f64; 2] {
     let place = Place::new();
     let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
@@ -16,7 +16,7 @@ fn shares_of_75_to_25(timeslice_us: &str) -> [f64; 2] {
         place.run(&options, &load, &["be", "--us", "200", "--secs", "6"])
     };
     let programs = [start("75"), start("25")];
-    // Over the time in which both were there for sure.
+    // Measured over the time in which both were there for sure.
     let pids = programs.each_ref().map(|p| p.pid());
     until("both run", || pids.iter().all(|p| place.group(*p).is_some_and(|g| g["launches"].as_u64() > Some(100))));
     let counts = || place.groups_at_once(pids).map(|g| ["device_us", "launches"].map(|n| g[n].as_f64().unwrap()));
@@ -37,18 +37,18 @@ fn shares_of_75_to_25(timeslice_us: &str) -> [f64; 2] {
     shares
 }
 
-/// Device time is what the policy shares out. What a program makes of a turn depends on how soon its threads wake up when it
-/// begins, which a busy machine delays: `bench.py shares` measures that.
+/// The policy divides device time. The work that a program does in a turn depends on how soon its threads wake up when the turn begins,
+/// which a busy machine delays: `bench.py shares` measures that.
 #[test]
 fn weights_of_75_and_25_share_the_device_time_so() {
     one_of(TRIES, "weights of 75 and 25", || {
         let [time, _] = shares_of_75_to_25("5000");
-        // Two points are promised. Half of that, so that a drift is found before it breaks the promise.
+        // Two points are promised. The test allows half of that, so that a drift is found before it breaks the promise.
         if (time - 75.0).abs() <= 1.0 { Ok(()) } else { Err(format!("{time} % of the device time")) }
     });
 }
 
-/// In turns long enough that their beginnings do not count.
+/// Turns are so long that their beginnings do not count.
 #[test]
 fn weights_of_75_and_25_share_the_work_so() {
     one_of(TRIES, "weights of 75 and 25", || {

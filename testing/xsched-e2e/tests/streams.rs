@@ -1,4 +1,4 @@
-//! Queues of different priority in one process: they wait for each other, and not for ever.
+//! Queues of different priority in one process: they wait for each other, but not for ever.
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ fn streams_that_wait_for_each_other_finish_beside_a_program_of_higher_priority()
     let mut high = place.run(&["--priority", "high"], &steady, &["2000", "2"]);
     high.expect("ready");
     let other = place.run(&[], &program, &[]);
-    // It gets nowhere while the other is busy; then it must get everywhere.
+    // The program makes no progress while the other is busy; then it must complete everything.
     until("it is there", || place.program(other.pid()).is_some());
     high.tell("end");
     assert_eq!(high.finish().last().unwrap(), "ok");
@@ -54,9 +54,9 @@ fn streams_that_wait_for_each_other_finish_under_every_policy_inside_the_process
     }
 }
 
-/// Kernels too short to be followed each by itself, on streams that take turns: a group gives the device back as soon as
-/// its kernels are done, although no thread waits for the last of them. That is counted, lest the machine's own speed matter;
-/// turns are too long to end by themselves.
+/// Kernels too short to be followed one by one, on streams that take turns: a group must give the device back as soon as its kernels are
+/// complete, although no thread waits for the last of them. The test counts that, so that the machine's own speed does not matter; turns
+/// are too long to end by themselves.
 #[test]
 fn streams_that_wait_for_each_other_finish_soon_under_a_fair_share() {
     let place = Place::new();
@@ -72,7 +72,7 @@ fn streams_that_wait_for_each_other_finish_soon_under_a_fair_share() {
         let stats = place.stats_of(pid);
         println!("{stats}");
         let [waits, idles] = ["gate_waits", "idles"].map(|name| stats[name].as_u64().unwrap());
-        // 120 launches, each behind that of another group; some are late enough to find it done.
+        // 120 launches, each behind that of another group; some are late enough to find it complete.
         assert!(waits >= 10, "they take turns: {stats}");
         assert!(idles * 10 >= waits * 7, "{stats}");
     };
@@ -103,7 +103,7 @@ fn a_queue_that_is_given_another_priority_again_and_again_loses_nothing() {
             found = queues();
             !found.is_empty()
         });
-        // Above the rival, level with it, below it.
+        // Priorities above the rival, level with it, and below it.
         let priority = ["20", "10", "-5", "0"][round % 4];
         place.ask(&["hint", "--queue", &found[0], "--priority", priority]);
         if round % 4 == 0 {
@@ -120,8 +120,8 @@ fn a_queue_that_is_given_another_priority_again_and_again_loses_nothing() {
     place.assert_counts(&lines);
 }
 
-/// Many queues are introduced at once, to the first daemon while they are made and to the second all together. Neither takes that for
-/// an attack, and every launch is scheduled.
+/// Many queues are introduced at once, to the first daemon while they are made and to the second all together. Neither daemon takes that
+/// for an attack, and every launch is scheduled.
 fn attaches_and_stays(
     place: &Place,
     threads: &str,

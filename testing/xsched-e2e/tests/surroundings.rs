@@ -1,4 +1,4 @@
-//! What a program sees of us: nothing it did not ask for, and never a byte in a descriptor of its own.
+//! Visibility of the library to a program: nothing that it did not ask for, and never a byte in a descriptor of its own.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -10,10 +10,10 @@ use rustix::process::Signal;
 use xsched_e2e::{Place, Process, beside, finish, signal, skipped, until};
 
 const SIGXFSZ: i32 = 25;
-/// A daemon silent for so long holds nothing any more.
+/// Silence of a daemon after which it holds nothing any more.
 const LEASE: Duration = Duration::from_millis(800);
 
-/// Runs `surroundings` and returns what it found and what it printed.
+/// Runs `surroundings` and returns its findings and its output.
 fn look(place: &Place, mut command: Command, name: &str, device: bool) -> (String, Vec<String>, String) {
     let file = place.join(name);
     command.arg(&file);
@@ -22,7 +22,7 @@ fn look(place: &Place, mut command: Command, name: &str, device: bool) -> (Strin
     }
     let (code, lines, errors) = Process::start(command).wait();
     assert_eq!(code, 0, "{errors}");
-    // Pipes have a number of their own each time.
+    // Pipes have other numbers each time.
     let text = std::fs::read_to_string(file).unwrap();
     let found = text.lines().map(|l| l.split_once(":[").map_or(l, |(kind, _)| kind)).collect::<Vec<_>>().join("\n");
     (found, lines, errors)
@@ -56,7 +56,7 @@ fn disabled_means_not_there_at_all() {
     command.env("XSCHED_DISABLE", "1");
     assert_eq!(look(&place, command, "disabled", true), bare);
     assert!(place.stats().is_empty());
-    // Against the same program with us.
+    // Compared with the same program under the library.
     let ours = look(&place, preloaded(&place, &program), "preloaded", true);
     assert_eq!((ours.1, ours.2), (bare.1, bare.2), "the same output");
     assert_ne!(ours.0, bare.0, "it does see the agent thread");
@@ -85,7 +85,7 @@ fn standard_descriptors_that_are_closed_do_not_become_ours() {
 
 #[test]
 fn a_program_that_closes_all_descriptors_keeps_its_own_clean() {
-    // All numbers taken over by a file, an eventfd, a socket, or by all in turn.
+    // All numbers are taken over by a file, an eventfd, a socket, or by these in turn.
     for kind in [&["0"][..], &["2"], &[]] {
         let place = Place::new();
         let program = place.opencl_program("closes_descriptors");
@@ -99,7 +99,7 @@ fn a_program_that_closes_all_descriptors_keeps_its_own_clean() {
     }
 }
 
-/// A command, started by another one that becomes it.
+/// Makes a command that is started by another one, which becomes it.
 fn under(place: &Place, starter: &[&str], command: &Command) -> Command {
     let mut started = place.command(starter[0], &starter[1..]);
     started.arg(command.get_program()).args(command.get_args());
@@ -112,7 +112,7 @@ fn under(place: &Place, starter: &[&str], command: &Command) -> Command {
     started
 }
 
-/// A command under a limit on the size of files, in bytes.
+/// Makes a command with a limit on the size of files, in bytes.
 fn limited(place: &Place, bytes: u64, command: &Command) -> Command {
     under(place, &["prlimit", &format!("--fsize={bytes}"), "--"], command)
 }
@@ -128,7 +128,7 @@ fn a_limit_on_the_size_of_files_costs_scheduling_and_ends_no_program() {
     assert_eq!(Process::start(limited(&place, 4096, &writes)).wait().0, -SIGXFSZ);
     let (segment, small) = (xsched_proto::segment::SEGMENT_BYTES as u64, [0, 4096]);
 
-    // A daemon that can neither write its log nor keep anything goes on.
+    // A daemon that can neither write its log nor its state goes on.
     let mut daemon = place.xsched(&["daemon", "--log", log.to_str().unwrap()]);
     daemon.env("XSCHED_LOG", "debug");
     let mut daemon = Process::start(limited(&place, 4096, &daemon));
@@ -143,14 +143,14 @@ fn a_limit_on_the_size_of_files_costs_scheduling_and_ends_no_program() {
             "xsched: runs unscheduled: cannot make the shared segment: the file-size limit (ulimit -f) of {bytes} "
         );
         assert!(errors.starts_with(&why) && errors.lines().count() == 1, "{errors}");
-        // Where the line itself is too much.
+        // Even the line may exceed the limit.
         let into_file =
             place.command("sh", &["-c", "exec \"$0\" 2>>\"$1\"", program.to_str().unwrap(), log.to_str().unwrap()]);
         let mut into_file = limited(&place, bytes.min(4096), &into_file);
         into_file.env("LD_PRELOAD", beside("libxsched.so"));
         assert_eq!(Process::start(into_file).wait().0, 0);
     }
-    // With just enough for the segment it is scheduled; only its last word finds no room.
+    // With just enough room for the segment it is scheduled; only its final statistics find no room.
     std::fs::File::create(place.join("stats")).unwrap().set_len(segment + 1).unwrap();
     let (code, _, errors) = Process::start(limited(&place, segment, &preloaded(&place, &program))).wait();
     assert!(code == 0 && errors.starts_with("xsched: XSCHED_STATS: nothing is written"), "{code}: {errors}");
@@ -168,7 +168,7 @@ fn a_limit_on_the_size_of_files_costs_scheduling_and_ends_no_program() {
         if place.ps().is_some() {
             continue;
         }
-        // Only with CAP_SYS_RESOURCE may `run` lift the limit for it.
+        // Only with CAP_SYS_RESOURCE may `run` lift the limit for the daemon.
         assert_eq!((bytes, errors.lines().count()), (0, 1), "{errors}");
         assert!(
             errors.starts_with("xsched: the daemon cannot begin: the file-size limit (ulimit -f) of 0 bytes"),
@@ -177,7 +177,7 @@ fn a_limit_on_the_size_of_files_costs_scheduling_and_ends_no_program() {
     }
 }
 
-/// A command whose CLOCK_MONOTONIC is ahead of the machine's by so many seconds.
+/// Makes a command whose CLOCK_MONOTONIC is ahead of the machine's by `seconds`.
 fn ahead(place: &Place, seconds: u32, command: &Command) -> Command {
     under(place, &["unshare", "--time", "--monotonic", &seconds.to_string(), "--"], command)
 }
@@ -201,13 +201,13 @@ fn a_program_whose_clock_is_another_is_scheduled() {
         place.ask(&["suspend", "--pid", &pid.to_string()]);
         place.await_state(pid, "suspended");
         let (began, launches) = (Instant::now(), place.launches(pid));
-        // The window that is measured: twice as long as a daemon may be silent.
+        // Measured for twice as long as a daemon may be silent.
         std::thread::sleep(2 * LEASE);
         assert_eq!((place.launches(pid), program.errors().as_str()), (launches, ""), "{case}: it is held");
         let waits_us = place.group(pid).unwrap()["wait_us"].as_u64().unwrap();
         let most_us = began.elapsed().as_micros() as u64 + 60_000_000;
         assert!((1_000_000..most_us).contains(&waits_us), "{case}: {waits_us} us at the gate");
-        // A daemon that stops is silent for it all the same.
+        // A stopped daemon counts as silent all the same.
         program.skip_lines();
         signal(daemon.pid(), Signal::STOP);
         program.progress_after(0);
@@ -222,7 +222,7 @@ fn a_program_whose_clock_is_another_is_scheduled() {
 
 #[test]
 fn a_program_that_cannot_make_a_pidfd_is_scheduled() {
-    // ENOSYS, EPERM. The daemon is begun by `run` in the first case, and so has none either.
+    // Errors ENOSYS and EPERM. In the first case `run` starts the daemon, which then has no pidfds either.
     for (error, begins) in [("38", true), ("1", false)] {
         let place = Place::new();
         let steady = place.sim_program("steady");
@@ -242,8 +242,8 @@ fn a_program_that_cannot_make_a_pidfd_is_scheduled() {
     }
 }
 
-/// After `sudo -E` or `su` the environment names the folders of the user who was there before. What root makes in them keeps that
-/// user out. Needs root, and a mount namespace in which `/run` is the test's own.
+/// After `sudo -E` or `su` the environment still names the folders of the previous user. Files that root makes in them keep that user out.
+/// Needs root, and a mount namespace in which `/run` is the test's own.
 #[test]
 fn folders_of_another_user_are_left_alone_and_stay_usable_for_their_owner() {
     if !rustix::process::geteuid().is_root() {
@@ -263,7 +263,8 @@ fn folders_of_another_user_are_left_alone_and_stay_usable_for_their_owner() {
     for (path, mode) in [(place.join(""), 0o755), (place.join("sim.sock"), 0o666)] {
         std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
-    // Root runs a program in the user's environment, then the user in its own: with --require it must find or start a daemon.
+    // Root runs a program in the user's environment, then the user runs one in the user's own: with --require it must find or start a
+    // daemon.
     let script = r#"
         set -eu
         mount -t tmpfs none /run && mount -t tmpfs none ~root || exit 99

@@ -1,4 +1,4 @@
-//! `docs/guide/tasks.md`, as it stands: its commands in one shell on the simulated device, and what the screen says.
+//! `docs/guide/tasks.md` as it stands: its commands in one shell on the simulated device, and the resulting screens.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -9,19 +9,19 @@ use std::sync::mpsc::{Receiver, channel};
 use serde_json::Value;
 use xsched_e2e::{Place, TIMEOUT, beside, until};
 
-/// A framework that calls the simulated device as others call a vendor's library, and the two programs.
+/// Framework that calls the simulated device as others call a vendor's library, and the two programs.
 const FILES: [(&str, &str); 3] = [
     ("device.py", include_str!("../../../testing/tasks/device.py")),
     ("serve.py", include_str!("../../../testing/tasks/serve.py")),
     ("train.py", include_str!("../../../testing/tasks/train.py")),
 ];
 
-/// The page.
+/// Path of the page.
 fn path() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/tasks.md")
 }
 
-/// What stands between ``` of the page, with what follows ``` at its beginning, and the lines where it does.
+/// Blocks between ``` of the page, with the words after the first ```, and their lines.
 fn blocks(page: &str) -> Vec<(String, std::ops::Range<usize>)> {
     let mut found = Vec::new();
     let mut open: Option<(String, usize)> = None;
@@ -35,7 +35,7 @@ fn blocks(page: &str) -> Vec<(String, std::ops::Range<usize>)> {
     found
 }
 
-/// A shell that is told blocks of commands.
+/// Shell that runs blocks of commands.
 struct Shell {
     child: Child,
     stdin: ChildStdin,
@@ -48,7 +48,7 @@ impl Shell {
         let path = format!("{}:{}", beside("xsched").parent().unwrap().display(), std::env::var("PATH").unwrap());
         command.current_dir(place.join("")).env("PATH", path).env("SIMDEV_LIBRARY", beside("libsimdev.so"));
         command.env("COLUMNS", "120").env_remove("XSCHED_STATS").env_remove("XDG_CONFIG_HOME");
-        // What it starts ends with it.
+        // Processes that the shell starts end with it.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (sender, lines) = channel();
@@ -59,11 +59,11 @@ impl Shell {
         Shell { child, stdin, lines }
     }
 
-    /// The same of commands that only look, again and again until the screen shows what the page does: what has the device
+    /// Runs a block that only shows something, again and again until the screen has the lines of the page: the program on the device
     /// changes all the time.
     fn shows(&mut self, block: &str, wanted: impl Fn(&[String]) -> bool) -> Vec<String> {
         let mut said = Vec::new();
-        // Where it never does, the last screen tells why.
+        // If it never does, the last screen shows the reason.
         xsched_e2e::so_within(std::time::Duration::from_secs(5), || {
             said = self.says(block);
             wanted(&said)
@@ -71,7 +71,7 @@ impl Shell {
         said
     }
 
-    /// Has it do a block, and returns what stands on the screen then.
+    /// Runs a block, and returns the lines on the screen then.
     fn says(&mut self, block: &str) -> Vec<String> {
         const END: &str = "--- that was the block ---";
         writeln!(self.stdin, "{block}\necho '{END}'").unwrap();
@@ -79,7 +79,7 @@ impl Shell {
         loop {
             match self.lines.recv_timeout(2 * TIMEOUT) {
                 Ok(line) if line == END => return said,
-                // A busy machine, and nothing of the page's; a blank line stands before it.
+                // A remark about a busy machine, which is not in the page; a blank line stands before it.
                 Ok(line) if line.starts_with("too noisy here") => drop(said.pop()),
                 Ok(line) => said.push(line),
                 Err(_) => panic!("{block}: no end after {said:#?}"),
@@ -96,12 +96,12 @@ impl Drop for Shell {
     }
 }
 
-/// The names that the page has for what differs from run to run.
+/// Names in the page for values that differ from run to run.
 #[derive(Default)]
 struct Names(BTreeMap<String, String>);
 
 impl Names {
-    /// Takes in the programs that there are, in the order of their start.
+    /// Adds the present programs, in the order of their start.
     fn see(&mut self, place: &Place) {
         let Some(ps) = place.ps() else { return };
         self.0.insert("4700".into(), ps["daemon"]["pid"].to_string());
@@ -116,7 +116,7 @@ impl Names {
         }
     }
 
-    /// A line of the page as it is typed here.
+    /// Line of the page in the form in which it is typed here.
     fn typed(&self, text: &str) -> String {
         let text = self.0.iter().fold(text.to_owned(), |text, (name, here)| text.replace(name, here));
         text.replace("sleep 60", "sleep 0.1")
@@ -124,7 +124,7 @@ impl Names {
             .replace("[limits.users.anna]", &format!("[limits.users.{}]", user()))
     }
 
-    /// A line of this screen as it stands in the page.
+    /// Line of this screen in the form in which the page has it.
     fn shown(&self, place: &Place, line: &str) -> String {
         let line = self.0.iter().fold(line.to_owned(), |line, (name, here)| {
             let word = |w: &str| w.trim_matches(|c: char| !c.is_alphanumeric()) == here;
@@ -144,12 +144,12 @@ fn user() -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// What of a line is the same each time: its words. Figures with their units, and states that change all the time, are all alike.
+/// Shape of a line: its words, which are equal each time. Figures with their units, and states that change all the time, are replaced.
 fn shape(line: &str) -> String {
     const UNITS: [&str; 8] = ["ms", "s", "µs", "us", "%", "GiB", "MiB", "min"];
     let mut words: Vec<&str> = Vec::new();
     for word in line.split_whitespace() {
-        // A time in ms may begin so, too.
+        // A time in ms may begin in the same way.
         let is_fraction =
             word.split_once('.').is_some_and(|(_, digits)| digits.starts_with(|c: char| c.is_ascii_digit()));
         let is_name =
@@ -169,7 +169,7 @@ fn shape(line: &str) -> String {
     words.join(" ")
 }
 
-/// Whether the screen has what the page shows; a line of the page that is `…` stands for any lines.
+/// Reports whether the screen has the lines of the page; a line of the page that is `…` stands for any lines.
 fn is_alike(page: &[&str], screen: &[String]) -> bool {
     match page.split_first() {
         None => screen.is_empty(),
@@ -180,14 +180,14 @@ fn is_alike(page: &[&str], screen: &[String]) -> bool {
     }
 }
 
-/// Whether a block changes nothing, so that it may be done again.
+/// Reports whether a block changes nothing, so that it may be run again.
 fn only_looks(block: &str) -> bool {
     block.lines().all(|line| {
         ["xsched ps", "xsched top", "xsched trace", "xsched usage"].iter().any(|look| line.starts_with(look))
     })
 }
 
-/// The programs that a block has started are under way: each was charged, and the best-effort ones have waited.
+/// Waits until the programs of a block are under way: each was charged, and the best-effort ones have waited.
 fn await_programs(place: &Place, count: usize) {
     until("the programs are under way", || {
         let Some(ps) = place.ps() else { return false };
@@ -200,7 +200,7 @@ fn await_programs(place: &Place, count: usize) {
     });
 }
 
-/// `BLESS=1 cargo test -p xsched-e2e --test tasks` writes what the screen says into the page, but where that has an `…`.
+/// With `BLESS=1 cargo test -p xsched-e2e --test tasks` the screens are written into the page, except where it has an `…`.
 #[test]
 fn the_twenty_tasks_are_done_as_the_page_says() {
     let page = std::fs::read_to_string(path()).unwrap();
@@ -264,7 +264,7 @@ fn the_twenty_tasks_are_done_as_the_page_says() {
                     n += 1;
                 }
             }
-            // An empty block has its end where it begins.
+            // An empty block ends where it begins.
             if blessed.get(&n).is_some_and(|(end, _)| *end == n) && n < lines.len() && out.ends_with("```text\n") {
                 let (_, screen) = &blessed[&n];
                 screen.iter().for_each(|line| out += &format!("{line}\n"));

@@ -7,13 +7,13 @@ use std::process::Command;
 use rustix::process::Signal;
 use xsched_e2e::{Place, Process, beside, now_ns, signal, skipped, until};
 
-/// A terminal with a shell that runs a command and then tells how it ended.
+/// Terminal with a shell that runs a command and then writes how it ended.
 struct Terminal {
     socket: PathBuf,
 }
 
 impl Terminal {
-    /// None where there is no tmux.
+    /// Starts a terminal; none where there is no tmux.
     fn new(place: &Place, size: (u32, u32), variables: &[&str], command: &str) -> Option<Terminal> {
         if !Command::new("tmux").arg("-V").output().is_ok_and(|done| done.status.success()) {
             skipped("a terminal with xsched top in it: tmux is not installed");
@@ -21,7 +21,7 @@ impl Terminal {
         }
         let terminal = Terminal { socket: place.join("tmux.sock") };
         let (x, y) = (size.0.to_string(), size.1.to_string());
-        // What the terminal is like before and after must be the same.
+        // The state of the terminal before and after must be equal.
         let script = format!(
             "stty -g > before; {} {} {command}; echo \"ended $?\" > ended; stty -g > after; cmp before after && echo same > same; \
              exec sleep 1000",
@@ -49,7 +49,7 @@ impl Terminal {
         self.tmux(&[&["send-keys", "-t", "t"], keys].concat());
     }
 
-    /// Waits until the screen shows it.
+    /// Waits until the screen satisfies a condition.
     #[track_caller]
     fn shows(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
         let mut screen = String::new();
@@ -65,7 +65,7 @@ impl Terminal {
         screen
     }
 
-    /// The process of the command in it.
+    /// Process id of the command in it.
     fn pid(&self) -> u32 {
         let shell = self.tmux(&["list-panes", "-t", "t", "-F", "#{pane_pid}"]);
         let shell = shell.trim();
@@ -80,7 +80,7 @@ impl Drop for Terminal {
     }
 }
 
-/// How the command in a terminal ended, once the terminal is as it was before.
+/// Result of the command in a terminal, once the terminal is as it was before.
 #[track_caller]
 fn ended(place: &Place) -> String {
     let read = |name: &str| std::fs::read_to_string(place.join(name)).unwrap_or_default();
@@ -88,11 +88,11 @@ fn ended(place: &Place) -> String {
     read("ended").trim().to_owned()
 }
 
-/// The line of a program on the screen.
+/// Line of a program on the screen.
 fn row(screen: &str, pid: u32) -> Option<&str> {
     let pid = pid.to_string();
     let mut lines = screen.lines().skip(2);
-    // Below the table the selected one is told of again.
+    // Below the table, the selected program has another line.
     lines.find(|line| line.split_whitespace().next() == Some(&pid) && line.starts_with(' '))
 }
 
@@ -160,7 +160,7 @@ fn top_goes_on_without_colours_in_a_wider_terminal_and_restores_it_on_sigterm() 
         }),
         "{colours:?}"
     );
-    // It gets narrower: what there is no room for is left out.
+    // The terminal gets narrower: columns without room are left out.
     terminal.tmux(&["resize-window", "-t", "t", "-x", "80", "-y", "24"]);
     terminal.shows("a narrow table", |screen| all(screen) && !screen.contains("LAUNCH/S"));
     // Another daemon takes over.

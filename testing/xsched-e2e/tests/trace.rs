@@ -1,4 +1,4 @@
-//! `xsched trace`: what the daemon did to two programs of the simulated device, as JSON and as a file for Perfetto. The file is read
+//! `xsched trace`: the daemon's decisions about two programs of the simulated device, as JSON and as a file for Perfetto. The file is read
 //! by prost, and by the protocol classes of the Python package `perfetto`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use xsched_e2e::{Place, Process, now_ns, signal, skipped, until};
 
-/// Of Perfetto's interface what the files have.
+/// Parts of Perfetto's interface that the files use.
 mod perfetto {
     #[derive(prost::Message)]
     pub(crate) struct Trace {
@@ -98,7 +98,7 @@ const BEGIN: i32 = 1;
 const END: i32 = 2;
 const INSTANT: i32 = 3;
 
-/// A low program that loses the device to a high one, has it while that one is suspended, and loses it again.
+/// Starts a low program that loses the device to a high one, has it while that one is suspended, and loses it again.
 fn lost_twice(place: &Place) -> (Process, Process) {
     let (mut low, high) = place.low_held_by_high();
     let pid = high.pid().to_string();
@@ -136,7 +136,7 @@ fn a_trace_tells_afterwards_what_held_a_program_and_why() {
     let suspended = spans(of_high, "suspended");
     let [span] = suspended.as_slice() else { panic!("it was suspended once: {of_high}") };
     assert_eq!(span["why"], "suspended");
-    // Meanwhile the other one had the device, for most of that time at least.
+    // Meanwhile the other program had the device, for most of that time at least.
     let (from, to) = (span["from_us"].as_u64().unwrap(), span["to_us"].as_u64().unwrap());
     let within = |run: &&&Value| run["from_us"].as_u64() <= Some(to) && run["to_us"].as_u64() >= Some(from);
     assert!(spans(of_low, "runs").iter().any(|run| within(&run)), "{of_low}");
@@ -156,7 +156,8 @@ fn a_trace_tells_afterwards_what_held_a_program_and_why() {
     );
 }
 
-/// A look at a time in which nothing was decided about it. It was once told to have waited then, for its gate counted as closed.
+/// Trace of a time in which no decision was made about a program: it must not count as waiting then because its gate was last recorded as
+/// closed.
 #[test]
 fn a_program_that_ran_and_has_gone_is_not_told_to_have_waited() {
     let place = Place::new();
@@ -176,8 +177,8 @@ fn a_program_that_ran_and_has_gone_is_not_told_to_have_waited() {
     assert!(!spans(group, "runs").is_empty() && spans(group, "waits").is_empty(), "{group}");
 }
 
-/// The daemon gets no processor while an urgent program has requests, and wakes up when that is gone. Less urgent work went on
-/// meanwhile; all that can be asked afterwards says so, and agrees.
+/// The daemon gets no processor while an urgent program has requests, and wakes up when that program is gone. Less urgent work went on
+/// meanwhile; all reports afterwards must show that, and agree.
 #[test]
 fn what_the_daemon_never_took_notice_of_is_told_by_all_that_can_be_asked() {
     let place = Place::new();
@@ -194,7 +195,7 @@ fn what_the_daemon_never_took_notice_of_is_told_by_all_that_can_be_asked() {
         high.find("the end of a request", |line| line.starts_with("done ").then_some(()));
     };
     request(&mut high);
-    // Nothing is asked of it before the daemon has stopped.
+    // The program makes no request before the daemon has stopped.
     until("it is between two requests", || {
         let of_high = place.group(pid).is_some_and(|g| g["state"] == "idle" && g["launches"] != 0);
         of_high && place.group(low.pid()).is_some_and(|g| g["state"] == "running")
@@ -227,7 +228,7 @@ fn what_the_daemon_never_took_notice_of_is_told_by_all_that_can_be_asked() {
     let trace: Value = serde_json::from_str(&place.ask(&["trace", "--json", "--last", "1h"])).expect("JSON");
     let (of_low, of_high) = (group_of(&trace, low.pid()), group_of(&trace, pid));
     assert_eq!(of_high["heard_late"], told["count"], "{of_high}");
-    // Both ran: the one as the daemon finds out afterwards.
+    // Both programs ran, as the daemon finds out afterwards for one of them.
     let run = spans(of_high, "runs").last().copied().expect("it ran");
     let [from, to] = ["from_us", "to_us"].map(|key| run[key].as_u64().expect("a time"));
     assert!(from < ended_us && to >= ended_us, "{run}");
@@ -325,7 +326,7 @@ fn a_trace_file_has_tracks_slices_and_arrows_that_perfetto_reads() {
     assert!(open.is_empty(), "{open:?}");
     let of = |track: u64| slices.iter().filter(move |(uuid, _)| *uuid == track).map(|(_, event)| *event);
     let holders: Vec<&str> = of(device.uuid).map(|slice| slice.name.as_str()).collect();
-    // Both of them, until the daemon has taken notice that the urgent one wants the device.
+    // Both programs run until the daemon has noticed that the urgent one wants the device.
     let is_known = |name: &&str| ["steady", "steady + steady"].contains(name);
     assert!(holders.len() >= 2 && holders.iter().all(is_known), "{holders:?}");
     let names: BTreeSet<&str> = of(high_track).map(|slice| slice.name.as_str()).collect();
@@ -349,7 +350,7 @@ fn a_trace_file_has_tracks_slices_and_arrows_that_perfetto_reads() {
     assert_eq!(read, expected);
 }
 
-/// Where an arrow begins whose end was read first.
+/// Track and time at which an arrow begins, for one whose end was read first.
 fn begin_of(trace: &perfetto::Trace, flow: u64) -> Option<(u64, u64)> {
     trace.packet.iter().find_map(|packet| {
         let event = packet.track_event.as_ref().filter(|event| event.flow_ids.contains(&flow))?;
@@ -382,7 +383,7 @@ print(json.dumps({
 }))
 "#;
 
-/// A Python with the package `perfetto`, in an environment of the tests' own that is made once.
+/// Python with the package `perfetto`, in an environment of the tests' own that is made once.
 fn python_with_perfetto() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("perfetto");
     let python = folder.join("bin/python");

@@ -1,5 +1,5 @@
-//! What the library makes of its environment: nothing is left out in silence, nothing makes the program wait, and in a secure
-//! execution nothing is read.
+//! Handling of its environment by the library: nothing is ignored silently, nothing makes the program wait, and in a secure execution
+//! nothing is read.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -14,7 +14,7 @@ fn preloaded(place: &Place, variables: &[(&str, &str)]) -> Command {
     command
 }
 
-/// What a program says on stderr that ends well.
+/// Output on stderr of a program that ends well.
 #[track_caller]
 fn errors(command: Command) -> String {
     let (code, lines, errors) = Process::start(command).wait();
@@ -91,13 +91,13 @@ fn statistics_that_cannot_be_written_are_told_and_nothing_waits() {
         assert_eq!(errors.lines().count(), 1, "{errors}");
     }
     assert!(!place.join("elsewhere").exists());
-    // The same of what is read, and of the journal.
+    // Files that are read, and the journal, are opened with equal care.
     let rules = errors(preloaded(&place, &[("XSCHED_PASSTHROUGH_CONFIG", fifo.to_str().unwrap())]));
     assert!(rules.contains("pass-through rules ignored") && rules.contains("no regular file"), "{rules}");
 }
 
-/// A program that is linked with the library, since the loader drops a preload in a secure execution, and whose file has the rights
-/// of another group.
+/// The program is linked with the library, since the loader drops a preload in a secure execution, and its file has the rights of another
+/// group.
 #[test]
 fn a_secure_execution_reads_and_opens_nothing() {
     if !rustix::process::geteuid().is_root() {
@@ -109,7 +109,7 @@ fn a_secure_execution_reads_and_opens_nothing() {
     place.device();
     let own = format!("-l:{}", beside("libxsched.so").file_name().unwrap().to_str().unwrap());
     let program = place.compile("hazards/launches.c", &["-Wl,--no-as-needed", &own, "-lsimdev", "-lm"]);
-    // A file of its own: the tests' programs are links to what is kept for all of them.
+    // The program gets a file of its own: the tests' programs are links to shared ones.
     let copy = place.join("copy");
     assert!(Command::new("cp").args([&program, &copy]).status().unwrap().success());
     let program = copy;

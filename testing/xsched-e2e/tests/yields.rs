@@ -7,7 +7,7 @@ use xsched_e2e::{Gpu, Process, signal, until};
 
 const URGENT: &[&str] = &["--share", "spatial", "--priority", "high"];
 const LOW: &[&str] = &["--share", "spatial", "--priority", "low"];
-/// A GPU with an MPS server, and a daemon that was told how programs of it run beside each other.
+/// GPU with an MPS server, and a daemon that has a mode for programs of that server.
 struct Machine {
     gpu: Gpu,
     daemon: Process,
@@ -15,9 +15,9 @@ struct Machine {
 }
 
 impl Machine {
-    /// `yields`: what the daemon's `XSCHED_YIELD` is; none = it has none.
+    /// Starts a machine. `yields` is the value of the daemon's `XSCHED_YIELD`; none = it is not set.
     fn new(yields: Option<&str>) -> Machine {
-        // Programs of one server slow each other down, as where they compete for memory.
+        // Programs of one server slow each other down, as programs do that compete for memory.
         let gpu = Gpu::with(1, &[("SIMDEV_SHARES", "1")]);
         let server = gpu.place.mps_daemon("mps", &[]);
         let variables = yields.map(|yields| ("XSCHED_YIELD", yields.as_ref()));
@@ -48,7 +48,7 @@ impl Machine {
         self.gpu.place.join(&format!("{program}-stats"))
     }
 
-    /// A best-effort program that always has kernels to give, and an urgent one that does as it is told.
+    /// Starts a best-effort program that always has kernels to launch, and an urgent one that obeys the test.
     fn low_and_urgent(&self) -> (Process, Process) {
         let mut low = self.start(LOW, "steady", &["200", "8"]);
         low.expect("ready");
@@ -57,7 +57,7 @@ impl Machine {
         (low, urgent)
     }
 
-    /// Ends the best-effort program: its line of statistics.
+    /// Ends the best-effort program, and returns its line of statistics.
     fn end(&self, mut low: Process) -> Value {
         low.tell("end");
         until("it has ended", || low.has_ended().is_some());
@@ -66,12 +66,12 @@ impl Machine {
     }
 }
 
-/// Kernels that a program says to have given.
+/// Number of kernels that a program has launched, by its own count.
 fn given(program: &mut Process) -> u64 {
     program.count().0
 }
 
-/// One request of the urgent program: a kernel of so many µs. Returns how long the device took, in µs.
+/// Makes a request of the urgent program: a kernel of `us` µs. Returns the time that the device took, in µs.
 fn ask(urgent: &mut Process, us: u64) -> u64 {
     urgent.tell(&format!("give {us}"));
     urgent.expect("given 0");
@@ -83,7 +83,7 @@ fn ask(urgent: &mut Process, us: u64) -> u64 {
     (end - begin) / 1000
 }
 
-/// Requests until something holds, with the best-effort program's count before and after.
+/// Makes requests until a condition holds, with the best-effort program's count before and after each.
 fn ask_until(low: &mut Process, urgent: &mut Process, what: &str, mut holds: impl FnMut(u64) -> bool) -> u64 {
     let before = given(low);
     let mut after = before;
@@ -108,15 +108,15 @@ fn a_program_that_yields_goes_on_while_the_urgent_one_keeps_up() {
 
 #[test]
 fn long_kernels_of_the_urgent_one_are_slowed_down_by_company_that_does_not_yield() {
-    // Not so long that the daemon takes them for a reason to share by time.
+    // Short enough that the daemon does not share by time because of these kernels.
     const US: u64 = 1_500;
     for (yields, slowed) in [(Some("0"), true), (None, false)] {
         let machine = Machine::new(yields);
         let (mut low, mut urgent) = machine.low_and_urgent();
         let before = given(&mut low);
         until("the low one is at work", || given(&mut low) > before + 100);
-        // The device's own times are exact, whatever the machine does. Company from the beginning to the end of a request doubles its
-        // time, where the low one's host keeps up.
+        // The device's own times are exact, whatever the machine does. Contention from the beginning to the end of a request doubles its
+        // time, where the low program's host keeps up.
         if slowed {
             until("a request is slowed down", || ask(&mut urgent, US) > US * 14 / 10);
         } else {

@@ -1,5 +1,5 @@
-//! Writes the seeds of `corpus/` that are no text: `cargo run -p xsched-fuzz --example seeds`, after a change of the protocol or of
-//! journals.
+//! Writes the binary seeds of `corpus/`: `cargo run -p xsched-fuzz --example seeds`, after the protocol or the format of journals has
+//! changed.
 
 #[path = "../../../crates/xsched-engine/tests/support/mod.rs"]
 mod support;
@@ -15,7 +15,7 @@ use xsched_testkit::Random;
 
 use support::script::{Script, play};
 
-/// Bytes of a journal's beginning.
+/// Size of a seed taken from the beginning of a journal, in bytes.
 const JOURNAL_BYTES: usize = 1500;
 
 fn main() {
@@ -83,7 +83,7 @@ fn packets() -> Vec<(&'static str, Vec<u8>)> {
     all
 }
 
-/// Bytes for `src/daemon.rs`: the first ones from a generator that come to something.
+/// Seeds of `src/daemon.rs`: the first random bytes that lead an engine to several groups, queues, pages or commands.
 fn scripts_of_an_engine() -> Vec<(&'static str, Vec<u8>)> {
     let first = |comes_to: fn(&Script<'_>) -> bool| {
         let bytes = |seed| {
@@ -102,7 +102,7 @@ fn scripts_of_an_engine() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Steps of `src/connection.rs`.
+/// Seeds of `src/connection.rs`.
 fn scripts() -> Vec<(&'static str, Vec<u8>)> {
     let ps = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request: Request::Ps }).expect("a small packet");
     vec![
@@ -113,7 +113,7 @@ fn scripts() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Steps of `src/library.rs`.
+/// Seeds of `src/library.rs`.
 fn scripts_of_a_daemon() -> Vec<(&'static str, Vec<u8>)> {
     let note = encode(&DaemonMsg::Note { text: "a note".into() }).expect("small");
     vec![
@@ -125,7 +125,7 @@ fn scripts_of_a_daemon() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// The beginnings of two journals, up to a whole record.
+/// Beginnings of two journals, cut after a whole record.
 fn journals() -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/journals");
     let mut paths: Vec<_> = fs::read_dir(folder).expect("the journals").flatten().map(|entry| entry.path()).collect();

@@ -1,4 +1,4 @@
-//! What a daemon answers to a command: any packets, and then it hangs up.
+//! Answers of a daemon to a command: any packets, and then it hangs up.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use xsched_proto::wire::{MAX_PACKET, Request};
 use crate::running::PATIENCE;
 use crate::scratch;
 
-/// Takes the packets of the next answer.
+/// Sends the packets of the next answer to the thread that stands for the daemon.
 static PACKETS: LazyLock<Sender<Vec<Vec<u8>>>> = LazyLock::new(|| {
     let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let listener = listener.expect("a socket");

@@ -1,8 +1,8 @@
-//! The configuration: two files, the second of which wins.
+//! Fuzz target for the configuration: two files, the second of which overrides the first.
 
 use crate::scratch;
 
-/// Values: the seeds have the keys.
+/// Values for mutations by words; the seeds contain the keys.
 pub(crate) const WORDS: &[&str] = &[
     "hpf",
     "up",

@@ -1,4 +1,4 @@
-//! A connection of a program that does what it likes: packets, descriptors, words of its segment. The daemon goes on answering.
+//! Fuzz target for a program's connection: arbitrary packets, descriptors and words of its segment. The daemon must go on answering.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -20,7 +20,7 @@ use crate::scratch;
 
 static DAEMON: LazyLock<Running> = LazyLock::new(|| Running::start(&scratch::place("d"), None));
 
-/// What a program has.
+/// Descriptors and memory of a program.
 struct Program {
     socket: OwnedFd,
     eventfd: OwnedFd,
@@ -72,7 +72,7 @@ impl Program {
             }
             2 => send(&self.socket, &ClientMsg::QueueAdd { slot: byte().into(), group: byte().into() }),
             3 => {
-                // Within the header and the first groups and queues, all of which the daemon looks at.
+                // Within the header and the first groups and queues, all of which the daemon reads.
                 let at = usize::from(u16::from_ne_bytes([byte(), byte()])) % self.words.len();
                 self.words[at].store(u32::from_ne_bytes([byte(), byte(), byte(), byte()]), SeqCst);
             }
@@ -86,7 +86,7 @@ impl Program {
             }
             _ => {
                 let packet = crate::piece(data).unwrap_or_default();
-                // The daemon's own user may end it, and this is one.
+                // The fuzzer runs as the daemon's own user, who may stop it.
                 let ends = matches!(decode(packet), Ok(ClientMsg::Control { request: Request::Stop, .. }));
                 if !packet.is_empty() && !ends {
                     let _ = rustix::net::send(&self.socket, packet, SendFlags::NOSIGNAL);
@@ -100,7 +100,7 @@ impl Program {
         self.hello_with(&[self.segment.as_fd(), self.eventfd.as_fd(), pidfd.as_fd()]);
     }
 
-    /// A first packet with other descriptors than it should have.
+    /// Sends a first packet with other descriptors than it should have.
     fn odd_descriptors(&self, which: u8) {
         let pidfd = pidfd_open(getpid(), PidfdFlags::empty()).expect("this process");
         let small = memfd(usize::from(which) * 4096);
@@ -135,7 +135,7 @@ fn memfd(bytes: usize) -> OwnedFd {
     made
 }
 
-/// The words of a segment.
+/// Maps the words of a segment.
 fn words_of(segment: &OwnedFd) -> &'static [AtomicU32] {
     const { assert!(size_of::<Segment>() == SEGMENT_BYTES) };
     let protection = ProtFlags::READ | ProtFlags::WRITE;

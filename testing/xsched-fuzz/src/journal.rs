@@ -1,4 +1,4 @@
-//! Journals: what is recorded is asked again, and a blessed journal has no differences.
+//! Fuzz target for journals: each recorded decision is computed again, and a journal with updated decisions has no differences.
 
 use xsched_flow::journal::{bless, replay};
 

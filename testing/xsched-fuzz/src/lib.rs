@@ -1,7 +1,7 @@
-//! Targets for a fuzzer: each takes any bytes, gives them to what reads bytes of strangers, and panics where something is wrong.
+//! Targets for a fuzzer: each passes arbitrary bytes to a function that reads bytes of strangers, and panics on a fault.
 //!
-//! `cargo xtask fuzz` lets libFuzzer look for such bytes (`libfuzzer/`). The tests of this crate give each target its corpus and what
-//! comes of it by small changes.
+//! `cargo xtask fuzz` has libFuzzer search for such bytes (`libfuzzer/`). The tests of this crate run each target on its corpus and on small
+//! changes of it.
 
 mod answers;
 mod config;
@@ -20,28 +20,28 @@ pub use words::changed;
 
 use std::path::{Path, PathBuf};
 
-/// Something that reads bytes.
+/// Function under test that reads bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// What `cargo xtask fuzz` and the folders of `corpus/` call it.
+    /// Name for `cargo xtask fuzz`, and of the folder in `corpus/`.
     pub name: &'static str,
-    /// Panics where something is wrong.
+    /// Runs the target on bytes; panics on a fault.
     pub run: fn(&[u8]),
-    /// Whether a daemon answers, starts or is an engine made anew each time: some hundred runs a second instead of many thousand.
+    /// True if a daemon answers, starts or is an engine made anew each time: some hundred runs a second instead of many thousand.
     pub slow: bool,
-    /// Words of its language, if it reads a text: what it reads is then changed [word by word](changed), too.
+    /// Words of the language, for a target that reads text: its input is then also mutated [word by word](changed).
     pub words: &'static [&'static str],
 }
 
 impl Target {
-    /// The folder of its seeds.
+    /// Folder of the target's seeds.
     #[must_use]
     pub fn seeds(&self) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(self.name)
     }
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 9] = [
     Target { name: "packets", run: packets::run, slow: false, words: &[] },
     Target { name: "connection", run: connection::run, slow: true, words: &[] },
@@ -54,16 +54,16 @@ pub const TARGETS: [Target; 9] = [
     Target { name: "state", run: state::run, slow: true, words: state::WORDS },
 ];
 
-/// The variable that has every target hold a bug, to see whether the fuzzer finds it.
+/// Variable that plants a bug in every target, as a test of the fuzzer.
 pub const PLANTED: &str = "XSCHED_FUZZ_PLANTED";
 
-/// A bug that is there only if asked for. `reached` is true after bytes that no seed holds, behind the checks of what is tried.
+/// Bug that exists only if asked for. `reached` is true after bytes that no seed has, behind the checks of the tested function.
 fn planted(reached: impl FnOnce() -> bool) {
     static ASKED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| std::env::var_os(PLANTED).is_some());
     assert!(!*ASKED || !reached(), "the planted bug");
 }
 
-/// Cuts something off the front, as long as the first byte says; what follows it.
+/// Takes a piece off the front of the data: the first byte is its length. Returns none at the end of the data.
 fn piece<'a>(data: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, rest) = data.split_first()?;
     let (piece, rest) = rest.split_at(rest.len().min(usize::from(*length)));

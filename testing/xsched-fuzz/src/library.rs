@@ -1,5 +1,5 @@
-//! The library beside a daemon that says what it likes: packets, descriptors, words of the gates. Its agent thread goes on: it answers
-//! the next question, or looks for another daemon and attaches again.
+//! The library beside a daemon that sends anything: packets, descriptors, words of the gates. The library's agent thread goes on: it
+//! answers the next question, or searches for another daemon and attaches again.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -27,7 +27,7 @@ use crate::scratch;
 
 const QUEUES: usize = 3;
 
-/// A vendor interface that does nothing.
+/// Vendor interface that does nothing.
 struct Nothing;
 
 impl Platform for Nothing {
@@ -47,7 +47,7 @@ impl Platform for Nothing {
 
 static LIBRARY: LazyLock<Mutex<Library>> = LazyLock::new(|| Mutex::new(Library::start()));
 
-/// The library, and the daemon's end of the way to it.
+/// Library under test, and the daemon's end of its connection.
 struct Library {
     rt: &'static Runtime,
     listener: OwnedFd,
@@ -98,7 +98,7 @@ impl Library {
         Library { rt, listener, connection: None, asked: 0 }
     }
 
-    /// The library is attached, to a new daemon if it has left the former.
+    /// Accepts connections of the library until one is attached.
     fn attach(&mut self) {
         while self.connection.is_none() {
             assert_eq!(readable(&self.listener, PATIENCE), Ok(true), "the agent does not come back");
@@ -117,7 +117,7 @@ impl Library {
         }
     }
 
-    /// Does a step; false where the daemon has hung up.
+    /// Performs one step. Returns false if the connection is lost.
     fn step(&mut self, step: u8, data: &mut &[u8]) -> bool {
         let mut byte = || data.split_first().map_or(0, |(first, rest)| (*data = rest, *first).1);
         let message = match step {
@@ -127,7 +127,7 @@ impl Library {
             3 => DaemonMsg::Timeslice { slot: byte().into(), us: byte().into() },
             4 => DaemonMsg::Priority { priority: i8::from_ne_bytes([byte()]).into() },
             5 => {
-                // What a daemon stores: the first line of each group's words.
+                // Words that a daemon stores: the first line of each group's words.
                 let (group, word) = (usize::from(byte()) % GROUPS, usize::from(byte()) % 16);
                 let value = u32::from_ne_bytes([byte(), byte(), byte(), byte()]);
                 let words = std::ptr::from_ref(self.rt.segment()).cast::<AtomicU32>();
@@ -137,7 +137,7 @@ impl Library {
                 return true;
             }
             6 => {
-                // A greeting at the wrong time, with a page that may be none.
+                // A greeting at the wrong time, whose page may be unusable.
                 let (bytes, seals) = (u64::from(byte()) * 64, SealFlags::from_bits_truncate(byte().into()));
                 let packet = crate::piece(data).unwrap_or_default();
                 return self.say(packet, &[page(bytes, seals).as_fd()]);
@@ -158,14 +158,14 @@ impl Library {
         said
     }
 
-    /// The agent answers a question, or has hung up.
+    /// Waits until the agent answers a question or hangs up.
     fn answers(&mut self) {
-        // No word that a daemon stores may keep a group for the next run.
+        // All gates open: a word that an earlier step stored must not close one for the next run.
         for group in &self.rt.segment().groups {
             group.gate.grant();
         }
         self.asked += 1;
-        // Not a token that was guessed.
+        // Earlier steps cannot have sent this token: theirs are smaller.
         let token = self.asked << 32;
         if !self.say(&encode(&DaemonMsg::Describe { token }).expect("a small packet"), &[]) {
             return;
@@ -186,7 +186,7 @@ impl Library {
     }
 }
 
-/// A file in memory.
+/// Creates a file in memory.
 fn page(bytes: u64, seals: SealFlags) -> OwnedFd {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let name = format!("page-{}", MADE.fetch_add(1, SeqCst));
@@ -205,7 +205,7 @@ fn send(socket: &OwnedFd, packet: &[u8], fds: &[BorrowedFd]) -> bool {
     rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut control, SendFlags::NOSIGNAL).is_ok()
 }
 
-/// The next packet; none = the other side has hung up. Descriptors that come with it are closed.
+/// Receives the next packet and closes the descriptors that come with it. Returns none if the other side has hung up.
 fn receive(socket: &OwnedFd) -> Option<Vec<u8>> {
     assert_eq!(readable(socket, PATIENCE), Ok(true), "the agent says nothing and does not hang up");
     let mut packet = vec![0; MAX_PACKET];

@@ -1,4 +1,4 @@
-//! Packets of both sides: what is read is written the same again.
+//! Fuzz target for packets of both sides: each packet that can be decoded is encoded to the same bytes.
 
 use std::fmt::Debug;
 

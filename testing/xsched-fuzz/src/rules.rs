@@ -1,4 +1,4 @@
-//! Files of pass-through rules, as the preload library reads them.
+//! Fuzz target for files of pass-through rules, as the preload library reads them.
 
 #[path = "../../../crates/xsched-shim/src/domain/json.rs"]
 mod json;

@@ -1,4 +1,4 @@
-//! A daemon in this process.
+//! Daemons in a thread of this process.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use xsched_daemon::{Error, Options};
 use xsched_proto::ask::{self, NoAnswer};
 use xsched_proto::wire::{ClientMsg, DaemonInfo, DaemonMsg, ProgramInfo, Request, encode};
 
-/// No answer of a daemon that does as it should takes so long, even under a sanitizer on a busy machine.
+/// Longest time of an answer of a daemon in good order, even under a sanitizer on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Running {
@@ -19,7 +19,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// One that listens.
+    /// Starts a daemon that listens.
     pub(crate) fn start(socket: &Path, state: Option<&Path>) -> Running {
         let options = Options {
             socket: socket.to_owned(),
@@ -47,7 +47,7 @@ impl Running {
         running
     }
 
-    /// What it says of itself and its programs.
+    /// Report of the daemon on itself and its programs.
     pub(crate) fn ps(&self) -> (DaemonInfo, Vec<ProgramInfo>) {
         let answer = ask::ask(&self.socket, Request::Ps, PATIENCE).unwrap_or_else(|why| panic!("no answer: {why:?}"));
         let (mut daemon, mut programs) = (None, Vec::new());
@@ -61,7 +61,7 @@ impl Running {
         (daemon.expect("a word about the daemon"), programs)
     }
 
-    /// Ends it.
+    /// Stops the daemon and waits for its thread.
     pub(crate) fn end(self) {
         match ask::ask(&self.socket, Request::Stop, PATIENCE) {
             Ok(_) | Err(NoAnswer::HungUp) => {}
@@ -71,7 +71,7 @@ impl Running {
     }
 }
 
-/// A connection; none = nobody listens.
+/// Connects to a daemon; none = no process listens.
 pub(crate) fn connect(socket: &Path) -> Option<OwnedFd> {
     let made = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let made = made.expect("a socket");
@@ -79,7 +79,7 @@ pub(crate) fn connect(socket: &Path) -> Option<OwnedFd> {
     Some(made)
 }
 
-/// Sends a message; the daemon may have hung up.
+/// Sends a message. A daemon that has hung up is no error.
 pub(crate) fn send(socket: &OwnedFd, message: &ClientMsg) {
     if let Ok(packet) = encode(message) {
         let _ = rustix::net::send(socket, &packet, SendFlags::NOSIGNAL);

@@ -1,4 +1,4 @@
-//! Files and folders for as long as the process is there.
+//! Temporary files and folders, which are removed at the end of the process.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -10,12 +10,12 @@ static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
     made.expect("a folder for temporary files")
 });
 
-/// A place of this name.
+/// Path of this name in the temporary folder.
 pub(crate) fn place(name: &str) -> PathBuf {
     FOLDER.path().join(name)
 }
 
-/// Fills a file.
+/// Writes a file.
 pub(crate) fn write(path: &Path, bytes: &[u8]) {
     std::fs::write(path, bytes).expect("a file of ours");
 }

@@ -1,11 +1,11 @@
-//! What an earlier daemon left in its folder: a daemon starts with any of it that it takes over, answers, does as that says and ends.
+//! State that an earlier daemon left in its folder: a daemon starts with any state that it takes over, answers, obeys it and ends.
 
 use std::sync::LazyLock;
 
 use crate::running::Running;
 use crate::scratch;
 
-/// Stands for this machine's boot, which no corpus can know.
+/// Placeholder for the id of this machine's boot, which a seed cannot contain.
 const BOOT: &str = "BOOT";
 
 /// Keys of both files, policies with parameters, and values that have a meaning.
@@ -71,7 +71,7 @@ pub(crate) fn run(data: &[u8]) {
     let taken = xsched_daemon::kept_state(&state, &socket, "hpf");
     crate::planted(|| taken.iter().any(|line| line.starts_with(": ")));
     if taken.is_empty() {
-        // One that takes over nothing starts as if nothing was there.
+        // A daemon that takes over nothing starts as with an empty folder.
         return;
     }
     let daemon = Running::start(&socket, Some(&state));

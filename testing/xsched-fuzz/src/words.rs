@@ -1,10 +1,10 @@
-//! Changes of a text word by word. Bytes changed by chance hardly ever lead from one word of a language to another, and most
-//! of what they lead to is refused at its first line.
+//! Mutations of a text word by word. Random changes of bytes hardly ever turn one word of a language into another, and most of the
+//! resulting texts are refused at the first line.
 
 use xsched_testkit::Random;
 
-/// Changes one place of a text, as the seed says: a word becomes another, comes in or goes, is put in brackets, or a stretch is doubled
-/// or left out. Other words are those of the text itself and of `words`.
+/// Changes one place of a text, chosen by the seed: a word is replaced, inserted, removed or put in brackets, or a stretch is doubled or
+/// removed. New words are those of the text itself and of `words`.
 #[must_use]
 pub fn changed(text: &[u8], words: &[&str], seed: u32) -> Vec<u8> {
     let mut random = Random(seed.into());
@@ -15,7 +15,7 @@ pub fn changed(text: &[u8], words: &[&str], seed: u32) -> Vec<u8> {
     let at = random.below(parts.len());
     let (before, rest) = parts.split_at(at);
     let (this, after) = (rest[0], &rest[1..]);
-    // Short stretches more often than long ones.
+    // Short stretches are more frequent than long ones.
     let most = 1 << random.below(6);
     let (stretch, behind) = rest.split_at(1 + random.below(most.min(rest.len())));
     let other = match random.below(3) {
@@ -33,7 +33,7 @@ pub fn changed(text: &[u8], words: &[&str], seed: u32) -> Vec<u8> {
     }
 }
 
-/// Words, and the bytes between them one by one. Whole strings count as words if asked for.
+/// Splits a text into words and the single bytes between them. With `whole_strings`, a quoted string is one word.
 fn parts(text: &[u8], whole_strings: bool) -> Vec<&[u8]> {
     let is_of_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte >= 0x80;
     let (mut parts, mut rest) = (Vec::new(), text);

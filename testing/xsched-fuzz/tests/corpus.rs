@@ -1,11 +1,11 @@
-//! Each target with its corpus, with what comes of each seed by a small change, and with seeds mixed at random.
+//! Runs each target on its corpus, on small changes of each seed, and on random mixtures of seeds.
 
 use std::path::{Path, PathBuf};
 
 use xsched_fuzz::{TARGETS, Target};
 use xsched_testkit::Random;
 
-/// Runs of a slow target.
+/// Number of runs of a slow target.
 const SLOW_RUNS: usize = 150;
 const RUNS: usize = 20_000;
 
@@ -17,7 +17,7 @@ fn seeds(target: &Target) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).expect("a seed")).collect()
 }
 
-/// What a seed is with one byte changed, one left out, or cut off there.
+/// Variants of a seed: one byte changed, removed, or the text cut off there.
 fn changed(seed: &[u8], at: usize) -> Vec<Vec<u8>> {
     let mut variants = vec![seed[..at].to_vec(), [&seed[..at], &seed[at + 1..]].concat()];
     for byte in [0, 0xff, seed[at].wrapping_add(1), seed[at] ^ 0x80] {
@@ -28,7 +28,7 @@ fn changed(seed: &[u8], at: usize) -> Vec<Vec<u8>> {
     variants
 }
 
-/// The beginning of a seed and the end of one, with some bytes changed.
+/// Joins the beginning of one seed to the end of another, and changes some bytes.
 fn mixed(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let [first, last] = [0, 1].map(|_| &seeds[random.below(seeds.len())]);
     let mut data = first[..random.below(first.len() + 1)].to_vec();
@@ -53,14 +53,14 @@ fn every_target_takes_its_corpus_and_what_is_like_it() {
             let by_words = (0..1_000).map(|n| xsched_fuzz::changed(&seeds[n as usize % seeds.len()], target.words, n));
             all.extend(by_words);
         }
-        // Spread over all places, where there are too many.
+        // If there are too many variants, every n-th one is run.
         let step = all.len().div_ceil(if target.slow { SLOW_RUNS } else { RUNS }).max(1);
         all.iter().step_by(step).for_each(|data| (target.run)(data));
         println!("{}: {} seeds, {} like them", target.name, seeds.len(), all.len().div_ceil(step));
     }
 }
 
-/// Seeds that are refused at their first line would lead nowhere.
+/// Checks that the daemon accepts the seeds: variants of a seed that is refused at its first line would test nothing more.
 #[test]
 fn seeds_of_the_configuration_are_taken() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");

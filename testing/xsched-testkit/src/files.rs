@@ -1,4 +1,4 @@
-//! Where files of a build and of the source tree lie.
+//! Paths of files of a build and of the source tree.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -8,28 +8,28 @@ use serde_json::{Value, json};
 use crate::files::{beside, put};
 use crate::{Place, Process};
 
-/// A place with a CUDA device.
+/// Place with a CUDA device, for programs that load the software driver.
 pub struct Gpu {
-    /// Where its sockets are.
+    /// Place with its sockets.
     pub place: Place,
     driver: PathBuf,
-    /// Answers the `ioctl` calls that go to the driver's resource manager.
+    /// Library to be preloaded, which answers the `ioctl` calls that go to the driver's resource manager.
     manager: PathBuf,
 }
 
 impl Gpu {
-    /// One device.
+    /// Makes a place with one device.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Gpu {
         Gpu::with_devices(1)
     }
 
-    /// So many devices.
+    /// Makes this many devices.
     pub fn with_devices(count: u32) -> Gpu {
         Gpu::with(count, &[])
     }
 
-    /// So many devices, with such variables of the simulated device.
+    /// Makes this many devices, with these variables of the simulated device.
     pub fn with(count: u32, variables: &[(&str, &str)]) -> Gpu {
         let place = Place::new();
         place.devices_with(count, variables);
@@ -40,22 +40,22 @@ impl Gpu {
         Gpu { place, driver, manager }
     }
 
-    /// A library to be preloaded, for what asks the driver's resource manager itself.
+    /// Path of the library that answers for the driver's resource manager: for programs that ask it directly.
     pub fn manager(&self) -> &Path {
         &self.manager
     }
 
-    /// The folder of the driver.
+    /// Folder that holds the driver.
     pub fn driver(&self) -> &Path {
         &self.driver
     }
 
-    /// A program of `testing/cuda/c`.
+    /// Compiles a program of `testing/cuda/c`.
     pub fn program(&self, name: &str) -> PathBuf {
         self.place.compile(&format!("cuda/c/{name}.c"), &["-lpthread", "-lm"])
     }
 
-    /// Starts a command that finds the driver.
+    /// Starts a command whose environment leads it to the driver.
     pub fn with_driver(&self, mut command: Command) -> Process {
         command.env("LD_LIBRARY_PATH", &self.driver).env("LD_PRELOAD", &self.manager);
         command.env("FAKECUDA_STATS", self.place.join("driver-stats"));
@@ -72,20 +72,20 @@ impl Gpu {
         self.with_driver(self.place.run_command(options, program, args))
     }
 
-    /// Ends a program `steady`, whose result and counts must be right.
+    /// Ends a program `steady`, and checks its result and counts.
     #[track_caller]
     pub fn end(&self, program: Process) {
         self.assert_counts(program.end_steady());
     }
 
-    /// What the driver counted of a process.
+    /// Counts of the driver for a process.
     pub fn driver_stats(&self, pid: u32) -> Value {
         let text = std::fs::read_to_string(self.place.join("driver-stats")).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         lines.into_iter().find(|line| line["pid"] == pid).expect("the driver's counts")
     }
 
-    /// The scheduler's count of launches is the driver's: kernels, copies and sets given one by one, and graphs.
+    /// Checks that the scheduler counts as many launches as the driver: single kernels, copies and sets, and graphs.
     #[track_caller]
     pub fn assert_counts(&self, pid: u32) {
         let (counted, driver) = (self.place.stats_of(pid), self.driver_stats(pid));

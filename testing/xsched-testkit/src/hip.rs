@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 
 use crate::{Place, Process, beside};
 
-/// A place with a HIP device.
+/// Place with a HIP device, for programs that load the software runtime.
 pub struct HipGpu {
-    /// Where its sockets are.
+    /// Place with its sockets.
     pub place: Place,
-    /// The folder of the runtimes.
+    /// Folder that holds the runtimes.
     pub runtime: PathBuf,
-    /// What programs get into their environment, beside what the runtime needs.
+    /// Variables of programs, beside those that the runtime needs.
     pub environment: Vec<(&'static str, String)>,
 }
 
-/// The folder that `cargo xtask hip-runtime` laid out.
+/// Finds the folder that `cargo xtask hip-runtime` laid out.
 fn runtime() -> PathBuf {
     let target = beside("libxsched.so").ancestors().nth(2).expect("a target folder").to_owned();
     let folder = target.join("hip-runtime");
@@ -27,7 +27,7 @@ fn runtime() -> PathBuf {
 }
 
 impl HipGpu {
-    /// One device, simulated.
+    /// Makes a place with one simulated device.
     #[allow(clippy::new_without_default)]
     pub fn new() -> HipGpu {
         let place = Place::new();
@@ -35,19 +35,19 @@ impl HipGpu {
         HipGpu { place, runtime: runtime(), environment: Vec::new() }
     }
 
-    /// The library of a major.
+    /// Path of the runtime library of a major version.
     pub fn library(&self, major: u32) -> PathBuf {
         self.runtime.join(format!("libamdhip64.so.{major}"))
     }
 
-    /// A program of `testing/hip/c`, linked against the runtime of a major.
+    /// Compiles a program of `testing/hip/c`, linked against the runtime of a major version.
     pub fn program(&self, name: &str, major: u32) -> PathBuf {
         let library = self.library(major);
         let library = library.to_str().expect("text");
         self.place.compile(&format!("hip/c/{name}.c"), &[library, "-lpthread", "-lm", "-ldl"])
     }
 
-    /// Starts a command that finds the runtime.
+    /// Starts a command whose environment leads it to the runtime.
     pub fn with_runtime(&self, mut command: Command) -> Process {
         command.env("LD_LIBRARY_PATH", &self.runtime).env("FAKEHIP_STATS", self.place.join("runtime-stats"));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
@@ -64,22 +64,22 @@ impl HipGpu {
         self.with_runtime(self.place.run_command(options, program, args))
     }
 
-    /// What each copy of the runtime counted in a process.
+    /// Counts of each copy of the runtime in a process.
     pub fn copies_stats(&self, pid: u32) -> Vec<Value> {
         let text = std::fs::read_to_string(self.place.join("runtime-stats")).expect("the runtime's counts");
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
         lines.filter(|line| line["pid"] == pid).collect()
     }
 
-    /// What the runtime counted in a process that has one.
+    /// Counts of the runtime in a process that has one copy.
     #[track_caller]
     pub fn runtime_stats(&self, pid: u32) -> Value {
         let [one] = &self.copies_stats(pid)[..] else { panic!("not one line for {pid}") };
         one.clone()
     }
 
-    /// The scheduler's count of launches is the runtime's own: launch, copy and set functions that gave work to the
-    /// device. Nothing went by unscheduled.
+    /// Checks that the scheduler counts as many launches as the runtime, whose count is of the launch, copy and set functions that gave the
+    /// device work, and that no launch went past the scheduler.
     #[track_caller]
     pub fn assert_counts(&self, pid: u32) {
         let (counted, runtime) = (self.place.stats_of(pid), self.copies_stats(pid));
@@ -88,7 +88,7 @@ impl HipGpu {
         assert_eq!(counted["unscheduled"], json!({"attach": 0, "passthrough": 0, "error": 0}), "{counted}");
     }
 
-    /// Ends a program `steady`, whose result and counts must be right.
+    /// Ends a program `steady`, and checks its result and counts.
     #[track_caller]
     pub fn end(&self, program: Process) {
         self.assert_counts(program.end_steady());

@@ -1,4 +1,4 @@
-//! What one test compiles and the next one finds: half of what tests did with the processors was to compile the same programs.
+//! Compiled programs that one test keeps for the next: compiling the same programs again would take half of the tests' processor time.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use std::time::SystemTime;
 
 use crate::files::{beside, put, source};
 
-/// A folder beside what cargo built.
+/// Folder of the compiled programs, beside the files that cargo built.
 pub(crate) fn folder() -> PathBuf {
     beside("libsimdev.so").with_file_name("testkit")
 }
 
-/// Runs a compiler, or finds what the same command made since the sources changed last, and puts it at a path.
+/// Puts the output of a compiler command at a path. Runs the compiler only if the sources changed since the same command last ran.
 #[track_caller]
 pub(crate) fn made(mut cc: Command, folder: &Path, output: &Path) {
     let mut hasher = DefaultHasher::new();
@@ -22,7 +22,7 @@ pub(crate) fn made(mut cc: Command, folder: &Path, output: &Path) {
     let is_new = std::fs::metadata(&kept).and_then(|file| file.modified()).is_ok_and(|time| time > sources_changed());
     if !is_new {
         std::fs::create_dir_all(folder).expect("a folder for what is compiled");
-        // Under a name of this test's own first: another one may make the same.
+        // The output gets a name of this process first, since another test may compile the same program now.
         let new = kept.with_extension(std::process::id().to_string());
         let done = cc.arg("-o").arg(&new).output().expect("a C compiler");
         assert!(done.status.success(), "cc: {}", String::from_utf8_lossy(&done.stderr));
@@ -31,7 +31,7 @@ pub(crate) fn made(mut cc: Command, folder: &Path, output: &Path) {
     put(&kept, output);
 }
 
-/// When a file that a program may include changed last: all sources count for each program.
+/// Time of the last change to a file that a program may include: all sources count for each program.
 fn sources_changed() -> SystemTime {
     static LAST: OnceLock<SystemTime> = OnceLock::new();
     *LAST.get_or_init(|| {
@@ -40,11 +40,11 @@ fn sources_changed() -> SystemTime {
     })
 }
 
-/// The newest of a folder and all below it. The folder's own time tells of a file that came from elsewhere, with its old time.
+/// Newest time of a folder and everything below it. The folder's own time shows that a file was moved into it with an old time.
 fn changed(path: &Path) -> SystemTime {
     let own = std::fs::metadata(path).and_then(|data| data.modified()).unwrap_or_else(|_| SystemTime::now());
     let below = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-    // Python writes its caches beside the sources; crates have no sources of C programs.
+    // Python's caches, written beside the sources, do not count. Crates have no sources of C programs.
     let sources = below.filter(|path| !path.ends_with("__pycache__") && !path.join("Cargo.toml").is_file());
     sources.map(|path| changed(&path)).fold(own, SystemTime::max)
 }

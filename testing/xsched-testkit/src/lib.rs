@@ -1,4 +1,4 @@
-//! What tests share: processes, daemons and devices of a test's own, and waits with a deadline.
+//! Parts that tests share: processes, daemons and devices of a test's own, and waits with a deadline.
 //!
 //! A [`Place`] is a folder with sockets of its own; one at a time, since times are measured. In it a test starts
 //! [`Process`]es: a daemon, and C programs of `testing/hazards`, to which it talks by lines.
@@ -37,7 +37,7 @@ pub fn skipped(reason: &str) {
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// The value at a quantile (0 to 1) of some values.
+/// Value at a quantile (0 to 1) of some values.
 pub fn quantile(values: &[f64], q: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

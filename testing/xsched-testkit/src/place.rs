@@ -17,7 +17,7 @@ use crate::{kept, one_of, until};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Where a test takes place. The device starts with its first program and ends with the place.
+/// Place of a test. Its device starts with the first program and ends with the place.
 pub struct Place {
     dir: tempfile::TempDir,
     device: Mutex<Option<Process>>,
@@ -25,28 +25,28 @@ pub struct Place {
 }
 
 impl Place {
-    /// Waits until no other test of this program has one.
+    /// Makes a place, once no other test of this program has one.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Place {
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
-        // Under `/tmp`, so that a socket's path stays short.
+        // `/tmp` keeps the paths of sockets short.
         let dir = tempfile::Builder::new().prefix("xsched-e2e-").tempdir_in("/tmp").expect("a temporary folder");
         beside("libxsched.so");
         beside("libsimdev.so");
         Place { dir, device: Mutex::new(None), _alone: alone }
     }
 
-    /// A path in the folder.
+    /// Path of a file in the folder.
     pub fn join(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// The daemon's socket.
+    /// Path of the daemon's socket.
     pub fn socket(&self) -> PathBuf {
         self.join("x.sock")
     }
 
-    /// A command that knows nothing of the machine's own scheduler or device.
+    /// Command whose environment names this place's device and daemon, and none of the machine's own.
     pub fn command(&self, program: impl AsRef<OsStr>, args: &[&str]) -> Command {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
@@ -60,34 +60,34 @@ impl Place {
         for name in ["HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"] {
             command.env(name, self.dir.path());
         }
-        // Below the home, as without it.
+        // The state folder is then its default: below the home.
         command.env_remove("XDG_STATE_HOME");
         command.env("SIMDEV_SOCKET", self.join("sim.sock")).env("XSCHED_SOCKET", self.socket());
         command.env("XSCHED_STATS", self.join("stats"));
-        // What PoCL compiles lies below the home otherwise: each test would wait for its compiler again.
+        // PoCL keeps compiled kernels below the home by default: each test would wait for its compiler again.
         command.env("POCL_CACHE_DIR", kept::folder().join("pocl"));
         command.args(args).stdin(Stdio::null());
         command
     }
 
-    /// The `xsched` command.
+    /// Command that runs `xsched`.
     pub fn xsched(&self, args: &[&str]) -> Command {
         self.command(self.built("xsched"), args)
     }
 
-    /// A file of the build: the copy that other users can reach, where there is one.
+    /// Path of a built file: of the copy that other users can reach, if there is one.
     fn built(&self, name: &str) -> PathBuf {
         let copy = self.join("build").join(name);
         if copy.is_file() { copy } else { beside(name) }
     }
 
-    /// Copies what other users need of the build, whose folder they may not be able to reach: what is started from now on comes
-    /// from there.
+    /// Copies the files of the build that other users need, since they may not be able to reach its folder. Later commands are started from
+    /// the copies.
     pub fn share_build(&self) {
         let build = self.join("build");
         std::fs::create_dir_all(&build).expect("a folder for copies");
         for name in ["xsched", "libxsched.so", "libsimdev.so"] {
-            // What is there may be running.
+            // A present copy may be running.
             let copy = build.join(name);
             if !copy.is_file() {
                 put(&beside(name), &copy);
@@ -95,7 +95,7 @@ impl Place {
         }
     }
 
-    /// Runs `xsched` and returns what it said; fails unless it ended well.
+    /// Runs `xsched` and returns its output; fails unless it ended well.
     #[track_caller]
     pub fn ask(&self, args: &[&str]) -> String {
         let Output { status, stdout, stderr } = self.xsched(args).output().expect("xsched runs");
@@ -103,7 +103,7 @@ impl Place {
         String::from_utf8(stdout).expect("text")
     }
 
-    /// Compiles a program (or, by its flags, a library) of `testing`, with what it needs of the device.
+    /// Compiles a program of `testing` (or a library, if the flags say so), linked against the simulated device where they ask for it.
     pub fn compile(&self, file: &str, flags: &[&str]) -> PathBuf {
         let output = self.join(Path::new(file).file_stem().and_then(OsStr::to_str).expect("a name"));
         let libraries = beside("libsimdev.so").parent().expect("a folder").to_owned();
@@ -117,34 +117,34 @@ impl Place {
         output
     }
 
-    /// A program of `testing/hazards` for the simulated device.
+    /// Compiles a program of `testing/hazards` for the simulated device, and starts the device.
     pub fn sim_program(&self, name: &str) -> PathBuf {
         self.device();
         self.compile(&format!("hazards/{name}.c"), &["-lsimdev", "-lpthread", "-lm"])
     }
 
-    /// One for OpenCL.
+    /// Compiles an OpenCL program of `testing/hazards`.
     pub fn opencl_program(&self, name: &str) -> PathBuf {
         self.compile(&format!("hazards/{name}.c"), &["-lOpenCL", "-lpthread", "-lm"])
     }
 
-    /// What daemons have kept for the next one: all that their state folder holds.
+    /// Text of all files in the daemons' state folder, which is kept for the next daemon.
     pub fn kept(&self) -> String {
         let files = std::fs::read_dir(self.join(".local/state/xsched")).into_iter().flatten().flatten();
         files.filter_map(|file| std::fs::read_to_string(file.path()).ok()).collect()
     }
 
-    /// Starts the simulated device if it is not there.
+    /// Starts the simulated device, unless it runs.
     pub fn device(&self) {
         self.devices(1);
     }
 
-    /// Starts so many simulated devices, served by one process, if there are none.
+    /// Starts this many simulated devices, served by one process, if there are none.
     pub fn devices(&self, count: u32) {
         self.devices_with(count, &[]);
     }
 
-    /// The same, with such variables.
+    /// Starts this many simulated devices with these variables, if there are none.
     pub fn devices_with(&self, count: u32, variables: &[(&str, &str)]) {
         let mut device = self.device.lock().unwrap_or_else(|e| e.into_inner());
         if device.is_none() {
@@ -161,14 +161,14 @@ impl Place {
         self.daemon_with(args, &[])
     }
 
-    /// The same, with such variables.
+    /// Starts a daemon with these variables.
     pub fn daemon_with(&self, args: &[&str], variables: &[(&str, &OsStr)]) -> Process {
         let mut command = self.xsched(&["daemon"]);
         command.args(args).envs(variables.iter().copied());
         self.answering(command)
     }
 
-    /// Starts a daemon that can start a private MPS daemon: it finds the stand-ins of [`Place::mps_binaries`].
+    /// Starts a daemon that can start a private MPS daemon, since its `PATH` begins with the stand-ins of [`Place::mps_binaries`].
     pub fn daemon_with_mps(&self, args: &[&str], variables: &[(&str, &str)]) -> Process {
         let mut command = self.xsched(&["daemon"]);
         command.args(args).env("PATH", self.path_with_mps()).envs(variables.iter().copied());
@@ -185,11 +185,11 @@ impl Place {
         daemon
     }
 
-    /// A folder with stand-ins for NVIDIA's `nvidia-cuda-mps-control` and `nvidia-cuda-mps-server`, by these names. They serve
+    /// Makes a folder with stand-ins for NVIDIA's `nvidia-cuda-mps-control` and `nvidia-cuda-mps-server`, under these names. They serve
     /// programs that use the software driver ([`crate::Gpu`]) with this place's device.
     ///
-    /// What they start they find by themselves; they need `CUDA_MPS_PIPE_DIRECTORY` and `CUDA_MPS_LOG_DIRECTORY` as NVIDIA's do,
-    /// and end at the latest when the pipe directory goes away, which should therefore lie in this place.
+    /// The control program finds the server by itself. Like NVIDIA's, the stand-ins need `CUDA_MPS_PIPE_DIRECTORY` and
+    /// `CUDA_MPS_LOG_DIRECTORY`. They end when the pipe directory goes away, if not before; so it should lie in this place.
     pub fn mps_binaries(&self) -> PathBuf {
         let folder = self.join("mps-bin");
         if !folder.is_dir() {
@@ -201,7 +201,7 @@ impl Place {
         folder
     }
 
-    /// `PATH` with those before all else.
+    /// `PATH` with the folder of the stand-ins first.
     pub fn path_with_mps(&self) -> std::ffi::OsString {
         let usual = std::env::var_os("PATH").unwrap_or_default();
         let folders = std::iter::once(self.mps_binaries()).chain(std::env::split_paths(&usual));
@@ -218,7 +218,7 @@ impl Place {
         daemon
     }
 
-    /// Gives the MPS daemon of a pipe directory a command: what it answers, or why it does not do it.
+    /// Sends the MPS daemon of a pipe directory a command. Returns its answer, or the error message of the control program.
     pub fn mps_says(&self, name: &str, line: &str) -> Result<String, String> {
         let mut child =
             self.mps_control(name).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -231,7 +231,7 @@ impl Place {
         if done { Ok(out.trim().to_owned()) } else { Err(err.trim().to_owned()) }
     }
 
-    /// The control program for the pipe directory `name` of this place, or an absolute one.
+    /// Command that runs the control program for the pipe directory `name` of this place, or for an absolute path.
     fn mps_control(&self, name: &str) -> Command {
         let mut command = self.command(self.mps_binaries().join("nvidia-cuda-mps-control"), &[]);
         command.env("CUDA_MPS_PIPE_DIRECTORY", self.join(name));
@@ -239,19 +239,19 @@ impl Place {
         command
     }
 
-    /// Starts a program under `xsched run`, which must be able to attach it.
+    /// Starts a program under `xsched run`.
     pub fn run(&self, options: &[&str], program: &Path, args: &[&str]) -> Process {
         Process::start(self.run_command(options, program, args))
     }
 
-    /// The command for it.
+    /// Command that runs a program under `xsched run`.
     pub fn run_command(&self, options: &[&str], program: &Path, args: &[&str]) -> Command {
         let mut command = self.xsched(&["run"]);
         command.args(options).arg("--").arg(program).args(args);
         command
     }
 
-    /// The same as another user. There must be a daemon and a device. Needs root.
+    /// Command that runs a program as another user. There must be a daemon and a device. Needs root.
     pub fn run_command_of(&self, uid: u32, options: &[&str], program: &Path, args: &[&str]) -> Command {
         self.share_build();
         let runtime = self.join(&format!("run-{uid}"));
@@ -266,7 +266,7 @@ impl Place {
         command
     }
 
-    /// The answer of `xsched ps`, if there is a daemon; once more where one is slow to answer, which a busy machine makes it.
+    /// Answer of `xsched ps`, or none without a daemon. A daemon that is slow to answer, as on a busy machine, is asked three times.
     pub fn ps(&self) -> Option<Value> {
         for _ in 0..3 {
             let output = self.xsched(&["ps", "--json"]).output().expect("xsched runs");
@@ -280,17 +280,17 @@ impl Place {
         None
     }
 
-    /// A program's entry.
+    /// Entry of a program in the answer of `xsched ps`.
     pub fn program(&self, pid: u32) -> Option<Value> {
         self.ps()?["programs"].as_array()?.iter().find(|p| p["pid"] == pid).cloned()
     }
 
-    /// The only group of a program.
+    /// First group of a program, which has no other in most tests.
     pub fn group(&self, pid: u32) -> Option<Value> {
         self.program(pid)?["groups"].as_array()?.first().cloned()
     }
 
-    /// The first groups of programs at one moment: two commands one after the other would show the second later.
+    /// First groups of several programs at one moment: two calls of `xsched ps` would show the second one later.
     #[track_caller]
     pub fn groups_at_once<const N: usize>(&self, pids: [u32; N]) -> [Value; N] {
         let ps = self.ps().expect("a daemon");
@@ -298,7 +298,7 @@ impl Place {
         pids.map(|pid| shown.iter().find(|entry| entry["pid"] == pid).expect("attached")["groups"][0].clone())
     }
 
-    /// What the only group of a program has launched.
+    /// Number of launches of a program's only group.
     #[track_caller]
     pub fn launches(&self, pid: u32) -> u64 {
         self.group(pid).and_then(|g| g["launches"].as_u64()).expect("a group")
@@ -308,7 +308,7 @@ impl Place {
     /// other launches less than a quarter as many. What was going on before counts for neither.
     #[track_caller]
     pub fn assert_ahead(&self, first: u32, second: u32, n: u64) {
-        // One whose thread a busy machine wakes late leaves the device to the other for that time.
+        // A program whose thread a busy machine wakes late leaves the device to the other for that time.
         one_of(5, "the first goes ahead", || {
             until("the second is held once", || self.group(second).is_some_and(|g| g["state"] == "ready"));
             let before = [first, second].map(|pid| self.launches(pid));
@@ -318,8 +318,8 @@ impl Place {
         });
     }
 
-    /// A low program of the simulated device, held back by a high one that goes on and on; there must be a daemon. Each has so much on
-    /// the device that a thread which a busy machine wakes late does not leave it to the other.
+    /// Starts a low program of the simulated device and a high one that never pauses, and waits until the low one is held back. There must
+    /// be a daemon. Each program has enough in flight to keep the device even while a busy machine wakes its thread late.
     #[track_caller]
     pub fn low_held_by_high(&self) -> (Process, Process) {
         let steady = self.sim_program("steady");
@@ -336,7 +336,7 @@ impl Place {
         (low, high)
     }
 
-    /// Waits until a program, suspended by hand or for another's sake (`state` tells), launches nothing any more.
+    /// Waits until a program's group is in `state` (suspended, or waiting for another group) and launches no more.
     pub fn await_state(&self, pid: u32, state: &str) {
         let mut before = None;
         until("it is held", || {
@@ -346,14 +346,14 @@ impl Place {
         });
     }
 
-    /// The lines that processes left at their end, by process id.
+    /// Statistics that processes wrote at their ends, with the process ids.
     pub fn stats(&self) -> Vec<(u32, Value)> {
         let text = std::fs::read_to_string(self.join("stats")).unwrap_or_default();
         let parse = |line: &str| -> Value { serde_json::from_str(line).expect("JSON") };
         text.lines().map(parse).map(|v| (v["pid"].as_u64().expect("pid") as u32, v)).collect()
     }
 
-    /// What one process left at its end.
+    /// Statistics that one process wrote at its end.
     #[track_caller]
     pub fn stats_of(&self, pid: u32) -> Value {
         let mut lines = self.stats().into_iter().filter(|(p, _)| *p == pid);
@@ -362,8 +362,8 @@ impl Place {
         line
     }
 
-    /// Checks the scheduler's count of launches against the device's (`launched PID N` lines of a program): equal, and
-    /// all of them scheduled.
+    /// Checks that the scheduler counts as many launches as the device (`launched PID N` lines of a program), and that all of them were
+    /// scheduled.
     #[track_caller]
     pub fn assert_counts(&self, lines: &[String]) {
         let counts = lines.iter().filter_map(|l| l.strip_prefix("launched "));
@@ -382,7 +382,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // A daemon that `run` started is no child of the test.
+        // A daemon that `xsched run` started is no child of the test, so that nothing else ends it.
         if let Some(pid) = self.ps().and_then(|ps| ps["daemon"]["pid"].as_u64()) {
             let _ = Command::new("kill").arg(pid.to_string()).status();
         }

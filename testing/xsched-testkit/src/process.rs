@@ -1,4 +1,4 @@
-//! A program that is talked to by lines, and ended with its test.
+//! Programs that a test talks to by lines, and that end with the test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -13,19 +13,19 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::TIMEOUT;
 use crate::wait::so_within;
 
-/// CLOCK_MONOTONIC in ns, the clock that the programs report.
+/// CLOCK_MONOTONIC, in ns: the clock of the times that test programs print.
 pub fn now_ns() -> u64 {
     let t = clock_gettime(ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// Waits for the end of a program that ends by itself, and reads what it says meanwhile. Ends it if it hangs.
+/// Waits for a program to end by itself and returns its output. After `limit` kills it and panics.
 #[track_caller]
 pub fn finish(mut child: Child, limit: Duration) -> Output {
     fn reader(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
         std::thread::spawn(move || {
             let mut text = Vec::new();
-            // What came before an error is shown all the same.
+            // Output before an error is shown all the same.
             let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut text));
             text
         })
@@ -45,7 +45,7 @@ pub fn finish(mut child: Child, limit: Duration) -> Output {
     Output { status, stdout, stderr }
 }
 
-/// A running program.
+/// Running program that the test talks to by lines.
 pub struct Process {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -55,7 +55,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it with its three standard descriptors ours.
+    /// Starts a command with pipes as its three standard descriptors.
     pub fn start(mut command: Command) -> Process {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -75,12 +75,12 @@ impl Process {
         Process { child, stdin, lines, errors, error_reader: Some(error_reader) }
     }
 
-    /// Its process id.
+    /// Id of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Commands given, and of them done, of a `steady` program; also while its launches are held.
+    /// Numbers of commands submitted and completed by a `steady` program, which answers while its launches are held, too.
     #[track_caller]
     pub fn count(&mut self) -> (u64, u64) {
         self.tell("count");
@@ -90,23 +90,23 @@ impl Process {
         })
     }
 
-    /// What a daemon wrote to stderr so far, but for who came, left and changed what.
+    /// Lines of a daemon on stderr so far, without those about coming, leaving and changes.
     pub fn complaints(&self) -> String {
         complaints(&self.errors())
     }
 
-    /// What it wrote to stderr so far.
+    /// Output on stderr so far.
     pub fn errors(&self) -> String {
         self.errors.lock().unwrap_or_else(|e| e.into_inner()).clone()
     }
 
-    /// Gives it a line.
+    /// Writes a line to the program.
     pub fn tell(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("stdin is open");
         writeln!(stdin, "{line}").and_then(|()| stdin.flush()).expect("the program reads");
     }
 
-    /// Reads lines until one is what is wanted, before the deadline.
+    /// Reads lines until `wanted` returns a value for one. Panics after [`TIMEOUT`].
     #[track_caller]
     pub fn find<T>(&mut self, what: &str, mut wanted: impl FnMut(&str) -> Option<T>) -> T {
         let deadline = Instant::now() + TIMEOUT;
@@ -118,13 +118,13 @@ impl Process {
         }
     }
 
-    /// The next line that it prints.
+    /// Next line that the program prints.
     #[track_caller]
     pub fn line(&mut self) -> String {
         self.line_within(TIMEOUT).unwrap_or_else(|| panic!("no line in {TIMEOUT:?}: {}", self.errors()))
     }
 
-    /// The next line, if it comes soon enough.
+    /// Next line that the program prints, or none within a time.
     #[track_caller]
     pub fn line_within(&mut self, time: Duration) -> Option<String> {
         match self.lines.recv_timeout(time) {
@@ -137,13 +137,13 @@ impl Process {
         }
     }
 
-    /// Waits for a line that it must print, others before it left out.
+    /// Reads lines until the program prints this one.
     #[track_caller]
     pub fn expect(&mut self, wanted: &str) {
         self.find(wanted, |line| (line == wanted).then_some(()));
     }
 
-    /// Waits for the line that tells the device's count.
+    /// Waits for the line with the device's count.
     #[track_caller]
     pub fn expect_counts_line(&mut self) {
         self.find("a line of launches", |line| line.starts_with("launched ").then_some(()));
@@ -154,7 +154,7 @@ impl Process {
         while self.lines.try_recv().is_ok() {}
     }
 
-    /// Waits until it has printed nothing for a while: what it had on the device is done, and nothing follows.
+    /// Waits until the program has printed nothing for 200 ms: by then its commands on the device are complete, and no more follow.
     #[track_caller]
     pub fn until_quiet(&mut self) {
         let deadline = Instant::now() + TIMEOUT;
@@ -163,7 +163,7 @@ impl Process {
         }
     }
 
-    /// Waits for a line of `steady` whose time is after `when` (ns), and returns how much after.
+    /// Waits for a line of `steady` whose time is after `when` (ns), and returns by how much.
     #[track_caller]
     pub fn progress_after(&mut self, when: u64) -> Duration {
         self.find("progress", |line| {
@@ -172,7 +172,7 @@ impl Process {
         })
     }
 
-    /// The longest time without progress of a `steady` program within so long from now.
+    /// Longest time without progress of a `steady` program within `time` from now.
     #[track_caller]
     pub fn longest_gap(&mut self, time: Duration) -> Duration {
         let begin = now_ns();
@@ -185,12 +185,13 @@ impl Process {
         longest
     }
 
-    /// How it ended, if it did.
+    /// Exit status, if the process has ended.
     pub fn has_ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child")
     }
 
-    /// Waits for its end: exit status (or minus the signal) and the lines that it still printed.
+    /// Closes the program's stdin and waits for it to end. Returns the exit status (or minus the number of the signal), the lines that were
+    /// not yet read, and stderr.
     #[track_caller]
     pub fn wait(mut self) -> (i32, Vec<String>, String) {
         self.stdin = None;
@@ -209,7 +210,7 @@ impl Process {
         (code, self.lines.iter().collect(), self.errors())
     }
 
-    /// Ends a program `steady` of CUDA or HIP: every kernel must have run once. Returns its process id.
+    /// Ends a `steady` program of CUDA or HIP and checks that every kernel ran once. Returns the process id.
     #[track_caller]
     pub fn end_steady(mut self) -> u32 {
         let pid = self.pid();
@@ -218,7 +219,8 @@ impl Process {
         pid
     }
 
-    /// Waits for its end, which must be a good one, with nothing on stderr. Returns the lines that it still printed.
+    /// Closes the program's stdin, waits for it to end, and checks that it succeeds with nothing on stderr. Returns the lines that were not
+    /// yet read.
     #[track_caller]
     pub fn finish(self) -> Vec<String> {
         let (code, lines, errors) = self.wait();
@@ -234,7 +236,7 @@ impl Drop for Process {
     }
 }
 
-/// The lines of a daemon's log that tell of trouble.
+/// Lines of a daemon's log that report trouble.
 fn complaints(log: &str) -> String {
     let is_event = |line: &&str| {
         let Some(line) = line.strip_prefix("xsched: ") else { return false };

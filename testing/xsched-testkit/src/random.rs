@@ -1,10 +1,10 @@
-//! Numbers that look random and are the same each time.
+//! Pseudo-random numbers, equal in each run.
 
-/// Numbers from a seed (splitmix64).
+/// Random numbers from a seed (splitmix64).
 pub struct Random(pub u64);
 
 impl Random {
-    /// A number below `n`; 0 where `n` is 0.
+    /// Next number, below `n`; 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

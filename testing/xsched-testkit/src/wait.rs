@@ -1,4 +1,4 @@
-//! Waits, each with a deadline, and times that a machine's noise can only lengthen.
+//! Waits with a deadline, and measurements that other work on the machine can only lengthen.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a test gives up.
+/// Longest time that anything may take before a test gives up.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Waits until something is so, and returns how long that took.
+/// Waits until a condition is true, and returns how long that took. Panics after [`TIMEOUT`].
 #[track_caller]
 pub fn until(what: &str, so: impl FnMut() -> bool) -> Duration {
     let begin = Instant::now();
@@ -17,8 +17,8 @@ pub fn until(what: &str, so: impl FnMut() -> bool) -> Duration {
     begin.elapsed()
 }
 
-/// Whether something is so before a time is over. It looks often at first, for what is there at once, and every 2 ms later: a
-/// wait that never sleeps takes a processor from what it waits for.
+/// Reports whether a condition becomes true before a time is over. It polls often at first, for conditions that are true at once, and every
+/// 2 ms later: a wait that never sleeps takes a processor from the process that it waits for.
 pub fn so_within(limit: Duration, mut so: impl FnMut() -> bool) -> bool {
     let (begin, mut pause) = (Instant::now(), Duration::from_micros(50));
     while !so() {
@@ -31,12 +31,12 @@ pub fn so_within(limit: Duration, mut so: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// How many threads a chain has, at most, of which each may be as late as the control: device, daemon, agent, program, and each of
-/// them twice.
+/// Largest number of threads in a chain, each of which may be as late as the control: device, daemon, agent, program, and each of them
+/// twice.
 const HOPS: u32 = 8;
 
-/// A control beside what a test measures: how late this machine is with a thread that sleeps and computes by turns, as those under
-/// test do. On a machine with nothing else to do that is next to nothing.
+/// Control beside a measurement: how late this machine wakes and runs a thread that sleeps and computes in turn, as the threads under test
+/// do. The lateness is close to zero on a machine without other work.
 pub struct Lateness {
     worst_ns: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -47,7 +47,7 @@ impl Lateness {
     const SLEEP: Duration = Duration::from_millis(4);
     const WORK: Duration = Duration::from_millis(1);
 
-    /// Begins to measure.
+    /// Starts the control.
     pub fn begin() -> Lateness {
         let (worst_ns, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let thread = std::thread::spawn({
@@ -66,12 +66,12 @@ impl Lateness {
         Lateness { worst_ns, stop, thread: Some(thread) }
     }
 
-    /// The worst so far.
+    /// Largest lateness so far.
     pub fn worst(&self) -> Duration {
         Duration::from_nanos(self.worst_ns.load(Relaxed))
     }
 
-    /// A time, and what a machine as busy as this one has been adds to it at most.
+    /// Longest time that this machine may need for something that takes `time` on an idle one, from the lateness so far.
     pub fn allows(&self, time: Duration) -> Duration {
         time + HOPS * self.worst()
     }
@@ -92,8 +92,8 @@ pub fn own_time() -> Duration {
     Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
 }
 
-/// Checks that something can be done within a time, on a machine that is never late. Other work on the machine only lengthens what is
-/// measured: the control beside each try tells by how much, and the first try within what that allows ends them.
+/// Checks that something takes less than `within` on a machine that is never late. Other work on the machine can only lengthen the measured
+/// time: each try adds the lateness of its own control to the limit. The first try below that limit ends the check.
 #[track_caller]
 pub fn least_of(tries: u32, within: Duration, what: &str, mut once: impl FnMut() -> Duration) {
     one_of(tries, what, || {
@@ -104,7 +104,8 @@ pub fn least_of(tries: u32, within: Duration, what: &str, mut once: impl FnMut()
     });
 }
 
-/// Tries what a fault spoils each time, and other work on the machine now and then: the first try that holds ends them.
+/// Checks that one of several tries succeeds, for conditions that a fault violates in each try, but other work on the machine only in some.
+/// The first success ends the check.
 #[track_caller]
 pub fn one_of(tries: u32, what: &str, mut once: impl FnMut() -> Result<(), String>) {
     let mut all = Vec::new();
@@ -120,17 +121,17 @@ pub fn one_of(tries: u32, what: &str, mut once: impl FnMut() -> Result<(), Strin
     panic!("{what}: not once in {tries} tries: {all:?}");
 }
 
-/// The state letter of `/proc/PID/stat` or the like.
+/// State letter in a file like `/proc/PID/stat`.
 fn state(stat: &str) -> Option<char> {
     std::fs::read_to_string(stat).ok()?.rsplit(')').next()?.trim_start().chars().next()
 }
 
-/// Whether a thread of a process sleeps. The first thread's id is the process's.
+/// Reports whether a thread of a process sleeps. The first thread's id is the process's.
 pub fn is_asleep(pid: u32, tid: u32) -> bool {
     state(&format!("/proc/{pid}/task/{tid}/stat")) == Some('S')
 }
 
-/// Whether a process exists and is no zombie.
+/// Reports whether a process exists and is no zombie.
 pub fn is_alive(pid: u32) -> bool {
     state(&format!("/proc/{pid}/stat")).is_some_and(|state| state != 'Z')
 }
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn what_always_takes_too_long_fails_and_what_is_quick_once_does_not() {
-        // Longer than any machine is late.
+        // No machine is ever so late.
         let long = Duration::from_secs(1_000_000);
         let mut times = [long, long, Duration::ZERO, long].into_iter();
         least_of(3, Duration::from_millis(1), "quick once", || times.next().expect("no more tries than needed"));

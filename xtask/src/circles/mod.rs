@@ -37,23 +37,23 @@ Prints the files of each crate that call each other in a circle, and how many ca
   --unresolved  calls of this crate whose target was not found, by name
   --write       shortens xtask/circles.toml to the circles that there are; adds none";
 
-/// A crate and the calls between its files.
+/// Crate and the calls between its files.
 #[derive(Debug)]
 pub struct Package {
-    /// Its name.
+    /// Name of the crate.
     pub name: String,
-    /// Its files, by their places below `src`.
+    /// Files of the crate, by their places below `src`.
     pub files: Vec<String>,
-    /// Circles of more than one file, the largest first: numbers of files.
+    /// Circles of more than one file, the largest first, as numbers of files.
     pub circles: Vec<Vec<usize>>,
-    /// Calls whose target was found.
+    /// Number of calls whose target was found.
     pub resolved: usize,
-    /// File, line and name of each call that may be of a function of this crate, but whose target was not found.
+    /// File, line and name of each possible call of a function of this crate whose target was not found.
     pub unresolved: Vec<(usize, usize, String)>,
     edges: Vec<Edge>,
 }
 
-/// All calls from one file into another one.
+/// Calls from one file into another one.
 #[derive(Debug)]
 struct Edge {
     from: usize,
@@ -62,7 +62,7 @@ struct Edge {
 }
 
 impl Package {
-    /// The share of unresolved calls, in percent.
+    /// Share of unresolved calls, in percent.
     pub fn unresolved_percent(&self) -> f64 {
         let all = self.resolved + self.unresolved.len();
         if all == 0 { 0.0 } else { 100.0 * self.unresolved.len() as f64 / all as f64 }
@@ -73,7 +73,7 @@ impl Package {
         circle.iter().map(|file| self.files[*file].clone()).collect()
     }
 
-    /// The crate in a line, and its circles.
+    /// Summary of the crate in one line, and its circles.
     fn summary(&self) -> String {
         let mut text = format!(
             "{}: {} files; {:.1} % of {} calls unresolved\n",
@@ -88,7 +88,7 @@ impl Package {
         text
     }
 
-    /// The calls that make the circles.
+    /// Calls that form the circles.
     fn in_full(&self, all_calls: bool) -> String {
         let mut text = String::new();
         for circle in &self.circles {
@@ -142,7 +142,7 @@ fn package(name: String, number: usize, sources: &[Source], calls: Calls) -> Pac
     Package { name, files, circles: graph::circles(&below), resolved: calls.found, unresolved, edges }
 }
 
-/// Does what the words after `circles` ask for. Fails outside with a line about the words, inside with one about the work.
+/// Runs the task on the words after `circles`. The outer error is about the words, the inner one about the circles.
 pub fn run(root: &Path, words: &[&str]) -> Result<Result<(), String>, String> {
     let (name, all_calls, unresolved) = match words {
         [] => (None, false, false),

@@ -1,10 +1,10 @@
-//! How long a decision takes: a more urgent program becomes ready, the gate of another closes; beside a bare hop
-//! (eventfd write, epoll, store) to a thread that does nothing else, alternated in the same run.
+//! Benchmark of a decision: the time from a more urgent program's becoming ready to the closed gate of another, beside a bare hop (eventfd
+//! write, epoll, store) to a thread that does nothing else, alternated in the same run.
 //!
 //! `cargo run --release -p xsched-decisions --bin decision [SAMPLES [SOCKET]]`
 //!
-//! With SOCKET it is the daemon there that decides, of a device of its own that has the policy hpf; the result, beside a hop to a
-//! thread, is a line of JSON, in µs.
+//! With SOCKET the daemon there decides, on a device of its own that has the policy hpf; the result, beside a hop to a thread, is a line of
+//! JSON, in µs.
 
 #[path = "../../../../crates/xsched-daemon/tests/support/mod.rs"]
 mod support;
@@ -73,12 +73,12 @@ fn main() {
     }
 }
 
-/// Of times in ns, sorted.
+/// Quantile of sorted times in ns, in µs.
 fn quantile_us(times: &[u64], q: f64) -> f64 {
     times[((times.len() - 1) as f64 * q) as usize] as f64 / 1_000.0
 }
 
-/// What decisions of a daemon take that has other things to do as well.
+/// Measures decisions of a daemon that has other work as well.
 fn beside_others(socket: &Path, samples: usize) {
     let attach =
         |priority| Client::attach(socket, ProgramOptions { priority: Some(priority), ..ProgramOptions::default() });
@@ -89,7 +89,7 @@ fn beside_others(socket: &Path, samples: usize) {
     low.until_open(0);
     let (word, event) = (AtomicU32::new(0), eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
     let (stop, mut bare, mut decision) = (AtomicBool::new(false), Vec::new(), Vec::new());
-    // Not by a spinning thread: on a small machine that would take a processor from the daemon.
+    // The thread sleeps between polls: spinning would take a processor from the daemon on a small machine.
     let until = |start: Instant, done: &dyn Fn() -> bool| {
         while !done() {
             std::thread::sleep(Duration::from_micros(10));

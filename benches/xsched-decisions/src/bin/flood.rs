@@ -1,10 +1,10 @@
-//! How long decisions take while another user floods the daemon, and how much memory that takes. As root the flood comes
-//! from another user, otherwise from the daemon's own, whose bounds are wider.
+//! Benchmark of decisions while another user floods the daemon, and of the memory that the flood takes. As root the flood comes from
+//! another user, otherwise from the daemon's own, whose limits are wider.
 //!
 //! `cargo run --release -p xsched-decisions --bin flood [SAMPLES [FLOOD…]]`
 //!
-//! Each flood is measured in turn with its control, in which the same processes flood another daemon, on the same processors: what
-//! is left between the two is what one user's messages cost another's decisions. `none` is the bare machine.
+//! Each flood is measured in turn with its control, in which the same processes flood another daemon, on the same processors: the
+//! difference between the two is the cost of one user's messages to another's decisions. `none` is the bare machine.
 
 #[path = "../../../../crates/xsched-daemon/tests/support/mod.rs"]
 mod support;
@@ -29,17 +29,17 @@ use xsched_proto::wire::{ClientMsg, Levels, MAX_PACKET, Platform, ProgramOptions
 use xsched_testkit::until;
 
 const NOBODY: u32 = 65_534;
-/// As in `dist/xsched.service`. Only root may.
+/// Nice value of `dist/xsched.service`, which only root may set.
 const DAEMON_NICE: i32 = -10;
-/// Programs of a flood.
+/// Number of programs of a flood.
 const PROGRAMS: usize = 24;
-/// Queues that `ps` tells of.
+/// Number of queues that `ps` reports.
 const QUEUES: u16 = 1_024;
-/// Rounds of each, in turn with its control.
+/// Number of rounds of each flood, which alternate with its control.
 const ROUNDS: usize = 5;
-/// No round is longer: where decisions take long, fewer samples say so too.
+/// Time limit of a round. If decisions take long, few samples show that as well.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// By name: given the socket, it prints a line once it is under way, and goes on.
+/// Name of a flood, and its function: given the socket, it prints a line once it is under way, and does not return.
 type Flood = (&'static str, fn(&Path));
 const FLOODS: [Flood; 16] = [
     ("none", |_| wait()),
@@ -97,7 +97,7 @@ fn main() {
     }
 }
 
-/// The parent ends it.
+/// Waits until the parent kills this process.
 fn wait() {
     println!("on");
     loop {
@@ -109,9 +109,9 @@ fn open(path: &Path) {
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("own folder");
 }
 
-/// A daemon that other users reach. What it logs is no part of this.
+/// Starts a daemon that other users can reach. The log goes to a file, since its output is not part of the measurement.
 fn daemon() -> Daemon {
-    // Its threads have the nice value of the one that makes them.
+    // The daemon's threads inherit the nice value of this thread.
     let nice = |value| _ = rustix::process::setpriority_process(None, value);
     nice(DAEMON_NICE);
     let daemon = Daemon::start_with(|o| {
@@ -125,7 +125,7 @@ fn daemon() -> Daemon {
     daemon
 }
 
-/// Another daemon, which the control floods. Says where it listens.
+/// Starts another daemon, which the control floods, and writes the path of its socket to `says`.
 fn decoy(says: &Path) {
     let daemon = daemon();
     let (fresh, socket) = (says.with_extension("new"), daemon.socket.to_str().expect("text"));
@@ -135,7 +135,7 @@ fn decoy(says: &Path) {
     }
 }
 
-/// Adds the times of one round. Returns how much memory the daemon had beyond that before, MiB.
+/// Adds the times of one round. Returns by how much the daemon's memory grew at most, in MiB.
 fn measure(name: &str, samples: usize, is_control: bool, times: &mut Vec<u64>) -> u64 {
     let root = rustix::process::geteuid().is_root();
     let daemon = daemon();
@@ -162,7 +162,7 @@ fn measure(name: &str, samples: usize, is_control: bool, times: &mut Vec<u64>) -
     let mut child = Ending(command.spawn().expect("a process"));
     let mut line = String::new();
     BufReader::new(child.0.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-    // Not by a spinning thread: on a small machine that would take a processor from the daemon.
+    // The thread sleeps between polls: spinning would take a processor from the daemon on a small machine.
     let nap = || std::thread::sleep(Duration::from_micros(10));
     let (begin, start) = (times.len(), Instant::now());
     let mut most = 0;
@@ -183,7 +183,7 @@ fn measure(name: &str, samples: usize, is_control: bool, times: &mut Vec<u64>) -
     most.saturating_sub(before) / 1024
 }
 
-/// A flood that ends with its measurement.
+/// Process of a flood, killed at the end of its measurement.
 struct Ending(Child);
 
 impl Drop for Ending {
@@ -193,14 +193,14 @@ impl Drop for Ending {
     }
 }
 
-/// Memory of this process, which is the daemon's.
+/// Memory of this process, in which the daemon runs, in KiB.
 fn resident_kib() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").expect("own status");
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-/// A program that does not mind being refused.
+/// Program of a flood. A refusal is no error to it.
 struct Program {
     socket: OwnedFd,
     event: OwnedFd,
@@ -247,7 +247,7 @@ impl Program {
     }
 }
 
-/// Takes what is there to read.
+/// Reads and discards all waiting messages.
 fn drain(socket: &OwnedFd) {
     let mut buffer = [0; 1_024];
     while rustix::net::recv(socket, &mut buffer[..], RecvFlags::DONTWAIT).is_ok_and(|(got, _)| got > 0) {}
@@ -258,7 +258,7 @@ fn programs(path: &Path, job: impl Fn(usize) -> Option<String>) -> Vec<Program> 
     (0..PROGRAMS).filter_map(start).collect()
 }
 
-/// All groups of all programs become ready and idle again, as fast as that can be said.
+/// Makes all groups of all programs ready and idle again, as fast as possible.
 fn toggle(programs: &[Program]) {
     println!("on");
     for word in [state::READY, state::IDLE].into_iter().cycle() {
@@ -277,7 +277,7 @@ fn groups(path: &Path) {
     toggle(&programs);
 }
 
-/// Each program is a job on many devices.
+/// Makes each program a job on many devices.
 fn jobs(path: &Path) {
     let programs = programs(path, |n| Some(format!("job {n}")));
     for slot in 0..16 {
@@ -288,7 +288,7 @@ fn jobs(path: &Path) {
     toggle(&programs);
 }
 
-/// Many programs that want the device and whose counters are looked at.
+/// Many programs that want the device and whose counters are read.
 fn looks(path: &Path) {
     let options = || ProgramOptions { priority: Some(50), ..ProgramOptions::default() };
     let programs: Vec<_> = (0..400).filter_map(|_| Program::start(path, options())).collect();
@@ -322,7 +322,7 @@ fn ps(path: &Path) {
                         if send_raw(&socket, &packet, &[]).is_err() {
                             continue 'again;
                         }
-                        // A word on the daemon, one on each program, and the end.
+                        // The answer has one message about the daemon, one about the program, and the end.
                         for _ in 0..3 {
                             if rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty()).is_err() {
                                 continue 'again;
@@ -355,7 +355,7 @@ fn unread(path: &Path) {
     }
 }
 
-/// Programs come, use many groups, and go.
+/// Attaches programs that use many groups and leave, again and again.
 fn churn(path: &Path) {
     println!("on");
     loop {
@@ -373,7 +373,7 @@ fn churn(path: &Path) {
     }
 }
 
-/// Connections that say nothing, and end.
+/// Makes connections that send nothing, and closes them.
 fn silent(path: &Path) {
     println!("on");
     loop {
@@ -381,7 +381,7 @@ fn silent(path: &Path) {
     }
 }
 
-/// Descriptors that may be slow to close, with a greeting that is none.
+/// Sends descriptors that may be slow to close, with an invalid greeting.
 fn descriptors(path: &Path) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("a port");
@@ -404,7 +404,7 @@ fn malformed(path: &Path) {
     }
 }
 
-/// One that changes what is kept over a restart, again and again.
+/// A program that changes state which is kept over a restart, again and again.
 fn hints(path: &Path) {
     let programs = programs(path, |_| None);
     programs.iter().for_each(|program| _ = program.group(0, "sim:0"));
@@ -428,7 +428,7 @@ fn hints(path: &Path) {
     }
 }
 
-/// Programs that come and go, with nothing: what is written to the log, and read of the process.
+/// Attaches programs without groups, which leave at once: each makes the daemon read about the process and write to its log.
 fn attach(path: &Path) {
     println!("on");
     loop {
@@ -440,7 +440,7 @@ fn attach(path: &Path) {
     }
 }
 
-/// Commands that name as many targets as they may, each to be looked for among many programs.
+/// Commands that name as many targets as allowed, each to be searched among many programs.
 fn targets(path: &Path) {
     let programs: Vec<_> = (0..400).filter_map(|_| Program::start(path, ProgramOptions::default())).collect();
     for (n, program) in programs.iter().enumerate() {
@@ -462,7 +462,7 @@ fn targets(path: &Path) {
     }
 }
 
-/// Programs that claim to use all of what they share, and `ps`, which reads it.
+/// Attaches programs that claim to use their whole segments, and asks for `ps`, which reads the segments.
 fn claims(path: &Path) {
     let programs: Vec<_> = (0..500).filter_map(|_| Program::start(path, ProgramOptions::default())).collect();
     for (n, program) in programs.iter().enumerate() {
@@ -481,7 +481,7 @@ fn claims(path: &Path) {
     }
 }
 
-/// Groups on devices that do not exist, new ones all the time, with time on each.
+/// Adds groups on ever new devices that do not exist, with time on each.
 fn names(path: &Path) {
     println!("on");
     for round in 0_u64.. {
@@ -498,7 +498,7 @@ fn names(path: &Path) {
     }
 }
 
-/// Programs that have much to say of their groups.
+/// Sends hints for the groups of programs without a pause.
 fn messages(path: &Path) {
     let programs = programs(path, |_| None);
     programs.iter().for_each(|program| _ = program.group(0, "sim:0"));

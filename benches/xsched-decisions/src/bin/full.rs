@@ -1,8 +1,9 @@
-//! All bounds of a daemon reached at once by many users: how much memory that takes, and how long it takes to answer meanwhile.
+//! Reaches all bounds of a daemon at once, as many users, and measures the daemon's memory and the time of its answers meanwhile.
 //!
-//! `cargo run --release -p xsched-decisions --bin full [USERS [PHASE…]]`, as root: each user is a process of its own with a number of its own.
-//! The daemon is another one, in a cgroup of its own with the memory of `dist/xsched.service` where cgroups can be made, and with as many
-//! descriptors; where root may have fewer, with less memory in the same proportion. What users have is touched by the daemon first, as far as it touches it, so that it is charged for it.
+//! `cargo run --release -p xsched-decisions --bin full [USERS [PHASE…]]`, as root. Each user is a process with a user id of its own. The
+//! daemon is another process, with as many descriptors as in `dist/xsched.service`, and with the unit's memory in a cgroup of its own if
+//! one can be made. If root may have fewer descriptors, the memory is reduced in proportion. The daemon touches the memory that it shares
+//! with programs before they do, as far as it reads it, so that the memory is charged to the daemon.
 
 #[path = "../../../../crates/xsched-daemon/tests/support/mod.rs"]
 mod support;
@@ -33,14 +34,14 @@ use xsched_proto::wire::{
 };
 use xsched_testkit::until;
 
-/// As in `dist/xsched.service`.
+/// Memory in bytes, and descriptors, of `dist/xsched.service`.
 const MEMORY_MAX: u64 = 2 << 30;
 const DESCRIPTORS: u64 = 65_536;
-/// With each of them at half of its own bounds or more, those over all users are reached.
+/// Number of users that reach the bounds over all users, if each uses at least half of its own bounds.
 const USERS: usize = 16;
-/// The number of the first user.
+/// Id of the first user.
 const FIRST_UID: u32 = 40_000;
-/// Bounds of a user and over all, of `src/tuning.rs`.
+/// Bounds of one user and of all users, as in `src/tuning.rs`.
 const USER_CONNS: usize = 1_024;
 const USER_GROUPS: usize = 512;
 const USER_DEVICES: usize = 64;
@@ -49,25 +50,25 @@ const USER_QUEUES: usize = 131_072;
 const ALL_QUEUES: usize = 1 << 20;
 const USER_BOOKS: usize = 2_048;
 const USER_JOBS: usize = 16;
-/// Programs of each user that came and went, for lists of a thousand in all.
+/// Number of programs of each user that attach and leave: those of five users fill the lists of a thousand ended programs.
 const LISTED: usize = 200;
-/// Descriptors of one packet.
+/// Largest number of descriptors in one packet.
 const MAX_FDS: usize = 253;
-/// Of a user, for commands.
+/// Number of connections for commands of one user.
 const COMMANDS: usize = 40;
-/// Longest name of a device or job.
+/// Longest name of a device or job, in bytes.
 const NAME_BYTES: usize = 256;
-/// Programs of a user that suit no pool, and longest name of one.
+/// Number of programs of one user that are unsuitable for a pool, and the longest name of one, in bytes.
 const UNSUITABLE: usize = 100;
 const PROGRAM_BYTES: usize = 1_024;
-/// Records of usage of all users and of one.
+/// Records of usage of all users, and of one user, in bytes.
 const USAGE_BYTES: usize = 128 << 20;
 const USAGE_USER_BYTES: usize = 8 << 20;
-/// Targets of one command.
+/// Largest number of targets of one command.
 const TARGETS: usize = 64;
-/// What users do, one after the other.
+/// Actions of the users, one after the other.
 const PHASES: [&str; 8] = ["programs", "groups", "queues", "announced", "gone", "unread", "beyond", "kept"];
-/// Messages that fit into the socket of a program, and some more.
+/// Number of messages that fit into the socket of a program, and a few more.
 const FITTING: usize = 38;
 const KEPT: usize = 60;
 
@@ -85,7 +86,7 @@ fn main() {
     }
 }
 
-/// As many descriptors as the unit has, or as there may be. Returns how many.
+/// Raises the limit of descriptors to the unit's, or to the largest one allowed. Returns the limit.
 fn more_descriptors() -> u64 {
     let most = |n| setrlimit(Resource::Nofile, Rlimit { current: Some(n), maximum: Some(n) });
     let n = DESCRIPTORS;
@@ -97,7 +98,7 @@ fn more_descriptors() -> u64 {
     n
 }
 
-/// Connections that a daemon with so many descriptors has room for: see `max_conns` of `src/server/connections.rs`.
+/// Number of connections that a daemon with this many descriptors has room for: see `max_conns` of `src/net/descriptors.rs`.
 fn all_conns(descriptors: u64) -> usize {
     let besides = 32 + MAX_FDS + 256;
     (descriptors as usize - besides) / 6
@@ -111,12 +112,12 @@ fn daemon(folder: &Path, cgroup: &str) {
     }
     let mut options = support::options(folder);
     options.config = vec![folder.join("config.toml")];
-    // Its log goes to stderr, a pipe that is not read for some time.
+    // The log goes to stderr, a pipe that is not read for some time.
     options.state = Some(folder.join("state"));
     xsched_daemon::run(options).expect("it serves");
 }
 
-/// A memory cgroup of either version with the unit's bound; none where none can be made.
+/// Memory cgroup of either version, with the unit's limit.
 struct Cgroup {
     folder: PathBuf,
     peak: &'static str,
@@ -149,7 +150,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Empty once the daemon is gone.
+        // The cgroup is empty once the daemon has ended.
         let gone = || std::fs::remove_dir(&self.folder).is_ok() || !self.folder.exists();
         let end = Instant::now() + Duration::from_secs(5);
         while !gone() && Instant::now() < end {
@@ -158,16 +159,16 @@ impl Drop for Cgroup {
     }
 }
 
-/// A figure of a process's memory, in MiB.
+/// Value of a process's memory, in MiB.
 fn of_process(pid: u32, name: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) >> 10
 }
 
-// ---- What is measured ----------------------------------------------------------------------------------------------------
+// ---- Measurements ---------------------------------------------------------------------------------------------------------
 
-/// The lines of the daemon's log, which may be left unread.
+/// Lines of the daemon's log, which may stay unread.
 struct Log {
     lines: Arc<Mutex<Vec<String>>>,
     unread: Arc<AtomicBool>,
@@ -189,7 +190,7 @@ impl Log {
     }
 }
 
-/// Files of an earlier daemon, with as much as there may be: programs that suit no pool, and records of usage.
+/// Writes the largest files that an earlier daemon may leave: programs unsuitable for a pool, and records of usage.
 fn leave_behind(state: &Path, socket: &Path, users: usize) -> std::io::Result<()> {
     let mut unsuitable = String::new();
     for (user, n) in (0..users).flat_map(|user| (0..UNSUITABLE).map(move |n| (user, n))) {
@@ -205,7 +206,7 @@ fn leave_behind(state: &Path, socket: &Path, users: usize) -> std::io::Result<()
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     for user in 0..users {
         let uid = FIRST_UID as usize + user;
-        // One that grows, and those put aside.
+        // One file that grows, and those put aside.
         for file in 0..(USAGE_BYTES / users).min(USAGE_USER_BYTES) >> 20 {
             let mut records = String::new();
             while records.len() < (1 << 20) - 600 {
@@ -225,7 +226,7 @@ fn leave_behind(state: &Path, socket: &Path, users: usize) -> std::io::Result<()
     Ok(())
 }
 
-/// How long a decision takes meanwhile: from a program's "ready" to the closed gate of its rival. Both are root's.
+/// Measures decisions meanwhile: the time from a program's "ready" to the closed gate of its rival. Both are root's.
 fn probe(socket: &Path, waits: &Mutex<Vec<Duration>>, ended: &AtomicBool) {
     let attach =
         |priority| Client::attach(socket, ProgramOptions { priority: Some(priority), ..ProgramOptions::default() });
@@ -252,14 +253,14 @@ fn probe(socket: &Path, waits: &Mutex<Vec<Duration>>, ended: &AtomicBool) {
     }
 }
 
-/// Median, 99th part of a hundred, and longest, in ms.
+/// Median, 99th percentile and longest, in ms.
 fn summary(mut waits: Vec<Duration>) -> String {
     waits.sort_unstable();
     let ms = |part: usize| waits.get(waits.len().saturating_sub(1) * part / 100).map_or(0.0, |d| d.as_secs_f64() * 1e3);
     format!("{:.2} ms, P99 {:.2}, longest {:.2}", ms(50), ms(99), ms(100))
 }
 
-/// A process that ends with the measurement.
+/// Process that is killed at the end of the measurement.
 struct Ending(Child);
 
 impl Drop for Ending {
@@ -296,7 +297,7 @@ fn measure(users: usize, phases: &[&str]) {
     open(&run);
     let listen = format!("[metrics]\nlisten = \"unix:{}\"\nnames = true\npids = true\n", metrics.display());
     std::fs::write(folder.path().join("config.toml"), listen).expect("own file");
-    // A long path, as programs may have one.
+    // A path as long as a program's may be.
     let deep: PathBuf = (0..15).fold(folder.path().to_owned(), |path, _| path.join("d".repeat(250)));
     std::fs::create_dir_all(&deep).expect("own folder");
     let mut at = deep.as_path();
@@ -307,8 +308,8 @@ fn measure(users: usize, phases: &[&str]) {
     let exe = deep.join("full");
     std::fs::copy(std::env::current_exe().expect("a path"), &exe).expect("a copy");
     open(&exe);
-    // With fewer descriptors there are fewer programs, so that there must be less memory in the same proportion. What does not depend on
-    // them is as much as ever.
+    // With fewer descriptors there are fewer programs, for which less memory must suffice in proportion, although the memory that does not
+    // depend on them stays the same.
     let memory_max = MEMORY_MAX * descriptors / DESCRIPTORS;
     let cgroup = Cgroup::new(memory_max);
     let of_cgroup = cgroup.as_ref().map_or(String::new(), |cgroup| cgroup.folder.display().to_string());
@@ -350,7 +351,7 @@ fn measure(users: usize, phases: &[&str]) {
         let probing = scope.spawn(|| probe(&socket, &waits, &ended));
         for what in phases {
             let start = Instant::now();
-            // Lines wait, as many as may, while many programs come and go.
+            // While many programs come and go, as many lines of the log as possible wait.
             log.unread.store(*what == "gone", SeqCst);
             all.iter_mut().for_each(|user| user.tell(what));
             let answers: Vec<String> = all.iter_mut().map(User::answer).collect();
@@ -379,7 +380,7 @@ fn measure(users: usize, phases: &[&str]) {
         };
         until("the daemon has let all programs go", || programs() == 0);
         state_now("when all are gone");
-        // By then the daemon has told its allocator to give back what is free.
+        // By then the daemon has had its allocator release free memory.
         std::thread::sleep(Duration::from_secs(45));
         state_now("three quarters of a minute later");
         ask(&socket, Request::Stop).expect("it ends");
@@ -396,7 +397,7 @@ fn measure(users: usize, phases: &[&str]) {
     assert!(alive, "the daemon did not outlive it");
 }
 
-/// The numbers that users have told, added up by their names, and the first of each other word.
+/// Sums the numbers in the users' lines by their names, and keeps the first of each other word.
 fn summed(answers: &[String]) -> String {
     let mut sums: Vec<(String, u64)> = Vec::new();
     let mut texts: Vec<String> = Vec::new();
@@ -415,7 +416,7 @@ fn summed(answers: &[String]) -> String {
     sums.chain(texts.into_iter().take(6)).collect::<Vec<_>>().join(", ")
 }
 
-/// How many there are of each thing of which the daemon tells.
+/// Counts each kind of thing that the daemon reports.
 fn reached(socket: &Path, metrics: &Path, state: &Path) -> String {
     let answer = |request| ask(socket, request).unwrap_or_default();
     let programs = |answer: &[DaemonMsg]| answer.iter().filter(|m| matches!(m, DaemonMsg::Program(_))).count();
@@ -452,7 +453,7 @@ fn scrape(metrics: &Path) -> std::io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Root asks for all there is to ask for, again and again.
+/// Asks for everything that root may ask for, again and again.
 fn observe(socket: &Path, metrics: &Path, ended: &AtomicBool) {
     let requests = [
         ("ps", Request::Ps),
@@ -491,7 +492,7 @@ fn observe(socket: &Path, metrics: &Path, ended: &AtomicBool) {
     println!("metrics: {} KiB at most, {:.2} s at most, {failed} without an answer", bytes >> 10, most.as_secs_f64());
 }
 
-/// Messages of an answer up to its end; none = it has no end, or is a refusal.
+/// Number of messages in an answer, or none for a refusal or an answer without an end.
 fn try_ask(socket: &Path, request: Request) -> Option<usize> {
     let socket = try_connect(socket)?;
     let packet = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request }).ok()?;
@@ -502,7 +503,7 @@ fn try_ask(socket: &Path, request: Request) -> Option<usize> {
             Ok((_, 0)) | Err(_) => return None,
             Ok((_, bytes)) => match decode::<DaemonMsg>(&buffer[..bytes]) {
                 Ok(DaemonMsg::End) => return Some(n),
-                // Its connection stays open for a further question.
+                // After a refusal the connection would stay open for further questions.
                 Ok(DaemonMsg::Refused(_)) => return None,
                 _ => (),
             },
@@ -513,14 +514,14 @@ fn try_ask(socket: &Path, request: Request) -> Option<usize> {
 
 // ---- A user --------------------------------------------------------------------------------------------------------------
 
-/// A program of its user.
+/// Program of the user.
 struct Program {
     socket: OwnedFd,
     event: OwnedFd,
     segment: &'static Segment,
 }
 
-/// Letters up to so many bytes.
+/// Text of this many bytes, filled up with letters.
 fn text(begin: &str, bytes: usize) -> String {
     format!("{begin}{}", "x".repeat(bytes - begin.len()))
 }
@@ -536,7 +537,7 @@ impl Program {
         let segment = unsafe { &*map::<Segment>(file, SEGMENT_BYTES, rustix::mm::ProtFlags::all()) };
         segment.header.used[0].store(QUEUES as u32, SeqCst);
         segment.header.used[1].store(COUNTERS as u32, SeqCst);
-        // As long as the message may be.
+        // The longest command that fits into the message.
         let command = vec![text("/usr/bin/python3", 48 << 10)];
         let title = Some(text("title ", 8 << 10));
         let options = ProgramOptions { job, command, title, ..ProgramOptions::default() };
@@ -562,7 +563,10 @@ impl Program {
         })
     }
 
-    /// Waits for the answer to a group; false = it is refused.
+    /// Waits until the daemon adds a group.
+    ///
+    /// # Errors
+    /// The reason of a refusal.
     fn until_added(&self) -> Result<(), String> {
         loop {
             match receive(&self.socket) {
@@ -585,13 +589,13 @@ impl Program {
     }
 }
 
-/// Takes what is there to read.
+/// Reads and discards all waiting messages.
 fn drain(socket: &OwnedFd) {
     let mut buffer = [0; 1_024];
     while rustix::net::recv(socket, &mut buffer[..], RecvFlags::DONTWAIT).is_ok_and(|(got, _)| got > 0) {}
 }
 
-/// Queues that the daemon knows of this user.
+/// Number of queues of this user that the daemon has.
 fn queues_of(path: &Path) -> usize {
     let answer = ask(path, Request::Ps).unwrap_or_default();
     let groups = answer.iter().flat_map(|message| match message {
@@ -601,7 +605,7 @@ fn queues_of(path: &Path) -> usize {
     groups.map(|group| group.queues.len()).sum()
 }
 
-/// Has programs of this user told of so many changes, one after the other. Returns how many there were.
+/// Has this many changes reported to programs of this user, one after the other. Returns how many succeeded.
 fn tell_all(path: &Path, targets: &[Target], times: usize) -> usize {
     let hint = |n: usize| Request::Hint {
         targets: targets.to_vec(),
@@ -626,18 +630,18 @@ fn user(number: usize, users: usize, path: &Path) {
     let (in_all, queues) = (conns - COMMANDS - 2, (ALL_QUEUES / users).min(USER_QUEUES));
     let job = text(&format!("job {number} "), NAME_BYTES);
     let (mut programs, mut commands) = (Vec::new(), Vec::new());
-    // The common device is full with the groups of eight users.
+    // Eight users fill the common device with their groups.
     let common = text(&format!("gpu:common {} ", number / 8), NAME_BYTES);
     let own = |n: usize| text(&format!("gpu:{number}.{n} "), NAME_BYTES);
     let device = |n: usize| if n < DEVICE_GROUPS { common.clone() } else { own(n % (USER_DEVICES - 1)) };
     let with_groups = (USER_GROUPS - GROUPS).min(in_all);
-    // Slot and program of each group.
+    // Slot and program of each group, in order.
     let places = (0..GROUPS).flat_map(|slot| (0..with_groups).map(move |n| (slot, n)));
     for line in std::io::stdin().lines() {
         let said = match line.expect("a line").as_str() {
             "programs" => {
                 for n in 0..in_all {
-                    // Of jobs on several devices there may be few.
+                    // Only a few jobs may span several devices.
                     let spans = (USER_GROUPS - 1).saturating_sub(with_groups);
                     let own = if n == 0 { job.clone() } else { text(&format!("job {number}.{n} "), NAME_BYTES) };
                     programs.extend(Program::start(path, Some(own).filter(|_| n < USER_JOBS || n >= spans)));
@@ -647,7 +651,7 @@ fn user(number: usize, users: usize, path: &Path) {
             }
             "groups" => {
                 let mut has = 0;
-                // One remains for programs that come and go.
+                // One group is left for programs that come and go.
                 for (n, (slot, program)) in places.clone().take(USER_GROUPS - 1).enumerate() {
                     let done = programs[program].add_group(slot as u16, &device(n));
                     has += usize::from(done && programs[program].until_added().is_ok());
@@ -659,7 +663,7 @@ fn user(number: usize, users: usize, path: &Path) {
                 let add = |program: &Program, slot: usize| {
                     usize::from(program.say(&ClientMsg::QueueAdd { slot: slot as u16, group: 0 }))
                 };
-                // One far behind each: what is before it is read all the same.
+                // One queue in the last slot of each program makes the daemon read all slots before it.
                 for program in &programs[..with_groups] {
                     left -= add(program, QUEUES - 1);
                 }
@@ -689,10 +693,11 @@ fn user(number: usize, users: usize, path: &Path) {
             "gone" => {
                 let mut gone = 0;
                 let again = memfd(SEGMENT_BYTES, seals());
-                // One user has as many books as it may, the others fill what is for all.
+                // One user has as many books as one may, and the others fill the bound over all users.
                 let listed = if number == 0 { USER_BOOKS } else { LISTED };
                 for n in 0..listed + conns {
-                    // In the end there are segments that stay mapped: the daemon's memory is not given back, until it takes no more of them.
+                    // The last programs have segments of their own that stay mapped: the daemon does not give their memory back, until it
+                    // takes no more of them.
                     let program =
                         if n < listed { Program::with(path, None, &again) } else { Program::start(path, None) };
                     let Some(program) = program else { continue };
@@ -706,12 +711,12 @@ fn user(number: usize, users: usize, path: &Path) {
                 format!("{gone} that came and went")
             }
             "unread" => {
-                // As many messages as fit into the sockets of programs that read nothing.
+                // More messages than fit into the sockets of programs that read nothing.
                 let told = tell_all(path, &[Target::All], FITTING);
                 for word in [state::READY, state::IDLE, state::READY] {
                     programs.iter().for_each(|program| program.set_all(word));
                 }
-                // Commands whose answers are long, none of which is read.
+                // Commands with long answers, none of which is read.
                 for n in 0..COMMANDS {
                     let request = match n % 3 {
                         0 => Request::Trace { from: 0, since_us: 0 },
@@ -731,7 +736,7 @@ fn user(number: usize, users: usize, path: &Path) {
                     commands.len()
                 )
             }
-            // What is kept beside that, for the two seconds that it is: of programs without a job on several devices.
+            // Messages that are kept beside that for two seconds: to programs without a job on several devices.
             "kept" => {
                 let with_jobs = (USER_GROUPS - 1).saturating_sub(with_groups).max(USER_JOBS)..with_groups;
                 let job = |n| Target::Job(text(&format!("job {number}.{n} "), NAME_BYTES));

@@ -1,10 +1,10 @@
-//! What it costs to look: a thousand programs are attached, ten of them keep a device busy and a more urgent one comes and goes, while
+//! Benchmark of observation: a thousand programs are attached, ten of them keep a device busy and a more urgent one comes and goes, while
 //! nothing, a monitor, `ps`, `usage` or `trace` asks the daemon again and again.
 //!
 //! `cargo run --release -p xsched-decisions --bin observed [ROUNDS [SAMPLES [PROGRAMS]]]`
 //!
-//! A line of JSON for each way to look: how long an answer takes (ms), how many there were, and how long a decision takes meanwhile (µs,
-//! from the first launch of the urgent program until the gate of a busy one is closed). Rounds alternate.
+//! Prints a line of JSON for each way of observation: how long an answer takes (ms), the number of answers, and how long a decision takes
+//! meanwhile (µs, from the first launch of the urgent program until the gate of a busy one is closed). Rounds alternate.
 
 #[path = "../../../../crates/xsched-daemon/tests/support/mod.rs"]
 mod support;
@@ -24,7 +24,7 @@ use xsched_proto::wire::{Levels, ProgramOptions, Request};
 use xsched_testkit::until;
 
 const BUSY: usize = 10;
-/// Between two looks of one kind.
+/// Pause between two requests of one kind.
 const PAUSE: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(10);
 const WAYS: [&str; 5] = ["nothing", "metrics", "ps", "usage", "trace"];
@@ -45,7 +45,7 @@ fn main() {
     }
     let number = |at: usize, usual: usize| args.get(at).map_or(usual, |text| text.parse().expect("a number"));
     let (rounds, samples, programs) = (number(0, 10), number(1, 100), number(2, 1_000));
-    // A program by hand has four descriptors.
+    // The daemon needs four descriptors for a program.
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).expect("its own limit");
     measure(rounds, samples, programs);
@@ -60,7 +60,7 @@ impl Drop for Ending {
     }
 }
 
-/// One look, its whole answer read.
+/// Makes one request, and reads its whole answer.
 fn look(way: &str, folder: &Path, socket: &Path) {
     let ask = |request| drop(ask::ask(socket, request, PATIENCE).expect("an answer"));
     match way {
@@ -79,7 +79,7 @@ fn look(way: &str, folder: &Path, socket: &Path) {
     }
 }
 
-/// What was seen of one way.
+/// Times measured with one way of observation.
 #[derive(Default)]
 struct Seen {
     answers: Vec<u64>,
@@ -94,7 +94,7 @@ fn measure(rounds: usize, samples: usize, programs: usize) {
     until("the daemon listens", || try_connect(&socket).is_some());
     let attach = |priority| {
         let client = Client::attach(&socket, ProgramOptions { priority: Some(priority), ..ProgramOptions::default() });
-        // As of a program with a stream and two threads: what was never used is not looked at, and takes no memory.
+        // The header is as of a program with a stream and two threads: unused slots are not scanned, and take no memory.
         client.segment().header.used.iter().zip([1, 2]).for_each(|(word, used)| word.store(used, SeqCst));
         client.group_with(0, "sim:0", 0, Levels::ONE);
         client.queue(0, 0);
@@ -105,10 +105,10 @@ fn measure(rounds: usize, samples: usize, programs: usize) {
     let urgent = attach(128);
     busy.iter().for_each(|client| client.ready(0));
     busy.iter().for_each(|client| client.until_open(0));
-    // What came is settled, and long idle.
+    // By then all programs are attached and long idle.
     std::thread::sleep(Duration::from_secs(3));
     let mut seen: Vec<Seen> = WAYS.iter().map(|_| Seen::default()).collect();
-    // Not by a spinning thread: on a small machine that would take a processor from the daemon.
+    // The thread sleeps between polls: spinning would take a processor from the daemon on a small machine.
     let nap = || std::thread::sleep(Duration::from_micros(10));
     for round in 0..rounds {
         for step in 0..WAYS.len() {

@@ -1,9 +1,9 @@
-//! What a decision costs beside many programs that want nothing: ten programs keep a device busy, a more urgent one comes and goes,
-//! and 0 to 990 others are attached and idle, each with 16 queues.
+//! Benchmark of a decision beside many programs that want nothing: ten programs keep a device busy, a more urgent one comes and goes, and 0
+//! to 990 others are attached and idle, each with 16 queues.
 //!
 //! `cargo run --release -p xsched-decisions --bin scale [SAMPLES [PROGRAMS…]]`
 //!
-//! A line of JSON for each number of programs: how long a decision takes (µs, from the first launch of the urgent program until the
+//! Prints a line of JSON for each number of programs: how long a decision takes (µs, from the first launch of the urgent program until the
 //! gate of a busy one is closed), processor time of the daemon for one (the urgent program comes, and goes), its memory beside the
 //! programs' own, and its part of a processor while the urgent program works and the ten wait.
 
@@ -37,7 +37,7 @@ fn main() {
     let samples = args.first().map_or(500, number);
     let programs: Vec<usize> =
         if args.len() > 1 { args[1..].iter().map(number).collect() } else { vec![10, 100, 316, 1_000] };
-    // A program by hand has four descriptors.
+    // The daemon needs four descriptors for a program.
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).expect("its own limit");
     for programs in programs {
@@ -72,7 +72,7 @@ fn measure(samples: usize, programs: usize) {
     let urgent = attach(128);
     busy.iter().for_each(|client| client.ready(0));
     busy.iter().for_each(|client| client.until_open(0));
-    // What came and went is settled, and long idle.
+    // By then all programs are attached and long idle.
     std::thread::sleep(Duration::from_secs(3));
     let stop = AtomicBool::new(false);
     let (mut times, mut cpu, mut looking) = (Vec::new(), 0.0, 0.0);
@@ -84,14 +84,14 @@ fn measure(samples: usize, programs: usize) {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        // The urgent program works, the ten wait for it: the daemon looks at its progress.
+        // The urgent program works, the ten wait for it: the daemon polls its progress.
         urgent.ready(0);
         let (begin, before) = (Instant::now(), cpu_s(pid));
         std::thread::sleep(Duration::from_secs(2));
         looking = (cpu_s(pid) - before) / begin.elapsed().as_secs_f64();
         urgent.idle(0);
         busy[0].until_open(0);
-        // Not by a spinning thread: on a small machine that would take a processor from the daemon.
+        // The thread sleeps between polls: spinning would take a processor from the daemon on a small machine.
         let nap = || std::thread::sleep(Duration::from_micros(10));
         let before = cpu_s(pid);
         for _ in 0..samples {
@@ -123,7 +123,7 @@ fn measure(samples: usize, programs: usize) {
     );
 }
 
-/// Memory of a process by itself, and with what it shares, in KiB.
+/// Memory of a process in KiB: without and with the memory that it shares.
 fn memory_kib(pid: u32) -> (u64, u64) {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let of = |name: &str| {
@@ -133,7 +133,7 @@ fn memory_kib(pid: u32) -> (u64, u64) {
     (of("RssAnon:"), of("VmRSS:"))
 }
 
-/// Processor time of a process, in seconds: all its threads, as finely as the kernel tells it.
+/// Processor time of a process, in seconds, summed over its threads, with the kernel's finest resolution.
 fn cpu_s(pid: u32) -> f64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process").flatten();
     let of = |task: std::fs::DirEntry| {

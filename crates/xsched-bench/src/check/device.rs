@@ -1,4 +1,4 @@
-//! The steps on a device, by each vendor's interface: as a program calls it that knows nothing of xsched.
+//! Steps on a device, by each vendor's interface: called as by a program that knows nothing of xsched.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
@@ -11,7 +11,7 @@ use crate::failure::{Error, Result};
 
 type Handle = *mut c_void;
 
-/// Calls a function of a library whose types are those given, which must be the header's. What it returns is its status.
+/// Calls a function of a library with the given types, which must be the header's. The function returns its status.
 macro_rules! call {
     ($library:expr, $name:literal($($value:expr => $type:ty),* $(,)?)) => {{
         let name: &CStr = $name;
@@ -31,13 +31,13 @@ fn text(bytes: &[u8]) -> String {
     CStr::from_bytes_until_nul(bytes).unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// CUDA's driver API.
+/// Device by CUDA's driver API.
 pub(super) struct Cuda {
     library: Library,
     device: c_int,
 }
 
-/// `y[i] += a * x[i]`; the driver compiles it for the GPU at hand.
+/// Kernel that computes `y[i] += a * x[i]`; the driver compiles it for the GPU at hand.
 const AXPY: &CStr = c"
 .version 6.0
 .target sm_50
@@ -76,7 +76,7 @@ DONE:
 }
 ";
 
-/// Threads of a block, or work-items of a group.
+/// Number of threads of a block, or of work-items of a group.
 const GROUP: u32 = 64;
 
 impl Cuda {
@@ -153,7 +153,7 @@ impl Device for Cuda {
     }
 }
 
-/// HIP's runtime. It has no kernel here: one would have to be compiled for the GPU.
+/// Device by HIP's runtime. It has no kernel here: one would have to be compiled for the GPU.
 pub(super) struct Hip(Library);
 
 impl Hip {
@@ -212,7 +212,7 @@ impl Device for Hip {
     }
 }
 
-/// OpenCL: the first device, a GPU if there is one.
+/// Device by OpenCL: the first one, a GPU if there is one.
 pub(super) struct Cl {
     library: Library,
     devices: Vec<opencl::Device>,
@@ -232,7 +232,7 @@ impl Cl {
         Ok(Cl { library: opencl.0, devices: opencl.devices()?, context: null_mut(), queue: null_mut() })
     }
 
-    /// A function that returns a handle and stores its status at its last argument.
+    /// Checks a function that returns a handle and stores its status at its last argument.
     fn made(name: &str, handle: Handle, status: c_int) -> Result<Handle> {
         if status == 0 { Ok(handle) } else { Err(Error::environment(format!("{name} returned {status}"))) }
     }

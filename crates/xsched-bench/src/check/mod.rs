@@ -1,4 +1,4 @@
-//! `xsched check`: simple steps on each device, bare and under xsched, and where they differ.
+//! `xsched check`: takes simple steps on each device, bare and under xsched, and reports where they differ.
 
 mod device;
 pub mod steps;
@@ -21,9 +21,9 @@ use crate::children::{self, Guarded};
 use crate::failure::{Error, Result};
 use crate::private::{Daemon, Private, Progress, clean};
 
-/// Longest that all steps of a platform may take: a first import of PyTorch reads gigabytes.
+/// Longest time that all steps of a platform may take: a first import of PyTorch reads gigabytes.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The steps with PyTorch.
+/// Steps with PyTorch.
 const PYTHON: &str = include_str!("steps.py");
 
 /// A check to be made.
@@ -35,13 +35,13 @@ pub struct Wish {
     pub python: Option<String>,
 }
 
-/// How a step went, bare and under xsched together.
+/// Result of a step, bare and under xsched together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
     Ok,
     Differs,
-    /// The same way both times: not of xsched's making.
+    /// The step failed equally both times: xsched is not the cause.
     Failed,
     Skipped,
 }
@@ -57,7 +57,7 @@ impl Verdict {
     }
 }
 
-/// A step.
+/// Result of one step in the report.
 #[derive(Debug, Serialize)]
 struct Row {
     step: String,
@@ -66,14 +66,14 @@ struct Row {
     xsched: Option<Outcome>,
 }
 
-/// A platform, or PyTorch.
+/// Results of a platform, or of PyTorch.
 #[derive(Debug, Serialize)]
 struct Part {
     name: &'static str,
-    /// Why nothing could be tried.
+    /// Reason for which nothing could be tried.
     absent: Option<String>,
     steps: Vec<Row>,
-    /// Under xsched.
+    /// Number of launches under xsched.
     launches: u64,
     unscheduled: u64,
 }
@@ -169,13 +169,13 @@ impl Stage {
         Ok(part)
     }
 
-    /// Runs a program that prints steps. That it ends otherwise than well is a step of its own.
+    /// Runs a program that prints steps. An end with a failure counts as a step of its own.
     fn run(&self, mut command: Command) -> Result<Vec<Step>> {
         let (out, err) = (self.private.join("out"), self.private.join("err"));
         let create =
             |path: &Path| File::create(path).map_err(|e| Error::environment(format!("{}: {e}", path.display())));
         command.stdin(Stdio::null()).stdout(create(&out)?).stderr(create(&err)?);
-        // A GPU without an MPS daemon, so that both runs share it in the same way.
+        // Variables of a GPU without an MPS daemon, so that both runs share it in the same way.
         command.env(PIPE_DIRECTORY, self.private.folder());
         if self.sim_device.is_some() {
             command.env("SIMDEV_SOCKET", self.private.sim_socket());
@@ -206,7 +206,7 @@ impl Stage {
     }
 }
 
-/// Puts the two ways side by side.
+/// Puts the results of the two runs side by side.
 fn rows(bare: Vec<Step>, under: Vec<Step>) -> Vec<Row> {
     let mut names: Vec<&str> = Vec::new();
     for step in bare.iter().chain(&under) {
@@ -228,7 +228,7 @@ fn rows(bare: Vec<Step>, under: Vec<Step>) -> Vec<Row> {
     names.iter().map(row).collect()
 }
 
-/// What the library counted at the end of its processes: launches, and those that were not scheduled.
+/// Counts that the library wrote at the end of its processes: launches, and launches that were not scheduled.
 fn launches(stats: &Path) -> (u64, u64) {
     let text = std::fs::read_to_string(stats).unwrap_or_default();
     let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
@@ -238,7 +238,7 @@ fn launches(stats: &Path) -> (u64, u64) {
     })
 }
 
-/// Equal results prove nothing where the library did not take part.
+/// Row for the scheduling: equal results prove nothing where the library did not take part.
 fn scheduled(name: &str, part: &Part) -> Option<Row> {
     let gives_work = |row: &&Row| row.step.starts_with("mem") || row.step.ends_with("the device") && name == "pytorch";
     let worked = part.steps.iter().filter(gives_work).any(|row| matches!(row.xsched, Some(Outcome::Ok(_))));
@@ -252,7 +252,7 @@ fn scheduled(name: &str, part: &Part) -> Option<Row> {
     Some(Row { step: "launches scheduled".into(), verdict, bare: None, xsched: Some(xsched) })
 }
 
-/// For people.
+/// Report as a table.
 fn table(report: &Report) -> String {
     let mut out = String::new();
     let shown = |outcome: &Option<Outcome>| match outcome {

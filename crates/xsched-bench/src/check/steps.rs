@@ -1,16 +1,16 @@
-//! The steps, one after the other, in a process of their own: a vendor's library may hang or abort, and the preload library must
-//! be in it as in any program's.
+//! Steps, one after the other, in a process of their own: a vendor's library may hang or abort, and the preload library must be in that
+//! process as in any program's.
 
 use serde::{Deserialize, Serialize};
 
 use super::device::{Cl, Cuda, Hip, Sim};
 use crate::failure::{Error, Result, print};
 
-/// Bytes copied and set: more than a page, and no round number of them.
+/// Number of bytes copied and set: more than a page, and no round number of pages.
 const BYTES: usize = 100_004;
-/// What memory is set to.
+/// Value that memory is set to.
 const VALUE: u8 = 0xa5;
-/// Elements of the kernel's vectors.
+/// Number of elements of the kernel's vectors.
 const ELEMENTS: u32 = 1000;
 
 /// A vendor's interface.
@@ -38,7 +38,7 @@ impl Platform {
     }
 }
 
-/// What one device of a platform can be asked to do. Addresses and handles are numbers here.
+/// Operations of one device of a platform that the steps need. Addresses and handles are numbers here.
 pub(super) trait Device {
     fn count(&mut self) -> Result<u32>;
     fn select(&mut self) -> Result<()>;
@@ -47,26 +47,26 @@ pub(super) trait Device {
     fn upload(&mut self, to: u64, from: &[u8]) -> Result<()>;
     fn download(&mut self, from: u64, to: &mut [u8]) -> Result<()>;
     fn set(&mut self, at: u64, value: u8, bytes: usize) -> Result<()>;
-    /// `y[i] += a * x[i]` by a kernel; false = this platform has none here.
+    /// Computes `y[i] += a * x[i]` by a kernel; false = this platform has no kernel here.
     fn axpy(&mut self, n: u32, a: f32, x: u64, y: u64) -> Result<bool>;
     fn free(&mut self, at: u64) -> Result<()>;
 }
 
-/// How a step went.
+/// Result of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Outcome {
-    /// It did what it should; with what there is to compare.
+    /// The step did what it should; with the value to compare.
     Ok(String),
-    /// What was wrong.
+    /// The step failed; with the fault.
     Failed(String),
-    /// Why it was not tried.
+    /// The step was not tried; with the reason.
     Skipped(String),
-    /// Of the first step: there is nothing to try it on, and why.
+    /// The first step found nothing to try the others on; with the reason.
     None(String),
 }
 
-/// A line of the answer.
+/// Line of the answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Step {
     pub(super) step: String,
@@ -89,7 +89,7 @@ pub fn run(platform: Platform) -> Result<()> {
     };
     let mut report = |step: &str, outcome: Outcome| {
         let line = serde_json::to_string(&Step { step: step.to_owned(), outcome }).map_err(Error::environment)?;
-        // At once: what follows may abort.
+        // Printed at once, since the next step may abort.
         print(&format!("{line}\n")).map(drop)
     };
     match device {
@@ -99,7 +99,7 @@ pub fn run(platform: Platform) -> Result<()> {
     Ok(())
 }
 
-/// All steps. One that failed is said, and what needs it is skipped.
+/// Takes all steps. A step that failed is reported, and those that need it are skipped.
 fn take(device: &mut dyn Device, report: &mut dyn FnMut(&str, Outcome) -> Result<()>) -> Result<()> {
     let outcome = |done: Result<String>| match done {
         Ok(value) => Outcome::Ok(value),
@@ -184,7 +184,7 @@ fn kernel(device: &mut dyn Device) -> Result<Option<String>> {
     if !has_kernel {
         return Ok(None);
     }
-    // Whole numbers below 2^24: exact in any order of rounding.
+    // Whole numbers below 2^24 are exact in any order of rounding.
     same(&back, &bytes(|i| 1000.0 + 2.0 * i)).map(|_| Some(format!("{ELEMENTS} sums right")))
 }
 
@@ -192,7 +192,7 @@ fn kernel(device: &mut dyn Device) -> Result<Option<String>> {
 mod tests {
     use super::*;
 
-    /// Memory of the host, and what is wrong with it.
+    /// Memory of the host, and its faults.
     #[derive(Default)]
     struct Host {
         memory: Vec<Vec<u8>>,

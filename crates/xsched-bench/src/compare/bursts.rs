@@ -1,4 +1,4 @@
-//! Requests of a program that says nothing about them: the times when it was busy, as the daemon saw them.
+//! Requests of a program that prints nothing about them: the times when it was busy, as the daemon recorded them.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -8,31 +8,31 @@ use serde::Deserialize;
 
 use crate::failure::{Error, Result};
 
-/// A line of the daemon's file.
+/// Line of the daemon's file.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Burst {
-    /// The program's own priority.
+    /// Priority of the program itself.
     priority: i32,
-    /// On CLOCK_MONOTONIC; 0 = not known.
+    /// Begin of the burst, CLOCK_MONOTONIC in µs; 0 = not known.
     from_us: u64,
     us: u64,
-    /// Bursts that ended unseen.
+    /// Number of bursts that ended unseen.
     missed: u64,
 }
 
-/// The file, and what is new in it.
+/// File of bursts, and its unread part.
 pub(super) struct Log {
     file: BufReader<File>,
-    /// The beginning of a line.
+    /// Beginning of an incomplete line.
     rest: String,
 }
 
-/// What a program did in some time.
+/// Requests of a program in some time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Busy {
-    /// How long each request took, in ms.
+    /// Length of each request, in ms.
     pub(super) latencies_ms: Vec<f64>,
-    /// Bursts of which the time is not known.
+    /// Number of bursts whose time is not known.
     pub(super) missed: u64,
 }
 
@@ -43,7 +43,7 @@ impl Log {
         Ok(Log { file: BufReader::new(file), rest: String::new() })
     }
 
-    /// The bursts written since the last look.
+    /// Bursts written since the last call.
     pub(super) fn read(&mut self) -> Result<Vec<Burst>> {
         let mut bursts = Vec::new();
         while self.file.read_line(&mut self.rest).map_err(Error::environment)? > 0 {
@@ -59,8 +59,8 @@ impl Log {
     }
 }
 
-/// The requests that lie within a time as a whole. Bursts less than a gap apart are one. `urgent`: only those of programs above
-/// normal priority.
+/// Requests that lie within a time as a whole. Bursts less than a gap apart are one request. `urgent`: only those of programs above normal
+/// priority.
 pub(super) fn requests(bursts: &[Burst], urgent: bool, gap_us: u64, from_us: u64, to_us: u64) -> Busy {
     let of_high = || bursts.iter().filter(|b| !urgent || b.priority > 0);
     let mut known: Vec<(u64, u64)> =
@@ -73,7 +73,7 @@ pub(super) fn requests(bursts: &[Burst], urgent: bool, gap_us: u64, from_us: u64
             _ => spans.push((from, to)),
         }
     }
-    // One that was still going on at the end might have grown.
+    // A request that was still going on at the end might have grown.
     let within = |&(from, to): &(u64, u64)| from >= from_us && to + gap_us <= to_us;
     let latencies_ms = spans.into_iter().filter(within).map(|(from, to)| (to - from) as f64 / 1e3).collect();
     Busy { latencies_ms, missed: of_high().map(|b| b.missed).sum() }

@@ -1,4 +1,4 @@
-//! A command of the user's while it runs: what it prints, when, and how it ends.
+//! Running command of the user's: its output with times, and its end.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
@@ -13,47 +13,47 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::failure::{Error, Result};
 
-/// How long a program may take to end when it is asked to.
+/// Longest time that a program may take to end when it is asked to.
 const POLITE: Duration = Duration::from_secs(2);
-/// Lines of its stderr that are kept.
+/// Number of lines of its stderr that are kept.
 const KEPT: usize = 5;
 
-/// CLOCK_MONOTONIC in µs, the clock of the daemon's bursts.
+/// Time of CLOCK_MONOTONIC in µs, the clock of the daemon's bursts.
 pub(super) fn now_us() -> u64 {
     let t = clock_gettime(ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000 + t.tv_nsec as u64 / 1_000
 }
 
-/// A line that counts, and its number: that of the expression's group, else 1.
+/// Line that counts, with its number: that of the expression's group, else 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Mark {
-    /// When it was read.
+    /// Time at which the line was read, in µs.
     pub(super) at_us: u64,
     pub(super) number: f64,
 }
 
-/// What readers of the two streams have seen.
+/// Lines that the readers of the two streams have found.
 #[derive(Debug, Default)]
 struct Seen {
     marks: Vec<Mark>,
-    /// A line that matched and whose group is no number.
+    /// Line that matched and whose group is no number.
     wrong: Option<String>,
-    /// The last lines of stderr.
+    /// Last lines of stderr.
     tail: VecDeque<String>,
 }
 
-/// What a program took until it ended.
+/// Resources that a program used until it ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
-    /// From its start to its end, in s.
+    /// Time from its start to its end, in s.
     pub(super) run_s: f64,
     /// Processor time of its processes, in s.
     pub(super) processor_s: f64,
-    /// It ended by itself.
+    /// True if it ended by itself.
     pub(super) finished: bool,
 }
 
-/// A running command, in a process group of its own. Ended with this.
+/// Running command, in a process group of its own. Ended when this is dropped.
 #[derive(Debug)]
 pub(super) struct Program {
     what: &'static str,
@@ -70,7 +70,7 @@ impl Program {
         // SAFETY: prctl is async-signal-safe.
         unsafe {
             command.pre_exec(|| {
-                // Should this process be killed, so is at least the command itself.
+                // If this process is killed, at least the command itself is killed too.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 Ok(())
             });
@@ -83,30 +83,30 @@ impl Program {
         Ok(Program { what, pid, seen, began: Instant::now(), ended: None })
     }
 
-    /// What it is called in messages.
+    /// Name of the program in messages.
     pub(super) fn what(&self) -> &'static str {
         self.what
     }
 
-    /// How long ago it was started.
+    /// Time since its start.
     pub(super) fn age(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Whether a line of its has counted.
+    /// Reports whether one of its lines has counted.
     pub(super) fn has_spoken(&self) -> bool {
         !self.seen().marks.is_empty()
     }
 
-    /// The lines that counted in a time.
+    /// Lines that counted in a time.
     pub(super) fn marks(&self, from_us: u64, to_us: u64) -> Vec<Mark> {
         self.seen().marks.iter().copied().filter(|mark| (from_us..to_us).contains(&mark.at_us)).collect()
     }
 
-    /// Whether it has ended by itself, and well.
+    /// Reports whether it has ended by itself, and well.
     ///
     /// # Errors
-    /// It has failed: its status, and the last line of its stderr. Or a line should count and has no number.
+    /// Returns its status and the last line of its stderr if it has failed; or the line that should count and has no number.
     pub(super) fn has_finished(&mut self) -> Result<bool> {
         if let Some(line) = &self.seen().wrong {
             return Err(Error::input(format!(
@@ -132,7 +132,7 @@ impl Program {
         Error::environment(format!("{} failed ({status}){last}", self.what))
     }
 
-    /// Ends it, unless it has ended, and all that is left of its process group.
+    /// Ends the command, unless it has ended, and the rest of its process group.
     pub(super) fn end(mut self) -> Cost {
         self.stop()
     }
@@ -155,13 +155,13 @@ impl Program {
         cost
     }
 
-    /// Whether the command itself has ended. It stays a zombie, so that its number is not given to another.
+    /// Reports whether the command itself has ended. It stays a zombie, so that its number is not given to another.
     fn is_dead(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         !matches!(waitid(WaitId::Pid(self.pid), options), Ok(None))
     }
 
-    /// Kills what is left of the group and takes the command's status.
+    /// Kills the rest of the group and takes the command's status.
     fn reap(&mut self, finished: bool) -> Cost {
         let run_s = self.began.elapsed().as_secs_f64();
         let _ = kill_process_group(self.pid, Signal::KILL);
@@ -186,7 +186,7 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Reads a stream to its end, on a thread of its own. It is not joined: a process that left the group may keep the stream.
+/// Reads a stream to its end, on a thread of its own. The thread is not joined: a process that left the group may keep the stream open.
 fn read(stream: Option<impl Read + Send + 'static>, counts: Option<Regex>, seen: &Arc<Mutex<Seen>>, keep: bool) {
     let (Some(stream), seen) = (stream, Arc::clone(seen)) else { return };
     std::thread::spawn(move || {
@@ -214,14 +214,14 @@ fn read(stream: Option<impl Read + Send + 'static>, counts: Option<Regex>, seen:
     });
 }
 
-/// The number in a line that counts; none = it does not count; some none = there is no number.
+/// Number in a line; none = the line does not count; some none = it counts and has no number.
 fn number_in(counts: &Regex, line: &str) -> Option<Option<f64>> {
     let found = counts.captures(line)?;
     let Some(text) = found.get(1) else { return Some(Some(1.0)) };
     Some(text.as_str().parse().ok().filter(|n: &f64| n.is_finite() && *n >= 0.0))
 }
 
-/// Waits for a child: its status, and the processor time of it and of those that it has waited for, in s.
+/// Waits for a child: its status, and the processor time of it and of its reaped children, in s.
 fn wait(pid: Pid) -> (ExitStatus, f64) {
     let mut status = 0;
     // SAFETY: all-zero is a value of this structure of numbers.
@@ -234,7 +234,7 @@ fn wait(pid: Pid) -> (ExitStatus, f64) {
     (ExitStatus::from_raw(status), seconds(used.ru_utime) + seconds(used.ru_stime))
 }
 
-/// Processor time of the processes of a group, and of those that they have waited for, in s.
+/// Processor time of the processes of a group, and of their reaped children, in s.
 fn group_processor_s(group: Pid) -> f64 {
     let stats = std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
         entry.file_name().to_str()?.parse::<u32>().ok()?;
@@ -244,7 +244,7 @@ fn group_processor_s(group: Pid) -> f64 {
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// utime, stime, cutime and cstime in a line of `/proc/PID/stat`, if the process is of this group.
+/// Sum of utime, stime, cutime and cstime in a line of `/proc/PID/stat`, if the process is of this group.
 fn ticks_of(stat: &str, group: i32) -> Option<u64> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let of_group = fields.get(2)?.parse() == Ok(group);

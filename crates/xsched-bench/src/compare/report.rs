@@ -1,4 +1,4 @@
-//! What was found: table, JSON and picture.
+//! Report of a comparison: table, JSON and picture.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -13,33 +13,33 @@ use crate::picture::{self, Bar, Curve, RGBColor};
 /// Longest command in a caption, in characters.
 const CAPTION: usize = 44;
 
-/// All rounds.
+/// Results of all rounds.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    /// By the order of [`Case::ALL`].
+    /// Rounds of each situation, in the order of [`Case::ALL`].
     rounds: [Vec<Played>; Case::ALL.len()],
-    /// What the high program took observed and not observed, in each round.
+    /// Resources that the high program used observed and not observed, in each round.
     observed: Vec<(Cost, Cost)>,
 }
 
-/// A situation over all rounds.
+/// Figures of a situation over all rounds.
 #[derive(Debug, Serialize)]
 struct Figures {
-    /// Requests of the high program.
+    /// Number of requests of the high program.
     requests: usize,
     p50_ms: f64,
     p99_ms: f64,
     worst_ms: f64,
-    /// Medians of the rounds' own.
+    /// Medians of the rounds' quantiles, in ms.
     p50_of_rounds_ms: f64,
     p99_of_rounds_ms: f64,
-    /// P99 of all requests relative to alone,
+    /// Ratio of the P99 of all requests to that alone.
     p99_to_alone: f64,
-    /// and the median of the rounds' ratios.
+    /// Median of the rounds' ratios.
     p99_to_alone_of_rounds: f64,
-    /// Busy spells whose length is not known.
+    /// Number of busy spells whose length is not known.
     missed: u64,
-    /// The low program's; none alone.
+    /// Work of the low program; none for the high program alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     work: Option<Work>,
 }
@@ -47,18 +47,18 @@ struct Figures {
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Work {
     per_s: f64,
-    /// Relative to the low program alone.
+    /// Ratio to the low program alone.
     to_alone: f64,
 }
 
-/// What it costs to observe the high program: medians over the rounds.
+/// Cost of observing the high program: medians over the rounds.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Observing {
-    /// From its start to its end, relative to the same unobserved; none = it does not end by itself.
+    /// Time from its start to its end, relative to the unobserved one; none = it does not end by itself.
     run_time: Option<f64>,
-    /// Processors that it keeps busy observed,
+    /// Number of processors that it keeps busy while observed.
     processors: f64,
-    /// and unobserved.
+    /// Number of processors that it keeps busy unobserved.
     processors_bare: f64,
 }
 
@@ -66,9 +66,9 @@ struct Observing {
 struct Json<'a> {
     high: &'a str,
     low: &'a str,
-    /// `bursts`, or the expression.
+    /// Source of requests: `bursts`, or the expression.
     requests: &'a str,
-    /// `launches`, or the expression.
+    /// Source of work: `launches`, or the expression.
     work: &'a str,
     gap_ms: f64,
     secs: u64,
@@ -101,7 +101,7 @@ struct RawPlayed<'a> {
     work: f64,
 }
 
-/// The part of the JSON that a picture is drawn from.
+/// Part of the JSON that a picture is drawn from.
 #[derive(Deserialize)]
 struct Recorded {
     high: String,
@@ -132,7 +132,7 @@ impl Report {
     /// Reads the rounds of an earlier comparison.
     ///
     /// # Errors
-    /// Parts that the text lacks.
+    /// Returns the missing parts of the text.
     pub(super) fn recorded(json: &str) -> std::result::Result<(Subject, Report), String> {
         let found: Recorded = serde_json::from_str(json).map_err(|e| e.to_string())?;
         let mut report = Report::default();
@@ -162,7 +162,7 @@ impl Report {
         self.rounds[at(case)].push(played);
     }
 
-    /// Adds what the high program took, observed and not.
+    /// Adds the resources that the high program used, observed and not.
     pub(super) fn add_cost(&mut self, observed: Cost, bare: Cost) {
         self.observed.push((observed, bare));
     }
@@ -226,7 +226,7 @@ impl Report {
         all.fold((0, 0), |sum, p| (sum.0 + p.launches, sum.1 + p.unscheduled))
     }
 
-    /// For people.
+    /// Report as a table.
     pub(super) fn table(&self, wish: &Wish) -> String {
         let mut out = String::new();
         let requests = match &wish.requests {
@@ -291,7 +291,7 @@ impl Report {
         out
     }
 
-    /// For programs.
+    /// Report as JSON.
     pub(super) fn json(&self, wish: &Wish) -> Result<String> {
         fn raw(played: &Played) -> RawPlayed<'_> {
             RawPlayed { seconds: played.seconds, latencies_ms: &played.latencies_ms, work: played.work }
@@ -326,7 +326,7 @@ impl Report {
         serde_json::to_string_pretty(&json).map(|s| s + "\n").map_err(Error::environment)
     }
 
-    /// The three distributions in one picture.
+    /// Draws the three distributions in one picture.
     pub(super) fn plot(&self, subject: &Subject, file: &Path) -> Result<()> {
         let curve = |(case, color): (Case, RGBColor)| {
             let (f, all) = (self.figures(case), self.latencies(case));
@@ -368,13 +368,13 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     all
 }
 
-/// The value that a part of the sorted values does not exceed.
+/// Value that this part of the sorted values does not exceed.
 fn quantile(sorted: &[f64], q: f64) -> f64 {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// Median: the middle value, or the mean of the two in the middle.
 fn median(values: Vec<f64>) -> f64 {
     let all = sorted(values.into_iter());
     let (low, high) = (all[(all.len() - 1) / 2], all[all.len() / 2]);
@@ -401,7 +401,7 @@ mod tests {
                 (Case::Xsched, 1.1, 70.0),
                 (Case::LowAlone, 0.0, 100.0),
             ] {
-                // The last round is twice as slow in all situations.
+                // In the last round everything takes twice as long.
                 let scale = if round == 2 { 2.0 * scale } else { scale };
                 let latencies_ms =
                     if scale > 0.0 { (1..=100).map(|i| f64::from(i) * scale).collect() } else { Vec::new() };

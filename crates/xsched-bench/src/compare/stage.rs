@@ -14,15 +14,15 @@ use crate::client;
 use crate::failure::{Error, Result};
 use crate::private::{Daemon, Private, clean};
 
-/// Pause between two looks at the programs.
+/// Pause between two polls of the programs.
 const STEP: Duration = Duration::from_millis(10);
 
 /// One of the two programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// The one that must be quick.
+    /// The program that must be quick.
     High,
-    /// The one that takes what is left.
+    /// The program that takes the rest of the device.
     Low,
 }
 
@@ -42,24 +42,24 @@ impl Part {
     }
 }
 
-/// A situation.
+/// Situation of the programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Case {
-    /// The high program alone.
+    /// High program alone.
     Alone,
-    /// The low one alone.
+    /// Low program alone.
     LowAlone,
-    /// Both, nothing done.
+    /// Low and high program together, without xsched.
     Native,
-    /// Both under xsched.
+    /// Low and high program together, under xsched.
     Xsched,
 }
 
 impl Case {
-    /// All, in the order of the first round.
+    /// All situations, in the order of the first round.
     pub(super) const ALL: [Case; 4] = [Case::Alone, Case::Native, Case::Xsched, Case::LowAlone];
 
-    /// As it is shown.
+    /// Name of the situation in output.
     pub(super) fn name(self) -> &'static str {
         match self {
             Case::Alone => "alone",
@@ -100,7 +100,7 @@ pub struct Wish {
 }
 
 impl Wish {
-    /// The part of it that a picture names.
+    /// Part of the wish that a picture names.
     pub(super) fn subject(&self) -> Subject {
         Subject { high: self.high.clone(), low: self.low.clone(), requests_are_lines: self.requests.is_some() }
     }
@@ -113,56 +113,56 @@ impl Wish {
     }
 }
 
-/// The subject of a comparison.
+/// Subject of a comparison.
 #[derive(Debug)]
 pub(super) struct Subject {
     pub(super) high: String,
     pub(super) low: String,
-    /// Latencies are those that the high program prints, not its busy spells.
+    /// True if latencies are those that the high program prints, not its busy spells.
     pub(super) requests_are_lines: bool,
 }
 
-/// What a situation of a round gave.
+/// Result of a situation in a round.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Played {
-    /// How long was measured, in s.
+    /// Time that was measured, in s.
     pub(super) seconds: f64,
-    /// Of each request of the high program.
+    /// Latency of each request of the high program, in ms.
     pub(super) latencies_ms: Vec<f64>,
-    /// Busy spells whose length is not known.
+    /// Number of busy spells whose length is not known.
     pub(super) missed: u64,
-    /// What the low program got done.
+    /// Amount of work that the low program did.
     pub(super) work: f64,
-    /// Launches of both under xsched, and how many of them were not scheduled.
+    /// Number of launches of both programs under xsched, and number of those that were not scheduled.
     pub(super) launches: u64,
     pub(super) unscheduled: u64,
-    /// What the high program took, alone.
+    /// Resources that the high program used, alone.
     pub(super) cost: Option<Cost>,
 }
 
-/// A daemon and the bursts that it sees.
+/// Daemon, and the bursts that it records.
 struct Watch {
     daemon: Daemon,
     log: Log,
 }
 
-/// How a program is started, and who knows what it does.
+/// Way in which a program is started, and the daemon that observes it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// As without xsched.
     Bare,
-    /// Gates open: the daemon only watches.
+    /// With gates open: the daemon only watches.
     Observed,
-    /// Scheduled.
+    /// As scheduled by a daemon.
     Scheduled,
 }
 
-/// What situations are played with.
+/// State with which situations are played.
 pub(super) struct Stage {
     pub(super) wish: Wish,
     private: Private,
     scheduler: Watch,
-    /// One for each program, so that what is seen needs no name.
+    /// Observing daemons, one for each program: all counts of a daemon then belong to its program.
     high_observer: Watch,
     low_observer: Watch,
 }
@@ -219,7 +219,7 @@ impl Stage {
                     }
                 }
                 if way == Way::Observed {
-                    // No gate on the device, no time slice, no pool: nothing but fences.
+                    // Without gates on the device, time slices and pools: only fences are used.
                     command.args(["--level", "1", "--share", "time"]);
                 }
                 command.args(["--", "sh"]).env("XSCHED_PRELOAD", &self.private.library);
@@ -227,7 +227,7 @@ impl Stage {
             }
         };
         command.arg("-c").arg(self.wish.of(part).0);
-        // Lines are to come when they are printed, not when a buffer is full.
+        // Lines must arrive when they are printed, not when a buffer is full.
         command.env("PYTHONUNBUFFERED", "1");
         command
     }
@@ -236,7 +236,7 @@ impl Stage {
         Program::start(self.command(way, part), part.what(), self.wish.of(part).1)
     }
 
-    /// What the daemon that watches a program says of it.
+    /// Counts of a program at the daemon that watches it.
     fn seen(&mut self, way: Way, part: Part) -> Result<Counts> {
         let socket = match way {
             Way::Bare => return Ok(Counts::default()),
@@ -262,7 +262,7 @@ impl Stage {
             let way = self.way(case, part);
             running.push((part, way, self.start(way, part)?));
         }
-        // What was seen of earlier situations is not of this one.
+        // Bursts of earlier situations do not belong to this one.
         for part in [Part::High, Part::Low] {
             self.observer(part).log.read()?;
         }
@@ -279,7 +279,7 @@ impl Stage {
             let marks = program.marks(begin_us, end_us);
             let by_lines = self.wish.of(part).1.is_some();
             if way == Way::Scheduled {
-                // One that has ended is not listed any more.
+                // A program that has ended is not listed any more.
                 let launches = before.launches.max(after.launches);
                 if launches == 0 {
                     let why = format!("{} gave the device nothing under xsched; see `xsched doctor`", part.what());
@@ -311,7 +311,7 @@ impl Stage {
     pub(super) fn play_bare(&mut self, observed: Cost) -> Result<Cost> {
         let mut program = self.start(Way::Bare, Part::High)?;
         let until = Instant::now() + Duration::from_secs_f64(observed.run_s);
-        // One that ended by itself does so again.
+        // A program that ended by itself does so again.
         while !program.has_finished()? && (observed.finished || Instant::now() < until) {
             pause()?;
         }
@@ -326,7 +326,7 @@ impl Stage {
         let mut works = vec![false; running.len()];
         while works.contains(&false) {
             for ((part, way, program), works) in running.iter_mut().zip(&mut works) {
-                // One that fails says so before anything else.
+                // A program that fails reports that before anything else.
                 let finished = program.has_finished()?;
                 *works = *works
                     || match self.wish.of(*part).1 {
@@ -370,7 +370,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Until the time is over, or the high program has ended.
+    /// Waits until the time is over, or the high program has ended.
     fn measure(&self, running: &mut [(Part, Way, Program)]) -> Result<()> {
         let until = Instant::now() + Duration::from_secs(self.wish.secs);
         while Instant::now() < until {
@@ -391,7 +391,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Whether there is something to go by.
+    /// Checks that the measurement has enough data.
     fn look_at(&self, case: Case, played: &Played) -> Result<()> {
         let at = case.name();
         if case != Case::LowAlone && played.latencies_ms.len() < 2 {
@@ -417,7 +417,7 @@ impl Stage {
     }
 }
 
-/// What a daemon counted of a program.
+/// Counts of a daemon for a program.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     launches: u64,

@@ -1,4 +1,4 @@
-//! A device that runs kernels of a chosen length: CUDA, OpenCL or the simulated one.
+//! Load on a device: kernels of a chosen length, on CUDA, OpenCL or the simulated device.
 
 use std::ffi::{c_int, c_void};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use xsched_vendor::{Library, simulated};
 
 use crate::failure::{Error, Result};
 
-/// Where the demo can run.
+/// Devices that the demo can run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Platform {
     /// The first CUDA device.
@@ -22,7 +22,7 @@ pub enum Platform {
 }
 
 impl Platform {
-    /// As it is typed.
+    /// Name of the platform, as users type it.
     pub fn name(self) -> &'static str {
         match self {
             Platform::Cuda => "cuda",
@@ -35,24 +35,24 @@ impl Platform {
 /// One of the two programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Latency-critical.
+    /// Latency-critical program.
     Critical,
-    /// Best-effort.
+    /// Best-effort program.
     BestEffort,
 }
 
-/// What a program launches before it waits.
+/// Kernels that a program launches before it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Burst {
-    /// So many kernels …
+    /// Number of kernels.
     pub(crate) kernels: u32,
-    /// … of this length.
+    /// Length of each kernel.
     pub(crate) length: Duration,
 }
 
 impl Burst {
-    /// What the programs do on a platform: short against the time between two requests, long against what the platform
-    /// needs for a launch.
+    /// Burst of a program on a platform: short against the time between two requests, long against the time that the platform needs for a
+    /// launch.
     pub(crate) fn of(platform: Platform, part: Part) -> Burst {
         let burst = |kernels, us| Burst { kernels, length: Duration::from_micros(us) };
         match (platform, part) {
@@ -70,24 +70,24 @@ impl std::fmt::Display for Burst {
     }
 }
 
-/// What the parent finds out once and passes on, so that all workers run the very same kernels.
+/// Calibration that the parent makes once and passes on, so that all workers run the very same kernels.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Calibration {
-    /// The device's name.
+    /// Name of the device.
     pub(crate) device: String,
-    /// Loop iterations of a latency-critical kernel; unused where a kernel's length is simply said.
+    /// Loop iterations of a latency-critical kernel; unused where a kernel's length can be given as a time.
     pub(crate) critical: u32,
-    /// The same of a best-effort kernel.
+    /// Loop iterations of a best-effort kernel.
     pub(crate) best_effort: u32,
 }
 
-/// Kernels of one length.
+/// Source of kernels of one length.
 pub(crate) enum Load {
     /// Spins for a number of iterations.
     Cuda(cuda::Spinner),
     /// Spins for a number of iterations.
     Opencl(opencl::Spinner),
-    /// Takes as long as it says.
+    /// Kernels that take a given time.
     Sim(Sim),
 }
 
@@ -95,7 +95,7 @@ impl Load {
     /// Opens the platform's device for the kernels of a program.
     ///
     /// # Errors
-    /// One line.
+    /// Returns one line for the user.
     pub(crate) fn open(platform: Platform, part: Part, iterations: u32) -> Result<Load> {
         let (mut load, _) = open(platform, part)?;
         load.set_iterations(iterations)?;
@@ -114,7 +114,7 @@ impl Load {
     /// Launches one kernel.
     ///
     /// # Errors
-    /// Names the call that failed.
+    /// Returns an error that names the failed call.
     pub(crate) fn launch(&self) -> Result<()> {
         match self {
             Load::Cuda(spinner) => spinner.launch(),
@@ -123,10 +123,10 @@ impl Load {
         }
     }
 
-    /// Waits for all of them.
+    /// Waits for all launched kernels.
     ///
     /// # Errors
-    /// Names the call that failed.
+    /// Returns an error that names the failed call.
     pub(crate) fn finish(&self) -> Result<()> {
         match self {
             Load::Cuda(spinner) => spinner.finish(),
@@ -136,7 +136,7 @@ impl Load {
     }
 }
 
-/// A program's kernels, and the name of the device.
+/// Opens a program's source of kernels; also returns the name of the device.
 fn open(platform: Platform, part: Part) -> Result<(Load, String)> {
     match platform {
         Platform::Cuda => {
@@ -168,7 +168,7 @@ fn open(platform: Platform, part: Part) -> Result<(Load, String)> {
 /// Finds the device and how fast it is.
 ///
 /// # Errors
-/// One line.
+/// Returns one line for the user.
 pub(crate) fn calibrate(platform: Platform) -> Result<Calibration> {
     let iterations = |part| {
         let (mut load, device) = open(platform, part)?;
@@ -181,8 +181,8 @@ pub(crate) fn calibrate(platform: Platform) -> Result<Calibration> {
     Ok(Calibration { device, critical, best_effort })
 }
 
-/// Doubles a kernel's length until it can be timed well, then takes the shortest of a few: whatever else runs here can
-/// only lengthen them.
+/// Doubles a kernel's length until it can be timed well, then takes the shortest of a few times: other activity on the machine can only
+/// lengthen them.
 fn iterations_per_ms(load: &mut Load) -> Result<f64> {
     let mut time = |n: u32| -> Result<f64> {
         load.set_iterations(n)?;
@@ -214,7 +214,7 @@ type SimLaunch = unsafe extern "C" fn(*const SimKernel, *mut c_void) -> c_int;
 type SimSync = unsafe extern "C" fn() -> c_int;
 type SimName = unsafe extern "C" fn(*mut libc::c_char, c_int, c_int) -> c_int;
 
-/// The simulated device's default stream.
+/// Default stream of the simulated device.
 pub(crate) struct Sim {
     kernel: SimKernel,
     launch: SimLaunch,

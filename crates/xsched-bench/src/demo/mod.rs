@@ -40,7 +40,7 @@ pub struct Wish {
     pub svg: Option<PathBuf>,
 }
 
-/// A situation to measure.
+/// Situation to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     Alone,
@@ -58,7 +58,7 @@ impl Case {
     }
 }
 
-/// What a round starts its programs with.
+/// State with which a round starts its programs.
 struct Stage {
     private: Private,
     platform: Platform,
@@ -105,7 +105,7 @@ fn measure(platforms: &[Platform], requests: u32, rounds: u32) -> Result<Report>
     let progress = Progress::new("demo", Some(&about));
     for round in 0..rounds as usize {
         for step in 0..cases.len() {
-            // Each round begins with another situation, so that drift of the machine hits all alike.
+            // Each round begins with another situation, so that drift of the machine affects all alike.
             let case = cases[(round + step) % cases.len()];
             progress.show(&format!("round {} of {rounds}, {} of 3: {}", round + 1, step + 1, case.name()));
             let into = match case {
@@ -119,7 +119,7 @@ fn measure(platforms: &[Platform], requests: u32, rounds: u32) -> Result<Report>
     Ok(report)
 }
 
-/// The first platform that works, calibrated.
+/// Finds the first platform that works, and calibrates it.
 fn choose(
     platforms: &[Platform],
     private: &Private,
@@ -137,7 +137,7 @@ fn choose(
         command.args(["demo-worker", "--role", "calibrate", "--platform", platform.name()]);
         command.env("XSCHED_DISABLE", "1");
         devices(&mut command, private);
-        // With another platform to fall back to, its own complaint would only frighten.
+        // If there is another platform to try, this one's complaint would only frighten.
         if platforms.last() != Some(&platform) {
             command.stderr(std::process::Stdio::null());
         }
@@ -155,8 +155,8 @@ fn read<T: DeserializeOwned>(line: &str) -> Result<T> {
     serde_json::from_str(line).map_err(|e| Error::environment(format!("a program of the demo wrote '{line}': {e}")))
 }
 
-/// Tells a program where its device is: the simulated one in the demo's folder, a GPU without anybody's MPS, so that
-/// all situations share it in the same way.
+/// Sets the device of a program: the simulated one in the demo's folder, or a GPU without any MPS server, so that all situations share it
+/// in the same way.
 fn devices(command: &mut Command, private: &Private) {
     command.env("SIMDEV_SOCKET", private.sim_socket()).env(PIPE_DIRECTORY, private.folder());
 }
@@ -169,7 +169,7 @@ impl Stage {
         };
         let mut command = clean(Command::new(&self.private.exe));
         if case == Case::Xsched {
-            // As any user would start them.
+            // Started as any user would start them.
             command.args(["run", "--require", "--priority", priority, "--socket"]).arg(&self.daemon.socket);
             command.arg("--").arg(&self.private.exe).env("XSCHED_PRELOAD", &self.private.library);
         } else {
@@ -186,7 +186,7 @@ impl Stage {
         command
     }
 
-    /// One situation of one round.
+    /// Runs one situation of one round.
     fn play(&self, case: Case, into: &mut Situation) -> Result<()> {
         let mut critical = Worker::spawn(self.worker(case, Part::Critical), "the latency-critical program")?;
         critical.expect("ready", WARM_UP)?;
@@ -214,7 +214,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Figures under xsched count only when the daemon saw the launches.
+    /// Checks that the daemon saw the launches: only then do figures under xsched count.
     fn check_scheduled(&self, pids: &[u32]) -> Result<()> {
         let answer = client::ask(Some(&self.daemon.socket), Request::Ps)?;
         let launches = |pid: u32| -> u64 {

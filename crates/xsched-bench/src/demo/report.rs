@@ -1,4 +1,4 @@
-//! What the demo found: table, JSON and plot.
+//! Report of the demo: table, JSON and plot.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,11 +11,11 @@ use super::worker::PERIOD;
 use crate::failure::{Error, Result};
 use crate::picture::{self, Bar, Curve, RGBColor};
 
-/// All requests of the demo are alike: alone, P99 is at most so many times P50, and P99 of one round at most so many times that of
-/// another, on a machine whose figures mean something.
+/// Largest ratio of P99 to P50 alone, and of the P99 of one round to that of another, on a machine whose figures mean something: all
+/// requests of the demo are alike.
 const STEADY: f64 = 1.5;
 
-/// One of the three situations, over all rounds.
+/// Figures of one of the three situations, over all rounds.
 #[derive(Debug)]
 pub(super) struct Situation {
     latency_ns: Histogram<u64>,
@@ -26,7 +26,7 @@ pub(super) struct Situation {
 }
 
 impl Situation {
-    /// Nothing yet.
+    /// Makes an empty situation.
     pub(super) fn new() -> Result<Self> {
         let latency_ns = Histogram::new_with_bounds(1, 600_000_000_000, 3).map_err(Error::environment)?;
         Ok(Situation { latency_ns, p99_of_rounds_ms: Vec::new(), kernels: 0, seconds: 0.0 })
@@ -72,18 +72,18 @@ impl Situation {
     }
 }
 
-/// All three.
+/// Figures of all three situations.
 #[derive(Debug)]
 pub(super) struct Report {
     /// Vendor interface.
     pub(super) platform: Platform,
-    /// The device's name.
+    /// Name of the device.
     pub(super) device: String,
-    /// The latency-critical program alone.
+    /// Latency-critical program alone.
     pub(super) alone: Situation,
-    /// Both, nothing done.
+    /// The two programs together, without xsched.
     pub(super) native: Situation,
-    /// Both under xsched.
+    /// The two programs together, under xsched.
     pub(super) xsched: Situation,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Report {
 struct Json<'a> {
     platform: &'a str,
     device: &'a str,
-    /// Why the figures are to be taken with care; none = the machine was steady.
+    /// Reason for which the figures are to be taken with care; none = the machine was steady.
     noise: Option<String>,
     alone: JsonSituation,
     native: JsonSituation,
@@ -105,18 +105,18 @@ struct JsonSituation {
     worst_ms: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     best_effort_per_s: Option<f64>,
-    /// Part of what it did without xsched.
+    /// Ratio of its work to its work without xsched.
     #[serde(skip_serializing_if = "Option::is_none")]
     best_effort_kept: Option<f64>,
 }
 
 impl Report {
-    /// What the best-effort program did, relative to what it did without xsched.
+    /// Work of the best-effort program, relative to its work without xsched.
     fn kept(&self, s: &Situation) -> Option<f64> {
         Some(s.best_effort_per_s()? / self.native.best_effort_per_s()?)
     }
 
-    /// What in the figures can only be the machine's doing, if anything.
+    /// Sign in the figures of a cause that can only be the machine, if there is one.
     fn noise(&self) -> Option<String> {
         let spread = self.alone.quantile_ms(0.99) / self.alone.quantile_ms(0.5);
         let rounds = &self.alone.p99_of_rounds_ms;
@@ -144,7 +144,7 @@ impl Report {
         ]
     }
 
-    /// For people.
+    /// Report as a table.
     pub(super) fn table(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
@@ -182,7 +182,7 @@ impl Report {
         out
     }
 
-    /// For programs.
+    /// Report as JSON.
     pub(super) fn json(&self) -> Result<String> {
         let of = |s: &Situation| JsonSituation {
             p50_ms: s.quantile_ms(0.5),
@@ -202,7 +202,7 @@ impl Report {
         serde_json::to_string_pretty(&json).map(|s| s + "\n").map_err(Error::environment)
     }
 
-    /// The three distributions in one picture.
+    /// Draws the three distributions in one picture.
     pub(super) fn plot(&self, file: &Path) -> Result<()> {
         let curve = |(name, s, color): (&str, &Situation, RGBColor)| {
             let (p50, p99, worst) = (s.quantile_ms(0.5), s.quantile_ms(0.99), s.quantile_ms(1.0));

@@ -1,5 +1,4 @@
-//! The programs the demo measures, each a process of its own, so that the preload library works in them as it would
-//! in anybody's.
+//! Programs that the demo measures, each a process of its own, so that the preload library works in them as in any user's program.
 //!
 //! A worker writes lines to stdout and reads stdin: `ready` when warm; it starts at `go`; the best-effort one says
 //! `running` and stops at the next byte or the end of stdin; both report one line of JSON,
@@ -15,12 +14,12 @@ use serde::{Deserialize, Serialize};
 use super::load::{Burst, Load, Part, Platform, calibrate};
 use crate::failure::{Error, Result};
 
-/// A latency-critical request comes this often.
+/// Time between two latency-critical requests.
 pub(crate) const PERIOD: Duration = Duration::from_millis(20);
-/// A device so slow that requests pile up is given up after this many times the planned time.
+/// Multiple of the planned time after which a device on which requests pile up is given up.
 const GIVE_UP: u32 = 10;
 
-/// Which program to be.
+/// Part that a worker plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Role {
     /// Names the device and its speed.
@@ -44,19 +43,19 @@ pub struct Task {
     pub requests: u32,
 }
 
-/// What a latency-critical worker found.
+/// Measurement of a latency-critical worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Latencies {
-    /// From the time a request was due to its completion, in ns.
+    /// Time of each request from when it was due to its completion, in ns.
     pub(crate) latencies_ns: Vec<u64>,
 }
 
-/// What a best-effort worker got done.
+/// Measurement of a best-effort worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Work {
-    /// Kernels completed.
+    /// Number of completed kernels.
     pub(crate) kernels: u64,
-    /// Time it took, in s.
+    /// Time that they took, in s.
     pub(crate) seconds: f64,
 }
 
@@ -66,7 +65,7 @@ pub(crate) struct Work {
 /// One line.
 pub fn work(task: &Task) -> Result<()> {
     let done = match task.role {
-        // A reason why not is an answer too.
+        // The reason for a failure is an answer too.
         Role::Calibrate => say_json(&calibrate(task.platform)),
         Role::Lc => latency_critical(task),
         Role::Be => best_effort(task),
@@ -112,7 +111,7 @@ fn latency_critical(task: &Task) -> Result<()> {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         run(&load, burst)?;
         let done = Instant::now();
-        // From when it was due: a late start is part of the latency, not forgiven.
+        // Latency counts from the time at which the request was due: a late start is part of it.
         latencies_ns.push((done - due).as_nanos() as u64);
         if done > give_up {
             return Err(Error::environment(format!(
@@ -124,7 +123,7 @@ fn latency_critical(task: &Task) -> Result<()> {
         }
     }
     say_json(&Latencies { latencies_ns })?;
-    // Stays until the demo has asked the daemon about it.
+    // Stays until the demo has asked the daemon about this process.
     std::io::stdin()
         .lock()
         .read_to_end(&mut Vec::new())
@@ -141,7 +140,7 @@ fn best_effort(task: &Task) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&stop);
     std::thread::spawn(move || {
-        // A byte, the end, or an error: all mean stop.
+        // A byte, the end, or an error: all of them mean stop.
         let _ = std::io::stdin().lock().read(&mut [0u8]);
         seen.store(true, Ordering::Relaxed);
     });

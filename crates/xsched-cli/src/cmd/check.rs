@@ -48,7 +48,7 @@ impl Choice {
     }
 }
 
-/// A name for PATH, or a file that is there.
+/// `--python`: a name that is searched in PATH, or an existing file.
 fn python(text: &str) -> Result<String> {
     match text.contains('/') && !Path::new(text).is_file() || text.is_empty() {
         true => Err(Error::input(format!("'{text}' is no file: give a Python, or none"))),

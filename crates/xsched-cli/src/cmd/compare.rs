@@ -1,4 +1,4 @@
-//! `xsched compare`.
+//! `xsched compare`: measures two commands of the user's, alone, together and together under xsched.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -76,7 +76,7 @@ The low program must go on for as long as it is measured; it is ended then, and 
 Without --requests and --work the programs are watched by a daemon that holds nothing back, and
 the table says what that costs the high program.";
 
-/// A command that is not empty.
+/// Parses a command that is not empty.
 fn command(text: &str) -> Result<String> {
     match text.trim() {
         "" => Err(Error::input("there is no command: give a line for the shell")),

@@ -17,7 +17,7 @@ const REASONS: [(u64, Throttle); 5] = [
     (0x8, Throttle::HwSlowdown),
 ];
 
-/// A device that the library knows.
+/// Device that the library knows.
 struct Device {
     key: String,
     own: nvml::Device,
@@ -29,17 +29,17 @@ struct Device {
 struct Devices {
     nvml: Nvml,
     found: Vec<Device>,
-    /// The keys that were wanted when `found` was looked for.
+    /// Keys that were wanted when `found` was looked for.
     found_for: BTreeSet<String>,
 }
 
-/// Opens the library. While it is open the driver cannot be unloaded: it is shut down by dropping this.
+/// Opens the library for use. While it is in use the driver cannot be unloaded; dropping this ends the use.
 pub(super) fn open() -> Option<Box<dyn Driver>> {
     let nvml = Nvml::open().ok()?;
     Some(Box::new(Devices { nvml, found: Vec::new(), found_for: BTreeSet::new() }))
 }
 
-/// The driver's version; none = there is no library, or it does not work here.
+/// Version of the driver; none = there is no library, or it does not work here.
 pub(super) fn version() -> Option<String> {
     Nvml::open().ok()?.version()
 }
@@ -61,7 +61,7 @@ fn key_of_part(part: &nvml::Device) -> Option<String> {
     Some(format!("mig:{}", part.uuid()?.strip_prefix("MIG-")?.to_ascii_lowercase()))
 }
 
-/// None where the device is gone.
+/// Reads the state of a device; none where the device is gone.
 fn read(device: &Device) -> Option<Look> {
     let at_ns = now_ns();
     let own = &device.own;
@@ -103,7 +103,7 @@ impl Driver for Devices {
         let devices = || self.found.iter().filter(|device| wanted.contains(&device.key));
         let looks: Vec<Look> = devices().filter_map(read).collect();
         if looks.len() < devices().count() {
-            // Gone, or MIG was set up anew: they are looked for again the next time.
+            // A device is gone, or MIG was set up anew: the devices are searched again at the next poll.
             self.found_for.clear();
         }
         looks

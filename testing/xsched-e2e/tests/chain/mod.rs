@@ -1,6 +1,6 @@
-//! A program, seven shared libraries, and the device: program → libext → libtorch_python → libtorch_hip → libwrapper →
-//! libhipblas → libhipblaslt (named as a wheel's repair tool names it) → a vendor's runtime → the simulated device. Over HIP
-//! the last library calls the HIP runtime itself.
+//! Chain of a program, seven shared libraries, and the device: program → libext → libtorch_python → libtorch_hip → libwrapper → libhipblas
+//! → libhipblaslt (named as a wheel's repair tool names it) → a vendor's runtime → the simulated device. Over HIP the last library calls
+//! the HIP runtime itself.
 #![allow(dead_code, unreachable_pub)]
 
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use xsched_e2e::{HipGpu, Place, Process, beside};
 
-/// File, function, the function it calls.
+/// File, function, and the function that it calls.
 const LINKS: [(&str, &str, &str); 6] = [
     ("libhipblaslt-1a2b3c4d.so.0", "stage6", "runtime_launch"),
     ("libhipblas.so.2", "stage5", "stage6"),
@@ -19,7 +19,7 @@ const LINKS: [(&str, &str, &str); 6] = [
 ];
 const RUNTIME: &str = "libamdhip64.so.6";
 
-/// The chain, built.
+/// Compiled chain.
 pub struct Chain {
     pub place: Place,
     program: PathBuf,
@@ -47,7 +47,7 @@ fn build(place: &Place, output: &str, file: &str, flags: &[&str], needs: &[PathB
     output
 }
 
-/// The libraries of the chain. `below` is what the last of them needs, `extra` how it is compiled.
+/// Compiles the libraries of the chain. `below` is the library that the last of them needs, `extra` are compiler options.
 fn links(place: &Place, below: &[PathBuf], extra: &[&str]) -> Vec<PathBuf> {
     let (mut needs, mut all) = (below.to_vec(), Vec::new());
     for (file, name, calls) in LINKS {
@@ -69,7 +69,7 @@ fn soname(name: &str) -> String {
     format!("-Wl,-soname,{name}")
 }
 
-/// The chain over the HIP runtime. Gives the program.
+/// Compiles the chain over the HIP runtime, and returns the program.
 pub fn over_hip(gpu: &HipGpu) -> PathBuf {
     let runtime = gpu.library(6);
     let mut all = links(&gpu.place, &[source("testing/domains/runtime.c"), runtime.clone()], &["-DHIP"]);
@@ -83,7 +83,7 @@ impl Chain {
         Chain::over("chain.c", RUNTIME, &["-lm"])
     }
 
-    /// The same over the CUDA driver: libcudart's place is taken by a library that finds the driver as it does.
+    /// Makes the chain over the CUDA driver: in place of libcudart there is a library that finds the driver as libcudart does.
     pub fn over_cuda() -> Chain {
         Chain::over("chain_cuda.c", "libcudart.so.12", &["-DCUDA", "-lpthread", "-lm"])
     }
@@ -105,7 +105,7 @@ impl Chain {
         Chain { place, program }
     }
 
-    /// One of the libraries.
+    /// Path of one of the libraries.
     pub fn library(&self, name: &str) -> PathBuf {
         self.place.join(name)
     }
@@ -121,7 +121,7 @@ impl Chain {
         self.run_as(&[], environment)
     }
 
-    /// Starts the program over CUDA, which launches as often as told by itself, through the runtime, and by the chain.
+    /// Starts the program over CUDA. It launches this many times by itself, through the runtime, and by the chain.
     pub fn run_cuda(&self, launches: [u32; 3], environment: &[(&str, &str)]) -> Process {
         let launches = launches.map(|n| n.to_string());
         let mut command = self.place.run_command(&[], &self.program, &launches.each_ref().map(String::as_str));
@@ -129,7 +129,7 @@ impl Chain {
         Process::start(self.with_driver(command))
     }
 
-    /// The same program, which does what it is told by lines.
+    /// Starts the program over CUDA; it obeys lines on its input.
     pub fn run_cuda_told(&self, options: &[&str], environment: &[(&str, &str)]) -> Process {
         let mut command = self.place.run_command(options, &self.program, &[]);
         command.envs(environment.iter().copied().filter(|(_, value)| !value.is_empty()));
@@ -138,13 +138,13 @@ impl Chain {
         program
     }
 
-    /// The command of a program that is to find the driver of [`Chain::over_cuda`].
+    /// Adds the variables by which a program finds the driver of [`Chain::over_cuda`].
     pub fn with_driver(&self, mut command: Command) -> Command {
         command.env("LD_LIBRARY_PATH", self.place.join(""));
         command
     }
 
-    /// The same with options of `xsched run`.
+    /// Starts the program with options of `xsched run`.
     pub fn run_as(&self, options: &[&str], environment: &[(&str, &str)]) -> Process {
         let mut command = self.place.run_command(options, &self.program, &[]);
         command.envs(environment.iter().copied().filter(|(_, value)| !value.is_empty()));
@@ -154,7 +154,7 @@ impl Chain {
     }
 }
 
-/// Has the program do something and returns the number that it answers.
+/// Has the program do something, and returns the number that it answers.
 #[track_caller]
 pub fn step(program: &mut Process, what: &str) -> i64 {
     program.tell(what);

@@ -1,11 +1,11 @@
-//! `xserver` and `xcli`, and the policies by their names.
+//! Trials of `xserver` and `xcli`, and of the policies by their names.
 
 use serde_json::json;
 use xsched_e2e::{Place, Process, until};
 
 use crate::{all_are_tried, end, original, queue, quiet, rows, running, said};
 
-/// Ends a server that was started by a trial.
+/// Starts a server, checks its policy, ends it, and returns its lines on stderr.
 fn serves(place: &Place, args: &[&str], policy: &str) -> String {
     let mut server = Process::start(original(place, "xserver", args));
     let pid = server.pid();
@@ -31,7 +31,7 @@ fn commands_of_the_original_do_what_the_page_says() {
         place.socket().display()
     );
     assert_eq!(serves(&place, &["HPF", "50000"], "hpf"), line);
-    // It is not in use, whatever it is.
+    // The number of the port has no effect, but must be a valid one all the same.
     assert_eq!(said(original(&place, "xserver", &["HPF", "70000"])).0, Some(2));
 
     let _daemon = place.daemon(&[]);
@@ -66,7 +66,7 @@ fn commands_of_the_original_do_what_the_page_says() {
     assert_eq!(hints()["utilization"], "40");
     xcli(&["hint", "--pid", &pid, "-t", "800"]);
     assert_eq!(hints()["timeslice"], "800");
-    // Those that a policy does not look at are told, as by our own command.
+    // Hints that a policy does not use are reported, as by our own command.
     xcli(&["policy", "-s", "-n", "HPF"]);
     let (code, _, err) = said(original(&place, "xcli", &["hint", "-x", &q, "-u", "30"]));
     assert_eq!((code, err.as_str()), (Some(0), "xsched: the policy hpf does not look at: utilization\n"));
@@ -112,7 +112,7 @@ fn commands_named_on_the_page_are_accepted() {
     let program = running(&place, &[]);
     let pid = program.pid().to_string();
     let value = |word: &str| match word {
-        // It has another name after a priority of its own.
+        // The queue has another name once it has a priority of its own.
         "Q" => queue(&place, program.pid()),
         "PID" => pid.clone(),
         "L" | "K" => "1".into(),
@@ -127,7 +127,7 @@ fn commands_named_on_the_page_are_accepted() {
     let mut run = 0;
     for (_, row) in rows("Commands").into_iter().chain(rows("Functions")) {
         for words in row.split('`').filter_map(|code| code.strip_prefix("xsched ")) {
-            // The trials above start the daemon and look at `top`, which goes on; `run` starts a program.
+            // The trials above start the daemon and `top`, which goes on; `run` starts a program.
             if ["daemon", "run", "top"].iter().any(|first| words.starts_with(first)) || words.ends_with("--help") {
                 continue;
             }
@@ -156,7 +156,7 @@ fn policies_of_the_original_are_in_force_by_their_names() {
         until("the program gets on", || place.launches(program.pid()) > before);
         tried.push(name);
     }
-    // All eleven of them.
+    // All eleven policies.
     let all = ["HPF", "HHPF", "CHPF", "UP", "PUP", "SPUP", "KEDF", "LAX", "AWF", "CFS", "MLFQ"];
     assert_eq!(tried, all);
     end(&place, program);

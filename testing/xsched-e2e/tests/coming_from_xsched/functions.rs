@@ -1,4 +1,4 @@
-//! The functions of the C interface.
+//! Trials of the functions of the C interface.
 
 use std::path::Path;
 use std::process::Command;
@@ -48,7 +48,7 @@ const FUNCTIONS: [(&str, &[&str]); 5] = [
     ("opencl/hal.h", &["OclQueueCreate"]),
 ];
 
-/// Each is declared, and called by a program of `testing/capi`, which the tests of the C interface run.
+/// Every function of the page is declared, and called by a program of `testing/capi`, which the tests of the C interface run.
 #[test]
 fn functions_of_the_original_are_on_the_page_declared_and_called() {
     all_are_tried("Functions", FUNCTIONS.iter().flat_map(|(_, names)| names.iter().copied()));
@@ -71,7 +71,7 @@ fn functions_of_the_original_are_on_the_page_declared_and_called() {
     }
 }
 
-/// The sources of a folder, one after the other; nothing if there is none.
+/// Sources of a folder, concatenated; empty if there is none.
 fn programs(folder: &Path) -> String {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     files.filter_map(|file| std::fs::read_to_string(file.path()).ok()).collect()

@@ -1,4 +1,4 @@
-//! `libshim*.so`, preloaded and linked.
+//! Trials of `libshim*.so`, preloaded and linked.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use xsched_e2e::{Gpu, HipGpu, Place, Process, beside, now_ns};
 
 use crate::all_are_tried;
 
-/// A folder as an installation has it: the library, and links to it.
+/// Folder as in an installation: the library, and links to it.
 fn links(place: &Place) -> PathBuf {
     let folder = place.join("lib");
     std::fs::create_dir(&folder).unwrap();
@@ -19,7 +19,7 @@ fn links(place: &Place) -> PathBuf {
     folder
 }
 
-/// The libraries of a folder, as `LD_PRELOAD` takes them.
+/// Libraries of a folder, in the form of `LD_PRELOAD`.
 fn list(folder: &Path, names: &[&str]) -> String {
     names.iter().map(|name| folder.join(name).display().to_string()).collect::<Vec<_>>().join(":")
 }
@@ -53,7 +53,7 @@ fn libraries_of_the_original_schedule_every_launch_once() {
         assert_eq!(launches(list(&folder, &["libshimopencl.so"])), alone, "{opencl}");
         let all = ["libshimcuda.so", "libshimhip.so", "libshimopencl.so", "libxsched.so"];
         assert_eq!(launches(list(&folder, &all)), alone);
-        // A copy is another library: it would schedule what is scheduled already.
+        // A copy is another library: it would schedule launches a second time.
         std::fs::copy(beside("libxsched.so"), folder.join("copy.so")).unwrap();
         for names in [["libshimopencl.so", "copy.so"], ["copy.so", "libshimopencl.so"]] {
             let (once, errors) = launches(list(&folder, &names));
@@ -72,7 +72,7 @@ fn libraries_of_the_original_schedule_every_launch_once() {
             command.env("FAKECUDA_STATS", gpu.place.join("driver-stats")).env("LD_PRELOAD", list(&folder, names));
             let mut steady = Process::start(command);
             steady.expect("ready");
-            // Its launches are those that the driver counts.
+            // Asserts that its launches are equal to the driver's count.
             gpu.end(steady);
         }
         linked(&gpu.place, &folder);

@@ -1,4 +1,4 @@
-//! docs/guide/coming-from-xsched.md: each row of its tables is tried. A row without a trial fails, and so does a trial without a
+//! Trials of docs/guide/coming-from-xsched.md: each row of its tables is tried. A row without a trial fails, and so does a trial without a
 //! row.
 
 mod commands;
@@ -15,7 +15,7 @@ use std::process::Command;
 use serde_json::Value;
 use xsched_e2e::{Place, Process, beside, until};
 
-/// The first cells of a section's tables, as they stand in backquotes, each with its whole row.
+/// First cells of a section's tables, as they stand in backquotes, each with its whole row.
 fn rows(heading: &str) -> Vec<(String, String)> {
     let page = markdown::page("docs/guide/coming-from-xsched.md");
     let (_, section) = page.text.split_once(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("{heading}"));
@@ -24,7 +24,7 @@ fn rows(heading: &str) -> Vec<(String, String)> {
     rows.map(|(row, line)| (row.split('`').next().unwrap_or_default().to_owned(), line.to_owned())).collect()
 }
 
-/// Each row has its trial, by name, and each trial its row.
+/// Asserts that each row has its trial, by name, and each trial its row.
 #[track_caller]
 fn all_are_tried<'a>(heading: &str, tried: impl IntoIterator<Item = &'a str>) {
     let there: Vec<String> = rows(heading).into_iter().map(|(name, _)| name).collect();
@@ -33,7 +33,7 @@ fn all_are_tried<'a>(heading: &str, tried: impl IntoIterator<Item = &'a str>) {
     assert_eq!(there.len(), tried.len(), "{heading}: a row stands twice");
 }
 
-/// The command under its names of the original.
+/// Command under its names of the original.
 fn original(place: &Place, name: &str, args: &[&str]) -> Command {
     let link = place.join(name);
     if !link.is_symlink() {
@@ -42,7 +42,7 @@ fn original(place: &Place, name: &str, args: &[&str]) -> Command {
     place.command(link, args)
 }
 
-/// What a command said: exit code, stdout, stderr.
+/// Result of a command: exit code, stdout, stderr.
 fn said(mut command: Command) -> (Option<i32>, String, String) {
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -57,21 +57,21 @@ fn quiet(command: Command) -> String {
     out
 }
 
-/// A program without end on the simulated device, with the library preloaded as XSched's users do it.
+/// Starts a program without end on the simulated device, with the library preloaded as XSched's users do it.
 fn preloaded(place: &Place, variables: &[(&str, &str)]) -> Process {
     let mut command = place.command(place.sim_program("steady"), &[]);
     command.env("LD_PRELOAD", beside("libxsched.so")).envs(variables.iter().copied());
     Process::start(command)
 }
 
-/// One that has begun to launch.
+/// Starts a program, and waits until it has begun to launch.
 fn running(place: &Place, variables: &[(&str, &str)]) -> Process {
     let mut program = preloaded(place, variables);
     program.expect("ready");
     program
 }
 
-/// Ends it: what it said on stderr, and what it counted.
+/// Ends a program: its output on stderr, and its counts.
 fn end(place: &Place, mut program: Process) -> (String, Value) {
     program.tell("end");
     let pid = program.pid();
@@ -80,7 +80,7 @@ fn end(place: &Place, mut program: Process) -> (String, Value) {
     (errors, place.stats_of(pid))
 }
 
-/// The name of the program's only queue, once the daemon knows it.
+/// Name of the program's only queue, once the daemon knows it.
 fn queue(place: &Place, pid: u32) -> String {
     let mut found = None;
     until("it has a queue", || {

@@ -1,11 +1,11 @@
-//! What is said of a program in three ways, and two values whose effect is new to those who know only classes.
+//! Values of a program that can be given in three ways, and two values whose effect is new to users who know only classes.
 
 use serde_json::json;
 use xsched_e2e::{Place, Process, now_ns, until};
 
 use crate::{all_are_tried, end, preloaded, running};
 
-/// A value that is said in three ways, in the words of each: the page's row, what is said, and where `ps` shows it.
+/// Value that can be given in three ways, in the words of each: the page's row, the words, and its path in `ps`.
 struct Said {
     row: &'static str,
     variable: &'static str,
@@ -125,7 +125,7 @@ fn priority_minus_256_keeps_a_program_from_running_until_it_has_another_one() {
     let mut held = preloaded(&place, &[("XSCHED_AUTO_XQUEUE_PRIORITY", "-256")]);
     place.await_state(held.pid(), "suspended");
     let pid = held.pid().to_string();
-    // It is alone on the device, and no operator suspended it.
+    // No other program is on the device, and no operator suspended this one.
     place.ask(&["resume", "--pid", &pid]);
     place.await_state(held.pid(), "suspended");
     place.ask(&["hint", "--pid", &pid, "--priority", "-255"]);

@@ -1,25 +1,25 @@
-//! `XSCHED_*`.
+//! Trials of the variables `XSCHED_*`.
 
 use serde_json::{Value, json};
 use xsched_e2e::{Gpu, Place, Process, beside};
 
 use crate::{all_are_tried, end, running, said};
 
-/// How a variable is tried: a value, and what must hold then.
+/// Trial of a variable: a value, and its expected effect.
 enum Trial {
-    /// `ps` shows this of the program, at this path.
+    /// The program's entry in `ps` has this value, at this path.
     Shown(&'static str, &'static str, Value),
-    /// One line on stderr that has these words, and the program is scheduled as without it.
+    /// One line on stderr has these words, and the program is scheduled as without the variable.
     Line(&'static str, &'static str),
-    /// No daemon knows the program, and its launches are scheduled all the same, or not, which one line says.
+    /// No daemon knows the program. Its launches are scheduled all the same, or they are not, which one line says.
     Alone(&'static str, bool),
-    /// Its streams have no XQueue, and nothing counts their launches.
+    /// The program's streams have no XQueue, and nothing counts their launches.
     Passed(&'static str),
-    /// Nothing changes.
+    /// The variable changes nothing.
     Same(&'static str),
 }
 
-/// Every variable with its trials, and a value that makes no sense.
+/// Variables with their trials, and a value of each that makes no sense.
 fn variables() -> Vec<(&'static str, Vec<Trial>, Option<&'static str>)> {
     use Trial::*;
     let library = || vec![Line("/lib/libvendor.so", "LD_LIBRARY_PATH")];
@@ -59,7 +59,7 @@ fn variables() -> Vec<(&'static str, Vec<Trial>, Option<&'static str>)> {
     ]
 }
 
-/// The program is known to the daemon, or not.
+/// Reports whether the program is known to the daemon.
 #[track_caller]
 fn is_attached(place: &Place, program: &Process) -> bool {
     place.program(program.pid()).is_some_and(|p| p["groups"].as_array().is_some_and(|g| !g.is_empty()))
@@ -76,7 +76,7 @@ fn try_variable(place: &Place, name: &str, trial: &Trial) {
     let attached = is_attached(place, &program);
     let shown = place.program(program.pid());
     let (errors, stats) = end(place, program);
-    // What the policy in force does not look at is told besides.
+    // A line about hints that the policy in force does not use may come in addition.
     let errors: Vec<&str> = errors.lines().filter(|line| !line.contains("does not look at")).collect();
     let scheduled = stats["unscheduled"]["attach"] == 0;
     assert_eq!(stats["launches"] == 0, matches!(trial, Trial::Passed(_)), "{stats}");
@@ -114,14 +114,14 @@ fn variables_of_the_original_have_effect_or_say_what_takes_their_place() {
         trials.iter().for_each(|trial| try_variable(&place, name, trial));
         let Some(wrong) = wrong else { continue };
         println!("{name}={wrong}");
-        // The library goes on with what holds without it.
+        // The library uses the default instead.
         let program = running(&place, &[(name, wrong)]);
         assert_eq!(is_attached(&place, &program), name != "XSCHED_POLICY", "{name}={wrong}");
         let (errors, stats) = end(&place, program);
         assert_eq!(errors.lines().count(), 1, "{errors}");
         assert!(errors.starts_with(&format!("xsched: {name}")) && errors.contains("use "), "{errors}");
         assert_eq!(stats["unscheduled"]["attach"], 0, "{name}={wrong}: {stats}");
-        // The command refuses it.
+        // The command refuses the value.
         let mut command = place.xsched(&["run", "--", "/bin/false"]);
         command.env(name, wrong);
         let (code, _, errors) = said(command);
@@ -131,7 +131,7 @@ fn variables_of_the_original_have_effect_or_say_what_takes_their_place() {
     all_are_tried("Variables", variables().iter().map(|(name, ..)| *name));
 }
 
-/// On the platforms that stand-ins and PoCL offer here, with the results checked by the programs.
+/// Tried on the platforms that stand-ins and PoCL offer here; the programs check their results.
 #[test]
 fn variables_that_leave_streams_without_a_queue_change_no_result() {
     const OFF: (&str, &str) = ("XSCHED_AUTO_XQUEUE", "OFF");

@@ -1,25 +1,25 @@
-//! The platforms of the suite, and a device of each.
+//! Platforms of the suite, and a device of each.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use xsched_e2e::{Gpu, HipGpu, Place, Process, beside};
 
-/// A platform as the suite sees it.
+/// Platform of the suite.
 pub(crate) struct Platform {
-    /// Its header in `testing/suite`, and its tests' module.
+    /// Name of its header in `testing/suite`, and of its tests' module.
     pub(crate) name: &'static str,
-    /// The levels that it can do here.
+    /// Levels that it supports here.
     pub(crate) levels: &'static [&'static str],
-    /// A device of its own, or why there is none.
+    /// Opens a device of its own, or returns the reason for which there is none.
     pub(crate) open: fn() -> Result<Kind, String>,
-    /// What its workload is linked with.
+    /// Linker options of its workload.
     pub(crate) libraries: &'static [&'static str],
 }
 
-/// Where its programs run: in a place with what their libraries need.
+/// Environment of its programs: a place with the libraries that they need.
 pub(crate) enum Kind {
-    /// Whatever the library needs is installed, or the place's own.
+    /// Everything that the library needs is installed, or the place's own.
     Plain(Place),
     /// CUDA on the software driver.
     Cuda(Gpu),
@@ -70,7 +70,7 @@ fn hip() -> Result<Kind, String> {
     }
 }
 
-/// A platform's device, and the workload built for it.
+/// Device of a platform, and the workload built for it.
 pub(crate) struct Device {
     kind: Kind,
     levels: &'static [&'static str],
@@ -78,12 +78,12 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// `Err`: why there is none.
+    /// Opens the platform; an error gives the reason for which there is no device.
     pub(crate) fn new(platform: &Platform) -> Result<Device, String> {
         Device::with(platform, "suite/work.c", &[])
     }
 
-    /// The same with another program of `testing`, and what else it is compiled with.
+    /// Opens a platform with another program of `testing`, compiled with these options.
     pub(crate) fn with(platform: &Platform, program: &str, more: &[&str]) -> Result<Device, String> {
         let kind = (platform.open)()?;
         let header = format!("-DPLATFORM=\"{}.h\"", platform.name);
@@ -99,12 +99,12 @@ impl Device {
         Ok(Device { kind, levels: platform.levels, program })
     }
 
-    /// Where the daemon is.
+    /// Place of the daemon.
     pub(crate) fn place(&self) -> &Place {
         place_of(&self.kind)
     }
 
-    /// The levels to test at.
+    /// Levels to test at.
     pub(crate) fn levels(&self) -> impl Iterator<Item = &'static str> {
         self.levels.iter().copied()
     }
@@ -122,17 +122,17 @@ impl Device {
         self.start(self.place().command(&self.program, args))
     }
 
-    /// Starts it under `xsched run`.
+    /// Starts the workload under `xsched run`.
     pub(crate) fn run(&self, options: &[&str], args: &[&str]) -> Process {
         self.start(self.place().run_command(options, &self.program, args))
     }
 
-    /// Starts it with the library alone, and such variables.
+    /// Starts the workload with the library alone, and these variables.
     pub(crate) fn preloaded(&self, variables: &[(&str, &str)], args: &[&str]) -> Process {
         self.with_variables(variables, true, args)
     }
 
-    /// Starts it with such variables, and perhaps the library.
+    /// Starts the workload with these variables, and perhaps the library.
     pub(crate) fn with_variables(&self, variables: &[(&str, &str)], preload: bool, args: &[&str]) -> Process {
         let mut command = self.place().command("env", &[]);
         command.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
@@ -143,8 +143,8 @@ impl Device {
         self.start(command)
     }
 
-    /// The scheduler's count of a program's launches is the program's own, and the driver's where that counts; and all of
-    /// them were scheduled.
+    /// Asserts that the scheduler's count of a program's launches equals the program's own, and the driver's where the driver counts; and
+    /// that all of them were scheduled.
     #[track_caller]
     pub(crate) fn assert_counts(&self, lines: &[String]) {
         self.place().assert_counts(lines);
@@ -165,7 +165,7 @@ fn place_of(kind: &Kind) -> &Place {
     }
 }
 
-/// The process id in the line of launches.
+/// Process id in the line of launches.
 pub(crate) fn pid_of(lines: &[String]) -> u32 {
     let line = lines.iter().find_map(|line| line.strip_prefix("launched ")).expect("a line of launches");
     line.split(' ').next().and_then(|pid| pid.parse().ok()).expect("a process id")

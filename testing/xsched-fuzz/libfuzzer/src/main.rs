@@ -12,14 +12,14 @@ static TARGET: LazyLock<Target> = LazyLock::new(|| {
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| (TARGET.run)(data));
 
-/// The seeds of a text. What is found on the way is mostly refused at some line, and more and more of it: half of the changes by words
-/// begin anew with a seed.
+/// Seeds of a target that reads text. Most mutated texts are refused at some line, and the more mutations they have had, the more of them:
+/// so half of the mutations by words start from a seed again.
 static SEEDS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let entries = std::fs::read_dir(TARGET.seeds()).expect("a folder of seeds");
     entries.map(|entry| std::fs::read(entry.expect("an entry").path()).expect("a seed")).collect()
 });
 
-// A third of the changes of a text are made byte by byte.
+// One third of the mutations of a text change bytes, the others words.
 libfuzzer_sys::fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     if TARGET.words.is_empty() || seed % 3 == 0 {
         return libfuzzer_sys::fuzzer_mutate(data, size, max_size);
