@@ -6,14 +6,10 @@ use std::time::{Duration, Instant};
 
 /// Text of `--help`.
 pub(crate) const HELP: &str = "\
-usage: cargo xtask fuzz [TARGET] [--secs N] [--planted]
-
 Lets libFuzzer try a target, or one after the other, N seconds each (60 unless told), from its seeds in testing/xsched-fuzz/corpus and
 from what earlier runs found, which is kept in target/fuzz/corpus. It is built with the stable compiler, whose switches for coverage
 and the address sanitizer a variable (RUSTC_BOOTSTRAP) opens. Input on which a target fails is left in target/fuzz/artifacts, and the
 way to try it again is printed: give the file to a seed folder once it is mended.
-
---planted: each target has a bug, which must be found within N seconds (300 unless told).
 
 Ends with 0 if nothing was found (with --planted: if all was found), 1 if something failed, 2 for a wrong argument.";
 
@@ -31,42 +27,26 @@ const FLAGS: [&str; 7] = [
 /// Output of a target that found its planted bug.
 const PLANTED: &str = "the planted bug";
 
-/// Options of the command.
-#[derive(Debug, Default, PartialEq)]
+/// Options of the search.
+#[derive(Debug)]
 pub(crate) struct Wish {
     /// Name of the target to run, or none for each one in turn.
-    target: Option<String>,
-    secs: Option<u64>,
-    planted: bool,
+    pub(crate) target: Option<String>,
+    /// Seconds for each target; none = the usual number.
+    pub(crate) secs: Option<u64>,
+    /// Each target has a bug that must be found.
+    pub(crate) planted: bool,
 }
 
-impl Wish {
-    /// Reads the arguments after `fuzz`.
-    ///
-    /// # Errors
-    /// One line: what is wrong and what is accepted.
-    pub(crate) fn read(words: &[&str], targets: &[String]) -> Result<Wish, String> {
-        let mut wish = Wish::default();
-        let mut words = words.iter();
-        while let Some(word) = words.next() {
-            match *word {
-                "--planted" => wish.planted = true,
-                "--secs" => {
-                    let secs = words.next().and_then(|n| n.parse().ok()).filter(|n| (1..=86_400).contains(n));
-                    wish.secs = Some(secs.ok_or("--secs takes a number of seconds from 1 to 86400")?);
-                }
-                name if targets.iter().any(|target| target == name) && wish.target.is_none() => {
-                    wish.target = Some(name.to_owned());
-                }
-                wrong => {
-                    return Err(format!(
-                        "cargo xtask fuzz takes [TARGET] [--secs N] [--planted], not `{wrong}`; TARGET is one of {}",
-                        targets.join(", ")
-                    ));
-                }
-            }
-        }
-        Ok(wish)
+/// Reads the name of a target.
+///
+/// # Errors
+/// One line: there is no such target, and which there are.
+pub(crate) fn target(text: &str) -> Result<String, String> {
+    let targets = targets(&crate::root())?;
+    match targets.iter().any(|target| target == text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("'{text}' is no target: use one of {}", targets.join(", "))),
     }
 }
 
@@ -74,7 +54,7 @@ impl Wish {
 ///
 /// # Errors
 /// One line, if there is no such folder.
-pub(crate) fn targets(root: &Path) -> Result<Vec<String>, String> {
+fn targets(root: &Path) -> Result<Vec<String>, String> {
     let folder = seeds(root);
     let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let mut names: Vec<String> = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
@@ -90,7 +70,8 @@ fn seeds(root: &Path) -> PathBuf {
 ///
 /// # Errors
 /// One line, if it cannot be built, a target fails, or a target misses its planted bug.
-pub(crate) fn run(root: &Path, targets: &[String], wish: &Wish) -> Result<(), String> {
+pub(crate) fn run(root: &Path, wish: &Wish) -> Result<(), String> {
+    let targets = targets(root)?;
     let work = crate::test::target_folder(root).join("fuzz");
     let fuzzer = build(root, &work)?;
     let chosen = targets.iter().filter(|target| wish.target.as_ref().is_none_or(|wanted| wanted == *target));
@@ -171,16 +152,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wish_names_a_target_a_time_or_a_planted_bug() {
-        let targets = ["daemon".to_owned(), "rules".to_owned()];
-        let read = |words: &[&str]| Wish::read(words, &targets);
-        assert_eq!(read(&[]), Ok(Wish::default()));
-        let all = Wish { target: Some("rules".into()), secs: Some(7), planted: true };
-        assert_eq!(read(&["rules", "--secs", "7", "--planted"]), Ok(all));
-        for wrong in [&["nothing"][..], &["--secs"], &["--secs", "0"], &["rules", "daemon"]] {
-            assert!(read(wrong).is_err(), "{wrong:?}");
-        }
-        assert!(read(&["x"]).unwrap_err().contains("daemon, rules"));
+    fn a_target_is_one_that_has_seeds() {
+        assert_eq!(target("rules").as_deref(), Ok("rules"));
+        assert!(target("nothing").unwrap_err().contains("use one of "));
     }
 
     #[test]

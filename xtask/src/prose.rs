@@ -11,19 +11,10 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{TokenStream, TokenTree};
 use serde::Deserialize;
 
+use crate::Failure;
+
 /// Place of the list in the workspace.
 pub const LIST: &str = "xtask/prose.toml";
-
-/// Help of the task.
-pub const HELP: &str = "\
-usage: cargo xtask prose [CRATE]
-       cargo xtask prose --write
-
-Counts comments that open headless (What, Who, Whose, Whether, Which, Those, The same, It, How, By whom, …; Where and When without a
-main clause; bare pronouns), and comments of one word.
-
-  CRATE    prints those of this crate, with their places
-  --write  lowers xtask/prose.toml to the numbers that there are; raises none";
 
 const HEAD: &str = "\
 # Comments of each crate that open headless, and those of one word: `cargo xtask prose` says which. The numbers may only fall:
@@ -291,29 +282,34 @@ pub fn compare(listed: &BTreeMap<String, Allowed>, crates: &[Crate]) -> Vec<Stri
     wrong
 }
 
-/// Runs the task on the words after `prose`. The outer error is about the words, the inner one about the comments.
-pub fn run(root: &Path, words: &[&str]) -> Result<Result<(), String>, String> {
-    let crates = match crates(root) {
-        Ok(crates) => crates,
-        Err(error) => return Ok(Err(error)),
+/// Lowers the list to the numbers that there are.
+///
+/// # Errors
+/// A crate cannot be read, or the list cannot be written.
+pub fn write(root: &Path) -> Result<(), String> {
+    lower(root, &crates(root)?)
+}
+
+/// Prints the numbers of all crates, or the comments of one.
+///
+/// # Errors
+/// There is no such crate, or one cannot be read.
+pub fn run(root: &Path, name: Option<&str>) -> Result<(), Failure> {
+    let crates = crates(root)?;
+    let Some(name) = name else {
+        print!("{}", table(&crates));
+        return Ok(());
     };
-    match words {
-        [] => print!("{}", table(&crates)),
-        ["--write"] => return Ok(lower(root, &crates)),
-        [name] if !name.starts_with('-') => {
-            let long = format!("xsched-{name}");
-            let Some(one) = crates.iter().find(|one| one.name == *name || one.name == long) else {
-                return Err(format!("no crate `{name}`; `cargo xtask prose` lists all"));
-            };
-            for (comments, how) in [(&one.headless, "headless"), (&one.fragments, "one word")] {
-                for comment in comments {
-                    println!("{}:{}: {how}: {}", comment.file.display(), comment.line, comment.first);
-                }
-            }
+    let long = format!("xsched-{name}");
+    let Some(one) = crates.iter().find(|one| one.name == name || one.name == long) else {
+        return Err(Failure::Input(format!("no crate `{name}`; `cargo xtask prose` lists all")));
+    };
+    for (comments, how) in [(&one.headless, "headless"), (&one.fragments, "one word")] {
+        for comment in comments {
+            println!("{}:{}: {how}: {}", comment.file.display(), comment.line, comment.first);
         }
-        _ => return Err("cargo xtask prose takes [CRATE], or --write".into()),
     }
-    Ok(Ok(()))
+    Ok(())
 }
 
 fn table(crates: &[Crate]) -> String {

@@ -42,8 +42,19 @@ pub(crate) fn folders(target: &Path) -> Vec<PathBuf> {
     all.into_iter().filter(|folder| folder.join("versions.txt").exists()).collect()
 }
 
+/// Reads the name of a suite.
+///
+/// # Errors
+/// One line, if it is no such name.
+pub(crate) fn suite(text: &str) -> Result<String, String> {
+    match is_suite(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("'{text}' is no suite of Debian: use sid (ROCm 6.4) or experimental (7.2), for one")),
+    }
+}
+
 /// Reports whether a name consists of letters and dashes, as names of suites do.
-pub(crate) fn is_suite(name: &str) -> bool {
+fn is_suite(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('-') && name.chars().all(|c| c.is_ascii_lowercase() || c == '-')
 }
 

@@ -20,8 +20,6 @@ use step::{Body, Ended, Step, Verdict, locked};
 
 /// Text of `cargo xtask test --help`.
 pub(crate) const HELP: &str = "\
-usage: cargo xtask test [--long]
-
 Without an option: format, build, generated files, all Rust and Python tests, and programs side by side, each once, on one debug
 build. On two processors with nothing else to do: at most 12 minutes from a fresh clone, 5 when all is built.
 
@@ -38,8 +36,6 @@ failed, 2 for a wrong argument.";
 
 /// Text of `cargo xtask ci --help`.
 pub(crate) const HELP_CI: &str = "\
-usage: cargo xtask ci
-
 The checks beside the tests of `cargo xtask test`, after which continuous integration runs it: lint, licences of dependencies, the
 Debian package and the archive, containers of Podman, a Kubernetes node's programs against real peers, the kit for AMD GPUs, and the
 OpenCL and HIP ladders of real programs, also under random suspension; that of AMD's newer libraries where `cargo xtask rocm` has made

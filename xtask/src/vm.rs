@@ -11,8 +11,6 @@ use crate::bundle::{copy, create, remove, target_folder};
 use crate::package;
 
 pub(crate) const HELP: &str = "\
-usage: cargo xtask vm [--kvm] [--suite SUITE]
-
 Boots a Debian guest in QEMU and tries in it what needs systemd, several users and namespaces: package and archive, the units, reloads,
 restarts, the watchdog, pools with stand-ins for NVIDIA's programs, containers of Podman with and without root. The processor is emulated, which takes some
 minutes; --kvm uses the machine's own where /dev/kvm works. SUITE is one of Debian's: bookworm (the default), trixie, sid. Needs
@@ -22,7 +20,7 @@ qemu-system-x86, mmdebstrap, genext2fs and e2fsprogs, and makes the guest at the
 const PACKAGES: &str = "systemd-sysv,dbus,dbus-user-session,libpam-systemd,uidmap,linux-image-cloud-amd64,udev,procps,python3-minimal,libpython3-stdlib,\
     podman,crun,catatonit,fuse-overlayfs,apparmor";
 /// Suites that may be tried.
-const SUITES: [&str; 3] = ["bookworm", "trixie", "sid"];
+pub(crate) const SUITES: [&str; 3] = ["bookworm", "trixie", "sid"];
 /// Longest time that the guest may take.
 const PATIENCE: Duration = Duration::from_secs(1_200);
 /// Beginning of the guest's lines on its console.
@@ -30,29 +28,10 @@ const MARK: &str = "XSCHED-VM: ";
 
 /// Options of the command.
 pub(crate) struct Options {
-    suite: &'static str,
-    kvm: bool,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { suite: SUITES[0], kvm: false }
-    }
-}
-
-impl Options {
-    /// Parses the words of the command line; none = one of them is no option.
-    pub(crate) fn of(words: &[&str]) -> Option<Options> {
-        match words {
-            [] => Some(Options::default()),
-            ["--kvm", rest @ ..] => Some(Options { kvm: true, ..Options::of(rest)? }),
-            ["--suite", suite, rest @ ..] => {
-                let suite = SUITES.into_iter().find(|known| known == suite)?;
-                Some(Options { suite, ..Options::of(rest)? })
-            }
-            _ => None,
-        }
-    }
+    /// Suite of Debian: one of [`SUITES`].
+    pub(crate) suite: String,
+    /// The machine's own processor is used, not an emulated one.
+    pub(crate) kvm: bool,
 }
 
 /// Makes the guest if it is missing, boots it with the built programs, and prints its lines.
@@ -69,9 +48,9 @@ pub(crate) fn run(root: &Path, options: Options) -> Result<(), String> {
         }
     }
     let Options { suite, kvm } = options;
-    let folder = target_folder(root).join("vm").join(suite);
+    let folder = target_folder(root).join("vm").join(&suite);
     create(&folder)?;
-    let image = guest(&folder, suite)?;
+    let image = guest(&folder, &suite)?;
     let payload = payload(root, &folder)?;
     boot(&folder, &image, &payload, kvm)
 }

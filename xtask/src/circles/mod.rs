@@ -25,17 +25,18 @@ use index::Index;
 pub use list::{LIST, check};
 use tree::Source;
 
-/// Help of the task.
-pub const HELP: &str = "\
-usage: cargo xtask circles [CRATE] [--calls | --unresolved]
-       cargo xtask circles --write
+use crate::Failure;
 
-Prints the files of each crate that call each other in a circle, and how many calls could not be resolved.
-
-  CRATE         for each circle of this crate, which file calls which, with one call as an example
-  --calls       all calls instead of one
-  --unresolved  calls of this crate whose target was not found, by name
-  --write       shortens xtask/circles.toml to the circles that there are; adds none";
+/// Detail in which the circles of a crate are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Calls of each circle, one as an example.
+    Example,
+    /// All calls of each circle.
+    Calls,
+    /// Calls whose target was not found.
+    Unresolved,
+}
 
 /// Crate and the calls between its files.
 #[derive(Debug)]
@@ -142,23 +143,23 @@ fn package(name: String, number: usize, sources: &[Source], calls: Calls) -> Pac
     Package { name, files, circles: graph::circles(&below), resolved: calls.found, unresolved, edges }
 }
 
-/// Runs the task on the words after `circles`. The outer error is about the words, the inner one about the circles.
-pub fn run(root: &Path, words: &[&str]) -> Result<Result<(), String>, String> {
-    let (name, all_calls, unresolved) = match words {
-        [] => (None, false, false),
-        ["--write"] => return Ok(packages(root).and_then(|packages| list::shorten(root, &packages))),
-        [name] if !name.starts_with('-') => (Some(*name), false, false),
-        [name, "--calls"] | ["--calls", name] if !name.starts_with('-') => (Some(*name), true, false),
-        [name, "--unresolved"] | ["--unresolved", name] if !name.starts_with('-') => (Some(*name), false, true),
-        _ => return Err("cargo xtask circles takes [CRATE] [--calls | --unresolved], or --write".into()),
-    };
-    match packages(root) {
-        Ok(packages) => print(&packages, name, all_calls, unresolved).map(Ok),
-        Err(error) => Ok(Err(error)),
-    }
+/// Shortens the list to the circles that there are.
+///
+/// # Errors
+/// A crate cannot be read, or the list cannot be written.
+pub fn write(root: &Path) -> Result<(), String> {
+    list::shorten(root, &packages(root)?)
 }
 
-fn print(packages: &[Package], name: Option<&str>, all_calls: bool, unresolved: bool) -> Result<(), String> {
+/// Prints the circles of all crates, or of one in detail.
+///
+/// # Errors
+/// There is no such crate, or one cannot be read.
+pub fn run(root: &Path, name: Option<&str>, detail: Detail) -> Result<(), Failure> {
+    print(&packages(root)?, name, detail).map_err(Failure::Input)
+}
+
+fn print(packages: &[Package], name: Option<&str>, detail: Detail) -> Result<(), String> {
     let Some(name) = name else {
         packages.iter().for_each(|package| print!("{}", package.summary()));
         return Ok(());
@@ -169,14 +170,14 @@ fn print(packages: &[Package], name: Option<&str>, all_calls: bool, unresolved: 
         return Err(format!("no crate `{name}`; there are {}", names.join(", ")));
     };
     print!("{}", package.summary());
-    if unresolved {
+    if detail == Detail::Unresolved {
         let mut sorted = package.unresolved.clone();
         sorted.sort_by(|one, other| (&one.2, one.0, one.1).cmp(&(&other.2, other.0, other.1)));
         for (file, line, name) in sorted {
             println!("  {name}: {}:{line}", package.files[file]);
         }
     } else {
-        print!("{}", package.in_full(all_calls));
+        print!("{}", package.in_full(detail == Detail::Calls));
     }
     Ok(())
 }

@@ -13,16 +13,15 @@ use std::process::Command;
 use crate::bundle::{create, remove, target_folder};
 use crate::release;
 
-/// Text of `--help`.
+/// Text of `cargo xtask package --help`.
 pub(crate) const HELP: &str = "\
-usage: cargo xtask package DIR | package --check | install PREFIX
+Builds xsched and writes into DIR a Debian package, and an archive with install.sh and uninstall.sh: the command, its libraries, C
+headers, systemd's units, manual pages, completions, an example of the configuration, the bill of materials. The same checkout,
+compiler and SOURCE_DATE_EPOCH (default: the time of the commit) give the same bytes.";
 
-package: builds xsched and writes into DIR a Debian package, and an archive with install.sh and uninstall.sh: the command, its
-libraries, C headers, systemd's units, manual pages, completions, an example of the configuration, the bill of materials. The same
-checkout, compiler and SOURCE_DATE_EPOCH (default: the time of the commit) give the same bytes. --check makes both twice from what is built, and
-looks whether they are right: contents, equal bytes, lintian where it is installed, the scripts in a folder of its own.
-
-install: installs the same below PREFIX, such as /usr/local, also while programs run under an earlier version;
+/// Text of `cargo xtask install --help`.
+pub(crate) const HELP_INSTALL: &str = "\
+Installs what a package has below PREFIX, such as /usr/local, also while programs run under an earlier version;
 PREFIX/lib/xsched/uninstall.sh PREFIX removes it.";
 
 /// Facts about a release besides its files.
