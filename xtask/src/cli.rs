@@ -23,7 +23,7 @@ pub(crate) enum Task {
     /// Run format, build, generated files, and all Rust and Python tests
     #[command(long_about = test::HELP)]
     Test {
-        /// All of that and of `ci`, then a search for rarer faults by chance and repetition: an hour
+        /// Go on with `ci` and a search for rarer faults by chance and repetition: an hour
         #[arg(long)]
         long: bool,
     },

@@ -3,9 +3,9 @@
 /// A task that was not done.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It was asked for something that there is not; one line. Exit code 2.
+    /// A word asks for something that there is not; one line. Exit code 2.
     Input(String),
-    /// It failed; one line. Exit code 1.
+    /// The work failed; one line. Exit code 1.
     Work(String),
 }
 

@@ -1,4 +1,4 @@
-//! How long the arbiter takes for one event, by policy and by number of programs on one device:
+//! Time that the arbiter takes for one event, by policy and by number of programs on one device:
 //! `cargo bench -p xsched-decisions --bench decide [-- --json] [POLICY …]`.
 //!
 //! Groups chosen at random become ready and idle, three of ten are ready on average, and timers come when they are due. Programs
@@ -88,7 +88,7 @@ fn measure(policy: &'static str, programs: u64) -> Row {
         let timer = match (was, ready[id as usize]) {
             (false, true) => event(now, Event::Ready(GroupId(id))),
             (true, false) => event(now, Event::Idle(GroupId(id))),
-            // What lost the device is off it.
+            // A group that lost the device is off it.
             (true, true) => event(now, Event::Drained(GroupId(id))),
             (false, false) => event(now, Event::Timer),
         };
