@@ -1,4 +1,4 @@
-//! Values as they are typed on the command line. Each parser's error is one line that says what is accepted.
+//! Parsers of values on the command line. Each parser's error is one line that names the accepted values.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use xsched_proto::class;
 use xsched_proto::text::check_visible;
 use xsched_proto::wire::COMMANDS_MAX;
 
-/// How long a daemon that was started for a program outlives its last client, in seconds.
+/// Time for which a daemon that was started for a program outlives its last client, in seconds.
 pub(crate) const IDLE_EXIT_S: u64 = 60;
 
-/// A whole number within a range.
+/// Parses a whole number within a range.
 fn number(text: &str, what: &str, min: u64, max: u64, unit: &str) -> Result<u64, Error> {
     match text.parse::<u64>() {
         Ok(n) if (min..=max).contains(&n) => Ok(n),
@@ -72,7 +72,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, Error> {
     time.ok_or_else(|| Error::value(text, "time", "a number and a unit up to one day, such as 500ms, 10s or 2m"))
 }
 
-/// How long a daemon stays without clients; none = for ever.
+/// Time that a daemon stays without clients; none = for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdleExit(pub(crate) Option<Duration>);
 
@@ -104,18 +104,18 @@ pub(crate) fn time_ago(text: &str) -> Result<Duration, Error> {
     time.map(Duration::from_secs).ok_or_else(wrong)
 }
 
-/// `--scheduler`: a file that is there.
+/// `--scheduler`: an existing file.
 pub(crate) fn library(text: &str) -> Result<std::path::PathBuf, Error> {
     let path = std::path::absolute(text).map_err(|e| Error::input(format!("'{text}': {e}")))?;
     if path.is_file() { Ok(path) } else { Err(Error::input(format!("'{text}' is no file: give a shared library"))) }
 }
 
-/// `--policy`: any name or alias a policy answers to; gives its own name.
+/// `--policy`: any name or alias of a policy; returns its own name.
 pub(crate) fn policy(text: &str) -> Result<String, Error> {
     registry::find(text).map(|entry| entry.name.to_owned())
 }
 
-/// The same, with the names for help and completions.
+/// Parser of [`policy`], with the names for help and completions.
 #[derive(Clone)]
 pub(crate) struct PolicyParser;
 

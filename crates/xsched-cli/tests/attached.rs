@@ -110,7 +110,7 @@ fn a_daemon_that_cannot_be_started_is_told_once() {
     let launched = said(command);
     let _ = sim.kill();
     let _ = sim.wait();
-    // It launched, so that the library in it looked for the daemon too.
+    // The program launched, so the library in it looked for the daemon too.
     launched.one_line(0, "runs unscheduled");
     assert!(launched.out.contains("kernels"), "{launched:?}");
 }
@@ -121,7 +121,7 @@ fn suspend_keeps_a_program_off_the_device_and_resume_lets_it_go_on() {
     let busy = Busy::start(&place, &[]);
     said(place.xsched(&["suspend", "--pid", &busy.pid()])).quiet(0);
     until("it is suspended", || group(&place).1["state"] == "suspended");
-    // What was in flight runs out; then nothing moves.
+    // Commands in flight complete; then the number of launches stands still.
     let mut before = group(&place).1["launches"].clone();
     until("launches stand still", || {
         let now = group(&place).1["launches"].clone();
@@ -195,7 +195,7 @@ fn the_demo_measures_on_the_simulated_device() {
         let err = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(0), "{err}");
         assert!(err.starts_with("xsched: demo on Simulated device 0: rounds: 2, about 7 s\n"), "{err}");
-        // On a slow machine a line tells how far it is. On a pipe none has control characters.
+        // On a slow machine there are lines on the progress. On a pipe none has control characters.
         assert!(err.lines().skip(1).all(|line| line.starts_with("xsched: demo: round ")), "{err}");
         let table = String::from_utf8(output.stdout).unwrap();
         assert!(table.contains("100 requests each") && table.contains("together, under xsched"), "{table}");

@@ -182,7 +182,7 @@ fn the_demo_calibrates_its_kernels_on_the_device() {
 #[test]
 fn the_demos_programs_run_their_bursts_on_the_device() {
     let place = Place::new();
-    // Its input ends when it has said that, lest it be told to stop before it has begun.
+    // The worker's input ends only after this line, so that it is not told to stop before it has begun.
     let worker = |role: &str, until: &str| -> Vec<String> {
         let mut command = with_stand_in(&place, &["demo-worker", "--platform", "cuda", "--requests", "3"]);
         command.args(["--iterations", "100", "--role", role]);

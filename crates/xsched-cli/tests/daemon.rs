@@ -101,7 +101,7 @@ fn a_daemon_stays_while_a_program_that_was_started_has_not_attached_yet() {
     place.stand_in("stand-in.so");
     let mut daemon = place.xsched(&["daemon", "--idle-exit", "1"]).spawn().unwrap();
     until("it answers", || place.daemon_pid().is_some());
-    // It never calls a device, like one that still loads its model.
+    // The program never calls a device, like one that still loads its model.
     let mut command = place.xsched(&["run", "--require", "sh", "-c", "read -r end"]);
     command.env("XSCHED_PRELOAD", place.join("stand-in.so"));
     let mut program = command.stdin(Stdio::piped()).spawn().unwrap();
@@ -170,7 +170,7 @@ fn a_stopped_daemon_is_told_from_none() {
     daemon.wait().unwrap();
 }
 
-/// As those of `demo`, `check` and `compare`.
+/// Daemons of `demo`, `check` and `compare` are started in this way.
 #[test]
 fn a_daemon_that_is_to_read_no_usual_configuration_starts_beside_a_wrong_one() {
     let place = Place::new();

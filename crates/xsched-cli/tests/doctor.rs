@@ -1,4 +1,4 @@
-//! What `doctor` finds besides devices: the configuration, variables, and a second daemon.
+//! Checks of `doctor` besides devices: the configuration, variables, and a second daemon.
 
 mod common;
 use std::os::unix::process::CommandExt;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use common::{Place, Said, said, until};
 
-/// How a check ended, and what was found.
+/// Status and finding of a check.
 #[track_caller]
 fn check(doctor: &Said, name: &str) -> (String, String) {
     let v: serde_json::Value = serde_json::from_str(&doctor.out).unwrap_or_else(|e| panic!("{e}: {doctor:?}"));
@@ -118,7 +118,7 @@ fn what_else_arbitrates_is_found() {
     server.kill().unwrap();
     server.wait().unwrap();
     assert!(!found(&said(doctor(&place)), "other-arbiter").contains(&line));
-    // A wrapper in this shell's environment: behind the library it is none of ours, before it is.
+    // A wrapper in this shell's environment counts only before the library, not behind it.
     let wrapper = place.compile("libwrap.so", "int cuLaunchKernel(void) { return 0; }", &["-shared", "-fPIC"]);
     let with = |list: String| {
         let mut command = doctor(&place);

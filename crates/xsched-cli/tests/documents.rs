@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const ALL_CLASSES: [Class; 5] = [Class::System, Class::Realtime, Class::High, Class::Normal, Class::Low];
 
-/// What the pages name is what there is.
+/// Asserts that the names in the pages are exactly the existing ones.
 #[track_caller]
 fn same(what: &str, named: impl IntoIterator<Item = String>, there: impl IntoIterator<Item = String>) {
     let (named, there): (BTreeSet<_>, BTreeSet<_>) = (named.into_iter().collect(), there.into_iter().collect());
@@ -167,7 +167,7 @@ fn every_configuration_in_the_pages_is_accepted() {
     }
 }
 
-/// What a table of the configuration may hold, as the error about an unknown key lists it.
+/// Keys that a table of the configuration may have, as the error about an unknown key lists them.
 fn accepted(place: &Place, table: &str) -> BTreeSet<String> {
     let file = place.join("keys.toml");
     std::fs::write(&file, format!("{table}\nno_such_key = 1\n")).unwrap();
@@ -237,7 +237,7 @@ fn the_reference_of_policies_is_the_registry() {
 /// all variables is no use of one.
 fn variables_in_code() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    let crates = ["agent", "cli", "core", "daemon", "policy", "proto", "shim", "sim", "simdev"];
+    let crates = ["agent", "bench", "cli", "command", "core", "daemon", "policy", "proto", "shim", "sim", "simdev"];
     let mut folders: Vec<_> = crates.iter().map(|name| root().join(format!("crates/xsched-{name}/src"))).collect();
     folders.extend(["python", "benches"].map(|name| root().join(name)));
     while let Some(folder) = folders.pop() {
@@ -253,7 +253,7 @@ fn variables_in_code() -> BTreeSet<String> {
                         let name =
                             text[at + 1..].split(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_');
                         let name = name.into_iter().next()?;
-                        // A whole word: "XSCHED_" alone is how variables are told from others.
+                        // Only a whole word counts: "XSCHED_" alone is the prefix by which variables are recognised.
                         let whole = text[at + 1 + name.len()..].starts_with('"') && !name.ends_with('_');
                         whole.then(|| name.to_owned())
                     }));
@@ -444,7 +444,7 @@ fn sources() -> Vec<(String, String)> {
     found
 }
 
-/// Names of the code and files in these pages are those that there are, so that a page does not keep what was renamed.
+/// Names of code and files in these pages exist, so that a page does not keep a name that was changed.
 #[test]
 fn the_internals_name_what_the_code_has() {
     let sources = sources();

@@ -23,7 +23,7 @@ fn users() -> [u32; 2] {
     [0, 1].map(|n| 40_000 + std::process::id() % 10_000 * 2 + n)
 }
 
-/// What their daemons leave, removed whatever becomes of the test.
+/// Guard that removes the folders of the users' daemons, whatever the result of the test.
 struct Left;
 
 impl Drop for Left {

@@ -207,7 +207,7 @@ fn a_missing_library_is_said_with_what_to_do() {
     copy_program(Path::new(env!("CARGO_BIN_EXE_xsched")), &alone.join("xsched"));
     let command = place.command(&alone.join("xsched"), &["run", "--local", "hpf", "true"]);
     said(command).one_line(3, "install it there or set XSCHED_PRELOAD");
-    // Where an installation has it.
+    // The library at its place in an installation.
     std::fs::create_dir_all(place.join("lib/xsched")).unwrap();
     place.stand_in("lib/xsched/libxsched.so");
     let command = place.command(&alone.join("xsched"), &["run", "--local", "hpf", "sh", "-c", "echo $ATTACHED"]);
@@ -246,7 +246,7 @@ fn a_program_does_not_attach_to_a_daemon_that_is_not_trusted() {
         assert_eq!(said.out, "none 1\n");
         run(&["--require"]).one_line(3, "others may write to the folder; --require was given");
     };
-    // Before there is a daemon, which anybody could put there, and beside one that listens.
+    // Before there is a daemon, which any user could put there, and beside one that listens.
     check();
     assert!(!socket.exists());
     let listener = seqpacket(&socket);

@@ -17,7 +17,7 @@ echo started >> "$MPS_STAND_IN_NOTES"
 while read -r line <&3; do :; done
 "#;
 
-/// What the programs print.
+/// Script that the programs run: it prints their variables.
 const SHOW: &str = "echo ${CUDA_MPS_PIPE_DIRECTORY-none} ${CUDA_MPS_CLIENT_PRIORITY-none} ${XSCHED_SHARE-none}";
 
 struct Machine {
@@ -141,7 +141,7 @@ fn an_mps_daemon_that_runs_is_used_when_asked_for_and_else_kept_away_from() {
     auto.one_line(0, "not under the MPS daemon at");
     assert_eq!(auto.out, format!("{} 1 auto\n", nowhere.display()));
     drop(somebodys);
-    // What is left of it in the folder does not count.
+    // Files that the ended daemon left in the folder do not count.
     machine.show(&["--share", "time"]).quiet(0);
     machine.show(&["--share", "spatial"]).one_line(3, "no MPS daemon answers");
 }

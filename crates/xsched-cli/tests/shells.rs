@@ -22,7 +22,7 @@ fn is_installed(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// What is typed, what must be offered, and what must not be.
+/// Words typed, words that must be offered, and words that must not be.
 const TYPED: &[(&[&str], &[&str], &[&str])] = &[
     (&["run", "--priority", ""], &["high", "low", "realtime"], &["--weight"]),
     (&["ps", "--class", "h"], &["high"], &["low"]),

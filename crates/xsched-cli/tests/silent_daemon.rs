@@ -40,7 +40,7 @@ const NEED: &[&[&str]] = &[
     &["run", "--require", "--", "true"],
 ];
 
-/// Starts them all and some that do without, and waits for their ends. Those that need an answer fail, and say that there is
+/// Starts all commands, and some that need no answer, and waits for their ends. Those that need an answer fail with a line that there is
 /// none.
 fn ask_all(place: &Place) {
     common::library();
@@ -49,7 +49,7 @@ fn ask_all(place: &Place) {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         (words.join(" "), command.spawn().unwrap())
     };
-    // A display that never answers either. Displays have the ports from 6000 on; those that the kernel gives out lie above.
+    // A display that never answers either. Displays have the ports from 6000 on; ports from the kernel lie above.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let display = format!("127.0.0.1:{}", listener.local_addr().unwrap().port() - 6_000);
     let window: &[&str] = &["active-window", "--display", &display];

@@ -70,7 +70,7 @@ fn programs_of_other_machines_are_told_by_name() {
         let path = place.join(name);
         std::fs::write(&path, bytes).unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
-        // How a bare run ends is the machine's affair (it may have an emulator); that it is bare is said.
+        // The end of a bare run depends on the machine (it may have an emulator); the line that it is bare does not.
         let answer = said(run(&place, &path));
         assert!(answer.err.contains(expected), "{answer:?}");
         said(run_with(&place, &["--require"], &path)).one_line(3, expected);
@@ -155,7 +155,7 @@ fn scripts_are_followed_to_what_reads_them() {
     let middle = script(&place, "middle-strange", &format!("#!{}\n", strange.display()));
     let outer = script(&place, "outer-strange", &format!("#!{}\n", middle.display()));
     said(run(&place, &outer)).one_line(7, "strange-reader is loaded by");
-    // One that goes round in circles.
+    // A script that is its own interpreter.
     let circle = place.join("circle");
     script(&place, "circle", &format!("#!{}\n", circle.display()));
     let answer = said(run(&place, &circle));

@@ -1,4 +1,4 @@
-//! What `run` says of variables that it does not know.
+//! Lines of `run` about variables that it does not know.
 
 mod common;
 use std::process::Command;

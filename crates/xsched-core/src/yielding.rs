@@ -148,8 +148,8 @@ impl XQueue {
         }
     }
 
-    /// Where the device is to store this fence's number besides, if others wait for it, or for a fence before it. Until the device is
-    /// known to store there, each fence tries.
+    /// Returns the second place for this fence's number, on the published page, if other programs wait for it or for a fence before it.
+    /// Until the device is known to store there, each fence tries.
     pub fn published_place(&self, rt: &Runtime, number: u32) -> Option<*mut u32> {
         let backlog = self.backlog(rt)?;
         let publishes = self.group(rt).slot(rt).publishes.load(Relaxed) != 0;

@@ -1,9 +1,9 @@
-//! Sharing a device at the same time with an urgent program: when that one's queues are behind, and when those that yield to it may
-//! go on.
+//! Sharing a device at the same time with an urgent program: when the urgent program's queues are behind, and when the groups that yield to
+//! it may go on.
 //!
-//! The urgent program's side is [`Behind`], asked before each of its commands. The other side is [`Yielding`], one for each group
-//! that yields: it holds as long as some queue is behind, and for a dwell time after it, so that a program whose queues are behind
-//! at each of its steps is left alone, and not let alone and disturbed hundreds of times a second.
+//! [`Behind`] is the urgent program's side, evaluated before each of its commands. [`Yielding`] is the other side, one for each group that
+//! yields. A yielding group is held while some queue is behind and for a dwell time afterwards. So a program whose queues are behind at
+//! each of its steps is left undisturbed, instead of being freed and disturbed hundreds of times a second.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,13 +22,13 @@ pub struct Behind {
     pub few_fences: bool,
     /// Its device time is known.
     pub known: bool,
-    /// The call returns when it is complete.
+    /// True if the call returns only when the command is complete.
     pub blocking: bool,
-    /// A copy, which no kernel of others slows down.
+    /// True for a copy, which no kernel of others slows down.
     pub copies: bool,
 }
 
-/// Answer of [`Behind::published`].
+/// Decision of [`Behind::published`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
     /// Others must wait until the device has come as far as this command.
@@ -38,8 +38,8 @@ pub struct Published {
 }
 
 impl Behind {
-    /// What is published with the command. `consumed_ns` says how much of the time in flight the device has probably used up, and is
-    /// asked only where it decides.
+    /// Decides what is published with the command. `consumed_ns` returns the part of the time in flight that the device has probably used
+    /// up, and is called only where it decides.
     ///
     /// A queue is behind with more than [`BEHIND_NS`] in flight. Once others wait for a command, those that follow need no fence until
     /// there is as much behind it: when the device reaches the fence, no more than that is left. A queue that keeps up gets a fence
@@ -62,13 +62,13 @@ impl Behind {
 /// State of a group that yields to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Yielding {
-    /// Commands that it has given since it was let go on last; none = it is held.
+    /// Number of commands launched since the group was last released; none = it is held.
     pub given: Option<u32>,
-    /// When that was, in ns.
+    /// Time of that release, in ns.
     pub opened_ns: u64,
-    /// Since when all queues have kept up, in ns; 0 = some are behind. While it is held.
+    /// Time since which all queues have kept up, in ns; 0 = some are behind. Used only while the group is held.
     pub clear_since_ns: u64,
-    /// Time for which they must have, in ns.
+    /// Dwell time: how long all queues must have kept up before the group is released, in ns.
     pub dwell_ns: u64,
 }
 
@@ -79,10 +79,10 @@ impl Default for Yielding {
 }
 
 impl Yielding {
-    /// A look before a command. `clear` = all queues keep up. True: the command may be given.
+    /// Polls before a command. `clear` = all queues keep up. Returns the new state, and true if the command may be launched.
     ///
-    /// An opening that ended soon, and in which no more than one command was given, was not worth its while: the next dwell time is
-    /// twice as long. Another one halves it.
+    /// A release that ended soon and let no more than one command through was not worth its cost: it doubles the next dwell time. Any other
+    /// release halves it.
     #[must_use]
     pub fn look(self, now_ns: u64, clear: bool) -> (Yielding, bool) {
         match (self.given, clear) {
@@ -105,8 +105,8 @@ impl Yielding {
         }
     }
 
-    /// When a held group is to look again, in ns from now: at the end of the dwell time, or soon, since nothing wakes it up when a
-    /// device has caught up.
+    /// Returns when a held group polls again, in ns from now: at the end of the dwell time, or soon, since nothing wakes the group up when
+    /// a device has caught up.
     #[must_use]
     pub fn look_in_ns(&self, now_ns: u64) -> u64 {
         let left = match self.clear_since_ns {
@@ -198,8 +198,8 @@ mod tests {
         assert!(fences < 1_100, "{fences} fences");
     }
 
-    /// A program that has a backlog for `behind` of each `period` ns, beside one whose commands take `command` ns: how often it is
-    /// let go on, and how many commands it gives, in a second.
+    /// Simulates one second of a program that has a backlog for `behind` of each `period` ns, beside one whose commands take `command` ns.
+    /// Returns how often the second one is released and how many commands it launches.
     fn beside(period: u64, behind: u64, command: u64) -> (u64, u64) {
         let (mut yielding, mut now, mut openings, mut commands) = (Yielding::default(), 1, 0, 0);
         while now < 1_000_000_000 {
@@ -215,14 +215,14 @@ mod tests {
 
     #[test]
     fn short_pauses_of_a_program_that_is_behind_at_each_step_are_left_alone() {
-        // A token each 1.4 ms, of which the device is at work for all but 0.1 ms.
+        // One token each 1.4 ms, in which the device is at work for all but 0.1 ms.
         let (openings, commands) = beside(1_400_000, 1_300_000, 200_000);
         assert!(openings < 20 && commands < 40, "{openings} openings, {commands} commands");
     }
 
     #[test]
     fn pauses_that_are_long_enough_are_used() {
-        // A request each 25 ms that keeps the device for 1 ms.
+        // One request each 25 ms that keeps the device for 1 ms.
         let (openings, commands) = beside(25_000_000, 1_000_000, 20_000);
         assert!(openings.abs_diff(40) <= 1, "{openings}");
         assert!(commands > 46_000, "{commands} of 48,000");

@@ -1,4 +1,4 @@
-//! One request to the daemon and its answer, for what is no client: commands, and processes that are about to become one.
+//! One request to the daemon and its answer, for processes that are no clients: commands, and processes that are about to become clients.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -12,25 +12,25 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFla
 use crate::wire::{ClientMsg, DaemonMsg, MAX_PACKET, QueueInfo, Request, decode, encode};
 use crate::{Error, PROTOCOL_VERSION, trust};
 
-/// Longest wait for room in a daemon's backlog.
+/// Longest wait for a place in the backlog of a daemon's socket.
 const BACKLOG: Duration = Duration::from_secs(5);
 
-/// Why there is no answer.
+/// Reason for which there is no answer.
 #[derive(Debug)]
 pub enum NoAnswer {
-    /// Nothing could be connected to.
+    /// No connection to the socket was possible.
     NotConnected(Errno),
-    /// The daemon may be another user's.
+    /// The daemon may belong to another user.
     Distrusted(Error),
     /// The connection was lost.
     Lost(Errno),
-    /// It is silent for longer than the caller has patience.
+    /// The daemon was silent for longer than `patience`.
     Silent,
-    /// It ended the connection.
+    /// The daemon ended the connection.
     HungUp,
-    /// What it says cannot be read.
+    /// A packet of the daemon cannot be decoded.
     Unreadable(Error),
-    /// It refuses.
+    /// The daemon refused the request.
     Refused(Error),
 }
 
@@ -59,10 +59,10 @@ pub fn ask(socket: &Path, request: Request, patience: Duration) -> Result<Vec<Da
     ask_on(&connect(socket)?, request, patience)
 }
 
-/// The same on a connection that is there, on which nothing is being answered.
+/// Sends one request on an open connection, on which no other answer is pending, and gathers the answer.
 ///
 /// # Errors
-/// See [`NoAnswer`]. After any but [`NoAnswer::Refused`] the connection is good for nothing more.
+/// See [`NoAnswer`]. After any but [`NoAnswer::Refused`] the connection must not be used again.
 pub fn ask_on(fd: &OwnedFd, request: Request, patience: Duration) -> Result<Vec<DaemonMsg>, NoAnswer> {
     let message = ClientMsg::Control { version: PROTOCOL_VERSION, request };
     let packet = encode(&message).map_err(NoAnswer::Unreadable)?;
@@ -74,7 +74,7 @@ pub fn ask_on(fd: &OwnedFd, request: Request, patience: Duration) -> Result<Vec<
             return Err(NoAnswer::Silent);
         }
         let mut receive = || rustix::net::recv(fd, buffer.as_mut_slice(), RecvFlags::empty());
-        // A daemon that ends the connection with a packet unread says so once; its last words come after.
+        // A daemon that ends the connection with a packet unread causes this error once; its last packets come after it.
         let received = match receive() {
             Err(Errno::CONNRESET) => receive(),
             received => received,
@@ -103,7 +103,7 @@ pub fn add_queues(program: Option<&mut DaemonMsg>, queues: Vec<(String, QueueInf
     }
 }
 
-/// Tells the daemon something without waiting for the answer: what is told matters to the daemon alone.
+/// Sends the daemon a request without waiting for the answer, where the information matters to the daemon alone.
 pub fn tell(socket: &Path, request: Request) {
     let Ok(packet) = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request }) else { return };
     if let Ok(fd) = connect(socket) {
@@ -111,10 +111,10 @@ pub fn tell(socket: &Path, request: Request) {
     }
 }
 
-/// Waits until `fd` can be read, at most `patience`.
+/// Waits until `fd` can be read, for at most `patience`.
 ///
 /// # Errors
-/// The system's.
+/// Returns the system's error.
 pub fn readable(fd: &OwnedFd, patience: Duration) -> rustix::io::Result<bool> {
     let end = Instant::now() + patience;
     loop {

@@ -24,7 +24,7 @@ pub(crate) struct Args {
     words: Vec<OsString>,
 }
 
-/// Becomes it.
+/// Becomes the program `xsched-kube`.
 pub(crate) fn main(args: Args) -> Result {
     let program = find()?;
     let error = std::process::Command::new(&program).args(args.words).exec();

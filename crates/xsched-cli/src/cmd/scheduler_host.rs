@@ -54,7 +54,7 @@ pub(crate) fn main(args: Args) -> Result {
 }
 
 fn say(socket: BorrowedFd<'_>, message: &FromHost) {
-    // Should the daemon be gone, the next look at the socket tells.
+    // If the daemon is gone, the next poll of the socket shows it.
     if let Ok(packet) = encode(message) {
         let _ = rustix::net::send(socket, &packet, SendFlags::NOSIGNAL);
     }
@@ -62,7 +62,7 @@ fn say(socket: BorrowedFd<'_>, message: &FromHost) {
 
 /// Opens the library, lets it register its scheduler, and returns that.
 fn load(library: &Path) -> Result<Table> {
-    // It finds `hipRegisterScheduler` in the preload library.
+    // The operator's library finds `hipRegisterScheduler` in the preload library.
     let ours = preload::find()?;
     let ours = open(&ours, libc::RTLD_GLOBAL)?;
     // SAFETY: this process has no other thread yet, and the environment was not read for this yet.
@@ -92,7 +92,7 @@ fn load(library: &Path) -> Result<Table> {
 }
 
 fn open(file: &Path, scope: c_int) -> Result<*mut c_void> {
-    // A name without a slash would be looked for elsewhere.
+    // A name without a slash would be searched in other folders.
     let file = std::path::absolute(file).map_err(Error::environment)?;
     let name = CString::new(file.as_os_str().as_bytes()).map_err(Error::environment)?;
     // SAFETY: a C string; the library's constructors are trusted as its operator trusts them.

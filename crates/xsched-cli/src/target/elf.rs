@@ -17,12 +17,12 @@ const HERE: u16 = elf::EM_X86_64.0;
 #[cfg(target_arch = "aarch64")]
 const HERE: u16 = elf::EM_AARCH64.0;
 
-/// Where glibc's loader lies on machines of the usual layout.
+/// Path of glibc's loader on machines of the usual layout.
 #[cfg(target_arch = "x86_64")]
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 #[cfg(target_arch = "aarch64")]
 const LOADER: &str = "/lib/ld-linux-aarch64.so.1";
-/// Where musl's lies.
+/// Path of musl's loader.
 #[cfg(target_arch = "x86_64")]
 const MUSL_LOADER: &str = "/lib/ld-musl-x86_64.so.1";
 #[cfg(target_arch = "aarch64")]
@@ -34,7 +34,7 @@ const LIBC_FLOOR: &str = "GLIBC_2.28";
 /// Bytes of a dynamic string table we are ready to read.
 const STRINGS_MAX: u64 = 256 << 20;
 
-/// What matters of one ELF file.
+/// Facts about one ELF file that matter for preloading.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     interpreter: Option<PathBuf>,
@@ -44,7 +44,7 @@ pub(crate) struct Facts {
     pub(crate) libc_floor: bool,
 }
 
-/// Looks at an executable.
+/// Examines an executable.
 ///
 /// # Errors
 /// Exit code 127 when its loader is missing.
@@ -108,7 +108,7 @@ fn is_glibc_loader(name: &str) -> bool {
     name.starts_with("ld-linux") || name.starts_with("ld-2.")
 }
 
-/// Whether the kernel will run it in secure mode, in which the loader ignores LD_PRELOAD.
+/// Reports whether the kernel will run it in secure mode, in which the loader ignores LD_PRELOAD.
 fn secure(path: &Path) -> bool {
     let Ok(meta) = std::fs::metadata(path) else { return false };
     if rustix::fs::statvfs(path).is_ok_and(|s| s.f_flag.contains(rustix::fs::StatVfsMountFlags::NOSUID)) {

@@ -15,7 +15,7 @@ use crate::failure::Error;
 /// Scripts may name scripts as their interpreter; the kernel stops at about as many.
 const CHAIN_MAX: usize = 5;
 
-/// What a program looks like from outside.
+/// Result of examining a program from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The preload library will be loaded.
@@ -86,7 +86,7 @@ fn reason(e: &std::io::Error) -> String {
     }
 }
 
-/// Whether this is a file that we may execute.
+/// Checks that a path is a file that this user may execute.
 fn executable(path: &Path) -> std::io::Result<()> {
     use rustix::fs::{Access, AtFlags, CWD};
     if std::fs::metadata(path)?.is_dir() {
@@ -96,7 +96,7 @@ fn executable(path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Looks at a program, through the interpreters of scripts.
+/// Examines a program, through the interpreters of scripts.
 ///
 /// # Errors
 /// Exit code 127 when an interpreter is missing.

@@ -5,10 +5,10 @@ use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// The kernel looks at this many bytes.
+/// Number of bytes that the kernel reads.
 const LINE_MAX: u64 = 256;
 
-/// What the first bytes of a file say.
+/// Kind of a file, by its first bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// An ELF file or some other binary.
@@ -49,7 +49,7 @@ fn classify(head: &[u8]) -> Kind {
     Kind::Interpreters(chain)
 }
 
-/// The program that `env ARGUMENT` starts, if it can be told.
+/// Program that `env ARGUMENT` starts, if that can be determined.
 fn behind_env(argument: &[u8]) -> Option<OsString> {
     let words = match argument.strip_prefix(b"-S") {
         Some(split) => split.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty()).collect(),

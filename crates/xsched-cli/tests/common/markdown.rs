@@ -121,7 +121,7 @@ impl Page {
         found
     }
 
-    /// What it links to, with the line; images too.
+    /// Targets of the page's links, with their lines; images too.
     pub fn links(&self) -> Vec<(usize, String)> {
         let mut found = Vec::new();
         for (number, line) in self.prose() {

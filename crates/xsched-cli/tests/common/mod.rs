@@ -62,7 +62,7 @@ impl Place {
         output
     }
 
-    /// A stand-in for libxsched.so that tells the program it is in: for tests of the command, not of the library.
+    /// Makes a stand-in for libxsched.so that sets a variable in its program: for tests of the command, not of the library.
     pub fn stand_in(&self, name: &str) -> PathBuf {
         let source = r#"#include <stdlib.h>
             __attribute__((constructor)) static void in(void) { setenv("ATTACHED", "yes", 1); }"#;
@@ -96,7 +96,7 @@ pub fn copy_program(from: &Path, to: &Path) {
     assert!(Command::new("cp").args([from, to]).status().unwrap().success());
 }
 
-/// What a command said and how it ended.
+/// Output of a command, and its end.
 #[derive(Debug)]
 pub struct Said {
     pub code: Option<i32>,
@@ -116,7 +116,7 @@ pub fn said(mut command: Command) -> Said {
 }
 
 impl Said {
-    /// Ended with this code after exactly one line that begins and goes on as told.
+    /// Asserts that it ended with this code after exactly one line, which begins with `xsched: ` and has this text.
     #[track_caller]
     pub fn one_line(&self, code: i32, contains: &str) {
         assert_eq!(self.code, Some(code), "{self:?}");

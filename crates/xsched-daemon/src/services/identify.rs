@@ -1,5 +1,5 @@
-//! Identification of the process behind a connection: its user, program, container and ancestors, read from `/proc`. A file there can keep
-//! its reader as long as that process likes.
+//! Identification of the process behind a connection: its user, program, container and ancestors, read from `/proc`. A process can make the
+//! reader of such a file wait as long as it likes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -23,9 +23,9 @@ pub(crate) struct Task {
     /// Number of the request.
     epoch: u64,
     pub(crate) pid: u32,
-    /// User by the kernel's word. A container's may be another.
+    /// User id from the kernel. A container's user may be another.
     pub(crate) uid: u32,
-    /// Process that has connected, where the kernel tells.
+    /// Process that has connected, where the kernel reports it.
     pub(crate) process: Process,
     /// Descriptor that a program has sent as its own pidfd.
     pub(crate) pidfd: Option<OwnedFd>,
@@ -39,7 +39,7 @@ pub(crate) struct Who {
     /// See [`peer::Peer::names`].
     pub(crate) names: Vec<String>,
     pub(crate) place: Place,
-    /// Its id, and those of the processes that it was started by.
+    /// Process id, and those of its ancestors.
     pub(crate) ancestors: Vec<u32>,
     /// See [`start_ticks`].
     pub(crate) start: Option<u64>,
@@ -82,7 +82,7 @@ impl Identify {
     /// Identification for the daemon of a socket.
     ///
     /// # Errors
-    /// There is no descriptor left.
+    /// Fails if no descriptor is left.
     pub(crate) fn new(socket: &Path) -> rustix::io::Result<Identify> {
         let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
         // Records of containers (`container_record`).
@@ -101,7 +101,7 @@ impl Identify {
     /// Has a process identified, see [`Identify::take`]. Connections are as many as there may be, and so are tasks.
     pub(crate) fn push(&mut self, task: Task) {
         let epoch = self.epochs.begin(task.conn);
-        // Where no thread can be started the next connection tries again; those that wait end when their time is over.
+        // Where no thread can be started, the next connection tries again; waiting connections end when their time is over.
         self.worker.push_beyond(Task { epoch, ..task });
     }
 

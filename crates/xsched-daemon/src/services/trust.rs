@@ -1,5 +1,5 @@
-//! Trust in programs: the files that a process runs are compared with those of its earlier runs, which may take long, and what is learned
-//! is kept ([`crate::proven`]).
+//! Trust in programs: the files that a process runs are compared with those of its earlier runs, which may take long, and new facts are
+//! kept ([`crate::proven`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Metadata};
@@ -100,7 +100,7 @@ impl Trust {
     /// The worker, with the records that an earlier daemon left in a folder.
     ///
     /// # Errors
-    /// There is no descriptor left.
+    /// Fails if no descriptor is left.
     pub(crate) fn new(folder: Option<&Path>) -> rustix::io::Result<Trust> {
         let proven = Arc::new(Mutex::new(Proven::read(folder)));
         let end = End::Drained(Duration::from_millis(WRITER_END_MS));
@@ -179,7 +179,7 @@ impl AsFd for Trust {
     }
 }
 
-/// The side of a thread. What is known is held only while it is compared or written, and not while a process is looked at.
+/// State of the thread. The lock on the known facts is held only during a comparison or a write, not while a process is read.
 struct Thread {
     proven: Arc<Mutex<Proven>>,
     ends: Arc<AtomicBool>,
@@ -256,7 +256,7 @@ impl Service<Task, Outcome> for Thread {
             Task::Write => (0, Vec::new()),
         };
         if self.ends.load(Relaxed) {
-            // That it fails nobody can be told any more.
+            // An error has no receiver any more.
             let _ = self.write();
         }
         if !lines.is_empty() {
@@ -296,10 +296,10 @@ fn id(meta: &Metadata) -> String {
     format!("{hash:016x}")
 }
 
-/// The files that a process runs: its executable, its scripts, and what it maps to be executed.
+/// Files that a process runs: its executable, its scripts, and its mappings that can be executed.
 ///
 /// # Errors
-/// One line: they cannot all be told.
+/// Returns one line if not all files can be found out.
 fn files_of(process: &Process) -> Result<Files, String> {
     let unseen = |_| "its files cannot be seen from here".to_owned();
     let proc = PathBuf::from(format!("/proc/{}", process.pid));
@@ -338,7 +338,7 @@ fn mapped(maps: &str) -> Result<BTreeSet<String>, String> {
     for line in maps.lines() {
         let Some((fields, path)) = line.find('/').map(|at| line.split_at(at)) else { continue };
         let is_code = fields.split_ascii_whitespace().nth(1).is_some_and(|rights| rights.contains('x'));
-        // Memory that looks like a file; devices; shared memory.
+        // Memory in the form of a file; devices; shared memory.
         let is_none =
             ["/memfd:", "/dev/", "/SYSV", "/anon_hugepage", "/proc/"].iter().any(|begin| path.starts_with(begin));
         if !is_code || is_none {
@@ -362,7 +362,7 @@ fn script_of(proc: &Path) -> Option<String> {
     let word = words.iter().skip(1).find(|word| program::file_name(word) == name)?;
     let folder = std::fs::read_link(proc.join("cwd")).ok()?;
     let path = folder.join(word);
-    // Links are looked through as far as they can be from here.
+    // Links are resolved as far as they can be from here.
     Some(path.canonicalize().unwrap_or(path).to_string_lossy().into_owned())
 }
 

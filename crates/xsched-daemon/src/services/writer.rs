@@ -59,7 +59,7 @@ impl Writer {
     /// Starts the thread.
     ///
     /// # Errors
-    /// There can be none.
+    /// Fails if it cannot be started.
     pub(crate) fn new(sink: Sink) -> Result<Writer, Error> {
         let kept = Arc::new(Mutex::new(Kept::default()));
         let (its, sink) = (kept.clone(), Arc::new(Mutex::new(sink)));

@@ -1,4 +1,4 @@
-//! How a program shares an NVIDIA GPU: by turns, or side by side.
+//! Sharing of an NVIDIA GPU by a program: by turns, or side by side.
 
 use std::path::PathBuf;
 
@@ -12,11 +12,11 @@ use super::{Args, Environment};
 use crate::failure::{Error, Result, say};
 use crate::folders;
 
-/// What a run without `--share` within another one finds, and the preload library.
+/// Variable by which `--share` reaches runs within this one, and the preload library.
 const VARIABLE: &str = "XSCHED_SHARE";
 /// MPS knows two priorities: 0 = normal, 1 = below normal.
 const CLIENT_PRIORITY: &str = "CUDA_MPS_CLIENT_PRIORITY";
-/// Where NVIDIA's kernel module shows itself.
+/// Folder of NVIDIA's kernel module.
 const DRIVER: &str = "/proc/driver/nvidia";
 
 /// `--share`.
@@ -28,7 +28,7 @@ pub(super) enum Share {
     Auto,
 }
 
-/// What was asked for, with what there is.
+/// Sharing that was asked for, with the facts that decide about it.
 #[derive(Debug)]
 pub(super) struct Wish {
     share: Share,
@@ -53,7 +53,7 @@ impl Wish {
     /// # Errors
     /// Exit code 3 where the program cannot share its GPU as it must.
     pub(super) fn settle(&self, has_daemon: bool, environment: &mut Environment) -> Result<()> {
-        // A machine with NVIDIA's driver, or a user who speaks of MPS.
+        // True on a machine with NVIDIA's driver, or where the user has set a variable of MPS.
         let may_touch = || {
             std::fs::exists(DRIVER).unwrap_or(false)
                 || std::env::var_os(mps::PIPE_DIRECTORY).is_some_and(|v| !v.is_empty())

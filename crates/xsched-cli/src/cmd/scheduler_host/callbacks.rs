@@ -157,7 +157,7 @@ impl Scheduler {
         (run, refused)
     }
 
-    /// Version 2: which groups may run by what is said of their streams, and whether one that wants to was refused.
+    /// Version 2: chooses the groups that may run by the answers on their streams, and reports whether one that wants to was refused.
     fn streams(&self, groups: &[host::Group], fresh: &[bool], device: &Device<'_>) -> (Vec<u64>, bool) {
         // One without a stream has nothing to launch.
         let mut run: Vec<u64> = groups.iter().filter(|g| g.stream.is_none()).map(|g| g.id).collect();
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(asked(refusing, &[(1, 0, false)]), (vec![1], None));
     }
 
-    /// What the callbacks below were asked, as pairs of callback and stream.
+    /// Calls of the callbacks below, as pairs of callback and stream.
     type Log = Vec<(char, u64)>;
 
     fn note(context: *mut c_void, what: char, stream: *const Stream) -> &'static Stream {
@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    /// Whether another stream wants the device that is less urgent.
+    /// Reports whether another, less urgent stream wants the device.
     fn lower_waits(stream: &Stream) -> c_int {
         // SAFETY: as the header says: so many pointers to streams.
         let beside = unsafe { std::slice::from_raw_parts((*stream.beside).streams, (*stream.beside).count) };

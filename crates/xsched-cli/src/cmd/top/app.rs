@@ -1,4 +1,4 @@
-//! What is shown and what keys do: pure. What is to be asked of the daemon is returned.
+//! State of the screen and effect of keys: pure. Requests for the daemon are returned.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use xsched_policy::registry::{self, Entry};
@@ -8,7 +8,7 @@ use xsched_proto::wire::{GroupState, Request, Target};
 
 use super::model::{Model, Row, Snapshot, View};
 
-/// What the screen shows besides the table.
+/// Part of the screen besides the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Table,
@@ -23,7 +23,7 @@ pub(super) enum Mode {
     Confirm(Change),
 }
 
-/// What a key may change, once it is confirmed.
+/// Change that a key may make, once it is confirmed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Class { pid: u32, name: String, class: Class },
@@ -33,7 +33,7 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// What is asked before it is done.
+    /// Question before the change.
     pub(super) fn question(&self) -> String {
         match self {
             Change::Class { pid, name, class } => format!("{pid} {name}: class {class}?"),
@@ -43,7 +43,7 @@ impl Change {
         }
     }
 
-    /// What is said when it is done.
+    /// Message after the change.
     pub(super) fn done(&self) -> String {
         match self {
             Change::Class { pid, name, class } => format!("{pid} {name}: class {class}"),
@@ -53,7 +53,7 @@ impl Change {
         }
     }
 
-    /// What the daemon is asked.
+    /// Request to the daemon.
     pub(super) fn request(&self) -> Request {
         match self {
             Change::Class { pid, class, .. } => Request::Hint {
@@ -77,18 +77,18 @@ impl Change {
 pub(super) const CLASSES: [(char, Class); 5] =
     [('l', Class::Low), ('n', Class::Normal), ('h', Class::High), ('r', Class::Realtime), ('s', Class::System)];
 
-/// What becomes of a key.
+/// Effect of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Then {
     /// Show it.
     Draw,
     /// Have it done.
     Do(Change),
-    /// End.
+    /// Ends the program.
     Quit,
 }
 
-/// All that is shown.
+/// State of the whole screen.
 pub(super) struct App {
     pub(super) model: Model,
     pub(super) view: View,
@@ -97,9 +97,9 @@ pub(super) struct App {
     pub(super) selected: Option<(u32, Option<u64>)>,
     /// A key has chosen it; before that the first row is selected, whichever that is.
     chosen: bool,
-    /// What came of the last key.
+    /// Result of the last key.
     pub(super) message: Option<String>,
-    /// Why nothing new is known of the daemon.
+    /// Reason for which there is no news from the daemon.
     pub(super) trouble: Option<String>,
     /// Rows that a page has, as of the last drawing.
     pub(super) page: usize,
@@ -241,7 +241,7 @@ impl App {
     fn key_for_class(&mut self, key: KeyCode, pid: u32) {
         self.mode = Mode::Table;
         let chosen = CLASSES.into_iter().find(|(letter, _)| key == KeyCode::Char(*letter));
-        // It may have ended meanwhile.
+        // The program may have ended meanwhile.
         let row = self.model.rows.iter().find(|row| row.pid == pid);
         match (chosen, row) {
             (Some((_, class)), Some(row)) => {
@@ -266,7 +266,7 @@ impl App {
         };
     }
 
-    /// Whether the selected program is suspended: then `resume` is of use.
+    /// Reports whether the selected program is suspended: then `resume` is offered.
     pub(super) fn is_suspended(&self) -> bool {
         self.selected_row().is_some_and(|row| row.state == Some(GroupState::Suspended))
     }

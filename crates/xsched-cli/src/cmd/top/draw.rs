@@ -1,4 +1,4 @@
-//! How it looks: everything into a buffer of cells, be it a screen or a text.
+//! Drawing: everything goes into a buffer of cells, for a screen or for a text.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,7 +10,7 @@ use xsched_proto::wire::GroupState;
 use super::app::{App, CLASSES, Mode, policies};
 use super::model::{BUCKETS, Device, Row, state_name};
 
-/// What the terminal can do.
+/// Abilities of the terminal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Theme {
     /// Not with `NO_COLOR`.
@@ -43,7 +43,7 @@ impl Theme {
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 const REVERSED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
-/// A column. Those of a lower rank are left out first where there is no room.
+/// Column of the table. Columns with a higher rank are left out first where there is no room.
 struct Column {
     title: &'static str,
     width: usize,
@@ -60,7 +60,7 @@ const fn right(title: &'static str, width: usize, rank: u8, text: fn(&Row, Theme
     Column { title, width, right: true, rank, text }
 }
 
-/// In the order of the screen; the program's name takes what is left.
+/// Columns in the order of the screen; the program's name takes the rest of the width.
 const COLUMNS: [Column; 14] = [
     right("PID", 7, 1, |row, _| row.pid.to_string()),
     left("USER", 6, 13, |row, _| escaped(&row.user).into_owned()),
@@ -131,7 +131,7 @@ pub(super) fn screen(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) -
     room
 }
 
-/// All of it as text, as wide as that.
+/// Whole output as text of this width.
 pub(super) fn text_of(app: &App, theme: Theme, width: u16) -> String {
     let (lines, _) = lines(app);
     let area = Rect::new(0, 0, width, lines.len().max(1) as u16 + 2);
@@ -154,7 +154,7 @@ pub(super) fn dump(buffer: &Buffer) -> String {
         let mut text = String::new();
         let mut skip = 0;
         for cell in cells {
-            // What a wide sign covers has no sign of its own.
+            // Cells covered by a wide character have no symbol of their own.
             if skip == 0 {
                 text.push_str(cell.symbol());
                 skip = Span::raw(cell.symbol()).width().saturating_sub(1);
@@ -173,7 +173,7 @@ fn line(area: Rect, at: usize) -> Rect {
     Rect { y: area.y + at, height: u16::from(at < area.height), ..area }
 }
 
-/// Writes from the left end of an area, and returns what is left of it.
+/// Writes from the left end of an area, and returns the rest of it.
 fn text(area: Rect, buffer: &mut Buffer, text: &str, style: Style) -> Rect {
     if area.is_empty() {
         return area;
@@ -295,7 +295,7 @@ fn device_text(device: &Device) -> String {
     format!("  {}", parts.join(", "))
 }
 
-/// Why the table is empty.
+/// Line for an empty table.
 fn nothing(app: &App) -> String {
     match (app.model.rows.is_empty(), app.model.daemon.as_ref().map_or(0, |daemon| daemon.hidden_programs)) {
         (true, 0) => "no program is attached; start one with `xsched run -- COMMAND`".into(),
@@ -304,7 +304,7 @@ fn nothing(app: &App) -> String {
     }
 }
 
-/// What there is to know of what is selected.
+/// Draws the details of the selected program.
 fn details(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let above = usize::from(area.height) - 3;
     let (rows, at) = app.rows();

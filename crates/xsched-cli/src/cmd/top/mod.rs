@@ -58,9 +58,9 @@ pub(crate) struct Args {
     socket: Option<PathBuf>,
 }
 
-/// How wide a table is that goes to no terminal.
+/// Width of a table that goes to no terminal, in columns.
 const TEXT_WIDTH: u16 = 140;
-/// What a look is long enough after the first one to tell how much happens.
+/// Time between the first two snapshots, long enough to compute rates.
 const FIRST: Duration = Duration::from_millis(300);
 
 fn interval(text: &str) -> Result<Duration> {
@@ -84,7 +84,7 @@ pub(crate) fn main(args: Args) -> Result {
         return print(feed, app, args.interval, args.once);
     }
     let signals = Signals::new().map_err(|e| Error::environment(format!("cannot wait for signals: {e}")))?;
-    // It also has a panic restore the terminal.
+    // This also makes a panic restore the terminal.
     let mut terminal = ratatui::try_init().map_err(|e| Error::environment(format!("cannot use this terminal: {e}")))?;
     let done = interact(&mut terminal, feed, &mut app, args.interval, &signals);
     ratatui::restore();
@@ -151,7 +151,7 @@ fn interact(
                         Ok(notes) => std::iter::once(change.done()).chain(notes).collect::<Vec<_>>().join("; "),
                         Err(why) => why.line().to_owned(),
                     });
-                    // What came of it is shown soon.
+                    // The result of the change is shown soon.
                     next = next.min(Instant::now() + FIRST);
                 }
             }
@@ -159,7 +159,7 @@ fn interact(
         if Instant::now() >= next {
             match feed.snapshot(now_us()) {
                 Ok(snapshot) => app.take(snapshot),
-                // It may come back.
+                // The daemon may come back.
                 Err(why) => app.trouble = Some(why.line().to_owned()),
             }
             next = Instant::now() + interval;

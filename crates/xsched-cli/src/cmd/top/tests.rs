@@ -184,7 +184,7 @@ fn press(app: &mut App, code: KeyCode) -> Then {
     app.key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
-/// What a screen of this size shows.
+/// Screen of this size.
 fn screen(app: &App, theme: Theme, width: u16, height: u16) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| _ = draw::screen(app, theme, frame.area(), frame.buffer_mut())).unwrap();
@@ -328,7 +328,7 @@ fn the_selection_follows_its_program_and_falls_back_to_the_first() {
     assert_eq!((&app.mode, app.message.as_deref()), (&Mode::Table, Some("there is no program to change")));
     press(&mut app, KeyCode::Esc);
     assert_eq!(app.selected, Some((42, Some(2))));
-    // Whatever ends, one that is there is selected.
+    // The selection is an existing program, whichever ends.
     app.take(Snapshot { programs: Vec::new(), ..snapshot(102_000_000, 0, 0) });
     assert_eq!(app.selected, None);
 }
@@ -402,7 +402,7 @@ fn colours_tell_states_apart_and_without_them_words_do() {
     let coloured = |cell: &&ratatui::buffer::Cell| cell.fg != Color::Reset || cell.bg != Color::Reset;
     assert_eq!(all.backend().buffer().content.iter().filter(coloured).count(), 0);
     assert!(style(PLAIN, 17, 3).add_modifier.contains(Modifier::REVERSED), "the selected row");
-    // Where signs are those of ASCII, so are all.
+    // Without block characters, the whole text is ASCII.
     let theme = Theme { colour: false, blocks: false };
     assert!(draw::text_of(&app, theme, 140).is_ascii());
 }

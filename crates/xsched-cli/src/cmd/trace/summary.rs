@@ -1,4 +1,4 @@
-//! What happened, in a line for each group.
+//! Summary of a trace, in a line for each group.
 
 use std::fmt::Write;
 
