@@ -22,7 +22,7 @@ pub(crate) fn say(message: &str) {
     let _ = writeln!(std::io::stderr().lock(), "xsched: {}", escaped(&line));
 }
 
-/// Writes the answer to stdout. A reader that left early (`| head`) is no failure.
+/// Writes a text to stdout. A reader that has closed the pipe (`| head`) is no error.
 pub(crate) fn print(text: &str) -> Result {
     use std::io::Write;
     let mut out = std::io::stdout().lock();

@@ -48,13 +48,13 @@ const MEM_WRITE_ONLY: u64 = 1 << 1;
 pub(crate) enum Kind {
     /// CL_DEVICE_TYPE_GPU.
     Gpu,
-    /// Neither GPU nor CPU.
+    /// Any other type of device.
     Accelerator,
     /// CL_DEVICE_TYPE_CPU.
     Cpu,
 }
 
-/// One device of one platform.
+/// OpenCL device, with its platform.
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
     /// Handle of the device.
@@ -69,7 +69,7 @@ pub(crate) struct Device {
     pub(crate) compute_units: u32,
 }
 
-/// The loaded library.
+/// OpenCL library.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenCl(pub(crate) Library);
 
@@ -154,7 +154,7 @@ fn text(info: GetInfo, of: Handle, what: u32) -> Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// Pure arithmetic, so that its time depends on `n` alone.
+/// Source of a kernel that only computes, so that its time depends on `n` alone.
 const SPIN: &CStr = c"
 __kernel void spin(__global uint *out, uint n) {
     uint x = get_global_id(0) + 1u;

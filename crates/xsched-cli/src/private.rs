@@ -66,7 +66,7 @@ impl Private {
         daemon.arg("daemon").arg("--socket").arg(&socket).args(args);
         // The daemon's output is of no interest on the user's terminal.
         daemon.arg("--log").arg(self.join(&format!("{name}.log")));
-        // It gets no configuration: the machine's or the user's might name another policy, or have a mistake.
+        // The daemon reads no configuration: the machine's or the user's could set another policy, or have an error.
         daemon.arg("--no-usual-config").env("XDG_STATE_HOME", self.folder());
         let process = Guarded::spawn(daemon, "a daemon of its own")?;
         process.answers_at(&socket)?;

@@ -25,7 +25,7 @@ pub(crate) enum Platform {
 }
 
 impl Platform {
-    /// As it is typed.
+    /// Name on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
             Platform::Cuda => "cuda",
@@ -79,7 +79,7 @@ pub(super) struct Step {
     pub(super) outcome: Outcome,
 }
 
-/// Takes the steps and prints a line of JSON for each.
+/// Runs the steps, and prints a line of JSON for each.
 pub(crate) fn main(args: Args) -> Result {
     fn boxed(device: impl Device + 'static) -> Box<dyn Device> {
         Box::new(device)

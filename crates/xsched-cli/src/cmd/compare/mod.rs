@@ -125,7 +125,7 @@ fn warm_up(text: &str) -> Result<Duration> {
     }
 }
 
-/// Measures and reports.
+/// Measures the two programs and reports the results.
 pub(crate) fn main(args: Args) -> Result {
     writable(args.json.iter().chain(&args.svg))?;
     if let (Some(from), Some(svg)) = (&args.from, &args.svg) {

@@ -22,7 +22,7 @@ use crate::failure::{Error, Result, print, say};
 use crate::private::{Daemon, Private, Progress, clean, writable, write};
 use crate::{client, values};
 
-/// Longest wait for a program to become ready: a vendor library may compile its first kernel for long.
+/// Longest time to wait for a program to be ready: the first compilation of a kernel may be slow.
 const WARM_UP: Duration = Duration::from_secs(60);
 
 /// Show what xsched is good for, on this machine
@@ -88,7 +88,7 @@ struct Stage {
     daemon: Daemon,
 }
 
-/// Measures and reports.
+/// Runs the demo and reports the results.
 pub(crate) fn main(args: Args) -> Result {
     let platforms: &[Platform] = match args.device {
         Choice::Auto => &[Platform::Cuda, Platform::Opencl, Platform::Sim],

@@ -67,7 +67,7 @@ pub(crate) struct Work {
     pub(crate) seconds: f64,
 }
 
-/// Works and reports.
+/// Runs a program of the demo, and reports its measurements.
 pub(crate) fn main(args: Args) -> Result {
     let done = match args.role {
         // The reason for a failure is an answer too.
