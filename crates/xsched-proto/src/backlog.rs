@@ -18,7 +18,7 @@ pub const PLACES: usize = (PAGE_BYTES - 64) / size_of::<Backlog>();
 /// Number of pages that a program can be told of: one bit each in [`crate::segment::GroupSlot::yields_to`].
 pub const PAGES: usize = 32;
 
-/// The two numbers of one queue.
+/// Two numbers of one queue, from which its backlog follows.
 #[repr(C)]
 pub struct Backlog<M: Memory = Hardware> {
     /// Fence number that the device must reach to have caught up. Stored by the host.
