@@ -4,7 +4,7 @@
 //! anything. Shared parts lie beside them: [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the
 //! daemon), [`private`] and [`whom`] (selection of programs), [`users`] (their names), [`candidates`] (completions of a shell), [`history`]
 //! (history of groups), [`children`] (measurements with a daemon of their own), [`picture`] (distributions), [`width`] (of a terminal),
-//! [`reference`] (pages of the reference). [`original`] has the names of XSched 1.2.0.
+//! [`mod@reference`] (pages of the reference). [`original`] has the names of XSched 1.2.0.
 
 mod candidates;
 mod children;

@@ -369,9 +369,9 @@ pub struct TracedGroup {
     pub granted: bool,
     /// Reason for the present state of the gate.
     pub why: Why,
-    /// Policy, as in [`Record`].
+    /// Policy, as in [`crate::trace::Record`].
     pub policy: u8,
-    /// Preemption level, as in [`Record`].
+    /// Preemption level, as in [`crate::trace::Record`].
     pub level: u8,
 }
 
