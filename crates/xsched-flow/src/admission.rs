@@ -186,6 +186,22 @@ pub fn place(ask: &Place, busy_queues: impl FnOnce() -> u64, few_fences: impl Fn
     Placed { fence: is_fenced(ask, budget_ns, few_fences), device_gate: ask.gate_due || gated }
 }
 
+/// Reports whether the fence that [`place`] asks for is left out while the group yields: its queue keeps up, so that one fence can cover the
+/// next commands, too. `keeps_up` is true if the device has reached every fence of the queue. A fence costs a host-bound program as much
+/// as a launch.
+#[inline]
+pub fn leaves_out(ask: &Place, keeps_up: bool) -> bool {
+    let Some(estimate_ns) = ask.estimate_ns else { return false };
+    let unfenced_ns = ask.issued_ns.saturating_add(estimate_ns).saturating_sub(ask.fenced_ns);
+    keeps_up
+        && ask.in_order
+        && !ask.calls_back
+        && ask.fence_commands == 0
+        && unfenced_ns < SPARSE_FENCE_NS
+        && ask.seq.saturating_sub(ask.fenced) < FENCE_COMMANDS
+        && !(is_sample(ask.seq) || is_sample(ask.seq.wrapping_sub(1)))
+}
+
 /// Reports whether the fence behind a command announces a gate: one is due with the next command or soon after. Fence and gate then come
 /// together, and the fence's number tells whether the device stands before the gate.
 #[inline]

@@ -10,14 +10,14 @@ use xsched_proto::Error;
 
 use crate::activity::{self, Activity, Looks, Step, View};
 use crate::admission::{self, AtGate, Budget, InFlight, Pause, Place, Placed};
-use crate::backlog::{Behind, Yielding};
+use crate::backlog::{Behind, Published, Yielding};
 use crate::estimate::{self, Cell, Fence, Lesson, Pace, Seen};
 use crate::signals::Signals;
 use crate::timeline::{self, Evidence, Presumed};
 use crate::watchdog::{self, Bypass};
 
 /// First bytes of a journal. The last of them is the version of the format.
-pub const MAGIC: [u8; 8] = *b"xsjrnl\0\x02";
+pub const MAGIC: [u8; 8] = *b"xsjrnl\0\x03";
 
 /// Arguments of a model's function, and its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,10 +60,12 @@ pub enum Record {
     ReleasePatience(u64, bool, u64),
     /// [`Signals::interrupted`]: before, whether handlers run on the thread, after, whether the wait ends.
     Interrupted(Signals, bool, Signals, bool),
-    /// [`Behind::is_behind`]: consumed time in ns, whether the queue is behind.
-    Behind(Behind, u64, bool),
+    /// [`Behind::published`]: consumed time in ns, what is published.
+    Behind(Behind, u64, Published),
     /// [`Yielding::look`]: before, now in ns, whether all queues keep up, after, whether the group goes on.
     Yields(Yielding, u64, bool, Yielding, bool),
+    /// [`admission::leaves_out`]: whether the queue keeps up, whether the fence is left out.
+    LeavesOut(Place, bool, bool),
 }
 
 impl Record {
@@ -76,7 +78,9 @@ impl Record {
     /// Name of the model that the record belongs to.
     pub fn model(&self) -> &'static str {
         match self {
-            Record::AtGate(..) | Record::Fits(..) | Record::Pause(..) | Record::Place(..) => "admission",
+            Record::AtGate(..) | Record::Fits(..) | Record::Pause(..) | Record::Place(..) | Record::LeavesOut(..) => {
+                "admission"
+            }
             Record::Presumes(..) => "timeline",
             Record::Sample(..) | Record::Lower(..) | Record::Learn(..) | Record::Pace(..) => "estimate",
             Record::Grace(..) | Record::Look(..) | Record::Activity(..) => "activity",
@@ -141,10 +145,13 @@ impl Record {
                 let (after, ends) = before.interrupted(runs_handlers);
                 Record::Interrupted(before, runs_handlers, after, ends)
             }
-            Record::Behind(ask, consumed_ns, _) => Record::Behind(ask, consumed_ns, ask.is_behind(|| consumed_ns)),
+            Record::Behind(ask, consumed_ns, _) => Record::Behind(ask, consumed_ns, ask.published(|| consumed_ns)),
             Record::Yields(before, now_ns, clear, ..) => {
                 let (after, goes_on) = before.look(now_ns, clear);
                 Record::Yields(before, now_ns, clear, after, goes_on)
+            }
+            Record::LeavesOut(ask, keeps_up, _) => {
+                Record::LeavesOut(ask, keeps_up, admission::leaves_out(&ask, keeps_up))
             }
         }
     }

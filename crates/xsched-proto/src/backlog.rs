@@ -33,7 +33,8 @@ impl<M: Memory> Default for Backlog<M> {
     }
 }
 
-fn is_before(one: u32, other: u32) -> bool {
+/// Reports whether one fence's number comes before another's, modulo 2^32.
+pub fn is_before(one: u32, other: u32) -> bool {
     (other.wrapping_sub(one) as i32) > 0
 }
 
