@@ -38,8 +38,8 @@ pub struct Published {
 }
 
 impl Behind {
-    /// Decides what is published with the command. `consumed_ns` returns how much of the work in flight the device has probably done, and is
-    /// called only where it decides.
+    /// Decides what is published with the command. `consumed_ns` returns the part of the work in flight that the device has probably done,
+    /// and is called only where it decides.
     ///
     /// A queue is behind with more than [`BEHIND_NS`] in flight. Once others wait for a command, the next ones need no fence until as much
     /// work follows it: when the device reaches the fence, no more than that is left. A queue that keeps up gets a fence for each half of
@@ -150,7 +150,8 @@ mod tests {
     }
 
     /// Simulates a program that launches a command of `command` ns each `host` ns, 10,000 in all, on a device that executes one at a time.
-    /// Returns the number of fences, the number of commands that others wait for, and the longest time in flight while no one waited, in ns.
+    /// Returns the number of fences, the number of commands that others wait for, and the longest time in flight while no one waited, in
+    /// ns.
     fn given(command: u64, host: u64) -> (u64, u64, u64) {
         let (mut fences, mut wants, mut longest) = (0, 0, 0);
         let (mut done_at, mut fenced, mut wanted, mut issued) = (0, 0, 0, 0);
