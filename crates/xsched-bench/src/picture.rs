@@ -43,7 +43,7 @@ const BAR: u32 = 26;
 /// Height of a line of the legend, in px.
 const ROW: u32 = 22;
 
-/// One distribution.
+/// Curve of one distribution.
 pub(crate) struct Curve {
     /// Name of the curve, with its figures.
     pub(crate) label: String,
@@ -68,7 +68,7 @@ pub(crate) struct Bar {
     pub(crate) part: f64,
 }
 
-/// Steps of the distribution of some latencies in ms, sorted.
+/// Steps of the distribution of sorted latencies, in ms.
 pub(crate) fn steps(sorted_ms: &[f64]) -> Vec<(f64, f64)> {
     let percent = |n: usize| n as f64 * 100.0 / sorted_ms.len() as f64;
     sorted_ms.iter().enumerate().flat_map(|(n, &ms)| [(ms, percent(n)), (ms, percent(n + 1))]).collect()

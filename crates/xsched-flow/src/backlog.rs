@@ -16,9 +16,9 @@ pub struct Behind {
     pub in_flight_ns: u64,
     /// Expected time since the last fence, this command included, in ns.
     pub unfenced_ns: u64,
-    /// Expected time since the last command that others wait for, this command included, in ns.
+    /// Expected time since the last command that others must wait for, including this command, in ns.
     pub unwanted_ns: u64,
-    /// Fences of the queue under way are few.
+    /// True if few fences of the queue are under way.
     pub few_fences: bool,
     /// Its device time is known.
     pub known: bool,
@@ -31,9 +31,9 @@ pub struct Behind {
 /// Decision of [`Behind::published`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
-    /// Others must wait until the device has come as far as this command.
+    /// True if others must wait until the device has reached this command.
     pub wanted: bool,
-    /// A fence follows the command.
+    /// True if a fence follows the command.
     pub fence: bool,
 }
 
@@ -149,12 +149,13 @@ mod tests {
         assert_eq!(Behind { blocking: true, ..copy }.published(|| 0), waited_for);
     }
 
-    /// A program that gives commands of `command` ns each `host` ns to a device that does them one after the other: fences, and
-    /// commands that others wait for, of 10,000; and the longest time that was in flight while nobody waited, in ns.
+    /// Simulates a program that launches a command of `command` ns each `host` ns, 10,000 in all, on a device that executes one at a time.
+    /// Returns the number of fences, the number of commands that others wait for, and the longest time in flight while no one waited, in
+    /// ns.
     fn given(command: u64, host: u64) -> (u64, u64, u64) {
         let (mut fences, mut wants, mut longest) = (0, 0, 0);
         let (mut done_at, mut fenced, mut wanted, mut issued) = (0, 0, 0, 0);
-        // Fences under way: when the device reaches them, and the time up to them.
+        // Fences under way: time at which the device reaches the fence, and work up to it, in ns.
         let mut under_way = std::collections::VecDeque::new();
         let mut done = 0;
         for now in (0..10_000).map(|n| n * host) {

@@ -78,7 +78,7 @@ struct Json<'a> {
     native: Figures,
     xsched: Figures,
     low_alone_per_s: f64,
-    /// Part of the time that the high program spends in requests when it is alone.
+    /// Part of the time (of 1) that the high program spends in requests when it runs alone.
     in_requests: f64,
     launches: u64,
     unscheduled: u64,
@@ -125,7 +125,7 @@ struct RecordedPlayed {
     work: f64,
 }
 
-/// Value of `requests` in the JSON where requests are busy spells.
+/// Value of `requests` in the JSON if requests are busy spells.
 const BURSTS: &str = "bursts";
 
 impl Report {
@@ -157,7 +157,7 @@ impl Report {
         Ok((Subject { high: found.high, low: found.low, requests_are_lines }, report))
     }
 
-    /// Adds a situation of a round.
+    /// Adds the measurements of one situation in one round.
     pub(super) fn add(&mut self, case: Case, played: Played) {
         self.rounds[at(case)].push(played);
     }

@@ -117,7 +117,7 @@ fn warm_up(text: &str) -> Result<Duration> {
     }
 }
 
-/// Measures and reports.
+/// Measures the two programs and reports the results.
 pub(crate) fn main(args: Args) -> Result {
     if let (Some(from), Some(svg)) = (&args.from, &args.svg) {
         return compare::redraw(from, svg).map(|()| ExitCode::SUCCESS);

@@ -23,7 +23,7 @@ const NODES: [(&str, &str); 3] = [
     ("/dev/dri", "group render"),
 ];
 
-/// One vendor interface.
+/// Examination of one vendor interface.
 #[derive(Debug, Serialize)]
 pub(super) struct Platform {
     platform: &'static str,
@@ -56,7 +56,7 @@ pub(super) fn platforms(all: &[Platform], width: Width) -> String {
     out
 }
 
-/// Runs all checks.
+/// Runs all checks of the machine.
 pub(super) fn examine(socket: Option<&Path>) -> Report {
     let platforms = vec![
         platform(What::Cuda, "cuda", &[1]),
@@ -203,7 +203,7 @@ fn configuration_check() -> Check {
     }
 }
 
-/// Devices whose files this user may not open.
+/// Checks for device files that this user may not open.
 fn permission_check(root: &Path) -> Option<Check> {
     use rustix::fs::{Access, AtFlags, CWD};
     let files = |place: &Path| match place.is_dir() {
