@@ -186,9 +186,9 @@ pub fn place(ask: &Place, busy_queues: impl FnOnce() -> u64, few_fences: impl Fn
     Placed { fence: is_fenced(ask, budget_ns, few_fences), device_gate: ask.gate_due || gated }
 }
 
-/// Reports whether the fence that [`place`] asks for is left out while the group yields: if the queue keeps up, one fence can cover the
-/// next commands too. `keeps_up` = the device has reached every fence of the queue. A fence costs a host-bound program as much as a
-/// launch.
+/// Reports whether the fence that [`place`] asks for is left out while the group yields: its queue keeps up, so that one fence can cover
+/// the next commands, too. `keeps_up` is true if the device has reached every fence of the queue. A fence costs a host-bound program as
+/// much as a launch.
 #[inline]
 pub fn leaves_out(ask: &Place, keeps_up: bool) -> bool {
     let Some(estimate_ns) = ask.estimate_ns else { return false };

@@ -12,15 +12,15 @@ use crate::tuning::{BEHIND_NS, DWELL_NS};
 /// A command that an urgent program is about to give.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Behind {
-    /// Expected time of all commands that its queue has in flight, this one included, in ns.
+    /// Expected time of the queue's work in flight including this command, in ns.
     pub in_flight_ns: u64,
-    /// Expected time since the last fence, this command included, in ns.
+    /// Expected time since the queue's last fence, including this command, in ns.
     pub unfenced_ns: u64,
     /// Expected time since the last command that others must wait for, including this command, in ns.
     pub unwanted_ns: u64,
     /// True if few fences of the queue are under way.
     pub few_fences: bool,
-    /// Its device time is known.
+    /// True if the command's device time is known.
     pub known: bool,
     /// True if the call returns only when the command is complete.
     pub blocking: bool,
@@ -28,7 +28,7 @@ pub struct Behind {
     pub copies: bool,
 }
 
-/// Decision of [`Behind::published`].
+/// Answer of [`Behind::published`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
     /// True if others must wait until the device has reached this command.
@@ -38,12 +38,12 @@ pub struct Published {
 }
 
 impl Behind {
-    /// Decides what is published with the command. `consumed_ns` returns the part of the time in flight that the device has probably used
-    /// up, and is called only where it decides.
+    /// Decides what is published with the command. `consumed_ns` returns the part of the work in flight that the device has probably done,
+    /// and is called only where it decides.
     ///
-    /// A queue is behind with more than [`BEHIND_NS`] in flight. Once others wait for a command, those that follow need no fence until
-    /// there is as much behind it: when the device reaches the fence, no more than that is left. A queue that keeps up gets a fence
-    /// for each half of that time, so that it is seen to keep up.
+    /// A queue is behind with more than [`BEHIND_NS`] in flight. Once others wait for a command, the next ones need no fence until as much
+    /// work follows it: when the device reaches the fence, no more than that is left. A queue that keeps up gets a fence for each half of
+    /// that time, so that others see that it keeps up.
     #[inline]
     pub fn published(&self, consumed_ns: impl FnOnce() -> u64) -> Published {
         if self.copies && !self.blocking {

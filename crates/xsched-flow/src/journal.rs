@@ -60,7 +60,7 @@ pub enum Record {
     ReleasePatience(u64, bool, u64),
     /// [`Signals::interrupted`]: before, whether handlers run on the thread, after, whether the wait ends.
     Interrupted(Signals, bool, Signals, bool),
-    /// [`Behind::published`]: consumed time in ns, the publication.
+    /// [`Behind::published`]: consumed time in ns, what is published.
     Behind(Behind, u64, Published),
     /// [`Yielding::look`]: before, now in ns, whether all queues keep up, after, whether the group goes on.
     Yields(Yielding, u64, bool, Yielding, bool),
