@@ -1,11 +1,11 @@
 //! Holds the groups of all devices and turns events into actions by asking a policy per device.
 
-mod classes;
 mod device;
 mod dormant;
-mod drain;
 mod jobs;
-mod shares;
+mod member;
+mod stages;
+mod starvation;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,10 +16,13 @@ use xsched_proto::device::DeviceState;
 use xsched_proto::hint::Hints;
 use xsched_proto::trace::Why;
 
-use self::device::{Device, Member};
+use self::device::{Device, Settings};
 use self::jobs::Jobs;
+use self::member::Member;
+use self::stages::Round;
+use self::stages::evenness::Count;
 use crate::tuning::GUARD_US;
-use crate::{Answer, Choice, Group, GroupId, Lineage, Micros, PoolId, ProgramId, Question};
+use crate::{Answer, Choice, GroupId, GroupView, Lineage, Micros, PoolId, ProgramId, Question};
 
 /// What is known of a group when it comes to be.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,9 +45,9 @@ pub struct GroupSpec {
     pub lineage: Option<Arc<Lineage>>,
     /// Groups with the same job are granted on all their devices together or on none.
     pub job: Option<String>,
-    /// See [`Group::spatial`].
+    /// See [`GroupView::spatial`].
     pub spatial: Option<PoolId>,
-    /// See [`Group::pool`].
+    /// See [`GroupView::pool`].
     pub pool: Option<PoolId>,
     /// Of the system domain: while it wants the device, other groups of its process of the same priority wait.
     pub system: bool,
@@ -258,33 +261,32 @@ impl Arbiter {
     pub fn set_guard(&mut self, guard_us: Option<Micros>) {
         self.guard_us = guard_us;
         for device in &mut self.devices {
-            device.guard_us = guard_us;
+            device.stages.guard.limit_us = guard_us;
         }
     }
 
-    /// How evenly the groups of a pool get on ([`Group::pool`]), in %: 100 = all make progress by their weights, 0 = as they come,
+    /// How evenly the groups of a pool get on ([`GroupView::pool`]), in %: 100 = all make progress by their weights, 0 = as they come,
     /// e = none makes less progress for its weight than e % of what another one makes.
     pub fn set_evenness(&mut self, percent: u32) {
         self.evenness = percent;
         for device in &mut self.devices {
-            device.shares.set(percent);
+            device.stages.evenness.set(percent);
         }
     }
 
     /// Whether the groups that [`Arbiter::is_counted`] names are to be counted now, by [`Event::Counted`].
     pub fn counts_due(&self, now: Micros) -> bool {
-        self.devices.iter().any(|d| d.shares.counts_due(now))
+        self.devices.iter().any(|d| d.stages.evenness.counts_due(now))
     }
 
     /// Whether it matters how many commands a group completes.
     pub fn is_counted(&self, id: GroupId) -> bool {
-        self.device_of.get(&id).is_some_and(|&at| self.devices[at].shares.is_counted(id))
+        self.device_of.get(&id).is_some_and(|&at| self.devices[at].stages.evenness.is_counted(id))
     }
 
     /// The groups of which it matters now whether the device still executes something of them: [`Event::Executes`].
     pub fn drains_due(&self, now: Micros) -> impl Iterator<Item = GroupId> {
-        let due = self.devices.iter().filter(move |d| d.drains_at.is_some_and(|at| at <= now));
-        due.flat_map(move |d| d.members.iter().filter(move |m| drain::is_due(m, now)).map(|m| m.group.id))
+        self.devices.iter().flat_map(move |device| device.drains_due(now))
     }
 
     /// Takes in an event and appends what has to be done, in this order, to `actions`.
@@ -306,15 +308,15 @@ impl Arbiter {
             Event::Progress(id) => self.progress(now, id),
             Event::Counted { group, completed, limited, longest_us, drained } => {
                 if let Some(&at) = self.device_of.get(&group) {
-                    self.devices[at].shares.count(
+                    self.devices[at].stages.evenness.count(
                         now,
                         group,
-                        shares::Count { completed, limited, longest_us, drained },
+                        Count { completed, limited, longest_us, drained },
                     );
                 }
             }
             Event::Stalled(id) if self.is_hindered(id) => {}
-            Event::Stalled(id) => self.change(now, id, |m, _| m.stalled |= m.group.granted && m.group.ready),
+            Event::Stalled(id) => self.change(now, id, |m, _| m.watch.stalled |= m.group.granted && m.group.ready),
             Event::Hint { group, priority, hints } => {
                 self.change(now, group, |m, _| {
                     m.own_priority = priority.unwrap_or(m.own_priority);
@@ -336,18 +338,18 @@ impl Arbiter {
                 self.inherit(group);
             }
             Event::TooLong(id) => self.change(now, id, |m, _| m.group.holds_up = true),
-            Event::DrainsInSlices(id, it_does) => self.change(now, id, |m, _| m.drains_in_slices = it_does),
+            Event::DrainsInSlices(id, it_does) => self.change(now, id, |m, _| m.drain.in_slices = it_does),
             Event::Executes(id, it_does) => self.change(now, id, |m, _| m.drain.executes = Some(it_does)),
             Event::Hold(program) => self.hold(program, true),
             Event::Release(program) => self.hold(program, false),
             Event::Answer { device, answer } => {
                 if let Some(at) = self.devices.iter().position(|d| d.name == device) {
-                    self.devices[at].policy.answer(now, &answer);
+                    self.devices[at].stages.policy.policy.answer(now, &answer);
                     self.dirty.push(at);
                 }
             }
             Event::Timer => {
-                let due = |d: &Device| d.next.is_some_and(|t| t <= now);
+                let due = |d: &Device| d.decision.next.is_some_and(|t| t <= now);
                 self.dirty.extend((0..self.devices.len()).filter(|&d| due(&self.devices[d])));
             }
         }
@@ -362,13 +364,13 @@ impl Arbiter {
 
     /// What policies ask, by device; to be answered by [`Event::Answer`].
     pub fn questions(&mut self) -> Vec<(String, Question)> {
-        let asked = |d: &mut Device| d.policy.question().map(|question| (d.name.clone(), question));
+        let asked = |d: &mut Device| d.stages.policy.policy.question().map(|question| (d.name.clone(), question));
         self.devices.iter_mut().filter_map(asked).collect()
     }
 
     /// When [`Event::Timer`] is due.
     pub fn next_timer(&self) -> Option<Micros> {
-        self.devices.iter().filter_map(|d| d.next).min()
+        self.devices.iter().filter_map(|d| d.decision.next).min()
     }
 
     /// Changes the policy of one device, or of all (and of those that come); no group is lost, all gates are decided again.
@@ -384,9 +386,9 @@ impl Arbiter {
         }
         for at in 0..self.devices.len() {
             let choice = self.policy_of(&self.devices[at].name).clone();
-            if self.devices[at].choice != choice {
+            if *self.devices[at].choice() != choice {
                 self.devices[at].charge(now);
-                self.devices[at].choose(choice, self.seed);
+                self.devices[at].choose(choice);
                 self.dirty.push(at);
             }
         }
@@ -397,7 +399,7 @@ impl Arbiter {
     pub fn set_classes(&mut self, now: Micros, classes: Vec<ClassRule>, actions: &mut Vec<Action>) {
         self.classes = classes;
         for (at, device) in self.devices.iter_mut().enumerate() {
-            device.fairness.set(&self.classes);
+            device.stages.guarantees.set(&self.classes);
             self.dirty.push(at);
         }
         self.decide(now, actions);
@@ -438,10 +440,10 @@ impl Arbiter {
             ready: m.group.ready,
             held: m.is_held(),
             used_us: m.group.used_us + if m.group.busy { device.uncharged(now) } else { 0.0 },
-            suspensions: m.suspensions,
-            scrutinised: m.stalled || m.group.granted && m.group.ready && device.somebody_waits(),
-            interactive: device.policy.is_interactive(id),
-            alone_us: device.shares.alone_us(id),
+            suspensions: m.gate.closures,
+            scrutinised: m.watch.stalled || m.group.granted && m.group.ready && device.any_waits(),
+            interactive: device.stages.policy.policy.is_interactive(id),
+            alone_us: device.stages.evenness.alone_us(id),
         })
     }
 
@@ -456,7 +458,7 @@ impl Arbiter {
     /// Why a group's gate is as the last decision left it, and the place of the policy in force in [`crate::registry::POLICIES`].
     pub fn why(&self, id: GroupId) -> (Why, u8) {
         let Some(device) = self.device_of.get(&id).map(|&at| &self.devices[at]) else { return (Why::Unsaid, 0) };
-        let is_it = |entry: &&crate::registry::Entry| std::ptr::eq(*entry, device.choice.entry);
+        let is_it = |entry: &&crate::registry::Entry| std::ptr::eq(*entry, device.choice().entry);
         let policy = crate::registry::POLICIES.iter().position(is_it).unwrap_or(0);
         (device.why(id), policy as u8)
     }
@@ -467,12 +469,12 @@ impl Arbiter {
         self.device_of
             .get(&id)
             .map(|&at| &self.devices[at])
-            .is_some_and(|device| !device.choice.entry.takes_turns && device.policy.lets_yield())
+            .is_some_and(|device| !device.choice().entry.takes_turns && device.stages.policy.policy.lets_yield())
     }
 
     /// A group is held so that others of its pool get on evenly, beside a more urgent one too.
     pub fn holds_back(&self, id: GroupId) -> bool {
-        self.device_of.get(&id).is_some_and(|&at| self.devices[at].shares.holds(id))
+        self.device_of.get(&id).is_some_and(|&at| self.devices[at].member(id).is_some_and(|m| m.paced))
     }
 
     /// A group goes on though its gate is closed, since it yields, or would but for [`Arbiter::holds_back`]. `has_work` = it has something to do there, and is charged for it;
@@ -507,15 +509,15 @@ impl Arbiter {
     /// The groups whose progress is of interest ([`GroupStatus::scrutinised`]).
     pub fn scrutinised(&self) -> impl Iterator<Item = GroupId> {
         self.devices.iter().flat_map(|d| {
-            let waits = d.somebody_waits();
-            let is = move |m: &&Member| m.stalled || m.group.granted && m.group.ready && waits;
+            let waits = d.any_waits();
+            let is = move |m: &&Member| m.watch.stalled || m.group.granted && m.group.ready && waits;
             d.members.iter().filter(is).map(|m| m.group.id)
         })
     }
 
     /// Whether the progress of some group is of interest ([`GroupStatus::scrutinised`]).
     pub fn any_scrutinised(&self) -> bool {
-        self.devices.iter().any(|d| d.somebody_waits() || d.members.iter().any(|m| m.stalled))
+        self.devices.iter().any(|d| d.any_waits() || d.members.iter().any(|m| m.watch.stalled))
     }
 
     fn add(&mut self, now: Micros, mut spec: GroupSpec) {
@@ -524,9 +526,13 @@ impl Arbiter {
         }
         let at = self.devices.iter().position(|d| d.name == spec.device).unwrap_or_else(|| {
             let choice = self.policy_of(&spec.device).clone();
-            let mut device = Device::new(spec.device.clone(), choice, self.seed, now, self.evenness);
-            device.fairness.set(&self.classes);
-            device.guard_us = self.guard_us;
+            let settings = Settings {
+                seed: self.seed,
+                guard_us: self.guard_us,
+                evenness_percent: self.evenness,
+                classes: &self.classes,
+            };
+            let device = Device::new(spec.device.clone(), choice, now, &settings);
             self.devices.push(device);
             self.devices.len() - 1
         });
@@ -550,7 +556,7 @@ impl Arbiter {
         let program = gone.as_ref().map(|m| m.group.program);
         self.dirty.push(at);
         // The group that is gone may have kept its job from other devices, and that job others.
-        if let Some(job) = gone.and_then(|m| m.job) {
+        if let Some(job) = gone.and_then(|m| m.job.number) {
             self.jobs.went(job, at, &mut self.devices, &mut self.dirty);
         }
         self.devices[at].wake_few();
@@ -566,7 +572,7 @@ impl Arbiter {
                 self.dirty.iter_mut().filter(|dirty| **dirty == last).for_each(|dirty| *dirty = at);
             }
             // It may have been the one on which a program goes before others.
-            let looks_across = |at: &usize| self.devices[*at].choice.entry.across_devices;
+            let looks_across = |at: &usize| self.devices[*at].choice().entry.across_devices;
             self.dirty.extend((0..last).filter(looks_across));
         }
         let relative = self.devices.iter().flat_map(Device::all).find(|m| Some(m.group.program) == program);
@@ -585,7 +591,7 @@ impl Arbiter {
         }
     }
 
-    fn change_program(&mut self, now: Micros, program: ProgramId, change: impl Fn(&mut Group)) {
+    fn change_program(&mut self, now: Micros, program: ProgramId, change: impl Fn(&mut GroupView)) {
         for (at, device) in self.devices.iter_mut().enumerate() {
             device.charge(now);
             for m in device.all_mut().filter(|m| m.group.program == program) {
@@ -602,8 +608,8 @@ impl Arbiter {
     fn progress(&mut self, now: Micros, id: GroupId) {
         let Some(&at) = self.device_of.get(&id) else { return };
         let Some(member) = self.devices[at].member_mut(id) else { return };
-        member.progress_at = now;
-        if std::mem::take(&mut member.stalled) {
+        member.watch.progress_at = now;
+        if std::mem::take(&mut member.watch.stalled) {
             self.dirty.push(at);
         }
     }
@@ -650,7 +656,7 @@ impl Arbiter {
         // A change on one device may let a job go on on all of its own.
         self.jobs.connect(&self.devices, &mut dirty);
         for &at in &dirty {
-            self.devices[at].decide(now);
+            self.devices[at].decide(now, Round::All);
         }
         // A group found to get nowhere wants the device no more.
         let decided = dirty.clone();
@@ -661,10 +667,10 @@ impl Arbiter {
             self.jobs.connect(&self.devices, &mut dirty);
             let is_due = |at: &&usize| again.binary_search(at).is_ok() || decided.binary_search(at).is_err();
             for &at in dirty.iter().filter(is_due) {
-                self.devices[at].decide(now);
+                self.devices[at].decide(now, Round::All);
             }
         }
-        self.jobs.reconcile(now, &dirty, &mut self.devices, self.seed);
+        self.jobs.reconcile(now, &dirty, &mut self.devices);
         for &at in &dirty {
             self.devices[at].close(now, actions);
         }
@@ -679,12 +685,12 @@ impl Arbiter {
     /// Tells groups on devices whose policy looks across devices whether their programs want another one, and decides for those
     /// devices, too.
     fn look_across(&mut self, dirty: &mut Vec<usize>) {
-        if !self.devices.iter().any(|d| d.choice.entry.across_devices) {
+        if !self.devices.iter().any(|d| d.choice().entry.across_devices) {
             return;
         }
         let wants = |d: &Device| d.members.iter().filter(|m| m.wants()).map(|m| m.group.program).collect();
         let wanting: Vec<HashSet<ProgramId>> = self.devices.iter().map(wants).collect();
-        for (at, device) in self.devices.iter_mut().enumerate().filter(|(_, d)| d.choice.entry.across_devices) {
+        for (at, device) in self.devices.iter_mut().enumerate().filter(|(_, d)| d.choice().entry.across_devices) {
             for m in &mut device.members {
                 let mut others = wanting.iter().enumerate().filter(|(other, _)| *other != at);
                 let elsewhere = others.any(|(_, programs)| programs.contains(&m.group.program));
@@ -696,7 +702,7 @@ impl Arbiter {
     }
 
     /// The groups of all devices as the policy would see them, for tests and tools.
-    pub fn groups(&self) -> impl Iterator<Item = (&str, &Group)> {
+    pub fn groups(&self) -> impl Iterator<Item = (&str, &GroupView)> {
         self.devices.iter().flat_map(|d| d.all().map(|m| (d.name.as_str(), &m.group)))
     }
 }

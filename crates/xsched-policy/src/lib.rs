@@ -68,7 +68,7 @@ pub struct Lineage {
 
 /// What a policy knows of one group.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Group {
+pub struct GroupView {
     /// Which.
     pub id: GroupId,
     /// Its process.
@@ -111,10 +111,10 @@ pub struct Group {
     pub burst_us: u64,
 }
 
-impl Group {
+impl GroupView {
     /// A group of which nothing is known but who it is: idle, with every value at its default.
-    pub fn new(id: GroupId, program: ProgramId) -> Group {
-        Group {
+    pub fn new(id: GroupId, program: ProgramId) -> GroupView {
+        GroupView {
             id,
             program,
             priority: 0,
@@ -159,7 +159,7 @@ pub struct Question {
     /// Each has a greater one than the last of its device.
     pub number: u64,
     /// All groups on the device.
-    pub groups: Vec<Group>,
+    pub groups: Vec<GroupView>,
     /// The device's state as [`Policy::observe`] was told last, with its age now; none = not known.
     pub state: Option<DeviceState>,
 }
@@ -180,7 +180,7 @@ pub trait Policy: Send {
     /// Fills `verdicts` (same length and order as `groups`, which are sorted by id; preset to `Verdict::default()`).
     /// Called after each change and when the time returned earlier has come. Returns when it wants to be asked again
     /// though nothing happens.
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros>;
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros>;
 
     /// The device's state, as its driver tells it; none = it is not known, or not any more. Told about once a second; no decision
     /// follows by itself. What is told counts until the next time.

@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use super::Action;
-use super::device::{Device, Member};
+use super::device::Device;
+use super::member::Member;
 use crate::tuning::MANY_GROUPS;
 use crate::{GroupId, Micros};
 
@@ -26,7 +27,7 @@ impl Device {
     /// After a decision: sets aside what has wanted nothing for long.
     pub(super) fn set_aside(&mut self, now: Micros, actions: &mut Vec<Action>) {
         // A policy that leaves a device idle may have reasons of its own to keep a gate open.
-        let may = self.members.len() > MANY_GROUPS && self.choice.entry.conserves_work;
+        let may = self.members.len() > MANY_GROUPS && self.choice().entry.conserves_work;
         if !may || self.members.iter().all(|m| !m.may_sleep(now)) {
             return;
         }
@@ -34,8 +35,9 @@ impl Device {
             m.sleep(now, actions);
             self.dormant.insert(m.group.id, m);
         }
-        // One verdict for each that is left: the next decision makes them.
-        self.verdicts.clear();
+        // There is one verdict for each member: the next decision makes them anew.
+        self.decision.verdicts.clear();
+        self.decision.reasons.clear();
     }
 
     /// Takes a group back among the others, if it was set aside.

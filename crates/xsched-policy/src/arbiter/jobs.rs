@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::device::Device;
+use super::stages::Round;
 use crate::Micros;
 use crate::tuning::RECONCILE_LOOKS;
 
@@ -67,8 +68,12 @@ impl Jobs {
         // All others of a job that spans devices know it.
         let changed = if spanned && !is_first { vec![at] } else { job.groups.keys().copied().collect() };
         for at in changed {
-            devices[at].wake_if(|m| m.job == Some(number));
-            devices[at].members.iter_mut().filter(|m| m.job == Some(number)).for_each(|m| m.spanning = Some(number));
+            devices[at].wake_if(|m| m.job.number == Some(number));
+            devices[at]
+                .members
+                .iter_mut()
+                .filter(|m| m.job.number == Some(number))
+                .for_each(|m| m.job.spanning = Some(number));
         }
     }
 
@@ -90,7 +95,11 @@ impl Jobs {
         if spanned && !job.spans() {
             self.spanning -= 1;
             for at in job.groups.keys() {
-                devices[*at].members.iter_mut().filter(|m| m.job == Some(number)).for_each(|m| m.spanning = None);
+                devices[*at]
+                    .members
+                    .iter_mut()
+                    .filter(|m| m.job.number == Some(number))
+                    .for_each(|m| m.job.spanning = None);
             }
         }
         if job.groups.is_empty() {
@@ -102,7 +111,7 @@ impl Jobs {
 
     /// The last device has moved to the place of one that is gone.
     pub(super) fn moved(&mut self, from: usize, to: &Device, at: usize) {
-        for number in to.all().filter_map(|m| m.job) {
+        for number in to.all().filter_map(|m| m.job.number) {
             let groups = &mut self.jobs[number].groups;
             if let Some(count) = groups.remove(&from) {
                 groups.insert(at, count);
@@ -122,7 +131,7 @@ impl Jobs {
         let mut next = 0;
         while let Some(&at) = dirty.get(next) {
             next += 1;
-            for number in devices[at].members.iter().filter_map(|m| m.spanning) {
+            for number in devices[at].members.iter().filter_map(|m| m.job.spanning) {
                 if !std::mem::replace(&mut known[number], true) {
                     let others =
                         self.jobs[number].groups.keys().filter(|at| !std::mem::replace(&mut found[**at], true));
@@ -134,9 +143,9 @@ impl Jobs {
     }
 
     /// Makes the verdicts of some devices fit each other: of all that jobs connect with any of them. Each was just decided.
-    pub(super) fn reconcile(&self, now: Micros, at: &[usize], devices: &mut [Device], seed: u64) {
+    pub(super) fn reconcile(&self, now: Micros, at: &[usize], devices: &mut [Device]) {
         if self.spanning > 0 {
-            Reconciling::new(now, seed, self, at, devices).run();
+            Reconciling::new(now, self, at, devices).run();
         }
     }
 }
@@ -158,8 +167,8 @@ impl Served {
     fn lacking(&mut self, device: &Device, place: &[usize]) -> Vec<usize> {
         self.look += 1;
         let mut lacking = Vec::new();
-        for (m, verdict) in device.members.iter().zip(&device.verdicts) {
-            let Some(job) = m.spanning.filter(|_| m.wants()).map(|number| place[number]).filter(|job| *job != NONE)
+        for (m, verdict) in device.members.iter().zip(&device.decision.verdicts) {
+            let Some(job) = m.job.spanning.filter(|_| m.wants()).map(|number| place[number]).filter(|job| *job != NONE)
             else {
                 continue;
             };
@@ -180,7 +189,6 @@ const NONE: usize = usize::MAX;
 
 struct Reconciling<'a> {
     now: Micros,
-    seed: u64,
     jobs: &'a Jobs,
     devices: &'a mut [Device],
     /// The devices that are looked at.
@@ -202,10 +210,9 @@ struct Reconciling<'a> {
 }
 
 impl<'a> Reconciling<'a> {
-    fn new(now: Micros, seed: u64, jobs: &'a Jobs, at: &'a [usize], devices: &'a mut [Device]) -> Reconciling<'a> {
+    fn new(now: Micros, jobs: &'a Jobs, at: &'a [usize], devices: &'a mut [Device]) -> Reconciling<'a> {
         let mut it = Reconciling {
             now,
-            seed,
             jobs,
             devices,
             at,
@@ -222,7 +229,7 @@ impl<'a> Reconciling<'a> {
         // The priority of each job: the highest of its groups that want a device.
         let mut priorities: HashMap<usize, i32> = HashMap::new();
         for m in at.iter().flat_map(|at| &it.devices[*at].members).filter(|m| m.group.ready) {
-            if let Some(number) = m.spanning.filter(|number| !out[*number]) {
+            if let Some(number) = m.job.spanning.filter(|number| !out[*number]) {
                 let priority = priorities.entry(number).or_insert(i32::MIN);
                 *priority = m.group.priority.max(*priority);
             }
@@ -243,9 +250,15 @@ impl<'a> Reconciling<'a> {
     fn shut_out(&mut self) -> Vec<bool> {
         let mut out = vec![false; self.jobs.jobs.len()];
         for device in self.at.iter().map(|at| &self.devices[*at]) {
-            let runs_none = device.members.iter().zip(&device.verdicts).all(|(m, v)| m.spanning.is_none() || !v.run);
+            let runs_none =
+                device.members.iter().zip(&device.decision.verdicts).all(|(m, v)| m.job.spanning.is_none() || !v.run);
             if runs_none {
-                device.members.iter().filter(|m| m.wants()).filter_map(|m| m.spanning).for_each(|job| out[job] = true);
+                device
+                    .members
+                    .iter()
+                    .filter(|m| m.wants())
+                    .filter_map(|m| m.job.spanning)
+                    .for_each(|job| out[job] = true);
             }
         }
         if out.contains(&true) {
@@ -260,14 +273,14 @@ impl<'a> Reconciling<'a> {
         for &at in self.at {
             let device = &mut self.devices[at];
             let mut ran = false;
-            for (m, verdict) in device.members.iter_mut().zip(&device.verdicts) {
-                if m.group.ready && m.spanning.is_some_and(|job| these[job]) {
-                    m.refused = true;
+            for (m, verdict) in device.members.iter_mut().zip(&device.decision.verdicts) {
+                if m.group.ready && m.job.spanning.is_some_and(|job| these[job]) {
+                    m.job.refused = true;
                     ran |= verdict.run;
                 }
             }
             if ran {
-                self.looks += device.decide_without_refused(self.now, self.seed);
+                self.looks += device.decide(self.now, Round::Refill);
                 decided.push(at);
             }
         }
@@ -319,14 +332,14 @@ impl<'a> Reconciling<'a> {
         for &at in jobs.jobs[number].groups.keys() {
             let device = &mut self.devices[at];
             let mut ran = false;
-            for (m, verdict) in device.members.iter_mut().zip(&device.verdicts) {
-                if m.spanning == Some(number) && m.group.ready {
-                    m.refused = true;
+            for (m, verdict) in device.members.iter_mut().zip(&device.decision.verdicts) {
+                if m.job.spanning == Some(number) && m.group.ready {
+                    m.job.refused = true;
                     ran |= verdict.run;
                 }
             }
             if ran {
-                self.looks += device.decide_without_refused(self.now, self.seed);
+                self.looks += device.decide(self.now, Round::Refill);
                 self.note(at);
             }
         }
@@ -358,22 +371,22 @@ impl<'a> Reconciling<'a> {
         let mark = |devices: &mut [Device], refuse: bool| {
             let members = places.keys().copied().collect::<Vec<_>>();
             for at in members {
-                let ours = devices[at].members.iter_mut().filter(|m| m.spanning == Some(number) && m.group.ready);
-                ours.for_each(|m| m.refused = refuse);
+                let ours = devices[at].members.iter_mut().filter(|m| m.job.spanning == Some(number) && m.group.ready);
+                ours.for_each(|m| m.job.refused = refuse);
             }
         };
         mark(self.devices, false);
         let mut before = Vec::new();
         for &at in places.keys() {
             let device = &mut self.devices[at];
-            if !device.members.iter().any(|m| m.spanning == Some(number) && m.group.ready) {
+            if !device.members.iter().any(|m| m.job.spanning == Some(number) && m.group.ready) {
                 continue;
             }
-            before.push((at, device.decision()));
-            self.looks += device.decide_without_refused(self.now, self.seed);
+            before.push((at, device.save()));
+            self.looks += device.decide(self.now, Round::Refill);
             if !self.served.lacking(&self.devices[at], &self.place).is_empty() {
                 mark(self.devices, true);
-                return before.into_iter().for_each(|(at, decision)| self.devices[at].put_back(decision));
+                return before.into_iter().for_each(|(at, decision)| self.devices[at].restore(decision));
             }
         }
     }
@@ -415,8 +428,8 @@ mod tests {
     fn assert_together(arbiter: &Arbiter) {
         let mut jobs: HashMap<usize, BTreeMap<usize, bool>> = HashMap::new();
         for (at, device) in arbiter.devices.iter().enumerate() {
-            for m in device.members.iter().filter(|m| m.group.ready && !m.stalled) {
-                *jobs.entry(m.job.expect("all have one")).or_default().entry(at).or_default() |= m.group.granted;
+            for m in device.members.iter().filter(|m| m.group.ready && !m.watch.stalled) {
+                *jobs.entry(m.job.number.expect("all have one")).or_default().entry(at).or_default() |= m.group.granted;
             }
         }
         for (job, devices) in jobs {

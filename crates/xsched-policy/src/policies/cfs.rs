@@ -11,7 +11,7 @@ use crate::entry::Entry;
 use crate::params::{Accepts, Param, Params};
 use crate::policies::kept::Kept;
 use crate::tuning::{NICE_STEP, PART_LEAST, PRIORITIES_PER_STEP};
-use crate::{Group, GroupId, Micros, Policy, Verdict};
+use crate::{GroupView, GroupId, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     params: &[LATENCY, GRANULARITY],
@@ -82,7 +82,7 @@ struct Wanting {
 }
 
 impl Cfs {
-    fn refresh(&mut self, groups: &[Group]) -> Wanting {
+    fn refresh(&mut self, groups: &[GroupView]) -> Wanting {
         let start = self.least;
         self.entities.follow(groups, |group| Entity {
             weight: 1.0,
@@ -142,7 +142,7 @@ impl Cfs {
 }
 
 impl Policy for Cfs {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         let wanting = self.refresh(groups);
         let ran = |since: Micros| now.saturating_sub(since) as f64;
         let place = |id: GroupId| self.entities.place(id);
@@ -170,14 +170,14 @@ mod tests {
     #[test]
     fn a_newcomer_begins_where_the_others_are_and_a_sleeper_runs_soon() {
         let mut cfs = Choice::named("cfs").unwrap().make(0);
-        let mut g = vec![Group { ready: true, ..group(1) }, group(2)];
+        let mut g = vec![GroupView { ready: true, ..group(1) }, group(2)];
         assert_eq!(ask(&mut *cfs, 0, &g), (vec![true, false], None));
         g[0].used_us = 1e6;
         g[1].ready = true;
         let (run, _) = ask(&mut *cfs, 1_000_000, &g);
         assert_eq!(run, [false, true], "it has slept");
         g[1].used_us = 11_000.0;
-        g.push(Group { ready: true, ..group(3) });
+        g.push(GroupView { ready: true, ..group(3) });
         let (_, next) = ask(&mut *cfs, 1_011_000, &g);
         let mut now = next.unwrap();
         let mut turns = [0.0; 3];

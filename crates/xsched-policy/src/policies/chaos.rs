@@ -6,7 +6,7 @@
 use crate::entry::Entry;
 use crate::params::Params;
 use crate::tuning::{PHASE_MAX_US, PHASE_MIN_US};
-use crate::{Group, GroupId, Micros, Policy, Verdict};
+use crate::{GroupView, GroupId, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     conserves_work: false,
@@ -58,7 +58,7 @@ impl Chaos {
 }
 
 impl Policy for Chaos {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         self.phases.retain(|p| groups.iter().any(|g| g.id == p.group));
         for (group, verdict) in groups.iter().zip(verdicts) {
             let at = match self.phases.iter().position(|p| p.group == group.id) {

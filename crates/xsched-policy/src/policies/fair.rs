@@ -6,7 +6,7 @@ use xsched_proto::hint::Hint;
 use crate::entry::Entry;
 use crate::params::{Accepts, Param, Params};
 use crate::policies::turns::{Node, Turns};
-use crate::{Group, Level, Policy};
+use crate::{GroupView, Level, Policy};
 
 pub(super) static ENTRY: Entry = Entry {
     params: &[BY],
@@ -24,7 +24,7 @@ const BY: Param =
     Param { name: "by", about: "whose parts come first", accepts: Accepts::Word(&["user", "cgroup", "namespace"]) };
 
 fn make(params: &Params) -> Box<dyn Policy> {
-    let program = |group: &Group| Node::party(group.program.0, group);
+    let program = |group: &GroupView| Node::party(group.program.0, group);
     let node = |level: &Level| Node { id: level.id, is_party: false, weight: level.weight.into() };
     if params.is(&BY, "namespace") {
         // A program in no pod is its user's, who shares with the namespaces as one of them.

@@ -8,7 +8,7 @@ use xsched_proto::hint::{Hint, K_MAX};
 
 use crate::entry::Entry;
 use crate::params::{Accepts, Param, Params};
-use crate::{Group, Micros, Policy, Verdict};
+use crate::{GroupView, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     aliases: &["edf"],
@@ -39,7 +39,7 @@ fn make(params: &Params) -> Box<dyn Policy> {
 }
 
 /// When a request that begins at `begin` is due.
-fn deadline(group: &Group, begin: Micros) -> Micros {
+fn deadline(group: &GroupView, begin: Micros) -> Micros {
     match group.hints.deadline_us {
         None | Some(0) => Micros::MAX,
         Some(us) => begin.saturating_add(us),
@@ -47,13 +47,13 @@ fn deadline(group: &Group, begin: Micros) -> Micros {
 }
 
 impl Kedf {
-    fn accepts(&self, group: &Group) -> u64 {
+    fn accepts(&self, group: &GroupView) -> u64 {
         group.hints.k.filter(|k| *k > 0).map_or(self.k, u64::from)
     }
 }
 
 impl Policy for Kedf {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         self.order.clear();
         let ready = groups.iter().enumerate().filter(|(_, g)| g.ready);
         self.order.extend(ready.map(|(at, g)| (deadline(g, g.ready_since), g.ready_since, at)));

@@ -11,7 +11,7 @@ use crate::entry::Entry;
 use crate::params::{Accepts, Param, Params};
 use crate::policies::kept::Kept;
 use crate::tuning::SLEEP_PER_RUN;
-use crate::{Group, GroupId, Micros, Policy, Verdict};
+use crate::{GroupView, GroupId, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     params: &[LEVELS, RECOVERY, PERIOD],
@@ -68,7 +68,7 @@ fn make(params: &Params) -> Box<dyn Policy> {
     Box::new(Mlfq::new(params))
 }
 
-fn quantum_us(group: &Group, level: u32) -> f64 {
+fn quantum_us(group: &GroupView, level: u32) -> f64 {
     (group.hints.turn_us() << level) as f64
 }
 
@@ -84,8 +84,8 @@ impl Mlfq {
         }
     }
 
-    fn refresh(&mut self, now: Micros, groups: &[Group]) {
-        let new = |group: &Group| Entity { used_us: group.used_us, idle_since: now, ..Entity::default() };
+    fn refresh(&mut self, now: Micros, groups: &[GroupView]) {
+        let new = |group: &GroupView| Entity { used_us: group.used_us, idle_since: now, ..Entity::default() };
         self.entities.follow(groups, new);
         for (entity, group) in self.entities.iter_mut().zip(groups) {
             entity.spent_us += (group.used_us - entity.used_us).max(0.0);
@@ -141,7 +141,7 @@ impl Mlfq {
 }
 
 impl Entity {
-    fn pay_back(&mut self, slept: Micros, group: &Group) {
+    fn pay_back(&mut self, slept: Micros, group: &GroupView) {
         let mut back = slept as f64 / SLEEP_PER_RUN;
         while back >= self.spent_us {
             back -= self.spent_us;
@@ -161,7 +161,7 @@ impl Entity {
 }
 
 impl Policy for Mlfq {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         self.refresh(now, groups);
         let current = self.holder().or_else(|| self.first());
         self.current = current.map(|at| groups[at].id);
@@ -188,7 +188,7 @@ mod tests {
     fn level(params: &[(&str, &str)], ran_us: f64, slept_us: u64) -> u32 {
         let choice = Choice::with("mlfq", params.iter().copied()).unwrap();
         let mut mlfq = Mlfq::new(&choice.params);
-        let mut g = [Group { ready: true, ..group(1) }, group(2)];
+        let mut g = [GroupView { ready: true, ..group(1) }, group(2)];
         ask(&mut mlfq, 0, &g);
         g[0].used_us = ran_us;
         let now = ran_us as Micros;

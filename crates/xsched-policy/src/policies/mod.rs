@@ -22,15 +22,15 @@ policies! { hpf, hhpf, chpf, up, pup, spup, kedf, lax, awf, cfs, mlfq, slo, fair
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use crate::{Group, GroupId, Micros, Policy, ProgramId, Verdict};
+    use crate::{GroupId, GroupView, Micros, Policy, ProgramId, Verdict};
 
     /// The only group of its program, idle.
-    pub(crate) fn group(id: u64) -> Group {
-        Group::new(GroupId(id), ProgramId(id))
+    pub(crate) fn group(id: u64) -> GroupView {
+        GroupView::new(GroupId(id), ProgramId(id))
     }
 
     /// Which groups may run, and when the policy is to be asked again. All are bounded where there are several.
-    pub(crate) fn ask(policy: &mut dyn Policy, now: Micros, groups: &[Group]) -> (Vec<bool>, Option<Micros>) {
+    pub(crate) fn ask(policy: &mut dyn Policy, now: Micros, groups: &[GroupView]) -> (Vec<bool>, Option<Micros>) {
         let mut verdicts = vec![Verdict::default(); groups.len()];
         let next = policy.decide(now, groups, &mut verdicts);
         assert!(verdicts.iter().all(|v| v.bounded == (groups.len() > 1)));

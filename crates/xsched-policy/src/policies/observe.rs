@@ -4,7 +4,7 @@
 
 use crate::entry::Entry;
 use crate::params::Params;
-use crate::{Group, Micros, Policy, Verdict};
+use crate::{GroupView, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     conserves_work: false,
@@ -19,7 +19,7 @@ fn make(_: &Params) -> Box<dyn Policy> {
 }
 
 impl Policy for Observe {
-    fn decide(&mut self, _: Micros, _: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn decide(&mut self, _: Micros, _: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         verdicts.fill(Verdict { run: true, bounded: false });
         None
     }
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn every_group_runs_unbounded_whatever_its_priority() {
-        let groups = [Group { ready: true, priority: -128, ..group(1) }, Group { ready: true, ..group(2) }];
+        let groups = [GroupView { ready: true, priority: -128, ..group(1) }, GroupView { ready: true, ..group(2) }];
         let mut verdicts = [Verdict::default(); 2];
         assert_eq!(Observe.decide(0, &groups, &mut verdicts), None);
         assert_eq!(verdicts, [Verdict { run: true, bounded: false }; 2]);

@@ -16,7 +16,7 @@ use crate::policies::kept::Kept;
 use crate::tuning::{
     CREDIT_US, LEAD_LOOK_US, LEAD_MOST_US, LEAD_REST, PAUSE_LONGEST_US, PAUSE_PERCENT, PAUSE_PERIOD_US,
 };
-use crate::{Group, GroupId, Micros};
+use crate::{GroupId, GroupView, Micros};
 
 /// The greatest lag and the greatest lead that are kept, in µs.
 const LAG_MOST_US: f64 = LEAD_MOST_US + CREDIT_US;
@@ -47,7 +47,7 @@ struct Past {
 
 impl Past {
     /// The last pause and the last burst before now.
-    fn of(now: Micros, group: &Group) -> Past {
+    fn of(now: Micros, group: &GroupView) -> Past {
         let mut past = Past::default();
         if let Some(left) = group.idle_since {
             let is_idle = left >= group.ready_since;
@@ -98,7 +98,7 @@ enum State {
 }
 
 impl State {
-    fn of(group: &Group) -> State {
+    fn of(group: &GroupView) -> State {
         match group.idle_since {
             _ if group.ready => State::Wants,
             // A group kept off for another reason has wanted the device since its last pause.
@@ -161,7 +161,7 @@ impl Party {
         self.state == State::Wants || self.state == State::Idle && self.lead_us > -CREDIT_US
     }
 
-    fn look(&mut self, now: Micros, group: &Group) {
+    fn look(&mut self, now: Micros, group: &GroupView) {
         self.priority = group.priority;
         self.weight = f64::from(group.hints.weight());
         self.state = State::of(group);
@@ -231,8 +231,8 @@ pub(super) struct Pauses {
 
 impl Pauses {
     /// Takes in how the groups are now. Returns when to look again though nothing happens.
-    pub(super) fn look(&mut self, now: Micros, groups: &[Group]) -> Option<Micros> {
-        let new = |g: &Group| Party { used_us: g.used_us, past: Past::of(now, g), ..Party::default() };
+    pub(super) fn look(&mut self, now: Micros, groups: &[GroupView]) -> Option<Micros> {
+        let new = |g: &GroupView| Party { used_us: g.used_us, past: Past::of(now, g), ..Party::default() };
         self.parties.follow(groups, new);
         self.charge(now, groups);
         self.place(now, groups);
@@ -241,7 +241,7 @@ impl Pauses {
         changes.reduce(f64::min).map(|us| now + LEAD_LOOK_US.max(us.ceil() as Micros))
     }
 
-    fn charge(&mut self, now: Micros, groups: &[Group]) {
+    fn charge(&mut self, now: Micros, groups: &[GroupView]) {
         let passed = now.saturating_sub(self.at);
         self.at = now;
         // A group that has just come is none of the equals yet.
@@ -260,7 +260,7 @@ impl Pauses {
     }
 
     /// Says which group is among which equals.
-    fn place(&mut self, now: Micros, groups: &[Group]) {
+    fn place(&mut self, now: Micros, groups: &[GroupView]) {
         self.parties.iter_mut().zip(groups).for_each(|(party, group)| party.look(now, group));
         self.equals.iter_mut().for_each(|equals| *equals = Equals { priority: equals.priority, ..Equals::default() });
         let is_in_place = |p: &Party| self.equals.get(p.equals).is_some_and(|equals| equals.priority == p.priority);

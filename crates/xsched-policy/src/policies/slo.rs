@@ -27,7 +27,7 @@ use crate::policies::rank;
 use crate::tuning::{
     SLO_ALLOWANCE_MOST, SLO_DEFAULT, SLO_GROWTH, SLO_PROBE_EACH, SLO_PROBES_FIRST, SLO_SLOWDOWN_GAIN, SLO_SMOOTHING, SLO_STRICT_MOST,
 };
-use crate::{Group, GroupId, Micros, Policy, Verdict};
+use crate::{GroupView, GroupId, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     hints: &[Hint::Slo],
@@ -67,7 +67,7 @@ fn make(_: &Params) -> Box<dyn Policy> {
 }
 
 /// What a group aims at: what it said; an urgent one that said nothing aims at a slowdown.
-fn target(group: &Group) -> Option<Slo> {
+fn target(group: &GroupView) -> Option<Slo> {
     let urgent = !Class::of(group.priority).is_best_effort();
     group.hints.slo.or(urgent.then_some(SLO_DEFAULT)).filter(|slo| *slo != Slo::None)
 }
@@ -119,7 +119,7 @@ impl Served {
 }
 
 impl ServiceLevel {
-    fn refresh(&mut self, groups: &[Group]) {
+    fn refresh(&mut self, groups: &[GroupView]) {
         self.served.values_mut().for_each(|s| s.is_there = false);
         for group in groups.iter().filter(|g| target(g).is_some()) {
             let served = self.served.entry(group.id).or_insert(Served { bursts: group.bursts, ..Served::default() });
@@ -136,17 +136,17 @@ impl ServiceLevel {
     }
 
     /// When the others have to leave the device to a group with a target.
-    fn alone_from(&self, group: &Group) -> Option<Micros> {
+    fn alone_from(&self, group: &GroupView) -> Option<Micros> {
         self.served.get(&group.id).map(|served| group.ready_since + served.allowance_us())
     }
 }
 
 impl Policy for ServiceLevel {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         self.refresh(groups);
         self.is_strict = groups.iter().any(|g| g.ready && self.served.get(&g.id).is_some_and(Served::is_strict));
-        let rank = |g: &Group| 2 * i64::from(g.priority) + i64::from(target(g).is_some());
-        let shares = |g: &Group| g.ready && self.alone_from(g).is_some_and(|at| now < at);
+        let rank = |g: &GroupView| 2 * i64::from(g.priority) + i64::from(target(g).is_some());
+        let shares = |g: &GroupView| g.ready && self.alone_from(g).is_some_and(|at| now < at);
         let next = rank::decide(now, groups, verdicts, rank, |g| g.ready && !shares(g));
         let over = groups.iter().filter(|g| shares(g)).filter_map(|g| self.alone_from(g));
         over.chain(next).min()
@@ -165,9 +165,9 @@ mod tests {
     #[test]
     fn others_stay_for_the_allowance_of_a_burst_and_then_leave() {
         let mut slo = ServiceLevel::default();
-        let mut served = Group { ready: true, ready_since: 1_000, ..group(1) };
+        let mut served = GroupView { ready: true, ready_since: 1_000, ..group(1) };
         served.hints.slo = Some(Slo::P99(10_000));
-        let other = Group { ready: true, ..group(2) };
+        let other = GroupView { ready: true, ..group(2) };
         let mut verdicts = [Verdict::default(); 2];
         assert_eq!(slo.decide(1_000, &[served.clone(), other.clone()], &mut verdicts), None);
         assert_eq!(verdicts.map(|v| v.run), [true, false], "nothing is allowed before the first burst");

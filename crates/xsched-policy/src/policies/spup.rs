@@ -9,7 +9,7 @@ use xsched_proto::hint::Hint;
 use crate::entry::Entry;
 use crate::params::Params;
 use crate::tuning::{LEFT_US, SLOTS_ALONE, SLOTS_KEPT, TURN_MAX, TURN_MIN_US};
-use crate::{Group, GroupId, Micros, Policy, ProgramId, Verdict};
+use crate::{GroupView, GroupId, Micros, Policy, ProgramId, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     hints: &[Hint::Weight, Hint::Utilization, Hint::Timeslice],
@@ -102,7 +102,7 @@ impl Account {
 
 impl Strict {
     /// An account for each program that has groups.
-    fn follow(&mut self, groups: &[Group]) {
+    fn follow(&mut self, groups: &[GroupView]) {
         let mut programs: Vec<ProgramId> = groups.iter().map(|g| g.program).collect();
         programs.sort_unstable();
         programs.dedup();
@@ -119,7 +119,7 @@ impl Strict {
         self.accounts.binary_search_by_key(&program, |a| a.program).ok()
     }
 
-    fn refresh(&mut self, now: Micros, groups: &[Group]) {
+    fn refresh(&mut self, now: Micros, groups: &[GroupView]) {
         if !self.known.iter().copied().eq(groups.iter().map(|g| g.id)) {
             self.follow(groups);
         }
@@ -174,7 +174,7 @@ impl Strict {
 }
 
 impl Policy for Strict {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         self.refresh(now, groups);
         let account = |program| self.place(program).map(|at| &self.accounts[at]);
         let goes_on = self.turn.filter(|turn| account(*turn).is_some_and(|a| self.goes_on(a)));
@@ -209,9 +209,9 @@ mod tests {
     #[test]
     fn a_program_without_credit_waits_though_the_device_is_idle_and_earns_its_next_turn() {
         let mut spup = make(&Params::default());
-        let mut only = Group { ready: true, ..group(1) };
+        let mut only = GroupView { ready: true, ..group(1) };
         only.hints.utilization = Some(25);
-        let mut ask = |now, group: &Group| {
+        let mut ask = |now, group: &GroupView| {
             let mut verdict = [Verdict::default()];
             let next = spup.decide(now, std::slice::from_ref(group), &mut verdict);
             (verdict[0].run, next)

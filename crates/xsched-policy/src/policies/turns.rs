@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use crate::tuning::{LEFT_US, PART_LEAST, SHORT_IDLE_US, TURN_MAX, TURN_MIN_US, TURN_SLACK};
-use crate::{Group, GroupId, Micros, Policy, Verdict};
+use crate::{GroupId, GroupView, Micros, Policy, Verdict};
 
 /// A step of the way from the top of the tree to a party.
 pub(super) struct Node {
@@ -23,7 +23,7 @@ pub(super) struct Node {
 
 impl Node {
     /// The party that a group belongs to.
-    pub(super) fn party(id: u64, group: &Group) -> Node {
+    pub(super) fn party(id: u64, group: &GroupView) -> Node {
         Node { id, is_party: true, weight: group.hints.part() }
     }
 }
@@ -114,7 +114,7 @@ struct Turn {
     from_us: f64,
 }
 
-impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
+impl<P: Fn(&GroupView, &mut Vec<Node>) + Send> Turns<P> {
     /// `path` appends the steps from the top to the party that a group belongs to, at least one.
     pub(super) fn new(path: P) -> Turns<P> {
         Turns {
@@ -131,7 +131,7 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
     }
 
     /// Brings the tree up to date with the groups and what was charged to them.
-    fn refresh(&mut self, now: Micros, groups: &[Group]) {
+    fn refresh(&mut self, now: Micros, groups: &[GroupView]) {
         for node in &mut self.nodes {
             node.now = Look::default();
         }
@@ -194,7 +194,7 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
     }
 
     /// Finds the nodes on the way to each group's party; those that are not there yet begin where their siblings are.
-    fn find_ways(&mut self, groups: &[Group]) {
+    fn find_ways(&mut self, groups: &[GroupView]) {
         self.known.clear();
         self.ways.clear();
         self.parties.clear();
@@ -355,8 +355,8 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
     }
 }
 
-impl<P: Fn(&Group, &mut Vec<Node>) + Send> Policy for Turns<P> {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+impl<P: Fn(&GroupView, &mut Vec<Node>) + Send> Policy for Turns<P> {
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         self.refresh(now, groups);
         let waiting = self.weigh();
         let holds = self
@@ -383,8 +383,8 @@ mod tests {
         Choice::named(name).unwrap().make(0)
     }
 
-    fn weighing(id: u64, weight: u32) -> Group {
-        let mut group = Group { ready: true, ..group(id) };
+    fn weighing(id: u64, weight: u32) -> GroupView {
+        let mut group = GroupView { ready: true, ..group(id) };
         group.hints.weight = Some(weight);
         group
     }
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn who_wants_nothing_is_passed_over_and_who_is_alone_runs_on() {
         let mut up = make("up");
-        let mut g = [Group { ready: true, ..group(1) }, group(2)];
+        let mut g = [GroupView { ready: true, ..group(1) }, group(2)];
         assert_eq!(ask(&mut *up, 0, &g), (vec![true, false], None));
         assert_eq!(ask(&mut *up, 9_000_000, &g).0, [true, false]);
         g[0].ready = false;
@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn idle_time_earns_no_credit_but_a_moment_costs_no_claim() {
         let mut up = make("up");
-        let mut g = [Group { ready: true, ..group(1) }, group(2)];
+        let mut g = [GroupView { ready: true, ..group(1) }, group(2)];
         ask(&mut *up, 1, &g);
         g[0].used_us = 1e6;
         g[1].ready = true;
@@ -455,7 +455,7 @@ mod tests {
     #[test]
     fn by_program_the_groups_of_a_program_run_together_and_share_its_weight() {
         let mut pup = make("pup");
-        let of = |id, program| Group { ready: true, program: ProgramId(program), ..group(id) };
+        let of = |id, program| GroupView { ready: true, program: ProgramId(program), ..group(id) };
         let mut g = [of(1, 1), of(2, 1), of(3, 2)];
         let mut used = [0.0; 2];
         let mut now = 0;
@@ -481,7 +481,7 @@ mod tests {
         let mut fair = make("fair");
         let of = |id, user, weight| {
             let lineage = Lineage { user: Level { id: user, weight }, cgroup: Vec::new(), namespace: None };
-            Group { ready: true, lineage: Some(lineage.into()), ..group(id) }
+            GroupView { ready: true, lineage: Some(lineage.into()), ..group(id) }
         };
         // Three programs of the first user, one of the second, whose weight is half.
         let mut g = [of(1, 1, 200), of(2, 1, 200), of(3, 1, 200), of(4, 2, 100)];
