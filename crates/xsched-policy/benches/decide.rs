@@ -1,4 +1,4 @@
-//! How long the arbiter takes for one event, by policy and by number of programs on one device:
+//! Time that the arbiter takes for one event, by policy and by number of programs on one device:
 //! `cargo bench -p xsched-policy --bench decide [-- --json] [POLICY …]`.
 //!
 //! Groups chosen at random become ready and idle, three of ten are ready on average, and timers come when they are due. Programs
@@ -13,7 +13,7 @@ use xsched_proto::hint::{Hints, Laxity, Slo};
 const PROGRAMS: [u64; 3] = [10, 100, 1_000];
 const EVENTS: usize = 20_000;
 const WARM_UP: usize = 2_000;
-/// Of ten groups, how many are ready.
+/// Number of ready groups among ten.
 const READY: u64 = 3;
 
 struct Random(u64);
@@ -88,7 +88,7 @@ fn measure(policy: &'static str, programs: u64) -> Row {
         let timer = match (was, ready[id as usize]) {
             (false, true) => event(now, Event::Ready(GroupId(id))),
             (true, false) => event(now, Event::Idle(GroupId(id))),
-            // What lost the device is off it.
+            // Groups that lost the device are off it.
             (true, true) => event(now, Event::Drained(GroupId(id))),
             (false, false) => event(now, Event::Timer),
         };

@@ -13,7 +13,7 @@ use super::stages::policy::PolicyStage;
 use super::stages::{Decision, Round, Stages};
 use super::starvation::Starvation;
 use super::{Action, ClassRule};
-use crate::tuning::{DECISION_LOOKS, WAITS_US};
+use crate::tuning::{DECISION_COST, WAITS_US};
 use crate::{Choice, GroupId, Micros};
 
 pub(super) struct Device {
@@ -26,7 +26,7 @@ pub(super) struct Device {
     pub(super) decision: Decision,
     starvation: Starvation,
     charged_at: Micros,
-    /// Members that decisions have covered so far; see [`DECISION_LOOKS`].
+    /// Members that decisions have covered so far; see [`DECISION_COST`].
     pub(super) looks: usize,
 }
 
@@ -150,7 +150,7 @@ impl Device {
 
     /// Decides which groups may run. Returns the cost of the decision, in members.
     pub(super) fn decide(&mut self, now: Micros, round: Round) -> usize {
-        let cost = DECISION_LOOKS + self.members.len();
+        let cost = DECISION_COST + self.members.len();
         self.looks += cost;
         if round == Round::All {
             self.charge(now);

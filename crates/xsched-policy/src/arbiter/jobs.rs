@@ -6,21 +6,21 @@
 //! that the job was chosen: a group that waits falls behind, and the one that is behind is chosen.
 //!
 //! A change on a device concerns the devices that jobs connect with it, and no others. That is a bounded piece of work:
-//! beyond [`RECONCILE_LOOKS`] jobs give way together instead of one by one.
+//! beyond [`RECONCILE_COST`] jobs give way together instead of one by one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::device::Device;
 use super::stages::Round;
 use crate::Micros;
-use crate::tuning::RECONCILE_LOOKS;
+use crate::tuning::RECONCILE_COST;
 
 /// The jobs that have groups.
 #[derive(Default)]
 pub(super) struct Jobs {
-    /// Numbers, by name.
+    /// Number of each job, by name.
     numbers: HashMap<String, usize>,
-    /// By number. The place of a job that is gone is the next one's.
+    /// Jobs by number. A new job takes the number of one that is gone.
     jobs: Vec<Job>,
     free: Vec<usize>,
     /// Number of jobs with groups on several devices.
@@ -30,7 +30,7 @@ pub(super) struct Jobs {
 #[derive(Default)]
 struct Job {
     name: String,
-    /// Number of its groups on each device, by the device's place.
+    /// Number of its groups on each device, by the device's index.
     groups: BTreeMap<usize, usize>,
 }
 
@@ -56,7 +56,7 @@ impl Jobs {
         number
     }
 
-    /// A group of a job came to the device in this place.
+    /// Adds a group of a job to the device with this index.
     pub(super) fn came(&mut self, number: usize, at: usize, devices: &mut [Device]) {
         let job = &mut self.jobs[number];
         let (spanned, is_first) = (job.spans(), !job.groups.contains_key(&at));
@@ -65,7 +65,7 @@ impl Jobs {
             return;
         }
         self.spanning += usize::from(!spanned);
-        // All others of a job that spans devices know it.
+        // All other groups of a job that spans devices are marked already.
         let changed = if spanned && !is_first { vec![at] } else { job.groups.keys().copied().collect() };
         for at in changed {
             devices[at].wake_if(|m| m.job.number == Some(number));
@@ -77,7 +77,7 @@ impl Jobs {
         }
     }
 
-    /// A group of a job is gone from the device in this place. Devices that it may have been kept from are added to `dirty`.
+    /// Removes a group of a job from the device with this index. Adds the devices that the job may have been kept from to `dirty`.
     pub(super) fn went(&mut self, number: usize, at: usize, devices: &mut [Device], dirty: &mut Vec<usize>) {
         let job = &mut self.jobs[number];
         if !job.spans() {
@@ -109,7 +109,7 @@ impl Jobs {
         }
     }
 
-    /// The last device has moved to the place of one that is gone.
+    /// Follows the move of the last device to the index of a removed one.
     pub(super) fn moved(&mut self, from: usize, to: &Device, at: usize) {
         for number in to.all().filter_map(|m| m.job.number) {
             let groups = &mut self.jobs[number].groups;
@@ -142,7 +142,7 @@ impl Jobs {
         dirty.sort_unstable();
     }
 
-    /// Makes the verdicts of some devices fit each other: of all that jobs connect with any of them. Each was just decided.
+    /// Makes the verdicts of devices agree with each other. `at` holds all devices that jobs connect, each just decided.
     pub(super) fn reconcile(&self, now: Micros, at: &[usize], devices: &mut [Device]) {
         if self.spanning > 0 {
             Reconciling::new(now, self, at, devices).run();
@@ -150,11 +150,13 @@ impl Jobs {
     }
 }
 
-/// Jobs that want one device and are served there, by their places in [`Reconciling::order`].
+/// Jobs that want one device and are served there, by their positions in [`Reconciling::order`].
 struct Served {
-    /// The look at which a job was found to want the device, and to get it.
+    /// Number of the last call in which a job was found to want the device.
     wanted: Vec<u32>,
+    /// Number of the last call in which a job was found to get the device.
     served: Vec<u32>,
+    /// Number of calls so far.
     look: u32,
 }
 
@@ -163,7 +165,7 @@ impl Served {
         Served { wanted: vec![0; jobs], served: vec![0; jobs], look: 0 }
     }
 
-    /// The jobs that want the device and would not get it.
+    /// Finds the jobs that want the device and would not get it.
     fn lacking(&mut self, device: &Device, place: &[usize]) -> Vec<usize> {
         self.look += 1;
         let mut lacking = Vec::new();
@@ -184,28 +186,28 @@ impl Served {
     }
 }
 
-/// No place.
+/// Position of a job that is not in the order.
 const NONE: usize = usize::MAX;
 
 struct Reconciling<'a> {
     now: Micros,
     jobs: &'a Jobs,
     devices: &'a mut [Device],
-    /// The devices that are looked at.
+    /// Indices of the devices concerned.
     at: &'a [usize],
     /// Jobs that want a device, by number, in the order in which they give way: the least urgent first.
     order: Vec<usize>,
-    /// Their places in it.
+    /// Position of each job in that order, by number.
     place: Vec<usize>,
     refused: Vec<bool>,
     served: Served,
-    /// Jobs not served on each device, as of its last decision, …
+    /// Jobs not served on each device, as of its last decision.
     lacking: HashMap<usize, Vec<usize>>,
-    /// … on how many devices each lacks, …
+    /// Number of devices that do not serve each job.
     lacks: Vec<usize>,
-    /// … and those not refused of which that is not 0.
+    /// Jobs with such a device that are not refused.
     unserved: BTreeSet<usize>,
-    /// Members that were looked at for a further decision.
+    /// Cost of further decisions so far, in members.
     looks: usize,
 }
 
@@ -245,8 +247,8 @@ impl<'a> Reconciling<'a> {
         it
     }
 
-    /// Refuses all jobs at once that want a device on which only groups of no job are to run: no job's giving way lets them on it.
-    /// Returns which those are, by number.
+    /// Refuses all jobs at once that want a device on which only groups of no job are to run: refusing some of them would serve none.
+    /// Returns true for each such job, by number.
     fn shut_out(&mut self) -> Vec<bool> {
         let mut out = vec![false; self.jobs.jobs.len()];
         for device in self.at.iter().map(|at| &self.devices[*at]) {
@@ -267,7 +269,7 @@ impl<'a> Reconciling<'a> {
         out
     }
 
-    /// Refuses jobs, by number. Devices on which one was to run decide again, once.
+    /// Refuses jobs, given by number. Devices on which one of them was to run decide again, once.
     fn refuse_all(&mut self, these: &[bool]) -> Vec<usize> {
         let mut decided = Vec::new();
         for &at in self.at {
@@ -287,7 +289,7 @@ impl<'a> Reconciling<'a> {
         decided
     }
 
-    /// Finds anew which jobs are not served on a device.
+    /// Updates the jobs that are not served on a device.
     fn note(&mut self, at: usize) {
         let lacking = self.served.lacking(&self.devices[at], &self.place);
         for &job in &lacking {
@@ -310,21 +312,21 @@ impl<'a> Reconciling<'a> {
         }
         self.at.iter().for_each(|at| self.note(*at));
         while let Some(&job) = self.unserved.first() {
-            if self.looks > RECONCILE_LOOKS {
+            if self.looks > RECONCILE_COST {
                 return self.give_way_together();
             }
             self.give_way(job);
         }
-        // One that gave way to another that had to give way itself may come back, if all others can stay.
+        // A job that gave way to another which had to give way itself may come back, if all others can stay.
         for job in (0..self.order.len()).rev().filter(|job| self.refused[*job]).collect::<Vec<_>>() {
-            if self.looks > RECONCILE_LOOKS {
+            if self.looks > RECONCILE_COST {
                 return;
             }
             self.come_back(job);
         }
     }
 
-    /// Refuses a job. Devices on which it was to run decide again.
+    /// Refuses one job. Devices on which it was to run decide again.
     fn give_way(&mut self, job: usize) {
         self.refused[job] = true;
         self.unserved.remove(&job);
@@ -363,8 +365,8 @@ impl<'a> Reconciling<'a> {
         }
     }
 
-    /// Takes the refusal back if each device can serve the job beside all that it serves by now. Most that cannot come back meet
-    /// the one that keeps them out on their first device, and the others do not decide again.
+    /// Withdraws the refusal of a job if each device can serve it beside all that it serves by now. Most jobs for which that fails fail on
+    /// their first device, so that the others do not decide again.
     fn come_back(&mut self, job: usize) {
         let (jobs, number) = (self.jobs, self.order[job]);
         let places = &jobs.jobs[number].groups;
@@ -392,13 +394,13 @@ impl<'a> Reconciling<'a> {
     }
 }
 
-/// Jobs that are not served give way together in so many rounds: in the last one all do.
+/// Number of rounds in which jobs that are not served give way together: in the last one all do.
 const TOGETHER_ROUNDS: usize = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tuning::DECISION_LOOKS;
+    use crate::tuning::DECISION_COST;
     use crate::{Action, Arbiter, Choice, Event, GroupId, GroupSpec, ProgramId};
 
     /// Members looked at so far.
@@ -447,23 +449,23 @@ mod tests {
                     let id = 1 + n * 10 + side * 5 + member;
                     let spec = spec(id, &format!("gpu:{n}.{side}"), &format!("job {n}"));
                     let looked_at = looks_for(&mut arbiter, 0, Event::Add(spec));
-                    assert!(looked_at <= 2 * (DECISION_LOOKS + 3), "group {id}: {looked_at}");
+                    assert!(looked_at <= 2 * (DECISION_COST + 3), "group {id}: {looked_at}");
                 }
             }
         }
         let ready = looks_for(&mut arbiter, 10, Event::Ready(GroupId(1)));
-        assert_eq!(ready, 2 * (DECISION_LOOKS + 3), "the two devices of its job");
+        assert_eq!(ready, 2 * (DECISION_COST + 3), "the two devices of its job");
         assert_together(&arbiter);
         // Where the last group of a device goes, those that its job connected are decided, and no others.
         for member in 0..3 {
-            assert!(looks_for(&mut arbiter, 20, Event::Remove(GroupId(1 + member))) <= 2 * (DECISION_LOOKS + 3));
+            assert!(looks_for(&mut arbiter, 20, Event::Remove(GroupId(1 + member))) <= 2 * (DECISION_COST + 3));
         }
         assert_eq!(arbiter.devices.len(), 2 * pairs as usize - 1);
         assert_eq!(arbiter.jobs.spanning, pairs as usize - 1);
         let last = looks_for(&mut arbiter, 30, Event::Ready(GroupId(1 + 99 * 10)));
-        assert_eq!(last, 2 * (DECISION_LOOKS + 3), "its device has another place by now");
+        assert_eq!(last, 2 * (DECISION_COST + 3), "its device has another place by now");
         let alone = looks_for(&mut arbiter, 40, Event::Ready(GroupId(1 + 5)));
-        assert_eq!(alone, DECISION_LOOKS + 3, "its job has one device only by now");
+        assert_eq!(alone, DECISION_COST + 3, "its job has one device only by now");
     }
 
     #[test]
@@ -516,10 +518,10 @@ mod tests {
             assert_together(&arbiter);
             arbiter.take(round * 1_000 + 500, Event::Idle(GroupId(1 + round * 7)));
         }
-        let all = members + 120 * DECISION_LOOKS;
+        let all = members + 120 * DECISION_COST;
         // One decision on each device, one without those shut out, and one in each round in which the rest give way.
-        let bound = RECONCILE_LOOKS + all * (2 + TOGETHER_ROUNDS) + 2_000;
-        assert!(most > RECONCILE_LOOKS, "{most}: there is too little to decide");
+        let bound = RECONCILE_COST + all * (2 + TOGETHER_ROUNDS) + 2_000;
+        assert!(most > RECONCILE_COST, "{most}: there is too little to decide");
         assert!(most <= bound, "{most} of {bound}");
     }
 

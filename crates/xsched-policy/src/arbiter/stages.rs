@@ -59,7 +59,7 @@ pub(super) struct Stages {
 /// Result of the stages.
 #[derive(Clone, Default)]
 pub(super) struct Decision {
-    /// One for each member, in order.
+    /// Verdict on each member, in order.
     pub(super) verdicts: Vec<Verdict>,
     /// Reason of each verdict: that of the last stage that changed it.
     pub(super) reasons: Vec<Why>,

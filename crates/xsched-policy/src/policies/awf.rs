@@ -18,7 +18,7 @@ pub(super) static ENTRY: Entry = Entry {
     )
 };
 
-/// More than two priorities are ever apart.
+/// Offset greater than the distance of any two priorities.
 const ABOVE_ALL: i64 = 1_000;
 
 struct Awf;

@@ -38,10 +38,10 @@ const GRANULARITY: Param = Param {
 
 struct Entity {
     weight: f64,
-    /// What the weight was made of: the priority, and the part asked for.
+    /// Priority and requested part that the weight was computed from.
     weighed: (i32, f64),
     used_us: f64,
-    /// µs at weight 1.
+    /// Virtual runtime, in µs at weight 1.
     vruntime: f64,
     ready: bool,
 }
@@ -65,19 +65,19 @@ fn make(params: &Params) -> Box<dyn Policy> {
     })
 }
 
-/// 1 for priority 0 and the default weight.
+/// Weight of a group: 1 for priority 0 and the default weight.
 fn weight(priority: i32, part: f64) -> f64 {
     // Whole steps: a power of anything else would link the preload library to libm.
     let step = f64::from(priority) / PRIORITIES_PER_STEP;
     NICE_STEP.powi((step + 0.5_f64.copysign(step)) as i32) * (part / 100.0).max(PART_LEAST)
 }
 
-/// Those that want the device.
+/// Groups that want the device.
 #[derive(Default)]
 struct Wanting {
     count: usize,
     weight: f64,
-    /// The one that is furthest behind; of equals the older.
+    /// Index of the group that is furthest behind; of equals the older.
     first: Option<usize>,
 }
 
@@ -110,7 +110,7 @@ impl Cfs {
         let mut behind = f64::INFINITY;
         for (at, (entity, group)) in self.entities.iter_mut().zip(groups).enumerate() {
             if group.ready && !entity.ready {
-                // Half a period of credit for one that slept: it runs soon, and no longer for having slept longer.
+                // A group that slept gets half a period of credit: it runs soon, and no longer for having slept longer.
                 let credit = self.latency_us / 2.0 / entity.weight;
                 entity.vruntime = entity.vruntime.max(self.least - credit);
             }
@@ -126,13 +126,13 @@ impl Cfs {
         wanting
     }
 
-    /// How long a turn of the group at a place lasts, µs.
+    /// Length of a turn of the group with this index, in µs.
     fn slice(&self, at: usize, wanting: &Wanting) -> f64 {
         let period = self.latency_us.max(self.granularity_us * wanting.count as f64);
         (period * self.entities[at].weight / wanting.weight).max(self.granularity_us)
     }
 
-    /// Whether the group at a place keeps the device that it has had for so long.
+    /// True if the group with this index keeps the device, which it has had for `ran` µs.
     fn holds(&self, at: usize, ran: f64, wanting: &Wanting) -> bool {
         let Some(first) = wanting.first.filter(|_| self.entities[at].ready) else { return false };
         let distance = self.entities[at].vruntime - self.entities[first].vruntime;
@@ -147,14 +147,14 @@ impl Policy for Cfs {
         let ran = |since: Micros| now.saturating_sub(since) as f64;
         let place = |id: GroupId| self.entities.place(id);
         self.current = self.current.filter(|&(id, since)| place(id).is_some_and(|at| self.holds(at, ran(since), &wanting)));
-        // Another turn for one that is still furthest behind.
+        // A group that is still furthest behind gets another turn.
         self.current = self.current.or_else(|| wanting.first.map(|at| (self.entities.id(at), now)));
         for (group, verdict) in groups.iter().zip(verdicts) {
             let run = self.current.is_none_or(|(id, _)| id == group.id);
             *verdict = Verdict { run, bounded: groups.len() > 1 };
         }
         let (id, since) = self.current.filter(|_| wanting.count > 1)?;
-        // Looked at again after the shortest turn, should another one be far behind by then.
+        // The next decision comes after the shortest turn, should another group be far behind by then.
         let slice = self.slice(self.entities.place(id)?, &wanting);
         let until = if ran(since) < self.granularity_us { self.granularity_us } else { slice };
         Some((since + until.ceil() as Micros).max(now + 1))

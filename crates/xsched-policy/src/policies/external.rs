@@ -1,5 +1,5 @@
-//! Decided outside: the question goes out, the answer comes back as an event, and until then what was answered
-//! last holds. A group that no answer was about yet is decided about as by `hpf`.
+//! Decisions of a program outside: the question goes out, the answer comes back as an event, and until then the last answer holds. A
+//! group without an answer yet is decided as by `hpf`.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ pub(super) static ENTRY: Entry = Entry {
     )
 };
 
-/// What of a group makes a new question when it changes.
+/// Properties of a group whose change makes a new question.
 type Key = (GroupId, i32, Hints, bool);
 
 #[derive(Default)]
@@ -32,7 +32,7 @@ struct External {
     question: Option<(Micros, Vec<GroupView>)>,
     answered: HashMap<GroupId, bool>,
     again_at: Option<Micros>,
-    /// The device's state, and when it was told.
+    /// State of the device, and when it was observed.
     state: Option<(Micros, DeviceState)>,
 }
 
@@ -74,7 +74,7 @@ impl Policy for External {
 
     fn answer(&mut self, now: Micros, answer: &Answer) {
         if answer.number != self.number {
-            // About what was, and another question is on its way.
+            // The groups have changed since, and another question is on its way.
             return;
         }
         self.answered = self.asked.iter().map(|key| (key.0, answer.run.contains(&key.0))).collect();

@@ -1,8 +1,8 @@
 //! The k groups with the earliest deadlines run. A request's deadline is its begin plus the group's; a group without one comes
 //! after all that have one.
 //!
-//! How many may have the device together is the least of what those that have it accept: each by its own hint, else by the
-//! policy's parameter.
+//! The number of groups that may have the device together is the least that any of them accepts, by its own hint or else by the policy's
+//! parameter.
 
 use xsched_proto::hint::{Hint, K_MAX};
 
@@ -38,7 +38,7 @@ fn make(params: &Params) -> Box<dyn Policy> {
     Box::new(Kedf { k: params.number(&K), order: Vec::new() })
 }
 
-/// When a request that begins at `begin` is due.
+/// Deadline of a request that begins at `begin`.
 fn deadline(group: &GroupView, begin: Micros) -> Micros {
     match group.hints.deadline_us {
         None | Some(0) => Micros::MAX,
@@ -70,7 +70,7 @@ impl Policy for Kedf {
         for (group, verdict) in groups.iter().zip(verdicts) {
             verdict.bounded = groups.len() > 1;
             if !group.ready {
-                // As it would be were a request to begin now: with room left, or before the last of those that run.
+                // Decided as for a request that begins now: it may run with room left, or before the last of those that run.
                 let room = running < accepted.min(self.accepts(group));
                 verdict.run = room || last.is_none_or(|last| deadline(group, now) < last);
             }

@@ -49,9 +49,9 @@ struct Entity {
     used_us: f64,
     ready: bool,
     idle_since: Micros,
-    /// When its last turn was over, as a number that grows.
+    /// Number of its last turn that is over; numbers grow.
     turn: u64,
-    /// It has used up a quantum since the last look.
+    /// True if the group has used up a quantum since the last decision.
     is_over: bool,
 }
 
@@ -98,7 +98,7 @@ impl Mlfq {
             entity.ready = group.ready;
             entity.is_over = entity.spent_us >= quantum_us(group, entity.level);
             if entity.is_over {
-                // Also where it was off the device already, and what it had in flight used up the rest.
+                // This includes a group that was off the device already, whose work in flight used up the rest.
                 self.turns += 1;
                 entity.turn = self.turns;
             }

@@ -1,5 +1,5 @@
-//! One file per policy, and what several of them stand on: [`rank`] (who goes before whom), [`pauses`] (who goes before its equals),
-//! [`turns`] (who is next) and [`kept`] (what is kept about each group).
+//! One file per policy, and the parts that several of them use: [`rank`] (order by rank), [`pauses`] (order among equals), [`turns`] (turns
+//! by weight) and [`kept`] (values kept about each group).
 
 mod kept;
 mod pauses;
@@ -29,7 +29,7 @@ pub(crate) mod tests {
         GroupView::new(GroupId(id), ProgramId(id))
     }
 
-    /// Which groups may run, and when the policy is to be asked again. All are bounded where there are several.
+    /// Asks a policy. Returns for each group whether it may run, and the time of the next call. All are bounded where there are several.
     pub(crate) fn ask(policy: &mut dyn Policy, now: Micros, groups: &[GroupView]) -> (Vec<bool>, Option<Micros>) {
         let mut verdicts = vec![Verdict::default(); groups.len()];
         let next = policy.decide(now, groups, &mut verdicts);

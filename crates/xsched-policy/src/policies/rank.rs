@@ -1,14 +1,14 @@
-//! Who goes before whom: a group runs unless one that ranks higher wants the device. The policies that stand on it differ in
-//! what a rank is, and in what wanting means.
+//! Order by rank: a group runs unless one of higher rank wants the device. Policies that use this order differ in the rank, and in what
+//! wanting means.
 //!
-//! The same holds for idle groups, so the gate of an idle top group stands open and its first launch does not wait. Equals run
-//! side by side, and so do those of one MPS server that is not xsched's. A group that cannot be taken off the device for long
-//! gets it only once those above have left it for a while.
+//! Idle groups are ranked alike, so the gate of an idle top group stands open and its first launch does not wait. Equals run side by
+//! side, and so do groups of one MPS server that is not xsched's. A group with commands that cannot be interrupted gets the device only
+//! once the groups above have left it for a while.
 
 use crate::tuning::REST_US;
 use crate::{GroupView, Micros, PoolId, Verdict};
 
-/// The highest rank, and the highest outside the server that the first is in.
+/// The highest rank, and the highest outside the server of the group that has it.
 #[derive(Clone, Copy)]
 struct Tops {
     first: i64,
@@ -29,14 +29,14 @@ impl Tops {
         }
     }
 
-    /// The highest rank among those that do not run beside `group` anyway.
+    /// The highest rank among groups that do not run beside `group` anyway.
     fn against(&self, group: &GroupView) -> i64 {
         let server = group.runs_beside();
         if server.is_some() && server == self.server { self.second } else { self.first }
     }
 }
 
-/// When groups of each rank and above left the device last, the highest rank first.
+/// Time at which groups of each rank and above left the device last, from the highest rank down.
 struct Departures(Vec<(i64, Micros)>);
 
 impl Departures {
@@ -54,7 +54,7 @@ impl Departures {
         Departures(all)
     }
 
-    /// Until when a group that cannot be taken off the device lets a pause of those above it pass.
+    /// End of the pause that a group with commands that cannot be interrupted lets pass, after the groups above have left the device.
     fn rests_until(&self, now: Micros, group: &GroupView, rank: i64) -> Option<Micros> {
         if !group.holds_up {
             return None;
@@ -65,7 +65,7 @@ impl Departures {
     }
 }
 
-/// Decides by `rank`, higher first; `wants` says which groups those below make room for. Returns when to ask again.
+/// Decides by `rank`, higher first; `wants` is true for groups that those below make room for. Returns the time of the next decision.
 pub(super) fn decide(
     now: Micros,
     groups: &[GroupView],
@@ -89,7 +89,7 @@ pub(super) fn decide_by(
     let (mut wanting, mut all) = (Tops::NONE, Tops::NONE);
     for (group, &rank) in groups.iter().zip(ranks) {
         all.add(rank, group.runs_beside());
-        // A group that rests leaves the device to those below that are off it soon.
+        // A group that rests leaves the device to groups below that are off it soon.
         if wants(group) && departures.rests_until(now, group, rank).is_none() {
             wanting.add(rank, group.runs_beside());
         }

@@ -39,15 +39,15 @@ pub(super) static ENTRY: Entry = Entry {
     )
 };
 
-/// What was found out about a group with a target.
+/// Measurements of a group with a target.
 #[derive(Default)]
 struct Served {
     target: Option<Slo>,
-    /// Bursts that the group had at the last look.
+    /// Number of bursts of the group at the last decision.
     bursts: u64,
-    /// Bursts of which it learned, for this target.
+    /// Number of bursts learned from, for this target.
     learned: u64,
-    /// Of those, the ones without allowance.
+    /// Number of these without allowance.
     probes: u64,
     allowance_us: f64,
     /// Mean length of bursts without allowance, µs.
@@ -58,7 +58,7 @@ struct Served {
 #[derive(Default)]
 struct ServiceLevel {
     served: HashMap<GroupId, Served>,
-    /// Closed gates may not yield.
+    /// True while closed gates may not yield.
     is_strict: bool,
 }
 
@@ -66,14 +66,14 @@ fn make(_: &Params) -> Box<dyn Policy> {
     Box::new(ServiceLevel::default())
 }
 
-/// What a group aims at: what it said; an urgent one that said nothing aims at a slowdown.
+/// Target of a group: that of its hint. An urgent group without one has a slowdown as target.
 fn target(group: &GroupView) -> Option<Slo> {
     let urgent = !Class::of(group.priority).is_best_effort();
     group.hints.slo.or(urgent.then_some(SLO_DEFAULT)).filter(|slo| *slo != Slo::None)
 }
 
 impl Served {
-    /// Whether a burst, by its number, has no allowance, so that it shows how long bursts take alone.
+    /// True if the burst with this number has no allowance, so that it shows the length of bursts alone.
     fn is_probe(&self, burst: u64) -> bool {
         matches!(self.target, Some(Slo::Slowdown(_)))
             && (burst < SLO_PROBES_FIRST || burst.is_multiple_of(SLO_PROBE_EACH))
@@ -81,11 +81,11 @@ impl Served {
 
     /// The allowance of the burst that runs, or of the next.
     fn allowance_us(&self) -> Micros {
-        // Nothing where it is negative.
+        // A negative allowance is none.
         if self.is_probe(self.learned) { 0 } else { self.allowance_us as Micros }
     }
 
-    /// True if others are too much beside it even while its queues keep up, and in a probe.
+    /// True in a probe, and if others beside the group are too much even while its queues keep up.
     fn is_strict(&self) -> bool {
         self.is_there && (self.allowance_us < 0.0 || self.is_probe(self.learned))
     }
@@ -109,7 +109,7 @@ impl Served {
             }
             Some(Slo::Slowdown(percent)) => {
                 let aim = self.alone_us * f64::from(percent) / 100.0;
-                // A single long burst tells no more than one of twice the aim.
+                // A single long burst counts no more than one of twice the aim.
                 self.allowance_us += SLO_SLOWDOWN_GAIN * (aim - took_us.min(2.0 * aim));
                 self.allowance_us = self.allowance_us.clamp(-SLO_STRICT_MOST * aim, SLO_ALLOWANCE_MOST * aim);
             }
@@ -135,7 +135,7 @@ impl ServiceLevel {
         self.served.retain(|_, s| s.is_there);
     }
 
-    /// When the others have to leave the device to a group with a target.
+    /// Time at which the others have to leave the device to a group with a target.
     fn alone_from(&self, group: &GroupView) -> Option<Micros> {
         self.served.get(&group.id).map(|served| group.ready_since + served.allowance_us())
     }

@@ -2,9 +2,9 @@
 //!
 //! Each node of the tree has a virtual time: device time charged below it divided by its weight. In a round, all children of a
 //! node come to the same virtual time, the goal, one after the other, down to the parties, whose groups run together. A turn lasts
-//! the party's timeslice, up to four times as long for heavier ones. What it really used, draining included, is charged: what
-//! is beyond the goal, the next turn is shorter. So shares are right in each round whatever a switch costs. A party that wants
-//! nothing is passed over at once.
+//! the party's timeslice, up to four times as long for heavier ones. The time really used is charged, draining included: an excess over
+//! the goal shortens the next turn. So shares are right in each round whatever a switch costs. A party that wants nothing is passed
+//! over at once.
 
 use std::collections::HashMap;
 
@@ -13,11 +13,11 @@ use crate::{GroupId, GroupView, Micros, Policy, Verdict};
 
 /// A step of the way from the top of the tree to a party.
 pub(super) struct Node {
-    /// Which, among those of its kind with the same parent.
+    /// Number among nodes of its kind with the same parent.
     pub(super) id: u64,
-    /// A party, whose id is none of an inner node's though it be the same number.
+    /// True for a party. Numbers of parties and of inner nodes are independent.
     pub(super) is_party: bool,
-    /// Weight among those; 0 = what the others leave.
+    /// Weight among its siblings; 0 = the rest that the others leave.
     pub(super) weight: f64,
 }
 
@@ -28,31 +28,31 @@ impl Node {
     }
 }
 
-/// The place of the top among the nodes.
+/// Index of the top among the nodes.
 const TOP: usize = 0;
 
 struct State {
     parent: usize,
-    /// Whether it is a party, and which.
+    /// True for a party, and the number of the node.
     id: (bool, u64),
     weight: f64,
     timeslice_us: u64,
-    /// Charged at the last look to all groups below, µs.
+    /// Device time charged to all groups below at the last decision, in µs.
     used_us: f64,
-    /// µs per unit of weight.
+    /// Device time charged so far per unit of weight, in µs.
     virtual_time: f64,
     ready: bool,
     idle_since: Option<Micros>,
-    /// Where children begin: the least virtual time of those that want the device; never goes back.
+    /// Virtual time at which new children begin: the least of those that want the device; never goes back.
     floor: f64,
     /// The virtual time to which children come in this round.
     goal: f64,
-    /// When its last turn began, as a number that grows.
+    /// Number of its last turn; numbers grow.
     turn: u64,
     now: Look,
 }
 
-/// What is seen of a node at this look.
+/// State of a node in this decision.
 #[derive(Clone, Copy, Default)]
 struct Look {
     is_there: bool,
@@ -64,7 +64,7 @@ struct Look {
     part: f64,
     /// The least virtual time of those children.
     least: f64,
-    /// By how much they go ahead in a round.
+    /// Virtual time by which its children advance in a round.
     round: f64,
     /// The child that is next.
     next: Option<usize>,
@@ -97,7 +97,7 @@ pub(super) struct Turns<P> {
     places: HashMap<(usize, (bool, u64)), usize>,
     /// The party of each group.
     parties: Vec<usize>,
-    /// The groups of the last look, and the nodes on the way to each, one group after the other.
+    /// Groups of the last decision, and the nodes on the way to each, one group after the other.
     known: Vec<GroupId>,
     ways: Vec<usize>,
     /// Kept to spare the allocation.
@@ -110,7 +110,7 @@ pub(super) struct Turns<P> {
 struct Turn {
     party: usize,
     since: Micros,
-    /// What the party had used when it began, µs.
+    /// Device time that the party had used when the turn began, in µs.
     from_us: f64,
 }
 
@@ -157,9 +157,9 @@ impl<P: Fn(&GroupView, &mut Vec<Node>) + Send> Turns<P> {
             node.now.ready |= group.ready;
         }
         if self.nodes.iter().any(|n| !n.now.is_there) {
-            self.forget_the_gone();
+            self.remove_empty();
         }
-        // Children come after their parents: what is charged to one is charged above it.
+        // Children come after their parents, so that a backward pass charges each node before the one above it.
         for at in (TOP + 1..self.nodes.len()).rev() {
             let Look { used_us, ready, .. } = self.nodes[at].now;
             let parent = self.nodes[at].parent;
@@ -216,8 +216,8 @@ impl<P: Fn(&GroupView, &mut Vec<Node>) + Send> Turns<P> {
         }
     }
 
-    /// Takes nodes without groups out. The order of the others stays.
-    fn forget_the_gone(&mut self) {
+    /// Removes nodes without groups. The order of the others stays.
+    fn remove_empty(&mut self) {
         let mut new_place = vec![usize::MAX; self.nodes.len()];
         let there = self.nodes.iter().enumerate().filter(|(_, n)| n.now.is_there);
         for (kept, (at, node)) in there.enumerate() {
@@ -238,7 +238,7 @@ impl<P: Fn(&GroupView, &mut Vec<Node>) + Send> Turns<P> {
         self.current = self.current.map(|turn| Turn { party: new_place[turn.party], ..turn });
     }
 
-    /// Those that wanted the device until now say where newcomers begin.
+    /// Raises the virtual time at which newcomers begin, by the nodes that wanted the device until now.
     fn raise_floors(&mut self) {
         let mut least = vec![f64::INFINITY; self.nodes.len()];
         for node in self.nodes[TOP + 1..].iter().filter(|n| n.ready) {
@@ -249,7 +249,7 @@ impl<P: Fn(&GroupView, &mut Vec<Node>) + Send> Turns<P> {
         }
     }
 
-    /// The part of each node that wants the device, and how far a round goes. Returns how many parties want the device.
+    /// Computes the part of each node that wants the device, and the length of a round. Returns the number of parties that want it.
     fn weigh(&mut self) -> usize {
         for node in &mut self.nodes {
             node.now.least = f64::INFINITY;
@@ -278,7 +278,7 @@ impl<P: Fn(&GroupView, &mut Vec<Node>) + Send> Turns<P> {
         for at in TOP + 1..self.nodes.len() {
             let State { parent, weight, timeslice_us, ready, .. } = self.nodes[at];
             if ready {
-                // What a switch costs, of a short turn it takes a larger part: the lightest has a whole timeslice.
+                // A switch costs a larger part of a short turn: the lightest has a whole timeslice.
                 let times = (self.nodes[at].now.part / least).min(TURN_MAX);
                 let turn_us = (timeslice_us as f64 * times).max(TURN_MIN_US as f64);
                 let above = &mut self.nodes[parent].now;
@@ -294,10 +294,10 @@ impl<P: Fn(&GroupView, &mut Vec<Node>) + Send> Turns<P> {
         (self.nodes[node.parent].goal - node.virtual_time) * node.weight
     }
 
-    /// Says which child of each node is next. A round in which no child has a turn left is over.
+    /// Finds the next child of each node. A round in which no child has a turn left is over.
     fn order(&mut self) {
         for node in &mut self.nodes {
-            // Those for which the goal was set may be gone. Never in mid-turn: one that comes back behind the others waits for its end.
+            // Children for which the goal was set may be gone. A turn is not cut short: a child that comes back behind waits for its end.
             node.goal = node.goal.min(node.now.least + node.now.round);
         }
         let mut is_over = false;
@@ -305,7 +305,7 @@ impl<P: Fn(&GroupView, &mut Vec<Node>) + Send> Turns<P> {
             for at in TOP + 1..self.nodes.len() {
                 let parent = self.nodes[at].parent;
                 if self.nodes[at].ready && self.left(at) >= TURN_MIN_US as f64 / 2.0 {
-                    // The one whose last turn is the longest ago; of equals the older.
+                    // Next is the child whose last turn is the longest ago; of equals the older.
                     let first =
                         self.nodes[parent].now.next.is_none_or(|other| self.nodes[at].turn < self.nodes[other].turn);
                     if first {
@@ -350,7 +350,7 @@ impl<P: Fn(&GroupView, &mut Vec<Node>) + Send> Turns<P> {
         let party = &self.nodes[turn.party];
         let longest = TURN_MAX * TURN_SLACK * (party.timeslice_us as f64).max(TURN_MIN_US as f64);
         let ran = now.saturating_sub(turn.since) as f64;
-        // Where it is not charged because it waits for another device, by the clock.
+        // A party that is not charged, because it waits for another device, ends its turn by the clock.
         rest.min(longest - (party.used_us - turn.from_us)).min(2.0 * longest - ran).max(TURN_MIN_US as f64 - ran)
     }
 }

@@ -9,7 +9,7 @@ use xsched_proto::trace::Why;
 
 use super::{Round, Stage};
 use crate::arbiter::member::Member;
-use crate::tuning::{DRAIN_LOOK_US, DRAIN_PATIENCE_US, DRAIN_US};
+use crate::tuning::{DRAIN_PATIENCE_US, DRAIN_POLL_US, DRAIN_US};
 use crate::{Micros, PoolId, Verdict};
 
 /// State of one group that leaves the device.
@@ -47,10 +47,10 @@ impl Drain {
         let (poll, pauses) = match self.executes {
             _ if now < begins => (begins, false),
             // Not polled yet. Where nothing is ever polled, there is no pause.
-            None if now < begins + DRAIN_US => (now + DRAIN_LOOK_US, false),
+            None if now < begins + DRAIN_US => (now + DRAIN_POLL_US, false),
             Some(true) => {
                 let until = *self.until.get_or_insert(now + DRAIN_US);
-                (until.min(now + DRAIN_LOOK_US), now < until)
+                (until.min(now + DRAIN_POLL_US), now < until)
             }
             _ => {
                 self.until = self.until.or(Some(now)).map(|until| until.min(now));

@@ -9,7 +9,7 @@
 //!                                     s  mean weight of the compared groups ÷ own weight
 //! reached   r  = p + c(t · s)         t  time that the command in flight has run, estimated, µs; a at most
 //! lead      l  = r − min r            over the groups that are slower beside the others than alone
-//! held      while l > S               S  SHARE_SLACK_US, 10 ms; once held, until l ≤ S ÷ 2
+//! held      while l > S               S  LEAD_SLACK_US, 10 ms; once held, until l ≤ S ÷ 2
 //!
 //! c(x) = x₀ + e · (x − x₀)            e  evenness, 0..=1; x₀ = what of x lies within S ÷ 2 of the slowest group
 //! ```
@@ -113,7 +113,7 @@ impl Evenness {
     /// Takes in a fresh count of one group.
     pub(in crate::arbiter) fn count(&mut self, now: Micros, id: GroupId, count: Count) {
         let Some(group) = self.groups.get_mut(&id) else { return };
-        self.count_at = self.count_at.map(|at| at.max(now + SHARE_LOOK_US));
+        self.count_at = self.count_at.map(|at| at.max(now + COUNT_US));
         let commands = group.meter.count(now, &count);
         if let Some(us) = group.meter.alone.command_us().filter(|_| commands > 0) {
             group.position.advance(commands as f64 * us, self.controller.evenness);
@@ -157,7 +157,7 @@ impl Evenness {
     /// Counts groups only while several of a pool want the device, or did so lately.
     fn update_counting(&mut self, now: Micros, members: &[Member], verdicts: &[Verdict]) {
         let company = self.controller.update_company(now, members, verdicts);
-        self.count_at = company.then(|| self.count_at.filter(|at| now < *at).unwrap_or(now + SHARE_LOOK_US));
+        self.count_at = company.then(|| self.count_at.filter(|at| now < *at).unwrap_or(now + COUNT_US));
         if !company {
             self.groups.values_mut().for_each(|group| group.meter.pause());
             self.calibration.drop_window();

@@ -1,8 +1,8 @@
 //! Calibration: samples of the rate that a group has alone on the device.
 //!
 //! Samples that come by themselves are taken whenever a group is the only one of its pool on the device. For groups that never are, there
-//! are *runs*: all others are held for one group, for `SPELL_US` from one completion to another, at growing intervals. All of these
-//! together take one part in `SPELL_PARTS` of the time.
+//! are *runs*: all others are held for one group, for `SAMPLE_US` from one completion to another, at growing intervals. All of these
+//! together take one part in `RUN_PAUSE_TIMES` of the time.
 
 use std::collections::BTreeMap;
 
@@ -93,7 +93,7 @@ impl Schedule {
     pub(super) fn observe_beside(&mut self, now: Micros, seems_slowed: bool) {
         let begins = self.seems_slowed.replace(seems_slowed) == Some(false) && seems_slowed;
         if begins && self.was_slowed != Some(true) {
-            self.run_interval_us = SPELL_SOON_US;
+            self.run_interval_us = RUN_INTERVAL_MIN_US;
             self.run_due_at = now;
         }
     }
@@ -102,14 +102,14 @@ impl Schedule {
     fn learn(&mut self, now: Micros, meter: &mut Meter, commands: u64, us: Micros) {
         let sample_us = us as f64 / commands.max(1) as f64;
         let ratio = sample_us / meter.command_us();
-        let direction = if ratio.is_infinite() || (1.0 / SPELL_NEWS..=SPELL_NEWS).contains(&ratio) {
+        let direction = if ratio.is_infinite() || (1.0 / TREND_RATIO..=TREND_RATIO).contains(&ratio) {
             0
         } else {
             (ratio - 1.0).signum() as i32
         };
         self.trend = if direction == self.trend.signum() { self.trend + direction } else { direction };
-        if self.trend.unsigned_abs() >= SPELLS_NEWS {
-            meter.alone.forget(NEWS_FORGETS);
+        if self.trend.unsigned_abs() >= TREND_SAMPLES {
+            meter.alone.forget(TREND_FORGETS);
         }
         meter.learn_alone(commands, us);
         if meter.knows_beside() {
@@ -117,13 +117,13 @@ impl Schedule {
         }
         self.postpone_run(now);
         if direction != 0 {
-            self.run_interval_us = SPELL_SOON_US;
-            self.run_due_at = now + SPELL_SOON_US;
+            self.run_interval_us = RUN_INTERVAL_MIN_US;
+            self.run_due_at = now + RUN_INTERVAL_MIN_US;
         }
     }
 
     fn postpone_run(&mut self, now: Micros) {
-        self.run_interval_us = (self.run_interval_us * 2).clamp(SPELL_SOON_US, SPELL_RARE_US);
+        self.run_interval_us = (self.run_interval_us * 2).clamp(RUN_INTERVAL_MIN_US, RUN_INTERVAL_MAX_US);
         self.run_due_at = now + self.run_interval_us;
     }
 
@@ -131,7 +131,7 @@ impl Schedule {
     fn confirm(&mut self, now: Micros, meter: &mut Meter, window: &mut Window) {
         let (commands, us) = std::mem::take(&mut window.counted);
         self.sample = (self.sample.0 + commands, self.sample.1 + us);
-        if self.sample.1 >= SPELL_US && self.sample.0 > 0 {
+        if self.sample.1 >= SAMPLE_US && self.sample.0 > 0 {
             let (commands, us) = std::mem::take(&mut self.sample);
             self.learn(now, meter, commands, us);
         }
@@ -163,7 +163,7 @@ impl Window {
     fn gather(&mut self) {
         let Some((from, count)) = self.from else { return };
         let us = self.to.0 - from;
-        if us > 0 && (self.is_long || us >= SPELL_US) {
+        if us > 0 && (self.is_long || us >= SAMPLE_US) {
             self.from = Some(self.to);
             self.is_long = true;
             self.counted.0 += self.to.1.wrapping_sub(count);
@@ -218,7 +218,7 @@ impl Calibration {
         let at = window.clock.read(now);
         if commands > 0 {
             // Counts come from time to time only.
-            let gap_us = (at - window.advanced_at.unwrap_or(at)).saturating_sub(2 * SHARE_LOOK_US);
+            let gap_us = (at - window.advanced_at.unwrap_or(at)).saturating_sub(2 * COUNT_US);
             group.meter.note_gap(gap_us);
             window.advanced_at = Some(at);
         }
@@ -233,10 +233,10 @@ impl Calibration {
         if !is_run {
             window.gather();
             // From then on no command that others had in the driver can turn out to have been running.
-            if now >= window.opened_at + SPELL_PROVEN_US {
+            if now >= window.opened_at + WINDOW_PROVEN_US {
                 group.schedule.confirm(now, &mut group.meter, window);
             }
-        } else if commands > 0 && at >= from + SPELL_US {
+        } else if commands > 0 && at >= from + SAMPLE_US {
             group.schedule.learn(now, &mut group.meter, completed.wrapping_sub(count), at - from);
             group.schedule.runs = 0;
             window.from = None;
@@ -246,7 +246,7 @@ impl Calibration {
 
     fn end_run(&mut self, now: Micros) {
         if let Some(run) = self.run.take() {
-            self.runs_from = now + run.clock.read(now) * SPELL_PARTS;
+            self.runs_from = now + run.clock.read(now) * RUN_PAUSE_TIMES;
         }
     }
 
@@ -291,7 +291,7 @@ impl Calibration {
         }
         let has_company = |own: &Member| part().filter(|m| pool_of(m) == pool_of(own)).count() > 1;
         let is_due = |group: &PoolGroup| {
-            let is_new = group.meter.alone.command_us().is_none() && group.schedule.runs < SPELLS_FIRST;
+            let is_new = group.meter.alone.command_us().is_none() && group.schedule.runs < RUNS_FIRST;
             let may_begin = is_new || self.runs_from <= now;
             group.schedule.run_due_at <= now && !group.meter.is_stuck(now) && may_begin
         };
@@ -333,7 +333,7 @@ impl Run {
         let waits = own.is_some_and(|(m, v)| !v.run && takes_part(m, &Verdict { run: true, ..*v }));
         let runs = own.is_some_and(|(m, v)| takes_part(m, v) && can_be_alone(m, members, verdicts));
         self.clock.run(now, runs && undisturbed);
-        (runs || waits) && self.clock.us < SPELL_MOST_US
+        (runs || waits) && self.clock.us < RUN_MOST_US
     }
 }
 

@@ -48,7 +48,7 @@ impl Position {
 
     /// The part of new progress that counts: all within half the slack, then that of the evenness.
     fn counted(&self, us: f64, evenness: f64) -> f64 {
-        let whole = (SHARE_SLACK_US / 2.0 - self.lead_us).clamp(0.0, us);
+        let whole = (LEAD_SLACK_US / 2.0 - self.lead_us).clamp(0.0, us);
         whole + (us - whole) * evenness
     }
 
@@ -216,7 +216,7 @@ impl Controller {
                 let was_ahead = group.position.is_ahead;
                 let is_long = was_ahead && group.meter.command_us() > SHORT_IDLE_US as f64;
                 let lead = reached(group) - if is_long { slowest_pausing } else { slowest };
-                let slack = if was_ahead { SHARE_SLACK_US / 2.0 } else { SHARE_SLACK_US };
+                let slack = if was_ahead { LEAD_SLACK_US / 2.0 } else { LEAD_SLACK_US };
                 ahead[at] = lead > slack && members[at].lent.is_none();
             }
         }
@@ -231,7 +231,7 @@ impl Pool {
         let present = || ids.iter().filter_map(|id| groups.get(id));
         let Some(fastest) = present().map(|group| group.position.progress_us).reduce(f64::max) else { return };
         let slowed = present().filter(|group| group.is_slowed()).map(|group| group.position.progress_us);
-        let slowest = slowed.reduce(f64::min).unwrap_or(fastest - SHARE_SLACK_US);
+        let slowest = slowed.reduce(f64::min).unwrap_or(fastest - LEAD_SLACK_US);
         self.floor = self.floor.max(slowest);
         for id in ids {
             if let Some(group) = groups.get_mut(id) {

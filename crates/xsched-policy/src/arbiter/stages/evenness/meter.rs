@@ -25,9 +25,9 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// Adds a sample, and forgets as much as it is long, or as one of [`RATE_MEMORY_SPELLS`] samples.
+    /// Adds a sample, and forgets as much as it is long, or as one of [`RATE_MEMORY_SAMPLES`] samples.
     pub(super) fn learn(&mut self, commands: u64, us: Micros) {
-        self.forget((us as f64 / RATE_MEMORY_US).max(1.0 / RATE_MEMORY_SPELLS));
+        self.forget((us as f64 / RATE_MEMORY_US).max(1.0 / RATE_MEMORY_SAMPLES));
         self.add(commands, us);
     }
 
@@ -154,7 +154,7 @@ impl Meter {
             return None;
         }
         beside.sample = (beside.sample.0 + commands, beside.sample.1 + us);
-        if beside.sample.1 < SPELL_US {
+        if beside.sample.1 < SAMPLE_US {
             return None;
         }
         let (commands, us) = std::mem::take(&mut beside.sample);
@@ -230,13 +230,13 @@ impl Meter {
     /// True if nothing of the group is on the device any more. Until then, unless its client says so, work may run on behind the closed
     /// gate: at a level above 1 a group counts as off the device though a running command goes on.
     pub(super) fn is_off(&self, now: Micros) -> bool {
-        let longest_us = self.longest_us.max(self.longest_gap_us).min(SPELL_MOST_US);
+        let longest_us = self.longest_us.max(self.longest_gap_us).min(RUN_MOST_US);
         self.residence.last_on.is_none_or(|last_on| last_on + SETTLE_US.max(longest_us * 5 / 4) <= now)
     }
 
     /// True if the group has the device and nothing of it completes: it waits for something else than the others.
     pub(super) fn is_stuck(&self, now: Micros) -> bool {
-        let patience = SHARE_PATIENCE_US.max((SHARE_PATIENCE_COMMANDS * self.command_us()) as Micros);
+        let patience = STUCK_US.max((STUCK_COMMANDS * self.command_us()) as Micros);
         self.residence.on && now > self.advanced_at + patience
     }
 }
