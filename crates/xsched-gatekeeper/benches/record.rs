@@ -1,4 +1,4 @@
-//! What it costs that steps of groups are recorded: `cargo bench -p xsched-gatekeeper --bench record`.
+//! Cost of recording the steps of groups: `cargo bench -p xsched-gatekeeper --bench record`.
 //!
 //! Two groups on a device; the more urgent one becomes ready, takes the device, and goes idle, again and again: two decisions, each
 //! with a gate that opens and one that closes. Gatekeepers with and without a record take turns; told is the least and the median of
