@@ -206,7 +206,7 @@ impl Evenness {
             return;
         }
         let Sole { member, is_displaced } = self.sole(now, members);
-        let has_device = member.is_some_and(|m| runs(m)) && !is_displaced;
+        let has_device = member.is_some_and(runs) && !is_displaced;
         let stays = member.filter(|m| m.group.ready && (runs(m) || is_displaced));
         self.calibration.set_sole(now, stays.map(|m| m.group.id), has_device, &mut self.groups);
         for m in members {
