@@ -55,6 +55,7 @@ impl Device {
             evenness: Evenness::new(settings.evenness_percent),
             guard: Guard::new(settings.guard_us),
             drain: DrainStage::default(),
+            before: Vec::new(),
         };
         Device {
             name,

@@ -54,6 +54,8 @@ pub(super) struct Stages {
     pub(super) evenness: Evenness,
     pub(super) guard: Guard,
     pub(super) drain: DrainStage,
+    /// Verdicts as the last stage left them; kept to spare the allocation.
+    pub(super) before: Vec<bool>,
 }
 
 /// Result of the stages.
@@ -77,12 +79,14 @@ impl Stages {
         verdicts.resize(members.len(), Verdict::default());
         reasons.clear();
         reasons.resize(members.len(), Why::Policy);
-        let mut before = vec![false; members.len()];
+        self.before.clear();
+        self.before.resize(members.len(), false);
         for stage in stages {
             let again = stage.apply(now, round, members, verdicts);
             *next = [*next, again].into_iter().flatten().min();
-            for ((verdict, before), reason) in verdicts.iter().zip(&mut before).zip(reasons.iter_mut()) {
-                if std::mem::replace(before, verdict.run) != verdict.run {
+            for ((verdict, before), reason) in verdicts.iter().zip(&mut self.before).zip(reasons.iter_mut()) {
+                if *before != verdict.run {
+                    *before = verdict.run;
                     *reason = stage.reason();
                 }
             }

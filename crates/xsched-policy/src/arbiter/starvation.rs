@@ -38,7 +38,8 @@ impl Starvation {
 
     /// Reviews one group. Others that wait get a turn of `turn` µs.
     fn review(&self, now: Micros, m: &mut Member, turn: Micros, is_alone: bool) -> Option<Micros> {
-        let mut next = [None; 3];
+        let mut next: Option<Micros> = None;
+        let mut due = |at: Micros| next = Some(next.map_or(at, |next| next.min(at)));
         if is_alone {
             // No other group would profit.
             m.watch.stalled = false;
@@ -49,7 +50,7 @@ impl Starvation {
             if now >= trusted_at {
                 m.watch.stalled = false;
             } else {
-                next[0] = Some(trusted_at);
+                due(trusted_at);
             }
         }
         if !m.watch.stalled {
@@ -65,11 +66,13 @@ impl Starvation {
             if patience <= now {
                 m.watch.yields_until = Some(now + turn);
             } else {
-                next[1] = Some(patience);
+                due(patience);
             }
         }
-        next[2] = m.watch.yields_until;
-        next.into_iter().flatten().min()
+        if let Some(until) = m.watch.yields_until {
+            due(until);
+        }
+        next
     }
 
     /// Takes in the gates as a decision has left them. Returns the time at which the search is due, if that is news.

@@ -248,8 +248,8 @@ impl Stage for Evenness {
             if !self.groups.is_empty() {
                 let evenness = self.controller.evenness;
                 *self = Evenness { controller: Controller::new(evenness), ..Evenness::new(0) };
+                members.iter_mut().for_each(|m| m.paced = false);
             }
-            members.iter_mut().for_each(|m| m.paced = false);
             return None;
         }
         self.update_groups(now, members);

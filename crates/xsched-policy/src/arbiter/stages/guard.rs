@@ -50,7 +50,10 @@ impl Guard {
                 m.wait.had_us = 0;
             }
             let wait = m.wait.denied_since.filter(|_| denied).map(|since| (since, at));
-            longest = [longest, wait].into_iter().flatten().min();
+            longest = match (longest, wait) {
+                (Some(longest), Some(wait)) => Some(longest.min(wait)),
+                (longest, wait) => longest.or(wait),
+            };
         }
         longest
     }
