@@ -27,7 +27,7 @@ pub(super) struct Device {
     starvation: Starvation,
     charged_at: Micros,
     /// Members that decisions have covered so far; see [`DECISION_COST`].
-    pub(super) looks: usize,
+    pub(super) cost: usize,
 }
 
 /// Settings of an arbiter that a new device starts with.
@@ -65,7 +65,7 @@ impl Device {
             decision: Decision::default(),
             starvation: Starvation::default(),
             charged_at: now,
-            looks: 0,
+            cost: 0,
         }
     }
 
@@ -152,7 +152,7 @@ impl Device {
     /// Decides which groups may run. Returns the cost of the decision, in members.
     pub(super) fn decide(&mut self, now: Micros, round: Round) -> usize {
         let cost = DECISION_COST + self.members.len();
-        self.looks += cost;
+        self.cost += cost;
         if round == Round::All {
             self.charge(now);
             self.members.iter_mut().for_each(|m| m.job.refused = false);

@@ -157,31 +157,31 @@ struct Served {
     /// Number of the last call in which a job was found to get the device.
     served: Vec<u32>,
     /// Number of calls so far.
-    look: u32,
+    calls: u32,
 }
 
 impl Served {
     fn new(jobs: usize) -> Served {
-        Served { wanted: vec![0; jobs], served: vec![0; jobs], look: 0 }
+        Served { wanted: vec![0; jobs], served: vec![0; jobs], calls: 0 }
     }
 
     /// Finds the jobs that want the device and would not get it.
     fn lacking(&mut self, device: &Device, place: &[usize]) -> Vec<usize> {
-        self.look += 1;
+        self.calls += 1;
         let mut lacking = Vec::new();
         for (m, verdict) in device.members.iter().zip(&device.decision.verdicts) {
             let Some(job) = m.job.spanning.filter(|_| m.wants()).map(|number| place[number]).filter(|job| *job != NONE)
             else {
                 continue;
             };
-            if std::mem::replace(&mut self.wanted[job], self.look) != self.look {
+            if std::mem::replace(&mut self.wanted[job], self.calls) != self.calls {
                 lacking.push(job);
             }
             if verdict.run {
-                self.served[job] = self.look;
+                self.served[job] = self.calls;
             }
         }
-        lacking.retain(|job| self.served[*job] != self.look);
+        lacking.retain(|job| self.served[*job] != self.calls);
         lacking
     }
 }
@@ -208,7 +208,7 @@ struct Reconciling<'a> {
     /// Jobs with such a device that are not refused.
     unserved: BTreeSet<usize>,
     /// Cost of further decisions so far, in members.
-    looks: usize,
+    cost: usize,
 }
 
 impl<'a> Reconciling<'a> {
@@ -225,7 +225,7 @@ impl<'a> Reconciling<'a> {
             lacking: HashMap::new(),
             lacks: Vec::new(),
             unserved: BTreeSet::new(),
-            looks: 0,
+            cost: 0,
         };
         let out = it.shut_out();
         // The priority of each job: the highest of its groups that want a device.
@@ -282,7 +282,7 @@ impl<'a> Reconciling<'a> {
                 }
             }
             if ran {
-                self.looks += device.decide(self.now, Round::Refill);
+                self.cost += device.decide(self.now, Round::Refill);
                 decided.push(at);
             }
         }
@@ -312,14 +312,14 @@ impl<'a> Reconciling<'a> {
         }
         self.at.iter().for_each(|at| self.note(*at));
         while let Some(&job) = self.unserved.first() {
-            if self.looks > RECONCILE_COST {
+            if self.cost > RECONCILE_COST {
                 return self.give_way_together();
             }
             self.give_way(job);
         }
         // A job that gave way to another which had to give way itself may come back, if all others can stay.
         for job in (0..self.order.len()).rev().filter(|job| self.refused[*job]).collect::<Vec<_>>() {
-            if self.looks > RECONCILE_COST {
+            if self.cost > RECONCILE_COST {
                 return;
             }
             self.come_back(job);
@@ -341,7 +341,7 @@ impl<'a> Reconciling<'a> {
                 }
             }
             if ran {
-                self.looks += device.decide(self.now, Round::Refill);
+                self.cost += device.decide(self.now, Round::Refill);
                 self.note(at);
             }
         }
@@ -385,7 +385,7 @@ impl<'a> Reconciling<'a> {
                 continue;
             }
             before.push((at, device.save()));
-            self.looks += device.decide(self.now, Round::Refill);
+            self.cost += device.decide(self.now, Round::Refill);
             if !self.served.lacking(&self.devices[at], &self.place).is_empty() {
                 mark(self.devices, true);
                 return before.into_iter().for_each(|(at, decision)| self.devices[at].restore(decision));
@@ -403,15 +403,15 @@ mod tests {
     use crate::tuning::DECISION_COST;
     use crate::{Action, Arbiter, Choice, Event, GroupId, GroupSpec, ProgramId};
 
-    /// Members looked at so far.
-    fn looks(arbiter: &Arbiter) -> usize {
-        arbiter.devices.iter().map(|d| d.looks).sum()
+    /// Cost of all decisions so far, in members.
+    fn cost(arbiter: &Arbiter) -> usize {
+        arbiter.devices.iter().map(|d| d.cost).sum()
     }
 
-    fn looks_for(arbiter: &mut Arbiter, now: Micros, event: Event) -> usize {
-        arbiter.devices.iter_mut().for_each(|d| d.looks = 0);
+    fn cost_of(arbiter: &mut Arbiter, now: Micros, event: Event) -> usize {
+        arbiter.devices.iter_mut().for_each(|d| d.cost = 0);
         arbiter.event(now, event, &mut Vec::new());
-        looks(arbiter)
+        cost(arbiter)
     }
 
     fn spec(id: u64, device: &str, job: &str) -> GroupSpec {
@@ -448,23 +448,23 @@ mod tests {
                 for member in 0..3 {
                     let id = 1 + n * 10 + side * 5 + member;
                     let spec = spec(id, &format!("gpu:{n}.{side}"), &format!("job {n}"));
-                    let looked_at = looks_for(&mut arbiter, 0, Event::Add(spec));
+                    let looked_at = cost_of(&mut arbiter, 0, Event::Add(spec));
                     assert!(looked_at <= 2 * (DECISION_COST + 3), "group {id}: {looked_at}");
                 }
             }
         }
-        let ready = looks_for(&mut arbiter, 10, Event::Ready(GroupId(1)));
+        let ready = cost_of(&mut arbiter, 10, Event::Ready(GroupId(1)));
         assert_eq!(ready, 2 * (DECISION_COST + 3), "the two devices of its job");
         assert_together(&arbiter);
         // Where the last group of a device goes, those that its job connected are decided, and no others.
         for member in 0..3 {
-            assert!(looks_for(&mut arbiter, 20, Event::Remove(GroupId(1 + member))) <= 2 * (DECISION_COST + 3));
+            assert!(cost_of(&mut arbiter, 20, Event::Remove(GroupId(1 + member))) <= 2 * (DECISION_COST + 3));
         }
         assert_eq!(arbiter.devices.len(), 2 * pairs as usize - 1);
         assert_eq!(arbiter.jobs.spanning, pairs as usize - 1);
-        let last = looks_for(&mut arbiter, 30, Event::Ready(GroupId(1 + 99 * 10)));
+        let last = cost_of(&mut arbiter, 30, Event::Ready(GroupId(1 + 99 * 10)));
         assert_eq!(last, 2 * (DECISION_COST + 3), "its device has another place by now");
-        let alone = looks_for(&mut arbiter, 40, Event::Ready(GroupId(1 + 5)));
+        let alone = cost_of(&mut arbiter, 40, Event::Ready(GroupId(1 + 5)));
         assert_eq!(alone, DECISION_COST + 3, "its job has one device only by now");
     }
 
@@ -512,9 +512,9 @@ mod tests {
         let mut actions: Vec<Action> = Vec::new();
         let mut most = 0;
         for round in 0..40 {
-            let before = looks(&arbiter);
+            let before = cost(&arbiter);
             arbiter.decide(round * 1_000, &mut actions);
-            most = most.max(looks(&arbiter) - before);
+            most = most.max(cost(&arbiter) - before);
             assert_together(&arbiter);
             arbiter.take(round * 1_000 + 500, Event::Idle(GroupId(1 + round * 7)));
         }
@@ -535,12 +535,12 @@ mod tests {
             let members = crowd(&mut arbiter, jobs, devices, others);
             let (mut longest, mut most) = (std::time::Duration::ZERO, 0);
             for round in 0..200 {
-                let (start, before) = (std::time::Instant::now(), looks(&arbiter));
+                let (start, before) = (std::time::Instant::now(), cost(&arbiter));
                 arbiter.decide(round * 1_000, &mut Vec::new());
                 // A daemon decides about each group as it comes, not about all of them at once.
                 if round > 2 {
                     longest = longest.max(start.elapsed());
-                    most = most.max(looks(&arbiter) - before);
+                    most = most.max(cost(&arbiter) - before);
                 }
                 arbiter.take(round * 1_000 + 500, Event::Idle(GroupId(1 + round * 7 % members as u64)));
             }

@@ -1,4 +1,4 @@
-//! Fair share by hierarchy: users, cgroups or namespaces share the device by their weights, and the programs of each share what it has.
+//! Fair share by hierarchy: users, cgroups or namespaces share the device by their weights, and the programs of each share its part.
 //! A user with ten programs gets no more than one with a single program.
 
 use xsched_proto::hint::Hint;
@@ -27,7 +27,7 @@ fn make(params: &Params) -> Box<dyn Policy> {
     let program = |group: &GroupView| Node::party(group.program.0, group);
     let node = |level: &Level| Node { id: level.id, is_party: false, weight: level.weight.into() };
     if params.is(&BY, "namespace") {
-        // A program in no pod is its user's, who shares with the namespaces as one of them.
+        // Programs in no pod form one party per user, which shares with the namespaces as one of them.
         Box::new(Turns::new(move |group, path| {
             path.extend(group.lineage.iter().map(|lineage| node(lineage.namespace.as_ref().unwrap_or(&lineage.user))));
             path.push(program(group));

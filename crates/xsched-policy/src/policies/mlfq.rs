@@ -120,14 +120,14 @@ impl Mlfq {
         }
     }
 
-    /// The place of the one that is next.
+    /// Index of the group that is next.
     fn first(&self) -> Option<usize> {
         let ready = self.entities.iter().enumerate().filter(|(_, e)| e.ready);
         ready.min_by_key(|(at, e)| (e.level, e.turn, *at)).map(|(at, _)| at)
     }
 
-    /// The place of the one that has the device, if it goes on. One that has to leave it in mid-turn to a higher level goes on
-    /// with its turn later.
+    /// Index of the group that has the device, if it goes on. A group that has to leave it to a higher level in mid-turn finishes its
+    /// turn later.
     fn holder(&mut self) -> Option<usize> {
         let at = self.entities.place(self.current?)?;
         if !self.entities[at].ready {

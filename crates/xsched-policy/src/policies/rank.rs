@@ -1,5 +1,5 @@
-//! Order by rank: a group runs unless one of higher rank wants the device. Policies that use this order differ in the rank, and in what
-//! wanting means.
+//! Order by rank: a group runs unless one of higher rank wants the device. Policies that use this order differ in the rank and in
+//! the meaning of wanting.
 //!
 //! Idle groups are ranked alike, so the gate of an idle top group stands open and its first launch does not wait. Equals run side by
 //! side, and so do groups of one MPS server that is not xsched's. A group with commands that cannot be interrupted gets the device only

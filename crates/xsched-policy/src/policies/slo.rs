@@ -11,7 +11,7 @@
 //!
 //! An urgent program (class `high` or above) that names no target aims at a slowdown of 1.05; `none` is no target.
 //! Where company alone is too much, so that the target is missed though nothing is allowed, closed gates do not yield either
-//! ([`Policy::lets_yield`]) while such a group wants the device: the allowance counts on below nothing.
+//! ([`Policy::lets_yield`]) while such a group wants the device: the allowance then counts on below 0.
 //!
 //! Priorities hold as under `hpf`; among equals a group with a target goes before those without. Where the target cannot be met,
 //! the allowance ends at nothing, which is `hpf`.

@@ -1,4 +1,4 @@
-//! Turns by weight: parties stand in a tree, and the one that is furthest behind is next.
+//! Turns by weight: parties form a tree, and the party that is furthest behind is next.
 //!
 //! Each node of the tree has a virtual time: device time charged below it divided by its weight. In a round, all children of a
 //! node come to the same virtual time, the goal, one after the other, down to the parties, whose groups run together. A turn lasts
@@ -49,12 +49,12 @@ struct State {
     goal: f64,
     /// Number of its last turn; numbers grow.
     turn: u64,
-    now: Look,
+    now: NodeView,
 }
 
 /// State of a node in this decision.
 #[derive(Clone, Copy, Default)]
-struct Look {
+struct NodeView {
     is_there: bool,
     ready: bool,
     used_us: f64,
@@ -84,7 +84,7 @@ impl State {
             floor: 0.0,
             goal: f64::NEG_INFINITY,
             turn: 0,
-            now: Look::default(),
+            now: NodeView::default(),
         }
     }
 }
@@ -130,10 +130,10 @@ impl<P: Fn(&GroupView, &mut Vec<Node>) + Send> Turns<P> {
         }
     }
 
-    /// Brings the tree up to date with the groups and what was charged to them.
+    /// Brings the tree up to date with the groups and the device time charged to them.
     fn refresh(&mut self, now: Micros, groups: &[GroupView]) {
         for node in &mut self.nodes {
-            node.now = Look::default();
+            node.now = NodeView::default();
         }
         self.nodes[TOP].now.is_there = true;
         if !self.known.iter().copied().eq(groups.iter().map(|g| g.id)) {
@@ -161,7 +161,7 @@ impl<P: Fn(&GroupView, &mut Vec<Node>) + Send> Turns<P> {
         }
         // Children come after their parents, so that a backward pass charges each node before the one above it.
         for at in (TOP + 1..self.nodes.len()).rev() {
-            let Look { used_us, ready, .. } = self.nodes[at].now;
+            let NodeView { used_us, ready, .. } = self.nodes[at].now;
             let parent = self.nodes[at].parent;
             let timeslice_us = self.nodes[at].timeslice_us;
             let above = &mut self.nodes[parent];
@@ -340,7 +340,7 @@ impl<P: Fn(&GroupView, &mut Vec<Node>) + Send> Turns<P> {
         Some(Turn { party: at, since: now, from_us: self.nodes[at].used_us })
     }
 
-    /// Device time that is left of a turn, µs: what its party, and each node above it, has left of the round.
+    /// Rest of a turn, in µs of device time: the least rest of the round among its party and the nodes above it.
     fn rest(&self, now: Micros, turn: Turn) -> f64 {
         let (mut at, mut rest) = (turn.party, f64::INFINITY);
         while at != TOP {

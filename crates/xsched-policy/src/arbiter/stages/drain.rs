@@ -40,8 +40,8 @@ pub(in crate::arbiter) fn is_due(m: &Member, now: Micros) -> bool {
 }
 
 impl Drain {
-    /// Continues the drain of a group whose gate closed at `closed_at` or closes now. Returns the time of the next poll, and whether
-    /// all others pause now; none = the drain is over.
+    /// Continues the drain of a group whose gate closed at `closed_at`. Returns the time of the next poll, and true if all others pause
+    /// now; none = the drain is over.
     fn go_on(&mut self, now: Micros, closed_at: Micros) -> Option<(Micros, bool)> {
         let begins = closed_at + DRAIN_PATIENCE_US;
         let (poll, pauses) = match self.executes {

@@ -11,7 +11,7 @@
 //! lead      l  = r − min r            over the groups that are slower beside the others than alone
 //! held      while l > S               S  LEAD_SLACK_US, 10 ms; once held, until l ≤ S ÷ 2
 //!
-//! c(x) = x₀ + e · (x − x₀)            e  evenness, 0..=1; x₀ = what of x lies within S ÷ 2 of the slowest group
+//! c(x) = x₀ + e · (x − x₀)            e  evenness, 0..=1; x₀ = part of x within S ÷ 2 of the slowest group
 //! ```
 //!
 //! With e = 1 all groups make progress by their weights. With less, each gets at least that part of the relative speed of the fastest.
@@ -216,7 +216,7 @@ impl Evenness {
         }
     }
 
-    /// Finds the only group of a pool on the device. Once nothing of a pool is there any more, it is still the one that was alone last.
+    /// Finds the only group of a pool on the device. Once nothing of any pool is there any more, it is still the last such group.
     fn sole<'a>(&self, now: Micros, members: &'a [Member]) -> Sole<'a> {
         let is_on =
             |m: &&Member| m.group.busy || self.groups.get(&m.group.id).is_some_and(|group| !group.meter.is_off(now));

@@ -221,7 +221,7 @@ impl Meter {
         self.beside.rate.us >= BESIDE_MEMORY_US / 2.0
     }
 
-    /// True if the device is what holds the group up. A group that its host holds up gains nothing when others are held, however slow
+    /// True if the device holds the group up. A group that its host holds up gains nothing when others are held, however slow
     /// the host is for a while.
     pub(super) fn is_limited(&self) -> bool {
         self.limits.part >= LIMITED_PART
