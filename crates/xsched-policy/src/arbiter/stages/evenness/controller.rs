@@ -249,3 +249,65 @@ impl PoolGroup {
         meter.is_limited() && self.schedule.confirms_slowed() && meter.is_slower_beside(meter.alone.command_us())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A group that takes part with this progress, in µs.
+    fn compared(progress_us: f64) -> Position {
+        Position { progress_us, phase: Phase::Compared, ..Position::new() }
+    }
+
+    #[test]
+    fn a_short_absence_keeps_the_distance_to_the_slowest_and_a_long_one_loses_it() {
+        let mut short = compared(1_000.0);
+        short.leave(10, Some(4_000.0));
+        assert_eq!(short.phase, Phase::Absent { since: 10, behind_us: 3_000.0 });
+        short.leave(20, Some(9_000.0));
+        assert_eq!(short.absent_since(), Some(10), "it has been away since then");
+        short.join(10 + SHORT_IDLE_US, Some(50_000.0), 0.0);
+        assert_eq!((short.phase, short.progress_us), (Phase::Compared, 47_000.0));
+
+        let mut long = compared(1_000.0);
+        long.leave(10, Some(4_000.0));
+        long.join(11 + SHORT_IDLE_US, Some(50_000.0), 0.0);
+        assert_eq!(long.progress_us, 50_000.0);
+    }
+
+    #[test]
+    fn an_absence_gives_no_claim_to_a_group_that_was_ahead() {
+        let mut ahead = compared(9_000.0);
+        ahead.leave(10, Some(4_000.0));
+        assert_eq!(ahead.phase, Phase::Absent { since: 10, behind_us: 0.0 });
+        ahead.join(20, Some(5_000.0), 0.0);
+        assert_eq!(ahead.progress_us, 9_000.0);
+        ahead.leave(30, None);
+        ahead.join(40_000, None, 70_000.0);
+        assert_eq!(ahead.progress_us, 70_000.0, "alone it begins where the pool stood");
+    }
+
+    #[test]
+    fn a_group_without_a_position_begins_at_the_slowest_whatever_it_had() {
+        let mut new = compared(90_000.0);
+        new.unplace();
+        assert_eq!(new.phase, Phase::Unplaced { absent_since: None });
+        new.leave(10, None);
+        assert_eq!(new.absent_since(), Some(10));
+        new.join(11, Some(4_000.0), 1_000.0);
+        assert_eq!((new.phase, new.progress_us), (Phase::Compared, 4_000.0));
+    }
+
+    #[test]
+    fn progress_beyond_half_the_slack_counts_by_the_evenness() {
+        let at = |lead_us| Position { lead_us, scale: 2.0, ..compared(0.0) };
+        let advanced = |mut position: Position, us, evenness| {
+            position.advance(us, evenness);
+            position.progress_us
+        };
+        assert_eq!(advanced(at(0.0), 1_000.0, 0.5), 2_000.0, "within half the slack all counts");
+        assert_eq!(advanced(at(4_000.0), 1_000.0, 0.5), 1_500.0);
+        assert_eq!(advanced(at(9_000.0), 1_000.0, 0.5), 1_000.0);
+        assert_eq!(advanced(at(9_000.0), 1_000.0, 1.0), 2_000.0);
+    }
+}
