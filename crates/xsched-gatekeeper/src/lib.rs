@@ -529,7 +529,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         match action {
             Action::Open(id) => return self.open(now, id),
             Action::Close(id) => return self.close(now, id),
-            Action::Bound(id, sharers) => {
+            Action::Budget(id, sharers) => {
                 let group = self.groups.get_mut(&id)?;
                 let budget_us = match group.own_budget_us {
                     Some(own) if sharers > 0 => own,

@@ -149,7 +149,7 @@ pub struct Verdict {
     /// Opens its gate. A group that is not ready gets an open gate if it should start at once when it becomes ready.
     pub run: bool,
     /// Limits its device time in flight, because another group may have to preempt it.
-    pub bounded: bool,
+    pub budgeted: bool,
 }
 
 /// Question of a policy to a program outside.

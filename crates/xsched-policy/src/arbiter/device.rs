@@ -204,19 +204,20 @@ impl Device {
         // A group alone is left alone, unless the policy may close its gate all the same: it must report then that it has drained.
         let contended = self.members.len() + self.dormant.len() > 1 || !self.choice().entry.conserves_work;
         // A group that preempts waits for all that others have in flight, so they share a budget.
-        let is_sharer = |at: &usize| self.decision.verdicts[*at].bounded && self.members[*at].wants() && self.runs(*at);
+        let is_sharer =
+            |at: &usize| self.decision.verdicts[*at].budgeted && self.members[*at].wants() && self.runs(*at);
         let sharers = (0..self.members.len()).filter(is_sharer).count().max(1) as u32;
         for at in 0..self.members.len() {
             let run = self.runs(at);
-            let bound = if self.decision.verdicts[at].bounded { sharers } else { 0 };
+            let budget = if self.decision.verdicts[at].budgeted { sharers } else { 0 };
             let m = &mut self.members[at];
             let id = m.group.id;
             // The budget is in place before the gate opens.
             if std::mem::replace(&mut m.announced.contended, contended) != contended {
                 actions.push(Action::Contended(id, contended));
             }
-            if std::mem::replace(&mut m.announced.bound, bound) != bound {
-                actions.push(Action::Bound(id, bound));
+            if std::mem::replace(&mut m.announced.sharers, budget) != budget {
+                actions.push(Action::Budget(id, budget));
             }
             if run && !m.group.granted {
                 m.group.granted = true;

@@ -165,7 +165,7 @@ pub enum Action {
     /// Close the gate of the group.
     Close(GroupId),
     /// Limit the device time that the group has in flight to one n-th of the device's in-flight budget; 0 = no limit.
-    Bound(GroupId, u32),
+    Budget(GroupId, u32),
     /// Another group is registered on the same device, or not.
     Contended(GroupId, bool),
     /// The group counts as idle because it shows no progress, though it never reported that it is idle, or not any more. While it does, its

@@ -63,10 +63,10 @@ pub(super) struct Gate {
     pub(super) closures: u64,
 }
 
-/// Values of the last [`Action::Bound`], [`Action::Contended`], [`Action::Exclusive`] and [`Action::Stalled`] of a group.
+/// Values of the last [`Action::Budget`], [`Action::Contended`], [`Action::Exclusive`] and [`Action::Stalled`] of a group.
 #[derive(Default)]
 pub(super) struct Announced {
-    pub(super) bound: u32,
+    pub(super) sharers: u32,
     pub(super) contended: bool,
     pub(super) exclusive: bool,
     pub(super) stalled: bool,

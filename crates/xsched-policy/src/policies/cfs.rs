@@ -151,7 +151,7 @@ impl Policy for Cfs {
         self.current = self.current.or_else(|| wanting.first.map(|at| (self.entities.id(at), now)));
         for (group, verdict) in groups.iter().zip(verdicts) {
             let run = self.current.is_none_or(|(id, _)| id == group.id);
-            *verdict = Verdict { run, bounded: groups.len() > 1 };
+            *verdict = Verdict { run, budgeted: groups.len() > 1 };
         }
         let (id, since) = self.current.filter(|_| wanting.count > 1)?;
         // The next decision comes after the shortest turn, should another group be far behind by then.

@@ -1,4 +1,4 @@
-//! For tests: suspends and resumes all groups at random for 0.1 to 20 ms, and bounds at random.
+//! For tests: suspends and resumes all groups at random for 0.1 to 20 ms, and gives them budgets at random.
 //!
 //! Programs must give the same results under it. Open and closed phases alternate, so no gate is ever closed for
 //! longer than the longest phase. The same seed and the same events give the same decisions.
@@ -53,7 +53,7 @@ impl Chaos {
         let octave = self.next() % 8;
         let longest = (PHASE_MIN_US << (octave + 1)).min(PHASE_MAX_US);
         let length = PHASE_MIN_US + self.next() % (longest - PHASE_MIN_US + 1);
-        (now + length, Verdict { run, bounded: self.coin() })
+        (now + length, Verdict { run, budgeted: self.coin() })
     }
 }
 

@@ -53,7 +53,7 @@ impl Policy for External {
         let top_ready = groups.iter().filter(|g| g.ready).map(|g| g.priority).max().unwrap_or(i32::MIN);
         for (group, verdict) in groups.iter().zip(verdicts) {
             let run = self.answered.get(&group.id).copied().unwrap_or(group.priority >= top_ready);
-            *verdict = Verdict { run, bounded: groups.len() > 1 };
+            *verdict = Verdict { run, budgeted: groups.len() > 1 };
         }
         self.again_at
     }

@@ -42,7 +42,7 @@ impl Policy for Hpf {
         let next = rank::decide_by(now, groups, verdicts, pauses.ranks(), |g| g.ready);
         for (verdict, preceded) in verdicts.iter_mut().zip(pauses.may_be_preceded()) {
             // Little is in flight then when another one goes first.
-            verdict.bounded |= preceded;
+            verdict.budgeted |= preceded;
         }
         next.into_iter().chain(changes).min()
     }

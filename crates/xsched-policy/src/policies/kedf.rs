@@ -68,7 +68,7 @@ impl Policy for Kedf {
             verdicts[at].run = true;
         }
         for (group, verdict) in groups.iter().zip(verdicts) {
-            verdict.bounded = groups.len() > 1;
+            verdict.budgeted = groups.len() > 1;
             if !group.ready {
                 // Decided as for a request that begins now: it may run with room left, or before the last of those that run.
                 let room = running < accepted.min(self.accepts(group));

@@ -167,7 +167,7 @@ impl Policy for Mlfq {
         self.current = current.map(|at| groups[at].id);
         for (group, verdict) in groups.iter().zip(verdicts) {
             let run = self.current.is_none_or(|id| id == group.id);
-            *verdict = Verdict { run, bounded: groups.len() > 1 };
+            *verdict = Verdict { run, budgeted: groups.len() > 1 };
         }
         let waiting = self.entities.iter().filter(|e| e.ready).count();
         let at = current.filter(|_| waiting > 1)?;

@@ -29,11 +29,11 @@ pub(crate) mod tests {
         GroupView::new(GroupId(id), ProgramId(id))
     }
 
-    /// Asks a policy. Returns for each group whether it may run, and the time of the next call. All are bounded where there are several.
+    /// Asks a policy. Returns for each group whether it may run, and the time of the next call. All are budgeted where there are several.
     pub(crate) fn ask(policy: &mut dyn Policy, now: Micros, groups: &[GroupView]) -> (Vec<bool>, Option<Micros>) {
         let mut verdicts = vec![Verdict::default(); groups.len()];
         let next = policy.decide(now, groups, &mut verdicts);
-        assert!(verdicts.iter().all(|v| v.bounded == (groups.len() > 1)));
+        assert!(verdicts.iter().all(|v| v.budgeted == (groups.len() > 1)));
         (verdicts.iter().map(|v| v.run).collect(), next)
     }
 }

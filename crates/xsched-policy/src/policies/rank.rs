@@ -96,7 +96,7 @@ pub(super) fn decide_by(
     }
     let mut next: Option<Micros> = None;
     for ((group, verdict), &rank) in groups.iter().zip(verdicts).zip(ranks) {
-        *verdict = Verdict { run: rank >= wanting.against(group), bounded: rank < all.against(group) };
+        *verdict = Verdict { run: rank >= wanting.against(group), budgeted: rank < all.against(group) };
         if let Some(at) = departures.rests_until(now, group, rank).filter(|_| verdict.run) {
             verdict.run = false;
             next = Some(next.map_or(at, |before| before.min(at)));
@@ -113,7 +113,7 @@ mod tests {
     fn by_priority(now: Micros, groups: &[GroupView]) -> (Vec<(bool, bool)>, Option<Micros>) {
         let mut verdicts = vec![Verdict::default(); groups.len()];
         let next = decide(now, groups, &mut verdicts, |g| g.priority.into(), |g| g.ready);
-        (verdicts.iter().map(|v| (v.run, v.bounded)).collect(), next)
+        (verdicts.iter().map(|v| (v.run, v.budgeted)).collect(), next)
     }
 
     fn g(id: u64, priority: i32, ready: bool) -> GroupView {

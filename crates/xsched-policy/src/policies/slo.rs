@@ -178,7 +178,7 @@ mod tests {
         }
         // 50 times 0.2 % of the target.
         assert_eq!(slo.decide(1_000, &[served.clone(), other.clone()], &mut verdicts), Some(2_000));
-        assert_eq!(verdicts.map(|v| (v.run, v.bounded)), [(true, false), (true, true)]);
+        assert_eq!(verdicts.map(|v| (v.run, v.budgeted)), [(true, false), (true, true)]);
         assert_eq!(slo.decide(2_000, &[served.clone(), other.clone()], &mut verdicts), None);
         assert_eq!(verdicts.map(|v| v.run), [true, false]);
         served.bursts += 1;

@@ -187,7 +187,7 @@ impl Policy for Strict {
         for ((group, place), verdict) in groups.iter().zip(&self.places).zip(verdicts) {
             let has_credit = || self.accounts[*place].may_begin();
             let run = self.turn.map_or_else(has_credit, |turn| turn == group.program);
-            *verdict = Verdict { run, bounded: true };
+            *verdict = Verdict { run, budgeted: true };
         }
         let earns = self.accounts.iter().filter(|a| a.ready && !a.may_begin() && self.turn != Some(a.program));
         let earns = earns.map(|a| now + a.earns_turn_in_us()).min();

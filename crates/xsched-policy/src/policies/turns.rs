@@ -366,7 +366,7 @@ impl<P: Fn(&GroupView, &mut Vec<Node>) + Send> Policy for Turns<P> {
         let many = self.parties.windows(2).any(|two| two[0] != two[1]);
         for (verdict, party) in verdicts.iter_mut().zip(&self.parties) {
             let run = self.current.is_none_or(|turn| turn.party == *party);
-            *verdict = Verdict { run, bounded: many };
+            *verdict = Verdict { run, budgeted: many };
         }
         let turn = self.current.filter(|_| waiting > 1)?;
         Some(now + self.rest(now, turn).max(1.0).ceil() as Micros)

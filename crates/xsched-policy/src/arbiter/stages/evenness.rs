@@ -15,8 +15,9 @@
 //! ```
 //!
 //! With e = 1 all groups make progress by their weights. With less, each gets at least that part of the relative speed of the fastest.
-//! The slowest group is never held, so that some group of each pool always runs, and never one for a group that runs as fast beside the
-//! others as alone: its host is slow, and it would gain nothing. The policy decides first: only groups that it lets run are compared.
+//! The slowest group is never held, so that some group of each pool always runs. No group is held for one that runs as fast beside the
+//! others as alone: the host of that one is slow, and it would gain nothing. The policy decides first: only groups that it lets run are
+//! compared.
 //!
 //! - [`controller`]: positions, leads, and the phases in which a group is compared with others or not.
 //! - [`meter`]: rates of completion, alone (1 ÷ a) and beside others.
@@ -179,7 +180,7 @@ impl Evenness {
         for ((m, verdict), held) in members.iter().zip(verdicts.iter_mut()).zip(held) {
             verdict.run &= !held;
             // A group reports all of its completions only while it has an in-flight budget.
-            verdict.bounded |= pool_of(m).is_some_and(|pool| self.controller.has_company(now, pool));
+            verdict.budgeted |= pool_of(m).is_some_and(|pool| self.controller.has_company(now, pool));
         }
         let pauses = self.groups.values().filter_map(|group| group.position.absent_since());
         let pause = pauses.map(|since| since + SHORT_IDLE_US).filter(|end| now < *end).min();

@@ -120,7 +120,7 @@ impl Guarantees {
         }
         for (at, m) in members.iter().enumerate() {
             verdicts[at].run = keeps[at] || verdicts[at].run && m.may_run() && m.group.granted;
-            verdicts[at].bounded = members.len() > 1;
+            verdicts[at].budgeted = members.len() > 1;
         }
         self.claims.kept.iter().map(|(_, until)| *until).filter(|until| now < *until).min()
     }
@@ -132,7 +132,7 @@ impl Guarantees {
         }
         if members.len() > 1 {
             // Even the most urgent group may have to make room.
-            verdicts.iter_mut().for_each(|v| v.bounded = true);
+            verdicts.iter_mut().for_each(|v| v.budgeted = true);
         }
         let classes: Vec<_> = members.iter().map(|m| self.class_of(m).filter(|_| m.may_run())).collect();
         let wanted = |class: usize| classes.contains(&Some(class));

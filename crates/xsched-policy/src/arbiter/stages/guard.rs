@@ -68,7 +68,7 @@ impl Guard {
         for (m, verdict) in members.iter().zip(verdicts) {
             let beside =
                 spatial.is_some() && m.group.runs_beside() == spatial || pool.is_some() && m.group.pool == pool;
-            *verdict = Verdict { run: m.group.id == id || beside && verdict.run, bounded: true };
+            *verdict = Verdict { run: m.group.id == id || beside && verdict.run, budgeted: true };
         }
     }
 }
@@ -98,7 +98,7 @@ impl Stage for Guard {
                 return Some(since + limit / 2);
             }
             // In time, so that those that have the device have little in flight when they lose it.
-            verdicts.iter_mut().for_each(|v| v.bounded = true);
+            verdicts.iter_mut().for_each(|v| v.budgeted = true);
             if now < since + limit {
                 return Some(since + limit);
             }
