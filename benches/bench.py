@@ -260,7 +260,7 @@ class Bench:
 
     def decision(self):
         samples = 500 if self.quick else 3_000
-        command = ["cargo", "run", "--quiet", "--release", "-p", "xsched-daemon", "--example", "decision", samples]
+        command = ["cargo", "run", "--quiet", "--release", "-p", "xsched-decisions", "--bin", "decision", samples]
         done = run(command, dict(os.environ), 600, cwd=ROOT)
         if done.status != 0:
             raise RuntimeError(done.stderr)
@@ -268,7 +268,7 @@ class Bench:
 
     def scale(self):
         samples = 50 if self.quick else 500
-        command = ["cargo", "run", "--quiet", "--release", "-p", "xsched-daemon", "--example", "scale", samples]
+        command = ["cargo", "run", "--quiet", "--release", "-p", "xsched-decisions", "--bin", "scale", samples]
         done = run(command, dict(os.environ), 900, cwd=ROOT)
         if done.status != 0:
             raise RuntimeError(done.stderr)
@@ -276,7 +276,7 @@ class Bench:
 
     def flood(self):
         samples = 100 if self.quick else 2_000
-        command = ["cargo", "run", "--quiet", "--release", "-p", "xsched-daemon", "--example", "flood", samples]
+        command = ["cargo", "run", "--quiet", "--release", "-p", "xsched-decisions", "--bin", "flood", samples]
         done = run(command, dict(os.environ), 600, cwd=ROOT)
         if done.status != 0:
             raise RuntimeError(done.stderr)
@@ -284,7 +284,7 @@ class Bench:
 
     def observed(self):
         rounds, samples, programs = (1, 20, 100) if self.quick else (10, 100, 1_000)
-        command = ["cargo", "run", "--quiet", "--release", "-p", "xsched-daemon", "--example", "observed", rounds, samples, programs]
+        command = ["cargo", "run", "--quiet", "--release", "-p", "xsched-decisions", "--bin", "observed", rounds, samples, programs]
         done = run(command, dict(os.environ), 900, cwd=ROOT)
         if done.status != 0:
             raise RuntimeError(done.stderr)

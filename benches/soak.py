@@ -15,8 +15,8 @@ beside a bare hop from a thread to another, what happened so far (let_go: progra
 not run the daemon for 0.8 s, as they said). --log has each act with its time, what programs said and what the daemon said of
 itself. Exit status 1 if a result was wrong, a program hung, or the daemon ended.
 
-Needs in DIR (default: target/release) xsched, libxsched.so and the program `decision`, which `cargo build --release --example
-decision -p xsched-daemon` leaves in DIR/examples; and gcc, unless the workload is given (--program).
+Needs in DIR (default: target/release) xsched, libxsched.so and the program `decision`, which `cargo build --release -p
+xsched-decisions` leaves there; and gcc, unless the workload is given (--program).
 """
 
 import argparse
@@ -134,10 +134,9 @@ class Soak:
     def __init__(self, options, work):
         self.dice, self.work, self.bin = random.Random(options.seed), work, options.bin.resolve()
         self.xsched, self.program, self.share = self.bin / "xsched", options.program, options.share
-        probe = [self.bin / "examples/decision", self.bin / "decision"]
-        self.probe = next((path for path in probe if path.exists()), None)
-        if not self.xsched.exists() or self.probe is None:
-            raise Skip(f"no {self.xsched} or no {probe[0]}: cargo build --release --workspace --examples, or --bin DIR")
+        self.probe = self.bin / "decision"
+        if not self.xsched.exists() or not self.probe.exists():
+            raise Skip(f"no {self.xsched} or no {self.probe}: cargo build --release --workspace, or --bin DIR")
         if self.program is None:
             header = f'-DPLATFORM="{options.platform}.h"'
             self.program = compile_c(ROOT / "testing/suite/work.c", work / "work", header, "-lpthread", "-lm",

@@ -1,6 +1,6 @@
 """The palette of all pictures, and the frame that each has.
 
-A pair is a colour on a light and on a dark page. `crates/xsched-cli/src/picture.rs` draws `xsched demo` and `xsched compare` with
+A pair is a colour on a light and on a dark page. `crates/xsched-bench/src/picture.rs` draws `xsched demo` and `xsched compare` with
 the same pairs; a test there compares them with this file.
 """
 

@@ -1,5 +1,5 @@
-//! Clients and servers of the kubelet's gRPC services, from their names and methods. The messages are in `src/api`. And what is
-//! linked against.
+//! Generates clients and servers of the kubelet's gRPC services from their names and methods; the messages are in
+//! `src/api`. Also sets up linking.
 
 use tonic_build::manual::{Builder, Method, Service};
 
@@ -10,7 +10,7 @@ fn method(name: &str, messages: &str, input: &str, output: &str) -> Method {
     if name == "ListAndWatch" { method.server_streaming().build() } else { method.build() }
 }
 
-/// `ListAndWatch` as a function is called.
+/// Turns a method's name into that of a function: `ListAndWatch` into `list_and_watch`.
 fn snake(name: &str) -> String {
     let mut out = String::new();
     for letter in name.chars() {

@@ -1,7 +1,7 @@
-//! Keeps out what the library would need at run time beside the C library that each program has: a preload library must load
-//! wherever its host does.
+//! Limits the run-time dependencies of the preload library to the C library that each program has: the library must
+//! load into any program.
 
-/// Functions that not every C library has, or not in libc.so.6; src/interpose/absent.rs defines what is called in their place.
+/// Functions that not every C library has in libc.so.6; src/interpose/absent.rs defines stand-ins for them.
 const WRAPPED: [&str; 25] = [
     "clock_gettime",
     "clock_nanosleep",
@@ -32,7 +32,8 @@ const WRAPPED: [&str; 25] = [
 
 fn main() {
     let folder = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
-    // A text file of that name, found first by the linker, sends it to the static archive instead of libgcc_s.so.1.
+    // The linker finds this text file of the shared library's name first, and is sent to the static archive instead of
+    // libgcc_s.so.1.
     std::fs::write(format!("{folder}/libgcc_s.so"), "INPUT(-lgcc_eh -lgcc)\n").expect("cannot write a linker script");
     println!("cargo:rustc-cdylib-link-arg=-L{folder}");
     println!("cargo:rerun-if-changed=build.rs");

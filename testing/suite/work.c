@@ -1,4 +1,4 @@
-/* The workload of the platform suite (crates/xsched-e2e/tests/platform_suite.rs), the same for every platform: what the
+/* The workload of the platform suite (testing/xsched-e2e/tests/platform_suite.rs), the same for every platform: what the
  * platform's interface is called like is in PLATFORM, one of the headers beside this file, which defines
  *
  *   open_device()          a device, a stream, and CELLS floats on the device; exit status 3 without a device

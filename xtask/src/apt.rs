@@ -1,4 +1,4 @@
-//! Packages of another suite of Debian, for folders that nothing installs: apt resolves, downloads and checks them.
+//! Packages of another suite of Debian, to be unpacked into folders without installing them. apt resolves, downloads and checks them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,20 +7,20 @@ use std::process::{Command, Output};
 const MIRROR: &str = "http://deb.debian.org/debian";
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// apt with lists, cache and settings of its own, for one suite.
+/// apt with its own lists, cache and settings, for one suite.
 pub(crate) struct Apt {
     folder: PathBuf,
     pub(crate) suite: String,
 }
 
 impl Apt {
-    /// Reads the lists of the suite.
+    /// Downloads the lists of the suite.
     pub(crate) fn new(folder: &Path, suite: &str) -> Result<Apt, String> {
         for needed in ["state/lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(folder.join(needed)).map_err(|e| said(folder, &e))?;
         }
         let write = |name: &str, text: &str| fs::write(folder.join(name), text).map_err(|e| said(folder, &e));
-        // What experimental does not have itself, it takes from sid.
+        // Packages that experimental lacks come from sid.
         let suites = if suite == "experimental" { vec!["sid", suite] } else { vec![suite] };
         let sources: String =
             suites.iter().map(|suite| format!("deb [signed-by={KEYS}] {MIRROR} {suite} main\n")).collect();
@@ -40,7 +40,7 @@ impl Apt {
         Ok(apt)
     }
 
-    /// Where it works, and where packages are.
+    /// Working folder, where packages are stored.
     pub(crate) fn archives(&self) -> PathBuf {
         self.folder.join("cache/archives")
     }
@@ -51,7 +51,7 @@ impl Apt {
         command.output().map_err(|e| format!("{program}: {e}; the packages are Debian's, and need its apt"))
     }
 
-    /// What a command says, or the line that tells why not.
+    /// Output of a command, or the line that gives the reason of its failure.
     pub(crate) fn ask(&self, program: &str, args: &[&str]) -> Result<String, String> {
         let output = self.output(program, args)?;
         if output.status.success() {
@@ -59,7 +59,7 @@ impl Apt {
         }
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         let out = String::from_utf8_lossy(&output.stdout).into_owned();
-        // Unmet dependencies are told on stdout, in a table whose entries are the only ones with "but".
+        // Unmet dependencies are listed on stdout, in a table whose entries are the only ones with "but".
         let line = out.lines().find(|line| line.contains(" but ")).or(errors.lines().find(|l| l.starts_with("E:")));
         Err(line.unwrap_or("apt failed").split_whitespace().collect::<Vec<_>>().join(" "))
     }
@@ -70,7 +70,7 @@ impl Apt {
     }
 }
 
-/// What is in a folder, in order.
+/// Entries of a folder, sorted.
 pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut all: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
@@ -78,12 +78,12 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// An error with its path.
+/// Error message with the path.
 pub(crate) fn said(path: &Path, error: &std::io::Error) -> String {
     format!("{}: {error}", path.display())
 }
 
-/// Removes a folder, if it is there.
+/// Removes a folder. A missing one is no error.
 pub(crate) fn remove(folder: &Path) -> Result<(), String> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(said(folder, &error)),

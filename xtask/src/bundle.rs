@@ -13,13 +13,13 @@ use crate::hip_runtime;
 use crate::package::tree;
 use crate::release;
 
-/// More than this and it is no longer quickly carried to another machine.
+/// Largest size of a bundle, in bytes: a larger one takes too long to copy to another machine.
 const LIMIT_BYTES: u64 = 40 << 20;
-/// Newest glibc that the C programs in a bundle may ask for. (They are made for the machines that are measured; xsched's own files
-/// have the floor of what is shipped.)
+/// Newest glibc that the C programs in a bundle may need. They run on the measured machines; xsched's own files must run with the older
+/// glibc of [`crate::package::tree::GLIBC`].
 const GLIBC: (u32, u32) = (2, 36);
 
-/// The names of XSched 1.2.0 for the command and the library: links to these. docs/guide/coming-from-xsched.md has them.
+/// Names of the command and the libraries in XSched 1.2.0, as links to ours. See docs/guide/coming-from-xsched.md.
 pub(crate) const ORIGINAL: [(&str, &str); 5] = [
     ("xserver", "xsched"),
     ("xcli", "xsched"),
@@ -28,34 +28,34 @@ pub(crate) const ORIGINAL: [(&str, &str); 5] = [
     ("libshimopencl.so", "libxsched.so"),
 ];
 
-/// The libraries that belong to the command.
+/// Libraries that belong to the command.
 pub(crate) const LIBRARIES: [&str; 5] =
     ["libxsched.so", "libpreempt.so", "libhalcuda.so", "libhalhip.so", "libhalopencl.so"];
 
-/// What goes into a bundle beside the command and the library.
+/// Contents of a bundle beside the command and the library.
 pub(crate) struct Contents {
     /// C programs, or folders of them, each `*.c` of which becomes one program.
     compiled: &'static [&'static str],
-    /// Programs of `testing/capi`, which become `capi-NAME`, for the platform of this name.
+    /// Platform for programs of `testing/capi`, and those programs, which become `capi-NAME`.
     api: (&'static str, &'static [&'static str]),
-    /// C libraries, and what they are called.
+    /// C libraries: source, and name of the product.
     libraries: &'static [(&'static str, &'static str)],
-    /// What is carried as it is.
+    /// Files that are copied as they are.
     carried: &'static [&'static str],
-    /// Files at the top: their names and what they hold. Those that end in `.sh` can be started.
+    /// Files at the top: their names and texts. Those that end in `.sh` can be executed.
     top: &'static [(&'static str, &'static str)],
-    /// What benches/soak.py needs.
+    /// True if it has the files that benches/soak.py needs.
     soak: bool,
-    /// The software HIP runtime as well, and what is built against it.
+    /// True if it has the software HIP runtime and the programs that are built against it.
     hip_runtime: bool,
 }
 
-/// For NVIDIA GPUs.
+/// Bundle for NVIDIA GPUs.
 pub(crate) const CUDA: Contents = Contents {
     compiled: &[
         "benches/cuda",
         "testing/cuda/programs",
-        // What the ladder runs of them.
+        // Programs that the ladder runs.
         "testing/cuda/c/basics.c",
         "testing/cuda/c/capture.c",
         "testing/cuda/c/contexts.c",
@@ -69,7 +69,7 @@ pub(crate) const CUDA: Contents = Contents {
         "testing/cuda/c/memops.c",
         "testing/cuda/c/multithread.c",
         "testing/cuda/c/streams.c",
-        // What benches/cuda/pool.py runs.
+        // Programs that benches/cuda/pool.py runs.
         "testing/cuda/c/pooled.c",
         "testing/cuda/c/steady.c",
     ],
@@ -100,7 +100,7 @@ pub(crate) const CUDA: Contents = Contents {
     hip_runtime: true,
 };
 
-/// For AMD GPUs.
+/// Bundle for AMD GPUs.
 pub(crate) const HIP: Contents = Contents {
     compiled: &[],
     api: ("hip", &[]),
@@ -192,7 +192,7 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
     refuse_foreign(folder)?;
     release::build(root)?;
     if contents.soak {
-        release::build_more(root, &["-p", "xsched-daemon", "--example", "decision"])?;
+        release::build_more(root, &["-p", "xsched-decisions", "--bin", "decision"])?;
     }
     let bin = folder.join("bin");
     for old in ["bin", "benches", "docs", "examples", "hip", "python", "testing"] {
@@ -227,7 +227,7 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
     if contents.soak {
         compile(root, &root.join("testing/suite/work.c"), &bin.join("soak-work"), &["-DPLATFORM=\"cuda.h\""])?;
         let probe = bin.join("decision");
-        copy(&release.join("examples/decision"), &probe)?;
+        copy(&release.join("decision"), &probe)?;
         strip(&probe)?;
     }
     for (source, name) in contents.libraries {
@@ -265,7 +265,7 @@ fn link_original(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A folder with other people's files in it is not ours to replace.
+/// Refuses a folder with other files than a bundle's, since a bundle replaces them.
 fn refuse_foreign(folder: &Path) -> Result<(), String> {
     let foreign = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
     if foreign && !folder.join("COMMIT").exists() {
@@ -274,11 +274,10 @@ fn refuse_foreign(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The software HIP runtime, and what is run on it: `benches/hip/place.py` knows what that is. Gives the runtime's files
-/// and the benchmark's.
+/// Lays out the software HIP runtime, and the benchmark's programs, which `benches/hip/place.py` builds against it. Returns all files.
 fn lay_out_hip(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, String> {
     hip_runtime::run(root, folder, hip_runtime::Built::Release)?;
-    // There is one in `bin` already.
+    // The bundle has one in `bin` already.
     fs::remove_file(folder.join("xsched")).map_err(|e| format!("{}/xsched: {e}", folder.display()))?;
     for file in files(folder)? {
         strip(&file)?;
@@ -293,7 +292,7 @@ pub(crate) fn strip(file: &Path) -> Result<(), String> {
     quietly(Command::new("strip").arg("--strip-unneeded").arg(file), "apt-get install binutils")
 }
 
-/// Compiles a C program or library, which then names its sources by their place in the repository.
+/// Compiles a C program or library. The product names its sources by their paths in the repository.
 fn compile<F: AsRef<OsStr>>(root: &Path, source: &Path, output: &Path, flags: &[F]) -> Result<(), String> {
     let mut command = Command::new("gcc");
     command.arg(format!("-ffile-prefix-map={}/=", root.display()));
@@ -302,7 +301,7 @@ fn compile<F: AsRef<OsStr>>(root: &Path, source: &Path, output: &Path, flags: &[
     quietly(&mut command, "apt-get install gcc libc6-dev")
 }
 
-/// How a program of the C API is compiled that finds its libraries beside itself.
+/// Compiler options for a program of the C API that finds its libraries beside itself.
 fn api_flags(root: &Path, bin: &Path, platform: &str) -> Vec<String> {
     vec![
         format!("-DPLATFORM=\"{platform}.h\""),
@@ -315,7 +314,7 @@ fn api_flags(root: &Path, bin: &Path, platform: &str) -> Vec<String> {
     ]
 }
 
-/// Fails if the file asks for a newer glibc than this.
+/// Fails if a file needs a newer glibc than this.
 pub(crate) fn glibc_is_old_enough(file: &Path, limit: (u32, u32)) -> Result<(), String> {
     let output = Command::new("objdump").arg("-T").arg(file).output().map_err(|e| format!("objdump: {e}"))?;
     match newest_glibc(&String::from_utf8_lossy(&output.stdout)) {
@@ -326,7 +325,7 @@ pub(crate) fn glibc_is_old_enough(file: &Path, limit: (u32, u32)) -> Result<(), 
     }
 }
 
-/// The newest `GLIBC_x.y` in a list of symbols.
+/// Newest `GLIBC_x.y` in a list of symbols.
 fn newest_glibc(symbols: &str) -> Option<(u32, u32)> {
     let versions = symbols.split("GLIBC_").skip(1).filter_map(|rest| {
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
@@ -336,7 +335,7 @@ fn newest_glibc(symbols: &str) -> Option<(u32, u32)> {
     versions.max()
 }
 
-/// `<commit>`, and `-dirty` where there are changes beside it.
+/// Hash of the commit, followed by `-dirty` if the working tree differs from it.
 fn commit(root: &Path) -> Result<String, String> {
     let mut command = Command::new("git");
     let output = command.args(["describe", "--always", "--dirty", "--abbrev=12"]).current_dir(root).output();
@@ -348,11 +347,11 @@ fn commit(root: &Path) -> Result<String, String> {
 }
 
 pub(crate) fn target_folder(root: &Path) -> PathBuf {
-    // A relative one counts from where cargo is called, which is the root.
+    // A relative path counts from the folder where cargo was called, which is the root.
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
 }
 
-/// Runs a command and tells its output only if it fails.
+/// Runs a command. Its output is printed only if it fails.
 pub(crate) fn quietly(command: &mut Command, cure: &str) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     match command.output() {
@@ -362,7 +361,7 @@ pub(crate) fn quietly(command: &mut Command, cure: &str) -> Result<(), String> {
     }
 }
 
-/// A C file, or those directly in a folder.
+/// Returns a C file, or those directly in a folder.
 fn c_files(place: &Path) -> Vec<PathBuf> {
     if place.is_file() {
         return vec![place.to_owned()];
@@ -398,7 +397,7 @@ pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes of all files below a folder, but for one folder in it.
+/// Size of all files below a folder, in bytes, without one of its folders.
 fn size(folder: &Path, but: &Path) -> Result<u64, String> {
     let mut bytes = 0;
     for entry in fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?.flatten() {

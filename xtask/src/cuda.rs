@@ -14,10 +14,10 @@ use crate::c;
 /// Version of the PyPI package that the committed files were made from.
 pub(crate) const PACKAGE: &str = "nvidia-cuda-runtime==13.5.37";
 
-/// What the committed files were made from.
+/// Source of the committed files.
 const MADE_FROM: &str = "cuda.h of CUDA 13.5";
 
-/// What the generator writes.
+/// Output of the generator.
 pub(crate) struct Generated {
     pub(crate) signatures: String,
     pub(crate) names: String,
@@ -59,7 +59,7 @@ pub(crate) fn generate(work: &Path) -> Result<Generated, String> {
     })
 }
 
-/// Where a header comes from.
+/// Source of a header.
 pub(crate) struct Source {
     /// Environment variable that names the file.
     pub(crate) variable: &'static str,
@@ -69,7 +69,7 @@ pub(crate) struct Source {
     pub(crate) folder: &'static str,
     /// The PyPI package that holds it.
     pub(crate) package: &'static str,
-    /// What to ask for where that cannot be had.
+    /// Advice where that cannot be had.
     pub(crate) what: &'static str,
 }
 

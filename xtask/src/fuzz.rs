@@ -1,24 +1,20 @@
-//! `cargo xtask fuzz`: libFuzzer looks for bytes that a target (crates/xsched-fuzz) does not take as it should.
+//! `cargo xtask fuzz`: libFuzzer searches for bytes on which a target (testing/xsched-fuzz) panics.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What `--help` says.
+/// Text of `--help`.
 pub(crate) const HELP: &str = "\
-usage: cargo xtask fuzz [TARGET] [--secs N] [--planted]
-
-Lets libFuzzer try a target, or one after the other, N seconds each (60 unless told), from its seeds in crates/xsched-fuzz/corpus and
+Lets libFuzzer try a target, or one after the other, N seconds each (60 unless told), from its seeds in testing/xsched-fuzz/corpus and
 from what earlier runs found, which is kept in target/fuzz/corpus. It is built with the stable compiler, whose switches for coverage
 and the address sanitizer a variable (RUSTC_BOOTSTRAP) opens. Input on which a target fails is left in target/fuzz/artifacts, and the
 way to try it again is printed: give the file to a seed folder once it is mended.
 
---planted: each target has a bug, which must be found within N seconds (300 unless told).
-
 Ends with 0 if nothing was found (with --planted: if all was found), 1 if something failed, 2 for a wrong argument.";
 
 const COMPILER: &str = "x86_64-unknown-linux-gnu";
-/// Coverage as libFuzzer wants it, and the address sanitizer.
+/// Compiler flags for the coverage counters that libFuzzer reads, and for the address sanitizer.
 const FLAGS: [&str; 7] = [
     "--cfg=fuzzing",
     "-Cpasses=sancov-module",
@@ -28,53 +24,37 @@ const FLAGS: [&str; 7] = [
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
     "-Zsanitizer=address",
 ];
-/// What a target prints that found its planted bug.
+/// Output of a target that found its planted bug.
 const PLANTED: &str = "the planted bug";
 
-/// What is asked for.
-#[derive(Debug, Default, PartialEq)]
+/// Options of the search.
+#[derive(Debug)]
 pub(crate) struct Wish {
-    /// None = each.
-    target: Option<String>,
-    secs: Option<u64>,
-    planted: bool,
+    /// Name of the target to run, or none for each one in turn.
+    pub(crate) target: Option<String>,
+    /// Seconds for each target; none = the usual number.
+    pub(crate) secs: Option<u64>,
+    /// Each target has a bug that must be found.
+    pub(crate) planted: bool,
 }
 
-impl Wish {
-    /// Reads the arguments after `fuzz`.
-    ///
-    /// # Errors
-    /// One line: what is wrong and what is accepted.
-    pub(crate) fn read(words: &[&str], targets: &[String]) -> Result<Wish, String> {
-        let mut wish = Wish::default();
-        let mut words = words.iter();
-        while let Some(word) = words.next() {
-            match *word {
-                "--planted" => wish.planted = true,
-                "--secs" => {
-                    let secs = words.next().and_then(|n| n.parse().ok()).filter(|n| (1..=86_400).contains(n));
-                    wish.secs = Some(secs.ok_or("--secs takes a number of seconds from 1 to 86400")?);
-                }
-                name if targets.iter().any(|target| target == name) && wish.target.is_none() => {
-                    wish.target = Some(name.to_owned());
-                }
-                wrong => {
-                    return Err(format!(
-                        "cargo xtask fuzz takes [TARGET] [--secs N] [--planted], not `{wrong}`; TARGET is one of {}",
-                        targets.join(", ")
-                    ));
-                }
-            }
-        }
-        Ok(wish)
+/// Reads the name of a target.
+///
+/// # Errors
+/// One line: there is no such target, and which there are.
+pub(crate) fn target(text: &str) -> Result<String, String> {
+    let targets = targets(&crate::root())?;
+    match targets.iter().any(|target| target == text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("'{text}' is no target: use one of {}", targets.join(", "))),
     }
 }
 
-/// The names of all targets: each has its folder of seeds.
+/// Names of all targets: each has a folder of seeds.
 ///
 /// # Errors
-/// One line, where there is no such folder.
-pub(crate) fn targets(root: &Path) -> Result<Vec<String>, String> {
+/// One line, if there is no such folder.
+fn targets(root: &Path) -> Result<Vec<String>, String> {
     let folder = seeds(root);
     let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let mut names: Vec<String> = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
@@ -83,14 +63,15 @@ pub(crate) fn targets(root: &Path) -> Result<Vec<String>, String> {
 }
 
 fn seeds(root: &Path) -> PathBuf {
-    root.join("crates/xsched-fuzz/corpus")
+    root.join("testing/xsched-fuzz/corpus")
 }
 
 /// Builds the fuzzer and runs it.
 ///
 /// # Errors
-/// One line, where it cannot be built, finds something, or misses what was planted.
-pub(crate) fn run(root: &Path, targets: &[String], wish: &Wish) -> Result<(), String> {
+/// One line, if it cannot be built, a target fails, or a target misses its planted bug.
+pub(crate) fn run(root: &Path, wish: &Wish) -> Result<(), String> {
+    let targets = targets(root)?;
     let work = crate::test::target_folder(root).join("fuzz");
     let fuzzer = build(root, &work)?;
     let chosen = targets.iter().filter(|target| wish.target.as_ref().is_none_or(|wanted| wanted == *target));
@@ -110,8 +91,11 @@ pub(crate) fn run(root: &Path, targets: &[String], wish: &Wish) -> Result<(), St
 
 fn build(root: &Path, work: &Path) -> Result<PathBuf, String> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root.join("fuzz")).args(["build", "--release", "--target", COMPILER, "--target-dir"]).arg(work);
-    // With a target named, what runs at build time is built without these.
+    command
+        .current_dir(root.join("testing/xsched-fuzz/libfuzzer"))
+        .args(["build", "--release", "--target", COMPILER, "--target-dir"])
+        .arg(work);
+    // Because a target is named, cargo does not apply the flags to build scripts and macros.
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS.join(" "));
     let status = command.status().map_err(|e| format!("cargo: {e}"))?;
     if !status.success() {
@@ -120,9 +104,9 @@ fn build(root: &Path, work: &Path) -> Result<PathBuf, String> {
     Ok(work.join(COMPILER).join("release/fuzz"))
 }
 
-/// Whether all is well with a target.
+/// Fuzzes a target, and returns whether no fault was found.
 fn one(root: &Path, work: &Path, fuzzer: &Path, target: &str, wish: &Wish) -> Result<bool, String> {
-    // What was found while a bug was planted leads to that bug: it would help the next search.
+    // Inputs found while a bug was planted lead to that bug, so they would help the next search.
     let found = work.join(if wish.planted { "planted" } else { "corpus" }).join(target);
     let artifacts = work.join("artifacts");
     if wish.planted {
@@ -136,7 +120,7 @@ fn one(root: &Path, work: &Path, fuzzer: &Path, target: &str, wish: &Wish) -> Re
     let file = std::fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
     let mut command = Command::new(fuzzer);
     command.env("XSCHED_FUZZ_TARGET", target).stderr(file);
-    // Threads of a daemon keep what a process keeps until its end.
+    // A daemon's threads keep some memory until the process ends.
     command.env("ASAN_OPTIONS", "detect_leaks=0");
     if wish.planted {
         command.env("XSCHED_FUZZ_PLANTED", "1");
@@ -168,16 +152,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wish_names_a_target_a_time_or_a_planted_bug() {
-        let targets = ["daemon".to_owned(), "rules".to_owned()];
-        let read = |words: &[&str]| Wish::read(words, &targets);
-        assert_eq!(read(&[]), Ok(Wish::default()));
-        let all = Wish { target: Some("rules".into()), secs: Some(7), planted: true };
-        assert_eq!(read(&["rules", "--secs", "7", "--planted"]), Ok(all));
-        for wrong in [&["nothing"][..], &["--secs"], &["--secs", "0"], &["rules", "daemon"]] {
-            assert!(read(wrong).is_err(), "{wrong:?}");
-        }
-        assert!(read(&["x"]).unwrap_err().contains("daemon, rules"));
+    fn a_target_is_one_that_has_seeds() {
+        assert_eq!(target("rules").as_deref(), Ok("rules"));
+        assert!(target("nothing").unwrap_err().contains("use one of "));
     }
 
     #[test]

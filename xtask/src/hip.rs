@@ -13,7 +13,7 @@ use crate::{c, cuda, opencl};
 /// The PyPI package that the committed files were made from.
 const PACKAGE: &str = "triton==3.9.0";
 
-/// Where the header comes from.
+/// Source of the header.
 pub(crate) const SOURCE: cuda::Source = cuda::Source {
     variable: "HIP_HEADER",
     file: "hip_runtime_api.h",
@@ -22,15 +22,15 @@ pub(crate) const SOURCE: cuda::Source = cuda::Source {
     what: "hip/hip_runtime_api.h of ROCm 7.1",
 };
 
-/// What the generator writes.
+/// Output of the generator.
 pub(crate) struct Generated {
     pub(crate) signatures: String,
     /// Number of functions listed.
     pub(crate) functions: usize,
 }
 
-/// Reads the header: the file that `HIP_HEADER` names (`…/include/hip/hip_runtime_api.h`), or the one fetched into `work`
-/// before, or now.
+/// Reads the header: the file that `HIP_HEADER` names (`…/include/hip/hip_runtime_api.h`), or else the one in `work`, which is fetched if
+/// missing.
 pub(crate) fn generate(work: &Path) -> Result<Generated, String> {
     let header = SOURCE.find(work)?;
     let folder = header.parent().and_then(Path::parent).ok_or("HIP_HEADER: …/include/hip/hip_runtime_api.h, please")?;
@@ -56,7 +56,7 @@ pub(crate) fn generate(work: &Path) -> Result<Generated, String> {
     Ok(Generated { signatures, functions: functions.len() })
 }
 
-/// A function with a body ends without a semicolon: what follows it is a statement of its own.
+/// Removes the functions with a body that a statement begins with: no semicolon separates them from the next statement.
 fn after_functions(mut statement: Vec<c::Token>) -> Vec<c::Token> {
     while statement.first().is_some_and(|t| t == "static" || t == "inline") {
         let mut depth = 0;
@@ -85,7 +85,7 @@ fn preprocess(folder: &Path) -> Result<String, String> {
     Ok(text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect())
 }
 
-/// `7.1`, from the header beside.
+/// Version such as `7.1`, from the header beside this one.
 fn version(folder: &Path) -> Result<String, String> {
     let path = folder.join("hip/hip_version.h");
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -113,7 +113,7 @@ fn abi(rust: &str, types: &BTreeMap<String, String>) -> String {
         "u16" | "uint16_t" | "__uint16_t" => "u16".into(),
         "float" => "f32".into(),
         "dim3" => "Dim3".into(),
-        // Three words, four words, and two ints in one register.
+        // The first is passed as three words, the next as four, and the last as two ints in one register.
         "hipExtent" => "Words<3>".into(),
         "hipPitchedPtr" => "Words<4>".into(),
         "hipMemLocation" => "u64".into(),
@@ -125,7 +125,7 @@ fn abi(rust: &str, types: &BTreeMap<String, String>) -> String {
     }
 }
 
-/// What it returns, unless that is a hipError_t.
+/// Return type, unless it is a hipError_t.
 fn result(decl: &c::Decl) -> &'static str {
     match decl.rust.as_str() {
         "hipError_t" | "c_int" => "",

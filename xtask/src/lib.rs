@@ -2,4 +2,8 @@
 #![forbid(unsafe_code)]
 
 pub mod circles;
+mod failure;
 pub mod prose;
+pub mod workspace;
+
+pub use failure::Failure;

@@ -7,14 +7,14 @@ use std::process::Command;
 
 use crate::c::{self, Token};
 
-/// Version of the Debian package opencl-c-headers that the committed files were made from.
+/// Version of the Debian package opencl-c-headers that the committed files were generated from.
 pub(crate) const HEADERS: &str = "3.0~2023.02.06";
 
-/// The headers read, in order. Direct3D and DX9 sharing exist on Windows only.
+/// Headers that are read, in order. Direct3D and DX9 sharing exist on Windows only.
 const INCLUDED: [&str; 5] =
     ["CL/cl.h", "CL/cl_ext.h", "CL/cl_gl.h", "CL/cl_egl.h", "CL/cl_va_api_media_sharing_intel.h"];
 
-/// What the generator writes: both files' text.
+/// Output of the generator: the texts of both files.
 pub(crate) struct Generated {
     pub(crate) signatures: String,
     pub(crate) types: String,
@@ -62,7 +62,7 @@ pub(crate) fn generate(root: &Path) -> Result<Generated, String> {
 }
 
 const ENTRY: &str = "XSCHED_ENTRY";
-/// What the committed files were made from.
+/// Source of the committed files.
 const MADE_FROM: &str = "the OpenCL headers 3.0 (2023.02.06)";
 
 /// Runs the C preprocessor, which keeps the macros (`-dD`) and where each line came from.
@@ -96,7 +96,7 @@ fn preprocess(root: &Path) -> Result<String, String> {
     String::from_utf8(output.stdout).map_err(|e| format!("cc -E: {e}"))
 }
 
-/// The functions that the installed ICD loader exports; empty where there is none to look at.
+/// Functions that the installed ICD loader exports; empty where there is none.
 fn loader_exports() -> Vec<String> {
     let loader = format!("/usr/lib/{}-linux-gnu/libOpenCL.so.1", std::env::consts::ARCH);
     let Ok(output) = Command::new("nm").args(["-D", "--defined-only", &loader]).output() else { return Vec::new() };
@@ -121,7 +121,7 @@ fn separate(text: &str) -> (String, Vec<(String, String)>) {
             platform = file.ends_with("CL/cl_platform.h");
         } else if let Some(rest) = line.strip_prefix("#define ") {
             let (name, value) = rest.split_once(' ').unwrap_or((rest, ""));
-            // The hundreds of motion-estimation parameters are arguments of kernels, nothing that the API itself takes.
+            // The hundreds of motion-estimation parameters are arguments of kernels, and no function of the API takes them.
             let noise = name.starts_with("CL_AVC_ME_");
             if wanted && !noise && name.starts_with("CL_") && !name.contains('(') && !value.is_empty() {
                 macros.push((name.to_string(), value.trim().to_string()));
@@ -165,7 +165,7 @@ fn typedef(tokens: &[Token], out: &mut String, functions: &mut Vec<c::Decl>) -> 
                 }
                 let _ = writeln!(out, "}}");
             }
-            // Unions, and structs with members we need not look into: passed by address only.
+            // Unions, and structs whose members are not needed: passed by address only.
             _ => {
                 let _ = writeln!(out, "pub(crate) type {last} = c_void;");
             }
@@ -227,8 +227,8 @@ fn constants(macros: &[(String, String)]) -> Vec<(String, &'static str, i128)> {
     out
 }
 
-/// The headers' macros have no types. Statuses are `cl_int`, bits are `cl_bitfield` (64 bit, as in property lists),
-/// names of infos and the rest `cl_uint`.
+/// Type of a constant: the headers' macros have none. Statuses are `cl_int`, bits `cl_bitfield` (64 bits, as in property lists), and all
+/// others, such as names of infos, `cl_uint`.
 fn constant_type(name: &str, text: &str, value: i128) -> &'static str {
     const STATUS: [&str; 5] = ["CL_SUCCESS", "CL_COMPLETE", "CL_RUNNING", "CL_SUBMITTED", "CL_QUEUED"];
     if value < 0 || STATUS.contains(&name) {
@@ -274,7 +274,7 @@ fn types(typedefs: &str, constants: &[(String, &'static str, i128)]) -> String {
     out
 }
 
-/// What cl_platform.h defines, by the platform's own rules rather than by parsing its many branches.
+/// Types of cl_platform.h, by the platform's own rules rather than by parsing its many branches.
 const SCALARS: [(&str, &str); 14] = [
     ("cl_char", "i8"),
     ("cl_uchar", "u8"),
@@ -292,7 +292,7 @@ const SCALARS: [(&str, &str); 14] = [
     ("cl_GLenum", "u32"),
 ];
 
-/// Formats as the tree is formatted, so that `cargo fmt --check` agrees.
+/// Formats generated text with the tree's settings, so that `cargo fmt --check` accepts it.
 pub(crate) fn rustfmt(text: &str) -> Result<String, String> {
     use std::io::Write as _;
     use std::process::Stdio;

@@ -1,11 +1,11 @@
-//! System packages that the tests use: found, installed when we may, named when we may not.
+//! System packages that the tests use. As root they are installed; otherwise the missing ones are reported.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::test::step::{Step, Verdict};
 
-/// A Debian package and what it is for, as it is told when it is missing.
+/// Debian package and its purpose, for the line about a missing one.
 pub(crate) type Package = (&'static str, &'static str);
 
 /// Packages that `cargo xtask test` needs.
@@ -30,7 +30,7 @@ pub(crate) const FOR_TESTS: [Package; 18] = [
     ("fish", "completions"),
 ];
 
-/// Packages that `cargo xtask ci` needs besides.
+/// Further packages that `cargo xtask ci` needs.
 pub(crate) const FOR_CI: [Package; 16] = [
     ("lintian", "the Debian package"),
     ("g++", "the ViennaCL program"),
@@ -50,14 +50,15 @@ pub(crate) const FOR_CI: [Package; 16] = [
     ("libjemalloc2", "an image with a preload of its own"),
 ];
 
-/// A package that is unpacked into the target folder, for anybody, and not installed: it would start a service on the machine.
+/// Package that is unpacked into the target folder, which needs no rights, and not installed: it would start a service on the machine.
 const UNPACKED: Package = ("prometheus", "promtool and a server that reads the metrics");
 
-/// PyOpenCL's examples and tests come with this one, in a folder that minimal installations leave out.
+/// Package with PyOpenCL's examples and tests, in a folder that minimal installations leave out.
 const EXAMPLES_PACKAGE: &str = "python-pyopencl-doc";
 const EXAMPLES: &str = "usr/share/doc/python-pyopencl-doc/examples";
 
-/// Installs what is missing of these when run as root on a Debian system. What stays missing is a line `SKIPPED: …` each.
+/// Installs those of the packages that are missing, if run as root on a Debian system, and reports each one that stays missing as `SKIPPED:
+/// …`.
 pub(crate) fn install(step: &Step, packages: &[Package]) -> Verdict {
     if !runs("dpkg-query", &["--version"]) {
         return Verdict::Skipped("not a Debian system: install PoCL and the OpenCL programs by hand".into());
@@ -66,10 +67,10 @@ pub(crate) fn install(step: &Step, packages: &[Package]) -> Verdict {
     if !missing.is_empty() && user_is_root() {
         let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
         step.say(&format!("installing {}", names.join(" ")));
-        // A failed update still leaves what is in the lists already; a failed install shows in what stays missing.
+        // After a failed update the present lists still serve. A failed installation is reported below, as packages that stay missing.
         apt(step, &["update", "-qq"]);
         if !apt(step, &[&["install", "-y", "-qq", "--no-install-recommends"], names.as_slice()].concat()) {
-            // One package that this release lacks must not keep the others away.
+            // The packages are then installed one by one, so that one which this release lacks does not keep out the others.
             for name in &names {
                 apt(step, &["install", "-y", "-qq", "--no-install-recommends", name]);
             }
@@ -82,7 +83,7 @@ pub(crate) fn install(step: &Step, packages: &[Package]) -> Verdict {
     Verdict::Passed
 }
 
-/// The folder of programs that tests find though they are not installed; it may not be there.
+/// Folder of programs that tests find although they are not installed. It may be missing.
 pub(crate) fn unpacked_programs(target: &Path) -> PathBuf {
     target.join("packages").join(UNPACKED.0).join("usr/bin")
 }
@@ -116,12 +117,12 @@ fn fetched(folder: &Path, package: &str) -> bool {
         return false;
     };
     let done = succeeds(Command::new("dpkg-deb").arg("-x").arg(&file).arg(folder));
-    // A leftover does no harm.
+    // A file that stays does no harm.
     let _ = std::fs::remove_file(file);
     done
 }
 
-/// Where PyOpenCL's examples are, fetching them into `work` if the system has none. None if they cannot be had.
+/// Folder of PyOpenCL's examples: the system's, or one fetched into `work`. None if neither can be had.
 pub(crate) fn pyopencl_examples(work: &Path) -> Option<PathBuf> {
     let fetched = work.join("pyopencl-doc");
     for root in [Path::new("/"), &fetched] {

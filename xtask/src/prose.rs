@@ -11,26 +11,17 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{TokenStream, TokenTree};
 use serde::Deserialize;
 
+use crate::Failure;
+
 /// Place of the list in the workspace.
 pub const LIST: &str = "xtask/prose.toml";
-
-/// Help of the task.
-pub const HELP: &str = "\
-usage: cargo xtask prose [CRATE]
-       cargo xtask prose --write
-
-Counts comments that open headless (What, Who, Whose, Whether, Which, Those, The same, It, How, By whom, …; Where and When without a
-main clause; bare pronouns), and comments of one word.
-
-  CRATE    prints those of this crate, with their places
-  --write  lowers xtask/prose.toml to the numbers that there are; raises none";
 
 const HEAD: &str = "\
 # Comments of each crate that open headless, and those of one word: `cargo xtask prose` says which. The numbers may only fall:
 # `cargo xtask prose --write` lowers them. A crate without a line has none of either.
 ";
 
-/// Words that stand for a noun which is not there.
+/// First words that stand for a missing noun.
 const HEADLESS: [&str; 20] = [
     "what",
     "whatever",
@@ -53,21 +44,21 @@ const HEADLESS: [&str; 20] = [
     "same",
     "ditto",
 ];
-/// Pairs of words that do.
+/// Pairs of such words.
 const HEADLESS_PAIRS: [(&str, &str); 3] = [("the", "same"), ("as", "above"), ("as", "before")];
 /// Words that open a clause; a main clause may follow.
 const CLAUSES: [&str; 4] = ["where", "wherever", "when", "whenever"];
-/// Words that a relative word makes headless: "by whom".
+/// Words that are headless before a relative word: "by whom".
 const PREPOSITIONS: [&str; 16] = [
     "about", "after", "at", "before", "by", "for", "from", "in", "of", "on", "since", "to", "under", "until", "with",
     "behind",
 ];
-/// Words that are pronouns if a verb, a preposition or nothing follows.
+/// Words that are pronouns before a verb, a preposition or the end.
 const PRONOUNS: [&str; 15] = [
     "this", "that", "these", "all", "both", "each", "either", "neither", "none", "one", "some", "others", "any",
     "many", "most",
 ];
-/// Words that follow a bare pronoun.
+/// Words that show that the word before is a pronoun.
 const AFTER_PRONOUN: [&str; 40] = [
     "is", "are", "was", "were", "has", "have", "had", "may", "might", "must", "can", "could", "does", "do", "did",
     "would", "will", "should", "shall", "needs", "need", "makes", "make", "means", "says", "say", "takes", "take",
@@ -77,13 +68,13 @@ const AFTER_PRONOUN: [&str; 40] = [
 /// A comment.
 #[derive(Clone, Debug)]
 pub struct Comment {
-    /// Its file, in the crate.
+    /// File of the comment, in the crate.
     pub file: PathBuf,
-    /// Number of its first line.
+    /// Number of the first line.
     pub line: usize,
-    /// Its first line, without the mark.
+    /// First line, without the comment mark.
     pub first: String,
-    /// Number of its words.
+    /// Number of words.
     pub words: usize,
 }
 
@@ -159,13 +150,13 @@ pub fn is_headless(first: &str) -> bool {
     false
 }
 
-/// Reports whether a clause is followed by a sentence: behind a comma, and by no other conjunction.
+/// Reports whether a main clause follows the first clause: after a comma, and not after a further conjunction.
 fn has_main_clause(text: &str) -> bool {
     let sentence = text.split(". ").next().unwrap_or(text);
     let behind = sentence.split(", ").skip(1).filter_map(|part| part.split_whitespace().next());
     let mut behind = behind
         .filter(|word| !["if", "or", "and", "but", "as", "which", "who", "while", "in", "by", "by"].contains(word));
-    // A line that ends in a comma goes on.
+    // A line that ends in a comma continues in the next.
     behind.next().is_some() || sentence.trim_end().ends_with(',')
 }
 
@@ -201,7 +192,7 @@ pub fn comments(file: &Path, text: &str) -> Vec<Comment> {
     found
 }
 
-/// Lines that begin inside a literal: text of another language, for one.
+/// Lines that begin inside a string literal, which may hold text of another language.
 fn lines_in_literals(text: &str) -> std::collections::BTreeSet<usize> {
     fn visit(tokens: TokenStream, found: &mut std::collections::BTreeSet<usize>) {
         for token in tokens {
@@ -224,12 +215,7 @@ fn lines_in_literals(text: &str) -> std::collections::BTreeSet<usize> {
 
 /// Counts the comments of all crates.
 pub fn crates(root: &Path) -> Result<Vec<Crate>, String> {
-    let folder = root.join("crates");
-    let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let mut folders: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
-    folders.push(root.join("xtask"));
-    folders.sort();
-    folders.iter().map(|folder| of_crate(folder)).collect()
+    crate::workspace::crates(root)?.iter().map(|folder| of_crate(folder)).collect()
 }
 
 fn of_crate(folder: &Path) -> Result<Crate, String> {
@@ -251,7 +237,10 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
     let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     for path in entries.flatten().map(|entry| entry.path()) {
         if path.is_dir() {
-            rust_files(&path, found)?;
+            // A folder with a manifest is another crate.
+            if !path.join("Cargo.toml").is_file() {
+                rust_files(&path, found)?;
+            }
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             found.push(path);
         }
@@ -293,29 +282,34 @@ pub fn compare(listed: &BTreeMap<String, Allowed>, crates: &[Crate]) -> Vec<Stri
     wrong
 }
 
-/// Does what the words after `prose` ask for. Fails outside with a line about the words, inside with one about the work.
-pub fn run(root: &Path, words: &[&str]) -> Result<Result<(), String>, String> {
-    let crates = match crates(root) {
-        Ok(crates) => crates,
-        Err(error) => return Ok(Err(error)),
+/// Lowers the list to the numbers that there are.
+///
+/// # Errors
+/// A crate cannot be read, or the list cannot be written.
+pub fn write(root: &Path) -> Result<(), String> {
+    lower(root, &crates(root)?)
+}
+
+/// Prints the numbers of all crates, or the comments of one.
+///
+/// # Errors
+/// There is no such crate, or one cannot be read.
+pub fn run(root: &Path, name: Option<&str>) -> Result<(), Failure> {
+    let crates = crates(root)?;
+    let Some(name) = name else {
+        print!("{}", table(&crates));
+        return Ok(());
     };
-    match words {
-        [] => print!("{}", table(&crates)),
-        ["--write"] => return Ok(lower(root, &crates)),
-        [name] if !name.starts_with('-') => {
-            let long = format!("xsched-{name}");
-            let Some(one) = crates.iter().find(|one| one.name == *name || one.name == long) else {
-                return Err(format!("no crate `{name}`; `cargo xtask prose` lists all"));
-            };
-            for (comments, how) in [(&one.headless, "headless"), (&one.fragments, "one word")] {
-                for comment in comments {
-                    println!("{}:{}: {how}: {}", comment.file.display(), comment.line, comment.first);
-                }
-            }
+    let long = format!("xsched-{name}");
+    let Some(one) = crates.iter().find(|one| one.name == name || one.name == long) else {
+        return Err(Failure::Input(format!("no crate `{name}`; `cargo xtask prose` lists all")));
+    };
+    for (comments, how) in [(&one.headless, "headless"), (&one.fragments, "one word")] {
+        for comment in comments {
+            println!("{}:{}: {how}: {}", comment.file.display(), comment.line, comment.first);
         }
-        _ => return Err("cargo xtask prose takes [CRATE], or --write".into()),
     }
-    Ok(Ok(()))
+    Ok(())
 }
 
 fn table(crates: &[Crate]) -> String {
@@ -337,7 +331,7 @@ fn table(crates: &[Crate]) -> String {
     text
 }
 
-/// Writes the list with the numbers that there are, where they are lower.
+/// Writes the list with the present numbers, where they are lower.
 fn lower(root: &Path, crates: &[Crate]) -> Result<(), String> {
     let listed = listed(root)?;
     let mut text = HEAD.to_string();

@@ -1,32 +1,32 @@
-//! The release build: always all of it at once. Built apart, the crates that several depend on would be compiled again, with
-//! other features, or as machine code where the rest needs only what the linker optimises.
+//! The release build, in one call of cargo. In several calls, crates that several packages depend on would be compiled again with other
+//! features, or to machine code where the rest needs only input for link-time optimisation.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What a plain `cargo build --release` makes, and the archive of the software HIP runtime.
+/// Packages that a plain `cargo build --release` builds, and the archive of the software HIP runtime.
 const PACKAGES: [&str; 8] = ["cli", "shim", "simdev", "preempt", "halcuda", "halhip", "halopencl", "fakehip"];
 
-/// Cargo's words for all of the release.
+/// Arguments of cargo for the whole release build.
 pub(crate) fn words() -> Vec<String> {
     let packages = PACKAGES.iter().map(|name| format!("-pxsched-{name}"));
     ["build", "--release"].into_iter().map(str::to_owned).chain(packages).collect()
 }
 
-/// Cargo's words for all of the debug build, tests among it.
+/// Arguments of cargo for the whole debug build, with tests.
 pub(crate) const DEBUG: [&str; 3] = ["build", "--workspace", "--all-targets"];
 
-/// Builds all of that.
+/// Builds everything of the debug build.
 pub(crate) fn build_debug(root: &Path) -> Result<(), String> {
     cargo(root, &DEBUG.map(str::to_owned))
 }
 
-/// Builds all of the release.
+/// Builds everything of the release.
 pub(crate) fn build(root: &Path) -> Result<(), String> {
     cargo(root, &words())
 }
 
-/// Builds more, each for itself.
+/// Builds further packages in release mode, in a call of their own.
 pub(crate) fn build_more(root: &Path, what: &[&str]) -> Result<(), String> {
     let words: Vec<String> = ["build", "--release"].iter().chain(what).map(|word| (*word).to_owned()).collect();
     cargo(root, &words)

@@ -1,10 +1,10 @@
-//! `cargo xtask rocm [--suite SUITE] DIR`: a folder with AMD's own libraries of a newer ROCm than this machine has, from a
-//! suite of Debian: sid for ROCm 6.4, experimental for 7.2. Nothing is installed. What the ladder `testing/hip/rocm/rocm.py` runs.
+//! `cargo xtask rocm [--suite SUITE] DIR`: makes a folder with AMD's own libraries of a newer ROCm than this machine's, from a suite of
+//! Debian: sid for ROCm 6.4, experimental for 7.2. Nothing is installed. The ladder `testing/hip/rocm/rocm.py` runs on this folder.
 //!
-//! apt resolves, downloads and checks the packages, with lists and a cache of its own; dpkg-deb unpacks them. In the folder
-//! lie `root` (the packages' files, with their C library and its loader), `amd` (AMD's HIP runtime, taken out of `root`, so
-//! that the software runtime is found instead), `bin` (the packaged compiler, started with the packaged loader) and
-//! `versions.txt`: lines `NAME PACKAGE VERSION`, then `skipped NAME: WHY`.
+//! apt resolves, downloads and checks the packages, with its own lists and cache; dpkg-deb unpacks them. The folder contains `root` (the
+//! packages' files, with their C library and its loader), `amd` (AMD's HIP runtime, moved out of `root`, so that programs find the software
+//! runtime instead), `bin` (the packaged compiler, started with the packaged loader) and `versions.txt`: lines `NAME PACKAGE VERSION`, then
+//! `skipped NAME: WHY`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,13 +14,13 @@ use std::process::Command;
 
 use crate::apt::{Apt, files, remove, said};
 
-/// The suite that ROCm 6.4 is in.
+/// Suite with ROCm 6.4.
 pub(crate) const SUITE: &str = "sid";
-/// Where packages put libraries, in `root`.
+/// Folder in which packages put libraries, in `root`.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 const LOADER: &str = "ld-linux-x86-64.so.2";
 
-/// What is looked for: its name, that of its package without the number at the end, and of those with its headers.
+/// Libraries to fetch: name, name of the package without the number at its end, and packages with its headers.
 const WANTED: [(&str, &str, &[&str]); 9] = [
     ("HIP", "libamdhip64-", &["libamdhip64-dev"]),
     ("hiprtc", "libhiprtc", &[]),
@@ -32,25 +32,36 @@ const WANTED: [(&str, &str, &[&str]); 9] = [
     ("hipFFT", "libhipfft", &["libhipfft-dev"]),
     ("RCCL", "librccl", &["librccl-dev"]),
 ];
-/// Programs of the compiler that get a script in `bin`.
+/// Programs of the compiler for which `bin` gets a script.
 const COMPILER: [&str; 4] = ["clang", "lld", "ld.lld", "clang-offload-bundler"];
 
-/// Folders that were made before: those that the variable ROCM names, with colons between, or all in `target/rocm`.
+/// Folders that were made before: those of the variable ROCM, with colons between, or all in `target/rocm`.
 pub(crate) fn folders(target: &Path) -> Vec<PathBuf> {
     let given = std::env::var_os("ROCM").map(|list| std::env::split_paths(&list).collect());
     let all: Vec<PathBuf> = given.unwrap_or_else(|| files(&target.join("rocm")));
     all.into_iter().filter(|folder| folder.join("versions.txt").exists()).collect()
 }
 
-/// A name of a suite is letters and dashes.
-pub(crate) fn is_suite(name: &str) -> bool {
+/// Reads the name of a suite.
+///
+/// # Errors
+/// One line, if it is no such name.
+pub(crate) fn suite(text: &str) -> Result<String, String> {
+    match is_suite(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("'{text}' is no suite of Debian: use sid (ROCm 6.4) or experimental (7.2), for one")),
+    }
+}
+
+/// Reports whether a name consists of letters and dashes, as names of suites do.
+fn is_suite(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('-') && name.chars().all(|c| c.is_ascii_lowercase() || c == '-')
 }
 
-/// Makes the folder, anew.
+/// Makes the folder, from the start if it is there.
 pub(crate) fn run(suite: &str, folder: &Path) -> Result<(), String> {
     let versions = folder.join("versions.txt");
-    // `apt` is there if a run did not come to its end.
+    // A run that was interrupted leaves `apt`.
     let ours = versions.exists() || folder.join("apt").exists();
     if !ours && fs::read_dir(folder).is_ok_and(|mut all| all.next().is_some()) {
         return Err(format!("{}: is not empty, and no folder of this task", folder.display()));
@@ -84,13 +95,13 @@ pub(crate) fn run(suite: &str, folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Name, package, packages of headers.
+/// Chosen packages: name, package, packages of its headers.
 type Chosen = Vec<(&'static str, String, &'static [&'static str])>;
-/// Name, and why it is not there.
+/// Names without a package, each with the reason.
 type Skipped = Vec<(String, String)>;
 
 impl Apt {
-    /// Which package each name is, of those that can be installed together.
+    /// Chooses the package for each name, among those that can be installed together.
     fn choose(&self) -> Result<(Chosen, Skipped), String> {
         let names = self.ask("apt-cache", &["pkgnames", "lib"])?;
         let (mut chosen, mut skipped) = (Chosen::new(), Skipped::new());
@@ -114,7 +125,7 @@ impl Apt {
         }
     }
 
-    /// Downloads what is wanted without what it needs: headers, and the compiler of the release that MIOpen is made for.
+    /// Downloads the headers, and the compiler of the release that MIOpen is made for, without the packages that they depend on.
     fn extras(&self, chosen: &Chosen) -> Skipped {
         let headers = chosen.iter().flat_map(|(_, _, headers)| headers.iter().map(ToString::to_string));
         let release = files(&self.archives()).into_iter().find_map(|path| {
@@ -132,7 +143,7 @@ impl Apt {
         headers.chain(compiler).filter_map(download).collect()
     }
 
-    /// Of a package that was downloaded.
+    /// Version of a package that was downloaded.
     fn version(&self, package: &str) -> Result<String, String> {
         let start = format!("{package}_");
         let of = |path: PathBuf| {
@@ -142,7 +153,7 @@ impl Apt {
     }
 }
 
-/// Unpacks all packages, and takes AMD's runtime out.
+/// Unpacks all packages, and moves AMD's runtime out of them.
 fn unpack(archives: &Path, folder: &Path) -> Result<(), String> {
     let (root, amd) = (folder.join("root"), folder.join("amd"));
     for made in [&root, &amd] {
@@ -153,7 +164,7 @@ fn unpack(archives: &Path, folder: &Path) -> Result<(), String> {
         if !status.map_err(|e| format!("dpkg-deb: {e}"))?.success() {
             return Err(format!("{}: cannot be unpacked", package.display()));
         }
-        // Its name, which has the version, is all that is asked for later.
+        // Only the file's name, which contains the version, is used later; its contents would take space.
         fs::write(package, "").map_err(|e| said(package, &e))?;
     }
     for unused in ["doc", "man", "locale", "bug", "lintian"] {
@@ -169,12 +180,13 @@ fn unpack(archives: &Path, folder: &Path) -> Result<(), String> {
             fs::rename(&path, amd.join(&name)).map_err(|e| said(&path, &e))?;
         }
     }
-    // Some of the libraries look for others in `$ORIGIN/../lib`.
+    // Some of the libraries search for others in `$ORIGIN/../lib`.
     let link = root.join("usr/lib/lib");
     std::os::unix::fs::symlink("x86_64-linux-gnu", &link).map_err(|e| said(&link, &e))
 }
 
-/// Scripts that start the packaged compiler with the packaged loader: its files are not where they were made for.
+/// Writes scripts that start the packaged compiler with the packaged loader: the compiler's files are not at the paths that it was built
+/// for.
 fn compiler(folder: &Path) -> Result<(), String> {
     let Some(llvm) = files(&folder.join("root/usr/lib")).into_iter().find(|path| path.join("bin/clang").exists())
     else {
@@ -197,8 +209,8 @@ fn compiler(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Where everything is that would be in `/usr`; `-isystem /usr/include`, which MIOpen gives, would hide the C library's
-/// headers from those of C++. Not for what it calls itself by (`-cc1`).
+/// Options with the paths of everything that would be in `/usr`; `-isystem /usr/include`, which MIOpen passes, would hide the C library's
+/// headers from those of C++. The options are left out where clang calls itself (`-cc1`).
 fn clang_options(release: &str) -> String {
     format!(
         "if [ \"$1\" != -cc1 ]; then\n    count=$#\n    while [ $count -gt 0 ]; do\n        count=$((count - 1))\n        \

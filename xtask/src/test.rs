@@ -1,6 +1,5 @@
-//! `cargo xtask test`: the tests that must pass after each change, in one command; `cargo xtask ci`: checks that take longer or need a
-//! release build;
-//! `cargo xtask test --long`: both, and for how long they hold.
+//! `cargo xtask test`: the tests that must pass after each change, in one command. `cargo xtask ci`: checks that take longer or need a
+//! release build. `cargo xtask test --long`: both, and searches for rarer faults by chance and repetition.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -21,8 +20,6 @@ use step::{Body, Ended, Step, Verdict, locked};
 
 /// Text of `cargo xtask test --help`.
 pub(crate) const HELP: &str = "\
-usage: cargo xtask test [--long]
-
 Without an option: format, build, generated files, all Rust and Python tests, and programs side by side, each once, on one debug
 build. On two processors with nothing else to do: at most 12 minutes from a fresh clone, 5 when all is built.
 
@@ -39,8 +36,6 @@ failed, 2 for a wrong argument.";
 
 /// Text of `cargo xtask ci --help`.
 pub(crate) const HELP_CI: &str = "\
-usage: cargo xtask ci
-
 The checks beside the tests of `cargo xtask test`, after which continuous integration runs it: lint, licences of dependencies, the
 Debian package and the archive, containers of Podman, a Kubernetes node's programs against real peers, the kit for AMD GPUs, and the
 OpenCL and HIP ladders of real programs, also under random suspension; that of AMD's newer libraries where `cargo xtask rocm` has made
@@ -48,9 +43,9 @@ a folder of them. It makes a release build. On two processors with nothing else 
 
 Installs, goes on, sums up and ends as `cargo xtask test` does.";
 
-/// Seeds besides the one that all tests begin with.
+/// Random seeds besides the tests' default one.
 const MORE_SEEDS: [&str; 3] = ["2", "3", "4"];
-/// Files of end-to-end tests that depend on time. They hold on a busy machine.
+/// Files of end-to-end tests that depend on time, and must pass on a busy machine, too.
 const HOLD_WHEN_BUSY: [&str; 14] = [
     "accounting",
     "bound",
@@ -67,12 +62,12 @@ const HOLD_WHEN_BUSY: [&str; 14] = [
     "streams",
     "top",
 ];
-/// How often those are repeated.
+/// Number of repetitions of such tests.
 const REPETITIONS: u32 = 3;
 
-/// Exit code of a script of ours that could not do anything here; it has said why.
+/// Exit code of our scripts where nothing could run; they have printed the reason.
 const NOTHING_RAN: i32 = 3;
-/// Tests of the scripts that measure, and trials of programs side by side.
+/// Tests of the measuring scripts, and tests of programs that run side by side.
 const SCRIPTS: [&[&str]; 6] = [
     &["-m", "unittest", "-v", "benches/cuda/test_conduct.py"],
     &["testing/side_by_side.py", "--trials", "6"],
@@ -82,7 +77,7 @@ const SCRIPTS: [&[&str]; 6] = [
     &["-m", "unittest", "-v", "testing/opencl/test_ladder.py"],
 ];
 
-/// Extent of a run.
+/// Tests that a run includes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// `cargo xtask test`.
@@ -93,7 +88,7 @@ pub(crate) enum Extent {
     Long,
 }
 
-/// The run so far.
+/// State of the run.
 struct Run {
     root: PathBuf,
     target: PathBuf,
@@ -101,12 +96,12 @@ struct Run {
     steps: Vec<Ended>,
 }
 
-/// A shell's job in the background ignores SIGINT and SIGQUIT, and so would the programs that tests start and then interrupt. This
-/// program starts anew without that.
+/// A background job of a shell ignores SIGINT and SIGQUIT, and so would the programs that tests start and then interrupt. This function
+/// starts the program again with these signals at their defaults.
 fn heed_signals() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
-    // Bit n - 1 is signal n: 2 and 3.
+    // Bit n - 1 stands for signal n: here 2 and 3.
     if ignored.is_some_and(|mask| mask & 0b110 != 0)
         && let Ok(own) = std::env::current_exe()
     {
@@ -116,7 +111,7 @@ fn heed_signals() {
     }
 }
 
-/// Runs all steps, also after a failed one, and sums up. False if any failed.
+/// Runs all steps, whether or not earlier ones fail, and prints the summary. Returns false if any failed.
 pub(crate) fn run(root: &Path, extent: Extent) -> bool {
     heed_signals();
     let mut run =
@@ -133,7 +128,7 @@ pub(crate) fn run(root: &Path, extent: Extent) -> bool {
     run.sum_up()
 }
 
-/// Variables that scripts get, for a build: `debug` or `release`.
+/// Environment of scripts for a build: `debug` or `release`.
 fn script_variables(target: &Path, built: &str) -> [(&'static str, OsString); 4] {
     let runtime = if built == "release" { "release/hip-runtime" } else { "hip-runtime" };
     [
@@ -144,15 +139,15 @@ fn script_variables(target: &Path, built: &str) -> [(&'static str, OsString); 4]
     ]
 }
 
-/// Where cargo puts what it builds.
+/// Folder of cargo's build output.
 pub(crate) fn target_folder(root: &Path) -> PathBuf {
-    // A relative CARGO_TARGET_DIR counts from where cargo is called, which is the root for the steps below.
+    // A relative CARGO_TARGET_DIR counts from the folder where cargo was called: the root, for the steps below.
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
 }
 
 impl Run {
     fn tests(&mut self) {
-        // To install is to wait for the network, and leaves the processors to the compiler.
+        // Installation mostly waits for the network, which leaves the processors to the compiler.
         self.beside(
             ("build", Box::new(targets::build)),
             [
@@ -166,7 +161,7 @@ impl Run {
     }
 
     fn rest(&mut self) {
-        // No more than a look where the tests have run before.
+        // Takes a moment only where the tests have run before.
         self.beside(
             ("build", Box::new(targets::build)),
             [(
@@ -179,7 +174,7 @@ impl Run {
         self.step("dependencies", |s| s.component("deny", &checks));
         let clippy = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
         let kit = ["-m", "unittest", "-v", "testing/hip/kit/test_kit.py"].map(OsString::from);
-        // Some compute, some wait more than they compute, and what they compare is no time: three at a time, the longest first.
+        // Three steps run at a time, the longest first: some mainly wait, others compute, and none compares times.
         self.at_once(
             3,
             [
@@ -188,12 +183,12 @@ impl Run {
                 ("HIP ladder", Box::new(|s: &Step| s.hip_ladder(&[]))),
                 ("containers", Box::new(|s: &Step| s.containers())),
                 ("Kubernetes", Box::new(|s: &Step| s.kubernetes())),
-                // What the simulated device computes for it takes minutes in a debug build.
+                // Its simulated device computes for minutes in a debug build.
                 ("AMD kit's tests", Box::new(|s: &Step| s.python("release", &kit))),
                 ("ROCm ladder", Box::new(|s: &Step| s.rocm_ladder())),
             ],
         );
-        // PoCL's devices are the processors.
+        // PoCL's devices are the processors, so that this step runs alone.
         self.step("OpenCL ladder", |s| s.ladder(&[]));
     }
 
@@ -233,15 +228,15 @@ impl Run {
         }
     }
 
-    /// Runs a step, whose output is shown as it comes.
+    /// Runs a step, and shows its output as it comes.
     fn step(&mut self, name: &str, body: impl FnOnce(&Step) -> Verdict) {
         println!("\n== {name}");
         let ended = self.started(None).run(name, body);
         self.steps.push(ended);
     }
 
-    /// Runs a step whose output is shown as it comes, and others beside it, one after the other; what each of these says is shown when
-    /// it has ended.
+    /// Runs a step whose output is shown as it comes, and others beside it, one after the other; the output of each of these is shown at
+    /// its end.
     fn beside<'a>(
         &mut self,
         (name, body): (&'a str, Body<'a>),
@@ -257,18 +252,18 @@ impl Run {
         self.steps.append(&mut ended);
     }
 
-    /// Runs a step, and shows what it says when it has ended.
+    /// Runs a step, and prints its output when it has ended.
     fn kept(&self, name: &str, body: Body) -> Ended {
         let step = self.started(Some(Mutex::default()));
         let ended = step.run(name, body);
-        // In one piece, so that two do not mix.
+        // One write, so that the output of two steps does not mix.
         let mut said = format!("\n== {name}\n").into_bytes();
         said.append(&mut step.kept.map(|kept| std::mem::take(&mut *locked(&kept))).unwrap_or_default());
         let _ = std::io::stdout().lock().write_all(&said);
         ended
     }
 
-    /// Runs steps on so many threads; what each says is shown when it has ended.
+    /// Runs steps on this many threads; the output of each is shown at its end.
     fn at_once<'a>(&mut self, threads: usize, steps: impl IntoIterator<Item = (&'a str, Body<'a>)>) {
         let (left, ended) = (Mutex::new(VecDeque::from_iter(steps)), Mutex::new(Vec::new()));
         let work = || {
@@ -295,7 +290,7 @@ impl Run {
                 Verdict::Skipped(why) => ("skipped", format!("  {why}")),
             };
             println!("{word}  {name:22} {seconds:6.1} s{why}");
-            // A step without tests is one check.
+            // A step without tests counts as one check.
             let has_tests = notes.passed + notes.failed != 0;
             passed += notes.passed + usize::from(!has_tests && matches!(verdict, Verdict::Passed));
             failed += notes.failed + usize::from(notes.failed == 0 && matches!(verdict, Verdict::Failed));
@@ -317,7 +312,7 @@ impl Run {
     }
 }
 
-/// Programs that keep every processor busy, until it is dropped.
+/// Programs that keep all processors busy until this is dropped.
 struct Busy(Vec<Child>);
 
 impl Busy {
@@ -338,8 +333,8 @@ impl Drop for Busy {
 }
 
 impl Step<'_> {
-    /// The unit tests of some crates, built to find races or misuse of memory. The compiler's own switch for that is not stable: a
-    /// variable lets this one take it.
+    /// Runs the unit tests of some crates, built to detect data races or memory errors. The compiler's option for that is unstable: an
+    /// environment variable makes the stable compiler accept it.
     fn sanitized(&self, kind: &str, crates: &[&str]) -> Verdict {
         let mut command = self.cargo_command();
         command.args(["test", "--lib", "--no-fail-fast", "--target", "x86_64-unknown-linux-gnu", "--target-dir"]);
@@ -349,18 +344,18 @@ impl Step<'_> {
         command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", flags);
         let suppressions = self.root.join("testing/sanitizers/thread.supp");
         command.env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()));
-        // Tests keep what a process keeps until its end.
+        // Tests keep some memory until the process ends.
         command.env("ASAN_OPTIONS", "detect_leaks=0");
         self.verdict(&mut command, &[])
     }
 
-    /// Files of the end-to-end tests.
+    /// Runs files of the end-to-end tests.
     fn end_to_end(&self, files: &[&str]) -> Verdict {
         let files = files.iter().flat_map(|file| ["--test", file]);
         self.cargo(&["test", "-p", "xsched-e2e", "--no-fail-fast"].into_iter().chain(files).collect::<Vec<_>>())
     }
 
-    /// Lays out the software HIP runtime: for tests where these look for it, and one for the ladders, which compute more.
+    /// Lays out the software HIP runtime: in the folder where tests search it, or for the ladders, which compute more.
     fn hip_runtime(&self, built: Built) -> Verdict {
         match hip_runtime::run(self.root, &self.hip_runtime_folder(built), built) {
             Ok(()) => Verdict::Passed,
@@ -375,7 +370,7 @@ impl Step<'_> {
         }
     }
 
-    /// Skipped only as far as headers are missing, and then with the reason; a stale file fails whatever else is missing.
+    /// Compares the generated files with the headers. Missing headers are reported as skipped, but a stale file fails all the same.
     fn generated(&self) -> Verdict {
         match generate::check(self.root) {
             Ok(skipped) if skipped.is_empty() => Verdict::Passed,
@@ -384,14 +379,14 @@ impl Step<'_> {
         }
     }
 
-    /// With what was built so.
+    /// Runs programs side by side, from this build.
     fn side_by_side(&self, built: &str, options: &[&str]) -> Verdict {
         let mut args = vec!["testing/side_by_side.py".into(), "--bin".into(), self.target.join(built).into_os_string()];
         args.extend(options.iter().map(Into::into));
         self.python(built, &args)
     }
 
-    /// Those that are made in a moment; `cargo xtask containers` has the others.
+    /// Builds the containers that take a moment; `cargo xtask containers` builds the others.
     fn containers(&self) -> Verdict {
         let mut args = vec!["testing/containers/containers.py".into(), "--bin".into()];
         args.push(self.target.join("debug").into_os_string());
@@ -414,7 +409,7 @@ impl Step<'_> {
         self.python("release", &args)
     }
 
-    /// On the software runtime of the release build.
+    /// Runs the HIP ladder on the software runtime of the release build.
     fn hip_ladder(&self, options: &[&str]) -> Verdict {
         let (work, runtime) = (self.target.join("hip-ladder"), self.hip_runtime_folder(Built::Release));
         if !runtime.join("libamdhip64.so.7").exists() {
@@ -429,7 +424,7 @@ impl Step<'_> {
         self.python("release", &args)
     }
 
-    /// AMD's own libraries, of each folder that `cargo xtask rocm` has made: those in the variable ROCM, or in target/rocm.
+    /// Runs AMD's own libraries from each folder that `cargo xtask rocm` made: those in the variable ROCM, or in target/rocm.
     fn rocm_ladder(&self) -> Verdict {
         let (runtime, release) = (self.hip_runtime_folder(Built::Release), self.target.join("release"));
         let folders = rocm::folders(self.target);
@@ -456,13 +451,13 @@ impl Step<'_> {
         Verdict::Passed
     }
 
-    /// Installs packages, and unpacks the one that would start a service.
+    /// Installs packages, and unpacks the one whose installation would start a service.
     fn installed(&self, packages: &[packages::Package]) -> Verdict {
         let verdict = packages::install(self, packages);
         if matches!(verdict, Verdict::Passed) { packages::unpack(self, self.target) } else { verdict }
     }
 
-    /// Tries the programs of a Kubernetes node with peers that are fetched, and runs the tests that find these then.
+    /// Tests the programs of a Kubernetes node against fetched peers, then runs the tests that need them.
     fn kubernetes(&self) -> Verdict {
         match self.task(&["kubernetes"]) {
             Verdict::Passed => targets::run_with_peers(self),

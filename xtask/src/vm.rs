@@ -11,51 +11,30 @@ use crate::bundle::{copy, create, remove, target_folder};
 use crate::package;
 
 pub(crate) const HELP: &str = "\
-usage: cargo xtask vm [--kvm] [--suite SUITE]
-
 Boots a Debian guest in QEMU and tries in it what needs systemd, several users and namespaces: package and archive, the units, reloads,
 restarts, the watchdog, pools with stand-ins for NVIDIA's programs, containers of Podman with and without root. The processor is emulated, which takes some
 minutes; --kvm uses the machine's own where /dev/kvm works. SUITE is one of Debian's: bookworm (the default), trixie, sid. Needs
 qemu-system-x86, mmdebstrap, genext2fs and e2fsprogs, and makes the guest at the first time (400 MB).";
 
-/// What the guest has besides a minimal Debian.
+/// Packages of the guest besides a minimal Debian.
 const PACKAGES: &str = "systemd-sysv,dbus,dbus-user-session,libpam-systemd,uidmap,linux-image-cloud-amd64,udev,procps,python3-minimal,libpython3-stdlib,\
     podman,crun,catatonit,fuse-overlayfs,apparmor";
-/// What may be tried.
-const SUITES: [&str; 3] = ["bookworm", "trixie", "sid"];
-/// The guest has to be through after this time.
+/// Suites that may be tried.
+pub(crate) const SUITES: [&str; 3] = ["bookworm", "trixie", "sid"];
+/// Longest time that the guest may take.
 const PATIENCE: Duration = Duration::from_secs(1_200);
-/// What the guest's lines begin with on its console.
+/// Beginning of the guest's lines on its console.
 const MARK: &str = "XSCHED-VM: ";
 
-/// How to try it.
+/// Options of the command.
 pub(crate) struct Options {
-    suite: &'static str,
-    kvm: bool,
+    /// Suite of Debian: one of [`SUITES`].
+    pub(crate) suite: String,
+    /// The machine's own processor is used, not an emulated one.
+    pub(crate) kvm: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { suite: SUITES[0], kvm: false }
-    }
-}
-
-impl Options {
-    /// From what was typed; none = that is no option.
-    pub(crate) fn of(words: &[&str]) -> Option<Options> {
-        match words {
-            [] => Some(Options::default()),
-            ["--kvm", rest @ ..] => Some(Options { kvm: true, ..Options::of(rest)? }),
-            ["--suite", suite, rest @ ..] => {
-                let suite = SUITES.into_iter().find(|known| known == suite)?;
-                Some(Options { suite, ..Options::of(rest)? })
-            }
-            _ => None,
-        }
-    }
-}
-
-/// Makes the guest unless it is there, boots it with what was built, and prints what it tells.
+/// Makes the guest if it is missing, boots it with the built programs, and prints its lines.
 pub(crate) fn run(root: &Path, options: Options) -> Result<(), String> {
     for (program, package) in [
         ("qemu-system-x86_64", "qemu-system-x86"),
@@ -69,9 +48,9 @@ pub(crate) fn run(root: &Path, options: Options) -> Result<(), String> {
         }
     }
     let Options { suite, kvm } = options;
-    let folder = target_folder(root).join("vm").join(suite);
+    let folder = target_folder(root).join("vm").join(&suite);
     create(&folder)?;
-    let image = guest(&folder, suite)?;
+    let image = guest(&folder, &suite)?;
     let payload = payload(root, &folder)?;
     boot(&folder, &image, &payload, kvm)
 }
@@ -85,10 +64,10 @@ fn done(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// The guest's disk; its kernel lies beside it.
+/// Disk of the guest; the kernel lies beside it.
 fn guest(folder: &Path, suite: &str) -> Result<PathBuf, String> {
     let (image, fresh, of) = (folder.join("root.ext2"), folder.join("fresh.ext2"), folder.join("packages"));
-    // One with other packages is of no use.
+    // A guest with other packages is made again.
     if image.exists() && std::fs::read_to_string(&of).is_ok_and(|had| had == PACKAGES) {
         return Ok(image);
     }
@@ -107,12 +86,12 @@ fn guest(folder: &Path, suite: &str) -> Result<PathBuf, String> {
         Command::new("mmdebstrap")
             .args(["--quiet", "--variant=minbase", "--format=ext2"])
             .arg(format!("--include={PACKAGES}"))
-            // A mirror's copy of sid may be older than sid's lists are valid for.
+            // A mirror's copy of sid may be older than sid's lists allow.
             .arg("--aptopt=Acquire::Check-Valid-Until \"false\"")
             .arg(hook(format!("copy-out /boot '{}'", folder.display())))
             .arg(hook(format!("upload '{}' /etc/systemd/system/xsched-try.service", unit.display())))
             .arg(hook("chroot \"$1\" systemctl enable xsched-try.service".into()))
-            // There are no logins, and nothing needs to be kept.
+            // Login prompts and apt's timer have no use here.
             .arg(hook(
                 "chroot \"$1\" systemctl mask getty@tty1.service serial-getty@ttyS0.service apt-daily.timer".into(),
             ))
@@ -126,7 +105,7 @@ fn guest(folder: &Path, suite: &str) -> Result<PathBuf, String> {
     Ok(image)
 }
 
-/// A disk that is a tar archive: the package in two versions, the archive, what is tried with them.
+/// Makes a disk that is a tar archive: the package in two versions, the archive, and the programs that are tested with them.
 fn payload(root: &Path, folder: &Path) -> Result<PathBuf, String> {
     done(Command::new("cargo").args(["build", "--quiet", "--workspace"]).current_dir(root))?;
     let (built, stage) = (target_folder(root).join("debug"), folder.join("payload"));
@@ -138,7 +117,7 @@ fn payload(root: &Path, folder: &Path) -> Result<PathBuf, String> {
         copy(&written.deb, &stage.join(name))?;
         copy(&written.archive, &stage.join("xsched.tar.gz"))?;
     }
-    // The device, and stand-ins for what NVIDIA's driver brings, which find each other in one folder.
+    // The simulated device, and stand-ins for the parts of NVIDIA's driver. They find each other in one folder.
     let stand_ins = [
         ("xsched", "xsched"),
         ("libsimdev.so", "libsimdev.so"),
@@ -170,7 +149,7 @@ fn payload(root: &Path, folder: &Path) -> Result<PathBuf, String> {
     Ok(archive)
 }
 
-/// Boots the guest and prints its lines. What it writes to its disks is lost.
+/// Boots the guest and prints its lines. The guest's writes to its disks are discarded.
 fn boot(folder: &Path, image: &Path, payload: &Path, kvm: bool) -> Result<(), String> {
     let newest = |prefix: &str| -> Result<PathBuf, String> {
         let boot = folder.join("boot");
@@ -215,7 +194,7 @@ fn boot(folder: &Path, image: &Path, payload: &Path, kvm: bool) -> Result<(), St
     outcome.map_err(|why| format!("{why}; the console is in {}", log.display()))
 }
 
-/// Prints what the guest tells until its last line.
+/// Prints the guest's lines up to the last one.
 fn follow(lines: &std::sync::mpsc::Receiver<String>, until: Instant) -> Result<(), String> {
     loop {
         match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {

@@ -6,10 +6,10 @@ use std::process::Command;
 use crate::bundle::{self, LIBRARIES};
 use crate::release;
 
-/// The newest glibc that its files may ask for: the tag `manylinux_2_28` promises it.
+/// Newest glibc that the wheel's files may need: the tag `manylinux_2_28` promises it.
 const GLIBC: (u32, u32) = (2, 28);
 
-/// Builds it into a folder.
+/// Builds the wheel into a folder.
 pub(crate) fn run(root: &Path, folder: &Path) -> Result<(), String> {
     release::build(root)?;
     let release = bundle::target_folder(root).join("release");

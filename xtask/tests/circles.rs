@@ -1,4 +1,4 @@
-//! Circles of files by calls, against `xtask/circles.toml`. [`xtask::circles`] says how calls are found, and which are not.
+//! Circles of files by calls, against `xtask/circles.toml`. [`xtask::circles`] describes how calls are found, and which are not.
 
 use std::path::{Path, PathBuf};
 
@@ -8,8 +8,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Share of calls that may stay unresolved in a crate, in percent: beyond it the circles say little. Crates of few calls and of tests are
-/// left out.
+/// Largest share of unresolved calls in a crate, in percent: above it the circles mean little. Crates with few calls, and crates of tests,
+/// are exempt.
 const UNRESOLVED_MAX: f64 = 10.0;
 
 #[test]
@@ -52,7 +52,7 @@ fn do_not_go_round(a: &str, b: &str) {
     assert!(circles_of(&[ROOT, ("a.rs", a), ("b.rs", b)]).is_empty());
 }
 
-/// A file with one function that the other one calls, and one that calls back.
+/// File with one function that the other file calls, and one that calls back.
 const B: &str =
     "pub struct B; impl B { pub fn len(&self) { crate::a::back() } pub fn new() -> B { crate::a::back(); B } }";
 

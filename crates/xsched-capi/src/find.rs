@@ -1,4 +1,4 @@
-//! The libxsched of the process: the preloaded one, or else the one that lies beside the library that asks.
+//! Search for the libxsched of the process: the preloaded one, or else the one beside the library that needs it.
 
 use std::ffi::{CStr, CString, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 
 use crate::{ENTRY, Entry, Table, VERSION};
 
-/// The file that has the functions.
+/// File that has the functions.
 const LIBRARY: &str = "libxsched.so";
 
-/// The functions, found once. None where there is no libxsched of this version; one line on stderr says so once.
+/// The functions, searched for once. `None` if there is no libxsched of this version, which is reported once on stderr.
 pub fn table() -> Option<&'static Table> {
     static FOUND: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
     let mut table = FOUND.load(Acquire);
@@ -37,7 +37,7 @@ fn search() -> *mut Table {
     table.cast_mut()
 }
 
-/// Loads the library from the folder of this one. With RTLD_LOCAL: nothing of it stands between anything.
+/// Loads the library from the folder of this one. With RTLD_LOCAL, so that its symbols replace no others.
 fn beside() -> *mut c_void {
     let own = own_path();
     let real = own.as_ref().and_then(|path| std::fs::canonicalize(path).ok());
@@ -52,7 +52,7 @@ fn beside() -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// What the loader says of the last call that failed.
+/// The loader's text for the last call that failed.
 fn fault() -> String {
     // SAFETY: no arguments; a text of the loader's, copied at once.
     unsafe {
@@ -70,7 +70,7 @@ fn open(path: &Path) -> *mut c_void {
     }
 }
 
-/// The file that this code lies in.
+/// The file that contains this code.
 fn own_path() -> Option<PathBuf> {
     // SAFETY: Dl_info is plain data that dladdr fills; its strings are the loader's.
     unsafe {

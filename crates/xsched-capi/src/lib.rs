@@ -1,10 +1,10 @@
-//! The C API, declared once for both of its sides: `libxsched.so`, which has it, and the small libraries that programs link
-//! (`libpreempt.so`, `libhalcuda.so`, `libhalhip.so`, `libhalopencl.so`), which forward to it.
+//! The C API, declared once for both of its sides: `libxsched.so`, which implements it, and the small libraries that
+//! programs link (`libpreempt.so`, `libhalcuda.so`, `libhalhip.so`, `libhalopencl.so`), which forward to it.
 //!
 //! - [`preempt!`], [`halcuda!`], [`halhip!`], [`halopencl!`] list the functions of each library with their arguments.
-//! - [`Table`] is made of them: the one thing that passes between the two sides, asked for by its [`VERSION`].
-//! - [`forward!`] makes the exported functions of a library; [`find`] finds the libxsched of the process.
-//! - [`types`]: handles, results and numbers, as `include/xsched/types.h` has them.
+//! - [`Table`] is built from these lists. It is all that passes between the two sides, requested by its [`VERSION`].
+//! - [`forward!`] defines the exported functions of a library; [`find`] finds the libxsched of the process.
+//! - [`types`]: handles, results and numbers, as in `include/xsched/types.h`.
 //!
 //! Names and values are those of XSched 1.2.0's public headers.
 
@@ -83,18 +83,18 @@ macro_rules! halopencl {
     };
 }
 
-/// Changes with anything above.
+/// Version of the [`Table`], which changes with anything above.
 pub const VERSION: u32 = 1;
 
-/// The symbol of libxsched.so that hands out the [`Table`]: an [`Entry`].
+/// Symbol of libxsched.so that returns the [`Table`]: an [`Entry`].
 pub const ENTRY: &std::ffi::CStr = c"XSchedFunctions";
 
-/// Answers null for any other [`VERSION`].
+/// Returns the table for this [`VERSION`], and null for any other.
 pub type Entry = unsafe extern "C" fn(u32) -> *const Table;
 
 macro_rules! part {
     ($library:ident $part:ident; $(fn $name:ident($($argument:ident: $type:ty),*);)*) => {
-        #[doc = concat!("What `lib", stringify!($library), ".so` exports, each function under its name.")]
+        #[doc = concat!("Exports of `lib", stringify!($library), ".so`, each function under its name.")]
         #[repr(C)]
         #[allow(non_snake_case, missing_docs)] // published names
         pub struct $part {
@@ -102,7 +102,7 @@ macro_rules! part {
         }
 
         impl $part {
-            /// Their names.
+            /// Names of the functions.
             pub const NAMES: &[&str] = &[$(stringify!($name)),*];
         }
     };
@@ -113,26 +113,26 @@ halcuda!(part);
 halhip!(part);
 halopencl!(part);
 
-/// Every function.
+/// All functions of the C API.
 #[repr(C)]
 pub struct Table {
-    /// Of `libpreempt.so`.
+    /// Functions of `libpreempt.so`.
     pub preempt: Preempt,
-    /// Of `libhalcuda.so`.
+    /// Functions of `libhalcuda.so`.
     pub halcuda: HalCuda,
-    /// Of `libhalhip.so`.
+    /// Functions of `libhalhip.so`.
     pub halhip: HalHip,
-    /// Of `libhalopencl.so`.
+    /// Functions of `libhalopencl.so`.
     pub halopencl: HalOpenCl,
 }
 
-/// Exports the functions of a library: `halcuda!(forward);`. Where no libxsched is found they answer
+/// Exports the functions of a library: `halcuda!(forward);`. If no libxsched is found they return
 /// [`types::XResult::NOT_FOUND`].
 #[macro_export]
 macro_rules! forward {
     ($library:ident $part:ident; $(fn $name:ident($($argument:ident: $type:ty),*);)*) => {
-        // The unwinder that is linked in asks for this function of glibc 2.35, which would make that version the floor. Nothing
-        // unwinds here: there is no answer.
+        // The unwinder that is linked in calls this function of glibc 2.35, which would make 2.35 the oldest version
+        // that the library loads with. No code here unwinds, so this one finds nothing.
         core::arch::global_asm!(
             ".hidden _dl_find_object",
             ".globl _dl_find_object",
@@ -142,10 +142,10 @@ macro_rules! forward {
         );
 
         $(
-            /// Forwards to libxsched; the header says what it does.
+            /// Forwards to libxsched; described in the header.
             ///
             /// # Safety
-            /// What the header asks of the arguments.
+            /// The arguments must be as the header demands.
             // SAFETY: a name of the published interface, defined once.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> $crate::types::XResult {

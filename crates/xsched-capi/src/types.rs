@@ -1,50 +1,50 @@
-//! Handles, results and numbers of the interface, as C has them.
+//! Handles, results and numbers of the interface, as in C.
 
 use std::ffi::{c_int, c_void};
 
-/// A number that stands for an XQueue; never a pointer. 0 is none.
+/// Handle of an XQueue, a number and never a pointer; 0 = none.
 pub type XQueueHandle = u64;
-/// A number that stands for a queue of the hardware's, as its vendor's interface has it.
+/// Handle of a hardware queue, a queue of a vendor's interface.
 pub type HwQueueHandle = u64;
-/// A number that stands for a command.
+/// Handle of a command.
 pub type HwCommandHandle = u64;
-/// -255..=255, greater is more urgent; [`NOT_EXECUTED`] beside.
+/// Priority: -255..=255, greater is more urgent; also [`NOT_EXECUTED`].
 pub type Priority = i32;
-/// 0..=100 percent.
+/// Utilisation in percent: 0..=100.
 pub type Utilization = i32;
-/// 100..=10,000,000 µs.
+/// Time slice in µs: 100..=10,000,000.
 pub type Timeslice = i64;
-/// µs; -1 = none.
+/// Laxity in µs; -1 = none.
 pub type Laxity = i64;
-/// µs; -1 = none.
+/// Deadline in µs; -1 = none.
 pub type Deadline = i64;
-/// What a command does: gets its queue and the pointer that it was made with.
+/// Callback of a command: gets its queue and the pointer that the command was created with.
 pub type LaunchCallback = Option<unsafe extern "C" fn(HwQueueHandle, *mut c_void) -> XResult>;
 
-/// The priority of a queue that is not to be executed.
+/// Priority of a queue that is not to be executed.
 pub const NOT_EXECUTED: Priority = -256;
 
-/// What a function answers. Any number may come from a callback.
+/// Result of a function. A callback may return any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct XResult(pub c_int);
 
 impl XResult {
-    /// All went well.
+    /// The call succeeded.
     pub const SUCCESS: XResult = XResult(0);
     /// The vendor's interface refused.
     pub const HARDWARE: XResult = XResult(1);
     /// An argument is out of range or null.
     pub const INVALID_VALUE: XResult = XResult(2);
-    /// A handle stands for nothing (any more), or there is no libxsched.
+    /// A handle is not valid (any more), or there is no libxsched.
     pub const NOT_FOUND: XResult = XResult(3);
-    /// Not now, or not from here.
+    /// Not allowed now, or from here.
     pub const NOT_ALLOWED: XResult = XResult(4);
-    /// The device or this build cannot.
+    /// Not supported by the device or this build.
     pub const NOT_SUPPORTED: XResult = XResult(5);
-    /// The scheduler did not answer as it should.
+    /// The scheduler did not respond as it should.
     pub const BAD_RESPONSE: XResult = XResult(6);
-    /// An error of ours.
+    /// An internal error.
     pub const UNKNOWN: XResult = XResult(999);
 }
 
@@ -52,7 +52,7 @@ impl XResult {
 pub mod state {
     /// Nothing is buffered or running.
     pub const IDLE: i32 = 1;
-    /// Something is.
+    /// Something is buffered or running.
     pub const READY: i32 = 2;
 }
 
@@ -67,7 +67,7 @@ pub type XPolicyType = c_int;
 pub mod scheduler {
     use std::ffi::c_int;
 
-    /// The program itself decides.
+    /// No scheduler: the program itself decides.
     pub const APP_MANAGED: c_int = 1;
     /// A scheduler inside the process.
     pub const LOCAL: c_int = 2;
@@ -81,18 +81,18 @@ pub mod flag {
     pub const BLOCKING_SUBMIT: i64 = 1;
     /// Suspend: return when what was launched and is not held is complete.
     pub const SYNC_HW_QUEUE: i64 = 1;
-    /// Suspend: first wait for all that was submitted.
+    /// Suspend: first wait for all commands submitted so far.
     pub const WAIT_ALL: i64 = 2;
-    /// Suspend: first wait until nothing is left, also of what is submitted meanwhile.
+    /// Suspend: first wait until no command is left, including those submitted meanwhile.
     pub const WAIT_IDLE: i64 = 4;
-    /// Resume: forget what is buffered.
+    /// Resume: drop all buffered commands.
     pub const DROP_COMMANDS: i64 = 1;
 }
 
-/// Names of the policies, by number: one of `xsched policy list` each.
+/// Names of the policies by number; each but the first is in `xsched policy list`.
 pub const POLICIES: [&str; 12] = ["", "hpf", "hhpf", "chpf", "up", "pup", "spup", "kedf", "lax", "awf", "cfs", "mlfq"];
 
-/// The policy of a number; none for an unknown one.
+/// Name of the policy with a number; `None` for an unknown one.
 pub fn policy_name(number: XPolicyType) -> Option<&'static str> {
     usize::try_from(number).ok().and_then(|at| POLICIES.get(at)).copied().filter(|name| !name.is_empty())
 }

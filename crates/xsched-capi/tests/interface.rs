@@ -1,4 +1,4 @@
-//! The headers, the libraries and the reference say the same.
+//! Agreement of the headers, the libraries and the reference.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ fn each_library_needs_libc_only_and_no_newer_glibc_than_2_28() {
     }
 }
 
-/// Compiles a text, without linking it.
+/// Compiles a text without linking it.
 #[track_caller]
 fn compiles(compiler: &str, flags: &[&str], text: &str) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -82,12 +82,12 @@ fn each_header_compiles_alone_and_beside_the_others_in_c_and_cpp() {
     let line = |header: &str| format!("#include <xsched/{header}.h>\n");
     let all: String = HEADERS.map(line).concat();
     for text in HEADERS.map(line).iter().chain([&all]) {
-        // A file must hold something.
+        // C wants at least one declaration in a file.
         let text = format!("{text}extern int nothing;\n");
         compiles("cc", &["-std=c99"], &text);
         compiles("c++", &["-std=c++11"], &text);
     }
-    // The vendors' names are theirs, whichever header comes first.
+    // The vendors define their own types, whichever header comes first.
     let vendors = "typedef struct CUstream_st *CUstream;\ntypedef struct ihipStream_t *hipStream_t;\n\
                    typedef struct _cl_command_queue *cl_command_queue;\n";
     compiles("cc", &["-std=c11"], &format!("{vendors}{all}"));
@@ -152,7 +152,7 @@ fn the_headers_have_the_values_of_the_implementation() {
     compiles("cc", &["-std=c11"], &text);
 }
 
-/// Each function is declared once, and has a row in the reference.
+/// Each function is declared once and has a row in the reference.
 #[test]
 fn the_headers_and_the_reference_have_every_function() {
     let texts = HEADERS

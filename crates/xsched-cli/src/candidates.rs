@@ -1,4 +1,4 @@
-//! What a shell offers for a word that is being typed.
+//! Completions that a shell offers for a word that is being typed.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -12,15 +12,15 @@ use xsched_proto::wire::{DaemonMsg, ProgramInfo, Request};
 
 use crate::{client, users};
 
-/// The variable by which a completion script asks.
+/// Variable by which a completion script asks for candidates.
 pub(crate) const VARIABLE: &str = "XSCHED_COMPLETE";
 
-/// Answers a completion script, and does not return then.
+/// Answers a completion script. Does not return in that case.
 pub(crate) fn answer(command: fn() -> clap::Command) {
     clap_complete::CompleteEnv::with_factory(command).var(VARIABLE).complete();
 }
 
-/// Classes, for options that take numbers too.
+/// Classes, for options that also take numbers.
 pub(crate) fn classes() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let about = |class: Class| match class {
@@ -35,7 +35,7 @@ pub(crate) fn classes() -> ArgValueCandidates {
     })
 }
 
-/// Processes that are attached, with what they run.
+/// Attached processes, with the names of their programs.
 pub(crate) fn pids() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let help = |program: &ProgramInfo| format!("{} ({})", escaped(&program.name), program.class);
@@ -44,12 +44,12 @@ pub(crate) fn pids() -> ArgValueCandidates {
     })
 }
 
-/// Jobs of programs that are attached.
+/// Jobs of attached programs.
 pub(crate) fn jobs() -> ArgValueCandidates {
     of_programs(|program| program.job.into_iter().collect())
 }
 
-/// Users of programs that are attached.
+/// Users of attached programs.
 pub(crate) fn users() -> ArgValueCandidates {
     of_programs(|program| vec![users::Names::default().of(program.uid).to_owned()])
 }
@@ -59,7 +59,7 @@ pub(crate) fn devices() -> ArgValueCandidates {
     of_programs(|program| program.groups.into_iter().map(|group| group.device).collect())
 }
 
-/// XQueues.
+/// XQueues of attached programs.
 pub(crate) fn queues() -> ArgValueCandidates {
     of_programs(|program| {
         let queues = program.groups.into_iter().flat_map(|group| group.queues);
@@ -72,19 +72,19 @@ fn of_programs(names: impl Fn(ProgramInfo) -> Vec<String> + Send + Sync + 'stati
         let mut all: Vec<String> = programs().into_iter().flat_map(&names).collect();
         all.sort();
         all.dedup();
-        // What a terminal would follow is not put on its command line.
+        // Names with characters that a terminal would act on are not put on its command line.
         all.retain(|name| escaped(name) == name.as_str());
         all.into_iter().map(CompletionCandidate::new).collect()
     })
 }
 
-/// Those of the daemon that a command would ask; none where it does not answer.
+/// Programs of the daemon that a command would ask; none where it does not answer.
 fn programs() -> Vec<ProgramInfo> {
     let answer = client::ask(None, Request::Ps).unwrap_or_default().into_iter();
     answer.filter_map(|part| if let DaemonMsg::Program(program) = part { Some(*program) } else { None }).collect()
 }
 
-/// A command of the user's own and what follows: programs, then files.
+/// Candidates for a command of the user's own and its arguments: programs, then files.
 pub(crate) fn command() -> ArgValueCompleter {
     ArgValueCompleter::new(OwnCommand)
 }

@@ -1,4 +1,4 @@
-//! What may be typed: the subcommands, and how a mistake is told in one line.
+//! Command line: the subcommands, and the report of a mistake in one line.
 
 use std::ffi::OsString;
 
@@ -31,7 +31,7 @@ Examples:
 
 Exit codes: 2 = bad input, 3 = the machine does not allow it; `run` exits as its command does.";
 
-/// The subcommands, in the order of the help.
+/// Subcommands, in the order of the help.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     Run(cmd::run::Args),
@@ -66,24 +66,24 @@ pub(crate) enum Command {
     #[command(hide = true)]
     DeviceHost,
     #[command(hide = true)]
-    DemoWorker(cmd::demo::worker::Args),
+    DemoWorker(cmd::demo::WorkerArgs),
     #[command(hide = true)]
-    CheckSteps(cmd::check::steps::Args),
+    CheckSteps(cmd::check::StepsArgs),
     #[command(hide = true)]
     Probe(cmd::doctor::probe::Args),
 }
 
-/// Everything that may be typed, for completions and the manual.
+/// Whole command line, for completions and the manual.
 pub(crate) fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Our own command of these words, the program's name first.
+/// Parses our own command from these words, the program's name first.
 pub(crate) fn command_of(words: Vec<OsString>) -> Result<Command, Error> {
     typed::<Cli>(words).map(|cli| cli.command)
 }
 
-/// Reads a command line, the program's name first. Help and version are printed at once.
+/// Parses a command line, the program's name first. Help and version are printed at once.
 pub(crate) fn typed<T: Parser>(words: Vec<OsString>) -> Result<T, Error> {
     match T::try_parse_from(&words) {
         Ok(typed) => Ok(typed),
@@ -96,7 +96,7 @@ pub(crate) fn typed<T: Parser>(words: Vec<OsString>) -> Result<T, Error> {
     }
 }
 
-/// Clap's message without its decoration, in one line.
+/// Reduces clap's message to one line without decoration.
 fn one_line(all: &clap::Command, error: &clap::Error, words: impl IntoIterator<Item = OsString>) -> String {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(s)) => Some(s.clone()),
@@ -104,7 +104,7 @@ fn one_line(all: &clap::Command, error: &clap::Error, words: impl IntoIterator<I
         _ => None,
     };
     match error.kind() {
-        // Our own parsers already say what is wrong and what is accepted.
+        // Our own parsers already name the fault and the accepted values.
         ErrorKind::ValueValidation => {
             let flag = context(ContextKind::InvalidArg).unwrap_or_default();
             let flag = flag.split_whitespace().next().unwrap_or_default();
@@ -114,7 +114,7 @@ fn one_line(all: &clap::Command, error: &clap::Error, words: impl IntoIterator<I
         }
         ErrorKind::MissingRequiredArgument => {
             if let Some(missing) = context(ContextKind::InvalidArg) {
-                // A group of which one is needed comes as `<A|--b <B>>`.
+                // A group of options of which one is needed has the form `<A|--b <B>>`.
                 let group = missing.strip_prefix('<').and_then(|m| m.strip_suffix('>')).filter(|m| m.contains("|-"));
                 let missing = match group
                     .or_else(|| missing.strip_prefix('<')?.strip_suffix('>').filter(|m| m.starts_with('-')))
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Those that cannot be run in a test are at least typed right.
+    /// Commands of the pages that cannot be run in a test are parsed at least.
     #[test]
     fn every_command_in_the_pages_is_one() {
         let folder = tempfile::tempdir().unwrap();
@@ -236,7 +236,7 @@ mod tests {
                 continue;
             }
             for mut words in markdown::calls(&block) {
-                // This one must be there when the line is typed.
+                // The file of this option must exist when the line is parsed.
                 if let Some(at) = words.iter().position(|w| w == "--scheduler") {
                     words[at + 1] = library.display().to_string();
                 }

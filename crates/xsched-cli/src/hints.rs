@@ -1,4 +1,4 @@
-//! The options of `run` and `hint` that say something for the policy.
+//! Options of `run` and `hint` with hints for the policy.
 
 use xsched_proto::Error;
 use xsched_proto::hint::{Hint, Hints};
@@ -39,7 +39,7 @@ pub(crate) struct HintArgs {
     slo: Option<Hints>,
 }
 
-/// Reads one kind of hint.
+/// Parser for one kind of hint.
 fn parser(hint: Hint) -> impl Fn(&str) -> Result<Hints, Error> + Clone + Send + Sync + 'static {
     move |text| {
         let mut hints = Hints::default();
@@ -48,11 +48,11 @@ fn parser(hint: Hint) -> impl Fn(&str) -> Result<Hints, Error> + Clone + Send + 
 }
 
 impl HintArgs {
-    /// The ids of its options, for a group of options of which one is needed.
+    /// Ids of the options, for a group of options of which one is needed.
     pub(crate) const IDS: [&'static str; 8] =
         ["weight", "utilization", "timeslice", "deadline", "k", "laxity", "active", "slo"];
 
-    /// All that was given.
+    /// All hints that were given.
     pub(crate) fn hints(&self) -> Hints {
         let given =
             [self.weight, self.utilization, self.timeslice, self.deadline, self.k, self.laxity, self.active, self.slo];

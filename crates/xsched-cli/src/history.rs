@@ -1,4 +1,4 @@
-//! What groups did, from the daemon's records of it: pure, without a clock.
+//! History of groups, from the daemon's records: pure, without a clock.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,58 +7,58 @@ use xsched_proto::segment::HEARD_LATE_NS;
 use xsched_proto::trace::{Record, What, Why};
 use xsched_proto::wire::TracedGroup;
 
-/// What a group does for some time. When it wants nothing, it does nothing.
+/// State of a group for some time. A group that does not want the device has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Doing {
-    /// It wants the device and has it.
+    /// The group wants the device and has it.
     Runs,
-    /// Its gate is closed but yields: it goes on while those that it makes room for keep up.
+    /// The group's gate is closed but yields: it goes on while the groups that it yields to keep up.
     Yields,
-    /// Its gate is closed, and what it has on the device runs to its end, or is about to be held there.
+    /// The group's gate is closed, and its commands on the device run to their end, or are about to be held there.
     Leaves,
-    /// It wants the device, and its launches wait.
+    /// The group wants the device, and its launches wait.
     Waits,
-    /// Likewise, and an operator wants it so.
+    /// The group wants the device, and an operator keeps it off.
     Suspended,
-    /// It has the device and shows no progress while others wait: it counts as idle.
+    /// The group has the device and shows no progress while others wait: it counts as idle.
     Stalled,
 }
 
-/// A time in which a group does one thing.
+/// Time in which a group has one state.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Span {
     pub(crate) doing: Doing,
-    /// CLOCK_MONOTONIC, in µs.
+    /// Begin and end, CLOCK_MONOTONIC in µs.
     pub(crate) from_us: u64,
     pub(crate) to_us: u64,
-    /// Why its gate is as it is.
+    /// Reason for the state of its gate.
     pub(crate) why: Why,
-    /// The place of the policy then in force.
+    /// Place of the policy in force in the list of policies.
     #[serde(skip)]
     pub(crate) policy: u8,
     pub(crate) level: u8,
-    /// It had the device and lost it.
+    /// True if the group had the device and lost it.
     pub(crate) preempted: bool,
-    /// Of a wait that ended with an open gate: threads that waited there.
+    /// Number of threads that waited at the gate, for a wait that ended with an open gate.
     pub(crate) threads: u32,
-    /// Of a wait: the groups that had the device when it began, `g<N>`.
+    /// Groups that had the device when a wait began, as `g<N>`.
     #[serde(skip)]
     pub(crate) holders: Vec<u64>,
 }
 
-/// Something that [`Tracker::take`] tells.
+/// Event that [`Tracker::take`] derives from records.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Told {
-    /// A span has ended.
+    /// A span of the group has ended.
     Span(u64, Span),
-    /// The group has waited so long for the device, in µs: 0 where its gate was open.
+    /// The group has waited for the device for this time, in µs: 0 where its gate was open.
     Wait(u64, u64),
-    /// It lost the device while it wanted it.
+    /// The group lost the device while it wanted it.
     Preempted(u64),
-    /// It has left the device so long after that, in µs.
+    /// The group has left the device this long after losing it, in µs.
     Left(u64, u64),
-    /// The daemon was late to take notice that it wanted the device, by so many µs.
+    /// The daemon noticed this late that the group wanted the device, in µs.
     Late(u64, u64),
 }
 
@@ -70,18 +70,18 @@ struct State {
     leaving: bool,
     yields: bool,
     stalled: bool,
-    /// What holds of the current span.
+    /// Current span.
     span: Option<Span>,
-    /// Since when it waits for the device.
+    /// Time since which the group waits for the device.
     waits_since: Option<u64>,
     closed_at: Option<u64>,
-    /// When its gate was opened last, and when it last had done something.
+    /// Time at which the gate was last opened, and time until which the group last had a span.
     opened_at: u64,
     did_until: u64,
     why: Reason,
 }
 
-/// The last reason that was told.
+/// Last reason that a record gave.
 #[derive(Clone, Copy, Debug)]
 struct Reason {
     why: Why,
@@ -110,17 +110,18 @@ impl State {
     }
 }
 
-/// Follows groups by their records.
+/// Tracker of groups by their records.
 #[derive(Default)]
 pub(crate) struct Tracker {
     groups: BTreeMap<u64, State>,
-    /// Groups that began to wait at `now_us` while none had the device: one that gets it at that moment is seen when it is over.
+    /// Groups that began to wait at `now_us` while no group had the device: a group that gets it at that moment is seen when the moment is
+    /// over.
     began: Vec<u64>,
     now_us: u64,
 }
 
 impl Tracker {
-    /// Of groups that are so after all these records, which begin at a time.
+    /// Makes a tracker for groups whose present state follows all these records, which begin at a time.
     pub(crate) fn new(groups: &[TracedGroup], records: &[Record], from_us: u64) -> Tracker {
         let mut tracker = Tracker::default();
         let beginnings = beginnings(records);
@@ -132,7 +133,7 @@ impl Tracker {
         tracker
     }
 
-    /// Groups that came to be since: what they do is in records that are still to be taken. Those that are not among these are gone.
+    /// Adds groups that were created since; their actions follow in records. Groups that are not among these are gone.
     pub(crate) fn update(&mut self, at_us: u64, groups: &[TracedGroup]) {
         let known: BTreeSet<u64> = groups.iter().map(|group| group.id).collect();
         self.groups.retain(|id, _| known.contains(id));
@@ -145,7 +146,7 @@ impl Tracker {
         if self.groups.contains_key(&group.id) {
             return;
         }
-        // The reason now is that of then where nothing has changed.
+        // If nothing has changed, the present reason is also that of the beginning.
         let why = if (ready, granted) == (group.ready, group.granted) {
             Reason { why: group.why, policy: group.policy, level: group.level, preempted: false }
         } else {
@@ -166,12 +167,12 @@ impl Tracker {
         self.began.push(group.id);
     }
 
-    /// Since when a group waits for the device, in µs; none = it does not, or is suspended.
+    /// Time since which a group waits for the device, in µs; none = it does not, or is suspended.
     pub(crate) fn waits_since(&self, group: u64) -> Option<u64> {
         self.groups.get(&group)?.waits_since
     }
 
-    /// The groups that have the device that a group is on, and use it.
+    /// Groups that have the device of this group, and use it.
     pub(crate) fn holders(&self, group: u64) -> Vec<u64> {
         let Some(s) = self.groups.get(&group) else { return Vec::new() };
         let others = self.groups.iter().filter(|(id, o)| **id != group && o.device == s.device);
@@ -186,7 +187,7 @@ impl Tracker {
         }
         let (id, at) = (record.group, record.at_us);
         let Some(s) = self.groups.get_mut(&id) else { return };
-        // A first launch that waits has done so since it came.
+        // If the first launch waits, it has waited since it came.
         let mut changed_at = at;
         match record.what {
             What::Added | What::Removed => {
@@ -202,7 +203,7 @@ impl Tracker {
                     }
                     if s.granted {
                         told.push(Told::Wait(id, 0));
-                        // It has had the device since then, whatever the daemon knew.
+                        // The group has had the device since it became ready, even if the daemon noticed later.
                         changed_at = at.saturating_sub(record.value.into()).max(s.opened_at).max(s.did_until).min(at);
                     } else if s.yields {
                         told.push(Told::Wait(id, 0));
@@ -226,7 +227,7 @@ impl Tracker {
             What::Waits => {
                 s.why = Reason { preempted: s.why.preempted && s.span.is_some(), ..reason(record) };
                 s.waits_since = match record.why {
-                    // Told of as such, not as a wait.
+                    // A suspension is not counted as a wait.
                     Why::Suspended => None,
                     _ => s.waits_since.or(Some(at)),
                 };
@@ -265,7 +266,7 @@ impl Tracker {
         }
         let doing = s.doing();
         if s.span.as_ref().map(|span| span.doing) == doing {
-            // The reason of a wait comes behind its beginning.
+            // The reason of a wait is recorded after its beginning.
             if let Some(span) = s.span.as_mut().filter(|_| record.what == What::Waits) {
                 (span.why, span.policy, span.level) = (s.why.why, s.why.policy, s.why.level);
             }
@@ -283,7 +284,7 @@ impl Tracker {
         }
     }
 
-    /// Ends what goes on. A wait counts with its time so far.
+    /// Ends all spans. A wait counts with its time so far.
     fn finish(&mut self, at_us: u64, told: &mut Vec<Told>) {
         self.see_holders();
         let spans = self.groups.iter_mut().filter_map(|(id, s)| Some((*id, s.span.take()?)));
@@ -293,14 +294,15 @@ impl Tracker {
         told.extend(waits);
     }
 
-    /// Says what has the device of those that have begun to wait.
+    /// Notes, for groups that have begun to wait, which groups have the device.
     fn see_holders(&mut self) {
         while let Some(id) = self.began.pop() {
             self.see_holders_of(id, true);
         }
     }
 
-    /// The same of one: the groups that run there, else, if they count too, those that are about to leave. Whether there are any.
+    /// Notes for one group the groups that run there; if there are none and `leaving_count` is set, those that are about to leave. Returns
+    /// whether there are any.
     fn see_holders_of(&mut self, id: u64, leaving_count: bool) -> bool {
         let Some(s) = self.groups.get(&id) else { return false };
         let others = |wanted: Doing| -> Vec<u64> {
@@ -345,22 +347,22 @@ fn new_span(doing: Doing, from_us: u64, why: &Reason) -> Span {
     }
 }
 
-/// What one group did.
+/// History of one group.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupHistory {
     pub(crate) group: TracedGroup,
-    /// In order; none is empty.
+    /// Spans in order; none is empty.
     pub(crate) spans: Vec<Span>,
-    /// How long it waited for the device each time, in µs, in order.
+    /// Lengths of its waits for the device, in µs, in order.
     pub(crate) waits_us: Vec<u64>,
     pub(crate) preemptions: u64,
-    /// How long it took to leave the device then, in µs.
+    /// Times that it took to leave the device after losing it, in µs.
     pub(crate) left_us: Vec<u64>,
-    /// How late the daemon took notice that it wanted the device, where it did, in µs.
+    /// Delays of the daemon in noticing that it wanted the device, where there were any, in µs.
     pub(crate) late_us: Vec<u64>,
 }
 
-/// What all of them did within a time.
+/// History of all groups within a time.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     pub(crate) from_us: u64,
@@ -369,7 +371,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// From all records of some groups within a time, the groups being as they are at its end.
+    /// Makes the history from all records of some groups within a time. The groups are given in their state at its end.
     pub(crate) fn new(groups: &[TracedGroup], records: &[Record], from_us: u64, to_us: u64) -> History {
         let mut tracker = Tracker::new(groups, records, from_us);
         let mut told = Vec::new();
@@ -402,18 +404,18 @@ impl History {
         History { from_us, to_us, groups: all }
     }
 
-    /// The time that a group spent on something, in µs.
+    /// Time that a group spent in a state, in µs.
     pub(crate) fn time_us(&self, group: u64, doing: Doing) -> u64 {
         let spans = self.groups.get(&group).into_iter().flat_map(|h| &h.spans);
         spans.filter(|span| span.doing == doing).map(|span| span.to_us - span.from_us).sum()
     }
 
-    /// Time in which a group wanted the device and had it, or went on beside those that had it, in µs.
+    /// Time in which a group wanted the device and had it, or went on beside groups that had it, in µs.
     pub(crate) fn ran_us(&self, group: u64) -> u64 {
         self.time_us(group, Doing::Runs) + self.time_us(group, Doing::Yields)
     }
 
-    /// The group that had the device for most of the time that a group waited, and for how much of that, 0 to 1.
+    /// Group that had the device for most of the time that a group waited, and its part of that time, 0 to 1.
     pub(crate) fn mostly_held_by(&self, group: u64) -> Option<(u64, f64)> {
         let waits = self.groups.get(&group)?.spans.iter().filter(|span| span.doing == Doing::Waits);
         let (mut of_each, mut all) = (BTreeMap::<u64, u64>::new(), 0);
@@ -428,17 +430,17 @@ impl History {
     }
 }
 
-/// What the records of a group tell of the time before the first of them.
+/// State of a group before its first record, as far as the records imply it.
 #[derive(Clone, Copy, Default)]
 struct Beginning {
-    /// It wanted the device.
+    /// True if the group wanted the device.
     ready: Option<bool>,
-    /// Its gate was open.
+    /// True if its gate was open.
     granted: Option<bool>,
 }
 
 impl Beginning {
-    /// Where they tell nothing, nothing has changed since.
+    /// State at the beginning: the one implied by the records, else the present one, since nothing has changed.
     fn of(self, group: &TracedGroup) -> (bool, bool) {
         (self.ready.unwrap_or(group.ready), self.granted.unwrap_or(group.granted))
     }
@@ -464,7 +466,7 @@ fn beginnings(records: &[Record]) -> HashMap<u64, Beginning> {
     all
 }
 
-/// The value at a quantile (0 to 1) of some values, which it sorts; none of none.
+/// Value at a quantile (0 to 1) of some values, which are sorted in place; none if there are no values.
 pub(crate) fn quantile(values: &mut [u64], q: f64) -> Option<u64> {
     values.sort_unstable();
     let rank = (values.len() as f64 * q).ceil() as usize;
@@ -485,7 +487,7 @@ mod tests {
         Record { at_us, group, what, why, policy: 0, level: 2, value }
     }
 
-    /// A low group (1) runs, a high one (2) takes the device from it for some time, twice.
+    /// Records of a low group (1) that runs while a high one (2) takes the device from it for some time, twice.
     fn records() -> Vec<Record> {
         let unsaid = Why::Unsaid;
         vec![
@@ -552,7 +554,7 @@ mod tests {
         assert_eq!(seen(&history, 1), [(Doing::Runs, 100, 300)]);
         let idle = TracedGroup { ready: false, ..group(1) };
         assert!(seen(&History::new(&[idle], &[], 100, 300), 1).is_empty());
-        // What became ready without a word of its gate found it open.
+        // A group that became ready without a record of its gate found the gate open.
         let history = History::new(&[group(1)], &[record(200, 1, What::Ready, Why::Unsaid, 50)], 100, 300);
         assert_eq!(
             (seen(&history, 1), history.groups[&1].waits_us.as_slice()),
@@ -579,9 +581,9 @@ mod tests {
             record(20_000, 1, What::Idle, Why::Unsaid, 0),
             record(60_000, 1, What::Ready, Why::Unsaid, 30_000),
             record(70_000, 1, What::Idle, Why::Unsaid, 0),
-            // That reaches back to before it was idle.
+            // Reaches back to before it was idle.
             record(78_000, 1, What::Ready, Why::Unsaid, 9_000),
-            // It had been idle by the time when it wanted the device anew.
+            // Idle before it wanted the device again.
             record(88_000, 1, What::Idle, Why::Unsaid, 6_000),
             record(88_000, 1, What::Ready, Why::Unsaid, 6_000),
         ];

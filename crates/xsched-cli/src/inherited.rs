@@ -1,10 +1,10 @@
-//! What Rust's runtime changes before `main`, as it was before: SIGPIPE, which it ignores, and standard descriptors that
-//! are closed, which it opens on /dev/null. A program started by `run` gets both as it would without us.
+//! Restoration of the state that Rust's runtime changes before `main`: SIGPIPE, which it ignores, and closed standard descriptors, which it
+//! opens on /dev/null. A program started by `run` gets both as it would without us.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 static IGNORED: AtomicBool = AtomicBool::new(false);
-/// Bit n: descriptor n was closed.
+/// Bits of the descriptors that were closed: bit n = descriptor n.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 const STANDARD: std::ops::Range<i32> = 0..3;
 
@@ -21,13 +21,13 @@ extern "C" fn remember() {
     CLOSED.store(STANDARD.filter(closed).fold(0, |bits, fd| bits | 1 << fd), Ordering::Relaxed);
 }
 
-/// Runs before the runtime's own start.
+/// Entry of the init array, which runs before the runtime's own start.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static REMEMBER: extern "C" fn() = remember;
 
-/// A write beyond the file-size limit fails from now on, and ends neither the command nor a daemon. By a handler, not by ignoring
-/// SIGXFSZ: what the process becomes, or starts, gets it as it was.
+/// Makes a write beyond the file-size limit fail from now on, without ending the command or a daemon. By a handler, not by ignoring
+/// SIGXFSZ: programs that the process becomes, or starts, then get the signal as it was.
 pub(crate) fn outlive_file_limit() {
     extern "C" fn nothing(_: libc::c_int) {}
     // SAFETY: both are plain C structs for which zeroes are valid, and the handler does nothing.
@@ -42,8 +42,7 @@ pub(crate) fn outlive_file_limit() {
     }
 }
 
-/// Makes both what they were. For the last moment before the process becomes another program: nothing can be said any
-/// more where stderr was closed.
+/// Restores both. Called directly before the process becomes another program: afterwards nothing can be reported where stderr was closed.
 pub(crate) fn restore() {
     if !IGNORED.load(Ordering::Relaxed) {
         // SAFETY: SIG_DFL needs no handler to stay valid.

@@ -1,45 +1,32 @@
 //! The `xsched` command.
 //!
-//! One file a subcommand under [`cmd`]; each declares what may be typed (`Args`) and turns it into what it means
-//! before anything is contacted or started. What they share lies beside them:
-//! [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon), [`private`] and
-//! [`whom`] (the programs that are meant), [`users`] (their names), [`candidates`] (what a shell offers), [`history`] (what groups did),
-//! [`children`] (what measures with a daemon of its own), [`picture`] (distributions), [`width`] (of a terminal), [`reference`]
-//! (pages of the reference). [`original`] has the
-//! names of XSched 1.2.0.
+//! Each subcommand has one file under [`cmd`]; it declares its options (`Args`) and checks their meaning before it contacts or starts
+//! anything. Measurements and checks are in `xsched-bench`, the parts that it shares with the commands in `xsched-command`; other
+//! shared parts lie beside them: [`target`] (the program to run), [`start`] (the daemon), [`whom`] (selection of programs),
+//! [`candidates`] (completions of a shell), [`history`] (history of groups), [`width`] (of a terminal), [`reference`] (pages of the
+//! reference). [`original`] has the names of XSched 1.2.0.
 
 mod candidates;
-mod children;
 mod cli;
-mod client;
 mod cmd;
-mod cuda;
-mod dl;
-mod failure;
-mod folders;
 mod hints;
-mod hip;
 mod history;
 mod inherited;
 #[cfg(test)]
 #[path = "../tests/common/markdown.rs"]
 mod markdown;
-mod opencl;
 mod original;
 mod out_of_sight;
-mod picture;
-mod preload;
-mod private;
 mod reference;
 mod start;
 mod target;
-mod users;
 mod values;
 mod whom;
 mod width;
 
 use cli::Command;
 use failure::Result;
+use xsched_command::{client, failure, folders, preload, users};
 
 fn main() -> std::process::ExitCode {
     inherited::outlive_file_limit();
@@ -81,8 +68,8 @@ fn dispatch(command: Command) -> Result {
         Command::PoolKeeper => xsched_daemon::keep_pool().map(|()| std::process::ExitCode::SUCCESS),
         Command::DeviceHost => xsched_daemon::serve_devices().map(|()| std::process::ExitCode::SUCCESS),
         Command::SchedulerHost(args) => cmd::scheduler_host::main(args),
-        Command::DemoWorker(args) => cmd::demo::worker::main(args),
-        Command::CheckSteps(args) => cmd::check::steps::main(args),
+        Command::DemoWorker(args) => cmd::demo::work(args),
+        Command::CheckSteps(args) => cmd::check::take_steps(args),
         Command::Probe(args) => cmd::doctor::probe::main(args),
     }
 }

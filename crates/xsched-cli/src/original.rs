@@ -1,5 +1,5 @@
-//! The commands of XSched 1.2.0, `xserver` and `xcli`: names of this program by which it takes their words and does what the
-//! subcommand of its own does that each stands for. Which these are: docs/guide/coming-from-xsched.md.
+//! Commands of XSched 1.2.0, `xserver` and `xcli`: names of this program under which it takes their words and runs its own corresponding
+//! subcommand. The list is in docs/guide/coming-from-xsched.md.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -100,7 +100,7 @@ struct Hint {
     timeslice: Option<String>,
 }
 
-/// What is asked for, if this program was called by a name of the original.
+/// Command that is asked for, if this program was called by a name of the original.
 pub(crate) fn asked(words: Vec<OsString>) -> Option<Result<Command>> {
     let name = words.first().and_then(|word| Path::new(word).file_name())?;
     match name.to_str()? {
@@ -142,7 +142,7 @@ fn client(client: Client) -> Result<Command> {
     }
 }
 
-/// Our own command of these words, with the options that were given.
+/// Parses our own command from these words, with the given options.
 fn ours<const N: usize, const M: usize>(words: [&str; N], options: [(&str, Option<String>); M]) -> Result<Command> {
     let mut all: Vec<OsString> = std::iter::once("xsched").chain(words).map(OsString::from).collect();
     for (option, value) in options {
@@ -151,7 +151,7 @@ fn ours<const N: usize, const M: usize>(words: [&str; N], options: [(&str, Optio
     cli::command_of(all)
 }
 
-/// An XQueue: as `xcli list` names it, or its number alone.
+/// Name of an XQueue: in the form of `xcli list`, or its number alone.
 fn queue(text: &str) -> std::result::Result<String, Error> {
     let name = if text.starts_with('q') { text.to_owned() } else { format!("q{text}") };
     match values::queue(&name) {

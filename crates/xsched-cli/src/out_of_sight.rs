@@ -1,7 +1,8 @@
-//! Daemons whose programs the daemon of this command does not schedule, and the other way round: of other users, and in containers.
+//! Daemons whose programs this command's daemon does not schedule, and which do not schedule its programs: those of other users, and in
+//! containers.
 //!
 //! `/proc` shows them. A process sees those of its own pid namespace and of the namespaces below it: the machine sees the containers', a
-//! container sees neither the machine's nor another container's, and says that it is one.
+//! container sees neither the machine's nor another container's, and reports that it is one.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -9,24 +10,24 @@ use std::path::Path;
 use serde::Serialize;
 use xsched_proto::paths::{Origin, SYSTEM_SOCKET};
 
-/// What `/proc/self/ns/pid` is outside of all containers: `PROC_PID_INIT_INO` of the kernel.
+/// Target of `/proc/self/ns/pid` outside of all containers: `PROC_PID_INIT_INO` of the kernel.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 const CURE: &str = "a system daemon schedules all together: `systemctl enable --now xsched`";
 const CURE_OF_CONTAINERS: &str = "run the machine's daemon and mount /run/xsched in the container";
 
-/// A daemon at a place where programs look by themselves. One at another place was put there on purpose.
+/// Daemon at a path where programs look by themselves. A daemon at another path was put there on purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Other {
-    /// Its process id, as it is seen from here.
+    /// Process id of the daemon, as seen from here.
     pub(crate) pid: u32,
-    /// Whose it is.
+    /// User id of its user.
     pub(crate) uid: u32,
-    /// Whether it has process ids of its own: it is in a container.
+    /// True if it has process ids of its own: it is in a container.
     pub(crate) in_container: bool,
 }
 
 impl Other {
-    /// In one line, what is so.
+    /// Description in one line.
     pub(crate) fn line(&self) -> String {
         let Other { pid, uid, .. } = self;
         let place = if self.in_container { "in a container " } else { "" };
@@ -35,13 +36,13 @@ impl Other {
         )
     }
 
-    /// What to do.
+    /// Advice to the user.
     pub(crate) fn cure(&self) -> &'static str {
         if self.in_container { CURE_OF_CONTAINERS } else { CURE }
     }
 }
 
-/// All but the one that serves here, which is process `ours`.
+/// All other daemons, except the one that serves here, which is process `ours`.
 pub(crate) fn others(ours: Option<u32>) -> Vec<Other> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -60,7 +61,7 @@ fn other(pid: u32) -> Option<Other> {
     Some(Other { pid, uid, in_container: numbers > 1 })
 }
 
-/// The socket that a daemon is told; none = this is no daemon's command line.
+/// Socket in a daemon's command line; none = this is no daemon's command line.
 fn socket_of<'a>(words: &[&'a str]) -> Option<Option<&'a Path>> {
     let [program, "daemon", options @ ..] = words else { return None };
     if Path::new(program).file_name()? != "xsched" {
@@ -71,7 +72,7 @@ fn socket_of<'a>(words: &[&'a str]) -> Option<Option<&'a Path>> {
     Some(after.or_else(joined).map(Path::new))
 }
 
-/// Whether programs find a daemon there without being told.
+/// Reports whether programs find a daemon there by themselves.
 fn is_usual(socket: &Path) -> bool {
     let of_a_user = |before: &str, after: &str| {
         let number = socket.to_str().and_then(|path| path.strip_prefix(before)?.strip_suffix(after));
@@ -82,7 +83,8 @@ fn is_usual(socket: &Path) -> bool {
         || of_a_user("/tmp/xsched-", "/xsched.sock")
 }
 
-/// Why programs of a container may be out of sight of a daemon that was found there; none outside, and with the machine's.
+/// Reason for which programs of a container may not be seen by a daemon that was found there; none outside of containers, and with the
+/// machine's daemon.
 pub(crate) fn of_a_container(origin: Origin) -> Option<String> {
     let namespace = std::fs::read_link("/proc/self/ns/pid").ok();
     let is_inside = namespace.is_some_and(|name| name.as_os_str() != FIRST_PID_NAMESPACE);

@@ -1,25 +1,25 @@
-//! What the pages of the reference say, which are part of the program: manual pages and schemas are made from them.
+//! Pages of the reference, which are part of the program: manual pages and schemas are made from them.
 
-/// The rows of the table below a heading, each as its cells, without the head.
+/// Rows of the table below a heading, each as its cells, without the head.
 pub(crate) fn rows(markdown: &str, heading: &str) -> Vec<Vec<String>> {
     let below = markdown.lines().skip_while(|line| line.trim_start_matches('#').trim() != heading).skip(1);
     let section = below.take_while(|line| !line.starts_with('#'));
     section.filter(|line| line.starts_with('|')).map(cells).skip(2).collect()
 }
 
-/// The cells of a row.
+/// Cells of a row.
 pub(crate) fn cells(line: &str) -> Vec<String> {
     let line = line.trim().trim_start_matches('|').trim_end_matches('|');
     // A bar within a cell is written `\|`.
     line.replace("\\|", "\u{0}").split('|').map(|cell| cell.trim().replace('\u{0}', "|")).collect()
 }
 
-/// A text without code marks, and links as their text.
+/// Text without code marks, and with links replaced by their text.
 pub(crate) fn bare(markdown: &str) -> String {
     without_links(markdown).replace(['`', '*'], "")
 }
 
-/// A text with its links as their text.
+/// Text with links replaced by their text.
 pub(crate) fn without_links(markdown: &str) -> String {
     let mut out = String::new();
     let mut rest = markdown;

@@ -1,4 +1,4 @@
-//! Starting a daemon when none answers.
+//! Start of a daemon when none answers.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -21,15 +21,15 @@ use crate::{client, folders, values};
 
 /// Longest wait for a daemon to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Pause between two looks at the socket while a daemon starts.
+/// Pause between two checks of the socket while a daemon starts.
 const STEP: Duration = Duration::from_millis(2);
 
-/// Why there is no daemon, in one line.
+/// Reason for which there is no daemon, in one line.
 #[derive(Debug)]
 pub(crate) enum NoDaemon {
-    /// One may answer later.
+    /// A daemon may answer later.
     Absent(Error),
-    /// What is at that socket, or may come there, is another user's: nothing may attach to it.
+    /// The daemon at that socket, or one that may come there, is another user's: nothing may attach to it.
     Distrusted(Error),
 }
 
@@ -47,10 +47,10 @@ impl From<Error> for NoDaemon {
     }
 }
 
-/// Makes sure that a daemon answers at `socket`, starting one if need be. Says whether it had to.
+/// Makes sure that a daemon answers at `socket`, and starts one if necessary. Returns whether one was started.
 ///
 /// # Errors
-/// Why there is none.
+/// Returns the reason for which there is none.
 pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) -> std::result::Result<bool, NoDaemon> {
     if origin == Origin::User {
         folders::private(socket.parent().unwrap_or(Path::new("/"))).map_err(NoDaemon::Distrusted)?;
@@ -63,7 +63,7 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
                 Error::environment(format!("no permission to talk to the daemon at {}", socket.display())).into()
             );
         }
-        // Another one could not take its place.
+        // Another daemon could not take its place.
         Err(NoAnswer::NotConnected(rustix::io::Errno::AGAIN)) => return Err(client::stopped(socket).into()),
         Err(NoAnswer::NotConnected(e)) if origin == Origin::System => {
             let shown = socket.display();
@@ -76,7 +76,7 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
         trust::check_folder(socket).map_err(NoDaemon::Distrusted)?;
     }
     let deadline = Instant::now() + PATIENCE;
-    // One starter at a time: the second finds the daemon of the first.
+    // One starter at a time: the second one finds the first one's daemon.
     let Some(_lock) = lock(socket, deadline)? else { return Ok(false) };
     if client::connect(socket).is_ok() {
         return Ok(false);
@@ -87,7 +87,7 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
             return Ok(true);
         }
         let advice = format!("`xsched daemon --socket {}` shows why", socket.display());
-        // Waits a step, or less when the daemon dies meanwhile.
+        // Waits one step, or less if the daemon dies meanwhile.
         if daemon.ends_within(STEP)? {
             let why = match writing::may_grow_to(HEARTBEAT_BYTES) {
                 Ok(()) => format!("the daemon ended as soon as it was started; {advice}"),
@@ -105,14 +105,14 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
     }
 }
 
-/// The socket's path with something behind it.
+/// Path of the socket with a suffix.
 fn beside(socket: &Path, what: &str) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(what);
     path.into()
 }
 
-/// Takes the starters' lock; none when a daemon answers before it is free.
+/// Takes the starters' lock; none when a daemon answers before the lock is free.
 fn lock(socket: &Path, deadline: Instant) -> Result<Option<File>> {
     let path = beside(socket, ".lock");
     if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
@@ -146,15 +146,15 @@ fn lock(socket: &Path, deadline: Instant) -> Result<Option<File>> {
     }
 }
 
-/// A daemon that was started, no child of this process.
+/// Daemon that was started, not as a child of this process.
 struct Started {
     pid: Pid,
-    /// None where there is no such thing (seccomp, Valgrind, gVisor).
+    /// Pidfd of the daemon; none where there are no pidfds (seccomp, Valgrind, gVisor).
     pidfd: Option<OwnedFd>,
 }
 
 impl Started {
-    /// Waits for its end, for so long at most. Says whether it has ended.
+    /// Waits for the daemon's end, for at most `most`. Returns whether it has ended.
     fn ends_within(&self, most: Duration) -> Result<bool> {
         let Some(pidfd) = &self.pidfd else {
             std::thread::sleep(most);
@@ -164,7 +164,7 @@ impl Started {
     }
 }
 
-/// Starts `xsched daemon` on its own: a session of its own, `/`, nothing open, no child of ours.
+/// Starts `xsched daemon` detached: in a session of its own, in `/`, without open files, not as a child of this process.
 fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<Started> {
     let failed = |e: std::io::Error| Error::environment(format!("cannot start a daemon: {e}"));
     let (mut reader, writer) = std::io::pipe().map_err(failed)?;
@@ -177,14 +177,14 @@ fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<Started> {
         command.arg("--scheduler").arg(library);
     }
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // What is meant for the program is not meant for the daemon.
+    // Variables for the program are not for the daemon.
     for (name, _) in std::env::vars_os() {
         let is_ours = name.as_encoded_bytes().starts_with(b"XSCHED_") && name != "XSCHED_LOG";
         if name == "LD_PRELOAD" || is_ours {
             command.env_remove(&name);
         }
     }
-    // Where this command itself runs under xsched, its library would put them back.
+    // If this command itself runs under xsched, the library in it would restore these variables.
     command.env("XSCHED_FOLLOW", "0");
     // SAFETY: between fork and exec this calls only async-signal-safe functions, allocates nothing and keeps to
     // descriptors that are open (`writer` lives until after spawn).
@@ -201,7 +201,7 @@ fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<Started> {
             for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGCHLD] {
                 libc::signal(signal, libc::SIG_DFL);
             }
-            // The program's file-size limit is not meant for the daemon: as far as it may, it has none.
+            // The program's file-size limit is not meant for the daemon: the daemon removes it as far as it may.
             let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
             if libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) != 0
                 && libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) == 0
@@ -211,7 +211,7 @@ fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<Started> {
             }
             let pid = libc::getpid().to_ne_bytes();
             libc::write(tell, pid.as_ptr().cast(), pid.len());
-            // At exec, so that std can still report a failed one.
+            // Closed at exec only, so that std can still report a failed one.
             libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
             Ok(())
         });

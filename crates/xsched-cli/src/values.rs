@@ -1,4 +1,4 @@
-//! Values as they are typed on the command line. Each parser's error is one line that says what is accepted.
+//! Parsers of values on the command line. Each parser's error is one line that names the accepted values.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use xsched_proto::class;
 use xsched_proto::text::check_visible;
 use xsched_proto::wire::COMMANDS_MAX;
 
-/// How long a daemon that was started for a program outlives its last client, in seconds.
+/// Time for which a daemon that was started for a program outlives its last client, in seconds.
 pub(crate) const IDLE_EXIT_S: u64 = 60;
 
-/// A whole number within a range.
+/// Parses a whole number within a range.
 fn number(text: &str, what: &str, min: u64, max: u64, unit: &str) -> Result<u64, Error> {
     match text.parse::<u64>() {
         Ok(n) if (min..=max).contains(&n) => Ok(n),
@@ -50,7 +50,7 @@ pub(crate) fn rounds(text: &str) -> Result<u32, Error> {
     number(text, "number of rounds", 1, 1_000, "").map(|n| n as u32)
 }
 
-/// A preemption level; none = automatic.
+/// Preemption level; none = automatic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Level(pub(crate) Option<u8>);
 
@@ -65,14 +65,14 @@ pub(crate) fn level(text: &str) -> Result<Level, Error> {
     }
 }
 
-/// A time, such as 10s.
+/// Reads a time, such as 10s.
 pub(crate) fn time(text: &str) -> Result<Duration, Error> {
     let accepted = Duration::from_millis(1)..=Duration::from_secs(86_400);
     let time = humantime::parse_duration(text).ok().filter(|time| accepted.contains(time));
     time.ok_or_else(|| Error::value(text, "time", "a number and a unit up to one day, such as 500ms, 10s or 2m"))
 }
 
-/// How long a daemon stays without clients; none = for ever.
+/// Time that a daemon stays without clients; none = for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdleExit(pub(crate) Option<Duration>);
 
@@ -87,7 +87,7 @@ pub(crate) fn idle_exit(text: &str) -> Result<IdleExit, Error> {
     }
 }
 
-/// `--since`: a number with a unit, s, m, h or d.
+/// Reads a value of `--since`: a number with a unit, s, m, h or d.
 pub(crate) fn time_ago(text: &str) -> Result<Duration, Error> {
     let wrong = || Error::value(text, "time", "a number and s, m, h or d, such as 90s or 7d, up to 3650d");
     let unit = text.chars().last().ok_or_else(wrong)?;
@@ -104,18 +104,18 @@ pub(crate) fn time_ago(text: &str) -> Result<Duration, Error> {
     time.map(Duration::from_secs).ok_or_else(wrong)
 }
 
-/// `--scheduler`: a file that is there.
+/// `--scheduler`: an existing file.
 pub(crate) fn library(text: &str) -> Result<std::path::PathBuf, Error> {
     let path = std::path::absolute(text).map_err(|e| Error::input(format!("'{text}': {e}")))?;
     if path.is_file() { Ok(path) } else { Err(Error::input(format!("'{text}' is no file: give a shared library"))) }
 }
 
-/// `--policy`: any name or alias a policy answers to; gives its own name.
+/// `--policy`: any name or alias of a policy; returns its own name.
 pub(crate) fn policy(text: &str) -> Result<String, Error> {
     registry::find(text).map(|entry| entry.name.to_owned())
 }
 
-/// The same, with the names for help and completions.
+/// Parser of [`policy`], with the names for help and completions.
 #[derive(Clone)]
 pub(crate) struct PolicyParser;
 
@@ -138,7 +138,7 @@ impl clap::builder::TypedValueParser for PolicyParser {
     }
 }
 
-/// `--class`: a class by its name, or by another name that stands for it.
+/// Parser of `--class`: a class by its name, or by an alias.
 #[derive(Clone)]
 pub(crate) struct ClassParser;
 
@@ -168,7 +168,7 @@ fn class_named(text: &str) -> Result<class::Class, Error> {
     })
 }
 
-/// A policy's parameter, `NAME=VALUE`. The daemon checks it against the policy.
+/// Reads a parameter of a policy, `NAME=VALUE`. The daemon checks it against the policy.
 pub(crate) fn parameter(text: &str) -> Result<(String, String), Error> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -176,7 +176,7 @@ pub(crate) fn parameter(text: &str) -> Result<(String, String), Error> {
     }
 }
 
-/// `--queue`: an XQueue as `ps` names it.
+/// Reads a value of `--queue`: the name of an XQueue in `ps`.
 pub(crate) fn queue(text: &str) -> Result<u64, Error> {
     text.strip_prefix('q')
         .filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))
@@ -184,7 +184,7 @@ pub(crate) fn queue(text: &str) -> Result<u64, Error> {
         .ok_or_else(|| Error::input(format!("'{text}' is no queue: use a name from `xsched ps --json`, such as q3")))
 }
 
-/// `--job`: a name that survives an environment variable and a table.
+/// Reads a value of `--job`: a name that can stand in an environment variable and a table.
 pub(crate) fn job(text: &str) -> Result<String, Error> {
     if !(1..=128).contains(&text.len()) {
         return Err(Error::input("a job's name has 1 to 128 printable characters"));
@@ -194,7 +194,7 @@ pub(crate) fn job(text: &str) -> Result<String, Error> {
 
 /// `--socket`.
 pub(crate) fn socket(text: &str) -> Result<PathBuf, Error> {
-    // sun_path holds 108 bytes and its terminating zero.
+    // sun_path has 108 bytes, one of them for the terminating zero.
     let path = std::path::absolute(text).map_err(|_| Error::input(format!("'{text}' is no path for a socket")))?;
     match path.as_os_str().len() {
         1..=107 => Ok(path),

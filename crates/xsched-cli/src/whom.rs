@@ -1,4 +1,4 @@
-//! Which programs a command means, and what it says has become of them.
+//! Programs that a command is for, and the report of the results for them.
 
 use xsched_proto::Error;
 use xsched_proto::bounded::TARGETS_MAX;
@@ -10,7 +10,7 @@ use crate::failure::{Result, print, say};
 use crate::users;
 use crate::values;
 
-/// The programs that are meant, by any of these, together.
+/// Targets of a command, named by any of these options together.
 #[derive(clap::Args, Debug)]
 pub(crate) struct WhomArgs {
     /// Process ids of programs; of a launcher that is not attached itself, all that it started
@@ -39,13 +39,13 @@ pub(crate) struct WhomArgs {
 }
 
 impl WhomArgs {
-    /// The ids of its arguments, for a group of which one is needed.
+    /// Ids of the arguments, for a group of which one is needed.
     pub(crate) const IDS: [&'static str; 6] = ["pids", "pid", "tree", "job", "user", "all"];
 
-    /// All that was named, and these queues.
+    /// All targets that were named, and these queues.
     ///
     /// # Errors
-    /// More is named than one command may name.
+    /// Fails if more is named than one command may name.
     pub(crate) fn targets(self, queues: Vec<u64>) -> std::result::Result<Vec<Target>, Error> {
         let pids = self.pids.into_iter().chain(self.pid).map(Target::Pid);
         let others = self.tree.into_iter().map(Target::Tree).chain(self.job.into_iter().map(Target::Job));
@@ -68,7 +68,7 @@ impl WhomArgs {
     }
 }
 
-/// Prints what has become of each program, a line each, and what else the daemon has to say.
+/// Prints the result for each program, one line each, and further notes of the daemon.
 pub(crate) fn tell(answer: Vec<DaemonMsg>) -> Result {
     let mut text = String::new();
     for part in answer {
@@ -81,7 +81,7 @@ pub(crate) fn tell(answer: Vec<DaemonMsg>) -> Result {
     print(&text)
 }
 
-/// `4711 train.py: low → high`.
+/// Line about one program, such as `4711 train.py: low → high`.
 fn line(changed: &Changed) -> String {
     let values: Vec<String> = changed.values.iter().map(value).collect();
     format!("{} {}: {}\n", changed.pid, escaped(&changed.name), values.join(", "))

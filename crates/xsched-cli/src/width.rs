@@ -1,30 +1,30 @@
-//! How wide what is printed may be.
+//! Width of the output.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Columns of the terminal, if what is printed goes to one.
+/// Width of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Width {
-    /// No line is longer than this.
+    /// No line may be longer than this many columns.
     Columns(usize),
-    /// It goes to a pipe or a file.
+    /// The output goes to a pipe or a file.
     Unlimited,
 }
 
-/// That of standard output. `COLUMNS` wins over the terminal.
+/// Width of standard output. `COLUMNS` wins over the terminal.
 pub(crate) fn of_output() -> Width {
     let given = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).filter(|n| *n > 0);
     let of_terminal = || {
         let stdout = std::io::stdout();
         let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
-        // A terminal that does not tell is taken for one of the usual size.
+        // A terminal that does not report its width counts as one of the usual size.
         Some(if size.ws_col == 0 { 80 } else { usize::from(size.ws_col) })
     };
     given.or_else(of_terminal).map_or(Width::Unlimited, Width::Columns)
 }
 
 impl Width {
-    /// A line, broken after commas where it is too long; what follows stands further right.
+    /// Breaks a line after commas where it is too long; further lines are indented.
     pub(crate) fn fold(self, line: &str) -> String {
         let Width::Columns(columns) = self else { return format!("{line}\n") };
         let mut out = String::new();
@@ -43,7 +43,7 @@ impl Width {
         out
     }
 
-    /// A line, broken at blanks where it is too long; what follows stands `indent` columns further right.
+    /// Breaks a line at blanks where it is too long; further lines are indented by `indent` columns.
     pub(crate) fn fill(self, line: &str, indent: usize) -> String {
         let Width::Columns(columns) = self else { return format!("{line}\n") };
         let begin = line.len() - line.trim_start().len();
@@ -64,12 +64,12 @@ impl Width {
     }
 }
 
-/// How many columns a text takes.
+/// Number of columns that a text takes.
 pub(crate) fn columns_of(text: &str) -> usize {
     text.width()
 }
 
-/// A text of so many columns at most, with an ellipsis in place of what is cut.
+/// Text of at most this many columns, with an ellipsis in place of the cut part.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     if columns_of(text) <= columns {
         return text.to_owned();

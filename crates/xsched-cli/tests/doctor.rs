@@ -1,4 +1,4 @@
-//! What `doctor` finds besides devices: the configuration, variables, and a second daemon.
+//! Checks of `doctor` besides devices: the configuration, variables, and a second daemon.
 
 mod common;
 use std::os::unix::process::CommandExt;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use common::{Place, Said, said, until};
 
-/// How a check ended, and what was found.
+/// Status and finding of a check.
 #[track_caller]
 fn check(doctor: &Said, name: &str) -> (String, String) {
     let v: serde_json::Value = serde_json::from_str(&doctor.out).unwrap_or_else(|e| panic!("{e}: {doctor:?}"));
@@ -63,7 +63,7 @@ fn a_second_daemon_of_the_same_user_is_found() {
     let other = place.join("xsched/xsched.sock");
     std::fs::create_dir(other.parent().unwrap()).unwrap();
     assert_eq!(check(&said(doctor(&place)), "daemons").0, "");
-    // As another shell starts it, which has the same runtime folder and no XSCHED_SOCKET.
+    // Another shell would start it so, with the same runtime folder and without XSCHED_SOCKET.
     let mut daemon = place.xsched(&["daemon", "--socket", other.to_str().unwrap()]).spawn().unwrap();
     until("it answers", || said(place.xsched(&["ps", "--socket", other.to_str().unwrap()])).code == Some(0));
     let two = said(doctor(&place));
@@ -86,7 +86,7 @@ fn a_library_that_is_preloaded_before_ours_is_found_in_a_program() {
     let sleeper = |before: &std::path::Path| {
         let mut command = place.command("sleep".as_ref(), &["600"]);
         command.env("LD_PRELOAD", format!("{} {}", before.display(), common::library().display()));
-        // Its own group, so that nothing but this test ends it.
+        // In a process group of its own, so that only this test ends it.
         command.process_group(0).spawn().unwrap()
     };
     for (before, is_shadow) in [(&wrapper, true), (&harmless, false)] {
@@ -109,7 +109,7 @@ fn what_else_arbitrates_is_found() {
         let found = v["checks"].as_array().unwrap().iter().filter(|check| check["cause"] == cause);
         found.map(|check| check["found"].as_str().unwrap().to_owned()).collect::<Vec<_>>().join("\n")
     };
-    // Named as XSched's own daemon.
+    // The program has the name of XSched's own daemon.
     let original = place.join("xserver");
     common::copy_program("/bin/sleep".as_ref(), &original);
     let mut server = place.command(&original, &["600"]).spawn().unwrap();
@@ -118,7 +118,7 @@ fn what_else_arbitrates_is_found() {
     server.kill().unwrap();
     server.wait().unwrap();
     assert!(!found(&said(doctor(&place)), "other-arbiter").contains(&line));
-    // A wrapper in this shell's environment: behind the library it is none of ours, before it is.
+    // A wrapper in this shell's environment counts only before the library, not behind it.
     let wrapper = place.compile("libwrap.so", "int cuLaunchKernel(void) { return 0; }", &["-shared", "-fPIC"]);
     let with = |list: String| {
         let mut command = doctor(&place);

@@ -1,5 +1,6 @@
-//! Segments of processes that are no programs any more. Pages that the daemon was the first to touch are its memory for as long as somebody
-//! keeps the file. So it goes when the process has ended, whoever keeps it, and until then it counts as a program of its user.
+//! Segments of processes that are no programs any more. Pages that the daemon was the first to touch count as the daemon's memory for as
+//! long as any process keeps the file open. So the segment's memory is released when its process has ended, whichever process keeps the
+//! file, and until then the segment counts as a program of its user.
 
 use crate::client::{Abandoned, Client};
 use crate::identity::User;
@@ -8,7 +9,7 @@ use crate::process::alive;
 use crate::server::Server;
 
 impl Server {
-    /// A program has left, which had this connection.
+    /// Handles the leave of the program that had this connection.
     pub(crate) fn abandon(&mut self, conn: u64, client: Client) {
         let Some(pidfd) = client.pidfd else { return };
         let user = client.peer.user;
@@ -17,7 +18,7 @@ impl Server {
             return client.segment.discard();
         }
         match client.segment.file() {
-            // Its end is watched for already.
+            // The loop watches for its end already.
             Ok((file, id)) if !user.is_own() => {
                 self.programs.abandoned.insert(conn, Abandoned { user, id, file, pidfd });
             }
@@ -25,7 +26,7 @@ impl Server {
         }
     }
 
-    /// A process has ended that had this connection.
+    /// Handles the end of the process that had this connection.
     pub(crate) fn abandoned_process_ended(&mut self, conn: u64) {
         if let Some(abandoned) = self.programs.abandoned.remove(&conn) {
             self.net.unwatch(&abandoned.pidfd);
@@ -33,7 +34,7 @@ impl Server {
         }
     }
 
-    /// A user attaches with a segment: it is abandoned no more.
+    /// Takes a segment off the list when a user attaches with it.
     pub(crate) fn adopt_segment(&mut self, user: User, id: FileId) {
         self.programs.abandoned.retain(|_, abandoned| {
             let is_other = abandoned.user != user || abandoned.id != id;

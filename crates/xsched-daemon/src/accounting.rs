@@ -1,4 +1,4 @@
-//! What the loop does with the gatekeeper's ledger: has it measured, and hands what is charged to the thread that keeps it.
+//! Charging of the gatekeeper's ledger by the loop: it has usage measured, and hands the charged records to the thread that keeps them.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ use crate::usage::{Query, Sweep};
 use crate::{Error, Input};
 
 impl Server {
-    /// A program has a group, or another class.
+    /// Opens accounts for a program that has a group, or updates its class.
     pub(crate) fn open_accounts(&mut self, id: u64) {
         let client = self.programs.clients.get(&id);
         if let Some((program, client)) = self.engine.programs().get(&id).zip(client) {
@@ -24,7 +24,7 @@ impl Server {
         }
     }
 
-    /// Forgets the book of a program that is closed, and the program with its last one.
+    /// Forgets an account of a program that is closed, and the program with its last one.
     pub(crate) fn close_accounts(&mut self, program: ProgramId, device: &str) {
         let Some(known) = self.history.accounting.programs.get_mut(&program) else { return };
         known.kept.remove(device);
@@ -34,7 +34,7 @@ impl Server {
         }
     }
 
-    /// Begins to hand over what was charged since the last time, and to close the books of programs that are gone.
+    /// Begins to hand over the charges since the last time, and to close the accounts of programs that are gone.
     pub(crate) fn begin_usage_sweep(&mut self) {
         if self.history.accounting.sweep.is_some() {
             return;
@@ -44,7 +44,7 @@ impl Server {
         self.history.accounting.sweep = Some(Sweep { left, began_ns: self.now_ns, began_ms: now_ms() });
     }
 
-    /// Hands over what some more books have. Questions that were due when that began are answered after the last one.
+    /// Hands over the charges of some more accounts. Questions that were due at the beginning are answered after the last one.
     pub(crate) fn continue_usage_sweep(&mut self) {
         let Some(mut sweep) = self.history.accounting.sweep.take() else { return };
         let some = sweep.left.split_off(sweep.left.len().saturating_sub(BOOKS_PIECE));
@@ -56,7 +56,7 @@ impl Server {
         }
     }
 
-    /// Hands over all, at the end.
+    /// Hands over all charges, at the end.
     pub(crate) fn finish_usage(&mut self) {
         let now_ns = self.now_ns;
         self.engine.gatekeeper_mut().ledger_mut().finish(now_ns);
@@ -83,7 +83,7 @@ impl Server {
         }
         let told = records.iter().map(|(.., record)| record.clone()).collect();
         if !self.services.usage.keep(told) {
-            // With what comes later.
+            // The queue was full: these records go with the next ones.
             return;
         }
         for (id, device, usage, _) in records {
@@ -98,10 +98,10 @@ impl Server {
         }
     }
 
-    /// A command asks for usage. It is answered when all is told that came before.
+    /// Takes a command's request for usage. It is answered once the thread has received all earlier records.
     ///
     /// # Errors
-    /// Too much is asked.
+    /// Too many requests are pending.
     pub(crate) fn ask_usage(&mut self, conn: u64, user: User, since_ms: u64, by: UsageBy) -> Result<Answer, Error> {
         if self.history.accounting.queries.len() >= USAGE_QUEUE {
             return Err(Error::environment("too many ask for usage at this moment: try again"));
@@ -112,7 +112,7 @@ impl Server {
         Ok(Answer::OfUsage)
     }
 
-    /// Has questions answered that were due at a time, ns.
+    /// Has questions answered that were due at `by_ns`.
     fn answer_usage(&mut self, by_ns: u64) {
         while self.history.accounting.query_at().is_some_and(|at| at <= by_ns) {
             let Some((_, query)) = self.history.accounting.queries.pop_front() else { return };
@@ -123,7 +123,7 @@ impl Server {
         }
     }
 
-    /// Tells commands what was found.
+    /// Sends commands their results.
     pub(crate) fn take_usage(&mut self) {
         while let Some((id, found)) = self.services.usage.take() {
             if !self.net.conns.contains_key(&id) {

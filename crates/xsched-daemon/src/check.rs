@@ -1,4 +1,4 @@
-//! Whether a daemon could begin with a configuration, for what only wants to know.
+//! Check of a configuration without starting a daemon.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::config::Config;
 /// Reads configuration files as a daemon does. Returns its remarks on them, a line each.
 ///
 /// # Errors
-/// What a daemon would refuse to start for: the file, the line, and what is accepted.
+/// Returns the fault for which a daemon would refuse to start: the file, the line, and the accepted values.
 pub fn check_config(paths: &[PathBuf]) -> Result<Vec<String>, Error> {
     Config::read(paths).map(|config| config.notices)
 }

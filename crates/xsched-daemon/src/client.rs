@@ -1,4 +1,4 @@
-//! The daemon's side of attached processes, of announced ones, and of questions to them. Decisions about them are the engine's.
+//! Attached processes, announced ones, and questions to them, as the daemon keeps them. Decisions about them are the engine's.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use crate::identity::User;
 use crate::memory::{ClientSegment, FileId};
 use crate::peer::{self, Peer};
 
-/// An attached process: its identity, and the descriptors that it shares with the daemon.
+/// Attached process: its identity, and the descriptors that it shares with the daemon.
 pub(crate) struct Client {
     pub(crate) peer: Arc<Peer>,
     pub(crate) segment: Arc<ClientSegment>,
     pub(crate) pidfd: Option<OwnedFd>,
-    /// Its command line when it started, by its own word.
+    /// Command line of the process at its start, as it reported it.
     pub(crate) command: Arc<[String]>,
-    /// Its title since, where it has another.
+    /// Title of the process, where it has one that differs from the command line.
     pub(crate) title: Option<Arc<str>>,
-    /// Time at which it attached, ns.
+    /// Time at which the process attached, in ns.
     pub(crate) attached_ns: u64,
-    /// Its place in a pool, once it has a context there.
+    /// Place of the process in a pool, once it has a context there.
     pub(crate) seat: Option<Seat>,
-    /// The reason for its place in a pool or outside, once it has a context.
+    /// Reason for the program's place in a pool or outside, known once the program has a context.
     pub(crate) place_why: Option<Arc<str>>,
 }
 
-/// Wishes of a program for the engine, out of all that it says when it attaches.
+/// Wishes of a program for the engine, out of all options that it attaches with.
 pub(crate) fn wishes(options: &ProgramOptions) -> Wishes {
     Wishes {
         priority: options.priority,
@@ -42,10 +42,10 @@ pub(crate) fn wishes(options: &ProgramOptions) -> Wishes {
     }
 }
 
-/// Options of a program with no more of its texts than is kept of them: a thousand may wait until their owners are known.
+/// Options of a program with its texts cut to the lengths that are kept: a thousand may wait until their users are known.
 ///
 /// # Errors
-/// It asks for something that does not exist.
+/// Fails if it asks for something that does not exist.
 pub(crate) fn bounded(options: ProgramOptions) -> Result<ProgramOptions, Error> {
     check_hint(options.priority, &options.hints, options.level)?;
     if let Some(job) = &options.job {
@@ -56,7 +56,7 @@ pub(crate) fn bounded(options: ProgramOptions) -> Result<ProgramOptions, Error> 
     Ok(ProgramOptions { command, title, exe: peer::cut(options.exe), ..options })
 }
 
-/// The segment of a process that is not attached any more, and has not ended.
+/// Segment of a process that is not attached any more, and has not ended.
 pub(crate) struct Abandoned {
     pub(crate) user: User,
     pub(crate) id: FileId,
@@ -64,7 +64,7 @@ pub(crate) struct Abandoned {
     pub(crate) pidfd: OwnedFd,
 }
 
-/// A question passed on to a client.
+/// Question that was passed on to a client.
 pub(crate) struct Question {
     pub(crate) token: u64,
     /// Connection of the command that asked.
@@ -75,29 +75,29 @@ pub(crate) struct Question {
     pub(crate) until_ns: u64,
 }
 
-/// A program that was announced.
+/// Announced program.
 pub(crate) struct Expected {
     pub(crate) pid: u32,
     pub(crate) user: User,
-    /// Job, with its user in front; none for a program that was not started by `xsched run`.
+    /// Job with the user's id in front; none for a program that was not started by `xsched run`.
     pub(crate) job: Option<String>,
     pub(crate) pidfd: OwnedFd,
-    /// True once the process has ended while others of its job are attached.
+    /// True if the process has ended, while others of its job are still attached.
     pub(crate) ended: bool,
-    /// Key of what is learned of it, where `xsched run` started it.
+    /// Key of the facts learned about it, where `xsched run` started it.
     pub(crate) program: Option<String>,
-    /// File name of the program that it was announced to run.
+    /// File name of the program that the process was announced to run.
     pub(crate) name: Option<String>,
-    /// The pool in which it has a place.
+    /// Number of the pool in which it has a place.
     pub(crate) pool: Option<u64>,
-    /// The reason for its place in a pool or outside, once it has asked.
+    /// Reason for the program's place in a pool or outside, known once the program has asked.
     pub(crate) why: Option<Arc<str>>,
     /// True for an urgent program in the inner pool.
     pub(crate) is_urgent: bool,
 }
 
 impl Expected {
-    /// Gives its place in a pool back.
+    /// Gives back its place in a pool.
     pub(crate) fn leave_pool(&mut self) {
         self.pool = None;
         self.is_urgent = false;

@@ -1,13 +1,13 @@
-//! The clock that all of the daemon goes by.
+//! Clock that the whole daemon uses.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// CLOCK_MONOTONIC, ns.
+/// Time of CLOCK_MONOTONIC, in ns.
 pub(crate) fn now_ns() -> u64 {
     ns(ClockId::Monotonic)
 }
 
-/// What this thread has had of a processor, ns.
+/// Processor time that this thread has used, in ns.
 pub(crate) fn own_cpu_ns() -> u64 {
     ns(ClockId::ThreadCPUTime)
 }

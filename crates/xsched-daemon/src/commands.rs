@@ -1,4 +1,4 @@
-//! Commands, and their answers that are not complete.
+//! Commands, and their incomplete answers.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -13,12 +13,12 @@ use crate::identity::User;
 use crate::net::Answering;
 use crate::services::identify::Who;
 
-/// Commands, by connection.
+/// Commands by connection, with their unfinished answers.
 #[derive(Default)]
 pub(crate) struct Commands {
-    /// Owners of commands, as they were identified.
+    /// Identities of commands' processes.
     pub(crate) who: HashMap<u64, Rc<Who>>,
-    /// Answers that are not complete.
+    /// Incomplete answers.
     pub(crate) answers: HashMap<u64, Answer>,
     /// Questions passed on to programs.
     pub(crate) questions: Vec<Question>,
@@ -26,30 +26,30 @@ pub(crate) struct Commands {
     pub(crate) waiting: VecDeque<(User, u64)>,
 }
 
-/// An answer that is not complete.
+/// Incomplete answer.
 pub(crate) enum Answer {
-    /// The request is begun once others are answered: see `answers`.
+    /// Request that is begun once others are answered: see `answers`.
     Waits(Box<Request>),
-    /// One message for each of these policies.
+    /// The answer has one message for each of these policies.
     Policies(std::slice::Iter<'static, &'static Entry>),
-    /// Groups, then records of what happened to them.
+    /// The answer lists groups, then records of their past.
     Trace(Box<Telling>),
-    /// One message for each program that is changed, by the engine.
+    /// The answer has one message for each program that the engine changes.
     Changing,
-    /// A program's description of itself.
+    /// The answer is a program's description of itself.
     OfClient,
-    /// A place in a pool, or the reason for none.
+    /// The answer is a place in a pool, or the reason for none.
     OfPool,
-    /// A snapshot for `ps`.
+    /// The answer is a snapshot for `ps`.
     OfTeller,
-    /// Records of usage.
+    /// The answer is records of usage, which are still being read.
     OfUsage,
-    /// One message for each of these rows.
+    /// The answer has one message for each of these rows.
     Usage(VecDeque<UsageRow>),
 }
 
 impl Answer {
-    /// The stage of a command with this answer.
+    /// Stage of a command with this answer.
     pub(crate) fn stage(&self) -> Answering {
         match self {
             Answer::Waits(_) | Answer::OfClient | Answer::OfPool | Answer::OfTeller | Answer::OfUsage => {
@@ -60,14 +60,14 @@ impl Answer {
         }
     }
 
-    /// Returns true if memory is kept for the answer for some time.
+    /// Reports whether the answer needs memory for some time.
     pub(crate) fn is_long(&self) -> bool {
         matches!(self, Answer::Trace(_) | Answer::Changing | Answer::OfUsage | Answer::Usage(_))
     }
 }
 
 impl Commands {
-    /// Forgets a connection.
+    /// Forgets the command of a connection.
     pub(crate) fn remove(&mut self, id: u64) {
         self.who.remove(&id);
         self.answers.remove(&id);

@@ -1,4 +1,4 @@
-//! Configuration files: what is accepted, and how later files go over earlier ones.
+//! Configuration files: accepted values, and the precedence of later files over earlier ones.
 
 mod limits;
 mod metrics;
@@ -30,40 +30,40 @@ use metrics::MetricsTable;
 pub(crate) use metrics::{Listen, MetricsConfig};
 use values::{number, scalar};
 
-/// All configuration, files merged.
+/// Whole configuration, all files merged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Config {
     pub(crate) policy: Option<Choice>,
-    /// By device key.
+    /// Policies by device key.
     pub(crate) devices: BTreeMap<String, Choice>,
     starvation_s: Option<u32>,
     budget_us: Option<u32>,
     pub(crate) idle_exit_s: Option<u64>,
     domains: Option<Domains>,
-    /// Of users without limits of their own.
+    /// Limits of users without limits of their own.
     limits: UserLimits,
-    /// By user id.
+    /// Limits by user id.
     users: BTreeMap<u32, UserLimits>,
-    /// The first that matches counts.
+    /// Rules; the first that matches applies.
     pub(crate) rules: Vec<Rule>,
     classes: BTreeMap<Class, ClassTable>,
-    /// By name.
+    /// Settings of namespaces by name.
     namespaces: BTreeMap<String, NamespaceTable>,
     pool: PoolTable,
     yields: YieldTable,
     metrics: MetricsTable,
-    /// What the reader of the log should know about the files, a line each.
+    /// Notices about the files for the reader of the log, one line each.
     pub(crate) notices: Vec<String>,
 }
 
-/// Gates that yield among programs of one MPS server.
+/// Settings for gates that yield among programs of one MPS server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct YieldTable {
     enabled: Option<bool>,
 }
 
-/// Which programs share a GPU by a pool.
+/// Choice of programs that share a GPU by a pool, and settings of pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PoolTable {
@@ -77,16 +77,16 @@ struct PoolTable {
     proven_minutes: Option<Minutes>,
 }
 
-/// What programs of a kind get.
+/// Rule for programs of a kind: conditions, and the values that matching programs get.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rule {
-    /// Executable's path, or its file name, or that by which it was run; `*` stands for anything.
+    /// Path of the executable, or its file name, or the file name by which it was run; `*` stands for anything.
     exe: Option<String>,
     user: Option<User>,
     /// File name of a script, or a module, that an interpreter runs; `*` stands for anything.
     script: Option<String>,
-    /// The command line, its words with a blank between; `*` stands for anything.
+    /// Words of the command line, separated by blanks; `*` stands for anything.
     command: Option<String>,
     /// Path below the cgroup root; `*` stands for anything.
     cgroup: Option<String>,
@@ -98,9 +98,9 @@ pub(crate) struct Rule {
     namespace: Option<String>,
     priority: Option<Priority>,
     ceiling: Option<Ceiling>,
-    /// Queues of the system domain rise to this priority, above the program's class if need be.
+    /// Priority to which queues of the system domain rise, above the program's class if necessary.
     system_ceiling: Option<Priority>,
-    /// What becomes of launches of vendors' libraries.
+    /// Treatment of launches that come from vendors' libraries.
     domains: Option<Domains>,
     weight: Option<HintValue<0>>,
     utilization: Option<HintValue<1>>,
@@ -115,14 +115,14 @@ pub(crate) struct Rule {
     batch: Option<Commands>,
 }
 
-/// What holds for a Kubernetes namespace.
+/// Settings of a Kubernetes namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NamespaceTable {
     weight: Option<Weight>,
 }
 
-/// What holds for a class.
+/// Settings of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClassTable {
@@ -136,7 +136,7 @@ struct ClassTable {
 #[serde(deny_unknown_fields)]
 struct File {
     policy: Option<PolicyName>,
-    /// Of `policy`.
+    /// Parameters of `policy`.
     #[serde(default)]
     parameters: BTreeMap<String, Value>,
     #[serde(default)]
@@ -171,7 +171,7 @@ struct DeviceTable {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Priority(i32);
-/// A number, or a class with all that is in it.
+/// Number, or a class: then its highest priority.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Ceiling(i32);
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -180,9 +180,9 @@ struct Weight(u32);
 struct Budget(u32);
 struct Starvation(u32);
 struct IdleExit(u32);
-/// The value of a parameter, a number or a word, as text.
+/// Value of a parameter, a number or a word, as text.
 struct Value(String);
-/// The hint with this place in [`Hint::ALL`].
+/// Hint at the place `AT` of [`Hint::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct HintValue<const AT: usize>(Hints);
 
@@ -195,7 +195,7 @@ struct Count(u32);
 struct Percent(u32);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Evenness(u32);
-/// The place of urgent programs.
+/// Choice of a place for urgent programs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Inside(Urgent);
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -251,13 +251,13 @@ impl<'de> Deserialize<'de> for Weight {
     }
 }
 
-/// A policy with its parameters.
+/// Makes a policy with its parameters.
 fn chosen(text: &str, name: &PolicyName, parameters: &BTreeMap<String, Value>) -> Result<Choice, (usize, String)> {
     Choice::with(&name.0, parameters.iter().map(|(name, value)| (name.as_str(), value.0.as_str())))
         .map_err(|why| (line_of(text, "parameters"), why.line().to_owned()))
 }
 
-/// The line in which a key first stands.
+/// Finds the line in which a key first stands.
 fn line_of(text: &str, key: &str) -> usize {
     1 + text.lines().position(|line| line.contains(key)).unwrap_or(0)
 }
@@ -362,7 +362,7 @@ impl<'de> Deserialize<'de> for User {
     }
 }
 
-/// Name or number to user id, from /etc/passwd; users from elsewhere are given by number.
+/// Converts a name or number to a user id, by /etc/passwd; users from elsewhere are given by number.
 fn user_id(text: &str) -> Result<u32, Error> {
     if let Ok(id) = text.parse() {
         return Ok(id);
@@ -378,7 +378,7 @@ fn user_id(text: &str) -> Result<u32, Error> {
 }
 
 impl Rule {
-    /// Whether there are only conditions in it.
+    /// Reports whether the rule has conditions only.
     fn gives_nothing(&self) -> bool {
         let conditions = Rule {
             exe: self.exe.clone(),
@@ -394,7 +394,7 @@ impl Rule {
         *self == conditions
     }
 
-    /// What it says for the policy.
+    /// Hints of the rule for the policy.
     fn hints(&self) -> Hints {
         let given = [
             self.weight.map(|v| v.0),
@@ -411,7 +411,7 @@ impl Rule {
 }
 
 impl Config {
-    /// Reads `paths` in order; what a later file says counts, and its rules come before those of earlier ones.
+    /// Reads `paths` in order; a value of a later file replaces that of an earlier one, and its rules come first.
     pub(crate) fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Config, Error> {
         let mut config = Config::default();
         for path in paths {
@@ -425,13 +425,13 @@ impl Config {
         Ok(config)
     }
 
-    /// Adds a file, which wins. Returns remarks on it; both kinds of lines come with their number.
+    /// Merges a file, whose values win. Returns remarks on it; remarks and errors come with their line numbers.
     fn merge(&mut self, text: &str) -> Result<Vec<(usize, String)>, (usize, String)> {
         let file: File = toml::from_str(text).map_err(|e| {
             let at = e.span().map_or(0, |s| s.start.min(text.len()));
             let line = 1 + text.as_bytes()[..at].iter().filter(|&&b| b == b'\n').count();
             let message = e.message().lines().collect::<Vec<_>>().join("; ");
-            // Of TOML's two kinds of headings the wrong one.
+            // The file uses the wrong one of TOML's two kinds of headings.
             let is_table = message.contains("expected a sequence") && text.lines().any(|l| l.trim_end() == "[rule]");
             (line, if is_table { "each rule begins with [[rule]], not with [rule]".into() } else { message })
         })?;
@@ -500,22 +500,22 @@ impl Config {
         Ok(remarks)
     }
 
-    /// Where monitors read; none = nowhere.
+    /// Address for monitors and its settings; none = metrics are not served.
     pub(crate) fn metrics(&self) -> Option<MetricsConfig> {
         self.metrics.config()
     }
 
-    /// In-flight budget of a device, µs.
+    /// In-flight budget of a device, in µs.
     pub(crate) fn budget_us(&self) -> u32 {
         self.budget_us.unwrap_or(BUDGET_DEFAULT_US)
     }
 
-    /// Whether there may be pools.
+    /// Reports whether pools are allowed.
     pub(crate) fn may_pool(&self) -> bool {
         self.pool.enabled.unwrap_or(true)
     }
 
-    /// The highest class whose programs are in a pool.
+    /// Highest class of programs in a pool.
     pub(crate) fn pool_max_class(&self) -> Class {
         self.pool.max_class.map_or(Class::Normal, |class| class.0)
     }
@@ -529,7 +529,7 @@ impl Config {
         slice.map_or(default_us, |slice| slice.0)
     }
 
-    /// The place of programs of a class above the highest for pools.
+    /// Place of programs of a class above the highest for pools.
     pub(crate) fn pool_urgent(&self) -> Urgent {
         self.pool.urgent.map_or(Urgent::DEFAULT, |urgent| urgent.0)
     }
@@ -539,7 +539,7 @@ impl Config {
         self.pool.proven_minutes.map_or(POOL_PROVEN_MINUTES, |minutes| minutes.0)
     }
 
-    /// How evenly the programs of a pool get on, in %.
+    /// Evenness of progress among the programs of a pool, in %.
     pub(crate) fn pool_evenness(&self) -> u32 {
         self.pool.evenness.map_or(100, |evenness| evenness.0)
     }
@@ -549,19 +549,19 @@ impl Config {
         self.pool.budget_us.map_or(POOL_BUDGET_US, |budget| budget.0)
     }
 
-    /// The weight of a Kubernetes namespace among the others.
+    /// Weight of a Kubernetes namespace among the others.
     pub(crate) fn namespace_weight(&self, name: &str) -> u32 {
         let own = self.namespaces.get(name).and_then(|namespace| namespace.weight);
         own.map_or(class::WEIGHT_DEFAULT, |weight| weight.0)
     }
 
-    /// The weight of a user among the others.
+    /// Weight of a user among the others.
     pub(crate) fn user_weight(&self, uid: u32) -> u32 {
         let own = self.users.get(&uid).and_then(|user| user.weight);
         own.map_or(class::WEIGHT_DEFAULT, |weight| weight.0)
     }
 
-    /// How long a group may wait for a device that others have, in µs; none = for ever.
+    /// Longest time that a group may wait for a device that others have, in µs; none = no limit.
     pub(crate) fn guard_us(&self) -> Option<u64> {
         match self.starvation_s {
             None => Some(GUARD_US),
@@ -570,14 +570,14 @@ impl Config {
         }
     }
 
-    /// Hints that come with a class unless a program asks for something else.
+    /// Hints of a class, for programs that do not ask for something else.
     fn class_hints(&self, class: Class) -> Hints {
         let table = self.classes.get(&class).copied().unwrap_or_default();
         Hints { weight: table.weight.map(|w| w.0), timeslice_us: table.quantum_us.map(|q| q.0), ..Hints::default() }
     }
 
-    /// The part that holds for all programs, as the engine takes it. `policy` = that of devices without one of their own; `may_yield` =
-    /// the environment allows gates to yield.
+    /// Settings of the engine that apply to all programs. `policy` = that of devices without one of their own; `may_yield` = the
+    /// environment allows gates to yield.
     pub(crate) fn settings(&self, policy: Choice, may_yield: bool, has_details: bool) -> Settings {
         Settings {
             policy,
@@ -595,12 +595,12 @@ impl Config {
         }
     }
 
-    /// The limits on what a user may ask for: none for root and the daemon's own.
+    /// Limits on the values that a user may ask for: none for root and the daemon's own user.
     pub(crate) fn ceilings_of(&self, user: Owner) -> Ceilings {
         if user.is_own() { Ceilings::NONE } else { self.ceilings(user.uid) }
     }
 
-    /// The terms of a program: the first rule that matches, and the limits of its user.
+    /// Terms of a program: the first rule that matches, and the limits of its user.
     pub(crate) fn terms(&self, peer: &Peer, command: &[String]) -> Terms {
         Terms {
             given: self.given(&peer.exe, &peer.names, command, peer.uid, &peer.place),
@@ -609,7 +609,7 @@ impl Config {
         }
     }
 
-    /// What the arbiter must know of classes; nothing if none is configured.
+    /// Rules of classes for the arbiter; empty if none is configured.
     pub(crate) fn class_rules(&self) -> Vec<ClassRule> {
         let rule = |(class, table): (&Class, &ClassTable)| {
             let (lowest, highest) = class.range();
@@ -625,7 +625,7 @@ impl Config {
         rules.filter(|r| !r.preemptible || r.guarantee_percent > 0).collect()
     }
 
-    /// What the first matching rule gives.
+    /// Values that the first matching rule gives.
     pub(crate) fn given(&self, exe: &str, names: &[String], command: &[String], uid: u32, place: &Place) -> Given {
         let script = program::script(command);
         let matches = |r: &&Rule| {
@@ -649,7 +649,7 @@ impl Config {
             system_ceiling: r.system_ceiling.map(|p| p.0),
             domains: r.domains.map(|d| d.0).or(domains),
         });
-        // The class that a container was made with is such a rule, where there is no other.
+        // The class that a container was made with acts as a rule, where no other matches.
         match place.class() {
             Some(class) if given.priority.is_none() && given.ceiling.is_none() => {
                 Given { priority: Some(class.nominal()), ceiling: Some(class.range().1), ..given }
@@ -659,7 +659,7 @@ impl Config {
     }
 }
 
-/// Whether a pattern means an executable: by its path, or, without a slash, by a file name of its.
+/// Reports whether a pattern matches an executable: its path, or, for a pattern without a slash, one of its file names.
 fn is_run_by(pattern: &str, exe: &str, names: &[String]) -> bool {
     let file = exe.rsplit('/').next().unwrap_or(exe);
     let mut files = names.iter().map(String::as_str).chain([file]);
@@ -668,7 +668,7 @@ fn is_run_by(pattern: &str, exe: &str, names: &[String]) -> bool {
 
 #[cfg(test)]
 impl Config {
-    /// Files with these texts.
+    /// Configuration of files with these texts.
     fn parsed(texts: &[&str]) -> Result<Config, (usize, String)> {
         let mut config = Config::default();
         for text in texts {
@@ -715,7 +715,7 @@ mod tests {
         assert_eq!((nothing.pool_timeslice_us(Side::Outer), nothing.pool_budget_us()), (120, 400));
     }
 
-    /// The example says that each key has its default, but for keys after which another default is named.
+    /// The example shows each key with its default, except keys behind which a comment names the default.
     #[test]
     fn the_example_has_the_defaults_in_force() {
         let text = include_str!("../../../dist/config.toml");
@@ -729,7 +729,7 @@ mod tests {
                 table = format!("{line}\n");
                 continue;
             }
-            // The names of programs are a default of sockets only.
+            // Only for a socket of the file system are the names of programs shown by default.
             let listen = if table == "[metrics]\n" { "listen = \"unix:/m\"\n" } else { "" };
             let given = parse(&[&format!("{table}{listen}{line}\n")]).unwrap();
             let nothing = parse(&[&format!("{table}{listen}")]).unwrap();
@@ -740,7 +740,7 @@ mod tests {
         assert!(compared >= 25, "only {compared} keys are compared");
     }
 
-    /// Figures that follow from a configuration, for a user without limits of its own.
+    /// Values in force for a configuration, for a user without limits of one's own.
     fn in_force(c: &Config) -> Vec<String> {
         let low = Class::Low.nominal();
         let hints = c.class_hints(Class::of(low));

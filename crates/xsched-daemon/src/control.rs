@@ -1,4 +1,4 @@
-//! What commands ask for.
+//! Requests of commands.
 
 use std::os::fd::AsFd;
 
@@ -22,7 +22,7 @@ use crate::tuning::ANSWER_NS;
 use crate::{Error, Input, host, unsuitable};
 
 impl Server {
-    /// A command asks for something: once its owner is identified, [`Server::control`] goes on.
+    /// Takes a command's request: once its user is identified, [`Server::control`] continues.
     pub(crate) fn ask(&mut self, id: u64, mut request: Request) {
         if let Err(why) = bound(&mut request) {
             return self.net.refuse(id, why);
@@ -36,7 +36,7 @@ impl Server {
         self.net.set_stage(id, Stage::Opening);
     }
 
-    /// Begins to answer a command whose owner is known.
+    /// Begins to answer a command whose user is known.
     pub(crate) fn control(&mut self, id: u64, request: Request) {
         self.set_answer(id, None);
         let user = self.net.conns.get(&id).map(|conn| conn.user);
@@ -51,7 +51,7 @@ impl Server {
         }
     }
 
-    /// Begins an answer that waits for room, if there is some.
+    /// Begins an answer that waits for room, if there is room.
     pub(crate) fn answer_next(&mut self) {
         if self.commands.waiting.is_empty() {
             return;
@@ -66,7 +66,7 @@ impl Server {
         }
     }
 
-    /// Continues an answer, by one message.
+    /// Sends the next message of an answer.
     pub(crate) fn go_on(&mut self, id: u64) {
         let Some(answer) = self.commands.answers.get_mut(&id) else { return };
         let next = match answer {
@@ -85,7 +85,7 @@ impl Server {
         }
     }
 
-    /// What is still to be said; none = the answer is complete.
+    /// Begins to answer a request. Returns the rest of the answer; none = the answer is complete.
     fn answer(&mut self, id: u64, request: Request) -> Result<Option<Answer>, Error> {
         let Some(user) = self.net.conns.get(&id).map(|c| c.user) else { return Ok(None) };
         match request {
@@ -153,7 +153,7 @@ impl Server {
         Err(Error::environment(format!("only root and the daemon's own user may {what}")))
     }
 
-    /// Connections of the process, which the user of a command may control.
+    /// Connections of the process that the user of a command may control.
     fn clients_of(&mut self, command: u64, user: User, pid: u32) -> Result<Vec<u64>, Error> {
         let programs = self.engine.programs().iter().filter(|(_, program)| program.pid == pid);
         let (theirs, others): (Vec<_>, Vec<_>) = programs.partition(|(_, program)| user.may_see(program.user));
@@ -161,13 +161,13 @@ impl Server {
             if let Some(owner) = others.first().map(|(_, program)| program.user) {
                 self.record_command(command, &format!("refused: process {pid} is of user {owner}"));
             }
-            // The same words whether it is another user's or does not exist.
+            // The line is equal for another user's process and for one that does not exist, so that it discloses nothing.
             return Err(Error::environment(format!("no process {pid} of yours is attached: see xsched ps")));
         }
         Ok(theirs.into_iter().map(|(id, _)| *id).collect())
     }
 
-    /// Begins to change programs.
+    /// Begins a command that changes programs.
     fn change(&mut self, command: u64, targets: Vec<Target>, what: What) -> Option<Answer> {
         let conn = self.net.conns.get(&command)?;
         let (user, pid) = (conn.user, conn.pid);
@@ -187,19 +187,20 @@ impl Server {
         }
     }
 
-    /// Begins to tell what happened since a record or a time.
+    /// Begins to report events since a record or a time.
     fn begin_trace(&mut self, id: u64, user: User, from: u64, since_us: u64) -> Option<Answer> {
-        // The request may have come after the current piece of work began: its answer is no older than it.
+        // The request may have come after the current piece of work began; the answer must not be older than the request.
         self.engine.set_now(now_ns());
         let (head, telling) = self.engine.trace(user, from, since_us, self.history.started_ns / 1_000)?;
         self.net.send(id, &DaemonMsg::TraceHead(head), &[]);
         Some(Answer::Trace(Box::new(telling)))
     }
 
-    /// A client's answer to a question.
+    /// Passes on a client's answer to a question.
     pub(crate) fn description(&mut self, conn: u64, token: u64, more: bool, lines: Vec<Described>) {
         let Some(at) = self.commands.questions.iter().position(|q| q.token == token && q.asked == conn) else {
-            // Too late, or the one who asked is gone. A token that was never given is not worth a fight either.
+            // The answer is late, or the asking command is gone. A token that was never given is not worth ending the connection for
+            // either.
             return;
         };
         let asker = self.commands.questions[at].asker;
@@ -227,7 +228,7 @@ impl Server {
     }
 }
 
-/// Tells whether memory is kept for the answer to a request until its command has read it.
+/// Reports whether memory is kept for the answer to a request until its command has read it.
 fn is_long(request: &Request) -> bool {
     matches!(
         request,
@@ -239,10 +240,10 @@ fn is_long(request: &Request) -> bool {
     )
 }
 
-/// Leaves no more of a request's texts than is kept of them: many may wait until it is known whose they are.
+/// Cuts the texts of a request to the lengths that are kept: many requests may wait until their users are known.
 ///
 /// # Errors
-/// They are longer than they may be.
+/// Returns a line for a text that is longer than allowed.
 fn bound(request: &mut Request) -> Result<(), Error> {
     let path = |text: &str, what: &str| {
         let fits = text.len() <= PATH_MAX_BYTES;
@@ -267,7 +268,7 @@ fn bound(request: &mut Request) -> Result<(), Error> {
     Ok(())
 }
 
-/// A policy as it is listed; none = it is not.
+/// Description of a policy for the list; none = it is not listed.
 fn policy_info(arbiter: &Arbiter, entry: &'static Entry) -> Option<PolicyInfo> {
     let own: Vec<(&str, &Choice)> =
         arbiter.policies().filter(|(_, choice)| std::ptr::eq(choice.entry, entry)).collect();
@@ -287,7 +288,7 @@ fn policy_info(arbiter: &Arbiter, entry: &'static Entry) -> Option<PolicyInfo> {
     })
 }
 
-/// A policy's parameters, with the values of a choice of it, else their defaults.
+/// Parameters of a policy, with the values of a choice of it, else their defaults.
 fn params_of(entry: &Entry, choice: Option<&Choice>) -> Vec<ParamInfo> {
     let value = |name: &str| choice?.values().find(|(known, _)| *known == name).map(|(_, value)| value);
     let info = |param: &Param| ParamInfo {

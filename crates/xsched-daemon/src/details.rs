@@ -1,11 +1,11 @@
-//! What the event log has besides, where something is looked into (`XSCHED_LOG=debug`).
+//! Details that the event log has in addition for an investigation (`XSCHED_LOG=debug`).
 
 use xsched_proto::wire::ProgramInfo;
 
 use crate::server::Server;
 
 impl Server {
-    /// A line that a user has caused.
+    /// Writes a line about an event that a user has caused.
     fn detail(&mut self, uid: u32, line: impl FnOnce(&Server) -> String) {
         if self.services.events.has_details {
             let line = format!("debug: {}", line(self));
@@ -13,14 +13,14 @@ impl Server {
         }
     }
 
-    /// Something that concerns all.
+    /// Writes a line about the daemon itself.
     pub(crate) fn detail_of_own(&self, line: impl FnOnce() -> String) {
         if self.services.events.has_details {
             self.say(&format!("debug: {}", line()));
         }
     }
 
-    /// A program has left: what its groups did.
+    /// Writes the figures of a program's groups when the program has left.
     pub(crate) fn detail_left(&mut self, program: &ProgramInfo) {
         for group in &program.groups {
             self.detail(program.uid, |_| {

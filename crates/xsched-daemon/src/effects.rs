@@ -1,4 +1,4 @@
-//! The engine at work in the daemon: inputs are given to it, and its effects are carried out at once, in order.
+//! The engine in the daemon: the daemon passes inputs to the engine, and carries out the engine's effects at once, in order.
 
 use std::os::fd::AsFd;
 
@@ -12,7 +12,7 @@ use crate::tuning::{REMEMBER_NS, UNREAD_BYTES};
 use crate::{Input, pages};
 
 impl Server {
-    /// Gives the engine an input and carries out what follows.
+    /// Gives the engine an input and carries out its effects.
     pub(crate) fn input(&mut self, input: Input) {
         self.engine.handle(self.now_ns, input);
         self.note_observed();
@@ -40,7 +40,7 @@ impl Server {
                     }
                 }
             }
-            // Before its user's next program: the sum so far takes memory, and of each user one such sum is kept.
+            // Done before the same user's next program: the partial sum takes memory, and one such sum is kept per user.
             Effect::LookAgain(id) => {
                 if let Some(user) = self.net.conns.get(&id).map(|conn| conn.user) {
                     self.net.rations.looks.push_first(user, id);
@@ -56,8 +56,8 @@ impl Server {
         }
     }
 
-    /// Tells a program of a time slice, unless it leaves its messages unread: one that is stopped would have no room for what it must be told
-    /// later.
+    /// Sends a program its time slice, unless the program leaves its messages unread: a stopped one would then have no room for later
+    /// messages that it must get.
     fn tell_timeslice(&mut self, id: u64, slot: u16, us: u64, before_us: Option<u64>) {
         let reads = |server: &Server| server.net.conns.get(&id).is_some_and(|c| unread_bytes(&c.socket) < UNREAD_BYTES);
         if reads(self) {
@@ -66,7 +66,7 @@ impl Server {
         self.engine.handle(self.now_ns, Input::TimesliceUnsent { program: id, before_us });
     }
 
-    /// Tells a program of a backlog page. The owner hears of it first.
+    /// Sends a program a backlog page. The page's owner gets it first.
     fn tell_page(&mut self, to: u64, owner: u64, page: u8, epoch: u32) {
         let own = to == owner;
         if own && !self.programs.pages.contains_key(&owner) {

@@ -1,4 +1,4 @@
-//! Programs that ended lately, with their last figures.
+//! Programs that ended recently, with their last measurements.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use xsched_proto::wire::ProgramInfo;
 use crate::identity::User;
 use crate::tuning::{ENDED_MAX, ENDED_NS, USER_ENDED_MAX, of_user};
 
-/// A program that has ended.
+/// Program that has ended.
 #[derive(Debug)]
 pub(crate) struct EndedProgram {
     pub(crate) user: User,
-    /// The last one has the greatest.
+    /// Number of the program: later ones have greater numbers.
     pub(crate) number: u64,
-    /// When it did, ns.
+    /// Time at which it ended, in ns.
     pub(crate) at_ns: u64,
-    /// As it was told last; see [`EndedProgram::info`].
+    /// Last report on the program; see [`EndedProgram::info`].
     last: ProgramInfo,
 }
 
 impl EndedProgram {
-    /// What is told of it now.
+    /// Report on the program for `ps`, with the time since its end.
     pub(crate) fn info(&self, now_ns: u64) -> ProgramInfo {
         ProgramInfo { ended_s: Some(now_ns.saturating_sub(self.at_ns) / 1_000_000_000), ..self.last.clone() }
     }
 }
 
-/// A bounded list of them, the first one that ended first. One user's do not push out those of another before his own.
+/// Bounded list of ended programs, the earliest end first. When it is full, a user's programs push out programs of the same user first.
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
     programs: VecDeque<Arc<EndedProgram>>,
@@ -35,7 +35,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Keeps what a program was told last, for some time.
+    /// Keeps the last report on a program for some time.
     pub(crate) fn push(&mut self, user: User, at_ns: u64, last: ProgramInfo) {
         self.expire(at_ns);
         let of_this = |e: &Arc<EndedProgram>| e.user == user;
@@ -51,7 +51,7 @@ impl Ended {
         self.programs.push_back(Arc::new(EndedProgram { user, number: self.count, at_ns, last }));
     }
 
-    /// Those that are still kept.
+    /// Programs that are still kept.
     pub(crate) fn iter(&mut self, now_ns: u64) -> impl Iterator<Item = &Arc<EndedProgram>> {
         self.expire(now_ns);
         self.programs.iter()

@@ -1,4 +1,4 @@
-//! The event log: who came and went, who was turned away and why, and who changed what. A line each.
+//! Event log: programs that came and went, connections that were refused and the reason, and changes with their authors. One line each.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,10 +9,10 @@ use xsched_proto::text::escaped;
 use crate::services::writer::{LogFile, Sink, Writer};
 use crate::tuning::{LOG_NS, USER_LINES_MAX, USER_LINES_NS};
 
-/// What is written, and how much of it each user has caused of late.
+/// Writer of the log, and the number of lines that each user has caused lately.
 pub(crate) struct EventLog {
     pub(crate) writer: Writer,
-    /// Also what is of interest only where something is looked into.
+    /// True if the log also has details for an investigation.
     pub(crate) has_details: bool,
     users: HashMap<u32, Lines>,
     complained_ns: Option<u64>,
@@ -25,10 +25,10 @@ struct Lines {
 }
 
 impl EventLog {
-    /// To a file, or to stderr, which a service manager keeps.
+    /// Opens the log: a file, or stderr, which a service manager keeps.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Fails if the file cannot be written.
     pub(crate) fn new(file: Option<&Path>, has_details: bool) -> Result<EventLog, Error> {
         let sink = match file {
             Some(path) => Sink::File(LogFile::open(path)?),
@@ -37,12 +37,12 @@ impl EventLog {
         Ok(EventLog { writer: Writer::new(sink)?, has_details, users: HashMap::new(), complained_ns: None })
     }
 
-    /// Something that concerns all.
+    /// Writes a line that concerns the daemon as a whole.
     pub(crate) fn say(&self, line: &str) {
         self.writer.line(escaped(&line.replace(char::is_control, " ")).into_owned());
     }
 
-    /// Trouble of the daemon's own, told at most once a second.
+    /// Writes a line about trouble of the daemon's own, at most once a second.
     pub(crate) fn complain(&mut self, now_ns: u64, line: &str) {
         if self.complained_ns.is_none_or(|at| now_ns.saturating_sub(at) >= LOG_NS) {
             self.complained_ns = Some(now_ns);
@@ -50,7 +50,8 @@ impl EventLog {
         }
     }
 
-    /// Something that a user has caused: a number of lines for some time, so that one who causes many hides none of the others'.
+    /// Writes a line about an event that a user has caused. Each user has a limited number of lines for some time, so that a user who
+    /// causes many hides none of the others'.
     pub(crate) fn of_user(&mut self, now_ns: u64, uid: u32, line: &str) {
         self.tend(now_ns);
         let lines = self.users.entry(uid).or_insert(Lines { since_ns: now_ns, written: 0, suppressed: 0 });
@@ -62,13 +63,13 @@ impl EventLog {
         self.say(line);
     }
 
-    /// When [`EventLog::tend`] has something to say, ns.
+    /// Time at which [`EventLog::tend`] has something to report, in ns.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         let with_more = self.users.values().filter(|lines| lines.suppressed > 0);
         with_more.map(|lines| lines.since_ns + USER_LINES_NS).min()
     }
 
-    /// Says how many lines were left out, and forgets users whose time is over.
+    /// Reports how many lines were left out, and forgets users whose interval is over.
     pub(crate) fn tend(&mut self, now_ns: u64) {
         let over = |lines: &Lines| now_ns.saturating_sub(lines.since_ns) >= USER_LINES_NS;
         let mut left_out: Vec<(u32, u64)> = Vec::new();

@@ -1,5 +1,4 @@
-//! Processes that are expected to attach: `xsched run` announced them, or they have a place in a pool. Until then minutes may
-//! pass.
+//! Processes that are expected to attach: `xsched run` announced them, or they have a place in a pool. Minutes may pass before they attach.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -20,7 +19,7 @@ use crate::unsuitable;
 use crate::{Error, Group, Program};
 
 impl Server {
-    /// Takes the process that asks for a program from now on.
+    /// Registers the process that asks as a program.
     pub(crate) fn announce(&mut self, conn: u64, job: &str, program: &str) -> Result<(), Error> {
         let (pid, user) =
             self.net.conns.get(&conn).map(|c| (c.pid, c.user)).ok_or_else(|| Error::environment("it is gone"))?;
@@ -29,8 +28,8 @@ impl Server {
         Ok(())
     }
 
-    /// Remembers a process until it and all of its job have ended. The same process again replaces what was said before, but
-    /// keeps its place in a pool. Returns its number.
+    /// Remembers an announced process until it and its whole job have ended. A second announcement of the same process replaces the first,
+    /// but the process keeps its place in a pool. Returns its number.
     pub(crate) fn expect(
         &mut self,
         pid: u32,
@@ -43,7 +42,7 @@ impl Server {
             return Err(environment("this daemon serves another user"));
         }
         let job = job.map(|job| format!("{user}:{job}"));
-        // A process that its job's first one started runs what that was started for.
+        // A process started by the first one of its job runs the program that the job was started for.
         let of_job =
             || self.places.expected.values().find(|e| e.job == job && job.is_some()).and_then(|e| e.program.clone());
         let name = program.and_then(|program| program.rsplit(['/', ' ']).next()).map(str::to_owned);
@@ -72,7 +71,7 @@ impl Server {
         Ok(id)
     }
 
-    /// The priority that a process will have when it attaches, if it asks for this one.
+    /// Priority that a process will have when it attaches, if it asks for `asked`.
     pub(crate) fn priority_to_be(&self, conn: u64, asked: Option<i32>) -> i32 {
         let who = self.commands.who.get(&conn);
         let Some(conn) = self.net.conns.get(&conn) else { return Class::Normal.nominal() };
@@ -84,7 +83,7 @@ impl Server {
         Entitlement::new(self.config.terms(&peer, &[]).claim(asked)).priority
     }
 
-    /// Adds the name of what `run` announced: for `python3 train.py` that of the script.
+    /// Adds the name that `run` announced: for `python3 train.py` that of the script.
     pub(crate) fn names(&self, pid: u32, user: User, mut names: Vec<String>) -> Vec<String> {
         let announced = self.places.expected.values().find(|e| e.pid == pid && e.user == user && !e.ended);
         names.extend(announced.and_then(|e| e.name.clone()));
@@ -96,11 +95,11 @@ impl Server {
         itself.or_else(|| self.places.expected.values().find(|e| program.job.is_some() && e.job == program.job))
     }
 
-    /// Notes the place of a program that makes a context, in a pool or outside. Returns that in a pool.
+    /// Notes the place of a program that makes a context, in a pool or outside. Returns its seat, if it is in a pool.
     pub(crate) fn take_place(&mut self, id: u64, sharing: Sharing) -> Option<Seat> {
         let seat = (sharing == Sharing::Pool).then(|| self.pool_of(id));
         let program = self.engine.programs().get(&id)?;
-        // Others of its job have reasons of their own.
+        // Other processes of its job have reasons of their own.
         let itself = self.places.expected.values().find(|e| e.pid == program.pid && !e.ended);
         let why = itself.and_then(|expected| expected.why.clone());
         if let Some(client) = self.programs.clients.get_mut(&id) {
@@ -109,7 +108,8 @@ impl Server {
         seat
     }
 
-    /// The place of a program of a pool. Those of an earlier daemon are kept; what is not is taken for one outer pool of each user.
+    /// Seat of a program in a pool. Seats from an earlier daemon are kept; a program without a known seat is assumed to be in one outer
+    /// pool of its user.
     pub(crate) fn pool_of(&self, id: u64) -> Seat {
         let program = self.engine.programs().get(&id);
         if let Some(seat) = program.and_then(|program| self.kept.seat(program)) {
@@ -122,7 +122,7 @@ impl Server {
         Seat { server, side: side.unwrap_or(Side::Outer) }
     }
 
-    /// Remembers a program whose kernels are too long for others of a pool, while it is still attached.
+    /// Remembers, while the program is still attached, that its kernels are too long for others of a pool.
     pub(crate) fn note_kernels(&mut self, id: u64) {
         let Some(program) = self.engine.programs().get(&id) else { return };
         let pooled = self.engine.groups_of(program).filter(|(_, group)| group.sharing != Sharing::Time);
@@ -134,10 +134,10 @@ impl Server {
         }
     }
 
-    /// Notes that a program ends in the midst of its work, for the pool that it is in.
+    /// Notes for a pool that one of its programs has ended in the middle of its work.
     pub(crate) fn note_cut_off(&mut self, id: u64, seat: Option<Seat>) {
         let Some(program) = self.engine.programs().get(&id) else { return };
-        // By its own word: that it has become idle may not have been read yet.
+        // Decided by the program's own word, since a change to idle may not have been read yet.
         let is_cut_off = |group: &Group| group.is_pooled() && !group.words.gate.load().must_announce();
         if let Some(seat) = seat
             && self.engine.groups_of(program).any(|(_, group)| is_cut_off(group))
@@ -146,7 +146,7 @@ impl Server {
         }
     }
 
-    /// A process that was expected has ended.
+    /// Handles the end of an expected process.
     pub(crate) fn expected_ended(&mut self, id: u64) {
         if let Some(expected) = self.places.expected.get_mut(&id) {
             expected.ended = true;
@@ -161,14 +161,14 @@ impl Server {
         self.places.has_left = true;
     }
 
-    /// A program of a job has attached.
+    /// Counts a program of a job that has attached.
     pub(crate) fn job_attached(&mut self, job: Option<String>) {
         if let Some(job) = job {
             *self.places.jobs.entry(job).or_default() += 1;
         }
     }
 
-    /// A program of a job has left: with the last one, processes of the job that were announced and have ended are forgotten.
+    /// Counts out a program of a job that has left: with the last one, ended processes of the job that were announced are forgotten.
     pub(crate) fn job_left(&mut self, job: Option<&String>) {
         let Some(programs) = job.and_then(|job| self.places.jobs.get_mut(job)) else { return };
         *programs -= 1;

@@ -1,12 +1,12 @@
-//! Work that waits, user by user: one piece of each in turn, so that a user with much of it delays its own work only.
+//! Queue of work, user by user: one piece of each in turn, so that a user with much work delays that user's work only.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 
-/// Pieces of work by user. The same piece waits only once.
+/// Pieces of work by user. A piece that is waiting already is not added again.
 pub(crate) struct FairQueue<U, T> {
     by_user: HashMap<U, VecDeque<T>>,
-    /// The users with work, the next one first.
+    /// Users with work, the next one first.
     turns: VecDeque<U>,
     waiting: HashSet<T>,
 }
@@ -38,7 +38,7 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> FairQueue<U, T> {
         of_user.push_back(piece);
     }
 
-    /// Puts a piece before the other work of its user, whose turn stays as it is.
+    /// Puts a piece before the other work of its user. The user's turn does not change.
     pub(crate) fn push_first(&mut self, user: U, piece: T) {
         if !self.waiting.insert(piece) {
             return;
@@ -50,18 +50,18 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> FairQueue<U, T> {
         of_user.push_front(piece);
     }
 
-    /// Takes the first piece of the user whose turn it is.
+    /// Takes the first piece of the user at the head of the order.
     pub(crate) fn pop(&mut self) -> Option<T> {
         self.pop_of(|_| true).map(|(_, piece)| piece)
     }
 
-    /// The same, of the users who may. Those who may not keep their turn.
+    /// Takes the first piece of the first user for which `may` is true. Users for which it is false keep their turn.
     pub(crate) fn pop_of(&mut self, may: impl Fn(U) -> bool) -> Option<(U, T)> {
         let at = self.turns.iter().position(|user| may(*user))?;
         self.take(at)
     }
 
-    /// Takes the first piece of the user in a place of the order.
+    /// Takes the first piece of the user at a place of the order.
     fn take(&mut self, at: usize) -> Option<(U, T)> {
         let user = self.turns.remove(at)?;
         let of_user = self.by_user.get_mut(&user)?;
@@ -75,35 +75,35 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> FairQueue<U, T> {
         Some((user, piece))
     }
 
-    /// The users with work.
+    /// Users with work.
     pub(crate) fn users(&self) -> impl Iterator<Item = U> {
         self.turns.iter().copied()
     }
 }
 
-/// Work of which each user gets a part of all time at most, so that whoever keeps the loop busy waits for himself and the loop is asleep
-/// when others want something of it: a thread that is asleep gets a processor sooner than one that always wants it. All users together
-/// have a part, too. Among users with work the one that has used least is first (start-time fair queuing): a user with little work
-/// waits neither behind many with much, nor for the part of all.
+/// Queue of work in which each user's work gets at most a part of all time. So a user who keeps the loop busy waits for that user's own
+/// work only, and the loop sleeps when others need it: a sleeping thread gets a processor sooner than one that always wants it. All users
+/// together have a limited part, too. Among users with work the one that has used least comes first (start-time fair queuing): a user with
+/// little work waits neither behind many with much, nor for the part of all users together.
 pub(crate) struct Rationed<U, T> {
     queue: FairQueue<U, T>,
     users: HashMap<U, Used>,
-    /// Time that a user with work all the while has been served so far, in ns.
+    /// Virtual time, in ns: time for which a user with work all the while has been served so far.
     virtual_ns: u64,
-    /// Until when the work of all users is paid for, in ns: each piece counts [`ALL_TIMES`] times what it takes.
+    /// Time until which the work of all users is paid for, in ns: each piece counts [`ALL_TIMES`] times its duration.
     all_paid_ns: u64,
-    /// So many times what a piece takes goes by until its user's next, …
+    /// Multiple of a piece's duration that has to pass before the next piece of the same user.
     times: u64,
-    /// … beyond so much time in advance, in ns.
+    /// Time by which a user's work may be ahead of that, in ns.
     credit_ns: u64,
 }
 
 /// Time that a user has used.
 #[derive(Clone, Copy, Default)]
 struct Used {
-    /// Until when its work is paid for, in ns. A time in the past is as good as none.
+    /// Time until which the user's work is paid for, in ns. A time in the past counts as none.
     paid_ns: u64,
-    /// Time that it has used, on the scale of [`Rationed::virtual_ns`].
+    /// Time that the user has used, on the scale of [`Rationed::virtual_ns`].
     virtual_ns: u64,
 }
 
@@ -123,12 +123,12 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> Rationed<U, T> {
         self.queue.push_first(user, piece);
     }
 
-    /// The first piece of the user that has used least, among those who have time left.
+    /// Takes the first piece of the user that has used least, among users with time left.
     pub(crate) fn pop(&mut self, now_ns: u64) -> Option<(U, T)> {
         self.pop_of(now_ns, |_| true)
     }
 
-    /// The first piece of the user that has used least, among those who have time left and who may besides.
+    /// Takes the first piece of the user that has used least, among users with time left for which `may` is true.
     pub(crate) fn pop_of(&mut self, now_ns: u64, may: impl Fn(U) -> bool) -> Option<(U, T)> {
         let at = self.next(now_ns, may)?;
         let (user, piece) = self.queue.take(at)?;
@@ -136,43 +136,44 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> Rationed<U, T> {
         Some((user, piece))
     }
 
-    /// The user whose piece is next among those who have time left.
+    /// User whose piece is next, among users with time left.
     pub(crate) fn turn(&self, now_ns: u64) -> Option<U> {
         let at = self.next(now_ns, |_| true)?;
         self.queue.users().nth(at)
     }
 
-    /// The place in the order of users of the one that is next.
+    /// Place of the next user in the order of users.
     fn next(&self, now_ns: u64, may: impl Fn(U) -> bool) -> Option<usize> {
         let users = self.queue.users().enumerate();
         let may = users.filter(|(_, user)| self.has_time(*user, now_ns) && may(*user));
         may.min_by_key(|(at, user)| (self.start_ns(*user), *at)).map(|(at, _)| at)
     }
 
-    /// The place of a user's next piece in the order of all: one that had nothing to do for some time is before those that had.
+    /// Place of a user's next piece in the common order, as a virtual time: a user that had no work for some time comes before users that
+    /// had.
     fn start_ns(&self, user: U) -> u64 {
         let used = self.users.get(&user).map_or(0, |used| used.virtual_ns);
         used.max(self.virtual_ns.saturating_sub(1))
     }
 
-    /// Whether work for a user may be done now.
+    /// Reports whether work for a user may be done now.
     pub(crate) fn has_time(&self, user: U, now_ns: u64) -> bool {
         self.next_ns(user) <= now_ns
     }
 
-    /// When the first piece may be done that waits, in ns.
+    /// Time from which on the first waiting piece may be done, in ns.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         self.queue.users().map(|user| self.next_ns(user)).min()
     }
 
-    /// When work for a user may be done again, in ns; 0 = at any time.
+    /// Time from which on work for a user may be done again, in ns; 0 = at any time.
     fn next_ns(&self, user: U) -> u64 {
         let used = self.users.get(&user).copied().unwrap_or_default();
         let of_all = if used.virtual_ns < self.virtual_ns { 0 } else { self.all_paid_ns };
         used.paid_ns.max(of_all).saturating_sub(self.credit_ns)
     }
 
-    /// Work for a user has just taken so long, in ns.
+    /// Charges a user for work that has just taken `took_ns`.
     pub(crate) fn charge(&mut self, user: U, now_ns: u64, took_ns: u64) {
         if self.users.len() > USERS_MAX {
             let virtual_ns = self.virtual_ns;
@@ -186,9 +187,9 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> Rationed<U, T> {
     }
 }
 
-/// Work for all users together is done for one in so many parts of the time at most.
+/// Divisor of all time that gives the largest part for the work of all users together.
 const ALL_TIMES: u64 = 2;
-/// With more users than this, those are forgotten who have used nothing for long.
+/// Number of users above which those are forgotten that have used nothing for long.
 const USERS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -227,7 +228,7 @@ mod tests {
         let (mut now, mut worked, mut of_other) = (5_000, 0, 0);
         while now < 1_000_000 {
             work.push(7, 1);
-            // The other comes from time to time, and never waits.
+            // The other user has work from time to time, and never waits.
             if now >= (of_other + 1) * 50_000 {
                 work.push(8, 2);
                 of_other += 1;
@@ -262,7 +263,7 @@ mod tests {
             (0..MANY).for_each(|user| work.push(user, u64::from(user)));
             if round % 500 == 0 {
                 work.push(MANY, u64::from(MANY));
-                // What one piece takes is all that it waits for.
+                // The user waits for its previous piece only, which it has paid for.
                 let (user, _) = work.pop(now).expect("it owes nothing");
                 waited.push(user);
                 work.charge(user, now, 10);

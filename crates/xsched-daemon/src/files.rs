@@ -1,14 +1,15 @@
-//! Files that are whole at any time.
+//! Files that are complete at any time, since a new version replaces the old one in one step.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Has a file hold this text: written elsewhere and moved, so that it is whole at any time. Its folder is made if need be.
+/// Replaces a file by one with this text: written elsewhere and moved, so that the file is whole at any time. Its folder is made if
+/// necessary.
 ///
 /// # Errors
-/// The system's.
+/// Returns the system's error.
 pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::DirBuilder::new().mode(0o700).recursive(true).create(folder)?;

@@ -1,4 +1,4 @@
-//! Nice values, which policies may go by and which change without notice.
+//! Nice values of processes, which policies may use and which change without notice.
 
 use crate::Input;
 use crate::server::Server;

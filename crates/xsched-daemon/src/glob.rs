@@ -1,6 +1,6 @@
 //! Patterns of the configuration.
 
-/// Whether `text` is `pattern`, in which `*` stands for anything.
+/// Reports whether `text` matches `pattern`, in which `*` stands for any text.
 pub(crate) fn glob(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or("")) else { return false };

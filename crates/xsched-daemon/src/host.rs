@@ -1,4 +1,4 @@
-//! The process of an operator's own scheduler.
+//! Process of an operator's own scheduler.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -15,25 +15,25 @@ use crate::process::own_program;
 use crate::services::child_reaper;
 use crate::tuning::{DEADLINE_NS, LOAD_S};
 
-/// Whether it is found out by asking or by hearing.
+/// Reason for the end of the scheduler's process, equal whether a send or a receive finds it out.
 pub(crate) const ENDED: &str = "it ended";
-/// The policy that asks.
+/// Policy whose questions go to the process.
 pub(crate) const POLICY: &str = "external";
 
-/// The process.
+/// Running scheduler process.
 pub(crate) struct Host {
     pub(crate) library: PathBuf,
     child: Option<Child>,
     pub(crate) socket: OwnedFd,
-    /// It decides stream by stream.
+    /// True if the scheduler decides stream by stream.
     pub(crate) per_stream: bool,
-    /// Questions without an answer, and since when the oldest one waits.
+    /// Number of questions without an answer, and time since which the oldest one waits.
     pub(crate) open: u32,
     pub(crate) asked_ns: u64,
 }
 
 impl Host {
-    /// Starts it and waits until the library has registered its scheduler.
+    /// Starts the process and waits until the library has registered its scheduler.
     pub(crate) fn start(library: &Path) -> Result<Host, Error> {
         let shown = library.display();
         let failed = |e: &dyn std::fmt::Display| Error::Environment(format!("cannot start the scheduler {shown}: {e}"));
@@ -65,7 +65,7 @@ impl Host {
         }
     }
 
-    /// One message; none = nothing there. An error = it is gone, or speaks nonsense.
+    /// Receives one message; none = there is none. Fails if the process is gone, or sends nonsense.
     pub(crate) fn receive(&self) -> Result<Option<FromHost>, Error> {
         let mut buffer = vec![0; MAX_PACKET];
         match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
@@ -76,7 +76,7 @@ impl Host {
         }
     }
 
-    /// When an answer is overdue, in ns.
+    /// Time at which the oldest unanswered question is overdue, in ns.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         (self.open > 0).then_some(self.asked_ns + DEADLINE_NS)
     }
@@ -86,7 +86,7 @@ impl Drop for Host {
     fn drop(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         let _ = child.kill();
-        // One that crashed may be busy leaving a core file: the daemon does not wait for that.
+        // A crashed process may be busy writing a core file: the daemon does not wait for its end.
         child_reaper::reap(child);
     }
 }

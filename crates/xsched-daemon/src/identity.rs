@@ -1,5 +1,5 @@
-//! Whose a connection is, over namespaces. The rights of uid 0 belong to the root of the daemon's own machine: a container's uid 0 is
-//! another user, whom rules and limits treat as any.
+//! User of a connection, across namespaces. The rights of uid 0 belong to the root of the daemon's own machine: a container's uid 0 is
+//! another user, to which rules and limits apply as to any other.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -8,10 +8,10 @@ use std::os::unix::fs::MetadataExt;
 use xsched_engine::Rank;
 pub(crate) use xsched_engine::User;
 
-/// Device and inode, which tell namespaces apart.
+/// Device and inode, which identify a namespace.
 type Namespace = (u64, u64);
 
-/// The user of a process, of which the kernel has told this number. Reads what the kernel tells of the process.
+/// User of a process for which the kernel has given the user id `seen`. Reads the process's namespaces in /proc.
 pub(crate) fn user_of(pid: u32, seen: u32) -> User {
     let uid = owner_of_container(pid).filter(|owner| *owner != 0).unwrap_or(seen);
     if uid == 0 && !is_of_this_machine(pid) {
@@ -21,13 +21,13 @@ pub(crate) fn user_of(pid: u32, seen: u32) -> User {
     User { uid, rank: rank_of(uid), within: 0 }
 }
 
-/// Returns true for the number of root or of the user as whom the daemon runs. No right follows from that: a container's root has the
-/// number, too.
+/// Reports whether a user has the id of root or of the daemon's own user. No right follows from that, since a container's root has the id
+/// too.
 pub(crate) fn has_own_uid(user: User) -> bool {
     user.uid == 0 || user.uid == rustix::process::geteuid().as_raw()
 }
 
-/// Returns true if this daemon serves a user at all: one that is not root's serves its own user and root.
+/// Reports whether this daemon serves a user at all: a daemon that is not root's serves its own user and root.
 pub(crate) fn is_served(user: User) -> bool {
     rustix::process::geteuid().is_root() || user.is_own()
 }
@@ -40,7 +40,7 @@ fn rank_of(uid: u32) -> Rank {
     }
 }
 
-/// The user of a number, as if no container were about.
+/// User with a uid, as if there were no containers.
 #[cfg(test)]
 pub(crate) fn pretended(uid: u32) -> User {
     User { uid, rank: rank_of(uid), within: 0 }
@@ -51,12 +51,12 @@ fn namespace(process: &str, kind: &str) -> Option<Namespace> {
     Some((meta.dev(), meta.ino()))
 }
 
-/// Whether a process is in the user, pid and mount namespaces of the daemon. A service has a mount namespace of its own: that of the
-/// first process is the machine's then.
+/// Reports whether a process is in the user, pid and mount namespaces of the daemon. A service has a mount namespace of its own: that of
+/// the first process counts as the machine's then.
 fn is_of_this_machine(pid: u32) -> bool {
     let of = |kind| namespace(&pid.to_string(), kind);
     let (Some(user), Some(pids), Some(mounts)) = (of("user"), of("pid"), of("mnt")) else {
-        // A daemon without privilege cannot look at root's processes, but sees how deep they are nested.
+        // A daemon without privilege cannot read the namespaces of root's processes, but sees how deep they are nested.
         return !rustix::process::geteuid().is_root() && is_in_one_pid_namespace(pid);
     };
     let own = |kind| namespace("self", kind);
@@ -70,8 +70,8 @@ fn is_in_one_pid_namespace(pid: u32) -> bool {
     numbers.is_some_and(|numbers| numbers.split_whitespace().count() == 1)
 }
 
-/// The user who made the outermost user namespace, below the daemon's own, that a process is in; none if it is in the daemon's own, or
-/// cannot be looked at.
+/// User id of the user who made the outermost user namespace, below the daemon's own, that a process is in; none if the process is in the
+/// daemon's own, or cannot be read.
 fn owner_of_container(pid: u32) -> Option<u32> {
     let inode = |file: &File| file.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
     let own = namespace("self", "user")?;
@@ -79,7 +79,7 @@ fn owner_of_container(pid: u32) -> Option<u32> {
     if inode(&outermost)? == own {
         return None;
     }
-    // Namespaces are nested 33 deep at most (user_namespaces(7)).
+    // The kernel nests user namespaces at most 33 deep (user_namespaces(7)).
     for _ in 0..33 {
         let Some(parent) = parent(&outermost) else { break };
         if inode(&parent)? == own {
@@ -90,7 +90,7 @@ fn owner_of_container(pid: u32) -> Option<u32> {
     owner(&outermost)
 }
 
-/// ioctl_ns(2).
+/// Request of ioctl_ns(2).
 const NS_GET_PARENT: libc::c_ulong = 0xb702;
 const NS_GET_OWNER_UID: libc::c_ulong = 0xb704;
 
@@ -108,15 +108,15 @@ fn owner(namespace: &File) -> Option<u32> {
     (rc == 0).then_some(uid)
 }
 
-/// The process at the other end of a socket.
+/// Process at the other end of a socket.
 pub(crate) enum Process {
     Known(OwnedFd),
-    /// The kernel is older than 6.5 and does not tell.
+    /// The kernel is older than 6.5 and cannot tell the process.
     Unknown,
     Ended,
 }
 
-/// The process that has made a connection.
+/// Process that has made a connection.
 pub(crate) fn process(socket: BorrowedFd<'_>) -> Process {
     const SO_PEERPIDFD: libc::c_int = 77;
     let mut fd: libc::c_int = -1;
@@ -145,7 +145,7 @@ mod tests {
         let user = user_of(pid, uid);
         assert_eq!(user, pretended(uid));
         assert!(user.is_own());
-        // Pids are below 2^22.
+        // No process can have this id: ids are below 2^22.
         let gone = user_of(1 << 23, 0);
         assert!(!gone.is_root() && !gone.is_own());
         assert_ne!(gone, pretended(0));

@@ -1,5 +1,6 @@
-//! What was set at run time and outlives the daemon: suspended programs, hints, policies, and places in pools. In a file of the state folder, by the boot,
-//! and of a program by its pid, its start and its user: a pid that is given away again inherits nothing.
+//! Settings made at run time that outlive the daemon: suspended programs, hints, policies, and places in pools. They are in a file of the
+//! state folder, valid for one boot. A program is identified by its pid, its start and its user, so that another process with the same pid
+//! inherits nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,13 +22,13 @@ use crate::{Error, Program};
 const HEAD: &str =
     "# What was set while xsched ran, for the daemon that comes after a restart. Written by the daemon.\n";
 
-/// What is kept of the daemon before, and where it is written.
+/// Settings kept from the daemon before, and the file that they are written to.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     file: Option<PathBuf>,
-    /// Policies that commands have set, by device; `""` is all that have none of their own.
+    /// Policies that commands have set, by device; `""` is for all devices that have none of their own.
     policies: BTreeMap<String, Policy>,
-    /// Programs that have not come back yet.
+    /// Programs of an earlier daemon that have not attached to this one yet.
     absent: VecDeque<KeptProgram>,
     /// Places in pools of earlier daemons.
     seats: Vec<KeptSeat>,
@@ -50,16 +51,16 @@ struct Contents {
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeptSeat {
     pid: u32,
-    /// Clock ticks from the boot to its start; 0 = they are to be found out.
+    /// Start of the process, in clock ticks from the boot; 0 = still to be read.
     start: u64,
     uid: u32,
-    /// Number of the server for later daemons.
+    /// Number of the pool's server, in later daemons too.
     server: u64,
     inner: bool,
 }
 
 impl KeptSeat {
-    /// The place of a living process in the pool of a pipe directory. No two servers have the same number, nor one of a pool to come.
+    /// Place of a living process in the pool of a pipe directory. No two servers have the same number, not even one of a later pool.
     pub(crate) fn new(pid: u32, uid: u32, pipe: &str, side: Side) -> KeptSeat {
         let mut hasher = DefaultHasher::new();
         pipe.hash(&mut hasher);
@@ -74,27 +75,27 @@ impl KeptSeat {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Policy {
-    /// Name and parameters, as it is shown.
+    /// Name and parameters of the policy, as shown.
     is: String,
-    /// What was in force by the configuration: once that says something else, it counts.
+    /// Policy that the configuration gave at the time: once the configuration names another one, that one is in force.
     instead_of: String,
 }
 
-/// What commands have said of a program.
+/// Settings that commands made for a program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeptProgram {
     pid: u32,
-    /// Clock ticks from the boot to its start.
+    /// Start of the process, in clock ticks from the boot.
     start: u64,
-    /// As [`crate::identity::User`] is told.
+    /// User in the text form of [`crate::identity::User`].
     user: String,
     pub(crate) held: bool,
     pub(crate) hinted: Changes,
 }
 
 impl KeptProgram {
-    /// What is to be kept of a program, if anything is.
+    /// Settings of a program, if any have to be kept.
     fn of(program: &Program) -> Option<KeptProgram> {
         let is_news = program.held || program.hinted != Changes::default();
         let start = program.start.filter(|_| is_news)?;
@@ -103,8 +104,8 @@ impl KeptProgram {
     }
 }
 
-/// What the daemon of a socket takes over from one before it that left its state in a folder, a line each: policies, where the
-/// configuration says `configured`, programs that are still there, programs that suit no pool, and those that may prove themselves.
+/// State that the daemon of a socket takes over from an earlier one through a folder, one line each: policies (`configured` is that of the
+/// configuration), programs that still run, programs that suit no pool, and those that may prove themselves.
 pub fn kept_state(folder: &Path, socket: &Path, configured: &str) -> Vec<String> {
     let (mut kept, _) = Kept::read(Some(folder), socket);
     let policies = kept.policies(|_| configured.to_owned());
@@ -119,8 +120,8 @@ pub fn kept_state(folder: &Path, socket: &Path, configured: &str) -> Vec<String>
 }
 
 impl Kept {
-    /// What an earlier daemon of this socket left in a folder, if it is of this boot. What cannot be read counts as nothing; the reason
-    /// comes beside it.
+    /// Reads the state that an earlier daemon of this socket left in a folder, if it is of this boot. Unreadable state counts as none; the
+    /// reason is returned beside it.
     pub(crate) fn read(folder: Option<&Path>, socket: &Path) -> (Kept, Option<Error>) {
         let Some(folder) = folder else { return (Kept::default(), None) };
         let name = socket.to_string_lossy().trim_start_matches('/').replace('/', "-");
@@ -138,24 +139,24 @@ impl Kept {
         (Kept { file: Some(file), policies: kept.policies, absent: kept.programs.into(), seats: kept.seats }, why)
     }
 
-    /// The place of a program in a pool of an earlier daemon.
+    /// Place of a program in a pool of an earlier daemon.
     pub(crate) fn seat(&self, program: &Program) -> Option<Seat> {
         let (pid, uid) = (program.pid, program.user.uid);
         let is = |seat: &&KeptSeat| seat.pid == pid && seat.uid == uid && program.start == Some(seat.start);
         self.seats.iter().find(is).map(KeptSeat::seat)
     }
 
-    /// A command has set a policy, of one device or of all, where the configuration has that one.
+    /// Notes the policy that a command has set, of one device or of all, and that of the configuration.
     pub(crate) fn set_policy(&mut self, device: Option<&str>, choice: &Choice, instead_of: String) {
         if device.is_none() {
-            // It is that of every device.
+            // A policy for all devices replaces those of single devices.
             self.policies.clear();
         }
         let policy = Policy { is: choice.to_string(), instead_of };
         self.policies.insert(device.unwrap_or_default().to_owned(), policy);
     }
 
-    /// The policies that commands had set, with their devices, but for those where the configuration says something else since.
+    /// Policies that commands had set, with their devices, but for those where the configuration has changed since.
     pub(crate) fn policies(&mut self, configured: impl Fn(Option<&str>) -> String) -> Vec<(Option<String>, Choice)> {
         self.policies.retain(|device, policy| policy.instead_of == configured(named(device)));
         let choice = |text: &str| {
@@ -167,7 +168,7 @@ impl Kept {
         known.map(|(device, choice)| (named(device).map(str::to_owned), choice)).collect()
     }
 
-    /// What was set for a program that has come back.
+    /// Takes the settings of a program that has come back out of the list.
     pub(crate) fn take(&mut self, program: &Program) -> Option<KeptProgram> {
         let (pid, user) = (program.pid, program.user.to_string());
         let is = |p: &KeptProgram| p.pid == pid && p.user == user && program.start == Some(p.start);
@@ -175,7 +176,7 @@ impl Kept {
         self.absent.remove(at)
     }
 
-    /// A program has left, and may come back. Returns whether there is something to keep.
+    /// Notes the settings of a program that has left and may come back. Returns whether there are any.
     pub(crate) fn put(&mut self, program: &Program) -> bool {
         let Some(program) = KeptProgram::of(program) else { return false };
         self.absent.retain(|p| p.pid != program.pid);
@@ -184,8 +185,8 @@ impl Kept {
         true
     }
 
-    /// The file and what it is to hold, with these programs that are there, and places in pools of this daemon; none = nothing is kept. The text is made by whoever
-    /// writes it: that of a thousand programs takes milliseconds.
+    /// Path and text of the file, with the programs `there` and the seats of this daemon; none = nothing is kept. The text is made by the
+    /// thread that writes it, since that of a thousand programs takes milliseconds.
     pub(crate) fn contents<'a>(
         &self,
         there: impl Iterator<Item = &'a Program>,
@@ -203,7 +204,7 @@ impl Kept {
                 seat.start = start.unwrap_or(0);
                 is_there
             });
-            // All that it consists of can be told so.
+            // All values of the contents can be expressed in TOML.
             let text = toml::to_string(&contents).unwrap_or_default();
             format!("{HEAD}{text}")
         };
@@ -236,7 +237,7 @@ fn read(file: &Path) -> Result<Option<Contents>, String> {
     toml::from_str(&text).map(Some).map_err(|e| e.message().lines().collect::<Vec<_>>().join("; "))
 }
 
-/// What tells this boot from others.
+/// Id of this boot.
 fn boot() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     text.trim().to_owned()

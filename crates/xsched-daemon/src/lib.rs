@@ -1,20 +1,19 @@
 //! The scheduling daemon: one thread, one epoll loop, around the decisions of `xsched-engine`.
 //!
-//! - The loop: `server` (its turn, what is due), `timers`, `effects` (inputs to the engine, effects out of it), `precedence`, `signals`,
-//!   `service` (the service manager), `clock`.
+//! - The loop: `server` (its turn, due work), `timers`, `effects` (inputs to the engine, effects of its decisions), `precedence`,
+//!   `signals`, `service` (the service manager), `clock`.
 //! - Connections: `net` (sockets, packets, rations, descriptors that are closed slowly), `fair` (turns of users).
-//! - Programs: `session` (they attach and speak), `client`, `memory` (their segments), `trim` (memory is given back), `pages`, `abandoned` (segments that outlive
-//!   them), `follow` (nice values), `expected` (announced ones).
+//! - Programs: `session` (attaching and messages), `client`, `memory` (their segments), `trim` (release of free memory), `pages`,
+//!   `abandoned` (segments that outlive their programs), `follow` (nice values), `expected` (announced ones).
 //! - Identity: `peer`, `identity`, `process`, `container`, `standing`, `naming`, `rights`.
-//! - Commands: `control`, `commands`, `answers`, `listing` (for `ps`), of which `recent` and `shares` have parts and `ended` those that
-//!   are gone.
+//! - Commands: `control`, `commands`, `answers`, `listing` (for `ps`; parts of it are in `recent` and `shares`, ended programs in `ended`).
 //! - Pools: `places`, `pool`, `unsuitable`, `proven`, `trusting`, [`mps`].
 //! - Beside the loop: `worker` (the type), `services` (identification, snapshots, log, usage), `devices`, `host` with `scheduler` (an
 //!   operator's own), `metrics` with `observing`, `usage` with `accounting` and `measuring`.
-//! - Configuration: `config`, `glob`, `sources`, `reload`, `check`; `kept` and `restart`: what was set at run time; `events`, `details`: the
-//!   log; `bursts`: a file for measurements; `state`: the state of devices; `tuning`: times and limits.
+//! - Configuration: `config`, `glob`, `sources`, `reload`, `check`; `kept` and `restart`: settings made at run time; `events`, `details`:
+//!   the log; `bursts`: a file for measurements; `state`: the state of devices; `tuning`: times and limits.
 //!
-//! docs/internals/daemon.md has the whole of it, with two walks.
+//! docs/internals/daemon.md describes all of it, with two walks.
 
 mod abandoned;
 mod accounting;
@@ -87,7 +86,7 @@ pub use pool::obstacle as pool_obstacle;
 pub use rights::give_up_capabilities;
 pub use xsched_proto::Error;
 
-/// The engine with the memory of this daemon's programs.
+/// Engine with the memory of this daemon's programs.
 type Engine = xsched_engine::Engine<memory::Shared>;
 type Group = xsched_engine::Group<memory::GroupWords>;
 type Input = xsched_engine::Input<memory::Shared>;
@@ -96,44 +95,43 @@ type Program = xsched_engine::Program<memory::Shared>;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How to run a daemon.
+/// Options of a daemon.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to listen.
+    /// Path of the socket.
     pub socket: PathBuf,
-    /// Policy to start with; wins over the configuration.
+    /// Policy to start with, instead of the configuration's.
     pub policy: Option<String>,
-    /// A shared library with a scheduler of its own (`include/xsched/scheduler.h`): the policy `external`. Needs this program
-    /// to have a command `scheduler-host`.
+    /// Shared library with a scheduler of its own (`include/xsched/scheduler.h`): the policy `external`. Needs a command `scheduler-host`
+    /// of this program.
     pub scheduler: Option<PathBuf>,
-    /// Configuration files in order, read where they exist; a later one wins.
+    /// Configuration files, in order. Missing ones are skipped; values of a later one replace those of an earlier one.
     pub usual_config: Vec<PathBuf>,
     /// Configuration files after those. Each must exist.
     pub config: Vec<PathBuf>,
-    /// File for the event log, kept short; none = stderr.
+    /// File for the event log, limited in size; none = stderr.
     pub log: Option<PathBuf>,
-    /// The event log has also what is of interest only where something is looked into: groups, their figures at the end, why the
-    /// daemon ends.
+    /// True if the event log also has details for an investigation: groups, their figures at the end, the reason for the daemon's end.
     pub log_details: bool,
-    /// `libxsched.so`, for the servers of pools; none = there are no pools.
+    /// Path of `libxsched.so`, for the servers of pools; none = there are no pools.
     pub library: Option<PathBuf>,
-    /// A socket where each connection gets a process that runs [`keep_pool`], as a service manager makes it; none = the daemon starts
-    /// them, as `pool-keeper` of its own program.
+    /// Socket where each connection gets a process that runs [`keep_pool`], as a service manager makes it; none = the daemon starts such
+    /// processes, as `pool-keeper` of its own program.
     pub pool_keeper: Option<PathBuf>,
-    /// A program whose command `device-host` runs [`serve_devices`]; none = NVIDIA's library is not asked how devices are.
+    /// Program whose command `device-host` runs [`serve_devices`]; none = the state of NVIDIA's devices is not read.
     pub device_host: Option<PathBuf>,
-    /// Folder for what outlives the daemon; none = nothing does.
+    /// Folder for state that outlives the daemon; none = no state does.
     pub state: Option<PathBuf>,
-    /// End after this long without clients; none = never, unless the configuration says so.
+    /// Time without clients after which the daemon ends; none = never, unless the configuration has one.
     pub idle_exit: Option<Duration>,
-    /// Seed of whatever a policy does at random.
+    /// Seed of a policy's random choices.
     pub seed: u64,
-    /// A file that gets a line for each burst of a program: from its first launch to its last completion before it goes idle.
+    /// File that gets a line for each burst of a program: from its first launch to its last completion before it goes idle.
     pub bursts: Option<PathBuf>,
 }
 
-/// Runs a daemon in the foreground until it is told to stop, gets SIGTERM or SIGINT, or was idle for long enough. SIGHUP has it read
-/// its configuration again.
+/// Runs a daemon in the foreground until a command stops it, SIGTERM or SIGINT arrives, or it has been idle for long enough. On SIGHUP it
+/// reads its configuration again.
 ///
 /// # Errors
 /// See [`Error`].

@@ -1,4 +1,4 @@
-//! What the loop looks at for `ps`. The answer is made and sent elsewhere, see `services::snapshot`.
+//! Collection of the loop's data for `ps`. The answer is made and sent by another thread, see `services::snapshot`.
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -16,13 +16,13 @@ use crate::tuning::{ENDED_QUEUES_MAX, SIGHT_PIECE};
 use crate::{Error, Program};
 
 impl Server {
-    /// A command is told with the next look. `all` = with programs that ended lately.
+    /// Registers a command for the next snapshot. `all` = with programs that ended lately.
     pub(crate) fn ps(&mut self, id: u64, all: bool) -> Answer {
         self.services.snapshots.waiting.push((id, all));
         Answer::OfTeller
     }
 
-    /// Takes a piece of a look around: begins it, or goes on with it; with the last one it is given away.
+    /// Makes a piece of a snapshot: begins it, or goes on with it. After the last piece the snapshot is given away.
     pub(crate) fn continue_snapshot(&mut self) {
         let begin_ns = own_cpu_ns();
         let mut looking = match self.services.snapshots.looking.take() {
@@ -66,11 +66,11 @@ impl Server {
         Looking { sight, askers: std::mem::take(&mut self.services.snapshots.waiting), clients, from: 0, took_ns: 0 }
     }
 
-    /// Looks at some clients: at so many groups and queues as a piece has.
+    /// Collects some clients, as many groups and queues as one piece has.
     fn snapshot_piece(&self, looking: &mut Looking) {
         let mut room = SIGHT_PIECE;
         while let Some(&id) = looking.clients.last().filter(|_| room > 0) {
-            // One that has left meanwhile is not told.
+            // A program that has left meanwhile is left out.
             let client = self.programs.clients.get(&id).zip(self.engine.programs().get(&id));
             let Some((client, program)) = client else {
                 looking.clients.pop();
@@ -86,7 +86,7 @@ impl Server {
             let before = seen.queues.len();
             seen.queues.extend(seen_queues(program, looking.from).take(room.max(1)));
             room = room.saturating_sub(seen.queues.len() - before);
-            // Further ones come with the next piece.
+            // Further queues come with the next piece.
             let last = seen.queues[before..].last().map(|queue| queue.slot);
             match last.and_then(|slot| program.queues.range(slot.checked_add(1)?..).next()) {
                 Some((next, _)) => looking.from = *next,
@@ -118,11 +118,11 @@ impl Server {
         }
     }
 
-    /// Answers have ended.
+    /// Handles the ends of answers.
     pub(crate) fn take_snapshot_ends(&mut self) {
         while let Some(told) = self.services.snapshots.take() {
             if !self.net.conns.contains_key(&told.conn) {
-                // This may be the last descriptor of it.
+                // The socket may have no other descriptor, and the last one can be slow to close.
                 self.net.reaper.close_socket(told.socket);
                 continue;
             }
@@ -137,7 +137,7 @@ impl Server {
         }
     }
 
-    /// A program as it is now, without its queues.
+    /// Collects a program as it is now, without its queues.
     fn see(&self, conn: u64, program: &Program, client: &Client) -> Seen {
         let (arbiter, keeper) = (self.engine.arbiter(), self.engine.gatekeeper());
         let groups = self.engine.groups_of(program).filter_map(|(id, group)| {
@@ -178,7 +178,7 @@ impl Server {
         }
     }
 
-    /// Keeps what is told of a program that is about to be forgotten, if it had groups.
+    /// Keeps the last report on a program that is about to be forgotten, if the program had groups.
     pub(crate) fn keep_last_info(&mut self, id: u64, client: &Client) {
         let shares = self.recent_shares();
         let Some(program) = self.engine.programs().get(&id).filter(|program| !program.groups.is_empty()) else {
@@ -187,7 +187,7 @@ impl Server {
         let mut seen = self.see(id, program, client);
         seen.queues.extend(seen_queues(program, 0));
         let mut info = seen.info(self.now_ns, self.history.started_ns, &shares);
-        // What was launched on them is counted in their groups.
+        // Launches on the queues are counted in their groups.
         if program.queues.len() > ENDED_QUEUES_MAX {
             info.groups.iter_mut().for_each(|group| group.queues = Vec::new());
         }
@@ -195,7 +195,7 @@ impl Server {
         self.history.ended.push(client.peer.user, self.now_ns, info);
     }
 
-    /// Sums of a moment ago, or new ones: many programs may end at once.
+    /// Returns sums that are recent, or computes new ones. Recent sums save work when many programs end at once.
     fn recent_shares(&mut self) -> Rc<Shares> {
         if self.history.shares.is_recent(self.now_ns) {
             return self.history.shares.clone();
@@ -213,14 +213,14 @@ impl Server {
         self.history.shares.clone()
     }
 
-    /// Notes what is charged to each group by now.
+    /// Notes the present charge of each group.
     pub(crate) fn sample_shares(&mut self) {
         let used = self.engine.arbiter().used_us(self.now_us());
         self.history.recent.look(self.now_ns, used);
     }
 }
 
-/// Queues of a program from a place on.
+/// Queues of a program from a slot on.
 fn seen_queues(program: &Program, from: u16) -> impl Iterator<Item = SeenQueue> {
     program.queues.range(from..).map(|(slot, queue)| SeenQueue { slot: *slot, id: queue.id, group: queue.group })
 }

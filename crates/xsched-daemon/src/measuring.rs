@@ -1,10 +1,10 @@
-//! Device time that was not followed launch by launch, by what drivers tell.
+//! Measurement of device time that was not followed launch by launch, from drivers' figures.
 
 use crate::server::Server;
 use crate::tuning::DEVICE_STALE_NS;
 
 impl Server {
-    /// Has the time measured that was not followed.
+    /// Has device time measured that was not followed.
     pub(crate) fn measure(&mut self) {
         let now_ns = self.now_ns;
         self.engine.gatekeeper_mut().ledger_mut().settle(now_ns);
@@ -13,7 +13,7 @@ impl Server {
         for device in &devices {
             let active = self.services.devices.state(device, now_ns).map(|state| state.active_percent);
             let before_ns = *self.history.accounting.measured.entry(device.clone()).or_insert(now_ns);
-            // A driver that is being opened tells later.
+            // A driver that is still being opened reports later.
             if active.is_none() && self.services.devices.may_tell(device) && now_ns < before_ns + DEVICE_STALE_NS {
                 continue;
             }

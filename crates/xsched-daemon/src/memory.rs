@@ -20,7 +20,7 @@ use xsched_proto::segment::{
 use crate::Error;
 use crate::tuning::LOOKED_AT_QUEUES;
 
-/// A file mapped shared, as a `T` that consists of atomics.
+/// File mapped shared, as a `T` that consists of atomics.
 struct Mapping<T> {
     at: NonNull<T>,
 }
@@ -56,51 +56,51 @@ impl<T> Drop for Mapping<T> {
     }
 }
 
-/// What was launched on a queue.
+/// Numbers of launches on a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Launches {
     pub(crate) all: u64,
-    /// Those of the system domain among them.
+    /// Number of these launches that belong to the system domain.
     pub(crate) system: u64,
 }
 
-/// File system and number of a file.
+/// Identity of a file: file system and inode.
 pub(crate) type FileId = (u64, u64);
 
-/// Which file a descriptor is of.
+/// Identity of the file behind a descriptor.
 pub(crate) fn file_id(file: impl AsFd) -> rustix::io::Result<FileId> {
     rustix::fs::fstat(file).map(|stat| (stat.st_dev, stat.st_ino))
 }
 
-/// Takes the memory of a segment away, whoever has it open.
+/// Releases the memory of a segment, whichever processes have it open.
 pub(crate) fn discard(file: impl AsFd) {
     use rustix::fs::{FallocateFlags, fallocate};
-    // Where that is refused nothing can be done, and its file goes with its last descriptor.
+    // If the kernel refuses, the memory is released with the file's last descriptor.
     let _ = fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, SEGMENT_BYTES as u64);
 }
 
-/// A client's segment. Everything in it is the client's word.
+/// Segment of a client. Everything in it is untrusted.
 ///
-/// Few words of it are read where they are mapped: the header, and those of groups and of the first queues that the client has
-/// announced ([`LOOKED_AT_QUEUES`]). Reading a page there that the client never used makes it memory of the daemon. All other
-/// counters are read by system calls, for which such a page reads as zeros and stays no memory.
+/// The daemon reads few words of it through a mapping: the header, and the words of groups and of the first queues that the client has
+/// announced ([`LOOKED_AT_QUEUES`]). Reading a page there that the client never used makes it memory of the daemon. All other counters are
+/// read by system calls, for which such a page reads as zeros and takes no memory.
 pub(crate) struct ClientSegment {
     mapping: Mapping<Segment>,
     file: OwnedFd,
-    /// Places for queues up to the last one that was announced.
+    /// Number of queue slots up to the last announced one.
     announced: AtomicUsize,
 }
 
 impl ClientSegment {
-    /// Maps a segment after checking that it is one and that it will stay one.
+    /// Checks that a file is a segment and will stay one, and maps it.
     pub(crate) fn new(file: OwnedFd) -> Result<ClientSegment, Error> {
-        // Without these seals the file could be cut short under us: SIGBUS.
+        // Without these seals the client could shorten the file, and an access would raise SIGBUS.
         let wanted = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| Error::input("its segment is no memfd"))?;
         if seals.difference(SealFlags::EXEC) != wanted {
             return Err(Error::input("its segment is not sealed as it should be"));
         }
-        // A first touch of a huge page fails where none is left: SIGBUS.
+        // The first access to a huge page raises SIGBUS if none is left.
         let system =
             rustix::fs::fstatfs(&file).map_err(|e| Error::input(format!("its segment cannot be looked at: {e}")))?;
         if system.f_type == libc::HUGETLBFS_MAGIC {
@@ -131,44 +131,44 @@ impl ClientSegment {
         self.mapping.get()
     }
 
-    /// A descriptor of its file, and which file that is.
+    /// Descriptor of the segment's file, and the file's identity.
     pub(crate) fn file(&self) -> rustix::io::Result<(OwnedFd, FileId)> {
         Ok((rustix::io::fcntl_dupfd_cloexec(&self.file, 0)?, file_id(&self.file)?))
     }
 
-    /// Takes its memory away. Only of a process that has ended: what it waits for would never come.
+    /// Releases the segment's memory. Only for a process that has ended: a living one would wait for ever for words that are gone.
     pub(crate) fn discard(&self) {
         discard(&self.file);
     }
 
-    /// The client has announced a queue in this place.
+    /// Notes that the client has announced a queue in this slot.
     pub(crate) fn announce(&self, slot: u16) {
         self.announced.fetch_max(usize::from(slot) + 1, Relaxed);
     }
 
-    /// Places for queues and for counters to look at: as many as the client says that it uses, of queues those up to the last one that
-    /// it has announced.
+    /// Number of queue slots and of counter slots to scan: as many as the client reports as used, of queues at most those up to the last
+    /// one that it has announced.
     fn used(&self) -> (usize, usize) {
         let (queues, counters) = self.get().header.used();
         let queues = queues.min(self.announced.load(Relaxed));
         (queues, if queues == 0 { 0 } else { counters })
     }
 
-    /// Reads some places that begin at `base` and have so many bytes each, and calls for each that could be read.
+    /// Reads some slots, which begin at `base` and have `BYTES` bytes each, and calls `take` for each that could be read.
     fn read<const BYTES: usize>(&self, base: usize, places: Range<usize>, mut take: impl FnMut(usize, &[u8; BYTES])) {
         let mut buffer = [0; READ_BYTES];
         let at_once = READ_BYTES / BYTES;
         for begin in places.clone().step_by(at_once) {
             let wanted = (places.end - begin).min(at_once);
             let offset = (base + begin * BYTES) as u64;
-            // The file is a segment's, so that nothing but an interruption can make it less.
+            // The file is sealed at a segment's size, so that only an interruption can shorten the read.
             let got = rustix::io::pread(&self.file, &mut buffer[..wanted * BYTES], offset).unwrap_or(0);
             let (read, _) = buffer[..got].as_chunks::<BYTES>();
             read.iter().enumerate().for_each(|(at, place)| take(begin + at, place));
         }
     }
 
-    /// Calls with each of these queues: its place, that of its group where it has one, and its launches by threads without a counter.
+    /// Calls `take` with each of these queues: its slot, that of its group where it has one, and its launches by threads without a counter.
     fn read_queues(&self, places: Range<usize>, mut take: impl FnMut(usize, Option<usize>, Launches)) {
         self.read::<{ size_of::<QueueSlot>() }>(offset_of!(Segment, queues), places, |at, bytes| {
             let group = word_at::<4>(bytes, offset_of!(QueueSlot, group)).map(u32::from_ne_bytes).unwrap_or(0);
@@ -176,7 +176,7 @@ impl ClientSegment {
         });
     }
 
-    /// Calls with each of these counters that is in use: the place of its queue, and its launches.
+    /// Calls `take` with each of these counters that is in use: the slot of its queue, and its launches.
     fn read_counters(&self, places: Range<usize>, mut take: impl FnMut(usize, Launches)) {
         self.read::<{ size_of::<CounterSlot>() }>(offset_of!(Segment, counters), places, |_, bytes| {
             let queue = word_at::<4>(bytes, offset_of!(CounterSlot, queue)).map(u32::from_ne_bytes).unwrap_or(0);
@@ -186,7 +186,7 @@ impl ClientSegment {
         });
     }
 
-    /// Launches of each queue up to the last one in use, by threads that are alive or gone.
+    /// Launches of each queue up to the last one in use, by living and ended threads.
     pub(crate) fn queue_launches(&self) -> Vec<Launches> {
         let (queues, counters) = self.used();
         let mut sums = vec![Launches { all: 0, system: 0 }; queues];
@@ -201,14 +201,14 @@ impl ClientSegment {
         sums
     }
 
-    /// Adds up the launches of each group, queues that are gone included.
+    /// Sums the launches of each group, including queues that are gone.
     pub(crate) fn group_launches(&self) -> [u64; GROUPS] {
         let mut sum = LaunchSum::default();
         while !self.add_launches(&mut sum, usize::MAX) {}
         sum.launches
     }
 
-    /// Goes on adding up, so many queues and counters at most. True: that was all.
+    /// Continues a sum with at most `places` queues and counters. Returns true if the sum is complete.
     pub(crate) fn add_launches(&self, sum: &mut LaunchSum, places: usize) -> bool {
         let LaunchSum { launches: sums, at: begin, of_queues, .. } = sum;
         if *begin == 0 {
@@ -243,24 +243,24 @@ impl ClientSegment {
     }
 }
 
-/// Bytes read by one system call at most: 64 queues, or 128 counters.
+/// Largest number of bytes read by one system call: 64 queues, or 128 counters.
 const READ_BYTES: usize = 8 << 10;
-/// Stands for the group of a place without a queue: there are fewer.
+/// Represents the group of a slot without a queue: there are fewer groups.
 const NO_GROUP: u8 = u8::MAX;
 
-/// The bytes of a word within a place.
+/// Bytes of a word within a slot.
 fn word_at<const BYTES: usize>(place: &[u8], at: usize) -> Option<[u8; BYTES]> {
     place.get(at..)?.first_chunk().copied()
 }
 
-/// The counter within a place.
+/// Counter within a slot.
 fn launches_at(place: &[u8], at: usize) -> Launches {
     let count = |field: usize| word_at::<8>(place, at + field).map(u64::from_ne_bytes).unwrap_or(0);
     let all = count(offset_of!(Counter, launches)).wrapping_add(count(offset_of!(Counter, tracked)));
     Launches { all, system: count(offset_of!(Counter, system)) }
 }
 
-/// A program's segment, as the engine has it.
+/// Segment of a program, as the engine uses it.
 #[derive(Clone)]
 pub(crate) struct Shared(pub(crate) Arc<ClientSegment>);
 
@@ -287,7 +287,7 @@ impl Memory for Shared {
     }
 }
 
-/// The words of one group in its client's segment.
+/// Words of one group in its client's segment.
 #[derive(Clone)]
 pub(crate) struct GroupWords {
     segment: Arc<ClientSegment>,
@@ -295,12 +295,12 @@ pub(crate) struct GroupWords {
 }
 
 impl GroupWords {
-    /// How long its threads have waited at the gate.
+    /// Times that the group's threads have waited at the gate.
     pub(crate) fn waits(&self) -> &Histogram {
         &self.segment.get().waits[self.slot]
     }
 
-    /// The queues that are looked at for what the device executes of the group.
+    /// Queues that are checked for commands of the group that the device executes.
     fn looked_at(&self) -> impl Iterator<Item = &QueueSlot> {
         let segment = &self.segment;
         segment.get().queues[..segment.used().0.min(LOOKED_AT_QUEUES)].iter()
@@ -313,7 +313,7 @@ impl xsched_engine::GroupWords for GroupWords {
         completed.extend(self.looked_at().map(|queue| queue.completed_word.load(Relaxed)));
     }
 
-    // Not where gates may hold commands that no word tells of.
+    // Returns false where gates may hold commands that no word announces.
     fn is_executing(&self, completed: &[u32]) -> bool {
         let slot = self.slot as u32 + 1;
         let known = self.untold_gates.load(Relaxed) == 0;
@@ -336,7 +336,7 @@ impl Deref for GroupWords {
     }
 }
 
-/// The page that tells clients that the daemon lives.
+/// Page by which clients see that the daemon lives.
 pub(crate) struct HeartbeatPage {
     file: OwnedFd,
     page: Mapping<Heartbeat>,
@@ -349,7 +349,7 @@ impl HeartbeatPage {
         // SAFETY: long enough, and the file is not shared before it is sealed; a heartbeat is atomics.
         let page: Mapping<Heartbeat> = unsafe { Mapping::new(&file)? };
         page.get().clock_offset_ns.store(xsched_proto::clock::offset_ns(), Release);
-        // Clients get it read-only: they could otherwise keep each other waiting for a dead daemon.
+        // Clients get the page read-only: otherwise a client could keep others waiting for a dead daemon.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals)?;
         Ok(HeartbeatPage { file, page })
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(segment.queue_launches().len(), QUEUES);
         let sums = segment.group_launches();
         assert_eq!((sums[0], sums[1..].iter().sum::<u64>()), (7, 0));
-        // The words of all groups were looked at, which lie in four pages.
+        // The words of all groups were read; they lie in four pages.
         assert!(bytes() <= before + 4 * 4096, "{before} bytes before, {} now", bytes());
     }
 

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// The variable that names the pipe directory.
+/// Variable that names the pipe directory.
 pub const PIPE_DIRECTORY: &str = "CUDA_MPS_PIPE_DIRECTORY";
-/// Where that is without the variable.
+/// Pipe directory where the variable is not set.
 const DEFAULT_PIPE_DIRECTORY: &str = "/tmp/nvidia-mps";
-/// The control daemon's program.
+/// Program of the control daemon.
 pub const CONTROL: &str = "nvidia-cuda-mps-control";
 
-/// The pipe directory of programs with this process's environment.
+/// Pipe directory of programs with this process's environment.
 pub fn pipe_directory() -> PathBuf {
     match std::env::var_os(PIPE_DIRECTORY).filter(|v| !v.is_empty()) {
         Some(folder) => folder.into(),
@@ -24,16 +24,16 @@ pub fn pipe_directory() -> PathBuf {
     }
 }
 
-/// Whether a control daemon answers in a pipe directory: what a dead one left there does not count.
+/// Reports whether a control daemon answers in a pipe directory. Files of a dead one do not count.
 pub fn answers(folder: &Path) -> bool {
     let control = folder.join("control");
     let Ok(kind) = std::fs::metadata(&control).map(|m| m.file_type()) else { return false };
     if kind.is_fifo() {
-        // A pipe without a reader cannot be opened for writing.
+        // Without this flag, opening a pipe that has no reader would wait for one.
         let open = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&control);
         !open.is_err_and(|e| e.raw_os_error() == Some(libc::ENXIO))
     } else if kind.is_socket() {
-        // A socket of the wrong kind is told so by one that is alive, which hears nothing of it.
+        // Connecting with the wrong kind of socket gets a specific error if a daemon listens, and the daemon does not notice the attempt.
         let connect = || {
             let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
             rustix::net::connect(&socket, &SocketAddrUnix::new(&control)?)
@@ -44,13 +44,13 @@ pub fn answers(folder: &Path) -> bool {
     }
 }
 
-/// Process ids of the control daemons that this user runs.
+/// Process ids of this user's control daemons.
 pub fn control_daemons() -> Vec<u32> {
     let us = rustix::process::geteuid().as_raw();
     let is_control = |pid: &u32| {
         let own = std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|m| m.uid() == us);
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        // The second word where the first is an interpreter.
+        // The second word counts where the first is an interpreter.
         own && line
             .split(|&b| b == 0)
             .take(2)

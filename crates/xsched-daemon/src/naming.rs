@@ -4,12 +4,12 @@ use xsched_proto::program;
 
 use crate::identity::User;
 
-/// The name of a program: the script that an interpreter runs, else the file name of its executable.
+/// Name of a program: the script that an interpreter runs, else the file name of its executable.
 pub(crate) fn called_by<'a>(command: &'a [String], exe: &'a str) -> &'a str {
     program::script(command).unwrap_or_else(|| program::file_name(exe))
 }
 
-/// The job of a program of a user as it was given, unless `xsched run` has made it up.
+/// Job of a user's program as it was given, unless `xsched run` has made it up.
 pub(crate) fn named_of(job: Option<&str>, user: User) -> Option<&str> {
     without_user(job?, user).filter(|job| !is_made_up(job))
 }

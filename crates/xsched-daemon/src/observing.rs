@@ -1,4 +1,4 @@
-//! What the loop tells monitors: snapshots, made piece by piece, and what is observed meanwhile.
+//! Data for monitors on the side of the loop: snapshots, made piece by piece, and observations in between.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::{Error, Program};
 use xsched_engine::trim;
 
 impl Server {
-    /// Listens for monitors, if the configuration says where.
+    /// Listens for monitors, if the configuration has an address.
     ///
     /// # Errors
-    /// It cannot be listened there.
+    /// Fails if the address cannot be listened at.
     pub(crate) fn start_metrics(&mut self) -> Result<(), Error> {
         let Some(config) = self.config.metrics() else { return Ok(()) };
         let metrics = Metrics::start(&config)?;
@@ -32,7 +32,7 @@ impl Server {
         Ok(())
     }
 
-    /// Takes what was observed in the last decision.
+    /// Takes the observations of the last decision.
     pub(crate) fn note_observed(&mut self) {
         let Some(metrics) = &mut self.services.metrics else { return };
         let observations = &mut metrics.observations;
@@ -46,7 +46,7 @@ impl Server {
             let kind = || (class.unwrap_or(Class::Normal), group.device.clone());
             let (user, decided_ns) = (group.user, self.now_ns);
             match observed {
-                // The program says when: one that lies spoils its own figures, and this one by no more than that.
+                // The time comes from the program: a false one spoils the program's own figures, and this figure by no more than that.
                 Observed::Wanted(_, at_ns) => {
                     let now_ns = *now.get_or_insert_with(now_ns);
                     observations.decisions.see(now_ns.saturating_sub(at_ns).min(METRICS_DECISION_MAX_NS));
@@ -58,7 +58,7 @@ impl Server {
         }
     }
 
-    /// A snapshot is wanted: its first piece, the figures that must be of one moment.
+    /// Begins a snapshot: its first piece, the figures that must be of one moment.
     pub(crate) fn begin_metrics_snapshot(&mut self) {
         if self.services.metrics.as_ref().is_none_or(|metrics| !metrics.is_wanted()) {
             return;
@@ -86,7 +86,7 @@ impl Server {
             uptime_s: self.now_ns.saturating_sub(self.history.started_ns) as f64 / 1e9,
         };
         let Some(metrics) = &mut self.services.metrics else { return };
-        // Those that are gone have their last word here, once the ledger has no more of them.
+        // Groups that are gone have their last values here, once the ledger has no more of them.
         let mut rows = Vec::from(std::mem::take(&mut metrics.gone));
         for row in &mut rows {
             if let Some(usage) = usage.get(&(ProgramId(row.program), row.device.clone())) {
@@ -105,7 +105,7 @@ impl Server {
         self.continue_metrics_snapshot();
     }
 
-    /// Another piece of it; with the last one it is given away.
+    /// Makes another piece of the snapshot, and gives it away after the last one.
     pub(crate) fn continue_metrics_snapshot(&mut self) {
         let making = self.services.metrics.as_mut().and_then(|metrics| metrics.making.take());
         let Some((mut snapshot, mut clients)) = making else { return };
@@ -127,7 +127,7 @@ impl Server {
         }
     }
 
-    /// Whether a snapshot is being made.
+    /// Reports whether a snapshot is being made.
     pub(crate) fn makes_metrics_snapshot(&self) -> bool {
         self.services.metrics.as_ref().is_some_and(|metrics| metrics.making.is_some())
     }
@@ -170,7 +170,7 @@ impl Server {
         rows
     }
 
-    /// A program is about to be forgotten: what it had in the end is kept for the next snapshot.
+    /// Keeps the last figures of a program that is about to be forgotten, for the next snapshot.
     pub(crate) fn keep_last_metrics(&mut self, id: u64) {
         if self.services.metrics.is_none() {
             return;
@@ -178,7 +178,7 @@ impl Server {
         let Some(program) = self.engine.programs().get(&id) else { return };
         let ledger = self.engine.gatekeeper().ledger();
         let mut rows = self.rows_of(program, |device| ledger.account(device, program.id).map(|account| account.usage));
-        // Added up once, however many devices there are.
+        // Summed once, however many devices there are.
         let launches = (!rows.is_empty()).then(|| program.memory.0.group_launches());
         for row in &mut rows {
             if let (Launched::Count(_, slots), Some(launches)) = (&row.launched, &launches) {
@@ -188,11 +188,11 @@ impl Server {
         }
         let Some(metrics) = &mut self.services.metrics else { return };
         metrics.gone.extend(rows);
-        // No monitor has asked for long.
+        // No monitor has asked for long, so the oldest rows are dropped.
         trim(&mut metrics.gone, METRICS_GONE_MAX, |row| row.identity.user.clone());
     }
 
-    /// The ledger closes the book of a program that is gone.
+    /// Keeps the usage of a program that is gone when the ledger closes its account.
     pub(crate) fn keep_last_usage(&mut self, program: ProgramId, device: &str, usage: Usage) {
         let rows = self.services.metrics.iter_mut().flat_map(|metrics| &mut metrics.gone);
         for row in rows.filter(|row| row.program == program.0 && &*row.device == device) {
@@ -201,7 +201,7 @@ impl Server {
     }
 }
 
-/// Gives each row its part of the weights on its device.
+/// Computes each row's part of the weights on its device.
 fn share_out(rows: &mut [Row]) {
     let mut sums: HashMap<Arc<str>, u64> = HashMap::new();
     for row in rows.iter() {

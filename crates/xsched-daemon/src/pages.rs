@@ -1,4 +1,4 @@
-//! The memory of backlog pages ([`xsched_proto::backlog`]), and `XSCHED_YIELD`, by which there are none.
+//! Memory of backlog pages ([`xsched_proto::backlog`]), and `XSCHED_YIELD`, which can forbid them.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -8,25 +8,26 @@ use xsched_proto::variables;
 
 use crate::Error;
 
-/// True unless this process's environment forbids gates to yield.
+/// Reports whether gates may yield: they may unless this process's environment forbids it.
 ///
 /// # Errors
-/// The variable has another value than 0 and 1.
+/// Fails if the variable has another value than 0 and 1.
 pub(crate) fn may_yield() -> Result<bool, Error> {
     let Some(value) = variables::get("XSCHED_YIELD") else { return Ok(true) };
     let wrong = || Error::input(format!("XSCHED_YIELD={}: use 0 or 1", value.to_string_lossy()));
     value.to_str().and_then(variables::flag).ok_or_else(wrong)
 }
 
-/// Descriptors of the page of a program.
+/// Descriptors of a program's page.
 pub(crate) struct PageFiles {
-    /// To be written by its owner.
+    /// Descriptor by which its owner writes it.
     pub(crate) own: OwnedFd,
-    /// For the others, to be read.
+    /// Descriptor by which the others read it.
     pub(crate) read_only: OwnedFd,
 }
 
-/// Makes a page that cannot be cut short, with a descriptor by which others cannot write it: opening it anew takes its owner's rights.
+/// Makes a page that cannot be cut short, with a descriptor by which others cannot write it: opening it again for writing needs its owner's
+/// rights.
 pub(crate) fn make() -> rustix::io::Result<PageFiles> {
     let own = rustix::fs::memfd_create("xsched-backlog", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::ftruncate(&own, PAGE_BYTES as u64)?;

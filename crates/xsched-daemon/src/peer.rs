@@ -1,4 +1,4 @@
-//! Who a client is: proved by its pidfd, which the kernel made, and read from /proc while it is alive (`services::identify`).
+//! Identity of a client: proved by its pidfd, which the kernel made, and read from /proc while the process is alive (`services::identify`).
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -11,12 +11,12 @@ use crate::container::Place;
 use crate::identity::{self, Process, User};
 use crate::process::start_ticks;
 
-/// Clock ticks a second, in which the kernel tells when a process started (USER_HZ).
+/// Clock ticks a second (USER_HZ), the unit of a process's start time in /proc.
 const TICKS: u64 = 100;
 /// Longest path kept of an executable or cgroup, in bytes.
 pub(crate) const PATH_MAX_BYTES: usize = 4096;
 
-/// A process.
+/// Identified process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) pid: u32,
@@ -24,14 +24,14 @@ pub(crate) struct Peer {
     pub(crate) user: User,
     /// Resolved path of the executable.
     pub(crate) exe: String,
-    /// File names by which it was run, as it or its starter says: that of a link or a script, perhaps cut.
+    /// File names by which the process was run, as reported by it or its starter: that of a link or a script, perhaps cut.
     pub(crate) names: Vec<String>,
     pub(crate) place: Place,
     /// See [`crate::process::start_ticks`].
     pub(crate) start: Option<u64>,
 }
 
-/// Checks that `pidfd` is the process that connected.
+/// Checks that `pidfd` refers to the process that connected.
 pub(crate) fn check(pid: u32, pidfd: &OwnedFd) -> Result<(), Error> {
     if pid == 0 {
         return Err(Error::environment("its process cannot be seen from here (another pid namespace)"));
@@ -46,7 +46,7 @@ pub(crate) fn check(pid: u32, pidfd: &OwnedFd) -> Result<(), Error> {
     }
 }
 
-/// The pidfd of a program that has sent none; none where this kernel has no such thing.
+/// Pidfd of a program that has sent none; none where this kernel has no pidfds.
 pub(crate) fn pidfd(socket: BorrowedFd<'_>, pid: u32, accepted_ns: u64) -> Result<Option<OwnedFd>, Error> {
     match identity::process(socket) {
         Process::Known(pidfd) => Ok(Some(pidfd)),
@@ -55,13 +55,13 @@ pub(crate) fn pidfd(socket: BorrowedFd<'_>, pid: u32, accepted_ns: u64) -> Resul
     }
 }
 
-/// Identifies by the number of the process that connected, which may be another's by now.
+/// Opens the process with the number of the one that connected, which may be another's by now.
 fn pidfd_by_number(pid: u32, accepted_ns: u64) -> Result<Option<OwnedFd>, Error> {
     let Some(number) = Pid::from_raw(pid.cast_signed()) else {
         return Err(Error::environment("its process cannot be seen from here (another pid namespace)"));
     };
     let pidfd = pidfd_open(number, PidfdFlags::empty()).ok();
-    // After that: the process of this number cannot become another's unnoticed.
+    // Read after the pidfd was opened: from then on the number cannot become another process's unnoticed.
     let since_boot = clock_gettime(ClockId::Boottime);
     let now_ticks =
         since_boot.tv_sec.cast_unsigned() * TICKS + since_boot.tv_nsec.cast_unsigned() / (1_000_000_000 / TICKS);
@@ -72,23 +72,23 @@ fn pidfd_by_number(pid: u32, accepted_ns: u64) -> Result<Option<OwnedFd>, Error>
     }
 }
 
-/// Executable, names and the lines of its cgroups, which rules ask about.
+/// Executable, names and lines of the cgroups of a process, which rules use.
 pub(crate) fn look(pid: u32) -> (String, Vec<String>, String) {
     let exe = std::fs::read_link(format!("/proc/{pid}/exe")).map(|p| p.to_string_lossy().into_owned());
     let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    // What was executed, before links and interpreters are looked through. (The first word of its arguments would say more, but
-    // is read from its own memory: it could have that take as long as it likes.)
+    // Name of the executed file, before links and interpreters are resolved. (The first word of its arguments would be more precise, but is
+    // read from the process's own memory: the process could make that take as long as it likes.)
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     (cut(exe.unwrap_or_default()), vec![name.trim_end_matches('\n').to_owned()], cut(cgroup))
 }
 
-/// Whether a descriptor is an eventfd, which the daemon can watch without a way to be blocked by it.
+/// Reports whether a descriptor is an eventfd: the daemon can watch one without a risk of being blocked.
 pub(crate) fn is_eventfd(fd: &OwnedFd) -> bool {
     std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
         .is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]")
 }
 
-/// As much of a path as is kept.
+/// Cuts a path to the length that is kept.
 pub(crate) fn cut(mut text: String) -> String {
     if text.len() > PATH_MAX_BYTES {
         let at = (0..=PATH_MAX_BYTES).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
@@ -115,7 +115,7 @@ mod tests {
     fn a_number_is_that_of_the_process_that_connected_or_of_none() {
         let own = std::process::id();
         assert!(pidfd_by_number(own, now_ns()).unwrap().is_some_and(|pidfd| check(own, &pidfd).is_ok()));
-        // Begun after the connection was accepted: another process has the number.
+        // This process began after the connection was accepted: another process had the number.
         let mut later = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let before_ns = now_ns() - 60_000_000_000;
         assert!(pidfd_by_number(later.id(), before_ns).unwrap_err().line().contains("has ended"));

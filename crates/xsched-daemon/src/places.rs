@@ -1,8 +1,8 @@
-//! Places in pools: who is in one, and when one begins and ends.
+//! Places in pools: which programs are in one, and when a pool begins and ends.
 //!
 //! - A process asks for a place in a pool of its user when it first touches a GPU ([`Server::join_pool`]). [`Asking::place`] decides. The
-//!   first one waits until the server has told that its slices hold ([`Server::pool_server`]).
-//! - A process holds its place until it ends, whatever becomes of its connections.
+//!   first process of a pool waits until the server has reported that its slices hold ([`Server::pool_server`]).
+//! - A process keeps its place until it ends, whatever happens to its connections.
 //! - A pool that a GPU fault has broken takes no process in; the next process starts another.
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -21,7 +21,7 @@ use crate::trusted::Joining;
 use crate::tuning::{POOL_BLAME_NS, POOL_LINGER_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS};
 
 impl Server {
-    /// Gives a process its place: in a pool, which it may have to wait for, or outside. Returns true if it is answered.
+    /// Gives a process its place: in a pool, whose start may take a while, or outside. Returns true if the answer was sent.
     pub(crate) fn place(&mut self, conn: u64, member: u64, owner: &Owner, joining: &Joining, known: &Known) -> bool {
         let uid = owner.uid;
         loop {
@@ -40,7 +40,7 @@ impl Server {
                 None => match self.start_pool(owner.clone(), side) {
                     Ok(at) => at,
                     Err(why) => {
-                        // Another pool may have a place.
+                        // With the pools of this side refused, the process gets another place.
                         self.refuse_pools(uid, side, why.line());
                         continue;
                     }
@@ -63,14 +63,14 @@ impl Server {
         }
     }
 
-    /// The pool of a user that takes processes in.
+    /// Pool of a user that takes processes in.
     fn pool_at(&self, uid: u32, side: Side) -> Option<usize> {
         let theirs = |p: &Pool| p.uid == uid && p.side == side && p.stage != Stage::Ending;
         self.places.pools.list.iter().position(theirs)
     }
 
-    /// The server of a pool has refused a process, which cannot be helped any more: the driver remembers it. The next one finds another
-    /// pool; should it be refused as well, pools are given up.
+    /// Handles the refusal of a process by the server of a pool. The process cannot be helped any more, since its driver remembers the
+    /// refusal. The next process gets another pool; if it is refused as well, pools are given up.
     pub(crate) fn pool_refused(&mut self, uid: u32, pipe: &str) {
         let theirs = |p: &&Pool| p.uid == uid && p.process.pipe() == pipe;
         let Some((id, side)) = self.places.pools.list.iter().find(theirs).map(|p| (p.id, p.side)) else { return };
@@ -82,14 +82,14 @@ impl Server {
         }
     }
 
-    /// Has a process make contexts of its own. The answer is complete.
+    /// Answers a process that it makes contexts of its own. Returns true: the answer was sent.
     fn by_time(&mut self, conn: u64, uid: u32, why: Option<String>) -> bool {
         let why = why.and_then(|why| self.places.pools.tell_once(uid, why));
         self.net.send(conn, &DaemonMsg::ByTime { why }, &[]);
         true
     }
 
-    /// An answer about a process that asks for a place, and all that this depends on. None: it is gone.
+    /// Runs a function on the facts about a process that asks for a place. None: the process is gone.
     pub(crate) fn asking<T>(
         &self,
         conn: u64,
@@ -126,7 +126,7 @@ impl Server {
         Some(answer(&asking))
     }
 
-    /// The reason for which a user's pool takes no process in.
+    /// Reason for which a user's pool takes no process in.
     pub(crate) fn why_refused(&self, uid: u32, side: Side) -> Option<String> {
         let refused = self.places.pools.refused.get(&(uid, side)).filter(|(_, until_ns)| *until_ns > self.now_ns);
         if let Some((why, _)) = refused {
@@ -138,7 +138,7 @@ impl Server {
         is_full.then(|| format!("{POOL_MEMBERS_MAX} programs are in the pool, which has room for no more"))
     }
 
-    /// Returns true if an urgent program of a user is in the inner pool.
+    /// Reports whether an urgent program of a user is in the inner pool.
     fn has_urgent_inside(&self, uid: u32) -> bool {
         self.places.expected.values().any(|e| e.user.uid == uid && !e.ended && e.is_urgent)
     }
@@ -154,7 +154,7 @@ impl Server {
             Order { owner, library, socket, pool: id, timeslice_us },
             self.places.pools.keeper.as_deref(),
         )?;
-        // Until it has answered.
+        // Watched until the keeper has answered.
         let _ = self.net.watch_own(&process.keeper, Own::Pools);
         self.places.pools.list.push(Pool {
             id,
@@ -175,7 +175,7 @@ impl Server {
         Ok(self.places.pools.list.len() - 1)
     }
 
-    /// Has news in the log of a pool told, and its end.
+    /// Has the loop woken up by new lines in a pool's log, and by the end of the pool.
     fn watch_pool(&mut self, id: u64) {
         if self.places.pools.watch.is_none() {
             let Ok(watch) = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) else { return };
@@ -188,12 +188,12 @@ impl Server {
             let _ = self.net.watch_own(pidfd, Own::Pools);
         }
         if let (Some(watch), Some(path)) = (&self.places.pools.watch, pool.process.log_path()) {
-            // Without it a fault is noticed when the next program comes.
+            // Without the watch, a fault is noticed when the next program comes.
             let _ = inotify::add_watch(watch, path, WatchFlags::MODIFY);
         }
     }
 
-    /// Some pool has written to its log, or ended.
+    /// Handles new lines in pools' logs, and ends of pools.
     pub(crate) fn take_pool_logs(&mut self) {
         let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
         if let Some(watch) = &self.places.pools.watch {
@@ -203,7 +203,7 @@ impl Server {
         self.poll_pools();
     }
 
-    /// The server of a pool tells what became of its time slice on one device.
+    /// Handles the report of a pool's server on its time slice on one device.
     pub(crate) fn pool_server(&mut self, conn: u64, pool: u64, fault: Option<String>) -> Result<(), Error> {
         let (pid, uid) = self.net.conns.get(&conn).map(|c| (c.pid, c.user.uid)).unzip();
         let theirs = |p: &&mut Pool| p.id == pool && Some(p.uid) == uid;
@@ -234,7 +234,7 @@ impl Server {
         Ok(())
     }
 
-    /// Looks at what pools have written, and at those that start or end.
+    /// Reads the lines that pools have written, and handles pools that start or end.
     pub(crate) fn poll_pools(&mut self) {
         let now_ns = self.now_ns;
         let (mut over, mut faults, mut lost, mut begun) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -296,7 +296,7 @@ impl Server {
         self.end_unused_pools();
     }
 
-    /// Answers those that wait for a pool which serves, and will for all that is known.
+    /// Answers processes that wait for a pool which serves and is not in doubt.
     fn admit(&mut self) {
         let (mut admitted, now_ns) = (Vec::new(), self.now_ns);
         let ready = |pool: &&mut Pool| pool.stage == Stage::Serving && !pool.is_doubtful(now_ns);
@@ -320,12 +320,13 @@ impl Server {
             let is_urgent = self.places.expected.values().any(|e| Some(e.pid) == pid && !e.ended && e.is_urgent);
             self.net.send(conn, &DaemonMsg::Pool { pipe, note, is_urgent }, &[]);
             self.finish(conn, &DaemonMsg::End);
-            // The next daemon has to know who is where.
+            // The next daemon has to know the place of each process.
             self.remember();
         }
     }
 
-    /// A pool cannot be: those who wait for it get contexts of their own, and its user no other one for a while.
+    /// Gives up a pool that cannot be started: processes that wait for it get contexts of their own, and its user gets no other pool for a
+    /// while.
     fn give_up_pool(&mut self, id: u64, why: &str) {
         let Some(pool) = self.places.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
         let (uid, side, waiting) = (pool.uid, pool.side, std::mem::take(&mut pool.waiting));
@@ -343,7 +344,7 @@ impl Server {
         self.end_pool(id);
     }
 
-    /// A pool takes no process in any more: it ends with its last program, and the next one starts another.
+    /// Closes a pool: it takes no process in, and ends with its last program; the next process starts another.
     fn end_pool(&mut self, id: u64) {
         let Some(pool) = self.places.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
         if pool.stage != Stage::Ending {
@@ -354,7 +355,7 @@ impl Server {
         self.move_on(waiting, side);
     }
 
-    /// Sends those who wait for a pool that is over to another of its side.
+    /// Moves processes that wait for a pool that is over to another pool of its side.
     fn move_on(&mut self, waiting: Vec<u64>, side: Side) {
         let first =
             waiting.first().and_then(|conn| self.net.conns.get(conn)).and_then(|c| Owner::of(c.pid, c.user.uid));
@@ -367,10 +368,10 @@ impl Server {
         }
     }
 
-    /// A GPU fault of a program has ended all that were in a pool.
+    /// Handles a GPU fault of a program, which has ended all programs of a pool.
     fn fault(&mut self, id: u64, fault: log::Fault) {
         let Some(pool) = self.places.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
-        // A program that is killed in the midst of a long kernel breaks the pool, and the log names another.
+        // A program that is killed in the midst of a long kernel breaks the pool, and the log names another one.
         let was_cut_off = pool.cut_off_ns.is_some_and(|at| self.now_ns.saturating_sub(at) < POOL_BLAME_NS);
         let culprit = fault.pid.filter(|_| !pool.is_named && !was_cut_off);
         let is_news = !std::mem::replace(&mut pool.has_broken, true) || culprit.is_some();
@@ -395,8 +396,8 @@ impl Server {
         self.places.pools.refused.insert((uid, side), (why.to_owned(), self.now_ns.saturating_add(POOL_RETRY_NS)));
     }
 
-    /// Ends pools that have had no programs for a while, and at once those whose last program ended in the midst of its work: a server
-    /// without clients notices only with the next one that it cannot get rid of that work, and ends it, too.
+    /// Ends pools that have had no programs for a while. A pool whose last program ended in the midst of its work is ended at once: a
+    /// server without clients notices only with its next client that it cannot get rid of that work, and then ends that client, too.
     pub(crate) fn end_unused_pools(&mut self) {
         let (now_ns, conns) = (self.now_ns, &self.net.conns);
         let mut over = Vec::new();
@@ -413,7 +414,7 @@ impl Server {
         over.into_iter().for_each(|id| self.end_pool(id));
     }
 
-    /// At the end: programs that use them still do so until their end, which the MPS daemons wait for.
+    /// Ends all pools at the daemon's end: programs that use them do so until their own end, which the MPS daemons wait for.
     pub(crate) fn end_pools(&mut self) {
         for pool in &self.places.pools.list {
             pool.process.quit();

@@ -1,30 +1,30 @@
-//! The place of the loop among the threads of the machine.
+//! Precedence of the loop among the threads of the machine.
 //!
-//! Until the loop has taken notice that a program wants its device, less urgent ones keep it. So where the daemon may, its loop goes
-//! before all ordinary threads – as long as it sleeps in between. A loop that does not, whatever keeps it busy, is an ordinary thread
-//! until it has slept again: no program is kept off a processor by it for longer than [`BUSY_MOST_NS`].
+//! Until the loop has noticed that a program wants its device, less urgent ones keep it. So where the daemon may, its loop runs before all
+//! ordinary threads – as long as it sleeps in between. A loop that does not sleep, whatever keeps it busy, is an ordinary thread until it
+//! has slept again: it keeps no program off a processor for longer than [`BUSY_MOST_NS`].
 
 use xsched_proto::wakeup::{run_first, run_promptly, run_with_others};
 
 use crate::tuning::{BUSY_MOST_NS, SLEPT_NS};
 
-/// Of the calling thread.
+/// Precedence of the calling thread.
 pub(crate) struct Precedence {
-    /// The process may have it.
+    /// True if the process may have precedence.
     may: bool,
     has: bool,
     slept_at_ns: u64,
 }
 
 impl Precedence {
-    /// Taken where it may be had.
+    /// Takes precedence if it can be had.
     pub(crate) fn new(now_ns: u64) -> Precedence {
         run_promptly();
         let may = run_first();
         Precedence { may, has: may, slept_at_ns: now_ns }
     }
 
-    /// The loop has waited for events from one time to the other.
+    /// Notes that the loop has waited for events between two times.
     pub(crate) fn waited(&mut self, from_ns: u64, to_ns: u64) {
         if to_ns.saturating_sub(from_ns) < SLEPT_NS {
             return;
@@ -32,12 +32,12 @@ impl Precedence {
         self.slept_at_ns = to_ns;
         if self.may && !self.has {
             self.has = run_first();
-            // Refused from now on: a service manager gave it.
+            // A refusal means that a service manager had given the precedence.
             self.may = self.has;
         }
     }
 
-    /// The loop has worked until now.
+    /// Notes that the loop has worked until now.
     pub(crate) fn worked(&mut self, now_ns: u64) {
         if self.has && now_ns.saturating_sub(self.slept_at_ns) >= BUSY_MOST_NS {
             run_with_others();
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_loop_goes_first_while_it_sleeps_in_between() {
-        // A thread of its own, which the harness does not use for another test.
+        // Tested in a thread of its own, which the harness does not use for another test.
         let looked = std::thread::spawn(|| {
             let may = run_first();
             run_with_others();

@@ -1,4 +1,4 @@
-//! What the kernel tells of a process.
+//! Facts about a process from the kernel.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -7,36 +7,36 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::tuning::ANCESTORS_MAX;
 
-/// This program, for another process of it: also where an upgrade has put another file in its place, or none.
+/// Path of this program, for another process of it, even where an upgrade has put another file in its place, or none.
 pub(crate) fn own_program() -> PathBuf {
     let path = std::env::current_exe().ok().filter(|path| path.is_file());
     path.unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
 }
 
-/// Whether the process of a pidfd has not ended.
+/// Reports whether the process of a pidfd is alive.
 pub(crate) fn alive(pidfd: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
     matches!(rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
 }
 
-/// A field of /proc/PID/stat, by its number in proc(5), which is 3 or more; none if the process is gone.
+/// Reads a field of /proc/PID/stat, by its number in proc(5), which is 3 or more; none if the process is gone.
 fn stat(pid: u32, field: usize) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
+    // The name, in parentheses, may contain anything.
     stat.rsplit_once(')')?.1.split_whitespace().nth(field - 3)?.parse().ok()
 }
 
-/// The process that started another; none if that is gone.
+/// Parent of a process; none if the process is gone.
 fn parent(pid: u32) -> Option<u32> {
     stat(pid, 4)?.try_into().ok()
 }
 
-/// When a process started, in clock ticks from the boot: with its pid, that tells it from all others.
+/// Start time of a process, in clock ticks from the boot: pid and start time together identify a process.
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     stat(pid, 22)
 }
 
-/// A process and those that it was started by.
+/// A process and its ancestors, itself first.
 pub(crate) fn ancestors(pid: u32) -> Vec<u32> {
     std::iter::successors(Some(pid), |pid| parent(*pid)).take(ANCESTORS_MAX).collect()
 }

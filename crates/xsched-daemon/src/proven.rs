@@ -1,8 +1,8 @@
-//! Programs that may prove themselves: how long each has worked on a GPU without a fault, and what it was made of meanwhile. A change of any
-//! part starts anew.
+//! Programs that may prove themselves: the time that each has worked on a GPU without a fault, and the files that it consisted of
+//! meanwhile. A change of any file starts anew.
 //!
-//! Kept in `proven.toml`; removing an entry has a program start anew. A program is known by its user, by what was announced of it and by
-//! its executable, so that users do not speak for each other.
+//! Kept in `proven.toml`; removing an entry makes a program start anew. A program is identified by its user, by its announced name and by
+//! its executable, so that no user can vouch for another's program.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,31 +23,31 @@ const HEAD: &str = "\
 /// A minute of work, in s.
 const MINUTE_S: u64 = 60;
 
-/// The files that a process runs, as they are on disk, each with a number that tells it from another file at that path.
+/// Files that a process runs, as they are on disk, each with a number that distinguishes it from another file at that path.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Files {
     pub(crate) exe: String,
     pub(crate) scripts: Vec<String>,
-    /// Version of NVIDIA's driver; empty where there is none.
+    /// Version of NVIDIA's driver; empty on a machine without it.
     pub(crate) driver: String,
     /// Identities of files by path.
     pub(crate) all: BTreeMap<String, String>,
 }
 
-/// Work of a program, as its daemon saw it.
+/// Work of a program, as the daemon measured it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Work {
-    /// Time of this, ns.
+    /// Time of the measurement, in ns.
     pub(crate) at_ns: u64,
-    /// True if the device worked for it since the last time.
+    /// True if the device worked for the program since the last measurement.
     pub(crate) has_worked: bool,
-    /// Longest kernel of this run, in µs; 0 = none is known.
+    /// Longest kernel of this run, in µs; 0 = unknown.
     pub(crate) longest_us: u64,
-    /// Bursts of this run, where they are measured.
+    /// Bursts of this run, if they are measured.
     pub(crate) bursts: Option<DeviceShare>,
-    /// True for a program of a class above those that pools are for.
+    /// True for a program of a class above those that pools are made for.
     pub(crate) is_urgent: bool,
-    /// True in a pool, where others stretch its kernels.
+    /// True if the program is in a pool, where others stretch its kernels.
     pub(crate) is_pooled: bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Proven {
     programs: BTreeMap<String, Record>,
     /// Number of the last use.
     last: u64,
-    /// True if the file says something else.
+    /// True if the file has other contents than this.
     pub(crate) is_news: bool,
 }
 
@@ -77,37 +77,37 @@ struct Kept<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Record {
-    /// Work on a GPU without a fault, in s.
+    /// Time of work on a GPU without a fault, in s.
     seconds: u64,
     longest_us: u64,
     bursts: u64,
-    /// Part of these in which the device worked, in percent.
+    /// Part of the bursts' time in which the device worked, in percent.
     percent: u32,
     urgent: bool,
     driver: String,
-    /// Number of its last use: of those that prove nothing the oldest goes first.
+    /// Number of the record's last use: among records that prove nothing, the oldest is removed first.
     used: u64,
     exe: String,
     scripts: Vec<String>,
     files: BTreeMap<String, String>,
-    /// Time at which a minute was counted last, ns: several processes of one program at a time count as one.
+    /// Time at which a minute was last counted, in ns: several processes of one program at a time count as one.
     #[serde(skip)]
     counted_ns: Option<u64>,
 }
 
-/// The name of a program here. `program` is [`crate::unsuitable::key`] of it.
+/// Name of a program in the records. `program` is its [`crate::unsuitable::key`].
 pub(crate) fn key(program: &str, exe: &str) -> String {
     format!("{program} ({})", exe.replace(char::is_control, "?"))
 }
 
-/// The part of a name that says whose it is.
+/// Part of a name that identifies the user.
 fn user_of(key: &str) -> &str {
     key.split(' ').next().unwrap_or_default()
 }
 
 impl Record {
     fn bytes(&self, key: &str) -> usize {
-        // A file takes its path, its number, and what is between.
+        // A file takes its path, its number, and the separators.
         key.len() + 256 + self.files.iter().map(|(path, id)| path.len() + id.len() + 8).sum::<usize>()
     }
 
@@ -125,7 +125,7 @@ impl Record {
         Standing { proof, longest_us: self.longest_us, bursts: self.bursts() }
     }
 
-    /// The part that is another than it was. `on_disk` has the files of this record that are there now.
+    /// Part that has changed. `on_disk` has the files of this record that exist now.
     fn change(&self, now: &Files, on_disk: &BTreeMap<String, String>) -> Option<Change> {
         if self.driver != now.driver {
             let named = |version: &str| if version.is_empty() { "none".to_owned() } else { version.to_owned() };
@@ -153,22 +153,22 @@ impl Record {
     }
 }
 
-/// Change of a part.
+/// Change of a program's files, driver or executable.
 struct Change {
     why: String,
-    /// True for the executable or a script: what was learned of it is of another program.
+    /// True for the executable or a script: the record then belongs to another program.
     is_program: bool,
 }
 
 impl Proven {
-    /// The records that an earlier daemon left in a folder. A file that cannot be read counts as none.
+    /// Reads the records that an earlier daemon left in a folder. A file that cannot be read counts as none.
     pub(crate) fn read(folder: Option<&Path>) -> Proven {
         let file = folder.map(|folder| folder.join("proven.toml"));
         let is_bounded =
             |file: &&Path| std::fs::metadata(file).is_ok_and(|meta| meta.len() <= 2 * PROVEN_ALL_MAX_BYTES as u64);
         let text = file.as_deref().filter(is_bounded).and_then(|file| std::fs::read_to_string(file).ok());
         let known = text.and_then(|text| toml::from_str(&text).ok());
-        // No daemon has written more.
+        // A daemon never writes more.
         let known: Known = known.filter(|known: &Known| known.programs.len() <= PROVEN_ALL_MAX).unwrap_or_default();
         let last = known.programs.values().map(|record| record.used).max().unwrap_or(0);
         let mut proven = Proven { file, programs: known.programs, last, is_news: false };
@@ -181,24 +181,24 @@ impl Proven {
         self.programs.keys()
     }
 
-    /// Paths of the files of a program, as far as they are known.
+    /// Paths of a program's known files.
     pub(crate) fn paths(&self, key: &str) -> Vec<String> {
         self.programs.get(key).map_or_else(Vec::new, |record| record.files.keys().cloned().collect())
     }
 
-    /// The standing of a program, with so many minutes of proof.
+    /// Standing of a program, where `minutes` of work are a proof.
     pub(crate) fn standing(&self, key: &str, minutes: u32) -> Standing {
         self.programs.get(key).map_or_else(|| Record::default().standing(minutes), |record| record.standing(minutes))
     }
 
-    /// Returns true if some urgent program of a user belongs into the inner pool.
+    /// Reports whether some urgent program of a user belongs into the inner pool.
     pub(crate) fn has_urgent(&self, uid: u32, minutes: u32) -> bool {
         let uid = uid.to_string();
         let theirs = self.programs.iter().filter(|(key, record)| user_of(key) == uid && record.urgent);
         theirs.into_iter().any(|(_, record)| record.standing(minutes).belongs_inside())
     }
 
-    /// Compares a program with its record, which starts anew where it is another. Returns a line if that is a loss.
+    /// Compares a program with its record, which starts anew where the program has changed. Returns a line if that is a loss.
     pub(crate) fn compare(&mut self, key: &str, now: &Files, on_disk: &BTreeMap<String, String>) -> Option<String> {
         self.last += 1;
         let used = self.last;
@@ -223,7 +223,7 @@ impl Proven {
             (record.longest_us, record.bursts, record.percent) = (0, 0, 0);
         }
         (record.driver, record.exe, record.scripts) = (now.driver.clone(), now.exe.clone(), now.scripts.clone());
-        // Files that it does not run now may come again later in the run.
+        // Files that the program does not run now may be mapped later in the run.
         let mut files = on_disk.clone();
         files.extend(now.all.clone());
         record.files = if files.len() <= TRUST_FILES_MAX { files } else { now.all.clone() };
@@ -233,7 +233,7 @@ impl Proven {
         (lost > 0).then(|| format!("{key} has to prove itself anew, after {minutes} min: {}", change.why))
     }
 
-    /// Adds a minute of work of a program that is as it was.
+    /// Adds a minute of work of a program that has not changed.
     pub(crate) fn count(&mut self, key: &str, work: Work) {
         if let Some(record) = self.programs.get_mut(key)
             && work.has_worked
@@ -245,7 +245,7 @@ impl Proven {
         }
     }
 
-    /// Notes what a run of a program was like.
+    /// Notes the figures of a run of a program.
     pub(crate) fn note(&mut self, key: &str, work: Work) {
         let Some(record) = self.programs.get_mut(key) else { return };
         let before = record.clone();
@@ -253,7 +253,7 @@ impl Proven {
         record.urgent = work.is_urgent;
         if let Some(now) = work.bursts {
             let known = record.bursts();
-            // Others stretch its kernels in a pool: a figure from there is no news unless it is far off.
+            // Others stretch its kernels in a pool: a figure from there replaces the record only if it differs much.
             let replaces = now.bursts >= xsched_engine::tuning::HOST_BOUND_BURSTS
                 && (!work.is_pooled || now.percent < known.percent || now.percent > PROVEN_INSIDE_PERCENT);
             if replaces || now.bursts > known.bursts && known.bursts < xsched_engine::tuning::HOST_BOUND_BURSTS {
@@ -263,8 +263,7 @@ impl Proven {
         self.is_news |= *record != before;
     }
 
-    /// A program had a GPU fault: what it has proven counts no more. `program` is [`crate::unsuitable::key`] of it. Returns
-    /// lines on what is lost.
+    /// Cancels a program's proof after a GPU fault. `program` is its [`crate::unsuitable::key`]. Returns lines on the loss.
     pub(crate) fn fault(&mut self, program: &str) -> Vec<String> {
         let begin = format!("{program} (");
         let mut lines = Vec::new();
@@ -280,7 +279,8 @@ impl Proven {
         lines
     }
 
-    /// Keeps each user within bounds, and all together: first those go that prove nothing, of these the ones that were not used for longest.
+    /// Keeps each user's records within limits, and all together: records that prove nothing go first, among these the ones that were not
+    /// used for longest.
     fn make_room(&mut self) {
         while let Some(user) = self.user_beyond() {
             let theirs = self.programs.iter().filter(|(key, _)| user_of(key) == user);
@@ -290,7 +290,7 @@ impl Proven {
         }
     }
 
-    /// A user with more than one may have, or with most where all together have too much.
+    /// A user with more records than one may have, or with most where all together have too many.
     fn user_beyond(&self) -> Option<String> {
         let mut of_users: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
         for (key, record) in &self.programs {
@@ -307,10 +307,10 @@ impl Proven {
         beyond.map(|(user, _)| (*user).to_owned())
     }
 
-    /// Writes the file, if it says something else.
+    /// Writes the file, if its contents have changed.
     ///
     /// # Errors
-    /// When it will be forgotten with this daemon, in one line.
+    /// Returns one line if the records will be forgotten with this daemon.
     pub(crate) fn write(&mut self) -> Result<(), Error> {
         if !std::mem::take(&mut self.is_news) {
             return Ok(());
@@ -339,7 +339,7 @@ mod tests {
         files("580", &[("/bin/py", "1"), ("/a.py", "2"), ("/lib/x.so", "3")])
     }
 
-    /// A program that has worked for so many minutes.
+    /// Records `minutes` minutes of work of a program.
     fn worked(proven: &mut Proven, key: &str, minutes: u64) {
         assert_eq!(proven.compare(key, &usual(), &BTreeMap::new()), None);
         (1..=minutes).for_each(|minute| proven.count(key, Work { at_ns: minute * PROVEN_MINUTE_NS, ..WORKED }));
@@ -400,7 +400,7 @@ mod tests {
             (with("/lib/y.so", "4"), &nothing, Some("/lib/y.so is new to it")),
             (files("590", &[]), &nothing, Some("the driver is 590 and was 580")),
             (files("", &[]), &nothing, Some("the driver is none and was 580")),
-            // A library that it does not run yet.
+            // The program does not map this library yet.
             (without.clone(), &on_disk("9"), Some("its library /lib/x.so has changed")),
             (without.clone(), &on_disk("3"), None),
             (without, &nothing, None),
@@ -414,7 +414,7 @@ mod tests {
             assert_eq!(minutes(&proven, &key), if why.is_some() { 0 } else { 12 }, "{why:?}");
             let is_another = why.is_some_and(|why| why.contains("executable") || why.contains("script"));
             assert_eq!(proven.standing(&key, 10).longest_us, if is_another { 0 } else { 500 }, "{why:?}");
-            // As it is now it may prove itself.
+            // In its present form it may prove itself.
             assert_eq!(proven.compare(&key, &now, there), None, "{why:?}");
             proven.count(&key, Work { at_ns: 100 * PROVEN_MINUTE_NS, ..WORKED });
             assert_eq!(minutes(&proven, &key), if why.is_some() { 1 } else { 13 }, "{why:?}");
@@ -463,7 +463,7 @@ mod tests {
         }
         assert_eq!(proven.programs.len(), PROVEN_PROGRAMS_MAX + 1);
         assert_eq!((minutes(&proven, &good), minutes(&proven, &key("8 other", "/x"))), (1, 1));
-        // Long paths count as they are.
+        // Long paths count by their length.
         let long = |n: usize| (format!("/{n}/{}", "x".repeat(1_000)), "1".to_owned());
         let all: BTreeMap<String, String> = (0..TRUST_FILES_MAX).map(long).collect();
         for n in 0..10 {
@@ -480,7 +480,7 @@ mod tests {
         }
         let bytes: usize = proven.programs.iter().map(|(key, record)| record.bytes(key)).sum();
         assert!(bytes <= PROVEN_ALL_MAX_BYTES, "{bytes}");
-        // So many are no entries of a daemon.
+        // A file with this many entries is not from a daemon.
         let folder = tempfile::tempdir().unwrap();
         let entry = |n: usize| format!("[programs.\"{n} p (/x)\"]\nseconds = 60\n");
         for (count, is_read) in [(PROVEN_ALL_MAX, true), (PROVEN_ALL_MAX + 1, false)] {

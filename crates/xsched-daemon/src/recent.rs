@@ -1,4 +1,4 @@
-//! Which part of a device each group had lately. No timer is set for it: while the daemon has nothing to do, the same groups go on.
+//! Part of a device that each group had lately. No timer is set for it: while the daemon has nothing to do, the same groups keep running.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -7,30 +7,31 @@ use xsched_policy::GroupId;
 
 use crate::tuning::{SHARE_NS, SHARE_WINDOW_NS};
 
-/// Device time charged to each group, at some times in the past.
+/// Samples of the device time charged to each group.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recent {
-    /// When, ns, and what, µs. The oldest first.
+    /// Time of each sample in ns, and charges in µs. The oldest first.
     looks: VecDeque<(u64, Arc<HashMap<GroupId, f64>>)>,
 }
 
 impl Recent {
-    /// Whether it is time for a look.
+    /// Reports whether it is time for a sample.
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
         self.looks.back().is_none_or(|(at, _)| at + SHARE_NS <= now_ns)
     }
 
-    /// Remembers what is charged by now, in µs.
+    /// Adds a sample of the present charges, in µs.
     pub(crate) fn look(&mut self, now_ns: u64, used_us: impl Iterator<Item = (GroupId, f64)>) {
         self.looks.push_back((now_ns, Arc::new(used_us.collect())));
-        // One look before the window is enough.
+        // One sample before the window is enough.
         let begin_ns = now_ns.saturating_sub(SHARE_WINDOW_NS);
         while self.looks.get(1).is_some_and(|(at, _)| *at <= begin_ns) {
             self.looks.pop_front();
         }
     }
 
-    /// What was charged to a group within the window, in µs, if it is this by now. Between two looks it was charged evenly.
+    /// Device time charged to a group within the window, in µs, if `used_us` is charged by now. Between two samples the charge is taken as
+    /// even.
     pub(crate) fn charged_us(&self, now_ns: u64, group: GroupId, used_us: f64) -> f64 {
         let begin_ns = now_ns.saturating_sub(SHARE_WINDOW_NS);
         let of = |look: &HashMap<GroupId, f64>| look.get(&group).copied().unwrap_or(0.0);
@@ -41,7 +42,7 @@ impl Recent {
                 let part = (begin_ns - at) as f64 / (until - at).max(1) as f64;
                 of(look) + (then - of(look)) * part
             }
-            // All that is remembered lies within the window.
+            // All samples lie within the window.
             (None, _) => self.looks.front().map_or(0.0, |(_, look)| of(look)),
         };
         (used_us - at_begin).max(0.0)

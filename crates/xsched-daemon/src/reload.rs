@@ -1,4 +1,4 @@
-//! SIGHUP: the configuration is read again.
+//! Reload of the configuration on SIGHUP.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::server::Server;
 use crate::service;
 
 impl Server {
-    /// SIGHUP: a configuration that is right counts from now on, also for programs that run; one that is not changes nothing.
+    /// Reads the configuration again. A correct one applies from now on, also to running programs; a faulty one changes nothing.
     pub(crate) fn reload(&mut self) {
         if self.life.has_terminal && service::terminal_is_gone() {
             self.say("the terminal is gone: the daemon ends");
@@ -39,11 +39,11 @@ impl Server {
             self.say("[metrics] counts from the daemon's next start on");
         }
         let Settings { policy: policy_before, has_details, .. } = self.engine.settings().clone();
-        // A policy that a command has set stays, unless the configuration says something else than before.
+        // A policy that a command has set stays, unless the configuration has changed it since.
         let mut policies: Vec<(Option<String>, Choice)> = Vec::new();
         if policy_before != policy {
             policies.push((None, policy.clone()));
-            // All devices have that one then.
+            // All devices then have the policy of the configuration.
             policies.extend(self.config.devices.iter().map(|(device, choice)| (Some(device.clone()), choice.clone())));
         } else {
             let devices = before.devices.keys().chain(self.config.devices.keys());

@@ -1,5 +1,5 @@
-//! What commands have set is kept over a restart of the daemon, and the places of programs in pools. What a program says of itself is not: it says so again to the next
-//! daemon.
+//! Settings made by commands, and places of programs in pools, are kept over a restart of the daemon. A program's own hints are not: it
+//! sends them again to the next daemon.
 
 use xsched_policy::Choice;
 
@@ -10,14 +10,14 @@ use crate::timers::Timer;
 use crate::tuning::REMEMBER_NS;
 
 impl Server {
-    /// A command has set a policy, of one device or of all.
+    /// Remembers a policy that a command has set, of one device or of all.
     pub(crate) fn remember_policy(&mut self, device: Option<&str>, choice: &Choice) {
         let instead_of = configured(self, device);
         self.kept.set_policy(device, choice, instead_of);
         self.remember();
     }
 
-    /// Puts the policies in force that commands had set before the restart.
+    /// Sets the policies again that commands had set before the restart.
     pub(crate) fn restore_policies(&mut self) {
         let mut kept = std::mem::take(&mut self.kept);
         let policies = kept.policies(|device| configured(self, device));
@@ -31,14 +31,14 @@ impl Server {
         }
     }
 
-    /// A program has come that may have been there before.
+    /// Restores the settings of a program that may have been there before.
     pub(crate) fn restore_program(&mut self, id: u64) {
         let Some(program) = self.engine.programs().get(&id) else { return };
         let Some(known) = self.kept.take(program) else { return };
         self.input(Input::Restored { program: id, changes: known.hinted, held: known.held });
     }
 
-    /// A program has left, and may come back; or it has done so before it was missed.
+    /// Restores the settings of a program that has left and come back, perhaps before its leave was noticed.
     pub(crate) fn restore_if_back(&mut self, pid: u32) {
         let back = self.engine.programs().iter().find(|(_, program)| program.pid == pid).map(|(id, _)| *id);
         if let Some(id) = back {
@@ -47,12 +47,12 @@ impl Server {
         self.remember();
     }
 
-    /// Has all that is to be kept written soon: not at each of many commands.
+    /// Has the state written soon, but not at each of many commands.
     pub(crate) fn remember(&mut self) {
         self.timers.set_if_none(Timer::State, self.now_ns + REMEMBER_NS);
     }
 
-    /// Has it written.
+    /// Has the state written.
     pub(crate) fn write_kept(&mut self) {
         let pools = &self.places.pools.list;
         let seats = self.places.expected.values().filter(|expected| !expected.ended).filter_map(|expected| {
@@ -67,13 +67,13 @@ impl Server {
     }
 }
 
-/// The policy that the configuration says is in force.
+/// Policy that is in force by the configuration.
 fn configured(server: &Server, device: Option<&str>) -> String {
     let own = device.and_then(|device| server.config.devices.get(device));
     own.map_or_else(|| server.engine.settings().policy.to_string(), Choice::to_string)
 }
 
-/// The device of which something is said, to be put behind it.
+/// Device that a message is about, in the form of a suffix.
 pub(crate) fn on(device: Option<&str>) -> String {
     device.map_or_else(String::new, |device| format!(" on {device}"))
 }

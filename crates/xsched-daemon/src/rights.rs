@@ -1,4 +1,4 @@
-//! What a process gives up that runs what others have written: a vendor's library, an operator's scheduler.
+//! Rights that a process gives up before it runs foreign code: a vendor's library, an operator's scheduler.
 
 use std::io;
 
@@ -7,12 +7,12 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 /// Gives up all capabilities for good.
 ///
 /// # Errors
-/// The kernel refuses it.
+/// Fails if the kernel refuses.
 pub fn give_up_capabilities() -> io::Result<()> {
     set_no_new_privs(true)?;
     let none = CapabilitySet::empty();
     let held = capabilities(None)?;
-    // A service that never had any may be forbidden the call.
+    // A service without capabilities may be forbidden the call.
     if held.permitted.is_empty() && held.inheritable.is_empty() {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! An operator's own scheduler: a process beside the daemon that is asked and answers, and whose end costs only itself.
+//! Operator's own scheduler: a process beside the daemon that is asked and answers. If it ends, the daemon goes on.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering::Acquire;
@@ -15,7 +15,7 @@ use crate::server::Server;
 use crate::tuning::{AGAIN_US, DEADLINE_NS};
 
 impl Server {
-    /// Passes the policy's questions on.
+    /// Sends the questions of the policy `external` to the operator's scheduler.
     pub(crate) fn ask_scheduler(&mut self) {
         for (device, question) in self.engine.gatekeeper_mut().questions() {
             let message = self.question_for_host(device, question);
@@ -59,7 +59,7 @@ impl Server {
         host::Question { device, number: question.number, groups, state: question.state }
     }
 
-    /// The streams of the groups in question. Where streams share a group it is the oldest one, with the launches of all.
+    /// Streams of the groups in question. Where streams share a group, its stream is the oldest one, with the launches of all.
     fn streams_of(&self, question: &Question) -> HashMap<GroupId, host::Stream> {
         let programs: BTreeSet<u64> = question.groups.iter().map(|g| g.program.0).collect();
         let mut streams: HashMap<GroupId, host::Stream> = HashMap::new();
@@ -70,7 +70,7 @@ impl Server {
             let groups: HashMap<u16, (GroupId, i32)> = groups.collect();
             for (slot, queue) in &program.queues {
                 let Some((group, priority)) = groups.get(&queue.group).copied() else { continue };
-                // It is being destroyed, and its launches may have been read as none.
+                // The queue is being destroyed, and its launches may have been read as none.
                 if segment.get().queues[usize::from(*slot)].group.load(Acquire) == 0 {
                     continue;
                 }
@@ -82,7 +82,7 @@ impl Server {
         streams
     }
 
-    /// Takes the answers that are there.
+    /// Takes the answers that have arrived.
     pub(crate) fn take_scheduler_answers(&mut self) {
         loop {
             let Some(host) = &mut self.services.scheduler else { return };
@@ -101,7 +101,7 @@ impl Server {
         }
     }
 
-    /// Ends it if an answer is overdue.
+    /// Ends the scheduler if an answer is overdue.
     pub(crate) fn check_scheduler_deadline(&mut self) {
         if self.services.scheduler.as_ref().and_then(Host::deadline_ns).is_some_and(|at| at <= self.now_ns) {
             self.scheduler_failed(&format!("it did not answer within {} ms", DEADLINE_NS / 1_000_000));

@@ -1,4 +1,5 @@
-//! The daemon as one value: the engine, the connections, and the services beside. [`turn`] is its loop, [`due`] what it does at its time.
+//! Server: the daemon as one value, with the engine, the connections, and the services beside. [`turn`] is its loop, [`due`] the work at
+//! set times.
 
 mod due;
 mod start;
@@ -43,9 +44,9 @@ use crate::unsuitable::Unsuitable;
 use crate::usage::Accounting;
 use crate::{Engine, Error};
 
-/// The daemon.
+/// State of the whole daemon.
 pub(crate) struct Server {
-    /// The decisions about devices.
+    /// Decisions about devices.
     pub(crate) engine: Engine,
     /// Connections and the work for them.
     pub(crate) net: Net,
@@ -61,22 +62,22 @@ pub(crate) struct Server {
     /// Settings by commands that outlive the daemon.
     pub(crate) kept: Kept,
     pub(crate) timers: Timers,
-    /// Memory that programs have left free.
+    /// Release of memory that programs have left free.
     pub(crate) trim: Trim,
-    /// Time of the current piece of work, ns.
+    /// Time of the current piece of work, in ns.
     pub(crate) now_ns: u64,
 }
 
-/// The daemon's side of programs, by connection.
+/// Programs as the daemon keeps them, by connection.
 #[derive(Default)]
 pub(crate) struct Programs {
     /// Attached processes.
     pub(crate) clients: HashMap<u64, Client>,
-    /// First messages of connections whose owners are being identified.
+    /// First messages of connections whose users are being identified.
     pub(crate) openings: HashMap<u64, Opening>,
-    /// Owners that were just identified.
+    /// Users that were just identified.
     pub(crate) found: HashMap<u64, Result<Who, Error>>,
-    /// Segments of processes that have left and live on, by the connections that they had.
+    /// Segments of processes that left their connections but still run, by the numbers of those connections.
     pub(crate) abandoned: HashMap<u64, Abandoned>,
     /// Memory of backlog pages, by the programs that own them.
     pub(crate) pages: HashMap<u64, PageFiles>,
@@ -88,32 +89,32 @@ pub(crate) struct Places {
     pub(crate) expected: HashMap<u64, Expected>,
     /// Number of attached programs of each job.
     pub(crate) jobs: HashMap<String, usize>,
-    /// Programs that do not suit others of a pool.
+    /// Programs that must not join a pool, after faults or long commands.
     pub(crate) unsuitable: Unsuitable,
     pub(crate) pools: Pools,
     pub(crate) trusting: Trusting,
-    /// True after a program has left, or a process was announced or has ended: pools may have become unused.
+    /// True after a program has left, or an announced process has come or ended: pools may be unused now.
     pub(crate) has_left: bool,
 }
 
-/// Work beside the loop.
+/// Workers and other services beside the loop.
 pub(crate) struct Services {
     pub(crate) identify: Identify,
     pub(crate) snapshots: Snapshots,
     pub(crate) usage: UsageBooks,
     pub(crate) trust: Trust,
-    /// The log of the daemon.
+    /// Log of the daemon.
     pub(crate) events: EventLog,
-    /// The file of bursts, if they are written.
+    /// File of bursts, if they are recorded.
     pub(crate) bursts: Option<Bursts>,
     pub(crate) devices: Devices,
-    /// Figures for monitors, if there may be any.
+    /// Metrics, if the configuration allows them.
     pub(crate) metrics: Option<Metrics>,
-    /// The operator's own scheduler, while it works.
+    /// Operator's own scheduler, while it works.
     pub(crate) scheduler: Option<Host>,
 }
 
-/// Figures of the past.
+/// Records of the past.
 pub(crate) struct History {
     pub(crate) accounting: Accounting,
     pub(crate) recent: Recent,
@@ -123,25 +124,25 @@ pub(crate) struct History {
     pub(crate) started_ns: u64,
 }
 
-/// The loop's own life: its timer, its end, its place among other threads.
+/// Life of the loop: its timer, its end, its precedence among threads.
 pub(crate) struct Life {
     timer: OwnedFd,
-    /// Time at which the kernel's timer goes off.
+    /// Time at which the kernel's timer goes off, in ns.
     armed: Option<u64>,
     signals: Signals,
     pub(crate) service: Service,
-    /// While it serves.
+    /// Precedence, while the daemon serves.
     precedence: Option<Precedence>,
-    /// True if it was started from a terminal.
+    /// True if the daemon was started from a terminal.
     pub(crate) has_terminal: bool,
     pub(crate) stop: bool,
     idle_exit_ns: Option<u64>,
     idle_since: Option<u64>,
-    /// The longest piece of work since events were last taken, ns, and its name.
+    /// Longest piece of work since events were last taken, in ns, and its name.
     longest: (u64, &'static str),
 }
 
-/// The first message of a connection.
+/// First message of a connection.
 pub(crate) enum Opening {
     Program(ProgramOptions, ProgramFds),
     Command(Request),
@@ -152,19 +153,19 @@ impl Server {
         self.now_ns / 1_000
     }
 
-    /// Logs a line that a user has caused.
+    /// Logs an event caused by a user.
     pub(crate) fn record(&mut self, uid: u32, line: &str) {
         self.services.events.of_user(self.now_ns, uid, line);
     }
 
-    /// Logs what a command of a connection has changed.
+    /// Logs the change that a command of a connection has made.
     pub(crate) fn record_command(&mut self, conn: u64, what: &str) {
         if let Some((user, pid)) = self.net.conns.get(&conn).map(|c| (c.user, c.pid)) {
             self.record(user.uid, &format!("{what}: by user {user} (process {pid})"));
         }
     }
 
-    /// Logs trouble, at most once a second.
+    /// Logs a problem, at most once a second.
     pub(crate) fn log(&mut self, line: &str) {
         self.services.events.complain(self.now_ns, line);
     }

@@ -1,5 +1,5 @@
-//! What a service manager is told, by the protocol of sd_notify(3): that the daemon serves, reads its configuration again or ends,
-//! and that its loop turns. The loop itself says that: one that hangs is ended by the manager and started again.
+//! Messages to a service manager by the protocol of sd_notify(3): the daemon serves, reads its configuration again or ends, and its loop
+//! turns. The loop itself reports its turns: the manager ends and restarts a daemon that hangs.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -7,21 +7,21 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-/// `SD_LISTEN_FDS_START`.
+/// First passed descriptor, `SD_LISTEN_FDS_START`.
 const FIRST_PASSED: RawFd = 3;
-/// More sockets than any unit has.
+/// Limit of passed sockets, more than any unit has.
 const PASSED_MAX: RawFd = 64;
 
-/// The manager; none outside of a service.
+/// Connection to the manager; none outside of a service.
 pub(crate) struct Service {
     to: Option<(OwnedFd, SocketAddrUnix)>,
-    /// How often it wants to hear of the loop, halved, and when it hears next, ns.
+    /// Half of the interval at which the manager expects a report of the loop, and the time of the next one, both in ns.
     every_ns: Option<u64>,
     next_ns: u64,
 }
 
 impl Service {
-    /// That of this process, as its environment tells.
+    /// Makes the connection to this process's service manager, as the environment names it.
     pub(crate) fn new() -> Service {
         let var = |name: &str| std::env::var(name).ok();
         let number = |name: &str| var(name)?.parse::<u64>().ok();
@@ -39,7 +39,7 @@ impl Service {
         self.tell("READY=1");
     }
 
-    /// Its configuration is read again; [`Service::ready`] tells the end of that.
+    /// Reports that the configuration is read again; [`Service::ready`] reports the end of that.
     pub(crate) fn reloading(&self, now_ns: u64) {
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", now_ns / 1_000));
     }
@@ -48,7 +48,7 @@ impl Service {
         self.tell("STOPPING=1");
     }
 
-    /// The loop has turned.
+    /// Reports that the loop has turned, if a report is due.
     pub(crate) fn turned(&mut self, now_ns: u64) {
         if let Some(every_ns) = self.every_ns.filter(|_| now_ns >= self.next_ns) {
             self.tell("WATCHDOG=1");
@@ -56,21 +56,21 @@ impl Service {
         }
     }
 
-    /// When the loop has to turn next, ns.
+    /// Time at which the loop has to turn next, in ns.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         self.every_ns.map(|_| self.next_ns)
     }
 
     fn tell(&self, what: &str) {
         if let Some((socket, address)) = &self.to {
-            // A manager that does not listen is not waited for.
+            // The daemon does not wait for a manager that does not listen.
             let _ = rustix::net::sendto(socket, what.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT, address);
         }
     }
 }
 
-/// Takes the listening socket of an address that the manager has passed to this process, by the protocol of sd_listen_fds(3). What is
-/// passed is passed once: a second call finds nothing.
+/// Takes the listening socket of an address that the manager has passed to this process, by the protocol of sd_listen_fds(3). Sockets are
+/// passed once: a second call finds none.
 pub(crate) fn passed_listener(address: SocketAddr) -> Option<TcpListener> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
@@ -84,15 +84,15 @@ pub(crate) fn passed_listener(address: SocketAddr) -> Option<TcpListener> {
         let _ = rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC);
         TcpListener::from(fd)
     });
-    // All are taken, so that no child has the others.
+    // All sockets are taken over, so that no child process inherits the others.
     let sockets: Vec<TcpListener> = sockets.collect();
     let listener = sockets.into_iter().find(|socket| socket.local_addr().is_ok_and(|own| own == address))?;
     listener.set_nonblocking(false).ok()?;
     Some(listener)
 }
 
-/// Whether no port of this service's own is reached: it is confined to unix sockets (`RestrictAddressFamilies=`), or to a network that
-/// others of the machine do not reach (`PrivateNetwork=`).
+/// Reports whether no port of this service can be reached: it is confined to unix sockets (`RestrictAddressFamilies=`), or to a network
+/// that the rest of the machine does not reach (`PrivateNetwork=`).
 pub(crate) fn has_no_port_of_its_own() -> bool {
     let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).ok();
     let has_other_network = || matches!((of("self"), of("1")), (Some(own), Some(first)) if own != first);
@@ -103,7 +103,7 @@ pub(crate) fn has_no_port_of_its_own() -> bool {
     std::env::var_os("INVOCATION_ID").is_some() && (has_no_internet() || has_other_network())
 }
 
-/// A path, or `@` and a name without one.
+/// Address of a path, or of `@` and an abstract name.
 fn address(text: &str) -> Option<SocketAddrUnix> {
     match text.strip_prefix('@') {
         Some(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()).ok(),
@@ -111,17 +111,17 @@ fn address(text: &str) -> Option<SocketAddrUnix> {
     }
 }
 
-/// Whether a terminal was there when the daemon started.
+/// Reports whether there was a terminal when the daemon started.
 pub(crate) fn has_terminal() -> bool {
     terminal().is_some_and(|is| is.is_ok())
 }
 
-/// Whether the terminal that was there is gone: it was closed, so that nothing ends a daemon in the foreground any more.
+/// Reports whether that terminal is gone: it was closed, so that nothing ends a daemon in the foreground any more.
 pub(crate) fn terminal_is_gone() -> bool {
     terminal().is_some_and(|is| is == Err(rustix::io::Errno::IO))
 }
 
-/// How a terminal among the first three descriptors answers; none where there is none.
+/// State of a terminal among the first three descriptors; none where there is none.
 fn terminal() -> Option<rustix::io::Result<()>> {
     let asked = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()]
         .map(|fd| rustix::termios::tcgetattr(fd).map(|_| ()));

@@ -1,4 +1,4 @@
-//! What attached processes say.
+//! Messages of attached processes.
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -25,14 +25,14 @@ use crate::timers::Timer;
 use crate::tuning::PROGRAM_SOCKET_MAX_BYTES;
 use crate::{Error, Input, standing};
 
-/// Descriptors of a program beside its connection: its segment, to wake the daemon, and of its process.
+/// Number of descriptors of a program beside its connection: its segment, its eventfd, and its pidfd.
 const PROGRAM_FDS: usize = 3;
 
 impl Server {
-    /// Takes a message of a connection. An error is its fault, and ends it.
+    /// Takes a message of a connection. An error is the connection's fault, and ends it.
     ///
     /// # Errors
-    /// The message makes no sense there.
+    /// Fails if the message makes no sense at this stage.
     pub(crate) fn take_message(&mut self, id: u64, message: ClientMsg, fds: Passed) -> Result<(), Error> {
         let conn = self.net.conns.get(&id).ok_or_else(|| Error::input("it is gone"))?;
         match (conn.stage, message) {
@@ -46,7 +46,7 @@ impl Server {
         }
     }
 
-    /// A program says hello: once its owner is identified, [`Server::introduce`] goes on.
+    /// Takes a program's greeting: once its user is identified, [`Server::introduce`] continues.
     fn hello(&mut self, id: u64, options: ProgramOptions, fds: Passed) -> Result<(), Error> {
         let mut fds = fds.take()?;
         let options = bounded(options)?;
@@ -60,10 +60,10 @@ impl Server {
         Ok(())
     }
 
-    /// Takes identified owners, as work for the connections they are about.
+    /// Takes identified users, as work for their connections.
     pub(crate) fn take_identified(&mut self) {
         while let Some((id, who)) = self.services.identify.take() {
-            // Of one that is gone nothing more needs to be known.
+            // A connection that is gone needs no identity any more.
             if self.net.conns.contains_key(&id) {
                 self.programs.found.insert(id, who);
                 self.net.enqueue_introduction(id);
@@ -71,7 +71,7 @@ impl Server {
         }
     }
 
-    /// The owner of a connection is identified: does what the connection has opened with.
+    /// Processes the first message of a connection, once its user is identified.
     pub(crate) fn introduce(&mut self, id: u64) {
         let (Some(who), Some(opening)) = (self.programs.found.remove(&id), self.programs.openings.remove(&id)) else {
             return;
@@ -117,7 +117,7 @@ impl Server {
         if !peer::is_eventfd(&eventfd) {
             return Err(Error::input("the descriptor to wake the daemon is no eventfd"));
         }
-        // A daemon that is confined to a user namespace (dist/user) may not look at its own user's programs outside of it.
+        // A daemon that is confined to a user namespace (dist/user) may not read facts about its own user's programs outside of it.
         let told = std::mem::take(&mut options.exe);
         if who.exe.is_empty() && user.is_own() && told.starts_with('/') {
             who.exe = told;
@@ -149,9 +149,9 @@ impl Server {
             wishes,
             terms: self.config.terms(&client.peer, &client.command),
         };
-        // Edge-triggered: each write is one event, and nothing needs to be read.
+        // The event is edge-triggered: each write is one event, and nothing has to be read.
         let wake = self.net.watch(&eventfd, Token::Wake(id), EventFlags::IN | EventFlags::ET);
-        // Without it the end of its socket tells of its death.
+        // Without a pidfd, the end of the process's socket reports its death.
         let watch = |pidfd| self.net.watch(pidfd, Token::Death(id), EventFlags::IN);
         let death = client.pidfd.as_ref().map_or(Ok(()), watch);
         wake.and(death).map_err(|e| Error::input(format!("its descriptors cannot be watched: {e}")))?;
@@ -165,7 +165,7 @@ impl Server {
         self.welcome(id, cut)
     }
 
-    /// The place of a program among users, cgroups and namespaces.
+    /// Place of a program among users, cgroups and namespaces.
     fn lineage(&self, peer: &Peer, cgroups: Vec<Level>) -> Lineage {
         let user = Level { id: peer.uid.into(), weight: self.config.user_weight(peer.uid) };
         let namespace = peer.place.trusted_namespace();
@@ -174,7 +174,7 @@ impl Server {
         Lineage { user, cgroup: cgroups, namespace }
     }
 
-    /// Welcomes a program that has attached. `cut` is a line on wishes that its user's limits cut.
+    /// Welcomes an attached program. `cut` is a line about wishes that the limits of its user reduced.
     fn welcome(&mut self, id: u64, cut: Option<String>) -> Result<(), Error> {
         let Some(program) = self.engine.programs().get(&id) else { return Ok(()) };
         let line = format!(
@@ -213,10 +213,10 @@ impl Server {
         Ok(())
     }
 
-    /// A message of an attached program.
+    /// Takes a message of an attached program.
     ///
     /// # Errors
-    /// It makes no sense there.
+    /// Fails if the message makes no sense at this stage.
     pub(crate) fn program_message(&mut self, id: u64, message: ClientMsg) -> Result<(), Error> {
         let message = match message {
             ClientMsg::GroupAdd { slot, device, platform, priority_steps, priority_fixed, system, levels, sharing } => {
@@ -259,7 +259,7 @@ impl Server {
         Ok(())
     }
 
-    /// The bound that keeps a user from a further program, by what the daemon keeps for those that it has.
+    /// Limit that keeps a user from a further program, by the data that the daemon keeps for the user's present ones.
     pub(crate) fn too_much_kept(&self, user: User) -> Option<Error> {
         if !user.is_own() && self.net.conns.len() + self.programs.abandoned.len() >= self.net.max_conns {
             return Some(all_taken("programs"));
@@ -284,7 +284,7 @@ impl Server {
         too_much.then(|| bound_met(user, mapped_mib, "MiB mapped"))
     }
 
-    /// Ends the connections that are marked for it; others may be marked on the way.
+    /// Ends the connections that are marked for it; others may be marked meanwhile.
     pub(crate) fn end_conns(&mut self) {
         while let Some(ended) = self.net.next_ended(self.life.stop) {
             self.ended_conn(ended);
@@ -318,7 +318,7 @@ impl Server {
         self.places.has_left = true;
     }
 
-    /// Releases everything that a program had. `by_itself`: it was not dropped.
+    /// Releases all resources of a program. `by_itself`: it was not dropped.
     fn forget(&mut self, id: u64, client: &Client, by_itself: bool) {
         self.note_kernels(id);
         self.keep_last_metrics(id);
@@ -336,7 +336,7 @@ impl Server {
         self.refuse_questions_to(id);
     }
 
-    /// At the end: writes what outlives the daemon. No program may wait for a daemon that is about to go.
+    /// Writes the state that outlives the daemon, at its end. No program may wait for a daemon that is about to end.
     pub(crate) fn release_all(&mut self) {
         if self.timers.is_set(Timer::State) {
             self.write_kept();

@@ -1,5 +1,5 @@
-//! Which part of its device each group asks for and has had lately. The sums over all are made once for an answer: with a thousand
-//! programs, sums for each of them would hold up decisions.
+//! Part of its device that each group asks for and has had lately. The sums over all groups are made once for an answer: with a thousand
+//! programs, sums for each of them would delay decisions.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,25 +7,25 @@ use xsched_policy::GroupId;
 
 use crate::tuning::SHARES_NS;
 
-/// Sums over the groups of each device.
+/// Sums over the groups of each device, for `ps`.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// When they were made, ns.
+    /// Time at which the sums were made, in ns.
     at_ns: u64,
     devices: HashMap<String, Sums>,
-    /// What was charged to each group within the window, µs.
+    /// Device time charged to each group within the window, in µs.
     charged_us: HashMap<GroupId, f64>,
 }
 
 #[derive(Debug, Default)]
 struct Sums {
-    /// Of what each program there asks for.
+    /// Sum of the parts that the programs there ask for.
     parts: f64,
     charged_us: f64,
 }
 
 impl Shares {
-    /// Goes once through the groups, with device and charged time each, and once through the programs, with part and devices.
+    /// Makes the sums in one pass over the groups, with device and charged time each, and one over the programs, with part and devices.
     pub(crate) fn of<'a>(
         at_ns: u64,
         groups: impl Iterator<Item = (GroupId, &'a str, f64)>,
@@ -46,20 +46,20 @@ impl Shares {
         shares
     }
 
-    /// Whether they serve for programs that end now.
+    /// Reports whether the sums are recent enough for programs that end now.
     pub(crate) fn is_recent(&self, now_ns: u64) -> bool {
         self.at_ns + SHARES_NS > now_ns
     }
 
-    /// A group's part of the device time that was charged lately, in percent; none = none was.
+    /// Part of a group in the device time that was charged lately, in percent; none = none was charged.
     pub(crate) fn got_percent(&self, id: GroupId, device: &str) -> Option<f64> {
         let all = self.devices.get(device)?.charged_us;
         (all > 0.0).then(|| self.charged_us.get(&id).copied().unwrap_or(0.0) * 100.0 / all)
     }
 
-    /// What a program asks for, of what all there ask for, in percent.
+    /// Part of a device that a program asks for, in percent of the sum over all programs there.
     pub(crate) fn asked_percent(&self, part: f64, device: &str) -> Option<f64> {
-        // One that has come since is the only one that is more than all.
+        // Only a program that has come since the sums were made asks for more than the sum.
         let all = self.devices.get(device).map_or(0.0, |sums| sums.parts).max(part);
         (all > 0.0).then_some(part * 100.0 / all)
     }

@@ -4,16 +4,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
 
-/// What a signal asks for.
+/// Effect of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// SIGTERM, SIGINT.
+    /// SIGTERM or SIGINT: the daemon ends.
     End,
-    /// SIGHUP.
+    /// SIGHUP: the daemon reads its configuration again.
     Reload,
 }
 
-/// The signals as a descriptor; as they were before when dropped.
+/// Signals as a descriptor; when dropped, they act as before.
 pub(crate) struct Signals {
     fd: OwnedFd,
     before: libc::sigset_t,
@@ -39,7 +39,7 @@ impl Signals {
         Ok(Signals { fd: unsafe { OwnedFd::from_raw_fd(fd) }, before })
     }
 
-    /// The next signal that has come, if any.
+    /// Takes the next signal that has arrived, if any.
     pub(crate) fn take(&self) -> Option<Signal> {
         // SAFETY: plain bits, filled in by the kernel below.
         let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
@@ -62,7 +62,7 @@ impl AsFd for Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // A signal that was taken in is read, so that it does not strike when the mask is put back.
+        // Remaining signals are read, so that they have no effect when the mask is restored.
         while self.take().is_some() {}
         // SAFETY: the mask was filled in by the kernel.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut()) };

@@ -1,4 +1,4 @@
-//! Where the configuration comes from: files and the command line.
+//! Sources of the configuration: files and the command line.
 
 use std::path::PathBuf;
 
@@ -7,15 +7,15 @@ use xsched_policy::Choice;
 use crate::config::Config;
 use crate::{Error, Options, host};
 
-/// Where the configuration is.
+/// Places of the configuration.
 pub(crate) struct Sources {
-    /// Read where they exist.
+    /// Files that are read where they exist.
     usual: Vec<PathBuf>,
-    /// Must exist.
+    /// Files that must exist.
     given: Vec<PathBuf>,
-    /// The policy named at the start, which wins.
+    /// Policy named at the start, which wins.
     policy: Option<String>,
-    /// The policy where none is named.
+    /// Policy where none is named.
     without: &'static str,
 }
 
@@ -26,21 +26,21 @@ impl Sources {
         Sources { usual, given, policy: options.policy.clone(), without }
     }
 
-    /// The files that are there, in order.
+    /// Existing files, in order.
     pub(crate) fn files(&self) -> Vec<&PathBuf> {
         self.usual.iter().filter(|file| file.exists()).chain(&self.given).collect()
     }
 
-    /// Their names.
+    /// Names of the files.
     pub(crate) fn text(&self) -> String {
         let names: Vec<String> = self.files().iter().map(|file| file.display().to_string()).collect();
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     }
 
-    /// What the files say now, and the policy of devices that have none of their own.
+    /// Reads the files. Returns the configuration, and the policy of devices that have none of their own.
     ///
     /// # Errors
-    /// What is wrong with which line of which file.
+    /// Returns a line with the fault and its file and line.
     pub(crate) fn read(&self) -> Result<(Config, Choice), Error> {
         let config = Config::read(&self.files())?;
         let policy = match (&self.policy, &config.policy) {

@@ -1,4 +1,4 @@
-//! What policies ask about a process: its nice value, and where it stands among users, cgroups and namespaces.
+//! Facts about a process for policies: its nice value, and its place among users, cgroups and namespaces.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
@@ -9,24 +9,24 @@ use xsched_proto::class::{WEIGHT_DEFAULT, WEIGHT_MAX, WEIGHT_MIN};
 
 use crate::tuning::CGROUPS_MAX;
 
-/// Where cgroups are mounted.
+/// Folder in which cgroups are mounted.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Nice value of a process, -20..=19; of one that is gone 0.
+/// Nice value of a process, -20..=19; 0 for a process that is gone.
 pub(crate) fn nice(pid: u32) -> i32 {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.and_then(|pid| getpriority_process(Some(pid)).ok()).unwrap_or(0)
 }
 
-/// The number of a Kubernetes namespace, none of which a user has.
+/// Number of a Kubernetes namespace, different from all users' numbers.
 pub(crate) fn namespace(name: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
-    // Numbers of users have 32 bits.
+    // Users' numbers have 32 bits.
     hasher.finish() | 1 << 63
 }
 
-/// The cgroups below a path, the outermost first. Their weights are those of the processor (`cpu.weight`), 100 where there is none.
+/// Cgroups below a path, the outermost first. Their weights are those of the processor (`cpu.weight`), 100 where there is none.
 pub(crate) fn cgroups(path: &str) -> Vec<Level> {
     let mut folder = Path::new(CGROUPS).to_path_buf();
     let mut cgroups = Vec::new();

@@ -1,4 +1,4 @@
-//! What the loop does with the state of devices: policies are told, and users where it is of use.
+//! Use of devices' states by the loop: they are passed to policies, and to users where that helps them.
 
 use xsched_proto::wire::DaemonMsg;
 
@@ -6,7 +6,7 @@ use crate::Input;
 use crate::server::Server;
 
 impl Server {
-    /// Takes what the drivers told since the last time.
+    /// Takes the states that the drivers reported since the last call.
     pub(crate) fn poll_devices(&mut self) {
         let programs = self.engine.programs();
         let is_attached = |pid| programs.values().any(|program| program.pid == pid);
@@ -18,8 +18,8 @@ impl Server {
         }
     }
 
-    /// Tells a program that comes to a device when others leave it little memory there: what it cannot have is the driver's error,
-    /// and no scheduler's.
+    /// Sends a note to a program that comes to a device when others leave it little memory there: an allocation that fails then is the
+    /// driver's error, not the scheduler's.
     pub(crate) fn warn_of_full_memory(&mut self, conn: u64, device: &str) {
         let Some(program) = self.engine.programs().get(&conn) else { return };
         if self.engine.groups_of(program).filter(|(_, group)| &*group.device == device).count() > 1 {

@@ -1,61 +1,61 @@
-//! Timers of the loop: one ordered set of all that is to be done at a time.
+//! Timers of the loop: one ordered set of all work at set times.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Something to be done at a time.
+/// Kind of work at a set time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// A policy wants to decide.
+    /// Decision of a policy at a time that the policy chose.
     Policy,
-    /// Progress of groups that run while others wait.
+    /// Poll of the progress of groups that run while others wait.
     Look,
-    /// The heartbeat page.
+    /// Update of the heartbeat page.
     Beat,
-    /// Nice values.
+    /// Poll of nice values.
     Nice,
-    /// Connections that do not read.
+    /// End of connections that do not read.
     Unread,
-    /// Connections that have said nothing.
+    /// Connections that have sent nothing.
     Silent,
-    /// Lines of the log that were held back.
+    /// Log lines that were held back.
     Lines,
-    /// The file of what outlives the daemon.
+    /// Write of the file with settings that outlive the daemon.
     State,
-    /// The state of devices.
+    /// Poll of the state of devices.
     Devices,
-    /// Device time that was not followed.
+    /// Measurement of device time that is not followed.
     Measure,
-    /// Records of usage.
+    /// Sweep of all programs for usage records.
     Usage,
-    /// A question about usage.
+    /// Sweep of all programs for a question about usage.
     UsageQuery,
-    /// Pools that start or may end.
+    /// Start and end of pools.
     Pools,
-    /// Descriptors that are closed slowly.
+    /// Check for descriptors that close slowly.
     Reaper,
-    /// Answers about programs that would join a pool, and looks at work of those that may prove themselves.
+    /// Answers about programs that ask for a pool, and polls of programs that may prove themselves.
     Trust,
-    /// Identification of processes.
+    /// Time limit of the identification of processes.
     Identify,
-    /// Comparison of programs with what is known of them.
+    /// Comparison of programs with the stored facts about them.
     TrustWorker,
-    /// Questions to programs.
+    /// Time limit of questions to programs.
     Questions,
-    /// Answers of the operator's own scheduler.
+    /// Time limit of answers of the operator's own scheduler.
     Scheduler,
-    /// The service manager.
+    /// Message to the service manager.
     Service,
-    /// Free memory is given back.
+    /// Release of free memory.
     Trim,
-    /// Snapshots for `ps`.
+    /// Work on snapshots for `ps`.
     Snapshots,
     /// Work that waits for its user's ration.
     Rations,
-    /// The end of a daemon without programs.
+    /// End of a daemon without programs.
     Idle,
 }
 
-/// All timers, each with one time at most.
+/// All timers. Each kind has at most one time.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     at_ns: BTreeMap<Timer, u64>,
@@ -63,7 +63,7 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Sets a timer to a time in ns, or takes it back.
+    /// Sets a timer to a time in ns, or clears it.
     pub(crate) fn set(&mut self, timer: Timer, at_ns: Option<u64>) {
         let before = match at_ns {
             Some(at_ns) => self.at_ns.insert(timer, at_ns),
@@ -75,14 +75,14 @@ impl Timers {
         }
     }
 
-    /// Sets a timer that is not set.
+    /// Sets a timer unless it is set.
     pub(crate) fn set_if_none(&mut self, timer: Timer, at_ns: u64) {
         if !self.at_ns.contains_key(&timer) {
             self.set(timer, Some(at_ns));
         }
     }
 
-    /// Keeps a timer going while it is wanted: set where it is not, taken back once it is not wanted.
+    /// Keeps a timer set while it is wanted: sets it if it is not set, and clears it once it is not wanted.
     pub(crate) fn keep(&mut self, timer: Timer, wanted: bool, at_ns: u64) {
         if wanted {
             self.set_if_none(timer, at_ns);
@@ -91,12 +91,12 @@ impl Timers {
         }
     }
 
-    /// Returns true while a timer is set.
+    /// Reports whether a timer is set.
     pub(crate) fn is_set(&self, timer: Timer) -> bool {
         self.at_ns.contains_key(&timer)
     }
 
-    /// Takes all timers whose time has come, the earliest first.
+    /// Removes and returns all timers that are due, the earliest first.
     pub(crate) fn due(&mut self, now_ns: u64) -> Vec<Timer> {
         let mut due = Vec::new();
         while let Some(&(at_ns, timer)) = self.order.first().filter(|(at_ns, _)| *at_ns <= now_ns) {
@@ -107,7 +107,7 @@ impl Timers {
         due
     }
 
-    /// The time of the first one, ns.
+    /// Time of the first timer, in ns.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.order.first().map(|(at_ns, _)| *at_ns)
     }

@@ -1,31 +1,31 @@
-//! Memory that programs have left free. An allocator keeps it while something lies behind it, so that a daemon that once had many programs
-//! would have as much memory for ever. It is told to give that back when nothing waits for the loop, as it takes some ms.
+//! Release of memory that programs have left free. An allocator keeps free memory while something lies behind it, so that a daemon that
+//! once had many programs would keep as much memory for ever. Releasing takes some ms, so it is done when nothing waits for the loop.
 
 use crate::tuning::{TRIM_NS, TRIM_PROGRAMS, TRIM_QUIET_NS, USAGE_NS};
 
-/// Programs that have left since free memory was given back last.
+/// Number of programs that have left since free memory was last released.
 #[derive(Debug, Default)]
 pub(crate) struct Trim {
     left: usize,
-    /// When the last of them did, in ns.
+    /// Time at which the last of them left, in ns.
     last_ns: u64,
-    /// It was given back since then, and will be once more, after the books of the last ones are closed.
+    /// True if memory was released since then: it is released once more after the accounts of the last programs are closed.
     once: bool,
 }
 
 impl Trim {
-    /// A program has left.
+    /// Counts a program that has left.
     pub(crate) fn left(&mut self, now_ns: u64) {
         (self.left, self.last_ns, self.once) = (self.left + 1, now_ns, false);
     }
 
-    /// When to look, in ns.
+    /// Time of the next attempt, in ns.
     pub(crate) fn deadline_ns(&self, some_attached: bool) -> Option<u64> {
         let after_ns = if some_attached { TRIM_QUIET_NS } else { TRIM_NS };
         (self.left >= TRIM_PROGRAMS).then_some(self.last_ns + after_ns)
     }
 
-    /// Gives free memory back, or looks again later where somebody may wait for a decision.
+    /// Releases free memory, or tries again later where a decision may be waited for.
     pub(crate) fn give_back(&mut self, now_ns: u64, is_quiet: bool) {
         if is_quiet {
             if std::mem::replace(&mut self.once, true) {
@@ -46,7 +46,7 @@ fn give_back() {
     unsafe { libc::malloc_trim(0) };
 }
 
-/// Other allocators give back by themselves.
+/// Other allocators release memory by themselves.
 #[cfg(not(target_env = "gnu"))]
 fn give_back() {}
 

@@ -1,5 +1,5 @@
-//! Trust in programs, on the side of the loop: what is known of one that would join a pool is asked for, and work of those that may prove
-//! themselves is followed, a minute at a time. [`crate::services::trust`] does what takes time.
+//! Trust in programs, on the side of the loop: facts about a process that asks for a pool are requested, and the work of programs that may
+//! prove themselves is followed, one minute at a time. [`crate::services::trust`] does the slow part.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,7 +17,7 @@ use crate::tuning::{TRUST_LOOK_NS, TRUST_PIECE, TRUST_WAIT_NS};
 use crate::{Error, Program};
 
 impl Server {
-    /// A process is about to touch a GPU. The answer is whether there is one already.
+    /// Takes the request of a process that is about to touch a GPU. Returns whether it is answered already.
     pub(crate) fn join_pool(&mut self, conn: u64, joining: Joining) -> Result<bool, Error> {
         let environment = |line: &str| Error::environment(line);
         let (pid, user) =
@@ -41,7 +41,7 @@ impl Server {
         Ok(self.place(conn, member, &owner, &joining, &unknown))
     }
 
-    /// Has what is known of a process that would join a pool found out. Once it is, the process gets its place.
+    /// Requests the facts about a process that asks for a pool. Once they are there, the process gets its place.
     pub(crate) fn ask_for_trust(&mut self, conn: u64, member: u64, owner: Owner, joining: Joining) {
         let minutes = self.config.pool_proven_minutes();
         let process = self.process_of_command(conn, member);
@@ -54,7 +54,7 @@ impl Server {
         self.places.trusting.joining.insert(conn, Waiting { member, owner, joining, until_ns, known });
     }
 
-    /// Knowledge about a program of which nothing can be told, for a reason.
+    /// Facts about a program of which nothing is known, with the reason.
     pub(crate) fn nothing_known(&self, why: &str) -> Known {
         let mut known = Known::nothing(why);
         if self.config.pool_proven_minutes() == 0 {
@@ -63,7 +63,7 @@ impl Server {
         known
     }
 
-    /// The process of a command that was announced.
+    /// Process of an announced command.
     fn process_of_command(&self, conn: u64, member: u64) -> Option<Process> {
         let (who, expected) = (self.commands.who.get(&conn)?, self.places.expected.get(&member)?);
         let program = expected.program.as_deref()?;
@@ -72,7 +72,7 @@ impl Server {
         Some(Process { pid: expected.pid, uid: expected.user.uid, start: who.start, key, announced })
     }
 
-    /// Gives a process its place, by the knowledge that was found.
+    /// Gives a process its place, by the facts about it.
     fn join_with(&mut self, conn: u64, known: &Known) {
         let Some(Waiting { member, owner, joining, .. }) = self.places.trusting.joining.remove(&conn) else { return };
         if !self.net.conns.contains_key(&conn) {
@@ -85,7 +85,7 @@ impl Server {
         }
     }
 
-    /// A GPU fault of a process outside of pools: its program has to prove itself anew.
+    /// Handles a GPU fault of a process outside of pools: its program has to prove itself anew.
     pub(crate) fn faulted(&mut self, conn: u64, user: User) {
         let pid = self.net.conns.get(&conn).map(|c| c.pid);
         let itself = self.places.expected.values().find(|e| Some(e.pid) == pid && e.user == user && !e.ended);
@@ -94,7 +94,7 @@ impl Server {
         }
     }
 
-    /// Takes what was found out.
+    /// Takes the results of the thread.
     pub(crate) fn take_trust(&mut self) {
         while let Some(outcome) = self.services.trust.take() {
             match outcome {
@@ -104,7 +104,7 @@ impl Server {
         }
     }
 
-    /// Processes that have waited for long enough get their places, and a minute of some programs is looked at.
+    /// Gives processes that have waited for long enough their places, and polls the last minute of some programs.
     pub(crate) fn tend_trust(&mut self) {
         let now_ns = self.now_ns;
         let overdue = |(conn, waiting): (&u64, &Waiting)| (waiting.until_ns <= now_ns).then_some(*conn);
@@ -121,14 +121,14 @@ impl Server {
             self.places.trusting.due.remove(&(at_ns, conn));
             if let Some((process, work)) = self.work_of(conn) {
                 self.places.trusting.look_at(conn, now_ns + TRUST_LOOK_NS);
-                // A program that cannot be looked at has a minute less.
+                // If the task is refused, the program has one minute of proof less.
                 let _ = self.services.trust.push(Task::Minute(process, work));
             }
         }
         self.timers.set(Timer::Trust, self.places.trusting.deadline_ns());
     }
 
-    /// A program has made a context on a GPU: from now on it is followed, if it is in a pool or urgent.
+    /// Follows a program that has made a context on a GPU from now on, if it is in a pool or urgent.
     pub(crate) fn follow_trust(&mut self, conn: u64, platform: Platform) {
         let Some(program) = self.engine.programs().get(&conn) else { return };
         let Some(client) = self.programs.clients.get(&conn) else { return };
@@ -144,7 +144,7 @@ impl Server {
         self.places.trusting.look_at(conn, self.now_ns + TRUST_LOOK_NS);
     }
 
-    /// A followed program leaves.
+    /// Ends the following of a program that leaves.
     pub(crate) fn unfollow_trust(&mut self, conn: u64, is_pooled: bool) {
         let ended = self.work_of_pooled(conn, is_pooled);
         if let Some(followed) = self.places.trusting.followed.remove(&conn) {
@@ -160,7 +160,7 @@ impl Server {
         self.work_of_pooled(conn, is_pooled)
     }
 
-    /// Work of a followed program since the last look.
+    /// Work of a followed program since the last poll.
     fn work_of_pooled(&mut self, conn: u64, is_pooled: bool) -> Option<(Process, Work)> {
         let bursts = self.device_share(conn);
         let (at_ns, now_us) = (self.now_ns, self.now_us());
@@ -175,7 +175,7 @@ impl Server {
         Some((followed.process.clone(), Work { at_ns, has_worked, longest_us, bursts, is_urgent, is_pooled }))
     }
 
-    /// Bursts of a program, and the part of them for which it needed the device; none = not known of any.
+    /// Number of bursts of a program, and part of them for which it needed the device; none = none are known.
     fn device_share(&self, program: u64) -> Option<DeviceShare> {
         let program = self.engine.programs().get(&program)?;
         let demands = program.groups.iter().map(|id| self.engine.gatekeeper().demand(*id));
@@ -188,7 +188,7 @@ impl Server {
     }
 }
 
-/// Paths in the name of a program ([`crate::unsuitable::key`]): those of the executable and of a script that were announced.
+/// Paths in the name of a program ([`crate::unsuitable::key`]): those of the announced executable and of its script.
 fn paths_in(program: &str) -> Vec<String> {
     let Some(at) = program.find(" /") else { return Vec::new() };
     let announced = &program[at + 1..];

@@ -1,5 +1,5 @@
-//! Programs that do not suit others of a pool: their kernels are so long that others wait for them, or their GPU faults
-//! have ended a pool twice. What is learned of a program counts from its next start.
+//! Programs that do not suit others of a pool: their kernels are so long that others wait for them, or their GPU faults have ended a pool
+//! twice. A new fact about a program counts from the program's next start.
 //!
 //! Kept in `unsuitable.toml`; removing an entry lets the program try again.
 
@@ -15,7 +15,7 @@ const HEAD: &str = "\
 # Programs that do not suit others of a pool (user id and program: longest kernel in us, GPU faults that ended a pool).
 # `xsched run --share auto` gives them contexts of their own; remove an entry to let one try again.\n";
 
-/// What is known.
+/// Known facts about unsuitable programs, and their file.
 #[derive(Debug, Default)]
 pub(crate) struct Unsuitable {
     file: Option<PathBuf>,
@@ -28,24 +28,24 @@ struct Known {
     programs: BTreeMap<String, Record>,
 }
 
-/// What is known of one program.
+/// Known facts about one program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Record {
-    /// Its longest kernel, in µs, where that is too long.
+    /// Longest kernel of the program, in µs, where that is too long; 0 = none was.
     longest_us: u64,
-    /// GPU faults of its that ended a pool.
+    /// Number of GPU faults of the program that ended a pool.
     faults: u32,
 }
 
-/// The name under which a program is remembered: users do not speak for each other.
+/// Name under which a program is remembered, with its user, so that no user speaks for another.
 pub(crate) fn key(uid: u32, program: &str) -> String {
     let mut key = format!("{uid} {}", program.replace(char::is_control, "?"));
     cut(&mut key);
     key
 }
 
-/// Leaves as much of a name as is kept.
+/// Cuts a name to the length that is kept.
 pub(crate) fn cut(name: &mut String) {
     let at = (0..=name.len().min(PROGRAM_MAX_BYTES)).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
     name.truncate(at);
@@ -53,7 +53,7 @@ pub(crate) fn cut(name: &mut String) {
 }
 
 impl Unsuitable {
-    /// What an earlier daemon left in a folder. A file that cannot be read counts as none.
+    /// Reads the list that an earlier daemon left in a folder. A file that cannot be read counts as none.
     pub(crate) fn read(folder: Option<&Path>) -> Unsuitable {
         let file = folder.map(|folder| folder.join("unsuitable.toml"));
         let text = file.as_deref().and_then(|file| std::fs::read_to_string(file).ok());
@@ -61,12 +61,12 @@ impl Unsuitable {
         Unsuitable { file, known }
     }
 
-    /// All that are known.
+    /// Names of all known programs.
     pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
         self.known.programs.keys()
     }
 
-    /// Why a program must not be in a pool, in one line.
+    /// Reason for which a program must not be in a pool, in one line; none = there is none.
     pub(crate) fn of(&self, key: &str) -> Option<String> {
         let record = self.known.programs.get(key)?;
         if record.faults >= FAULTS_MAX {
@@ -77,23 +77,23 @@ impl Unsuitable {
             .then(|| format!("this program ran kernels of {ms:.1} ms in a pool, which others wait for"))
     }
 
-    /// Takes note of a program's longest kernel, in µs.
+    /// Notes a program's longest kernel, in µs.
     ///
     /// # Errors
-    /// When it will be forgotten with this daemon, in one line.
+    /// Returns one line if the record will be forgotten with this daemon.
     pub(crate) fn note_kernel(&mut self, key: &str, longest_us: u64) -> Result<(), Error> {
         let before = self.known.programs.get(key).map_or(0, |record| record.longest_us);
-        // A little longer than before is no news.
+        // A slightly longer kernel than before is not worth a write.
         if longest_us <= POOL_LONG_US || longest_us < before.saturating_mul(2) {
             return Ok(());
         }
         self.change(key, |record| record.longest_us = longest_us)
     }
 
-    /// Takes note of a GPU fault of a program that ended a pool.
+    /// Notes a GPU fault of a program that ended a pool.
     ///
     /// # Errors
-    /// As of [`Self::note_kernel`].
+    /// Fails as [`Self::note_kernel`] does.
     pub(crate) fn note_fault(&mut self, key: &str) -> Result<(), Error> {
         self.change(key, |record| record.faults = record.faults.saturating_add(1))
     }

@@ -19,21 +19,21 @@ use crate::clock::now_ns;
 use crate::fair::FairQueue;
 use crate::tuning::{LOST_NS, NUDGE_NS};
 
-/// Signal that ends a system call of a thread. Ignored by default, so that a late one does no harm.
+/// Signal that ends a system call of a thread. It is ignored by default, so that a late one does no harm.
 const NUDGE: libc::c_int = libc::SIGURG;
 
 /// Properties of a worker.
 #[derive(Clone, Copy)]
 pub(crate) struct Spec {
-    /// Name of its thread, 15 bytes at most.
+    /// Name of the thread, at most 15 bytes.
     pub(crate) name: &'static str,
-    /// Tasks that wait at most; a further one is refused.
+    /// Largest number of tasks that wait; a further one is refused.
     pub(crate) queued_max: usize,
-    /// Threads that may be given up at the same time; 0 = none ever is.
+    /// Largest number of threads given up at the same time; 0 = none ever is.
     pub(crate) lost_max: usize,
-    /// A thread that a task keeps for [`NUDGE_NS`] gets a signal, and again each time.
+    /// True to send a signal to a thread that a task keeps for [`NUDGE_NS`], and again each time.
     pub(crate) nudges: bool,
-    /// Nice value of its thread; 0 = that of the loop.
+    /// Nice value of the thread; 0 = that of the loop.
     pub(crate) nice: i32,
     pub(crate) stack_bytes: Option<usize>,
     pub(crate) end: End,
@@ -42,9 +42,9 @@ pub(crate) struct Spec {
 /// End of a worker.
 #[derive(Clone, Copy)]
 pub(crate) enum End {
-    /// The thread ends after the task that it is at.
+    /// The thread ends after its present task.
     Now,
-    /// The thread ends once its queue is empty. The loop waits so long for that at most.
+    /// The thread ends once its queue is empty. The loop waits for that for at most this time.
     Drained(Duration),
 }
 
@@ -55,13 +55,13 @@ impl Spec {
     }
 }
 
-/// The side of the thread. Made on the thread itself, anew for each one.
+/// Work of the thread. Made on the thread itself, anew for each one.
 pub(crate) trait Service<T, O> {
-    /// Does a task. Adds its outcomes, if it has any yet.
+    /// Does a task, and adds its outcomes, if it has any yet.
     fn perform(&mut self, task: T, outcomes: &mut Vec<O>);
 
-    /// Waits until `more` is readable: there is a task, or the worker is to end. May do work of its own meanwhile, in pieces: what it adds
-    /// to the outcomes is seen after its return, and it is called again.
+    /// Waits until `more` is readable: there is a task, or the worker has to end. May do work of its own meanwhile, in pieces: added
+    /// outcomes are seen after the return, and it is called again.
     fn wait(&mut self, more: BorrowedFd<'_>, outcomes: &mut Vec<O>) -> Next {
         let _ = outcomes;
         readable(more, None);
@@ -73,7 +73,7 @@ pub(crate) trait Service<T, O> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     GoOn,
-    /// The thread ends unless there is a task. The next task starts another.
+    /// The thread ends unless there is a task. The next task starts another thread.
     Retire,
 }
 
@@ -83,26 +83,26 @@ impl<T, O, F: FnMut(T) -> Option<O>> Service<T, O> for F {
     }
 }
 
-/// Makes the side of a thread.
+/// Function that makes the work of a thread.
 type Make<T, O> = Box<dyn Fn() -> Box<dyn Service<T, O>> + Send + Sync>;
 
-/// Tasks that wait, in an order.
+/// Waiting tasks, in an order.
 pub(crate) trait Queue<T>: Send {
     fn put(&mut self, task: T);
 
-    /// Takes the next task, of those whose user may be risked: see [`Worker::may_risk`].
+    /// Takes the next task, among those whose user may be risked: see [`Worker::may_risk`].
     fn next_task(&mut self, may_risk: &dyn Fn(u32) -> bool) -> Option<T>;
 
     fn waiting(&self) -> usize;
 
-    /// User whose fault it is if this task keeps its thread.
+    /// User whose fault it is if this task blocks its thread.
     fn user(&self, task: &T) -> Option<u32> {
         let _ = task;
         None
     }
 }
 
-/// Order of arrival.
+/// Queue in the order of arrival.
 impl<T: Send> Queue<T> for VecDeque<T> {
     fn put(&mut self, task: T) {
         self.push_back(task);
@@ -117,7 +117,7 @@ impl<T: Send> Queue<T> for VecDeque<T> {
     }
 }
 
-/// The newest task only: one that comes replaces the one that waits.
+/// Queue of the newest task only: a new task replaces the waiting one.
 impl<T: Send> Queue<T> for Option<T> {
     fn put(&mut self, task: T) {
         *self = Some(task);
@@ -132,7 +132,7 @@ impl<T: Send> Queue<T> for Option<T> {
     }
 }
 
-/// One task of each user in turn.
+/// Queue with one task of each user in turn.
 pub(crate) struct ByUser<T> {
     user: fn(&T) -> u32,
     turns: FairQueue<u32, u64>,
@@ -167,7 +167,7 @@ impl<T: Send> Queue<T> for ByUser<T> {
     }
 }
 
-/// The side of the loop.
+/// Worker, as the loop uses it.
 pub(crate) struct Worker<T, O> {
     pub(super) shared: Arc<Shared<T, O>>,
 }
@@ -176,11 +176,11 @@ pub(super) struct Shared<T, O> {
     spec: Spec,
     make: Make<T, O>,
     state: Mutex<State<T, O>>,
-    /// A thread has left.
+    /// Notified when a thread has left.
     left: Condvar,
-    /// Readable once there is something to do for a thread that waits.
+    /// Readable once a waiting thread has something to do.
     more: OwnedFd,
-    /// Counts outcomes.
+    /// Eventfd that counts outcomes.
     done: OwnedFd,
 }
 
@@ -189,10 +189,10 @@ pub(super) struct State<T, O> {
     pub(super) outcomes: VecDeque<O>,
     pub(super) threads: Vec<Thread>,
     last_id: u64,
-    /// A thread waits for `more`, or is about to.
+    /// True while a thread waits for `more`, or is about to.
     waits: bool,
     ended: bool,
-    /// The loop takes no outcome.
+    /// True while the loop takes no outcome.
     #[cfg(test)]
     held: bool,
 }
@@ -200,17 +200,17 @@ pub(super) struct State<T, O> {
 pub(super) struct Thread {
     id: u64,
     handle: JoinHandle<()>,
-    /// Time at which its task began, ns, and the user of the task.
+    /// Time at which its task began, in ns, and the user of the task.
     busy: Option<(u64, Option<u32>)>,
-    /// Given up.
+    /// True once it is given up.
     lost: bool,
 }
 
 impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
-    /// A worker without a thread yet.
+    /// Makes a worker without a thread yet.
     ///
     /// # Errors
-    /// There is no descriptor left.
+    /// Fails if no descriptor is left.
     pub(crate) fn new(
         spec: Spec,
         queue: impl Queue<T> + 'static,
@@ -236,15 +236,15 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
     /// Starts the thread now instead of with the first task.
     ///
     /// # Errors
-    /// There can be none.
+    /// Fails if it cannot be started.
     pub(crate) fn start(&self) -> std::io::Result<()> {
         self.shared.hire(&mut self.shared.lock())
     }
 
-    /// Has a task done. Without a thread it waits for the next attempt to start one.
+    /// Has a task done. Without a thread the task waits for the next attempt to start one.
     ///
     /// # Errors
-    /// The task itself: the queue is full.
+    /// Returns the task if the queue is full.
     pub(crate) fn push(&self, task: T) -> Result<(), T> {
         let mut state = self.shared.lock();
         if state.queue.waiting() >= self.shared.spec.queued_max {
@@ -254,7 +254,7 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
         Ok(())
     }
 
-    /// Has a task done that a full queue does not refuse.
+    /// Has a task done, even if the queue is full.
     pub(crate) fn push_beyond(&self, task: T) {
         self.push_to(&mut self.shared.lock(), task);
     }
@@ -267,7 +267,7 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
 
     /// Takes the next outcome.
     pub(crate) fn take(&self) -> Option<O> {
-        // Each outcome is counted after it is there.
+        // Each outcome is counted after it is in the list.
         let _ = rustix::io::read(&self.shared.done, &mut [0u8; 8]);
         let mut state = self.shared.lock();
         #[cfg(test)]
@@ -277,7 +277,7 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
         state.outcomes.pop_front()
     }
 
-    /// Tells whether there is a thread that was not given up.
+    /// Reports whether there is a thread that was not given up.
     pub(crate) fn has_thread(&self) -> bool {
         self.shared.lock().threads.iter().any(|thread| !thread.lost)
     }
@@ -287,18 +287,18 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
         self.shared.lock().queue.waiting()
     }
 
-    /// Tells whether some task is not done yet.
+    /// Reports whether some task is not done yet.
     pub(crate) fn is_busy(&self) -> bool {
         let state = self.shared.lock();
         state.queue.waiting() > 0 || state.threads.iter().any(|thread| thread.busy.is_some())
     }
 
-    /// Tells whether a thread may be risked for a task of a user: none is lost by a task of this user, and one more may be lost.
+    /// Reports whether a thread may be risked for a task of a user: no thread is lost by a task of this user, and one more may be lost.
     pub(crate) fn may_risk(&self, user: u32) -> bool {
         may_risk(&self.shared.lock().threads, self.shared.spec.lost_max, user)
     }
 
-    /// Nudges a thread that is stuck, or gives it up and replaces it. Returns the time of the next call, ns.
+    /// Nudges a thread that is stuck, or gives it up and replaces it. Returns the time of the next call, in ns.
     pub(crate) fn tend(&self, now_ns: u64) -> Option<u64> {
         let spec = &self.shared.spec;
         let mut state = self.shared.lock();
@@ -330,7 +330,7 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
 }
 
 impl<T, O> Worker<T, O> {
-    /// Has the thread end as its [`Spec`] says, without waiting for it.
+    /// Makes the thread end as its [`Spec`] says, without waiting for it.
     pub(crate) fn end(&self) {
         self.shared.lock().ended = true;
         notify(&self.shared.more);
@@ -359,7 +359,7 @@ fn may_risk(threads: &[Thread], lost_max: usize, user: u32) -> bool {
 }
 
 impl<T, O> Shared<T, O> {
-    /// Held for some instructions only, and never while a task is done.
+    /// Locks the state. The lock is held for some instructions only, and never while a task is done.
     pub(super) fn lock(&self) -> MutexGuard<'_, State<T, O>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -370,7 +370,7 @@ impl<T, O> Shared<T, O> {
         }
     }
 
-    /// Moves outcomes to where the loop takes them.
+    /// Moves outcomes to the list that the loop takes them from.
     fn deliver(&self, state: &mut State<T, O>, outcomes: &mut Vec<O>) {
         if !outcomes.is_empty() {
             state.outcomes.extend(outcomes.drain(..));
@@ -382,13 +382,13 @@ impl<T, O> Shared<T, O> {
     fn leave(&self, state: &mut State<T, O>, id: u64) {
         state.threads.retain(|thread| thread.id != id);
         self.left.notify_all();
-        // One less may be lost: what waited for that goes on.
+        // One more thread may be lost now: tasks that waited for that can go on.
         self.wake(state);
     }
 }
 
 impl<T: Send + 'static, O: Send + 'static> Shared<T, O> {
-    /// Makes sure that a thread is there that was not given up.
+    /// Makes sure that there is a thread that was not given up.
     fn hire(self: &Arc<Self>, state: &mut State<T, O>) -> std::io::Result<()> {
         if state.threads.iter().any(|thread| !thread.lost) {
             return Ok(());
@@ -410,7 +410,7 @@ impl<T: Send + 'static, O: Send + 'static> Shared<T, O> {
     fn work(self: Arc<Self>, id: u64) {
         let _fall = Fall { shared: &self, id };
         if self.spec.nice != 0 {
-            // Less urgent a thread may always be.
+            // A thread may always become less urgent.
             let _ = rustix::process::nice(self.spec.nice);
         }
         let mut service = (self.make)();
@@ -445,7 +445,7 @@ impl<T: Send + 'static, O: Send + 'static> Shared<T, O> {
     }
 }
 
-/// Takes a thread off the list that a fault in a task has ended: the next task has another one.
+/// Guard that takes a thread off the list when a fault in a task ends it: the next task gets another thread.
 struct Fall<'a, T: Send + 'static, O: Send + 'static> {
     shared: &'a Arc<Shared<T, O>>,
     id: u64,
@@ -468,21 +468,21 @@ fn notify(event: &OwnedFd) {
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
-/// Waits until a descriptor is readable, for so long at most, ns. A signal ends the wait, too.
+/// Waits until a descriptor is readable, for at most `patience_ns`. A signal ends the wait, too.
 pub(crate) fn readable(fd: BorrowedFd<'_>, patience_ns: Option<u64>) -> bool {
     let timeout = patience_ns.map(timespec);
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-    // Interrupted is as good as nothing to be had.
+    // An interrupted wait counts as one without a result.
     poll(&mut fds, timeout.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
-/// A time as the kernel takes it.
+/// Converts a time for the kernel.
 pub(crate) fn timespec(ns: u64) -> Timespec {
     Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
 
-/// Handles the signal and lets it through: one without a handler would not end a wait, nor one that is blocked. A new thread inherits the
-/// caller's mask.
+/// Installs a handler for the signal and unblocks it: a signal without a handler does not end a wait, nor does a blocked one. A new thread
+/// inherits the caller's mask.
 fn catch_nudges() {
     extern "C" fn nothing(_: libc::c_int) {}
     // SAFETY: both structures are plain data, for which zeros are valid; the handler does nothing.
@@ -509,7 +509,7 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
         self.shared.lock().outcomes.len()
     }
 
-    /// Changes what the loop takes from now on: outcomes are lost, come twice, or in another order.
+    /// Changes the outcomes for the loop, and lets it take them: they can be lost, come twice, or in another order.
     pub(crate) fn release(&self, change: impl FnOnce(&mut VecDeque<O>)) {
         let mut state = self.shared.lock();
         state.held = false;
@@ -517,12 +517,12 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
         notify(&self.shared.done);
     }
 
-    /// Takes those threads off the list again.
+    /// Takes the lost threads off the list again.
     pub(crate) fn forget_lost(&self) {
         self.shared.lock().threads.retain(|thread| !thread.lost);
     }
 
-    /// Adds threads that were given up while they were at tasks of these users.
+    /// Adds threads that count as given up while they were at tasks of these users.
     pub(crate) fn pretend_lost(&self, users: impl IntoIterator<Item = u32>) {
         let mut state = self.shared.lock();
         for user in users {

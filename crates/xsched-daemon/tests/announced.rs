@@ -1,5 +1,5 @@
-//! Programs that are announced before they attach, and who may be in a pool. The announcing process is the test itself, which
-//! is also the client.
+//! Programs that are announced before they attach, and admission to pools. The announcing process is the test itself, which is also the
+//! client.
 
 mod support;
 
@@ -14,7 +14,7 @@ fn announce(daemon: &Daemon, job: &str) -> Result<(), Error> {
     daemon.ask(Request::Announce { job: job.into(), program: "p".into() }).map(drop)
 }
 
-/// Why a process of a priority is in no pool.
+/// Reason for which a process of a priority is in no pool.
 fn why(daemon: &Daemon, priority: Option<i32>, insists: bool) -> Option<String> {
     let request = Request::JoinPool { job: Some("j".into()), priority, insists, obstacle: None };
     match daemon.ask(request).unwrap().remove(0) {
@@ -108,7 +108,7 @@ fn a_program_with_long_kernels_is_kept_out_of_pools_from_its_next_start() {
     let line = "this program ran kernels of 12.3 ms in a pool, which others wait for";
     assert_eq!(why(&daemon, None, false).as_deref(), Some(line));
     drop(daemon);
-    // The next daemon knows it too.
+    // The next daemon has the announcement, too.
     let daemon = Daemon::start_with(|o| o.state = Some(state.clone()));
     announce(&daemon, "j").unwrap();
     assert_eq!(why(&daemon, None, false).as_deref(), Some(line));

@@ -1,9 +1,9 @@
-//! The page on bounds names what there is.
+//! Checks that the documentation's page on bounds names every bound, and a test for each.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
-/// Bounds that are no tables: how much is done at once, what is told and asked, sizes of single words.
+/// Limits that belong to no table: amounts of work at once, numbers of messages and requests, sizes of single words.
 const NO_TABLES: [&str; 14] = [
     "EVENTS_MAX",
     "ACCEPTED_MAX",

@@ -15,7 +15,7 @@ use xsched_proto::wire::{DaemonMsg, ProgramOptions, Request};
 use xsched_testkit::until;
 
 const FOLDER: &str = "XSCHED_TEST_FOLDER";
-/// The stand-in's only device.
+/// The only device of the stand-in.
 const DEVICE: &str = "pci:0000:0a:00.0";
 const GIB: u64 = 1 << 30;
 
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         ("programs are warned of full memory and the log tells of heat", full_memory_and_heat_are_told),
         ("without the library all else works", without_the_library_all_else_works),
     ];
-    // Each waits for looks most of the time.
+    // Each test waits for polls most of the time.
     std::thread::scope(|scope| {
         let running = tests.map(|(name, test)| (name, scope.spawn(test)));
         for (name, thread) in running {
@@ -57,7 +57,7 @@ struct World {
 }
 
 impl World {
-    /// With the stand-in, compiled with such flags; without any where there are none.
+    /// Starts a daemon with the stand-in, compiled with these flags, or without one.
     fn start(flags: Option<&[&str]>, values: &[(&str, u64)]) -> World {
         let folder = tempfile::tempdir().unwrap();
         for name in ["nvml", "lib", "sys"] {
@@ -89,7 +89,7 @@ impl World {
         self.folder.path().join("nvml").join(name)
     }
 
-    /// What the stand-in tells from now on. In one step: it may be reading.
+    /// Sets a value that the stand-in reports from now on. In one step, since it may be reading.
     fn set(&self, name: &str, value: impl ToString) {
         std::fs::write(self.nvml("new"), value.to_string()).unwrap();
         std::fs::rename(self.nvml("new"), self.nvml(name)).unwrap();
@@ -111,7 +111,7 @@ impl World {
         devices.collect()
     }
 
-    /// A device once it is as it should be.
+    /// Waits until a device's state satisfies a condition, and returns the state.
     #[track_caller]
     fn until(&self, key: &str, what: &str, so: impl Fn(&DeviceInfo) -> bool) -> DeviceInfo {
         let mut found = None;
@@ -134,7 +134,7 @@ impl Drop for World {
     }
 }
 
-/// What the stand-in tells.
+/// Values that the stand-in reports.
 const VALUES: [(&str, u64); 10] = [
     ("memory_used", 61 * GIB),
     ("memory_total", 80 * GIB),
@@ -145,7 +145,7 @@ const VALUES: [(&str, u64); 10] = [
     ("power_mw", 310_900),
     ("power_limit_mw", 700_000),
     ("clock", 1_755),
-    // The power limit, and that a clock was set, which is no reason.
+    // Power limit, and a clock set by a user, which is no reason to report.
     ("reasons", 0x4 | 0x2),
 ];
 
@@ -157,7 +157,7 @@ fn the_state_is_shown(flags: &[&str]) {
     world.set("processes", format!("{own} {GIB}\n{outside} {}\n{unseen} 5\n", u64::MAX));
     let client = world.attach(0, DEVICE);
     let device = world.until(DEVICE, "it is looked at", |device| {
-        // A child has its parent's name until it is another program.
+        // Until it executes another program, a child process has its parent's name.
         !device.stale && device.processes.iter().flatten().any(|p| p.name.as_deref() == Some("cat"))
     });
     let expected = DeviceState {
@@ -189,7 +189,7 @@ fn the_state_is_shown(flags: &[&str]) {
         process(unseen, None, Some(5), false),
     ];
     assert_eq!(device.processes, Some(processes));
-    // What is not supported is not told; the rest is.
+    // Unsupported values are left out; the others are reported.
     std::fs::remove_file(world.nvml("temperature")).unwrap();
     std::fs::remove_file(world.nvml("processes")).unwrap();
     let device = world.until(DEVICE, "it is looked at again", |device| device.latest.temperature_c.is_none());
@@ -217,7 +217,7 @@ fn parts_of_a_device_are_told_apart() {
     drop(clients);
 }
 
-/// How long it takes to take the device from one program and to give it back, the middle of many.
+/// Time to take the device from one program and to give it back, as the median of many.
 fn handover(low: &Client, high: &Client) -> Duration {
     let once = |_| {
         let begin = Instant::now();
@@ -248,7 +248,7 @@ fn a_call_that_hangs_delays_no_decision() {
     let stale = world.until(DEVICE, "what is known is told to be old", |device| device.stale);
     assert!(stale.latest.age_ms >= 5_000 && stale.latest.memory_used_bytes == Some(61 * GIB));
     handover(&low, &high);
-    // A program that comes and goes meanwhile waits for nothing either.
+    // A program that attaches and leaves meanwhile does not wait either.
     drop(world.attach(0, DEVICE));
     std::fs::remove_file(world.nvml("hang")).unwrap();
     world.until(DEVICE, "it goes on", |device| !device.stale);
@@ -272,7 +272,7 @@ fn a_library_that_crashes_is_opened_anew() {
 fn full_memory_and_heat_are_told() {
     let world = World::start(Some(&[]), &VALUES);
     world.set("memory_used", 76 * GIB);
-    // All of it is said to be of a process that is not this one.
+    // All memory is reported as that of a process other than this one.
     world.set("processes", format!("1 {}\n", 76 * GIB));
     let first = world.attach(0, DEVICE);
     world.until(DEVICE, "it is looked at", |_| true);
@@ -281,7 +281,7 @@ fn full_memory_and_heat_are_told() {
     let Some((DaemonMsg::Note { text }, _)) = receive(&second.socket) else { panic!("no note") };
     assert_eq!(text, format!("others use 76.0 of the 80.0 GiB of {DEVICE}: allocations may fail"));
     second.group(1, DEVICE);
-    // Answered after what the daemon has to say of the group.
+    // The daemon answers this after its messages about the group.
     world.devices();
     assert_eq!(second.unread(), 0, "once");
     world.set("processes", format!("{} {}\n", std::process::id(), 76 * GIB));
@@ -300,7 +300,7 @@ fn full_memory_and_heat_are_told() {
 }
 
 fn without_the_library_all_else_works() {
-    // A name that is no library: what the machine itself has is not found.
+    // A file of this name that is no library, so that the machine's own library is not found.
     let world = World::start(None, &[]);
     std::fs::write(world.folder.path().join("lib/libnvidia-ml.so.1"), "no library").unwrap();
     let folder = world.folder.path().join("sys/bus/pci/devices/0000:c1:00.0");
@@ -312,7 +312,7 @@ fn without_the_library_all_else_works() {
     low.ready(0);
     handover(&low, &high);
     assert!(world.devices().is_empty());
-    // Its state comes from AMD's driver, and is looked for once a device is wanted anew.
+    // The device's state comes from AMD's driver, and is read once a device is wanted again.
     drop((low, high));
     until("they have left", || world.log().matches("has left").count() == 2);
     let amd = world.attach(0, "pci:0000:c1:00.0");

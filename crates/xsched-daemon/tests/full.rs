@@ -1,5 +1,5 @@
-//! The bounds of a user reached, small ones: what each thing takes of the daemon's memory, in bytes that are counted, and that they are
-//! given back. A program of its own, as its allocator counts.
+//! Reaches the bounds of a user, which are small here: the memory that each thing takes in the daemon, in bytes, and that it is given back.
+//! A test program of its own, whose allocator counts.
 
 mod support;
 
@@ -15,10 +15,10 @@ use xsched_proto::segment::SEGMENT_BYTES;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions, Request, Sharing};
 use xsched_testkit::until;
 
-/// Counts what all threads but the test's have allocated: the daemon's.
+/// Allocator that counts the bytes of all threads but the test's: of the daemon's threads.
 struct Counting;
 
-/// From some number, as the daemon frees the options that the test gave it.
+/// Begins above zero, since the daemon frees the options that the test allocated.
 static BYTES: AtomicUsize = AtomicUsize::new(1 << 30);
 
 thread_local! {
@@ -26,7 +26,7 @@ thread_local! {
 }
 
 fn count(change: impl FnOnce(&AtomicUsize)) {
-    // At a thread's end there may be no such word any more.
+    // At the end of a thread its local values may be gone.
     if !IS_TEST.try_with(Cell::get).unwrap_or(false) {
         change(&BYTES);
     }
@@ -50,24 +50,24 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bounds of the one user.
+/// Bounds of the test's user.
 const PROGRAMS: usize = 64;
 const ALL_GROUPS: usize = 48;
 const DEVICE_GROUPS: usize = 32;
 const JOBS: usize = 4;
 const ALL_QUEUES: usize = 4_096;
-/// Programs that have ended and are told of, of the daemon's own user: `USER_ENDED_MAX`.
+/// Number of ended programs that are reported, of the daemon's own user: `USER_ENDED_MAX`.
 const ENDED: usize = 256;
-/// Letters of a name.
+/// Length of names, in bytes.
 const NAME_BYTES: usize = 256;
 
-/// The most that one of each may take, in bytes, with names and lines as long as are kept: a quarter more than it took when this was
-/// written. Tables have room for up to twice as many as are in them.
+/// Largest memory of one of each, in bytes, with the longest names and lines that the daemon keeps: a quarter more than was measured.
+/// Tables have room for up to twice as many entries as they hold.
 const PROGRAM_BYTES: usize = 5_200;
 const GROUP_BYTES: usize = 5_800;
 const QUEUE_BYTES: usize = 200;
 const ENDED_BYTES: usize = 4_000;
-/// What may be left of all that when the last one is gone: room that tables have.
+/// Memory that may remain in use when the last program is gone, in bytes: room in tables.
 const LEFT_BYTES: usize = 512 << 10;
 
 fn name(begin: &str) -> String {
@@ -79,7 +79,7 @@ fn options(n: usize) -> ProgramOptions {
     ProgramOptions { job: Some(name(&format!("job {n} "))), command, title, ..ProgramOptions::default() }
 }
 
-/// Asks for a group that is refused, and returns why. The program's connection ends.
+/// Asks for a group that the daemon refuses, which ends the connection. Returns the reason.
 fn refused_group(client: &Client, slot: u16, device: &str) -> String {
     client.say(&ClientMsg::GroupAdd {
         slot,
@@ -94,7 +94,7 @@ fn refused_group(client: &Client, slot: u16, device: &str) -> String {
     is_hung_up(&client.socket).expect("a reason")
 }
 
-/// Waits until so many things take no more than they may since `before`: an answer that is being made takes memory, too.
+/// Waits until this many things take no more memory than they may since `before`: an answer that is being made takes memory, too.
 fn until_small(what: &str, before: usize, things: usize, each: usize) -> usize {
     let most = before + things * each;
     until(
@@ -113,7 +113,7 @@ fn until_small(what: &str, before: usize, things: usize, each: usize) -> usize {
 fn each_thing_takes_a_bounded_part_of_memory_and_gives_it_back() {
     IS_TEST.set(true);
     let uid = rustix::process::geteuid().as_raw();
-    // A program takes four descriptors.
+    // The daemon needs four descriptors for a program.
     let bounds = format!(
         "[limits.users.{uid}]\ngroups = {ALL_GROUPS}\ndevice_groups = {DEVICE_GROUPS}\njobs = {JOBS}\nqueues = {ALL_QUEUES}\n\
          descriptors = {}\n",
@@ -126,7 +126,7 @@ fn each_thing_takes_a_bounded_part_of_memory_and_gives_it_back() {
     });
     let programs = || daemon.ps().1.len();
     let attach = |n| Client::attach(&daemon.socket, options(n));
-    // What is made for the first one stays.
+    // Structures that are made for the first program stay.
     let first = attach(0);
     first.group(0, "first");
     first.queue(0, 0);
@@ -143,7 +143,7 @@ fn each_thing_takes_a_bounded_part_of_memory_and_gives_it_back() {
     let why = is_hung_up(&socket).expect("a reason");
     assert!(why.contains("descriptors, as many as a user may have"), "{why}");
 
-    // The last ones are for what is refused, which ends them.
+    // The last clients send the requests that are refused, since a refusal ends the connection.
     let common = name("common ");
     for client in &clients[..DEVICE_GROUPS] {
         client.group(0, &common);
@@ -156,7 +156,7 @@ fn each_thing_takes_a_bounded_part_of_memory_and_gives_it_back() {
     let why = refused_group(&clients[JOBS], 1, &name("device 0 "));
     assert!(why.contains(&format!("{JOBS} jobs on several devices")), "{why}");
     until("those refused are gone", || programs() == PROGRAMS - 2);
-    // One has lost its group.
+    // One program has lost its group.
     let has = DEVICE_GROUPS - 1 + JOBS;
     for (n, client) in clients.iter().enumerate().take(ALL_GROUPS).skip(has) {
         client.group(2, &name(&format!("device {n} ")));

@@ -7,13 +7,13 @@
 //! cargo test -p xsched-daemon --test golden -- --bless
 //! ```
 //!
-//! and only for a change of behaviour that is meant: each line that differs afterwards is part of the change, and the commit says why. A line
-//! that nobody meant to change is an error of the daemon.
+//! and only for an intended change of behaviour: each line that differs afterwards is part of the change, and the commit gives the reason.
+//! A line that was not meant to change is an error of the daemon.
 //!
-//! `-- --seeds 40 FOLDER` plays forty other random worlds of each kind and writes them to a folder, so that two builds can be compared in more
-//! than what is kept here: `diff -r` of both folders has nothing to say.
+//! `-- --seeds 40 FOLDER` plays forty other random worlds of each kind and writes them to a folder, so that two builds can be compared in
+//! more than the kept recordings: `diff -r` of both folders must find nothing.
 //!
-//! Needs root: what a command may change depends on its user.
+//! Needs root, since the changes that a command may make depend on its user.
 
 mod support;
 
@@ -50,9 +50,9 @@ const HEAD: &str = "\
 # Left out: numbers of sessions; numbers of groups, which are by the order of their appearance; stalled and everything else that follows from
 # how long something takes; where a job spans devices, X, which lasts for 20 ms after a gate has closed.
 ";
-/// Most times that a world is played until time has no say in it.
+/// Largest number of attempts to play a world without a disturbance by time.
 const TRIES: usize = 20;
-/// Worlds that are played at a time: each waits for its daemon most of the time.
+/// Number of worlds that are played at a time: each mostly waits for its daemon.
 const AT_ONCE: usize = 4;
 
 fn main() -> ExitCode {
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
     if differing == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A world to be played: the name of its recording, its title there, and the way to play it.
+/// World to play: name of its recording, its title there, and the function that plays it.
 type Play = (&'static str, String, Box<dyn Fn() -> Result<Vec<String>, Disturbed> + Sync>);
 
 /// Worlds that are recorded.
@@ -105,7 +105,7 @@ fn random_play(kind: &'static Kind, seed: u64) -> Play {
     (kind.name, format!("{} {seed}", kind.name), Box::new(move || random::play(kind, seed)))
 }
 
-/// Plays so many other random worlds of each kind, and writes them to a folder.
+/// Plays this many other random worlds of each kind, and writes them to a folder.
 fn play_more(n: u64, folder: &Path) -> ExitCode {
     std::fs::create_dir_all(folder).unwrap();
     let seeds = 1_000..1_000 + n;
@@ -143,7 +143,7 @@ fn nth(plays: &[Play], at: usize) -> Option<(usize, &Play)> {
     Some((at, plays.get(at)?))
 }
 
-/// Plays a world until time has had no say in it.
+/// Plays a world until no attempt is disturbed by time.
 fn undisturbed(title: &str, play: impl Fn() -> Result<Vec<String>, Disturbed>) -> Vec<String> {
     for _ in 0..TRIES {
         match play() {
@@ -161,7 +161,7 @@ fn file(name: &str) -> PathBuf {
 /// Compares lines with a recording, or records them.
 ///
 /// # Errors
-/// Lines before the first that differs, and that one in both.
+/// The first line that differs, in both versions, and lines before it.
 fn compare(name: &str, lines: Vec<String>, blesses: bool) -> Result<(), String> {
     let now: Vec<&str> = HEAD.lines().chain(lines.iter().map(String::as_str)).collect();
     if blesses {

@@ -1,4 +1,4 @@
-//! A client that sends nonsense is dropped and counted; the others are served as before.
+//! Clients that send nonsense: the daemon drops and counts them, and serves the others as before.
 
 mod support;
 
@@ -19,7 +19,7 @@ use xsched_proto::wire::{
 };
 use xsched_testkit::until;
 
-/// A daemon with a good client, and what the rest of a test does to it.
+/// Runs `nonsense` against a daemon with a good client, and checks that the daemon drops so many clients and serves the good one.
 fn beside_a_good_client(dropped: u64, nonsense: impl FnOnce(&Daemon)) {
     let daemon = Daemon::start();
     let good = daemon.attach(0);
@@ -32,7 +32,7 @@ fn beside_a_good_client(dropped: u64, nonsense: impl FnOnce(&Daemon)) {
     assert_eq!((info.dropped_clients, programs.len()), (dropped, 2));
 }
 
-/// A program of priority `high` comes, gets the device from the good client, and gives it back.
+/// Attaches a program of priority `high`, which gets the device from the good client and gives it back.
 fn still_serves(daemon: &Daemon, good: &Client) -> Client {
     let high = daemon.attach(128);
     high.group(0, "sim:0");
@@ -47,7 +47,7 @@ fn event() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC).unwrap()
 }
 
-/// Says hello with these descriptors and returns why that was refused.
+/// Sends a greeting with these descriptors, and returns the reason of its refusal.
 fn refused(daemon: &Daemon, segment: &OwnedFd, event: &OwnedFd, pidfd: &OwnedFd) -> String {
     let socket = connect(&daemon.socket);
     send(&socket, &hello(ProgramOptions::default()), &[segment.as_fd(), event.as_fd(), pidfd.as_fd()]);
@@ -66,7 +66,7 @@ fn random_bytes() {
                 random ^= random << 17;
                 *byte = random as u8;
             }
-            // Never a good message: no message starts like this.
+            // This bit makes the message invalid: no message begins so.
             bytes[0] |= 0x40;
             let socket = connect(&daemon.socket);
             send_raw(&socket, &bytes, &[]).unwrap();
@@ -155,7 +155,7 @@ fn wishes_out_of_range() {
     });
 }
 
-/// Slots and names that make no sense are a table of `crates/xsched-engine/tests/hostile.rs`; of these the first one is.
+/// Sends such messages. `crates/xsched-engine/tests/hostile.rs` has a table of invalid slots and names; this test sends the first of them.
 #[test]
 fn messages_that_a_program_may_not_send() {
     let nonsense = [
@@ -185,7 +185,7 @@ fn messages_out_of_order_or_with_needless_descriptors() {
         let remove = encode(&ClientMsg::GroupRemove { slot: 0 }).unwrap();
         send_raw(&client.socket, &remove, &[client.eventfd.as_fd()]).unwrap();
         is_hung_up(&client.socket).expect("a reason");
-        // An answer to a question that was not asked is ignored.
+        // An answer without a question is ignored.
         let other = daemon.attach(0);
         let lines = vec![Described::Note { text: "hello".into() }];
         other.say(&ClientMsg::Description { token: 77, more: false, lines });
@@ -230,7 +230,7 @@ fn group_add(slot: u16, device: &str) -> ClientMsg {
     }
 }
 
-/// Messages of which the first is answered, again and again; false when the connection is over.
+/// Adds a group, which the daemon answers, and removes it. Returns false when the connection is over.
 fn add_and_remove(client: &Client) -> bool {
     let add = group_add(0, "sim:1");
     let sent = |message| send_raw(&client.socket, &encode(message).unwrap(), &[]).is_ok();
@@ -253,7 +253,7 @@ fn a_client_that_does_not_read_its_answers() {
 fn a_client_that_reads_late_stays() {
     let daemon = Daemon::start();
     let client = daemon.attach(0);
-    // More than the socket holds, of what is answered and of what is not.
+    // More messages than the socket holds, with and without answers.
     const ANSWERS: usize = 600;
     for _ in 0..ANSWERS {
         assert!(add_and_remove(&client));
@@ -263,7 +263,7 @@ fn a_client_that_reads_late_stays() {
         Some((DaemonMsg::GroupAdded { slot: s, .. }, _)) if s == slot => (),
         other => panic!("{other:?}"),
     };
-    // More than a list has room for in one message.
+    // More queues than a list in one message has room for.
     const MANY: u16 = 3_000;
     for slot in 0..MANY {
         client.queue(slot, 0);
@@ -276,7 +276,7 @@ fn a_client_that_reads_late_stays() {
     assert_eq!(daemon.ps().0.dropped_clients, 0);
 }
 
-/// A daemon with limits for the user of this test, and what it says to a further program.
+/// Starts a daemon with limits for the test's user. Also returns a function that attaches a further program and returns the refusal.
 fn with_limits(limits: &str) -> (Daemon, impl Fn(&Daemon) -> Option<String>) {
     let daemon = Daemon::start_with(|o| {
         let uid = rustix::process::geteuid().as_raw();
@@ -300,7 +300,7 @@ fn what_the_daemon_keeps_for_the_programs_of_a_user_is_bounded() {
         let (first, _second) = (daemon.attach(0), daemon.attach(0));
         let line = refused(&daemon).expect("a line");
         assert!(line.contains(what) && line.contains("as many as a user may have"), "{line}");
-        // There is room again for what another one leaves.
+        // A program that leaves makes room for another one.
         drop(first);
         until("one has left", || daemon.ps().1.len() == 1);
         drop(daemon.attach(0));
@@ -314,12 +314,12 @@ fn queues_of_a_user_are_bounded_over_all_of_its_programs() {
     [&first, &second].iter().for_each(|client| _ = client.group(0, "sim:0"));
     first.queue(0, 0);
     first.queue(1, 0);
-    // Messages of different programs come in any order.
+    // The daemon reads the messages of different programs in any order.
     let queues =
         || daemon.ps().1.iter().flat_map(|program| &program.groups).map(|group| group.queues.len()).sum::<usize>();
     until("the first has two", || queues() == 2);
     second.queue(0, 0);
-    // Told again, a queue has moved to another group: it is none more, also where the bound is met.
+    // Announced again, a queue moves to another group: the number of queues stays, so that this works even at the limit.
     until("the second has one", || queues() == 3);
     second.queue(0, 0);
     assert_eq!(daemon.ps().1.len(), 2);
@@ -350,7 +350,7 @@ fn connections_that_say_nothing_or_come_and_go() {
     });
 }
 
-/// A TCP socket whose end waits a quarter of an hour for data that the other side, returned too, never takes.
+/// TCP socket whose end waits a quarter of an hour for the other side, returned too, to take data, which it never does.
 fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -368,20 +368,20 @@ fn descriptors_left_in_a_connection_that_is_closed() {
     good.group(0, "sim:0");
     good.ready(0);
     let mut others = Vec::new();
-    // Behind garbage, behind an empty packet, more in a packet than a greeting has, and many connections of that kind.
+    // Descriptors after garbage, after an empty packet, more in a packet than a greeting has, and in many connections.
     for (first, copies, connections) in [(&[0x7f][..], 1, 1), (&[], 1, 1), (&[0x7f], 200, 1), (&[0x7f], 1, 40)] {
         for _ in 0..connections {
             let (fd, other) = lingering();
-            // Kept open, and not waited for when a check fails.
+            // The other ends stay open, so that closing would take long; a failed test does not wait for them.
             others.push(other);
             let fd = std::mem::ManuallyDrop::new(fd);
-            // What could be sent before the daemon ended the connection is in its buffer.
+            // Descriptors sent before the daemon ended the connection are in its buffer.
             until("some are left there", || {
                 let socket = connect(&daemon.socket);
                 send_raw(&socket, first, &[]).unwrap();
                 send_raw(&socket, &[0], &vec![fd.as_fd(); copies]).is_ok()
             });
-            // Usually the daemon's is the last reference; where it is this one, it is this that waits.
+            // The last reference is usually the daemon's. If it is this one, closing it makes this thread wait.
             std::thread::spawn(move || drop(std::mem::ManuallyDrop::into_inner(fd)));
         }
         still_serves(&daemon, &good);
@@ -404,12 +404,12 @@ fn descriptors_that_are_slow_to_close() {
             std::thread::spawn(move || drop(fd));
             assert!(is_hung_up(&socket).unwrap().contains("no memfd, eventfd or pidfd"));
         }
-        // A thread for each would stay; those of the other tests beside this one are fewer.
+        // One thread for each descriptor would stay; the other tests beside this one have fewer.
         until("few threads are left", || threads() < before + 60);
     });
 }
 
-/// A file outside of every mounted tree is shown with a path of its choice, as that of another's mount namespace is.
+/// A file outside every mounted tree has a path of its maker's choice in `/proc`, as has a file of another mount namespace.
 #[test]
 fn a_file_with_the_name_of_a_memfd() {
     let folder = tempfile::tempdir().unwrap();

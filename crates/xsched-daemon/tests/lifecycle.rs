@@ -29,7 +29,7 @@ fn a_daemon_that_is_told_to_end_leaves_nothing_behind_and_opens_every_gate() {
     daemon.ask(Request::Stop).unwrap();
     daemon.join().unwrap();
     assert!(low.open(0));
-    // What it was told meanwhile is about the running command (level 3); then the daemon hangs up.
+    // Messages until then are about the running command (level 3); then the daemon hangs up.
     while let Some((message, _)) = receive(&low.socket) {
         assert!(matches!(message, DaemonMsg::Interrupt { .. }), "{message:?}");
     }
@@ -43,7 +43,7 @@ fn a_daemon_without_clients_ends_after_a_while_and_not_before() {
     let client = daemon.attach(0);
     client.group(0, "sim:0");
     let socket = daemon.socket.clone();
-    // A client keeps it: it still answers well after the time is over.
+    // With a client the daemon stays: it answers long after the idle time.
     let end = std::time::Instant::now() + Duration::from_millis(600);
     until("three times the idle time is over", || std::time::Instant::now() > end);
     assert_eq!(daemon.ps().1.len(), 1);
@@ -178,7 +178,7 @@ fn a_question_is_passed_on_and_answered_or_refused_in_time() {
     assert_eq!(daemon.ask(Request::Describe { pid: 1 }).unwrap_err().exit_code(), 3);
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| daemon.ask(describe));
-        // The question that timed out, then this one.
+        // Two questions: the one that timed out, and this one.
         receive(&client.socket).unwrap();
         receive(&client.socket).unwrap();
         drop(client);
@@ -201,7 +201,7 @@ fn another_version_is_told_so() {
             other => panic!("{other:?}"),
         }
     }
-    // Whatever else its messages look like.
+    // The rest of the messages may look like anything.
     for first in [0, 1] {
         let socket = connect(&daemon.socket);
         send_raw(&socket, &[&[first, PROTOCOL_VERSION as u8 - 1][..], &[0xff; 30]].concat(), &[]).unwrap();
@@ -211,7 +211,7 @@ fn another_version_is_told_so() {
     assert_eq!(daemon.ps().0.dropped_clients, 0, "an old program is no attacker");
 }
 
-/// Not a test: what the other side of the next one runs, in a process of its own.
+/// No test by itself: part of the next test that runs in a process of its own.
 #[test]
 #[ignore = "a process that the next test starts; `cargo test -p xsched-daemon --test lifecycle a_killed_program`"]
 fn attach_and_hold_the_device() {
@@ -219,7 +219,7 @@ fn attach_and_hold_the_device() {
     let client = Client::attach(socket.as_ref(), ProgramOptions { priority: Some(128), ..Default::default() });
     client.group(0, "sim:0");
     client.ready(0);
-    // A child that got the connection keeps it open after this process is dead.
+    // The child inherits the connection and keeps it open after this process is killed.
     rustix::io::fcntl_setfd(&client.socket, rustix::io::FdFlags::empty()).unwrap();
     let mut child = Command::new("cat").stdout(Stdio::null()).spawn().unwrap();
     std::fs::write(std::env::var_os("XSCHED_TEST_READY").unwrap(), "").unwrap();
@@ -245,7 +245,7 @@ fn a_killed_program_leaves_the_device_at_once_even_if_a_child_keeps_its_connecti
     low.until_closed(0);
     until("it has a child", || ready.exists());
     let stdin = program.stdin.take();
-    // The child keeps the connection open: without a look at the program itself this would never end.
+    // The child keeps the connection open: unless the daemon watches the program itself, this would never end.
     program.kill().unwrap();
     low.until_open(0);
     assert_eq!(daemon.ps().1.len(), 1);

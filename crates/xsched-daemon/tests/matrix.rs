@@ -1,5 +1,5 @@
-//! A program is killed, stopped or ends at each step of the protocol: the program beside it has the device, and nothing of it stays
-//! in the daemon. Daemon and client are processes, played by this program itself.
+//! Kills, stops or ends a program at each step of the protocol: the program beside it gets the device, and the daemon keeps nothing of the
+//! lost program. Daemon and client are processes that run this test program.
 
 mod support;
 
@@ -25,11 +25,11 @@ const FOLDER: &str = "XSCHED_TEST_FOLDER";
 const STEP: &str = "XSCHED_TEST_STEP";
 const DEVICE: &str = "sim:0";
 
-/// Until the program beside has the device again, and tries at it, see [`least_of`].
+/// Longest time until the program beside has the device again, and number of tries; see [`least_of`].
 const RESUMES: Duration = Duration::from_millis(50);
 const TRIES: u32 = 5;
 
-/// Where in the protocol a program is: what it does to get there, and whether it has the device there.
+/// Step of a program in the protocol: the way to get there, and whether the program has the device there.
 #[derive(Clone, Copy)]
 struct Step {
     name: &'static str,
@@ -38,7 +38,7 @@ struct Step {
     get_there: fn(&Path, ProgramOptions) -> Held,
 }
 
-/// What a program holds open while it is at a step.
+/// Things that a program holds open while it is at a step.
 type Held = Vec<Box<dyn std::any::Any>>;
 
 const STEPS: [Step; 15] = [
@@ -171,12 +171,12 @@ fn leaves(socket: &Path, options: ProgramOptions) -> Held {
     let client = Client::attach(socket, options);
     runs(&client);
     rustix::net::shutdown(&client.socket, Shutdown::Write).unwrap();
-    // Its own gate opens once the daemon has hung up; what it still says comes before.
+    // The program's own gate opens once the daemon has hung up, so its last messages are read first.
     while receive(&client.socket).is_some() {}
     vec![Box::new(client)]
 }
 
-/// How a program goes.
+/// Ways in which a program ends.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
     Killed,
@@ -205,7 +205,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The client: goes to a step, says so, and answers lines until there are no more.
+/// Client process: goes to a step, reports it, and echoes lines until the input ends.
 fn play(step: usize) -> ExitCode {
     let folder = std::env::var_os(FOLDER).expect("a folder");
     let socket = options(Path::new(&folder)).socket;
@@ -219,7 +219,7 @@ fn play(step: usize) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A process played by this program, ended with the test.
+/// Process that runs this test program, and ends with the test.
 struct Actor {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -247,7 +247,7 @@ impl Actor {
         kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), signal).unwrap();
     }
 
-    /// It is still there, and does what it is told.
+    /// Asserts that the program is still there, and obeys.
     fn answers(&mut self) {
         self.stdin.as_mut().unwrap().write_all(b"still there\n").unwrap();
         self.expect("still there");
@@ -261,7 +261,7 @@ impl Drop for Actor {
     }
 }
 
-/// What a daemon has: descriptors, mapped memfds, threads.
+/// Numbers of a daemon's descriptors, mapped memfds and threads.
 fn holdings(pid: u32) -> [usize; 3] {
     let entries = |folder: &str| std::fs::read_dir(format!("/proc/{pid}/{folder}")).unwrap().count();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
@@ -279,10 +279,10 @@ fn all() {
     until("the daemon listens", || try_connect(&socket).is_some());
     let beside = Client::attach(&socket, ProgramOptions { priority: Some(0), ..ProgramOptions::default() });
     beside.group(0, DEVICE);
-    // Once, for what the daemon makes with its first client and keeps.
+    // After one trial the daemon has the structures that it makes with the first client and keeps.
     trial(folder.path(), &beside, 6, End::Killed);
     until("only one program is left", || programs(&socket) == 1);
-    // A connection that has just asked may not be closed yet; one that stays shows sooner or later.
+    // A connection that has just asked may still be open. One that stays open shows in the trials below.
     let mut before = holdings(daemon.child.id());
 
     for (step, Step { name, has_device, .. }) in STEPS.iter().enumerate() {
@@ -313,7 +313,7 @@ fn all() {
     assert_eq!(std::fs::read_dir(socket.parent().unwrap()).unwrap().count(), 0, "no file is left");
 }
 
-/// A program goes at a step. Returns after what time the one beside it, which wants the device all along, has it.
+/// Ends a program at a step. Returns the time until the program beside it, which wants the device throughout, has it.
 fn trial(folder: &Path, beside: &Client, step: usize, end: End) -> Duration {
     let Step { has_device, name, .. } = STEPS[step];
     let mut program = loop {
@@ -321,13 +321,13 @@ fn trial(folder: &Path, beside: &Client, step: usize, end: End) -> Duration {
         beside.until_open(0);
         let program = Actor::start(folder, Some(step));
         program.expect("there");
-        // It shows no progress, so that it loses the device in a second: on a busy machine that may have passed already.
+        // The program shows no progress, so that it loses the device in a second: on a busy machine that may have passed already.
         if !has_device || !beside.open(0) {
             break program;
         }
     };
     if has_device {
-        // What it had on the device is done: nothing of it is in the way.
+        // The work that it had on the device is done, and delays nothing.
         beside.set_state(0, state::DRAINED);
     }
     let begin = Instant::now();
@@ -350,7 +350,7 @@ fn trial(folder: &Path, beside: &Client, step: usize, end: End) -> Duration {
         }
     }
     drop(program);
-    // It is decided for as before.
+    // The other program is scheduled as before.
     beside.idle(0);
     beside.ready(0);
     beside.until_open(0);

@@ -1,4 +1,4 @@
-//! A thousand programs are told of in time, off the thread that decides.
+//! Metrics of a thousand programs are made in time, off the thread that decides.
 
 mod support;
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use support::Daemon;
 use xsched_testkit::least_of;
 
-/// A debug build takes about ten times as long; `cargo test --release` shows what is promised.
+/// Time limit of the promise, as `cargo test --release` tests it; a debug build takes about ten times as long.
 const WITHIN: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1_000 } else { 100 });
 
 #[test]
@@ -36,7 +36,7 @@ fn a_thousand_programs_are_told_of_in_time() {
     };
     let (first, text) = read();
     println!("the first: {first:?}, {} bytes", text.len());
-    // All are of one process: one series, which counts them.
+    // All programs are of one process: one series, which counts them.
     let programs = text.lines().find(|line| line.starts_with("xsched_programs{")).expect("a series");
     assert!(programs.ends_with(" 1000.0"), "{programs}");
     least_of(5, WITHIN, "a thousand programs", || read().0);

@@ -1,5 +1,5 @@
-//! The daemon as a process of its own: signals, and no work while nothing changes. Without a test harness, which
-//! would have threads beside the daemon's.
+//! The daemon as a process of its own: signals, and no work while nothing changes. Without a test harness, whose threads would run beside
+//! the daemon's.
 
 mod support;
 
@@ -16,7 +16,7 @@ use xsched_proto::wire::{DaemonMsg, GroupState, ProgramOptions, Request, Target}
 use xsched_testkit::{TIMEOUT, until};
 
 const FOLDER: &str = "XSCHED_TEST_FOLDER";
-/// The process that another one gives a hint, and the daemon's socket.
+/// Environment variables with the process that another one gives a hint, and the daemon's socket.
 const HINTED: &str = "XSCHED_TEST_HINTED";
 const SOCKET: &str = "XSCHED_TEST_SOCKET";
 
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     }
     if let (Ok(pid), Some(socket)) = (std::env::var(HINTED), std::env::var_os(SOCKET)) {
         let pid = pid.parse().unwrap();
-        // The daemon looks whether it descends from the one that it is about.
+        // The daemon checks whether the command's process descends from the one that the hint is for.
         until("its parent has ended", || parent_of(std::os::unix::process::parent_id()) != Some(pid));
         support::ask(socket.as_ref(), hint(pid, -5)).unwrap();
         return ExitCode::SUCCESS;
@@ -92,7 +92,7 @@ impl Daemon {
         support::ask(&self.socket(), request).unwrap()
     }
 
-    /// The policy in force, and of each program its priority and whether it is suspended.
+    /// Policy in force, and the priority of each program with whether it is suspended.
     fn state(&self) -> (String, Vec<(i32, bool)>) {
         let (mut policy, mut programs) = (String::new(), Vec::new());
         for message in self.ask(Request::Ps) {
@@ -107,7 +107,7 @@ impl Daemon {
         (policy, programs)
     }
 
-    /// Writes a configuration and has it read; waits until the log says what came of it.
+    /// Writes a configuration, makes the daemon read it, and waits until the log reports the outcome.
     fn configure(&self, text: &str, outcome: &str) {
         std::fs::write(self.folder.path().join("config.toml"), text).unwrap();
         let before = self.log().matches(outcome).count();
@@ -119,7 +119,7 @@ impl Daemon {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Kills it, as nothing can be prepared for; the next one starts in the same folder.
+    /// Kills the daemon, so that it can prepare nothing, and starts the next one in the same folder.
     fn replace(mut self) -> Daemon {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -131,7 +131,7 @@ impl Daemon {
         kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), signal).unwrap();
     }
 
-    /// Processor time used and times it was put to sleep.
+    /// Processor time used, and number of times that the daemon went to sleep.
     fn work(&self) -> (u64, u64) {
         let pid = self.child.id();
         let schedstat = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
@@ -181,7 +181,7 @@ fn a_daemon_does_nothing_while_nothing_changes() {
     low.until_closed(0);
     high.idle(0);
     low.until_open(0);
-    // One timer that was set while the gate was closed may still go off; after that, nothing.
+    // A timer that was set while the gate was closed may still expire once.
     let quiet = |time: Duration| {
         let (before, end) = (daemon.work(), std::time::Instant::now() + time);
         until("some time has passed", || std::time::Instant::now() > end);
@@ -205,13 +205,13 @@ fn a_configuration_is_read_again_and_one_that_is_wrong_changes_nothing() {
     assert_eq!(daemon.state(), ("up".into(), vec![(-128, false)]));
     daemon.configure("policy = \"up\"\n\nplicy = 1\n", "config.toml:3: unknown field `plicy`");
     assert_eq!(daemon.state(), ("up".into(), vec![(-128, false)]), "as it was");
-    // A policy that a command has set stays until the configuration says something else.
+    // A policy that a command set stays until the configuration names another one.
     daemon.ask(support::set_policy("cfs"));
     daemon.configure("policy = \"up\"\nstarvation_s = 3\n", "was read again");
     assert_eq!(daemon.state(), ("cfs".into(), vec![(0, false)]), "there is no rule any more");
     daemon.configure("policy = \"mlfq\"\n[devices.\"sim:1\"]\npolicy = \"up\"\n", "was read again");
     assert_eq!(daemon.state().0, "mlfq");
-    // A hint stays, but not above a new ceiling... unless it is root's or the daemon's own, as here.
+    // A hint stays, limited by a new ceiling. This one came from the daemon's own user, to whom no ceiling applies.
     let pid = std::process::id();
     daemon.ask(hint(pid, 128));
     daemon.configure("[[rule]]\nexe = \"*\"\npriority = \"low\"\n", "was read again");
@@ -224,7 +224,7 @@ fn hint(pid: u32, priority: i32) -> Request {
     Request::Hint { targets: vec![target], priority: Some(priority), hints, level: None, threshold: None, batch: None }
 }
 
-/// The parent of a process that has not ended.
+/// Parent of a process that has not ended.
 fn parent_of(pid: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
@@ -236,7 +236,7 @@ fn what_commands_have_set_outlives_the_daemon() {
     let client = daemon.attach(0);
     client.group(0, "sim:0");
     daemon.ask(Request::Suspend { targets: vec![Target::Pid(pid)] });
-    // By a process that this one has not started, as far as the kernel knows.
+    // The hint comes from a process that is no child of this one.
     let mut stranger = Command::new("setsid");
     stranger.arg("--fork").arg(std::env::current_exe().unwrap()).env(HINTED, pid.to_string());
     assert!(stranger.env(SOCKET, daemon.socket()).status().unwrap().success());
@@ -249,7 +249,7 @@ fn what_commands_have_set_outlives_the_daemon() {
     client.group(0, "sim:0");
     client.ready(0);
     assert_eq!(daemon.state(), ("up".into(), vec![(-5, true)]));
-    // What is undone is forgotten.
+    // A setting that was undone is not kept.
     daemon.ask(Request::Resume { targets: vec![Target::Pid(pid)] });
     client.until_open(0);
     until("the state is written", || written(&daemon).contains("held = false"));
@@ -257,7 +257,7 @@ fn what_commands_have_set_outlives_the_daemon() {
     let client = Client::attach(&daemon.socket(), ProgramOptions::default());
     client.group(0, "sim:0");
     assert_eq!(daemon.state(), ("up".into(), vec![(-5, false)]));
-    // Another process that has got the pid: it started at another time.
+    // Another process may have got the pid: the state file then has another start time.
     drop(client);
     let text = written(&daemon);
     let start = text.lines().find_map(|line| line.strip_prefix("start = ")).unwrap();
@@ -275,13 +275,13 @@ fn what_commands_have_set_outlives_the_daemon() {
     assert_eq!(daemon.state(), ("up".into(), vec![(0, false)]));
 }
 
-/// The one state file: not one that is still being written, which has another name.
+/// Finds the state file. A file that is still being written has another extension.
 fn state_file(daemon: &Daemon) -> Option<PathBuf> {
     let files = std::fs::read_dir(daemon.folder.path().join("state")).ok()?;
     files.map(|file| file.unwrap().path()).find(|file| file.extension().is_some_and(|end| end == "toml"))
 }
 
-/// What it says.
+/// Text of the state file.
 fn written(daemon: &Daemon) -> String {
     state_file(daemon).and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default()
 }
@@ -311,7 +311,7 @@ fn a_file_that_another_could_have_made_is_not_believed() {
     let daemon = daemon.replace();
     assert_eq!(daemon.state().0, "hpf");
     until("it says so", || daemon.log().contains("is not used"));
-    // A boot before, and nonsense.
+    // State of an earlier boot, and nonsense, are not used.
     std::fs::remove_file(&file).unwrap();
     let text = std::fs::read_to_string(&elsewhere).unwrap();
     let boot = text.lines().find(|line| line.starts_with("boot = ")).unwrap();
@@ -343,7 +343,7 @@ fn a_service_manager_is_told_how_it_goes() {
     daemon.signal(Signal::HUP);
     heard("RELOADING=1\nMONOTONIC_USEC=");
     heard("READY=1");
-    // The loop itself says that it turns: nothing is said while it does not.
+    // The loop itself reports that it turns: nothing is reported while it does not.
     daemon.signal(Signal::STOP);
     let is_stopped = || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", daemon.child.id())).unwrap();
@@ -371,7 +371,7 @@ fn a_daemon_that_could_not_decide_says_so() {
         client.group(0, "sim:0");
         client.ready(0);
     }
-    // While a gate is closed there is a timer.
+    // A closed gate needs a timer.
     low.until_closed(0);
     daemon.signal(Signal::STOP);
     let end = std::time::Instant::now() + Duration::from_millis(700);

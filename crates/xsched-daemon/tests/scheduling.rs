@@ -192,13 +192,13 @@ fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
         client
     };
     let (one, high) = (cuda(-128), cuda(128));
-    // The maker of a context looks how many there are on its device.
+    // A program that makes a context reads how many such programs there are on its device.
     let on = |device| high.heartbeat().best_effort[device_place(device)].load(SeqCst);
     until("one is told", || on("pci:0000:01:00.0") == 1);
     assert_eq!(on("pci:0000:02:00.0"), 0, "another device");
     let two = cuda(-128);
     until("two are told", || on("pci:0000:01:00.0") == 2);
-    // The first message either gets: alone, each had chosen its slice itself.
+    // Each program's first message: while alone, each chose its slice itself.
     let told = |client: &Client| receive(&client.socket).unwrap().0;
     assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 500 });
     assert_eq!(told(&two), DaemonMsg::Timeslice { slot: 0, us: 500 });
@@ -214,7 +214,7 @@ fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
         batch: None,
     };
     daemon.ask(hint).unwrap();
-    // All clients here are one process. The urgent one's slice was never touched before.
+    // All clients here are one process, so that the hint is for all. The urgent one's slice had not been changed before.
     assert_eq!(told(&high), DaemonMsg::Timeslice { slot: 0, us: 700 });
     assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 700 });
 }
@@ -239,7 +239,8 @@ fn what_a_suspended_program_still_executes_gets_the_device_for_a_moment() {
     low.until_open(0);
     high.ready(0);
     low.until_closed(0);
-    // While a gate inside a command holds it, it executes nothing. Four times as long as a moment is waited for.
+    // A gate inside a command holds the program, so that it executes nothing. The test waits four times as long as the other program has to
+    // wait before it leaves the device for a moment.
     let (before, begin) = (opened(), Instant::now());
     while begin.elapsed() < Duration::from_millis(16) {
         high.gets_on(0);
@@ -271,7 +272,7 @@ fn a_stopped_program_is_not_dropped_for_time_slices_that_it_does_not_read() {
     };
     let (stopped, _beside, high) = (cuda(-128), cuda(-128), cuda(128));
     stopped.ready(0);
-    // Each turn sends it messages; its socket holds some hundred.
+    // Each turn sends the stopped program messages, of which its socket holds a few hundred.
     for _ in 0..1_000 {
         high.ready(0);
         stopped.until_closed(0);
@@ -292,12 +293,12 @@ fn a_group_that_loses_level_3_while_it_is_interrupted_is_let_go_on() {
     low.ready(0);
     high.ready(0);
     assert_eq!(receive(&low.socket).unwrap().0, DaemonMsg::Interrupt { slot: 0, on: true });
-    // Its gate stays closed: nothing but this tells it to go on, whatever it was asked for meanwhile.
+    // The gate stays closed: no other message tells the program to go on, whatever level was asked for meanwhile.
     low.say(&ClientMsg::Levels { slot: 0, levels: Levels::ONE });
     assert_eq!(receive(&low.socket).unwrap().0, DaemonMsg::Interrupt { slot: 0, on: false });
     until("it is told its level", || low.words(0).level.load(SeqCst) == 1);
     assert!(!low.open(0));
-    // Once.
+    // The message is sent once.
     high.idle(0);
     low.until_open(0);
     low.say(&ClientMsg::GroupRemove { slot: 0 });
@@ -315,7 +316,7 @@ fn who_neither_issues_nor_completes_anything_counts_as_idle_until_it_does() {
     }
     low.until_open(0);
     assert!(high.open(0));
-    // A launch shows in the counter of the thread that made it.
+    // The launch is counted in the counter of its thread.
     let counter = &high.segment().counters[4095];
     counter.queue.store(1, SeqCst);
     counter.counter.launches.store(1, SeqCst);
@@ -349,7 +350,7 @@ fn ps_tells_what_there_is() {
         assert_eq!(program.exe, std::env::current_exe().unwrap().to_str().unwrap());
         program.groups[0].clone()
     };
-    // The rival goes on meanwhile: without progress it would lose the device after 20 ms.
+    // The rival makes progress meanwhile; without it the rival would lose the device after 20 ms.
     let until_it_is = |state| {
         until("its state is told", || {
             high.words(0).completed.fetch_add(1, SeqCst);
@@ -376,7 +377,7 @@ fn ps_tells_what_there_is() {
     until_it_is(GroupState::Ready);
 }
 
-/// Asks for what it may not have in every way there is.
+/// Asks for a higher priority in every way there is.
 #[test]
 fn nothing_lifts_a_program_above_its_ceiling() {
     let daemon = Daemon::start_with(|o| {
@@ -415,7 +416,7 @@ fn nothing_lifts_a_program_above_its_ceiling() {
     };
     until("the last is lent one", || priorities()[3] != -150);
     assert_eq!(priorities(), [-100; 4]);
-    // What root gives counts all the same, for the program and for a queue.
+    // A priority from root is in force beyond the limit, for the program and for a queue.
     if !rustix::process::geteuid().is_root() {
         return xsched_testkit::skipped("what root gives beyond a limit: needs root");
     }
@@ -513,13 +514,13 @@ fn a_change_is_for_a_job_a_user_a_tree_or_all_and_says_what_it_was() {
     for nothing in [Target::Job("weekend".into()), Target::User(uid + 1), Target::Tree(u32::MAX / 4)] {
         assert_eq!(daemon.ask(hint(nothing)).unwrap_err().exit_code(), 3);
     }
-    // One that means nothing leaves the others as they were.
+    // A command with one meaningless target changes none of the others.
     let mixed = Request::Suspend { targets: vec![Target::All, Target::Job("weekend".into())] };
     assert_eq!(daemon.ask(mixed).unwrap_err().exit_code(), 3);
     assert_eq!(held(), 0);
 }
 
-/// They are changed some at a time: in the end each is, and is told of once.
+/// The programs are changed some at a time: in the end each is changed, and reported once.
 #[test]
 fn a_command_changes_any_number_of_programs() {
     let daemon = Daemon::start();
@@ -549,7 +550,7 @@ fn a_command_changes_any_number_of_programs() {
     assert!(clients.iter().all(|client| !client.open(0)));
     assert_eq!(told(Request::Resume { targets: targets() }), clients.len());
     clients.iter().for_each(|client| client.until_open(0));
-    // What one wants that leaves before its answer is done all the same.
+    // A command that leaves before its answer is carried out all the same.
     let ask_and_leave = |weight| {
         let socket = connect(&daemon.socket);
         send(&socket, &ClientMsg::Control { version: PROTOCOL_VERSION, request: weight }, &[]);

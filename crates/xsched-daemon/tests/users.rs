@@ -1,4 +1,4 @@
-//! A daemon of root serves all users, each within limits. Needs root: another user's process cannot be made without.
+//! A daemon of root serves all users, each within limits. Needs root, since only root can start processes of other users.
 
 mod support;
 
@@ -15,7 +15,7 @@ use xsched_testkit::until;
 
 const NOBODY: u32 = 65_534;
 
-/// Not a test: what the other user does, in a process of its own.
+/// No test by itself: actions of the other user, in a process of their own.
 #[test]
 #[ignore = "a process that the next test starts; `cargo test -p xsched-daemon --test users` as root"]
 fn as_another_user() {
@@ -73,7 +73,8 @@ fn as_another_user() {
     }
 }
 
-/// Of its own program it is told all, of the other on its device that it has to make room, but neither whose it is nor why.
+/// Asserts that an answer has everything about the user's own program, and about the rival on its device only that it has to make room for
+/// it, but neither whose it is nor why.
 fn sees_rivals_without_names(answer: &[DaemonMsg], pid: u32) {
     let groups = answer.iter().find_map(|part| match part {
         DaemonMsg::TraceGroups(groups) => Some(groups),
@@ -93,7 +94,7 @@ fn sees_rivals_without_names(answer: &[DaemonMsg], pid: u32) {
     assert_eq!(opened.why, Why::Policy);
 }
 
-/// Not a test: what root of a container does, in namespaces of its own.
+/// No test by itself: actions of a container's root, in namespaces of their own.
 #[test]
 #[ignore = "a process that a test below starts; `cargo test -p xsched-daemon --test users` as root"]
 fn as_root_of_a_container() {
@@ -117,7 +118,7 @@ fn as_root_of_a_container() {
     }
 }
 
-/// Not a test: another user with more groups and jobs than a user may have.
+/// No test by itself: another user with more groups and jobs than one user may have.
 #[test]
 #[ignore = "a process that a test below starts; `cargo test -p xsched-daemon --test users` as root"]
 fn as_another_user_with_too_much() {
@@ -160,7 +161,7 @@ fn as_another_user_with_too_much() {
     }
     until("all are forgotten", gone);
     for round in 0..2 {
-        // Devices that it makes up have a bound, and give their places back: their books are empty.
+        // The number of made-up devices is limited. Without groups they give their places back, as no time was charged on them.
         let full = attach(None);
         (0..GROUPS as u16).for_each(|slot| _ = full.group(slot, &format!("made-up:{round}-{slot}")));
         let late = attach(None);
@@ -216,8 +217,8 @@ fn beside_another_user(what: &str) -> Option<String> {
     beside(what, &[], NOBODY)
 }
 
-/// A daemon of root with a client, beside which a user does something in a process of its own, which a command may start.
-/// Returns what the daemon has logged; none = this needs root.
+/// Starts a daemon of root with a client, and a user's actions in a process beside it, which a command may start. Returns the daemon's log,
+/// or none without root.
 fn beside(what: &str, command: &[&str], uid: u32) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         xsched_testkit::skipped("another user's view of a daemon: only root can make a process of another user");
@@ -237,7 +238,7 @@ fn beside(what: &str, command: &[&str], uid: u32) -> Option<String> {
     own.group(0, "sim:0");
     own.ready(0);
     let exe = daemon.folder.path().join("program");
-    // Another process copies: what a thread here forked meanwhile would else have it open for writing.
+    // `cp` copies in another process: a child forked here meanwhile would have the file open for writing.
     assert!(Command::new("cp").args([&std::env::current_exe().unwrap(), &exe]).status().unwrap().success());
     reachable(&exe);
     let line: Vec<&std::ffi::OsStr> = command.iter().map(|word| word.as_ref()).chain([exe.as_os_str()]).collect();

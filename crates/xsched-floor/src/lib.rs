@@ -1,9 +1,10 @@
-//! Links what is shipped against the oldest glibc that is supported, whatever glibc the machine that builds it has.
+//! Links shipped files against the oldest supported glibc, whatever glibc the building machine has.
 //!
-//! A linker binds a program to the newest version of each function in the libraries that it finds, and the program then loads
-//! nowhere else. So build scripts let it find others: shared libraries with the names and versions of glibc 2.28 and without
-//! code, made from a list by the C compiler that links the program anyway, and an archive of the few functions that a program
-//! of that glibc carries in itself. (`_dl_find_object`, which a newer libgcc_eh.a asks for, is defined where that is linked.)
+//! A linker binds a program to the newest version of each function in the libraries that it finds, and the program then
+//! loads with no older glibc. So build scripts let it find other libraries: shared libraries without code, with the
+//! names and versions of glibc 2.28, generated from a list by the C compiler that links the program anyway; and an
+//! archive of the few functions that a program of that glibc carries in itself. (`_dl_find_object`, which a newer
+//! libgcc_eh.a calls, is defined by the crates that link that archive.)
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,12 +19,13 @@ const NONSHARED: [(&str, &str); 2] =
 
 type Version = (u32, u32, u32);
 
-/// The newest versions that programs and libraries ask for.
+/// Newest version of a glibc symbol that programs and libraries may require.
 const FLOOR: Version = (2, 28, 0);
-/// The newest versions that the preload library asks for: any glibc loads it, and it steps aside in one older than [`FLOOR`].
+/// Newest version of a glibc symbol that the preload library may require: it must load into any process, and does
+/// nothing in one whose glibc is older than [`FLOOR`].
 const PRELOAD: Version = (2, 4, 0);
 
-/// The libraries that the compiler names beside the C library.
+/// Libraries that the compiler links beside the C library.
 const OTHERS: [(&str, &str); 5] = [
     ("dl", "libdl.so.2"),
     ("m", "libm.so.6"),
@@ -32,7 +34,7 @@ const OTHERS: [(&str, &str); 5] = [
     ("util", "libutil.so.1"),
 ];
 
-/// One function, or data of this many bytes.
+/// A function, or data of this many bytes.
 struct Symbol {
     version: Version,
     size: Option<u32>,
@@ -40,16 +42,18 @@ struct Symbol {
 
 type Symbols = BTreeMap<&'static str, Symbol>;
 
-/// For the build script of a program or a library.
+/// Sets the link options of a program or a library, from its build script.
 pub fn link() {
     let folder = folder();
     make(&folder);
     println!("cargo:rustc-link-arg=-L{}", folder.display());
-    // This machine's libgcc_s.so.1 may ask for what its own glibc has. The one where the program runs asks for what is there.
+    // This machine's libgcc_s.so.1 may require newer symbols of its own glibc. The one where the program runs fits the
+    // glibc there.
     println!("cargo:rustc-link-arg=-Wl,--allow-shlib-undefined");
 }
 
-/// Makes what a compiler finds with `-L` and this folder; it needs `-Wl,--allow-shlib-undefined` besides.
+/// Writes the libraries that a compiler finds with `-L` and this folder. The compiler also needs
+/// `-Wl,--allow-shlib-undefined`.
 ///
 /// # Panics
 /// If the folder cannot be written or there is no compiler.
@@ -58,7 +62,7 @@ pub fn make(folder: &Path) {
     nonshared(folder, &[]);
     for (name, library) in OTHERS {
         let mut symbols = exported(library, FLOOR);
-        // Each function from the C library, if that has it.
+        // A function that the C library has too is taken from there.
         symbols.retain(|name, _| !libc.contains_key(name));
         stub(folder, library, &format!("lib{name}.so"), &symbols);
     }
@@ -66,8 +70,9 @@ pub fn make(folder: &Path) {
     script(folder);
 }
 
-/// For the build script of the preload library, which needs the C library only, as each program has that one. Functions that
-/// were elsewhere once, or are younger, are `wrapped`: it defines `__wrap_NAME`, and `__real_NAME` may be missing.
+/// Sets the link options of the preload library, from its build script. The library may require only the C library,
+/// which each program has. `wrapped` are functions that were once in other libraries, or are newer: the preload library
+/// defines `__wrap_NAME` for them, and `__real_NAME` may be missing at run time.
 pub fn link_preload(wrapped: &[&str]) {
     let folder = folder();
     nonshared(&folder, &["-DPRELOAD"]);
@@ -102,7 +107,7 @@ fn version(text: &str) -> Version {
     (next(), next(), next())
 }
 
-/// The exports of a library, each name with its newest version up to this one.
+/// Exports of a library, each name with its newest version up to `newest`.
 fn exported(library: &str, newest: Version) -> Symbols {
     let mut symbols = Symbols::new();
     let lines = LIST.lines().filter(|line| !line.starts_with('#'));
@@ -122,7 +127,7 @@ fn exported(library: &str, newest: Version) -> Symbols {
     symbols
 }
 
-/// The C library with what the loader exports, which is in every process too: it need not be named.
+/// The C library, with the loader's exports added. The loader is in every process too, so it need not be a dependency.
 fn with_loader(newest: Version) -> Symbols {
     let mut symbols = exported("ld-linux-x86-64.so.2", newest);
     symbols.extend(exported("libc.so.6", newest));
@@ -134,14 +139,14 @@ fn name_of((major, minor, patch): Version) -> String {
     format!("GLIBC_{major}.{minor}{patch}")
 }
 
-/// A shared library with these symbols.
+/// Compiles a shared library with these symbols.
 fn stub(folder: &Path, soname: &str, file: &str, symbols: &Symbols) {
     let (mut code, mut data) = (String::from(".text\n"), String::from(".data\n"));
     let mut versions: BTreeMap<Version, String> = BTreeMap::new();
     for (name, symbol) in symbols {
         let names = versions.entry(symbol.version).or_default();
         match symbol.size {
-            // Bound to by its version only: the one without is in the archive.
+            // Bound by its version only: the symbol without one is in the archive.
             None if *name == "__libc_start_main" => {
                 let version = name_of(symbol.version);
                 let _ =
@@ -172,12 +177,12 @@ fn stub(folder: &Path, soname: &str, file: &str, symbols: &Symbols) {
     compile(&["-shared", "-nostdlib", &map, &soname, "-o", &text(&folder.join(file)), &text(&source)]);
 }
 
-/// The archive of functions that come with a program.
+/// Compiles the archive of functions that a program carries in itself.
 fn nonshared(folder: &Path, more: &[&str]) {
     let objects = NONSHARED.map(|(name, code)| {
         let (source, object) = (folder.join(format!("{name}.c")), text(&folder.join(format!("{name}.o"))));
         write(&source, code);
-        // A function that none calls is left out, each being in a section of its own.
+        // Each function has a section of its own, so that unused ones are left out.
         let plain = ["-O2", "-fPIC", "-fno-stack-protector", "-fno-builtin", "-ffunction-sections", "-w"];
         let words: Vec<&str> = plain.iter().chain(more).copied().collect();
         compile(&[&words[..], &["-c", "-o", &object, &text(&source)]].concat());
@@ -188,7 +193,7 @@ fn nonshared(folder: &Path, more: &[&str]) {
     succeed(&mut ar);
 }
 
-/// The file that `-lc` finds.
+/// Writes the file that `-lc` finds.
 fn script(folder: &Path) {
     let (library, archive) = (folder.join("libc-floor.so"), folder.join("libnonshared.a"));
     write(&folder.join("libc.so"), &format!("INPUT(\"{}\" \"{}\")\n", library.display(), archive.display()));

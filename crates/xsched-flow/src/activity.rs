@@ -1,4 +1,4 @@
-//! Whether a group wants the device: one of five states, told by a plain [`View`] of the group.
+//! Activity of a group: one of five states, computed from a plain [`View`] of the group.
 //!
 //! ```text
 //!          launch               gate closes,              nothing in flight
@@ -16,62 +16,62 @@ use xsched_proto::segment::state;
 
 use crate::tuning::*;
 
-/// What is known of a group at one moment.
+/// State of a group at one moment, as the core sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
-    /// The gate word.
+    /// Value of the gate word.
     pub word: u32,
-    /// What the daemon was told last, see [`state`].
+    /// State that was last reported to the daemon, see [`state`].
     pub told: u32,
-    /// All of its commands are known to be complete.
+    /// True if all commands of the group are known to be complete.
     pub complete: bool,
-    /// Threads that wait, at the closed gate or for the budget.
+    /// Number of threads that wait at the closed gate or for the budget.
     pub waiters: u32,
-    /// When a thread last began to wait at the closed gate while commands were in flight, in ns.
+    /// Time at which a thread last began to wait at the closed gate while commands were in flight, in ns.
     pub waits_since_ns: u64,
-    /// When the grace time began, in ns; 0 = it has not.
+    /// Time at which the grace time began, in ns; 0 = it has not begun.
     pub grace_since_ns: u64,
-    /// How long the grace time is, in ns: see [`next_grace_ns`].
+    /// Length of the grace time, in ns: see [`next_grace_ns`].
     pub grace_ns: u64,
-    /// Now, in ns.
+    /// Present time, in ns.
     pub now_ns: u64,
 }
 
-/// Where a group stands.
+/// Activity of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Activity {
-    /// Nothing in flight, and the daemon knows. The gate word says [`Gate::MUST_ANNOUNCE`]; the next launch announces itself.
+    /// No command is in flight, and the daemon knows. The gate word says [`Gate::MUST_ANNOUNCE`]; the next launch announces itself.
     Idle,
-    /// Wants the device, or still uses it.
+    /// The group wants the device, or still uses it.
     Ready,
-    /// The gate is closed, a thread waits there, and commands are in flight: the device counts as the group's own until it has
-    /// drained, and no longer than [`DRAINS_NS`].
+    /// The gate is closed, a thread waits there, and commands are in flight: the group counts as having the device until it has drained, at
+    /// most for [`DRAINS_NS`].
     Draining {
-        /// For how long, in ns.
+        /// Time since the wait at the closed gate began, in ns.
         for_ns: u64,
     },
-    /// The same with nothing in flight any more. The daemon is told.
+    /// The gate is closed, a thread waits there, and no command is in flight any more. This is reported to the daemon.
     Drained,
-    /// Nothing in flight and nothing waits. A launch within the grace time makes the group ready again without a message.
+    /// No command is in flight and no thread waits. A launch within the grace time makes the group ready again without a message.
     Grace {
-        /// What is left of the grace time, in ns; none = it is to begin.
+        /// Rest of the grace time, in ns; none = the grace time has not begun.
         left_ns: Option<u64>,
     },
 }
 
-/// What the core does about it, once.
+/// Action that the core takes once when a group has reached an [`Activity`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step {
-    /// Nothing.
+    /// No action.
     Nothing,
-    /// Tells the daemon that the group is drained.
+    /// Reports to the daemon that the group is drained.
     TellDrained,
-    /// Begins the grace time.
+    /// The grace time begins.
     BeginGrace,
 }
 
 impl Activity {
-    /// Of a group that looks like this.
+    /// Computes the activity of a group from its view.
     #[inline]
     pub fn of(view: &View) -> Activity {
         let gate = Gate::from_bits(view.word);
@@ -91,7 +91,7 @@ impl Activity {
         }
     }
 
-    /// What is to be done when a completion or the end of a wait may have led here.
+    /// Returns the action to take after a completion or the end of a wait, either of which may have led to this activity.
     #[inline]
     pub fn step(self) -> Step {
         match self {
@@ -101,8 +101,8 @@ impl Activity {
         }
     }
 
-    /// Time left of the grace time, in ns; none where it does not run. At its end the group is declared idle, unless a launch
-    /// comes in between: that race is the core's.
+    /// Returns the rest of the grace time, in ns; none where no grace time runs. At its end the group is declared idle, unless a launch
+    /// comes in between; the core settles that race.
     #[inline]
     pub fn grace_left_ns(self) -> Option<u64> {
         match self {
@@ -111,27 +111,27 @@ impl Activity {
         }
     }
 
-    /// Whether a draining group's unfenced commands are presumed complete: no fence tells of them.
+    /// Reports whether the unfenced commands of a draining group are presumed complete. No fence reports them, so time has to.
     #[inline]
     pub fn is_late(self) -> bool {
         matches!(self, Activity::Draining { for_ns } if for_ns >= UNFENCED_NS)
     }
 
-    /// How often completions that only memory tells of are looked for, in ns.
+    /// Interval at which completions that the device only writes into memory are polled, in ns.
     #[inline]
     pub fn look_ns(self) -> u64 {
         if matches!(self, Activity::Draining { .. }) { DRAIN_LOOK_NS } else { LOOK_NS }
     }
 }
 
-/// Whether a group has rivals, as a daemon says that is there: without any, no question above is urgent.
+/// Reports whether a group has rivals, according to a daemon that is present. Without rivals, none of the decisions above is urgent.
 #[inline]
 pub fn is_contended(word: u32) -> bool {
     let gate = Gate::from_bits(word);
     gate.is_contended() && !gate.is_detached()
 }
 
-/// The grace time after a gap of `gap_ns` between draining and the next launch, in ns. It follows the program's own gaps.
+/// Returns the grace time that follows a gap of `gap_ns` between draining and the next launch, in ns. It adapts to the program's own gaps.
 #[inline]
 pub fn next_grace_ns(grace_ns: u64, gap_ns: u64) -> u64 {
     let wanted = if gap_ns < SHORT_GAP_NS { gap_ns * 2 } else { 0 };
@@ -139,22 +139,22 @@ pub fn next_grace_ns(grace_ns: u64, gap_ns: u64) -> u64 {
     next.clamp(GRACE_NS.0, GRACE_NS.1)
 }
 
-/// What the agent knows of a group by looking at it. Time in which the group is stopped (interrupted, or held by gates inside
-/// its graphs) does not count: a stopped group cannot complete work, so its silence says nothing.
+/// Record of the agent's polls of a group. Time in which the group is stopped (interrupted, or held by gates inside its graphs) does not
+/// count: a stopped group cannot complete work, so that its silence proves nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Looks {
-    /// When the last look was, in ns.
+    /// Time of the last poll, in ns.
     pub at_ns: u64,
-    /// Whether the group was stopped then.
+    /// True if the group was stopped at the last poll.
     pub stopped: bool,
-    /// For how long it has not been stopped, in ns …
+    /// Time for which the group has not been stopped, in ns.
     pub own_ns: u64,
-    /// … and for how long at the last rare look.
+    /// Value of `own_ns` at the last rare poll.
     pub rare_ns: u64,
 }
 
 impl Looks {
-    /// A look. Says whether a rare one is due.
+    /// Records a poll. Returns whether a rare one is due.
     pub fn look(&mut self, now_ns: u64, stopped: bool) -> bool {
         if !core::mem::replace(&mut self.stopped, stopped) {
             self.own_ns = self.own_ns.saturating_add(now_ns.saturating_sub(self.at_ns));
@@ -163,7 +163,7 @@ impl Looks {
         !stopped && self.own_ns.saturating_sub(self.rare_ns) >= RARE_LOOK_NS
     }
 
-    /// The rare look was made.
+    /// Records that the rare poll was made.
     pub fn looked(&mut self) {
         self.rare_ns = self.own_ns;
     }

@@ -1,31 +1,31 @@
-//! Whether a command may enter the driver, and what goes with it.
+//! Admission of a command into the driver, and the fence and device gate that are placed with it.
 //!
-//! Three questions, in this order: the gate ([`at_gate`]), the in-flight budget ([`fits`]), and, once both let the command pass,
-//! what is placed with it ([`place`]). The core asks the first two again whenever a wait ends.
+//! Three questions, in this order: the gate ([`at_gate`]), the in-flight budget ([`fits`]), and, once both let the command pass, the fence
+//! and the device gate that go with it ([`place`]). The core asks the first two again whenever a wait ends.
 
 use serde::{Deserialize, Serialize};
 use xsched_proto::gate::Gate;
 
 use crate::tuning::*;
 
-/// What counts at a closed gate.
+/// Facts that decide at a closed gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AtGate {
-    /// The gate word.
+    /// Value of the gate word.
     pub word: u32,
-    /// The driver takes the command at once, whatever its queue waits for.
+    /// True if the driver takes the command at once, whatever the command's queue waits for.
     pub can_prequeue: bool,
-    /// The driver may load code for it.
+    /// True if the driver may load code for the command.
     pub loads: bool,
-    /// The queue's commands get gates on the device.
+    /// True if the queue's commands get gates on the device.
     pub has_gates: bool,
-    /// The budget is in force.
+    /// True if the budget is in force.
     pub budgeted: bool,
 }
 
-/// Whether the command may be pre-queued behind a device gate, `issued` commands of the group being in flight or pre-queued
-/// already; else its thread waits. A program that is slow at giving commands gets ahead so, and the device finds work when the
-/// group's grant comes, before any thread has woken up.
+/// Reports whether the command may be pre-queued behind a device gate; if not, its thread waits. `issued` counts the group's commands that
+/// are in flight or pre-queued already. Pre-queueing gives a program with slow launches a head start: when the group's grant comes, the
+/// device finds work before any thread has woken up.
 #[inline]
 pub fn at_gate(ask: &AtGate, issued: impl FnOnce() -> u64) -> bool {
     ask.can_prequeue
@@ -36,32 +36,33 @@ pub fn at_gate(ask: &AtGate, issued: impl FnOnce() -> u64) -> bool {
         && issued() < PREQUEUED_COMMANDS
 }
 
-/// The in-flight budget of a group.
+/// In-flight budget of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
-    /// Device time in flight at most, in ns; 0 = no such limit.
+    /// Largest device time in flight, in ns; 0 = no limit.
     pub ns: u64,
-    /// Commands in flight at most; 0 = no such limit.
+    /// Largest number of commands in flight; 0 = no limit.
     pub commands: u64,
 }
 
 impl Budget {
-    /// Of a group that was told so many µs and commands. Where the device has gates, more may be in flight.
+    /// Computes the budget of a group from the µs and the commands that the daemon assigned. Where the device has gates, more may be in
+    /// flight.
     #[inline]
     pub fn new(us: u32, commands: u32, has_gates: bool) -> Budget {
         let times = if has_gates { GATED_BUDGETS } else { 1 };
         Budget { ns: (u64::from(us) * 1000).saturating_mul(times), commands: u64::from(commands) }
     }
 
-    /// Nothing is limited.
+    /// Reports whether neither time nor commands are limited.
     #[inline]
     pub fn is_none(&self) -> bool {
         self.ns == 0 && self.commands == 0
     }
 }
 
-/// How much device time may lie between two gates inside a graph that is made ready now, in ns: the budget of its group, in µs, or
-/// the default where it has none now. `forced`: the level was asked for by number, and each kernel gets a gate.
+/// Device time that may lie between two gates inside a graph that is made ready now, in ns: the budget of its group (given in µs), or the
+/// default where no budget is in force. `forced`: the level was asked for by number, so each kernel gets a gate.
 pub fn inside_ns(budget_us: u32, forced: bool) -> u64 {
     match (forced, budget_us) {
         (true, _) => 0,
@@ -70,17 +71,17 @@ pub fn inside_ns(budget_us: u32, forced: bool) -> u64 {
     }
 }
 
-/// What is in flight, of a group.
+/// Work of a group in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InFlight {
-    /// Fenced commands.
+    /// Number of fenced commands.
     pub commands: u64,
-    /// Their expected device time, in ns.
+    /// Expected device time of these commands, in ns.
     pub ns: u64,
 }
 
-/// Whether one more command of `estimate_ns` fits into the budget. `consumed_ns` says how much of what is in flight the running
-/// command has used up: it is asked only where it decides.
+/// Reports whether one more command of `estimate_ns` fits into the budget. `consumed_ns` returns how much of the work in flight the running
+/// command has used up; it is called only where it decides.
 #[inline]
 pub fn fits(budget: &Budget, in_flight: &InFlight, estimate_ns: u64, consumed_ns: impl FnOnce() -> u64) -> bool {
     let time = budget.ns == 0 || in_flight.commands == 0 || in_flight.ns.saturating_add(estimate_ns) <= budget.ns || {
@@ -90,19 +91,19 @@ pub fn fits(budget: &Budget, in_flight: &InFlight, estimate_ns: u64, consumed_ns
     time && (budget.commands == 0 || in_flight.commands < budget.commands)
 }
 
-/// What a thread that waits for the budget does until its next look.
+/// Behaviour of a thread that waits for the budget until its next poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pause {
-    /// Looks again at once.
+    /// Polls again at once, without sleeping.
     Awake,
-    /// Sleeps for so many ns at most.
+    /// Sleeps for this time at most, in ns.
     Sleep(u64),
 }
 
-/// See [`Pause`]; `due_ns` = when the next completion is due, from now.
+/// Chooses the [`Pause`]. `due_ns` = time from now until the next completion is due.
 #[inline]
 pub fn pause(due_ns: i64) -> Pause {
-    // The next command is due a little before the next completion.
+    // The next command is due shortly before the next completion.
     let due = due_ns.saturating_sub(LEAD_NS as i64);
     if (-((LEAD_NS + AWAKE_NS) as i64)..=AWAKE_NS as i64).contains(&due) {
         return Pause::Awake;
@@ -110,53 +111,53 @@ pub fn pause(due_ns: i64) -> Pause {
     Pause::Sleep(if due > 0 { (due as u64 - AWAKE_NS).min(BUDGET_POLL_NS) } else { BUDGET_POLL_NS })
 }
 
-/// A command that passes, and where its queue stands. Two cache lines.
+/// Command that passes, and the state of its queue. Two cache lines in size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// Its number among the queue's numbered commands.
+    /// Number of the command among the queue's numbered commands.
     pub seq: u64,
-    /// Expected device time, in ns, if it was ever measured.
+    /// Expected device time, in ns; none = never measured.
     pub estimate_ns: Option<u64>,
-    /// The same, summed over all numbered commands of the queue before this one, in ns.
+    /// Sum of the expected times of all numbered commands of the queue before this one, in ns.
     pub issued_ns: u64,
-    /// [`Place::seq`] of the last fenced command.
+    /// [`Place::seq`] of the queue's last fenced command.
     pub fenced: u64,
-    /// [`Place::issued_ns`] up to and including that one.
+    /// [`Place::issued_ns`] up to that command, and including it.
     pub fenced_ns: u64,
-    /// [`Place::issued_ns`] at the last gate on the device.
+    /// [`Place::issued_ns`] at the queue's last gate on the device.
     pub gated_ns: u64,
-    /// Launches of this thread on this queue before this one.
+    /// Number of launches of this thread on this queue before this one.
     pub before: u64,
-    /// The budget, in µs; 0 = none.
+    /// Budget of the group, in µs; 0 = none.
     pub budget_us: u32,
-    /// A fence follows after so many commands at the latest, see [`fence_commands`]; 0 = where it suits.
+    /// Largest number of commands between two fences, see [`fence_commands`]; 0 = chosen by expected time.
     pub fence_commands: u32,
-    /// It gets a gate on the device, whatever the times: it is the first one pre-queued during this grant epoch, or the fence directly
-    /// before it told of a gate.
+    /// True if the command gets a gate on the device whatever the times: it is the first one pre-queued in this grant epoch, or the fence
+    /// directly before it announced a gate.
     pub gate_due: bool,
-    /// The queue's commands get gates on the device.
+    /// True if the queue's commands get gates on the device.
     pub has_gates: bool,
-    /// The level was asked for by number: each command gets a gate.
+    /// True if the level was asked for by number: each command gets a gate.
     pub forced: bool,
-    /// Commands complete in their order.
+    /// True if commands complete in their order.
     pub in_order: bool,
-    /// Completion is told by a callback; else the device writes into memory.
+    /// True if a callback reports completion; else the device writes it into memory.
     pub calls_back: bool,
-    /// The call returns when the command is complete.
+    /// True if the call returns only when the command is complete.
     pub blocking: bool,
 }
 
-/// What is placed with a command.
+/// Fence and gate that are placed with a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placed {
-    /// A completion fence behind it.
+    /// True if a completion fence follows the command.
     pub fence: bool,
-    /// A gate on the device before it.
+    /// True if a gate on the device precedes the command.
     pub device_gate: bool,
 }
 
 impl Place {
-    /// Whether fences tell of the gates that follow them. Not where each command has one.
+    /// Reports whether fences announce the gates that follow them. They do not where each command has a gate.
     #[inline]
     pub fn tells_of_gates(&self) -> bool {
         self.has_gates && self.in_order && !self.calls_back && !self.forced
@@ -165,8 +166,8 @@ impl Place {
 
 const _: () = assert!(size_of::<Place>() <= 128);
 
-/// [`Place::fence_commands`] of a group that may have `commands` in flight (0 = no such limit) and was told a batch size (0 = none):
-/// what a fence covers makes room at once, so a batch is what lies between two fences.
+/// Computes [`Place::fence_commands`] of a group that may have `commands` in flight (0 = no such limit) and was assigned a batch size (0 =
+/// none). A fence that is reached makes room for all commands that it covers, so a batch is the distance between two fences.
 #[inline]
 pub fn fence_commands(commands: u32, batch: u32) -> u32 {
     match (commands, batch) {
@@ -176,8 +177,8 @@ pub fn fence_commands(commands: u32, batch: u32) -> u32 {
     }
 }
 
-/// Says what is placed with a command. `busy_queues` counts the group's other queues that have work; `few_fences` says whether
-/// fewer than [`FEW_FENCES`] are under way: both are asked only where they decide.
+/// Decides which fence and gate are placed with a command. `busy_queues` counts the group's other queues that have work; `few_fences`
+/// returns whether fewer than [`FEW_FENCES`] are under way. Both are called only where they decide.
 #[inline]
 pub fn place(ask: &Place, busy_queues: impl FnOnce() -> u64, few_fences: impl FnOnce() -> bool) -> Placed {
     let budget_ns = u64::from(ask.budget_us) * 1000;
@@ -185,8 +186,24 @@ pub fn place(ask: &Place, busy_queues: impl FnOnce() -> u64, few_fences: impl Fn
     Placed { fence: is_fenced(ask, budget_ns, few_fences), device_gate: ask.gate_due || gated }
 }
 
-/// Whether the fence behind a command says that a gate follows: one will be due with the next command or soon after. So a fence and a
-/// gate come together, and the fence's number tells whether the device stands before the gate.
+/// Reports whether the fence that [`place`] asks for is left out while the group yields: its queue keeps up, so that one fence can cover
+/// the next commands, too. `keeps_up` is true if the device has reached every fence of the queue. A fence costs a host-bound program as
+/// much as a launch.
+#[inline]
+pub fn leaves_out(ask: &Place, keeps_up: bool) -> bool {
+    let Some(estimate_ns) = ask.estimate_ns else { return false };
+    let unfenced_ns = ask.issued_ns.saturating_add(estimate_ns).saturating_sub(ask.fenced_ns);
+    keeps_up
+        && ask.in_order
+        && !ask.calls_back
+        && ask.fence_commands == 0
+        && unfenced_ns < SPARSE_FENCE_NS
+        && ask.seq.saturating_sub(ask.fenced) < FENCE_COMMANDS
+        && !(is_sample(ask.seq) || is_sample(ask.seq.wrapping_sub(1)))
+}
+
+/// Reports whether the fence behind a command announces a gate: one is due with the next command or soon after. Fence and gate then come
+/// together, and the fence's number tells whether the device stands before the gate.
 #[inline]
 pub fn gate_follows(ask: &Place, placed: &Placed) -> bool {
     let budget_ns = u64::from(ask.budget_us) * 1000;
@@ -196,14 +213,14 @@ pub fn gate_follows(ask: &Place, placed: &Placed) -> bool {
     placed.fence && ask.tells_of_gates() && budget_ns != 0 && due
 }
 
-/// The part of a budget, in ns, from which on a fence is worth a gate: the next command would often exceed it.
+/// Part of a budget, in ns, from which on a fence is worth a gate: the next command would often exceed the budget.
 #[inline]
 fn near(budget_ns: u64) -> u64 {
     budget_ns / 8 * 7
 }
 
-/// Whether a command gets a gate, where there are any. Not each: a gate costs what a short kernel takes. Queues of the group that
-/// have work share what may run ungated, down to the length of a long command each.
+/// Reports whether a command gets a gate where the device has gates. Not every command does, since a gate costs as much as a short kernel.
+/// Queues of the group that have work share the time that may run ungated, down to the length of a long command each.
 #[inline]
 fn is_gated(ask: &Place, budget_ns: u64, busy_queues: impl FnOnce() -> u64) -> bool {
     let estimate_ns = ask.estimate_ns.unwrap_or(UNKNOWN_NS);
@@ -214,8 +231,8 @@ fn is_gated(ask: &Place, budget_ns: u64, busy_queues: impl FnOnce() -> u64) -> b
     ungated_ns > budget_ns || ungated_ns > LONG_COMMAND_NS && ungated_ns > budget_ns / (1 + busy_queues())
 }
 
-/// Unbudgeted queues need few fences: enough to detect draining and to sample kernel times, more at first so that long kernels
-/// are found early.
+/// Reports whether a command gets a completion fence. Unbudgeted queues need few fences: enough to detect draining and to sample kernel
+/// times, more at first so that long kernels are found early.
 #[inline]
 fn is_fenced(ask: &Place, budget_ns: u64, few_fences: impl FnOnce() -> bool) -> bool {
     if ask.blocking {
@@ -228,7 +245,7 @@ fn is_fenced(ask: &Place, budget_ns: u64, few_fences: impl FnOnce() -> bool) -> 
     if !ask.in_order || ask.seq.saturating_sub(ask.fenced) >= every {
         return true;
     }
-    // Each callback costs as much as a launch.
+    // A callback costs as much as a launch.
     let (samples, every_ns) = if ask.calls_back {
         (false, (budget_ns / 4).min(SPARSE_FENCE_NS))
     } else {
@@ -247,23 +264,23 @@ fn is_fenced(ask: &Place, budget_ns: u64, few_fences: impl FnOnce() -> bool) -> 
     unfenced_ns >= every_ns || ask.has_gates && estimate_ns >= LONG_COMMAND_NS
 }
 
-/// Some commands, chosen without regard to any period that the program may have, are fenced by themselves, and so is the next
-/// one: their time is measured anew.
+/// Reports whether a command is a sample: such commands, chosen without regard to any period of the program, are fenced by themselves, and
+/// so is the next one, so that their time is measured anew.
 #[inline]
 fn is_sample(seq: u64) -> bool {
     let bits = if seq < SETTLED { SAMPLE_BITS.0 } else { SAMPLE_BITS.1 };
     seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits) == 0
 }
 
-/// Which launches of a thread on an unbudgeted queue take the slow path, by how many came before: a beginning, by which its
-/// kernels become known, then as many as it takes to see that it progresses, and some two in a row, which tell how long the
-/// second one took.
+/// Reports whether a launch on an unbudgeted queue takes the slow path, by the number of this thread's launches before it. The first ones
+/// do, so that the kernels become known; then one launch in every few, to see that the queue progresses; and some launches in pairs, which
+/// tell how long the second one took.
 #[inline]
 pub fn is_followed(before: u64) -> bool {
     is_beginning(before) || before.is_multiple_of(FOLLOW_EVERY) || before % FOLLOW_PAIR_EVERY == 1
 }
 
-/// A thread's first launches on a queue.
+/// Reports whether a launch is among a thread's first ones on a queue.
 #[inline]
 pub fn is_beginning(before: u64) -> bool {
     before < BEGINNING

@@ -1,28 +1,28 @@
-//! How long a kind of command (function and grid) keeps the device busy, learned from when completions are seen.
+//! Estimates of how long a kind of command (function and grid) keeps the device busy, learned from the times at which completions are seen.
 
 use serde::{Deserialize, Serialize};
 
 use crate::tuning::*;
 
-/// What is known of one kind of command. Eight bytes, so that the core keeps it in one atomic.
+/// Measured time of one kind of command. Eight bytes, so that the core keeps it in one atomic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cell {
-    /// Average, in units of 64 ns so that 32 bits reach four minutes; 0 = no sample yet.
+    /// Average time in units of 64 ns, so that 32 bits hold up to four minutes; 0 = no sample yet.
     time: u32,
-    /// Samples in a row that were far too long.
+    /// Number of samples in a row that were far too long.
     outliers: u8,
-    /// Samples taken beside others.
+    /// Number of samples taken while other programs used the device.
     shared: u8,
 }
 
 impl Cell {
-    /// As one word.
+    /// Packs the cell into one word.
     #[inline]
     pub fn bits(self) -> u64 {
         u64::from(self.time) | u64::from(self.outliers) << 32 | u64::from(self.shared) << 40
     }
 
-    /// The inverse of [`Cell::bits`].
+    /// Unpacks a word that [`Cell::bits`] packed.
     #[inline]
     pub fn from_bits(bits: u64) -> Cell {
         Cell { time: bits as u32, outliers: (bits >> 32) as u8, shared: (bits >> 40) as u8 }
@@ -38,14 +38,14 @@ impl Cell {
         (self.time != 0).then_some(u64::from(self.time) << 6)
     }
 
-    /// The shortest of its times beside others, in ns; `None` until it was measured often enough that it cannot have waited for
-    /// another program's long command every time.
+    /// Returns the shortest time measured beside other programs, in ns; `None` until there are enough samples that not all of them can have
+    /// waited for another program's long command.
     pub fn shortest_shared_ns(self) -> Option<u64> {
         (u32::from(self.shared) >= SHARED_SAMPLES).then(|| u64::from(self.time) << 6)
     }
 
-    /// Takes a measured time. An outlier counts only after several in a row. A time taken beside others may hold some of theirs:
-    /// it counts only where it is shorter.
+    /// Adds a measured time, in ns. An outlier counts only after several in a row. A sample taken beside other programs may contain some of
+    /// their time, so it counts only where it is shorter than the average.
     pub fn sample(self, ns: u64, exclusive: bool) -> Cell {
         let sample = Cell::units(ns);
         let shared = if exclusive { self.shared } else { self.shared.saturating_add(1) };
@@ -69,80 +69,81 @@ impl Cell {
         Cell { time, outliers: 0, shared }
     }
 
-    /// The command takes no longer than this.
+    /// Lowers the estimate to an upper limit of the command's time, in ns.
     pub fn lower(self, ns: u64) -> Cell {
         let most = Cell::units(ns);
         if self.time == 0 || most < self.time { Cell { time: most, ..self } } else { self }
     }
 }
 
-/// A completion fence that the device has reached, and what it covers.
+/// Completion fence that the device has reached, and the commands that it covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fence {
-    /// Number of the fenced command among the numbered ones of its queue.
+    /// Number of the fenced command among the queue's numbered commands.
     pub seq: u64,
-    /// Expected time of all numbered commands up to and including it, in ns.
+    /// Expected time of all numbered commands up to and including the fenced one, in ns.
     pub issued_ns: u64,
-    /// Its own expected time, in ns.
+    /// Expected time of the fenced command alone, in ns.
     pub estimate_ns: u64,
-    /// Commands since the fence before.
+    /// Number of commands since the fence before.
     pub commands: u64,
-    /// The kind of the fenced command; 0 = unknown.
+    /// Kind of the fenced command; 0 = unknown.
     pub key: u64,
-    /// When it was placed, in ns.
+    /// Time at which the fence was placed, in ns.
     pub at_ns: u64,
-    /// The grant epoch it belongs to; none = pre-queued.
+    /// Grant epoch that the fence belongs to; none = pre-queued.
     pub epoch: Option<u32>,
 }
 
-/// What is learned.
+/// One thing learned about a kind of command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lesson {
-    /// A kind of command took so long, in ns. `exclusive` = nothing else was on the device.
+    /// A measured time.
     Sample {
-        /// Which kind.
+        /// Kind of the command.
         key: u64,
-        /// How long.
+        /// Device time of the command, in ns.
         ns: u64,
-        /// See [`Cell::sample`].
+        /// True if nothing else was on the device, see [`Cell::sample`].
         exclusive: bool,
-        /// It also tells the daemon how long the group's commands are.
+        /// True if the sample also updates the daemon's knowledge of how long the group's commands are.
         tells: bool,
     },
-    /// It takes no longer than this, in ns.
+    /// An upper limit of the time.
     Lower {
-        /// Which kind.
+        /// Kind of the command.
         key: u64,
-        /// How long.
+        /// Longest device time that the command can have, in ns.
         ns: u64,
     },
 }
 
-/// A look at a queue whose device writes completions into memory.
+/// A poll of a queue whose device writes completions into memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
-    /// When, in ns.
+    /// Time of the poll, in ns.
     pub now_ns: u64,
-    /// How long before that the last look was: no fence had been reached then, in ns.
+    /// Time since the poll before, in ns. No fence had been reached then, so a completion was seen at most this late.
     pub late_ns: u64,
-    /// When the last fences were seen reached, in ns, …
+    /// Time at which the last fences were seen reached, in ns.
     pub before_ns: u64,
-    /// … and how much earlier that may have been.
+    /// Longest time by which these fences may have been reached before they were seen, in ns.
     pub before_late_ns: u64,
-    /// The current grant epoch.
+    /// Number of the present grant epoch.
     pub epoch: u32,
-    /// Numbered commands that are complete so far.
+    /// Number of numbered commands that are complete so far.
     pub done: u64,
-    /// Their expected time, in ns.
+    /// Expected time of these commands, in ns.
     pub done_ns: u64,
-    /// Nothing else is on the device.
+    /// True if nothing else is on the device.
     pub exclusive: bool,
-    /// The budget is in force.
+    /// True if the budget is in force.
     pub budgeted: bool,
 }
 
-/// What follows for the daemon's knowledge of the longest command of a group, in ns, from a [`Lesson::Sample`] that `tells`:
-/// never held to a budget, a command beside others shared the device with few of them most of the time.
+/// Length that is reported to the daemon as that of the group's longest command, in ns, after a [`Lesson::Sample`] that `tells`. Time
+/// measured beside other programs is divided by [`SHARED_BY`] and counts only for a group that was not held to a budget: such a command
+/// shared the device with few others most of the time.
 pub fn told_ns(cell: Cell, exclusive: bool, budgeted: bool) -> u64 {
     if exclusive {
         cell.expected_ns().unwrap_or(0)
@@ -153,16 +154,16 @@ pub fn told_ns(cell: Cell, exclusive: bool, budgeted: bool) -> u64 {
     }
 }
 
-/// Learns from the fences that are seen reached at a look, in their order. `known` = what is expected of a kind of command now.
+/// Learns from the fences that a poll found reached, in their order. `known` returns the current estimate of a kind of command, in ns.
 pub fn learn(seen: &Seen, reached: &[Fence], known: impl Fn(u64) -> Option<u64>, mut learns: impl FnMut(Lesson)) {
     let ([first, ..], [.., last]) = (reached, reached) else { return };
-    // What waited for another grant took a time that says nothing.
+    // A command that waited for another grant took a time that is no measure of it.
     if reached.iter().any(|f| f.key != 0 && f.epoch != Some(seen.epoch)) {
         return;
     }
     let all_single = reached.iter().all(|f| f.commands == 1);
-    // Of several commands with a fence each, the time is that of the longest but for what the others are known to take: a short
-    // command behind a long one is reached before anything looks.
+    // Of several commands with a fence each, the measured time is that of the longest one, less the known times of the others: a short
+    // command behind a long one is reached before the next poll.
     if let Some((at, fence)) = reached.iter().enumerate().max_by_key(|(_, f)| f.estimate_ns)
         && fence.key != 0
         && all_single
@@ -177,7 +178,7 @@ pub fn learn(seen: &Seen, reached: &[Fence], known: impl Fn(u64) -> Option<u64>,
             return learns(Lesson::Sample { key, ns, exclusive, tells: true });
         }
     }
-    // However late they were seen: together they cannot have taken longer than this.
+    // However late they were seen, the commands cannot together have taken longer than this.
     let since_ns = seen.before_ns.saturating_sub(seen.before_late_ns).max(first.at_ns);
     let most = seen.now_ns.saturating_sub(since_ns);
     let expected = last.issued_ns.saturating_sub(seen.done_ns);
@@ -187,8 +188,8 @@ pub fn learn(seen: &Seen, reached: &[Fence], known: impl Fn(u64) -> Option<u64>,
         }
         return;
     }
-    // For commands of which nothing is known, what the others leave of the time is a beginning. Not where some were only
-    // counted: of those most may have been complete when the first fence was placed.
+    // For commands without an estimate, the time that the others leave is a first one. Not where some commands were only counted: most of
+    // those may have been complete when the first fence was placed.
     let is_unknown = |f: &&Fence| f.key != 0 && known(f.key).is_none();
     let count = reached.iter().filter(is_unknown).count() as u64;
     let commands = total(reached, |f| f.commands);
@@ -201,19 +202,19 @@ pub fn learn(seen: &Seen, reached: &[Fence], known: impl Fn(u64) -> Option<u64>,
     shorter.for_each(|f| learns(Lesson::Lower { key: f.key, ns: most }));
 }
 
-/// Where a queue's pace is measured from.
+/// Start of the interval in which a queue's pace is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
-    /// Since when the device has been at work on the queue without a pause, in ns; 0 = it is not known to be.
+    /// Time since which the device has worked on the queue without a pause, in ns; 0 = not known to have.
     pub since_ns: u64,
-    /// Expected time of the numbered commands that were complete then, in ns.
+    /// Expected time of the numbered commands that were complete at `since_ns`, in ns.
     pub from_ns: u64,
 }
 
-/// Learns from the pace: where the device was at work without a pause, all up to the command it is at now cannot have taken less
-/// than that. Commands that are expected to be shorter than they are would otherwise fill the device beyond the budget, and no
-/// thread would wait for the budget and measure them. `next` = the first fence that is not reached; `measurable` = the queue is
-/// in order, budgeted, alone on the device and the only one of its group with work. Returns where to measure from now on.
+/// Learns from the pace. Where the device has worked without a pause, all commands up to the current one cannot have taken less than that
+/// time. Otherwise commands with too short an estimate would fill the device beyond the budget, and no thread would wait for the budget and
+/// measure them. `next` = the first fence that is not reached; `measurable` = the queue is in order, budgeted, alone on the device and the
+/// only one of its group with work. Returns where to measure from now on.
 pub fn learn_pace(
     pace: Pace,
     seen: &Seen,
@@ -229,7 +230,7 @@ pub fn learn_pace(
     if !of_now(next) || !reached.iter().all(of_now) || !measurable {
         return nothing;
     }
-    // The next command was there before the first of the others was complete.
+    // The next command was launched before the first of the others was complete.
     let no_pause = pace.since_ns != 0 && next.at_ns <= seen.now_ns.saturating_sub(seen.late_ns);
     let took = seen.now_ns.saturating_sub(pace.since_ns);
     if no_pause && took < PACE_NS {
@@ -245,7 +246,7 @@ pub fn learn_pace(
     Pace { since_ns: seen.now_ns, from_ns: last.issued_ns }
 }
 
-/// Of the fences' numbers, which in a journal are any.
+/// Sums a number over fences. It saturates, because the numbers of a journal can be anything.
 fn total(fences: &[Fence], number: impl Fn(&Fence) -> u64) -> u64 {
     fences.iter().map(number).fold(0, u64::saturating_add)
 }

@@ -1,4 +1,4 @@
-//! What the models were asked and what they answered, as a file that replays.
+//! Journal of the models: asks and answers, as a file that can be replayed.
 //!
 //! A journal is [`MAGIC`], then one [`Record`] after the other in postcard's encoding. [`replay`] asks the models again.
 
@@ -10,21 +10,21 @@ use xsched_proto::Error;
 
 use crate::activity::{self, Activity, Looks, Step, View};
 use crate::admission::{self, AtGate, Budget, InFlight, Pause, Place, Placed};
-use crate::backlog::{Behind, Yielding};
+use crate::backlog::{Behind, Published, Yielding};
 use crate::estimate::{self, Cell, Fence, Lesson, Pace, Seen};
 use crate::signals::Signals;
 use crate::timeline::{self, Evidence, Presumed};
 use crate::watchdog::{self, Bypass};
 
-/// First bytes of a journal; the last one is the format's version.
-pub const MAGIC: [u8; 8] = *b"xsjrnl\0\x02";
+/// First bytes of a journal. The last of them is the version of the format.
+pub const MAGIC: [u8; 8] = *b"xsjrnl\0\x03";
 
-/// One ask and its answer.
+/// Arguments of a model's function, and its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Record {
-    /// [`admission::at_gate`]: commands of the group in flight, where that was looked at; pre-queued?
+    /// [`admission::at_gate`]: commands of the group in flight (0 if that was not needed), whether it is pre-queued.
     AtGate(AtGate, u64, bool),
-    /// [`admission::fits`]: budget, in flight, estimate and consumed time in ns; fits?
+    /// [`admission::fits`]: budget, in flight, estimate and consumed time in ns, whether it fits.
     Fits(Budget, InFlight, u64, u64, bool),
     /// [`admission::pause`]: when the next completion is due, in ns.
     Pause(i64, Pause),
@@ -36,9 +36,9 @@ pub enum Record {
     Sample(Cell, u64, bool, Cell),
     /// [`Cell::lower`]: before, ns, after.
     Lower(Cell, u64, Cell),
-    /// [`estimate::learn`]: fences with what was known of their kinds.
+    /// [`estimate::learn`]: fences with the earlier estimates of their kinds.
     Learn(Seen, Vec<(Fence, Option<u64>)>, Vec<Lesson>),
-    /// [`estimate::learn_pace`]: pace, fences with what was known of their kinds, the next fence, measurable.
+    /// [`estimate::learn_pace`]: pace, fences with the earlier estimates of their kinds, the next fence, measurable.
     Pace(Pace, Seen, Vec<(Fence, Option<u64>)>, Option<Fence>, bool, Vec<Lesson>, Pace),
     /// [`activity::next_grace_ns`]: grace, gap, next, in ns.
     Grace(u64, u64, u64),
@@ -58,25 +58,29 @@ pub enum Record {
     Releases(u64, u64, u64, bool),
     /// [`watchdog::release_patience_ns`]: before in ns, released, after in ns.
     ReleasePatience(u64, bool, u64),
-    /// [`Signals::interrupted`]: before, whether handlers run on the thread, after, ends the wait?
+    /// [`Signals::interrupted`]: before, whether handlers run on the thread, after, whether the wait ends.
     Interrupted(Signals, bool, Signals, bool),
-    /// [`Behind::is_behind`]: what of it is done, in ns; behind?
-    Behind(Behind, u64, bool),
-    /// [`Yielding::look`]: before, now in ns, whether all queues keep up, after, goes on?
+    /// [`Behind::published`]: consumed time in ns, what is published.
+    Behind(Behind, u64, Published),
+    /// [`Yielding::look`]: before, now in ns, whether all queues keep up, after, whether the group goes on.
     Yields(Yielding, u64, bool, Yielding, bool),
+    /// [`admission::leaves_out`]: whether the queue keeps up, whether the fence is left out.
+    LeavesOut(Place, bool, bool),
 }
 
 impl Record {
-    /// Of a group that looks like this.
+    /// Record of the activity of a group, computed from its view.
     pub fn activity(view: View) -> Record {
         let activity = Activity::of(&view);
         Record::Activity(view, activity, activity.step(), activity.is_late())
     }
 
-    /// Name of the model it belongs to.
+    /// Name of the model that the record belongs to.
     pub fn model(&self) -> &'static str {
         match self {
-            Record::AtGate(..) | Record::Fits(..) | Record::Pause(..) | Record::Place(..) => "admission",
+            Record::AtGate(..) | Record::Fits(..) | Record::Pause(..) | Record::Place(..) | Record::LeavesOut(..) => {
+                "admission"
+            }
             Record::Presumes(..) => "timeline",
             Record::Sample(..) | Record::Lower(..) | Record::Learn(..) | Record::Pace(..) => "estimate",
             Record::Grace(..) | Record::Look(..) | Record::Activity(..) => "activity",
@@ -91,7 +95,7 @@ impl Record {
         }
     }
 
-    /// The same ask with the answer that the models give now.
+    /// Asks the models again, and returns the same ask with today's answer.
     pub fn answered_now(&self) -> Record {
         match self.clone() {
             Record::AtGate(ask, issued, _) => Record::AtGate(ask, issued, admission::at_gate(&ask, || issued)),
@@ -141,22 +145,25 @@ impl Record {
                 let (after, ends) = before.interrupted(runs_handlers);
                 Record::Interrupted(before, runs_handlers, after, ends)
             }
-            Record::Behind(ask, consumed_ns, _) => Record::Behind(ask, consumed_ns, ask.is_behind(|| consumed_ns)),
+            Record::Behind(ask, consumed_ns, _) => Record::Behind(ask, consumed_ns, ask.published(|| consumed_ns)),
             Record::Yields(before, now_ns, clear, ..) => {
                 let (after, goes_on) = before.look(now_ns, clear);
                 Record::Yields(before, now_ns, clear, after, goes_on)
+            }
+            Record::LeavesOut(ask, keeps_up, _) => {
+                Record::LeavesOut(ask, keeps_up, admission::leaves_out(&ask, keeps_up))
             }
         }
     }
 }
 
-/// What a model learns from fences of whose kinds this was known.
+/// Runs a model that learns from fences, with the estimates that were known when the record was written, and collects its lessons.
 fn lessons(
     fences: &[(Fence, Option<u64>)],
     learn: impl FnOnce(&[Fence], &dyn Fn(u64) -> Option<u64>, &mut dyn FnMut(Lesson)),
 ) -> Vec<Lesson> {
     let plain: Vec<Fence> = fences.iter().map(|(fence, _)| *fence).collect();
-    // A lesson on a kind of which nothing was known makes it known.
+    // A lesson on a kind without an estimate sets the estimate.
     let known: BTreeMap<u64, Option<u64>> = fences.iter().map(|(fence, known)| (fence.key, *known)).collect();
     let (known, mut learned) = (RefCell::new(known), Vec::new());
     learn(&plain, &|key| known.borrow().get(&key).copied().flatten(), &mut |lesson| {
@@ -170,29 +177,29 @@ fn lessons(
 /// Appends a record to a journal.
 pub fn encode(record: &Record, to: &mut Vec<u8>) {
     let taken = std::mem::take(to);
-    // Extending a vector cannot fail.
+    // Writing to a vector cannot fail.
     *to = postcard::to_extend(record, taken).unwrap_or_default();
 }
 
-/// What a replay found.
+/// Result of a replay.
 #[derive(Debug, Default, PartialEq)]
 pub struct Replay {
-    /// Records by model, and how many of them are answered differently now.
+    /// Number of records of each model, and how many of them are answered differently now.
     pub models: BTreeMap<&'static str, (u64, u64)>,
-    /// The first record of each model that is, by its number in the file, and the same ask with today's answer.
+    /// First record of each model whose answer differs: its number in the file, the record, and the record with today's answer.
     pub first: BTreeMap<&'static str, (u64, Record, Record)>,
-    /// The file ends within a record: the process was ended while it wrote.
+    /// True if the file ends within a record: the process was ended while it wrote.
     pub cut_short: bool,
 }
 
 impl Replay {
-    /// Answers that differ.
+    /// Number of answers that differ.
     pub fn differences(&self) -> u64 {
         self.models.values().map(|(_, different)| different).sum()
     }
 }
 
-/// Asks the models again what a journal says that they were asked.
+/// Asks the models again every question of a journal, and compares the answers.
 ///
 /// # Errors
 /// When the bytes are no journal, or one of another version.
@@ -210,7 +217,7 @@ pub fn replay(journal: &[u8]) -> Result<Replay, Error> {
     Ok(found)
 }
 
-/// The same asks with the answers that the models give now.
+/// Returns the journal with the answers that the models give now.
 ///
 /// # Errors
 /// As for [`replay`].
@@ -220,7 +227,7 @@ pub fn bless(journal: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(blessed)
 }
 
-/// Calls with the number of each record and itself. Says whether the file ends within one.
+/// Calls `take` with the number and content of each record. Returns true if the file ends within a record.
 fn each(journal: &[u8], mut take: impl FnMut(u64, Record)) -> Result<bool, Error> {
     let mut rest = journal.strip_prefix(&MAGIC).ok_or_else(|| Error::input("this is no journal of this version"))?;
     let mut number = 0;

@@ -1,27 +1,27 @@
 //! The rule by which signals that interrupt a thread's wait end it, and let its command past a closed gate or a full budget.
 //!
-//! The handler has run by then, and nothing tells which signal it was. A flag that it set, or an interpreter that notes a signal and
-//! runs the program's own handler later, needs the thread to come back from its launch; the tick of a profiler or timer needs
-//! nothing. Ticks come one after the other, what a user or another program sends does not: that is told apart by how long the
-//! thread *waited* in between, since in no other time does the gate keep a signal from what it is for.
+//! The handler has run by then, and nothing tells which signal it was. If the handler set a flag, or an interpreter noted the signal to run
+//! the program's own handler later, the thread has to come back from its launch; the tick of a profiler or timer needs nothing. Ticks
+//! follow one another closely, while signals from a user or another program do not. The two are told apart by how long the thread *waited*
+//! in between, since the gate keeps a signal from its purpose only while the thread waits.
 
 use serde::{Deserialize, Serialize};
 
 use crate::tuning::{SIGNAL_APART_NS, SIGNAL_LATE_NS, SIGNAL_LATEST_NS};
 
-/// The signals of a thread so far, in time that it waited. All zero = there was none.
+/// Signals of a thread so far, measured in the time that the thread has waited. All zero = no signal so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signals {
-    /// Time between two signals of a row that end a wait, in ns; 0 = no signal was seen yet.
+    /// Time between two signals of a row that may end a wait, in ns; 0 = no signal so far.
     spacing_ns: u64,
-    /// Waited since the last signal, in ns.
+    /// Time waited since the last signal, in ns.
     since_ns: u64,
-    /// Waited since the last one that ended a wait, in ns.
+    /// Time waited since the last signal that ended a wait, in ns.
     since_pass_ns: u64,
 }
 
 impl Signals {
-    /// The thread waited for so many ns more.
+    /// Adds time for which the thread waited, in ns.
     #[must_use]
     pub fn waited(self, ns: u64) -> Signals {
         Signals {
@@ -31,8 +31,9 @@ impl Signals {
         }
     }
 
-    /// A signal interrupts the wait. Says whether it ends it: one by itself does, and of a row one now and then, after twice the time
-    /// of the one before. `runs_handlers`: an interpreter runs the program's handlers on this thread, once it comes back.
+    /// Records a signal that interrupts the wait. Returns whether it ends the wait: a single signal does, and in a row of signals one does
+    /// now and then, each after twice the waiting time of the one before. `runs_handlers`: an interpreter runs the program's handlers on
+    /// this thread once it comes back.
     #[must_use]
     pub fn interrupted(self, runs_handlers: bool) -> (Signals, bool) {
         let apart = self.spacing_ns == 0 || self.since_ns >= SIGNAL_APART_NS;
@@ -54,7 +55,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Ticks of a thread that waits all the time: after how many ms of waiting each ended a wait.
+    /// Simulates ticks of a thread that waits all the time. Returns the ms of waiting after which a tick ended a wait.
     fn passes(ticks: u64, apart_ms: u64, runs_handlers: bool) -> Vec<u64> {
         let mut signals = Signals::default();
         let mut passes = Vec::new();
@@ -87,7 +88,7 @@ mod tests {
     #[test]
     fn the_handlers_of_an_interpreter_run_within_a_tenth_of_a_second() {
         assert_eq!(passes(250, 2, true), [0, 50, 150, 250, 350, 450]);
-        // Also where the thread became the one that runs them only now.
+        // The thread may have begun to run the handlers only now.
         let mut signals = Signals::default();
         for _ in 0..3_000 {
             signals = signals.waited(2 * MS).interrupted(false).0;
@@ -113,7 +114,7 @@ mod tests {
 
     #[test]
     fn ticks_between_short_waits_are_one_row() {
-        // 2 ms in each request of an urgent program, with whatever time in between.
+        // Each request of an urgent program waits for 2 ms, with any time in between.
         let mut signals = Signals::default();
         let mut passed = 0;
         for _ in 0..1_000 {

@@ -1,4 +1,4 @@
-//! Answers of the models where no scenario goes: each condition by itself.
+//! Answers of the models that no scenario reaches: each condition by itself.
 
 use xsched_flow::activity::{Activity, Looks, Step, View};
 use xsched_flow::admission::{self, AtGate, Place, Placed};
@@ -97,12 +97,52 @@ fn one_command_in_64_is_sampled_and_the_one_after_it() {
     assert!((200..500).contains(&n), "{n} of 10,000");
 }
 
-/// What lies in a queue that got so many commands of `ns` each, with gates on the device under this budget: `f` a fence, `F` one that
-/// says that a gate follows, `G` a gate that the fence before it does not tell of, `g` one that it does.
+#[test]
+fn a_queue_that_keeps_up_while_it_yields_needs_fewer_fences() {
+    let seq = (70..).find(|seq| {
+        let ask = Place {
+            seq: *seq,
+            fenced: seq - 1,
+            estimate_ns: Some(US),
+            budget_us: 500,
+            in_order: true,
+            ..Place::default()
+        };
+        !admission::place(&ask, || 0, || true).fence
+    });
+    let seq = seq.expect("one that is no sample");
+    let ask = Place {
+        seq,
+        fenced: seq - 6,
+        estimate_ns: Some(10 * US),
+        issued_ns: 50 * US,
+        budget_us: 100,
+        in_order: true,
+        ..Place::default()
+    };
+    assert!(admission::place(&ask, || 0, || true).fence, "by time");
+    assert!(admission::leaves_out(&ask, true) && !admission::leaves_out(&ask, false));
+    for other in [
+        Place { issued_ns: 190 * US, ..ask },
+        Place { estimate_ns: None, ..ask },
+        Place { fenced: seq - FENCE_COMMANDS, ..ask },
+        Place { fence_commands: 4, ..ask },
+        Place { in_order: false, ..ask },
+        Place { calls_back: true, ..ask },
+    ] {
+        assert!(!admission::leaves_out(&other, true), "{other:?}");
+    }
+    let samples =
+        (1..=4096).filter(|seq| !admission::leaves_out(&Place { seq: *seq, fenced: seq - 1, ..ask }, true)).count();
+    assert!(samples > 64, "{samples} samples");
+}
+
+/// Returns the fences and gates in a queue of `commands` commands of `ns` each, with gates on the device under this budget: `f` is a fence,
+/// `F` one that announces a gate, `G` a gate that no fence announces, `g` one that the fence before it announces.
 fn placed_between(commands: u64, ns: u64, budget_us: u32) -> String {
     let plain = Place { estimate_ns: Some(ns), budget_us, in_order: true, has_gates: true, ..Place::default() };
     let is_sampled = |seq: u64| admission::place(&Place { seq, fenced: seq - 1, ..plain }, || 0, || true).fence;
-    // None of those that are fenced in any case, again and again: how far back the last fence lies is what counts.
+    // Skips commands that are fenced in any case: only the distance to the last fence should count.
     let seq = (100..200).find(|seq| !is_sampled(*seq)).unwrap_or(100);
     let (mut ask, mut out) = (Place { seq, fenced: seq - 1, ..plain }, String::new());
     for _ in 0..commands {
@@ -110,7 +150,7 @@ fn placed_between(commands: u64, ns: u64, budget_us: u32) -> String {
         if placed.device_gate {
             out.push(if ask.gate_due { 'g' } else { 'G' });
             ask.gated_ns = ask.issued_ns;
-            // A fence goes before one that is not told of.
+            // A fence is placed before a gate that no earlier fence announced.
             (ask.fenced, ask.fenced_ns) =
                 if ask.gate_due { (ask.fenced, ask.fenced_ns) } else { (seq - 1, ask.issued_ns) };
         }

@@ -1,11 +1,12 @@
-//! Journals from real devices: the models answer what they answered there.
+//! Journals recorded on real devices: the models still answer as they did there.
 
 use std::io::Read;
 use std::path::Path;
 
 use xsched_flow::journal::replay;
 
-/// A wanted difference is blessed: `cargo xtask replay --bless testing/journals/*.gz`, its number in the commit message.
+/// After a wanted difference, the journals are blessed: `cargo xtask replay --bless testing/journals/*.gz`; the commit message says how
+/// many answers changed.
 #[test]
 fn the_models_answer_as_they_did_on_an_h200() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/journals");

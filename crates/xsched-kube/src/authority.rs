@@ -1,10 +1,11 @@
-//! Connections of clients that name a socket's path as their host: `:authority: %2Fvar%2Flib%2F…`, as the kubelet's plugin manager does for the
-//! sockets in `plugins_registry`, and gRPC's C library for each socket of its own. The programs' HTTP/2 library takes no such name, and resets
-//! the stream (hyperium/h2#487).
+//! Connections of clients that name the path of a socket as their host: `:authority: %2Fvar%2Flib%2F…`. The kubelet's
+//! plugin manager does so for the sockets in `plugins_registry`, and gRPC's C library for each socket. The HTTP/2
+//! library of these programs accepts no such name, and resets the stream (hyperium/h2#487).
 //!
-//! A connection here is read by frames. In a block of header fields, `%` and `/` in the name of the host become `-`, before the library sees
-//! them. All three have codes of the same length, plain and by Huffman, so that no length changes, and the library's table of fields that were sent
-//! before agrees with the client's. The name itself is of no use: the socket says which server is asked.
+//! Such a connection is read frame by frame. In blocks of header fields, `%` and `/` in the name of the host are
+//! replaced by `-` before the library sees them. All three characters have codes of equal length, plain and in Huffman
+//! coding, so no length changes, and the library's table of earlier fields stays the same as the client's. The name
+//! itself does not matter: the socket determines the server.
 
 use std::io::{IoSlice, Result};
 use std::pin::Pin;
@@ -16,44 +17,45 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::transport::server::Connected;
 
-/// Length of what a client of HTTP/2 says first.
+/// Length of the preface with which an HTTP/2 client begins, in bytes.
 const PREFACE_BYTES: usize = 24;
-/// Length of a frame's header: 3 bytes of length, kind, flags, 4 bytes of stream.
+/// Length of a frame's header in bytes: 3 of length, kind, flags, 4 of stream.
 const FRAME_HEADER_BYTES: usize = 9;
-/// The longest frame that a server takes unless it says otherwise. What is longer is left to the library, which refuses it.
+/// Longest frame that a server accepts by default, in bytes. A longer one is left to the library, which refuses it.
 const FRAME_MAX_BYTES: usize = 16 << 10;
 /// Size of a read, in bytes.
 const CHUNK_BYTES: usize = 8 << 10;
 
-/// The kind of a frame that begins a block of header fields, and its flags.
+/// Kind of the frame that begins a block of header fields, and its flags.
 const HEADERS: u8 = 1;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
-/// The place of `:authority` in the table of usual fields.
+/// Index of `:authority` in the static table of fields.
 const AUTHORITY_INDEX: usize = 1;
-/// The field's name, plain and by Huffman.
+/// Name of the field, plain and in Huffman coding.
 const AUTHORITY: [&[u8]; 2] = [b":authority", &[0xb8, 0x3b, 0x53, 0x39, 0xec, 0x32, 0x7d, 0x7f]];
-/// Huffman's codes by length, in bits, with the last code of each. Those of all characters that a name may have are here.
+/// Huffman codes by length in bits, with the last code of each length. All characters that a name may have are among
+/// them.
 const CODES: [(u32, u32); 4] = [(5, 0x9), (6, 0x2d), (7, 0x7b), (8, 0xfd)];
-/// Codes of `%` and `/`, of 6 bits as that of `-` is.
+/// Codes of `%` and `/`, of 6 bits like that of `-`.
 const NOT_OF_A_NAME: [u32; 2] = [0x15, 0x18];
 const DASH: u32 = 0x16;
 
-/// The connections at a socket.
+/// Connections at a socket.
 pub fn incoming(listener: UnixListener) -> impl Stream<Item = Result<Connection<UnixStream>>> {
     UnixListenerStream::new(listener).map(|accepted| accepted.map(Connection::new))
 }
 
-/// A connection, as a server sees it.
+/// A connection, as the server reads it.
 #[derive(Debug)]
 pub struct Connection<S> {
     inner: S,
-    /// Bytes that were read and are not handed on yet.
+    /// Bytes that were read and not handed on yet.
     come: Vec<u8>,
-    /// The part of it that may be handed on, in bytes.
+    /// Number of these bytes that may be handed on.
     ready: usize,
-    /// Number of the next bytes that are handed on unchanged.
+    /// Number of bytes to hand on unchanged from there.
     pass: usize,
 }
 
@@ -63,7 +65,7 @@ impl<S> Connection<S> {
         Connection { inner, come: Vec::new(), ready: 0, pass: PREFACE_BYTES }
     }
 
-    /// Goes through what has come: all but the beginning of a frame that is not whole becomes ready.
+    /// Processes the bytes read so far. All become ready, except for an incomplete frame at the end.
     fn advance(&mut self) {
         loop {
             let new = &mut self.come[self.ready..];
@@ -88,7 +90,7 @@ impl<S> Connection<S> {
     }
 }
 
-/// The header fields in a frame.
+/// The part of a frame's payload that holds header fields.
 fn fields(flags: u8, payload: &mut [u8]) -> Option<&mut [u8]> {
     let padding = if flags & PADDED != 0 { usize::from(*payload.first()?) } else { 0 };
     let before = usize::from(flags & PADDED != 0) + if flags & PRIORITY != 0 { 5 } else { 0 };
@@ -96,7 +98,8 @@ fn fields(flags: u8, payload: &mut [u8]) -> Option<&mut [u8]> {
     payload.get_mut(before..end)
 }
 
-/// Gives the host of a block of header fields a name that the library takes. What goes on in a further frame, or is wrong, is left as it is.
+/// Replaces the host in a block of header fields by a name that the library accepts. A field that continues in a
+/// further frame, or is malformed, is left as it is.
 fn rename(block: &mut [u8]) -> Option<()> {
     let mut at = 0;
     while let Some(&first) = block.get(at) {
@@ -107,7 +110,7 @@ fn rename(block: &mut [u8]) -> Option<()> {
             _ => 4,
         };
         let index = integer(block, &mut at, index_bits)?;
-        // A field that was sent before, or the size of the table of such.
+        // An indexed field, or a change of the dynamic table's size.
         if first & 0x80 != 0 || first & 0xe0 == 0x20 {
             continue;
         }
@@ -130,7 +133,7 @@ fn rename(block: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// A number that begins in the last bits of a byte.
+/// Reads a number that begins in the last bits of a byte.
 fn integer(block: &[u8], at: &mut usize, bits: u32) -> Option<usize> {
     let most = (1_usize << bits) - 1;
     let mut value = usize::from(*block.get(*at)?) & most;
@@ -149,7 +152,7 @@ fn integer(block: &[u8], at: &mut usize, bits: u32) -> Option<usize> {
     None
 }
 
-/// The place of a text in the block, and whether it is by Huffman.
+/// Reads a string: returns whether it is in Huffman coding, and its position in the block.
 fn string(block: &[u8], at: &mut usize) -> Option<(bool, std::ops::Range<usize>)> {
     let is_huffman = block.get(*at)? & 0x80 != 0;
     let length = integer(block, at, 7)?;
@@ -159,7 +162,7 @@ fn string(block: &[u8], at: &mut usize) -> Option<(bool, std::ops::Range<usize>)
     Some((is_huffman, range))
 }
 
-/// Renames a host by Huffman, up to the first code that no name has.
+/// Replaces a host in Huffman coding, up to the first code that no name has.
 fn rename_huffman(text: &mut [u8]) {
     let bits = |text: &[u8], at: usize, count: u32| {
         let bit = |n: usize| text.get(n / 8).map(|byte| u32::from(byte >> (7 - n % 8) & 1));
@@ -188,7 +191,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
             let mut chunk = ReadBuf::new(&mut chunk);
             ready!(Pin::new(&mut this.inner).poll_read(context, &mut chunk))?;
             if chunk.filled().is_empty() {
-                // The end; a frame that is not whole is handed on as it is.
+                // At the end of the stream, an incomplete frame is handed on as it is.
                 this.ready = this.come.len();
                 break;
             }
@@ -241,12 +244,12 @@ impl<S: Connected> Connected for Connection<S> {
 mod tests {
     use super::*;
 
-    /// `%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fgpu.xsched.dev-reg.sock` by Huffman, and the same with `-` for `%`.
+    /// `%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fgpu.xsched.dev-reg.sock` in Huffman coding, and with `-` for `%`.
     const ESCAPED: &str =
         "54587b8ec545868346a8b0f5b632d054aa2c35d16cc6a91158598c84d9e951619abb57f2824e591790bdd6b0b32e8393af";
     const RENAMED: &str =
         "58587b8ec585868346b0b0f5b632d054ac2c35d16cc6a91158598c84d9e961619abb57f2824e591790bdd6b0b32e8393af";
-    /// `/var/lib/kubelet/x.sock`, and the same with `-` for `/`.
+    /// `/var/lib/kubelet/x.sock`, and with `-` for `/`.
     const PATH: &str = "63b8ec628346c75b632d054b1e5741c9d7";
     const PATH_RENAMED: &str = "5bb8ec5a8346b75b632d054ade5741c9d7";
 
@@ -258,7 +261,8 @@ mod tests {
         [&[flag | u8::try_from(value.len()).unwrap()], value].concat()
     }
 
-    /// `:method POST`, `:scheme http`, the host's field, `:path` with a path, `te` with a percent sign that stays.
+    /// Fields `:method POST`, `:scheme http`, the host, `:path` with a path, and `te` with a percent sign that has to
+    /// stay.
     fn block(host: &[u8]) -> Vec<u8> {
         let path = [&[0x04][..], &text(0, b"/a%2Fb/c")].concat();
         let te = [&[0x40][..], &text(0, b"te"), &text(0, b"a%/")].concat();
@@ -277,7 +281,7 @@ mod tests {
                 [&[0x11][..], &plain].concat(),
                 [&[0x40][..], &name, &plain].concat(),
                 [&[0x00][..], &name_huffman, &huffman].concat(),
-                // After the table's size.
+                // Behind a change of the table's size.
                 [&[0x3f, 0xe1, 0x1f, 0x41][..], &huffman].concat(),
             ]
         };
@@ -293,7 +297,7 @@ mod tests {
         assert_eq!(usual, block(&[&[0x41][..], &text(0, b"localhost")].concat()));
     }
 
-    /// A code that no name has, texts that end too early, numbers without an end: nothing is read past the end.
+    /// Codes that no name has, strings that end too early, numbers without an end: nothing may be read past the end.
     #[test]
     fn what_is_no_block_of_fields_is_left_as_it_is() {
         for wrong in [&[0x41, 0x83, 0xff, 0xff, 0xff][..], &[0x41], &[0x41, 0x7f], &[0x41, 0x05, b'%'], &[0xff; 40]] {
@@ -307,7 +311,7 @@ mod tests {
         }
     }
 
-    /// Frames as they come, in pieces of any length: a frame of data with the same bytes is handed on as it is.
+    /// Frames that arrive in pieces of any length. A data frame with the same bytes is handed on as it is.
     #[tokio::test(flavor = "current_thread")]
     async fn a_connection_is_changed_in_blocks_of_fields_only_however_it_comes() {
         let frame = |kind: u8, flags: u8, payload: &[u8]| {
@@ -334,7 +338,7 @@ mod tests {
             while server.read_buf(&mut seen).await.unwrap() > 0 {}
             assert_eq!(seen, expected, "in pieces of {piece}");
         }
-        // What ends in the middle of a frame is handed on.
+        // A stream that ends in the middle of a frame is handed on.
         let cut = &sent[..PREFACE_BYTES + 2 * FRAME_HEADER_BYTES + 5];
         let mut server = Connection::new(cut);
         let mut seen = Vec::new();

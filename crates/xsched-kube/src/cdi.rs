@@ -1,5 +1,5 @@
-//! The node's CDI specification of our classes, as `xsched cdi generate` writes it: what a container of a class gets where its runtime
-//! does not resolve the CDI devices of plugins.
+//! The node's CDI specification of this project's classes, written by `xsched cdi generate`. Its edits are applied
+//! directly to a container whose runtime does not resolve the CDI devices of plugins.
 
 use std::path::PathBuf;
 
@@ -9,15 +9,15 @@ use xsched_proto::class::Class;
 use crate::api::nri;
 use crate::delivery::KIND;
 
-/// Where runtimes look, unless they are told otherwise; what stands in a later one counts.
+/// Default folders that runtimes read. A file in a later folder takes precedence.
 pub const FOLDERS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
-/// The name of the file.
+/// Name of the specification's file.
 const NAME: &str = "xsched.dev-class.json";
 
 /// The folders of specifications.
 #[derive(Clone, Debug)]
 pub struct Cdi {
-    /// Of two files, the one in the later folder counts.
+    /// The folders. Of two files, the one in the later folder counts.
     pub folders: Vec<PathBuf>,
 }
 
@@ -37,7 +37,7 @@ struct Device {
     container_edits: Edits,
 }
 
-/// An edit that is not known here is an error: left out, it would leave a container with a part of what it needs.
+/// Edits of a container. An unknown edit is an error: without it, a container would get only a part of what it needs.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Edits {
@@ -72,10 +72,10 @@ enum HookName {
 }
 
 impl Cdi {
-    /// The edits of a class, as an adjustment. The file is read each time: an upgrade replaces it.
+    /// Edits of a class, as an adjustment. Reads the file each time, since an upgrade replaces it.
     ///
     /// # Errors
-    /// One line: there is no file, or it has what cannot be said to the runtime.
+    /// Reason in one line: there is no file, or it has edits that the runtime's interface cannot express.
     pub fn adjustment(&self, class: Class) -> Result<nri::ContainerAdjustment, String> {
         let files = self.folders.iter().rev().map(|folder| folder.join(NAME));
         let Some(file) = files.into_iter().find(|file| file.exists()) else {

@@ -7,62 +7,63 @@ use serde::Deserialize;
 use xsched_proto::Error;
 use xsched_proto::class::Class;
 
-/// Where it lies unless an option says so.
+/// Path of the configuration unless an option names another.
 pub const USUAL: &str = "/etc/xsched/kubernetes.toml";
-/// The most programs of a class that one GPU may be offered for.
+/// Largest number of programs of a class that one GPU may be offered for.
 pub const COUNT_MAX: u32 = 1000;
-/// The classes that are resources.
+/// Classes that are offered as resources.
 pub const OFFERED: [Class; 3] = [Class::High, Class::Normal, Class::Low];
 
-/// All of it.
+/// The whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How containers get what they need.
+    /// Form in which containers get their class.
     pub delivery: Delivery,
-    /// Of the device plugin.
+    /// Settings of the device plugin.
     pub device_plugin: DevicePlugin,
-    /// Of the injector.
+    /// Settings of the injector.
     pub injector: Injector,
-    /// Of the startup taint.
+    /// Settings of the startup taint.
     pub startup_taint: StartupTaint,
 }
 
-/// How containers get what they need.
+/// Form in which containers get their class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Delivery {
-    /// By the names of CDI devices.
+    /// Delivery by the names of CDI devices.
     #[default]
     Cdi,
-    /// By variables, mounts and device nodes.
+    /// Delivery by variables, mounts and device nodes.
     Environment,
 }
 
-/// Of the device plugin.
+/// Settings of the device plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DevicePlugin {
-    /// How many containers of each class may share a GPU.
+    /// Number of containers of each class that may share a GPU.
     pub counts: Counts,
-    /// The same for single GPUs, by UUID.
+    /// Numbers for single GPUs, by UUID, instead of `counts`.
     pub gpus: BTreeMap<String, Counts>,
-    /// How often the daemon is looked for, in ms.
+    /// Interval at which the daemon is checked, in ms.
     pub health_interval_ms: u64,
-    /// What becomes of a GPU that another plugin offers too.
+    /// Treatment of a GPU that another plugin offers too.
     pub offered_twice: OfferedTwice,
-    /// Time within which a container has its class after it was about to be made, in ms. A container that has none by then is logged.
+    /// Time for a container to have its class after it was about to be created, in ms. A container that has none by
+    /// then is logged.
     pub delivered_within_ms: u64,
 }
 
-/// What becomes of a GPU that another plugin offers too.
+/// Treatment of a GPU that another plugin offers too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OfferedTwice {
-    /// It takes no further container here.
+    /// The GPU takes no further container here.
     #[default]
     Unhealthy,
-    /// It goes on, and the log says that it is offered twice.
+    /// The GPU stays in use, and the log says that it is offered twice.
     Allowed,
 }
 
@@ -78,15 +79,15 @@ impl Default for DevicePlugin {
     }
 }
 
-/// How many containers of each class may share a GPU.
+/// Number of containers of each class that may share a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Counts {
-    /// Of class high.
+    /// Containers of class high.
     pub high: u32,
-    /// Of class normal.
+    /// Containers of class normal.
     pub normal: u32,
-    /// Of class low.
+    /// Containers of class low.
     pub low: u32,
 }
 
@@ -97,7 +98,7 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Of a class. The two above `high` are not offered.
+    /// Number for a class. The two classes above `high` are not offered.
     pub fn of(self, class: Class) -> u32 {
         match class {
             Class::High => self.high,
@@ -108,21 +109,21 @@ impl Counts {
     }
 }
 
-/// Of the injector.
+/// Settings of the injector.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Injector {
-    /// Switch of the injector: without it the runtime is not served.
+    /// Switch of the injector. If it is off, the runtime is not served.
     pub enabled: bool,
-    /// The namespaces whose pods it looks at; none: all.
+    /// Namespaces whose pods are considered; empty = all.
     pub namespaces: Vec<String>,
-    /// The namespaces whose pods it leaves alone, whatever they ask for.
+    /// Namespaces whose pods get no class by annotation or default.
     pub skip_namespaces: Vec<String>,
-    /// The class of pods without an annotation; none: they are left alone.
+    /// Class of pods without an annotation; `None` = they get no class.
     pub default_class: Option<Class>,
-    /// The highest class that an annotation gets.
+    /// Highest class that an annotation can get.
     pub ceiling: Class,
-    /// The same for single namespaces.
+    /// Highest classes for single namespaces, instead of `ceiling`.
     pub ceilings: BTreeMap<String, Class>,
 }
 
@@ -140,25 +141,26 @@ impl Default for Injector {
 }
 
 impl Injector {
-    /// The highest class that pods of a namespace get.
+    /// Highest class that pods of a namespace can get.
     pub fn ceiling_of(&self, namespace: &str) -> Class {
         self.ceilings.get(namespace).copied().unwrap_or(self.ceiling)
     }
 
-    /// Tells whether pods of a namespace are looked at.
+    /// Reports whether pods of a namespace are considered.
     pub fn has(&self, namespace: &str) -> bool {
         let is_in = |list: &[String]| list.iter().any(|name| name == namespace);
         !is_in(&self.skip_namespaces) && (self.namespaces.is_empty() || is_in(&self.namespaces))
     }
 }
 
-/// Of the startup taint.
+/// Settings of the startup taint.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StartupTaint {
-    /// Interval at which daemon, device plugin and injector are looked at, in ms.
+    /// Interval at which daemon, device plugin and injector are polled, in ms.
     pub interval_ms: u64,
-    /// Time for which one of them may be away before the taint is set, in ms. As the node starts it is none.
+    /// Time for which one of them may be away before the taint is set, in ms. When the node starts, the taint is set at
+    /// once.
     pub set_after_ms: u64,
 }
 
@@ -169,7 +171,7 @@ impl Default for StartupTaint {
 }
 
 impl Config {
-    /// Reads a file; without one the usual one, if it is there.
+    /// Reads a file; if none is given, the default one, if it exists.
     ///
     /// # Errors
     /// One line that names the file.
@@ -182,10 +184,10 @@ impl Config {
         }
     }
 
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// One line.
+    /// One line that names the place.
     pub fn parse(text: &str) -> Result<Config, Error> {
         let config: Config = toml::from_str(text).map_err(|e| {
             let line = e.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
@@ -246,7 +248,8 @@ mod tests {
         let example = rest.split("```").next().unwrap();
         let shown = Config::parse(example).unwrap();
         let mut usual = Config::default();
-        // Tables of single GPUs and namespaces are empty by default, and so is the list of namespaces; a default class is not set.
+        // Tables of single GPUs and namespaces are empty by default, as is the list of namespaces; a default class is
+        // not set.
         usual.device_plugin.gpus.clone_from(&shown.device_plugin.gpus);
         usual.injector.ceilings.clone_from(&shown.injector.ceilings);
         usual.injector.namespaces.clone_from(&shown.injector.namespaces);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
@@ -11,8 +11,10 @@ use xsched_kube::api_server::credentials::{self, Credentials};
 use xsched_kube::cdi::{Cdi, FOLDERS};
 use xsched_kube::config::{Config, Delivery};
 use xsched_kube::delivery::Outside;
+use xsched_kube::device_plugin::allocation::Offer;
 use xsched_kube::device_plugin::deliveries::{Deliveries, records_beside};
 use xsched_kube::device_plugin::pod_resources::Asked;
+use xsched_kube::device_plugin::service::Shared;
 use xsched_kube::nri::injector::{Injector, NAMESPACE_VARIABLE};
 use xsched_kube::startup_taint::parts::Parts;
 use xsched_kube::status::Status;
@@ -20,7 +22,7 @@ use xsched_kube::{api_server, device_plugin, dra, gpus, log, nri, startup_taint}
 use xsched_proto::Error;
 use xsched_proto::paths::SYSTEM_SOCKET;
 
-/// The variable with the node's name, as the manifests have it from the pod's `spec.nodeName`.
+/// Variable with the node's name, which the manifests set from the pod's `spec.nodeName`.
 const NODE_VARIABLE: &str = "NODE_NAME";
 const POD_RESOURCES: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 
@@ -158,14 +160,14 @@ fn index(text: &str) -> Result<String, String> {
     if fits { Ok(text.to_owned()) } else { Err(format!("'{text}' is no index: use two digits, as 50")) }
 }
 
-/// A DNS name, as the API server has it: it becomes a part of a path.
+/// Checks a node's name. It must be a DNS name, since it becomes a part of a path at the API server.
 fn node_name(text: &str) -> Result<String, String> {
     let fits = text.len() <= 253 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
     let fits = fits && text.starts_with(|c: char| c.is_ascii_alphanumeric());
     if fits { Ok(text.to_owned()) } else { Err(format!("'{text}' is no name of a node: use letters, digits, - and .")) }
 }
 
-/// The node's name, by the option or the variable.
+/// Name of the node, from the option or the variable.
 fn node_of(option: Option<String>) -> Result<String, Error> {
     if let Some(name) = option {
         return Ok(name);
@@ -206,9 +208,9 @@ fn run(command: Command) -> Result<(), Error> {
             let (gpus, events) = all_gpus(simulated)?;
             runtime.block_on(async {
                 status.serve(listen).await?;
-                let plugin =
-                    device_plugin::Plugin { config, outside, kubelet, pod_resources, gpus, status, deliveries };
-                plugin.run(events).await
+                let offer = Offer { config, outside, gpus };
+                let shared = Arc::new(Shared { offer, pod_resources, deliveries });
+                device_plugin::Plugin { shared, kubelet, status }.run(events).await
             })
         }
         Command::Dra { socket, api, plugins, registry, simulated } => {

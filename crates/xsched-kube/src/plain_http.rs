@@ -1,4 +1,4 @@
-//! Requests over HTTP without TLS: to other programs of the pod, and to `kubectl proxy`.
+//! Requests over HTTP without TLS, to other programs of the pod and to `kubectl proxy`.
 
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
@@ -6,10 +6,10 @@ use hyper::{Request, StatusCode};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 
-/// Sends a request, and gives status and body of the answer, which is no longer than so many bytes.
+/// Sends a request. Returns the status and the body of the answer, which may be at most `max_bytes` long.
 ///
 /// # Errors
-/// One line.
+/// Reason in one line.
 pub async fn send(request: Request<Empty<Bytes>>, max_bytes: usize) -> Result<(StatusCode, Bytes), String> {
     let client = Client::builder(TokioExecutor::new()).build_http();
     let answer = client.request(request).await.map_err(|e| e.to_string())?;

@@ -1,4 +1,5 @@
-//! The state of a node's program, over HTTP where it is told to listen: `/ready` for the kubelet's probe, `/metrics` for monitors.
+//! State of a node's program, over HTTP if an address is given: `/ready` for the kubelet's probe, `/metrics` for
+//! monitors.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -17,12 +18,12 @@ use xsched_proto::Error;
 
 use crate::log;
 
-/// The most connections at a time.
+/// Upper limit of connections at a time.
 const CONNECTIONS_MAX: usize = 16;
-/// Time that a connection may take.
+/// Time limit of a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A number that grows.
+/// A number that only grows.
 #[derive(Debug)]
 pub struct Counter {
     name: &'static str,
@@ -31,12 +32,12 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Makes one that stands at 0.
+    /// Makes a counter that starts at 0.
     pub const fn new(name: &'static str, help: &'static str) -> Counter {
         Counter { name, help, value: AtomicU64::new(0) }
     }
 
-    /// Adds.
+    /// Adds to the counter.
     pub fn add(&self, more: u64) {
         self.value.fetch_add(more, Ordering::Relaxed);
     }
@@ -45,18 +46,18 @@ impl Counter {
 /// The state of a program.
 #[derive(Debug)]
 pub struct Status {
-    /// Reason why it does not do its work; none: it does.
+    /// Reason why the program does not do its work; `None` if it does.
     waits_for: Mutex<Option<String>>,
     counters: &'static [&'static Counter],
 }
 
 impl Status {
-    /// Makes one that is not ready yet.
+    /// Makes the state of a program that is not ready yet.
     pub fn new(counters: &'static [&'static Counter]) -> Arc<Status> {
         Arc::new(Status { waits_for: Mutex::new(Some("it starts".to_owned())), counters })
     }
 
-    /// Notes what keeps it from its work; none: nothing does.
+    /// Sets the reason that keeps the program from its work; `None` = there is none.
     pub fn set(&self, waits_for: Option<String>) {
         *self.waits_for.lock().unwrap_or_else(PoisonError::into_inner) = waits_for;
     }
@@ -72,7 +73,7 @@ impl Status {
                 let mut text = String::new();
                 for Counter { name, help, value } in self.counters {
                     let value = value.load(Ordering::Relaxed);
-                    // A text takes what it is given.
+                    // Writing to a string cannot fail.
                     let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {value}\n");
                 }
                 (StatusCode::OK, text)
@@ -81,15 +82,15 @@ impl Status {
         }
     }
 
-    /// Answers at an address, beside the rest. Must be called within a runtime.
+    /// Answers at an address, in a task of its own. Must be called within a runtime.
     ///
     /// # Errors
-    /// If the address is taken or not this machine's.
+    /// If the address is in use, or not one of this machine.
     pub async fn serve(self: &Arc<Status>, address: Option<SocketAddr>) -> Result<(), Error> {
         let Some(address) = address else { return Ok(()) };
         let failed = |e| Error::environment(format!("cannot listen at {address}: {e}"));
         let listener = TcpListener::bind(address).await.map_err(failed)?;
-        // With port 0 it is only known now.
+        // With port 0, the port is known only now.
         if let Ok(bound) = listener.local_addr() {
             log(format!("answers /ready and /metrics at {bound}"));
         }
@@ -98,7 +99,7 @@ impl Status {
             loop {
                 let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
                 let Ok((stream, _)) = listener.accept().await else {
-                    // Out of descriptors: the next connection may have more luck.
+                    // Probably out of descriptors: a later attempt may succeed.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 };
@@ -115,7 +116,7 @@ impl Status {
                     let connection = hyper::server::conn::http1::Builder::new()
                         .keep_alive(false)
                         .serve_connection(TokioIo::new(stream), answer);
-                    // One that is slow or wrong is its own loss.
+                    // A client that is slow or malformed harms only itself.
                     let _ = tokio::time::timeout(PATIENCE, connection).await;
                     drop(slot);
                 });

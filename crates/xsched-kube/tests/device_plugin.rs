@@ -1,4 +1,4 @@
-//! The device plugin against a stand-in kubelet, which speaks the kubelet's gRPC over its socket paths below a folder of the test's.
+//! The device plugin against a fake kubelet that speaks the kubelet's gRPC over sockets in the test's folder.
 
 mod common;
 
@@ -67,7 +67,7 @@ fn a_kubelet_that_restarts_is_registered_with_again_and_so_does_a_plugin_that_re
         plugin = node.start_device_plugin(COUNTS, &["--simulated", "1"]);
         until("the new plugin registers", || second.registered().len() == 6).await;
         until_healthy(&second, [1, 2, 3]).await;
-        // One that was killed leaves its sockets; the next takes their place.
+        // A plugin that was killed leaves its sockets; the next one replaces them.
         drop(plugin);
         let _plugin = node.start_device_plugin(COUNTS, &["--simulated", "1"]);
         until("the next plugin registers", || second.registered().len() == 9).await;
@@ -99,7 +99,7 @@ fn no_device_is_healthy_while_the_daemon_is_away() {
         until("the devices are there and not healthy", || kubelet.devices(CLASSES[2], "Unhealthy").len() == 3).await;
         let daemon = node.daemon();
         until_healthy(&kubelet, [1, 2, 3]).await;
-        // Its socket stays where it is, as after a crash.
+        // The socket's file stays, as after a crash.
         drop(daemon);
         until("the devices are not healthy", || kubelet.devices(CLASSES[2], "Unhealthy").len() == 3).await;
         let _daemon = node.daemon();
@@ -165,7 +165,7 @@ fn parts_of_a_board_are_devices_of_their_own() {
         let answer = kubelet.allocate(CLASSES[0], &[&all[1]]).await.unwrap();
         let uuid = all[1].split("::").next().unwrap();
         assert_eq!(answer.cdi_devices[1].name, format!("nvidia.com/gpu={uuid}"));
-        // The fault of a board is one of all its parts.
+        // A fault of a board is one of all its parts.
         node.nvml("xid", 79);
         until_healthy(&kubelet, [0, 0, 0]).await;
     });
@@ -185,7 +185,7 @@ fn a_gpu_that_another_plugin_offers_too_takes_no_container_until_it_is_offered_o
         until_healthy(&kubelet, [1, 2, 3]).await;
         assert_eq!(kubelet.devices(CLASSES[0], "Unhealthy"), [format!("{first}::0")]);
         let line = format!("{first}: nvidia.com/gpu offers it too, and would give it away twice");
-        // Time-slicing by NVIDIA's plugin: several devices of one GPU, under a name of its own.
+        // Time-slicing by NVIDIA's plugin: several devices of one GPU, under names of their own.
         kubelet.offer("nvidia.com/gpu.shared", &[&format!("{second}::0"), &format!("{second}::1")]);
         until_healthy(&kubelet, [0, 0, 0]).await;
         kubelet.offer("nvidia.com/gpu", &[]);
@@ -196,7 +196,7 @@ fn a_gpu_that_another_plugin_offers_too_takes_no_container_until_it_is_offered_o
         assert_eq!((log.matches(&line).count(), log.matches("offers it too").count()), (1, 2), "{log}");
         assert_eq!(log.matches("no other plugin offers it any more").count(), 2, "{log}");
         plugin.end();
-        // An operator may want it so.
+        // An operator may allow it.
         kubelet.offer("nvidia.com/gpu", &[&first]);
         let allowed = COUNTS.replace("[device_plugin]\n", "[device_plugin]\noffered_twice = \"allowed\"\n");
         let plugin = node.start_device_plugin(&allowed, &[]);
@@ -251,7 +251,7 @@ fn two_classes_in_one_container_are_refused_before_it_starts() {
     });
 }
 
-/// Writes a container's record, as the hook of CDI does.
+/// Writes a container's record, as CDI's hook does.
 fn record(node: &Node, id: &str, namespace: &str, pod: &str, name: &str) {
     let text =
         format!(r#"{{"id": "{id}", "name": "{name}", "pod": "{pod}", "namespace": "{namespace}", "class": "low"}}"#);
@@ -271,7 +271,7 @@ fn a_container_that_its_class_does_not_reach_is_named() {
         for n in 0..3 {
             kubelet.give(["lost", "again", "other"][n], &[(CLASSES[2], &format!("SIM-0::{n}"))]);
         }
-        // Of the container before it, of the same name.
+        // The record of an earlier container of the same name.
         record(&node, "before", "team", "pod", "again");
         for (n, name) in ["lost", "again"].iter().enumerate() {
             kubelet.before_start(CLASSES[2], &format!("SIM-0::{n}")).await.unwrap();
@@ -290,7 +290,7 @@ fn a_container_that_its_class_does_not_reach_is_named() {
     });
 }
 
-/// Delivery by variables leaves no record, and none is waited for.
+/// Delivery by variables leaves no record, so none is waited for.
 #[test]
 fn a_container_that_gets_its_class_by_variables_is_not_named() {
     block_on(async {
@@ -304,7 +304,7 @@ fn a_container_that_gets_its_class_by_variables_is_not_named() {
         until_healthy(&kubelet, [1, 2, 3]).await;
         kubelet.give("train", &[(CLASSES[2], "SIM-0::0")]);
         kubelet.before_start(CLASSES[2], "SIM-0::0").await.unwrap();
-        // Longer than it would have waited; one look later.
+        // Longer than it would have waited, and until one poll later.
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         drop(daemon);
         until("the daemon's end is told", || plugin.log().contains("does not answer: no device is healthy")).await;

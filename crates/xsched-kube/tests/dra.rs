@@ -1,5 +1,5 @@
-//! The plugin for dynamic resource allocation against stand-ins: for the kubelet, which finds it in the folder that it watches and speaks
-//! its gRPC, and for the API server, which answers claims over HTTP.
+//! The plugin for dynamic resource allocation against a fake kubelet, which finds it in its watched folder and speaks
+//! gRPC, and a fake API server, which returns claims over HTTP.
 
 mod common;
 
@@ -19,10 +19,10 @@ use xsched_kube::api::dra::{
 use xsched_kube::api::services::dra::d_r_a_plugin_client::DRAPluginClient;
 use xsched_kube::api::services::plugin_registration::registration_client::RegistrationClient;
 
-/// Claims by the path at which the API server has them.
+/// Claims by their paths at the API server.
 type Claims = Arc<Mutex<HashMap<String, Value>>>;
 
-/// An API server with these claims; where it answers.
+/// Starts an API server with these claims, and returns its address.
 async fn api_server(claims: Claims) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -74,11 +74,11 @@ fn claim(uid: &str) -> Claim {
     Claim { namespace: "team".to_owned(), uid: uid.to_owned(), name: "serve".to_owned() }
 }
 
-/// The node's kubelet: it waits for the plugin in its folder, and asks what it is.
+/// Waits for the plugin in the folder, as the node's kubelet does, and asks it for its information.
 async fn found(node: &Node) -> (PluginInfo, RegistrationClient<tonic::transport::Channel>) {
     let socket = node.path("registry/gpu.xsched.dev-reg.sock");
     until("the plugin is in the folder", || socket.exists()).await;
-    // It is there a little before it listens.
+    // The file appears a little before the plugin listens.
     let deadline = std::time::Instant::now() + xsched_testkit::TIMEOUT;
     let channel = loop {
         match channel(&socket).await {
@@ -128,7 +128,7 @@ fn the_kubelet_finds_the_plugin_and_gets_class_and_gpu_of_a_claim() {
         assert!(absent.devices.is_empty() && absent.error.contains("it answers 404 Not Found"), "{}", absent.error);
         let gpu = "GPU-00000000-0000-0000-0000-000000000000";
         claims.lock().unwrap().insert(PATH.to_owned(), allocated("u1", &gpu.to_lowercase(), "high"));
-        // The kubelet asks again after a restart.
+        // Twice, as the kubelet asks again after a restart.
         for _ in 0..2 {
             let prepared = prepare(&mut client, "u1").await;
             assert_eq!(prepared.error, "");
@@ -142,7 +142,7 @@ fn the_kubelet_finds_the_plugin_and_gets_class_and_gpu_of_a_claim() {
         let done = client.node_unprepare_resources(request).await.unwrap().into_inner();
         assert!(done.claims.len() == 2 && done.claims.values().all(|one| one.error.is_empty()));
 
-        // A board that fails is prepared for no further claim.
+        // A board that fails is not prepared for a further claim.
         node.nvml("xid", 79);
         until("the fault is told", || plugin.log().contains("Xid 79")).await;
         let broken = until_error(&mut client, "u1").await;
@@ -154,7 +154,7 @@ fn the_kubelet_finds_the_plugin_and_gets_class_and_gpu_of_a_claim() {
     });
 }
 
-/// The error, once preparing fails.
+/// Waits until preparing fails, and returns the error.
 async fn until_error(client: &mut DRAPluginClient<tonic::transport::Channel>, uid: &str) -> String {
     let deadline = std::time::Instant::now() + xsched_testkit::TIMEOUT;
     loop {
@@ -185,7 +185,7 @@ fn nothing_is_prepared_without_a_daemon_or_an_api_server() {
         assert_eq!(prepared.devices[0].cdi_device_ids, ["xsched.dev/class=low"]);
         plugin.end();
 
-        // A port that nothing listens at.
+        // A port at which nothing listens.
         let nothing = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let _plugin = start(&node, &format!("http://{nothing}"), &["--simulated", "2"]);
         let (info, _) = found(&node).await;

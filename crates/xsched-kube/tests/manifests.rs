@@ -1,4 +1,5 @@
-//! The manifests of `dist/kubernetes`: rendered by kubectl, and held against the published schemas by PyPI's kubernetes-validate.
+//! The manifests of `dist/kubernetes`: rendered by kubectl, and compared with the published schemas by PyPI's
+//! kubernetes-validate.
 
 mod common;
 
@@ -10,7 +11,7 @@ use xsched_kube::config::Config;
 use xsched_kube::startup_taint::node::KEY;
 use xsched_testkit::skipped;
 
-/// Kustomizations, each with the version of Kubernetes whose schemas it is held against.
+/// Kustomizations, each with the version of Kubernetes whose schemas it must match.
 const KUSTOMIZATIONS: [(&str, &str); 7] = [
     ("base", "1.36"),
     ("priority-classes", "1.36"),
@@ -25,7 +26,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/kubernetes")
 }
 
-/// One as kubectl renders it; none without kubectl.
+/// Renders a kustomization by kubectl; `None` without kubectl.
 fn rendered(name: &str) -> Option<String> {
     let output = match Command::new(fetched("helm/kubectl").unwrap_or_else(|| "kubectl".into()))
         .arg("kustomize")
@@ -73,7 +74,7 @@ fn the_node_has_no_rights_at_the_api_server_and_sees_the_nodes_processes() {
     let node = base.split("\n---\n").find(|object| object.contains("kind: DaemonSet\n")).unwrap();
     assert!(node.contains("automountServiceAccountToken: false\n") && node.contains("hostPID: true\n"));
     assert!(!node.contains("privileged: true"));
-    // Each object of a namespace is in ours: deleting the namespace takes them.
+    // Each namespaced object is in our namespace, so deleting the namespace deletes them all.
     for object in base.split("\n---\n").filter(|object| !object.contains("kind: Namespace\n")) {
         let is_of_the_cluster = object.contains("kind: ValidatingAdmissionPolicy");
         let is_ours = object.lines().any(|line| line == "  namespace: xsched");
@@ -81,7 +82,7 @@ fn the_node_has_no_rights_at_the_api_server_and_sees_the_nodes_processes() {
     }
 }
 
-/// Clusters serve `v1` from 1.36 on, and the beta no longer.
+/// Clusters serve `v1` since 1.36, and no longer the beta version.
 #[test]
 fn the_admission_policy_has_the_version_that_the_cluster_serves() {
     for (name, version) in [("priority-classes", "v1"), ("priority-classes-v1beta1", "v1beta1")] {
@@ -99,7 +100,7 @@ fn the_admission_policy_has_the_version_that_the_cluster_serves() {
     }
 }
 
-/// A pod whose daemon has refused its configuration is not ready, and no further one is replaced.
+/// A pod whose daemon refused its configuration is not ready, so no further pod is replaced.
 #[test]
 fn a_node_is_ready_when_each_program_says_so() {
     let Some(base) = rendered("base") else { return };
@@ -115,7 +116,7 @@ fn a_node_is_ready_when_each_program_says_so() {
             assert!(node.contains(&part), "{part}");
         }
     }
-    // The daemon's probe, where no daemon answers.
+    // The daemon's probe, without a daemon.
     let probe =
         "          exec:\n            command:\n            - xsched\n            - ps\n            - --socket\n";
     assert!(node.contains(probe));
@@ -124,7 +125,7 @@ fn a_node_is_ready_when_each_program_says_so() {
     assert_eq!(asked.status.code(), Some(3));
 }
 
-/// The lines of one text that another one lacks, and those that only the other one has.
+/// Lines of one text that another lacks, and lines that only the other has.
 fn differences(one: &str, other: &str) -> (Vec<String>, Vec<String>) {
     let sorted = |text: &str| {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -142,7 +143,7 @@ fn differences(one: &str, other: &str) -> (Vec<String>, Vec<String>) {
     (all, more)
 }
 
-/// The overlay repeats the injector's arguments: they are those of the base, and one more.
+/// The overlay repeats the injector's arguments: those of the base, and one more.
 #[test]
 fn where_missed_containers_are_restarted_nothing_else_changes() {
     let (Some(base), Some(overlay)) = (rendered("base"), rendered("restart-missed")) else { return };
@@ -151,7 +152,7 @@ fn where_missed_containers_are_restarted_nothing_else_changes() {
     assert_eq!(more, ["            - KILL", "            add:", "        - --restart-missed"]);
 }
 
-/// The token is for one container, which needs no other right, and the node's other parts are as they were.
+/// The token is for one container, which needs no other right; the other parts of the node are unchanged.
 #[test]
 fn the_startup_taint_adds_one_container_with_a_token_and_the_rights_for_a_taint() {
     let (Some(before), Some(overlay)) = (rendered("restart-missed"), rendered("startup-taint")) else { return };
@@ -184,7 +185,7 @@ fn the_startup_taint_adds_one_container_with_a_token_and_the_rights_for_a_taint(
         "serviceAccountToken:",
         &format!("key: {KEY}"),
     ] {
-        // The container and its port have one name.
+        // The container and its port share a name.
         assert_eq!(count(line), if line.starts_with("name") { 2 } else { 1 }, "{line}: {more:?}");
     }
     let first = after.split("      initContainers:\n").nth(1).unwrap().split("      - args:\n").nth(1).unwrap();
@@ -192,7 +193,7 @@ fn the_startup_taint_adds_one_container_with_a_token_and_the_rights_for_a_taint(
     for right in ["privileged", "add:", "hostPath", "runAsUser"] {
         assert!(!more.iter().any(|line| line.contains(right)), "{right}");
     }
-    // A role that is for the container only: no other one has the token.
+    // A role for this container only: no other one has the token.
     assert!(after.contains("      automountServiceAccountToken: false\n"));
 }
 
@@ -201,7 +202,7 @@ fn the_shipped_configuration_of_a_node_is_accepted() {
     Config::read(Some(&folder().join("base/kubernetes.toml"))).unwrap();
     let work = tempfile::tempdir().unwrap();
     let shipped = std::fs::read_to_string(folder().join("base/config.toml")).unwrap();
-    // Also with what it shows as another choice, in the place of the first.
+    // Also with the other choices that it shows, in place of the defaults.
     let another: String = shipped
         .lines()
         .filter(|line| *line != "policy = \"hpf\"")
@@ -220,17 +221,17 @@ fn the_shipped_configuration_of_a_node_is_accepted() {
     }
 }
 
-/// The names that the guide has are those that are made.
+/// Names in the guide match those that are built.
 #[test]
 fn the_guide_names_the_package_and_the_image_as_they_are_made() {
     let guide = std::fs::read_to_string(folder().join("../../docs/guide/kubernetes.md")).unwrap();
     let version = env!("CARGO_PKG_VERSION");
     assert!(guide.contains(&format!("/tmp/xsched/xsched_{version}-1_amd64.deb")), "the package");
-    // Of the package's version: dist/kubernetes/image.py.
+    // Version of the package: dist/kubernetes/image.py.
     assert!(guide.contains(&format!("newTag: {version}-1")), "the image's tag");
     let tag = format!("appVersion: \"{version}-1\"\n");
     assert!(std::fs::read_to_string(folder().join("helm/Chart.yaml")).unwrap().contains(&tag), "the chart's image");
-    // Uninstalling takes all that is not of a namespace.
+    // Uninstalling removes everything outside of the namespace.
     for line in [
         "kubectl delete -k dist/kubernetes/base",
         "kubectl delete -k dist/kubernetes/priority-classes",
@@ -248,7 +249,7 @@ fn the_charts_version_is_the_programs() {
     assert!(chart.contains(&format!("\nversion: {version}\nappVersion: \"{version}-1\"\n")), "{chart}");
 }
 
-/// What monitors look for is where the daemon listens.
+/// The port that monitors are sent to is the one where the daemon listens.
 #[test]
 fn metrics_are_at_the_pods_address_under_a_named_port() {
     let read = |name: &str| std::fs::read_to_string(folder().join("base").join(name)).unwrap();
@@ -258,11 +259,11 @@ fn metrics_are_at_the_pods_address_under_a_named_port() {
     let (node, port) = (read("node.yaml"), listen.port());
     assert!(node.contains(&format!("prometheus.io/port: \"{port}\"\n")));
     assert!(node.contains(&format!("- {{ name: metrics, containerPort: {port} }}\n")));
-    // With the host's network it would be the node's address.
+    // With the host's network it would be the address of the node.
     assert!(!node.contains("hostNetwork"));
 }
 
-/// What it takes away is all that the other puts on a node.
+/// The uninstall manifest removes all that the others write on a node.
 #[test]
 fn uninstall_reaches_each_folder_of_the_node_that_is_written() {
     let read = |name: &str| std::fs::read_to_string(folder().join(name)).unwrap();
@@ -272,7 +273,7 @@ fn uninstall_reaches_each_folder_of_the_node_that_is_written() {
         paths.map(|rest| rest.split(',').next().unwrap().to_owned()).collect()
     };
     let removed = host(&uninstall);
-    // The kubelet's and the runtime's own folders are read only, or hold what ends with the program.
+    // The kubelet's and the runtime's own folders are only read, or hold files that end with the program.
     let kept = ["/var/lib/kubelet/pod-resources", "/var/run/nri"];
     let written: Vec<String> = host(&node).into_iter().filter(|path| !kept.contains(&path.as_str())).collect();
     assert_eq!(removed, written);

@@ -1,4 +1,4 @@
-//! The injector against a stand-in runtime, which speaks the Node Resource Interface over a socket below a folder of the test's.
+//! The injector against a fake runtime that speaks the Node Resource Interface over a socket in the test's folder.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn start_with(node: &Node, configuration: &str, options: &[&str]) -> Program {
     node.start("nri", configuration, &[&all, options].concat())
 }
 
-/// The node's kubelet: what it tells of containers counts here.
+/// The node's kubelet. The tests here use its lists of containers.
 fn kubelet(node: &Node) -> Kubelet {
     Kubelet::start(&node.path("device-plugins"), &node.path("pod-resources/kubelet.sock"))
 }
@@ -35,7 +35,7 @@ fn mounts(container: &mut Container, destination: &str, source: &str) {
 async fn started(node: &Node, configuration: &str, version: &str) -> (Program, Runtime) {
     let program = start(node, configuration);
     let (mut runtime, _) = Runtime::accept(&node.path("nri.sock")).await;
-    // The number of the event is 4.
+    // The event has number 4, so its bit is the fourth.
     assert_eq!(runtime.configure("containerd", version).await, 0b1000);
     (program, runtime)
 }
@@ -97,7 +97,7 @@ fn a_pod_without_an_annotation_or_with_a_wrong_one_gets_the_default() {
     });
 }
 
-/// Whether the adjustment of a class has all that the specification's file says, and nothing else.
+/// Checks that the adjustment of a class has everything in the specification's file, and nothing else.
 fn assert_as_specified(adjust: &ContainerAdjustment, specification: &Path, class: &str) {
     let text = std::fs::read_to_string(specification).unwrap();
     let said: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -123,7 +123,7 @@ fn assert_as_specified(adjust: &ContainerAdjustment, specification: &Path, class
     assert!(adjust.cdi_devices.is_empty());
 }
 
-/// Not `LD_PRELOAD`: the hook looks at the image before the library is loaded into it.
+/// `LD_PRELOAD` is not set: the hook checks the image before the library is loaded into it.
 #[test]
 fn a_runtime_without_cdi_in_nri_gets_what_the_nodes_specification_says_with_its_hooks() {
     block_on(async {
@@ -156,7 +156,7 @@ fn a_container_without_cdi_in_nri_and_without_a_specification_is_left_alone_and_
         assert_eq!(runtime.create(&asks, &container(&asks, "c")).await, None);
         let line = "pod a/p, container c: has no class: there is no xsched.dev-class.json in /";
         assert!(program.log().contains(line), "{}", program.log());
-        // It is looked for each time.
+        // The specification is searched for each time.
         let specification = node.generate_cdi();
         let adjust = runtime.create(&asks, &container(&asks, "c")).await.unwrap();
         assert_as_specified(&adjust, &specification, "low");
@@ -184,7 +184,7 @@ fn containers_that_started_while_the_injector_was_away_are_named() {
         let (asks, plain) = (pod("a", "asks", Some("low")), pod("a", "plain", None));
         let mut scheduled = container(&asks, "scheduled");
         scheduled.mounts = vec![Mount { destination: "/usr/lib/xsched/libxsched.so".to_owned(), ..Default::default() }];
-        // In two requests, the pod in one and its containers in the other.
+        // In two requests, with the pod in one and its containers in the other.
         assert!(runtime.synchronize(&[asks.clone(), plain.clone()], &[], true).await);
         let containers = [container(&asks, "missed"), scheduled, container(&plain, "other")];
         assert!(!runtime.synchronize(&[], &containers, false).await);
@@ -219,25 +219,25 @@ fn requests_may_come_in_pieces_and_unknown_ones_are_refused() {
         assert_eq!(refused.status.unwrap().code, 12);
         let shut = runtime.ask_in_pieces("Shutdown", &Empty {}, 1).await;
         assert_eq!(shut.status, None);
-        // 2000 containers are more than one piece.
+        // 2000 containers do not fit into one message.
         let asks = pod("a", "asks", None);
         let containers: Vec<_> = (0..2000).map(|n| container(&asks, &format!("container-{n}"))).collect();
         assert!(!runtime.synchronize(&[asks], &containers, false).await);
     });
 }
 
-/// containerd 1.7 resolves no CDI devices unless it is told to, and says nothing.
+/// containerd 1.7 resolves no CDI devices by default, and gives no message.
 #[test]
 fn a_class_of_a_resource_that_the_runtime_has_left_out_is_given_and_told() {
     block_on(async {
         for version in ["1.7.24", "2.1.4"] {
             let node = Node::new();
             let kubelet = kubelet(&node);
-            // As the stand-in names them: namespace team, pod pod.
+            // Namespace and pod as the fake kubelet names them.
             kubelet.give("train", &[("xsched.dev/gpu-low", "SIM-0::0"), ("example.com/nic", "n1")]);
             kubelet.give("other", &[("example.com/nic", "n2")]);
             let (program, mut runtime) = started(&node, "", version).await;
-            // The resource counts, whatever a tenant says.
+            // The class of the resource counts, whatever a tenant asks for.
             let asks = pod("team", "pod", Some("high"));
             assert_eq!(runtime.create(&asks, &container(&asks, "train")).await, None);
             let left_out =
@@ -250,7 +250,7 @@ fn a_class_of_a_resource_that_the_runtime_has_left_out_is_given_and_told() {
             let adjust = runtime.create(&asks, &container(&asks, "train")).await.unwrap();
             assert_as_specified(&adjust, &specification, "low");
             assert!(program.log().contains(&format!("{left_out}: it gets the class from here")), "{}", program.log());
-            // What it has is enough.
+            // A container that has the mounts already needs nothing more.
             let mut whole = container(&asks, "train");
             mounts(&mut whole, "/usr/lib/xsched/libxsched.so", "/opt/xsched/libxsched.so");
             assert_eq!(runtime.create(&asks, &whole).await, None);
@@ -278,7 +278,7 @@ fn a_kubelet_that_does_not_answer_holds_no_container_up_and_is_told_once() {
     });
 }
 
-/// The daemon's own container, above all: with a class, the folder would be mounted over its own, read-only.
+/// Above all the daemon's own container: with a class, the folder would be mounted over its own, read-only.
 #[test]
 fn a_container_with_the_sockets_folder_and_namespaces_that_are_left_alone_get_no_class() {
     block_on(async {
@@ -398,7 +398,7 @@ fn missed_containers_are_those_that_run_and_ask_by_annotation_or_resource() {
     });
 }
 
-/// A process in the place of a container's: its cgroup is that of the test.
+/// A process in place of a container's: its cgroup is the test's.
 #[test]
 fn missed_containers_are_ended_where_that_is_asked_for_and_no_other_process_is() {
     block_on(async {

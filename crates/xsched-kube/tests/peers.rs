@@ -1,5 +1,5 @@
-//! The programs against peers that share no code with them: gRPC's C library as a kubelet, and a real containerd. And the chart, as Helm
-//! reads it, and an admission policy, as Google's CEL evaluates it.
+//! The programs against peers that share no code with them: gRPC's C library as a kubelet, and a real containerd. Also
+//! the chart, as Helm reads it, and an admission policy, as Google's CEL evaluates it.
 
 mod common;
 
@@ -11,7 +11,8 @@ use xsched_testkit::skipped;
 
 const KUBE: &str = env!("CARGO_BIN_EXE_xsched-kube");
 
-/// Runs a program of `testing/kubernetes` on one of ours, or on the folder of all. Exit code 77 says that something it needs is not there.
+/// Runs a program of `testing/kubernetes` on one of our programs, or on the folder of all. Exit code 77 means that
+/// something it needs is missing.
 fn run(name: &str, arguments: &[PathBuf]) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/kubernetes").join(name);
     let python = fetched("venv/bin/python3").unwrap_or_else(|| "python3".into());

@@ -1,5 +1,5 @@
-//! The startup taint: `xsched kube startup-taint` beside the real device plugin and injector, against stand-ins for API server, kubelet,
-//! runtime and daemon.
+//! The startup taint: `xsched kube startup-taint` beside the real device plugin and injector, against fakes of the API
+//! server, kubelet, runtime and daemon.
 
 mod common;
 
@@ -11,14 +11,14 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 const KEY: &str = "xsched.dev/not-ready";
-/// Each look follows soon, and a part that goes is missed at once.
+/// Short polls, so that a part that goes away is noticed at once.
 const SOON: &str = "[startup_taint]\ninterval_ms = 10\nset_after_ms = 0\n";
 
 fn others() -> Value {
     json!({"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"})
 }
 
-/// As the kubelet's `--register-with-taints` makes it.
+/// Taint as the kubelet's `--register-with-taints` creates it.
 fn registered() -> Value {
     json!({"key": KEY, "value": "true", "effect": "NoSchedule"})
 }
@@ -27,7 +27,7 @@ fn kubelet(node: &Node) -> Kubelet {
     Kubelet::start(&node.path("device-plugins"), &node.path("pod-resources/kubelet.sock"))
 }
 
-/// The device plugin and the injector of a node.
+/// Device plugin and injector of a node.
 struct Parts {
     plugin: Program,
     injector: Program,
@@ -46,7 +46,7 @@ impl Parts {
     }
 }
 
-/// A runtime that has taken the injector.
+/// A runtime that has accepted the injector.
 async fn runtime(node: &Node) -> Runtime {
     let (mut runtime, _) = Runtime::accept(&node.path("nri.sock")).await;
     runtime.configure("containerd", "2.1.4").await;
@@ -63,7 +63,7 @@ fn start(node: &Node, api: &ApiServer, parts: &Parts, configuration: &str) -> Pr
     node.start("startup-taint", configuration, &[&options[..], &more, &["--listen", "127.0.0.1:0"]].concat())
 }
 
-/// A node all of whose parts are ready while this lives.
+/// A node whose parts are all ready while this lives.
 struct Whole {
     parts: Parts,
     _kubelet: Kubelet,
@@ -96,7 +96,7 @@ fn counted(program: &Program, name: &str) -> u64 {
     line.unwrap_or_else(|| panic!("{name}: {metrics}")).parse().unwrap()
 }
 
-/// In each order: the last of the three decides.
+/// In each order, since the last of the three decides.
 #[test]
 fn the_taint_goes_once_daemon_plugin_and_injector_are_all_ready() {
     for last in ["the daemon at", "the device plugin at", "the injector at"] {
@@ -115,7 +115,7 @@ fn the_taint_goes_once_daemon_plugin_and_injector_are_all_ready() {
                     _ => is_runtime = Some(runtime(&node).await),
                 }
             }
-            // Without a daemon the plugin is not ready either: it is named first.
+            // Without a daemon the plugin is not ready either; the daemon is named first.
             until("two are ready", || waits_for(&program, last)).await;
             assert_eq!(api.taints(KEY), [registered()], "{last}: {}", program.log());
             assert_eq!(api.asked("PATCH"), 0, "nothing to change yet");
@@ -134,7 +134,7 @@ fn the_taint_goes_once_daemon_plugin_and_injector_are_all_ready() {
     }
 }
 
-/// The kubelet does not set the taint of its registration again: the node's object is still there.
+/// The kubelet does not set the taint of its registration again, since the node's object still exists.
 #[test]
 fn after_a_reboot_the_taint_is_set_until_all_are_ready_again() {
     block_on(async {
@@ -142,12 +142,12 @@ fn after_a_reboot_the_taint_is_set_until_all_are_ready_again() {
         let mut api = api(&node, &authority, json!([others()]));
         api.start(&authority);
         let whole = Whole::start(&node).await;
-        // An upgrade, as any other end, sets nothing: nobody might remove it.
+        // An upgrade, like any other end, sets nothing: the taint might stay for good.
         let mut program = start(&node, &api, &whole.parts, SOON);
         until("it is ready", || program.http("/ready").0 == 200).await;
         program.end();
         assert_eq!((api.taints(KEY), api.asked("PATCH")), (vec![], 0), "{}", program.log());
-        // The system shuts down, as the kubelet tells it: the node comes back with the taint.
+        // The system shuts down, as the kubelet reports: the node comes back with the taint.
         let mut program = start(&node, &api, &whole.parts, SOON);
         until("it is ready", || program.http("/ready").0 == 200).await;
         api.set_ready(false, "node is shutting down");
@@ -159,7 +159,7 @@ fn after_a_reboot_the_taint_is_set_until_all_are_ready_again() {
         let mut program = start(&node, &api, &parts, SOON);
         until("it waits", || waits_for(&program, "the daemon at")).await;
         assert_eq!(api.taints(KEY).len(), 1, "it has it once");
-        // The power fails instead: it is set by the first look after the start.
+        // The power fails instead: the first poll after the start sets the taint.
         program.kill();
         api.set_ready(true, "kubelet is posting ready status");
         api.change(&json!({"spec": {"taints": [others()]}}));
@@ -221,7 +221,7 @@ fn a_node_that_others_change_at_the_same_time_keeps_their_changes() {
     });
 }
 
-/// The kubelet replaces the file long before the old token ends.
+/// The kubelet replaces the file long before the old token expires.
 #[test]
 fn a_token_that_is_replaced_is_read_anew() {
     block_on(async {
@@ -232,13 +232,13 @@ fn a_token_that_is_replaced_is_read_anew() {
         let program = start(&node, &api, &whole.parts, SOON);
         until("the taint is gone", || api.taints(KEY).is_empty()).await;
         until("it is ready", || program.http("/ready").0 == 200).await;
-        // The first is of no use now; nothing is asked in between.
+        // The first token is invalid now; no request is made in between.
         api.write("token", "second\n");
         api.set_token("second");
         whole.daemon = None;
         until("the taint is set", || api.taints(KEY).len() == 1).await;
         assert_eq!(counted(&program, "api_errors"), 0, "{}", program.log());
-        // A file that comes late is told once, and read when it is there.
+        // A file that comes late is logged once, and read when it is there.
         api.set_token("third");
         whole.daemon = Some(node.daemon());
         until("it is refused", || waits_for(&program, "it answers 401 Unauthorized: Unauthorized")).await;
@@ -265,7 +265,7 @@ fn a_server_that_is_down_is_told_once_and_waited_for() {
         api.start(&authority);
         until("the taint is gone", || api.taints(KEY).is_empty()).await;
         until("it is told", || program.log().matches("answers again").count() == 1).await;
-        // Up, then down: the parts are looked at meanwhile.
+        // Up, then down: the parts are polled meanwhile.
         api.stop();
         whole.daemon = None;
         until("it is told anew", || program.log().matches(&line).count() == 2).await;
@@ -275,7 +275,7 @@ fn a_server_that_is_down_is_told_once_and_waited_for() {
     });
 }
 
-/// The token is for the cluster's own server: it is sent to no other.
+/// The token is for the cluster's own server, and is sent to no other.
 #[test]
 fn a_server_of_another_authority_or_name_is_refused_before_it_is_asked() {
     block_on(async {
@@ -287,7 +287,7 @@ fn a_server_of_another_authority_or_name_is_refused_before_it_is_asked() {
         let line = "no connection by TLS: invalid peer certificate: ";
         until("it is refused", || waits_for(&program, line)).await;
         assert_eq!((api.all_asked(), program.log().matches(line).count()), (0, 1), "{}", program.log());
-        // The cluster's authority changes, and pods have the new one: it is read anew.
+        // The cluster's authority changes, and pods have the new one: it is read again.
         api.write_authority(&authority);
         until("the taint is gone", || api.taints(KEY).is_empty()).await;
         drop((program, api));

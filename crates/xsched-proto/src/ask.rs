@@ -1,4 +1,4 @@
-//! One request to the daemon and its answer, for what is no client: commands, and processes that are about to become one.
+//! One request to the daemon and its answer, for processes that are no clients: commands, and processes that are about to become clients.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -12,36 +12,36 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFla
 use crate::wire::{ClientMsg, DaemonMsg, MAX_PACKET, QueueInfo, Request, decode, encode};
 use crate::{Error, PROTOCOL_VERSION, trust};
 
-/// Longest wait for room in a daemon's backlog.
+/// Longest wait for a place in the backlog of a daemon's socket.
 const BACKLOG: Duration = Duration::from_secs(5);
 
-/// Why there is no answer.
+/// Reason for which there is no answer.
 #[derive(Debug)]
 pub enum NoAnswer {
-    /// Nothing could be connected to.
+    /// No connection to the socket was possible.
     NotConnected(Errno),
-    /// The daemon may be another user's.
+    /// The daemon may belong to another user.
     Distrusted(Error),
-    /// The connection was lost.
+    /// The connection was lost, with this error.
     Lost(Errno),
-    /// It is silent for longer than the caller has patience.
+    /// The daemon was silent for longer than `patience`.
     Silent,
-    /// It ended the connection.
+    /// The daemon ended the connection.
     HungUp,
-    /// What it says cannot be read.
+    /// A packet of the daemon cannot be decoded.
     Unreadable(Error),
-    /// It refuses.
+    /// The daemon refused the request.
     Refused(Error),
 }
 
-/// Connects to the socket of a daemon of this user or root.
+/// Connects to the socket of a daemon, which must belong to this user or root.
 ///
 /// # Errors
 /// [`NoAnswer::NotConnected`], [`NoAnswer::Distrusted`].
 pub fn connect(socket: &Path) -> Result<OwnedFd, NoAnswer> {
     let connected = || {
         let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        // A daemon that is stopped lets its backlog fill up, and connecting would wait for room.
+        // A stopped daemon's backlog fills up, and then connecting waits for room.
         rustix::net::sockopt::set_socket_timeout(&fd, Timeout::Send, Some(BACKLOG))?;
         rustix::net::connect(&fd, &SocketAddrUnix::new(socket)?)?;
         Ok(fd)
@@ -51,7 +51,7 @@ pub fn connect(socket: &Path) -> Result<OwnedFd, NoAnswer> {
     Ok(fd)
 }
 
-/// Sends one request and gathers the answer, each part of which must come within `patience` of the last.
+/// Sends one request and collects the answer. Each part of it must come within `patience` after the one before.
 ///
 /// # Errors
 /// See [`NoAnswer`].
@@ -59,10 +59,10 @@ pub fn ask(socket: &Path, request: Request, patience: Duration) -> Result<Vec<Da
     ask_on(&connect(socket)?, request, patience)
 }
 
-/// The same on a connection that is there, on which nothing is being answered.
+/// Sends one request on an open connection, on which no other answer is pending, and gathers the answer.
 ///
 /// # Errors
-/// See [`NoAnswer`]. After any but [`NoAnswer::Refused`] the connection is good for nothing more.
+/// See [`NoAnswer`]. After any but [`NoAnswer::Refused`] the connection must not be used again.
 pub fn ask_on(fd: &OwnedFd, request: Request, patience: Duration) -> Result<Vec<DaemonMsg>, NoAnswer> {
     let message = ClientMsg::Control { version: PROTOCOL_VERSION, request };
     let packet = encode(&message).map_err(NoAnswer::Unreadable)?;
@@ -74,7 +74,7 @@ pub fn ask_on(fd: &OwnedFd, request: Request, patience: Duration) -> Result<Vec<
             return Err(NoAnswer::Silent);
         }
         let mut receive = || rustix::net::recv(fd, buffer.as_mut_slice(), RecvFlags::empty());
-        // A daemon that ends the connection with a packet unread says so once; its last words come after.
+        // A daemon that ends the connection with a packet unread causes this error once; its last packets come after it.
         let received = match receive() {
             Err(Errno::CONNRESET) => receive(),
             received => received,
@@ -93,7 +93,7 @@ pub fn ask_on(fd: &OwnedFd, request: Request, patience: Duration) -> Result<Vec<
     }
 }
 
-/// Adds queues ([`DaemonMsg::MoreQueues`]) to the program that they belong to.
+/// Adds queues ([`DaemonMsg::MoreQueues`]) to the program whose queues they are.
 pub fn add_queues(program: Option<&mut DaemonMsg>, queues: Vec<(String, QueueInfo)>) {
     let Some(DaemonMsg::Program(program)) = program else { return };
     for (group, queue) in queues {
@@ -103,7 +103,7 @@ pub fn add_queues(program: Option<&mut DaemonMsg>, queues: Vec<(String, QueueInf
     }
 }
 
-/// Tells the daemon something without waiting for the answer: what is told matters to the daemon alone.
+/// Sends the daemon a request without waiting for the answer, where the information matters to the daemon alone.
 pub fn tell(socket: &Path, request: Request) {
     let Ok(packet) = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request }) else { return };
     if let Ok(fd) = connect(socket) {
@@ -111,10 +111,10 @@ pub fn tell(socket: &Path, request: Request) {
     }
 }
 
-/// Waits until `fd` can be read, at most `patience`.
+/// Waits until `fd` can be read, for at most `patience`.
 ///
 /// # Errors
-/// The system's.
+/// Returns the system's error.
 pub fn readable(fd: &OwnedFd, patience: Duration) -> rustix::io::Result<bool> {
     let end = Instant::now() + patience;
     loop {

@@ -1,30 +1,29 @@
-//! The page on which an urgent program tells whether its queues keep up, for those that make room for it in the same hardware
-//! context.
+//! Page on which an urgent program reports whether its queues keep up, for programs that yield to it in the same hardware context.
 //!
-//! The daemon makes one for each such program ([`crate::wire::DaemonMsg::Backlog`]): the program writes it, others map it for reading
-//! only. Each queue has two numbers there. The host stores *wanted* before a command after which the device will be behind; the
-//! device stores *done* when it has come as far. A queue is behind while *done* comes before *wanted*. Numbers are those of the
-//! queue's completion fences, and are compared modulo 2^32. A program that stores nonsense gains nothing: the best that it can do is
-//! to hold those that the daemon would hold for it anyway.
+//! The daemon makes one page for each such program ([`crate::wire::DaemonMsg::Backlog`]): the program writes it, others map it read-only.
+//! Each queue has two numbers there. The host stores *wanted* before a command after which the device will be behind; the device stores
+//! *done* when it has reached that command's end. A queue is behind while *done* comes before *wanted*. Numbers are those of the queue's
+//! completion fences, and are compared modulo 2^32. A program that stores nonsense gains nothing: at best it holds programs that the daemon
+//! would hold for it anyway.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::*;
 
 use crate::memory::{Hardware, Memory, Word};
 
-/// Bytes of a page.
+/// Size of a page in bytes.
 pub const PAGE_BYTES: usize = 4096;
-/// Queues of a program that have a place on its page. One with more tells nothing more, and counts as behind.
+/// Number of queues that have a place on their program's page. A program with more queues reports nothing more, and counts as behind.
 pub const PLACES: usize = (PAGE_BYTES - 64) / size_of::<Backlog>();
-/// Pages that a program can be told of: one bit each in [`crate::segment::GroupSlot::yields_to`].
+/// Number of pages that a program can be told of: one bit each in [`crate::segment::GroupSlot::yields_to`].
 pub const PAGES: usize = 32;
 
-/// The two numbers of one queue.
+/// Two numbers of one queue, from which its backlog follows.
 #[repr(C)]
 pub struct Backlog<M: Memory = Hardware> {
-    /// Stored by the host: as far the device must come to have caught up.
+    /// Fence number that the device must reach to have caught up. Stored by the host.
     wanted: M::U32,
-    /// Stored by the device: as far it has come.
+    /// Fence number that the device has reached. Stored by the device.
     done: M::U32,
 }
 
@@ -34,12 +33,13 @@ impl<M: Memory> Default for Backlog<M> {
     }
 }
 
-fn is_before(one: u32, other: u32) -> bool {
+/// Reports whether one fence's number comes before another's, modulo 2^32.
+pub fn is_before(one: u32, other: u32) -> bool {
     (other.wrapping_sub(one) as i32) > 0
 }
 
 impl<M: Memory> Backlog<M> {
-    /// Host: before it gives the command that fence `number` will cover. What is wanted only grows.
+    /// Host: raises *wanted* to the number of the fence that will cover the next command, before launching it. *wanted* never falls.
     pub fn want(&self, number: u32) {
         let mut seen = self.wanted.load(Relaxed);
         while is_before(seen, number) {
@@ -50,41 +50,41 @@ impl<M: Memory> Backlog<M> {
         }
     }
 
-    /// Host: as far as is wanted, to be given to [`Backlog::settle`] once all is seen complete.
+    /// Host: returns *wanted*, to be given to [`Backlog::settle`] once all commands are seen complete.
     pub fn wanted(&self) -> u32 {
         self.wanted.load(SeqCst)
     }
 
-    /// Host: all commands up to the one that `wanted` was stored for are complete, though the device has not said so: the fence was
-    /// refused, or the call itself waited. Nothing happens where more is wanted since.
+    /// Host: marks all commands up to `wanted` as complete though the device has not stored so, because the fence was refused or the call
+    /// itself waited. Does nothing if *wanted* has grown since.
     pub fn settle(&self, wanted: u32) {
         let _ = self.wanted.compare_exchange(wanted, self.done.load(Acquire), SeqCst, Relaxed);
     }
 
-    /// Device: it has reached a fence.
+    /// Device: stores the number of a fence that it has reached.
     pub fn reach(&self, number: u32) {
         self.done.store(number, SeqCst);
     }
 
-    /// Anyone: whether the device is behind.
+    /// Reports whether the device is behind. Any side may ask.
     pub fn is_behind(&self) -> bool {
-        // In this order what happens in between makes it look behind, never the other way round.
+        // With this order, a change between the two loads can make the queue look behind, never the other way round.
         let done = self.done.load(SeqCst);
         is_before(done, self.wanted.load(SeqCst))
     }
 }
 
 impl Backlog {
-    /// Where the device stores.
+    /// Address at which the device stores *done*.
     pub fn done_ptr(&self) -> *mut u32 {
         self.done.as_ptr()
     }
 }
 
-/// The page of one program.
+/// Backlog page of one program.
 #[repr(C, align(4096))]
 pub struct Page {
-    /// Places in use; [`u32::MAX`] = there are too few.
+    /// Number of places in use; [`u32::MAX`] = there are too few.
     used: AtomicU32,
     _pad: [u32; 15],
     queues: [Backlog; PLACES],
@@ -93,14 +93,14 @@ pub struct Page {
 const _: () = assert!(size_of::<Page>() == PAGE_BYTES);
 
 impl Page {
-    /// Host: the place of a queue.
+    /// Host: returns the place of a queue, and marks it as used.
     pub fn queue(&self, index: u16) -> Option<&Backlog> {
         let place = self.queues.get(usize::from(index));
         self.used.fetch_max(if place.is_some() { u32::from(index) + 1 } else { u32::MAX }, Release);
         place
     }
 
-    /// Anyone: whether some queue is behind, or has no place.
+    /// Reports whether some queue is behind or has no place. Any side may ask.
     pub fn is_behind(&self) -> bool {
         let used = self.used.load(Acquire) as usize;
         used > PLACES || self.queues[..used].iter().any(Backlog::is_behind)

@@ -1,18 +1,18 @@
-//! Lists in messages: each has a number of entries that it may not exceed. A longer one is refused while it is decoded, before memory
-//! is taken for it, so that no message has a receiver work off more than that.
+//! Lists in messages, each with a largest number of entries. A longer list is refused while it is decoded, before memory is taken for it,
+//! so that no message makes its receiver process more than that.
 
 use core::fmt;
 use core::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
-/// Programs and queues that one command may name. A set of them fits into the bits of a word.
+/// Largest number of programs and queues that one command may name. A set of them fits into the bits of a word.
 pub const TARGETS_MAX: usize = 64;
-/// Parameters that one command may give a policy.
+/// Largest number of parameters that one command may give a policy.
 pub const PARAMS_MAX: usize = 32;
-/// Words of a program's command line: each takes at least its blank of [`crate::program::COMMAND_MAX_BYTES`].
+/// Largest number of words of a program's command line: each takes at least its blank of [`crate::program::COMMAND_MAX_BYTES`].
 pub const WORDS_MAX: usize = crate::program::COMMAND_MAX_BYTES;
-/// Lines of a program's description of itself in one message; further ones follow in another.
+/// Largest number of lines of a program's description of itself in one message; further ones follow in another.
 pub const DESCRIBED_MAX: usize = 256;
 
 /// Decodes a list of at most `MAX` entries, for `#[serde(deserialize_with)]`.

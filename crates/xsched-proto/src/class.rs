@@ -1,4 +1,4 @@
-//! Priorities and the five classes they belong to.
+//! Priorities, and the five classes they belong to.
 //!
 //! A priority is a number from -255 to 255, higher is more urgent. A class is a name for a range of them:
 //! a number belongs to the class at or below it. One more number, [`PRIORITY_NEVER`], keeps work off the device.
@@ -9,46 +9,46 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// The least urgent priority.
+/// Least urgent priority.
 pub const PRIORITY_MIN: i32 = -255;
-/// Below all priorities: what has it does not run until it has another one. XSched 1.2.0 has the same number for this.
+/// Priority below all others: a program that has it does not run until it gets another one. XSched 1.2.0 uses the same number for this.
 pub const PRIORITY_NEVER: i32 = PRIORITY_MIN - 1;
-/// The most urgent priority.
+/// Most urgent priority.
 pub const PRIORITY_MAX: i32 = 255;
 /// Smallest weight of a fair share.
 pub const WEIGHT_MIN: u32 = 1;
 /// Largest weight of a fair share.
 pub const WEIGHT_MAX: u32 = 10_000;
-/// Weight of a program that asked for none.
+/// Weight of a program that requested none.
 pub const WEIGHT_DEFAULT: u32 = 100;
-/// Timeslice of a program that asked for none, in µs.
+/// Time slice of a program that requested none, in µs.
 pub const TIMESLICE_DEFAULT_US: u64 = 5_000;
-/// Shortest timeslice accepted, in µs.
+/// Shortest accepted time slice, in µs.
 pub const TIMESLICE_MIN_US: u64 = 100;
-/// Longest timeslice accepted, in µs.
+/// Longest accepted time slice, in µs.
 pub const TIMESLICE_MAX_US: u64 = 10_000_000;
 
-/// One of the five named ranges of priorities.
+/// Named range of priorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// Best-effort background work, `batch` is another name: priorities -255..=-1, nominally -128.
+    /// Best-effort work in the background, also named `batch`: priorities -255..=-1, nominally -128.
     Low,
-    /// The default: 0..=127, nominally 0. Best-effort too.
+    /// Default class, best-effort too: priorities 0..=127, nominally 0.
     Normal,
-    /// Latency-critical: 128..=191, nominally 128.
+    /// Latency-critical work: priorities 128..=191, nominally 128.
     High,
-    /// Latency-critical before all of `high`: 192..=254, nominally 192.
+    /// Latency-critical work ahead of `high`: priorities 192..=254, nominally 192.
     Realtime,
-    /// The operator's own: 255.
+    /// Class reserved for the operator: priority 255.
     System,
 }
 
 impl Class {
-    /// Every class, least urgent first.
+    /// All classes, the least urgent first.
     pub const ALL: [Class; 5] = [Class::Low, Class::Normal, Class::High, Class::Realtime, Class::System];
 
-    /// The class a priority belongs to.
+    /// Returns the class that a priority belongs to.
     pub fn of(priority: i32) -> Class {
         match priority {
             ..=-1 => Class::Low,
@@ -59,7 +59,7 @@ impl Class {
         }
     }
 
-    /// The priority that the class's name stands for.
+    /// Priority that the class's name stands for.
     pub fn nominal(self) -> i32 {
         match self {
             Class::Low => -128,
@@ -81,7 +81,7 @@ impl Class {
         }
     }
 
-    /// The name users type and read.
+    /// Name of the class, as users type and read it.
     pub fn name(self) -> &'static str {
         match self {
             Class::Low => "low",
@@ -92,7 +92,7 @@ impl Class {
         }
     }
 
-    /// Whether programs of this class take what is left over (`normal` and `low`).
+    /// Reports whether programs of this class are best-effort: they get the device time that is left over (`normal` and `low`).
     pub fn is_best_effort(self) -> bool {
         self <= Class::Normal
     }
@@ -104,35 +104,35 @@ impl fmt::Display for Class {
     }
 }
 
-/// With whom a best-effort program shares a device, as far as its time slice goes.
+/// Best-effort contention: whether a best-effort program shares its device with others of its kind, as far as its time slice is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contention {
-    /// With no other best-effort program.
+    /// No other best-effort program uses the device.
     None,
-    /// With others. `short` = its commands are known to be short: gates hold them, and no slice need cut one.
+    /// Others use the device. `short` = the program's commands are known to be short: gates hold them, and no slice need cut one.
     BestEffort {
-        /// Most of the time they take is commands of [`SHORT_US`] or less.
+        /// True if commands of [`SHORT_US`] or less take most of the program's time.
         short: bool,
     },
 }
 
-/// Commands up to this long, in µs, leave nothing to be cut by a time slice, which is no shorter. Beside others a command's
-/// time is known only to the interval between two looks: not to less than some 100 µs.
+/// Longest command that counts as short, in µs: no time slice is shorter, so none would cut it. Beside other programs a command's time is
+/// known only to the interval between two polls, which is some 100 µs or more.
 pub const SHORT_US: u64 = 400;
 
-/// Hardware time slice of best-effort work beside an urgent program, in µs. An urgent launch waits for the end of a slice; what is in flight
-/// then ends in slices, and the first part of each restores what the last one interrupted: 50 µs for a kernel with few
-/// registers, 75 to 80 for one that fills registers and shared memory, measured on an H200 by `benches/cuda/drain.py`. So such a kernel
-/// gets on for 25 µs in a slice of 100 and for 49 in one of 130, and an urgent launch waits for 317 to 328 and for 345 to 382 µs at P99.
+/// Hardware time slice of best-effort work beside an urgent program, in µs. An urgent launch waits for the end of a slice. The work in
+/// flight then completes in slices, and the first part of each slice restores the state that the last interruption saved: 50 µs for a
+/// kernel with few registers, 75 to 80 for one that fills registers and shared memory, measured on an H200 by `benches/cuda/drain.py`. So
+/// the latter kernel progresses for 25 µs in a slice of 100 and for 49 in one of 130, and an urgent launch waits for 317 to 328 and for 345
+/// to 382 µs at P99.
 pub const SHORT_SLICE_US: u64 = 120;
 
-/// Hardware time slice of a context, in µs, where the device has such: as long as it keeps the device while contexts of
-/// others wait. 2048 is the default of NVIDIA's driver. With several best-effort programs slices as short as a switch costs
-/// (about 100 µs on an H200) would leave them nothing. Long ones make a latency-critical program wait that leaves gaps
-/// between its kernels, unless gates hold theirs, which they do where commands are short: there nothing speaks for another
-/// switch. Measured on H200s: five BERTs beside one that is latency-critical do 520 a second with 300 µs, 632 to 717 with
-/// 1000, 729 and 752 with 4000, and it is as quick. A ResNet-50 and GEMMs of 100 ms did 74 % of what was left to them with
-/// 300 µs, 89 % with 500.
+/// Hardware time slice of a context, in µs, where the device has time slices: the time that the context keeps the device while other
+/// contexts wait. 2048 is the default of NVIDIA's driver. With several best-effort programs, slices as short as a switch costs (about 100
+/// µs on an H200) would leave them nothing. Long slices delay a latency-critical program that leaves gaps between its kernels, unless gates
+/// hold the others' commands, which they do where commands are short: then frequent switches have no benefit. Measured on H200s: five BERTs
+/// beside a latency-critical one do 520 a second with 300 µs, 632 to 717 with 1000, 729 and 752 with 4000, and the latency-critical one is
+/// as quick. A ResNet-50 and GEMMs of 100 ms did 74 % of the work left to them with 300 µs, 89 % with 500.
 pub fn hardware_timeslice_us(class: Class, contention: Contention) -> u64 {
     match (class, contention) {
         (Class::Low, Contention::BestEffort { short: true }) => 4_096,
@@ -144,16 +144,16 @@ pub fn hardware_timeslice_us(class: Class, contention: Contention) -> u64 {
     }
 }
 
-/// Whether a number is a priority, or [`PRIORITY_NEVER`].
+/// Reports whether a number is a priority, or [`PRIORITY_NEVER`].
 pub fn is_priority(number: i32) -> bool {
     (PRIORITY_NEVER..=PRIORITY_MAX).contains(&number)
 }
 
-/// What [`parse_priority`] accepts, for messages.
+/// Values that [`parse_priority`] accepts, for messages.
 pub const PRIORITY_HELP: &str =
     "low (or batch), normal, high, realtime, system, or a number from -255 to 255 (-256 = never runs)";
 
-/// Reads a class name (in any case) or a number.
+/// Reads a class name (in upper or lower case) or a number.
 ///
 /// # Errors
 /// One line that says what was wrong and what is accepted.
@@ -171,9 +171,9 @@ pub fn parse_priority(text: &str) -> Result<i32, Error> {
     }
 }
 
-/// The priority of a queue within a program of priority `base`, shifted by `steps` of ten
-/// (a stream's or queue's own priority hint; positive is more urgent), never above the program's class. A program that
-/// never runs has no queue that does, and steps alone bring none there.
+/// Priority of a queue within a program of priority `base`, shifted by `steps` of ten (a stream's or queue's own priority hint; positive is
+/// more urgent), never above the program's class. All queues of a program that never runs have [`PRIORITY_NEVER`]; steps alone give no
+/// other queue that priority.
 pub fn queue_priority(base: i32, steps: i32) -> i32 {
     if base <= PRIORITY_NEVER {
         return PRIORITY_NEVER;

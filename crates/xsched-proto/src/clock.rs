@@ -1,16 +1,17 @@
-//! CLOCK_MONOTONIC in time namespaces, each of which has one of its own.
+//! CLOCK_MONOTONIC in time namespaces: each namespace has an offset of its own.
 
-/// How far this process's CLOCK_MONOTONIC is ahead of the machine's, in ns: 0 outside of time namespaces, and where it cannot be told.
+/// Offset of this process's CLOCK_MONOTONIC from the machine's, in ns: positive if it is ahead; 0 outside of time namespaces, and where it
+/// cannot be found out.
 pub fn offset_ns() -> i64 {
     let namespace = |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
-    // The offsets shown are those of the namespace that children get.
+    // The file shows the offsets of the namespace that child processes get.
     if namespace("time") != namespace("time_for_children") {
         return 0;
     }
     std::fs::read_to_string("/proc/self/timens_offsets").ok().and_then(|text| monotonic(&text)).unwrap_or(0)
 }
 
-/// The offset of this clock, in ns, of those in time_namespaces(7).
+/// Offset of CLOCK_MONOTONIC in ns, from the text of time_namespaces(7).
 fn monotonic(text: &str) -> Option<i64> {
     let mut words = text.lines().find_map(|line| line.strip_prefix("monotonic "))?.split_whitespace();
     let mut number = || words.next()?.parse::<i64>().ok();

@@ -1,29 +1,29 @@
-//! What becomes of launches of the system domain, those of vendors' libraries: an operator chooses, and a program may ask for less.
+//! Treatment of launches of the system domain, i.e. of vendors' libraries: an operator chooses, and a program may ask for less.
 
 use serde::{Deserialize, Serialize};
 
-/// What becomes of a program's launches of the system domain; each says more than the one before it.
+/// Treatment of a program's launches of the system domain; each mode does more than the one before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DomainMode {
-    /// Nothing looks at them. What a program or a library says itself (`include/xsched/domain.h`) holds.
+    /// Such launches are not inspected. A domain that a program or a library declares itself (`include/xsched/domain.h`) is respected.
     #[default]
     Off,
-    /// They are counted by the library that they come from.
+    /// Such launches are counted by the library that they come from.
     Report,
-    /// They go ahead of the program's own, in whatever stream.
+    /// Such launches go ahead of the program's own, in whatever stream.
     Ahead,
-    /// They wait for no gate: within the program's own class they are not scheduled.
+    /// Such launches wait for no gate: within the program's own class they are not scheduled.
     Exempt,
 }
 
 impl DomainMode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [DomainMode; 4] = [DomainMode::Off, DomainMode::Report, DomainMode::Ahead, DomainMode::Exempt];
-    /// What is accepted.
+    /// Accepted words, for messages.
     pub const HELP: &str = "off, report, ahead or exempt";
 
-    /// The word that users type and read.
+    /// Name of the mode, as users type and read it.
     pub fn name(self) -> &'static str {
         match self {
             DomainMode::Off => "off",
@@ -33,13 +33,13 @@ impl DomainMode {
         }
     }
 
-    /// The mode of a word.
+    /// Mode with this name.
     pub fn named(word: &str) -> Option<DomainMode> {
         DomainMode::ALL.into_iter().find(|mode| mode.name() == word)
     }
 
-    /// What a program gets that asks for `asked`, where its operator's rules give `given`. A program may always ask for what
-    /// concerns itself alone; that its work is exempt concerns others.
+    /// Mode of a program that asks for `asked`, where its operator's rules give `given`. A program may always choose a mode that affects
+    /// only itself; `exempt` affects others, so it takes a rule.
     pub fn granted(asked: Option<DomainMode>, given: Option<DomainMode>) -> DomainMode {
         let most = given.unwrap_or_default().max(DomainMode::Ahead);
         asked.or(given).unwrap_or_default().min(most)

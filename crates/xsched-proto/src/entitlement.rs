@@ -1,46 +1,46 @@
-//! Entitlement: the priority that a program gets of what was asked for it, and the priorities of its groups that follow.
+//! Entitlement: the priority that a program gets, whatever it asked for, and the priorities of its groups that follow from it.
 //!
-//! A program asks, by an option or by itself; else a rule of the configuration speaks for it; else it is `normal`. The limit of its
-//! user and the ceiling of its rule bound the result. Root may raise that bound for one program. The daemon uses this for programs,
-//! announced processes and pools. `run --local`, where nobody else decides, has no bounds ([`Entitlement::unlimited`]).
+//! A program asks for a priority, by an option or by itself; else a rule of the configuration speaks for it; else it is `normal`. The limit
+//! of its user and the ceiling of its rule bound the result. Root may raise that bound for one program. The daemon uses this for programs,
+//! announced processes and pools. `run --local`, where no other user decides, has no bounds ([`Entitlement::unlimited`]).
 
 use crate::class::{Class, PRIORITY_MAX, PRIORITY_NEVER, queue_priority};
 use crate::wire::ClassFrom;
 
-/// The inputs of a program's entitlement. All are priorities.
+/// Inputs of a program's entitlement, all of them priorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Asked for by the program or its starter.
+    /// Priority that the program or its starter asked for.
     pub asked: Option<i32>,
-    /// Given by a rule of the configuration where nothing is asked for.
+    /// Priority that a rule of the configuration gives where none is asked for.
     pub rule: Option<i32>,
-    /// The limit of the program's user.
+    /// Limit of the program's user.
     pub limit: i32,
-    /// The ceiling of its rule.
+    /// Ceiling of the program's rule.
     pub ceiling: Option<i32>,
-    /// Priority up to which a rule lets groups of the system domain rise.
+    /// Priority to which a rule limits groups of the system domain.
     pub system_ceiling: Option<i32>,
 }
 
-/// The priority of a program, its origin, and its bounds.
+/// Priority of a program, its origin, and its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entitlement {
-    /// The priority of the program's groups unless they have one of their own.
+    /// Priority of the program's groups, unless a group has one of its own.
     pub priority: i32,
     /// Origin of the priority.
     pub from: ClassFrom,
-    /// True if more was asked for than is given.
+    /// True if the program requested a higher priority than it has.
     pub limited: bool,
-    /// The limit of its user or the ceiling of its rule, whichever is lower.
+    /// Limit of the program's user or ceiling of its rule, whichever is lower.
     pub allowed: i32,
-    /// `allowed`, or the higher priority that root has given.
+    /// `allowed`, or a higher priority set by root.
     ceiling: i32,
     system_ceiling: Option<i32>,
     asked: Option<i32>,
 }
 
 impl Entitlement {
-    /// The entitlement of a program that attaches, or is going to.
+    /// Entitlement of a program that attaches, or is going to.
     pub fn new(claim: Claim) -> Entitlement {
         let mut entitlement = Entitlement {
             priority: PRIORITY_NEVER,
@@ -55,12 +55,12 @@ impl Entitlement {
         entitlement
     }
 
-    /// The entitlement of a program that nobody limits.
+    /// Entitlement of a program without limits.
     pub fn unlimited(asked: Option<i32>) -> Entitlement {
         Entitlement::new(Claim { asked, rule: None, limit: PRIORITY_MAX, ceiling: None, system_ceiling: None })
     }
 
-    /// Applies another configuration. A priority from a hint stays, within the bounds of now. Bounds that root has raised stay raised.
+    /// Applies another configuration. A priority from a hint stays, within the new bounds. Bounds that root has raised stay raised.
     /// `claim.asked` is ignored: a program asks once, when it attaches.
     pub fn reconsider(&mut self, claim: Claim) {
         let allowed = claim.limit.min(claim.ceiling.unwrap_or(PRIORITY_MAX));
@@ -82,7 +82,7 @@ impl Entitlement {
         self.limited = self.priority < wished;
     }
 
-    /// Applies a hint for the whole program. Root's raises the bound where need be.
+    /// Applies a hint for the whole program. A hint by root raises the bound if necessary.
     pub fn hint(&mut self, priority: i32, by_root: bool) {
         if by_root {
             self.ceiling = self.allowed.max(priority);
@@ -91,12 +91,12 @@ impl Entitlement {
         (self.from, self.limited) = (ClassFrom::Hint, false);
     }
 
-    /// Raises the bound for one of the program's queues: root gives it this priority, and the program will ask for it.
+    /// Raises the bound for one of the program's queues, to which root gives this priority; the program will ask for it.
     pub fn raise(&mut self, priority: i32) {
         self.ceiling = self.ceiling.max(priority);
     }
 
-    /// The priority of a group: its own (`fixed`), else the program's shifted by `steps` of ten. A group of the system domain without a
+    /// Priority of a group: its own (`fixed`), else the program's shifted by `steps` of ten. A group of the system domain without a
     /// priority of its own rises to the system ceiling.
     pub fn group(&self, steps: i32, fixed: Option<i32>, is_system: bool) -> i32 {
         let own = group_priority(self.priority, steps, fixed);
@@ -105,19 +105,19 @@ impl Entitlement {
         self.bounded(own).max(lifted)
     }
 
-    /// The effect of a priority that one of the program's groups lends another: no more than a group of the program may have.
+    /// Priority that results when one of the program's groups lends another `lent`: at most that which a group of the program may have.
     pub fn inherited(&self, lent: i32) -> i32 {
         let most = self.ceiling.max(self.system_ceiling.unwrap_or(self.ceiling));
         lent.clamp(PRIORITY_NEVER, most)
     }
 
-    /// A priority cut to the program's bound.
+    /// Priority cut to the program's bound.
     pub fn bounded(&self, priority: i32) -> i32 {
         priority.clamp(PRIORITY_NEVER, self.ceiling)
     }
 }
 
-/// The priority that a group asks for within a program of priority `base`: its own (`fixed`), else `base` shifted by `steps` of ten.
+/// Priority that a group asks for within a program of priority `base`: its own (`fixed`), else `base` shifted by `steps` of ten.
 pub fn group_priority(base: i32, steps: i32, fixed: Option<i32>) -> i32 {
     fixed.unwrap_or_else(|| queue_priority(base, steps))
 }
@@ -128,7 +128,7 @@ mod tests {
 
     const NONE: Claim = Claim { asked: None, rule: None, limit: PRIORITY_MAX, ceiling: None, system_ceiling: None };
 
-    /// The four formulas that stood in the daemon for programs and for announced ones, in `run --local` and in the library.
+    /// Two simple formulas for the same priority, to compare with: a clamp to the ceiling, and the least of wish, limit and ceiling.
     fn by_hand(claim: Claim) -> [i32; 2] {
         let wished = claim.asked.or(claim.rule).unwrap_or(0);
         let ceiling = claim.limit.min(claim.ceiling.unwrap_or(255));

@@ -1,4 +1,4 @@
-//! What an operator is told when something cannot be done: one line, and the exit code that goes with it.
+//! Errors as an operator reads them: one line, and the exit code that belongs to it.
 
 use core::fmt::{self, Display};
 
@@ -6,41 +6,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::similar::nearest;
 
-/// Why something was not done. Displays as one line without control characters.
+/// Reason for which something was not done. Displays as one line without control characters.
 ///
-/// The first two variants are also what a daemon answers; the others exist in commands only.
+/// A daemon answers with the first two variants only; the others exist in commands only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Error {
-    /// The request makes no sense. The line says what is wrong and what is accepted. Exit code 2.
+    /// The request makes no sense. The line names the fault and the accepted values. Exit code 2.
     Input(String),
-    /// The machine or its state does not allow it: no device, no daemon, no permission. The line says what to do next. Exit
-    /// code 3.
+    /// The machine or its state is the obstacle: no device, no daemon, no permission. The line says what to do next. Exit code 3.
     Environment(String),
-    /// The program is there and cannot be executed. Exit code 126, as a shell's.
+    /// The program exists and cannot be executed. Exit code 126, as a shell's.
     NotExecutable(String),
-    /// There is no such program. Exit code 127, as a shell's.
+    /// The program does not exist. Exit code 127, as in a shell.
     NotFound(String),
-    /// SIGINT came. Exit code 130, as a shell's.
+    /// SIGINT arrived. Exit code 130, as a shell's.
     Interrupted(String),
 }
 
 impl Error {
-    /// See [`Error::Input`].
+    /// Makes an [`Error::Input`].
     pub fn input(line: impl Display) -> Error {
         Error::Input(line.to_string())
     }
 
-    /// See [`Error::Environment`].
+    /// Makes an [`Error::Environment`].
     pub fn environment(line: impl Display) -> Error {
         Error::Environment(line.to_string())
     }
 
-    /// A value that is not accepted: `'fifo' is no policy: use one of hpf, up`.
+    /// Makes the error for a value that is not accepted: `'fifo' is no policy: use one of hpf, up`.
     pub fn value(given: impl Display, what: &str, accepted: impl Display) -> Error {
         Error::Input(format!("'{given}' is no {what}: use {accepted}"))
     }
 
-    /// The same, with the one of the `known` words that was probably meant.
+    /// Makes the error for a value that is not accepted, with the one of the `known` words that was probably meant.
     pub fn word<'a>(
         given: &str,
         what: &str,
@@ -51,7 +50,7 @@ impl Error {
         Error::Input(format!("'{given}' is no {what}: use {accepted}{meant}"))
     }
 
-    /// The same error with `place` and a colon before its line.
+    /// Puts `place` and a colon before the error's line.
     #[must_use]
     pub fn within(mut self, place: impl Display) -> Error {
         let line = self.line_mut();
@@ -59,7 +58,7 @@ impl Error {
         self
     }
 
-    /// What a command that fails so exits with.
+    /// Exit code of a command that fails with this error.
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Input(_) => 2,
@@ -70,7 +69,7 @@ impl Error {
         }
     }
 
-    /// The line as it was written.
+    /// Text of the line.
     pub fn line(&self) -> &str {
         match self {
             Error::Input(line)

@@ -1,4 +1,4 @@
-//! Files that a variable names: opening one must not make a program wait, or touch a device.
+//! Opening of files that a variable names: it must not make a program wait, or touch a device.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Error, Result};
@@ -8,18 +8,18 @@ use std::path::Path;
 /// Opens a file for reading. Links are followed.
 ///
 /// # Errors
-/// Also where it is a pipe, a socket, a device or a folder.
+/// Also fails where the path names a pipe, a socket, a device or a folder.
 pub fn read_only(path: &Path) -> Result<File> {
     must_be_regular(&std::fs::metadata(path)?)?;
     opened(OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?)
 }
 
-/// Opens a file for writing as `options` say, and makes it if they say so.
+/// Opens a file for writing as `options` say, and creates it if they say so.
 ///
 /// # Errors
-/// As [`read_only`], and where the last part of the path is a link.
+/// Fails as [`read_only`] does, and where the last part of the path is a link.
 pub fn to_write(path: &Path, options: &mut OpenOptions) -> Result<File> {
-    // A device may act on being opened.
+    // Checked before opening, since a device may act on being opened.
     match std::fs::symlink_metadata(path) {
         Ok(meta) => must_be_regular(&meta)?,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
@@ -28,7 +28,7 @@ pub fn to_write(path: &Path, options: &mut OpenOptions) -> Result<File> {
     opened(options.custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_NOCTTY).open(path)?)
 }
 
-/// It may have been put there since it was looked at.
+/// Checks the opened file again: it may have been replaced since the first check.
 fn opened(file: File) -> Result<File> {
     must_be_regular(&file.metadata()?)?;
     Ok(file)

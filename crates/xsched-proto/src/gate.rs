@@ -1,4 +1,4 @@
-//! The gate word: what one group's launches, its agent, the daemon and the device look at.
+//! Gate word: the state of one group's gate, read by the group's launches, its agent, the daemon and the device.
 //!
 //! | bit | byte | name | meaning | sets it | clears it |
 //! | --- | --- | --- | --- | --- | --- |
@@ -13,9 +13,9 @@
 //! | 0x02000000 | 3, client | [`Gate::INSPECT`] | the origin of each launch is looked at, for rules and reports | [`GateWord::inspect`] | never |
 //! | 0x04000000 | 3, client | [`Gate::DEVICE_GATES_BYPASSED`] | device gates stand open, whatever this group may do | [`GateWord::bypass`] | [`GateWord::bypass`] |
 //!
-//! Each byte has one owner, and each change is a read-modify-write of the owner's own bits, so that one side never undoes a change
-//! of the other: no operation here can store into the other side's, but [`Gate::STALLED`] is set by one and cleared by the other, and
-//! [`GateWord::close_on_device`] is for a client that is gone.
+//! Each byte has one owner, and each change is a read-modify-write of the owner's own bits, so that one side never undoes a change of the
+//! other. There are two exceptions: [`Gate::STALLED`] is set by one side and cleared by the other, and [`GateWord::close_on_device`] is for
+//! a client that is gone.
 
 use core::fmt;
 use core::ops::BitOr;
@@ -24,15 +24,15 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
 use crate::memory::{Hardware, Memory, Sleepers, Woken, Word};
 
-/// The state of a gate: what a [`GateWord`] held at some time.
+/// State of a gate: the value of a [`GateWord`] at some time.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Gate(u32);
 
 impl Gate {
-    /// This group may use the device.
+    /// The group may use the device.
     pub const GRANTED: Gate = Gate(0x0000_0001);
-    /// Closed, but the group may go on while those that it makes room for keep up with their own work: see [`crate::backlog`].
+    /// Closed, but the group may go on while the groups that it yields to keep up with their own work: see [`crate::backlog`].
     pub const YIELDS: Gate = Gate(0x0000_0002);
     /// No daemon holds this gate.
     pub const DETACHED: Gate = Gate(0x0000_0100);
@@ -40,64 +40,64 @@ impl Gate {
     pub const CONTENDED: Gate = Gate(0x0001_0000);
     /// Right now no other group uses the device.
     pub const EXCLUSIVE: Gate = Gate(0x0002_0000);
-    /// Counts as idle for want of progress, though it is not [`Gate::MUST_ANNOUNCE`].
+    /// The group counts as idle for want of progress, though it is not [`Gate::MUST_ANNOUNCE`].
     pub const STALLED: Gate = Gate(0x0004_0000);
     /// Others yield to this group, or did lately: see [`crate::backlog`].
     pub const TELLS: Gate = Gate(0x0008_0000);
-    /// Idle as far as the daemon knows.
+    /// The group is idle as far as the daemon knows.
     pub const MUST_ANNOUNCE: Gate = Gate(0x0100_0000);
-    /// The origin of each launch is looked at.
+    /// The origin of each launch is inspected.
     pub const INSPECT: Gate = Gate(0x0200_0000);
     /// Device gates stand open.
     pub const DEVICE_GATES_BYPASSED: Gate = Gate(0x0400_0000);
 
-    /// What the daemon stores.
+    /// Bits that the daemon stores.
     pub const DAEMONS: Gate = Gate(0x000f_0003);
-    /// What the client stores.
+    /// Bits that the client stores.
     pub const CLIENTS: Gate = Gate(0x0704_0100);
-    /// Each of these opens the gate on the host.
+    /// Bits each of which opens the gate on the host.
     pub const HOST_OPEN: Gate = Gate(0x0000_0101);
-    /// Each of these opens a gate on the device, which waits for one of them with an AND comparison. A gate that yields is looked at on
-    /// the host alone: the device cannot look at [`crate::backlog`].
+    /// Bits each of which opens a gate on the device, which waits for one of them with an AND comparison. A gate that yields is checked on
+    /// the host alone, since the device cannot check [`crate::backlog`].
     pub const DEVICE_OPEN: Gate = Gate(0x0400_0103);
 
-    /// The gate with these bits.
+    /// Gate with these bits.
     #[inline(always)]
     pub const fn from_bits(bits: u32) -> Gate {
         Gate(bits)
     }
 
-    /// Its bits.
+    /// Bits of the gate, as a number.
     #[inline(always)]
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// Whether any of these is set.
+    /// Reports whether any of these bits is set.
     #[inline(always)]
     pub const fn has(self, any: Gate) -> bool {
         self.0 & any.0 != 0
     }
 
-    /// The same without these.
+    /// Returns the gate with these bits cleared.
     #[inline(always)]
     pub const fn without(self, these: Gate) -> Gate {
         Gate(self.0 & !these.0)
     }
 
-    /// Granted, and nothing else: a launch needs no look at anything else.
+    /// Reports whether the gate is granted and no other bit is set: a launch then has nothing else to check.
     #[inline(always)]
     pub const fn is_plainly_open(self) -> bool {
         self.0 == Gate::GRANTED.0
     }
 
-    /// Whether a launch may go on: the group is granted the device, or no daemon holds the gate.
+    /// Reports whether a launch may go on: the group is granted the device, or no daemon holds the gate.
     #[inline(always)]
     pub const fn is_open(self) -> bool {
         self.has(Gate::HOST_OPEN)
     }
 
-    /// Whether gates on the device let commands go on.
+    /// Reports whether gates on the device let commands pass.
     #[inline(always)]
     pub const fn is_open_on_device(self) -> bool {
         self.has(Gate::DEVICE_OPEN)
@@ -173,7 +173,7 @@ impl BitOr for Gate {
     }
 }
 
-/// All bits by name.
+/// All bits with their names.
 const NAMES: [(Gate, &str); 10] = [
     (Gate::GRANTED, "granted"),
     (Gate::YIELDS, "yields"),
@@ -204,29 +204,30 @@ impl<M: Memory> Default for GateWord<M> {
 }
 
 impl<M: Memory> GateWord<M> {
-    /// What it holds.
+    /// Loads the word. Values that the other side stored before the word are visible afterwards (acquire).
     #[inline(always)]
     pub fn load(&self) -> Gate {
         Gate(self.0.load(Acquire))
     }
 
-    /// The same for a look after which nothing is read that the other side stored before.
+    /// Loads the word without ordering: for a check after which nothing is read that the other side stored before.
     #[inline(always)]
     pub fn peek(&self) -> Gate {
         Gate(self.0.load(Relaxed))
     }
 
-    /// The same in one order with all other such operations.
+    /// Loads the word in one order with all other sequentially consistent operations.
     pub fn load_in_order(&self) -> Gate {
         Gate(self.0.load(SeqCst))
     }
 
-    /// The same as a change that changes nothing: what changes the word later comes after all that this thread stored before.
+    /// Loads the word by a read-modify-write that changes nothing: later changes of the word come after everything that this thread stored
+    /// before.
     pub fn settle(&self) -> Gate {
         Gate(self.0.fetch_or(0, AcqRel))
     }
 
-    /// Sleeps at the gate while the word is `seen`, for so many ns at most.
+    /// Sleeps at the gate while the word is `seen`, for at most `most_ns`.
     pub fn sleep(&self, seen: Gate, most_ns: u64) -> Woken {
         M::sleep(&self.0, seen.0, Sleepers::All, most_ns)
     }
@@ -237,9 +238,9 @@ impl<M: Memory> GateWord<M> {
     }
 }
 
-/// What the daemon does, or the scheduler inside a process.
+/// Operations of the daemon, or of the scheduler inside a process.
 impl<M: Memory> GateWord<M> {
-    /// Takes the gate over, closed; a client that is detached still goes on.
+    /// Takes the gate over, closed; the launches of a detached client still go on.
     pub fn take_over(&self) {
         self.0.fetch_and(!Gate::DAEMONS.0, SeqCst);
     }
@@ -257,7 +258,7 @@ impl<M: Memory> GateWord<M> {
         self.0.fetch_and(!(Gate::GRANTED.0 | Gate::YIELDS.0), SeqCst);
     }
 
-    /// Lets a closed gate yield, or hold again. Threads that wait there look again.
+    /// Lets a closed gate yield, or hold again. Threads that wait there check the gate again.
     pub fn let_yield(&self, on: bool) {
         if on {
             self.0.fetch_or(Gate::YIELDS.0, SeqCst);
@@ -267,8 +268,8 @@ impl<M: Memory> GateWord<M> {
         }
     }
 
-    /// Closes the gate of a client that is gone, on the device, too. One that lives and has only let go of the daemon has detached
-    /// its gates.
+    /// Closes the gate of a client that is gone, on the device too. A client that lives and has only left the daemon has detached its
+    /// gates.
     pub fn close_on_device(&self) {
         self.0.fetch_and(!(Gate::GRANTED.0 | Gate::YIELDS.0 | Gate::DEVICE_GATES_BYPASSED.0), SeqCst);
     }
@@ -283,54 +284,54 @@ impl<M: Memory> GateWord<M> {
         }
     }
 
-    /// Gives the gate up: it is left open, with nothing else said.
+    /// Gives the gate up: leaves it open, with the daemon's other bits cleared.
     pub fn give_up(&self) {
         self.mark(Gate::DAEMONS, false);
         self.grant();
     }
 }
 
-/// What the client does.
+/// Operations of the client.
 impl<M: Memory> GateWord<M> {
-    /// Before any other side sees it: detached and idle.
+    /// Sets the first value, detached and idle, before any other side sees the word.
     pub fn begin(&self, inspect: bool) {
         let inspect = if inspect { Gate::INSPECT.0 } else { 0 };
         self.0.store(Gate::DETACHED.0 | Gate::MUST_ANNOUNCE.0 | inspect, Relaxed);
     }
 
-    /// A daemon holds the gate from now on, and takes the group for idle.
+    /// Attaches the gate: a daemon holds it from now on, and regards the group as idle.
     pub fn attach(&self) {
         self.call_idle();
         self.0.fetch_and(!Gate::DETACHED.0, AcqRel);
     }
 
-    /// A daemon holds the gate (again), and knows how things are with the group.
+    /// Attaches the gate (again) to a daemon that already knows the state of the group.
     pub fn let_hold(&self) {
         self.0.fetch_and(!Gate::DETACHED.0, AcqRel);
     }
 
-    /// No daemon holds the gate: it stands open, and all threads that wait there wake up.
+    /// Detaches the gate: no daemon holds it, it stands open, and all threads that wait there wake up.
     pub fn detach(&self) {
         self.0.fetch_or(Gate::DETACHED.0, AcqRel);
         self.wake();
     }
 
-    /// The next launch must announce itself. Returns whether this was so already.
+    /// Requires the next launch to announce itself. Returns whether that was required already.
     pub fn call_idle(&self) -> bool {
         Gate(self.0.fetch_or(Gate::MUST_ANNOUNCE.0, AcqRel)).must_announce()
     }
 
-    /// The end of that. Returns whether it was so: one thread only is told that.
+    /// Ends that requirement. Returns whether it was in force: of several threads that call this, one gets true.
     pub fn announce(&self) -> bool {
         Gate(self.0.fetch_and(!Gate::MUST_ANNOUNCE.0, AcqRel)).must_announce()
     }
 
-    /// A stalled group goes on. Returns whether it was one.
+    /// Clears [`Gate::STALLED`]. Returns whether it was set.
     pub fn go_on(&self) -> bool {
         Gate(self.0.fetch_and(!Gate::STALLED.0, AcqRel)).is_stalled()
     }
 
-    /// From now on the origin of each launch is looked at.
+    /// Requires the origin of each launch to be inspected from now on.
     pub fn inspect(&self) {
         self.0.fetch_or(Gate::INSPECT.0, AcqRel);
     }
@@ -338,7 +339,7 @@ impl<M: Memory> GateWord<M> {
     /// Bypasses the device gates, or lets them hold, if the word is still `seen`.
     ///
     /// # Errors
-    /// What the word is instead.
+    /// Returns the present word, if that is not `seen`.
     pub fn bypass(&self, seen: Gate, on: bool) -> Result<Gate, Gate> {
         let bit = Gate::DEVICE_GATES_BYPASSED;
         let next = if on { seen | bit } else { seen.without(bit) };
@@ -347,7 +348,7 @@ impl<M: Memory> GateWord<M> {
 }
 
 impl GateWord {
-    /// Where it lies: the device reads it there.
+    /// Address of the word: the device reads it there.
     pub fn as_ptr(&self) -> *mut u32 {
         self.0.as_ptr()
     }
@@ -364,7 +365,7 @@ const _: () = {
 mod tests {
     use super::*;
 
-    /// The rows of a table whose first cell is a bit.
+    /// Rows of a table whose first cell is a bit.
     fn rows(text: &str) -> Vec<Vec<String>> {
         let cells = |line: &str| -> Vec<String> { line.split('|').map(|cell| cell.trim().to_string()).collect() };
         text.lines()

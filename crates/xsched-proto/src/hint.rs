@@ -1,7 +1,7 @@
-//! Hints: what a program may say about itself to the policy, by `run`, `hint`, a rule or the environment.
+//! Hints that a program gives the policy about itself, by `run`, `hint`, a rule or the environment.
 //!
 //! [`Hint`] lists the kinds, with the words of the command line; [`Hints`] holds the values. A new kind is a variant, a field and
-//! an arm in each `match` here. Which policy looks at which is in the policies' registry.
+//! an arm in each `match` here. The policies' registry says which policy uses which hint.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,14 +10,14 @@ use crate::class::{
     self, TIMESLICE_DEFAULT_US, TIMESLICE_MAX_US, TIMESLICE_MIN_US, WEIGHT_DEFAULT, WEIGHT_MAX, WEIGHT_MIN,
 };
 
-/// Longest deadline, laxity or target accepted, in µs.
+/// Longest accepted deadline, laxity or target, in µs.
 pub const TIME_MAX_US: u64 = 3_600_000_000;
-/// The most groups that may have a device together by [`Hint::K`].
+/// Largest number of groups that may have a device together by [`Hint::K`].
 pub const K_MAX: u32 = 64;
-/// Least and greatest slowdown that can be aimed at, in percent of the time that a request takes alone.
+/// Least and greatest target slowdown, in percent of the time that a request takes alone.
 pub const SLOWDOWN_PERCENT: (u32, u32) = (101, 10_000);
 
-/// A kind of hint.
+/// Kind of a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hint {
@@ -25,15 +25,15 @@ pub enum Hint {
     Weight,
     /// Part of the device, in percent.
     Utilization,
-    /// How long a turn lasts, in µs.
+    /// Length of a turn, in µs.
     Timeslice,
-    /// When a request is due, in µs from its begin.
+    /// Time by which a request is due, in µs from its begin.
     Deadline,
-    /// How many groups may have the device together while this one has it.
+    /// Number of groups that may have the device together while this one has it.
     K,
-    /// For how long a request may wait at its low priority, and its two priorities.
+    /// Time for which a request may wait at its low priority, and its two priorities.
     Laxity,
-    /// Whether the program has the active window.
+    /// Active window: on for the program that has it.
     Active,
     /// Target P99 or slowdown.
     Slo,
@@ -52,7 +52,7 @@ impl Hint {
         Hint::Slo,
     ];
 
-    /// The option of `xsched run` and `xsched hint` without its dashes, and the key of a rule.
+    /// Name of the hint: the option of `xsched run` and `xsched hint` without its dashes, and the key of a rule.
     pub fn name(self) -> &'static str {
         match self {
             Hint::Weight => "weight",
@@ -66,7 +66,7 @@ impl Hint {
         }
     }
 
-    /// The environment variable. Those with `AUTO_XQUEUE` are XSched 1.2.0's.
+    /// Environment variable of the hint. Variables with `AUTO_XQUEUE` are XSched 1.2.0's.
     pub fn variable(self) -> &'static str {
         match self {
             Hint::Weight => "XSCHED_WEIGHT",
@@ -80,7 +80,7 @@ impl Hint {
         }
     }
 
-    /// What is accepted, for messages and documents.
+    /// Accepted values, for messages and documents.
     pub fn accepted(self) -> &'static str {
         match self {
             Hint::Weight => "a number from 1 to 10000",
@@ -97,29 +97,29 @@ impl Hint {
     }
 }
 
-/// Two priorities of one group: it keeps the first until its laxity is used up, then it has the second.
+/// Two priorities of one group: the first holds until the laxity is used up, then the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Laxity {
-    /// How long a request may wait at its first priority, in µs; 0 = there is no laxity.
+    /// Time for which a request may wait at its first priority, in µs; 0 = there is no laxity.
     pub us: u64,
-    /// The first priority; none = the group's own.
+    /// First priority; none = the group's own.
     pub lax: Option<i32>,
-    /// The second; none = class `high`, or the group's own if that is higher.
+    /// Second priority; none = class `high`, or the group's own if that is higher.
     pub critical: Option<i32>,
 }
 
-/// What a program aims at.
+/// Target of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Slo {
-    /// Nothing.
+    /// No target.
     None,
-    /// 99 of 100 requests take no longer than this, in µs.
+    /// P99 of the request time, in µs: 99 of 100 requests take no longer.
     P99(u64),
-    /// Requests take so many percent of what they take alone, on average.
+    /// Requests take this many percent of the time that they take alone, on average.
     Slowdown(u32),
 }
 
-/// The values given; what is absent stays as it was, or has its default.
+/// Values of hints; an absent value stays as it was, or has its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hints {
     /// See [`Hint::Weight`].
@@ -141,10 +141,10 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// Takes a value as users write it.
+    /// Sets a hint to a value as users write it.
     ///
     /// # Errors
-    /// It is not accepted: one line that says what is.
+    /// Fails if the value is not accepted, with one line that says which values are.
     pub fn set(&mut self, hint: Hint, text: &str) -> Result<(), Error> {
         let text = text.trim();
         let parsed = self.parse(hint, text).filter(|()| self.fault().is_none());
@@ -172,7 +172,7 @@ impl Hints {
         Some(())
     }
 
-    /// The first kind whose value is out of range.
+    /// Returns the first hint whose value is out of range.
     pub fn fault(&self) -> Option<Hint> {
         let time = |us: u64| us <= TIME_MAX_US;
         let priority = |p: Option<i32>| p.is_none_or(|p| (class::PRIORITY_MIN..=class::PRIORITY_MAX).contains(&p));
@@ -196,14 +196,14 @@ impl Hints {
     /// Checks values that another process has sent.
     ///
     /// # Errors
-    /// One is out of range: one line that says what is accepted.
+    /// Fails if one is out of range, with one line that says which values are accepted.
     pub fn check(&self) -> Result<(), Error> {
         self.fault().map_or(Ok(()), |hint| {
             Err(Error::input(format!("{} is out of range: use {}", hint.name(), hint.accepted())))
         })
     }
 
-    /// These, and those of `other` that these lack.
+    /// Returns these values, completed by those of `other` where these have none.
     #[must_use]
     pub fn or(self, other: Hints) -> Hints {
         Hints {
@@ -218,7 +218,7 @@ impl Hints {
         }
     }
 
-    /// Whether a value is given.
+    /// Reports whether a hint has a value.
     pub fn has(&self, hint: Hint) -> bool {
         match hint {
             Hint::Weight => self.weight.is_some(),
@@ -232,12 +232,12 @@ impl Hints {
         }
     }
 
-    /// The kinds that are given.
+    /// Hints that have a value.
     pub fn given(&self) -> impl Iterator<Item = Hint> {
         Hint::ALL.into_iter().filter(|hint| self.has(*hint))
     }
 
-    /// A value as [`Hints::set`] reads it; none if it is not given.
+    /// Value of a hint as [`Hints::set`] reads it; none if the hint has no value.
     pub fn text(&self, hint: Hint) -> Option<String> {
         let or_none = |n: u64| if n == 0 { "none".to_owned() } else { n.to_string() };
         match hint {
@@ -259,17 +259,17 @@ impl Hints {
         }
     }
 
-    /// The weight, or its default.
+    /// Weight, or its default.
     pub fn weight(&self) -> u32 {
         self.weight.unwrap_or(WEIGHT_DEFAULT)
     }
 
-    /// The part asked for: the utilization, where there is none the weight.
+    /// Part of the device that is asked for: the utilization, else the weight.
     pub fn part(&self) -> f64 {
         f64::from(self.utilization.unwrap_or(self.weight()))
     }
 
-    /// How long a turn lasts, in µs.
+    /// Length of a turn, in µs.
     pub fn turn_us(&self) -> u64 {
         self.timeslice_us.unwrap_or(TIMESLICE_DEFAULT_US)
     }

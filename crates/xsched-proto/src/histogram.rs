@@ -1,11 +1,11 @@
-//! Counts of durations in buckets that grow by half an octave: what is read of them is right to 20 %.
+//! Histograms: counts of durations in buckets that grow by half an octave, so that quantiles are right to 20 %.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Buckets of a histogram. The last one holds all that took 50 minutes or more.
+/// Number of buckets of a histogram. The last one holds all durations of 50 minutes or more.
 pub const BUCKETS: usize = 64;
 
-/// Counts of one kind of duration, in shared memory. 256 bytes.
+/// Counts of durations of one kind, in shared memory. 256 bytes.
 #[repr(C, align(64))]
 pub struct Histogram {
     counts: [AtomicU32; BUCKETS],
@@ -17,26 +17,27 @@ impl Histogram {
         self.counts[bucket(us)].fetch_add(1, Relaxed);
     }
 
-    /// The counts, by bucket.
+    /// Counts by bucket.
     pub fn counts(&self) -> [u32; BUCKETS] {
         self.counts.each_ref().map(|count| count.load(Relaxed))
     }
 }
 
-/// The bucket of a duration in µs: 0 is below 1 µs; then two for each power of two.
+/// Index of the bucket of a duration in µs: 0 is below 1 µs; then two for each power of two.
 pub fn bucket(us: u64) -> usize {
     let Some(octave) = us.checked_ilog2() else { return 0 };
-    // The middle of an octave, by factors, is its begin times the root of two.
+    // The middle of an octave, by factors, is its lower limit times the root of two.
     let is_upper = u128::from(us) * u128::from(us) >= 2u128 << (2 * octave);
     (1 + 2 * octave as usize + usize::from(is_upper)).min(BUCKETS - 1)
 }
 
-/// Where a bucket begins, in µs; it ends where the next one does.
+/// Lower limit of a bucket, in µs; the upper limit is the lower limit of the next one.
 pub fn lower_us(bucket: usize) -> f64 {
     if bucket == 0 { 0.0 } else { 2f64.powf((bucket - 1) as f64 / 2.0) }
 }
 
-/// The duration that `part` (0 to 1) of those counted do not exceed, in µs: the middle of its bucket. None without any.
+/// Quantile: the duration that `part` (0 to 1) of the counted ones do not exceed, in µs, as the middle of its bucket. None without any
+/// counts.
 pub fn quantile_us(counts: &[u32], part: f64) -> Option<f64> {
     let all: u64 = counts.iter().map(|count| u64::from(*count)).sum();
     let rank = ((all as f64 * part).ceil() as u64).clamp(1, all.max(1));

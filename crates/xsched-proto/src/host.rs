@@ -1,80 +1,80 @@
-//! Messages between the daemon and the process that runs an operator's own scheduler: one per packet of a
-//! `SOCK_SEQPACKET` socket pair, encoded as [`crate::wire`]'s are.
+//! Messages between the daemon and the process that runs an operator's own scheduler: one in each packet of a `SOCK_SEQPACKET` socket pair,
+//! in the encoding of [`crate::wire`].
 
 use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceState;
 
-/// From the daemon: who shall have a device?
+/// Question of the daemon: which groups shall have a device?
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Question {
     /// Device key.
     pub device: String,
-    /// To be given back.
+    /// Number of the question, to be given back in the answer.
     pub number: u64,
     /// All groups on the device.
     pub groups: Vec<Group>,
-    /// The device's state; none = not known.
+    /// State of the device; none = unknown.
     pub state: Option<DeviceState>,
 }
 
-/// One suspension unit.
+/// Suspension unit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// Which.
+    /// Number of the group.
     pub id: u64,
-    /// Its process, by a number that is never used again.
+    /// Number of its process, never used again.
     pub program: u64,
-    /// Its process.
+    /// Process id.
     pub pid: u32,
     /// Weight of a fair share, 1..=10000.
     pub weight: u32,
     /// Effective priority, -255..=255.
     pub priority: i32,
-    /// Wants the device.
+    /// True if the group wants the device.
     pub ready: bool,
-    /// Its gate is open.
+    /// True if its gate is open.
     pub running: bool,
-    /// In µs.
+    /// Time slice, in µs.
     pub timeslice_us: u64,
-    /// CLOCK_MONOTONIC in µs.
+    /// Time at which the group came to want the device, by CLOCK_MONOTONIC in µs.
     pub ready_since_us: u64,
     /// Device time charged so far, in µs.
     pub used_us: u64,
-    /// The stream that it is, for a scheduler that decides stream by stream; none = it has no stream now.
+    /// Stream of the group, for a scheduler that decides stream by stream; none = it has no stream now.
     pub stream: Option<Stream>,
 }
 
-/// The stream of a group.
+/// Stream of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stream {
-    /// Which, by a number that is never used again.
+    /// Number of the stream, never used again.
     pub id: u64,
-    /// Priority that the program gave it, in steps; 0 = a plain one, positive is more urgent.
+    /// Priority that the program gave the stream, in steps; 0 = default, positive = more urgent.
     pub priority: i32,
-    /// Launches so far.
+    /// Number of launches so far.
     pub launches: u64,
 }
 
-/// To the daemon.
+/// Message of the scheduler's process to the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromHost {
-    /// The library registered its scheduler.
+    /// The library has registered its scheduler.
     Loaded {
-        /// It decides stream by stream.
+        /// True if the scheduler decides stream by stream.
         per_stream: bool,
     },
-    /// It did not: one line.
+    /// The library did not register a scheduler, for this reason in one line.
     Failed(String),
-    /// The answer to a [`Question`].
+    /// Answer to a [`Question`].
     Answer {
-        /// As in the question.
+        /// Device key of the question.
         device: String,
-        /// As in the question.
+        /// Number of the question.
         number: u64,
-        /// Who may have the device.
+        /// Numbers of the groups that may have the device.
         run: Vec<u64>,
-        /// Ask again after this time though nothing changes, in µs.
+        /// Time after which the daemon asks again though nothing has changed, in µs.
         again_in_us: Option<u64>,
     },
 }

@@ -1,4 +1,4 @@
-//! What the daemon tells commands of itself, of programs, their groups and queues: parts of [`DaemonMsg`](crate::wire::DaemonMsg).
+//! Reports of the daemon to commands on itself, on programs, their groups and queues: parts of [`DaemonMsg`](crate::wire::DaemonMsg).
 
 use serde::{Deserialize, Serialize};
 
@@ -7,56 +7,56 @@ use crate::platform::Platform;
 use crate::segment::HeardLate;
 use crate::trace::Why;
 
-/// The daemon about itself.
+/// State of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DaemonInfo {
     /// Process id.
     pub pid: u32,
-    /// Program version.
+    /// Version of the daemon's program.
     pub version: String,
-    /// Policy in force on devices that have none of their own, with parameters that are not at their defaults: `kedf k=2`.
+    /// Policy in force on devices without one of their own, with the parameters that differ from their defaults: `kedf k=2`.
     pub policy: String,
-    /// The same of devices that have one, by device key.
+    /// Policy in force on devices that have one of their own, by device key, in the form of `policy`.
     pub device_policies: std::collections::BTreeMap<String, String>,
-    /// Seconds since it started.
+    /// Time since the daemon started, in seconds.
     pub uptime_s: u64,
-    /// Clients dropped for malformed or hostile messages.
+    /// Number of clients dropped for malformed or hostile messages.
     pub dropped_clients: u64,
-    /// Attached programs of other users, which the one who asks may not see.
+    /// Number of attached programs of other users, which the requesting user may not see.
     pub hidden_programs: u32,
 }
 
-/// One policy that can be chosen.
+/// Policy that can be chosen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PolicyInfo {
-    /// Its name.
+    /// Name of the policy.
     pub name: String,
-    /// Other names.
+    /// Other names that are accepted.
     pub aliases: Vec<String>,
-    /// One line.
+    /// Description in one line.
     pub about: String,
-    /// Whether it is the one in force on devices that have none of their own.
+    /// True if the policy is in force on devices that have none of their own.
     pub current: bool,
-    /// Keys of the devices that it is in force on of their own.
+    /// Keys of the devices that have this policy as one of their own.
     pub devices: Vec<String>,
-    /// Its parameters, with the values in force, else their defaults.
+    /// Parameters of the policy, with the values in force, else their defaults.
     pub params: Vec<ParamInfo>,
 }
 
-/// A parameter of a policy.
+/// Parameter of a policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ParamInfo {
-    /// Its name.
+    /// Name of the parameter.
     pub name: String,
-    /// One line.
+    /// Description in one line.
     pub about: String,
-    /// What is accepted.
+    /// Accepted values.
     pub accepts: String,
-    /// The value, as it is typed.
+    /// Value, as users type it.
     pub value: String,
 }
 
-/// One attached process.
+/// Attached process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProgramInfo {
     /// Process id, as the daemon sees it.
@@ -65,52 +65,52 @@ pub struct ProgramInfo {
     pub uid: u32,
     /// Path of the executable.
     pub exe: String,
-    /// What it is called: the script that an interpreter runs, else the file name of its executable.
+    /// Name of the program: the script that an interpreter runs, else the file name of the executable.
     pub name: String,
-    /// Its command line when it started, cut.
+    /// Command line at the start, cut.
     pub command: Vec<String>,
-    /// Its command line at its first device call, where it had written over that of the start.
+    /// Command line at the first device call, where the program had overwritten that of the start by then.
     pub title: Option<String>,
-    /// The job that was given a name.
+    /// Job of the program, if it was given one.
     pub job: Option<String>,
-    /// The container that it is in, the innermost one.
+    /// Id of the innermost container that the program is in.
     pub container: Option<String>,
-    /// What the container's engine calls it.
+    /// Name of the container at its engine.
     pub container_name: Option<String>,
-    /// The Kubernetes pod, by its name.
+    /// Name of the Kubernetes pod.
     pub pod: Option<String>,
-    /// The pod's namespace.
+    /// Namespace of the pod.
     pub namespace: Option<String>,
-    /// Seconds since it attached, to its end if it has ended.
+    /// Time since the program attached, to its end if it has ended, in seconds.
     pub attached_s: u64,
-    /// Seconds since it ended; none = it is attached.
+    /// Time since the program ended, in seconds; none = it is attached.
     pub ended_s: Option<u64>,
-    /// Class of its priority.
+    /// Class of the priority.
     pub class: crate::class::Class,
-    /// Where the class comes from.
+    /// Origin of the class.
     pub class_from: ClassFrom,
-    /// It asked for more than it may have.
+    /// True if the program asked for more than it may have.
     pub limited: bool,
-    /// Its own priority.
+    /// Priority of the program itself.
     pub priority: i32,
-    /// Its weight.
+    /// Weight of the program.
     pub weight: u32,
-    /// What was said for the policy, by the name of the hint, as it is typed.
+    /// Hints for the policy, by their names, in the form in which users type them.
     pub hints: std::collections::BTreeMap<String, String>,
-    /// How it shares a GPU with others; none = it was not announced by `xsched run`.
+    /// Sharing of a GPU with other programs; none = the program was not announced by `xsched run`.
     pub share: Option<Share>,
-    /// The pool that it is in.
+    /// Pool that the program is in.
     pub pool: Option<PoolSide>,
-    /// The reason for its place in a pool or outside, in one line, as far as there is something to tell.
+    /// Reason for its place in a pool or outside, in one line, as far as there is something to report.
     pub pool_why: Option<String>,
-    /// What becomes of its launches of vendors' libraries.
+    /// Treatment of its launches that come from vendors' libraries.
     pub domains: DomainMode,
-    /// Its suspension units.
+    /// Suspension units of the program.
     pub groups: Vec<GroupInfo>,
 }
 
 impl ProgramInfo {
-    /// Its container as it is called: `namespace/pod/name`, as far as these are known, else by its id or whatever names it.
+    /// Name of the container for output: `namespace/pod/name`, as far as these are known, else its id.
     pub fn container(&self) -> Option<String> {
         let names = [&self.namespace, &self.pod, &self.container_name];
         let names: Vec<&str> = names.into_iter().filter_map(|name| name.as_deref()).collect();
@@ -118,22 +118,22 @@ impl ProgramInfo {
     }
 }
 
-/// Where a program's class comes from; what counts before the others comes last.
+/// Origin of a program's class. A later variant takes precedence over an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClassFrom {
-    /// Nothing was said.
+    /// No class was asked for or given.
     Default,
-    /// A rule of the configuration.
+    /// A rule of the configuration set it.
     Rule,
-    /// The program itself: an option of `xsched run`, or its environment.
+    /// The program requested it, by an option of `xsched run` or its environment.
     Option,
-    /// `xsched hint`, since it runs.
+    /// `xsched hint`, while the program runs.
     Hint,
 }
 
 impl ClassFrom {
-    /// One word.
+    /// Name of the origin, for output.
     pub fn text(self) -> &'static str {
         match self {
             ClassFrom::Default => "default",
@@ -144,236 +144,238 @@ impl ClassFrom {
     }
 }
 
-/// Whose work a group is, as far as it was said.
+/// Domain of a group: the origin of its work, as far as it was declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum QueueDomain {
-    /// Vendor libraries': before the other groups of the program of the same priority.
+    /// Work of vendor libraries, which comes before the other groups of the program of the same priority.
     System,
-    /// The program's own.
+    /// Work of the program itself.
     Application,
 }
 
-/// How the contexts of a program share a device with those of others.
+/// Way in which the contexts of a program share a device with those of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sharing {
-    /// They take turns with all others.
+    /// The contexts take turns with all others.
     #[default]
     Time,
-    /// They are in the pool of their user: one context of the hardware's, of which the urgent programs are no part.
+    /// The contexts are in the pool of their user: one context of the hardware's, which contains no urgent programs.
     Pool,
-    /// They are clients of an MPS server that is not ours, and run at the same time as its other clients, by the hardware's own
-    /// priorities: a number that those have in common.
+    /// The contexts are clients of an MPS server that is not ours, and run at the same time as its other clients, by the hardware's own
+    /// priorities. The number is common to the clients of one server.
     Spatial(u64),
 }
 
-/// How programs share a GPU.
+/// Way in which programs share a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Share {
-    /// Each has a context of its own; they take turns.
+    /// Each program has a context of its own; they take turns.
     Time,
-    /// The best-effort programs of a user are side by side in one context, which takes turns with the urgent ones.
+    /// The best-effort programs of a user run side by side in one context, which takes turns with the urgent ones.
     Pool,
-    /// By an MPS daemon that is not ours: side by side, whatever their class.
+    /// Programs run side by side by an MPS daemon that is not ours, whatever their class.
     Spatial,
 }
 
-/// One of a user's two pools.
+/// Kind of a pool. Each user has one of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PoolSide {
-    /// Urgent programs may be there, with others that are proven.
+    /// Pool that may contain urgent programs, with others that are proven.
     Inner,
-    /// For best-effort programs only.
+    /// Pool for best-effort programs only.
     Outer,
 }
 
-/// One suspension unit of a program.
+/// Suspension unit of a program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupInfo {
-    /// `g<N>`.
+    /// Name of the group: `g<N>`.
     pub id: String,
     /// Device key.
     pub device: String,
     /// Vendor interface.
     pub platform: Platform,
-    /// Whose work it is.
+    /// Domain of the group's work.
     pub domain: QueueDomain,
-    /// Launches that come from vendor libraries; none = they are not told apart (`XSCHED_DOMAINS=report`).
+    /// Number of launches that come from vendor libraries; none = they are not told apart (`XSCHED_DOMAINS=report`).
     pub system_launches: Option<u64>,
-    /// Those among them that went past a closed gate, by an operator's rule (`domains = "exempt"`).
+    /// Number of these launches that passed a closed gate by an operator's rule (`domains = "exempt"`).
     pub exempt_launches: u64,
     /// Effective priority of the group.
     pub priority: i32,
     /// Preemption level in force.
     pub level: u8,
-    /// Commands in flight while another program wants the device; 0 = automatic.
+    /// Largest number of commands in flight while another program wants the device; 0 = automatic.
     pub threshold: u32,
-    /// Commands after which room comes back; 0 = automatic.
+    /// Largest number of commands between two completion fences; 0 = automatic.
     pub batch: u32,
-    /// idle, ready (waits for the device), running, suspended (by an operator, or its priority is never to run), detached.
+    /// State of the group: idle, ready (waits for the device), running, suspended (by an operator, or its priority is never to run),
+    /// detached.
     pub state: GroupState,
-    /// True where it goes before others of its priority because it pauses (policy `hpf`).
+    /// True if the group comes before others of its priority because it pauses (policy `hpf`).
     pub interactive: bool,
-    /// Its XQueues.
+    /// XQueues of the group.
     pub queues: Vec<QueueInfo>,
-    /// Launches of all its queues, also those that are gone.
+    /// Number of launches of all its queues, including removed ones.
     pub launches: u64,
-    /// Launches that reached the driver without a gate decision.
+    /// Number of launches that reached the driver without a decision at the gate.
     pub unscheduled: Unscheduled,
-    /// Launches the bound let through because nothing completed meanwhile.
+    /// Number of launches that the in-flight budget let through because nothing completed meanwhile.
     pub liveness_overrides: u64,
-    /// Launches let through because a signal interrupted the wait.
+    /// Number of launches let through because a signal interrupted the wait.
     pub signal_overrides: u64,
-    /// How often the daemon was late to take notice that the group wanted its device.
+    /// Delays of the daemon in noticing that the group wanted its device.
     pub heard_late: HeardLate,
-    /// Times that it counted as idle for want of progress while others waited.
+    /// Number of times that the group counted as idle for want of progress while others waited.
     pub stalls: u64,
-    /// Times that commands which gates on the device had held for long were let go.
+    /// Number of times that commands which gates on the device had held for long were released.
     pub releases: u64,
-    /// Times its gate was closed.
+    /// Number of times that the group's gate was closed.
     pub suspensions: u64,
-    /// Device time charged to it, in µs.
+    /// Device time charged to the group, in µs.
     pub device_us: u64,
-    /// Its part of the device by what was asked for, its weight or utilization, in percent of what all programs there ask for; none =
-    /// the policy in force goes by neither.
+    /// Part of the device that the group asked for by weight or utilization, in percent of the sum over all programs there; none = the
+    /// policy in force uses neither.
     pub share_asked_percent: Option<f64>,
-    /// Its part of the device time that was charged to programs there in the last ten seconds, in percent; none = none was.
+    /// Part of the group in the device time charged to programs there in the last ten seconds, in percent; none = none was charged.
     pub share_got_percent: Option<f64>,
-    /// Its waits at the closed gate.
+    /// Waits of the group's threads at the closed gate.
     pub waits: Waits,
-    /// Time its threads waited at the gate, in µs, with the waits that go on.
+    /// Time that the group's threads have waited at the gate, including the present waits, in µs.
     pub wait_us: u64,
-    /// Its longest command as estimated by the program, in µs; of one with gates inside, its longest part without. 0 = nothing is known.
+    /// Longest command as estimated by the program, in µs; of a command with gates inside, its longest part between them. 0 = not known.
     pub longest_us: u64,
-    /// Whether most of what it does is commands that no time slice need cut (400 µs or less); none = nothing is known.
+    /// True if most of the group's time is in commands of 400 µs or less, which no time slice need cut; none = not known.
     pub short: Option<bool>,
-    /// Hardware time slice that the daemon chose for its context last, in µs; none = it chose none, or there are no such.
+    /// Hardware time slice that the daemon last chose for the group's context, in µs; none = it chose none, or the device has none.
     pub timeslice_us: Option<u64>,
-    /// Commands of it that are complete, as its client tells while that is of interest.
+    /// Number of the group's commands that are complete, as its client reports while that is of interest.
     pub completed: u64,
-    /// What one of these takes while the group is alone in its pool, in µs; none = not known, or in no pool.
+    /// Time that one of these commands takes while the group is alone in its pool, in µs; none = not known, or in no pool.
     pub alone_us: Option<f64>,
-    /// Gates that yield, of this group and of others beside it; none = its context is no other program's too, or gates do not yield (CUDA only).
+    /// Gates that yield, of this group and of others beside it; none = the context is not shared with other programs, or gates do not yield
+    /// (CUDA only).
     pub yielding: Option<Yielding>,
 }
 
-/// Gates that yield among programs of one hardware context.
+/// Gates at which programs of one hardware context yield.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Yielding {
-    /// Rule in force for others beside this group; none = it has kept no other one from the device so far.
+    /// Rule in force for other groups beside this one; none = this group has kept no other one from the device so far.
     pub rule: Option<YieldRule>,
-    /// Times that the rule became `closes`, since the group got on worse beside others than its target allows.
+    /// Number of times that the rule became `closes`, because the group's progress beside others was worse than its target allows.
     pub flips: u64,
-    /// Times that its own closed gate began to yield.
+    /// Number of times that the group's own closed gate began to yield.
     pub opened: u64,
-    /// Time for which it did, in µs.
+    /// Time for which the group's gate yielded, in µs.
     pub opened_us: u64,
-    /// Commands that it gave in that time.
+    /// Number of commands that the group launched in that time.
     pub passed: u64,
-    /// Time that its threads waited then, since those that it makes room for were behind, in µs.
+    /// Time that the group's threads waited meanwhile because queues of the groups that it yields to were behind, in µs.
     pub held_us: u64,
 }
 
-/// The rule in force for others beside a group.
+/// Rule in force for other groups beside a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum YieldRule {
-    /// Their gates yield while this group's queues keep up.
+    /// The others' gates yield while this group's queues keep up.
     Yields,
-    /// Their gates close for one burst, for comparison.
+    /// The others' gates close for one burst, for comparison.
     Probe,
-    /// Their gates close: the group got on worse beside them than its target allows.
+    /// The others' gates close: the group's progress beside them was worse than its target allows.
     Closes,
 }
 
 /// Waits of threads at the closed gate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Waits {
-    /// Threads that wait now.
+    /// Number of threads that wait now.
     pub now: u32,
-    /// How long they have waited so far, on average, in µs.
+    /// Average time of these waits so far, in µs.
     pub now_us: u64,
-    /// Waits that have ended.
+    /// Number of waits that have ended.
     pub count: u64,
-    /// What half of these did not exceed, in µs, right to 20 %; none = there was none.
+    /// Median of the ended waits, in µs, right to 20 %; none = no wait has ended.
     pub p50_us: Option<f64>,
-    /// The same of 99 %.
+    /// 99th percentile of the ended waits, in µs, right to 20 %; none = no wait has ended.
     pub p99_us: Option<f64>,
 }
 
-/// What a group is doing.
+/// State of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GroupState {
-    /// Nothing to do.
+    /// The group has nothing to do.
     Idle,
-    /// Wants the device and waits for it.
+    /// The group wants the device and waits for it.
     Ready,
-    /// Wants the device and has it.
+    /// The group wants the device and has it.
     Running,
-    /// Held by an operator.
+    /// An operator holds the group, or its priority is never to run.
     Suspended,
-    /// Opened its own gate.
+    /// The client has opened the group's gate itself.
     Detached,
 }
 
-/// One XQueue.
+/// State of one XQueue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueueInfo {
-    /// `q<N>`.
+    /// Name of the queue: `q<N>`.
     pub id: String,
-    /// Launches.
+    /// Number of launches.
     pub launches: u64,
 }
 
-/// Launches without a gate decision, by reason.
+/// Numbers of launches without a gate decision, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unscheduled {
-    /// Before the daemon's answer.
+    /// Launches before the daemon's answer.
     pub attach: u64,
-    /// By an operator's rule.
+    /// Launches that an operator's rule let through.
     pub passthrough: u64,
-    /// After an internal error.
+    /// Launches after an internal error.
     pub error: u64,
 }
 
-/// What an answer about the past begins with.
+/// First part of an answer about the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// CLOCK_MONOTONIC of the daemon now, in µs.
+    /// Present time on the daemon's CLOCK_MONOTONIC, in µs.
     pub now_us: u64,
-    /// The number to ask for what comes after this answer.
+    /// Number to ask for the events that follow this answer.
     pub next: u64,
-    /// From here on nothing was forgotten that was asked for, CLOCK_MONOTONIC in µs.
+    /// Time since which the daemon has forgotten nothing that was asked for, CLOCK_MONOTONIC in µs.
     pub whole_since_us: u64,
 }
 
-/// A group that records may speak of.
+/// Group that occurs in records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedGroup {
-    /// `g<N>`.
+    /// Number of the group, shown as `g<N>`.
     pub id: u64,
     /// Device key.
     pub device: String,
-    /// Whose it is; none = another user's, of whom nothing is told.
+    /// Program of the group; none = another user's, of which nothing is reported.
     pub program: Option<TracedProgram>,
-    /// It is gone.
+    /// True if the group is gone.
     pub ended: bool,
-    /// It wants the device now.
+    /// True if the group wants the device now.
     pub ready: bool,
-    /// Its gate is open now.
+    /// True if the group's gate is open now.
     pub granted: bool,
-    /// Why it is as it is.
+    /// Reason for the present state of the gate.
     pub why: Why,
-    /// As in [`Record`].
+    /// Policy, as in [`crate::trace::Record`].
     pub policy: u8,
-    /// As in [`Record`].
+    /// Preemption level, as in [`crate::trace::Record`].
     pub level: u8,
 }
 
-/// The program of a group.
+/// Program of a traced group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedProgram {
     /// Process id.
@@ -382,9 +384,9 @@ pub struct TracedProgram {
     pub uid: u32,
     /// Path of the executable.
     pub exe: String,
-    /// As in [`ProgramInfo::name`].
+    /// Name of the program, as in [`ProgramInfo::name`].
     pub name: String,
-    /// Class when the group came to be.
+    /// Class at the time when the group was created.
     pub class: crate::class::Class,
     /// Vendor interface.
     pub platform: Platform,

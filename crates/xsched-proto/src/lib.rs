@@ -1,34 +1,34 @@
-//! What two xsched processes agree on: the messages on the socket, the shared memory segment with its gate
-//! words, the scale of classes and priorities, and where the socket lies.
+//! Protocol between xsched processes: the messages on the socket, the shared memory segment with its gate words, the scale of classes and
+//! priorities, and the path of the socket.
 //!
-//! - [`wire`]: [`wire::ClientMsg`] and [`wire::DaemonMsg`], one per packet of a `SOCK_SEQPACKET` unix socket; [`info`]: the parts of
-//!   them that tell commands of programs; [`platform`]: interfaces and levels.
+//! - [`wire`]: [`wire::ClientMsg`] and [`wire::DaemonMsg`], one per packet of a `SOCK_SEQPACKET` unix socket; [`info`]: the parts of these
+//!   messages that report programs to commands; [`platform`]: interfaces and levels.
 //! - [`segment`]: the memory a client shares with the daemon; a [`segment::GroupSlot`] holds one gate.
-//! - [`files`]: opening what a variable names.
-//! - [`gate`]: the gate word, its bits, and who stores what.
+//! - [`files`]: opening files that an environment variable names.
+//! - [`gate`]: the gate word, its bits, and which side stores each of them.
 //! - [`ask`]: one request to the daemon and its answer.
 //! - [`memory`]: the words, barriers and sleeps that protocols over shared memory are made of.
-//! - [`backlog`]: how an urgent program tells others whether its queues keep up.
-//! - [`bounded`]: how many entries the lists in messages may have.
+//! - [`backlog`]: how an urgent program reports to others whether its queues keep up.
+//! - [`bounded`]: limits of the lists in messages.
 //! - [`class`]: five classes over the priorities -255..=255.
 //! - [`clock`]: clocks of time namespaces.
 //! - [`device`]: the state of a device.
-//! - [`domains`]: what becomes of launches of vendors' libraries.
-//! - [`error`]: what an operator is told.
-//! - [`hint`]: what a program may say about itself to the policy.
-//! - [`histogram`]: durations in buckets; [`program`]: what a program is called.
-//! - [`host`]: what the daemon and an operator's own scheduler say to each other.
-//! - [`paths`]: where the socket lies.
-//! - [`rendezvous`]: where a daemon is found whose socket's file is gone.
+//! - [`domains`]: treatment of launches that come from vendors' libraries.
+//! - [`error`]: errors as an operator reads them.
+//! - [`hint`]: hints of a program to the policy.
+//! - [`histogram`]: durations in buckets; [`program`]: names of programs.
+//! - [`host`]: messages between the daemon and an operator's own scheduler.
+//! - [`paths`]: the path of the socket.
+//! - [`rendezvous`]: a second address of a daemon, for when its socket's file is gone.
 //! - [`preload`]: the library in `LD_PRELOAD`.
-//! - [`settings`]: what the environment asks for; [`variables`]: which variables there are.
-//! - [`similar`]: what was probably meant.
-//! - [`text`]: strings of others, as they are shown.
-//! - [`trace`]: what the daemon remembers of its decisions.
-//! - [`trust`]: whether a daemon is this user's or root's.
+//! - [`settings`]: settings from the environment; [`variables`]: the list of variables.
+//! - [`similar`]: suggestions for misspelt words.
+//! - [`text`]: display of strings from other users.
+//! - [`trace`]: the daemon's record of its decisions.
+//! - [`trust`]: the check that a daemon belongs to this user or root.
 //! - [`usage`]: time on devices.
 //! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
-//! - [`writing`]: writes that must not end a process that is not ours.
+//! - [`writing`]: writes in a process that is not ours, which must not end it.
 
 pub mod ask;
 pub mod backlog;
@@ -65,5 +65,5 @@ pub mod writing;
 
 pub use error::Error;
 
-/// Version of the socket protocol and of the segment layout; both sides must agree on it exactly.
+/// Version of the socket protocol and of the segment layout. Both sides must have the same.
 pub const PROTOCOL_VERSION: u32 = 22;

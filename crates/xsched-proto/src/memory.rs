@@ -1,5 +1,5 @@
-//! Words that threads and processes share, as the protocols over them see them. [`Hardware`] is what runs; a model of a protocol
-//! puts the words of a checker in its place.
+//! Words that threads and processes share, as the protocols over them use them. [`Hardware`] is the implementation that runs; a model of a
+//! protocol puts the words of a checker in its place.
 
 use core::sync::atomic::Ordering::{self, SeqCst};
 use core::sync::atomic::{AtomicU32, AtomicU64, compiler_fence, fence};
@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, compiler_fence, fence};
 use rustix::io::Errno;
 use rustix::thread::{MembarrierCommand, futex, membarrier};
 
-/// An atomic word. Each method is the one of the same name in [`core::sync::atomic`].
+/// Atomic word. Its methods are those of [`core::sync::atomic`].
 #[allow(missing_docs)]
 pub trait Word<T> {
     fn new(value: T) -> Self;
@@ -21,49 +21,49 @@ pub trait Word<T> {
     fn compare_exchange(&self, old: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T>;
 }
 
-/// Whose threads sleep on a word.
+/// Threads that may sleep on a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleepers {
-    /// This process's only.
+    /// Threads of this process only.
     Own,
-    /// Any process's that maps the word.
+    /// Threads of any process that maps the word.
     All,
 }
 
-/// How a sleep on a word ended.
+/// Reason for which a sleep on a word ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// The word was another, a wake-up came, or the time was over: look again.
+    /// The word had another value, a wake-up came, or the time was over: check again.
     Look,
     /// A signal handler ran on this thread.
     Signal,
 }
 
-/// Words, barriers, and sleeping on a word.
+/// Words, barriers, and sleeping on a word, as a protocol over shared memory needs them.
 pub trait Memory: 'static {
-    /// A word of 32 bits, which a thread can sleep on.
+    /// Word of 32 bits, on which a thread can sleep.
     type U32: Word<u32>;
-    /// A word of 64 bits.
+    /// Word of 64 bits.
     type U64: Word<u64>;
 
-    /// What comes before happens before what comes after, as far as a thread can tell that issues a
-    /// [`Memory::heavy_barrier`]. For the side that runs often: no instruction.
+    /// Orders the operations before it before those after it, as seen by a thread that issues a [`Memory::heavy_barrier`]. For the side
+    /// that runs often: no instruction.
     fn light_barrier();
 
-    /// The other side's part: every thread of this process passes a full barrier meanwhile.
+    /// Orders memory for the side that runs rarely: every thread of this process passes a full barrier meanwhile.
     fn heavy_barrier();
 
-    /// A full barrier right after a read-modify-write; no instruction where such a one is a full barrier.
+    /// Full barrier right after a read-modify-write; no instruction where a read-modify-write is a full barrier itself.
     fn barrier_after_rmw();
 
-    /// Sleeps while the word is `expected`, for so many ns at most.
+    /// Sleeps while the word is `expected`, for at most `most_ns`.
     fn sleep(word: &Self::U32, expected: u32, sleepers: Sleepers, most_ns: u64) -> Woken;
 
     /// Wakes all threads that sleep on the word.
     fn wake(word: &Self::U32, sleepers: Sleepers);
 }
 
-/// The memory of this machine.
+/// Memory of this machine.
 pub struct Hardware;
 
 impl Memory for Hardware {
@@ -81,7 +81,7 @@ impl Memory for Hardware {
 
     #[inline(always)]
     fn barrier_after_rmw() {
-        // A locked instruction is one.
+        // A locked instruction is a full barrier.
         if cfg!(target_arch = "x86_64") { compiler_fence(SeqCst) } else { fence(SeqCst) }
     }
 
@@ -95,7 +95,7 @@ impl Memory for Hardware {
     }
 
     fn wake(word: &AtomicU32, sleepers: Sleepers) {
-        // The only failure is a bad address.
+        // The call can only fail for an invalid address.
         let _ = futex::wake(word, flags(sleepers), i32::MAX as u32);
     }
 }

@@ -1,27 +1,27 @@
-//! Where the daemon's socket lies.
+//! Path of the daemon's socket.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::variables;
 
-/// The socket of a daemon that serves the whole machine.
+/// Socket of a daemon that serves the whole machine.
 pub const SYSTEM_SOCKET: &str = "/run/xsched/xsched.sock";
-/// The socket's name in a user's folder.
+/// File name of the socket in a user's folder.
 const SOCKET: &str = "xsched.sock";
 
-/// How the socket's path was found.
+/// Origin of the socket's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Given on the command line or in `XSCHED_SOCKET`.
+    /// The path was given on the command line or in `XSCHED_SOCKET`.
     Explicit,
-    /// The system daemon's; a user daemon is then never started.
+    /// The system daemon's socket; a user daemon is then never started.
     System,
-    /// The user's own runtime folder.
+    /// The path is in the user's own runtime folder.
     User,
 }
 
-/// Finds the socket: `explicit`, else `XSCHED_SOCKET`, else the system daemon's if it is there, else that in [`user_folder`].
+/// Finds the socket: `explicit`, or else `XSCHED_SOCKET`, or else the system daemon's if it exists, or else the one in [`user_folder`].
 pub fn socket_path(explicit: Option<PathBuf>) -> (PathBuf, Origin) {
     if let Some(path) = explicit.or_else(|| variables::get("XSCHED_SOCKET").map(PathBuf::from)) {
         return (path, Origin::Explicit);
@@ -33,24 +33,24 @@ pub fn socket_path(explicit: Option<PathBuf>) -> (PathBuf, Origin) {
     (user_folder().join(SOCKET), Origin::User)
 }
 
-/// The folder of what lives as long as this user's session: `$XDG_RUNTIME_DIR/xsched` where that folder is this user's, else
-/// `/run/user/UID/xsched` where the session's folder is there, else `/tmp/xsched-UID`.
+/// Folder for files that live as long as this user's session: `$XDG_RUNTIME_DIR/xsched` where that folder is this user's, else
+/// `/run/user/UID/xsched` where the session's folder exists, else `/tmp/xsched-UID`.
 ///
-/// The second is what the first is in a login session: a program of `cron`, `sudo -u` or `docker exec`, which has no such
-/// variable, finds the same daemon. So does one of `su` or `sudo -E`, whose variable still names another user's folder, and
-/// one that outlives its session, whose folder is gone.
+/// The second equals the first in a login session. So a program started by `cron`, `sudo -u` or `docker exec`, which has no such variable,
+/// finds the same daemon; and so does a program started by `su` or `sudo -E`, whose variable still names another user's folder, and one
+/// that outlives its session, whose folder is gone.
 pub fn user_folder() -> PathBuf {
     let uid = rustix::process::geteuid().as_raw();
     user_folder_below(Path::new("/"), uid, variables::get("XDG_RUNTIME_DIR").map(PathBuf::from))
 }
 
-/// Under `/tmp`, where anybody may make names.
+/// Folder of this user under `/tmp`, where any user may create names.
 pub fn shared_tmp() -> PathBuf {
     tmp_below(Path::new("/"), rustix::process::geteuid().as_raw())
 }
 
-/// Every place where a program of this user may look for a daemon without being told: the machine's, and those of
-/// [`user_folder`], whatever the environment of this process.
+/// Every path at which a program of this user may look for a daemon by itself: the machine's, and those of [`user_folder`], whatever the
+/// environment of this process.
 pub fn usual_sockets() -> Vec<PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
     let session = variables::get("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| is_own(folder, uid));
@@ -65,25 +65,25 @@ pub fn usual_sockets() -> Vec<PathBuf> {
     sockets
 }
 
-/// Tells whether programs of a user find a socket by themselves, in the folder of a login session or in that under `/tmp`.
+/// Reports whether programs of a user find a socket by themselves, in the folder of a login session or in that under `/tmp`.
 pub fn is_usual_of(socket: &Path, uid: u32) -> bool {
     let root = Path::new("/");
     [session_below(root, uid).join("xsched"), tmp_below(root, uid)].iter().any(|folder| socket == folder.join(SOCKET))
 }
 
-/// The socket in the folder under `/tmp`, where a user's daemon listens when the session's folder is gone.
+/// Path of the socket in the folder under `/tmp`, where a user's daemon listens when the session's folder is gone.
 pub fn fallback_socket() -> PathBuf {
     shared_tmp().join(SOCKET)
 }
 
-/// Tells whether a socket's folder is one that xsched makes, so that it may make it again.
+/// Reports whether a socket's folder has a name that xsched gives, so that xsched may create it again.
 pub fn is_made_here(folder: &Path) -> bool {
     let uid = rustix::process::geteuid().as_raw();
     folder.file_name().is_some_and(|name| name == "xsched" || name.to_str() == Some(&format!("xsched-{uid}")))
 }
 
-/// The socket that another process finds by itself: `root` is where its root folder is to be seen from here, `uid` whose it is,
-/// `var` reads its environment. The path is as the process names it.
+/// Path of the socket that another process finds by itself. `root` is the path of its root folder as seen from here, `uid` is its user,
+/// `var` reads its environment. The result is the path as that process names it.
 pub fn socket_path_of(root: &Path, uid: u32, var: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
     if let Some(path) = var("XSCHED_SOCKET") {
         return path;
@@ -95,7 +95,8 @@ pub fn socket_path_of(root: &Path, uid: u32, var: impl Fn(&str) -> Option<PathBu
     Path::new("/").join(folder.strip_prefix(root).unwrap_or(&folder)).join(SOCKET)
 }
 
-/// `session` is the folder that the user's environment names, as a process below `root` sees it.
+/// Folder of [`user_folder`] for a process whose root folder is `root`. `session` is the folder that its environment names, as the process
+/// sees it.
 fn user_folder_below(root: &Path, uid: u32, session: Option<PathBuf>) -> PathBuf {
     let below = |folder: PathBuf| root.join(folder.strip_prefix("/").unwrap_or(&folder));
     let named = session.map(below).filter(|folder| is_own(folder, uid));
@@ -111,25 +112,25 @@ fn tmp_below(root: &Path, uid: u32) -> PathBuf {
     root.join(format!("tmp/xsched-{uid}"))
 }
 
-/// Tells whether a folder, and the link to it if it is one, belong to a user, and others cannot write there. What root makes in a
-/// folder of somebody else's keeps its owner out.
+/// Reports whether a folder, and the link to it if it is one, belong to a user, and others cannot write there. (If root created files in
+/// somebody else's folder, it would keep the folder's owner out of them.)
 fn is_own(folder: &Path, uid: u32) -> bool {
     let is_safe = |meta: std::fs::Metadata| meta.is_dir() && meta.uid() == uid && meta.mode() & 0o022 == 0;
     folder.metadata().is_ok_and(is_safe) && folder.symlink_metadata().is_ok_and(|link| link.uid() == uid)
 }
 
-/// Tells whether a user may put things of its own at a path: the folder there belongs to the user, or, where nothing is there yet, the
-/// nearest one above it does. `HOME` and its like name another user's after `sudo -E`.
+/// Reports whether this user may create files at a path: the folder there belongs to the user, or, where nothing is there yet, the nearest
+/// folder above it does. `HOME` and similar variables name another user's folder after `sudo -E`.
 pub fn belongs_to_user(path: &Path) -> bool {
     owner(path) == Some(rustix::process::geteuid().as_raw())
 }
 
-/// The user whom a path belongs to, or the nearest folder above it that exists.
+/// User id of the owner of a path, or of the nearest folder above it that exists.
 pub fn owner(path: &Path) -> Option<u32> {
     path.ancestors().find_map(|folder| folder.metadata().ok()).map(|meta| meta.uid())
 }
 
-/// Whether a folder is what a login manager makes for a session: the user's, and nobody else's.
+/// Reports whether a folder is as a login manager makes it for a session: it belongs to the user, and nobody else has access.
 fn is_of_session(folder: &Path, uid: u32) -> bool {
     folder.symlink_metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == uid && meta.mode() & 0o7777 == 0o700)
 }
@@ -190,7 +191,7 @@ mod tests {
         assert_eq!(of("XDG_RUNTIME_DIR", "/r"), Path::new("/r/xsched/xsched.sock"));
         assert_eq!(of("XSCHED_SOCKET", "/s"), Path::new("/s"));
         assert_eq!(user_folder_below(&root, uid + 1, None), root.join(format!("tmp/xsched-{}", uid + 1)));
-        // A folder of this user's under another one's number, and a link.
+        // A folder of this user's under another user's number; then a link.
         let other = session_below(&root, uid + 1);
         std::fs::create_dir(&other).unwrap();
         std::fs::set_permissions(&other, PermissionsExt::from_mode(0o700)).unwrap();

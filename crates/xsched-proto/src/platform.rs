@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Vendor interface a group belongs to.
+/// Vendor interface that a group belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Platform {
@@ -12,17 +12,17 @@ pub enum Platform {
     Hip,
     /// OpenCL.
     Opencl,
-    /// The built-in simulated device.
+    /// Built-in simulated device.
     Sim,
-    /// AMD's runtime below HIP, used directly.
+    /// AMD's runtime below HIP, when programs use it directly.
     Hsa,
 }
 
 impl Platform {
-    /// All of them.
+    /// All platforms.
     pub const ALL: [Platform; 5] = [Platform::Cuda, Platform::Hip, Platform::Opencl, Platform::Sim, Platform::Hsa];
 
-    /// What is wrong with a list of names as in `XSCHED_PLATFORMS`; `None` if nothing is.
+    /// Checks a list of names as in `XSCHED_PLATFORMS`, and returns its fault; `None` if it has none.
     pub fn fault_in(list: &str) -> Option<String> {
         let mut words = list.split(',').map(str::trim).filter(|word| !word.is_empty()).peekable();
         let is_empty = words.peek().is_none() && !list.is_empty();
@@ -35,7 +35,7 @@ impl Platform {
         Some(format!("{fault}; use {}, separated by commas", Platform::ALL.map(Platform::name).join(", ")))
     }
 
-    /// The name users type and read.
+    /// Name of the platform, as users type and read it.
     pub fn name(self) -> &'static str {
         match self {
             Platform::Cuda => "cuda",
@@ -46,71 +46,71 @@ impl Platform {
         }
     }
 
-    /// What level 3 means: true = a group is interrupted when its gate closes and goes on when it opens; false = the
-    /// hardware gives its context a time slice by class, for good.
+    /// Meaning of level 3: true = a group is interrupted when its gate closes and goes on when it opens; false = the hardware gives its
+    /// context a time slice by class, permanently.
     pub fn interrupts(self) -> bool {
         self != Platform::Cuda
     }
 
-    /// Whether its hardware has priorities of its own, which follow the program's.
+    /// Reports whether the hardware has priorities of its own, which follow the program's.
     pub fn has_priorities(self) -> bool {
         matches!(self, Platform::Hip | Platform::Hsa)
     }
 
-    /// The highest level that a group gets of its own accord. On AMD's older devices each interruption through the driver
-    /// stops the queues of all programs for a moment: with HIP, where there are lower levels, level 3 is for those who ask.
+    /// Highest level that a group gets automatically. On AMD's older devices each interruption through the driver stops the queues of all
+    /// programs for a moment: with HIP, where there are lower levels, level 3 has to be asked for.
     pub fn automatic_level(self) -> u8 {
         if self == Platform::Hip { 2 } else { 3 }
     }
 }
 
-/// Preemption levels that a device can do; bit n-1 = level n.
+/// Preemption levels that a device is capable of; bit n-1 = level n.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Levels(u8);
 
 impl Levels {
-    /// None, not even level 1: commands do not pass through xsched.
+    /// No level, not even level 1: commands do not pass through xsched.
     pub const NONE: Levels = Levels(0);
-    /// New commands are held back on the host.
+    /// Level 1: new commands are held back on the host.
     pub const ONE: Levels = Levels(0b001);
-    /// Commands already handed over wait at gates on the device.
+    /// Commands already in the driver wait at gates on the device.
     pub const TWO: Levels = Levels(0b010);
-    /// The running command is interrupted.
+    /// Level 3: the running command is interrupted.
     pub const THREE: Levels = Levels(0b100);
-    /// All three.
+    /// All three levels.
     pub const ALL: Levels = Levels(0b111);
 
-    /// These and those of `other`.
+    /// Union with the levels of `other`.
     #[must_use]
     pub const fn with(self, other: Levels) -> Levels {
         Levels(self.0 | other.0)
     }
 
-    /// These and, if `able`, those of `other`.
+    /// Union with the levels of `other` if `able`.
     #[must_use]
     pub const fn with_if(self, able: bool, other: Levels) -> Levels {
         if able { self.with(other) } else { self }
     }
 
-    /// These without those of `other`.
+    /// These levels without those of `other`.
     #[must_use]
     pub const fn without(self, other: Levels) -> Levels {
         Levels(self.0 & !other.0)
     }
 
-    /// Whether level `level` (1..=3) is among them.
+    /// Reports whether level `level` (1..=3) is among these.
     pub const fn has(self, level: u8) -> bool {
         matches!(level, 1..=3) && self.0 & (1 << (level - 1)) != 0
     }
 
-    /// The highest of them up to `wished`; level 1 where there is none.
+    /// Highest level among these that is not above `wished`; level 1 where there is none.
     pub fn highest_to(self, wished: u8) -> u8 {
         (1..=wished.min(3)).rev().find(|level| self.has(*level)).unwrap_or(1)
     }
 }
 
 impl core::fmt::Display for Levels {
-    /// `levels 1, 2`.
+    /// Writes for example `levels 1, 2`.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let there: Vec<String> = (1..=3).filter(|level| self.has(*level)).map(|level| level.to_string()).collect();
         match there.is_empty() {

@@ -1,28 +1,28 @@
-//! The value of `LD_PRELOAD` with the library in it. Nothing here allocates: a child of `vfork` composes it too.
+//! Value of `LD_PRELOAD` with the library in it. Nothing here allocates: a child of `vfork` composes it too.
 
 /// Separators of libraries in `LD_PRELOAD`.
 const SEPARATORS: &[u8] = b" :";
-/// The beginning of the library's file name: `run` links to it as `libxsched-HASH.so` where its path cannot stand there.
+/// Beginning of the library's file name. `run` links to the library as `libxsched-HASH.so` where its path cannot stand in `LD_PRELOAD`.
 const NAME: &[u8] = b"libxsched";
 
-/// The library as a value names it; none where it does not.
+/// Finds the library in a value, and returns it as the value names it.
 pub fn named(value: &[u8]) -> Option<&[u8]> {
     let is_library =
         |entry: &&[u8]| entry.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(NAME));
     value.split(|byte| SEPARATORS.contains(byte)).find(is_library)
 }
 
-/// Beginnings of the names of sanitizers' runtimes, of GCC's and of Clang's.
+/// Beginnings of the names of sanitizers' runtimes, of GCC and of Clang.
 const SANITIZERS: [&[u8]; 6] = [b"libasan.", b"libtsan.", b"libubsan.", b"liblsan.", b"libhwasan.", b"libclang_rt."];
 
-/// Tells whether an entry is the runtime of a sanitizer: it must be loaded before all else, or ends the program.
+/// Reports whether an entry is the runtime of a sanitizer, which must be loaded before all else, or ends the program.
 fn is_sanitizer(entry: &[u8]) -> bool {
     let name = entry.rsplit(|byte| *byte == b'/').next().unwrap_or(entry);
     SANITIZERS.iter().any(|begin| name.starts_with(begin))
 }
 
-/// Gives the value that has the library and all that another value has, a piece at a time. The library comes first, but behind the
-/// runtimes of sanitizers and all before them; a program run within a run has it once.
+/// Composes the value that has the library and all entries of another value, and passes it on piece by piece. The library comes first, but
+/// behind the runtimes of sanitizers and everything before these; in a run within a run it occurs once.
 pub fn compose<'a>(library: &'a [u8], others: &'a [u8], mut piece: impl FnMut(&'a [u8])) {
     let entries = || others.split(|byte| SEPARATORS.contains(byte)).filter(|entry| !entry.is_empty());
     let is_other = |entry: &&[u8]| *entry != library;

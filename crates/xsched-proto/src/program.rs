@@ -1,19 +1,19 @@
-//! What a program is called: the script for one that an interpreter runs.
+//! Names of programs: for an interpreter, the name of the script that it runs.
 
 use std::io::Read;
 
-/// The most that is told of a command line, in bytes, blanks included.
+/// Largest part of a command line that is kept, in bytes, blanks included.
 pub const COMMAND_MAX_BYTES: usize = 1024;
 
-/// Names of interpreters, without the version that may follow.
+/// Names of interpreters, without a version that may follow.
 const INTERPRETERS: [&str; 14] =
     ["python", "pypy", "bash", "sh", "dash", "zsh", "ksh", "perl", "ruby", "node", "julia", "Rscript", "lua", "php"];
 
-/// The command line of this process, cut to [`COMMAND_MAX_BYTES`]; empty where it cannot be read.
+/// Command line of this process, cut to [`COMMAND_MAX_BYTES`]; empty where it cannot be read.
 pub fn own_command() -> Vec<String> {
     let mut bytes = Vec::new();
     if let Ok(file) = std::fs::File::open("/proc/self/cmdline") {
-        // What was read before an error is as good.
+        // The words read before an error are as good as any.
         let _ = file.take(2 * COMMAND_MAX_BYTES as u64).read_to_end(&mut bytes);
     }
     let words = bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
@@ -24,23 +24,23 @@ pub fn own_command() -> Vec<String> {
     cut(words)
 }
 
-/// The title of this process, where that is another than the command line it was started with.
+/// Title of this process, where it differs from the command line of the start.
 pub fn own_title(started: &[String]) -> Option<String> {
     let now = own_command();
-    // A title is one string, with blanks or zeros up to the end of what it was written over.
+    // A title is one string, padded with blanks or zeros up to the end of the memory that it was written over.
     let now = now.join(" ");
     let now = now.trim_end();
     (!now.is_empty() && now != started.join(" ").trim_end()).then(|| now.to_owned())
 }
 
-/// The first words, [`COMMAND_MAX_BYTES`] at most; the last one may be cut.
+/// Cuts a command line to its first words, [`COMMAND_MAX_BYTES`] at most; the last word may be cut.
 pub fn cut(words: Vec<String>) -> Vec<String> {
     let mut room = COMMAND_MAX_BYTES;
     let fits = |mut word: String| {
         let end = (0..=word.len().min(room)).rev().find(|at| word.is_char_boundary(*at)).unwrap_or(0);
         let is_all = end == word.len();
         word.truncate(end);
-        // The rest takes no memory either.
+        // The cut part must not keep its memory either.
         word.shrink_to_fit();
         room = if is_all { room.saturating_sub(end + 1) } else { 0 };
         (is_all || end > 0).then_some(word)
@@ -48,12 +48,12 @@ pub fn cut(words: Vec<String>) -> Vec<String> {
     words.into_iter().map_while(fits).collect()
 }
 
-/// The file name of a path.
+/// File name of a path.
 pub fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The script or module that a command line has an interpreter run: `train.py` of `python3 -u /home/a/train.py --epochs 3`,
+/// Script or module that a command line has an interpreter run: `train.py` of `python3 -u /home/a/train.py --epochs 3`,
 /// `torch.distributed.run` of `python -m torch.distributed.run`. None for anything else.
 pub fn script(command: &[String]) -> Option<&str> {
     let (program, rest) = command.split_first()?;
@@ -67,10 +67,10 @@ pub fn script(command: &[String]) -> Option<&str> {
         match word.as_str() {
             "-m" if is_python => return words.next().map(String::as_str),
             "-W" | "-X" | "--check-hash-based-pycs" if is_python => drop(words.next()),
-            // What follows is the program itself.
+            // The next word is the program's own text, not a file.
             "-c" => return None,
             "-e" if !is_shell => return None,
-            // As in `bash -eo pipefail`.
+            // For example `bash -eo pipefail`: the option takes a word.
             word if is_shell && word.starts_with('-') && word.ends_with('o') => drop(words.next()),
             "--" => return words.next().map(|word| file_name(word)),
             word if word.starts_with('-') => (),

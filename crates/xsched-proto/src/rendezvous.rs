@@ -1,11 +1,11 @@
-//! The meeting point of a daemon: a socket with an abstract name, which no removal of files takes away.
+//! Meeting point of a daemon: a socket with an abstract name, which no removal of files takes away.
 //!
-//! The end of a login session removes `/run/user/UID`, and with it the file by which programs find the daemon that runs on. A
-//! program that finds none there asks at the meeting point: the daemon makes the file again, and there is no second daemon.
-//! Two daemons of one user meet there too, whichever of the user's folders each was given.
+//! The end of a login session removes `/run/user/UID`, and with it the file by which programs find the daemon, which runs on. A program
+//! that finds no file there asks at the meeting point: the daemon makes the file again, so that no second daemon is started. Two daemons of
+//! one user meet there too, whichever of the user's folders each was given.
 //!
-//! An abstract name belongs to a network namespace and may be taken by anybody, so that each side looks at the other's user
-//! first. Where another user has taken it there is no meeting point, and all else works as ever.
+//! An abstract name belongs to a network namespace and may be taken by any user, so each side checks the other's user first. Where another
+//! user has taken the name there is no meeting point, and everything else works as usual.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -18,16 +18,16 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFla
 
 use crate::{paths, trust};
 
-/// The whole answer of a daemon that listens at the path it was asked for. Any other answer says why it does not.
+/// Whole answer of a daemon that listens at the path it was asked for. Any other answer gives the reason for which it does not.
 pub const HERE: &[u8] = b"here";
 /// Longest question or answer, in bytes.
 pub const MAX_BYTES: usize = 1024;
 
-/// The meeting point of the daemon that serves at a socket: one for all places where programs of this user look by
-/// themselves, one for each other path.
+/// Address of the meeting point of the daemon that serves at a socket: one for all paths at which programs of this user look by themselves,
+/// one for each other path.
 ///
 /// # Errors
-/// The system's, for a name that is too long.
+/// Returns the system's error for a name that is too long.
 pub fn address(socket: &Path) -> rustix::io::Result<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(name(socket, rustix::process::geteuid().as_raw()).as_bytes())
 }
@@ -36,7 +36,7 @@ fn name(socket: &Path, uid: u32) -> String {
     if paths::is_usual_of(socket, uid) {
         return format!("xsched/{uid}");
     }
-    // FNV-1a: the same in every build.
+    // FNV-1a, which gives equal results in every build.
     let hash = socket
         .as_os_str()
         .as_bytes()
@@ -45,13 +45,13 @@ fn name(socket: &Path, uid: u32) -> String {
     format!("xsched/{uid}/{hash:016x}")
 }
 
-/// Tells whether two sockets have one meeting point.
+/// Reports whether two sockets have one meeting point.
 pub fn is_shared(one: &Path, other: &Path) -> bool {
     let uid = rustix::process::geteuid().as_raw();
     name(one, uid) == name(other, uid)
 }
 
-/// Asks the daemon that serves at a socket, whose file may be gone, to listen there, and waits so long for each step. Says
+/// Asks the daemon that serves at a socket, whose file may be gone, to listen there, and waits for at most `patience` in each step. Returns
 /// whether it does.
 pub fn call(socket: &Path, patience: Duration) -> bool {
     ask(socket, patience).is_ok_and(|is_here| is_here)
@@ -60,7 +60,7 @@ pub fn call(socket: &Path, patience: Duration) -> bool {
 fn ask(path: &Path, patience: Duration) -> rustix::io::Result<bool> {
     let path = std::path::absolute(path).map_err(|_| Errno::INVAL)?;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    // A daemon that is stopped lets its backlog fill up.
+    // Without the limit, connecting would wait for ever for a stopped daemon whose backlog is full.
     set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
     set_socket_timeout(&socket, Timeout::Recv, Some(patience))?;
     rustix::net::connect(&socket, &address(&path)?)?;
@@ -73,7 +73,7 @@ fn ask(path: &Path, patience: Duration) -> rustix::io::Result<bool> {
     Ok(&answer[..length] == HERE)
 }
 
-/// Tells whether the process at the other end is of this process's user.
+/// Reports whether the process at the other end belongs to this process's user.
 pub fn is_of_this_user(socket: &OwnedFd) -> bool {
     trust::peer(socket.as_fd()).is_some_and(|(_, uid)| uid == rustix::process::geteuid().as_raw())
 }

@@ -1,4 +1,4 @@
-//! The memory a client shares with the daemon.
+//! Memory segment that a client shares with the daemon.
 //!
 //! A client makes one sealed memfd for its lifetime and hands it to every daemon it attaches to. Words fall into
 //! two kinds, kept on separate cache lines: those the daemon stores (the gate and what goes with it) and those the
@@ -9,11 +9,11 @@
 //! …        GroupSlot   [GROUPS]    gate, state, accounting of a suspension unit
 //! …        QueueSlot   [QUEUES]    per XQueue: its group, launches, the completion word the device writes
 //! …        CounterSlot [COUNTERS]  launches of one thread on one queue: a plain add, no sharing
-//! …        Histogram   [GROUPS]    how long threads waited at the closed gate
+//! …        Histogram   [GROUPS]    times that threads waited at the closed gate
 //! ```
 //!
-//! There are places for many more queues than most programs have. They are used from the first on, and what is not used is not in
-//! memory: the header tells how far each side has to look, and devices are told of queues block by block ([`QUEUE_BLOCK`]).
+//! A segment has slots for many more queues than most programs have. Slots are used from the first on, and unused pages take no memory: the
+//! header gives the number of slots that each side has to scan, and queues are made known to devices block by block ([`QUEUE_BLOCK`]).
 
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 
@@ -24,168 +24,168 @@ use crate::histogram::Histogram;
 
 /// First word of a segment.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"XSG1");
-/// Groups of one process.
+/// Largest number of groups of one process.
 pub const GROUPS: usize = 64;
-/// XQueues of one process alive at a time.
+/// Largest number of XQueues of one process alive at a time.
 pub const QUEUES: usize = 32 * QUEUE_BLOCK;
-/// So many queues are made known to a device at a time, with [`DEVICE_BYTES`] before the first: memory that a driver knows stays in
-/// memory.
+/// Number of queues that are made known to a device at a time; [`DEVICE_BYTES`] of the segment come with the first block. Memory that a
+/// driver knows stays in memory, so it is registered in blocks.
 pub const QUEUE_BLOCK: usize = 1024;
-/// Pairs of thread and queue counted without sharing; further ones share their queue's counter.
+/// Number of pairs of thread and queue that have a counter of their own; further ones share their queue's counter.
 pub const COUNTERS: usize = 16_384;
 
 /// Values of [`GroupSlot::state`], stored by the client.
 pub mod state {
-    /// Nothing in flight and no launch for the grace time.
+    /// No command is in flight, and there was no launch for the grace time.
     pub const IDLE: u32 = 0;
-    /// Wants the device, or still uses it.
+    /// The group wants the device, or still uses it.
     pub const READY: u32 = 1;
-    /// Its gate is closed and nothing is in flight any more, while a thread waits to go on.
+    /// The group's gate is closed and nothing is in flight any more, while a thread waits to go on.
     pub const DRAINED: u32 = 2;
 }
 
 /// Values of [`GroupSlot::lengths`], stored by the client.
 pub mod length {
-    /// Nothing is known: too little was under a budget.
+    /// Not known: too few commands were under a budget.
     pub const UNKNOWN: u32 = 0;
-    /// Three quarters of the expected time or more are commands of [`crate::class::SHORT_US`] or less.
+    /// Commands of [`crate::class::SHORT_US`] or less make up three quarters of the expected time or more.
     pub const SHORT: u32 = 1;
-    /// Less.
+    /// Such commands make up less than three quarters of the expected time.
     pub const LONG: u32 = 2;
 }
 
-/// Page 0.
+/// Header of a segment, its page 0.
 #[repr(C, align(4096))]
 pub struct Header {
-    /// [`MAGIC`].
+    /// Is [`MAGIC`].
     pub magic: AtomicU32,
-    /// [`crate::PROTOCOL_VERSION`].
+    /// Is [`crate::PROTOCOL_VERSION`].
     pub version: AtomicU32,
-    /// [`GROUPS`], [`QUEUES`], [`COUNTERS`] of the writer, so that a reader can refuse another layout.
+    /// [`GROUPS`], [`QUEUES`] and [`COUNTERS`] of the writer, so that a reader can refuse another layout.
     pub sizes: [AtomicU32; 3],
-    /// Places for queues and for counters that were ever used: no other holds anything.
+    /// Number of queue slots and of counter slots that were ever used; all others are empty.
     pub used: [AtomicU32; 2],
 }
 
 impl Header {
-    /// Places for queues and for counters to look at, whatever the words say.
+    /// Number of queue slots and of counter slots to scan, limited to the slots that exist whatever the words say.
     pub fn used(&self) -> (usize, usize) {
         let [queues, counters] = self.used.each_ref().map(|word| word.load(Acquire) as usize);
         (queues.min(QUEUES), counters.min(COUNTERS))
     }
 }
 
-/// One suspension unit. 256 bytes; the first 64 are the daemon's (but for two bytes of the gate word).
+/// Slot of one suspension unit. 256 bytes; the first 64 are the daemon's (but for two bytes of the gate word).
 #[derive(Default)]
 #[repr(C, align(256))]
 pub struct GroupSlot {
-    /// Whether launches go on. Both sides own bytes of it.
+    /// Gate word: decides whether launches go on. Both sides own bytes of it.
     pub gate: GateWord,
-    /// Device time allowed in flight while [`crate::gate::Gate::CONTENDED`], in µs; 0 = no budget.
+    /// Largest device time in flight while [`crate::gate::Gate::CONTENDED`], in µs; 0 = no budget.
     pub budget_us: AtomicU32,
-    /// Commands allowed in flight while [`crate::gate::Gate::CONTENDED`]; 0 = no budget.
+    /// Largest number of commands in flight while [`crate::gate::Gate::CONTENDED`]; 0 = no budget.
     pub budget_commands: AtomicU32,
     /// Preemption level in force, 1..=3.
     pub level: AtomicU32,
-    /// How often the gate was opened, counted before it is.
+    /// Number of times that the gate was opened; counted before each opening.
     pub grants: AtomicU32,
-    /// Commands after which a completion fence follows at the latest, so that room comes back in batches of this size; 0 = automatic.
+    /// Largest number of commands between two completion fences, so that room comes back in batches of this size; 0 = automatic.
     pub batch_commands: AtomicU32,
-    /// Times that the group counted as idle for want of progress while others waited.
+    /// Number of times that the group counted as idle for want of progress while others waited.
     pub stalls: AtomicU32,
-    /// Times that the daemon took notice [`HEARD_LATE_NS`] or more after the group had come to want the device.
+    /// Number of times that the daemon noticed [`HEARD_LATE_NS`] or more after the group came to want the device.
     pub heard_late: AtomicU32,
-    /// How much later that was, added up, in µs.
+    /// Sum of these delays, in µs.
     pub heard_late_us: AtomicU64,
-    /// The longest of these, in µs.
+    /// Longest of these delays, in µs.
     pub heard_late_longest_us: AtomicU64,
-    /// [`GroupSlot::ready_at_ns`] of the last burst that the daemon has taken notice of.
+    /// [`GroupSlot::ready_at_ns`] of the last burst that the daemon has noticed.
     pub heard_ready_ns: AtomicU64,
-    /// While [`crate::gate::Gate::YIELDS`]: the pages to look at, see [`crate::backlog`]; stored before the gate word.
+    /// Bits of the pages to check while [`crate::gate::Gate::YIELDS`] is set, see [`crate::backlog`]; stored before the gate word.
     pub yields_to: AtomicU32,
-    /// The number of the newest of these pages, modulo 2^32: a client that does not have it yet does not go on.
+    /// Number of the newest of these pages, modulo 2^32: a client that has not received that page yet does not go on.
     pub yields_epoch: AtomicU32,
 
-    /// See [`state`].
+    /// State of the group, see [`state`].
     pub state: AtomicU32,
-    /// Priority lent by a thread of the same process that waits for this group; [`i32::MIN`] = none.
+    /// Priority lent by a thread of the process that waits for this group; [`i32::MIN`] = none.
     pub inherited_priority: AtomicI32,
-    /// Launches known to be complete (sum over queues; exact only while watched).
+    /// Number of launches known to be complete (sum over queues; exact only under [`crate::gate::Gate::CONTENDED`]).
     pub completed: AtomicU64,
-    /// The daemon's CLOCK_MONOTONIC at the last change to READY, in ns.
+    /// Time of the last change to READY, by the daemon's CLOCK_MONOTONIC in ns.
     pub ready_at_ns: AtomicU64,
-    /// Time threads spent waiting at the closed gate, in ns.
+    /// Time that threads have waited at the closed gate, in ns.
     pub wait_ns: AtomicU64,
-    /// Launches that reached the driver before the daemon's answer.
+    /// Number of launches that reached the driver before the daemon's answer.
     pub unscheduled_attach: AtomicU64,
-    /// Launches that an operator's rule let through.
+    /// Number of launches that an operator's rule let through.
     pub unscheduled_passthrough: AtomicU64,
-    /// Launches let through after an internal error.
+    /// Number of launches let through after an internal error.
     pub unscheduled_error: AtomicU64,
-    /// Longest command as estimated by the client, in µs; of one with gates inside, its longest part without. 0 = nothing is known.
+    /// Longest command as estimated by the client, in µs; of a command with gates inside, its longest part between them. 0 = not known.
     pub longest_us: AtomicU64,
 
-    /// Liveness overrides: launches the in-flight budget let through because nothing completed meanwhile.
+    /// Liveness overrides: number of launches that the in-flight budget let through because nothing completed meanwhile.
     pub liveness_overrides: AtomicU64,
-    /// Launches let through because a signal handler interrupted the wait.
+    /// Number of launches let through because a signal handler interrupted the wait.
     pub signal_overrides: AtomicU64,
-    /// Launches of queues and counters that no longer exist.
+    /// Number of launches of queues and counters that no longer exist.
     pub launches_retired: AtomicU64,
-    /// The same of [`Counter::system`].
+    /// Sum of [`Counter::system`] of queues and counters that no longer exist.
     pub system_retired: AtomicU64,
-    /// 1 = of the system domain: before others of the same priority in its process.
+    /// 1 = the group belongs to the system domain, and comes before others of the same priority in its process.
     pub system: AtomicU32,
-    /// How long the commands are that were under a budget lately, see [`length`].
+    /// Length of the commands that were under a budget lately, see [`length`].
     pub lengths: AtomicU32,
-    /// Launches of the system domain that went past the closed gate, by an operator's rule.
+    /// Number of launches of the system domain that passed the closed gate by an operator's rule.
     pub exempt: AtomicU64,
-    /// Times the group went from ready to idle: bursts.
+    /// Number of bursts: times that the group went from ready to idle.
     pub bursts: AtomicU64,
-    /// From the first launch of the last burst to its last completion, in µs. Written before `bursts`.
+    /// Length of the last burst, from its first launch to its last completion, in µs. Written before `bursts`.
     pub burst_us: AtomicU64,
-    /// When the waits at the closed gate began that go on, by the daemon's CLOCK_MONOTONIC in ns, added up.
+    /// Sum of the times at which the present waits at the closed gate began, by the daemon's CLOCK_MONOTONIC in ns.
     pub waiting_since_ns: AtomicU64,
-    /// How many they are.
+    /// Number of these waits.
     pub waiting: AtomicU32,
-    /// 1 = gates may hold its commands that neither fences nor the next word tell of, such as one before each command.
+    /// 1 = gates may hold the group's commands that neither fences nor the next word announce, such as one gate before each command.
     pub untold_gates: AtomicU32,
-    /// Written by the device: 1 while a gate inside a command may hold the group.
+    /// 1 while a gate inside a command may hold the group. Written by the device.
     pub held_inside: AtomicU32,
-    /// 1 = its queues tell on the page of their process whether they keep up, see [`crate::backlog`].
+    /// 1 = the group's queues report on the page of their process whether they keep up, see [`crate::backlog`].
     pub publishes: AtomicU32,
-    /// [`GroupSlot::ready_at_ns`] of the first burst that ended before the daemon took notice; counts while that is later than
+    /// [`GroupSlot::ready_at_ns`] of the first burst that ended before the daemon noticed it; valid while it is later than
     /// [`GroupSlot::heard_ready_ns`].
     pub unheard_ready_ns: AtomicU64,
-    /// Times that commands which gates on the device had held for long were let go.
+    /// Number of times that commands which gates on the device had held for long were released.
     pub releases: AtomicU64,
-    /// Expected device time of the commands of the last burst, in µs; 0 = not known. Written before `bursts`.
+    /// Expected device time of the commands of the last burst, in µs; 0 = unknown. Written before `bursts`.
     pub burst_device_us: AtomicU32,
-    /// Commands for which the device was what held the program up, modulo 2^32: they waited for room in the budget, or are long. Counted
-    /// while there is a budget.
+    /// Number of commands for which the device was the program's bottleneck, modulo 2^32: they waited for room in the budget, or are long.
+    /// Counted while there is a budget.
     pub limited: AtomicU32,
-    /// Time that threads waited at a gate that yields, since those that it makes room for were behind, in ns.
+    /// Time that threads waited at a gate that yields, because queues of the groups that it yields to were behind, in ns.
     pub yield_wait_ns: AtomicU64,
-    /// Commands given while the gate yielded.
+    /// Number of commands launched while the gate yielded.
     pub yield_passed: AtomicU64,
 }
 
-/// News that the daemon takes notice of so long after it was announced are late, in ns. A busy machine delays a thread by some ms;
-/// what comes later lets less urgent programs run beside more urgent ones for long enough to be felt.
+/// Delay from which on a report counts as noticed late by the daemon, in ns. A busy machine delays a thread by some ms; a longer delay lets
+/// less urgent programs run beside more urgent ones for long enough to be felt.
 pub const HEARD_LATE_NS: u64 = 5_000_000;
 
-/// How often the daemon was late to take notice that a group wanted its device: until then, less urgent groups keep it too.
+/// Delays of the daemon in noticing that a group wants its device. Until it notices, less urgent groups keep the device too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeardLate {
-    /// Times it took [`HEARD_LATE_NS`] or more.
+    /// Number of delays of [`HEARD_LATE_NS`] or more.
     pub count: u64,
-    /// How long it took then, added up, in µs.
+    /// Sum of these delays, in µs.
     pub us: u64,
-    /// The longest of these times, in µs.
+    /// Longest of these delays, in µs.
     pub longest_us: u64,
 }
 
 impl HeardLate {
-    /// With another one's.
+    /// Adds up two counts of delays.
     #[must_use]
     pub fn and(self, other: HeardLate) -> HeardLate {
         HeardLate {
@@ -195,7 +195,7 @@ impl HeardLate {
         }
     }
 
-    /// One time that took so long, in ns; none if that is not late.
+    /// Counts one delay, given in ns; counts nothing if that is not late.
     fn of(ns: u64) -> HeardLate {
         let us = ns / 1_000;
         if ns < HEARD_LATE_NS { HeardLate::default() } else { HeardLate { count: 1, us, longest_us: us } }
@@ -203,15 +203,16 @@ impl HeardLate {
 }
 
 impl GroupSlot {
-    /// Since when the group wants the device, or wanted it, without the daemon having taken notice, in ns.
+    /// Time since which the group has wanted the device, or had wanted it before, without the daemon having noticed, in ns; none = the
+    /// daemon has noticed everything.
     pub fn unheard_since_ns(&self) -> Option<u64> {
         let (ready_ns, heard_ns) = (self.ready_at_ns.load(Relaxed), self.heard_ready_ns.load(Relaxed));
         let first_ns = self.unheard_ready_ns.load(Relaxed);
         (ready_ns > heard_ns).then_some(if first_ns > heard_ns { first_ns.min(ready_ns) } else { ready_ns })
     }
 
-    /// Daemon: takes notice of all that was announced so far. What is said to have begun before `least_ns` counts from there. Returns
-    /// by how much that is late, in µs; 0 = it is not.
+    /// Daemon: notices everything that was announced so far. An announcement dated before `least_ns` counts from `least_ns`. Returns the
+    /// delay in µs if it is late, else 0.
     pub fn hear(&self, now_ns: u64, least_ns: u64) -> u64 {
         let Some(since_ns) = self.unheard_since_ns() else { return 0 };
         self.hear_anew();
@@ -225,12 +226,12 @@ impl GroupSlot {
         late.us
     }
 
-    /// Daemon: the same of a group that it takes on. What was announced before is none of its business.
+    /// Daemon: notices everything that was announced to a former daemon, without counting a delay. For a group that it takes over.
     pub fn hear_anew(&self) {
         self.heard_ready_ns.store(self.ready_at_ns.load(Relaxed), Relaxed);
     }
 
-    /// News that has come late so far.
+    /// Returns the delays so far.
     pub fn heard_late(&self) -> HeardLate {
         HeardLate {
             count: self.heard_late.load(Relaxed).into(),
@@ -239,26 +240,26 @@ impl GroupSlot {
         }
     }
 
-    /// Late news so far, with what is late by now.
+    /// Returns the delays so far, including the present one if it is late by now.
     pub fn heard_late_by(&self, now_ns: u64) -> HeardLate {
         let so_far_ns = self.unheard_since_ns().map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
         self.heard_late().and(HeardLate::of(so_far_ns))
     }
 
-    /// A thread begins to wait at the closed gate.
+    /// Counts a thread that begins to wait at the closed gate.
     pub fn begin_wait(&self, now_ns: u64) {
         self.waiting_since_ns.fetch_add(now_ns, Relaxed);
         self.waiting.fetch_add(1, Release);
     }
 
-    /// It waits no more.
+    /// Counts a thread out that waits no more.
     pub fn end_wait(&self, began_ns: u64) {
         self.waiting.fetch_sub(1, Relaxed);
         self.waiting_since_ns.fetch_sub(began_ns, Release);
     }
 
-    /// How long the waits that go on have taken so far, in ns. None began before `least_ns`; 0 where the words say otherwise, which
-    /// change one after the other, in a process that may write there what it likes.
+    /// Time that the present waits have taken so far, in ns, summed up. No wait began before `least_ns`. Returns 0 where the words are
+    /// inconsistent: they change one after the other, and the process may write anything there.
     pub fn waiting_ns(&self, now_ns: u64, least_ns: u64) -> u64 {
         let waiting = u64::from(self.waiting.load(Acquire));
         let since = self.waiting_since_ns.load(Acquire);
@@ -270,29 +271,29 @@ impl GroupSlot {
     }
 }
 
-/// One XQueue. 128 bytes.
+/// Slot of one XQueue. 128 bytes.
 #[repr(C, align(128))]
 pub struct QueueSlot {
-    /// 1 + index of its [`GroupSlot`]; 0 = slot unused.
+    /// 1 + index of the queue's [`GroupSlot`]; 0 = slot unused.
     pub group: AtomicU32,
-    /// Number of the last fence that the device has reached, written by the device where it can: see [`GATE_FOLLOWS`].
+    /// Number of the last fence that the device has reached. The device writes it if it can: see [`GATE_FOLLOWS`].
     pub completed_word: AtomicU32,
-    /// Launches of threads that found no counter of their own.
+    /// Counter for launches of threads without a counter of their own.
     pub shared: Counter,
-    /// The client's own: 0 while the program itself holds the queue. Gates of the queue's own wait on the device for 1.
+    /// For the client alone: 0 while the program itself holds the queue. The queue's own gates on the device wait for 1.
     pub go: AtomicU32,
-    /// Number of the last command that passed such a gate, written by the device.
+    /// Number of the last command that passed such a gate. The device writes it.
     pub reached: AtomicU32,
-    /// What `completed_word` will be once the device has reached the last fence; 0 = none was placed.
+    /// Value of `completed_word` once the device has reached the last fence; 0 = none was placed.
     pub fence: AtomicU32,
 }
 
-/// A fence's number with this bit says that a gate of the queue's group follows directly.
+/// Bit of a fence's number: a gate of the queue's group follows the fence directly.
 pub const GATE_FOLLOWS: u32 = 1;
 
 impl QueueSlot {
-    /// Whether the device has something of the queue to execute that no gate of its group holds, as far as fences tell. `before` is
-    /// `completed_word` as it was when the gate closed: at a gate where the device stood then it was let through.
+    /// Reports whether the device has work of the queue to execute that no gate of its group holds, as far as fences tell. `before` is
+    /// `completed_word` as it was when the gate closed: a device gate at which the device stood then had let it through.
     pub fn is_executing(&self, before: u32) -> bool {
         let completed = self.completed_word.load(Relaxed);
         let waits = completed & GATE_FOLLOWS != 0 && completed != before;
@@ -301,62 +302,62 @@ impl QueueSlot {
     }
 }
 
-/// Launches, counted by plain adds. Their sum is the number of commands the driver accepted, but for those that wait
-/// at the gate right now.
+/// Launches, counted by plain adds. Their sum is the number of commands that the driver accepted, plus those that wait at the gate right
+/// now.
 #[repr(C)]
 pub struct Counter {
-    /// Launches that went by an open gate at once.
+    /// Number of launches that passed an open gate at once.
     pub launches: AtomicU64,
-    /// Launches that were looked at more closely, because the device is shared.
+    /// Number of launches that took the slow path, because the device is shared.
     pub tracked: AtomicU64,
-    /// How many of both are of the system domain; counted only under [`crate::gate::Gate::INSPECT`].
+    /// Number of launches of both kinds that belong to the system domain; counted only under [`crate::gate::Gate::INSPECT`].
     pub system: AtomicU64,
-    /// The client's own: changes whenever what a thread remembers of the queue is outdated. It lies here since this line of
-    /// the cache is needed anyway.
+    /// For the client alone: changes whenever a thread's memory of the queue is outdated. It lies here because this cache line is needed
+    /// anyway.
     pub stamp: AtomicU64,
 }
 
 impl Counter {
-    /// Both kinds.
+    /// Number of launches of both kinds.
     pub fn total(&self) -> u64 {
         self.launches.load(Relaxed).wrapping_add(self.tracked.load(Relaxed))
     }
 }
 
-/// Launches of one thread on one queue. 64 bytes: written by its thread with a plain add.
+/// Counter slot: launches of one thread on one queue. 64 bytes, written by that thread with a plain add.
 #[repr(C, align(64))]
 pub struct CounterSlot {
-    /// 1 + index of its [`QueueSlot`]; 0 = unused.
+    /// 1 + index of the [`QueueSlot`]; 0 = slot unused.
     pub queue: AtomicU32,
-    /// Launches.
+    /// Launches of the thread on the queue.
     pub counter: Counter,
 }
 
-/// The whole segment.
+/// Layout of the whole segment.
 #[repr(C)]
 pub struct Segment {
-    /// Identification.
+    /// Magic number, version and sizes.
     pub header: Header,
-    /// Suspension units.
+    /// Slots of suspension units.
     pub groups: [GroupSlot; GROUPS],
-    /// XQueues.
+    /// Slots of XQueues.
     pub queues: [QueueSlot; QUEUES],
-    /// Counters by thread.
+    /// Counters by thread and queue.
     pub counters: [CounterSlot; COUNTERS],
-    /// How long threads waited at the closed gate of each group; waits that go on are not in it.
+    /// Times that threads waited at the closed gate of each group, without the present waits.
     pub waits: [Histogram; GROUPS],
 }
 
-/// Bytes of a [`Segment`], whole pages.
+/// Size of a [`Segment`] in bytes, a whole number of pages.
 pub const SEGMENT_BYTES: usize = size_of::<Segment>();
 
-/// The part of a segment, in bytes from its beginning, that a device needs of a program with one block of queues: header, groups, and
+/// Part of a segment, in bytes from its beginning, that a device needs of a program with one block of queues: the header, the groups, and
 /// that block.
 pub const DEVICE_BYTES: usize = core::mem::offset_of!(Segment, queues) + BLOCK_BYTES;
 
 const BLOCK_BYTES: usize = QUEUE_BLOCK * size_of::<QueueSlot>();
 
-/// The part of a segment with the word at `offset` that a device is told of at once: where it begins, and its bytes. None for a word
+/// Part of a segment that is made known to a device together with the word at `offset`: its offset and its size, in bytes. None for a word
 /// that no device needs.
 pub fn device_part(offset: usize) -> Option<(usize, usize)> {
     if offset < DEVICE_BYTES {
@@ -366,25 +367,25 @@ pub fn device_part(offset: usize) -> Option<(usize, usize)> {
     (offset < core::mem::offset_of!(Segment, counters)).then_some((DEVICE_BYTES + block * BLOCK_BYTES, BLOCK_BYTES))
 }
 
-/// The heartbeat page: made by the daemon, read-only for clients. One beat each 50 ms while some group is suspended.
+/// Heartbeat page: made by the daemon, read-only for clients. The daemon beats each 50 ms while some group is suspended.
 #[repr(C)]
 pub struct Heartbeat {
-    /// The daemon's CLOCK_MONOTONIC at the last beat, in ns. Another in a time namespace of its own sees that it changes.
+    /// CLOCK_MONOTONIC of the daemon at the last beat, in ns. A client in another time namespace can still see that it changes.
     pub beat_ns: AtomicU64,
-    /// How many best-effort clients have contexts with time slices, by [`device_place`]: who makes one beside them gives it
-    /// another slice. Devices that share a place are taken for one.
+    /// Number of best-effort clients with contexts that have time slices, by [`device_place`]: a client that makes a context beside such
+    /// clients gives it another slice. Devices that share a place count as one.
     pub best_effort: [AtomicU32; DEVICE_PLACES],
-    /// [`crate::clock::offset_ns`] of the daemon: with its own a client tells the daemon's time.
+    /// [`crate::clock::offset_ns`] of the daemon: from this and its own offset, a client computes the daemon's time.
     pub clock_offset_ns: AtomicI64,
 }
 
 /// Size of the file in memory that holds the heartbeat page, in bytes.
 pub const HEARTBEAT_BYTES: u64 = 4096;
 
-/// Places for devices on the heartbeat page.
+/// Number of places for devices on the heartbeat page.
 pub const DEVICE_PLACES: usize = 256;
 
-/// Where on the heartbeat page a device's figure stands, by its key (FNV-1a).
+/// Index of a device's figure on the heartbeat page, by the hash (FNV-1a) of its key.
 pub fn device_place(key: &str) -> usize {
     let hash = key
         .bytes()
@@ -446,7 +447,7 @@ mod tests {
         wants(10);
         slot.hear(11 * ms, 0);
         assert_eq!((slot.unheard_since_ns(), slot.heard_late()), (None, late(0, 0, 0)), "in time");
-        // Two bursts that were not heard of, and one that goes on.
+        // Two bursts pass unnoticed, and a third goes on.
         for at_ms in [20, 21] {
             wants(at_ms);
             slot.unheard_ready_ns.store(slot.unheard_since_ns().unwrap(), Relaxed);
@@ -456,7 +457,7 @@ mod tests {
         assert_eq!((slot.heard_late_by(24 * ms).count, slot.heard_late_by(25 * ms)), (0, late(1, 5_000, 5_000)));
         slot.hear(50 * ms, 0);
         assert_eq!((slot.unheard_since_ns(), slot.heard_late()), (None, late(1, 30_000, 30_000)));
-        // The first one of then is not of now.
+        // The first unnoticed burst of then does not count for the present one.
         wants(60);
         slot.hear(67 * ms, 0);
         assert_eq!(slot.heard_late(), late(2, 37_000, 30_000));
@@ -464,7 +465,7 @@ mod tests {
         slot.hear_anew();
         slot.hear(99 * ms, 0);
         assert_eq!(slot.heard_late(), late(2, 37_000, 30_000), "of a former daemon's time");
-        // A time that cannot be is none.
+        // An impossible time does not count.
         wants(100);
         slot.hear(200 * ms, 190 * ms);
         assert_eq!(slot.heard_late().us, 47_000);
@@ -483,7 +484,7 @@ mod tests {
         assert_eq!((slot.waiting_ns(1_000, 500), slot.waiting_ns(1_000, 950)), (100, 0));
         slot.end_wait(900);
         assert_eq!(slot.waiting_ns(2_000, 0), 0);
-        // What a liar writes is no more than it can be.
+        // A program that writes nonsense gains no more than the longest possible wait.
         slot.waiting.store(u32::MAX, Relaxed);
         slot.waiting_since_ns.store(u64::MAX / 3, Relaxed);
         assert!(slot.waiting_ns(10_000, 9_000) <= u64::from(u32::MAX) * 1_000);

@@ -1,4 +1,4 @@
-//! What the environment asks for: read by the preload library, and by `xsched run` before it hands it over.
+//! Settings from the environment: read by the preload library, and by `xsched run` before it hands the environment over.
 
 use std::path::PathBuf;
 
@@ -9,68 +9,68 @@ use crate::text::check_visible;
 use crate::wire::{COMMANDS_MAX, Platform, ProgramOptions};
 use crate::{paths, variables};
 
-/// Names of which `run` has told already that they have no effect, with commas.
+/// Variable with the names, separated by commas, of which `run` has reported already that they have no effect.
 pub const TOLD_OF: &str = "XSCHED_TOLD_OF";
 
-/// What decides for this process.
+/// Scheduler of this process.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mode {
-    /// The daemon on this socket.
+    /// Daemon at this socket.
     Daemon(PathBuf),
-    /// A scheduler inside this process, with this policy.
+    /// Scheduler inside this process, with this policy.
     Local(String),
-    /// Nothing: calls are counted and go through.
+    /// No scheduler: calls are counted and pass.
     Unscheduled,
 }
 
-/// How much is said on stderr (`XSCHED_LOG`).
+/// Amount of output on stderr (`XSCHED_LOG`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Log {
-    /// Nothing.
+    /// No output.
     Off,
-    /// What went wrong.
+    /// Errors only.
     Error,
-    /// Also what an operator wants to know (the default).
+    /// Also information for an operator (the default).
     Info,
-    /// Also what happens.
+    /// Also the course of events.
     Debug,
 }
 
-/// What the environment asks for.
+/// Settings that the environment asks for.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What decides.
+    /// Scheduler of this process.
     pub mode: Mode,
-    /// Streams get an XQueue of their own accord (`XSCHED_AUTO_XQUEUE`).
+    /// True if streams get an XQueue automatically (`XSCHED_AUTO_XQUEUE`).
     pub auto_xqueue: bool,
-    /// What the program asks of the scheduler.
+    /// Options of the program for the scheduler.
     pub options: ProgramOptions,
-    /// How much is said.
+    /// Amount of output.
     pub log: Log,
-    /// Each group says that it is scheduled, and how (`XSCHED_VERBOSE`).
+    /// True if each group reports that it is scheduled, and how (`XSCHED_VERBOSE`).
     pub verbose: bool,
-    /// The program's starter has told its user that no daemon answers (`XSCHED_TOLD`).
+    /// True if the program's starter has reported to its user that no daemon answers (`XSCHED_TOLD`).
     pub told: bool,
-    /// The program is to end rather than run unscheduled (`XSCHED_REQUIRE`).
+    /// True if the program has to end rather than run unscheduled (`XSCHED_REQUIRE`).
     pub required: bool,
-    /// Values that were not understood and left out: `NAME=VALUE: use …`, a line each.
+    /// Values that were not understood and are ignored: `NAME=VALUE: use …`, one line each.
     pub complaints: Vec<String>,
-    /// Variables without effect, each with a line: those of XSched 1.2.0, with what takes their place, and names that are none of
-    /// ours. Those that were told already are left out (`XSCHED_TOLD_OF`).
+    /// Variables without effect, each with a line: variables of XSched 1.2.0, with their replacement, and names that xsched does not know.
+    /// Those that were reported already (`XSCHED_TOLD_OF`) are left out.
     pub without_effect: Vec<(String, String)>,
 }
 
-/// The policy of a scheduler inside the process that was given none.
+/// Default policy of a scheduler inside the process.
 pub const LOCAL_POLICY: &str = "hpf";
 
-/// The environment, and what was wrong in it.
+/// Reader of an environment, with the faults found in it.
 struct Reader<F> {
     var: F,
     complaints: Vec<String>,
 }
 
 impl<F: Fn(&str) -> Option<String>> Reader<F> {
-    /// An empty value is none.
+    /// Value of a variable; none where it is empty.
     fn text(&self, name: &str) -> Option<String> {
         (self.var)(name).filter(|v| !v.is_empty())
     }
@@ -79,7 +79,7 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
         self.text(name).is_some_and(|v| variables::flag(&v) == Some(true))
     }
 
-    /// A value as `parse` reads it. One that it does not accept is left out and complained about.
+    /// Value of a variable as `parse` reads it. A value that is not accepted is ignored and reported.
     fn value<T>(&mut self, name: &str, accepted: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
         let text = self.text(name)?;
         let value = parse(&text);
@@ -89,7 +89,7 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
         value
     }
 
-    /// A whole number; none where it is the word for what holds without the variable.
+    /// Value of a variable as a whole number; none where it is the word for the automatic choice.
     fn number(&mut self, name: &str, (low, high): (u32, u32), automatic: &str) -> Option<u32> {
         let accepted = format!("a number from {low} to {high}, or {automatic}");
         let parse = |text: &str| match text.eq_ignore_ascii_case(automatic) {
@@ -167,7 +167,7 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
         checked.is_ok().then_some(job)
     }
 
-    /// Variables of XSched 1.2.0 for what is not done here.
+    /// Finds variables of XSched 1.2.0 for features that do not exist here.
     fn replaced(&mut self) -> Vec<(String, String)> {
         let mut lines = Vec::new();
         for name in LIBRARIES {
@@ -192,10 +192,10 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
     }
 }
 
-/// Where XSched 1.2.0 is told which file a vendor's library is. Here a call reaches the function that it reaches without xsched:
-/// another file would be another copy, with other handles.
+/// Variables by which XSched 1.2.0 is told the file of a vendor's library. Here a call reaches the same function as without xsched: another
+/// file would be another copy of the library, with other handles.
 const LIBRARIES: [&str; 3] = ["XSCHED_CUDA_LIB", "XSCHED_HIP_LIB", "XSCHED_OPENCL_LIB"];
-/// The same of platforms that are not scheduled here.
+/// Variables of XSched 1.2.0 for the libraries of platforms that are not scheduled here.
 const OTHER_LIBRARIES: [&str; 4] = ["XSCHED_ASCEND_LIB", "XSCHED_CUDLA_LIB", "XSCHED_LEVELZERO_LIB", "XSCHED_VPI_LIB"];
 
 impl Settings {
@@ -204,8 +204,8 @@ impl Settings {
         Settings::read(variables::text, variables::names())
     }
 
-    /// Reads an environment through `var`, with the `names` that there are. A value that is not understood is left out and
-    /// complained about: a preloaded library must not end its host.
+    /// Reads an environment through `var`, with the `names` of its variables. A value that is not understood is ignored and reported, since
+    /// a preloaded library must not end its host.
     pub fn read(var: impl Fn(&str) -> Option<String>, names: impl IntoIterator<Item = String>) -> Settings {
         let complaints = variables::faults(&var);
         let mut reader = Reader { var, complaints };

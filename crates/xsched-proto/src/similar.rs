@@ -1,6 +1,6 @@
-//! What was probably meant by a word that is not known.
+//! Suggestions for a word that is not known.
 
-/// How many letters to add, leave out, change, or swap with the next, to get from one word to another.
+/// Number of letters to add, leave out, change, or swap with the next one, to get from one word to another.
 pub fn distance(one: &str, other: &str) -> usize {
     let (one, other) = (one.as_bytes(), other.as_bytes());
     let mut before = Vec::new();
@@ -20,7 +20,7 @@ pub fn distance(one: &str, other: &str) -> usize {
     last[other.len()]
 }
 
-/// The word that was probably meant: the nearest of those known, in any case, if it is near, else one that begins alike.
+/// Word that was probably meant: the nearest known one, in upper or lower case, if it is near, else one that begins alike.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_ascii_lowercase();
     let known: Vec<&str> = known.into_iter().collect();

@@ -1,12 +1,12 @@
-//! Strings of others, such as names of programs, jobs and devices, as they are shown.
+//! Display of strings that come from others, such as names of programs, jobs and devices.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
 use crate::Error;
 
-/// A text of one line without what a terminal would follow: control characters, separators of lines, and marks that change
-/// the direction of writing or are not seen stand as `\u{…}`.
+/// Returns a text as one line without characters that a terminal would act on: control characters, line separators, and invisible marks or
+/// marks of writing direction are spelt out as `\u{…}`.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_followed) {
         return Cow::Borrowed(text);
@@ -23,8 +23,8 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// A JSON text that says the same with the characters that [`escaped`] spells out as `\uXXXX`. They stand in its strings only, but
-/// for the breaks of its lines.
+/// Returns an equal JSON text in which the characters that [`escaped`] spells out are written as `\uXXXX`. In JSON they occur in strings
+/// only, except for line breaks, which stay.
 pub fn escaped_json(json: &str) -> Cow<'_, str> {
     let is_followed = |c: char| c > '\u{1f}' && is_followed(c);
     if !json.chars().any(is_followed) {
@@ -44,10 +44,10 @@ pub fn escaped_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Checks a name that someone chooses.
+/// Checks that a name which a user chooses has only visible characters.
 ///
 /// # Errors
-/// Where it has a character that [`escaped`] spells out: which, and at which place.
+/// Fails at the first character that [`escaped`] spells out, with the character and its place.
 pub fn check_visible(name: &str, what: &str) -> Result<(), Error> {
     match name.chars().enumerate().find(|(_, c)| is_followed(*c)) {
         None => Ok(()),
@@ -59,7 +59,7 @@ pub fn check_visible(name: &str, what: &str) -> Result<(), Error> {
     }
 }
 
-/// Whether a character is no sign to be seen but something to be followed.
+/// Reports whether a terminal or text renderer acts on a character instead of showing it.
 fn is_followed(c: char) -> bool {
     let is_invisible = matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

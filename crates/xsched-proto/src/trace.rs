@@ -1,87 +1,87 @@
-//! What the daemon remembers of its decisions, as `xsched trace` and `xsched top` read it.
+//! Records of the daemon's decisions, as `xsched trace` and `xsched top` read them.
 
 use serde::{Deserialize, Serialize};
 
-/// Something that happened to a group.
+/// Event of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// CLOCK_MONOTONIC, in µs.
+    /// Time of the event, CLOCK_MONOTONIC in µs.
     pub at_us: u64,
-    /// `g<N>`.
+    /// Number of the group, shown as `g<N>`.
     pub group: u64,
-    /// What.
+    /// Kind of the event.
     pub what: What,
-    /// Why; [`Why::Unsaid`] but for [`What::Opened`], [`What::Closed`] and [`What::Waits`].
+    /// Reason of the event; [`Why::Unsaid`] but for [`What::Opened`], [`What::Closed`] and [`What::Waits`].
     pub why: Why,
-    /// The policy in force on the device then, by its place in the list of policies; counts only beside a reason.
+    /// Policy in force on the device at the event, by its place in the list of policies; valid only beside a reason.
     pub policy: u8,
-    /// Preemption level of the group then: what becomes of commands that the driver has when its gate closes.
+    /// Preemption level of the group at the event: it decides what happens to commands in the driver when the group's gate closes.
     pub level: u8,
-    /// [`What::Ready`]: so long ago its first launch came, in µs. [`What::Idle`]: it had been so by so long ago, in µs, when that was found
-    /// out late. [`What::Opened`]: threads that waited at its gate.
+    /// [`What::Ready`]: time since the group's first launch, in µs. [`What::Idle`]: time since the group was idle, in µs, where that was
+    /// found out late. [`What::Opened`]: number of threads that waited at its gate.
     pub value: u32,
 }
 
-/// What happens to a group.
+/// Kind of an event of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
-    /// It came to be: idle, its gate closed.
+    /// The group was created: idle, its gate closed.
     Added,
-    /// It is gone.
+    /// The group was removed.
     Removed,
-    /// It wants the device.
+    /// The group wants the device.
     Ready,
-    /// It wants the device no more and has nothing on it.
+    /// The group no longer wants the device, and has nothing on it.
     Idle,
-    /// It wants the device and was decided not to get it: its launches wait.
+    /// The group wants the device and was decided not to get it: its launches wait.
     Waits,
-    /// Its gate was opened.
+    /// The group's gate was opened.
     Opened,
-    /// Its gate was closed. One that wants the device is preempted.
+    /// The group's gate was closed. If the group wants the device, this preempts it.
     Closed,
-    /// Its closed gate yields: launches go on while those that it makes room for keep up.
+    /// The group's closed gate yields: launches go on while the groups that it yields to keep up.
     Yields,
-    /// Its gate yields no more, and stays closed.
+    /// The group's gate no longer yields, and stays closed.
     Held,
-    /// Its gate is closed, and it has nothing on the device any more.
+    /// The group's gate is closed, and the group has nothing on the device any more.
     Drained,
-    /// It has the device and shows no progress while others wait: it counts as idle.
+    /// The group has the device and shows no progress while others wait: it counts as idle.
     Stalled,
-    /// It shows progress again.
+    /// The group shows progress again.
     Recovered,
 }
 
-/// Why a gate is open or closed: the last word of those that decide in turn.
+/// Reason for which a gate is open or closed: the last one in the order in which the stages of a decision apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Why {
-    /// There is no decision to it.
+    /// No decision belongs to the event.
     Unsaid,
-    /// The policy in force on the device.
+    /// Decision of the policy in force on the device.
     Policy,
-    /// The guarantee or the quantum of a class.
+    /// Guarantee or quantum of a class.
     Guarantee,
-    /// The programs of its pool get on evenly.
+    /// Evenness of progress among the programs of a pool.
     Evenness,
-    /// It, or another, has waited for as long as any may.
+    /// Longest wait: the group, or another one, has waited for as long as any group may.
     Guard,
-    /// Its job cannot have all its devices.
+    /// The group's job cannot have all its devices.
     Job,
-    /// `xsched suspend`, or its priority is never to run.
+    /// `xsched suspend`, or the group's priority is never to run.
     Suspended,
-    /// A group of vendor libraries of its own program goes first.
+    /// A group of vendor libraries of the same program goes first.
     Domain,
-    /// It has shown no progress while others waited.
+    /// The group has shown no progress while others waited.
     Stalled,
-    /// It has had the device for long without progress: those that wait get a turn.
+    /// The group has had the device for long without progress: waiting groups get a turn.
     Starvation,
-    /// What a less urgent one had in flight when its gate closed gets the device for a moment, to come to its end.
+    /// A less urgent group gets the device for a moment, so that its commands in flight at the closing of its gate complete.
     Drain,
 }
 
 impl Why {
-    /// One word, as in JSON.
+    /// Name of the reason, as in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Why::Unsaid => "unsaid",
@@ -100,7 +100,7 @@ impl Why {
 }
 
 impl What {
-    /// One word, as in JSON.
+    /// Name of the kind, as in JSON.
     pub fn name(self) -> &'static str {
         match self {
             What::Added => "added",

@@ -1,4 +1,4 @@
-//! Whether a daemon may be trusted: what attaches to it waits at its gates and maps its memory.
+//! Check that a daemon may be trusted: a program that attaches to it waits at its gates and maps its memory.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
@@ -6,11 +6,11 @@ use std::path::Path;
 
 use crate::Error;
 
-/// What the kernel shows for a user that has no number in this user namespace.
+/// User id that the kernel shows for a user without a number in this user namespace.
 const OVERFLOW_UID: u32 = 65_534;
 
-/// Process and user at the other end of a socket, as they were when it connected or began to listen. Pid 0 = cannot be seen
-/// from here.
+/// Process id and user id at the other end of a socket, as they were when it connected or began to listen. Pid 0 = the process cannot be
+/// seen from here.
 pub fn peer(socket: BorrowedFd<'_>) -> Option<(u32, u32)> {
     let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -21,11 +21,11 @@ pub fn peer(socket: BorrowedFd<'_>) -> Option<(u32, u32)> {
     (rc == 0).then(|| (u32::try_from(cred.pid).unwrap_or(0), cred.uid))
 }
 
-/// Checks the daemon at the other end of a connection: that it and the folder of its socket belong to this user or root, and
-/// that others cannot put another socket there.
+/// Checks the daemon at the other end of a connection: the daemon and the folder of its socket must belong to this user or root, and others
+/// must not be able to put another socket there.
 ///
 /// # Errors
-/// One line that says why it is not trusted.
+/// Returns one line with the reason if the daemon is not trusted.
 pub fn check_daemon(socket: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
     let shown = path.display();
     match peer(socket) {
@@ -38,15 +38,15 @@ pub fn check_daemon(socket: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Checks the folder of a socket: that it belongs to this user or root, and that others cannot write there, but where they
-/// cannot replace what is not theirs (sticky, as `/tmp`).
+/// Checks the folder of a socket: it must belong to this user or root, and others must not be able to write there, or at least (sticky
+/// folder, as `/tmp`) not to replace files of others.
 ///
 /// # Errors
-/// One line.
+/// Returns one line with the reason.
 pub fn check_folder(socket: &Path) -> Result<(), Error> {
     let folder = folder_of(socket);
     let shown = folder.display();
-    // The folder itself and, where it is a link, the link, which its owner can turn elsewhere.
+    // The folder itself, and the link if the path is a link: its owner can change the target.
     let metas = (std::fs::metadata(folder), std::fs::symlink_metadata(folder));
     let (Ok(meta), Ok(link)) = metas else {
         return Err(Error::environment(format!("the folder {shown} cannot be looked at")));
@@ -73,8 +73,8 @@ fn folder_of(socket: &Path) -> &Path {
     }
 }
 
-/// Whether a folder was put into this user namespace from outside: its owner has no number here, it is mounted there, and this process
-/// cannot write to it. Then it is as the one who set up the container wanted it, and a daemon in it that has no number either is the
+/// Reports whether a folder was put into this user namespace from outside: its owner has no number here, it is mounted there, and this
+/// process cannot write to it. It is then as the creator of the container wanted it, and a daemon in it that has no number either is the
 /// machine's.
 fn is_from_outside(folder: &Path) -> bool {
     use rustix::fs::{Access, AtFlags, CWD, StatxAttributes, StatxFlags};
@@ -89,13 +89,13 @@ fn is_from_outside(folder: &Path) -> bool {
     is_mounted && !writes && stat.stx_uid == OVERFLOW_UID && stat.stx_mode & 0o022 == 0
 }
 
-/// Root and this process's own user.
+/// Reports whether a user is root or this process's own user.
 fn is_trusted(uid: u32) -> bool {
     let own = rustix::process::geteuid().as_raw();
     uid == 0 || uid == own && (uid != OVERFLOW_UID || has_all_users())
 }
 
-/// Whether every user has a number here, so that the overflow number is a user as any other.
+/// Reports whether every user has a number in this namespace, so that the overflow number is a user like any other.
 fn has_all_users() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.split_ascii_whitespace().eq(["0", "0", "4294967295"])

@@ -1,28 +1,28 @@
-//! Time on devices, as `xsched usage` is told.
+//! Time on devices, as the daemon reports it to `xsched usage`.
 
 use serde::{Deserialize, Serialize};
 
-/// What usage is added up by.
+/// Key that usage is summed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UsageBy {
     /// User of the process.
     User,
-    /// Job, as programs were given it.
+    /// Job that the programs were given.
     Job,
-    /// What the program is called.
+    /// Name of the program.
     Program,
-    /// Class of its priority.
+    /// Class of the priority.
     Class,
     /// Device key.
     Device,
 }
 
 impl UsageBy {
-    /// All of them.
+    /// All keys.
     pub const ALL: [UsageBy; 5] = [UsageBy::User, UsageBy::Job, UsageBy::Program, UsageBy::Class, UsageBy::Device];
 
-    /// The name users type and read.
+    /// Name of the key, as users type and read it.
     pub fn name(self) -> &'static str {
         match self {
             UsageBy::User => "user",
@@ -34,19 +34,19 @@ impl UsageBy {
     }
 }
 
-/// The usage of one user, job, program, class or device.
+/// Usage of one user, job, program, class or device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageRow {
-    /// Which; none = those without (without a job).
+    /// User, job, program, class or device of the row; none = programs without (without a job).
     pub key: Option<String>,
-    /// Device time, in ns: time in which n programs were on a device counts one n-th for each.
+    /// Device time, in ns: while n programs are on a device, each is charged one n-th of the time.
     pub gpu_ns: u64,
-    /// The part of that which the driver's own figure of how active the device was has told.
+    /// Part of `gpu_ns` that comes from the driver's own figure of how active the device was.
     pub by_driver_ns: u64,
-    /// The part of which neither completions nor the driver told anything: it may be too much.
+    /// Part of `gpu_ns` that is an upper limit, because neither completions nor the driver gave a figure for it.
     pub at_most_ns: u64,
-    /// Time in which the program was on a device, whatever else was there, added up over programs and devices, in ns.
+    /// Time in which the program was on a device, whatever else was there, summed over programs and devices, in ns.
     pub resident_ns: u64,
-    /// Processes.
+    /// Number of processes.
     pub programs: u64,
 }

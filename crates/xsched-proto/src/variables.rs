@@ -1,29 +1,29 @@
-//! The variables of the environment: their names, what they accept, and what is told of one that is misspelt.
+//! Environment variables: their names, the values they accept, and the message for a misspelt one.
 //!
-//! Everything here that belongs to a program reads its environment by [`get`], which reads nothing in a secure execution.
+//! Functions here that read the environment of a program do so by [`get`], which reads nothing in a secure execution.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 use crate::similar::distance;
 
-/// What all names begin with.
+/// Prefix of all names.
 pub const PREFIX: &str = "XSCHED_";
 
-/// What a variable accepts.
+/// Values that a variable accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Values {
-    /// What its reader says.
+    /// Anything: the code that reads the variable checks it.
     Any,
     /// On or off, see [`flag`].
     Flag,
-    /// One of these words, in any case.
+    /// A word of this list, in upper or lower case.
     Words(&'static [&'static str]),
 }
 
 use Values::{Any, Flag, Words};
 
-/// All of them, by name.
+/// All variables, sorted by name.
 pub(crate) const ALL: &[(&str, Values)] = &[
     ("XSCHED_ACTIVE", Any),
     ("XSCHED_ASCEND_LIB", Any),
@@ -80,29 +80,28 @@ pub(crate) const ALL: &[(&str, Values)] = &[
     ("XSCHED_YIELD", Flag),
 ];
 
-/// Whether the kernel started this program with rights that the one who started it lacks: what the environment says is then
-/// not to be followed.
+/// Reports whether the kernel started this program with rights that its starter lacks. The environment must not be followed then.
 pub fn is_secure() -> bool {
     // SAFETY: reads a word that the kernel gave this process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// The names of all of them, in order.
+/// Names of all variables, sorted.
 pub fn all() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|(name, _)| *name)
 }
 
-/// The value of a variable of this process; none where it is empty, and in a secure execution.
+/// Value of a variable of this process; none where it is empty, and in a secure execution.
 pub fn get(name: &str) -> Option<OsString> {
     if is_secure() { None } else { std::env::var_os(name).filter(|value| !value.is_empty()) }
 }
 
-/// The same, where it is text.
+/// Value of a variable of this process, as [`get`] returns it, where it is valid UTF-8.
 pub fn text(name: &str) -> Option<String> {
     get(name)?.into_string().ok()
 }
 
-/// Names of the variables of this process that begin as ours do; none in a secure execution.
+/// Names of the variables of this process that begin with [`PREFIX`]; none in a secure execution.
 pub fn names() -> Vec<String> {
     if is_secure() {
         return Vec::new();
@@ -113,18 +112,18 @@ pub fn names() -> Vec<String> {
         .collect()
 }
 
-/// Whether a variable of this process is on.
+/// Reports whether a variable of this process is set to a word for on.
 pub fn is_on(name: &str) -> bool {
     text(name).is_some_and(|value| flag(&value) == Some(true))
 }
 
-/// Whether `XSCHED_DISABLE` switches everything off. It does with a value of which that is not clear, too: nothing of ours
-/// would be there to complain.
+/// Reports whether `XSCHED_DISABLE` switches everything off. An unclear value does too: with the library switched on against the user's
+/// wish, nothing could take it back.
 pub fn is_disabled() -> bool {
     get("XSCHED_DISABLE").is_some_and(|value| value.to_str().and_then(flag) != Some(false))
 }
 
-/// What a value that is on or off means; none = neither.
+/// Reads a word for on or off; none = it is neither.
 pub fn flag(value: &str) -> Option<bool> {
     match value.to_ascii_lowercase().as_str() {
         "1" | "on" | "yes" | "true" => Some(true),
@@ -133,7 +132,7 @@ pub fn flag(value: &str) -> Option<bool> {
     }
 }
 
-/// What is wrong with values that are on or off, or words, a line each: `NAME=VALUE: use …`.
+/// Checks flags and words, and returns a line `NAME=VALUE: use …` for each value that is not accepted.
 pub(crate) fn faults(var: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let mut faults = Vec::new();
     for (name, values) in ALL {
@@ -154,10 +153,10 @@ pub(crate) fn faults(var: impl Fn(&str) -> Option<String>) -> Vec<String> {
     faults
 }
 
-/// What is told of those of some names that look like ours and are not: each with its line.
+/// Finds names that begin with [`PREFIX`] and are no variable of xsched, and returns each with a line about it.
 pub(crate) fn unknown(names: impl IntoIterator<Item = String>) -> Vec<(String, String)> {
     let is_unknown = |name: &String| name.starts_with(PREFIX) && all().all(|known| known != name);
-    // The order of the environment means nothing.
+    // Sorted, since the order of the environment means nothing.
     let unknown: BTreeSet<String> = names.into_iter().filter(is_unknown).collect();
     let line = |name: &String| match nearest(name) {
         Some(known) => format!("{name} is no variable of xsched: did you mean {known}?"),
@@ -166,7 +165,7 @@ pub(crate) fn unknown(names: impl IntoIterator<Item = String>) -> Vec<(String, S
     unknown.into_iter().map(|name| (name.clone(), line(&name))).collect()
 }
 
-/// The variable that was probably meant: the nearest if it is near, else one that ends alike.
+/// Variable that was probably meant: the nearest name if it is near enough, else one with the same end.
 fn nearest(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_uppercase();
     let rest = name.strip_prefix(PREFIX)?;

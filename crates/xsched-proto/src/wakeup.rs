@@ -1,6 +1,6 @@
-//! Threads that others wait for: the daemon's loop and the agents.
+//! Scheduling by the kernel of threads that others wait for: the daemon's loop and the agents.
 
-/// What the kernel calls `struct sched_attr`, first published form.
+/// The kernel's `struct sched_attr`, first published form.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -14,10 +14,9 @@ struct Attributes {
     period: u64,
 }
 
-/// Asks the kernel to run the calling thread soon after it wakes up, at the cost of short turns: a slice of 0.1 ms
-/// under the ordinary scheduler (Linux 6.12 and newer; others refuse or ignore it, which is fine), and timers without
-/// the default slack of 50 µs. Needs no privilege. Without it a thread that wakes on a busy processor may wait for
-/// a whole slice of what runs there, some 3 ms.
+/// Asks the kernel to run the calling thread soon after it wakes up, at the cost of short turns: a slice of 0.1 ms under the ordinary
+/// scheduler (Linux 6.12 and newer; others refuse or ignore it, which is fine), and timers without the default slack of 50 µs. Needs no
+/// privilege. Without it a thread that wakes on a busy processor may wait for a whole slice of the running thread, some 3 ms.
 pub fn run_promptly() {
     let mut attributes = Attributes::default();
     let size = size_of::<Attributes>();
@@ -34,19 +33,19 @@ pub fn run_promptly() {
     }
 }
 
-/// Asks the kernel to run the calling thread before all ordinary ones whenever it wants a processor: the lowest real-time priority.
-/// Threads that it starts are ordinary. False: the process may not (that takes `CAP_SYS_NICE`, or a limit on real-time priorities).
+/// Asks the kernel to run the calling thread before all ordinary ones whenever it wants a processor: the lowest real-time priority. Threads
+/// that it starts are ordinary. Returns false if the process may not (it needs `CAP_SYS_NICE`, or a limit on real-time priorities).
 ///
-/// For a thread that sleeps most of the time and that others rely on. Under the ordinary scheduler such a one may be left without a
-/// processor for more than half a second on a machine with many busy sessions, however little it asks for.
+/// For a thread that sleeps most of the time and that others rely on. Under the ordinary scheduler such a thread may be left without a
+/// processor for more than half a second on a machine with many busy sessions, however little time it needs.
 pub fn run_first() -> bool {
     // SAFETY: asks about the calling thread only.
     let policy = unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
-    // A service manager may have given what the process itself may not take.
+    // A service manager may have set a policy that the process itself may not set.
     matches!(policy, libc::SCHED_RR | libc::SCHED_FIFO) || set_policy(libc::SCHED_RR, 1)
 }
 
-/// The calling thread is an ordinary one again, after [`run_first`].
+/// Makes the calling thread an ordinary one again, after [`run_first`].
 pub fn run_with_others() {
     if set_policy(libc::SCHED_OTHER, 0) {
         run_promptly();
@@ -61,7 +60,7 @@ fn set_policy(policy: libc::c_int, priority: libc::c_int) -> bool {
 
 #[cfg(test)]
 mod tests {
-    /// Of the calling thread, without the flag.
+    /// Scheduling policy of the calling thread, without the flag.
     fn policy() -> i32 {
         // SAFETY: asks about the calling thread only.
         unsafe { libc::sched_getscheduler(0) & !libc::SCHED_RESET_ON_FORK }

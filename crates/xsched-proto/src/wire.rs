@@ -4,8 +4,8 @@
 //! A client opens with [`ClientMsg::Hello`]; the daemon answers [`DaemonMsg::Welcome`] or [`DaemonMsg::Refused`].
 //! A command opens with [`ClientMsg::Control`] and reads packets until [`DaemonMsg::End`] or [`DaemonMsg::Refused`].
 //!
-//! Three things are the same in every version, so that two versions understand that they are two: `Hello` and `Control` come first
-//! and begin with the version ([`version_of`]), and `Refused` with its line comes first among what the daemon says.
+//! Three things are equal in every version, so that two versions can tell that they differ: `Hello` and `Control` come first and begin with
+//! the version ([`version_of`]), and `Refused` with its line is the first variant of the daemon's messages.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,178 +20,179 @@ use crate::usage::{UsageBy, UsageRow};
 pub use crate::info::*;
 pub use crate::platform::{Levels, Platform};
 
-/// Largest packet either side sends or accepts, in bytes.
+/// Largest packet that either side sends or accepts, in bytes.
 pub const MAX_PACKET: usize = 64 * 1024;
 
-/// The most commands that a threshold or a batch size may name.
+/// Largest number of commands of a threshold or a batch size.
 pub const COMMANDS_MAX: u32 = 1 << 20;
 
-/// What a program asks for when it attaches; from `xsched run` or its environment.
+/// Options of a program that attaches, from `xsched run` or the program's environment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProgramOptions {
     /// Priority, -255..=255 or [`crate::class::PRIORITY_NEVER`]; none = the daemon's rules or default.
     pub priority: Option<i32>,
-    /// What is said for the policy; absent = the daemon's rules or defaults.
+    /// Hints for the policy; absent = the daemon's rules or defaults.
     pub hints: Hints,
     /// Preemption level 1..=3 to force; none = automatic.
     pub level: Option<u8>,
-    /// Commands in flight while watched; none = automatic.
+    /// Commands in flight under contention; none = automatic.
     pub threshold: Option<u32>,
-    /// Commands after which room for others comes back, while watched; none = automatic.
+    /// Commands between two completion fences under contention; none = automatic.
     pub batch: Option<u32>,
-    /// Programs with the same job are granted on all their devices together or not at all.
+    /// Job of the program: programs with the same job are granted on all their devices together or not at all.
     pub job: Option<String>,
-    /// What becomes of launches of vendors' libraries; none = the daemon's rules or default.
+    /// Treatment of launches that come from vendors' libraries; none = the daemon's rules or default.
     pub domains: Option<DomainMode>,
-    /// Its command line when it started, as [`crate::program::cut`] cuts it.
+    /// Command line of the program at its start, as [`crate::program::cut`] cuts it.
     #[serde(deserialize_with = "at_most::<WORDS_MAX, _, _>")]
     pub command: Vec<String>,
-    /// Its command line now, where that is another: it has given itself a title.
+    /// Command line of the program now, where that differs: the program has given itself a title.
     pub title: Option<String>,
-    /// Resolved path of its executable. Counts only where the daemon is its own user's and may not look itself.
+    /// Resolved path of the program's executable. Counts only where the daemon belongs to the program's own user and may not look up the
+    /// path itself.
     pub exe: String,
 }
 
-/// From a client to the daemon.
+/// Message of a client to the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ClientMsg {
-    /// First packet of an application. Carries descriptors: the segment memfd, an eventfd that the client writes when a state word
-    /// changed, and its own pidfd, unless it can make none (seccomp, Valgrind, gVisor): the daemon then asks the kernel who has
+    /// First packet of an application. Carries descriptors: the segment memfd, an eventfd that the client writes when a state word changed,
+    /// and the client's own pidfd, unless it can make none (seccomp, Valgrind, gVisor): the daemon then asks the kernel which process has
     /// connected.
     Hello {
-        /// [`crate::PROTOCOL_VERSION`].
+        /// Is [`crate::PROTOCOL_VERSION`].
         version: u32,
-        /// What it asks for.
+        /// Options of the program.
         options: ProgramOptions,
     },
     /// First packet of a command.
     Control {
-        /// [`crate::PROTOCOL_VERSION`].
+        /// Is [`crate::PROTOCOL_VERSION`].
         version: u32,
-        /// What it wants.
+        /// Request of the command.
         request: Request,
     },
-    /// A suspension unit came to be.
+    /// A suspension unit was created.
     GroupAdd {
-        /// Index of its [`crate::segment::GroupSlot`].
+        /// Index of the group's [`crate::segment::GroupSlot`].
         slot: u16,
         /// Device key, e.g. `pci:0000:41:00.0`, `sim:0`, `cpu:host`.
         device: String,
         /// Vendor interface.
         platform: Platform,
-        /// Priority relative to the program's, in steps of ten (see [`crate::class::queue_priority`]).
+        /// Difference to the program's priority, in steps of ten (see [`crate::class::queue_priority`]).
         priority_steps: i32,
-        /// Set by `hint --queue`: an absolute priority that replaces the relative one.
+        /// Absolute priority in place of the difference, set by `hint --queue`.
         priority_fixed: Option<i32>,
-        /// Of the system domain: before others of the same priority in its process.
+        /// True for a group of the system domain: it comes before others of the same priority in its process.
         system: bool,
-        /// Levels this device can do.
+        /// Levels that this device is capable of.
         levels: Levels,
-        /// How the contexts behind it share the device.
+        /// Sharing of the device by the contexts behind the group.
         sharing: Sharing,
     },
-    /// It is gone.
+    /// A suspension unit was removed.
     GroupRemove {
-        /// Its slot.
+        /// Slot of the group.
         slot: u16,
     },
-    /// An XQueue came to be. Not answered: a program may have a thousand.
+    /// An XQueue was created. Not answered, since a program may have a thousand.
     QueueAdd {
-        /// Index of its [`crate::segment::QueueSlot`].
+        /// Index of the queue's [`crate::segment::QueueSlot`].
         slot: u16,
-        /// Its group's slot.
+        /// Slot of its group.
         group: u16,
     },
-    /// It is gone.
+    /// An XQueue was removed.
     QueueRemove {
-        /// Its slot.
+        /// Slot of the XQueue.
         slot: u16,
     },
     /// Answer to [`DaemonMsg::Describe`].
     Description {
-        /// The token of the question.
+        /// Token of the question.
         token: u64,
-        /// Further packets of the same answer follow.
+        /// True if further packets of the same answer follow.
         more: bool,
-        /// The lines of this packet, [`DESCRIBED_MAX`] at most.
+        /// Lines of this packet, [`DESCRIBED_MAX`] at most.
         #[serde(deserialize_with = "at_most::<DESCRIBED_MAX, _, _>")]
         lines: Vec<Described>,
     },
-    /// A group can do other levels than it said.
+    /// A group is capable of other levels than it announced.
     Levels {
-        /// Its slot.
+        /// Slot of the group.
         slot: u16,
-        /// As in [`ClientMsg::GroupAdd`].
+        /// Levels as in [`ClientMsg::GroupAdd`].
         levels: Levels,
     },
-    /// What the program itself says of one of its groups.
+    /// The program gives hints on one of its groups.
     GroupHint {
-        /// Its slot.
+        /// Slot of the group.
         slot: u16,
-        /// Its priority, -255..=255, in place of what it was added with; none = what follows from the program's own.
+        /// Priority of the group, -255..=255, in place of the one it was added with; none = derived from the program's own.
         priority: Option<i32>,
-        /// Values for the policy; absent = as they were.
+        /// Values for the policy; absent = unchanged.
         hints: Hints,
     },
-    /// What the program itself says of all of its groups.
+    /// The program gives hints on all of its groups.
     ProgramHint {
-        /// Values for the policy; absent = as they were.
+        /// Values for the policy; absent = unchanged.
         hints: Hints,
     },
 }
 
-/// One line of a program's description of itself.
+/// Line of a program's description of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Described {
-    /// A hooked function that was resolved.
+    /// Hooked function that was resolved.
     Function {
-        /// Its name.
+        /// Name of the function.
         name: String,
         /// Address of the real function.
         address: u64,
         /// File that owns the address.
         file: String,
-        /// How it was found, e.g. `next`, `caller`, `handle`.
+        /// Way in which it was found, e.g. `next`, `caller`, `handle`.
         via: String,
     },
-    /// A queue of the vendor interface and the XQueue over it.
+    /// Queue of the vendor interface and the XQueue over it.
     Queue {
-        /// The vendor's handle.
+        /// Handle of the vendor's queue.
         handle: u64,
         /// Slot of the XQueue.
         slot: u16,
-        /// Slot of its group.
+        /// Slot of the queue's group.
         group: u16,
     },
-    /// Something an administrator should know.
+    /// Note for an administrator.
     Note {
-        /// One line.
+        /// Returns one line for the user.
         text: String,
     },
 }
 
-/// A command's wish.
+/// Request of a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Request {
-    /// Answered by [`DaemonMsg::Daemon`], then one [`DaemonMsg::Device`] and one [`DaemonMsg::Program`] each.
+    /// The answer is [`DaemonMsg::Daemon`], then [`DaemonMsg::Device`] for each device and [`DaemonMsg::Program`] for each program.
     Ps,
-    /// The same, with programs that ended lately.
+    /// Answered as [`Request::Ps`], with programs that ended lately.
     PsAll,
-    /// Answered by one [`DaemonMsg::Policy`] each.
+    /// The answer is [`DaemonMsg::Policy`] for each policy.
     PolicyList,
-    /// Change the policy while programs run.
+    /// Changes the policy while programs run.
     PolicySet {
-        /// A policy's name, in any case.
+        /// Name of a policy, in upper or lower case.
         name: String,
-        /// Its parameters, by name, [`PARAMS_MAX`] at most; those left out have their defaults.
+        /// Parameters of the policy by name, [`PARAMS_MAX`] at most; parameters left out have their defaults.
         #[serde(deserialize_with = "at_most::<PARAMS_MAX, _, _>")]
         params: Vec<(String, String)>,
-        /// Key of the device that it is for; none = all.
+        /// Key of the device that gets the policy; none = all devices.
         device: Option<String>,
     },
-    /// Change what programs or queues are given. Absent fields stay. Answered by one [`DaemonMsg::Changed`] for each program.
+    /// Changes values of programs or queues. Absent fields stay. Answered by one [`DaemonMsg::Changed`] for each program.
     Hint {
-        /// Programs and queues, [`TARGETS_MAX`] at most.
+        /// Programs and queues, at most [`TARGETS_MAX`].
         #[serde(deserialize_with = "at_most::<TARGETS_MAX, _, _>")]
         targets: Vec<Target>,
         /// New priority.
@@ -202,173 +203,174 @@ pub enum Request {
         level: Option<u8>,
         /// New number of commands in flight; 0 = automatic.
         threshold: Option<u32>,
-        /// New number of commands after which room comes back, 0 = automatic.
+        /// New number of commands between two completion fences; 0 = automatic.
         batch: Option<u32>,
     },
-    /// The active window of the user's session belongs to this process; none = to no process that is known.
+    /// The active window of the user's session belongs to this process; none = to no known process.
     ActiveWindow {
         /// Process id.
         pid: Option<u32>,
     },
-    /// Keep programs off their devices until resumed. Answered by one [`DaemonMsg::Changed`] each.
+    /// Keeps programs off their devices until resumed. Answered by one [`DaemonMsg::Changed`] each.
     Suspend {
-        /// Programs and queues, [`TARGETS_MAX`] at most.
+        /// Programs and queues, at most [`TARGETS_MAX`].
         #[serde(deserialize_with = "at_most::<TARGETS_MAX, _, _>")]
         targets: Vec<Target>,
     },
-    /// Undo [`Request::Suspend`].
+    /// Undoes [`Request::Suspend`].
     Resume {
-        /// Programs and queues, [`TARGETS_MAX`] at most.
+        /// Programs and queues, at most [`TARGETS_MAX`].
         #[serde(deserialize_with = "at_most::<TARGETS_MAX, _, _>")]
         targets: Vec<Target>,
     },
-    /// Ask a program to describe itself; answered by [`DaemonMsg::Description`].
+    /// Asks a program to describe itself; answered by [`DaemonMsg::Description`].
     Describe {
         /// Process id.
         pid: u32,
     },
-    /// The process that asks is about to become a program: the daemon does not end for lack of clients while it, or
-    /// a client of its job, is there.
+    /// The requesting process is about to become a program: the daemon does not end for lack of clients while that process, or a client of
+    /// its job, exists.
     Announce {
-        /// As in [`ProgramOptions::job`].
+        /// Job as in [`ProgramOptions::job`].
         job: String,
-        /// What it will run, the same at each start of the same thing: what is learned of it is kept under this name.
+        /// Name of the program that it will run, equal at each start of the same program: the daemon keeps what it learns of the program
+        /// under this name.
         program: String,
     },
-    /// The process that asks is about to touch a GPU, and would be in the pool of its user. Answered by
-    /// [`DaemonMsg::Pool`] or [`DaemonMsg::ByTime`], once the pool is there: that may take seconds.
+    /// The requesting process is about to use a GPU, and asks for a place in its user's pool. Answered by [`DaemonMsg::Pool`] or
+    /// [`DaemonMsg::ByTime`] once the pool exists, which may take seconds.
     JoinPool {
-        /// As in [`ProgramOptions::job`].
+        /// Job as in [`ProgramOptions::job`].
         job: Option<String>,
-        /// As in [`ProgramOptions::priority`].
+        /// Priority as in [`ProgramOptions::priority`].
         priority: Option<i32>,
-        /// Also where the policy takes turns, or it is known not to suit others of a pool.
+        /// True if it asks for the pool even where the policy takes turns, or the program is known to be unsuitable for a pool.
         insists: bool,
-        /// Why the process itself knows that it must not be in a pool, in one line.
+        /// Reason for which the process itself knows that it must not be in a pool, in one line.
         obstacle: Option<String>,
     },
-    /// The process that asks was in the pool of this pipe directory, and its MPS server has refused it.
+    /// The requesting process was in the pool of this pipe directory, and the pool's MPS server has refused it.
     PoolRefused {
-        /// As in [`DaemonMsg::Pool`].
+        /// Pipe directory as in [`DaemonMsg::Pool`].
         pipe: String,
     },
-    /// A GPU fault of the process that asks has ended its context, in which nothing of others was.
+    /// A GPU fault of the requesting process has ended its context, in which no other process had work.
     Faulted,
-    /// From the server of a private MPS daemon: what became of the time slice of its channel group on one device.
+    /// Report from the server of a private MPS daemon: the result of setting the time slice of its channel group on one device.
     PoolServer {
-        /// The number of the pool, from its environment.
+        /// Number of the pool, from the server's environment.
         pool: u64,
-        /// Why the pool cannot be, in one line; none = the slice holds.
+        /// Reason for which the pool cannot exist, in one line; none = the slice is in force.
         fault: Option<String>,
     },
-    /// End the daemon; programs go on unscheduled.
+    /// Ends the daemon; programs go on unscheduled.
     Stop,
-    /// Time on devices, of the asking user's programs, or of all where root asks. Answered by one [`DaemonMsg::Usage`] each.
+    /// Asks for time on devices, of the requesting user's programs, or of all for root. Answered by one [`DaemonMsg::Usage`] each.
     Usage {
-        /// From when on, in ms since 1970; what was recorded together with earlier time counts too.
+        /// Begin of the time asked for, in ms since 1970; time recorded in one entry with earlier time counts too.
         since_ms: u64,
-        /// What it is added up by.
+        /// Key that usage is summed by.
         by: UsageBy,
     },
-    /// What was decided lately: [`DaemonMsg::TraceHead`], groups, records.
+    /// Asks for the latest decisions. Answered by [`DaemonMsg::TraceHead`], groups, records.
     Trace {
-        /// [`Head::next`] of the last answer; 0 = from the oldest that is remembered.
+        /// [`Head::next`] of the last answer; 0 = from the oldest record that the daemon still has.
         from: u64,
-        /// Nothing before this, CLOCK_MONOTONIC in µs.
+        /// Begin of the time asked for, CLOCK_MONOTONIC in µs.
         since_us: u64,
     },
 }
 
-/// Whom a change is for: programs that the one who asks may control.
+/// Target of a change: programs that the requesting user may control.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target {
-    /// All of a process. Where that is not attached: the attached ones that it started, directly or not.
+    /// All programs of a process. Where the process is not attached: the attached ones that it started, directly or not.
     Pid(u32),
-    /// A process, and all that it started.
+    /// A process, and all processes that it started.
     Tree(u32),
-    /// The programs of a job.
+    /// Programs of a job.
     Job(String),
-    /// The programs of a user, by user id.
+    /// Programs of a user, by user id.
     User(u32),
     /// All programs.
     All,
-    /// One XQueue, `q<N>`; it moves to a group of its own when its priority differs.
+    /// XQueue `q<N>`, which moves to a group of its own if its priority differs.
     Queue(u64),
 }
 
-/// From the daemon.
+/// Message of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum DaemonMsg {
-    /// No, and why: [`Error::Input`] or [`Error::Environment`].
+    /// The request is refused, for this reason: [`Error::Input`] or [`Error::Environment`].
     Refused(Error),
-    /// Answer to [`ClientMsg::Hello`]; carries one descriptor, the heartbeat page.
+    /// Answer to [`ClientMsg::Hello`], with one descriptor: the heartbeat page.
     Welcome {
-        /// [`crate::PROTOCOL_VERSION`].
+        /// Is [`crate::PROTOCOL_VERSION`].
         version: u32,
-        /// The daemon's number for this session.
+        /// Number of this session at the daemon.
         session: u64,
-        /// The program's own priority, after the operator's rules and limits.
+        /// Priority of the program, after the operator's rules and limits.
         priority: i32,
-        /// What becomes of its launches of vendors' libraries, likewise.
+        /// Treatment of launches that come from vendors' libraries, after the operator's rules and limits.
         domains: DomainMode,
-        /// Each stream is to be a group of its own: an operator's scheduler decides stream by stream.
+        /// True if each stream has to be a group of its own, because an operator's scheduler decides stream by stream.
         streams_apart: bool,
     },
-    /// Answer to [`ClientMsg::GroupAdd`]: from now on the gate word counts.
+    /// Answer to [`ClientMsg::GroupAdd`]: from now on the gate word is in force.
     GroupAdded {
-        /// The group's slot.
+        /// Slot of the group.
         slot: u16,
-        /// `g<N>`.
+        /// Number of the group, as in `g<N>`.
         id: u64,
-        /// Its effective priority.
+        /// Effective priority of the group.
         priority: i32,
-        /// Name of the policy in force on its device.
+        /// Name of the policy in force on the group's device.
         policy: String,
     },
-    /// Move a queue to a group of this priority (`hint --queue`).
+    /// Asks the client to move a queue to a group of this priority (`hint --queue`).
     QueuePriority {
-        /// The queue's slot.
+        /// Slot of the queue.
         slot: u16,
         /// Absolute priority.
         priority: i32,
     },
-    /// Level 3: interrupt what the group is running, or let it go on.
+    /// Level 3: asks the client to interrupt the running commands of a group, or to let them go on.
     Interrupt {
-        /// The group's slot.
+        /// Slot of the group.
         slot: u16,
-        /// True to interrupt.
+        /// True to interrupt the running commands, false to let them continue.
         on: bool,
     },
-    /// Level 3 where the hardware has time slices: the group's context is to have this one.
+    /// Level 3 where the hardware has time slices: asks the client to set the time slice of the group's context.
     Timeslice {
-        /// The group's slot.
+        /// Slot of the group.
         slot: u16,
-        /// In µs.
+        /// Time slice, in µs.
         us: u64,
     },
-    /// A page that tells how an urgent program of the same hardware context keeps up; carries its descriptor. See
+    /// Page on which an urgent program of the same hardware context reports how its queues keep up; carries its descriptor. See
     /// [`crate::backlog`].
     Backlog {
-        /// Its bit in [`crate::segment::GroupSlot::yields_to`].
+        /// Bit of the page in [`crate::segment::GroupSlot::yields_to`].
         page: u8,
-        /// Its number: each page has a greater one than those before it (modulo 2^32).
+        /// Number of the page, greater than those of all pages before it (modulo 2^32).
         epoch: u32,
-        /// True: this program's own page, to be written.
+        /// True for this program's own page, which it writes.
         own: bool,
     },
-    /// The program's own priority is another than [`DaemonMsg::Welcome`] said.
+    /// The priority of the program has changed since [`DaemonMsg::Welcome`].
     Priority {
-        /// After the operator's rules and limits.
+        /// New priority, after the operator's rules and limits.
         priority: i32,
     },
-    /// Something that the program's user should know, in one line: a hint that the policy in force does not look at.
+    /// Note for the program's user, in one line, such as a hint that the policy in force ignores.
     Note {
-        /// One line.
+        /// Returns one line for the user.
         text: String,
     },
-    /// Describe yourself, answer with [`ClientMsg::Description`].
+    /// Asks the program to describe itself, answered by [`ClientMsg::Description`].
     Describe {
-        /// To be given back.
+        /// Token to be given back.
         token: u64,
     },
     /// Part of the answer to [`Request::Ps`].
@@ -379,65 +381,65 @@ pub enum DaemonMsg {
     Policy(PolicyInfo),
     /// Part of the answer to [`Request::Describe`].
     Description(Vec<Described>),
-    /// Answer to [`Request::JoinPool`]: the process is reserved a context on each device in the pool of this pipe directory.
+    /// Answer to [`Request::JoinPool`]: a context on each device is reserved for the process in the pool of this pipe directory.
     Pool {
-        /// `CUDA_MPS_PIPE_DIRECTORY`.
+        /// Value of `CUDA_MPS_PIPE_DIRECTORY` for the pool.
         pipe: String,
-        /// Something that the user should know, in one line.
+        /// Note for the user, in one line.
         note: Option<String>,
-        /// True for an urgent program, which goes before others inside.
+        /// True for an urgent program, which comes before others in the pool.
         is_urgent: bool,
     },
-    /// Answer to [`Request::JoinPool`]: the process gets a context of its own.
+    /// Answer to [`Request::JoinPool`]: the process makes a context of its own.
     ByTime {
-        /// Why, in one line, where the user should know.
+        /// Reason, in one line, where the user should know it.
         why: Option<String>,
     },
-    /// Part of the answer to a request that changes programs: what has become of one.
+    /// Part of the answer to a request that changes programs: the result for one program.
     Changed(Changed),
-    /// The answer is complete and was yes.
+    /// End of an answer; the request was fulfilled.
     End,
     /// Part of the answer to [`Request::Ps`].
     Device(Box<DeviceInfo>),
-    /// Part of the answer to [`Request::Ps`]: further queues of the program before it, each with the group that it belongs to.
-    /// [`crate::ask::ask`] adds them to that.
+    /// Part of the answer to [`Request::Ps`]: further queues of the preceding program, each with the group that it belongs to.
+    /// [`crate::ask::ask`] adds them to that program.
     MoreQueues(Vec<(String, QueueInfo)>),
     /// Part of the answer to [`Request::Usage`].
     Usage(UsageRow),
     /// First part of the answer to [`Request::Trace`].
     TraceHead(Head),
-    /// Part of the answer to [`Request::Trace`]: groups that the records speak of.
+    /// Part of the answer to [`Request::Trace`]: groups that occur in the records.
     TraceGroups(Vec<TracedGroup>),
-    /// Part of the answer to [`Request::Trace`]: what happened, in order.
+    /// Part of the answer to [`Request::Trace`]: records, in order.
     TraceRecords(Vec<Record>),
 }
 
-/// What has become of a program.
+/// Result of a change of a program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Changed {
     /// Process id.
     pub pid: u32,
-    /// What it is called, as in [`ProgramInfo::name`].
+    /// Name of the program, as in [`ProgramInfo::name`].
     pub name: String,
-    /// What was changed, its value before and now. They are the same where nothing had to be done.
+    /// Values that the request names, with their state before and now: equal where nothing had to be done.
     pub values: Vec<ChangedValue>,
 }
 
-/// One value of a program that was to be changed.
+/// Value of a program that a command was to change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChangedValue {
-    /// What it is called: `priority`, `state`, `level`, a hint.
+    /// Name of the value: `priority`, `state`, `level`, a hint.
     pub what: String,
-    /// Before.
+    /// Value before the change.
     pub was: String,
-    /// Now.
+    /// Value now.
     pub now: String,
 }
 
 /// Encodes a message into one packet.
 ///
 /// # Errors
-/// When it would exceed [`MAX_PACKET`].
+/// The packet would be larger than [`MAX_PACKET`].
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, Error> {
     let bytes =
         postcard::to_allocvec(message).map_err(|e| Error::environment(format!("cannot encode a message: {e}")))?;
@@ -450,10 +452,10 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Decodes one packet; nothing may be left over.
+/// Decodes one packet, all of it.
 ///
 /// # Errors
-/// When the packet is no such message.
+/// The packet is no such message.
 pub fn decode<'a, T: Deserialize<'a>>(packet: &'a [u8]) -> Result<T, Error> {
     match postcard::take_from_bytes(packet) {
         Ok((message, [])) => Ok(message),
@@ -462,7 +464,7 @@ pub fn decode<'a, T: Deserialize<'a>>(packet: &'a [u8]) -> Result<T, Error> {
     }
 }
 
-/// The version of whoever sent a first packet, however little of the rest can be read; none = it is no first packet.
+/// Version of the sender of a first packet, however little of the rest can be read; none = it is no first packet.
 pub fn version_of(packet: &[u8]) -> Option<u32> {
     let (variant, rest): (u32, _) = postcard::take_from_bytes(packet).ok()?;
     let (version, _) = postcard::take_from_bytes(rest).ok()?;
@@ -473,7 +475,7 @@ pub fn version_of(packet: &[u8]) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// What other versions read and write of it: these bytes never change.
+    /// These bytes, by which versions recognise each other, never change.
     #[test]
     fn what_tells_versions_apart_is_the_same_in_all() {
         let options = ProgramOptions::default();
@@ -513,7 +515,7 @@ mod tests {
 
     #[test]
     fn a_string_that_claims_to_be_huge_is_refused_without_allocating_it() {
-        // GroupAdd (1), slot 0, a string length of 2^62.
+        // Bytes of GroupAdd (1), slot 0, and a string with a length of 2^62.
         assert!(decode::<ClientMsg>(&[1, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f]).is_err());
     }
 }

@@ -1,20 +1,21 @@
-//! Writes in a process that is not ours: the kernel answers some with a signal, which would end it.
+//! Writes in a process that is not ours: the kernel answers some of them with a signal, which would end the process.
 
 use core::mem::zeroed;
 use std::io;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Signals that a write raises, for the thread that writes: beyond the file-size limit, and into a pipe that has no reader.
+/// Signals that a write raises for its thread: beyond the file-size limit, and into a pipe that has no reader.
 const RAISED: [libc::c_int; 2] = [libc::SIGXFSZ, libc::SIGPIPE];
 
-/// Runs a write. Where the kernel raises SIGXFSZ or SIGPIPE for it, the write fails and the process never sees the signal.
+/// Runs a write. If the kernel raises SIGXFSZ or SIGPIPE for the write, it fails, and the process does not see the signal.
 pub fn without_signals<T>(write: impl FnOnce() -> T) -> T {
     let _kept = Kept::begin();
     write()
 }
 
-/// Fails where a file of so many bytes would exceed RLIMIT_FSIZE, which the kernel answers with SIGXFSZ. Files in memory are files.
+/// Fails where a file of this size in bytes would exceed RLIMIT_FSIZE, which the kernel answers with SIGXFSZ. The limit also holds for
+/// files in memory.
 ///
 /// # Errors
 /// One line with the limit and the size, in bytes.
@@ -27,7 +28,7 @@ pub fn may_grow_to(bytes: u64) -> io::Result<()> {
     }
 }
 
-/// The signals of [`RAISED`] are blocked for the calling thread; dropped, those raised meanwhile are discarded.
+/// Guard that blocks the signals of [`RAISED`] for the calling thread; when it is dropped, signals raised meanwhile are discarded.
 struct Kept {
     before: libc::sigset_t,
     pending: libc::sigset_t,

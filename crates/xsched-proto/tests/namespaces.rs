@@ -1,4 +1,4 @@
-//! Whom a program in a user namespace trusts. Needs root: a daemon of another user cannot be had without.
+//! Trust of a program in a user namespace in a daemon. Needs root, since no other user can start a daemon of another user.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
@@ -10,11 +10,11 @@ use std::process::Command;
 use xsched_proto::trust::check_daemon;
 
 const NOBODY: u32 = 65_534;
-/// The user of the program: one that is not the overflow user, so that both tell different numbers.
+/// User of the program: not the overflow user, so that program and daemon have different numbers.
 const USER: u32 = 12_345;
 const SOCKET: &str = "XSCHED_TEST_SOCKET";
 
-/// Not a test: a program in a user namespace, which prints whether it trusts the daemon.
+/// No test by itself: a program in a user namespace, which prints whether it trusts the daemon.
 #[test]
 #[ignore = "a process that the next test starts; `cargo test -p xsched-proto --test namespaces` as root"]
 fn in_a_user_namespace() {
@@ -41,7 +41,7 @@ fn the_machines_daemon_is_trusted_at_a_mount_only() {
     let _daemon = UnixListener::bind(&socket).unwrap();
     mode(&socket, 0o666);
     let exe = folder.path().join("program");
-    // Another process copies: what a thread here forked meanwhile would else have it open for writing.
+    // Another process makes the copy: if this one did, a child forked meanwhile by another thread would have the file open for writing.
     assert!(Command::new("cp").args([&std::env::current_exe().unwrap(), &exe]).status().unwrap().success());
     mode(&exe, 0o755);
     let says = |before: &str| {
@@ -59,7 +59,7 @@ fn the_machines_daemon_is_trusted_at_a_mount_only() {
     assert!(mounted.contains("it is trusted"), "{mounted}");
     let elsewhere = says("");
     assert!(elsewhere.contains(&format!("it belongs to user {NOBODY}")), "{elsewhere}");
-    // A folder that the program's user could fill itself.
+    // Folder that the program's user could fill itself.
     mode(&run, 0o777);
     let writable = says(&mount);
     assert!(writable.contains("it is not: "), "{writable}");

@@ -1,4 +1,4 @@
-//! Which platforms are scheduled in this process.
+//! Decision whether, and on which platforms, this process is scheduled.
 
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -24,16 +24,18 @@ pub const HIP: u8 = 4;
 pub const NUMBERED: [wire::Platform; 5] =
     [wire::Platform::Opencl, wire::Platform::Sim, wire::Platform::Cuda, wire::Platform::Hsa, wire::Platform::Hip];
 
-/// The oldest glibc in which anything is scheduled, as its version's numbers.
+/// Oldest glibc with which a process is scheduled, as the numbers of its version.
 const OLDEST: [u32; 2] = [2, 28];
 
-/// Whether none is: `XSCHED_DISABLE`, a secure execution, or this is the server of a pool, or another copy of this library is
-/// before this one, or the C library is none in which it works.
+/// Reports whether nothing is scheduled in this process, for one of these reasons: `XSCHED_DISABLE` is set; execution
+/// is secure (set-user-ID and the like); the process is a pool's server; another copy of this library comes before this
+/// one; the C library is not a supported one.
 pub(crate) fn disabled() -> bool {
     is_told_to_keep_out() || unfit_libc().is_some() || another_copy().is_some()
 }
 
-/// Why nothing is scheduled with the C library of this process. (Any loads this library; see `interpose/absent.rs`.)
+/// Reason not to schedule with the C library of this process, if there is one. This library loads with any C library
+/// (see `interpose/absent.rs`), but works with some only.
 pub(crate) fn unfit_libc() -> Option<String> {
     why_unfit(absent::glibc_version())
 }
@@ -50,19 +52,20 @@ pub(crate) fn is_told_to_keep_out() -> bool {
     variables::is_secure() || variables::is_disabled() || pool_served().is_some()
 }
 
-/// The copy of this library that callers reach before this one, by a function that nothing else exports. Links to one file are
-/// one library to the loader; copies of it are two, and each would schedule what the other has scheduled.
+/// File of another copy of this library that callers reach before this one, found by a function that nothing else
+/// exports. To the loader, links to one file are one library; copies of it are two, and each would schedule the other's
+/// commands.
 fn another_copy() -> Option<CString> {
     let found = resolve::before_us(c"XGetSchedulingDomainFor");
     resolve::object_of(found as usize).map(|(_, file)| file)
 }
 
-/// The number of the pool that this process serves: then it is no program of its own.
+/// Number of the pool that this process serves. A server is not scheduled as a program of its own.
 pub(crate) fn pool_served() -> Option<u64> {
     variables::text("XSCHED_POOL")?.parse().ok()
 }
 
-/// Whether the platform of this number is scheduled in this process: neither `XSCHED_DISABLE` is set nor
+/// Reports whether the platform of this number is scheduled in this process. It is not if nothing is, or if
 /// `XSCHED_PLATFORMS` leaves it out.
 pub fn platform_enabled(platform: u8) -> bool {
     static ENABLED: AtomicU32 = AtomicU32::new(u32::MAX);
@@ -89,7 +92,7 @@ pub fn platform_enabled(platform: u8) -> bool {
     enabled & (1 << platform) != 0
 }
 
-/// Tells whether the C library is none in which this library works, which is said once.
+/// Reports whether the C library is not a supported one, and logs it once. Ends the process if scheduling is required.
 #[cold]
 fn is_unfit() -> bool {
     static SAID: AtomicBool = AtomicBool::new(false);
@@ -102,7 +105,7 @@ fn is_unfit() -> bool {
     true
 }
 
-/// Whether another copy is before this one, which is said once.
+/// Reports whether another copy of this library comes before this one, and logs it once.
 #[cold]
 fn steps_aside() -> bool {
     static SAID: AtomicBool = AtomicBool::new(false);
@@ -115,7 +118,7 @@ fn steps_aside() -> bool {
     true
 }
 
-/// Says once what is wrong with a list of platforms. A preloaded library must not end its host for it.
+/// Logs, once, a fault in the list of platforms. A fault must not end the program: this library is only a guest in it.
 #[cold]
 fn complain_of(platforms: &str) {
     static SAID: AtomicBool = AtomicBool::new(false);

@@ -1,5 +1,6 @@
-//! Children that have a copy of this process's memory. One of `fork` starts anew: the C library calls a handler there. One of a bare
-//! `clone` or `_Fork` is found out at its first call ([`stage`]) and goes unscheduled.
+//! Handling of children that have a copy of this process's memory. A child of `fork` starts afresh: the C library runs
+//! a handler in it. A child of a bare `clone` or `_Fork` is detected at its first call ([`stage`]) and stays
+//! unscheduled.
 
 use std::sync::atomic::AtomicBool;
 
@@ -12,14 +13,14 @@ use crate::interpose::{resolve, walk};
 use crate::stage::{self, Occasion};
 use crate::{capi, domain, enabled, lock, platform};
 
-/// When this library is loaded, since a handler that is registered while another thread forks does not act in that
-/// child: what a thread of ours locked or began meanwhile would stay so there.
+/// Constructor, run when this library is loaded. A handler that is registered while another thread forks does not run
+/// in that child, and locks or work of this library's threads would stay there half-done.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static WATCH_FORKS: extern "C" fn() = {
     extern "C" fn watch_forks() {
         stage::leave_by(leave);
-        // Nothing is locked or begun there.
+        // With such a C library this process locks and starts nothing.
         if enabled::unfit_libc().is_some() {
             return;
         }
@@ -39,17 +40,18 @@ unsafe extern "C" fn after_fork() {
     walk::after_fork();
 }
 
-/// The child has neither the agent thread nor the segment; it starts anew at its own first device call.
+/// Resets the child, which has neither the agent thread nor the segment. It starts afresh at its own first device call.
 unsafe extern "C" fn in_forked_child() {
     walk::in_forked_child();
-    // Most programs that fork have nothing to do with us: their children are not to pay for what they never touched.
+    // Most programs that fork never use a device. Their children must not pay for resetting what was never used.
     if stage::is_untouched() && !lock::any_locked() {
         return;
     }
     forget_parent();
 }
 
-/// In a child in which no handler of `fork` has run. It has no agent, and the C library does not promise that it can have threads.
+/// Leaves a child unscheduled in which no fork handler has run. It has no agent, and the C library does not promise
+/// that it can have threads.
 fn leave(occasion: Occasion) {
     resolve::keeping_errno(|| {
         walk::in_forked_child();
@@ -68,7 +70,7 @@ fn leave(occasion: Occasion) {
     });
 }
 
-/// Forgets what is of the parent, and locks that its other threads held.
+/// Abandons the parent's state, and locks that other threads of the parent held.
 fn forget_parent() {
     thread::forget_all();
     journal::forget();

@@ -1,12 +1,13 @@
-//! A lock for what is looked at before and after a `fork`.
+//! A lock that survives `fork`.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-/// Begun anew in a forked child: another thread of the parent may have held it, and never lets go there.
+/// A mutex that a forked child can replace. A thread that held it at the `fork` does not exist in the child, and would
+/// never unlock it there.
 pub(crate) struct Lock<T>(AtomicPtr<Mutex<T>>);
 
-/// Whether any lock was ever locked in this process or before it was forked.
+/// Reports whether any lock was ever locked in this process or, if it was forked, in its parent.
 pub(crate) fn any_locked() -> bool {
     LOCKED.load(Acquire)
 }
@@ -18,7 +19,7 @@ impl<T: Default> Lock<T> {
         Lock(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// Whether it was never locked.
+    /// Reports whether the lock was never locked.
     pub(crate) fn is_untouched(&self) -> bool {
         self.0.load(Acquire).is_null()
     }
@@ -41,13 +42,13 @@ impl<T: Default> Lock<T> {
         unsafe { &*known }.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// In a forked child: leaves what there was, and its holder, behind.
+    /// Abandons the value and its holder, in a forked child. The next use starts with a default value.
     pub(crate) fn forget(&self) {
         self.0.store(std::ptr::null_mut(), Release);
     }
 
-    /// In a forked child: as [`Self::forget`] if another thread of the parent held it, which is answered. Else what there
-    /// was stays.
+    /// Abandons the value as [`Self::forget`] does, but only if another thread of the parent held the lock. Returns
+    /// whether it did; if not, the value stays.
     pub(crate) fn forget_if_held(&self) -> bool {
         // SAFETY: leaked when set, never freed.
         let known = unsafe { self.0.load(Acquire).as_ref() };

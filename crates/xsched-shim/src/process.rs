@@ -1,4 +1,4 @@
-//! Whether this process is scheduled, and its one runtime.
+//! State of this process: its one runtime, and the ways in which scheduling begins and ends.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 
@@ -9,10 +9,10 @@ use xsched_proto::settings::Log;
 use crate::interpose::resolve;
 use crate::stage::{self, OFF, OWN, RUNNING, STARTING, UNTOUCHED};
 
-/// Key whose destructor tells that a thread ends.
+/// Thread-specific key whose destructor runs when a watched thread ends.
 static THREAD_KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// A `fn()` that lets go what is held otherwise than by gates; 0 = none.
+/// A `fn()` that releases work which platforms hold otherwise than by gates; 0 = none.
 static LET_GO: AtomicUsize = AtomicUsize::new(0);
 
 /// The runtime if it is running already.
@@ -47,12 +47,12 @@ pub(crate) fn begin(make: fn() -> Option<&'static Runtime>) -> Option<&'static R
     Some(rt)
 }
 
-/// `let_go` is called, too, should scheduling end with an error of ours.
+/// Sets a function that releases further held work. It is called if an internal error ends scheduling.
 pub(crate) fn let_go_by(let_go: fn()) {
     LET_GO.store(let_go as usize, Release);
 }
 
-/// Makes a call that may wait for the device.
+/// Makes a call that may wait for the device, and lets the runtime know for its duration.
 pub fn waiting<T>(call: impl FnOnce() -> T) -> T {
     match running() {
         Some(rt) => rt.wait_for_some(call),
@@ -60,7 +60,7 @@ pub fn waiting<T>(call: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Has `ends` run at the end of each thread that [`watch_thread`] watches.
+/// Registers `ends` to run at the end of each thread that [`watch_thread`] watches.
 pub(crate) fn watch_threads_by(ends: unsafe extern "C" fn(*mut std::ffi::c_void)) {
     let mut key: libc::pthread_key_t = 0;
     // SAFETY: a place for the key, and a function that stays.
@@ -69,7 +69,7 @@ pub(crate) fn watch_threads_by(ends: unsafe extern "C" fn(*mut std::ffi::c_void)
     }
 }
 
-/// Makes sure that what [`watch_threads_by`] was given runs for the calling thread.
+/// Watches the calling thread: the function given to [`watch_threads_by`] runs at its end.
 pub fn watch_thread() {
     let key = THREAD_KEY.load(Acquire);
     if key != u32::MAX {
@@ -78,7 +78,8 @@ pub fn watch_thread() {
     }
 }
 
-/// An error of ours: step aside. Gates open for good and the application goes on; said once.
+/// Ends scheduling in this process after an internal error. Gates open for good, the application goes on, and the
+/// reason is logged once.
 #[cold]
 pub fn step_aside(what: &str) {
     static SAID: AtomicBool = AtomicBool::new(false);
@@ -96,8 +97,8 @@ pub fn step_aside(what: &str) {
     say_once(&SAID, Log::Error, Log::Error, &format!("internal error, scheduling is off for this process: {what}"));
 }
 
-/// Runs a part of ours between an application and its driver; a panic in it turns scheduling off and is over.
-/// The caller's `errno` stays as it is. Inlined, so that `part` is not copied.
+/// Runs a part of this library between an application and its driver. A panic in it turns scheduling off and goes no
+/// further. Restores the caller's `errno`. Inlined, so that `part` is not copied.
 #[inline(always)]
 pub fn guarded<T>(what: &str, part: impl FnOnce() -> T) -> Option<T> {
     resolve::keeping_errno(|| {

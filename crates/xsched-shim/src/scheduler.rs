@@ -1,5 +1,5 @@
-//! `hipRegisterScheduler` of `include/xsched/scheduler.h`: takes in the table of an operator's own scheduler, in the process
-//! that the daemon starts for it.
+//! `hipRegisterScheduler` of `include/xsched/scheduler.h`: stores the table of an operator's own scheduler, in the
+//! process that the daemon starts for it.
 #![allow(non_snake_case)] // published names
 
 use std::ffi::{c_int, c_void};
@@ -12,10 +12,11 @@ const OK: c_int = 0;
 const INVALID_VALUE: c_int = 1;
 const NOT_SUPPORTED: c_int = 801;
 
-/// Version 1 decides for groups, version 2 for streams.
+/// Versions of the table: 1 decides for groups, 2 for streams.
 const VERSIONS: std::ops::RangeInclusive<u32> = 1..=2;
 
-/// XSchedScheduler or XSchedStreamScheduler: they differ in what the callbacks take, which are only handed on.
+/// `XSchedScheduler` or `XSchedStreamScheduler`. They differ in the arguments of their callbacks, which are not called
+/// here.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Table {
@@ -74,5 +75,5 @@ extern "C" fn XRegisteredScheduler() -> *const Table {
     TABLE.get().map_or(std::ptr::null(), std::ptr::from_ref)
 }
 
-/// Everything exported here, for the audit of what the library exports.
+/// Names of all functions exported here, for the audit of the library's exports.
 pub const NAMES: &[&str] = &["hipRegisterScheduler", "XRegisterScheduler", "XRegisteredScheduler"];

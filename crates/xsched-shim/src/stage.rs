@@ -1,9 +1,10 @@
-//! The stage of scheduling in this process, in memory that a child with a copy of it finds zeroed.
+//! Stage of scheduling in this process, kept in memory that a child with a copy of it finds zeroed.
 //!
-//! A child of a bare `clone` or `_Fork` has a copy of this process's memory, but neither the agent's thread nor the segment, and no
-//! handler of `fork` has run there. So it must not touch what they left: [`leave_unless_ours`] finds out and has the process left
-//! unscheduled. That costs a launch nothing: what it reads first, its real function (`interpose::Cells`), is on wiped
-//! pages, too, so that the first call in the child takes the slow way. Children that share the memory (`vfork`, `CLONE_VM`) are as threads.
+//! A child of a bare `clone` or `_Fork` has a copy of this process's memory, but neither the agent's thread nor the
+//! segment, and no fork handler has run in it. It must not use the copied state: [`leave_unless_ours`] detects the
+//! child and leaves it unscheduled. The detection costs a launch nothing: the word that a launch reads first, its real
+//! function (`interpose::Cells`), is on wiped pages too, so the first call in the child takes the slow path. Children
+//! that share the memory (`vfork`, `CLONE_VM`) are like threads.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
@@ -11,37 +12,37 @@ use xsched_core::Runtime;
 
 use crate::wiped::wipe;
 
-/// A page of its own.
+/// State of scheduling, on a page of its own.
 #[repr(C, align(4096))]
 pub(crate) struct Own {
     /// The runtime, while it runs.
     pub(crate) runtime: AtomicPtr<Runtime>,
-    /// One of the stages below.
+    /// Stage: one of the constants below.
     pub(crate) stage: AtomicU32,
 }
 
-/// Nothing was begun.
+/// Nothing was started.
 pub(crate) const UNTOUCHED: u32 = 0;
-/// A thread begins.
+/// A thread is starting the runtime.
 pub(crate) const STARTING: u32 = 1;
-/// The runtime runs.
+/// The runtime is running.
 pub(crate) const RUNNING: u32 = 2;
-/// The process goes unscheduled.
+/// The process is unscheduled for good.
 pub(crate) const OFF: u32 = 3;
 
-/// Of this process.
+/// State of this process.
 pub(crate) static OWN: Own = Own { runtime: AtomicPtr::new(std::ptr::null_mut()), stage: AtomicU32::new(UNTOUCHED) };
 
-/// Something was begun, in this process or in the one whose memory this one has a copy of.
+/// Set once scheduling was started in this process, or in the one whose memory this is a copy of.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// A [`Leave`]; 0 = none.
+/// Address of a [`Leave`] function; 0 = none.
 static LEAVE: AtomicUsize = AtomicUsize::new(0);
 
-/// Forgets the parent and leaves the process unscheduled.
+/// Function that abandons the parent's state and leaves the process unscheduled.
 pub(crate) type Leave = fn(Occasion);
 
-/// Occasion on which a child with a copy of this process's memory is found out.
+/// Occasion on which a child with a copy of this process's memory is detected.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occasion {
     /// Call into a device's library.
@@ -50,23 +51,23 @@ pub(crate) enum Occasion {
     End,
 }
 
-/// Has `leave` called in a child that has a copy of this process's memory and no handler of `fork` has run in.
+/// Sets the function for a child with a copy of this process's memory in which no fork handler has run.
 pub(crate) fn leave_by(leave: Leave) {
     LEAVE.store(leave as usize, Release);
 }
 
-/// At the beginning, once the stage says so.
+/// Records that scheduling was started, after the stage was set.
 pub(crate) fn begun() {
     BEGUN.store(true, Release);
     wipe(&OWN);
 }
 
-/// Reports whether nothing was begun in this process, nor before it was forked.
+/// Reports whether nothing was started in this process, nor in its parent before the fork.
 pub(crate) fn is_untouched() -> bool {
     OWN.stage.load(Acquire) == UNTOUCHED && !BEGUN.load(Acquire)
 }
 
-/// In a forked child, which starts anew at its own first device call.
+/// Resets the state in a forked child, which starts afresh at its own first device call.
 pub(crate) fn forget() {
     OWN.runtime.store(std::ptr::null_mut(), Release);
     OWN.stage.store(UNTOUCHED, Release);

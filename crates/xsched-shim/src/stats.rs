@@ -1,4 +1,4 @@
-//! Numbers about this process, to be checked against another count.
+//! Statistics of this process, to be compared with counts made elsewhere.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -9,16 +9,16 @@ use xsched_proto::{files, variables, writing};
 
 use crate::{domain, process};
 
-/// Marker commands placed to follow completions, as on OpenCL.
+/// Number of marker commands enqueued to observe completions, as on OpenCL.
 pub(crate) static ADDED_MARKERS: AtomicU64 = AtomicU64::new(0);
 
-/// Vendor calls that the application did not make.
+/// Vendor calls that this library added to the application's, with their numbers.
 pub(crate) fn added() -> Vec<(&'static str, u64)> {
     let markers = ADDED_MARKERS.load(Relaxed);
     if markers == 0 { Vec::new() } else { vec![("clEnqueueMarkerWithWaitList", markers)] }
 }
 
-/// Launches by domain and by library, as two more members; empty where they are not told apart.
+/// Launches by domain and by library, as further JSON members; empty if launches are not attributed.
 fn domains(rt: &xsched_core::Runtime, launches: u64) -> String {
     let Some(libraries) = domain::launches_by_library() else { return String::new() };
     let system = rt.system_launches();
@@ -32,7 +32,7 @@ fn domains(rt: &xsched_core::Runtime, launches: u64) -> String {
     )
 }
 
-/// At exit, with `XSCHED_LOG=debug`: what became of the program's launches, in one line.
+/// Logs one line about the program's launches at exit, with `XSCHED_LOG=debug`.
 pub(crate) fn say_at_end() {
     let _ = std::panic::catch_unwind(|| {
         let Some(rt) = process::running() else { return };
@@ -54,7 +54,7 @@ pub(crate) fn say_at_end() {
     });
 }
 
-/// At exit: appends one line of JSON to the file that `XSCHED_STATS` names, with `more` members.
+/// Appends one line of JSON, with the members of `more`, to the file that `XSCHED_STATS` names. Called at exit.
 pub(crate) fn write(more: fn() -> String) {
     let _ = std::panic::catch_unwind(|| {
         let (Some(path), Some(rt)) = (variables::get("XSCHED_STATS"), process::running()) else { return };

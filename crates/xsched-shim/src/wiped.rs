@@ -1,12 +1,12 @@
-//! Memory that children with a copy of this process find zeroed.
+//! Memory that a child with a copy of this process finds zeroed.
 
 use std::ffi::c_void;
 
-/// Bytes of a page of x86-64.
+/// Size of a page on x86-64, in bytes.
 const PAGE: usize = 4096;
 
-/// Lets children with a copy of this process's memory find a static of whole pages zeroed (Linux 4.14). False: they find a copy, as of
-/// everything else.
+/// Asks the kernel to zero a static of whole pages in children that get a copy of this process's memory (Linux 4.14).
+/// Returns false if it refused: such children then find a copy.
 pub(crate) fn wipe<T: ?Sized>(pages: &'static T) -> bool {
     let (at, bytes) = (std::ptr::from_ref(pages).cast::<c_void>(), size_of_val(pages).next_multiple_of(PAGE));
     // SAFETY: advice on pages that hold this static and its padding; the memory of this process itself stays as it is.

@@ -1,5 +1,5 @@
-//! Every vendor function is in exactly one class, hooked or not; what is hooked is what is exported; no platform names
-//! another; and the library needs nothing that its host might lack.
+//! Audit of the hooks: every vendor function is in exactly one class, hooked or not; the library exports its hooks and
+//! nothing else; no platform names another; and the library needs nothing that its host may lack.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -22,7 +22,7 @@ fn hooked(groups: &[&Group]) -> BTreeSet<&'static str> {
     found
 }
 
-/// The functions that a platform hooks and the names in its data files, which are to be different ones.
+/// The functions that a platform hooks and the names in its data files. Fails if a name is in both.
 fn classed(mut hooked: BTreeSet<&'static str>, files: &[&'static str]) -> BTreeSet<&'static str> {
     for name in files.iter().flat_map(|text| text.lines()).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         assert!(hooked.insert(name), "{name} is in two classes");
@@ -70,7 +70,7 @@ fn every_opencl_signature_is_in_exactly_one_class() {
 fn every_cuda_function_is_in_exactly_one_class() {
     let signatures: BTreeSet<&str> = cuda::signature_names().into_iter().collect();
     assert!(signatures.len() > 600, "the list is not cut short: {}", signatures.len());
-    // Beyond the header: what a real driver (580.159) exports, read from its symbol table.
+    // Beyond the header: exports of a real driver (580.159), read from its symbol table.
     let mut wanted = signatures.clone();
     wanted.extend(include_str!("../../../testing/cuda/exports-580.159.txt").lines());
     let hooked = hooked(cuda::HOOKS);
@@ -84,9 +84,10 @@ fn every_cuda_function_is_in_exactly_one_class() {
 fn every_hip_function_is_in_exactly_one_class() {
     let signatures: BTreeSet<&str> = hip::signature_names().into_iter().collect();
     assert!(signatures.len() > 490, "the list is not cut short: {}", signatures.len());
-    // What lies outside of that header: what Debian's libamdhip64 of ROCm 5.2 exports, read from its symbol table; what
-    // the newest release declares (7.14, the names in the crate cubecl-hip-sys); what hipcc calls, declared nowhere; and
-    // what Debian's libraries of 6.4 and 7.2 export, which the software runtime's list has.
+    // Functions outside of that header: exports of Debian's libamdhip64 of ROCm 5.2, read from its symbol table;
+    // declarations of the newest release (7.14, the names in the crate cubecl-hip-sys); functions that hipcc's output
+    // calls but no header declares; and exports of Debian's libraries of 6.4 and 7.2, which are in the software
+    // runtime's list.
     let mut wanted = signatures.clone();
     wanted.extend(include_str!("../../../testing/hip/exports-5.2.21153.txt").lines());
     wanted.extend(include_str!("../../../testing/hip/names-7.14.txt").lines());
@@ -175,12 +176,12 @@ fn the_library_needs_nothing_that_a_c_library_may_lack() {
         .filter_map(|line| line.split_once('[')?.1.split_once(']'))
         .map(|(name, _)| name)
         .collect();
-    // Not the loader's name either, which musl does not know.
+    // Not even the loader's name, which musl does not know.
     assert_same(&needed, &["libc.so.6"].into(), "DT_NEEDED");
     assert!(!dynamic.contains("RPATH") && !dynamic.contains("RUNPATH"), "no path into a build tree");
     let symbols = output_of("nm", &["-D", "--undefined-only", path]);
     for (kind, name) in symbols.lines().filter_map(|line| line.trim().split_once(' ')) {
-        // A missing version ends the program whether the reference to it is weak or not, a missing function unless it is.
+        // A missing version ends the program even if the reference is weak; a missing function only if it is not.
         let (name, version) = name.split_once("@GLIBC_").unwrap_or((name, ""));
         let parts: Vec<u32> = version.split('.').filter_map(|n| n.parse().ok()).collect();
         assert!(parts.as_slice() <= [2, 4].as_slice(), "{name} needs GLIBC_{version}");
@@ -188,7 +189,7 @@ fn the_library_needs_nothing_that_a_c_library_may_lack() {
     }
 }
 
-/// The functions of musl, by its own library: what is not among them must be a weak reference.
+/// Functions that musl lacks, by its own library, must be weak references.
 #[test]
 fn the_library_needs_nothing_that_musl_lacks() {
     let musl = "/lib/ld-musl-x86_64.so.1";

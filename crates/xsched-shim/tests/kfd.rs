@@ -1,4 +1,4 @@
-//! The layouts that level 3 on AMD's compute driver relies on are those of the headers that the system has.
+//! Comparison of the layouts that level 3 on AMD's compute driver relies on with the system's headers.
 
 use std::fmt::Write;
 use std::mem::{offset_of, size_of};
@@ -19,7 +19,7 @@ fn assertions(pairs: &[(String, usize)]) -> String {
     })
 }
 
-/// Compiles it; what the compiler says if it does not.
+/// Compiles the text; the compiler's messages if that fails.
 fn compile(headers: &[&str], body: &str) -> Result<(), String> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let file = folder.join(format!("kfd-layout-{}-{:x}.c", std::process::id(), body.len()));
@@ -88,7 +88,7 @@ fn requests_are_laid_out_as_the_kernels_header_says() {
     let size = size_of::<CreateQueue>();
     let body = format!("_Static_assert(sizeof(struct kfd_ioctl_create_queue_args) >= {size}, \"size\");");
     compile(&headers, &body).unwrap();
-    // The test itself notices.
+    // Checks that the comparison itself can fail.
     let wrong = [("offsetof(struct kfd_ioctl_update_queue_args, queue_id)".to_owned(), 12)];
     assert!(compile(&headers, &assertions(&wrong)).is_err());
 }

@@ -1,7 +1,7 @@
-//! Whose function a call reaches: with the preload library it is the one that it is without.
+//! Resolution of calls: with the preload library a call reaches the same function as without it.
 //!
-//! The programs of `testing/loader` load copies of a pretended OpenCL library in every way a process may, and print
-//! which copy each call reached. Every scenario runs bare first, which shows what the loader does, then preloaded.
+//! The programs of `testing/loader` load copies of a fake OpenCL library in every way that a process may, and print the
+//! copy that each call reached. Every scenario runs bare first, which shows what the loader does, then preloaded.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -23,7 +23,7 @@ fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("loader");
-        // Those of runs that have ended.
+        // Removes the folders of runs that have ended.
         for old in std::fs::read_dir(&all).into_iter().flatten().flatten() {
             if !Path::new("/proc").join(old.file_name()).exists() {
                 let _ = std::fs::remove_dir_all(old.path());
@@ -80,12 +80,13 @@ fn run(program: &str, scenario: &str, preload: &[PathBuf], env: &[(&str, &str)])
     run_with(command, preload)
 }
 
-/// How often the libraries say that a command was enqueued.
+/// Number of commands that the libraries report as enqueued.
 fn enqueued(out: &str) -> u64 {
     out.lines().filter(|line| line.starts_with("clEnqueue") && line.contains(" in copy ")).count() as u64
 }
 
-/// The same of HIP libraries, whose calls of their own exports are theirs.
+/// Number of commands that HIP libraries report as enqueued by the application. Their calls of their own exports do not
+/// count.
 fn hip_enqueued(out: &str) -> u64 {
     let enters = |line: &&str| {
         ["hipLaunchKernel", "hipModuleLaunchKernel", "hipExtModuleLaunchKernel", "hipMemcpy", "hipMemPrefetchAsync"]
@@ -96,8 +97,8 @@ fn hip_enqueued(out: &str) -> u64 {
     out.lines().filter(enters).filter(by_the_application).count() as u64
 }
 
-/// Runs a scenario with copies of a HIP runtime, bare and preloaded: the same copies are reached, and every command was
-/// counted once.
+/// Runs a scenario with copies of a HIP runtime, bare and preloaded, and checks that the calls reach the same copies
+/// and that every command was counted once.
 fn hip(program: &str, scenario: &str) -> Run {
     let set = |preload: &[PathBuf]| {
         run(program, scenario, preload, &[("LD_LIBRARY_PATH", folder().join("hip1").to_str().expect("path"))])
@@ -111,7 +112,7 @@ fn hip(program: &str, scenario: &str) -> Run {
     with
 }
 
-/// Runs a scenario bare and preloaded: the same copies are reached. Returns what the second run was.
+/// Runs a scenario bare and preloaded, and checks that the calls reach the same copies. Returns the preloaded run.
 fn same(program: &str, scenario: &str) -> Run {
     let bare = run(program, scenario, &[], &[]);
     assert_eq!(bare.status, 0, "{scenario} bare: {}{}", bare.out, bare.err);
@@ -122,7 +123,7 @@ fn same(program: &str, scenario: &str) -> Run {
     with
 }
 
-/// The same, and every command was counted.
+/// Runs a scenario as `same` does, and checks that every command was counted.
 fn same_and_counted(program: &str, scenario: &str) -> Run {
     let with = same(program, scenario);
     assert_eq!(with.launches, Some(enqueued(&with.out)), "{scenario}: {}{}", with.out, with.err);
@@ -167,8 +168,9 @@ fn a_global_copy_that_comes_later_changes_nothing_for_modules_that_were_there() 
     }
 }
 
-/// Bound lazily, with its first call after a global copy came: the loader itself binds calls to that and pointers to
-/// the module's own copy, and the program ends. Here all of them reach the module's own.
+/// A module that is bound lazily makes its first call after a global copy appeared. The loader by itself binds calls to
+/// that copy and pointers to the module's own, and the program ends. With the preload library all of them reach the
+/// module's own.
 #[test]
 fn a_module_bound_lazily_is_never_torn_between_copies() {
     let bare = run("main", "global_later_lazy_before_calls", &[], &[]);
@@ -401,7 +403,7 @@ fn hip_functions_that_were_looked_up() {
     hip("hip_main", "looked_up");
 }
 
-/// A lock that another thread held at the fork would never be let go of in the child.
+/// A lock that another thread held at the fork is never released in the child.
 #[test]
 fn children_forked_while_other_threads_are_within_this_library() {
     let path = folder().join("hip1");
@@ -411,8 +413,8 @@ fn children_forked_while_other_threads_are_within_this_library() {
     }
 }
 
-/// The errors that were reported with another scheduler, made by mixing two copies (see docs/internals/hip-errors.md): here it is
-/// the program that mixes them, so that they come with or without us.
+/// Errors that were reported with another scheduler, which mixed two copies (see docs/internals/hip-errors.md). Here
+/// the program itself mixes them, so they occur with and without the preload library.
 #[test]
 fn what_one_hip_runtime_made_is_unknown_to_another() {
     let set = |preload: &[PathBuf]| {

@@ -1,5 +1,5 @@
-//! The device server on its own: `cargo run -p xsched-sim --example simdev_server -- sim-device --socket PATH
-//! [--idle-exit SECS]`. Takes the same arguments as `xsched sim-device`, so that `SIMDEV_SERVER` may name it.
+//! The device server by itself: `cargo run -p xsched-sim --example simdev_server -- sim-device --socket PATH
+//! [--idle-exit SECS]`. Takes the arguments of `xsched sim-device`, so that `SIMDEV_SERVER` may name it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,21 +1,21 @@
-//! The commands of the ring.
+//! Commands of the ring.
 
-/// Words of an encoded command.
+/// Number of words of an encoded command.
 pub const WORDS: usize = 7;
 
-/// The bits of a word that hold a tensor kernel's device time; its effect lies above.
+/// Bits of a word that hold a tensor kernel's device time; the bits above hold its operation.
 const TENSOR_NS: u64 = (1 << 56) - 1;
 
-/// Device time of copies and sets: 10 GB/s. Pitches cost nothing.
+/// Device time of copies and sets in ns, at 10 GB/s. Pitches cost nothing.
 pub fn transfer_ns(bytes: u64) -> u64 {
     bytes / 10
 }
 
-/// What a kernel does when it completes.
+/// Effect of a kernel when it completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum KernelOp {
-    /// Nothing.
+    /// No effect.
     Nop = 0,
     /// `y[i] = a`
     Fill = 1,
@@ -25,14 +25,14 @@ pub enum KernelOp {
     AddIndex = 3,
     /// `y[0]` = the sum of `x[i]`
     Sum = 4,
-    /// Faults: its context ends, with all that have joined it.
+    /// Faults: its context ends, with all clients that joined it.
     Fault = 5,
-    /// Finds an assertion false: the context of its client ends, or that client's part in another's.
+    /// Fails an assertion: the context of its client ends, or that client's membership in another's.
     Assert = 6,
 }
 
 impl KernelOp {
-    /// By its number.
+    /// The operation of this number.
     pub fn new(op: u64) -> Option<Self> {
         const OPS: [KernelOp; 7] = [
             KernelOp::Nop,
@@ -47,7 +47,7 @@ impl KernelOp {
     }
 }
 
-/// Why nothing more of a context runs.
+/// Kind of a fault, after which nothing more of a context runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Fault {
@@ -57,7 +57,7 @@ pub enum Fault {
     Assert = 2,
 }
 
-/// What a kernel with three operands does when it completes. All are dense rows of `f32`.
+/// Effect of a kernel with three operands when it completes. All operands are dense rows of `f32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TensorOp {
@@ -72,7 +72,7 @@ impl TensorOp {
         [Self::Gemm, Self::Conv2d].get(usize::try_from(op).ok()?).copied()
     }
 
-    /// Floats of `x`, `w` and `y`; none if the sizes make no sense.
+    /// Number of floats of `x`, `w` and `y`; `None` for impossible sizes.
     pub fn floats(self, sizes: [u32; 4]) -> Option<[u64; 3]> {
         let [a, b, c, d] = sizes.map(u64::from);
         let (counts, sensible) = match self {
@@ -88,7 +88,7 @@ impl TensorOp {
     }
 }
 
-/// How a wait compares the word in memory with its value.
+/// Comparison of a wait: of the word in memory with the wait's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Condition {
@@ -103,12 +103,12 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// By its number.
+    /// The condition of this number.
     pub fn new(flags: u64) -> Option<Self> {
         [Self::Geq, Self::Eq, Self::And, Self::Nor].get(usize::try_from(flags).ok()?).copied()
     }
 
-    /// Is it met by a word of so many bits?
+    /// Reports whether a word of this width meets the condition.
     pub fn holds(self, width: Width, word: u64, value: u64) -> bool {
         match (self, width) {
             (Self::Geq, Width::Word) => (word as u32).wrapping_sub(value as u32).cast_signed() >= 0,
@@ -121,7 +121,7 @@ impl Condition {
     }
 }
 
-/// The size of a word that is waited for or written.
+/// Size of a word that is waited for or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Width {
@@ -137,23 +137,23 @@ impl Width {
     }
 }
 
-/// A word the device can reach.
+/// Location of a word that the device can reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// A registered region's number; 0 = the arena.
+    /// Number of a registered region; 0 = the arena.
     pub region: u32,
-    /// Bytes from its start, a multiple of the word's size.
+    /// Offset from its start in bytes, a multiple of the word's size.
     pub offset: u64,
 }
 
-/// One command of one stream. Addresses are offsets into the arena, in bytes.
+/// A command for a stream. Addresses are offsets into the arena, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
     /// Runs a kernel.
     Kernel {
-        /// Its effect.
+        /// Operation of the kernel.
         op: KernelOp,
-        /// Elements.
+        /// Number of elements.
         count: u32,
         /// Device time in ns.
         duration_ns: u64,
@@ -161,14 +161,14 @@ pub enum Action {
         x: u64,
         /// Second operand and result.
         y: u64,
-        /// Factor.
+        /// Factor `a` of the operation.
         a: f32,
     },
     /// Runs a kernel with three operands.
     Tensor {
-        /// Its effect.
+        /// Operation of the kernel.
         op: TensorOp,
-        /// As the effect wants them.
+        /// Sizes, in the order of the operation.
         sizes: [u32; 4],
         /// Device time in ns, below 2^56.
         duration_ns: u64,
@@ -176,104 +176,104 @@ pub enum Action {
         x: u64,
         /// Second operand.
         w: u64,
-        /// Result.
+        /// Offset of the result.
         y: u64,
     },
-    /// A kernel that writes the time (ns of CLOCK_MONOTONIC) at which it completes.
+    /// Runs a kernel that writes the time at which it completes (ns of CLOCK_MONOTONIC).
     Stamp {
-        /// The 64-bit word.
+        /// Location of the 64-bit word.
         place: Place,
         /// Device time in ns.
         duration_ns: u64,
     },
     /// Copies rows within the arena.
     Copy {
-        /// To.
+        /// Offset of the destination.
         dst: u64,
-        /// From.
+        /// Offset of the source.
         src: u64,
-        /// Of a row.
+        /// Bytes of a row.
         bytes: u64,
-        /// How many; 1 = what lies in a piece.
+        /// Number of rows; 1 = contiguous.
         rows: u64,
-        /// From one row's start to the next's.
+        /// Distance of the destination's rows, from start to start, in bytes.
         dst_pitch: u64,
-        /// The same.
+        /// Distance of the source's rows, in bytes.
         src_pitch: u64,
     },
     /// Fills rows with a pattern.
     Set {
-        /// Where.
+        /// Offset of the destination.
         dst: u64,
-        /// Bytes of the pattern: 1, 2 or 4; a divisor of `bytes` and `dst`.
+        /// Size of the pattern in bytes: 1, 2 or 4; a divisor of `bytes` and `dst`.
         unit: u8,
-        /// With what.
+        /// The pattern, in the low bytes.
         pattern: u32,
-        /// Of a row.
+        /// Bytes of a row.
         bytes: u64,
-        /// How many.
+        /// Number of rows.
         rows: u64,
-        /// From one row's start to the next's.
+        /// Distance of the rows, from start to start, in bytes.
         pitch: u64,
     },
     /// Writes the time into an event.
     Record {
-        /// Which.
+        /// Slot of the event.
         event: u32,
-        /// Number of this record of that event.
+        /// Number of this record of the event.
         record: u64,
     },
     /// Waits until another stream has completed `count` commands.
     WaitStream {
-        /// Which.
+        /// Slot of the other stream.
         stream: u32,
-        /// How many since the context began.
+        /// Number of its commands since the context began.
         count: u64,
     },
     /// Waits for a word in memory.
     WaitValue {
-        /// The word.
+        /// Location of the word.
         place: Place,
-        /// Its size.
+        /// Size of the word.
         width: Width,
-        /// How to compare.
+        /// Comparison of the word with `value`.
         condition: Condition,
-        /// With what.
+        /// Value to compare with.
         value: u64,
     },
     /// Writes a word.
     WriteValue {
-        /// The word.
+        /// Location of the word.
         place: Place,
-        /// Its size.
+        /// Size of the word.
         width: Width,
-        /// The value.
+        /// Value to write.
         value: u64,
     },
     /// Blocks the stream while the client runs a function.
     Call,
-    /// That function has returned. Not itself part of the stream.
+    /// Reports that this function has returned. Not itself part of the stream.
     Returned,
 }
 
 impl Action {
-    /// Copies what lies in a piece.
+    /// Copies a contiguous range.
     pub fn copy(dst: u64, src: u64, bytes: u64) -> Self {
         Self::Copy { dst, src, bytes, rows: 1, dst_pitch: bytes, src_pitch: bytes }
     }
 
-    /// Fills what lies in a piece with a byte.
+    /// Fills a contiguous range with a byte.
     pub fn set(dst: u64, byte: u8, bytes: u64) -> Self {
         Self::Set { dst, unit: 1, pattern: byte.into(), bytes, rows: 1, pitch: bytes }
     }
 }
 
-/// An [`Action`] and its stream.
+/// An [`Action`] for a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Command {
-    /// The stream's slot.
+    /// Slot of the stream.
     pub stream: u32,
-    /// What to do.
+    /// Action to perform.
     pub action: Action,
 }
 

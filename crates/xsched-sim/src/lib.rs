@@ -1,10 +1,10 @@
 //! A simulated GPU that ordinary programs of several processes share: the device for tests on machines without one.
 //!
-//! [`model::Model`] is the device as a state machine in virtual time; it has no clock and no memory.
-//! [`server::run`] is the device as a process: it owns the models and plays them against CLOCK_MONOTONIC.
-//! [`layout::Shared`] is what a client and the server share: each context has a ring of [`command::Command`]s, which
-//! the client fills and the server empties, and words that say what is complete. [`client::Context`] is the client's
-//! side; `libsimdev.so` and `libfakecuda.so` put a C API on it.
+//! [`model::Model`] is the device as a state machine in virtual time; it has no clock and no memory. [`server::run`] is
+//! the device as a process: it owns the models and plays them against CLOCK_MONOTONIC. [`layout::Shared`] is the memory
+//! shared by a client and the server: each context has a ring of [`command::Command`]s, which the client fills and the
+//! server empties, and words that show which commands are complete. [`client::Context`] is the client's side;
+//! `libsimdev.so` and `libfakecuda.so` put a C API on it.
 //!
 //! ```
 //! use xsched_sim::model::{Board, ContextId, Model, Timing, Work};
@@ -31,16 +31,16 @@
 //! ```
 //!
 //! # Why a process of its own
-//! A client may be stopped or killed at any instruction. If clients drove a device in shared memory themselves, one of
-//! them would then hold its lock. The server holds no lock that a client can take and waits for none; a client that
-//! ends takes only its own context with it, as on hardware. The server is single-threaded, and so is a device.
+//! A client may be stopped or killed at any instruction. If clients drove a device in shared memory themselves, such a
+//! client might hold the device's lock. The server holds no lock that a client can take, and waits for none; a client
+//! that ends takes only its own context with it, as on hardware. The server is single-threaded, as is a device.
 //!
 //! # Time
-//! Every command carries the time at which it was given. The server first takes in all rings, then plays what fell due
-//! in the order of those times, then sleeps. So a server that the operating system wakes late tells of a completion
-//! late, but the device's own times (those of events, and which kernel ran when) are exact: nothing is stretched, and
-//! no time slice is lengthened. Two things have no time of their own and count from when the server sees them: the end
-//! of a process, and a store to memory that a stream waits for, which is polled.
+//! Every command carries the time at which it was submitted. The server first reads all rings, then plays all due
+//! events in the order of those times, then sleeps. So a server that the operating system wakes late reports a
+//! completion late, but the device's own times (those of events, and which kernel ran when) are exact: no kernel is
+//! stretched, and no time slice is lengthened. Two events have no time of their own, and count from when the server
+//! sees them: the end of a process, and a store to memory that a stream waits for, which is polled.
 //!
 //! # What an H200 does natively, and what is simplified here
 //! | H200 | here |

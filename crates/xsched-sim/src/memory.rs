@@ -28,7 +28,7 @@ impl Mapping {
         Ok(Self { base, bytes })
     }
 
-    /// Maps pages of another file, from `offset` on, in the place of those at `at`; all in whole pages.
+    /// Maps pages of another file, from `offset` on, in place of those at `at`; all in whole pages.
     pub fn replace(&self, at: u64, fd: impl AsFd, offset: u64, bytes: u64) -> io::Result<()> {
         let whole = [at, offset, bytes].iter().all(|n| n.is_multiple_of(4096)) && bytes > 0;
         let place = self.at(at, bytes).filter(|_| whole).ok_or(io::ErrorKind::InvalidInput)?;
@@ -38,7 +38,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// First byte.
+    /// Address of the first byte.
     pub fn base(&self) -> *mut u8 {
         self.base.as_ptr()
     }
@@ -48,7 +48,7 @@ impl Mapping {
         self.bytes
     }
 
-    /// A pointer to `bytes` bytes at `offset`, if they lie inside.
+    /// Pointer to `bytes` bytes at `offset`, if they lie inside the mapping.
     pub fn at(&self, offset: u64, bytes: u64) -> Option<*mut u8> {
         if offset.checked_add(bytes)? > self.bytes as u64 {
             return None;
@@ -64,7 +64,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A memfd of fixed size.
+/// Creates a memfd of fixed size.
 pub fn sealed_memfd(name: &str, bytes: usize) -> io::Result<OwnedFd> {
     let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::ftruncate(&fd, bytes as u64)?;
@@ -72,7 +72,7 @@ pub fn sealed_memfd(name: &str, bytes: usize) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Now, in ns of CLOCK_MONOTONIC.
+/// Current time, in ns of CLOCK_MONOTONIC.
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()

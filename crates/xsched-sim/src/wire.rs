@@ -1,5 +1,5 @@
-//! The messages of the set-up socket (SOCK_SEQPACKET): eight words each, with descriptors where noted. A client sends
-//! one request and waits for its reply.
+//! Messages of the set-up socket (SOCK_SEQPACKET): eight words each, with descriptors where noted. A client sends one
+//! request at a time and waits for the reply.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{
@@ -8,109 +8,109 @@ use rustix::net::{
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 
-/// Words of a message.
+/// Number of words of a message.
 pub const WORDS: usize = 8;
 /// A message.
 pub type Words = [u64; WORDS];
-/// First word of a greeting; its last byte is the version of everything shared.
+/// First word of a greeting. Its last byte is the version of everything that is shared.
 pub const MAGIC: u64 = u64::from_be_bytes(*b"simdev\0\x05");
-/// Most descriptors in a message.
+/// Largest number of descriptors in a message.
 pub const MAX_FDS: usize = 3;
 
 /// First word of a reply. The numbers are those of the C API's `simError`.
 pub mod status {
-    /// Done.
+    /// The request was carried out.
     pub const OK: u64 = 0;
     /// An argument is out of range, or the memory cannot be used.
     pub const INVALID_VALUE: u64 = 1;
-    /// The device cannot hold it.
+    /// The device has no room for it.
     pub const OUT_OF_MEMORY: u64 = 2;
-    /// No such device.
+    /// There is no such device.
     pub const NO_DEVICE: u64 = 3;
 }
 
-/// What a client asks.
+/// Request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Greeting: how many devices are there? Reply: the number. The connection then ends.
+    /// Greeting: asks for the number of devices. Reply: the number. The connection then ends.
     Count,
-    /// Greeting: a context on this device. Reply: its time slice in ns, with the descriptors of the shared control
-    /// memory, the arena and the doorbell. The context lives as long as the connection.
+    /// Greeting: asks for a context on this device. Reply: its time slice in ns, with the descriptors of the shared
+    /// control memory, the arena and the doorbell. The context lives as long as the connection.
     Context {
         /// Index of the device.
         device: u64,
     },
-    /// Greeting: a part in another client's context, as a member of it. Reply and life as for a context; the time slice and the
-    /// turns are those of the owner.
+    /// Greeting: asks for membership in another client's context. Reply and lifetime as for a context; the owner
+    /// controls the time slice and the eviction of the context.
     Join {
-        /// Of the invitation.
+        /// Number of the invitation.
         number: u64,
-        /// Of the invitation.
+        /// Secret of the invitation.
         secret: u64,
-        /// How wide its kernels are, in thousandths of the device.
+        /// Width of its kernels, in thousandths of the device.
         width: u32,
-        /// Less than normal priority.
+        /// Set for a member below normal priority.
         below: bool,
     },
-    /// Lets one more client join this client's context. Reply: a number and a secret.
+    /// Lets one more client join this client's context. Reply: number and secret of the invitation.
     Invite,
-    /// Ends that: the client that has joined is dropped.
+    /// Withdraws an invitation: the client that has joined by it is dropped.
     Expel {
-        /// Of the invitation.
+        /// Number of the invitation.
         number: u64,
-        /// Whether what the device executes for it is dropped, too, and does not come to its end first.
+        /// Set if work that the device executes for the client is dropped too, instead of finishing first.
         at_once: bool,
     },
-    /// Makes memory known to the device. Comes with its descriptor, a memfd sealed against shrinking.
+    /// Makes memory reachable for the device. Comes with the descriptor of a memfd that is sealed against shrinking.
     Register {
-        /// The number it is to have, not 0.
+        /// Number that the memory is to have, not 0.
         region: u32,
-        /// Where in the file it begins, whole pages.
+        /// Offset of the memory in the file, in whole pages.
         offset: u64,
-        /// Its length.
+        /// Length of the memory, in bytes.
         bytes: u64,
     },
-    /// Ends that. Commands already given may still use it.
+    /// Ends the registration of memory. Commands already submitted may still use it.
     Unregister {
-        /// Its number.
+        /// Number of the memory.
         region: u32,
     },
-    /// Reply: kernels, copies and sets of this context given and completed; switches of the device; given on the
-    /// device by all of them.
+    /// Asks for counters. Reply: kernels, copies and sets of this context submitted and completed; context switches of
+    /// the device; number submitted on the device by all contexts.
     Counters,
-    /// Lets other clients import pages of this context's arena. Reply: a number and a secret.
+    /// Lets other clients import pages of this context's arena. Reply: number and secret of the export.
     Export {
-        /// Where in the arena they begin, whole pages.
+        /// Offset of the pages in the arena, in whole pages.
         offset: u64,
-        /// Their length.
+        /// Length of the pages, in bytes.
         bytes: u64,
     },
-    /// Ends that.
+    /// Withdraws an export.
     Unexport {
-        /// Its number.
+        /// Number of the export.
         number: u64,
     },
-    /// Puts exported pages of another context in the place of some of this one's. Reply: where in the file they begin,
+    /// Puts exported pages of another context in place of some of this one's. Reply: offset of the pages in their file,
     /// with the descriptor of the file.
     Import {
-        /// Of the export.
+        /// Number of the export.
         number: u64,
-        /// Of the export.
+        /// Secret of the export.
         secret: u64,
-        /// Where in this context's arena, whole pages.
+        /// Offset of the place in this context's arena, in whole pages.
         at: u64,
-        /// The export's length.
+        /// Length of the export, in bytes.
         bytes: u64,
     },
-    /// Ends that: the arena's own pages come back. Reply: nothing, with the descriptor of the arena.
+    /// Ends an import: the arena's own pages come back. Reply: nothing, with the descriptor of the arena.
     Restore {
-        /// Where they were imported.
+        /// Offset at which the pages were imported.
         at: u64,
     },
 }
 
 impl Request {
-    /// As words.
+    /// Encodes the request in words.
     pub fn encode(self) -> Words {
         match self {
             Self::Count => [MAGIC, 1, 0, 0, 0, 0, 0, 0],
@@ -130,7 +130,7 @@ impl Request {
         }
     }
 
-    /// From words.
+    /// Decodes a request from words.
     pub fn decode(words: Words) -> Option<Self> {
         let [magic, kind, a, offset, bytes, secret, ..] = words;
         match (magic == MAGIC, kind) {
@@ -166,7 +166,7 @@ pub fn send(socket: impl AsFd, words: Words, fds: &[BorrowedFd<'_>]) -> io::Resu
     Ok(())
 }
 
-/// Receives a message; an error of kind `UnexpectedEof` when the other side is gone.
+/// Receives a message. The error is of kind `UnexpectedEof` if the other side is gone.
 pub fn receive(socket: impl AsFd) -> io::Result<(Words, Vec<OwnedFd>)> {
     let mut bytes = [0; WORDS * 8 + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];

@@ -1,4 +1,4 @@
-//! The server against clients that do not keep to the protocol: they are dropped, the others go on.
+//! The server against clients that violate the protocol: they are dropped, and the others go on.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -27,7 +27,7 @@ impl Server {
             let socket = socket.clone();
             move || xsched_sim::server::run(&socket, Some(Duration::from_millis(100)))
         });
-        // The socket's file is there before anybody listens.
+        // The socket's file appears before the server listens.
         until("the server answers", || connect(&socket).is_ok() || thread.is_finished());
         assert!(!thread.is_finished(), "the server does not come up");
         Self { folder, thread: Some(thread) }
@@ -50,7 +50,7 @@ impl Server {
         Client { socket, arena, bell, shared: Mapping::new(control, 0, size_of::<Shared>()).unwrap() }
     }
 
-    /// A well-behaved client still gets its work done.
+    /// Checks that a well-behaved client still gets its work done.
     fn works(&self) {
         let client = self.client();
         client.give(Action::Kernel { op: KernelOp::Fill, count: 4, duration_ns: 1000, x: 0, y: 64, a: 2.5 });
@@ -62,7 +62,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// It ends by itself after its last client, without an error.
+    /// Checks that the server ends by itself after its last client, without an error.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.thread.take().unwrap().join().unwrap().unwrap();
@@ -84,7 +84,7 @@ impl Client {
         unsafe { &*self.shared.base().cast() }
     }
 
-    /// Waits until its first stream has completed so many commands.
+    /// Waits until the first stream has completed this many commands.
     #[track_caller]
     fn await_completed(&self, commands: u64) {
         until("the commands are complete", || self.shared().streams[0].completed.load(Acquire) >= commands);
@@ -105,7 +105,7 @@ impl Client {
         rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).unwrap();
     }
 
-    /// The server has ended this connection.
+    /// Checks that the server has ended this connection.
     fn dropped(&self) {
         let answer = wire::receive(&self.socket);
         assert!(answer.is_err(), "{answer:?}");
@@ -184,7 +184,7 @@ fn words_out_of_range_end_the_client() {
         client.ring();
         client.dropped();
     }
-    // A stream has a depth: who does not wait is not given more memory.
+    // A stream has a limited depth: a client that never waits gets no more memory.
     let client = server.client();
     client.give(Action::WaitValue {
         place: Place { region: 0, offset: 0 },
@@ -204,7 +204,7 @@ fn stamps_and_strays_do_no_harm() {
     let server = Server::new();
     let client = server.client();
     client.give(Action::Returned); // nothing was called
-    // Far in the future and at the beginning of time: done now, in their order.
+    // Stamps far in the future and at the beginning of time: both complete now, in their order.
     for stamp in [u64::MAX, 0] {
         let head = client.shared().client.head.load(Relaxed);
         let action = Action::set(0, head as u8, 1);
@@ -236,7 +236,7 @@ fn registered_memory_must_be_what_it_says() {
     assert_eq!(register(1, u64::MAX - 4095, 4096, &[&sealed]), status::INVALID_VALUE);
     assert_eq!(register(1, 4096, 4096, &[&sealed]), status::OK);
     assert_eq!(register(1, 0, 4096, &[&sealed]), status::INVALID_VALUE, "in use");
-    // A command given before keeps the memory it needs.
+    // A command submitted before keeps the memory that it needs.
     let words = Mapping::new(&sealed, 0, 8192).unwrap();
     client.give(Action::WaitValue {
         place: Place { region: 0, offset: 0 },
@@ -257,7 +257,8 @@ fn registered_memory_must_be_what_it_says() {
     server.works();
 }
 
-/// Pages of one arena in another: only whole ones, only for a context that was told the secret, and back to what was there.
+/// Pages of one arena in another: only whole pages, only for a context that knows the secret, and back to the own
+/// pages.
 #[test]
 fn memory_is_shared_with_whoever_was_told() {
     let server = Server::new();
@@ -310,7 +311,7 @@ fn memory_is_shared_with_whoever_was_told() {
     drop(owner);
     let gone = Request::Import { number, secret, at: 4096, bytes: 4096 };
     while ok(&other, gone) {
-        // The server has not seen yet that the owner is gone.
+        // The server has not noticed yet that the owner is gone.
         assert!(ok(&other, Request::Restore { at: 4096 }));
     }
     server.works();
@@ -323,12 +324,12 @@ impl Client {
         (reply[1], reply[2])
     }
 
-    /// Has it a kernel that takes so long.
+    /// Submits a kernel that takes this long.
     fn run(&self, op: KernelOp, duration_ns: u64) {
         self.give(Action::Kernel { op, count: 0, duration_ns, x: 0, y: 0, a: 0.0 });
     }
 
-    /// The device's time when the command after all those given so far is complete.
+    /// Stores the device's time when all commands so far are complete.
     fn stamp(&self, offset: u64) {
         self.give(Action::Stamp { place: Place { region: 0, offset }, duration_ns: 0 });
     }
@@ -339,7 +340,7 @@ impl Client {
     }
 }
 
-/// Clients that were invited share one context: its turns, its end, and a fault of any of them.
+/// Clients that joined by invitation share one context: its slices, its end, and a fault of any of them.
 #[test]
 fn members_of_a_context_share_its_turns_and_its_faults() {
     const HALF: u32 = xsched_sim::model::WHOLE / 2;
@@ -359,7 +360,7 @@ fn members_of_a_context_share_its_turns_and_its_faults() {
     );
     let other = server.client_by(join(owner.invite()));
 
-    // Each takes half of the device: the second does not wait for the end of the first.
+    // Each client takes half of the device, so the second does not wait for the end of the first.
     const LONG_NS: u64 = 100_000_000;
     for client in [&one, &other] {
         client.run(KernelOp::Nop, LONG_NS);
@@ -369,7 +370,7 @@ fn members_of_a_context_share_its_turns_and_its_faults() {
     let ends = [&one, &other].map(|client| client.stamped(0));
     assert!(ends[0].abs_diff(ends[1]) < LONG_NS, "{ends:?}");
 
-    // One that leaves takes along what waits in its streams.
+    // Commands that wait in the streams of a client that leaves are dropped.
     let never = Action::WaitValue {
         place: Place { region: 0, offset: 8 },
         width: Width::Word,
@@ -384,12 +385,12 @@ fn members_of_a_context_share_its_turns_and_its_faults() {
     other.await_completed(3);
     third.run(KernelOp::Nop, 1000);
     third.await_completed(1);
-    // One that is expelled is dropped.
+    // A client that is expelled is dropped.
     let (number, secret) = owner.invite();
     let fourth = server.client_by(join((number, secret)));
     assert_eq!(ask(&owner.socket, Request::Expel { number, at_once: true }, &[]).unwrap().0[0], status::OK);
     fourth.dropped();
-    // An assertion ends its client's part only, a fault all in the context, and nothing outside.
+    // A failed assertion ends its client's membership only; a fault ends all of the context, and nothing outside.
     let fifth = server.client_by(join(owner.invite()));
     fifth.run(KernelOp::Assert, 1000);
     until("it has failed", || fifth.shared().device.faulted.load(Acquire) == Fault::Assert as u32);
@@ -408,13 +409,13 @@ fn members_of_a_context_share_its_turns_and_its_faults() {
     assert_eq!(outside.shared().device.faulted.load(Acquire), 0);
     outside.run(KernelOp::Nop, 1000);
     outside.await_completed(1);
-    // The end of the owner is the end of all.
+    // The end of the owner ends all members.
     drop(owner);
     third.dropped();
     server.works();
 }
 
-/// What the device executes for a member that is gone comes to its end. Where it does not, the whole context faults.
+/// Work that the device executes for a member that is gone finishes first. If it does not, the whole context faults.
 #[test]
 fn a_member_that_ends_in_the_midst_of_a_kernel() {
     let server = Server::new();
@@ -424,7 +425,7 @@ fn a_member_that_ends_in_the_midst_of_a_kernel() {
         server.client_by(Request::Join { number, secret, width: xsched_sim::model::WHOLE, below: false })
     };
     let (short, stays) = (join(), join());
-    // Kernels of one after the other's: what is executed of the first is over when that of the second is complete.
+    // Kernels of one member wait for those of the other: the first's are over when the second's are complete.
     const SHORT_NS: u64 = 100_000_000;
     short.stamp(0);
     short.run(KernelOp::Nop, SHORT_NS);

@@ -1,4 +1,4 @@
-//! The exported functions: see include/simdev.h. Each checks its arguments and hands on; none calls another.
+//! The exported functions: see include/simdev.h. Each checks its arguments and passes them on; none calls another.
 
 use crate::error::{Error, Result, edge, put};
 use crate::process::{context, contexts, current, current_device, device, device_count, event, reset};
@@ -49,14 +49,14 @@ impl Argument {
     }
 }
 
-/// Defines the exported functions, and the table for simGetProcAddress with them.
+/// Defines the exported functions, and a lookup of them for simGetProcAddress.
 macro_rules! exports {
     ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {
         $(
             /// See include/simdev.h.
             ///
             /// # Safety
-            /// Pointers must be valid for what the header says is done with them.
+            /// Pointers must be valid for the accesses that the header describes.
             #[unsafe(no_mangle)]
             #[allow(non_snake_case)]
             pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> c_int {

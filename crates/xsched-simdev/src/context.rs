@@ -1,4 +1,4 @@
-//! A context and the numbers by which handles name it.
+//! A context, and the numbers in handles that refer to it.
 
 use crate::error::{Error, Result};
 use crate::handle::{Handle, Kind};
@@ -27,25 +27,25 @@ impl Context {
         Ok(Box::leak(Box::new(Self { device, epoch, inner })))
     }
 
-    /// The C API's handle of a new stream.
+    /// Creates a stream, and returns its handle for the C API.
     pub(crate) fn create_stream(&self, priority: i32) -> Result<*mut c_void> {
         let Slot { number: slot, generation } = self.inner.create_stream(priority, Ordering::Free)?;
         Ok(Handle { kind: Kind::Stream, device: self.device, epoch: self.epoch, generation, slot }.encode())
     }
 
-    /// The C API's handle of a new event.
+    /// Creates an event, and returns its handle for the C API.
     pub(crate) fn create_event(&self) -> Result<*mut c_void> {
         let EventSlot { number: slot, generation } = self.inner.create_event()?;
         Ok(Handle { kind: Kind::Event, device: self.device, epoch: self.epoch, generation, slot }.encode())
     }
 
-    /// Checks a stream's handle.
+    /// Slot of a stream's handle, if it belongs to this context.
     pub(crate) fn slot(&self, handle: Handle) -> Result<Slot> {
         self.check(handle)?;
         Ok(Slot { number: handle.slot, generation: handle.generation })
     }
 
-    /// Checks an event's handle.
+    /// Slot of an event's handle, if it belongs to this context.
     pub(crate) fn event(&self, handle: Handle) -> Result<EventSlot> {
         self.check(handle)?;
         Ok(EventSlot { number: handle.slot, generation: handle.generation })

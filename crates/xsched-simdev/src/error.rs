@@ -1,10 +1,10 @@
-//! The edge of the C API.
+//! Boundary of the C API.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(crate) use xsched_sim::client::{Error, Result};
 
-/// Runs the body of an exported function. A panic here is a defect of ours, but must not end the program.
+/// Runs the body of an exported function. A panic here is a defect of this library, but must not end the program.
 pub(crate) fn edge(body: impl FnOnce() -> Result<()>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => 0,
@@ -13,7 +13,7 @@ pub(crate) fn edge(body: impl FnOnce() -> Result<()>) -> c_int {
     }
 }
 
-/// Stores a result where the caller wants it.
+/// Stores a result at the caller's place.
 ///
 /// # Safety
 /// `to` is null or valid for a write of `T`.

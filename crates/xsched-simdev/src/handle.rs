@@ -1,8 +1,8 @@
-//! Handles: opaque words that look like pointers but are never followed, so that a wrong one is found out.
+//! Handles: opaque words that look like pointers but are never followed, so that a wrong one is detected.
 
 use std::ffi::c_void;
 
-/// What a handle names.
+/// Kind of object that a handle refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Stream = 0x51,
@@ -14,9 +14,9 @@ pub(crate) enum Kind {
 pub(crate) struct Handle {
     pub(crate) kind: Kind,
     pub(crate) device: u8,
-    /// Of the context: another one after a fork or a reset.
+    /// Epoch of the context, different after a fork or a reset.
     pub(crate) epoch: u8,
-    /// Of the slot: another one each time it is used anew.
+    /// Generation of the slot, different each time that it is reused.
     pub(crate) generation: u16,
     pub(crate) slot: u16,
 }

@@ -1,4 +1,4 @@
-//! What belongs to the process: its contexts, and what a fork does to them.
+//! State of the process: its contexts, and their fate in a fork.
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32};
 use xsched_sim::client::{self, EventSlot, Slot, lock};
 
-/// Most devices there can be.
+/// Upper limit of devices.
 const DEVICES: usize = 16;
 
 struct Process {
-    /// Devices found; 0 = not asked yet.
+    /// Number of devices found; 0 = not known yet.
     count: AtomicU32,
     contexts: [AtomicPtr<Context>; DEVICES],
     making: Mutex<()>,
@@ -22,15 +22,15 @@ struct Process {
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
 static FORK_SEEN: AtomicBool = AtomicBool::new(false);
-/// Of the next context.
+/// Epoch of the next context.
 static EPOCH: AtomicU8 = AtomicU8::new(0);
 
 thread_local! {
     static CURRENT: Cell<u8> = const { Cell::new(0) };
 }
 
-/// In a forked child: forget the parent's contexts, whose locks may be held by threads that do not exist here, and
-/// close their sockets, which would keep them alive on the device after the parent's end.
+/// Handler in a forked child: abandons the parent's contexts, whose locks may be held by threads that do not exist
+/// here, and closes their sockets, which would keep them alive on the device after the parent's end.
 extern "C" fn after_fork() {
     let process = PROCESS.swap(std::ptr::null_mut(), AcqRel);
     // SAFETY: a process structure is never freed.
@@ -72,7 +72,7 @@ fn process() -> &'static Process {
     }
 }
 
-/// How many devices there are.
+/// Number of devices; finds out at the first call.
 pub(crate) fn device_count() -> Result<u8> {
     let process = process();
     let known = process.count.load(Relaxed);
@@ -101,14 +101,14 @@ pub(crate) fn set_current_device(index: u8) {
     CURRENT.set(index);
 }
 
-/// The context on a device if there is one.
+/// The context on a device, if there is one.
 pub(crate) fn existing(device: u8) -> Option<&'static Context> {
     let slot = process().contexts.get(usize::from(device))?;
     // SAFETY: contexts are never freed.
     unsafe { slot.load(Acquire).as_ref() }
 }
 
-/// The context on a device, made if there is none.
+/// The context on a device, created if there is none.
 pub(crate) fn context(device: u8) -> Result<&'static Context> {
     if let Some(context) = existing(device) {
         return Ok(context);
@@ -144,7 +144,7 @@ pub(crate) fn contexts() -> impl Iterator<Item = &'static Context> {
     (0..DEVICES as u8).filter_map(existing)
 }
 
-/// The context and slot that a stream handle names.
+/// Context and slot of a stream handle.
 pub(crate) fn stream(handle: *mut c_void) -> Result<(&'static Context, Slot)> {
     if handle.is_null() {
         return Ok((current()?, Slot::DEFAULT));
@@ -154,7 +154,7 @@ pub(crate) fn stream(handle: *mut c_void) -> Result<(&'static Context, Slot)> {
     Ok((context, context.slot(handle)?))
 }
 
-/// The context that an event belongs to.
+/// Context and slot of an event handle.
 pub(crate) fn event(handle: *mut c_void) -> Result<(&'static Context, EventSlot)> {
     let handle = Handle::decode(handle).filter(|h| h.kind == Kind::Event).ok_or(Error::InvalidHandle)?;
     let context = existing(handle.device).ok_or(Error::InvalidHandle)?;

@@ -1,4 +1,4 @@
-//! Memory: giving it back, and synchronous copies from and to anywhere.
+//! Memory: freeing it, and synchronous copies between any two places.
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use xsched_sim::client::{Heap, Heaps, Slot, lock};
 use xsched_sim::command::{Action, KernelOp, transfer_ns};
 
-/// Waits for the context, then frees a block of one of its heaps. Null is nothing.
+/// Waits for the context, then frees a block of one of its heaps. Null is ignored.
 pub(crate) fn free(pointer: *mut c_void, heap: impl Fn(&mut Heaps) -> &mut Heap) -> Result<()> {
     if pointer.is_null() {
         return Ok(());
@@ -20,14 +20,14 @@ pub(crate) fn free(pointer: *mut c_void, heap: impl Fn(&mut Heaps) -> &mut Heap)
     context.release(offset, heap)
 }
 
-/// A checked set.
+/// Builds a set command, after a check of its range.
 pub(crate) fn memset_action(context: &Context, pointer: *mut c_void, value: c_int, bytes: usize) -> Result<Action> {
     let dst = context.offset(pointer, bytes).ok_or(Error::InvalidValue)?;
     Ok(Action::set(dst, value as u8, bytes as u64))
 }
 
-/// Copies between any two places in the order of the default stream. Memory that the device does not know goes through
-/// a block that it does.
+/// Copies between any two places, in the order of the default stream. Memory that the device does not know is copied
+/// through a block that it does.
 ///
 /// # Safety
 /// `size` bytes at `src` are readable, and writable at `dst`.

@@ -1,4 +1,4 @@
-//! The C API through the real library, with real processes.
+//! Tests of the C API through the real library, with real processes.
 
 mod common;
 
@@ -77,7 +77,7 @@ fn one_server_per_socket() {
     bench.scenario("one", "values");
     first.kill().unwrap();
     first.wait().unwrap();
-    // What it left behind is in no process's way.
+    // A socket left behind by a killed server does not disturb later processes.
     assert!(bench.socket().exists());
     bench.scenario("one", "values");
 }
@@ -101,7 +101,7 @@ fn simload() {
     assert_eq!(bad.status.code(), Some(2));
 }
 
-/// The header and the exports are the same set.
+/// The header and the exports are one set.
 #[test]
 fn every_function_of_the_header_is_exported_and_no_other() {
     let header = include_str!("../include/simdev.h");

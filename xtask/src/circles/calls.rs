@@ -33,9 +33,9 @@ pub(super) struct Call {
 #[derive(Default)]
 pub(super) struct Calls {
     pub(super) between: BTreeMap<(usize, usize), Vec<Call>>,
-    /// Calls of functions of the crate whose target was found, those within a file among them.
+    /// Number of calls of the crate's functions whose target was found, including calls within a file.
     pub(super) found: usize,
-    /// File, line and name of the calls that may be such, but whose target was not found.
+    /// File, line and name of possible calls whose target was not found.
     pub(super) unknown: Vec<(usize, usize, String)>,
 }
 
@@ -155,11 +155,11 @@ impl Walk<'_> {
         self.names.iter().rev().find_map(|names| names.get(name))
     }
 
-    /// Binds the names of a pattern.
+    /// Binds the names of a pattern to the parts of a type.
     fn bind(&mut self, pattern: &Pat, ty: &Ty) {
         match pattern {
             Pat::Ident(name) => {
-                // A unit variant or constant is no name.
+                // A name in upper case is a unit variant or a constant, so that it binds nothing.
                 if !name.ident.to_string().starts_with(char::is_uppercase) {
                     self.name(&name.ident.to_string(), ty.clone());
                 }
@@ -200,7 +200,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The type of a field in a pattern of this path on a value of this type.
+    /// Type of a field in a pattern of this path on a value of this type.
     fn part(&self, path: &syn::Path, ty: &Ty, field: &str) -> Ty {
         let last = path.segments.last().map(|last| last.ident.to_string()).unwrap_or_default();
         if let (Ty::Std(..), "Some" | "Ok") = (ty, last.as_str()) {
@@ -276,7 +276,7 @@ impl Walk<'_> {
         self.bind(&local.pat, &ty);
     }
 
-    /// A condition: names that its `let`s bind hold in what follows, in the innermost block.
+    /// Walks through a condition and its block, in which the names of the condition's `let`s are bound.
     fn branch(&mut self, condition: &Expr, then: &Block) -> Ty {
         self.names.push(HashMap::new());
         self.expression(condition);
@@ -478,7 +478,7 @@ impl Walk<'_> {
         self.index.returned(function, &receiver)
     }
 
-    /// The value of a call that is of no function of the workspace: a tuple struct, a variant, or something of another crate.
+    /// Value of a call of no function of the workspace: a tuple struct, a variant, or a function of another crate.
     fn built(&self, path: &syn::Path, given: &[Ty]) -> Ty {
         let all = names(path);
         let last = all.last().map_or("", String::as_str);
@@ -495,7 +495,7 @@ impl Walk<'_> {
         match self.index.resolve(&self.scope, &all) {
             Some(Named::Type(number) | Named::Variant(number, _)) => return Ty::Own(number, Vec::new()),
             Some(Named::Foreign(_)) => {}
-            // Functions that a macro defines.
+            // The called function is defined by a macro.
             None if of.is_empty() => return Ty::Unknown,
             _ if of == "Self" && last.starts_with(char::is_uppercase) => {
                 return self.scope.own.clone().unwrap_or(Ty::Unknown);
@@ -510,7 +510,7 @@ impl Walk<'_> {
             "mem" if matches!(last, "take" | "replace") => first(),
             "iter" if matches!(last, "once" | "repeat" | "repeat_n") => Ty::iter(first()),
             _ if given.iter().all(is_foreign) && !returns_anything(last) && !last.starts_with("from_") => {
-                // A container with contents that are not known yet, or something without any of the workspace.
+                // The value is a container with contents that are not known yet, or contains no type of the workspace.
                 match foreign(of, vec![Ty::Unknown, Ty::Unknown]) {
                     Ty::Unknown | Ty::Foreign => Ty::Foreign,
                     container => container,
@@ -520,7 +520,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A path in an expression: a local name, or a function, which then counts as called.
+    /// Walks through a path: a local name, or a function, which then counts as called.
     fn path(&mut self, path: &syn::ExprPath) -> Ty {
         if let Some(name) = path.path.get_ident()
             && let Some(ty) = self.local(&name.to_string())
@@ -545,7 +545,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The function that a path names, entered as called, and the type that it was named by.
+    /// Enters the call of the function that a path names. Returns the function and the type in front of its name.
     fn called(&mut self, path: &syn::ExprPath) -> Option<(usize, Ty)> {
         let line = path.path.segments.last()?.ident.span().start().line;
         let all = names(&path.path);
@@ -590,7 +590,7 @@ impl Walk<'_> {
         Some((first, of))
     }
 
-    /// Methods and functions of that name of a type that is known.
+    /// Methods and functions of that name of a known type.
     fn methods(&self, of: &Ty, name: &str) -> Vec<usize> {
         let mut found = match of {
             Ty::Own(number, _) => self.index.method(*number, name),
@@ -598,7 +598,7 @@ impl Walk<'_> {
             Ty::Unknown => Vec::new(),
             Ty::Foreign | Ty::Param(_) | Ty::Std(..) | Ty::Tuple(_) | Ty::Fn(..) => self.index.extension(name).to_vec(),
         };
-        // Extensions and blanket implementations.
+        // The method may be of an extension trait or a blanket implementation.
         if found.is_empty() && matches!(of, Ty::Own(..) | Ty::Dyn(_)) {
             found = self.index.extension(name).to_vec();
         }
@@ -644,7 +644,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Methods for a call of which only the name is known: that of the one file which defines it.
+    /// Methods for a call on an unknown type. The call counts only if one file, or one trait, defines all methods of that name, and no type
+    /// of the standard library has one.
     fn by_name(&mut self, name: &str, line: usize) -> Vec<usize> {
         let Some(all) = self.index.by_name.get(name) else { return Vec::new() };
         let package = |function: &usize| self.sources[self.index.functions[*function].file].package;
@@ -661,7 +662,7 @@ impl Walk<'_> {
         all.clone()
     }
 
-    /// Enters calls of these functions, and of all that stand behind a trait's.
+    /// Enters calls of these functions and, for a trait's function, of all implementations.
     fn enter(&mut self, found: &[usize], line: usize) {
         let all: BTreeSet<usize> = found.iter().flat_map(|function| self.index.behind(*function)).collect();
         let mut is_own = false;
@@ -696,7 +697,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Finds calls in tokens that are no Rust by themselves: a macro's definition, or arguments of a form of its own.
+    /// Finds calls in tokens that are no Rust code: a macro's definition, or arguments in a syntax of the macro's own.
     fn tokens(&mut self, tokens: TokenStream) {
         let all: Vec<TokenTree> = tokens.into_iter().collect();
         let mut path: Vec<String> = Vec::new();
@@ -766,7 +767,7 @@ fn is_foreign(ty: &Ty) -> bool {
     }
 }
 
-/// A type of which a part is unknown.
+/// Reports whether a part of the type is unknown.
 fn is_vague(ty: &Ty) -> bool {
     matches!(ty, Ty::Std(_, arguments) if arguments.contains(&Ty::Unknown)) || *ty == Ty::Foreign
 }

@@ -13,7 +13,7 @@ pub(super) fn circles(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
     found
 }
 
-/// Tarjan's algorithm.
+/// State of Tarjan's algorithm.
 #[derive(Default)]
 struct Search<'a> {
     edges: &'a [Vec<usize>],

@@ -1,4 +1,4 @@
-//! Everything that the crates define, and the meaning of a path in a module.
+//! Index of all definitions in the crates, and resolution of paths in a module.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -18,11 +18,11 @@ pub(super) enum Named {
     Variant(usize, String),
     Function(usize),
     Value(usize),
-    /// Something of another crate, by its last name.
+    /// Definition in another crate, by its last name.
     Foreign(String),
 }
 
-/// A struct, enum, union, trait or alias.
+/// Struct, enum, union, trait or alias.
 pub(super) struct Defined<'a> {
     module: String,
     parameters: Vec<String>,
@@ -31,29 +31,29 @@ pub(super) struct Defined<'a> {
     variants: HashMap<String, HashMap<String, &'a Type>>,
     alias: Option<&'a Type>,
     pub(super) is_trait: bool,
-    /// Traits that it implements, or that stand above it.
+    /// Traits that the type implements, or supertraits of the trait.
     traits: Vec<usize>,
-    /// Target of its `Deref`.
+    /// Target of the type's `Deref`.
     target: Option<Ty>,
 }
 
-/// A function or method.
+/// Function or method.
 pub(super) struct Function<'a> {
     pub(super) name: String,
-    /// Number of its file.
+    /// Number of the function's file.
     pub(super) file: usize,
     pub(super) has_body: bool,
-    /// The type or trait that it is a method of.
+    /// Type or trait that it is a method of.
     pub(super) of: Option<usize>,
-    /// The trait of the workspace that it is declared in or implements.
+    /// Trait of the workspace that declares the method, or that the method implements.
     pub(super) of_trait: Option<usize>,
-    /// A method takes `self`.
+    /// True if it takes `self`.
     pub(super) is_method: bool,
     signature: &'a syn::Signature,
     scope: Scope,
 }
 
-/// Where types are read: their module, parameters and `Self`.
+/// Context of a type in the source: module, parameters and `Self`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
     pub(super) module: String,
@@ -100,7 +100,7 @@ impl<'a> Index<'a> {
         let mut index = Index::default();
         let (mut blocks, mut traits, mut free) = (Vec::new(), Vec::new(), Vec::new());
         for (file, source) in sources.iter().enumerate() {
-            // Also where a macro declares it.
+            // A macro may declare the module.
             if let Some((above, name)) = source.module.rsplit_once("::") {
                 index.enter(above, name.to_string(), Named::Module(source.module.clone()));
             }
@@ -109,7 +109,7 @@ impl<'a> Index<'a> {
         for (number, file, module, item) in traits {
             index.declare(number, file, &module, item);
         }
-        // Targets of `Deref` and traits first: methods are looked up through them.
+        // Targets of `Deref` and traits come first: methods are searched through them.
         for block in &blocks {
             index.relate(block);
         }
@@ -298,7 +298,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// A scope with these parameters in it.
+    /// Adds these parameters to a scope.
     pub(super) fn generic(&self, mut scope: Scope, generics: &Generics) -> Scope {
         for parameter in &generics.params {
             if let GenericParam::Type(parameter) = parameter {
@@ -325,7 +325,7 @@ impl<'a> Index<'a> {
         scope
     }
 
-    /// The type of something of which only traits are known.
+    /// Type of a value of which only the traits are known.
     fn bounds<P>(&self, scope: &Scope, bounds: &Punctuated<TypeParamBound, P>) -> Ty {
         let mut traits = Vec::new();
         for bound in bounds {
@@ -357,7 +357,7 @@ impl<'a> Index<'a> {
         if let ReturnType::Type(_, ty) = output { self.read(scope, ty) } else { Ty::Foreign }
     }
 
-    /// The type that is written down.
+    /// Type for a type in the source.
     pub(super) fn read(&self, scope: &Scope, ty: &Type) -> Ty {
         match ty {
             Type::Reference(inner) => self.read(scope, &inner.elem),
@@ -401,7 +401,7 @@ impl<'a> Index<'a> {
         match self.resolve(scope, &names(path)) {
             Some(Named::Type(number)) => self.instance(number, arguments),
             Some(Named::Foreign(name)) => foreign(&name, arguments),
-            // The prelude and what macros define.
+            // The name is in the prelude, or a macro defines it.
             None => foreign(&last.ident.to_string(), arguments),
             Some(_) => Ty::Unknown,
         }
@@ -418,7 +418,7 @@ impl<'a> Index<'a> {
         self.read(&scope, alias).with(&pairs)
     }
 
-    /// The meaning of a path where this scope is.
+    /// Meaning of a path in a scope.
     pub(super) fn resolve(&self, scope: &Scope, path: &[String]) -> Option<Named> {
         let whole: Vec<String>;
         let mut path = path;
@@ -475,7 +475,7 @@ impl<'a> Index<'a> {
         self.method(number, name).first().map(|function| Named::Function(*function))
     }
 
-    /// A name in a module. `is_path`: more follows, so that it is no function.
+    /// Meaning of a name in a module. With `is_path`, more names follow, so that it is no function.
     fn member(&self, module: &str, name: &str, is_path: bool, depth: usize) -> Option<Named> {
         let entry = self.modules.get(module)?;
         if let Some(found) = entry.items.get(name) {
@@ -531,12 +531,12 @@ impl<'a> Index<'a> {
         self.types[number].target.as_ref()
     }
 
-    /// Methods of that name which types of other crates got here.
+    /// Methods of that name that the workspace adds to types of other crates.
     pub(super) fn extension(&self, name: &str) -> &[usize] {
         self.extensions.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// All functions that a call of a trait's function may reach.
+    /// Functions that a call may reach: for a trait's function, all implementations.
     pub(super) fn behind(&self, function: usize) -> Vec<usize> {
         let called = &self.functions[function];
         let is_declared = called.of.is_some() && called.of == called.of_trait;
@@ -602,7 +602,7 @@ impl<'a> Index<'a> {
     }
 }
 
-/// The parameters of a method's block beside the arguments that its receiver has.
+/// Parameters of a method's block that the receiver's type has arguments for, with these arguments.
 fn pairs(function: &Function<'_>, receiver: &Ty) -> Vec<(String, Ty)> {
     let (Some(Ty::Own(own, parameters)), Ty::Own(other, arguments)) = (&function.scope.own, receiver) else {
         return Vec::new();
@@ -634,7 +634,7 @@ fn fields(fields: &syn::Fields) -> HashMap<String, &Type> {
     named.collect()
 }
 
-/// Enters what a `use` brings into a module.
+/// Enters the names of a `use` into a module.
 pub(super) fn imported(
     tree: &UseTree,
     path: &mut Vec<String>,

@@ -76,7 +76,7 @@ fn compare(listed: &[Circle], packages: &[Package]) -> Vec<String> {
     wrong
 }
 
-/// Writes the list with each circle that lies in a listed one, and its reason.
+/// Writes the list again with the present circles, each with the reason of the listed circle that contains it.
 pub(super) fn shorten(root: &Path, packages: &[Package]) -> Result<(), String> {
     let listed = read(root)?;
     let mut text = HEAD.to_string();

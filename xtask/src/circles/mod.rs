@@ -25,35 +25,36 @@ use index::Index;
 pub use list::{LIST, check};
 use tree::Source;
 
-/// Help of the task.
-pub const HELP: &str = "\
-usage: cargo xtask circles [CRATE] [--calls | --unresolved]
-       cargo xtask circles --write
+use crate::Failure;
 
-Prints the files of each crate that call each other in a circle, and how many calls could not be resolved.
+/// Detail in which the circles of a crate are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Calls of each circle, one as an example.
+    Example,
+    /// All calls of each circle.
+    Calls,
+    /// Calls whose target was not found.
+    Unresolved,
+}
 
-  CRATE         for each circle of this crate, which file calls which, with one call as an example
-  --calls       all calls instead of one
-  --unresolved  calls of this crate whose target was not found, by name
-  --write       shortens xtask/circles.toml to the circles that there are; adds none";
-
-/// A crate and the calls between its files.
+/// Crate and the calls between its files.
 #[derive(Debug)]
 pub struct Package {
-    /// Its name.
+    /// Name of the crate.
     pub name: String,
-    /// Its files, by their places below `src`.
+    /// Files of the crate, by their places below `src`.
     pub files: Vec<String>,
-    /// Circles of more than one file, the largest first: numbers of files.
+    /// Circles of more than one file, the largest first, as numbers of files.
     pub circles: Vec<Vec<usize>>,
-    /// Calls whose target was found.
+    /// Number of calls whose target was found.
     pub resolved: usize,
-    /// File, line and name of each call that may be of a function of this crate, but whose target was not found.
+    /// File, line and name of each possible call of a function of this crate whose target was not found.
     pub unresolved: Vec<(usize, usize, String)>,
     edges: Vec<Edge>,
 }
 
-/// All calls from one file into another one.
+/// Calls from one file into another one.
 #[derive(Debug)]
 struct Edge {
     from: usize,
@@ -62,7 +63,7 @@ struct Edge {
 }
 
 impl Package {
-    /// The share of unresolved calls, in percent.
+    /// Share of unresolved calls, in percent.
     pub fn unresolved_percent(&self) -> f64 {
         let all = self.resolved + self.unresolved.len();
         if all == 0 { 0.0 } else { 100.0 * self.unresolved.len() as f64 / all as f64 }
@@ -73,7 +74,7 @@ impl Package {
         circle.iter().map(|file| self.files[*file].clone()).collect()
     }
 
-    /// The crate in a line, and its circles.
+    /// Summary of the crate in one line, and its circles.
     fn summary(&self) -> String {
         let mut text = format!(
             "{}: {} files; {:.1} % of {} calls unresolved\n",
@@ -88,7 +89,7 @@ impl Package {
         text
     }
 
-    /// The calls that make the circles.
+    /// Calls that form the circles.
     fn in_full(&self, all_calls: bool) -> String {
         let mut text = String::new();
         for circle in &self.circles {
@@ -107,12 +108,10 @@ impl Package {
     }
 }
 
-/// Reads all crates below `crates` of the workspace.
+/// Reads all crates of the workspace but this one.
 pub fn packages(root: &Path) -> Result<Vec<Package>, String> {
-    let folder = root.join("crates");
-    let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let mut folders: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
-    folders.sort();
+    let mut folders = crate::workspace::crates(root)?;
+    folders.retain(|folder| !folder.ends_with("xtask"));
     read(&folders)
 }
 
@@ -144,23 +143,23 @@ fn package(name: String, number: usize, sources: &[Source], calls: Calls) -> Pac
     Package { name, files, circles: graph::circles(&below), resolved: calls.found, unresolved, edges }
 }
 
-/// Does what the words after `circles` ask for. Fails outside with a line about the words, inside with one about the work.
-pub fn run(root: &Path, words: &[&str]) -> Result<Result<(), String>, String> {
-    let (name, all_calls, unresolved) = match words {
-        [] => (None, false, false),
-        ["--write"] => return Ok(packages(root).and_then(|packages| list::shorten(root, &packages))),
-        [name] if !name.starts_with('-') => (Some(*name), false, false),
-        [name, "--calls"] | ["--calls", name] if !name.starts_with('-') => (Some(*name), true, false),
-        [name, "--unresolved"] | ["--unresolved", name] if !name.starts_with('-') => (Some(*name), false, true),
-        _ => return Err("cargo xtask circles takes [CRATE] [--calls | --unresolved], or --write".into()),
-    };
-    match packages(root) {
-        Ok(packages) => print(&packages, name, all_calls, unresolved).map(Ok),
-        Err(error) => Ok(Err(error)),
-    }
+/// Shortens the list to the circles that there are.
+///
+/// # Errors
+/// A crate cannot be read, or the list cannot be written.
+pub fn write(root: &Path) -> Result<(), String> {
+    list::shorten(root, &packages(root)?)
 }
 
-fn print(packages: &[Package], name: Option<&str>, all_calls: bool, unresolved: bool) -> Result<(), String> {
+/// Prints the circles of all crates, or of one in detail.
+///
+/// # Errors
+/// There is no such crate, or one cannot be read.
+pub fn run(root: &Path, name: Option<&str>, detail: Detail) -> Result<(), Failure> {
+    print(&packages(root)?, name, detail).map_err(Failure::Input)
+}
+
+fn print(packages: &[Package], name: Option<&str>, detail: Detail) -> Result<(), String> {
     let Some(name) = name else {
         packages.iter().for_each(|package| print!("{}", package.summary()));
         return Ok(());
@@ -171,14 +170,14 @@ fn print(packages: &[Package], name: Option<&str>, all_calls: bool, unresolved: 
         return Err(format!("no crate `{name}`; there are {}", names.join(", ")));
     };
     print!("{}", package.summary());
-    if unresolved {
+    if detail == Detail::Unresolved {
         let mut sorted = package.unresolved.clone();
         sorted.sort_by(|one, other| (&one.2, one.0, one.1).cmp(&(&other.2, other.0, other.1)));
         for (file, line, name) in sorted {
             println!("  {name}: {}:{line}", package.files[file]);
         }
     } else {
-        print!("{}", package.in_full(all_calls));
+        print!("{}", package.in_full(detail == Detail::Calls));
     }
     Ok(())
 }

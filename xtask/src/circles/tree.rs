@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 /// A parsed file.
 pub(super) struct Source {
-    /// Its place in the crate's `src`.
+    /// Path of the file below the crate's `src`.
     pub(super) name: String,
-    /// Number of its crate.
+    /// Number of the crate.
     pub(super) package: usize,
-    /// Path of its module, with the crate's name first.
+    /// Path of the module, with the crate's name first.
     pub(super) module: String,
     pub(super) syntax: syn::File,
 }
@@ -41,13 +41,13 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads a file whose modules lie in `below`, and these.
+    /// Reads a file whose modules lie in `below`, and these modules.
     fn file(&mut self, path: &Path, below: &Path, module: String) -> Result<(), String> {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let syntax = syn::parse_file(&text).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut modules = Vec::new();
         children(&syntax.items, path, below, &module, &mut modules);
-        // `list! { a, b }` of which the macro makes `mod a; mod b;`: each name that there is a file of.
+        // For `list! { a, b }`, whose macro makes `mod a; mod b;`: each name that has a file.
         for name in syntax.items.iter().filter_map(listed).flatten() {
             let (own, inner) = (below.join(format!("{name}.rs")), below.join(&name));
             modules.push((own, inner, format!("{module}::{name}")));
@@ -55,7 +55,7 @@ impl Reader<'_> {
         let name = path.strip_prefix(self.source).unwrap_or(path).display().to_string();
         self.found.push(Source { name, package: self.package, module, syntax });
         for (path, below, module) in modules {
-            // Files from elsewhere are not of this crate.
+            // Files outside the crate's `src` do not belong to it, and each module is read once.
             let is_known = self.found.iter().any(|source| source.module == module);
             let inside = |path: &Path| !path.components().any(|part| part.as_os_str() == "..");
             if path.is_file() && !is_known && path.strip_prefix(self.source).is_ok_and(inside) {
@@ -89,7 +89,7 @@ fn children(items: &[syn::Item], file: &Path, below: &Path, module: &str, found:
     }
 }
 
-/// Names that a macro is given at the level of items.
+/// Names among the arguments of a macro that stands in the place of an item.
 fn listed(item: &syn::Item) -> Option<Vec<String>> {
     let syn::Item::Macro(used) = item else { return None };
     let names = used.mac.tokens.clone().into_iter().filter_map(|token| match token {

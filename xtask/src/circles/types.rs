@@ -1,25 +1,25 @@
-//! Types as far as they are evident, and what the standard library's containers do to them. References and pointers that own
-//! (`&T`, `Box<T>`, `Rc<T>`, guards) are as their content: methods are looked up through them anyway.
+//! Types as far as they are evident, and the effect of the standard library's containers on them. References and pointers that own (`&T`,
+//! `Box<T>`, `Rc<T>`, guards) are treated as their content: methods are searched through them anyway.
 
-/// A type.
+/// Type of an expression, as far as it is known.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Ty {
     Unknown,
-    /// None of the workspace, and nothing of the workspace in it.
+    /// Type that is of no crate of the workspace, and contains none of the workspace.
     Foreign,
-    /// A parameter, by its name.
+    /// Generic parameter, by its name.
     Param(String),
-    /// A type of the workspace, by its number, with its arguments.
+    /// Type of the workspace, by its number, with its arguments.
     Own(usize, Vec<Ty>),
     /// Any type that implements these traits of the workspace.
     Dyn(Vec<usize>),
-    /// A container of the standard library.
+    /// Container of the standard library.
     Std(&'static str, Vec<Ty>),
     Tuple(Vec<Ty>),
     Fn(Vec<Ty>, Box<Ty>),
 }
 
-/// Types that methods are looked up through.
+/// Types through which methods are searched.
 const TRANSPARENT: [&str; 14] = [
     "Box",
     "Rc",
@@ -37,7 +37,7 @@ const TRANSPARENT: [&str; 14] = [
     "NonNull",
 ];
 
-/// Other containers, and the name that stands for all that behave as they do.
+/// Names of containers, each with the name of the container that it is treated as.
 const CONTAINERS: [(&str, &str); 23] = [
     ("Option", "Option"),
     ("Result", "Result"),
@@ -64,10 +64,10 @@ const CONTAINERS: [(&str, &str); 23] = [
     ("Receiver", "Receiver"),
 ];
 
-/// The type that a name of another crate stands for.
+/// Type for a name of another crate.
 pub(super) fn foreign(name: &str, mut arguments: Vec<Ty>) -> Ty {
     if TRANSPARENT.contains(&name) {
-        // `Cow<'a, T>` and guards name one type only.
+        // `Cow<'a, T>` and guards have one type argument.
         return if arguments.is_empty() { Ty::Unknown } else { arguments.swap_remove(0) };
     }
     match CONTAINERS.iter().find(|(own, _)| *own == name) {
@@ -85,7 +85,7 @@ impl Ty {
         Ty::Std("Option", vec![of])
     }
 
-    /// The argument of a container.
+    /// Argument of a container, by its place.
     pub(super) fn argument(&self, at: usize) -> Ty {
         match self {
             Ty::Std(_, arguments) | Ty::Own(_, arguments) => arguments.get(at).cloned().unwrap_or(Ty::Unknown),

@@ -7,7 +7,7 @@ use crate::bundle::{copy_tree, create, quietly, remove};
 use crate::package::Release;
 use crate::package::tree::{chmod, put};
 
-/// Lays out what the archive has, in a folder, from the tree below `prefix`.
+/// Lays out the archive's contents in a folder: the tree below `prefix`, and the scripts.
 pub(crate) fn lay_out(root: &Path, prefix: &Path, folder: &Path) -> Result<(), String> {
     remove(folder)?;
     create(folder)?;
@@ -22,7 +22,7 @@ pub(crate) fn lay_out(root: &Path, prefix: &Path, folder: &Path) -> Result<(), S
     Ok(())
 }
 
-/// Writes it into a folder.
+/// Writes the archive into a folder.
 pub(crate) fn write(root: &Path, prefix: &Path, work: &Path, out: &Path, release: &Release) -> Result<PathBuf, String> {
     let name = format!("xsched-{}-x86_64-linux", release.version);
     lay_out(root, prefix, &work.join(&name))?;

@@ -1,4 +1,5 @@
-//! `cargo xtask package --check`: whether both files hold what they should, are the same when they are made again, and leave nothing.
+//! `cargo xtask package --check`: checks that package and archive have the right contents, are byte-identical when made again, and leave
+//! nothing behind.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +11,7 @@ use crate::bundle::{create, remove, target_folder};
 use crate::package::tree::{binaries, read, walk};
 use crate::package::{Release, deb, write};
 
-/// What must be in the package besides the binaries.
+/// Files that must be in the package besides the binaries.
 const CONTENTS: [&str; 14] = [
     "usr/bin/xsched",
     "usr/lib/xsched/xcli",
@@ -28,7 +29,7 @@ const CONTENTS: [&str; 14] = [
     "usr/share/doc/xsched/examples/config.toml",
 ];
 
-/// Makes both twice, and tries them.
+/// Makes the package and the archive twice, compares and tests them.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     let (built, work) = (super::build(root)?, target_folder(root).join("package-check"));
     let release = Release::of(root);
@@ -65,12 +66,12 @@ fn listing(package: &Path) -> Result<BTreeSet<String>, String> {
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(|line| line.trim_start_matches("./").to_owned()).collect())
 }
 
-/// The archive's scripts: in a fresh folder, over itself, and off again.
+/// Tests the archive's scripts: installation into a fresh folder, again over itself, and removal.
 fn installs(work: &Path, archive: &Path) -> Result<(), String> {
     done(Command::new("tar").arg("-C").arg(work).arg("-xzf").arg(archive))?;
     let name = archive.file_name().unwrap_or_default().to_string_lossy();
     let folder = work.join(name.trim_end_matches(".tar.gz"));
-    // With a folder in it that others use, too.
+    // The prefix contains a folder that other software uses, too.
     let prefix = work.join("prefix");
     create(&prefix.join("share/man/man1"))?;
     let before = walk(&prefix)?;
@@ -78,7 +79,7 @@ fn installs(work: &Path, archive: &Path) -> Result<(), String> {
     install()?;
     let library = prefix.join("lib/xsched/libxsched.so");
     let inode = || fs::metadata(&library).map(|meta| meta.ino()).map_err(|e| format!("{}: {e}", library.display()));
-    // Open, as a program has it that runs: its inode is not used again then.
+    // A running program keeps the library open; then the inode is not used again.
     let held = fs::File::open(&library).map_err(|e| format!("{}: {e}", library.display()))?;
     let (first, links) = (inode()?, |file: &fs::File| file.metadata().map_or(1, |meta| meta.nlink()));
     install()?;

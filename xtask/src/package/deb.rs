@@ -15,21 +15,21 @@ const DESCRIPTION: &str = "preemptive scheduler for GPUs and other accelerators
  .
  CUDA, HIP and OpenCL are scheduled, and a simulated device to try it on.";
 
-/// The maintainer, where DEBFULLNAME and DEBEMAIL name none. The host exists nowhere (RFC 2606).
+/// Maintainer, if DEBFULLNAME and DEBEMAIL are not set. The host cannot exist (RFC 2606).
 const MAINTAINER: &str = "xsched maintainers <maintainers@xsched.invalid>";
 
-/// Writes it into a folder, from the tree that is laid out below `prefix`.
+/// Writes the package into a folder, from the tree laid out below `prefix`.
 pub(crate) fn write(root: &Path, prefix: &Path, work: &Path, out: &Path, release: &Release) -> Result<PathBuf, String> {
     let stage = work.join("deb");
     remove(&stage)?;
     let usr = stage.join("usr");
     create(&usr)?;
     copy_tree(prefix, &usr)?;
-    // Where Debian's zsh looks.
+    // Folder that Debian's zsh searches.
     let vendor = usr.join("share/zsh/vendor-completions");
     std::fs::rename(usr.join("share/zsh/site-functions"), &vendor).map_err(|e| format!("{}: {e}", vendor.display()))?;
     let documents = usr.join("share/doc/xsched");
-    // The upstream's; the package's own is beside it.
+    // Upstream's changelog; the package's own is written beside it.
     let changes = read(&documents.join("CHANGELOG.md"))?;
     std::fs::remove_file(documents.join("CHANGELOG.md")).map_err(|e| e.to_string())?;
     let version = format!("{}-1", release.version);
@@ -68,7 +68,7 @@ pub(crate) fn write(root: &Path, prefix: &Path, work: &Path, out: &Path, release
     }
     let package = out.join(format!("xsched_{version}_amd64.deb"));
     let mut build = Command::new("dpkg-deb");
-    // One thread: how the work is divided would show in the bytes.
+    // With several threads the bytes would depend on how the work is divided.
     build.args(["--root-owner-group", "--uniform-compression", "-Zxz", "--threads-max=1", "--build"]);
     build.arg(&stage).arg(&package).env("SOURCE_DATE_EPOCH", release.epoch.to_string());
     quietly(&mut build, "apt-get install dpkg")?;
@@ -83,7 +83,7 @@ fn maintainer() -> String {
     }
 }
 
-/// As a changelog of Debian's writes it.
+/// Date in the form of Debian's changelogs.
 fn date(epoch: u64) -> Result<String, String> {
     let mut date = Command::new("date");
     date.args(["-u", "-R", "-d", &format!("@{epoch}")]).env("LC_ALL", "C");
@@ -91,7 +91,7 @@ fn date(epoch: u64) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// What `dpkg --verify` looks at.
+/// Checksums for `dpkg --verify`.
 fn sums(stage: &Path) -> Result<Vec<u8>, String> {
     let files = walk(&stage.join("usr"))?.into_iter().filter(|path| path.is_file() && !path.is_symlink());
     let names = files.filter_map(|path| path.strip_prefix(stage).ok().map(Path::to_owned));
@@ -99,10 +99,10 @@ fn sums(stage: &Path) -> Result<Vec<u8>, String> {
     Ok(output.stdout)
 }
 
-/// What lintian has to say of a package, at the level of a warning and above; none = it is not installed.
+/// Complaints of lintian about a package, at the level of a warning and above; none = it is not installed.
 pub(crate) fn lintian(package: &Path) -> Option<Result<(), String>> {
     let mut lintian = Command::new("lintian");
-    // Root builds in containers.
+    // In containers the build runs as root.
     lintian.args(["--fail-on", "error,warning", "--allow-root", "--tag-display-limit", "0"]).arg(package);
     match lintian.output() {
         Ok(output) if output.status.success() && output.stdout.trim_ascii().is_empty() => Some(Ok(())),

@@ -1,5 +1,5 @@
-//! `cargo xtask package DIR`: a Debian package and an archive; `cargo xtask install PREFIX`: the same without either. What is in them,
-//! and where it lies, is in [`tree`].
+//! `cargo xtask package DIR`: a Debian package and an archive. `cargo xtask install PREFIX`: the same files, installed directly. [`tree`]
+//! lists the files and their places.
 
 mod archive;
 pub(crate) mod check;
@@ -13,22 +13,21 @@ use std::process::Command;
 use crate::bundle::{create, remove, target_folder};
 use crate::release;
 
-/// What `--help` says.
+/// Text of `cargo xtask package --help`.
 pub(crate) const HELP: &str = "\
-usage: cargo xtask package DIR | package --check | install PREFIX
+Builds xsched and writes into DIR a Debian package, and an archive with install.sh and uninstall.sh: the command, its libraries, C
+headers, systemd's units, manual pages, completions, an example of the configuration, the bill of materials. The same checkout,
+compiler and SOURCE_DATE_EPOCH (default: the time of the commit) give the same bytes.";
 
-package: builds xsched and writes into DIR a Debian package, and an archive with install.sh and uninstall.sh: the command, its
-libraries, C headers, systemd's units, manual pages, completions, an example of the configuration, the bill of materials. The same
-checkout, compiler and SOURCE_DATE_EPOCH (default: the time of the commit) give the same bytes. --check makes both twice from what is built, and
-looks whether they are right: contents, equal bytes, lintian where it is installed, the scripts in a folder of its own.
-
-install: installs the same below PREFIX, such as /usr/local, also while programs run under an earlier version;
+/// Text of `cargo xtask install --help`.
+pub(crate) const HELP_INSTALL: &str = "\
+Installs what a package has below PREFIX, such as /usr/local, also while programs run under an earlier version;
 PREFIX/lib/xsched/uninstall.sh PREFIX removes it.";
 
-/// What is told of a release besides its files.
+/// Facts about a release besides its files.
 pub(crate) struct Release {
     pub(crate) version: String,
-    /// The time that all files get, in seconds since 1970.
+    /// Modification time of all files, in seconds since 1970.
     pub(crate) epoch: u64,
 }
 
@@ -37,30 +36,30 @@ impl Release {
         Release { version: env!("CARGO_PKG_VERSION").to_owned(), epoch: epoch(root) }
     }
 
-    /// The same by another version, for what tries an upgrade.
+    /// Returns the release under another version, for tests of an upgrade.
     pub(crate) fn called(self, version: &str) -> Release {
         Release { version: version.to_owned(), ..self }
     }
 }
 
-/// SOURCE_DATE_EPOCH, else the time of the commit.
+/// Time from SOURCE_DATE_EPOCH, or of the commit.
 fn epoch(root: &Path) -> u64 {
     let set = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|value| value.parse().ok());
     let commit = || {
         let output = Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(root).output().ok()?;
         String::from_utf8(output.stdout).ok()?.trim().parse().ok()
     };
-    // An archive without git: no earlier than what the oldest archive formats can hold.
+    // Without git: 1980, the earliest time that the oldest archive formats can hold.
     set.or_else(commit).unwrap_or(315_532_800)
 }
 
-/// Both files.
+/// Package and archive.
 pub(crate) struct Written {
     pub(crate) deb: PathBuf,
     pub(crate) archive: PathBuf,
 }
 
-/// Builds and writes both.
+/// Builds and writes package and archive.
 pub(crate) fn run(root: &Path, out: &Path) -> Result<(), String> {
     let built = build(root)?;
     let written = write(root, &built, &target_folder(root).join("package"), out, &Release::of(root))?;
@@ -71,7 +70,7 @@ pub(crate) fn run(root: &Path, out: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Installs below a folder, by the archive's own script.
+/// Installs below a folder, by the archive's script.
 pub(crate) fn install(root: &Path, prefix: &Path) -> Result<(), String> {
     let built = build(root)?;
     let work = target_folder(root).join("package");
@@ -89,12 +88,12 @@ pub(crate) fn install(root: &Path, prefix: &Path) -> Result<(), String> {
 
 fn build(root: &Path) -> Result<PathBuf, String> {
     release::build(root)?;
-    // By itself: what gRPC needs of shared crates is not in the others.
+    // In a call of its own: gRPC needs other features of shared crates than the rest.
     release::build_more(root, &["-p", "xsched-kube"])?;
     Ok(target_folder(root).join("release"))
 }
 
-/// Writes both into a folder, with what lies built in another; `work` is for what is laid out.
+/// Writes package and archive into a folder, from the files built in another; `work` holds the files that are laid out.
 pub(crate) fn write(root: &Path, built: &Path, work: &Path, out: &Path, release: &Release) -> Result<Written, String> {
     create(out)?;
     let tree = work.join("tree");
@@ -106,7 +105,7 @@ pub(crate) fn write(root: &Path, built: &Path, work: &Path, out: &Path, release:
     })
 }
 
-/// A script of `dist/`, with what scripts share put in.
+/// Text of a script of `dist/`, with the part that both scripts share.
 fn script(root: &Path, name: &str) -> Result<Vec<u8>, String> {
     let text = |name: &str| {
         let path = root.join("dist").join(name);

@@ -1,5 +1,5 @@
-//! The bill of materials: CycloneDX 1.5 in JSON, of what is compiled into the command and its libraries, from `cargo metadata` and
-//! `Cargo.lock`. The same for the same checkout.
+//! The bill of materials: CycloneDX 1.5 in JSON, of the crates compiled into the command and its libraries, from `cargo metadata` and
+//! `Cargo.lock`. Equal checkouts give equal bills.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
@@ -7,10 +7,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-/// The only target there is.
+/// Target of all builds.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// The bill for these packages of the workspace.
+/// Bill of materials for these packages of the workspace.
 pub(crate) fn of(root: &Path, packages: &[&str], version: &str, epoch: u64) -> Result<String, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -51,7 +51,7 @@ fn bill(
         .iter()
         .filter_map(|package| Some((package["id"].as_str()?, package)))
         .collect();
-    // What is linked: build scripts and tests are left out.
+    // Only linked packages count: build scripts and tests are left out.
     let linked = |node: &Value| -> Vec<String> {
         let is_normal = |dep: &Value| list(&dep["dep_kinds"]).iter().any(|kind| kind["kind"].is_null());
         let id = |dep: &Value| dep["pkg"].as_str().map(str::to_owned);
@@ -85,7 +85,7 @@ fn bill(
         let mut component =
             json!({ "type": "library", "bom-ref": name(id), "name": key.0, "version": key.1, "purl": name(id) });
         if let Some(licence) = package["license"].as_str() {
-            // Older crates write MIT/Apache-2.0.
+            // Older crates write MIT/Apache-2.0, which is no expression of SPDX.
             component["licenses"] = json!([{ "expression": licence.replace('/', " OR ") }]);
         }
         if let Some(sum) = checksums.get(&key) {
@@ -121,10 +121,10 @@ fn bill(
     }))
 }
 
-/// Seconds since 1970 as ISO 8601 writes them.
+/// Seconds since 1970, in the form of ISO 8601.
 pub(crate) fn time(epoch: u64) -> String {
     let (days, rest) = (epoch / 86_400, epoch % 86_400);
-    // Days are counted from 1 March of the year 0: a leap day is then the last of a year.
+    // Days are counted from 1 March of the year 0, so that a leap day is the last day of a year.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

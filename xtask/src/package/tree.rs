@@ -1,4 +1,4 @@
-//! What is installed, below a folder that stands for the prefix: the same for package, archive and `cargo xtask install`.
+//! Installed files, below a folder that represents the prefix: equal for package, archive and `cargo xtask install`.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -8,10 +8,10 @@ use std::process::Command;
 use crate::bundle::{self, LIBRARIES, ORIGINAL, copy, create};
 use crate::package::{Release, sbom};
 
-/// The newest glibc that its files may ask for; the dependency of the package says the same.
+/// Newest glibc that the files may need; the package depends on this version.
 pub(crate) const GLIBC: (u32, u32) = (2, 28);
 
-/// The packages of the workspace whose products are in it.
+/// Packages of the workspace whose products are included.
 const PACKAGES: [&str; 8] = [
     "xsched-cli",
     "xsched-kube",
@@ -23,7 +23,7 @@ const PACKAGES: [&str; 8] = [
     "xsched-halopencl",
 ];
 
-/// What is carried as it is: where it is in the repository, and where it comes to lie.
+/// Files that are copied as they are: path in the repository, and path below the prefix.
 const CARRIED: [(&str, &str); 16] = [
     ("dist/xsched.service", "lib/systemd/system/xsched.service"),
     ("dist/user/xsched.service", "lib/systemd/user/xsched.service"),
@@ -43,19 +43,19 @@ const CARRIED: [(&str, &str); 16] = [
     ("crates/xsched-simdev/include/simdev.h", "include/xsched/simdev.h"),
 ];
 
-/// Where completions come to lie, by shell.
+/// Paths of completions, by shell.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "share/bash-completion/completions/xsched"),
     ("zsh", "share/zsh/site-functions/_xsched"),
     ("fish", "share/fish/vendor_completions.d/xsched.fish"),
 ];
 
-/// The names of files in `lib/xsched` that can be started or loaded.
+/// Names of the files in `lib/xsched` that can be started or loaded.
 pub(crate) fn binaries() -> impl Iterator<Item = &'static str> {
     ["xsched", "xsched-kube", "libsimdev.so"].into_iter().chain(LIBRARIES)
 }
 
-/// Lays all of it out below `prefix`, with what lies built in a folder.
+/// Lays out all files below `prefix`, from the files built in a folder.
 pub(crate) fn lay_out(root: &Path, built: &Path, prefix: &Path, release: &Release) -> Result<(), String> {
     let library = prefix.join("lib/xsched");
     create(&library)?;
@@ -84,7 +84,7 @@ pub(crate) fn lay_out(root: &Path, built: &Path, prefix: &Path, release: &Releas
     modes(prefix)
 }
 
-/// The manual pages, as the command writes them: a folder for each section.
+/// Writes the manual pages with the command: a folder for each section.
 fn pages(command: &Path, prefix: &Path) -> Result<(), String> {
     let folder = prefix.join("share/man");
     create(&folder)?;
@@ -92,12 +92,12 @@ fn pages(command: &Path, prefix: &Path) -> Result<(), String> {
     walk(&folder)?.iter().filter(|path| path.is_file()).try_for_each(|page| compress(page))
 }
 
-/// Replaces a file by a compressed one that does not tell when it was made.
+/// Replaces a file by a compressed one without a time stamp.
 pub(crate) fn compress(file: &Path) -> Result<(), String> {
     bundle::quietly(Command::new("gzip").arg("-9nf").arg(file), "apt-get install gzip")
 }
 
-/// What the command prints, with nothing of the environment that it looks at.
+/// Output of the command, run without the variables of this environment.
 fn said(command: &Path, args: &[&str]) -> Result<Vec<u8>, String> {
     let output = Command::new(command).args(args).env_clear().output();
     let output = output.map_err(|e| format!("{}: {e}", command.display()))?;
@@ -122,7 +122,7 @@ fn link(target: &str, link: &Path) -> Result<(), String> {
     symlink(target, link).map_err(|e| format!("{}: {e}", link.display()))
 }
 
-/// Modes that do not depend on who builds.
+/// Sets modes that do not depend on the user who builds.
 fn modes(folder: &Path) -> Result<(), String> {
     for path in walk(folder)? {
         let is_program = path.is_dir()
@@ -138,7 +138,7 @@ pub(crate) fn chmod(path: &Path, mode: u32) -> Result<(), String> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// A folder and all that is below it, in order.
+/// Folder and everything below it, in order.
 pub(crate) fn walk(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let mut all = vec![folder.to_owned()];
     let mut at = 0;

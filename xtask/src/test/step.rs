@@ -1,4 +1,4 @@
-//! A step of a run: how it ended, what it says, and what it noted for the summary.
+//! Steps of a run: verdict, output, and notes for the summary.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// How a step ended; `Skipped` says why.
+/// Result of a step; `Skipped` has the reason.
 pub(crate) enum Verdict {
     Passed,
     Failed,
@@ -16,30 +16,30 @@ pub(crate) enum Verdict {
 /// The work of a step.
 pub(super) type Body<'a> = Box<dyn FnOnce(&Step) -> Verdict + Send + 'a>;
 
-/// A step that runs.
+/// Running step.
 pub(crate) struct Step<'a> {
     pub(super) root: &'a Path,
     pub(super) target: &'a Path,
-    /// For the summary.
+    /// Notes for the summary.
     pub(super) notes: Mutex<Notes>,
-    /// Its output, if that is shown only once it has ended.
+    /// Output of the step, if it is printed only at the end.
     pub(super) kept: Option<Mutex<Vec<u8>>>,
 }
 
-/// Parts of the output of a step's programs that are for the summary.
+/// Notes from the output of a step's programs.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// Why something could not run.
+    /// Reasons for which something could not run.
     pub(super) skips: Vec<String>,
-    /// Commands of tests that failed and passed when they were tried once more.
+    /// Commands of tests that failed first and passed when tried again.
     pub(super) unsteady: Vec<String>,
-    /// Tests that passed.
+    /// Number of tests that passed.
     pub(super) passed: usize,
-    /// Tests that failed.
+    /// Number of tests that failed.
     pub(super) failed: usize,
 }
 
-/// How a step ended, in seconds.
+/// Result of a step, and its time in seconds.
 pub(super) struct Ended {
     pub(super) name: String,
     pub(super) verdict: Verdict,
@@ -47,13 +47,13 @@ pub(super) struct Ended {
     pub(super) notes: Notes,
 }
 
-/// A lock whose holder may have panicked: what it guards is only appended to.
+/// Locks a mutex whose holder may have panicked: its data is only appended to.
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Notes {
-    /// Takes what a line says: `SKIPPED: REASON` of a Rust test or a ladder, `NAME ... skipped 'REASON'` of a Python test, and the
+    /// Notes what a line reports: `SKIPPED: REASON` of a Rust test or a ladder, `NAME ... skipped 'REASON'` of a Python test, and the
     /// totals of either.
     pub(super) fn read(&mut self, line: &str) {
         let line = line.trim();
@@ -67,7 +67,7 @@ impl Notes {
         } else if let Some(counts) = line.strip_prefix("Ran ").filter(|rest| rest.contains(" test")) {
             self.passed += count(counts, " test");
         } else if let Some(counts) = line.strip_prefix("FAILED (").or_else(|| line.strip_prefix("OK (")) {
-            // Python's totals: those that ran, told before, contain these.
+            // Python's totals: the number of tests that ran, printed before, includes these.
             let of = |name: &str| {
                 let mut parts = counts.trim_end_matches(')').split(", ");
                 parts.find_map(|part| part.strip_prefix(name)?.parse::<usize>().ok()).unwrap_or(0)
@@ -78,7 +78,7 @@ impl Notes {
         }
     }
 
-    /// Adds others to these.
+    /// Adds other notes to these.
     pub(super) fn add(&mut self, more: Notes) {
         self.skips.extend(more.skips);
         self.unsteady.extend(more.unsteady);
@@ -87,7 +87,7 @@ impl Notes {
     }
 }
 
-/// The number before a word, in a line of numbers and words.
+/// Number before a word, in a line of numbers and words.
 fn count(line: &str, word: &str) -> usize {
     let before = line.split_once(word).map_or("", |(before, _)| before);
     before.rsplit([' ', ';']).next().and_then(|number| number.parse().ok()).unwrap_or(0)
@@ -101,7 +101,7 @@ impl Step<'_> {
         Ended { name: name.to_owned(), verdict, seconds, notes }
     }
 
-    /// Says a line.
+    /// Prints or keeps a line.
     pub(crate) fn say(&self, line: &str) {
         match &self.kept {
             Some(kept) => locked(kept).extend_from_slice(format!("{line}\n").as_bytes()),
@@ -109,7 +109,7 @@ impl Step<'_> {
         }
     }
 
-    /// Notes that something could not run, and says so.
+    /// Notes and prints that something could not run.
     pub(crate) fn skip(&self, why: &str) {
         self.say(&format!("SKIPPED: {why}"));
         locked(&self.notes).skips.push(why.to_owned());
@@ -120,7 +120,7 @@ impl Step<'_> {
         Verdict::Failed
     }
 
-    /// The cargo that runs us, in the root.
+    /// Command of the cargo that runs this program, in the root.
     pub(super) fn cargo_command(&self) -> Command {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.current_dir(self.root);
@@ -131,7 +131,7 @@ impl Step<'_> {
         self.verdict(self.cargo_command().args(args), &[])
     }
 
-    /// A cargo command that comes as a component of its own, which may not be installed.
+    /// Runs a cargo command that is a separate component, or reports that it is not installed.
     pub(super) fn component(&self, name: &str, args: &[&str]) -> Verdict {
         match self.cargo_command().args([name, "--version"]).output() {
             Ok(output) if output.status.success() => self.cargo(args),
@@ -140,23 +140,23 @@ impl Step<'_> {
         }
     }
 
-    /// Another task of this program, whose own file may have been built anew by a step before.
+    /// Runs another task of this program, whose own file may have been built anew by a step before.
     pub(super) fn task(&self, words: &[&str]) -> Verdict {
         self.cargo(&[&["run", "--quiet", "--package", "xtask", "--"], words].concat())
     }
 
-    /// Runs a script on what was built so: `debug` or `release`.
+    /// Runs a script on a build: `debug` or `release`.
     pub(super) fn python(&self, built: &str, args: &[std::ffi::OsString]) -> Verdict {
         let mut command = Command::new("python3");
         command.args(args).current_dir(self.root);
         for (name, value) in super::script_variables(self.target, built) {
             command.env(name, value);
         }
-        // Exit code 3 of our scripts: nothing could run here; they have said why.
+        // Exit code 3 of our scripts: nothing could run here; they have printed the reason.
         self.verdict(&mut command, &[super::NOTHING_RAN])
     }
 
-    /// Runs a command; the exit codes in `skip_codes` mean that it could not do its work here.
+    /// Runs a command. Exit codes in `skip_codes` mean that it could not work here.
     pub(super) fn verdict(&self, command: &mut Command, skip_codes: &[i32]) -> Verdict {
         let program = command.get_program().to_string_lossy().into_owned();
         match self.watched(command) {
@@ -172,7 +172,7 @@ impl Step<'_> {
         }
     }
 
-    /// Runs a command with its output shown or kept, notes what that says, and returns how it ended.
+    /// Runs a command, shows or keeps its output, takes notes from it, and returns the exit status.
     pub(crate) fn watched(&self, command: &mut Command) -> std::io::Result<ExitStatus> {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let (out, err) = (child.stdout.take(), child.stderr.take());
@@ -187,7 +187,7 @@ impl Step<'_> {
         child.wait()
     }
 
-    /// Copies what a program says to where it belongs, and notes what is for the summary.
+    /// Shows or keeps the output of a program, and takes notes from it.
     fn pass_on(&self, from: impl Read, to: impl Write) {
         let notes = match &self.kept {
             Some(kept) => shown(from, Kept(kept)),
@@ -197,7 +197,7 @@ impl Step<'_> {
     }
 }
 
-/// A program's output, kept line by line.
+/// Writer that keeps a program's output.
 struct Kept<'a>(&'a Mutex<Vec<u8>>);
 
 impl Write for Kept<'_> {
@@ -211,11 +211,11 @@ impl Write for Kept<'_> {
     }
 }
 
-/// Copies a program's output to ours, line by line as it comes, and returns what is for the summary.
+/// Copies a program's output line by line as it comes, and returns the notes from it.
 fn shown(from: impl Read, mut to: impl Write) -> Notes {
     let (mut from, mut line, mut notes) = (BufReader::new(from), Vec::new(), Notes::default());
     while from.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
-        // A terminal that is gone is no reason to stop the program.
+        // A closed terminal is no reason to stop the program.
         let _ = to.write_all(&line).and_then(|()| to.flush());
         notes.read(&String::from_utf8_lossy(&line));
         line.clear();
@@ -251,7 +251,7 @@ mod tests {
             (notes.passed, notes.failed)
         };
         assert_eq!(of("test result: ok. 12 passed; 0 failed; 3 ignored; 0 measured; 0 filtered out\n"), (12, 0));
-        // The documents of two crates.
+        // Totals of the documentation tests of two crates.
         let two = "test result: ok. 1 passed; 0 failed;\ntest result: FAILED. 2 passed; 1 failed; 0 ignored\n";
         assert_eq!(of(two), (3, 1));
         assert_eq!(of("Ran 5 tests in 0.1s\n\nOK\n"), (5, 0));

@@ -1,5 +1,5 @@
-//! The test programs of the workspace and the scripts beside them: as many at a time as keep the processors busy, since most wait more
-//! than they compute. What a program says is kept in a file and shown if it fails.
+//! Test programs of the workspace, and scripts beside them. As many run at a time as keep the processors busy, since most wait more than
+//! they compute. The output of a program goes to a file, and is printed if the program fails.
 
 use std::fs::File;
 use std::io;
@@ -15,17 +15,17 @@ use super::step::{Notes, Step, Verdict, locked};
 use super::{NOTHING_RAN, script_variables};
 use crate::{packages, release};
 
-/// So many targets that failed are tried once more; where more fail it is not for want of processors.
+/// Largest number of failed targets that are tried once more; where more fail, the cause is not a lack of processors.
 const ONCE_MORE_MAX: usize = 3;
-/// A program that takes longer is ended with what it has started: several times what the longest takes on two busy processors.
+/// Time limit of a program, after which it is killed with all that it started: several times what the longest takes on two busy processors.
 const LONGEST: Duration = Duration::from_secs(400);
-/// How often it is looked whether a program has ended.
+/// Interval at which it is checked whether a program has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Another program begins where so much of the processors' time had no use, of 1, since the last one began.
+/// Part of the processors' time (of 1) that must have been idle since the last program began, for another to begin.
 const IDLE_PART: f64 = 0.2;
-/// How long after one has begun it is known what that takes of the processors.
+/// Time after the start of a program from which on its use of processors is known.
 const SETTLES: Duration = Duration::from_millis(1_000);
-/// Targets that take longest: begun first, in this order, so that none of them is left at the end.
+/// Targets that take longest. They begin first, in this order, so that none of them is left for the end.
 const LONG: [&str; 14] = [
     "python3 -m unittest -v benches/cuda/test_conduct.py",
     "-p xsched-e2e --test policies",
@@ -42,20 +42,20 @@ const LONG: [&str; 14] = [
     "-p xsched-fakecuda --test mps",
     "-p xsched-shim --test loader",
 ];
-/// Targets whose peers `cargo xtask kubernetes` fetches: part of `cargo xtask ci`.
+/// Targets that need peers fetched by `cargo xtask kubernetes`, and are part of `cargo xtask ci`.
 const WITH_PEERS: [&str; 2] = ["-p xsched-kube --test peers", "-p xsched-kube --test manifests"];
 
-/// A program of tests.
+/// Test program.
 #[derive(Debug, PartialEq)]
 struct Target {
-    /// How it is called by hand, without `cargo test` if it is one of that.
+    /// Name of the target in a call by hand, without `cargo test` if it is one of cargo's.
     name: String,
     command: Vec<String>,
-    /// Where it runs.
+    /// Folder in which it runs.
     folder: PathBuf,
 }
 
-/// Runs all that is built, and scripts beside it, but for what needs peers.
+/// Runs all test programs that need no peers, and the scripts.
 pub(super) fn run(step: &Step, scripts: &[&[&str]]) -> Verdict {
     let mut targets = match listed(step, &["--workspace"]) {
         Ok(targets) => targets,
@@ -66,14 +66,14 @@ pub(super) fn run(step: &Step, scripts: &[&[&str]]) -> Verdict {
     targets.extend(scripts.iter().map(|words| script(step, words)));
     let rank = |target: &Target| {
         let long = LONG.iter().position(|name| *name == target.name);
-        // End-to-end tests wait, and the rest computes: each after the other by turns would not be shorter.
+        // End-to-end tests mostly wait and the others compute, but alternating between them would not be faster.
         long.map_or((1, usize::from(!target.name.starts_with("-p xsched-e2e"))), |place| (0, place))
     };
     targets.sort_by_key(rank);
     all_pass(step, targets)
 }
 
-/// Runs those that need peers.
+/// Runs the targets that need peers.
 pub(super) fn run_with_peers(step: &Step) -> Verdict {
     match listed(step, &["--workspace"]) {
         Ok(mut targets) => {
@@ -84,7 +84,7 @@ pub(super) fn run_with_peers(step: &Step) -> Verdict {
     }
 }
 
-/// Runs targets, tries those that failed once more if they are few, and sums up.
+/// Runs targets, tries the failed ones once more if they are few, and sums up.
 fn all_pass(step: &Step, targets: Vec<Target>) -> Verdict {
     let logs = step.target.join("test-output");
     if let Err(error) = std::fs::create_dir_all(&logs) {
@@ -97,7 +97,7 @@ fn all_pass(step: &Step, targets: Vec<Target>) -> Verdict {
         at_once(step, &logs, targets, Room::here()).into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
     let are_many = failed.len() > ONCE_MORE_MAX;
     if !are_many {
-        // A test that fails now and then is a fault of its own: the summary names it, and the run goes on.
+        // A test that fails only sometimes is a fault, too: the summary names it, and the run goes on.
         let tried: Vec<_> = failed.iter().map(|target| target.name.clone()).collect();
         (failed, notes) = at_once(step, &logs, failed, Room::ONE).into_iter().unzip();
         let passed = tried.into_iter().filter(|name| failed.iter().all(|target| target.name != *name));
@@ -110,14 +110,14 @@ fn all_pass(step: &Step, targets: Vec<Target>) -> Verdict {
     }
 }
 
-/// The examples in the documents of all crates.
+/// Target for the examples in the documentation of all crates.
 fn documents(step: &Step) -> Target {
     let cargo = step.cargo_command().get_program().to_string_lossy().into_owned();
     let command = [&cargo, "test", "--quiet", "--workspace", "--doc"].map(str::to_owned).to_vec();
     Target { name: "--workspace --doc".into(), command, folder: step.root.to_path_buf() }
 }
 
-/// A script of Python, or a file of its tests.
+/// Target for a Python script, or a file of its tests.
 fn script(step: &Step, words: &[&str]) -> Target {
     let variables = script_variables(step.target, "debug");
     let variables = variables.iter().map(|(name, value)| format!("{name}={}", value.to_string_lossy()));
@@ -126,13 +126,13 @@ fn script(step: &Step, words: &[&str]) -> Target {
     Target { name: format!("python3 {}", words.join(" ")), command, folder: step.root.to_path_buf() }
 }
 
-/// Builds all there is to run, and the libraries that tests preload into other programs, which are not dependencies of the tests: all
-/// at once, or some would be built a second time for the tests, which ask for more of what both depend on.
+/// Builds all test programs, and the libraries that tests preload into other programs, which are no dependencies of the tests. Built in two
+/// calls, some crates would be compiled twice, since the tests ask for more of their features.
 pub(super) fn build(step: &Step) -> Verdict {
     step.cargo(&release::DEBUG)
 }
 
-/// Programs that `cargo test` would run of these, but for documents, once they are built.
+/// Programs that `cargo test` would run for these packages, except documentation tests. Builds them.
 fn listed(step: &Step, packages: &[&str]) -> io::Result<Vec<Target>> {
     let args = [&["test"], packages, &["--no-run", "--message-format", "json"]].concat();
     let output = step.cargo_command().args(args).stderr(Stdio::piped()).output()?;
@@ -142,14 +142,14 @@ fn listed(step: &Step, packages: &[&str]) -> io::Result<Vec<Target>> {
     Ok(targets_in(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// The programs of tests among the messages of cargo, one a line.
+/// Test programs named in cargo's messages, which are one a line.
 fn targets_in(messages: &str) -> Vec<Target> {
     let target = |line: &str| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         let text = |pointer: &str| message.pointer(pointer).and_then(|value| value.as_str());
         let test = message.pointer("/profile/test").and_then(|value| value.as_bool());
         let program = text("/executable").filter(|_| test == Some(true))?;
-        // A package's folder bears its name.
+        // The folder of a package has its name.
         let folder = Path::new(text("/manifest_path")?).parent()?.to_path_buf();
         let package = folder.file_name()?.to_string_lossy().into_owned();
         let name = text("/target/name")?;
@@ -162,26 +162,26 @@ fn targets_in(messages: &str) -> Vec<Target> {
     messages.lines().filter_map(target).collect()
 }
 
-/// How many programs may run at a time.
+/// Number of programs that may run at a time.
 #[derive(Clone, Copy, Debug)]
 struct Room {
-    /// So many always.
+    /// Number that may always run.
     least: usize,
-    /// So many while the processors have time left.
+    /// Number that may run while the processors have time left.
     most: usize,
 }
 
 impl Room {
     const ONE: Room = Room { least: 1, most: 1 };
 
-    /// Always one more than there are processors, as long as there are few: a program that waits leaves its own to the others. Beside
-    /// other work on the machine it stays at that.
+    /// Room on this machine: on a few processors, always one program more than processors, since a waiting program leaves its processor to
+    /// the others. Beside other work on the machine there are no more than that.
     fn here() -> Room {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         Room { least: (processors + 1).min(4), most: (4 * processors).clamp(8, 16) }
     }
 
-    /// Tells whether another one may begin beside those that run, as much of the processors' time had no use.
+    /// Reports whether another program may begin beside `running` ones, when this part of the processors' time had no use.
     fn has_one_more(self, running: usize, idle: Option<f64>) -> bool {
         running < self.least || running < self.most && idle.is_some_and(|part| part >= IDLE_PART)
     }
@@ -195,9 +195,9 @@ struct Ticks {
 }
 
 impl Ticks {
-    /// From the text of `/proc/stat`.
+    /// Reads the text of `/proc/stat`.
     fn of(text: &str) -> Option<Ticks> {
-        // user, nice, system, idle, waiting for a disk, interrupts, …; the last two are parts of others.
+        // The fields are user, nice, system, idle, waiting for a disk, interrupts and so on; the last two are contained in others.
         let line = text.lines().next()?.strip_prefix("cpu ")?;
         let ticks: Vec<u64> = line.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
         Some(Ticks { all: ticks.iter().sum(), idle: ticks.get(3)? + ticks.get(4)? })
@@ -207,13 +207,13 @@ impl Ticks {
         Ticks::of(&std::fs::read_to_string("/proc/stat").ok()?)
     }
 
-    /// The part that had no use since then.
+    /// Idle part of the time since `then`, of 1.
     fn idle_since(self, then: Ticks) -> f64 {
         self.idle.saturating_sub(then.idle) as f64 / self.all.saturating_sub(then.all).max(1) as f64
     }
 }
 
-/// Runs the targets, as many at a time as there is room for. Gives those that failed, with what they noted.
+/// Runs the targets, as many at a time as there is room for. Returns those that failed, with their notes.
 fn at_once(step: &Step, logs: &Path, targets: Vec<Target>, room: Room) -> Vec<(Target, Notes)> {
     let (running, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let one = |target: Target| {
@@ -247,10 +247,10 @@ fn at_once(step: &Step, logs: &Path, targets: Vec<Target>, room: Room) -> Vec<(T
     failed.into_inner().unwrap_or_default()
 }
 
-/// Held by the target that says how it ended.
+/// Lock of the target that prints its result.
 static SAYS: Mutex<()> = Mutex::new(());
 
-/// Runs one target, and says how it ended. An error holds the notes of one that failed.
+/// Runs one target, and prints its result. Returns its notes, as an error if it failed.
 fn passes(step: &Step, logs: &Path, target: &Target) -> Result<Notes, Notes> {
     let (name, begin) = (&target.name, Instant::now());
     let log = logs.join(format!("{}.txt", name.trim_start_matches("-p ").replace(" --", "-").replace([' ', '/'], "-")));
@@ -261,13 +261,13 @@ fn passes(step: &Step, logs: &Path, target: &Target) -> Result<Notes, Notes> {
     said.lines().for_each(|line| own.read(line));
     let ran = ended.as_ref().is_ok_and(|status| status.code() != Some(NOTHING_RAN));
     let passed = ended.as_ref().is_ok_and(|status| status.success() || status.code() == Some(NOTHING_RAN));
-    // A script that is no list of tests is one check; and a program that died has not told of the test that it died in.
+    // A script that is no list of tests is one check; and a program that died has not reported the test that it died in.
     if passed && ran && own.passed + own.failed + own.skips.len() == 0 && !said.contains("test result: ok") {
         own.passed = 1;
     } else if !passed && own.failed == 0 {
         own.failed = 1;
     }
-    // One at a time, or what two say would mix.
+    // One target at a time, or the output of two would mix.
     let _one = locked(&SAYS);
     match ended {
         Ok(_) if passed => step.say(&format!("ok     {seconds:6.1} s  {name}: {} passed", own.passed)),
@@ -277,13 +277,13 @@ fn passes(step: &Step, logs: &Path, target: &Target) -> Result<Notes, Notes> {
     if passed { Ok(own) } else { Err(own) }
 }
 
-/// Runs one target with its output in a file. One that takes too long is ended with all that it has started.
+/// Runs one target with its output in a file. Kills it after the time limit, with all that it started.
 fn ended(built: &Path, target: &Target, log: &Path) -> io::Result<ExitStatus> {
     let (program, args) = target.command.split_first().ok_or(io::ErrorKind::NotFound)?;
     let out = File::create(log)?;
     let mut command = Command::new(program);
     command.args(args).current_dir(&target.folder).env("CARGO_MANIFEST_DIR", &target.folder);
-    // What the machine has comes first.
+    // Programs of the machine come first.
     let usual = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&usual).chain([packages::unpacked_programs(built)]);
     command.env("PATH", std::env::join_paths(folders).unwrap_or(usual));
@@ -312,7 +312,7 @@ mod tests {
             let target = format!(r#"{{"kind":["{kind}"],"name":"{name}"}}"#);
             let rest = format!(r#""profile":{{"test":{test}}},"executable":{program}"#);
             format!(
-                r#"{{"reason":"compiler-artifact","manifest_path":"/a/crates/xsched-e2e/Cargo.toml","target":{target},{rest}}}"#
+                r#"{{"reason":"compiler-artifact","manifest_path":"/a/testing/xsched-e2e/Cargo.toml","target":{target},{rest}}}"#
             )
         };
         let lines = [
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(words, ["-p xsched-e2e --test shares", "-p xsched-e2e --lib"]);
         assert_eq!(
             (found[0].command[0].as_str(), found[0].folder.as_path()),
-            ("/t/shares-1", Path::new("/a/crates/xsched-e2e"))
+            ("/t/shares-1", Path::new("/a/testing/xsched-e2e"))
         );
     }
 
@@ -357,7 +357,7 @@ mod tests {
             kept: Some(Mutex::default()),
         };
         let target = |number: usize| {
-            // Each waits until another one has begun, or it is the last.
+            // Each program waits until another one has begun, or is the last.
             let script =
                 format!("touch {number}; [ {number} = 2 ] || until [ -e {} ]; do sleep 0.01; done", number + 1);
             let command = ["sh", "-c", &script].map(str::to_owned).to_vec();

@@ -1,5 +1,5 @@
-//! `xsched active-window`: tells the daemon whose window is active. It runs in the user's own session, so that the daemon needs no
-//! access to any display.
+//! `xsched active-window`: tells the daemon to which process the active window belongs. It runs in the user's own session, so that the
+//! daemon needs no access to any display.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -30,14 +30,14 @@ pub(crate) struct Args {
     socket: Option<PathBuf>,
 }
 
-/// A daemon that did not take the news is told again after so long.
+/// Time after which news that a daemon did not take are sent again.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// Longest wait for a display to take a connection and answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 x11rb::atom_manager! {
-    /// What window managers say, by the Extended Window Manager Hints.
+    /// Properties of the Extended Window Manager Hints that window managers set.
     Atoms: AtomsCookie {
         _NET_ACTIVE_WINDOW,
         _NET_WM_PID,
@@ -62,7 +62,7 @@ pub(crate) fn main(args: Args) -> Result {
         if told != Some(pid) {
             match client::ask(args.socket.as_deref(), Request::ActiveWindow { pid }) {
                 Ok(_) => (told, complained) = (Some(pid), false),
-                // There may be one later.
+                // A daemon may come later.
                 Err(why) if !std::mem::replace(&mut complained, true) => {
                     say(&format!("{}; it is told as soon as it answers", why.line()));
                 }
@@ -73,10 +73,10 @@ pub(crate) fn main(args: Args) -> Result {
     }
 }
 
-/// The session, if the display answers in time: one that hangs takes a connection and says nothing.
+/// Opens the session, if the display answers in time: one that hangs accepts a connection and sends nothing.
 fn opened(display: Option<String>) -> std::result::Result<Session, Error> {
     let (done, opened) = std::sync::mpsc::channel();
-    // An answer that comes too late is lost.
+    // The receiver may have stopped waiting.
     std::thread::spawn(move || drop(done.send(Box::new(Session::open(display.as_deref())))));
     match opened.recv_timeout(PATIENCE) {
         Ok(session) => *session,
@@ -87,7 +87,7 @@ fn opened(display: Option<String>) -> std::result::Result<Session, Error> {
     }
 }
 
-/// The display does not answer any more: the session is over.
+/// Error for a display that does not answer any more: the session is over.
 fn over(why: impl std::fmt::Display) -> Error {
     Error::environment(format!("the X11 session has ended ({why})"))
 }
@@ -111,7 +111,7 @@ impl Session {
         let reply = self.x.get_property(false, window, name, kind, 0, 64).map_err(over)?.reply();
         match reply {
             Ok(property) => Ok(property.value),
-            // The window is gone meanwhile.
+            // The window no longer exists.
             Err(x11rb::errors::ReplyError::X11Error(_)) => Ok(Vec::new()),
             Err(why) => Err(over(why)),
         }
@@ -122,7 +122,7 @@ impl Session {
         Ok(bytes.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes)).filter(|n| *n != 0))
     }
 
-    /// The process whose window is active; none if there is no such window, or its process is not of this machine.
+    /// Process of the active window; none if there is no such window, or its process is not of this machine.
     fn active_process(&self) -> std::result::Result<Option<u32>, Error> {
         let Some(window) = self.number(self.root, self.atoms._NET_ACTIVE_WINDOW, AtomEnum::WINDOW)? else {
             return Ok(None);
@@ -134,7 +134,7 @@ impl Session {
         self.number(window, self.atoms._NET_WM_PID, AtomEnum::CARDINAL)
     }
 
-    /// Waits until something changes, or for that long.
+    /// Waits for an event, up to a time limit.
     fn wait(&self, limit: Option<Duration>) -> std::result::Result<(), Error> {
         self.x.flush().map_err(over)?;
         let mut changed = false;

@@ -20,7 +20,7 @@ pub(crate) struct Args {
     shell: clap_complete::Shell,
 }
 
-/// Prints it.
+/// Prints the script.
 pub(crate) fn main(args: Args) -> Result {
     print(&script(args.shell)?)
 }
@@ -32,7 +32,7 @@ fn script(shell: clap_complete::Shell) -> Result<String> {
     let mut out = Vec::new();
     adapter.write_registration(VARIABLE, "xsched", "xsched", "xsched", &mut out).map_err(|e| fail(&e))?;
     let text = String::from_utf8(out).map_err(|e| fail(&e))?;
-    // A file of $fpath is run for the first completion, and has to answer it.
+    // A file of $fpath is run for the first completion, and has to answer that one itself.
     let registered = "compdef _clap_dynamic_completer_xsched xsched";
     let loaded = format!(
         "if [[ $funcstack[1] == _xsched ]]; then\n    _clap_dynamic_completer_xsched \"$@\"\nelse\n    {registered}\nfi"

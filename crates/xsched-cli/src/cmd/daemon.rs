@@ -65,7 +65,7 @@ pub(crate) struct Args {
     no_usual_config: bool,
 }
 
-/// Runs until told to stop.
+/// Runs until a command or a signal stops the daemon.
 pub(crate) fn main(args: Args) -> Result {
     let (socket, origin) = paths::socket_path(args.socket);
     if origin == Origin::User {
@@ -81,7 +81,7 @@ pub(crate) fn main(args: Args) -> Result {
         log_details: Settings::of_process().log >= Log::Debug,
         library: library(),
         pool_keeper: args.pool_keeper,
-        // As it is now: an upgrade puts another in its place.
+        // The present path: an upgrade puts another program in its place.
         device_host: std::env::current_exe().ok(),
         state: folders::state(),
         idle_exit: args.idle_exit.and_then(|i| i.0),
@@ -94,16 +94,16 @@ pub(crate) fn main(args: Args) -> Result {
     }
 }
 
-/// The preload library, as LD_PRELOAD can name it, and other users may read it.
+/// Path of the preload library in a form that LD_PRELOAD can hold, and that other users may read.
 fn library() -> Option<PathBuf> {
     preload::find().and_then(|library| preload::speakable(&library)).ok()
 }
 
-/// The configuration file that was named.
+/// Configuration file that was named.
 fn given(file: Option<PathBuf>) -> Result<Vec<PathBuf>> {
     match file {
         Some(file) if !file.is_file() => Err(Error::input(format!("--config: {} is no file", file.display()))),
-        // For SIGHUP, wherever the daemon is by then.
+        // Absolute, so that SIGHUP finds it wherever the daemon is by then.
         file => Ok(file.map(|file| std::path::absolute(&file).unwrap_or(file)).into_iter().collect()),
     }
 }

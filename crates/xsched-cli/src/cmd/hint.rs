@@ -1,4 +1,4 @@
-//! `xsched hint`: changes what a running program is given.
+//! `xsched hint`: changes the values of a running program.
 
 use std::path::PathBuf;
 
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     socket: Option<PathBuf>,
 }
 
-/// Hands the hint over.
+/// Sends the hint.
 pub(crate) fn main(args: Args) -> Result {
     let targets = args.whom.targets(args.queue)?;
     let level = match args.level {

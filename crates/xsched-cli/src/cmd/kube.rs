@@ -1,4 +1,4 @@
-//! `xsched kube`: becomes the program `xsched-kube`, which lies beside this one.
+//! `xsched kube`: executes the program `xsched-kube`, which lies beside this one.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     words: Vec<OsString>,
 }
 
-/// Becomes it.
+/// Becomes the program `xsched-kube`.
 pub(crate) fn main(args: Args) -> Result {
     let program = find()?;
     let error = std::process::Command::new(&program).args(args.words).exec();

@@ -1,4 +1,4 @@
-//! `xsched policy`: which there are, which one decides, and changing it while programs run.
+//! `xsched policy`: lists the policies, shows the one in force, and changes it while programs run.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ enum Action {
     },
 }
 
-/// Lists, gets or sets.
+/// Lists, shows or sets the policy.
 pub(crate) fn main(args: Args) -> Result {
     let common = &args.common;
     match args.action {
@@ -79,7 +79,7 @@ struct Answer<'a> {
     policies: &'a [PolicyInfo],
 }
 
-/// The daemon's list; without one, what this version has.
+/// List of policies from the daemon; without one, that of this version.
 fn list(common: &Common) -> Result {
     let (policies, missing) = match ask(common) {
         Ok(policies) => (policies, None),
@@ -139,7 +139,7 @@ fn get(common: &Common) -> Result {
 }
 
 fn set(name: String, params: Vec<(String, String)>, device: Option<String>, common: &Common) -> Result {
-    // A mistake is one whether or not a daemon answers.
+    // A mistake is reported whether or not a daemon answers.
     let now = Choice::with(&name, params.iter().map(|(name, value)| (name.as_str(), value.as_str())))?.to_string();
     let before = ask(common)?;
     let set = Request::PolicySet { name: name.clone(), params, device: device.clone() };
@@ -150,20 +150,20 @@ fn set(name: String, params: Vec<(String, String)>, device: Option<String>, comm
     print(&changed(&before, &now, device.as_deref()))
 }
 
-/// The policy with its parameters that are not at their defaults.
+/// Name of the policy, with its parameters that are not at their defaults.
 fn text(policy: &PolicyInfo) -> String {
     let params = policy.params.iter().map(|param| (param.name.as_str(), param.value.as_str()));
-    // That of a newer daemon is not known here.
+    // The policy of a newer daemon is not known here.
     Choice::with(&policy.name, params).map_or_else(|_| policy.name.clone(), |choice| choice.to_string())
 }
 
-/// What was in force on a device, or on those that had none of their own.
+/// Policy that was in force on a device, or on devices that had none of their own.
 fn was(before: &[PolicyInfo], device: Option<&str>) -> Option<String> {
     let own = before.iter().find(|p| p.devices.iter().any(|d| Some(d.as_str()) == device));
     own.or_else(|| before.iter().find(|p| p.current)).map(text)
 }
 
-/// `policy: hpf → up`, a line for each device that had one of its own.
+/// Line about the change, such as `policy: hpf → up`, and one for each device that had a policy of its own.
 fn changed(before: &[PolicyInfo], now: &str, device: Option<&str>) -> String {
     let line = |of: &str, was: Option<String>| match was {
         Some(was) if was == now => format!("policy{of}: {now} as before\n"),

@@ -1,4 +1,4 @@
-//! `xsched scheduler-host`: runs an operator's own scheduler in a process of its own, beside the daemon that starts it.
+//! `xsched scheduler-host`: runs an operator's own scheduler, in a process that the daemon starts.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     library: PathBuf,
 }
 
-/// Serves until the daemon hangs up.
+/// Answers questions until the daemon hangs up.
 pub(crate) fn main(args: Args) -> Result {
     let stdin = std::io::stdin();
     let socket = stdin.as_fd();
@@ -54,15 +54,15 @@ pub(crate) fn main(args: Args) -> Result {
 }
 
 fn say(socket: BorrowedFd<'_>, message: &FromHost) {
-    // Should the daemon be gone, the next look at the socket tells.
+    // If the daemon is gone, the next poll of the socket shows it.
     if let Ok(packet) = encode(message) {
         let _ = rustix::net::send(socket, &packet, SendFlags::NOSIGNAL);
     }
 }
 
-/// Opens the library, lets it register its scheduler, and returns that.
+/// Opens the library, which registers its scheduler, and returns the scheduler's callbacks.
 fn load(library: &Path) -> Result<Table> {
-    // It finds `hipRegisterScheduler` in the preload library.
+    // The operator's library finds `hipRegisterScheduler` in the preload library.
     let ours = preload::find()?;
     let ours = open(&ours, libc::RTLD_GLOBAL)?;
     // SAFETY: this process has no other thread yet, and the environment was not read for this yet.
@@ -92,7 +92,7 @@ fn load(library: &Path) -> Result<Table> {
 }
 
 fn open(file: &Path, scope: c_int) -> Result<*mut c_void> {
-    // A name without a slash would be looked for elsewhere.
+    // A name without a slash would be searched in other folders.
     let file = std::path::absolute(file).map_err(Error::environment)?;
     let name = CString::new(file.as_os_str().as_bytes()).map_err(Error::environment)?;
     // SAFETY: a C string; the library's constructors are trusted as its operator trusts them.

@@ -18,7 +18,7 @@ pub(crate) struct Args {
     idle_exit: Option<IdleExit>,
 }
 
-/// Runs until told to stop.
+/// Runs until a signal stops it.
 pub(crate) fn main(args: Args) -> Result {
     xsched_sim::server::run(&args.socket, args.idle_exit.and_then(|i| i.0))
         .map_err(|e| Error::environment(format!("the simulated device at {}: {e}", args.socket.display())))?;

@@ -22,13 +22,13 @@ pub(crate) struct Args {
     socket: Option<PathBuf>,
 }
 
-/// Suspends.
+/// Runs `xsched suspend`.
 pub(crate) fn suspend(args: Args) -> Result {
     let request = Request::Suspend { targets: args.whom.targets(Vec::new())? };
     whom::tell(client::ask(args.socket.as_deref(), request)?)
 }
 
-/// Resumes.
+/// Runs `xsched resume`.
 pub(crate) fn resume(args: Args) -> Result {
     let request = Request::Resume { targets: args.whom.targets(Vec::new())? };
     whom::tell(client::ask(args.socket.as_deref(), request)?)

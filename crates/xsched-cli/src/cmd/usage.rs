@@ -1,4 +1,4 @@
-//! `xsched usage`: who had devices for how long, also of programs that are gone.
+//! `xsched usage`: time that programs had on devices, also of programs that are gone.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ Examples:
   xsched usage --since 12h --by user
   xsched usage --since 30d --by job --csv";
 
-/// The answer, as `--json` prints it.
+/// Answer in the form of `--json`.
 #[derive(Serialize)]
 struct Answer {
     version: u32,
@@ -70,7 +70,7 @@ struct Row {
     programs: u64,
 }
 
-/// Asks and prints.
+/// Asks the daemon and prints the answer.
 pub(crate) fn main(args: Args) -> Result {
     let since = SystemTime::now().checked_sub(args.since).and_then(|at| at.duration_since(UNIX_EPOCH).ok());
     let rows = ask(args.socket.as_deref(), since.unwrap_or_default(), args.by)?;
@@ -138,7 +138,7 @@ fn table(by: UsageBy, rows: &[UsageRow]) -> String {
     out
 }
 
-/// `2h 03m`, `3m 20s`, `1.250 s`.
+/// Time in the form of `2h 03m`, `3m 20s`, `1.250 s`.
 fn time(ns: u64) -> String {
     let s = ns / 1_000_000_000;
     match s {
@@ -160,7 +160,7 @@ fn csv(by: UsageBy, rows: &[UsageRow]) -> String {
     out
 }
 
-/// A field of CSV. What a spreadsheet would take for a formula is kept from being one.
+/// Field of CSV. A text that a spreadsheet would take for a formula is quoted.
 fn field(text: &str) -> String {
     let text = escaped(text);
     let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.into_owned() };

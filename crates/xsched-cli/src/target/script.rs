@@ -5,15 +5,15 @@ use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// The kernel looks at this many bytes.
+/// Number of bytes that the kernel reads.
 const LINE_MAX: u64 = 256;
 
-/// What the first bytes of a file say.
+/// Kind of a file, by its first bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// An ELF file or some other binary.
     NotAScript,
-    /// The programs that are executed for it, one by the other; the last one reads the script.
+    /// Programs that are executed for the script, each by the one before; the last one reads the script.
     Interpreters(Vec<OsString>),
 }
 
@@ -26,7 +26,7 @@ pub(super) fn interpreter(file: &Path) -> std::io::Result<Kind> {
 
 fn classify(head: &[u8]) -> Kind {
     let Some(rest) = head.strip_prefix(b"#!") else {
-        // A text without `#!` is given to /bin/sh, as a shell and execvp do.
+        // Shells and execvp give a text without `#!` to /bin/sh.
         let line = head.split(|&b| b == b'\n').next().unwrap_or_default();
         return if line.contains(&0) || head.starts_with(b"\x7fELF") {
             Kind::NotAScript
@@ -49,11 +49,11 @@ fn classify(head: &[u8]) -> Kind {
     Kind::Interpreters(chain)
 }
 
-/// The program that `env ARGUMENT` starts, if it can be told.
+/// Program that `env ARGUMENT` starts, if that can be determined.
 fn behind_env(argument: &[u8]) -> Option<OsString> {
     let words = match argument.strip_prefix(b"-S") {
         Some(split) => split.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty()).collect(),
-        // Without -S everything after the first blank is one word.
+        // Without -S, the rest of the line after the first blank is one argument.
         None => vec![argument],
     };
     let word = words.into_iter().find(|w| !w.starts_with(b"-") && !w.contains(&b'='))?;

@@ -1,4 +1,4 @@
-//! What users may ask for, and how much of each thing they may have.
+//! Limits of users: on the values that they may ask for, and on the number of things that they may have.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::tuning::{
     USER_JOBS_MAX, USER_MAPPED_MAX_MIB, USER_QUEUES_MAX, USER_TIMESLICE_MAX_US, USER_WEIGHT_MAX, of_user,
 };
 
-/// What is said for all users stands beside the table of those with limits of their own.
+/// Table of limits: those of all users, beside the table of users with limits of their own.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Limits {
@@ -30,7 +30,7 @@ pub(super) struct Limits {
     users: BTreeMap<User, UserLimits>,
 }
 
-/// What one user may have.
+/// Limits of one user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UserLimits {
@@ -48,7 +48,7 @@ pub(super) struct UserLimits {
 }
 
 impl Limits {
-    /// What holds for all users, and for single ones.
+    /// Splits the table into the limits of all users and those of single users.
     pub(super) fn parts(self) -> (UserLimits, BTreeMap<User, UserLimits>) {
         let of_all = UserLimits {
             max_class: self.max_class,
@@ -68,7 +68,7 @@ impl Limits {
 }
 
 impl UserLimits {
-    /// These, and where they say nothing those.
+    /// Returns these limits, completed by `those` where they are not set.
     pub(super) fn or(self, those: UserLimits) -> UserLimits {
         UserLimits {
             max_class: self.max_class.or(those.max_class),
@@ -91,7 +91,7 @@ impl Config {
         self.users.get(&uid).copied().unwrap_or_default().or(self.limits)
     }
 
-    /// The most that programs of a user without privilege may ask for.
+    /// Largest values that programs of a user without privilege may ask for.
     pub(crate) fn ceilings(&self, uid: u32) -> Ceilings {
         let limits = self.limits_of(uid);
         Ceilings {
@@ -101,7 +101,8 @@ impl Config {
         }
     }
 
-    /// How much a user may have. `own` = root or the daemon's own, whose bounds are wider unless they are given.
+    /// Limits on the number of things that a user may have. `own` = root or the daemon's own user, whose limits are wider unless they are
+    /// given.
     pub(crate) fn bounds(&self, uid: u32, own: bool) -> Bounds {
         let limits = if own { self.users.get(&uid).copied().unwrap_or_default() } else { self.limits_of(uid) };
         let bound = |given: Option<Count>, usual| given.map_or(of_user(usual, own), |count| count.0 as usize);

@@ -1,4 +1,4 @@
-//! `[metrics]`: where monitors read, and what they are told.
+//! `[metrics]`: the address for monitors, and the data that they get.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,18 +9,18 @@ use super::values::{number, scalar};
 use crate::Error;
 use crate::tuning::METRICS_PROGRAMS_MAX;
 
-/// Where to listen.
+/// Address to listen at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Listen {
     Unix(PathBuf),
-    /// An address of this machine's loopback, unless others are allowed.
+    /// Address of this machine's loopback, unless others are allowed.
     Tcp(SocketAddr),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Programs(u32);
 
-/// What the files say.
+/// Settings of the files.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MetricsTable {
@@ -31,19 +31,19 @@ pub(crate) struct MetricsTable {
     max_programs: Option<Programs>,
 }
 
-/// What holds.
+/// Settings in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MetricsConfig {
     pub(crate) listen: Listen,
-    /// Users, programs and jobs are named.
+    /// True if labels have names of users, programs and jobs.
     pub(crate) names: bool,
     pub(crate) pids: bool,
-    /// So many series of programs at most.
+    /// Largest number of series of programs.
     pub(crate) max_programs: usize,
 }
 
 impl MetricsTable {
-    /// This, and where it says nothing that.
+    /// Returns these settings, completed by `that` where they are not set.
     pub(super) fn or(self, that: MetricsTable) -> MetricsTable {
         MetricsTable {
             listen: self.listen.or(that.listen),
@@ -54,10 +54,10 @@ impl MetricsTable {
         }
     }
 
-    /// Whether the port may be reached from other machines, where it can be.
+    /// Checks that other machines reach the port only where that is allowed.
     ///
     /// # Errors
-    /// One line: the address is none of the loopback, and nothing allows others.
+    /// Returns one line if the address is not a loopback address and `network` does not allow others.
     pub(super) fn check(&self) -> Result<(), String> {
         match &self.listen {
             Some(Listen::Tcp(address)) if !address.ip().is_loopback() && self.network != Some(true) => Err(format!(
@@ -67,11 +67,11 @@ impl MetricsTable {
         }
     }
 
-    /// None = there are no metrics.
+    /// Settings in force; none = there are no metrics.
     pub(super) fn config(&self) -> Option<MetricsConfig> {
         let listen = self.listen.clone()?;
         Some(MetricsConfig {
-            // Every user of the machine can connect to a port, and others beyond it.
+            // A port can be reached by all users of the machine, and from other machines.
             names: self.names.unwrap_or(matches!(listen, Listen::Unix(_))),
             pids: self.pids.unwrap_or(false),
             max_programs: self.max_programs.map_or(METRICS_PROGRAMS_MAX, |n| n.0 as usize),

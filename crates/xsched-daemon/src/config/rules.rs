@@ -1,11 +1,11 @@
-//! Rules that no program can match.
+//! Detection of rules that no program can match.
 
 use std::path::Path;
 
 use super::Rule;
 
 impl Rule {
-    /// Whether each of its conditions is one of those of another rule too: it matches whatever that one does.
+    /// Reports whether another rule has all of this rule's conditions: this rule then matches whatever the other one does.
     fn covers(&self, other: &Rule) -> bool {
         let same = |own: &Option<String>, its: &Option<String>| own.is_none() || own == its;
         same(&self.exe, &other.exe)
@@ -18,7 +18,7 @@ impl Rule {
             && (self.user.is_none() || self.user == other.user)
     }
 
-    /// Why it can match nothing by itself.
+    /// Reason for which the rule can match nothing by itself, if there is one.
     fn contradiction(&self) -> Option<String> {
         if let Some(cgroup) = self.cgroup.as_deref().filter(|path| !path.starts_with(['/', '*'])) {
             return Some(format!("a cgroup's path begins with a slash, and \"{cgroup}\" does not"));
@@ -33,7 +33,7 @@ impl Rule {
     }
 }
 
-/// Which of the first `added` rules never match, by their place, and why.
+/// Finds rules among the first `added` ones that never match, and returns their places and the reasons.
 pub(super) fn unmatched(rules: &[Rule], added: usize) -> impl Iterator<Item = (usize, String)> + '_ {
     let why = |at: usize| {
         let rule = &rules[at];

@@ -1,4 +1,4 @@
-//! Which container a process is in, as its cgroup's path tells, and what is known of it.
+//! Container of a process, as its cgroup's path names it, and the facts about the container.
 
 pub mod record;
 
@@ -9,26 +9,27 @@ use crate::identity::User;
 use record::Record;
 use xsched_proto::class::Class;
 
-/// Digits of a container's id that are enough to name it.
+/// Number of first digits of a container's id that are enough to name it.
 const SHORT_ID: usize = 12;
 
-/// Where a process is: its cgroup, and its container if it is in one.
+/// Place of a process: its cgroup, and its container if it is in one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) cgroup: String,
     record: Option<Record>,
-    /// The record is of root or of the daemon's user: what it says is no wish of another user's.
+    /// True if the record is of root or of the daemon's user, and so not another user's wish.
     is_trusted: bool,
 }
 
 impl Place {
-    /// Of a process whose cgroups are these lines of `/proc/PID/cgroup`. Records are looked for in `folder`, then in that of the user.
+    /// Finds the place of a process with these lines of `/proc/PID/cgroup`. Records are searched in `folder`, then in that of the user.
     pub(crate) fn of(lines: &str, folder: &Path, user: User) -> Place {
         Place::in_folders(cgroup(lines), &[folder.to_owned(), record::folder_of_user(user.uid)], user)
     }
 
     fn in_folders(cgroup: &str, folders: &[PathBuf], user: User) -> Place {
-        // Neither root nor the daemon's user can be lied to by a record of its own.
+        // Only a record of root, of the daemon's own user, or of the process's user counts: root and the daemon's user cannot be lied to by
+        // records of others.
         let is_trusted = |owner: u32| owner == 0 || owner == rustix::process::geteuid().as_raw();
         let known = names(cgroup).filter(|name| is_id(name)).collect::<Vec<_>>().into_iter().rev();
         let found = known.flat_map(|id| folders.iter().filter_map(move |folder| Record::read(folder, &id).ok()));
@@ -47,52 +48,53 @@ impl Place {
         innermost(&self.cgroup)
     }
 
-    /// What its engine calls the container.
+    /// Name of the container at its engine.
     pub(crate) fn name(&self) -> Option<&str> {
         self.record.as_ref()?.name.as_deref()
     }
 
-    /// The name of its Kubernetes pod.
+    /// Name of its Kubernetes pod.
     pub(crate) fn pod(&self) -> Option<&str> {
         self.record.as_ref()?.pod.as_deref()
     }
 
-    /// The namespace of its Kubernetes pod.
+    /// Namespace of its Kubernetes pod.
     pub(crate) fn namespace(&self) -> Option<&str> {
         self.record.as_ref()?.namespace.as_deref()
     }
 
-    /// The namespace, as told by root or the daemon's user.
+    /// Namespace of the pod, as given by root or the daemon's user.
     pub(crate) fn trusted_namespace(&self) -> Option<&str> {
         self.trusted()?.namespace.as_deref()
     }
 
-    /// The uid of its Kubernetes pod.
+    /// Uid of its Kubernetes pod.
     pub(crate) fn pod_uid(&self) -> Option<String> {
         pod(&self.cgroup)
     }
 
-    /// The class that its container was made with, by root or the daemon's user.
+    /// Class that its container was made with, by root or the daemon's user.
     pub(crate) fn class(&self) -> Option<Class> {
         self.trusted()?.class
     }
 
-    /// Whether a rule means the container by id, name or pod's uid.
+    /// Reports whether a rule's pattern matches the container by id, name or pod's uid.
     pub(crate) fn is_in(&self, pattern: &str) -> bool {
         matches(pattern, &self.cgroup) || self.is_named(pattern, |record| &record.name)
     }
 
-    /// Whether a rule means the pod by its name.
+    /// Reports whether a rule's pattern matches the pod by its name.
     pub(crate) fn is_in_pod(&self, pattern: &str) -> bool {
         self.is_named(pattern, |record| &record.pod)
     }
 
-    /// Whether a rule means the pod's namespace.
+    /// Reports whether a rule's pattern matches the pod's namespace.
     pub(crate) fn is_in_namespace(&self, pattern: &str) -> bool {
         self.is_named(pattern, |record| &record.namespace)
     }
 
-    /// Users call their own containers what they like: such names are shown, and no rule goes by them.
+    /// Reports whether a pattern matches a name in a trusted record. Users name their own containers as they like: such names are shown,
+    /// but no rule applies by them.
     fn is_named(&self, pattern: &str, name: fn(&Record) -> &Option<String>) -> bool {
         self.trusted().and_then(|record| name(record).as_deref()).is_some_and(|name| glob(pattern, name))
     }
@@ -102,8 +104,8 @@ impl Place {
     }
 }
 
-/// The cgroup of a process among those of `/proc/PID/cgroup`: that of version 2, unless only another hierarchy tells the container, as
-/// where version 1 is still in use, alone or beside it.
+/// Cgroup of a process among those of `/proc/PID/cgroup`: that of version 2, unless only another hierarchy names the container, as where
+/// version 1 is still in use, alone or beside it.
 fn cgroup(lines: &str) -> &str {
     let all = || lines.lines().filter_map(|line| line.splitn(3, ':').collect::<Vec<_>>().try_into().ok());
     let second = all().find(|[number, _, _]: &[&str; 3]| *number == "0").map(|[_, _, path]| path);
@@ -113,18 +115,18 @@ fn cgroup(lines: &str) -> &str {
     told.or(second).or_else(of_systemd).unwrap_or("")
 }
 
-/// The names of the containers around a process, the outermost first: ids of Docker, containerd, CRI-O and Podman, uids of
-/// Kubernetes pods, names of LXC containers and systemd-nspawn machines.
+/// Names of the containers around a process, the outermost first: ids of Docker, containerd, CRI-O and Podman, uids of Kubernetes pods,
+/// names of LXC containers and systemd-nspawn machines.
 fn names(cgroup: &str) -> impl Iterator<Item = String> {
     cgroup.split('/').filter_map(name)
 }
 
-/// The name of the innermost container around a process.
+/// Name of the innermost container around a process.
 fn innermost(cgroup: &str) -> Option<String> {
     names(cgroup).last()
 }
 
-/// The uid of the Kubernetes pod that a process is in.
+/// Uid of the Kubernetes pod that a process is in.
 fn pod(cgroup: &str) -> Option<String> {
     names(cgroup).find(|name| name.len() == 36 && cgroup.contains("pod") && !is_id(name))
 }
@@ -139,7 +141,7 @@ fn name(part: &str) -> Option<String> {
     if let Some(name) = scope.strip_prefix("lxc.payload.").or_else(|| scope.strip_prefix("machine-")) {
         return Some(name.to_owned());
     }
-    // kubepods-burstable-pod<uid>.slice, with _ for -; or pod<uid>.
+    // Two forms: kubepods-burstable-pod<uid>.slice, with _ for -; or pod<uid>.
     if let Some((_, uid)) = scope.rsplit_once("-pod").or_else(|| scope.split_once("pod").filter(|(s, _)| s.is_empty()))
     {
         let uid = uid.replace('_', "-");
@@ -155,7 +157,7 @@ fn is_id(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// Whether a process of this cgroup is in a container that `pattern` names.
+/// Reports whether a process of this cgroup is in a container that `pattern` names.
 fn matches(pattern: &str, cgroup: &str) -> bool {
     let short = pattern.len() >= SHORT_ID && pattern.bytes().all(|b| b.is_ascii_hexdigit());
     names(cgroup).any(|name| glob(pattern, &name) || short && is_id(&name) && name.starts_with(pattern))

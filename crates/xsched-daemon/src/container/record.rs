@@ -1,4 +1,4 @@
-//! What is known of a container beside its id: a file that is written when the container is made ([the hook of
+//! Record of a container beside its id: a file that is written when the container is made ([the hook of
 //! CDI](../../../../docs/guide/containers.md)), in a folder beside that of the daemon's socket, which containers do not see.
 
 use std::ffi::OsString;
@@ -11,50 +11,50 @@ use xsched_proto::class::Class;
 use xsched_proto::files;
 use xsched_proto::text::check_visible;
 
-/// Longest file that is read, in bytes.
+/// Largest file that is read, in bytes.
 const RECORD_MAX_BYTES: u64 = 16 << 10;
-/// Longest name that is kept, in bytes.
+/// Longest name that is used, in bytes.
 const NAME_MAX_BYTES: usize = 253;
 
-/// A container.
+/// Record of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Its id, as in the paths of its cgroups.
+    /// Id of the container, as in the paths of its cgroups.
     pub id: String,
-    /// What its engine calls it.
+    /// Name of the container at its engine.
     #[serde(default)]
     pub name: Option<String>,
-    /// The Kubernetes pod that it is part of.
+    /// Kubernetes pod that the container is part of.
     #[serde(default)]
     pub pod: Option<String>,
-    /// The pod's namespace.
+    /// Namespace of the pod.
     #[serde(default)]
     pub namespace: Option<String>,
-    /// The class that it was made with.
+    /// Class that the container was made with.
     #[serde(default)]
     pub class: Option<Class>,
-    /// Why its programs do not load the library; none = they do.
+    /// Reason for which its programs do not load the library; none = they load it.
     #[serde(default)]
     pub unscheduled: Option<String>,
 }
 
-/// The folder of the records of containers whose programs find the daemon's socket in `folder`: beside it.
+/// Folder of the records of containers whose programs find the daemon's socket in `folder`: it lies beside that folder.
 pub fn folder(folder: &Path) -> PathBuf {
     let mut name = folder.file_name().map_or_else(|| OsString::from("xsched"), OsString::from);
     name.push("-containers");
     folder.with_file_name(name)
 }
 
-/// The folder of the records of a user's own containers.
+/// Folder of the records of a user's own containers.
 pub fn folder_of_user(uid: u32) -> PathBuf {
     folder(&PathBuf::from(format!("/run/user/{uid}/xsched")))
 }
 
 impl Record {
-    /// Writes it by a rename.
+    /// Writes the record by a rename.
     ///
     /// # Errors
-    /// Also where its id is no file name.
+    /// Also fails where its id is no file name.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let (path, fresh) = (file(folder, &self.id, "json")?, file(folder, &self.id, "json.new")?);
         let _ = std::fs::remove_file(&fresh);
@@ -63,10 +63,10 @@ impl Record {
         std::fs::rename(&fresh, &path)
     }
 
-    /// Reads that of a container, and the user that has written it.
+    /// Reads the record of a container, and the user that has written it.
     ///
     /// # Errors
-    /// Also where it is another container's.
+    /// Also fails where the record is another container's.
     pub fn read(folder: &Path, id: &str) -> Result<(Record, u32)> {
         let (mut text, file) = (String::new(), files::read_only(&file(folder, id, "json")?)?);
         let owner = file.metadata()?.uid();
@@ -81,10 +81,10 @@ impl Record {
     }
 }
 
-/// A file of a container.
+/// Path of a file of a container.
 ///
 /// # Errors
-/// Where the id is no file name.
+/// Fails where the id is no file name.
 pub fn file(folder: &Path, id: &str, what: &str) -> Result<PathBuf> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"_-.".contains(&b);
     if id.is_empty() || id.len() > 200 || id.starts_with('.') || !id.bytes().all(fits) {

@@ -1,6 +1,6 @@
-//! The files of AMD's kernel driver below `/sys`. Nothing of AMD's is loaded, and a read is answered by the kernel.
+//! State from the files of AMD's kernel driver below `/sys`. No library of AMD's is loaded; the kernel answers each read.
 //!
-//! Run on trees that tests write only, on no AMD GPU yet.
+//! Tested on trees that tests write only, on no AMD GPU yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use xsched_proto::device::{DeviceState, Source};
 use super::driver::{DeviceLabel, Driver, Look};
 use crate::clock::now_ns;
 
-/// AMD's number among vendors of PCI devices.
+/// AMD's id as a vendor of PCI devices.
 const VENDOR: &str = "0x1002";
 
 struct Amdgpu {
@@ -18,19 +18,19 @@ struct Amdgpu {
     devices: BTreeMap<String, PathBuf>,
 }
 
-/// The GPUs of this driver.
+/// Finds the GPUs of this driver.
 pub(super) fn open() -> Option<Box<dyn Driver>> {
     let devices: BTreeMap<_, _> =
         folders(&root()).map(|(address, folder)| (format!("pci:{address}"), folder)).collect();
     (!devices.is_empty()).then(|| Box::new(Amdgpu { devices }) as Box<dyn Driver>)
 }
 
-/// Their PCI addresses.
+/// PCI addresses of these GPUs.
 pub(super) fn addresses() -> Vec<String> {
     folders(&root()).map(|(address, _)| address).collect()
 }
 
-/// `/sys`, or a tree that a test has written: the same that the preload library goes by.
+/// Path of `/sys`, or of a tree that a test has written: the preload library uses the same one.
 fn root() -> PathBuf {
     std::env::var_os("XSCHED_SYSFS").map_or_else(|| "/sys".into(), PathBuf::from)
 }
@@ -55,7 +55,7 @@ fn look(key: &str, folder: &Path) -> Look {
     let at_ns = now_ns();
     let sensors = std::fs::read_dir(folder.join("hwmon")).into_iter().flatten().flatten().next().map(|e| e.path());
     let sensor = |name: &str| number::<i64>(sensors.as_deref()?, name);
-    // The first sensor is the edge of the chip; newer chips have only the hottest spot, the second.
+    // The first sensor is at the chip's edge; newer chips have only the second, at the hottest spot.
     let heat = ["temp1", "temp2"].into_iter().find(|name| sensor(&format!("{name}_input")).is_some());
     let degrees = |what: &str| i32::try_from(sensor(&format!("{}_{what}", heat?))? / 1_000).ok();
     let watts = |name: &str| u32::try_from(sensor(name)? / 1_000_000).ok();
@@ -105,7 +105,7 @@ mod tests {
         };
         write("0000:01:00.0/vendor", "0x10de");
         write("0000:01:00.0/mem_info_vram_total", "1");
-        // A function of the same card that is no GPU.
+        // Another function of the same card, which is no GPU.
         write("0000:c1:00.1/vendor", "0x1002");
         for (file, text) in [
             ("vendor", "0x1002"),

@@ -1,4 +1,4 @@
-//! Drivers, as the sampler asks them.
+//! Drivers, as the sampler uses them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use xsched_proto::device::{DeviceProcess, DeviceState, Source};
 
-/// State of one device, as a driver told it.
+/// State of one device, as a driver reported it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Look {
-    /// Time at which it was asked, ns.
+    /// Time at which the driver was asked, in ns.
     pub(crate) at_ns: u64,
     pub(crate) device: String,
     pub(crate) source: Source,
@@ -19,20 +19,20 @@ pub(crate) struct Look {
     pub(crate) processes: Option<Vec<DeviceProcess>>,
 }
 
-/// Name of a device for other monitors.
+/// Name of a device in other monitors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceLabel {
-    /// UUID of the GPU, or of the one that it is a part of.
+    /// UUID of the GPU, or of the GPU that it is a part of.
     pub(crate) uuid: Option<String>,
-    /// Number of the GPU instance, where it is a part.
+    /// Number of the GPU instance, if the device is a part of a GPU.
     pub(crate) instance: Option<u32>,
 }
 
-/// Source of the state of devices. Lives on the thread that asks it.
+/// Source of the state of devices. Lives on the thread that uses it.
 pub(crate) trait Driver {
-    /// Reads the state of these devices, as far as it knows them. May take as long as it likes.
+    /// Reads the state of these devices, as far as the driver knows them. May take any time.
     fn look(&mut self, wanted: &BTreeSet<String>) -> Vec<Look>;
 }
 
-/// Makes a driver; none = it is not on this machine.
+/// Function that makes a driver; none = it is not on this machine.
 pub(crate) type Open = Arc<dyn Fn() -> Option<Box<dyn Driver>> + Send + Sync>;

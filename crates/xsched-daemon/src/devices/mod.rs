@@ -1,7 +1,8 @@
-//! The state of devices, as their drivers tell it: memory, activity, heat, processes.
+//! State of devices, as their drivers report it: memory, activity, heat, processes.
 //!
-//! Drivers are asked by threads of their own ([`sampler`]), [`nvml`] in a [process](remote) of its own and [`amdgpu`]'s files, about once a second and only while programs are
-//! attached. A call that hangs therefore delays no decision: what is known grows old, and after some seconds counts as not known.
+//! Drivers are asked by threads of their own ([`sampler`]), [`nvml`] in a [process](remote) of its own and [`amdgpu`]'s files, about once a
+//! second and only while programs are attached. A call that hangs therefore delays no decision: the last state grows old, and after some
+//! seconds the state counts as not known.
 
 mod amdgpu;
 mod driver;
@@ -20,23 +21,23 @@ pub use self::remote::serve;
 use self::sampler::Sampler;
 use crate::tuning::{DEVICE_HISTORY, DEVICE_HOT_NS, DEVICE_STALE_NS};
 
-/// What is known of devices, on the side of the loop.
+/// Known states of devices, on the side of the loop.
 pub(crate) struct Devices {
     samplers: [Sampler; 2],
     wanted: BTreeSet<String>,
     known: BTreeMap<String, Arc<Device>>,
 }
 
-/// What is known of a device.
+/// Known states of one device.
 #[derive(Clone)]
 pub(crate) struct Device {
     source: Source,
     name: Option<String>,
     label: DeviceLabel,
     processes: Option<Vec<DeviceProcess>>,
-    /// Of the last looks: when, and what was seen. Not empty.
+    /// States at the last polls, with the time of each, in ns. Not empty.
     looks: VecDeque<(u64, DeviceState)>,
-    /// When it was slowed down by heat last, ns.
+    /// Time at which it was last slowed down by heat, in ns.
     hot_ns: Option<u64>,
 }
 
@@ -44,7 +45,7 @@ impl Devices {
     /// `host` = what [`remote`] starts.
     ///
     /// # Errors
-    /// There is no descriptor left.
+    /// Fails if no descriptor is left.
     pub(crate) fn new(host: Option<PathBuf>) -> rustix::io::Result<Devices> {
         let nvml: Open = Arc::new(move || remote::open(host.as_deref()?));
         let amdgpu = Sampler::new("xsched-amdgpu", Arc::new(amdgpu::open))?;
@@ -52,7 +53,7 @@ impl Devices {
         Ok(Devices { samplers, wanted: BTreeSet::new(), known: BTreeMap::new() })
     }
 
-    /// The devices that programs use. Keys are what programs say: only those that a driver knows are asked about.
+    /// Sets the devices that programs use. The keys come from programs: drivers are asked only about devices that they know.
     pub(crate) fn want<'a>(&mut self, keys: impl Iterator<Item = &'a str>) {
         let real = |key: &&str| key.starts_with("pci:") || key.starts_with("mig:");
         let wanted: BTreeSet<&str> = keys.filter(real).collect();
@@ -62,27 +63,27 @@ impl Devices {
         }
     }
 
-    /// Whether a driver is asked about a device, and may tell.
+    /// Reports whether a driver is asked about a device, so that it may report something.
     pub(crate) fn may_tell(&self, key: &str) -> bool {
         self.wanted.contains(key)
     }
 
-    /// Whether some device is to be looked at.
+    /// Reports whether some device has to be polled.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.wanted.is_empty()
     }
 
-    /// The devices that programs use, and whose state is or was known.
+    /// Devices that programs use and whose state is or was known.
     pub(crate) fn in_use(&self) -> Vec<String> {
         self.wanted.iter().filter(|key| self.known.contains_key(*key)).cloned().collect()
     }
 
-    /// All devices of which something is known, by their keys, in that order.
+    /// All known devices and their keys, in the order of the keys.
     pub(crate) fn all(&self) -> Vec<(String, Arc<Device>)> {
         self.known.iter().map(|(key, device)| (key.clone(), device.clone())).collect()
     }
 
-    /// Takes what was found since the last time. Says, in one line each, which devices heat has begun to slow down.
+    /// Takes the states that arrived since the last call. Returns a line for each device that heat has begun to slow down.
     pub(crate) fn take(&mut self, now_ns: u64, is_attached: impl Fn(u32) -> bool) -> Vec<String> {
         let mut hot = Vec::new();
         let looks: Vec<Look> = self.samplers.iter().flat_map(Sampler::take).collect();
@@ -95,7 +96,7 @@ impl Devices {
     }
 
     fn note(&mut self, look: Look, is_attached: impl Fn(u32) -> bool) -> Option<String> {
-        // It comes late, or twice.
+        // Skips a state that is late or a repetition.
         if self.known.get(&look.device).is_some_and(|known| known.at_ns() >= look.at_ns) {
             return None;
         }
@@ -120,7 +121,7 @@ impl Devices {
             looks: VecDeque::with_capacity(DEVICE_HISTORY),
             hot_ns: None,
         };
-        // One that is just told is copied, once a second at most.
+        // A device that is being reported to a command is copied here, once a second at most.
         let device = Arc::make_mut(self.known.entry(key).or_insert_with(|| Arc::new(fresh())));
         if device.looks.len() == DEVICE_HISTORY {
             device.looks.pop_front();
@@ -128,16 +129,16 @@ impl Devices {
         device.looks.push_back((at_ns, state));
         (device.source, device.name, device.label, device.processes) = (source, name, label, processes);
         let before_ns = if hot { device.hot_ns.replace(at_ns) } else { device.hot_ns };
-        // Again only after a time without.
+        // Reported again only after a time without heat.
         (hot && before_ns.is_none_or(|before| at_ns.saturating_sub(before) >= DEVICE_HOT_NS)).then_some(line)
     }
 
-    /// How a device is now; none = that is not known, or not any more.
+    /// Present state of a device; none = it is not known, or no longer.
     pub(crate) fn state(&self, key: &str, now_ns: u64) -> Option<DeviceState> {
         self.known.get(key).filter(|device| !device.is_stale(now_ns)).and_then(|device| device.latest(now_ns))
     }
 
-    /// How other monitors call a device, and the memory of its processes in bytes, by process id, as far as that is known.
+    /// Label of a device at other monitors, and the memory of its processes in bytes, by process id, as far as these are known.
     pub(crate) fn outside_names(&self, key: &str) -> (DeviceLabel, Vec<(u32, u64)>) {
         let Some(device) = self.known.get(key) else { return Default::default() };
         let processes = device.processes.iter().flatten();
@@ -145,7 +146,7 @@ impl Devices {
         (device.label.clone(), memory)
     }
 
-    /// The memory that processes others than this one use on a device and what there is, in bytes; none = it is not known.
+    /// Memory that processes other than this one use on a device, and total memory, in bytes; none = not known.
     pub(crate) fn memory_of_others(&self, key: &str, pid: u32, now_ns: u64) -> Option<(u64, u64)> {
         let state = self.state(key, now_ns)?;
         let processes = self.known.get(key)?.processes.as_ref()?;
@@ -155,7 +156,7 @@ impl Devices {
 }
 
 impl Device {
-    /// All that is known of it, by its key. `may_see` says whether a process is told of.
+    /// Full report on the device, whose key is `key`. `may_see` decides whether a process is included.
     pub(crate) fn info(&self, key: &str, now_ns: u64, may_see: impl Fn(u32) -> bool) -> Option<DeviceInfo> {
         let processes = self.processes.as_ref();
         Some(DeviceInfo {
@@ -186,8 +187,8 @@ fn aged((at_ns, state): &(u64, DeviceState), now_ns: u64) -> DeviceState {
     DeviceState { age_ms: now_ns.saturating_sub(*at_ns) / 1_000_000, ..state.clone() }
 }
 
-/// Whether a process is a program that could be attached. One that is not seen from here may be known by another number, and an
-/// MPS server stands for its clients.
+/// Reports whether a process is a program that could be attached. A process that cannot be seen from here may be known by another number,
+/// and an MPS server represents its clients.
 fn is_outside(process: &DeviceProcess) -> bool {
     process.name.as_ref().is_some_and(|name| !name.starts_with("nvidia-cuda-mps"))
 }
@@ -196,8 +197,8 @@ fn told(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "?".to_owned(), |value| value.to_string())
 }
 
-/// Where the state of this machine's devices comes from, a line each; none where it is told by none. Loads NVIDIA's library, which
-/// may hang: to be called in a process that can be ended.
+/// Sources of the state of this machine's devices, one line each; empty where no driver reports any. Loads NVIDIA's library, which may
+/// hang: to be called in a process that can be ended.
 pub fn sources() -> Vec<String> {
     let amd = amdgpu::addresses();
     let amd = (!amd.is_empty()).then(|| format!("amdgpu's files in /sys ({})", amd.join(", ")));
@@ -272,7 +273,7 @@ mod tests {
         let info = devices.known["pci:0000:41:00.0"].info("pci:0000:41:00.0", now + 6 * S, |_| true).unwrap();
         assert!(info.stale && info.latest.age_ms == 6_000);
         assert_eq!(devices.state("pci:0000:41:00.0", now + 6 * S), None);
-        // Not wanted, it is forgotten when all of it is old.
+        // A device that is no longer wanted is forgotten when all of its states are old.
         devices.take(now + (DEVICE_HISTORY as u64 - 1) * S, |_| true);
         assert_eq!(devices.all().len(), 1);
         devices.take(now + (DEVICE_HISTORY as u64 + 1) * S, |_| true);

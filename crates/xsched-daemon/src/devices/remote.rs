@@ -1,5 +1,5 @@
-//! A driver's library in a process of its own, so that the daemon opens no device: what crashes or hangs in it is that process. It lives
-//! as long as the daemon holds the pipe that its questions come by.
+//! Driver's library in a process of its own, so that the daemon opens no device: if the library crashes or hangs, only that process is
+//! affected. The process lives as long as the daemon holds the pipe for its questions.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use super::driver::{Driver, Look};
 use super::nvml;
 use crate::{Error, rights};
 
-/// The command of this program that is such a process.
+/// Command of this program that runs such a process.
 const COMMAND: &str = "device-host";
 
 struct Process {
@@ -20,16 +20,16 @@ struct Process {
     answers: BufReader<ChildStdout>,
 }
 
-/// NVIDIA's library, asked through a process.
+/// NVIDIA's library, used through a process.
 struct Remote {
     program: PathBuf,
-    /// None = it has ended, and is started anew for the next question.
+    /// Running process; none = it has ended, and is started again for the next question.
     process: Option<Process>,
 }
 
-/// Starts a process of a program that opens NVIDIA's library; none = there is none on this machine.
+/// Starts the program in a process that opens NVIDIA's library. Returns none if this machine has no such library.
 pub(super) fn open(program: &Path) -> Option<Box<dyn Driver>> {
-    // Why it cannot answer is told with what the daemon says, once.
+    // The reason for which it cannot answer goes to the daemon's output, once.
     static TOLD: AtomicBool = AtomicBool::new(false);
     let errors = if TOLD.swap(true, Relaxed) { Stdio::null() } else { Stdio::inherit() };
     let process = Process::start(program, errors).ok()?;
@@ -44,7 +44,7 @@ impl Process {
         let questions = child.stdin.take();
         let answers = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let mut process = Process { child, questions, answers: BufReader::new(answers) };
-        // It says whether it has the library before the first question.
+        // Before the first question, the process reports whether it has the library.
         let has_library: bool = process.answer()?;
         if has_library { Ok(process) } else { Err(io::ErrorKind::NotFound.into()) }
     }
@@ -66,7 +66,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The end of the questions is the end of the process.
+        // The process ends when there are no more questions.
         self.questions = None;
         let _ = self.child.wait();
     }
@@ -89,10 +89,10 @@ fn line(value: &impl serde::Serialize) -> io::Result<String> {
     Ok(serde_json::to_string(value)? + "\n")
 }
 
-/// Answers a daemon's questions, which come by standard input, until it hangs up. Gives up capabilities first.
+/// Answers a daemon's questions from standard input, until the daemon hangs up. Gives up capabilities first.
 ///
 /// # Errors
-/// Capabilities cannot be given up, or the daemon is gone in the middle of an answer.
+/// Fails if capabilities cannot be given up, or the daemon is gone in the middle of an answer.
 pub fn serve() -> Result<(), Error> {
     let fail = |e: &dyn std::fmt::Display| Error::environment(format!("device-host: {e}"));
     rights::give_up_capabilities().map_err(|e| fail(&format!("cannot give up capabilities: {e}")))?;

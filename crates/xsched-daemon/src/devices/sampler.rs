@@ -1,5 +1,5 @@
-//! Sampler of devices: asks a driver, so that the loop never waits for one. A driver that hangs keeps its thread: another would hang in
-//! the same place. The state that is known grows old meanwhile.
+//! Sampler of devices: asks a driver on a thread, so that the loop never waits for the driver. A driver that hangs keeps its thread:
+//! another would hang in the same place. The last known state grows old meanwhile.
 
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
@@ -11,21 +11,21 @@ use crate::devices::{Driver, Look, Open};
 use crate::tuning::{DEVICE_LINGER_MS, DEVICE_LOOK_NS};
 use crate::worker::{Next, Service, Spec, Worker, readable};
 
-/// Devices to be asked about from now on.
+/// Devices to ask about from now on.
 type Task = BTreeSet<String>;
-/// State of a device. Its time says which one is newer.
+/// State of a device. Its time decides which of two is newer.
 type Outcome = Look;
 
-/// The loop's side. There is a thread only while devices are wanted, and for a while after.
+/// Sampler, as the loop uses it. It has a thread only while devices are wanted, and for a while after.
 pub(crate) struct Sampler {
     pub(crate) worker: Worker<Task, Outcome>,
-    /// The driver is not there. It is tried again once no device was wanted for a moment.
+    /// True while the driver is absent. It is tried again once no device was wanted for a moment.
     absent: Arc<AtomicBool>,
 }
 
 impl Sampler {
     /// # Errors
-    /// There is no descriptor left.
+    /// Fails if no descriptor is left.
     pub(crate) fn new(name: &'static str, open: Open) -> rustix::io::Result<Sampler> {
         let absent = Arc::new(AtomicBool::new(false));
         let its = absent.clone();
@@ -36,7 +36,7 @@ impl Sampler {
         Ok(Sampler { worker: worker?, absent })
     }
 
-    /// Has these devices asked about from now on.
+    /// Sets the devices to ask about from now on.
     pub(crate) fn want(&self, wanted: &BTreeSet<String>) {
         if wanted.is_empty() {
             self.absent.store(false, Relaxed);
@@ -44,13 +44,13 @@ impl Sampler {
                 self.worker.push_beyond(BTreeSet::new());
             }
         } else if !self.absent.load(Relaxed) {
-            // Without a thread nothing is known, as without a driver.
+            // Without a thread no state is known, as without a driver.
             self.absent.store(self.worker.start().is_err(), Relaxed);
             self.worker.push_beyond(wanted.clone());
         }
     }
 
-    /// Takes the state of devices that was found since the last time, the newest of each.
+    /// Takes the states that arrived since the last call, the newest of each device.
     pub(crate) fn take(&self) -> Vec<Look> {
         let mut looks: Vec<Look> = Vec::new();
         while let Some(look) = self.worker.take() {
@@ -64,13 +64,13 @@ impl Sampler {
     }
 }
 
-/// The side of the thread.
+/// Work of the thread.
 struct Sampling {
     open: Open,
     absent: Arc<AtomicBool>,
     driver: Option<Box<dyn Driver>>,
     wanted: BTreeSet<String>,
-    /// The driver is asked again no sooner, ns.
+    /// Earliest time at which the driver is asked again, in ns.
     next_ns: u64,
 }
 
@@ -84,7 +84,7 @@ impl Service<Task, Outcome> for Sampling {
 
     fn wait(&mut self, more: BorrowedFd<'_>, looks: &mut Vec<Outcome>) -> Next {
         if self.wanted.is_empty() {
-            // Programs that come and go have the driver opened once.
+            // The driver stays open for a while, so that programs that come and go do not have it opened each time.
             if self.driver.is_some() && readable(more, Some(DEVICE_LINGER_MS * 1_000_000)) {
                 return Next::GoOn;
             }

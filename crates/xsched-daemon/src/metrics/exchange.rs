@@ -12,7 +12,7 @@ use super::snapshot::Snapshot;
 pub(super) struct Exchange {
     state: Mutex<State>,
     changed: Condvar,
-    /// Tells the loop that a snapshot is wanted.
+    /// Event by which the loop learns that a snapshot is wanted.
     pub(super) event: OwnedFd,
 }
 
@@ -36,7 +36,7 @@ impl Exchange {
         self.lock().wanted
     }
 
-    /// Gives a snapshot to those that wait.
+    /// Gives a snapshot to the threads that wait for one.
     pub(super) fn put(&self, snapshot: Snapshot) {
         let mut state = self.lock();
         (state.wanted, state.snapshot) = (false, Some(Arc::new(snapshot)));
@@ -51,7 +51,7 @@ impl Exchange {
     /// A snapshot that was begun after this call, with its number; none = the loop does not answer.
     pub(super) fn snapshot(&self, patience: Duration) -> Option<(u64, Arc<Snapshot>)> {
         let mut state = self.lock();
-        // One that is being made was begun before.
+        // A snapshot that is being made was begun before this request, so it does not count.
         let after = state.count + u64::from(state.wanted);
         state.wanted = true;
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());

@@ -25,12 +25,12 @@ impl Histogram {
         self.sum_ns as f64 / 1e9
     }
 
-    /// How many they are.
+    /// Number of durations.
     pub(super) fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// How many are in each class, by its upper bound in s.
+    /// Number of durations in each class, by the upper limit of the class in s.
     pub(super) fn classes(&self) -> Vec<(f64, u64)> {
         BOUNDS_S.into_iter().chain([f64::INFINITY]).zip(self.counts).collect()
     }

@@ -1,5 +1,5 @@
-//! As much of HTTP as monitors need: a request whose head comes in time and is short, an answer, and the end of the connection. A few
-//! threads answer, each one connection at a time: one that says nothing keeps one of them for a second.
+//! Subset of HTTP that monitors need: a request with a short head that arrives in time, an answer, and the end of the connection. A few
+//! threads answer, each one connection at a time: a silent connection occupies one of them for a second.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -51,10 +51,10 @@ struct Answers {
     series: Mutex<(Series, u64, u64)>,
 }
 
-/// Listens, and answers from now on. Returns where, as it is told, or that nothing would reach it there.
+/// Listens, and answers from now on. Returns the address for the log, or a line that nothing would reach it there.
 ///
 /// # Errors
-/// It cannot be listened there.
+/// Fails if the address cannot be listened at.
 pub(super) fn start(config: &MetricsConfig, exchange: &Arc<Exchange>) -> Result<String, Error> {
     let (listener, address) = match &config.listen {
         Listen::Unix(path) => (Listener::Unix(unix(path)?), format!("unix:{}", path.display())),
@@ -120,7 +120,7 @@ impl Answers {
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
         );
-        // One that has gone needs no answer.
+        // A client that has gone needs no answer.
         let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
     }
 

@@ -15,7 +15,7 @@ impl Labels {
         Labels(Arc::new(labels))
     }
 
-    /// These, and another one.
+    /// These labels, and one more.
     pub(super) fn with(&self, name: &'static str, value: &str) -> Labels {
         Labels::new(self.0.iter().cloned().chain([(name, value.to_owned())]).collect())
     }

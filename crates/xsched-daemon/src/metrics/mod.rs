@@ -1,5 +1,5 @@
-//! OpenMetrics: what monitors read. [`http`] answers them on threads of its own; each answer is made there, of a [`Snapshot`] that the
-//! loop gives piece by piece ([`Exchange`]); [`series`] keeps what is told of programs beyond their end; [`page`] is the text.
+//! OpenMetrics for monitors. [`http`] answers requests on threads of its own; each answer is made there, from a [`Snapshot`] that the loop
+//! makes piece by piece ([`Exchange`]); [`series`] keeps programs' figures beyond their end; [`page`] is the text.
 
 mod exchange;
 mod histogram;
@@ -23,12 +23,12 @@ pub(crate) use self::snapshot::{Counters, DaemonRow, DeviceRow, Launched, Observ
 /// The loop's end.
 pub(crate) struct Metrics {
     exchange: Arc<Exchange>,
-    /// Where it listens, as it is told.
+    /// Address at which it listens, for the log.
     pub(crate) address: String,
     pub(crate) observations: Observations,
     /// Rows of programs that are gone and that no snapshot has had since, the oldest first.
     pub(crate) gone: VecDeque<Row>,
-    /// What is made just now, and the clients that are still to be looked at.
+    /// Snapshot that is being made, and the clients that are still to be collected.
     pub(crate) making: Option<(Snapshot, Vec<u64>)>,
 }
 
@@ -36,7 +36,7 @@ impl Metrics {
     /// Listens where the configuration says.
     ///
     /// # Errors
-    /// It cannot be listened there.
+    /// Fails if the address cannot be listened at.
     pub(crate) fn start(config: &MetricsConfig) -> Result<Metrics, Error> {
         let fail = |e| Error::environment(format!("cannot make an event descriptor: {e}"));
         let exchange = Arc::new(Exchange::new().map_err(fail)?);
@@ -49,7 +49,7 @@ impl Metrics {
         self.exchange.is_wanted() && self.making.is_none()
     }
 
-    /// Gives a snapshot to those that wait.
+    /// Gives a snapshot to the threads that wait for one.
     pub(crate) fn deliver(&self, snapshot: Snapshot) {
         self.exchange.put(snapshot);
     }
@@ -96,7 +96,7 @@ mod tests {
         until("it is wanted", || metrics.is_wanted());
         assert!(metrics.is_wanted(), "though the event was taken");
         metrics.making = Some((numbered(1), Vec::new()));
-        // One that is being made was begun before this request.
+        // The snapshot that is being made was begun before this request.
         let second = ask(&metrics);
         until("it is wanted again", || rustix::io::read(&metrics.exchange.event, &mut [0u8; 8]).is_ok());
         let (snapshot, _) = metrics.making.take().expect("being made");

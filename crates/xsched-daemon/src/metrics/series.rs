@@ -1,5 +1,5 @@
-//! What is told of programs, by their labels. Programs with the same labels are one series; what those that are gone have added
-//! stays in it while another one has these labels, and for some time after, so that no counter falls.
+//! Series of programs, by their labels. Programs with the same labels are one series. The figures of programs that are gone stay in it
+//! while another program has these labels, and for some time after, so that no counter falls.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use super::snapshot::{Counters, DeviceRow, Row, Snapshot};
 use crate::tuning::METRICS_KEPT_NS;
 use crate::usage::Identity;
 
-/// Which labels programs have.
+/// Choice of the labels of programs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown {
     /// Names of users, programs, jobs.
     pub(super) names: bool,
     /// Process ids.
     pub(super) pids: bool,
-    /// So many series of programs at most.
+    /// Largest number of series of programs.
     pub(super) most: usize,
 }
 
@@ -25,11 +25,11 @@ pub(super) struct Shown {
 pub(super) struct Series {
     shown: Shown,
     all: BTreeMap<Labels, One>,
-    /// Of each program on a device: what it had told when it was looked at last.
+    /// Counters of each program on a device at its last collection.
     seen: HashMap<(u64, Arc<str>), Counters>,
 }
 
-/// What a series says.
+/// Values of a series.
 #[derive(Clone, Debug, Default)]
 pub(super) struct One {
     pub(super) total: Counters,
@@ -112,7 +112,7 @@ impl Series {
     }
 }
 
-/// What a device is called, here and by DCGM.
+/// Names of a device: its key, and the names that DCGM uses.
 pub(super) fn device_labels(device: &DeviceRow) -> Vec<(&'static str, String)> {
     let mut labels = vec![("device", device.device.to_string())];
     labels.extend(device.label.uuid.clone().map(|uuid| ("UUID", uuid)));

@@ -1,4 +1,4 @@
-//! What the loop tells of one moment.
+//! Snapshot: the state of the daemon at one moment, for monitors.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::memory::ClientSegment;
 use crate::tuning::{METRICS_HISTOGRAMS_MAX, METRICS_KEPT_NS, METRICS_USER_HISTOGRAMS_MAX};
 use crate::usage::Identity;
 
-/// All that there is to tell.
+/// Data of a snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) rows: Vec<Row>,
@@ -41,11 +41,11 @@ pub(crate) struct Row {
     pub(crate) memory_bytes: Option<u64>,
     /// The program is gone.
     pub(crate) gone: bool,
-    /// It is gone, and no more comes of it.
+    /// True if the program is gone and its values are final.
     pub(crate) last: bool,
 }
 
-/// What only grows.
+/// Values that only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) usage: Usage,
@@ -56,12 +56,13 @@ pub(crate) struct Counters {
     pub(crate) launches: u64,
 }
 
-/// Where launches are counted. Adding up those of a program takes some 0.1 ms: not on the loop's thread while the program lives.
+/// Source of a program's number of launches. Summing them up takes some 0.1 ms, so it is not done on the loop's thread while the program
+/// lives.
 #[derive(Clone)]
 pub(crate) enum Launched {
     /// In the segment, by groups in these slots.
     Count(Arc<ClientSegment>, Vec<u16>),
-    /// So many.
+    /// Number of launches, counted already.
     Known(u64),
 }
 
@@ -72,7 +73,7 @@ impl std::fmt::Debug for Launched {
 }
 
 impl Launched {
-    /// How many.
+    /// Number of launches.
     pub(crate) fn count(&self) -> u64 {
         match self {
             Launched::Known(count) => *count,
@@ -115,21 +116,21 @@ pub(crate) struct Observations {
     pub(crate) waits: BTreeMap<Kind, Histogram>,
     pub(crate) preemptions: BTreeMap<Kind, (u64, Histogram)>,
     pub(crate) decisions: Histogram,
-    /// The user whose program was the first of a kind, and when the kind was used last, ns.
+    /// User whose program was the first of a kind, and the time of the kind's last use, in ns.
     users: BTreeMap<Kind, (User, u64)>,
-    /// How many kinds each user has.
+    /// Number of kinds of each user.
     counts: HashMap<User, usize>,
 }
 
 impl Observations {
-    /// A group of a user waited so long for its device, in ns.
+    /// Records that a group of a user waited for its device, for `ns`.
     pub(crate) fn wait(&mut self, user: User, now_ns: u64, kind: Kind, ns: u64) {
         if self.has_room(user, now_ns, &kind) {
             self.waits.entry(kind).or_default().see(ns);
         }
     }
 
-    /// A group of a user was taken off its device; or has told, so long after that, in ns, that it is off.
+    /// Records that a group of a user was taken off its device; or, with `left_ns`, that it reported to be off that long afterwards, in ns.
     pub(crate) fn preempted(&mut self, user: User, now_ns: u64, kind: Kind, left_ns: Option<u64>) {
         if self.has_room(user, now_ns, &kind) {
             let (count, times) = self.preemptions.entry(kind).or_default();
@@ -146,7 +147,7 @@ impl Observations {
             *used_ns = now_ns;
             return true;
         }
-        // With many users this is done for each observation: one look at all kinds, not one for each of them.
+        // With many users this is done for each observation: one pass over all kinds, not one pass for each kind.
         self.expire(now_ns);
         if self.counts.get(&user).is_some_and(|theirs| *theirs >= METRICS_USER_HISTOGRAMS_MAX) {
             return false;

@@ -1,4 +1,4 @@
-//! Connections are accepted, within bounds by user.
+//! Accepting of connections, within limits by user.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,11 +13,11 @@ use super::{Net, Own, Token, descriptors, socket};
 use crate::identity::{self, User};
 use crate::tuning::{ACCEPTED_MAX, ROOT_PART, SILENT_NS, SOCKET_MAX_BYTES};
 
-/// The number of connections that a user may have, by its number; `true` = root or the daemon's own.
+/// Number of connections that a user may have, by user id; `true` = root or the daemon's own user.
 pub(crate) type Limits<'a> = &'a dyn Fn(u32, bool) -> usize;
 
 impl Net {
-    /// Accepts some connections.
+    /// Accepts waiting connections, but no more than [`ACCEPTED_MAX`].
     pub(crate) fn accept(&mut self, limits: Limits<'_>) {
         for _ in 0..ACCEPTED_MAX {
             if self.reaper.is_full() {
@@ -26,7 +26,8 @@ impl Net {
             let socket = match self.listener.accept() {
                 Ok(socket) => socket,
                 Err(Errno::MFILE | Errno::NFILE) => {
-                    // Without this the listener would stay readable and the loop would spin.
+                    // No descriptor is left: the spare one serves to accept and close one connection. Otherwise the listener would stay
+                    // readable and the loop would spin.
                     self.spare = None;
                     if let Ok(socket) = self.listener.accept() {
                         self.reaper.close_socket(socket);
@@ -76,9 +77,10 @@ impl Net {
         self.silent_at.get_or_insert(since_ns + SILENT_NS);
     }
 
-    /// The reason for which a user may not have a further connection.
+    /// Reason for which a user may not have a further connection.
     pub(crate) fn too_many_connections(&self, pid: u32, user: User, limits: Limits<'_>) -> Option<&'static str> {
-        // Root finds a place whatever the others do. Identifying the owner of a connection takes a look at its process: for the last places only.
+        // Root gets a connection whatever the others do. Identifying the user of a connection reads files of its process, so it is done for
+        // the last places only.
         let few = self.max_conns - self.max_conns / ROOT_PART;
         let is_root = self.conns.len() >= few && user.uid == 0 && identity::user_of(pid, 0).is_root();
         let for_all = if is_root { self.max_conns } else { few };
@@ -92,7 +94,7 @@ impl Net {
         (of_user >= most).then_some("its user has as many connections as a user may have")
     }
 
-    /// Accepts connections, or lets them wait in the backlog.
+    /// Begins to accept connections, or leaves them in the backlog.
     pub(crate) fn listen(&mut self, on: bool) {
         let flags = if on { EventFlags::IN } else { EventFlags::empty() };
         let watch = |socket: &OwnedFd| self.rewatch(socket.as_fd(), Token::Own(Own::Listener), flags);
@@ -110,13 +112,13 @@ impl Net {
         }
     }
 
-    /// Takes sockets whose files were made again.
+    /// Takes over sockets whose files were made again.
     pub(crate) fn take_sites(&mut self, limits: Limits<'_>) {
         for news in self.listener.rendezvous().take() {
             match news {
                 News::Line(line) => self.lines.push((0, line)),
                 News::Listens(path, socket) => {
-                    // What has connected to the one before, which goes now.
+                    // Accepts connections to the socket before, which is closed now.
                     self.accept(limits);
                     let flags = if self.deaf { EventFlags::empty() } else { EventFlags::IN };
                     if let Err(e) = self.watch(&socket, Token::Own(Own::Listener), flags) {
@@ -128,7 +130,7 @@ impl Net {
         }
     }
 
-    /// Lets nothing more connect, and closes what has connected and was never accepted: it may hold descriptors too.
+    /// Ends listening, and closes connections that were never accepted: they may hold descriptors too.
     pub(crate) fn refuse_all(&mut self) {
         self.listener.refuse();
         while let Ok(socket) = self.listener.accept() {

@@ -1,4 +1,4 @@
-//! Connections end.
+//! Ending of connections.
 
 use std::collections::VecDeque;
 
@@ -8,19 +8,19 @@ use super::conn::Conn;
 use super::{Net, socket};
 use crate::Error;
 
-/// A connection that has ended. Its socket is closed after everything that it had is released.
+/// Connection that has ended. Its socket is closed after all of its resources are released.
 pub(crate) struct Ended {
     pub(crate) id: u64,
     pub(crate) conn: Conn,
-    /// True if it ended by itself: its process ended or hung up.
+    /// True if the process ended or hung up.
     pub(crate) by_itself: bool,
-    /// The fault for which it was dropped.
+    /// Fault for which it was dropped.
     pub(crate) fault: Option<Error>,
 }
 
 impl Net {
-    /// Takes the next connection that is marked to be ended out of the table. A command that changes programs stays until that is done,
-    /// unless the daemon ends.
+    /// Removes the next connection that is marked for its end from the table, and returns it. While the engine works on the connection's
+    /// command, the connection stays, unless the daemon ends.
     pub(crate) fn next_ended(&mut self, daemon_ends: bool) -> Option<Ended> {
         loop {
             let (id, fault) = self.doomed.pop()?;
@@ -33,7 +33,7 @@ impl Net {
             {
                 let _ = socket::send(&conn.socket, &packet, &[]);
             }
-            // Other processes may hold these files too, so that closing ours would not end the entries.
+            // Other processes may hold these files too, so that closing the daemon's descriptors would not remove the entries.
             self.unwatch(&conn.socket);
             if let Some(wake) = &conn.wake {
                 self.unwatch(&wake.eventfd);
@@ -43,8 +43,8 @@ impl Net {
         }
     }
 
-    /// Lets a command that changes programs go on until that is done: it hears nothing, and counts as one of its user's connections
-    /// meanwhile.
+    /// Lets a command that changes programs finish though its connection is gone: it gets no message, and counts as one of its user's
+    /// connections meanwhile.
     fn goes_on_unheard(&mut self, id: u64) -> bool {
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.is_changing()) else { return false };
         conn.gone = true;

@@ -1,7 +1,7 @@
 //! Closing of descriptors that others sent, off the event loop.
 //!
-//! Closing a descriptor can take as long as its sender likes: a socket lingers over unsent data, a file system in user space
-//! never answers. A unix socket hides such descriptors in its receive buffer, and closing it releases them.
+//! Closing a descriptor can take as long as its sender likes: a socket lingers over unsent data, a file system in user space never answers.
+//! A unix socket hides such descriptors in its receive buffer, and closing the socket releases them.
 //!
 //! One thread closes them in turn. A release that sleeps is nudged by a signal, which ends the wait for a lingering socket.
 //! A thread that sleeps all the same is given up and replaced, [`LOST_MAX`] times at most. No descriptors are received meanwhile
@@ -20,21 +20,21 @@ use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, Send
 use crate::tuning::{CLOSER_NICE, LOST_MAX, QUEUED_MAX};
 use crate::worker::{End, Queue, Service, Spec, Worker};
 
-/// Descriptors that the kernel lets a packet carry (`SCM_MAX_FD`). There is room to receive them all: those for which there is
-/// none the kernel releases on the receiving thread.
+/// Largest number of descriptors in a packet, by the kernel (`SCM_MAX_FD`). There is room to receive them all: the kernel would release
+/// those without room on the receiving thread.
 pub(crate) const MAX_FDS: usize = 253;
 
 /// Descriptors to be closed.
 enum Task {
     Connections(Vec<OwnedFd>),
-    /// A descriptor that was received from a user.
+    /// Descriptor that was received from a user.
     Received(u32, OwnedFd),
 }
 
-/// Outcome of a task: there is none.
+/// A task has no outcome.
 enum Nothing {}
 
-/// Order of tasks: all connections, as far as one packet holds them; then what was received, as it came.
+/// Order of tasks: first all connections, as far as one packet holds them; then received descriptors, in the order of arrival.
 #[derive(Default)]
 struct Waiting {
     connections: VecDeque<OwnedFd>,
@@ -70,18 +70,18 @@ impl Queue<Task> for Waiting {
     }
 }
 
-/// A handle; its clones share one thread.
+/// Handle of the reaper; its clones share one thread.
 #[derive(Clone)]
 pub(crate) struct FdReaper(Arc<Worker<Task, Nothing>>);
 
 impl FdReaper {
     /// # Errors
-    /// There is no descriptor left.
+    /// Fails if no descriptor is left.
     pub(crate) fn new() -> rustix::io::Result<FdReaper> {
         let spec = Spec {
             lost_max: LOST_MAX,
             nudges: true,
-            // Nothing waits for it, and decisions are made on the same processors.
+            // Nothing waits for this thread, and decisions are made on the same processors.
             nice: CLOSER_NICE,
             stack_bytes: Some(64 << 10),
             end: End::Drained(Duration::ZERO),
@@ -96,9 +96,9 @@ impl FdReaper {
         Ok(FdReaper(Arc::new(worker?)))
     }
 
-    /// Ends a connection and closes its socket, whose receive buffer may hold descriptors.
+    /// Ends a connection, and closes its socket: there may be descriptors in its receive buffer.
     pub(crate) fn close_socket(&self, socket: OwnedFd) {
-        // What was sent can still be read at the other end.
+        // Data that was sent can still be read at the other end.
         let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
         self.0.push_beyond(Task::Connections(vec![socket]));
     }
@@ -108,22 +108,22 @@ impl FdReaper {
         self.0.push_beyond(Task::Received(uid, fd));
     }
 
-    /// Tells whether descriptors of this user may be received.
+    /// Reports whether descriptors of this user may be received.
     pub(crate) fn admits(&self, uid: u32, trusted: bool) -> bool {
         !self.is_full() && (trusted || self.0.may_risk(uid))
     }
 
-    /// Tells whether nothing more should be accepted.
+    /// Reports whether nothing more should be accepted.
     pub(crate) fn is_full(&self) -> bool {
         self.0.queued() >= QUEUED_MAX
     }
 
-    /// Nudges and replaces the thread. Returns the time of the next call, ns.
+    /// Nudges and replaces the thread. Returns the time of the next call, in ns.
     pub(crate) fn tend(&self, now_ns: u64) -> Option<u64> {
         self.0.tend(now_ns)
     }
 
-    /// Has the thread end once its queue is empty.
+    /// Makes the thread end once its queue is empty.
     pub(crate) fn end(&self) {
         self.0.end();
     }
@@ -143,14 +143,14 @@ fn close(task: Task) {
     }
 }
 
-/// A socket that was received need not linger.
+/// Switches lingering off for a received socket, which does not need it.
 fn no_lingering(fd: &OwnedFd) {
-    // Anything else is no socket, which the kernel says without asking it.
+    // For other descriptors the kernel fails by itself, without asking their file system.
     let _ = rustix::net::sockopt::set_socket_linger(fd, None);
 }
 
-/// Puts all connections into the receive buffer of a socket. Its end releases them by one system call, in which one nudge ends
-/// every wait; closed by themselves each would need one of its own.
+/// Puts all connections into the receive buffer of a socket. Closing that socket releases them by one system call, in which one nudge ends
+/// every wait; closed one by one, each would need a nudge of its own.
 fn gather(fds: &[OwnedFd]) -> rustix::io::Result<OwnedFd> {
     let (from, to) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -198,7 +198,7 @@ mod tests {
         let (other, kept_too) = std::io::pipe().unwrap();
         reaper.close_received(kept.into(), 7);
         reaper.close_received(kept_too.into(), 8);
-        // The end of a pipe is told when its last writer has gone.
+        // A pipe reports its end when its last writer is gone.
         xsched_testkit::until("that of another user is closed", || crate::worker::readable(other.as_fd(), Some(0)));
         assert!(!crate::worker::readable(reader.as_fd(), Some(0)));
         reaper.0.forget_lost();

@@ -1,8 +1,8 @@
-//! Connections: bytes, users, and whose turn it is. Nothing here knows of scheduling.
+//! Connections: bytes, users, and the order of turns. Nothing here knows of scheduling.
 //!
 //! [`Net`] has the sockets and the kernel's list of events. Work for connections waits in fair queues, by user; users other than root and
-//! the daemon's own have rations of the loop's time ([`crate::fair`]). [`Net::serve`] takes one packet or sends what is kept, and leaves the rest
-//! to the loop.
+//! the daemon's own have rations of the loop's time ([`crate::fair`]). [`Net::serve`] takes one packet or sends kept messages, and leaves
+//! the rest to the loop.
 
 mod accepting;
 mod conn;
@@ -35,53 +35,53 @@ pub(crate) use token::{Own, Token};
 use fd_reaper::FdReaper;
 use socket::Listener;
 
-/// The connections of the daemon.
+/// Connections of the daemon, and work for them.
 pub(crate) struct Net {
-    /// Time of the current piece of work, ns.
+    /// Time of the current piece of work, in ns.
     pub(crate) now_ns: u64,
     epoll: OwnedFd,
     pub(crate) listener: Listener,
     pub(crate) conns: HashMap<u64, Conn>,
     pub(crate) rations: Rations,
-    /// Work for connections of root and of the daemon's own user, and for those that are gone.
+    /// Work for connections of root and of the daemon's own user, and for connections that are gone.
     pub(crate) work: FairQueue<User, Work>,
-    /// Connections to end after the current piece of work, and the reason if it is their fault.
+    /// Connections to end after the current piece of work, and the reason if they are at fault.
     pub(crate) doomed: Vec<(u64, Option<Error>)>,
     pub(crate) reaper: FdReaper,
-    /// Most connections at a time.
+    /// Largest number of connections at a time.
     pub(crate) max_conns: usize,
-    /// Number of the last connection or other thing that is numbered with them.
+    /// Last number given to a connection, or to another thing from the same sequence.
     last_id: u64,
-    /// Connections wait in the backlog until the reaper has caught up.
+    /// True while connections wait in the backlog until the reaper has caught up.
     deaf: bool,
-    /// Given up to be able to refuse a connection when no descriptor is left.
+    /// Descriptor that is given up to refuse a connection when none is left.
     spare: Option<OwnedFd>,
-    /// Time to look for connections that do not read; perhaps too early.
+    /// Time of the next check for connections that do not read; perhaps too early.
     pub(crate) unread_at: Option<u64>,
-    /// Time to look for connections that have said nothing.
+    /// Time of the next check for connections that have sent nothing.
     pub(crate) silent_at: Option<u64>,
-    /// Lines for the log, with the users that caused them.
+    /// Lines for the log, with the users who caused them.
     lines: Vec<(u32, String)>,
 }
 
-/// Work of users other than root and the daemon's own, for which each has a part of the loop's time.
+/// Work of users other than root and the daemon's own. Each user has a part of the loop's time.
 pub(crate) struct Rations {
     /// Programs that have woken the daemon.
     pub(crate) wakes: Rationed<User, u64>,
-    /// Programs whose counters are to be looked at.
+    /// Programs whose counters have to be read.
     pub(crate) looks: Rationed<User, u64>,
-    /// Commands for which something is to be done.
+    /// Commands for which there is work.
     pub(crate) commands: Rationed<User, u64>,
-    /// Programs, and connections that have not opened yet: a user's commands do not put its programs off.
+    /// Messages of programs, and of connections that have not opened yet: a user's commands do not delay that user's programs.
     pub(crate) messages: Rationed<User, Work>,
 }
 
-/// A piece of work for a connection, of bounded size.
+/// Piece of work for a connection, of bounded size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Work {
-    /// Send what is kept for it; else continue its answer; else take one packet.
+    /// Sends messages that are kept for the connection; else continues its answer; else takes one packet.
     Serve(u64),
-    /// Do what it has opened with.
+    /// Process the first message of a connection.
     Introduce(u64),
 }
 
@@ -92,7 +92,7 @@ impl Rations {
         Rations { wakes, looks, commands, messages }
     }
 
-    /// Time at which the first piece that waits may be done, ns.
+    /// Time at which the first waiting piece may be done, in ns.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         let all = [self.wakes.due_ns(), self.looks.due_ns(), self.commands.due_ns(), self.messages.due_ns()];
         all.into_iter().flatten().min()
@@ -100,10 +100,10 @@ impl Rations {
 }
 
 impl Net {
-    /// Connections to these sockets.
+    /// Makes the connections of these sockets.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub(crate) fn new(listener: Listener, now_ns: u64) -> Result<Net, Error> {
         let fail = |e| Error::Environment(format!("cannot make an epoll instance: {e}"));
         let net = Net {
@@ -130,41 +130,41 @@ impl Net {
         Ok(net)
     }
 
-    /// A number that nothing else has.
+    /// Number that nothing else has.
     pub(crate) fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
     }
 
-    /// Waits for events, or takes those that are there (`at_once`).
+    /// Waits for events, or takes the present ones without waiting (`at_once`).
     ///
     /// # Errors
-    /// The system's, interruptions included.
+    /// Returns the system's error, interruptions included.
     pub(crate) fn wait(&self, events: &mut Vec<epoll::Event>, at_once: bool) -> rustix::io::Result<()> {
         events.clear();
         let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
         epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), at_once.then_some(&none)).map(|_| ())
     }
 
-    /// Waits for a descriptor from now on.
+    /// Begins to wait for a descriptor.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub(crate) fn watch(&self, fd: impl AsFd, token: Token, flags: EventFlags) -> rustix::io::Result<()> {
         epoll::add(&self.epoll, fd, EventData::new_u64(token.bits()), flags)
     }
 
-    /// Waits for a descriptor of the daemon's own.
+    /// Begins to wait for a descriptor of the daemon's own.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub(crate) fn watch_own(&self, fd: &impl AsFd, own: Own) -> Result<(), Error> {
         let flags = if own == Own::Timer { EventFlags::IN | EventFlags::ET } else { EventFlags::IN };
         let fail = |e| Error::environment(format!("cannot make an epoll entry: {e}"));
         self.watch(fd, Token::Own(own), flags).map_err(fail)
     }
 
-    /// Waits for a descriptor no more. Gone already is as good.
+    /// Ends the wait for a descriptor. It may be gone already.
     pub(crate) fn unwatch(&self, fd: impl AsFd) {
         let _ = epoll::delete(&self.epoll, fd);
     }
@@ -181,7 +181,7 @@ impl Net {
         self.watch_socket(id);
     }
 
-    /// Marks a connection to be ended, for a fault of its own or none.
+    /// Marks a connection to be ended, with the fault, if any.
     pub(crate) fn doom(&mut self, id: u64, fault: Option<Error>) {
         self.doomed.push((id, fault));
     }
@@ -196,11 +196,11 @@ impl Net {
             Stage::Command(_) => self.rations.commands.push(conn.user, id),
             _ => self.rations.messages.push(conn.user, Work::Serve(id)),
         }
-        // Told once: what is put off must not keep the loop awake.
+        // The event is reported once only: work that is put off must not keep the loop awake.
         self.watch_socket(id);
     }
 
-    /// Puts the introduction of a connection into its user's queue: its owner is identified.
+    /// Queues the introduction of a connection whose user is identified.
     pub(crate) fn enqueue_introduction(&mut self, id: u64) {
         let Some(conn) = self.conns.get(&id) else { return };
         if conn.is_rationed() {
@@ -215,13 +215,14 @@ impl Net {
         std::mem::take(&mut self.lines)
     }
 
-    /// Waits on a socket for what can be acted on: a command that is being answered is not read from.
+    /// Waits on a socket for events that can be acted on: a command that is being answered is not read from.
     pub(crate) fn watch_socket(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.unheard) else { return };
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::IN | EventFlags::RDHUP, !conn.is_answered());
         flags.set(EventFlags::OUT, !conn.out.is_empty());
-        // A hang-up is always told: once is enough while nothing can be done about it, or what is to be done is put off.
+        // The kernel always reports a hang-up. Edge-triggered, it does so once: that is enough while the loop can do nothing about it, or
+        // puts the work off.
         flags.set(EventFlags::ET, conn.stage == Stage::Opening || conn.is_rationed());
         if std::mem::replace(&mut conn.flags, flags) == flags {
             return;

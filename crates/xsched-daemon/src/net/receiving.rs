@@ -1,4 +1,4 @@
-//! Packets are received, one at a time.
+//! Receiving of packets, one at a time.
 
 use rustix::event::epoll::EventFlags;
 use xsched_proto::PROTOCOL_VERSION;
@@ -10,22 +10,22 @@ use super::{Net, Token};
 use crate::Error;
 use crate::tuning::SILENT_NS;
 
-/// The result of serving a connection.
+/// Result of serving a connection.
 pub(crate) enum Served {
-    /// Nothing is to be done, for now or for ever.
+    /// No work, for now or for ever.
     Nothing,
-    /// Its answer continues.
+    /// The answer continues.
     Continues,
-    /// It has said this. An error is its fault.
+    /// The message that arrived. An error is the sender's fault.
     Said(Box<Result<(ClientMsg, Passed), Error>>),
 }
 
 impl Net {
-    /// Notes that there is something to do for a connection. Returns false if there is no such connection.
+    /// Notes that a connection has work to do. Returns false if there is no such connection.
     pub(crate) fn note(&mut self, token: Token, flags: EventFlags) -> bool {
         let (Token::Socket(id) | Token::Death(id)) = token else { return true };
         let Some(conn) = self.conns.get_mut(&id) else { return false };
-        // What was sent before a hang-up is still done; an answer has nowhere to go.
+        // Messages sent before a hang-up are still processed; an answer can no longer be delivered.
         let is_answered = conn.is_answered() && conn.stage != Stage::Opening;
         let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR) && is_answered;
         conn.gone |= matches!(token, Token::Death(_)) || hung_up;
@@ -37,7 +37,8 @@ impl Net {
         true
     }
 
-    /// Does one thing for a connection: sends what is kept, or takes one packet. Others have their turn before the next.
+    /// Does one piece of work for a connection: sends kept messages, or takes one packet. Other connections have their turn before its next
+    /// piece.
     pub(crate) fn serve(&mut self, id: u64, buffer: &mut [u8]) -> Served {
         self.flush(id);
         let Some(conn) = self.conns.get(&id) else { return Served::Nothing };
@@ -74,7 +75,7 @@ impl Net {
         Served::Nothing
     }
 
-    /// Returns true if a first packet is of another version, so that the rest of it cannot be read: its sender is told, and the
+    /// Returns true if a first packet is of another version, so that the rest of it cannot be read: the sender gets an error, and the
     /// connection ends.
     fn is_of_another_version(&mut self, id: u64, packet: &[u8]) -> bool {
         let is_first = self.conns.get(&id).is_some_and(|c| c.stage == Stage::Silent);
@@ -91,7 +92,7 @@ impl Net {
         other.is_some()
     }
 
-    /// Ends connections that have not said what they are.
+    /// Ends connections that have not sent a valid first message.
     pub(crate) fn end_silent(&mut self) {
         let unknown = self.conns.iter().filter(|(_, c)| matches!(c.stage, Stage::Silent | Stage::Opening));
         let since = unknown.map(|(id, c)| (c.since_ns, *id));

@@ -1,6 +1,6 @@
-//! Keeps the daemon where programs look for it. The files of its sockets may be removed while it runs: by the end of a login
-//! session, by whoever tidies `/tmp`. A thread looks after them and makes them again, at once where a program asks at the
-//! [meeting point](xsched_proto::rendezvous).
+//! Keeps the daemon at the paths where programs look for it. The files of its sockets may be removed while it runs: by the end of a login
+//! session, by a cleaner of `/tmp`. A thread checks them and makes them again, at once where a program asks at the [meeting
+//! point](xsched_proto::rendezvous).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -20,35 +20,35 @@ use super::site::Site;
 use crate::Error;
 use crate::tuning::{SITE_LOOK_S, SITE_QUESTION_MS};
 
-/// The thread's other end. The files of all sites go with it.
+/// Thread that keeps the sites, as the loop uses it. The files of all sites are removed with it.
 pub(crate) struct Rendezvous {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 struct Shared {
-    /// None where another user has taken the name, or the system has no such names.
+    /// Socket at the meeting point; none where another user has taken the name, or the system has no such names.
     meeting: Option<OwnedFd>,
     state: Mutex<State>,
-    /// Counts news.
+    /// Eventfd that counts news.
     event: OwnedFd,
-    /// Readable once the thread is to end.
+    /// Descriptor that is readable once the thread must end.
     stop: OwnedFd,
 }
 
 #[derive(Default)]
 struct State {
     sites: Vec<Site>,
-    /// Why a site cannot be made again, as far as it was told.
+    /// Sites that cannot be made again, with the reasons that were reported.
     told: Vec<(PathBuf, String)>,
     news: Vec<News>,
 }
 
-/// Something for the loop.
+/// News for the loop.
 pub(crate) enum News {
-    /// A socket that listens at a path, instead of the one before.
+    /// A new socket listens at a path, instead of the one before.
     Listens(PathBuf, OwnedFd),
-    /// A line for the log.
+    /// Line for the log.
     Line(String),
 }
 
@@ -56,7 +56,7 @@ impl Rendezvous {
     /// Takes the meeting point of a path.
     ///
     /// # Errors
-    /// Where another daemon of this user has it.
+    /// Fails where another daemon of this user has it.
     pub(crate) fn new(path: &Path) -> Result<Rendezvous, Error> {
         let meeting = match meet(path) {
             Ok(socket) => Some(socket),
@@ -75,7 +75,7 @@ impl Rendezvous {
         Ok(Rendezvous { shared: Arc::new(shared), thread: None })
     }
 
-    /// Looks after a site from now on.
+    /// Keeps a site from now on.
     pub(crate) fn keep(&mut self, site: Site) -> Result<(), Error> {
         self.shared.lock().sites.push(site);
         let shared = self.shared.clone();
@@ -84,7 +84,7 @@ impl Rendezvous {
         Ok(())
     }
 
-    /// News since the last call.
+    /// Takes the news since the last call.
     pub(crate) fn take(&self) -> Vec<News> {
         let _ = rustix::io::read(&self.shared.event, &mut [0u8; 8]);
         std::mem::take(&mut self.shared.lock().news)
@@ -111,7 +111,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes sure that the daemon listens at a path, which somebody asks for or where it once did.
+    /// Makes the daemon listen at a path, because a program asks for it or the daemon did listen there.
     fn serve(&self, path: &Path, is_asked: bool) -> Result<(), Error> {
         let mut state = self.lock();
         let known = state.sites.iter().position(|site| site.path() == path);
@@ -123,7 +123,7 @@ impl Shared {
             return Err(Error::input("it serves another place"));
         }
         let folder = path.parent().unwrap_or(Path::new("/"));
-        // What somebody else made and removed is not made again for nobody.
+        // A folder that others made and removed is not made again unless a program asks.
         if !is_asked && !folder.is_dir() && !paths::is_made_here(folder) {
             return Err(Error::environment("its folder is gone"));
         }
@@ -143,7 +143,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes the files again that are gone. Where a session has ended its folder cannot be made: then it is that under `/tmp`.
+    /// Makes missing files again. Where a session has ended its folder cannot be made: then the folder under `/tmp` is used.
     fn look(&self) {
         let gone: Vec<PathBuf> =
             self.lock().sites.iter().filter(|site| !site.is_there()).map(|site| site.path().to_owned()).collect();
@@ -176,7 +176,7 @@ impl Shared {
     /// Answers one question at the meeting point.
     fn answer(&self, meeting: &OwnedFd) -> rustix::io::Result<()> {
         let socket = rustix::net::accept_with(meeting, SocketFlags::CLOEXEC)?;
-        // Anybody can connect to an abstract name.
+        // Any user can connect to an abstract name.
         if !is_of_this_user(&socket) {
             return Ok(());
         }
@@ -218,8 +218,8 @@ fn meet(path: &Path) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The daemon of this user that has the meeting point of a path; none where it is another user's, or sees other files than this
-/// process: in a container that shares the machine's network names are the same, and paths are not.
+/// Process id of this user's daemon that has the meeting point of a path; none where the daemon is another user's, or sees other files than
+/// this process: in a container that shares the machine's network, names are common, and paths are not.
 fn holder(path: &Path) -> Option<u32> {
     let socket =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).ok()?;
@@ -236,7 +236,7 @@ mod tests {
     use crate::clock::now_ns;
     use xsched_proto::rendezvous::call;
 
-    /// A daemon's part that listens at a path, which its test's process answers.
+    /// Makes the part of a daemon that listens at a path; the test's process answers.
     fn listening(path: &Path) -> Rendezvous {
         let mut rendezvous = Rendezvous::new(path).unwrap();
         let (site, _socket) = Site::new(path, true).unwrap();
@@ -262,7 +262,7 @@ mod tests {
             assert!(matches!(&news[..], [News::Listens(at, _), News::Line(_)] if *at == path));
         }
         assert!(!asked(&dir.path().join("a").join("other")), "it serves no other place");
-        // What lies there now is of somebody else's.
+        // The folder that lies there now belongs to another user.
         std::fs::remove_dir_all(dir.path().join("a")).unwrap();
         std::fs::create_dir(dir.path().join("a")).unwrap();
         std::fs::write(&path, "no socket").unwrap();

@@ -1,4 +1,4 @@
-//! Messages are sent without waiting. What the other side does not read yet is kept for it, up to bounds.
+//! Sending of messages without waiting. Messages that the other side does not read yet are kept, up to limits.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -13,11 +13,11 @@ use crate::tuning::{
     CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, KEPT_BYTES, OUT_MAX_BYTES, UNREAD_NS, USER_OUT_MAX_BYTES, of_user,
 };
 
-/// The fault of a connection that takes nothing.
+/// Fault of a connection that reads nothing.
 pub(crate) const UNREAD: &str = "it does not read its messages";
 
 impl Net {
-    /// Sends a message, or keeps it.
+    /// Sends a message, or keeps it until the connection can take it.
     pub(crate) fn send(&mut self, id: u64, message: &DaemonMsg, fds: &[BorrowedFd<'_>]) {
         let Some(conn) = self.conns.get(&id).filter(|conn| !conn.gone) else { return };
         let packet = match wire::encode(message) {
@@ -38,7 +38,7 @@ impl Net {
         let (user, bytes) = (conn.user, packet.len() + KEPT_BYTES);
         let kept = conn.out_bytes + bytes;
         let of_user_now: usize = self.conns.values().filter(|c| c.user == user).map(|c| c.out_bytes).sum();
-        // Descriptors are not kept: they come with the first message, for which there is room.
+        // Descriptors are not kept: they go with the first message, for which there is room.
         let of_all = || self.conns.values().filter(|c| !c.user.is_own()).map(|c| c.out_bytes).sum::<usize>();
         let too_much = kept > most
             || of_user_now + bytes > of_user(USER_OUT_MAX_BYTES, user.is_own())
@@ -57,12 +57,12 @@ impl Net {
         self.watch_socket(id);
     }
 
-    /// Tells a connection that it is refused.
+    /// Sends a refusal.
     pub(crate) fn refuse(&mut self, id: u64, why: Error) {
         self.send(id, &DaemonMsg::Refused(why), &[]);
     }
 
-    /// Sends what is kept for a connection, as much as the other side takes.
+    /// Sends messages that are kept for a connection, as many as the other side takes.
     pub(crate) fn flush(&mut self, id: u64) {
         let now_ns = self.now_ns;
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.gone && !conn.out.is_empty()) else { return };
@@ -80,24 +80,24 @@ impl Net {
                 }
             }
         }
-        // Its memory goes, too.
+        // The memory of the queue is released, too.
         conn.out = VecDeque::new();
         self.watch_socket(id);
     }
 
-    /// Ends a connection for which something is kept and that has taken nothing of it for some time.
+    /// Ends a connection that has kept messages and has read none for some time.
     pub(crate) fn end_unread(&mut self) {
         let since = self.conns.iter().filter(|(_, c)| !c.out.is_empty()).map(|(id, c)| (c.unread_since_ns, *id));
         let mut since: Vec<(u64, u64)> = since.collect();
         since.sort_unstable();
-        // The end of a program is a piece of work, with its groups: others come in between.
+        // The end of a program is a piece of work, with its groups: other work comes in between.
         let over = since.first().copied().filter(|(since, _)| since + UNREAD_NS <= self.now_ns);
         self.unread_at = since.get(usize::from(over.is_some())).map(|(since, _)| since + UNREAD_NS);
         self.doomed.extend(over.map(|(_, id)| (id, Some(Error::input(UNREAD)))));
     }
 }
 
-/// Returns true if a message cannot be sent since the other side has gone.
+/// Reports whether a message cannot be sent because the other side has gone.
 fn is_hang_up(why: Errno) -> bool {
     matches!(why, Errno::PIPE | Errno::CONNRESET)
 }

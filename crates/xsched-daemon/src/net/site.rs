@@ -1,4 +1,4 @@
-//! The place where a daemon listens: the file of its socket, and the lock that keeps a second daemon away.
+//! Site of a daemon: the file of its socket, and the lock that keeps a second daemon away.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -13,13 +13,13 @@ use xsched_proto::paths::SYSTEM_SOCKET;
 
 use crate::Error;
 
-/// The file of a socket, and the lock beside it; both go with this.
+/// File of a socket, and the lock beside it; both are removed when this is dropped.
 pub(crate) struct Site {
     path: PathBuf,
-    /// Locked for as long as this daemon lives: what lies at `path` while the lock is free is stale.
+    /// Lock that is held for as long as this daemon lives: a file at `path` is stale while the lock is free.
     lock: File,
     lock_path: PathBuf,
-    /// The file at `path`: device and inode.
+    /// Identity of the file at `path`: device and inode.
     file: (u64, u64),
 }
 
@@ -27,14 +27,14 @@ impl Site {
     /// Listens at a path. `deep`: makes all of the folders on the way there, and not only the last.
     ///
     /// # Errors
-    /// One line.
+    /// Returns one line.
     pub(crate) fn new(path: &Path, deep: bool) -> Result<(Site, OwnedFd), Error> {
         prepare_folder(path, deep)?;
         let mut lock_path = path.as_os_str().to_owned();
         lock_path.push(".pid");
         let lock_path = PathBuf::from(lock_path);
         let lock = lock(path, &lock_path)?;
-        // From here on the lock's file goes with it.
+        // From here on the lock's file is removed with the site.
         let mut site = Site { path: path.to_owned(), lock, lock_path, file: (0, 0) };
         let socket = site.bind()?;
         Ok((site, socket))
@@ -43,7 +43,7 @@ impl Site {
     /// Listens there again.
     ///
     /// # Errors
-    /// One line. Then all is as before.
+    /// Returns one line. The site is then unchanged.
     pub(crate) fn renew(&mut self) -> Result<OwnedFd, Error> {
         prepare_folder(&self.path, false)?;
         if !self.has_lock() {
@@ -73,7 +73,7 @@ impl Site {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .map_err(|e| fail("cannot make a socket for", &e))?;
         rustix::net::bind(&socket, &address).map_err(|e| fail("cannot bind", &e))?;
-        // Root serves every user that can reach the folder; each peer's user is checked.
+        // A daemon of root serves all users that can reach the folder, and checks the user of each connection.
         let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).map_err(|e| fail("cannot open up", &e))?;
         rustix::net::listen(&socket, 128).map_err(|e| fail("cannot listen on", &e))?;
@@ -85,7 +85,7 @@ impl Site {
         &self.path
     }
 
-    /// Tells whether its path leads to it still, and its lock keeps others away.
+    /// Reports whether its path still leads to it, and its lock keeps others away.
     pub(crate) fn is_there(&self) -> bool {
         id_at(&self.path) == Some(self.file) && self.has_lock()
     }
@@ -95,7 +95,7 @@ impl Site {
     }
 }
 
-/// The file at a path: device and inode.
+/// Identity of the file at a path: device and inode.
 fn id_at(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
@@ -105,7 +105,7 @@ impl Drop for Site {
         if id_at(&self.path) == Some(self.file) {
             let _ = std::fs::remove_file(&self.path);
         }
-        // Removed while locked: a daemon that opened it meanwhile finds that it is no longer the file of that name.
+        // Removed while locked: a daemon that opened it meanwhile notices that it is no longer the file of that name.
         if self.has_lock() {
             let _ = std::fs::remove_file(&self.lock_path);
         }
@@ -113,7 +113,7 @@ impl Drop for Site {
     }
 }
 
-/// Makes the socket's folder, or checks that other users cannot put things into it.
+/// Makes the socket's folder, or checks that other users cannot put files into it.
 fn prepare_folder(path: &Path, deep: bool) -> Result<(), Error> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -132,7 +132,7 @@ fn prepare_folder(path: &Path, deep: bool) -> Result<(), Error> {
     };
     let us = rustix::process::geteuid().as_raw();
     let trusted = |uid: u32| uid == us || uid == 0;
-    // Others may write only where they cannot replace what is ours (sticky, as /tmp).
+    // A folder that others may write to must be one in which they cannot replace the daemon's files (sticky, as /tmp).
     let writable_by_others = meta.mode() & 0o022 != 0 && meta.mode() & 0o1000 == 0;
     if !trusted(link.uid()) || !trusted(meta.uid()) || writable_by_others {
         let line = format!("the folder {shown} belongs to or can be written by others; remove it or use --socket");
@@ -144,7 +144,7 @@ fn prepare_folder(path: &Path, deep: bool) -> Result<(), Error> {
 fn lock(socket: &Path, path: &Path) -> Result<File, Error> {
     let fail = |e: &dyn std::fmt::Display| Error::Environment(format!("cannot lock {}: {e}", path.display()));
     loop {
-        // What another user has put there is not followed elsewhere, and a FIFO is not waited for.
+        // A link of another user's is not followed, and a FIFO is not waited for.
         let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
         let mut open = OpenOptions::new();
         open.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);

@@ -1,4 +1,4 @@
-//! The listening sockets, and packets with descriptors.
+//! Listening sockets, and packets with descriptors.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,7 +17,7 @@ use super::site::Site;
 use crate::Error;
 use crate::net::fd_reaper::{FdReaper, MAX_FDS};
 
-/// The sockets that are listened on, at one path or at several; their files go with this.
+/// Listening sockets, at one path or at several; their files are removed with this.
 pub(crate) struct Listener {
     path: PathBuf,
     sockets: Vec<(PathBuf, OwnedFd)>,
@@ -32,13 +32,13 @@ impl Listener {
         Ok(Listener { path: path.to_owned(), sockets: vec![(path.to_owned(), socket)], rendezvous })
     }
 
-    /// Where a program of the daemon's user finds it.
+    /// Path by which a program of the daemon's user finds the socket.
     pub(crate) fn path(&self) -> &Path {
         let mut paths = self.sockets.iter().map(|(path, _)| path);
         paths.find(|path| path.exists()).unwrap_or(&self.path)
     }
 
-    /// A connection that has come in at any of the paths.
+    /// Accepts a connection that has come in at any of the paths.
     pub(crate) fn accept(&self) -> rustix::io::Result<OwnedFd> {
         let mut failure = Errno::AGAIN;
         for (_, socket) in &self.sockets {
@@ -51,23 +51,23 @@ impl Listener {
         Err(failure)
     }
 
-    /// All that is listened on.
+    /// All sockets that the daemon listens on.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = &OwnedFd> {
         self.sockets.iter().map(|(_, socket)| socket)
     }
 
-    /// Readable when there is something to [`take`](Rendezvous::take).
+    /// Thread that keeps the sites; readable when there is something to [`take`](Rendezvous::take).
     pub(crate) fn rendezvous(&self) -> &Rendezvous {
         &self.rendezvous
     }
 
-    /// Takes a socket in place of the one before at that path, which nothing can connect to any more.
+    /// Replaces the socket at a path, to which nothing can connect any more, by a new one.
     pub(crate) fn replace(&mut self, path: PathBuf, socket: OwnedFd) {
         self.sockets.retain(|(of, _)| *of != path);
         self.sockets.push((path, socket));
     }
 
-    /// Lets nothing more connect. What has connected can still be accepted.
+    /// Ends listening. Connections of before can still be accepted.
     pub(crate) fn refuse(&self) {
         for socket in self.sockets() {
             let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
@@ -75,24 +75,24 @@ impl Listener {
     }
 }
 
-/// What came out of a socket.
+/// Result of reading from a socket.
 pub(crate) enum Received {
-    /// A packet of this many bytes, and what it carried.
+    /// Packet of this many bytes, with the descriptors that it carried.
     Packet(usize, Passed),
-    /// Nothing for now.
+    /// No packet for now.
     Nothing,
-    /// The other end is gone.
+    /// The other end has hung up.
     HangUp,
-    /// More than a packet may have.
+    /// Packet that is larger than allowed.
     TooMuch,
-    /// A packet with descriptors that are not wanted; not taken.
+    /// Packet with unwanted descriptors; it stays in the queue.
     Unwanted,
 }
 
-/// Of a program: its segment and the eventfd that wakes the daemon, and its pidfd if it has one.
+/// Descriptors of a program: its segment and the eventfd that wakes the daemon, and its pidfd if it has one.
 pub(crate) type ProgramFds = ([OwnedFd; 2], Option<OwnedFd>);
 
-/// Descriptors from a stranger. Those of kinds that may be slow to close are closed elsewhere.
+/// Descriptors from a stranger. Those of kinds that may be slow to close are closed by another thread.
 pub(crate) struct Passed {
     fds: Vec<OwnedFd>,
     uid: u32,
@@ -104,7 +104,7 @@ impl Passed {
         self.fds.is_empty()
     }
 
-    /// Descriptors that a client introduces itself with, each of a kind that never blocks.
+    /// Takes the descriptors that a client introduces itself with, each of a kind that never blocks.
     pub(crate) fn take(mut self) -> Result<ProgramFds, Error> {
         if !self.fds.iter().all(harmless) {
             return Err(Error::input("a descriptor is no memfd, eventfd or pidfd"));
@@ -125,19 +125,19 @@ impl Drop for Passed {
     }
 }
 
-/// Whether a descriptor is of a kind that is closed at once. Asks nothing of a file system that may be the sender's.
+/// Reports whether a descriptor is of a kind that closes at once. Asks nothing of a file system that may be the sender's.
 fn harmless(fd: &OwnedFd) -> bool {
-    // Only files in memory know of seals.
+    // Only files in memory have seals.
     if rustix::fs::fcntl_get_seals(fd).is_ok() {
         return true;
     }
-    // A path begins with a slash, these do not. Newer kernels show a pidfd as a file of its own file system.
+    // A path begins with a slash, these names do not. Newer kernels show a pidfd as a file of its own file system.
     let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default();
     let link = link.to_string_lossy();
     matches!(&*link, "anon_inode:[eventfd]" | "anon_inode:[pidfd]") || link.starts_with("pidfd:[")
 }
 
-/// Receives one packet into `buffer`, which has [`MAX_PACKET`] bytes. One with descriptors is left where it is unless those are
+/// Receives one packet into `buffer`, which has [`MAX_PACKET`] bytes. A packet with descriptors stays in the queue unless these are
 /// `wanted`.
 pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8], uid: u32, reaper: &FdReaper, wanted: bool) -> Received {
     debug_assert_eq!(buffer.len(), MAX_PACKET);
@@ -172,16 +172,17 @@ pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8], uid: u32, reaper: &Fd
     Received::Packet(got.bytes, passed)
 }
 
-/// What a look at the next packet shows.
+/// Kind of the next packet.
 enum Look {
     Packet { descriptors: bool },
     Nothing,
     HangUp,
 }
 
-/// Looks at the next packet without taking it.
+/// Determines the kind of the next packet without taking it.
 fn look(socket: &OwnedFd) -> Look {
-    // Without room for descriptors the kernel only says that there are some; those of the packet stay where they are.
+    // Without room for descriptors the kernel only reports that there are some, and does not install them; those of the packet stay in the
+    // queue.
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     let mut byte = [0];
     match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut RecvAncillaryBuffer::default(), flags) {
@@ -204,13 +205,13 @@ pub(crate) fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> 
     rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut control, flags).map(|_| ())
 }
 
-/// Bounds the memory that packets take which the other side has not taken: it is the daemon's. The kernel's default is 208 KiB.
+/// Limits the memory of packets that the other side has not taken, since it counts as the daemon's. The kernel's default is 208 KiB.
 pub(crate) fn bound_unread(socket: &OwnedFd, bytes: usize) {
-    // The kernel takes twice what it is told, for what it needs besides. Where it refuses, its default holds.
+    // The kernel doubles the given size, for its own overhead. Where it refuses, its default is in force.
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(socket, bytes / 2);
 }
 
-/// Memory held by packets that the other side has not taken yet, in bytes.
+/// Memory of packets that the other side has not read yet, in bytes.
 pub(crate) fn unread_bytes(socket: &OwnedFd) -> usize {
     let mut bytes: libc::c_int = 0;
     // SAFETY: a socket of ours; the request stores one int.

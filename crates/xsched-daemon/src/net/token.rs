@@ -1,24 +1,24 @@
-//! Tokens: what an event of the kernel is about, in the 64 bits that it gives back.
+//! Tokens: the subject of a kernel's event, in the 64 bits that the kernel gives back.
 
-/// The subject of an event.
+/// Subject of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
-    /// The socket of a connection.
+    /// Socket of a connection.
     Socket(u64),
-    /// The eventfd by which a program wakes the daemon.
+    /// Eventfd by which a program wakes the daemon.
     Wake(u64),
-    /// The process of a connection.
+    /// Process of a connection.
     Death(u64),
-    /// A process that was announced.
+    /// Announced process.
     Announced(u64),
-    /// A descriptor of the daemon's own.
+    /// Descriptor of the daemon's own.
     Own(Own),
 }
 
-/// Descriptors of the daemon's own.
+/// Descriptors that the daemon opened for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Own {
-    /// A listening socket.
+    /// Listening socket.
     Listener,
     /// Sockets whose files were made again.
     Sites,
@@ -30,12 +30,12 @@ pub(crate) enum Own {
     Usage,
     Metrics,
     Snapshots,
-    /// The operator's own scheduler.
+    /// Operator's own scheduler.
     Scheduler,
     Trust,
 }
 
-/// All of them, by their numbers.
+/// All kinds, by their numbers.
 const OWN: [Own; 11] = [
     Own::Listener,
     Own::Sites,
@@ -51,7 +51,7 @@ const OWN: [Own; 11] = [
 ];
 
 impl Token {
-    /// The bits that stand for it. Numbers of connections and processes stay below 2^61.
+    /// Packs the token into 64 bits. Numbers of connections and processes stay below 2^61.
     pub(crate) fn bits(self) -> u64 {
         match self {
             Token::Socket(id) => id << 3,
@@ -62,7 +62,7 @@ impl Token {
         }
     }
 
-    /// The subject that bits stand for.
+    /// Unpacks a token.
     pub(crate) fn of(bits: u64) -> Option<Token> {
         let id = bits >> 3;
         match bits & 7 {

@@ -1,4 +1,4 @@
-//! Programs wake the daemon by their eventfds.
+//! Wake-ups of the daemon by programs' eventfds.
 
 use std::os::fd::AsFd;
 
@@ -17,14 +17,14 @@ impl Net {
         }
     }
 
-    /// Keeps writes of a program whose user has no time left from waking the loop: it waits for its turn already.
+    /// Keeps writes of a program from waking the loop while its user has no time left: the program waits for its turn already.
     pub(crate) fn mute(&mut self, id: u64, on: bool) {
         let Some(wake) = self.conns.get_mut(&id).and_then(|conn| conn.wake.as_mut()) else { return };
         if wake.is_muted == on {
             return;
         }
-        // What was written so far would be told once more after that. Nothing waits for the program here: where the kernel cannot read without
-        // waiting (before Linux 5.8), nothing is muted.
+        // Clears the count of past writes, which would otherwise be reported again when the program is no longer muted. The read does not
+        // wait: where the kernel cannot read without waiting (before Linux 5.8), nothing is muted.
         let (mut count, nowhere) = ([0; 8], u64::MAX);
         let taken = rustix::io::preadv2(
             &wake.eventfd,

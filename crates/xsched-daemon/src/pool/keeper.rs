@@ -1,9 +1,9 @@
-//! The keeper of a pool: a process of its own that starts NVIDIA's control daemon as the pool's user, passes commands to it, and
-//! clears up after it. So the daemon needs neither the rights of other users nor the devices.
+//! Keeper of a pool: a process of its own that starts NVIDIA's control daemon as the pool's user, passes commands to it, and cleans up
+//! afterwards. So the daemon needs neither the rights of other users nor the devices.
 //!
-//! It is the daemon's child, or a service of its own that systemd starts for each connection to a socket (`dist/xsched-pool@.service`).
-//! Either way the daemon is at the other end of its standard input: one [`Order`], then commands. When the daemon is gone it tells the
-//! control daemon to quit, which serves its programs to their end.
+//! The keeper is the daemon's child, or a service of its own that systemd starts for each connection to a socket
+//! (`dist/xsched-pool@.service`). Either way the daemon is at the other end of its standard input: one [`Order`], then commands. When the
+//! daemon is gone, the keeper tells the control daemon to quit, which serves its programs to their end.
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -29,32 +29,32 @@ use crate::mps::{CONTROL, PIPE_DIRECTORY, answers};
 use crate::net::socket;
 use crate::pool::machine;
 
-/// How often a control daemon is asked to start its server, and the pause between.
+/// Number of attempts to have a control daemon start its server, and the pause between them.
 const START_TRIES: usize = 20;
 const START_PAUSE: Duration = Duration::from_millis(20);
 
-/// What the daemon says.
+/// Message of the daemon to the keeper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToKeeper {
-    /// First.
+    /// First message.
     Start {
-        /// [`PROTOCOL_VERSION`]: the keeper may be of another package than a daemon that still runs.
+        /// Version of the protocol, [`PROTOCOL_VERSION`]: the keeper may be of another package than a daemon that still runs.
         version: u32,
         order: Order,
     },
-    /// Has the control daemon start its server, which else comes with the first program.
+    /// Have the control daemon start its server, which would otherwise start with the first program.
     StartServer,
-    /// Has it end once its last client has.
+    /// Have the control daemon end once its last client has ended.
     Quit,
 }
 
-/// What pool there shall be.
+/// Description of the pool to start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) owner: Owner,
-    /// `libxsched.so`, for the server.
+    /// Path of `libxsched.so`, for the server.
     pub(crate) library: PathBuf,
-    /// The daemon's socket.
+    /// Path of the daemon's socket.
     pub(crate) socket: PathBuf,
     /// Number of the pool.
     pub(crate) pool: u64,
@@ -62,20 +62,20 @@ pub(crate) struct Order {
     pub(crate) timeslice_us: u64,
 }
 
-/// What the keeper answers to the order.
+/// Answer of the keeper to the order.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromKeeper {
-    /// With two descriptors: the control daemon's pidfd, and its log.
+    /// The control daemon is started. Comes with two descriptors: its pidfd, and its log.
     Started {
-        /// The pipe directory.
+        /// Path of the pipe directory.
         pipe: String,
-        /// How many GPUs it sees.
+        /// Number of GPUs that it sees.
         gpus: usize,
     },
     Failed(Error),
 }
 
-/// The user whose processes they are.
+/// User of the pool's processes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Owner {
     pub(crate) uid: u32,
@@ -84,14 +84,14 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// The user of a process, in the groups that it is in.
+    /// User of a process, with its groups.
     pub(crate) fn of(pid: u32, uid: u32) -> Option<Owner> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let numbers = |name: &str| -> Vec<u32> {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.unwrap_or_default().split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
         };
-        // The effective user, as the socket has it; the real group, which a program cannot borrow.
+        // The effective user id, which the socket shows, and the real group id, which a set-group-id program does not change.
         let (uids, gids) = (numbers("Uid:"), numbers("Gid:"));
         (uids.get(1) == Some(&uid)).then_some(())?;
         Some(Owner { uid, gid: *gids.first()?, groups: numbers("Groups:") })
@@ -105,7 +105,7 @@ impl Owner {
 /// Serves the daemon at the other end of standard input, until the control daemon has ended.
 ///
 /// # Errors
-/// What the daemon is told as well.
+/// Returns the error that the daemon gets as well.
 pub fn keep_pool() -> Result<(), Error> {
     // A daemon takes its signals from a descriptor, and a child begins with its mask. A terminal's Ctrl-C is meant for the daemon.
     // SAFETY: this process has one thread; the set is made before it is used.
@@ -132,7 +132,7 @@ pub fn keep_pool() -> Result<(), Error> {
     }
 }
 
-/// The order, of a daemon that runs as the same user as this process.
+/// Receives the order, from a daemon that runs as the same user as this process.
 fn first(socket: BorrowedFd<'_>) -> Result<Order, Error> {
     let peer =
         rustix::net::sockopt::socket_peercred(socket).map_err(|_| Error::input("its standard input is no daemon"))?;
@@ -152,7 +152,7 @@ fn first(socket: BorrowedFd<'_>) -> Result<Order, Error> {
     }
 }
 
-/// One message; none = the daemon is gone, or speaks nonsense.
+/// Receives one message; none = the daemon is gone, or sends nonsense.
 fn hear(socket: BorrowedFd<'_>) -> Option<ToKeeper> {
     let mut buffer = vec![0; MAX_PACKET];
     loop {
@@ -166,16 +166,16 @@ fn hear(socket: BorrowedFd<'_>) -> Option<ToKeeper> {
 }
 
 fn say(socket: BorrowedFd<'_>, message: &FromKeeper, fds: &[BorrowedFd<'_>]) {
-    // Should the daemon be gone, the next look at the socket tells.
+    // If the daemon is gone, the next poll of the socket shows it.
     if let Ok(packet) = encode(message) {
         let _ = socket::send(socket, &packet, fds);
     }
 }
 
-/// A control daemon in a folder of its own.
+/// Control daemon in a folder of its own.
 struct Kept {
     folder: PathBuf,
-    /// Locked for as long as the folder is in use.
+    /// Lock that is held for as long as the folder is in use.
     _lock: File,
     pipe: String,
     owner: Owner,
@@ -194,7 +194,7 @@ impl Kept {
         let (pipe, logs) = (folder.join("pipe"), folder.join("log"));
         let shown = || format!("make the folder {}", folder.display());
         clear(&all);
-        // Other users pass through the outer one.
+        // Other users have to pass through the outer folder.
         let made = DirBuilder::new().mode(0o711).recursive(true).create(&all).and_then(|()| {
             for folder in [&folder, &pipe, &logs] {
                 DirBuilder::new().mode(0o700).create(folder)?;
@@ -221,7 +221,7 @@ impl Kept {
         command.env("XSCHED_SOCKET", &socket).env("XSCHED_POOL", pool.to_string());
         command.env("XSCHED_POOL_TIMESLICE_US", timeslice_us.to_string());
         if !gpus.is_empty() {
-            // By name: programs then number them as they would without it.
+            // GPUs are set by UUID: programs then number them as they would without this variable.
             command.env("CUDA_VISIBLE_DEVICES", gpus.join(","));
         }
         let mut control = command.spawn().map_err(|e| match e.kind() {
@@ -244,7 +244,7 @@ impl Kept {
         }
     }
 
-    /// Does what the daemon says until the control daemon has ended.
+    /// Obeys the daemon until the control daemon has ended.
     fn serve(mut self, socket: BorrowedFd<'_>) {
         let mut daemon = Some(socket);
         loop {
@@ -273,8 +273,8 @@ impl Kept {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 
-    /// Has it start its server. One that has bound its socket and does not listen yet looks as if it answered
-    /// ([`crate::mps::answers`]), and takes no command.
+    /// Has the control daemon start its server. A control daemon that has bound its socket and does not listen yet seems to answer
+    /// ([`crate::mps::answers`]), but takes no command.
     fn start_server(&self) {
         let start = || self.tell(&format!("start_server -uid {}", self.owner.uid)).is_ok_and(|status| status.success());
         for _ in 0..START_TRIES {
@@ -285,14 +285,14 @@ impl Kept {
         }
     }
 
-    /// Has it end once its last client has; one that does not take the command is ended.
+    /// Has the control daemon end once its last client has ended; one that does not take the command is killed.
     fn quit(&self) {
         if !self.tell("quit").is_ok_and(|status| status.success()) {
             let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::TERM);
         }
     }
 
-    /// Passes a command to it.
+    /// Passes a command to the control daemon.
     fn tell(&self, line: &str) -> std::io::Result<std::process::ExitStatus> {
         let mut child = control(Path::new(&self.pipe), &self.owner).stdin(Stdio::piped()).spawn()?;
         let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(format!("{line}\n").as_bytes()));
@@ -301,7 +301,7 @@ impl Kept {
     }
 }
 
-/// Where the folders of pools are: what systemd has made for the keeper, else beside the daemon's socket.
+/// Folder of the pools' folders: the one that systemd has made for the keeper, else one beside the daemon's socket.
 fn folder_of_all(socket: &Path) -> PathBuf {
     if let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY").filter(|folder| !folder.is_empty()) {
         return folder.into();
@@ -311,7 +311,7 @@ fn folder_of_all(socket: &Path) -> PathBuf {
     all.into()
 }
 
-/// Removes what keepers left that were killed. One whose control daemon still serves stays.
+/// Removes folders of keepers that were killed. A folder whose control daemon still serves stays.
 fn clear(all: &Path) {
     for folder in std::fs::read_dir(all).into_iter().flatten().flatten().map(|entry| entry.path()) {
         let Ok(lock) = File::open(&folder) else { continue };
@@ -322,7 +322,7 @@ fn clear(all: &Path) {
     }
 }
 
-/// The preload library, before what this process's user preloads into all of its processes.
+/// Value of LD_PRELOAD: the library, before the libraries that the user preloads into all processes.
 fn preloads(library: &Path, owner: &Owner) -> OsString {
     let mut all = library.as_os_str().to_owned();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| owner.is_ours() && !others.is_empty()) {
@@ -332,8 +332,8 @@ fn preloads(library: &Path, owner: &Owner) -> OsString {
     all
 }
 
-/// The program, for the control daemon of a pipe directory, as the user that it belongs to: nothing of what is meant for
-/// programs or for xsched, and for another user nothing of this environment that it does not need.
+/// Command of the control daemon's program for a pipe directory, as the user that the pool belongs to: without variables for programs or
+/// for xsched, and for another user without any part of this environment that it does not need.
 fn control(pipe: &Path, owner: &Owner) -> Command {
     let mut command = Command::new(CONTROL);
     for (name, _) in std::env::vars_os() {

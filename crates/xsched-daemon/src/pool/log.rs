@@ -1,13 +1,13 @@
-//! What the log of an MPS daemon says.
+//! Reading of the log of an MPS daemon.
 
-/// A GPU fault that ended all clients of a server.
+/// GPU fault that ended all clients of a server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Fault {
-    /// Whose it was, as far as the log names it.
+    /// Process id of the culprit, if the log names it.
     pub(crate) pid: Option<u32>,
 }
 
-/// The fault that some lines of a log tell of (driver 580):
+/// Finds the fault that some lines of a log report (driver 580):
 ///
 /// ```text
 /// [2026-11-23 03:00:19.335 Server   547] Client {PID: 814, Context: 1} encountered a fatal GPU error.

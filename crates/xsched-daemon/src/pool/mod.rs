@@ -1,11 +1,12 @@
-//! Pools: programs of a user side by side in one context of each GPU. Each user has two: in the inner one urgent programs may sit, with
-//! others that are proven; the outer one is for all others. A fault or end of one does not touch the other.
+//! Pools: programs of a user side by side in one context of each GPU. Each user has two: the inner one may contain urgent programs, with
+//! others that are proven; the outer one is for all others. A fault in one, or its end, does not affect the other.
 //!
 //! A pool is a private MPS daemon. Its server's channel groups have a short time slice, set by the `ioctl` hook of
 //! `libxsched.so` in that server, so that the urgent programs outside the pool wait no longer for it than for any other
 //! context. Gates work in a pool as they do outside.
 //!
-//! Here is what a pool is; its processes (`process`), which a `keeper` starts; what this `machine` allows, and what the `log` says. `places` says who is in one, and when one begins and ends.
+//! This module describes a pool; its submodules have its processes (`process`), which a `keeper` starts, the limits of this `machine`, and
+//! the reading of the `log`. `places` decides which programs are in a pool, and when one begins and ends.
 
 pub(crate) mod keeper;
 pub(crate) mod log;
@@ -21,62 +22,62 @@ use xsched_engine::{OUTSIDE, Side};
 use self::process::{MpsServer, Process};
 use crate::tuning::{POOL_DOUBT_NS, POOL_TOLD_MAX};
 
-/// All pools, and what is needed for them.
+/// All pools, and everything that they need.
 #[derive(Default)]
 pub(crate) struct Pools {
     pub(crate) list: Vec<Pool>,
-    /// Users that get none of a side, why, and until when, in ns.
+    /// Users that get no pool of a side, with the reason and the end of that time in ns.
     pub(crate) refused: HashMap<(u32, Side), (String, u64)>,
-    /// When the server of a user's pool took a process in no more, in ns.
+    /// Time at which the server of a user's pool refused a process, in ns.
     pub(crate) refusals: HashMap<(u32, Side), u64>,
-    /// What users were told.
+    /// Lines that users were shown.
     pub(crate) told: HashSet<(u32, String)>,
-    /// Tells of news in logs.
+    /// Inotify descriptor that reports new lines in logs.
     pub(crate) watch: Option<OwnedFd>,
-    /// `libxsched.so`.
+    /// Path of `libxsched.so`.
     pub(crate) library: Option<PathBuf>,
-    /// The socket of keepers that others start; none = this daemon starts them.
+    /// Socket of keepers that a service manager starts; none = this daemon starts them.
     pub(crate) keeper: Option<PathBuf>,
 }
 
-/// A pool of one user.
+/// Pool of one user.
 pub(crate) struct Pool {
     pub(crate) id: u64,
     pub(crate) uid: u32,
     pub(crate) side: Side,
     pub(crate) process: Process,
     pub(crate) stage: Stage,
-    /// Connections of processes that ask to be in it.
+    /// Connections of processes that ask for a place in it.
     pub(crate) waiting: Vec<u64>,
-    /// Devices whose slice holds, and how many there must be.
+    /// Number of devices whose slice is reported to hold, and number of devices that there must be.
     pub(crate) reports: usize,
     pub(crate) devices: usize,
     pub(crate) started_ns: u64,
-    /// Its server, once that has reported: without it programs hang in their first call.
+    /// Server of the pool, once it has reported: before that, programs would hang in their first call.
     pub(crate) server: Option<MpsServer>,
-    /// Since when it has no programs.
+    /// Time since which the pool has no programs, in ns.
     pub(crate) unused_ns: Option<u64>,
-    /// A GPU fault has ended its programs; the culprit is known.
+    /// True after a GPU fault that ended its programs, and true when the culprit is known.
     pub(crate) has_broken: bool,
     pub(crate) is_named: bool,
-    /// When a program last ended in the midst of its work.
+    /// Time at which a program last ended in the midst of its work, in ns.
     pub(crate) cut_off_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Stage {
-    /// There is no control daemon yet, or it does not answer.
+    /// The control daemon does not exist yet, or does not answer.
     Starting,
-    /// It was told to start the server.
+    /// The control daemon was told to start the server.
     Asked,
-    /// Programs may come.
+    /// The pool takes processes in.
     Serving,
-    /// It takes no process in, and ends with its last program.
+    /// The pool takes no process in, and ends with its last program.
     Ending,
 }
 
 impl Pool {
-    /// Whether a fault may still come of a program that has ended in the midst of its work.
+    /// Reports whether a fault may still follow the end of a program that ended in the midst of its work.
     pub(crate) fn is_doubtful(&self, now_ns: u64) -> bool {
         self.cut_off_ns.is_some_and(|at| now_ns.saturating_sub(at) < POOL_DOUBT_NS)
     }
@@ -84,7 +85,7 @@ impl Pool {
 
 #[cfg(test)]
 impl Pool {
-    /// A pool that serves, with a number, a user and a side.
+    /// Makes a pool that serves, with a number, a user and a side.
     pub(crate) fn pretended((id, uid, side): (u64, u32, Side)) -> Pool {
         Pool {
             id,
@@ -105,8 +106,8 @@ impl Pool {
     }
 }
 
-/// Why there can be no pools on this machine, for a daemon with this environment, in one line. What only a pool's server can see,
-/// such as the compute mode of a GPU, is not among it.
+/// Reason for which there can be no pools on this machine, for a daemon with this environment, in one line. Obstacles that only a pool's
+/// server can see, such as the compute mode of a GPU, are not found.
 pub fn obstacle() -> Option<String> {
     machine::obstacle()
 }
@@ -116,7 +117,7 @@ impl Pools {
         Pools { library, keeper, ..Pools::default() }
     }
 
-    /// Whether some pool starts, or may end soon.
+    /// Reports whether some pool starts, or may end soon, and so has to be polled.
     pub(crate) fn need_looks(&self) -> bool {
         let looks = |pool: &Pool| match pool.stage {
             Stage::Starting | Stage::Asked => true,
@@ -126,14 +127,14 @@ impl Pools {
         self.list.iter().any(looks)
     }
 
-    /// A program of a pool has ended in the midst of its work.
+    /// Notes that a program of a pool has ended in the midst of its work.
     pub(crate) fn cut_off(&mut self, id: u64, now_ns: u64) {
         for pool in self.list.iter_mut().filter(|pool| pool.id == id) {
             pool.cut_off_ns = Some(now_ns);
         }
     }
 
-    /// A line that a user was not told yet. Lines on urgent programs outside that differ in a figure only count as one.
+    /// Returns a line if its user was not shown it before. Lines on urgent programs outside that differ in a figure only count as one.
     pub(crate) fn tell_once(&mut self, uid: u32, line: String) -> Option<String> {
         if self.told.len() >= POOL_TOLD_MAX {
             self.told.clear();

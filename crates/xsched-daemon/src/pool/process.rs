@@ -1,4 +1,5 @@
-//! What the daemon has of a pool's processes: the connection to their [keeper](super::keeper), and what that has passed on.
+//! Processes of a pool as the daemon sees them: the connection to their [keeper](super::keeper), and the descriptors that the keeper has
+//! passed on.
 
 use std::fs::File;
 use std::io::{IoSliceMut, Read, Seek, SeekFrom};
@@ -24,27 +25,27 @@ use crate::process::own_program;
 use crate::services::child_reaper;
 use crate::tuning::POOL_LOG_MAX_BYTES;
 
-/// The command by which this program is a keeper.
+/// Command by which this program is a keeper.
 const KEEPER: &str = "pool-keeper";
 
-/// The keeper of a pool, and the control daemon that it has started.
+/// Keeper of a pool, and the control daemon that it has started.
 pub(crate) struct Process {
     pub(crate) keeper: OwnedFd,
-    /// Where the keeper is this daemon's child.
+    /// Child process, where the keeper is this daemon's child.
     child: Option<Child>,
     control: Option<Control>,
-    /// The keeper ended before it had started anything.
+    /// True if the keeper ended before it had started anything.
     failed: bool,
 }
 
-/// A control daemon.
+/// Running control daemon.
 struct Control {
     pipe: String,
     pidfd: OwnedFd,
     log: File,
 }
 
-/// The MPS server of a pool.
+/// MPS server of a pool.
 pub(crate) struct MpsServer {
     pid: u32,
     pub(crate) pidfd: OwnedFd,
@@ -56,12 +57,13 @@ impl MpsServer {
         Some(MpsServer { pid, pidfd })
     }
 
-    /// Whether it has ended, or is about to. The kernel closes its sockets long before it has ended: what it has on the GPU goes first.
+    /// Reports whether the server has ended, or is about to. The kernel closes its sockets long before it has ended, since its work on the
+    /// GPU is removed first.
     pub(crate) fn is_ending(&self) -> bool {
-        /// PF_EXITING of the kernel.
+        /// The kernel's flag PF_EXITING.
         const EXITING: u64 = 4;
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        // After its name, which may hold anything: state and six numbers, then the flags (proc(5)).
+        // The name of the process may contain anything. State, six numbers and the flags follow it (proc(5)).
         let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6)?.parse::<u64>().ok());
         flags.is_none_or(|flags| flags & EXITING != 0) || has_ended(&self.pidfd)
     }
@@ -69,7 +71,7 @@ impl MpsServer {
 
 #[cfg(test)]
 impl Process {
-    /// A keeper that says nothing.
+    /// Makes a keeper that sends nothing.
     pub(crate) fn pretended() -> Process {
         let flags = rustix::event::EventfdFlags::CLOEXEC;
         let keeper = rustix::event::eventfd(0, flags).expect("a descriptor");
@@ -83,7 +85,8 @@ fn has_ended(pidfd: &OwnedFd) -> bool {
 }
 
 impl Process {
-    /// Gives the order to a keeper: that at a socket, else one that is started. [`Process::hear`] tells when it is done.
+    /// Gives the order to a keeper: to the one at a socket, else to one that is started. [`Process::hear`] reports when the order is
+    /// carried out.
     pub(crate) fn start(order: Order, at: Option<&Path>) -> Result<Process, Error> {
         let fail = |e: &dyn std::fmt::Display| Error::environment(format!("cannot start a keeper of pools: {e}"));
         let (keeper, child) = match at {
@@ -107,10 +110,10 @@ impl Process {
         socket::send(self.keeper.as_fd(), &packet, &[])
     }
 
-    /// Takes the keeper's answer, if it is there. Gives the number of GPUs when the control daemon has been started.
+    /// Takes the keeper's answer, if it has arrived. Returns the number of GPUs when the control daemon has been started.
     ///
     /// # Errors
-    /// Why there will be none.
+    /// Returns the reason for which there will be no control daemon.
     pub(crate) fn hear(&mut self) -> Result<Option<usize>, Error> {
         if self.control.is_some() || self.failed {
             return Ok(None);
@@ -146,32 +149,32 @@ impl Process {
         }
     }
 
-    /// Its pipe directory; empty as long as there is none.
+    /// Pipe directory of the control daemon; empty as long as there is none.
     pub(crate) fn pipe(&self) -> &str {
         self.control.as_ref().map_or("", |control| &control.pipe)
     }
 
-    /// Tells of the control daemon's end; none as long as there is none.
+    /// Descriptor that reports the control daemon's end; none as long as there is no control daemon.
     pub(crate) fn pidfd(&self) -> Option<&OwnedFd> {
         self.control.as_ref().map(|control| &control.pidfd)
     }
 
-    /// Whether the control daemon takes commands.
+    /// Reports whether the control daemon takes commands.
     pub(crate) fn answers(&self) -> bool {
         self.control.as_ref().is_some_and(|control| answers(Path::new(&control.pipe)))
     }
 
-    /// Whether the control daemon runs, or will.
+    /// Reports whether the control daemon runs, or will.
     pub(crate) fn is_alive(&self) -> bool {
         self.control.as_ref().map_or(!self.failed, |control| !has_ended(&control.pidfd))
     }
 
-    /// Has it start the server, which else comes with the first program.
+    /// Has the control daemon start the server, which would otherwise start with the first program.
     pub(crate) fn start_server(&self) {
         let _ = self.say(&ToKeeper::StartServer);
     }
 
-    /// What it wrote to its log since the last time. A log that has become long is emptied.
+    /// Lines that the control daemon wrote to its log since the last call. A log that has become long is emptied.
     pub(crate) fn news(&mut self) -> String {
         let Some(Control { log, .. }) = &mut self.control else { return String::new() };
         let mut text = Vec::new();
@@ -183,18 +186,18 @@ impl Process {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// The log's file, which may lie where this daemon may not look.
+    /// Path of the log's file by its descriptor, since the file may lie where this daemon has no access.
     pub(crate) fn log_path(&self) -> Option<PathBuf> {
         use std::os::fd::AsRawFd;
         self.control.as_ref().map(|control| format!("/proc/self/fd/{}", control.log.as_raw_fd()).into())
     }
 
-    /// Has it end once its last client has. A daemon that ends without a word has the same done.
+    /// Has the control daemon end once its last client has ended. The keeper does so too if the daemon ends without a message.
     pub(crate) fn quit(&self) {
         let _ = self.say(&ToKeeper::Quit);
     }
 
-    /// Lets go of one that has ended; its keeper clears up.
+    /// Releases a control daemon that has ended; its keeper cleans up.
     pub(crate) fn bury(self) {
         let Process { child, keeper, .. } = self;
         drop(keeper);
@@ -204,7 +207,7 @@ impl Process {
     }
 }
 
-/// A keeper that is started when it is asked for.
+/// Connects to a socket at which a service manager starts a keeper for each connection.
 fn connect(path: &Path) -> Result<OwnedFd, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let connected = SocketAddrUnix::new(path).and_then(|address| {

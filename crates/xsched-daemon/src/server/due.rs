@@ -1,4 +1,4 @@
-//! Things that the loop does at their times, and the time at which it wakes up for the next.
+//! Work of the loop at set times, and the time at which the loop wakes up for the next.
 
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 
@@ -9,7 +9,7 @@ use crate::timers::Timer;
 use crate::tuning::{BEAT_NS, DEVICE_LOOK_NS, LOOK_NS, MEASURE_NS, NICE_NS, POOL_LOOK_NS, USAGE_NS};
 
 impl Server {
-    /// Does what is due.
+    /// Does all work that is due.
     pub(super) fn do_due(&mut self) {
         for timer in self.timers.due(self.now_ns) {
             match timer {
@@ -28,7 +28,7 @@ impl Server {
                 Timer::Trust => self.tend_trust(),
                 Timer::Reaper => self.net.listen_again(),
                 Timer::Trim => {
-                    // With a gate closed, decisions come soon.
+                    // While a gate is closed, decisions may come soon.
                     let is_quiet = !self.engine.arbiter().any_scrutinised();
                     self.trim.give_back(self.now_ns, is_quiet);
                 }
@@ -38,7 +38,7 @@ impl Server {
                     self.detail_of_own(|| "ends: it has had no clients for as long as it was told".to_owned());
                     self.life.stop = true;
                 }
-                // The loop looks after these each time.
+                // The loop handles these in each turn.
                 Timer::Identify | Timer::TrustWorker | Timer::Service | Timer::Snapshots | Timer::Rations => (),
             }
         }
@@ -47,7 +47,7 @@ impl Server {
         }
     }
 
-    /// Sets all timers, and the kernel's for what comes first. One set too early is left alone: it costs a wake-up, once.
+    /// Sets all timers, and the kernel's for the first of them. One set too early is left alone: it costs one needless wake-up.
     pub(super) fn arm(&mut self) {
         let now_ns = self.now_ns;
         let is_empty = self.net.conns.is_empty() && self.places.expected.is_empty();
@@ -66,7 +66,7 @@ impl Server {
         for (timer, wanted, period_ns) in kept {
             self.timers.keep(timer, wanted, now_ns + period_ns);
         }
-        // Kept while it is still to come, so that events do not put it off for ever.
+        // A time that is still to come is kept, so that events do not put it off for ever.
         if !self.timers.is_set(Timer::Reaper) {
             self.timers.set(Timer::Reaper, self.net.reaper.tend(now_ns));
         }
@@ -77,7 +77,7 @@ impl Server {
         if self.life.armed.is_some_and(|armed| armed <= next) {
             return;
         }
-        // All zero would switch the timer off.
+        // A value of zero would switch the timer off.
         let at = Timespec { tv_sec: (next / 1_000_000_000) as i64, tv_nsec: (next % 1_000_000_000).max(1) as i64 };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
         match timerfd_settime(&self.life.timer, TimerfdTimerFlags::ABSTIME, &once) {
@@ -86,7 +86,7 @@ impl Server {
         }
     }
 
-    /// Times that others keep, ns.
+    /// Times that other parts of the daemon keep, in ns.
     fn deadlines(&self) -> [(Timer, Option<u64>); 15] {
         let sweeps = self.history.accounting.sweep.is_some();
         [
@@ -99,7 +99,7 @@ impl Server {
                 Timer::Idle,
                 self.life.idle_since.zip(self.life.idle_exit_ns).map(|(since, after)| since.saturating_add(after)),
             ),
-            // While books are looked at, the loop does not sleep.
+            // While accounts are processed, the loop does not sleep.
             (Timer::UsageQuery, self.history.accounting.query_at().filter(|_| !sweeps)),
             (Timer::Identify, self.services.identify.tend(self.now_ns)),
             (Timer::TrustWorker, self.services.trust.tend(self.now_ns)),
@@ -108,7 +108,7 @@ impl Server {
             (Timer::Service, self.life.service.deadline_ns()),
             (Timer::Snapshots, self.services.snapshots.deadline_ns()),
             (Timer::Trim, self.trim.deadline_ns(!self.programs.clients.is_empty())),
-            // Work that is due already needs no timer.
+            // Work that can be done at once needs no timer.
             (Timer::Rations, self.net.rations.due_ns().filter(|at| *at > self.now_ns)),
         ]
     }

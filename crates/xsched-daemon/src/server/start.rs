@@ -1,4 +1,4 @@
-//! A daemon begins.
+//! Start of a daemon.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -40,7 +40,7 @@ use super::{History, Life, Places, Programs, Server, Services};
 impl Server {
     pub(crate) fn new(options: &Options) -> Result<Server, Error> {
         let fail = |what: &str, e: Errno| Error::Environment(format!("cannot make {what}: {e}"));
-        // Before there are threads, so that none of them takes a signal.
+        // Set up before there are threads, so that none of them takes a signal.
         let signals = Signals::new().map_err(|e| fail("a signal descriptor", e))?;
         let sources = Sources::new(options);
         let (config, policy) = sources.read()?;

@@ -24,11 +24,11 @@ use crate::tuning::{
 };
 use rustix::event::epoll::{self, EventFlags};
 
-/// Users that are neither root nor the daemon's own.
+/// Users other than root and the daemon's own.
 const ONE: u32 = 60_001;
 const OTHER: u32 = 60_002;
 
-/// A daemon that does a slice of work when it is told to. Its clients are of this process; which user they are of is pretended.
+/// Daemon that does a slice of work at each call. Its clients are of this process; their users are pretended.
 struct World {
     server: Server,
     events: Vec<epoll::Event>,
@@ -41,7 +41,7 @@ impl World {
         World::with(|_| ())
     }
 
-    /// A daemon that is started otherwise.
+    /// Starts a daemon with other options.
     fn with(change: impl FnOnce(&mut Options)) -> World {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("run").join("xsched.sock");
@@ -70,7 +70,7 @@ impl World {
         self.server.turn(&mut self.events, &mut self.buffer).expect("events");
     }
 
-    /// Does what work there is. Work that never ends is a fault.
+    /// Takes turns until no work is left. Panics if that does not happen.
     fn settle(&mut self) {
         let mut turns = 0;
         while !self.server.net.work.is_empty()
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// A connection of a user, and its number.
+    /// Connects as a user. Returns the connection and its number.
     fn connect(&mut self, uid: u32) -> (OwnedFd, u64) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
@@ -94,13 +94,13 @@ impl World {
         while self.server.net.conns.len() == before {
             self.turn();
         }
-        // Accepted last.
+        // The connection accepted last has the highest number.
         let id = self.server.net.conns.keys().copied().max().expect("just accepted");
         self.server.net.conns.get_mut(&id).expect("just accepted").user = crate::identity::pretended(uid);
         (socket, id)
     }
 
-    /// Does what is due at a time.
+    /// Does the work that is due at a time.
     fn at(&mut self, now_ns: u64) {
         self.server.set_now(now_ns);
         self.server.arm();
@@ -122,7 +122,7 @@ fn ask(socket: &OwnedFd, request: Request) -> bool {
     rustix::net::send(socket, &packet, SendFlags::NOSIGNAL).is_ok()
 }
 
-/// What has come.
+/// Messages that have arrived.
 fn received(socket: &OwnedFd) -> Vec<DaemonMsg> {
     let mut buffer = vec![0; MAX_PACKET];
     let mut all = Vec::new();
@@ -149,7 +149,7 @@ fn fill(world: &mut World, id: u64) {
 #[test]
 fn the_loop_sleeps_until_a_user_has_time_again_and_others_are_heeded_meanwhile() {
     let used_ns = 5_000_000;
-    // Once more where the machine was late and the time had come by the first turn.
+    // Repeated if the machine was so late that the time had come by the first turn.
     let (mut world, _sockets, due_ns) = loop {
         let mut world = World::new();
         let [(one, of_one), (other, of_other)] = [ONE, OTHER].map(|uid| world.connect(uid));
@@ -170,12 +170,12 @@ fn the_loop_sleeps_until_a_user_has_time_again_and_others_are_heeded_meanwhile()
         world.turn();
         turns += 1;
     }
-    // Nothing else has it wake up before the connections count as silent.
+    // Nothing else wakes the loop before the connections count as silent.
     assert!((due_ns..due_ns + SILENT_NS / 2).contains(&world.server.now_ns));
     assert!(turns <= 3, "{turns} turns while nothing was to be done");
 }
 
-/// What a client hands over: its segment, in which nothing is used, and the descriptor that wakes the daemon.
+/// Segment and eventfd that a client hands over: in the segment nothing is used, the eventfd wakes the daemon.
 fn segment_and_eventfd() -> (OwnedFd, OwnedFd) {
     let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memfd");
     rustix::fs::ftruncate(&file, SEGMENT_BYTES as u64).expect("room");
@@ -187,7 +187,7 @@ fn segment_and_eventfd() -> (OwnedFd, OwnedFd) {
 }
 
 impl World {
-    /// A program of a user: its connection with the number of that, its segment, and the descriptor that wakes the daemon.
+    /// Attaches a program of a user. Returns the connection, its number, the segment, and the descriptor that wakes the daemon.
     fn attach(&mut self, uid: u32) -> (OwnedFd, u64, OwnedFd, OwnedFd) {
         let (socket, id) = self.connect(uid);
         let (segment, eventfd) = segment_and_eventfd();
@@ -203,7 +203,7 @@ impl World {
         while !self.server.programs.clients.contains_key(&id) {
             self.turn();
         }
-        // Its real user was found out meanwhile.
+        // The daemon identified the test's own user meanwhile.
         let conn = self.server.net.conns.get_mut(&id).expect("there");
         conn.user = crate::identity::pretended(uid);
         if let Some(client) = self.server.programs.clients.get_mut(&id) {
@@ -238,7 +238,7 @@ fn a_program_that_wakes_the_daemon_without_pause_does_not_keep_it_awake_once_its
     }
     assert!(world.server.now_ns >= due_ns);
     assert!(turns <= 3, "{turns} turns while nothing was to be done");
-    // All that was said in the meantime is heeded, and nothing is told twice.
+    // All wake-ups of the meantime are handled, and none is reported twice.
     let mut events = Vec::with_capacity(EVENTS_MAX);
     let told = world.server.net.wait(&mut events, true).map(|()| events.len());
     assert_eq!((told, world.server.net.rations.wakes.due_ns()), (Ok(0), None));
@@ -249,7 +249,7 @@ fn a_command_of_a_user_without_time_waits_in_its_socket_while_the_loop_sleeps() 
     let mut world = World::new();
     let [(one, of_one), (other, of_other)] = [ONE, OTHER].map(|uid| world.connect(uid));
     for (socket, id) in [(&one, of_one), (&other, of_other)] {
-        // Who it is has been found out, so that its role is that of a command.
+        // The user is identified, so that the connection counts as a command.
         world.server.net.conns.get_mut(&id).expect("there").stage = Stage::Command(Answering::Nothing);
         assert!(ask(socket, Request::PolicyList));
     }
@@ -283,7 +283,7 @@ fn a_request_of_one_user_is_answered_before_the_backlog_of_another() {
         world.turn();
         answer.extend(received(&socket));
     }
-    // For each message of the one there was one for the other, and what the last slice of time had room for.
+    // For each message of the other user the flooding one got one, and as many as the last slice of time had room for.
     let done = many.iter().filter(|(flooding, _)| received(flooding).contains(&DaemonMsg::End)).count();
     assert!(done < BACKLOG / 2, "{done} of {BACKLOG}");
 }
@@ -293,7 +293,7 @@ fn a_command_that_does_not_read_is_told_no_more_and_asked_no_more() {
     let mut world = World::new();
     let (socket, id) = world.connect(ONE);
     let mut asked = 0;
-    // As long as the daemon takes requests.
+    // Requests until the daemon takes no more.
     loop {
         while ask(&socket, Request::PolicyList) {
             asked += 1;
@@ -304,12 +304,12 @@ fn a_command_that_does_not_read_is_told_no_more_and_asked_no_more() {
         }
         world.turn();
     }
-    // A slice of time may have ended before it was seen that nothing is left to do.
+    // A slice of time may have ended before the loop saw that nothing is left to do.
     world.settle();
     assert_eq!(world.server.net.conns[&id].out.len(), 1, "one message is kept");
     let interest = world.server.net.conns[&id].flags;
     assert_eq!(interest, EventFlags::OUT | EventFlags::ET, "its requests are left where they are meanwhile");
-    // It is told everything once it reads.
+    // The command gets all answers once it reads.
     let mut ends = 0;
     loop {
         ends += received(&socket).iter().filter(|m| **m == DaemonMsg::End).count();
@@ -341,7 +341,7 @@ fn the_bytes_kept_for_a_user_are_bounded_whatever_the_number_of_its_connections(
     assert!(world.server.net.conns.contains_key(&other), "another user has bytes of its own");
 }
 
-/// A killed program is told from one that is dropped, whatever tells of its end first.
+/// A killed program is distinguished from a dropped one, whichever event reports its end first.
 #[test]
 fn who_hung_up_has_gone_also_where_a_message_finds_that_out() {
     for keeps_some in [false, true] {
@@ -371,7 +371,7 @@ fn a_connection_that_takes_nothing_for_some_time_is_closed_and_one_that_does_sta
     }
     let began = world.server.now_ns;
     world.server.set_now(began + UNREAD_NS - 1);
-    // One packet makes room for another.
+    // Reading one packet makes room for another.
     let mut buffer = vec![0; MAX_PACKET];
     rustix::net::recv(&slow_socket, &mut buffer[..], RecvFlags::empty()).expect("a message");
     world.server.net.flush(slow);
@@ -387,7 +387,7 @@ fn connections_that_take_nothing_are_closed_one_in_a_piece() {
     let mut world = World::new();
     let all: Vec<_> = (0..20).map(|_| world.connect(ONE)).collect();
     for (_, id) in &all {
-        // As a program has it that reads nothing.
+        // State of a connection that reads nothing.
         let conn = world.server.net.conns.get_mut(id).expect("there");
         (conn.out, conn.unread_since_ns) = ([vec![0; 8]].into(), 1_000);
         conn.stage = Stage::Command(Answering::Nothing);
@@ -454,7 +454,7 @@ fn what_is_told_before_a_hang_up_is_done() {
     assert_eq!(world.server.places.expected.len(), 1, "it was announced");
 }
 
-/// Does what there is to do until a command is told all.
+/// Lets the daemon work until a command has its whole answer.
 fn answer(world: &mut World, socket: &OwnedFd) -> Vec<DaemonMsg> {
     let mut answer = received(socket);
     while answer.last() != Some(&DaemonMsg::End) {
@@ -478,7 +478,7 @@ fn many_that_ask_for_ps_share_a_look_and_it_is_never_older_than_the_question() {
         assert!(matches!(answer(&mut world, socket)[..], [DaemonMsg::Daemon(_), DaemonMsg::End]));
     }
     assert!(world.server.services.snapshots.looks < MANY as u64, "{}", world.server.services.snapshots.looks);
-    // Changed before the question, it is told.
+    // A change before the request is part of the answer.
     let (socket, _) = &many[0];
     for dropped in 1..=3 {
         world.server.history.dropped_clients = dropped;
@@ -512,7 +512,7 @@ fn the_memory_of_a_segment_goes_with_its_process_whoever_keeps_it_and_counts_unt
     while world.server.net.conns.contains_key(&id) {
         world.turn();
     }
-    // This process, whose it was, goes on.
+    // The process of the segment is this one, which has not ended.
     assert_eq!((world.server.programs.abandoned.len(), blocks(&segment) > 0), (1, true));
     let (socket, other, other_segment, _other_eventfd) = world.attach(OTHER);
     assert!(world.server.programs.abandoned.contains_key(&id), "that is another's segment");
@@ -528,7 +528,7 @@ fn the_memory_of_a_segment_goes_with_its_process_whoever_keeps_it_and_counts_unt
     world.server.net.max_conns = 4;
     let why = world.server.too_much_kept(crate::identity::pretended(ONE)).expect("a quarter of all");
     assert!(why.line().contains("1 processes that have left"), "{}", why.line());
-    // Attached once more, a segment is no longer abandoned.
+    // A segment that is attached again is no longer abandoned.
     world
         .server
         .adopt_segment(crate::identity::pretended(OTHER), crate::memory::file_id(&other_segment).expect("a file"));
@@ -568,7 +568,7 @@ fn long_answers_of_a_user_are_few_at_a_time_and_the_others_wait() {
     let mut world = World::new();
     let many: Vec<_> = (0..3 * USER_ANSWERS_MAX).map(|_| world.connect(ONE)).collect();
     for (_, id) in &many {
-        // Nothing is read of it yet.
+        // The command has read nothing yet.
         fill(&mut world, *id);
         world.server.control(*id, Request::Trace { from: 0, since_us: 0 });
     }
@@ -579,7 +579,7 @@ fn long_answers_of_a_user_are_few_at_a_time_and_the_others_wait() {
     assert_eq!(under_way(&world), USER_ANSWERS_MAX + 1, "another user's is begun");
     world.server.net.enqueue(id);
     assert!(!answer(&mut world, &other).is_empty());
-    // One that waits and goes leaves nothing behind.
+    // A command that waits and leaves has no trace afterwards.
     let (gone, id) = world.connect(ONE);
     world.server.control(id, Request::Trace { from: 0, since_us: 0 });
     drop(gone);

@@ -14,7 +14,7 @@ use crate::tuning::{EVENTS_MAX, FOREIGN_WAKES_NS, SLICE_NS, STALL_NS};
 use crate::{Error, Input};
 
 impl Server {
-    /// Serves until told to stop.
+    /// Serves until a command or signal stops the daemon.
     pub(crate) fn run(&mut self) -> Result<(), Error> {
         let mut buffer = vec![0; MAX_PACKET];
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
@@ -28,7 +28,7 @@ impl Server {
         Ok(())
     }
 
-    /// Waits for events unless there is work, and does a slice of it.
+    /// Waits for events unless there is work, and does a slice of the work.
     pub(super) fn turn(&mut self, events: &mut Vec<epoll::Event>, buffer: &mut [u8]) -> Result<(), Error> {
         self.arm();
         let waits_from_ns = now_ns();
@@ -58,7 +58,7 @@ impl Server {
         Ok(())
     }
 
-    /// Returns true if there is something to do without an event.
+    /// Reports whether there is work without an event.
     fn has_work(&self) -> bool {
         self.net.rations.due_ns().is_some_and(|at| at <= self.now_ns)
             || !self.net.work.is_empty()
@@ -67,7 +67,7 @@ impl Server {
             || self.services.snapshots.is_due(self.now_ns)
     }
 
-    /// Takes events: gates first, since a program waits for each of these.
+    /// Takes events of the kernel: first those of gates, since programs wait for them.
     fn take_events(&mut self, events: &[epoll::Event]) {
         let all = || events.iter().filter_map(|event| Some((Token::of(event.data.u64())?, event.flags)));
         for (token, _) in all() {
@@ -95,7 +95,7 @@ impl Server {
         }
     }
 
-    /// Takes an event of a descriptor of the daemon's own.
+    /// Takes an event of one of the daemon's own descriptors.
     fn take_own(&mut self, own: Own) {
         match own {
             Own::Listener => {
@@ -130,8 +130,8 @@ impl Server {
         }
     }
 
-    /// Reads the words of programs that have woken the daemon, and decides once for all of them: all at the time when that begins. First
-    /// those of root and of the daemon's own user, then some of one other user, whose turn it is: before the next others may come.
+    /// Reads the words of programs that have woken the daemon, and decides once for all of them, all at the time of the beginning. First
+    /// come programs of root and of the daemon's own user, then some of one other user, whose turn it is; then the next others may come.
     fn take_wakes(&mut self) {
         self.take_wakes_of(|user| user.is_own(), SLICE_NS);
         if let Some(user) = self.net.rations.wakes.turn(self.now_ns) {
@@ -139,7 +139,7 @@ impl Server {
         }
     }
 
-    /// The same, of users who may, for so long, in ns.
+    /// Reads the words of woken programs of users for which `may` is true, for at most `for_ns`.
     fn take_wakes_of(&mut self, may: impl Fn(User) -> bool, for_ns: u64) {
         let until_ns = self.now_ns + for_ns;
         let mut last = None;
@@ -161,13 +161,13 @@ impl Server {
         }
     }
 
-    /// Does work for connections and programs. One slice for all: a wake-up that comes meanwhile waits no longer than for one of them.
+    /// Does work for connections and programs, in one common slice: a wake-up that comes meanwhile waits no longer than for one slice.
     fn do_slices(&mut self, buffer: &mut [u8]) {
         let until = self.now_ns + SLICE_NS;
         self.in_slices("work of its own users", until, |server| {
             let (user, work) = server.net.work.pop_of(|_| true)?;
             server.do_work(work, buffer);
-            // The end of a connection does not wait, and is paid for all the same.
+            // The end of a connection does not wait for the ration, and is charged all the same.
             server.charge(user, |rations, now_ns, used_ns| rations.messages.charge(user, now_ns, used_ns));
             Some(())
         });
@@ -191,7 +191,7 @@ impl Server {
         });
     }
 
-    /// Does pieces of work while there are some and until this time, in ns, one at least.
+    /// Does pieces of work while there are some and until this time in ns, but at least one.
     fn in_slices(&mut self, what: &'static str, until: u64, mut piece: impl FnMut(&mut Server) -> Option<()>) {
         while piece(self).is_some() {
             self.end_conns();
@@ -210,7 +210,7 @@ impl Server {
         }
     }
 
-    /// Does a piece of each of the daemon's own tasks that are under way.
+    /// Does a piece of each of the daemon's own unfinished tasks.
     fn do_pieces(&mut self) {
         if self.makes_metrics_snapshot() {
             self.continue_metrics_snapshot();
@@ -234,7 +234,7 @@ impl Server {
         }
     }
 
-    /// Does one thing for a connection. Others have their turn before the next.
+    /// Does one piece of work for a connection. Others have their turn before its next piece.
     pub(super) fn serve(&mut self, id: u64, buffer: &mut [u8]) {
         match self.net.serve(id, buffer) {
             Served::Nothing => return,
@@ -248,13 +248,13 @@ impl Server {
         self.net.enqueue(id);
     }
 
-    /// Sets the time of what follows.
+    /// Sets the time of the following work.
     pub(super) fn set_now(&mut self, now_ns: u64) {
         (self.now_ns, self.net.now_ns) = (now_ns, now_ns);
         self.engine.set_now(now_ns);
     }
 
-    /// Takes the time after a piece of work, and does what every piece may have left: lines for the log, answers that have room now.
+    /// Takes the time after a piece of work, and handles its remainders: lines for the log, answers that have room now.
     fn piece_done(&mut self, what: &'static str) {
         for (uid, line) in self.net.lines() {
             self.record(uid, &line);
@@ -265,7 +265,7 @@ impl Server {
         self.life.longest = self.life.longest.max((self.now_ns - before_ns, what));
     }
 
-    /// Tells the operator when the machine did not run the daemon for long: the timer has gone off long ago.
+    /// Reports to the operator that the machine did not run the daemon for long: its timer went off long ago.
     fn note_delay(&mut self) {
         let late_ns = self.life.armed.map_or(0, |armed| self.now_ns.saturating_sub(armed));
         if late_ns >= STALL_NS {
@@ -274,7 +274,7 @@ impl Server {
         }
     }
 
-    /// Tells the operator when the loop did not come to decisions for long.
+    /// Reports to the operator that the loop did not come to decisions for long.
     fn note_stall(&mut self, began_ns: u64) {
         let (took_ns, (longest_ns, what)) = (self.now_ns - began_ns, std::mem::take(&mut self.life.longest));
         if took_ns >= STALL_NS {

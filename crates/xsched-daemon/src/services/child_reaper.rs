@@ -1,5 +1,5 @@
-//! Waiting for processes that the daemon has started and has no more use for, so that they leave no zombies. One may take long to end: it
-//! leaves a core file, or has much on a device.
+//! Reaping of processes that the daemon has started and no longer needs, so that they leave no zombies. One may take long to end: it writes
+//! a core file, or has much on a device.
 
 use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -11,22 +11,22 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::worker::{Next, Service, Spec, Worker};
 
-/// Outcome of a task: there is none.
+/// A task has no outcome.
 enum Nothing {}
 
-/// Waits for the end of a child, beside the caller.
+/// Waits for the end of a child on another thread.
 pub(crate) fn reap(child: Child) {
-    // One for the process: children are of that, and not of a daemon in it.
+    // One worker for the process, since children belong to the process and not to a daemon in it.
     static WORKER: OnceLock<Option<Worker<Child, Nothing>>> = OnceLock::new();
     let make = || -> Box<dyn Service<Child, Nothing>> { Box::new(Children::default()) };
     let worker = WORKER.get_or_init(|| Worker::new(Spec::named("xsched-children"), VecDeque::new(), make).ok());
-    // Without descriptors or threads it stays a zombie until the daemon ends.
+    // If descriptors or threads ran out, the child stays a zombie until the daemon ends.
     if let Some(worker) = worker {
         worker.push_beyond(child);
     }
 }
 
-/// Children that have not ended, each with what tells of its end.
+/// Children that have not ended, each with the descriptor that reports its end.
 #[derive(Default)]
 struct Children(Vec<(Child, OwnedFd)>);
 
@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether a process is there, be it as a zombie.
+    /// Reports whether a process exists, even as a zombie.
     fn is_there(pid: u32) -> bool {
         std::path::Path::new(&format!("/proc/{pid}")).exists()
     }

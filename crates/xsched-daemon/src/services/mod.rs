@@ -1,6 +1,6 @@
-//! Services: work that is done beside the loop by threads, because it may take long. Each is a [`crate::worker::Worker`] with a task, an outcome
-//! and the function that does a task. The loop hands tasks over and takes outcomes, in whatever order they come. An outcome is for one
-//! request, by its number ([`crate::worker::epochs`]), so that one that comes late, twice or never changes nothing but its own answer.
+//! Services: work that threads do beside the loop, because it may take long. Each is a [`crate::worker::Worker`] with a task, an outcome
+//! and the function that does a task. The loop hands tasks over and takes outcomes, in whatever order they come. An outcome belongs to one
+//! request, by its number ([`crate::worker::epochs`]), so that a late, repeated or missing outcome changes nothing but its own answer.
 //!
 //! | service | task | outcome | stuck |
 //! | --- | --- | --- | --- |
@@ -13,11 +13,11 @@
 //! | `net::fd_reaper` | descriptor | – | nudged, replaced, not risked again for the same user |
 //! | [`child_reaper`] | process | – | nothing in it blocks |
 //!
-//! No workers are:
-//! - `metrics`: its threads take requests from sockets of their own, several at a time, each of which may block one of them; it is the loop
-//!   that works for them. The snapshots that it gives are numbered, and one that is older than a request is no answer to it.
+//! Not workers are:
+//! - `metrics`: its threads take requests from sockets of their own, several at a time, each of which may block one of them; the loop works
+//!   for them. The snapshots that the loop gives them are numbered, and a snapshot older than a request does not answer it.
 //! - `rendezvous`: its thread serves a socket and takes no tasks.
-//! - Processes beside: an operator's scheduler (`host`), the keeper of a pool (`pool`), the library of a driver (`devices`). The loop polls
+//! - Other processes: an operator's scheduler (`host`), the keeper of a pool (`pool`), the library of a driver (`devices`). The loop polls
 //!   the sockets of the first two itself, with a deadline for each answer; the sampler's thread asks the third.
 
 pub(crate) mod child_reaper;

@@ -38,7 +38,7 @@ impl UsageBooks {
     /// Records of the daemon of this socket, in a folder; none = nothing is kept.
     ///
     /// # Errors
-    /// There is no descriptor left.
+    /// Fails if no descriptor is left.
     pub(crate) fn new(folder: Option<&Path>, socket: &Path) -> rustix::io::Result<UsageBooks> {
         let name = socket.to_string_lossy().trim_start_matches('/').replace('/', "-");
         let path = folder.map(|folder| folder.join(format!("usage-{name}")));

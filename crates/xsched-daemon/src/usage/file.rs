@@ -1,5 +1,5 @@
-//! The files: one that grows, and those that were put aside when they had grown enough, `.1` the youngest. Of what is put aside the
-//! records of a program within an hour are made one. The oldest file is removed.
+//! Files of records: one that grows, and those that were put aside when they had grown enough, `.1` the youngest. In a file put aside, the
+//! records of a program within an hour are merged. The oldest file is removed.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,7 +14,7 @@ use crate::tuning::{USAGE_ASIDE_MAX, USAGE_ASIDE_MAX_BYTES, USAGE_FILE_MAX_BYTES
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// Where the records of one user are.
+/// Files with the records of one user.
 pub(crate) struct Files {
     path: PathBuf,
     max_bytes: u64,
@@ -26,7 +26,7 @@ impl Files {
         Files { path: path.to_owned(), max_bytes: USAGE_FILE_MAX_BYTES, max_aside_bytes: USAGE_ASIDE_MAX_BYTES }
     }
 
-    /// The same with other bounds, in bytes.
+    /// Files with other limits, in bytes.
     #[cfg(test)]
     fn with(path: &Path, max_bytes: u64, max_aside_bytes: u64) -> Files {
         Files { max_bytes, max_aside_bytes, ..Files::new(path) }
@@ -36,7 +36,7 @@ impl Files {
     /// line of its own.
     ///
     /// # Errors
-    /// The system's, or that the file is not the daemon's own.
+    /// Returns the system's error, or fails if the file is not the daemon's own.
     pub(crate) fn append(&self, records: &[&Record]) -> std::io::Result<bool> {
         let text = lines(records)?;
         let (mut file, bytes) = self.begin()?;
@@ -59,7 +59,7 @@ impl Files {
     /// Removes the file that was put aside longest ago. Returns its bytes; 0 = there is none.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub(crate) fn remove_oldest(&self) -> std::io::Result<u64> {
         let aside = (1..=USAGE_ASIDE_MAX).map(|number| self.aside(number)).take_while(|path| path.exists());
         let Some(oldest) = aside.last() else { return Ok(0) };
@@ -136,7 +136,7 @@ impl Files {
     /// Calls for each record that ends after a time, in ms since 1970. Lines that are none are left out.
     ///
     /// # Errors
-    /// The system's, or that a file is not the daemon's own.
+    /// Returns the system's error, or fails if a file is not the daemon's own.
     pub(crate) fn each(&self, since_ms: u64, mut take: impl FnMut(Record)) -> std::io::Result<()> {
         let aside = (1..=USAGE_ASIDE_MAX).map(|number| self.aside(number)).take_while(|path| path.exists());
         for path in [self.path.clone()].into_iter().chain(aside) {
@@ -262,7 +262,7 @@ pub(super) mod tests {
             })
             .unwrap();
         assert_eq!(last, 4_999 * HOUR_MS / 100 + 1);
-        // Of 50 hours some are gone, and what is there is whole but for the first.
+        // Some of 50 hours are gone; the others are complete but for the first.
         assert!((3..20).contains(&hours.len()), "{hours:?}");
         assert!(sum > 100 * (hours.len() as u64 - 2) && sum <= 100 * hours.len() as u64, "{sum} in {hours:?}");
         let bytes: u64 = std::fs::read_dir(folder.path()).unwrap().map(|f| f.unwrap().metadata().unwrap().len()).sum();

@@ -8,13 +8,13 @@ use super::Record;
 use super::file::Files;
 use crate::tuning::{USAGE_ALL_MAX_BYTES, USAGE_USERS_MAX};
 
-/// Name of the files of users for whom there was no room.
+/// Name of the files of users without files of their own.
 const OTHERS: &str = "others";
 
-/// Where records are.
+/// Folder of the records.
 pub(crate) struct Folder {
     path: PathBuf,
-    /// Names with files, as far as the folder was looked at; none = it was not.
+    /// Names with files, once the folder has been read; none = not yet.
     names: Option<HashSet<String>>,
     max_bytes: u64,
     max_users: usize,
@@ -28,7 +28,7 @@ impl Folder {
     /// Appends records, each to the files of its user.
     ///
     /// # Errors
-    /// The system's, or that a file is not the daemon's own. The records of other users are written all the same.
+    /// Returns the system's error, or fails if a file is not the daemon's own. The records of other users are written all the same.
     pub(crate) fn append(&mut self, records: &[Record]) -> std::io::Result<()> {
         let mut by_name: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
         for record in records {
@@ -47,7 +47,7 @@ impl Folder {
     /// Calls for each record of a user, or of all, that ends after a time, in ms since 1970.
     ///
     /// # Errors
-    /// The system's, or that a file is not the daemon's own.
+    /// Returns the system's error, or fails if a file is not the daemon's own.
     pub(crate) fn each(&self, user: Option<&str>, since_ms: u64, mut take: impl FnMut(Record)) -> std::io::Result<()> {
         let names = match user {
             Some(user) => vec![file_name(user), OTHERS.to_owned()],
@@ -87,7 +87,7 @@ impl Folder {
             };
             let less = self.files(&name).remove_oldest()?;
             if less == 0 {
-                // What grows is left, and bounded by itself.
+                // The file that grows is left: its size is limited by itself.
                 bytes.remove(&name);
             } else {
                 bytes.insert(name, most.saturating_sub(less));

@@ -1,5 +1,5 @@
-//! Time on devices, kept beyond the end of programs and of the daemon: [`record`] is what is kept, [`file`] and [`folder`] where, [`sum`] what is told
-//! of it; [`programs`] is what records are made of. All of it is written and read beside the loop (`services::usage`).
+//! Time on devices, kept beyond the end of programs and of the daemon: [`record`] is the data, [`mod@file`] and [`folder`] the storage,
+//! [`sum`] the answers, [`programs`] the source of records. Everything is written and read beside the loop (`services::usage`).
 
 mod file;
 mod folder;
@@ -19,7 +19,7 @@ pub(crate) use self::sum::rows;
 pub(crate) struct Query {
     /// Connection of the command that asks.
     pub(crate) conn: u64,
-    /// User whose records it is told of; none = all.
+    /// User whose records are included; none = all.
     pub(crate) of_user: Option<String>,
     pub(crate) since_ms: u64,
     pub(crate) by: UsageBy,

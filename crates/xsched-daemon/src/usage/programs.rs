@@ -1,4 +1,4 @@
-//! What is known of the programs that have books in the gatekeeper's ledger.
+//! Identities and accounts of programs that have an account in the gatekeeper's ledger.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use crate::naming::named_of;
 use crate::peer::Peer;
 use crate::tuning::USAGE_NAME_MAX_BYTES;
 
-/// What is known of the programs that have books, beside what is in them.
+/// Facts about the programs that have accounts, beside the accounts themselves.
 #[derive(Debug, Default)]
 pub(crate) struct Accounting {
     pub(crate) programs: HashMap<ProgramId, Known>,
     /// When devices were measured last, ns.
     pub(crate) measured: HashMap<String, u64>,
-    /// Questions that wait until what came before them is told, and until when, ns.
+    /// Questions that wait until earlier usage is recorded, and the latest time for that, in ns.
     pub(crate) queries: VecDeque<(u64, Query)>,
-    /// The books are being looked at.
+    /// Pass over all accounts that is under way.
     pub(crate) sweep: Option<Sweep>,
 }
 
-/// A look at all books, piece by piece.
+/// Pass over all accounts, piece by piece.
 #[derive(Debug)]
 pub(crate) struct Sweep {
-    /// Books that are still to be looked at.
+    /// Accounts that are still to be processed.
     pub(crate) left: Vec<(ProgramId, Arc<str>)>,
     /// When it began, ns, and in ms since 1970.
     pub(crate) began_ns: u64,
@@ -40,14 +40,14 @@ pub(crate) struct Sweep {
 pub(crate) struct Known {
     identity: Arc<Identity>,
     pub(crate) class: Class,
-    /// When it came, in ms since 1970.
+    /// Time at which the program came, in ms since 1970.
     pub(crate) since_ms: u64,
     /// Usage that was handed over, by device, and until when that is, in ms since 1970.
     pub(crate) kept: HashMap<Arc<str>, (Usage, u64)>,
 }
 
 impl Accounting {
-    /// A program has a group. Told again, its class is that of now.
+    /// Records that a program has a group. At a repetition, its class is updated.
     pub(crate) fn know(&mut self, program: &Program, peer: &Peer, now_ms: u64) {
         let class = program.class();
         let identity = || Arc::new(identity(program, peer));
@@ -60,12 +60,12 @@ impl Accounting {
         self.queries.front().map(|(at, _)| *at)
     }
 
-    /// Whose a program is, once it has had a group.
+    /// Identity of a program, once it has had a group.
     pub(crate) fn identity(&self, program: ProgramId) -> Option<Arc<Identity>> {
         self.programs.get(&program).map(|program| program.identity.clone())
     }
 
-    /// Whether there is something to hand over, now or later.
+    /// Reports whether there is usage to hand over, now or later.
     pub(crate) fn is_needed(&self) -> bool {
         !self.programs.is_empty()
     }

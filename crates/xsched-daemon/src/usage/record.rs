@@ -5,23 +5,23 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use xsched_proto::class::Class;
 
-/// Whose it is. What it says of itself is cut to lengths that keep a record short.
+/// Identity of a program. Texts from the program are cut to lengths that keep a record short.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub(crate) pid: u32,
     /// Clock ticks from the boot to its start.
     pub(crate) start: u64,
-    /// As [`crate::identity::User`] is told.
+    /// User in the text form of [`crate::identity::User`].
     pub(crate) user: String,
     /// The job that was given a name.
     pub(crate) job: Option<String>,
-    /// What it is called.
+    /// Name of the program.
     pub(crate) program: String,
     /// The innermost container.
     pub(crate) container: Option<String>,
     /// Uid of its Kubernetes pod.
     pub(crate) pod: Option<String>,
-    /// What its engine calls the container.
+    /// Name of the container at its engine.
     #[serde(default)]
     pub(crate) container_name: Option<String>,
     #[serde(default)]
@@ -31,7 +31,7 @@ pub(crate) struct Identity {
     pub(crate) namespace: Option<String>,
 }
 
-/// What is kept. Times are in ms since 1970.
+/// Record of usage. Times are in ms since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) from_ms: u64,
@@ -59,7 +59,7 @@ impl Record {
     }
 }
 
-/// What many records share is written with each.
+/// Serialisation of an identity that many records share: it is written with each of them.
 mod shared {
     use std::sync::Arc;
 

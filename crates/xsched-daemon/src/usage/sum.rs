@@ -9,10 +9,10 @@ use super::{Query, Record};
 use crate::Error;
 use crate::tuning::USAGE_ROWS_MAX;
 
-/// What a query is told: a row for each, that with the most device time first. Past [`USAGE_ROWS_MAX`] the rest is one row, `others`.
+/// Answer to a query: a row for each key, that with the most device time first. Past [`USAGE_ROWS_MAX`] the rest is one row, `others`.
 ///
 /// # Errors
-/// The records cannot be read.
+/// Fails if the records cannot be read.
 pub(crate) fn rows(files: &Folder, query: &Query) -> Result<Vec<UsageRow>, Error> {
     let mut sums = Sums::default();
     let may = |record: &Record| query.of_user.as_ref().is_none_or(|user| *user == record.identity.user);

@@ -1,4 +1,4 @@
-//! Numbers of requests, so that an outcome counts once and for the request that it was made for.
+//! Numbers of requests. They make sure that an outcome counts once, and only for its request.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,14 +16,14 @@ impl<K> Default for Epochs<K> {
 }
 
 impl<K: Eq + Hash> Epochs<K> {
-    /// Numbers a request. An earlier one of this key has no outcome any more.
+    /// Numbers a request. The outcome of an earlier request with this key is then ignored.
     pub(crate) fn begin(&mut self, key: K) -> u64 {
         self.last += 1;
         self.open.insert(key, self.last);
         self.last
     }
 
-    /// Accepts the outcome of a request. False = it has come before, or it is of a request that counts no more.
+    /// Accepts the outcome of a request. Returns false if it came before, or if its request no longer counts.
     pub(crate) fn accept(&mut self, key: &K, epoch: u64) -> bool {
         let is_open = self.open.get(key) == Some(&epoch);
         if is_open {
@@ -32,7 +32,7 @@ impl<K: Eq + Hash> Epochs<K> {
         is_open
     }
 
-    /// Ends the wait for an outcome: the other end of the connection has gone, say.
+    /// Stops waiting for an outcome, for instance when the connection has ended.
     pub(crate) fn forget(&mut self, key: &K) {
         self.open.remove(key);
     }

@@ -4,10 +4,10 @@ use xsched_testkit::until;
 
 use super::*;
 
-/// A task of a user: a number, which is its outcome once the gate gives a token.
+/// Task of a user, with a number. The task waits for a token, and its outcome is the number.
 type Task = (u32, u64);
 
-/// A worker whose tasks each wait for a token, and where they come from.
+/// Makes a worker whose tasks each wait for a token, and the sender of the tokens.
 fn gated(spec: Spec, queue: impl Queue<Task> + 'static) -> (Worker<Task, u64>, Sender<()>) {
     let (tokens, gate) = channel::<()>();
     let gate: Arc<Mutex<Receiver<()>>> = Arc::new(Mutex::new(gate));
@@ -30,7 +30,7 @@ fn outcomes(worker: &Worker<Task, u64>, count: usize) -> Vec<u64> {
     all
 }
 
-/// Waits until the thread is at a task and the rest waits.
+/// Waits until the thread works on a task, and so many others wait.
 fn until_at_work<T: Send + 'static, O: Send + 'static>(worker: &Worker<T, O>, queued: usize) {
     until("a thread has taken a task", || {
         worker.queued() == queued
@@ -102,7 +102,7 @@ fn a_stuck_thread_is_replaced_so_many_times_and_its_outcome_comes_late() {
     worker.tend(now_ns() + LOST_NS);
     worker.push((7, 3)).expect("room");
     until_at_work(&worker, 0);
-    // Two are lost: no third one.
+    // Two threads are lost, the most that are replaced.
     assert_eq!(worker.tend(now_ns() + LOST_NS), None);
     worker.push((8, 4)).expect("room");
     worker.tend(now_ns() + LOST_NS);
@@ -150,7 +150,7 @@ fn the_loop_waits_for_the_end_of_a_stuck_thread_no_longer_than_it_may() {
     let (worker, tokens) = gated(Spec { end, ..Spec::named("patience") }, VecDeque::new());
     worker.push((7, 0)).expect("room");
     until_at_work(&worker, 0);
-    // It would wait for ever.
+    // Dropping the worker would block for ever if it waited for the task.
     drop(worker);
     drop(tokens);
 }
@@ -175,7 +175,7 @@ fn a_task_with_a_fault_takes_its_thread_along_and_the_next_has_another() {
     assert_eq!(all, [1, 21], "the second thread begins anew");
 }
 
-/// Counts itself, and retires when it has nothing to do.
+/// Service that counts its starts and ends, and retires when it has nothing to do.
 struct Short(Arc<Mutex<(u32, u32)>>);
 
 impl Service<u64, u64> for Short {

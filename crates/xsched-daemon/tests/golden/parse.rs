@@ -1,10 +1,10 @@
-//! Words of a step that stand for values.
+//! Parsers of the words of a step that stand for values.
 
 use xsched_proto::domains::DomainMode;
 use xsched_proto::hint::{Hints, Laxity};
 use xsched_proto::wire::{ClientMsg, Levels, Platform, Sharing};
 
-/// Group that a program adds.
+/// Group to add.
 pub(crate) struct NewGroup {
     pub(crate) slot: u16,
     pub(crate) device: String,
@@ -30,7 +30,7 @@ impl NewGroup {
     }
 }
 
-/// Values of a program's wish or of a hint.
+/// Values of a program's options or of a hint.
 #[derive(Default)]
 pub(crate) struct Wish {
     pub(crate) priority: Option<i32>,

@@ -1,4 +1,4 @@
-//! Programs, whose processes only connect, the daemon's process, and the progress that all groups seem to make.
+//! Programs, whose processes only connect; the daemon's process; and simulated progress of all groups.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,24 +19,24 @@ use xsched_proto::wire::ClientMsg;
 use crate::parse::number;
 use crate::support::{connect, options, receive_packet, send, send_raw};
 
-/// Environment variable with the folder of the daemon that a process plays.
+/// Environment variable with the folder, for a process that is the daemon.
 pub(crate) const FOLDER: &str = "XSCHED_TEST_FOLDER";
 /// Environment variable with the socket of the daemon to which a process connects.
 pub(crate) const SOCKET: &str = "XSCHED_TEST_SOCKET";
-/// Environment variable with the user of a program that a process plays; none: the test's own.
+/// Environment variable with the user, for a process that is a program of another user than the test's.
 pub(crate) const USER: &str = "XSCHED_TEST_USER";
 
-/// Programs with this name and later ones are another user's. The daemon serves such a one when its user has time left, so that only an
-/// answer on its own connection tells that a message was taken.
+/// First name of programs of another user. The daemon serves these when their user has time left, so that only an answer on a program's own
+/// connection shows that its message was taken.
 pub(crate) const FOREIGN: char = 'u';
-/// User of those.
+/// Id of that other user.
 pub(crate) const NOBODY: u32 = 65_534;
 
-/// Held by a thread that starts processes, until all of them execute their program: before, each has all descriptors open, so that what is
-/// closed meanwhile stays open for a moment. A program hangs up only where no process is started.
+/// Lock that a thread holds while it starts processes, until each executes its program. Before that, each has all descriptors open, so that
+/// a closed connection would stay open for a moment. Programs hang up only while the lock is free.
 pub(crate) static STARTS: RwLock<()> = RwLock::new(());
 
-/// Program, attached or not. Its process only connects: all else is done for it.
+/// Program, attached or not. Its process only makes the connection; the test does everything else for it.
 pub(crate) struct Program {
     pub(crate) process: Child,
     line: OwnedFd,
@@ -46,7 +46,7 @@ pub(crate) struct Program {
     pub(crate) is_alive: bool,
 }
 
-/// Connection of a program and what it shares with the daemon.
+/// Connection of a program, and the memory that it shares with the daemon.
 pub(crate) struct Link {
     pub(crate) socket: OwnedFd,
     pub(crate) eventfd: OwnedFd,
@@ -54,7 +54,7 @@ pub(crate) struct Link {
     pub(crate) _files: [OwnedFd; 2],
 }
 
-/// Group as its program knows it.
+/// Group of a program, and its last state word.
 pub(crate) struct Member {
     pub(crate) word: u32,
 }
@@ -82,7 +82,7 @@ impl Program {
         Program { process, line, link: None, groups, queues, is_alive: true }
     }
 
-    /// A connection of its process to the daemon.
+    /// Makes a connection of the program's process to the daemon.
     pub(crate) fn connect(&self) -> OwnedFd {
         send_raw(&self.line, b"connect", &[]).unwrap();
         let (_, mut passed) = receive_packet(&self.line).expect("a living process");
@@ -117,7 +117,7 @@ impl Drop for Program {
     }
 }
 
-/// Plays the process of a program: it connects as often as it is told to.
+/// Plays the process of a program: it connects as often as the test asks it to.
 pub(crate) fn be_program(socket: &Path) -> ExitCode {
     let line = rustix::stdio::stdin().try_clone_to_owned().unwrap();
     if let Some(user) = std::env::var_os(USER) {
@@ -130,14 +130,14 @@ pub(crate) fn be_program(socket: &Path) -> ExitCode {
     while receive_packet(&line).is_some() {
         let connection = connect(socket);
         send_raw(&line, b"connected", &[connection.as_fd()]).unwrap();
-        // From then on only the test can hang up.
+        // From here on only the test has the connection.
         drop(connection);
         send_raw(&line, b"closed", &[]).unwrap();
     }
     ExitCode::SUCCESS
 }
 
-/// Plays the daemon.
+/// Runs the daemon.
 pub(crate) fn be_daemon(folder: &Path) -> ExitCode {
     let policy = std::fs::read_to_string(folder.join("policy")).ok();
     let config = vec![folder.join("config.toml")];
@@ -151,7 +151,7 @@ pub(crate) fn be_daemon(folder: &Path) -> ExitCode {
     }
 }
 
-/// Progress of all groups: the counters of commands rise all the time, as long as it lasts.
+/// Simulated progress of all groups: raises the counters of commands until it ends.
 pub(crate) struct Ticker {
     pub(crate) segments: Arc<Mutex<Vec<&'static Segment>>>,
     ends: Arc<AtomicBool>,
@@ -163,7 +163,8 @@ impl Ticker {
         let (segments, ends) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
         let (of_thread, ended) = (segments.clone(), ends.clone());
         let thread = std::thread::spawn(move || {
-            // As the daemon's loop does: a busy machine would let it wait for longer than the daemon waits for progress.
+            // Runs with the precedence of the daemon's loop: on a busy machine it would else wait for longer than the daemon waits for
+            // progress.
             run_first();
             let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
             while !ended.load(SeqCst) {
@@ -177,7 +178,7 @@ impl Ticker {
         Ticker { segments, ends, thread: Some(thread) }
     }
 
-    /// Ends it. Returns the longest time without a count.
+    /// Ends the thread. Returns the longest time without a count.
     pub(crate) fn end(&mut self) -> Duration {
         self.ends.store(true, SeqCst);
         self.thread.take().map_or(Duration::ZERO, |thread| thread.join().unwrap())
@@ -196,7 +197,7 @@ pub(crate) fn count(segments: &[&'static Segment]) {
     }
 }
 
-/// Times that the daemon found a group of a program without progress.
+/// Number of times that the daemon found a group of a program without progress.
 pub(crate) fn stalls(segment: &Segment) -> u32 {
     segment.groups[..8].iter().map(|words| words.stalls.load(Relaxed)).sum()
 }

@@ -11,15 +11,15 @@ pub(crate) struct Kind {
     pub(crate) setting: Setting,
     pub(crate) seeds: [u64; 3],
     pub(crate) steps: usize,
-    /// Interfaces of the devices; `cuda` has time slices.
+    /// Platforms of the devices; `cuda` has time slices.
     pub(crate) platforms: &'static [&'static str],
     pub(crate) devices: &'static [&'static str],
     pub(crate) policies: &'static [&'static str],
-    /// True where one group at a time wants a device: policies with turns decide by time among several.
+    /// True if one group at a time wants a device: among several, policies with turns decide by time.
     pub(crate) wants_one: bool,
-    /// True for programs with jobs on both devices.
+    /// True if programs have jobs on both devices.
     pub(crate) has_jobs: bool,
-    /// True for programs of foreign MPS servers.
+    /// True if programs are of foreign MPS servers.
     pub(crate) is_spatial: bool,
 }
 
@@ -90,7 +90,7 @@ const NAMES: &str = "abcdefg";
 /// Plays one random world.
 ///
 /// # Errors
-/// Time had a say in it.
+/// The world was disturbed by time.
 pub(crate) fn play(kind: &Kind, seed: u64) -> Result<Vec<String>, Disturbed> {
     let mut world = World::new(NAMES, kind.setting);
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -124,7 +124,7 @@ impl Dice {
         from + self.draw((to - from + 1) as usize) as i32
     }
 
-    /// Draws values for some of the keys, for one in `chance` each.
+    /// Draws values for some of the keys: for one in `chance`.
     fn some(&mut self, chance: usize, parts: &[(&str, i32, i32)]) -> String {
         let mut text = String::new();
         for (key, from, to) in parts {
@@ -136,7 +136,7 @@ impl Dice {
     }
 }
 
-/// Draws until there is a step that makes sense.
+/// Draws steps until one makes sense.
 fn next(world: &World, kind: &Kind, dice: &mut Dice) -> String {
     loop {
         if let Some(step) = draw(world, kind, dice) {
@@ -272,6 +272,6 @@ fn hint(world: &World, name: char, dice: &mut Dice) -> String {
     let targets = targets(world, name, dice);
     let values =
         [("p", -200, 200), ("w", 1, 300), ("thr", 0, 9), ("batch", 0, 5), ("slice", 200, 5_000), ("util", 1, 100)];
-    // Rare: a level that was asked for stays in force under policies with turns.
+    // Rare, since a requested level stays in force under policies with turns.
     format!("hint {targets}{}{}", dice.some(3, &values), dice.some(10, &[("level", 1, 3)]))
 }

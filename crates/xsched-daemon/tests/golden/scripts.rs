@@ -1,8 +1,8 @@
-//! Worlds that are written down, one step a line.
+//! Written worlds, one step a line.
 
 use crate::world::{Disturbed, Setting, World};
 
-/// A written world.
+/// Written world.
 pub(crate) struct Script {
     pub(crate) name: &'static str,
     names: &'static str,
@@ -11,10 +11,10 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Plays it.
+    /// Plays the world.
     ///
     /// # Errors
-    /// Time had a say in it.
+    /// The world was disturbed by time.
     pub(crate) fn play(&self) -> Result<Vec<String>, Disturbed> {
         let mut world = World::new(self.names, self.setting);
         self.steps.lines().map(str::trim).filter(|line| !line.is_empty()).for_each(|step| world.step(step));
@@ -26,7 +26,7 @@ const PLAIN: Setting =
     Setting { config: 0, policy: None, yields: None, hides_exclusive: false, is_slow: false, has_log: false };
 const LOGGED: Setting = Setting { has_log: true, ..PLAIN };
 
-/// All written worlds but that of the commands.
+/// All written worlds except that of the commands.
 pub(crate) static SCRIPTS: [Script; 12] = [
     Script {
         name: "come-and-go",
@@ -389,7 +389,7 @@ pub(crate) static SCRIPTS: [Script; 12] = [
             policy chpf
             leave a",
     },
-    // From `u` on programs are another user's, with limits. `as` has such a program give a command.
+    // Programs from `u` on belong to another user, with limits. `as` gives a command in such a program's name.
     Script {
         name: "users",
         names: "abuvw",
@@ -448,7 +448,7 @@ pub(crate) static SCRIPTS: [Script; 12] = [
     },
 ];
 
-/// Commands and their answers.
+/// World of commands and their answers.
 pub(crate) static COMMANDS: Script = Script {
     name: "commands",
     names: "abcd",

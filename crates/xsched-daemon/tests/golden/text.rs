@@ -1,4 +1,4 @@
-//! Text of a record: words, messages and answers, without what differs from one run to the next.
+//! Text of a record: words, messages and answers, without parts that differ from one run to the next.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -86,7 +86,7 @@ impl World {
         format!("refused {} {}", why.exit_code(), self.named(&why.to_string()))
     }
 
-    /// A line of the log with numbers of groups by the order of their appearance, and without those of queues.
+    /// Line of the log with numbers of groups by the order of their appearance, and without those of queues.
     pub(crate) fn numbered(&self, line: &str) -> String {
         let number = |word: &str| {
             let (kind, digits) = word.split_at_checked(1)?;
@@ -105,7 +105,7 @@ impl World {
         self.ids.iter().position(|known| *known == id).map_or(0, |at| at + 1)
     }
 
-    /// Text with names in place of process ids and of the path of this test.
+    /// Replaces process ids and the path of this test by names.
     pub(crate) fn named(&self, text: &str) -> String {
         let exe = std::env::current_exe().unwrap();
         let text = text.replace(exe.to_str().unwrap(), "(exe)");
@@ -129,7 +129,7 @@ impl World {
     }
 }
 
-/// A program as `ps` lists it, without what follows from how long something took.
+/// Text of a program in the answer of `ps`, without durations and their effects.
 fn program_text(program: &ProgramInfo) -> String {
     let hints = program.hints.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",");
     let limited = if program.limited { " limited" } else { "" };
@@ -151,7 +151,7 @@ fn program_text(program: &ProgramInfo) -> String {
     text
 }
 
-/// A line of the log without what follows from how long something took.
+/// Line of the log without durations and their effects.
 pub(crate) fn untimed(line: &str) -> &str {
     line.split_once(" times, ").map_or(line, |(counts, _)| counts)
 }

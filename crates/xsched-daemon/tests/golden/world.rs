@@ -8,7 +8,7 @@
 //! - `hint`, `suspend`, `resume`, `policy`, `policies`, `window`: commands, by root or, after `as u`, by another user.
 //! - `reload 2`: another configuration; `nice a 5`: another nice value.
 //!
-//! The record of a step is the line with what the step changed: `words a 0=R | a0 + n2 | b0 -C b500 n1 | b: interrupt 0 true`.
+//! The record of a step is the line with the changes that followed: `words a 0=R | a0 + n2 | b0 -C b500 n1 | b: interrupt 0 true`.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -34,17 +34,18 @@ use crate::program::{FOLDER, FOREIGN, Link, Member, Program, STARTS, Ticker, cou
 use crate::support::{ask, hello, map, memfd, options, receive, seals, send, send_raw, try_connect};
 use crate::text::untimed;
 
-/// Device of the groups by which such an answer is asked for.
+/// Device of the groups that are added only for their answers.
 const NO_DEVICE: &str = "sim:9";
 
-/// Process that no program has.
+/// Process id that no program has.
 pub(crate) const NO_PROCESS: u32 = u32::MAX - 1;
 /// Number that no queue has.
 const NO_QUEUE: u64 = 99_999;
-/// Time between the daemon's own looks at progress is 20 ms, and a program without progress for a second loses the device. A world in
-/// which nothing was counted for half of that is played again.
+/// Longest time between two counts of progress. The daemon polls progress each 20 ms, and a program without progress for a second loses the
+/// device. A world in which nothing was counted for half of that is played again.
 const TICKS_APART: Duration = Duration::from_millis(500);
-/// Time slices are told again no sooner than this after the last time: steps of a world where that matters are as far apart.
+/// Time between the steps of a world in which time slices matter: the daemon sends a time slice again no sooner than 2 ms after the last
+/// time.
 const STEPS_APART: Duration = Duration::from_micros(2_200);
 
 /// Configurations, by number. None has a guarantee that depends on time.
@@ -122,14 +123,15 @@ system_ceiling = 90
     "starvation_s = 0\npolicy = \"up\"\n",
 ];
 
-/// Parameter of `hpf` in all worlds: who pauses is known by how long its pauses last, and time has no say in what is recorded.
+/// Parameter of `hpf` in all worlds. By default the policy classifies a program by how long it pauses; this way time does not influence the
+/// recording.
 const TIMELESS: (&str, &str) = ("interactive", "off");
 
 fn is_hpf(name: &str) -> bool {
     registry::find(name).is_ok_and(|entry| entry.name == "hpf")
 }
 
-/// A configuration with [`TIMELESS`] for each `hpf` in it.
+/// Adds [`TIMELESS`] to each `hpf` of a configuration.
 fn timeless(config: &str) -> String {
     let parameters = format!("parameters = {{ {} = \"{}\" }}", TIMELESS.0, TIMELESS.1);
     let set = |policy: &str| format!("{policy}\n{parameters}\n");
@@ -139,25 +141,25 @@ fn timeless(config: &str) -> String {
     }
 }
 
-/// Properties of a world that hold for all of its steps.
+/// Settings of a world, for all of its steps.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Setting {
-    /// Number of its first configuration.
+    /// Number of the first configuration.
     pub(crate) config: usize,
-    /// Policy at the start; none: that of the configuration.
+    /// Policy at the start; none: the configuration's.
     pub(crate) policy: Option<&'static str>,
-    /// `XSCHED_YIELD` of the daemon.
+    /// Value of `XSCHED_YIELD` for the daemon.
     pub(crate) yields: Option<&'static str>,
     /// True to leave out [`Gate::EXCLUSIVE`]: a group of a job on several devices counts as on the device for 20 ms after its gate has
     /// closed.
     pub(crate) hides_exclusive: bool,
-    /// True where time slices of the hardware are told again, which is done once in 2 ms at most.
+    /// True where time slices of the hardware are sent again, which the daemon does once in 2 ms at most.
     pub(crate) is_slow: bool,
-    /// True to append the daemon's log, which has some forty lines of a user at most.
+    /// True to append the daemon's log, which has at most some forty lines of a user.
     pub(crate) has_log: bool,
 }
 
-/// The reason for which a world is played again: time had a say in it.
+/// Reason to play a world again: time had an effect on its record.
 #[derive(Debug)]
 pub(crate) struct Disturbed(pub(crate) String);
 
@@ -173,14 +175,14 @@ pub(crate) struct World {
     pub(crate) ids: Vec<u64>,
     devices: Vec<String>,
     seen: BTreeMap<String, String>,
-    /// Words of all groups that were ever there, by the name that a record has for each.
+    /// Words of all groups that ever existed, by the group's name in the record.
     all_words: BTreeMap<String, &'static GroupSlot>,
     record: Vec<String>,
     last: Instant,
 }
 
 impl World {
-    /// A daemon, and a process for each program.
+    /// Starts a daemon, and a process for each program.
     pub(crate) fn new(names: &str, setting: Setting) -> World {
         let folder = tempfile::tempdir().unwrap();
         let socket = options(folder.path()).socket;
@@ -198,7 +200,7 @@ impl World {
         setting.yields.map(|value| command.env("XSCHED_YIELD", value));
         let start = STARTS.write().unwrap();
         let daemon = command.spawn().unwrap();
-        // Answers are in the order of process ids: numbers that begin anew would change it.
+        // Answers are ordered by process id, so that the ids must rise: the kernel may begin again at small numbers.
         let programs = loop {
             let programs: Vec<Program> = names.chars().map(|name| Program::start(name, &socket)).collect();
             if programs.is_sorted_by_key(Program::pid) {
@@ -227,7 +229,7 @@ impl World {
     /// Ends the world and returns its record.
     ///
     /// # Errors
-    /// Time had a say in it.
+    /// The world was disturbed by time.
     pub(crate) fn end(mut self) -> Result<Vec<String>, Disturbed> {
         self.step("ps");
         self.step("end");
@@ -243,7 +245,7 @@ impl World {
         }
         if self.setting.has_log {
             let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap();
-            // Each line begins with its time. At the end of the daemon programs go in no order.
+            // Each line begins with its time. When the daemon ends, programs leave in any order.
             let lines = log.lines().filter_map(|line| Some(line.split_once(' ')?.1));
             let lines = lines.take_while(|line| !line.starts_with("end the daemon"));
             let lines: Vec<String> =
@@ -253,7 +255,7 @@ impl World {
         Ok(std::mem::take(&mut self.record))
     }
 
-    /// Plays a step, waits until the daemon has worked it off, and records what it changed.
+    /// Plays a step, waits until the daemon has processed it, and records the changes.
     pub(crate) fn step(&mut self, step: &str) {
         if self.setting.is_slow {
             std::thread::sleep(STEPS_APART.saturating_sub(self.last.elapsed()));
@@ -278,20 +280,21 @@ impl World {
         self.record.push(parts.join(" | "));
     }
 
-    /// Waits until the daemon has worked off all that came before. A connection that is accepted later is answered later, which a message on
-    /// an older one might not be: a wake-up is taken at the next turn of the loop.
+    /// Waits until the daemon has processed everything before. The request comes on a new connection, which the daemon accepts after them;
+    /// on an older connection it could be answered before a wake-up, which the next turn of the loop takes.
     fn settle(&self) {
         let refused = ask(&self.socket, Request::Describe { pid: NO_PROCESS });
         assert!(refused.is_err(), "{refused:?}");
     }
 
-    /// Waits until the daemon has taken all messages of a program of another user.
+    /// Waits until the daemon has taken all messages of another user's program.
     fn settle_foreign(&mut self, verb: &str, name: char) {
         let program = &self.programs[&name];
         match verb {
             "attach" | "as" => return,
             "add" => (),
-            // Answered in their order. Slots of these groups are used once. A connection that has ended is as good an answer.
+            // The daemon answers a program's messages in order, so that an answer to this group shows that it has taken those before. Each
+            // such slot is used once. A connection that has ended serves as well.
             _ => {
                 let slot = 8 + self.ids.len() as u16;
                 let message = encode(&NewGroup::plain(slot, NO_DEVICE).message()).unwrap();
@@ -471,7 +474,7 @@ impl World {
         rustix::io::write(&program.link().eventfd, &1u64.to_ne_bytes()).unwrap();
     }
 
-    /// A message that makes no sense: the connection ends.
+    /// Sends an invalid message, which ends the connection.
     fn say_nonsense(&mut self, name: char, kind: &str) {
         let program = self.program(name);
         let (slot, group) = (9, 9);
@@ -493,7 +496,7 @@ impl World {
         });
     }
 
-    /// Changes the nice value of a program's process, which changes a gate under the policy in force.
+    /// Changes the nice value of a program's process, and waits for the change of a gate that follows under the policy in force.
     fn renice(&mut self, name: char, nice: i32) {
         let before = self.words();
         let pid = Pid::from_raw(self.programs[&name].pid() as i32);
@@ -506,7 +509,7 @@ impl World {
         self.answer_text(ask(&self.socket, self.request(words)))
     }
 
-    /// Gives a command by the process of a program and returns its answer.
+    /// Gives a command from the process of a program and returns the answer.
     fn ask_as(&self, name: char, request: Request) -> String {
         let socket = self.programs[&name].connect();
         send(&socket, &ClientMsg::Control { version: PROTOCOL_VERSION, request }, &[]);
@@ -571,7 +574,7 @@ impl World {
         }
     }
 
-    /// Number of a queue by its place in the order in which all queues of groups came.
+    /// Number of a queue, by its place in the order in which queues were added.
     fn queue_at(&self, place: usize) -> u64 {
         let programs = ask(&self.socket, Request::Ps).unwrap();
         let groups =
@@ -582,7 +585,7 @@ impl World {
         ids.get(place).copied().unwrap_or(NO_QUEUE)
     }
 
-    /// Words that the daemon stores, by group, and figures on the heartbeat page, by device.
+    /// Words that the daemon stored, by group, and values on the heartbeat page, by device.
     fn words(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         for (name, program) in self.programs.iter().filter(|(_, program)| program.is_attached()) {
@@ -599,7 +602,7 @@ impl World {
         all
     }
 
-    /// Words that are others than after the last step, and those of groups that were removed since.
+    /// Words that have changed since the last step, and those of groups that were removed since.
     fn changed_words(&mut self) -> Vec<String> {
         let now = self.words();
         let gone = self.seen.keys().filter(|key| !now.contains_key(*key));
@@ -611,7 +614,7 @@ impl World {
         parts
     }
 
-    /// Receives all messages that are there. A program that is told that its connection ends is attached no more.
+    /// Receives all waiting messages. A program that is told that its connection ends is no longer attached.
     fn receive_all(&mut self, told: &mut BTreeMap<char, Vec<String>>) {
         for name in self.programs.keys().copied().collect::<Vec<_>>() {
             while let Some(link) = &self.programs[&name].link {

@@ -1,4 +1,4 @@
-//! A real daemon on a real socket, and clients made by hand.
+//! A real daemon on a real socket, and clients that speak the protocol by hand.
 #![allow(dead_code, unreachable_pub)]
 
 use std::io::{IoSlice, IoSliceMut};
@@ -88,7 +88,7 @@ impl Daemon {
         (daemon, programs.collect())
     }
 
-    /// The number of the one queue that a group has.
+    /// Number of a group's only queue.
     pub fn queue_of(&self, group: u64) -> u64 {
         let id = format!("g{group}");
         let find = || {
@@ -99,14 +99,14 @@ impl Daemon {
         find().unwrap()
     }
 
-    /// Ends it; what it has written is in its folder then.
+    /// Stops the daemon. Its folder then holds all that it wrote.
     pub fn end(mut self) -> TempDir {
         self.ask(Request::Stop).unwrap();
         assert_eq!(self.join(), Ok(()));
         std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap())
     }
 
-    /// Waits for its end.
+    /// Waits for the daemon's end.
     pub fn join(&mut self) -> Result<(), Error> {
         let thread = self.thread.take().unwrap();
         until("the daemon ends", || thread.is_finished());
@@ -150,12 +150,12 @@ pub fn send(socket: &OwnedFd, message: &ClientMsg, fds: &[BorrowedFd<'_>]) {
     send_raw(socket, &encode(message).unwrap(), fds).unwrap();
 }
 
-/// The next message; none = hung up.
+/// Receives the next message; none if the other side has hung up.
 pub fn receive(socket: &OwnedFd) -> Option<(DaemonMsg, Vec<OwnedFd>)> {
     receive_packet(socket).map(|(packet, passed)| (decode(&packet).unwrap(), passed))
 }
 
-/// The next packet of either side, with the descriptors that came with it; none = hung up.
+/// Receives the next packet of either side, with its descriptors; none if the other side has hung up.
 pub fn receive_packet(socket: &OwnedFd) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     let mut fds = [PollFd::new(socket, PollFlags::IN)];
     let timeout = Timespec { tv_sec: TIMEOUT.as_secs() as i64, tv_nsec: 0 };
@@ -165,7 +165,7 @@ pub fn receive_packet(socket: &OwnedFd) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC;
     let mut receive = || rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut buffer)], &mut control, flags);
-    // A connection that ends with a packet unread says so first, once; the daemon's last words come after.
+    // A connection that was closed with a packet unread reports this once; the daemon's last messages follow.
     let got = match receive() {
         Err(rustix::io::Errno::CONNRESET) => receive(),
         got => got,
@@ -181,7 +181,7 @@ pub fn receive_packet(socket: &OwnedFd) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     (bytes > 0).then_some((buffer, passed))
 }
 
-/// Whatever is said, the connection ends.
+/// Reads until the connection ends, and returns the reason if one was sent.
 pub fn is_hung_up(socket: &OwnedFd) -> Option<String> {
     let mut why = None;
     while let Some((message, _)) = receive(socket) {
@@ -226,7 +226,7 @@ pub fn memfd(bytes: usize, seals: SealFlags) -> OwnedFd {
         for (word, n) in header.sizes.iter().zip([GROUPS, QUEUES, COUNTERS]) {
             word.store(n as u32, SeqCst);
         }
-        // More than a test by hand uses.
+        // More than any test uses.
         header.used[0].store(1_024, SeqCst);
         header.used[1].store(4_096, SeqCst);
     }
@@ -234,7 +234,7 @@ pub fn memfd(bytes: usize, seals: SealFlags) -> OwnedFd {
     file
 }
 
-/// Maps for the rest of the test's life.
+/// Maps a file for the rest of the test.
 pub fn map<T>(file: &OwnedFd, bytes: usize, protection: ProtFlags) -> *const T {
     // SAFETY: a new mapping at an address of the kernel's choice.
     unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0).unwrap() }.cast()
@@ -326,14 +326,14 @@ impl Client {
         rustix::io::write(&self.eventfd, &1u64.to_ne_bytes()).unwrap();
     }
 
-    /// A launch. As with every client, one that counts as idle for want of progress goes on with that: on a busy machine that may have
-    /// become of any.
+    /// Launches a command. As in every client, a group that counts as idle for want of progress goes on with the launch: on a busy machine
+    /// any group may count as idle.
     pub fn ready(&self, slot: u16) {
         self.words(slot).gate.go_on();
         self.set_state(slot, state::READY);
     }
 
-    /// A command of it completes, and it launches another: it gets on.
+    /// Completes a command of the group and launches another one, so that the group makes progress.
     pub fn gets_on(&self, slot: u16) {
         self.words(slot).completed.fetch_add(1, SeqCst);
         if self.words(slot).gate.go_on() {
@@ -357,7 +357,7 @@ impl Client {
         until("its gate opens", || self.open(slot));
     }
 
-    /// Bytes of the next message not received yet; 0 = there is none.
+    /// Size of the next unread message, in bytes; 0 if there is none.
     pub fn unread(&self) -> u64 {
         rustix::io::ioctl_fionread(&self.socket).unwrap()
     }
@@ -367,7 +367,7 @@ impl Client {
     }
 }
 
-/// The wish to change the policy of all devices.
+/// Request that changes the policy of all devices.
 pub fn set_policy(name: &str) -> Request {
     Request::PolicySet { name: name.into(), params: Vec::new(), device: None }
 }

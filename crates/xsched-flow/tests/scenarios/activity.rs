@@ -16,8 +16,8 @@ fn drained_a_group_that_waits_at_its_gate_is_not_charged_for_the_device() {
     });
 }
 
-/// An urgent program that rests for `rest_ns` between requests of 1 ms, beside one that fills the device; the grace time is always
-/// `fixed_ns` where the rule is off. Returns the requests, and the rival's part of the device.
+/// Runs an urgent program that rests for `rest_ns` between requests of 1 ms beside a program that fills the device. Where the rule is off,
+/// the grace time is always `fixed_ns`. Returns the number of requests, and the rival's part of the device.
 fn beside(off: Rule, rest_ns: u64, fixed_ns: u64) -> (usize, f64) {
     let mut world = World::new(off, "hpf");
     let plan = [Do::Each(0), Do::Launch(0, MS), Do::Sync(0), Do::End, Do::Rest(rest_ns)];
@@ -41,7 +41,8 @@ fn grace_a_slow_server_does_not_keep_the_device_between_two_requests() {
 #[test]
 fn stopped_time_an_interrupted_program_is_not_taken_for_idle() {
     earns(Rule::StoppedTime, |off| {
-        // Its kernel began while it was alone, so that no fence follows. It looks at memory until the kernel is complete.
+        // The rival's kernel began while the rival was alone, so that no fence follows it. The rival polls memory until the kernel is
+        // complete.
         let mut world = World::new(off, "up");
         let long = world.add(0, 10, &[&[Do::Each(0), Do::Launch(0, 80 * MS), Do::Poll(0), Do::End]]);
         world.programs[long].interrupts = true;

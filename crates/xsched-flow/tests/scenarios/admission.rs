@@ -16,7 +16,7 @@ fn budget_a_gate_that_closes_finds_little_in_flight() {
 #[test]
 fn lead_the_device_finds_its_next_command_when_it_ends_one() {
     earns(Rule::Lead, |off| {
-        // A host that takes 50 µs for a launch, as Python may.
+        // A host that takes 50 µs for a launch, which is possible with Python.
         let mut world = FlatOut::new(off).knows(7, 600 * US).with(|world| world.host_ns = 50 * US);
         world.run(100 * MS, 600 * US) > 0.95
     });
@@ -52,7 +52,7 @@ fn gates_let_more_be_in_flight_than_a_slow_host_could_keep_up_with() {
     earns(Rule::Gates, |off| {
         let mut world = FlatOut::new(off).knows(7, 100 * US).with(|world| world.has_gates = true);
         world.run(20 * MS, 100 * US);
-        // The host is away for 1.5 ms now and then.
+        // Now and then the host does something else for 1.5 ms.
         let (began, busy) = (world.now, world.busy_ns);
         for _ in 0..50 {
             world.run(3 * MS, 100 * US);
@@ -72,8 +72,8 @@ fn sampling_kernels_that_become_longer_are_measured_anew() {
     });
 }
 
-/// A program that launches kernels of `ns` at level 2, and asks the driver something each ms, beside an urgent one that has the
-/// device for 20 of each 40 ms.
+/// Builds a program that launches kernels of `ns` at level 2 and calls the driver once each ms, beside an urgent one that has the device
+/// for 20 of each 40 ms.
 fn held_half_the_time(off: Rule, host_ns: u64, ns: u64) -> (World, usize) {
     let mut world = World::new(off, "hpf");
     world.add(128, 100, &[&[Do::Each(40 * MS), Do::Launch(0, 20 * MS), Do::Sync(0), Do::End]]);

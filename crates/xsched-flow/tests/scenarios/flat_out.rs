@@ -1,4 +1,4 @@
-//! One program that launches kernels of one kind into one queue, as fast as it is let.
+//! One program that launches kernels of one kind into one queue, as fast as the scheduler lets it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,27 +9,27 @@ use xsched_flow::watchdog::{override_commands, patience_ns};
 
 use crate::{MS, Rule, US};
 
-/// A number that no sampling falls on.
+/// Number of a command that the models do not choose for sampling.
 const UNSAMPLED: u64 = 100;
-/// A program that waits for so long hangs.
+/// Waiting time from which on a program counts as hanging, in ns.
 const HANGS_NS: u64 = 5_000 * MS;
 
-/// What the device was given.
+/// A command on the device.
 struct Command {
     ns: u64,
     end_ns: u64,
     fence: Option<Fence>,
 }
 
-/// One device, one queue, one program with kernels of one kind.
+/// A device with one queue, and one program with kernels of one kind.
 pub(crate) struct FlatOut {
     off: Rule,
     pub(crate) budget_us: u32,
     pub(crate) has_gates: bool,
     pub(crate) host_ns: u64,
-    /// Another queue of the program has work, so that the pace of this one says nothing.
+    /// True if another queue of the program has work, so that the pace of this queue is no measure.
     pub(crate) beside_others: bool,
-    /// The first kernel spins until so many are launched.
+    /// Number of launches until which the first kernel spins.
     pub(crate) spins_until: u64,
     pub(crate) now: u64,
     free_at: u64,
@@ -45,10 +45,10 @@ pub(crate) struct FlatOut {
     pace: Pace,
     cells: BTreeMap<u64, Cell>,
     pub(crate) launches: u64,
-    /// Overrides in a row, and launches that the last one lets through.
+    /// Number of overrides in a row, and of launches that the last one lets through.
     overrides: (u32, u32),
     pub(crate) hangs: bool,
-    /// The most that the device was ever given ahead, in ns.
+    /// Largest amount of work that the device ever had in flight, in ns.
     pub(crate) most_ahead_ns: u64,
 }
 
@@ -99,7 +99,7 @@ impl FlatOut {
         let (Lesson::Sample { key, .. } | Lesson::Lower { key, .. }) = lesson;
         let cell = self.cells.entry(key).or_default();
         *cell = match lesson {
-            // Without the rule each sample counts, as in a plain average.
+            // Without the rule, every sample counts in a plain average.
             Lesson::Sample { ns, .. } if self.off == Rule::Outliers && ns > 4 * cell.expected_ns().unwrap_or(ns) => {
                 let average = cell.expected_ns().map_or(ns, |old| (7 * old + ns) / 8);
                 Cell::default().sample(average, true)
@@ -109,7 +109,7 @@ impl FlatOut {
         };
     }
 
-    /// A look at the completions.
+    /// Polls the completions.
     fn look(&mut self) {
         if self.launches < self.spins_until {
             return;
@@ -150,7 +150,7 @@ impl FlatOut {
         InFlight { commands: self.fenced.0 - self.done.0, ns: self.fenced.1 - self.done.1 }
     }
 
-    /// When the next fence should be reached, and what the device has done towards it.
+    /// Time at which the next fence should be reached, and the device time already spent towards it, both in ns.
     fn next_fence(&self) -> Option<(u64, u64)> {
         let fence = self.device.iter().find_map(|command| command.fence)?;
         let (began, took) = (self.seen.0.max(fence.at_ns), fence.issued_ns - self.done.1);
@@ -194,7 +194,7 @@ impl FlatOut {
             }
             let due_ns = self.next_fence().map_or(i64::MIN / 2, |(due, _)| due.wrapping_sub(self.now) as i64);
             self.now += match admission::pause(due_ns) {
-                // A thread that sleeps wakes up late: what it takes on a machine whose processors rest.
+                // A thread that sleeps wakes up late, by as much as on a machine whose processors are in a power-saving state.
                 Pause::Awake if self.off == Rule::Awake => 50 * US + 60 * US,
                 Pause::Awake => US,
                 Pause::Sleep(sleep) => sleep + if self.off == Rule::Awake { 60 * US } else { AWAKE_NS / 2 },
@@ -206,7 +206,7 @@ impl FlatOut {
         }
     }
 
-    /// Launches a kernel that takes `ns`; `away_ns` longer if the device turns to another context meanwhile.
+    /// Launches a kernel that takes `ns`, and `away_ns` longer if the device turns to another context meanwhile.
     pub(crate) fn launch(&mut self, key: u64, ns: u64, away_ns: u64) {
         let estimate = self.expected(key);
         let estimate_ns = estimate.unwrap_or(UNKNOWN_NS);
@@ -268,7 +268,7 @@ impl FlatOut {
         self.most_ahead_ns = self.most_ahead_ns.max(self.free_at - self.now);
     }
 
-    /// Launches for so long. Returns how much of the time the device was at work.
+    /// Launches for `for_ns`. Returns the part of that time in which the device was at work.
     pub(crate) fn run(&mut self, for_ns: u64, ns: u64) -> f64 {
         let (began, busy) = (self.now, self.busy_ns);
         while self.now < began + for_ns && !self.hangs {
@@ -277,14 +277,14 @@ impl FlatOut {
         (self.busy_ns - busy) as f64 / (self.now.max(self.free_at) - began) as f64
     }
 
-    /// How long the device stays occupied when the gate closes now, in ns. Gates on the device hold what is behind them: all but
-    /// what runs, if that is behind a gate itself.
+    /// Time for which the device stays occupied when the gate closes now, in ns. Gates on the device hold the commands behind them: all but
+    /// the running one, if that is behind a gate itself.
     pub(crate) fn drain_ns(&self) -> u64 {
         self.free_at.saturating_sub(self.now)
     }
 
-    /// The same where gates on the device hold what is behind them: each command behind a gate of its own is held once the one
-    /// that runs is over.
+    /// Time for which the device stays occupied when the gate closes now, in ns, where gates on the device hold the commands behind them:
+    /// each command behind a gate of its own is held once the running one is over.
     pub(crate) fn drain_gated_ns(&self, ns: u64) -> u64 {
         if self.gated_ns == 0 { self.drain_ns() } else { self.drain_ns().min(ns + 500 * US) }
     }

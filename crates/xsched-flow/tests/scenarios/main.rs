@@ -1,7 +1,8 @@
-//! Each rule of the models in virtual time, and what goes wrong when it is switched off: `docs/internals/rules.md` lists them.
+//! Scenarios in virtual time: for each rule of the models, the behaviour with it and the fault without it. `docs/internals/rules.md` lists
+//! the rules.
 //!
-//! Everything is computed, nothing waits. Two worlds ask the models of the product: [`flat_out`] is one program that launches as
-//! fast as it is let, [`shared`] are programs with their agents, the device and the daemon's own gatekeeper.
+//! Everything is computed; no test waits. Two worlds ask the models of the product: [`flat_out`] is one program that launches as fast as
+//! the scheduler lets it, [`shared`] is several programs with their agents, the device and the daemon's own gatekeeper.
 
 mod activity;
 mod admission;
@@ -14,11 +15,11 @@ mod watchdog;
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// A rule that can be switched off.
+/// Rule of the models that a scenario can switch off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     None,
-    // Admission.
+    // Rules of admission.
     Budget,
     Consumed,
     Lead,
@@ -28,17 +29,17 @@ enum Rule {
     PrequeueLimit,
     TimeFences,
     Sampling,
-    // Estimate.
+    // Rules of estimates.
     Outliers,
     Pace,
-    // Timeline.
+    // Rules of the timeline.
     Overdue,
     Silence,
-    // Activity.
+    // Rules of activity.
     Grace,
     Drained,
     StoppedTime,
-    // Watchdog.
+    // Rules of the watchdog.
     Override,
     OverridesInARow,
     Patience,
@@ -47,7 +48,7 @@ enum Rule {
     Lease,
 }
 
-/// With and without a rule: the first holds, the second does not.
+/// Asserts that a rule is needed: the scenario shows the wanted behaviour with all rules, and does not without this one.
 fn earns(rule: Rule, shows: impl Fn(Rule) -> bool) {
     assert!(shows(Rule::None), "with {rule:?}");
     assert!(!shows(rule), "the scenario does not need {rule:?}");

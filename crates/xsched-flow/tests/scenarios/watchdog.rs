@@ -4,8 +4,8 @@ use crate::flat_out::FlatOut;
 use crate::shared::{Do, World};
 use crate::{MS, Rule, US, earns};
 
-/// A kernel spins until another one has run, which the same thread launches as the `commands`th. Returns after how long, in ns, it
-/// is launched; none = the program hangs.
+/// Runs a kernel that spins until another kernel has run, which the same thread launches as its `commands`th. Returns the time at which
+/// that one is launched, in ns; none = the program hangs.
 fn until_provided(off: Rule, commands: u64) -> Option<u64> {
     let mut world = FlatOut::new(off).knows(7, 50 * US).with(|world| world.spins_until = commands);
     let began = world.now;
@@ -34,7 +34,7 @@ fn patience_long_commands_are_not_taken_for_a_deadlock() {
     });
 }
 
-/// An urgent program that is asked for requests of 5 ms each 10 ms, beside so many that do `plan` at level 2.
+/// Builds an urgent program that receives requests of 5 ms each 10 ms, beside `programs` programs that follow `plan` at level 2.
 fn requests_beside(off: Rule, programs: usize, plan: &[Do]) -> World {
     let mut world = World::new(off, "hpf");
     world.add(128, 100, &[&[Do::Each(10 * MS), Do::Launch(0, 5 * MS), Do::Sync(0), Do::End]]);
@@ -55,7 +55,7 @@ fn waits_for_another_queue(known: bool) -> [Do; 4] {
 fn release_what_is_held_for_long_goes_on_though_it_keeps_a_rival_from_ever_being_idle() {
     earns(Rule::Release, |off| {
         let mut world = requests_beside(off, 3, &waits_for_another_queue(false));
-        // The first time it is held for long.
+        // The first release comes only after the full release timeout.
         world.run(9_500 * MS);
         println!("{} {}", world.part(1), world.median_ns(0));
         world.part(1) > 0.01 && world.median_ns(0) < 30 * MS
@@ -84,7 +84,7 @@ fn lease_a_program_behind_a_closed_gate_goes_on_without_its_daemon() {
         let mut world = World::new(off, "hpf");
         world.add(128, 100, &[&[Do::Launch(0, MS)]]);
         let held = world.add(-128, 100, &[&[Do::Launch(0, MS)]]);
-        // A minute without a closed gate, and so without a beat, is over: that silence says nothing.
+        // One minute without a closed gate, and so without a beat, has passed: that silence proves nothing.
         world.run(1_000 * MS);
         assert_eq!(world.part(held), 0.0);
         world.stopped_at = world.now;

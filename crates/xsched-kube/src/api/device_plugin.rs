@@ -24,7 +24,7 @@ pub struct DevicePluginOptions {
 pub struct RegisterRequest {
     #[prost(string, tag = "1")]
     pub version: String,
-    /// The name of the plugin's socket, in the folder of the kubelet's.
+    /// Name of the plugin's socket, in the folder of the kubelet's socket.
     #[prost(string, tag = "2")]
     pub endpoint: String,
     #[prost(string, tag = "3")]
@@ -41,7 +41,7 @@ pub struct ListAndWatchResponse {
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Device {
-    /// 63 characters at most.
+    /// ID of the device, at most 63 characters.
     #[prost(string, tag = "1")]
     pub id: String,
     #[prost(string, tag = "2")]

@@ -1,10 +1,10 @@
-//! What the kubelet asks of a plugin for dynamic resource allocation: `k8s.io.kubelet.pkg.apis.dra.v1`, and before that
-//! `pluginregistration`, by which it learns of it.
+//! Messages between the kubelet and a plugin for dynamic resource allocation: `k8s.io.kubelet.pkg.apis.dra.v1`, and
+//! `pluginregistration`, by which the kubelet finds the plugin.
 #![allow(missing_docs)]
 
 use std::collections::HashMap;
 
-/// The type of the plugin, and the version of the service, as registration has them.
+/// Type of the plugin and version of the service, for registration.
 pub const TYPE: &str = "DRAPlugin";
 pub const VERSION: &str = "v1.DRAPlugin";
 
@@ -34,7 +34,7 @@ pub struct RegistrationStatus {
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct RegistrationStatusResponse {}
 
-/// A `ResourceClaim`.
+/// Reference to a `ResourceClaim`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Claim {
     #[prost(string, tag = "1")]
@@ -53,7 +53,7 @@ pub struct NodePrepareResourcesRequest {
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct NodePrepareResourcesResponse {
-    /// By uid.
+    /// Results by the claims' UIDs.
     #[prost(map = "string, message", tag = "1")]
     pub claims: HashMap<String, NodePrepareResourceResponse>,
 }
@@ -86,7 +86,7 @@ pub struct NodeUnprepareResourcesRequest {
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct NodeUnprepareResourcesResponse {
-    /// By uid, of each claim that was asked for.
+    /// Results by UID, one for each claim of the request.
     #[prost(map = "string, message", tag = "1")]
     pub claims: HashMap<String, NodeUnprepareResourceResponse>,
 }

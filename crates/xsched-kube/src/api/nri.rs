@@ -1,14 +1,15 @@
-//! The Node Resource Interface, `nri.pkg.api.v1alpha1`: the part that an injector needs. What it does not read is left out.
+//! The Node Resource Interface, `nri.pkg.api.v1alpha1`: the part that an injector needs. Members that are not read are
+//! left out.
 #![allow(missing_docs)]
 
 use std::collections::HashMap;
 
-/// The service of the runtime, and that of a plugin.
+/// Names of the runtime's service and of a plugin's.
 pub const RUNTIME: &str = "nri.pkg.api.v1alpha1.Runtime";
 pub const PLUGIN: &str = "nri.pkg.api.v1alpha1.Plugin";
-/// The bit of an event in [`ConfigureResponse::events`] is one less than its number.
+/// Number of an event. Its bit in [`ConfigureResponse::events`] is one less.
 pub const CREATE_CONTAINER: i32 = 4;
-/// [`Container::state`] of one that has ended.
+/// [`Container::state`] of a container that has ended.
 pub const STOPPED: i32 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
@@ -44,14 +45,14 @@ pub struct SynchronizeRequest {
     pub pods: Vec<PodSandbox>,
     #[prost(message, repeated, tag = "2")]
     pub containers: Vec<Container>,
-    /// Another request follows with the rest.
+    /// Set if a further request follows with the rest of the pods and containers.
     #[prost(bool, tag = "3")]
     pub more: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct SynchronizeResponse {
-    /// Several requests are understood.
+    /// Set if several requests are understood.
     #[prost(bool, tag = "2")]
     pub more: bool,
 }

@@ -1,5 +1,5 @@
-//! The service account of the pod: its token, and the authority that has signed the API server's certificate. The kubelet renews the token
-//! long before it ends, by a new file of the same name, and the cluster may change the authority.
+//! The service account of the pod: its token, and the authority that signed the API server's certificate. The kubelet
+//! replaces the token's file long before the token expires, and the cluster may change the authority.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 
-/// The folder in which pods find them.
+/// Folder in which pods find both.
 pub const USUAL: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The file with the token.
 const TOKEN: &str = "token";
 /// The file with the authority's certificates.
 const AUTHORITY: &str = "ca.crt";
 
-/// The folder with both, read for each request.
+/// The folder with both files, which are read for each request.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     folder: PathBuf,
 }
 
 impl Credentials {
-    /// Makes them of a folder.
+    /// Takes credentials from a folder.
     pub fn new(folder: PathBuf) -> Credentials {
         Credentials { folder }
     }
 
-    /// The header's value with the token of now. It is not shown by `Debug`.
+    /// The current token as the value of a header, which `Debug` does not show.
     ///
     /// # Errors
-    /// One line that names the file, and not the token.
+    /// One line that names the file, but not the token.
     pub fn token(&self) -> Result<HeaderValue, String> {
         let path = self.folder.join(TOKEN);
         let text = std::fs::read_to_string(&path).map_err(|e| cannot_read(&path, &e))?;
@@ -41,7 +41,7 @@ impl Credentials {
         Ok(value)
     }
 
-    /// TLS that takes the authority's certificates of now, and no others.
+    /// TLS configuration that accepts the authority's current certificates and no others.
     ///
     /// # Errors
     /// One line that names the file.

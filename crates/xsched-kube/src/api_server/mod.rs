@@ -1,8 +1,9 @@
-//! A client of the cluster's API server, over HTTPS, in the name of the pod's service account. Objects are read and changed as the small parts
-//! of them that a program needs, at paths that it names.
+//! A client of the cluster's API server, over HTTPS, with the pod's service account. Callers name the path of an
+//! object, and define the part of it that they read or change.
 //!
-//! Each request has a connection of its own: a program here asks a few times a minute. So each is made with the token and the authority's
-//! certificates that lie in the folder by then ([`credentials`]): the kubelet replaces both while the program runs.
+//! Each request uses a connection of its own, since a program here makes only a few a minute. So each uses the token
+//! and the authority's certificates that are in the folder at that time ([`credentials`]): the kubelet replaces both
+//! while the program runs.
 
 pub mod credentials;
 
@@ -22,21 +23,21 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use credentials::Credentials;
 
-/// Time that a request may take, from the connection to the last byte of the answer.
+/// Time limit of a request, from connecting to the last byte of the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest answer, in bytes. An object of etcd's usual 1.5 MiB is less as JSON.
+/// Size limit of an answer, in bytes. An object of etcd's usual limit of 1.5 MiB is smaller as JSON.
 const ANSWER_MAX_BYTES: usize = 4 << 20;
-/// The longest message of the server's that goes into a log, in characters.
+/// Longest part of a server's message that is logged, in characters.
 const MESSAGE_MAX_CHARS: usize = 300;
-/// The port of HTTPS where an address names none.
+/// Port of HTTPS, if an address names none.
 const HTTPS_PORT: u16 = 443;
-/// The variables in which the kubelet tells each container where the API server is.
+/// Variables in which the kubelet tells each container the address of the API server.
 const VARIABLES: [&str; 2] = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"];
 
 /// A client of one API server.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// The server's name in its certificate: an address or a name.
+    /// Name of the server in its certificate: an address or a name.
     name: ServerName<'static>,
     /// Name and port, as in a request's `Host`.
     authority: String,
@@ -44,14 +45,14 @@ pub struct Client {
     credentials: Credentials,
 }
 
-/// Reasons why a request has no result.
+/// Reason why a request has no result.
 #[derive(Debug)]
 pub enum Error {
-    /// The object has changed since the version that the request names (409): it is to be read again.
+    /// The object has changed since the version that the request names (409), and has to be read again.
     Conflict,
-    /// The server refuses: its status and its message.
+    /// The server refused: its status and its message.
     Refused(StatusCode, String),
-    /// No answer, or none that can be read: the reason in one line.
+    /// There is no answer, or an unreadable one: the reason in one line.
     Failed(String),
 }
 
@@ -66,14 +67,14 @@ impl std::fmt::Display for Error {
     }
 }
 
-/// The part of an error's body, a `Status` of the API, that is for people.
+/// The part of an error's body, a `Status` of the API, that is meant for people.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Refusal {
     message: String,
 }
 
-/// The address of the cluster's API server, as a container finds it in its environment.
+/// Address of the cluster's API server, from the environment of a container.
 pub fn address_in_cluster() -> Option<String> {
     let [host, port] = VARIABLES.map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
     let (host, port) = (host?, port?);
@@ -81,10 +82,10 @@ pub fn address_in_cluster() -> Option<String> {
 }
 
 impl Client {
-    /// Makes one for an address as `https://10.96.0.1:443`. Nothing is asked yet.
+    /// Makes a client for an address like `https://10.96.0.1:443`. Does not connect yet.
     ///
     /// # Errors
-    /// One line, if it is no such address.
+    /// One line, if the address has another form.
     pub fn new(address: &str, credentials: Credentials) -> Result<Client, String> {
         let wrong = || format!("'{address}' is no address of an API server: use one as https://10.96.0.1:443");
         let uri: Uri = address.parse().map_err(|_| wrong())?;
@@ -98,7 +99,7 @@ impl Client {
         Ok(Client { name, authority: format!("{host}:{port}"), port, credentials })
     }
 
-    /// The server's name and port, for messages.
+    /// Name and port of the server, for messages.
     pub fn authority(&self) -> &str {
         &self.authority
     }
@@ -111,8 +112,8 @@ impl Client {
         self.request(Method::GET, path, None).await
     }
 
-    /// Changes the object at a path by a JSON merge patch (RFC 7386), and gives it as it is then. A patch that names the object's
-    /// `metadata.resourceVersion` changes that version only, or is a [`Error::Conflict`].
+    /// Changes the object at a path by a JSON merge patch (RFC 7386). Returns the changed object. A patch that names
+    /// the object's `metadata.resourceVersion` changes that version only, or fails with [`Error::Conflict`].
     ///
     /// # Errors
     /// See [`Error`].
@@ -146,7 +147,7 @@ impl Client {
         let failed = |e: hyper::Error| format!("no answer over the connection: {e}");
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-        // Ends with the sender, or with the server.
+        // Ends with the sender or the server.
         tokio::spawn(connection);
         let (kind, body) = body.unzip();
         let mut request = Request::builder()

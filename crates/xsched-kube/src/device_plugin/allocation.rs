@@ -1,40 +1,59 @@
-//! Devices of a class: which there are, which are preferred, what a container gets with them.
+//! Devices of a class: which exist, which are preferred, and what a container gets with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use xsched_proto::class::Class;
 
-use super::Plugin;
 use super::health::Health;
 use crate::api::device_plugin::{
     CdiDevice, ContainerAllocateResponse, ContainerPreferredAllocationRequest, Device, DeviceSpec, HEALTHY, Mount,
     NumaNode, TopologyInfo, UNHEALTHY,
 };
 use crate::api::pod_resources::ListPodResourcesResponse;
-use crate::config::Delivery;
-use crate::delivery::class_device;
+use crate::config::{Config, Delivery, OfferedTwice};
+use crate::delivery::{Outside, class_device};
 use crate::gpus::Gpu;
 
-/// What all resources begin with.
+/// Prefix of all resources.
 pub(super) const RESOURCES: &str = "xsched.dev/gpu-";
-/// Between a GPU's UUID and the number of the device on it.
+/// Text between a GPU's UUID and the number of a device on it.
 const SEPARATOR: &str = "::";
-/// Device nodes that every NVIDIA GPU needs, where they are there.
+/// Device nodes that every NVIDIA GPU needs, if they exist.
 const COMMON_NODES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
 
-/// The resource of a class.
+/// Resource of a class.
 pub fn resource(class: Class) -> String {
     format!("{RESOURCES}{class}")
 }
 
-/// The UUID of a device's GPU.
+/// UUID of a device's GPU.
 fn gpu_of(id: &str) -> &str {
     id.rsplit_once(SEPARATOR).map_or(id, |(uuid, _)| uuid)
 }
 
-impl Plugin {
-    /// The devices of a class.
+/// Devices that a node offers: of each class a number on each GPU.
+pub struct Offer {
+    /// Configuration of the node.
+    pub config: Config,
+    /// Paths on the node.
+    pub outside: Outside,
+    /// GPUs that are offered.
+    pub gpus: Vec<Gpu>,
+}
+
+impl Offer {
+    /// Number of devices of a class on a GPU.
+    pub fn count(&self, gpu: &Gpu, class: Class) -> u32 {
+        let plugin = &self.config.device_plugin;
+        plugin.gpus.get(&gpu.uuid).unwrap_or(&plugin.counts).of(class)
+    }
+
+    fn may_be_twice(&self) -> bool {
+        self.config.device_plugin.offered_twice == OfferedTwice::Allowed
+    }
+
+    /// Devices of a class, with their health.
     pub fn devices(&self, class: Class, health: &Health) -> Vec<Device> {
         let of_gpu = |gpu: &Gpu| {
             let is_twice = !self.may_be_twice() && health.others.contains_key(&gpu.uuid);
@@ -51,10 +70,10 @@ impl Plugin {
         self.gpus.iter().flat_map(of_gpu).collect()
     }
 
-    /// What a container gets with these devices.
+    /// Changes to a container that is given these devices.
     ///
     /// # Errors
-    /// For a device that is not offered.
+    /// If a device is not offered.
     pub fn allocate(&self, class: Class, ids: &[String]) -> Result<ContainerAllocateResponse, String> {
         let uuids: BTreeSet<&str> = ids.iter().map(|id| gpu_of(id)).collect();
         let known = |uuid: &&str| {
@@ -97,8 +116,8 @@ fn node(path: String) -> DeviceSpec {
     DeviceSpec { container_path: path.clone(), host_path: path, permissions: "rw".to_owned() }
 }
 
-/// The devices that a container should get: all of one GPU, if one has enough, and of the one with most free. What must be included
-/// comes first, and its GPU before others.
+/// Devices that a container should get: all of one GPU if possible, and of those the one with most free devices.
+/// Devices that must be included come first, and their GPU before others.
 pub fn preferred(wanted: &ContainerPreferredAllocationRequest) -> Vec<String> {
     let size = usize::try_from(wanted.allocation_size).unwrap_or(0);
     let mut chosen = wanted.must_include_device_ids.clone();
@@ -120,7 +139,7 @@ pub fn preferred(wanted: &ContainerPreferredAllocationRequest) -> Vec<String> {
     chosen
 }
 
-/// Whether the container that these devices of a class were given to has no other class.
+/// Checks that the container with these devices of a class has no other class.
 ///
 /// # Errors
 /// One line that names the container.

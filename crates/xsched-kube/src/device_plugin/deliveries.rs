@@ -1,6 +1,6 @@
-//! Deliveries of devices that were given away by the names of CDI devices. A runtime that resolves none leaves them out and says nothing, and
-//! the container runs without a class. The hook of our specification leaves a record of each container that has one; a container without a
-//! record in good time is named in the log.
+//! Deliveries of devices that were allocated by names of CDI devices. A runtime that does not resolve these leaves them
+//! out without a message, and the container runs without a class. So the hook in this project's specification leaves a
+//! record of each container that has a class; a container without a record in good time is logged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -16,15 +16,15 @@ use crate::api::pod_resources::ListPodResourcesResponse;
 use crate::delivery::CDI_SETTING;
 use crate::status::Counter;
 
-/// Containers that were named here.
+/// Number of containers that were logged here.
 pub static UNDELIVERED: Counter = Counter::new(
     "xsched_device_plugin_undelivered_total",
     "Containers that were given a class's device and had no class in time: their runtime leaves out CDI devices.",
 );
-/// The longest record that is read, in bytes.
+/// Size limit of a record, in bytes.
 const RECORD_MAX_BYTES: u64 = 16 << 10;
 
-/// The part of a record that says which container it is of.
+/// The part of a record that identifies its container.
 #[derive(Deserialize)]
 struct Record {
     name: Option<String>,
@@ -32,7 +32,7 @@ struct Record {
     namespace: Option<String>,
 }
 
-/// A container of a pod.
+/// Name of a container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Name {
     namespace: String,
@@ -43,19 +43,19 @@ struct Name {
 struct Expected {
     class: Class,
     since: Instant,
-    /// Records that were there before it was made.
+    /// Records that existed before the container was created.
     before: BTreeSet<OsString>,
 }
 
-/// Containers that are about to be made and have no record yet.
+/// Containers that are about to be created and have no record yet.
 pub struct Deliveries {
-    /// Folder of records; none: delivery is not by CDI, and leaves no record.
+    /// Folder of the records; `None` if delivery is not by CDI, which leaves no records.
     records: Option<PathBuf>,
     patience: Duration,
     expected: Mutex<BTreeMap<Name, Expected>>,
 }
 
-/// The folder of records beside that of the daemon's socket.
+/// Folder of records, beside that of the daemon's socket.
 pub fn records_beside(socket: &Path) -> PathBuf {
     let folder = socket.parent().unwrap_or(Path::new("/run/xsched"));
     let mut name = folder.file_name().unwrap_or_default().to_owned();
@@ -64,12 +64,12 @@ pub fn records_beside(socket: &Path) -> PathBuf {
 }
 
 impl Deliveries {
-    /// Makes one of the folder of records and the time that a container may take to have one.
+    /// Makes a list without containers, from the folder of records and the time that a container may take to have one.
     pub fn new(records: Option<PathBuf>, patience: Duration) -> Deliveries {
         Deliveries { records, patience, expected: Mutex::default() }
     }
 
-    /// Notes that the container which has these devices is about to be made.
+    /// Records that the container with these devices is about to be created.
     pub fn expect(&self, class: Class, ids: &[String], given: &ListPodResourcesResponse) {
         let Some(folder) = &self.records else { return };
         let own = resource(class);
@@ -83,7 +83,7 @@ impl Deliveries {
         expected.insert(name, Expected { class, since: Instant::now(), before });
     }
 
-    /// Forgets containers that have a record now, and those that have waited for too long: a line for each of these.
+    /// Drops containers that have a record now, and those without one in time. Returns a line for each of the latter.
     pub fn look(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let Some(folder) = &self.records else { return lines };
@@ -98,7 +98,7 @@ impl Deliveries {
                 (Some(namespace), Some(pod), Some(container)) => {
                     *namespace == name.namespace && *pod == name.pod && *container == name.container
                 }
-                // An engine that does not say which pod: it may be this one.
+                // The engine does not name the pod in its records: it may be this one.
                 _ => true,
             };
             let is_late = expected.since.elapsed() >= self.patience;
@@ -159,7 +159,7 @@ mod tests {
         let expect = |device: &str| deliveries.expect(Class::Low, &[device.to_owned()], &given("main"));
         for (n, (text, is_delivered)) in [
             (own, true),
-            // The one before is still there.
+            // The old record is still there.
             (&own.replace("main", "side")[..], false),
             (&own.replace(r#""p""#, r#""q""#), false),
             (r#"{"id": "1", "name": null, "pod": null, "namespace": null}"#, true),
@@ -174,7 +174,7 @@ mod tests {
             assert_eq!(lines.is_empty(), is_delivered, "{text}: {lines:?}");
             assert_eq!(deliveries.look(), [""; 0], "once");
         }
-        // Of no container that the kubelet tells of.
+        // Of a container that the kubelet does not know.
         expect("G::1");
         assert_eq!(deliveries.look(), [""; 0]);
         let patient = Deliveries::new(Some(work.path().to_owned()), Duration::MAX);

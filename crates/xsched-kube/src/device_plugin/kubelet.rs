@@ -1,56 +1,49 @@
-//! The kubelet's folder: the plugin's sockets in it, and registration with the kubelet of the moment. A kubelet that starts empties the
-//! folder and makes its own socket anew, which is how its restart is seen.
+//! The kubelet's folder: the plugin's sockets in it, and registration with the current kubelet. A kubelet that starts
+//! empties the folder and creates its own socket afresh, which shows the restart.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::fs::inotify;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tonic::transport::{Endpoint, Server};
+use tonic::transport::Server;
 use xsched_proto::Error;
 use xsched_proto::class::Class;
 
-use super::Plugin;
 use super::allocation::resource;
+use super::channel::channel;
 use super::health::Health;
-use super::service::Service;
-use crate::api::device_plugin::{DevicePluginOptions, RegisterRequest, VERSION};
+use super::service::{OPTIONS, Service, Shared};
+use crate::api::device_plugin::{RegisterRequest, VERSION};
 use crate::api::services::device_plugin::device_plugin_server::DevicePluginServer;
 use crate::api::services::registration::registration_client::RegistrationClient;
 use crate::authority::incoming;
 use crate::config::OFFERED;
 use crate::log;
 
-/// The kubelet's own socket.
+/// Name of the kubelet's own socket.
 const SOCKET: &str = "kubelet.sock";
-/// How long it may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The plugin is called before a container starts, and asked which devices it prefers.
-pub const OPTIONS: DevicePluginOptions =
-    DevicePluginOptions { pre_start_required: true, get_preferred_allocation_available: true };
-
-/// Which socket the kubelet has, as far as two can be told apart: an inode's number is used again.
+/// Identity of the kubelet's socket, to tell it from a later one. The inode's number alone may be reused.
 pub fn identity(folder: &Path) -> Option<(u64, u64, i64, i64)> {
     let meta = std::fs::symlink_metadata(folder.join(SOCKET)).ok()?;
     Some((meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
 }
 
-/// The folder, watched.
+/// The folder, watched for changes.
 pub struct Folder {
     changes: mpsc::UnboundedReceiver<()>,
     path: PathBuf,
 }
 
 impl Folder {
-    /// Watches it, by a thread that ends with the program or the folder.
+    /// Starts to watch the folder, by a thread that ends with the program or the folder.
     ///
     /// # Errors
-    /// If it is not there or cannot be watched.
+    /// If the folder does not exist or cannot be watched.
     pub fn open(path: &Path) -> Result<Folder, Error> {
         let failed = |e| {
             let e = std::io::Error::from(e);
@@ -67,16 +60,16 @@ impl Folder {
         let (sender, changes) = mpsc::unbounded_channel();
         std::thread::spawn(move || {
             let mut buffer = [0_u8; 4096];
-            // What has changed is looked at by the receiver.
+            // The receiver finds out what has changed.
             while rustix::io::read(&fd, &mut buffer).is_ok_and(|read| read > 0) && sender.send(()).is_ok() {}
         });
         Ok(Folder { changes, path: path.to_owned() })
     }
 
-    /// Waits for a change of what is in it.
+    /// Waits for a change in the folder.
     ///
     /// # Errors
-    /// If it is gone.
+    /// If the folder is gone.
     pub async fn changed(&mut self) -> Result<(), Error> {
         let told = self.changes.recv().await;
         while self.changes.try_recv().is_ok() {}
@@ -87,29 +80,29 @@ impl Folder {
     }
 }
 
-/// The plugin's sockets, one for each class. They end with this.
+/// The plugin's sockets, one for each class. They are closed on drop.
 pub struct Servers {
     tasks: Vec<JoinHandle<()>>,
-    /// With the inode that was made.
+    /// Paths of the sockets, each with the inode that was created.
     sockets: Vec<(PathBuf, Option<u64>)>,
 }
 
 impl Servers {
-    /// Makes them.
+    /// Creates the sockets in the kubelet's folder and serves them.
     ///
     /// # Errors
-    /// If a socket cannot be made.
-    pub fn start(plugin: &Arc<Plugin>, health: &watch::Receiver<Health>) -> Result<Servers, Error> {
+    /// If a socket cannot be created.
+    pub fn start(folder: &Path, shared: &Arc<Shared>, health: &watch::Receiver<Health>) -> Result<Servers, Error> {
         let mut servers = Servers { tasks: Vec::new(), sockets: Vec::new() };
         for class in OFFERED {
-            let path = plugin.kubelet.join(endpoint(class));
+            let path = folder.join(endpoint(class));
             let failed = |e| Error::environment(format!("cannot listen at {}: {e}", path.display()));
             match std::fs::remove_file(&path) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(e)),
                 _ => {}
             }
             let incoming = incoming(UnixListener::bind(&path).map_err(failed)?);
-            let service = DevicePluginServer::new(Service::new(class, Arc::clone(plugin), health.clone()));
+            let service = DevicePluginServer::new(Service::new(class, Arc::clone(shared), health.clone()));
             servers.tasks.push(tokio::spawn(async move {
                 if let Err(e) = Server::builder().serve_with_incoming(service, incoming).await {
                     log(format!("the socket of {} has ended: {e}", resource(class)));
@@ -121,7 +114,7 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Whether each socket is still where it was made.
+    /// Reports whether each socket's file is still the one that was created.
     pub fn are_there(&self) -> bool {
         let is_there = |(path, inode): &(PathBuf, Option<u64>)| {
             std::fs::symlink_metadata(path).ok().map(|meta| meta.ino()).is_some_and(|now| Some(now) == *inode)
@@ -136,7 +129,7 @@ impl Drop for Servers {
             task.abort();
         }
         for (path, inode) in &self.sockets {
-            // Another plugin's is left alone.
+            // The file may belong to another plugin by now.
             if std::fs::symlink_metadata(path).ok().map(|meta| meta.ino()) == *inode {
                 let _ = std::fs::remove_file(path);
             }
@@ -144,15 +137,15 @@ impl Drop for Servers {
     }
 }
 
-/// The name of a class's socket.
+/// Name of a class's socket.
 fn endpoint(class: Class) -> String {
     format!("xsched-gpu-{class}.sock")
 }
 
-/// Tells the kubelet of each class.
+/// Registers each class with the kubelet.
 ///
 /// # Errors
-/// The kubelet's.
+/// Errors of the kubelet.
 pub async fn register(folder: &Path) -> Result<(), String> {
     let channel = channel(&folder.join(SOCKET)).await?;
     for class in OFFERED {
@@ -167,14 +160,4 @@ pub async fn register(folder: &Path) -> Result<(), String> {
     }
     log(format!("registered with the kubelet in {}", folder.display()));
     Ok(())
-}
-
-/// A connection to a socket of gRPC.
-///
-/// # Errors
-/// If it does not answer.
-pub async fn channel(socket: &Path) -> Result<tonic::transport::Channel, String> {
-    let failed = |e: tonic::transport::Error| format!("{}: {e}", socket.display());
-    let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).map_err(failed)?;
-    endpoint.connect_timeout(PATIENCE).timeout(PATIENCE).connect().await.map_err(failed)
 }

@@ -1,9 +1,11 @@
-//! `xsched kube device-plugin`: each class is a resource, each GPU so many devices of it.
+//! `xsched kube device-plugin`: offers each class as a resource, with a number of devices for each GPU.
 //!
-//! [`kubelet`] keeps the plugin registered; [`service`] answers the kubelet; [`allocation`] decides; [`health`] is what devices are worth; [`others`]
-//! tells which GPUs other plugins offer too; [`deliveries`] finds containers that their class did not reach.
+//! [`kubelet`] keeps the plugin registered; [`service`] answers the kubelet; [`allocation`] decides; [`health`] is the
+//! health of devices; [`others`] finds GPUs that other plugins offer too; [`deliveries`] finds containers that their
+//! class did not reach.
 
 pub mod allocation;
+mod channel;
 pub mod deliveries;
 pub mod health;
 pub mod kubelet;
@@ -19,77 +21,69 @@ use std::time::Duration;
 use tokio::sync::watch;
 use xsched_proto::Error;
 
-use crate::config::{Config, OFFERED, OfferedTwice};
-use crate::delivery::Outside;
-use crate::gpus::Gpu;
+use self::allocation::Offer;
+use self::health::Health;
+use self::service::Shared;
+use crate::config::OFFERED;
 use crate::gpus::nvml::Faults;
 use crate::log;
 use crate::status::{Counter, Status};
-use deliveries::Deliveries;
-use health::Health;
 
 /// The plugin of a node.
 pub struct Plugin {
-    /// The node's configuration.
-    pub config: Config,
-    /// Where things lie on the node.
-    pub outside: Outside,
-    /// The folder of the kubelet's socket for device plugins.
+    /// State that the kubelet is answered from.
+    pub shared: Arc<Shared>,
+    /// Folder of the kubelet's socket for device plugins.
     pub kubelet: PathBuf,
-    /// The kubelet's socket for pod resources.
-    pub pod_resources: PathBuf,
-    /// What is offered.
-    pub gpus: Vec<Gpu>,
-    /// The program's state, for probes.
+    /// State of the program, for probes.
     pub status: Arc<Status>,
-    /// Containers that are about to be made.
-    pub deliveries: Deliveries,
 }
 
-/// Counters of its `/metrics`.
+/// Counters of this program's `/metrics`.
 pub const COUNTERS: &[&Counter] = &[&deliveries::UNDELIVERED];
 
-/// How long after a failure the kubelet is asked again.
+/// Time between a failure and the next request to the kubelet.
 const RETRY: Duration = Duration::from_secs(1);
 
 impl Plugin {
-    /// Serves the kubelet until the program is told to end. `faults` are boards as they fail.
+    /// Serves the kubelet until the program is told to end. `faults` delivers boards that fail.
     ///
     /// # Errors
     /// If the kubelet's folder cannot be used.
     pub async fn run(self, mut faults: Option<Faults>) -> Result<(), Error> {
-        let plugin = Arc::new(self);
-        let mut folder = kubelet::Folder::open(&plugin.kubelet)?;
-        plugin.greet();
-        let mut others = plugin.watch_others().await;
+        let Plugin { shared, kubelet: own_folder, status } = self;
+        let daemon_socket = &shared.offer.outside.socket;
+        let mut folder = kubelet::Folder::open(&own_folder)?;
+        greet(&shared.offer);
+        let mut others = watch_others(&shared).await;
         let mut health = Health {
-            daemon: health::answers(&plugin.outside.socket).await,
+            daemon: health::answers(daemon_socket).await,
             broken: BTreeSet::new(),
             others: others.borrow_and_update().clone(),
         };
-        let mut ticks = tokio::time::interval(plugin.interval());
+        let mut ticks = tokio::time::interval(interval(&shared.offer));
         let end = crate::told_to_end();
         tokio::pin!(end);
         loop {
-            // Streams of before end with their sender.
+            // Streams of an earlier registration end with their sender.
             let (sender, receiver) = watch::channel(health.clone());
-            let servers = kubelet::Servers::start(&plugin, &receiver)?;
+            let servers = kubelet::Servers::start(&own_folder, &shared, &receiver)?;
             let mut registered = None;
             let mut retry = Box::pin(tokio::time::sleep(Duration::ZERO));
             loop {
-                plugin.status.set(match (&registered, health.daemon) {
-                    (None, _) => Some(format!("it is not registered with the kubelet in {}", plugin.kubelet.display())),
-                    (_, false) => Some(format!("the daemon at {} does not answer", plugin.outside.socket.display())),
+                status.set(match (&registered, health.daemon) {
+                    (None, _) => Some(format!("it is not registered with the kubelet in {}", own_folder.display())),
+                    (_, false) => Some(format!("the daemon at {} does not answer", daemon_socket.display())),
                     (Some(_), true) => None,
                 });
                 tokio::select! {
                     ended = &mut end => {
                         return ended.map_err(|e| Error::environment(format!("cannot wait for signals: {e}")));
                     }
-                    () = &mut retry, if registered.is_none() => match kubelet::identity(&plugin.kubelet) {
-                        // Its folder tells when it comes.
+                    () = &mut retry, if registered.is_none() => match kubelet::identity(&own_folder) {
+                        // The watched folder shows when a kubelet starts.
                         None => retry = Box::pin(tokio::time::sleep(RETRY * 60)),
-                        Some(now) => match kubelet::register(&plugin.kubelet).await {
+                        Some(now) => match kubelet::register(&own_folder).await {
                             Ok(()) => registered = Some(now),
                             Err(e) => {
                                 log(format!("the kubelet does not take the plugin: {e}"));
@@ -99,7 +93,7 @@ impl Plugin {
                     },
                     changed = folder.changed() => {
                         changed?;
-                        if registered.is_some() && registered != kubelet::identity(&plugin.kubelet) || !servers.are_there() {
+                        if registered.is_some() && registered != kubelet::identity(&own_folder) || !servers.are_there() {
                             log("the kubelet has restarted: registering again");
                             break;
                         }
@@ -108,11 +102,11 @@ impl Plugin {
                         }
                     }
                     _ = ticks.tick() => {
-                        plugin.deliveries.look().into_iter().for_each(log);
-                        let daemon = health::answers(&plugin.outside.socket).await;
+                        shared.deliveries.look().into_iter().for_each(log);
+                        let daemon = health::answers(daemon_socket).await;
                         if daemon != health.daemon {
                             let word = if daemon { "answers" } else { "does not answer: no device is healthy" };
-                            log(format!("the daemon at {} {word}", plugin.outside.socket.display()));
+                            log(format!("the daemon at {} {word}", daemon_socket.display()));
                             health.daemon = daemon;
                             let _ = sender.send(health.clone());
                         }
@@ -129,40 +123,31 @@ impl Plugin {
             }
         }
     }
+}
 
-    fn interval(&self) -> Duration {
-        Duration::from_millis(self.config.device_plugin.health_interval_ms)
-    }
+fn interval(offer: &Offer) -> Duration {
+    Duration::from_millis(offer.config.device_plugin.health_interval_ms)
+}
 
-    fn may_be_twice(&self) -> bool {
-        self.config.device_plugin.offered_twice == OfferedTwice::Allowed
-    }
-
-    /// Looks for what other plugins offer, once now and then beside the rest: a kubelet may be slow to answer.
-    async fn watch_others(self: &Arc<Self>) -> watch::Receiver<others::Others> {
-        let (mut watch, receiver) = others::Watch::new();
-        watch.look(&self.pod_resources, &self.gpus).await;
-        let plugin = Arc::clone(self);
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(plugin.interval()).await;
-                watch.look(&plugin.pod_resources, &plugin.gpus).await;
-            }
-        });
-        receiver
-    }
-
-    /// What is offered.
-    fn greet(&self) {
-        for class in OFFERED {
-            let ids = self.gpus.iter().map(|gpu| self.count(gpu, class) as usize).sum::<usize>();
-            log(format!("{}: {ids} on {} GPUs", allocation::resource(class), self.gpus.len()));
+/// Watches for other plugins' offers in a task of its own: a kubelet may be slow to answer.
+async fn watch_others(shared: &Arc<Shared>) -> watch::Receiver<others::Others> {
+    let (mut watch, receiver) = others::Watch::new();
+    watch.look(&shared.pod_resources, &shared.offer.gpus).await;
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(interval(&shared.offer)).await;
+            watch.look(&shared.pod_resources, &shared.offer.gpus).await;
         }
-    }
+    });
+    receiver
+}
 
-    fn count(&self, gpu: &Gpu, class: xsched_proto::class::Class) -> u32 {
-        let plugin = &self.config.device_plugin;
-        plugin.gpus.get(&gpu.uuid).unwrap_or(&plugin.counts).of(class)
+/// Logs the resources that are offered.
+fn greet(offer: &Offer) {
+    for class in OFFERED {
+        let ids = offer.gpus.iter().map(|gpu| offer.count(gpu, class) as usize).sum::<usize>();
+        log(format!("{}: {ids} on {} GPUs", allocation::resource(class), offer.gpus.len()));
     }
 }
 

@@ -1,5 +1,5 @@
-//! Which of the GPUs other device plugins offer too, as the kubelet tells it: it knows what each plugin offers by its name for it, and
-//! counts a GPU with two names twice.
+//! Search for GPUs that other device plugins offer too, in the kubelet's lists. The kubelet knows devices by each
+//! plugin's own names, and counts a GPU with two names twice.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,21 +7,22 @@ use std::path::Path;
 use tokio::sync::watch;
 
 use super::allocation::RESOURCES;
-use super::kubelet;
+use super::channel::channel;
 use crate::api::pod_resources::{AllocatableResourcesRequest, ContainerDevices};
 use crate::api::services::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
 use crate::gpus::Gpu;
 use crate::log;
 
-/// UUIDs of GPUs that are offered twice, with the other resource.
+/// UUIDs of GPUs that are offered twice, each with the other resource.
 pub type Others = BTreeMap<String, String>;
 
-/// Whether a device of another plugin is a UUID, or one of several devices of it: `GPU-…`, `GPU-…::3`.
+/// Reports whether the ID of another plugin's device is a UUID, or one of several IDs for it: `GPU-…`, `GPU-…::3`.
 fn names(id: &str, uuid: &str) -> bool {
     id.strip_prefix(uuid).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
-/// Those of `gpus` that are in `offered`, which is of all plugins. A part that MIG has made is offered twice with its board, too.
+/// GPUs of `gpus` that are among `offered`, the devices of all plugins. A MIG part also counts as offered twice if its
+/// board is.
 pub fn found(gpus: &[Gpu], offered: &[ContainerDevices]) -> Others {
     let others: Vec<_> = offered.iter().filter(|devices| !devices.resource_name.starts_with(RESOURCES)).collect();
     let other_of = |gpu: &Gpu| {
@@ -32,28 +33,29 @@ pub fn found(gpus: &[Gpu], offered: &[ContainerDevices]) -> Others {
     gpus.iter().filter_map(other_of).collect()
 }
 
-/// Asks the kubelet at its socket for pod resources. A plugin's devices that are not healthy, or whose plugin is gone, are not told.
+/// Asks the kubelet at its socket for pod resources. It does not list devices that are unhealthy, or whose plugin is
+/// gone.
 async fn ask(socket: &Path) -> Result<Vec<ContainerDevices>, String> {
-    let channel = kubelet::channel(socket).await?;
+    let channel = channel(socket).await?;
     let answer = PodResourcesListerClient::new(channel).get_allocatable_resources(AllocatableResourcesRequest {}).await;
     Ok(answer.map_err(|status| status.message().to_owned())?.into_inner().devices)
 }
 
-/// What is known of other plugins, asked again and again.
+/// Result of repeated queries for other plugins.
 pub struct Watch {
     known: watch::Sender<Others>,
-    /// Why it was not told, as it was logged last.
+    /// Last reason for a missing answer, as it was logged.
     why: Option<String>,
 }
 
 impl Watch {
-    /// Nothing is known yet.
+    /// Starts without a result.
     pub fn new() -> (Watch, watch::Receiver<Others>) {
         let (known, receiver) = watch::channel(Others::new());
         (Watch { known, why: None }, receiver)
     }
 
-    /// Asks once. What changes is logged. While the kubelet does not answer, what it said before holds.
+    /// Queries once, and logs changes. While the kubelet does not answer, the last result stays valid.
     pub async fn look(&mut self, socket: &Path, gpus: &[Gpu]) {
         let offered = match ask(socket).await {
             Ok(offered) => offered,

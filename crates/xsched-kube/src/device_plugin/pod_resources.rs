@@ -1,5 +1,5 @@
-//! Containers that were given devices of ours, as the kubelet tells it at its socket for pod resources. It tells of containers and sidecars,
-//! and of no other init containers.
+//! Containers that were given devices of ours, from the kubelet's socket for pod resources. It lists containers and
+//! sidecars, but no other init containers.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -7,34 +7,35 @@ use std::time::{Duration, Instant};
 
 use xsched_proto::class::Class;
 
-use super::{allocation::resource, kubelet};
+use super::allocation::resource;
+use super::channel::channel;
 use crate::api::pod_resources::{ContainerResources, ListPodResourcesRequest, ListPodResourcesResponse, PodResources};
 use crate::api::services::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
 use crate::config::OFFERED;
 use crate::log;
 
-/// Time that the kubelet may take where a runtime waits, which gives a plugin 2 s by default.
+/// Longest time for the kubelet's answer while a runtime waits, which by default gives a plugin 2 s.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Time after a failure in which the kubelet is not asked.
+/// Pause after a failed request to the kubelet.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Asks for all containers.
+/// Asks the kubelet for all containers.
 ///
 /// # Errors
-/// One line.
+/// Reason in one line.
 pub async fn list(socket: &Path) -> Result<ListPodResourcesResponse, String> {
-    let channel = kubelet::channel(socket).await?;
+    let channel = channel(socket).await?;
     let answer = PodResourcesListerClient::new(channel).list(ListPodResourcesRequest {}).await;
     answer.map(tonic::Response::into_inner).map_err(|status| status.message().to_owned())
 }
 
 impl ListPodResourcesResponse {
-    /// Each container with its pod.
+    /// All containers, each with its pod.
     pub fn containers(&self) -> impl Iterator<Item = (&PodResources, &ContainerResources)> {
         self.pod_resources.iter().flat_map(|pod| pod.containers.iter().map(move |container| (pod, container)))
     }
 
-    /// The class of a container's resource.
+    /// Class of a container's resource.
     pub fn class_of(&self, namespace: &str, pod: &str, container: &str) -> Option<Class> {
         let is_it = |(p, c): &(&PodResources, &ContainerResources)| {
             p.namespace == namespace && p.name == pod && c.name == container
@@ -44,27 +45,27 @@ impl ListPodResourcesResponse {
 }
 
 impl ContainerResources {
-    /// The class of its resource; of several, the least urgent, as the hook of CDI has it.
+    /// Class of the container's resource; of several, the least urgent, as CDI's hook decides.
     pub fn class(&self) -> Option<Class> {
         let has = |class: &Class| self.devices.iter().any(|devices| devices.resource_name == resource(*class));
         OFFERED.into_iter().filter(has).min()
     }
 }
 
-/// The kubelet, asked for each container that is made. One that does not answer holds nothing up for long.
+/// The kubelet, asked for each container that is created. If it does not answer, no container waits for long.
 pub struct Asked {
     socket: PathBuf,
-    /// The last failure: its time and its reason.
+    /// Last failure: time and reason.
     failed: Mutex<Option<(Instant, String)>>,
 }
 
 impl Asked {
-    /// Makes one of the kubelet's socket.
+    /// Makes one for the kubelet's socket.
     pub fn new(socket: PathBuf) -> Asked {
         Asked { socket, failed: Mutex::default() }
     }
 
-    /// Asks for all containers. None while it does not answer, which is logged once for each reason.
+    /// Asks for all containers. `None` while the kubelet does not answer, which is logged once for each reason.
     pub async fn list(&self) -> Option<ListPodResourcesResponse> {
         let before = self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if before.as_ref().is_some_and(|(when, _)| when.elapsed() < PAUSE) {

@@ -1,4 +1,4 @@
-//! Claims: read from the API server, and what a claim's containers get.
+//! Claims: reading them from the API server, and the devices that their containers get.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::delivery::class_device;
 use crate::gpus::Gpu;
 use crate::plain_http;
 
-/// How long the API server may take.
+/// Longest time for an answer of the API server.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A claim is no longer, in bytes: etcd takes none.
+/// Size limit of a claim, in bytes: etcd stores no larger objects.
 const CLAIM_MAX_BYTES: usize = 2 << 20;
 
-/// The part of a `ResourceClaim` of `resource.k8s.io/v1` that matters.
+/// The part of a `ResourceClaim` of `resource.k8s.io/v1` that is used here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ResourceClaim {
@@ -51,7 +51,7 @@ struct Allocated {
     config: Vec<Config>,
 }
 
-/// A device for a request.
+/// A device allocated for a request.
 #[derive(Debug, Deserialize)]
 struct Given {
     request: String,
@@ -63,7 +63,7 @@ struct Given {
 #[derive(Debug, Deserialize)]
 struct Config {
     source: String,
-    /// None: of all requests.
+    /// Requests that it applies to; empty = all.
     #[serde(default)]
     requests: Vec<String>,
     opaque: Option<Opaque>,
@@ -75,7 +75,7 @@ struct Opaque {
     parameters: serde_json::Value,
 }
 
-/// The parameters of a device class of ours.
+/// Parameters of a device class of this project.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct ClassConfig {
@@ -84,10 +84,10 @@ struct ClassConfig {
     class: Class,
 }
 
-/// Asks the API server for a claim. `api` is an address of HTTP, without a slash at the end.
+/// Reads a claim from the API server. `api` is an HTTP address without a slash at the end.
 ///
 /// # Errors
-/// One line.
+/// Reason in one line.
 pub async fn read(api: &str, claim: &Claim) -> Result<ResourceClaim, String> {
     let path = format!("/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}", claim.namespace, claim.name);
     let address: Uri = format!("{api}{path}").parse().map_err(|e| format!("'{path}' is no path: {e}"))?;
@@ -106,16 +106,18 @@ pub async fn read(api: &str, claim: &Claim) -> Result<ResourceClaim, String> {
     }
 }
 
-/// How a GPU is called as a device of a pool: a DNS label.
+/// Name of a GPU as a device of a pool: a DNS label.
 pub fn device_name(uuid: &str) -> String {
     uuid.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-")
 }
 
 impl ResourceClaim {
-    /// The devices of ours that the claim was given, with what the runtime adds to its containers.
+    /// Devices of this driver that the claim was allocated, each with the CDI devices that the runtime adds to its
+    /// containers.
     ///
     /// # Errors
-    /// One line: it is another claim, has nothing of ours, a device that is not here, or no class.
+    /// Reason in one line: the name belongs to another claim now, or the claim has no device of this driver, a device
+    /// that is not on this node, or no class.
     pub fn prepare(&self, uid: &str, gpus: &[Gpu]) -> Result<Vec<Device>, String> {
         if self.metadata.uid != uid {
             return Err(format!("the claim of this name is another one now, {}", self.metadata.uid));
@@ -140,9 +142,10 @@ impl ResourceClaim {
 }
 
 impl Allocated {
-    /// The class of a request, by the configuration of its device class. A tenant writes the claim's own, which does not count.
+    /// Class of a request, by the configuration of its device class. The claim's own configuration does not count,
+    /// since a tenant writes it.
     fn class_of(&self, request: &str) -> Result<Class, String> {
-        // Of alternatives, a request is named with the one that was chosen: `gpu/small`.
+        // A request with alternatives is named with the chosen one: `gpu/small`.
         let whole = request.split('/').next().unwrap_or(request);
         let is_for_it =
             |config: &&Config| config.requests.is_empty() || config.requests.iter().any(|r| r == request || r == whole);

@@ -1,6 +1,7 @@
-//! `xsched kube dra`: the kubelet's part of dynamic resource allocation. A claim's device class says the class, its allocation the GPU.
+//! `xsched kube dra`: the kubelet's side of dynamic resource allocation. A claim's device class determines the class,
+//! its allocation the GPU.
 //!
-//! [`claims`] are read and prepared; here are the sockets and what the kubelet asks on them.
+//! [`claims`] reads and prepares claims; this module has the sockets and the kubelet's requests.
 
 pub mod claims;
 
@@ -27,26 +28,26 @@ use crate::gpus::Gpu;
 use crate::gpus::nvml::Faults;
 use crate::log;
 
-/// The driver's name.
+/// Name of the driver.
 pub const DRIVER: &str = "gpu.xsched.dev";
 
 /// The plugin of a node.
 pub struct Plugin {
-    /// The daemon's socket.
+    /// Socket of the daemon.
     pub socket: PathBuf,
-    /// Where the API server answers, over HTTP.
+    /// HTTP address of the API server.
     pub api: String,
     /// The kubelet's folder for plugins.
     pub plugins: PathBuf,
-    /// The folder that the kubelet watches for new ones.
+    /// The kubelet's folder for the registration of new plugins.
     pub registry: PathBuf,
-    /// What may be prepared.
+    /// GPUs that may be prepared.
     pub gpus: Vec<Gpu>,
     /// Boards that had a fault, by UUID.
     pub broken: Mutex<BTreeSet<String>>,
 }
 
-/// A socket that goes with this.
+/// A listening socket; its file is removed on drop.
 struct Socket {
     path: PathBuf,
     inode: Option<u64>,
@@ -71,7 +72,7 @@ fn inode(path: &Path) -> Option<u64> {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Another plugin's is left alone.
+        // The file may belong to another plugin by now.
         if inode(&self.path) == self.inode {
             let _ = std::fs::remove_file(&self.path);
         }
@@ -79,7 +80,7 @@ impl Drop for Socket {
 }
 
 impl Plugin {
-    /// Serves the kubelet until the program is told to end. `faults` are boards as they fail.
+    /// Serves the kubelet until the program is told to end. `faults` delivers boards that fail.
     ///
     /// # Errors
     /// If the kubelet's folders cannot be used.
@@ -91,7 +92,7 @@ impl Plugin {
         std::fs::create_dir_all(&own).map_err(failed)?;
         let endpoint = own.join("dra.sock");
         let (_asked, asked) = Socket::listen(endpoint.clone())?;
-        // The kubelet comes once this one is there.
+        // Created last: the kubelet connects as soon as it appears.
         let (_registered, registered) = Socket::listen(plugin.registry.join(format!("{DRIVER}-reg.sock")))?;
         let names: Vec<_> = plugin.gpus.iter().map(|gpu| claims::device_name(&gpu.uuid)).collect();
         log(format!("{DRIVER}: {}", names.join(", ")));
@@ -109,7 +110,7 @@ impl Plugin {
         }
     }
 
-    /// Notes boards that fail; never ends.
+    /// Records boards that fail; never returns.
     async fn note(&self, faults: Option<Faults>) {
         if let Some(mut faults) = faults {
             while let Some(board) = faults.recv().await {
@@ -132,7 +133,7 @@ impl Plugin {
 
 #[tonic::async_trait]
 impl DRAPlugin for Plugin {
-    /// The same answer each time: it depends on the claim only.
+    /// Prepares claims. The answer depends on the claim only, so it is the same each time.
     async fn node_prepare_resources(
         &self,
         request: Request<NodePrepareResourcesRequest>,
@@ -149,7 +150,7 @@ impl DRAPlugin for Plugin {
         Ok(Response::new(answer))
     }
 
-    /// Preparing has left nothing on the node.
+    /// Releases claims. Preparing has left nothing on the node.
     async fn node_unprepare_resources(
         &self,
         request: Request<NodeUnprepareResourcesRequest>,
@@ -160,7 +161,7 @@ impl DRAPlugin for Plugin {
     }
 }
 
-/// What the kubelet learns at the other socket.
+/// The service at the registration socket.
 struct Registrar {
     endpoint: String,
 }

@@ -1,23 +1,23 @@
-//! Which GPUs the node has.
+//! GPUs of the node.
 
 pub mod nvml;
 
-/// A GPU, or a part of one that MIG has made.
+/// A GPU, or a MIG part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
-    /// Its UUID, as NVIDIA's driver tells it: `GPU-…` or `MIG-…`.
+    /// UUID, as NVIDIA's driver reports it: `GPU-…` or `MIG-…`.
     pub uuid: String,
-    /// The board that it is, or is part of.
+    /// UUID of the board that this is, or is a part of.
     pub board: String,
-    /// The number of the board's device node; none where it has none or it is not known.
+    /// Number of the board's device node; `None` if there is none or it is unknown.
     pub minor: Option<u32>,
-    /// The board's NUMA node.
+    /// NUMA node of the board.
     pub numa: Option<i64>,
-    /// A simulated one has no nodes and no driver.
+    /// Set for a simulated GPU, which has no device nodes and no driver.
     pub is_simulated: bool,
 }
 
-/// So many simulated ones.
+/// The given number of simulated GPUs.
 pub fn simulated(count: u32) -> Vec<Gpu> {
     let gpu = |n| {
         let uuid = format!("SIM-{n}");

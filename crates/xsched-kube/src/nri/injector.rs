@@ -1,4 +1,4 @@
-//! Which class a container gets, and by what it gets it.
+//! Decision which class a container gets, and in which form.
 
 use xsched_proto::class::Class;
 
@@ -12,45 +12,45 @@ use crate::device_plugin::allocation::resource;
 use crate::log;
 use crate::status::Counter;
 
-/// The annotation of a pod.
+/// Annotation of a pod that names its class.
 pub const ANNOTATION: &str = "xsched.dev/class";
 
-/// Containers that got a class.
+/// Number of containers that were given a class.
 pub static GIVEN: Counter =
     Counter::new("xsched_injector_given_total", "Containers that the injector has given a class.");
-/// Containers that got the class that their runtime had left out.
+/// Number of containers that were given the class that their runtime had left out.
 pub static REPAIRED: Counter = Counter::new(
     "xsched_injector_repaired_total",
     "Containers with a class's device that got the class from the injector, as their runtime leaves out CDI devices.",
 );
-/// Containers that should have had a class.
+/// Number of containers that should have been given a class and were not.
 pub static FAILED: Counter =
     Counter::new("xsched_injector_failed_total", "Containers that should have got a class and got none.");
-/// Containers that run without the class that they ask for.
+/// Number of containers that run without the class that they ask for.
 pub static MISSED: Counter = Counter::new(
     "xsched_injector_missed_total",
     "Containers that ask for a class and run without one, found as the injector registered.",
 );
 
-/// The name of the node's own pods' namespace, as the manifests have it in their environment.
+/// Variable with the namespace of the node's own pods, set by the manifests.
 pub const NAMESPACE_VARIABLE: &str = "POD_NAMESPACE";
-/// Decides for a node.
+/// Decides for the containers of a node.
 pub struct Injector {
     config: Config,
     cdi: Cdi,
 }
 
-/// About one container.
+/// Decision about one container.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// What the runtime changes; none: nothing.
+    /// Changes for the runtime to make; `None` = no change.
     pub adjust: Option<ContainerAdjustment>,
-    /// For the log.
+    /// Lines for the log.
     pub lines: Vec<String>,
 }
 
-/// Whether a runtime resolves CDI devices that a plugin adds: NRI does from version 0.7 on, which came with containerd 2.0 and with
-/// CRI-O 1.31. An older one would leave them out and say nothing.
+/// Reports whether a runtime resolves CDI devices that a plugin adds. NRI does since version 0.7, which came with
+/// containerd 2.0 and CRI-O 1.31. An older runtime would leave them out without a message.
 pub fn knows_cdi(runtime: &str, version: &str) -> bool {
     let version = version.trim_start_matches('v');
     let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
@@ -67,8 +67,8 @@ fn is_scheduled(container: &Container) -> bool {
         || container.cdi_devices.iter().any(|device| device.name.split('=').next() == Some(KIND))
 }
 
-/// Tells whether a container has the folder of the daemon's socket by itself, as the daemon and the device plugin have. With a class, that folder
-/// would be mounted over it, read-only: a daemon there could make no socket.
+/// Reports whether a container mounts the folder of the daemon's socket by itself, as the daemon and the device plugin
+/// do. With a class, that folder would be mounted over it, read-only, and a daemon there could create no socket.
 fn has_the_socket_folder(container: &Container) -> bool {
     let is_it = |path: &str| {
         let path = path.strip_prefix("/var").filter(|rest| rest.starts_with("/run/")).unwrap_or(path);
@@ -78,13 +78,14 @@ fn has_the_socket_folder(container: &Container) -> bool {
 }
 
 impl Injector {
-    /// Makes one of the node's configuration and specification. `own_namespace` is that of the node's own pods, which is left alone, too.
+    /// Makes an injector with the node's configuration and specification. `own_namespace` is that of the node's own
+    /// pods, which is skipped too.
     pub fn new(mut config: Config, cdi: Cdi, own_namespace: Option<String>) -> Injector {
         config.injector.skip_namespaces.extend(own_namespace);
         Injector { config, cdi }
     }
 
-    /// Tells whether the configuration has it switched on.
+    /// Reports whether the configuration enables the injector.
     pub fn is_enabled(&self) -> bool {
         self.config.injector.enabled
     }
@@ -93,7 +94,7 @@ impl Injector {
         knows_cdi && self.config.delivery == Delivery::Cdi
     }
 
-    /// Tells what follows from the runtime.
+    /// Logs the form of delivery that follows from the runtime's version.
     pub fn tell_delivery(&self, knows_cdi: bool) {
         if self.by_name(knows_cdi) {
             return;
@@ -105,7 +106,7 @@ impl Injector {
         }
     }
 
-    /// The class that a pod asks for, the one that it gets, and what is to be told of it.
+    /// Class that a pod gets, and a line for the log about a difference from the class that it asks for.
     fn class_of(&self, pod: &PodSandbox) -> (Option<Class>, Option<String>) {
         let name = format!("pod {}/{}", pod.namespace, pod.name);
         let word = pod.annotations.get(ANNOTATION);
@@ -128,12 +129,14 @@ impl Injector {
         (Some(asked), None)
     }
 
-    /// Tells whether the kubelet is to be asked for the class of a container's resource: one that came without any.
+    /// Reports whether the kubelet is to be asked for the class of a container's resource: only if the container came
+    /// without any class.
     pub fn asks_the_kubelet(container: &Container) -> bool {
         !is_scheduled(container) && !has_the_socket_folder(container)
     }
 
-    /// Decides for a container that is about to be made. `of_resource` is the class of its resource, as the kubelet tells it.
+    /// Decides about a container that is about to be created. `of_resource` is the class of its resource, by the
+    /// kubelet.
     pub fn decide(
         &self,
         pod: &PodSandbox,
@@ -163,7 +166,7 @@ impl Injector {
             let line = format!("{}: has {SOCKET_FOLDER} by itself, and so gets no class", name());
             return Decision { adjust: None, lines: Vec::from_iter(asks.then_some(line)) };
         }
-        // A resource is of the kubelet's giving: no namespace and no ceiling bounds it.
+        // The kubelet assigned the resource, so no namespace and no ceiling limits its class.
         if let Some(class) = of_resource {
             return self.repair(class, &name());
         }
@@ -180,8 +183,8 @@ impl Injector {
         Decision { adjust, lines }
     }
 
-    /// Gives a container with a class's device, of which the runtime has left it nothing, the edits for which the device stands. A
-    /// runtime that does not resolve the kubelet's CDI devices need not resolve ours.
+    /// Applies the edits of a class's device to a container whose runtime left the device out. A runtime that does not
+    /// resolve the kubelet's CDI devices may not resolve ours either.
     fn repair(&self, class: Class, name: &str) -> Decision {
         let adjust = self.cdi.adjustment(class);
         count(&adjust);
@@ -203,8 +206,8 @@ impl Injector {
         }
     }
 
-    /// The containers that run without the class that they ask for, by annotation or by resource. How many run without the default class, as
-    /// they started before the injector, is the second value.
+    /// Containers that run without the class that they ask for, by annotation or by resource; and the number of
+    /// containers that run without the default class because they started before the injector.
     pub fn missed(&self, state: &SynchronizeRequest, given: Option<&ListPodResourcesResponse>) -> (Vec<Missed>, usize) {
         let (mut missed, mut without_default) = (Vec::new(), 0);
         for container in &state.containers {

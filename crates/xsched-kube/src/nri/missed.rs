@@ -1,5 +1,6 @@
-//! Containers that ask for a class and run without one, since they started while no injector was there: a node that has rebooted starts
-//! its pods in any order. What they are is in the log; ended, they are made anew by the kubelet, and get their class then.
+//! Containers that ask for a class and run without one, since they started while no injector was running: a node that
+//! has rebooted starts its pods in any order. They are logged; if they are ended, the kubelet creates them again, and
+//! they get their class then.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -8,25 +9,25 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::log;
 
-/// Time that a container has to end by itself.
+/// Time for a container to end by itself.
 const GRACE: Duration = Duration::from_secs(10);
-/// Interval at which it is polled meanwhile.
+/// Interval of polls meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A container without its class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missed {
-    /// Its id, as in the paths of its cgroups.
+    /// ID of the container, as in the paths of its cgroups.
     pub id: String,
-    /// Its first process; 0: not told.
+    /// Its first process; 0 = unknown.
     pub pid: u32,
-    /// Its name in the log.
+    /// Name of the container in the log.
     pub name: String,
-    /// The rest of its line in the log.
+    /// Rest of its line in the log.
     pub why: String,
 }
 
-/// Ends a container, so that the kubelet makes it anew.
+/// Ends a container, so that the kubelet creates it again.
 pub async fn restart(missed: Missed) {
     let Missed { id, pid, name, .. } = missed;
     match end(&id, pid).await {
@@ -42,7 +43,7 @@ async fn end(id: &str, pid: u32) -> Result<&'static str, String> {
     };
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or("the runtime does not tell its process")?;
     let process = pidfd_open(raw, PidfdFlags::NONBLOCK).map_err(|e| said("its process is not seen here", e))?;
-    // Looked at after it was opened, so that the number is not another's by now.
+    // Read after the process was opened, so that the ID cannot have been reused meanwhile.
     let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     if id.is_empty() || !cgroups.contains(id) {
         return Err(format!("process {pid} is not in its cgroup"));

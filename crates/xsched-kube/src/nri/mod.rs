@@ -1,7 +1,7 @@
-//! `xsched kube nri`: a plugin of the container runtime, by the Node Resource Interface.
+//! `xsched kube nri`: a plugin of the container runtime, which talks to it by the Node Resource Interface.
 //!
-//! [`trunk`] carries two connections over one socket; [`ttrpc`] is what is said on each; [`injector`] decides; [`missed`] containers are those
-//! that it was too late for.
+//! [`trunk`] carries two connections over one socket; [`ttrpc`] is the protocol on each; [`injector`] decides;
+//! [`missed`] handles containers that started before the injector.
 
 pub mod injector;
 pub mod missed;
@@ -28,32 +28,32 @@ use injector::Injector;
 use trunk::{Connection, Trunk};
 use ttrpc::{Frame, Kind, Request, Response, UNIMPLEMENTED};
 
-/// How long after a runtime has gone the next one is looked for.
+/// Time between the end of a runtime and the next attempt to connect.
 const RETRY: Duration = Duration::from_secs(1);
-/// The name under which the plugin registers.
+/// Name under which the plugin registers.
 const NAME: &str = "xsched";
 
 /// The plugin of a node.
 pub struct Plugin {
-    /// Decides.
+    /// The decisions.
     pub injector: Injector,
-    /// The runtime's socket for plugins.
+    /// Socket of the runtime for plugins.
     pub runtime: PathBuf,
-    /// The plugin's index among the runtime's plugins, two digits.
+    /// Index of the plugin among the runtime's plugins, two digits.
     pub index: String,
-    /// The kubelet, which tells of resources.
+    /// The kubelet, which knows the resources of containers.
     pub kubelet: Asked,
-    /// Containers that were missed are ended, so that the kubelet makes them anew.
+    /// Set if missed containers are ended, so that the kubelet creates them again.
     pub restarts_missed: bool,
-    /// The program's state, for probes.
+    /// State of the program, for probes.
     pub status: Arc<Status>,
 }
 
-/// Counters of its `/metrics`.
+/// Counters of this program's `/metrics`.
 pub const COUNTERS: &[&Counter] = &[&injector::GIVEN, &injector::REPAIRED, &injector::FAILED, &injector::MISSED];
 
 impl Plugin {
-    /// Serves the runtime until the program is told to end. A runtime that goes is waited for.
+    /// Serves the runtime until the program is told to end. Connects again to a runtime that goes away.
     ///
     /// # Errors
     /// If signals cannot be waited for.
@@ -77,7 +77,7 @@ impl Plugin {
                 Ok(()) => "has closed the connection".to_owned(),
                 Err(e) => format!("cannot be talked to: {e}"),
             };
-            // Once for each reason, not once a second.
+            // Logged once for each reason, not once a second.
             if why != told {
                 log(format!("the runtime at {at} {why}; trying again"));
             }
@@ -87,7 +87,7 @@ impl Plugin {
     }
 }
 
-/// One connection, until the runtime closes it.
+/// Serves one connection until the runtime closes it.
 async fn serve(plugin: &Plugin) -> Result<()> {
     let mut trunk = Trunk::new(UnixStream::connect(&plugin.runtime).await?);
     let register = RegisterPluginRequest { plugin_name: NAME.to_owned(), plugin_idx: plugin.index.clone() };
@@ -113,11 +113,11 @@ async fn serve(plugin: &Plugin) -> Result<()> {
     Ok(())
 }
 
-/// What is known of the runtime of a connection.
+/// State of a connection to a runtime.
 struct Session<'a> {
     plugin: &'a Plugin,
     knows_cdi: bool,
-    /// Of a state that comes in several requests.
+    /// The runtime's state so far, which may come in several requests.
     state: SynchronizeRequest,
 }
 
@@ -161,7 +161,7 @@ impl<'a> Session<'a> {
         self.state.containers.extend(state.containers);
         if !more {
             let state = std::mem::take(&mut self.state);
-            // No container, and nothing to ask about.
+            // Without a container there is nothing to ask the kubelet.
             let is_any = state.containers.iter().any(Injector::asks_the_kubelet);
             let given = if is_any { self.plugin.kubelet.list().await } else { None };
             let (missed, without_default) = self.plugin.injector.missed(&state, given.as_ref());

@@ -1,4 +1,5 @@
-//! Two connections over one socket: each piece has a header of 8 bytes, which connection and how long, both big-endian.
+//! Two connections over one socket. Each piece has a header of 8 bytes: number of the connection and length, both
+//! big-endian.
 
 use std::io::{Error, Result};
 
@@ -7,28 +8,28 @@ use tokio::net::UnixStream;
 
 use super::ttrpc::{DATA_MAX_BYTES, Frame, HEADER_BYTES};
 
-/// Which of the two connections.
+/// One of the two connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connection {
-    /// The runtime asks the plugin.
+    /// Requests from the runtime to the plugin.
     Plugin = 1,
-    /// The plugin asks the runtime.
+    /// Requests from the plugin to the runtime.
     Runtime = 2,
 }
 
-/// The longest piece that is sent, in bytes. A receiver in Go reads a piece into the room that it has, 4096 bytes for a header, and fails
-/// if the piece is longer.
+/// Longest piece that is sent, in bytes. A receiver in Go reads a piece into a buffer of its own, of 4096 bytes for a
+/// header, and fails if the piece is longer.
 const PIECE_BYTES: usize = 4096;
 
 /// A socket with both connections.
 pub struct Trunk {
     socket: UnixStream,
-    /// What came of frames that are not whole, by connection.
+    /// Bytes received of incomplete frames, by connection.
     parts: [Vec<u8>; 2],
 }
 
 impl Trunk {
-    /// Over a socket.
+    /// Carries both connections over a socket.
     pub fn new(socket: UnixStream) -> Trunk {
         Trunk { socket, parts: [Vec::new(), Vec::new()] }
     }
@@ -36,7 +37,7 @@ impl Trunk {
     /// Sends a frame.
     ///
     /// # Errors
-    /// The socket's.
+    /// Errors of the socket.
     pub async fn send(&mut self, connection: Connection, frame: &Frame) -> Result<()> {
         let bytes = frame.bytes();
         let mut out = Vec::with_capacity(bytes.len() + 8);
@@ -48,10 +49,10 @@ impl Trunk {
         self.socket.write_all(&out).await
     }
 
-    /// The next whole frame; none after the other side has closed the socket.
+    /// Receives the next complete frame; `None` after the other side has closed the socket.
     ///
     /// # Errors
-    /// The socket's, or for what is no frame.
+    /// Errors of the socket, and data that is no frame.
     pub async fn receive(&mut self) -> Result<Option<(Connection, Frame)>> {
         loop {
             for (connection, part) in [Connection::Plugin, Connection::Runtime].into_iter().zip(&mut self.parts) {
@@ -74,7 +75,7 @@ impl Trunk {
             match u32::from_be_bytes([a, b, c, d]) {
                 1 => self.parts[0].extend(piece),
                 2 => self.parts[1].extend(piece),
-                // Connections of later versions.
+                // Connections of later versions of the protocol.
                 _ => {}
             }
         }

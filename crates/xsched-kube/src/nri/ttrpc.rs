@@ -1,22 +1,24 @@
-//! ttrpc, the part for calls without streams. A frame has a header of 10 bytes: length and stream, big-endian, kind, flags.
+//! The part of ttrpc for calls without streams. A frame has a header of 10 bytes: length and stream, big-endian, kind,
+//! flags.
 //!
-//! The crate `ttrpc` has both ends of a socket, with another library for messages; here a call goes each way on one socket.
+//! The crate `ttrpc` expects one end to make all calls, and uses another library for messages; here calls go both ways
+//! over one socket.
 #![allow(missing_docs)]
 
 use std::io::{Error, Result};
 
 use prost::Message;
 
-/// Length of a frame's header.
+/// Length of a frame's header, in bytes.
 pub const HEADER_BYTES: usize = 10;
-/// The most that a frame may carry.
+/// Longest data of a frame, in bytes.
 pub const DATA_MAX_BYTES: usize = 4 << 20;
 
-/// Codes of gRPC.
+/// Status codes of gRPC.
 pub const INVALID_ARGUMENT: i32 = 3;
 pub const UNIMPLEMENTED: i32 = 12;
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Request = 1,
@@ -69,7 +71,7 @@ impl Request {
         }
     }
 
-    /// What it asks.
+    /// Decodes the message of the request.
     pub fn read<M: Message + Default>(&self) -> std::result::Result<M, prost::DecodeError> {
         M::decode(self.payload.as_slice())
     }
@@ -99,7 +101,7 @@ impl Frame {
         out
     }
 
-    /// Takes the first frame from what has come, if it is whole.
+    /// Removes the first frame from the received bytes, if it is complete.
     pub fn take(from: &mut Vec<u8>) -> Result<Option<Frame>> {
         let Some(&[a, b, c, d, w, x, y, z, kind, _flags]) = from.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let length = u32::from_be_bytes([a, b, c, d]) as usize;

@@ -1,10 +1,11 @@
-//! `xsched kube startup-taint`: the node has a taint while daemon, device plugin and injector are not all ready, so that no new pod is placed
-//! there that would run without its class.
+//! `xsched kube startup-taint`: taints the node while daemon, device plugin and injector are not all ready. New pods,
+//! which would run without their class, are not placed on it meanwhile.
 //!
-//! [`parts`] are polled; [`rule`] decides; [`node`] is read and changed by the client of [`crate::api_server`].
+//! [`parts`] are polled; [`rule`] decides; [`node`] is read and changed through the client of [`crate::api_server`].
 //!
-//! The kubelet's `--register-with-taints` counts when the node's object is made. After a reboot the object is still there, so that the taint is
-//! set from here: as the system shuts down, if the kubelet tells it, and as this program starts before the others are ready.
+//! The kubelet's `--register-with-taints` only works when the node's object is created. After a reboot the object
+//! exists already, so the taint is set here: when the system shuts down, if the kubelet reports it, and when this
+//! program starts before the other parts are ready.
 
 pub mod node;
 pub mod parts;
@@ -26,62 +27,63 @@ use node::{EFFECT, KEY, Node};
 use parts::Parts;
 use rule::Rule;
 
-/// Times that the taint was set.
+/// Number of times that the taint was set.
 pub static SET: Counter =
     Counter::new("xsched_startup_taint_set_total", "Times that the node was given the taint, as a part was not ready.");
-/// Times that it was removed.
+/// Number of times that the taint was removed.
 pub static REMOVED: Counter =
     Counter::new("xsched_startup_taint_removed_total", "Times that the taint was removed, as all parts were ready.");
-/// Requests that failed.
+/// Number of requests that failed.
 pub static FAILED: Counter = Counter::new(
     "xsched_startup_taint_api_errors_total",
     "Tries to read or change the node at the API server that failed.",
 );
-/// Counters of its `/metrics`.
+/// Counters of this program's `/metrics`.
 pub const COUNTERS: &[&Counter] = &[&SET, &REMOVED, &FAILED];
 
-/// Interval at which the node is read though nothing has changed here: it may be made anew, with the taint.
+/// Interval at which the node is read even without a change here: the cluster may create it afresh, with the taint.
 const RECHECK: Duration = Duration::from_secs(60);
-/// Time after a failure in which the API server is not asked. It doubles with each further one.
+/// Pause after a failed request to the API server. It doubles with each further failure.
 const BACKOFF: Duration = Duration::from_secs(1);
-/// The longest such time.
+/// Longest pause after failures.
 const BACKOFF_MAX: Duration = Duration::from_secs(32);
-/// Number of tries at a node that others change at the same time.
+/// Number of attempts at a node that others change at the same time.
 const CONFLICTS_MAX: u32 = 5;
-/// Number of polls of the node once the program is told to end: the kubelet may report a moment later that the system shuts down.
+/// Number of polls of the node after the program was told to end: the kubelet may report the shutdown of the system a
+/// moment later.
 const SHUTDOWN_POLLS: u32 = 3;
-/// Interval between them.
+/// Interval between these polls.
 const SHUTDOWN_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Time that all of them may take, well below the pod's `terminationGracePeriodSeconds`.
+/// Time limit of all these polls, well below the pod's `terminationGracePeriodSeconds`.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The program of a node.
+/// The program that keeps a node's taint.
 pub struct Keeper {
-    /// The parts that must be ready.
+    /// Parts that must be ready before the taint is removed.
     pub parts: Parts,
-    /// The API server.
+    /// Client of the API server.
     pub client: Client,
-    /// The node's name there.
+    /// Name of the node at the API server.
     pub node: String,
-    /// The node's configuration.
+    /// Configuration of the startup taint.
     pub config: config::StartupTaint,
-    /// The program's state, for probes.
+    /// State of the program, for probes.
     pub status: Arc<Status>,
 }
 
-/// Progress at the API server.
+/// Progress of changing the node at the API server.
 struct Progress {
-    /// The state in which the node was seen last, or into which it was brought, with the time.
+    /// State of the node, as last read or set, and the time of that.
     is: Option<(bool, Instant)>,
-    /// Time before which it is not asked.
+    /// Time before which no further request is made.
     not_before: Instant,
     backoff: Duration,
-    /// The last failure, which is in the log.
+    /// Last failure that was logged.
     told: Option<String>,
 }
 
 impl Keeper {
-    /// Keeps the node's taint right until the program is told to end.
+    /// Keeps the node's taint up to date until the program is told to end.
     ///
     /// # Errors
     /// If signals cannot be waited for.
@@ -131,12 +133,12 @@ impl Keeper {
             Err(e) => {
                 FAILED.add(1);
                 let line = format!("node {}: the API server at {}: {e}", self.node, self.client.authority());
-                // Once for each reason, not for each try.
+                // Logged once for each reason, not for each attempt.
                 if progress.told.as_ref() != Some(&line) {
                     log(format!("{line}; trying again"));
                     progress.told = Some(line);
                 }
-                // The nodes of a cluster come back at different times.
+                // Randomised, so that the nodes of a cluster retry at different times.
                 let half = progress.backoff / 2;
                 progress.not_before = Instant::now() + half + random_part(half);
                 (progress.is, progress.backoff) = (None, (progress.backoff * 2).min(BACKOFF_MAX));
@@ -144,7 +146,8 @@ impl Keeper {
         }
     }
 
-    /// Reads the node and brings it into the state that follows from it; none: it stays as it is. Tries again if it changes meanwhile.
+    /// Reads the node and brings it into the state that `wanted` returns; `None` leaves it as it is. Tries again if the
+    /// node changes meanwhile.
     async fn change(&self, wanted: impl Fn(&Node) -> Option<bool>, why: Option<&str>) -> Result<(), api_server::Error> {
         let path = format!("/api/v1/nodes/{}", self.node);
         for _ in 0..CONFLICTS_MAX {
@@ -172,8 +175,8 @@ impl Keeper {
         Err(api_server::Error::Conflict)
     }
 
-    /// Sets the taint if the system shuts down, so that the node has it when it is back. Else the program ends for another reason, such as an
-    /// upgrade or as it is uninstalled, and a taint would stay.
+    /// Sets the taint if the system is shutting down, so that the node has it when it comes back. If the program ends
+    /// for another reason, such as an upgrade or an uninstall, nothing is set, since the taint might stay for good.
     async fn end(&self) {
         for poll in 0..SHUTDOWN_POLLS {
             if poll > 0 {
@@ -193,9 +196,9 @@ impl Keeper {
     }
 }
 
-/// A random part of a time.
+/// A random part of a duration.
 fn random_part(of: Duration) -> Duration {
-    // Keys of the standard library's hash are random, and differ each time.
+    // Keys of the standard library's hash are random, and different each time.
     let random = RandomState::new().hash_one(());
     of.mul_f64(random as f64 / u64::MAX as f64)
 }

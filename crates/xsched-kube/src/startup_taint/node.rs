@@ -1,22 +1,22 @@
-//! The part of a `Node` of the API that matters: its taints, and whether it is shutting down.
+//! The part of a `Node` of the API that is used here: its taints, and whether it is shutting down.
 
 use serde::{Deserialize, Serialize};
 
 /// The taint's key.
 pub const KEY: &str = "xsched.dev/not-ready";
-/// The effect with which it is set: no new pod is placed on the node. Pods that are there already stay. `NoExecute` would evict all of them each
-/// time, those that need no class as well.
+/// Effect with which the taint is set: no new pod is placed on the node, and pods that are there stay. `NoExecute`
+/// would evict all of them each time, including those that need no class.
 pub const EFFECT: &str = "NoSchedule";
-/// The effect that keeps no pod away.
+/// Effect that keeps no pod away.
 const SOFT: &str = "PreferNoSchedule";
-/// Beginning of the kubelet's message while the node's system shuts down. It has no condition of its own.
+/// Beginning of the kubelet's message while the node's system shuts down, for which there is no condition.
 const SHUTS_DOWN: &str = "node is shutting down";
 
 /// A node.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Node {
-    /// Its metadata.
+    /// Metadata of the node.
     pub metadata: Metadata,
     spec: Spec,
     status: Status,
@@ -26,18 +26,18 @@ pub struct Node {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Metadata {
-    /// The object's version, for a change of this version only.
+    /// Version of the object, which a patch can name to change this version only.
     pub resource_version: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Spec {
-    /// The API leaves out an empty list.
+    /// List of taints. The API leaves out an empty list.
     taints: Option<Vec<Taint>>,
 }
 
-/// A taint, with all that others have written into it.
+/// A taint, with all further members that others have written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taint {
     key: String,
@@ -63,7 +63,7 @@ struct Condition {
 }
 
 impl Node {
-    /// The node's list of taints with ours or without it; none if it is so already.
+    /// List of the node's taints with ours added or removed; `None` if nothing has to change.
     pub fn taints_with(&self, is_wanted: bool) -> Option<Vec<Taint>> {
         let all = self.spec.taints.as_deref().unwrap_or_default();
         let is_ours = |taint: &&Taint| taint.key == KEY;
@@ -72,11 +72,11 @@ impl Node {
             let ours = Taint { key: KEY.to_owned(), effect: EFFECT.to_owned(), more: serde_json::Map::new() };
             return (!is_there).then(|| [all, &[ours]].concat());
         }
-        // The effect and value do not matter: the cluster may make nodes with another one.
+        // Effect and value do not matter: the cluster may create nodes with other ones.
         all.iter().any(|taint| taint.key == KEY).then(|| all.iter().filter(|taint| !is_ours(taint)).cloned().collect())
     }
 
-    /// Tells whether the kubelet says that the node's system shuts down.
+    /// Reports whether the node's system is shutting down, by the kubelet's message.
     pub fn shuts_down(&self) -> bool {
         let is_it = |condition: &Condition| {
             condition.kind == "Ready" && condition.status != "True" && condition.message.contains(SHUTS_DOWN)
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(changed(json!([ours, other, made]), false), Some(json!([other])));
         assert_eq!(changed(json!([ours]), false), Some(json!([])));
         assert_eq!(changed(json!([other]), false), None);
-        // A taint that keeps nothing away is not enough.
+        // A taint that keeps no pod away does not count as set.
         let soft = json!({"key": "xsched.dev/not-ready", "effect": "PreferNoSchedule"});
         assert_eq!(changed(json!([soft]), true), Some(json!([soft, ours])));
     }

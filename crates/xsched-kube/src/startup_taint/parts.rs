@@ -1,4 +1,5 @@
-//! The parts of the node that must be ready: the daemon, by its socket; device plugin and injector, by their `/ready`.
+//! The parts of the node that must be ready: the daemon, checked by its socket; the device plugin and the injector, by
+//! their `/ready`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,9 +11,9 @@ use hyper::Request;
 use crate::device_plugin::health;
 use crate::plain_http;
 
-/// Time that an answer may take.
+/// Longest time that an answer may take.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The longest answer, in bytes: one line.
+/// Size limit of an answer, in bytes. Answers are one line.
 const ANSWER_MAX_BYTES: usize = 4 << 10;
 
 /// Addresses of the parts.
@@ -20,14 +21,14 @@ const ANSWER_MAX_BYTES: usize = 4 << 10;
 pub struct Parts {
     /// The daemon's socket.
     pub daemon: PathBuf,
-    /// The device plugin's `--listen`.
+    /// Address at which the device plugin answers probes (its `--listen`).
     pub device_plugin: SocketAddr,
-    /// The injector's.
+    /// Address at which the injector answers probes.
     pub injector: SocketAddr,
 }
 
 impl Parts {
-    /// Reason why one of them is not ready; none: all are.
+    /// Reason why one of the parts is not ready; `None` if all are.
     pub async fn wait_for(&self) -> Option<String> {
         if !health::answers(&self.daemon).await {
             return Some(format!("the daemon at {} does not answer", self.daemon.display()));

@@ -1,24 +1,24 @@
-//! The decision whether the node has the taint, from polls of the parts.
+//! Decision whether the node has the taint, from polls of the parts.
 
 use std::time::{Duration, Instant};
 
-/// Rule: the node has the taint while a part is not ready. At the program's start that holds at once; later a part may be away for a while, as
-/// when a runtime restarts.
+/// Rule: the node has the taint while a part is not ready. At the start of the program this holds at once; later a part
+/// may be away for a while, for instance while a runtime restarts.
 #[derive(Debug)]
 pub struct Rule {
     set_after: Duration,
     were_ready: bool,
-    /// Time since which a part is away.
+    /// Time since when a part has been away.
     away_since: Option<Instant>,
 }
 
 impl Rule {
-    /// Makes one of the time that a part which was ready may be away.
+    /// Makes a rule; `set_after` is the time for which a part that was ready may be away.
     pub fn new(set_after: Duration) -> Rule {
         Rule { set_after, were_ready: false, away_since: None }
     }
 
-    /// Takes a poll. The result is whether the node is to have the taint; none: it stays as it is.
+    /// Takes a poll of the parts. Returns whether the node is to have the taint; `None` = no change.
     pub fn wanted(&mut self, are_ready: bool, now: Instant) -> Option<bool> {
         if are_ready {
             (self.were_ready, self.away_since) = (true, None);

@@ -1,5 +1,6 @@
-//! A stand-in for the API server: HTTPS with a certificate of an authority of its own, one node, read by GET and changed by JSON merge patches,
-//! the caller known by a bearer token, and each version of the node with a number: a patch of another version is a conflict.
+//! A fake API server: HTTPS with a certificate of its own authority, and one node, read by GET and changed by JSON
+//! merge patches. The caller is identified by a bearer token. Each version of the node has a number, and a patch of
+//! another version is a conflict.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -48,25 +49,27 @@ struct State {
     node: Value,
     version: u64,
     token: String,
-    /// Times that the node gets another taint between a client's reading and its patch.
+    /// Number of times that the node gets another taint between a client's GET and its patch.
     changes_before_patch: u32,
-    /// Status and message with which each request is refused.
+    /// Status and message with which all requests are refused.
     refusal: Option<(StatusCode, String)>,
-    /// Method and path of each request, whatever became of it.
+    /// Method and path of each request, whatever its outcome.
     requests: Vec<String>,
 }
 
-/// The server. From a thread of its own it answers until it is dropped or stopped; before it is started it refuses connections.
+/// The server. It answers from a thread of its own until it is dropped or stopped; before it is started it refuses
+/// connections.
 pub struct ApiServer {
     state: Arc<Mutex<State>>,
     address: SocketAddr,
-    /// The address stays, whether the server listens or not.
+    /// Bound socket, which keeps the address whether the server listens or not.
     socket: OwnedFd,
     running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
     credentials: PathBuf,
 }
 
-/// A socket with an address, at which connections are refused until it listens. One that has asked for its port keeps it after that, too.
+/// Binds a socket to an address, at which connections are refused until it listens. Another socket with the same
+/// address stays bound.
 fn bound(address: SocketAddr) -> OwnedFd {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
@@ -75,7 +78,7 @@ fn bound(address: SocketAddr) -> OwnedFd {
     socket
 }
 
-/// A change by a JSON merge patch, after RFC 7386.
+/// Applies a JSON merge patch, by RFC 7386.
 fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else { return *target = patch.clone() };
     if !target.is_object() {
@@ -90,7 +93,8 @@ fn merge(target: &mut Value, patch: &Value) {
 }
 
 impl ApiServer {
-    /// Takes an address, and refuses connections there for now. The folder has what a pod's service account has.
+    /// Binds an address, and refuses connections there for now. The folder gets the contents of a pod's service
+    /// account.
     pub fn new(credentials: &Path, authority: &Authority, taints: Value) -> ApiServer {
         let free = bound(SocketAddr::from(([127, 0, 0, 1], 0)));
         let address = rustix::net::getsockname(&free).unwrap().try_into().unwrap();
@@ -135,7 +139,7 @@ impl ApiServer {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (tls, state) = (tls.clone(), Arc::clone(&state));
                 tokio::spawn(async move {
-                    // A client that does not take the certificate.
+                    // The handshake fails if the client rejects the certificate.
                     let Ok(stream) = tls.accept(stream).await else { return };
                     let service = hyper::service::service_fn(|request| answer(&state, request));
                     let http = hyper::server::conn::http1::Builder::new();
@@ -169,7 +173,7 @@ impl ApiServer {
         format!("https://{}", self.address)
     }
 
-    /// Replaces one of the credentials' files, in one step as the kubelet does.
+    /// Replaces one of the credential files, in one step as the kubelet does.
     pub fn write(&self, name: &str, text: &str) {
         let new = self.credentials.join("new");
         std::fs::write(&new, text).unwrap();
@@ -188,7 +192,7 @@ impl ApiServer {
         self.state.lock().unwrap().refusal = refusal.map(|(status, message)| (status, message.to_owned()));
     }
 
-    /// The node gets another taint so many times between a client's reading and its patch.
+    /// Gives the node another taint between a client's GET and its patch, this number of times.
     pub fn change_before_patch(&self, times: u32) {
         self.state.lock().unwrap().changes_before_patch = times;
     }
@@ -200,7 +204,7 @@ impl ApiServer {
         state.version += 1;
     }
 
-    /// The kubelet's word on whether the node is ready.
+    /// Sets the node's condition, as the kubelet reports it.
     pub fn set_ready(&self, is_ready: bool, message: &str) {
         let status = if is_ready { "True" } else { "False" };
         let condition = json!({"type": "Ready", "status": status, "message": message});
@@ -211,7 +215,7 @@ impl ApiServer {
         self.state.lock().unwrap().node.clone()
     }
 
-    /// The node's taints with this key.
+    /// Taints of the node with this key.
     pub fn taints(&self, key: &str) -> Vec<Value> {
         let node = self.node();
         let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
@@ -224,7 +228,7 @@ impl ApiServer {
         self.state.lock().unwrap().requests.iter().filter(|request| **request == wanted).count()
     }
 
-    /// All requests.
+    /// Number of all requests.
     pub fn all_asked(&self) -> usize {
         self.state.lock().unwrap().requests.len()
     }
@@ -268,7 +272,7 @@ impl State {
     fn now(&self) -> Value {
         let mut node = self.node.clone();
         node["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        // The API leaves out a list that is empty.
+        // The API leaves out an empty list.
         if node["spec"]["taints"].as_array().is_some_and(Vec::is_empty) {
             node["spec"].as_object_mut().unwrap().remove("taints");
         }

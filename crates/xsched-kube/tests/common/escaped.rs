@@ -1,6 +1,6 @@
-//! A client of gRPC that names the path of a socket as its host, escaped, as the kubelet's plugin manager does. The library that both ends
-//! use here can say no such name: it says one with `-`, which is changed on its way out, by bytes from another implementation of HPACK
-//! (PyPI's hpack 4.2).
+//! A gRPC client that names the path of a socket as its host, escaped, as the kubelet's plugin manager does. The
+//! library that both ends use here cannot send such a name: it sends one with `-`, which is replaced on its way out by
+//! bytes from another implementation of HPACK (PyPI's hpack 4.2).
 
 use std::io::Result;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 
-/// Said by the library, and its code by Huffman.
+/// Host that the library sends, and its Huffman coding.
 const HOST: &str = "-2Fvar-2Flib-2Fkubelet-2Fplugins_registry-2Fgpu.xsched.dev-reg.sock";
 const SAID: &str = "58587b8ec585868346b0b0f5b632d054ac2c35d16cc6a91158598c84d9e961619abb57f2824e591790bdd6b0b32e8393af";
 /// `%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fgpu.xsched.dev-reg.sock`
@@ -24,14 +24,14 @@ fn bytes(hex: &str) -> Vec<u8> {
 
 struct Escaping {
     socket: UnixStream,
-    /// The first request has gone out with the path.
+    /// Set once the first request was sent with the path.
     is_sent: bool,
 }
 
 impl AsyncRead for Escaping {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<Result<()>> {
         let read = Pin::new(&mut self.socket).poll_read(context, out);
-        // The kind of the first frame: header fields.
+        // Kind of the first frame: header fields.
         let is_answer = out.filled().get(3) == Some(&1);
         assert!(self.is_sent || !is_answer, "an answer to what was not escaped");
         read
@@ -57,7 +57,7 @@ impl AsyncWrite for Escaping {
     }
 }
 
-/// A connection to a socket of a plugin's.
+/// Connects to a socket of a plugin.
 pub async fn channel(socket: &Path) -> std::result::Result<Channel, String> {
     let path = socket.to_owned();
     let connect = tower::service_fn(move |_| {

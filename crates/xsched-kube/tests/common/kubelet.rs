@@ -1,5 +1,5 @@
-//! A stand-in for the kubelet: gRPC over the sockets of its folders, as a kubelet does it. It takes registrations, connects to the plugin
-//! at the name that it was told, keeps the stream of devices open, and asks.
+//! A fake kubelet: gRPC over the sockets of its folders, as a kubelet does it. It accepts registrations, connects to
+//! the plugin under the name that it was given, keeps the stream of devices open, and sends requests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use xsched_kube::api::services::pod_resources::pod_resources_lister_server::{
 };
 use xsched_kube::api::services::registration::registration_server::{Registration, RegistrationServer};
 
-/// What the kubelet knows of a resource: its devices with their health.
+/// State of a resource: its devices with their health.
 type Devices = BTreeMap<String, String>;
 
 #[derive(Default)]
@@ -35,7 +35,7 @@ struct State {
     clients: BTreeMap<String, Channel>,
     refuses: bool,
     given: ListPodResourcesResponse,
-    /// What other plugins offer.
+    /// Devices that other plugins offer.
     others: Vec<ContainerDevices>,
 }
 
@@ -47,10 +47,10 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Starts one as a kubelet starts: its folder is emptied first.
+    /// Starts a kubelet, which empties its folder first as a real one does.
     pub fn start(folder: &Path, pod_resources: &Path) -> Kubelet {
         for entry in std::fs::read_dir(folder).unwrap().flatten() {
-            // The plugin replaces its sockets meanwhile.
+            // The plugin may have removed the file already: it replaces its sockets.
             let _ = std::fs::remove_file(entry.path());
         }
         let _ = std::fs::remove_file(pod_resources);
@@ -68,7 +68,7 @@ impl Kubelet {
         self.tasks.lock().unwrap().push(tokio::spawn(task));
     }
 
-    /// It ends; its sockets stay, as after a crash.
+    /// Ends the kubelet. Its sockets stay, as after a crash.
     pub fn end(self) {
         for task in self.tasks.lock().unwrap().drain(..) {
             task.abort();
@@ -83,14 +83,14 @@ impl Kubelet {
         self.state.lock().unwrap().registered.clone()
     }
 
-    /// The devices of a resource that have this health.
+    /// Devices of a resource with this health.
     pub fn devices(&self, resource: &str, health: &str) -> Vec<String> {
         let state = self.state.lock().unwrap();
         let all = state.devices.get(resource).into_iter().flatten();
         all.filter(|(_, its)| *its == health).map(|(id, _)| id.clone()).collect()
     }
 
-    /// A container that was given these devices.
+    /// Adds a container that was given these devices.
     pub fn give(&self, name: &str, devices: &[(&str, &str)]) {
         let devices = devices.iter().map(|(resource, id)| ContainerDevices {
             resource_name: (*resource).to_owned(),
@@ -104,11 +104,11 @@ impl Kubelet {
         });
     }
 
-    /// From now on, these are all the devices of a resource of another plugin.
+    /// Sets the devices of a resource of another plugin.
     pub fn offer(&self, resource: &str, ids: &[&str]) {
         let others = &mut self.state.lock().unwrap().others;
         others.retain(|devices| devices.resource_name != resource);
-        // As a kubelet does: an entry for each device.
+        // An entry for each device, as a kubelet does.
         others.extend(
             ids.iter()
                 .map(|id| ContainerDevices { resource_name: resource.to_owned(), device_ids: vec![(*id).to_owned()] }),
@@ -165,7 +165,7 @@ impl Registration for Kubelet {
                 let devices = list.devices.into_iter().map(|device| (device.id, device.health)).collect();
                 kubelet.state.lock().unwrap().devices.insert(resource.clone(), devices);
             }
-            // As a kubelet does when the stream ends: the devices stay, and none is well.
+            // As a kubelet does when the stream ends: the devices stay, and all are unhealthy.
             for health in kubelet.state.lock().unwrap().devices.entry(resource).or_default().values_mut() {
                 *health = "Unhealthy".to_owned();
             }
@@ -180,7 +180,7 @@ impl PodResourcesLister for Kubelet {
         Ok(Response::new(self.state.lock().unwrap().given.clone()))
     }
 
-    /// Those that are healthy, of all plugins.
+    /// Lists the healthy devices of all plugins.
     async fn get_allocatable_resources(
         &self,
         _: Request<AllocatableResourcesRequest>,

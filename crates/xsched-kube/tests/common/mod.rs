@@ -1,4 +1,4 @@
-//! Stand-ins for the kubelet, a container runtime and the API server, and the program under test.
+//! Fakes of the kubelet, a container runtime and the API server, and the program under test.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod api_server;
@@ -10,21 +10,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What `cargo xtask kubernetes` has fetched, if it has.
+/// Path of a download of `cargo xtask kubernetes`, if it exists.
 pub fn fetched(name: &str) -> Option<PathBuf> {
     let build = Path::new(env!("CARGO_BIN_EXE_xsched-kube")).parent()?;
     let path = build.parent()?.join("kubernetes").join(name);
     path.exists().then_some(path)
 }
 
-/// A folder for one test.
+/// Folder of one test.
 pub struct Node {
     folder: tempfile::TempDir,
-    /// Of programs that are started, beside those that all have.
+    /// Additional environment variable of programs that are started.
     variable: std::cell::Cell<Option<(&'static str, &'static str)>>,
 }
 
-/// `xsched-kube`, which ends with this.
+/// A running `xsched-kube`, killed on drop.
 pub struct Program {
     child: Child,
     log: PathBuf,
@@ -47,18 +47,18 @@ impl Node {
         self.path("run/x.sock")
     }
 
-    /// What listens as the daemon does, until it is dropped.
+    /// Listens as the daemon does, until the result is dropped.
     pub fn daemon(&self) -> rustix::fd::OwnedFd {
         use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
         let _ = std::fs::remove_file(self.socket());
-        // No program that is started meanwhile keeps it open.
+        // Close-on-exec, so that programs started meanwhile do not keep it open.
         let fd = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         bind(&fd, &SocketAddrUnix::new(self.socket()).unwrap()).unwrap();
         listen(&fd, 64).unwrap();
         fd
     }
 
-    /// The stand-in for NVIDIA's library, in this folder's `lib`.
+    /// Compiles the fake of NVIDIA's library into the folder's `lib`.
     pub fn compile_nvml(&self) {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/nvml/nvml.c");
         let mut cc = Command::new("cc");
@@ -67,13 +67,13 @@ impl Node {
         assert!(done.status.success(), "cc: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// What that stand-in tells from now on. In one step: it may be reading.
+    /// Sets a value that the fake library reports. In one step, since the library may be reading.
     pub fn nvml(&self, name: &str, value: u64) {
         std::fs::write(self.path("nvml/new"), value.to_string()).unwrap();
         std::fs::rename(self.path("nvml/new"), self.path("nvml").join(name)).unwrap();
     }
 
-    /// The specification of the node, as the command writes it.
+    /// Generates the specification of the node by the command itself.
     pub fn generate_cdi(&self) -> PathBuf {
         let mut xsched = Command::new(xsched_testkit::beside("xsched"));
         xsched.args(["cdi", "generate", "--output"]).arg(self.path("cdi")).arg("--socket").arg(self.socket());
@@ -82,7 +82,7 @@ impl Node {
         self.path("cdi/xsched.dev-class.json")
     }
 
-    /// Starts a program with a variable.
+    /// Starts a program with an environment variable.
     pub fn with_variable<T>(&self, name: &'static str, value: &'static str, start: impl FnOnce() -> T) -> T {
         self.variable.set(Some((name, value)));
         let started = start();
@@ -91,13 +91,13 @@ impl Node {
     }
 
     pub fn start(&self, command: &str, configuration: &str, options: &[&str]) -> Program {
-        // Another program of the node may not have read its own yet.
+        // A file for each command: another program of the node may not have read its own yet.
         let config = self.path(&format!("{command}-kubernetes.toml"));
         std::fs::write(&config, configuration).unwrap();
         self.start_bare(command, &[&["--config", config.to_str().unwrap()], options].concat())
     }
 
-    /// One that has no configuration of the node's.
+    /// Starts a command without a configuration of the node.
     pub fn start_bare(&self, command: &str, options: &[&str]) -> Program {
         let log = self.path(&format!("{command}.log"));
         let mut program = Command::new(env!("CARGO_BIN_EXE_xsched-kube"));
@@ -127,7 +127,7 @@ impl Program {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Address at which it answers over HTTP. It was started with `--listen 127.0.0.1:0`.
+    /// HTTP address of the program, which was started with `--listen 127.0.0.1:0`.
     pub fn address(&self) -> String {
         let said = "answers /ready and /metrics at ";
         let start = Instant::now();
@@ -138,7 +138,7 @@ impl Program {
         self.log().split(said).nth(1).unwrap().lines().next().unwrap().to_owned()
     }
 
-    /// Asks over HTTP: the status and the text of the answer.
+    /// Sends an HTTP request. Returns the status and the text of the answer.
     pub fn http(&self, path: &str) -> (u16, String) {
         use std::io::{Read, Write};
         let address = self.address();
@@ -150,13 +150,13 @@ impl Program {
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
 
-    /// Ends it without a word, and waits until it has.
+    /// Kills the program, and waits until it has ended.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Tells it to end, and waits until it has.
+    /// Tells the program to end, and waits until it has.
     pub fn end(&mut self) {
         xsched_testkit::signal(self.child.id(), rustix::process::Signal::TERM);
         assert!(self.child.wait().unwrap().success(), "{}", self.log());
@@ -170,12 +170,12 @@ impl Drop for Program {
     }
 }
 
-/// A runtime for one test.
+/// Runs a future on a runtime of its own.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-/// Waits with a deadline, while what runs beside goes on.
+/// Waits for a condition with a deadline, while other tasks go on.
 pub async fn until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
@@ -185,7 +185,7 @@ pub async fn until(what: &str, mut so: impl FnMut() -> bool) {
 }
 
 impl Program {
-    /// Its exit code, once it has ended by itself.
+    /// Exit code of the program, once it has ended by itself.
     pub fn wait(&mut self) -> i32 {
         self.child.wait().unwrap().code().unwrap()
     }

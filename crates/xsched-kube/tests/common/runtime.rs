@@ -1,5 +1,6 @@
-//! A stand-in for a container runtime with the Node Resource Interface: it listens at a socket, takes the plugin's registration, then asks
-//! it over the same socket. Its frames are written here, from the interface, and not by the code under test.
+//! A fake container runtime with the Node Resource Interface: it listens at a socket, accepts the plugin's
+//! registration, and then sends requests over the same socket. Its frames are written here, by the interface's
+//! description, and not by the code under test.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,13 +16,13 @@ use xsched_kube::nri::ttrpc::{Request, Response};
 
 pub struct Runtime {
     socket: UnixStream,
-    /// What came on the connection on which the runtime asks, and on the other.
+    /// Bytes received on the connection for the runtime's requests, and on the other.
     come: [Vec<u8>; 2],
     calls: u32,
 }
 
 impl Runtime {
-    /// Waits for a plugin at a new socket there, and takes its registration.
+    /// Waits for a plugin at a new socket, and accepts its registration.
     pub async fn accept(path: &Path) -> (Runtime, RegisterPluginRequest) {
         let _ = std::fs::remove_file(path);
         let listener = UnixListener::bind(path).unwrap();
@@ -50,7 +51,7 @@ impl Runtime {
         }
     }
 
-    /// The next frame of a connection: stream, kind, data.
+    /// Receives the next frame of a connection: stream, kind, data.
     async fn frame(&mut self, connection: usize) -> (u32, u8, Vec<u8>) {
         loop {
             let come = &mut self.come[connection - 1];
@@ -70,7 +71,7 @@ impl Runtime {
         }
     }
 
-    /// Asks the plugin, in pieces of this many bytes.
+    /// Sends a request to the plugin in pieces of this many bytes, and returns the response.
     pub async fn ask_in_pieces(&mut self, method: &str, message: &impl Message, piece: usize) -> Response {
         let request = Request::new("nri.pkg.api.v1alpha1.Plugin", method, message).encode_to_vec();
         let stream = 2 * self.calls + 1;
@@ -87,7 +88,7 @@ impl Runtime {
         M::decode(response.payload.as_slice()).unwrap()
     }
 
-    /// What the plugin subscribes to.
+    /// Configures the plugin, and returns the events that it subscribes to.
     pub async fn configure(&mut self, name: &str, version: &str) -> i32 {
         let request = ConfigureRequest {
             runtime_name: name.to_owned(),
@@ -108,7 +109,7 @@ impl Runtime {
     }
 }
 
-/// A pod of a namespace, with a class if it is annotated.
+/// A pod of a namespace, annotated with the class if there is one.
 pub fn pod(namespace: &str, name: &str, class: Option<&str>) -> PodSandbox {
     let annotations = class.map(|class| ("xsched.dev/class".to_owned(), class.to_owned()));
     PodSandbox {
@@ -121,7 +122,7 @@ pub fn pod(namespace: &str, name: &str, class: Option<&str>) -> PodSandbox {
     }
 }
 
-/// A container of it.
+/// A container of a pod.
 pub fn container(pod: &PodSandbox, name: &str) -> Container {
     Container { id: format!("id-{name}"), pod_sandbox_id: pod.id.clone(), name: name.to_owned(), ..Default::default() }
 }

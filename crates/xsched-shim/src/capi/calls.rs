@@ -22,7 +22,7 @@ fn answer(done: Done) -> XResult {
     done.err().unwrap_or(XResult::SUCCESS)
 }
 
-/// Stores what a function gives at the caller's place.
+/// Stores a result at the caller's place.
 ///
 /// # Safety
 /// `place` is null or a place of the caller's.
@@ -44,19 +44,20 @@ fn queue(handle: XQueueHandle) -> Done<Arc<Queue>> {
     with(|t| t.queue(handle))
 }
 
-/// A level that a queue of the hardware's can have; what it is worth to the scheduler is told.
+/// Limits an XQueue to a preemption level, for the scheduler too if the hardware queue is scheduled. Returns the level.
 fn set_level(hardware: &Hardware, level: i64) -> Done<u8> {
     let level = u8::try_from(level).map_err(|_| XResult::NOT_SUPPORTED)?;
     let enabled = platform_enabled(hardware.kind.platform());
     match enabled.then(start::runtime).flatten().and_then(|rt| Some((rt, hardware.queue.xqueue(rt)?))) {
         Some((rt, xqueue)) if hints::levels(rt, xqueue).has(level) => hints::limit(rt, xqueue, level).map(|()| level),
-        // Not scheduled: the program can still hold back what it submits.
+        // Unscheduled queue: the program can still hold back its own commands (level 1).
         None if level == 1 => Ok(level),
         _ => Err(XResult::NOT_SUPPORTED),
     }
 }
 
-/// Whether the program's own launches on a queue were seen: then it has an XQueue, in all but a handle.
+/// Reports whether this library has seen the program's own launches on a queue. Such a queue is scheduled already and
+/// lacks only a handle.
 fn is_transparent(queue: &dyn HardwareQueue) -> bool {
     let known = || process::running().is_some_and(|rt| rt.find(queue.key()).is_some_and(|xq| xq.launches(rt) > 0));
     known() && resolve::is_preloaded()
@@ -250,7 +251,7 @@ pub(super) unsafe fn XHintKDeadline(k: usize) -> XResult {
     answer(hints::k(k))
 }
 
-/// A handle for a queue of the hardware's, the same each time.
+/// Handle of a hardware queue; always the same for the same queue.
 fn hardware(kind: Kind, queue: Option<Arc<dyn HardwareQueue>>) -> Done<HwQueueHandle> {
     let queue = queue.ok_or(XResult::HARDWARE)?;
     with(|t| {

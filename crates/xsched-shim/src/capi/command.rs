@@ -1,4 +1,4 @@
-//! Commands, and what became of them.
+//! Commands of the C API, and their stages.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -7,31 +7,31 @@ use std::sync::{Mutex, MutexGuard};
 use xsched_capi::types::{HwQueueHandle, XResult};
 
 thread_local! {
-    /// Whether the calling thread is in a command's callback.
+    /// Set while the calling thread is in a command's callback.
     static IN_COMMAND: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread is in a command's callback, which must not wait for its own queue.
+/// Reports whether the calling thread is in a command's callback. A callback must not wait for its own queue.
 pub(super) fn is_in_command() -> bool {
     IN_COMMAND.get()
 }
 
 type Callback = unsafe extern "C" fn(HwQueueHandle, *mut c_void) -> XResult;
 
-/// How far a command is.
+/// Stage of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Not submitted yet.
     Fresh,
     /// In the buffer of the XQueue with this handle.
     Buffered(u64),
-    /// Given to the driver as the command of this number of that XQueue.
+    /// Passed to the driver: handle of the XQueue, and the command's number in it.
     Launched(u64, u64),
-    /// Out of the buffer again, never to be launched.
+    /// Removed from the buffer of the XQueue with this handle, never to be launched.
     Dropped(u64),
 }
 
-/// Something to be launched: a callback of the program's.
+/// A command: a callback of the program's that enqueues work.
 pub(super) struct Command {
     callback: Callback,
     data: usize,
@@ -55,7 +55,7 @@ impl Command {
         self.state().0 = stage;
     }
 
-    /// What its callback returned, or that it was dropped.
+    /// Result of the callback; `NOT_FOUND` if the command was dropped.
     pub(super) fn result(&self) -> XResult {
         match *self.state() {
             (Stage::Dropped(_), _) => XResult::NOT_FOUND,
@@ -63,12 +63,12 @@ impl Command {
         }
     }
 
-    /// Tells alike commands: those of one callback.
+    /// Kind of the command, equal for commands with the same callback.
     pub(super) fn kind(&self) -> *const c_void {
         self.callback as *const c_void
     }
 
-    /// Calls back, on the calling thread. True: all went well.
+    /// Runs the callback on the calling thread. Returns whether it succeeded.
     pub(super) fn run(&self, queue: HwQueueHandle) -> bool {
         let outer = IN_COMMAND.replace(true);
         // SAFETY: the program's own function and pointer, which it keeps valid until the command is complete or destroyed.

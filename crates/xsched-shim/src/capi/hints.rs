@@ -1,4 +1,4 @@
-//! What a program says to the scheduler.
+//! Hints: a program's wishes to the scheduler.
 
 use xsched_capi::types::*;
 use xsched_core::{Runtime, Scheduler, XQueue};
@@ -13,7 +13,7 @@ use crate::platform::start;
 
 type Done = Result<(), XResult>;
 
-/// The scheduler of the process.
+/// Chooses the scheduler of the process.
 pub(super) fn choose(kind: XSchedulerType, policy: XPolicyType) -> Done {
     let chosen = match kind {
         scheduler::APP_MANAGED => Scheduler::Application,
@@ -34,11 +34,12 @@ pub(super) fn choose(kind: XSchedulerType, policy: XPolicyType) -> Done {
     if start::choose(chosen) { Ok(()) } else { Err(XResult::BAD_RESPONSE) }
 }
 
-/// Says something of a queue, in a group of its own. Where the user has left scheduling or the platform out, nothing hears it.
+/// Applies a hint to a queue, which gets a group of its own for it. Without effect if the user has disabled scheduling
+/// or the platform.
 fn say(queue: &Queue, what: impl FnOnce(&'static Runtime, &'static XQueue)) -> Done {
     match queue.scheduled() {
         Some((rt, xqueue)) if rt.set_apart(xqueue) => what(rt, xqueue),
-        // As many groups as a process may have.
+        // The process has as many groups as it may.
         Some(_) => return Err(XResult::NOT_SUPPORTED),
         None if !platform_enabled(queue.hardware().kind.platform()) => {}
         None => return Err(XResult::NOT_FOUND),
@@ -75,7 +76,7 @@ pub(super) fn utilization(queue: &Queue, percent: Utilization) -> Done {
     hint(queue, Hints { utilization: Some(percent), ..Hints::default() })
 }
 
-/// A time in µs; 0 = none.
+/// Checks a time in µs; -1 = none, returned as 0.
 fn time(us: i64) -> Result<u64, XResult> {
     match us {
         -1 => Ok(0),
@@ -97,7 +98,7 @@ pub(super) fn deadline(queue: &Queue, us: i64) -> Done {
     hint(queue, Hints { deadline_us: Some(time(us)?), ..Hints::default() })
 }
 
-/// Says something of the whole program.
+/// Applies hints to the whole program.
 fn say_of_all(hints: Hints) -> Done {
     if hints.fault().is_some() {
         return Err(XResult::INVALID_VALUE);
@@ -118,13 +119,13 @@ pub(super) fn k(k: usize) -> Done {
     say_of_all(Hints { k: Some(k), ..Hints::default() })
 }
 
-/// The preemption levels of a queue's device.
+/// Preemption levels of a queue's device.
 pub(super) fn levels(rt: &Runtime, xqueue: &XQueue) -> Levels {
     let device = rt.device_of(xqueue.group(rt).index());
     device.map_or(Levels::ONE, |(device, platform)| platform.levels(&device))
 }
 
-/// The highest level that the scheduler may use for a queue. A queue that may have all of them stays with the others.
+/// Limits the scheduler to levels up to `level` for a queue. A queue without a limit stays in its group.
 pub(super) fn limit(rt: &'static Runtime, xqueue: &'static XQueue, level: u8) -> Done {
     let all = levels(rt, xqueue);
     let mut limited = all;

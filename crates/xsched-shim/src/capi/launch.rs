@@ -1,4 +1,4 @@
-//! How commands get from the buffer of an XQueue into the driver: by its worker, or by the thread that submits them.
+//! Launch of commands from the buffer of an XQueue into the driver, by its worker or by the submitting thread.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard};
@@ -10,17 +10,17 @@ use super::queue::{Queue, State};
 use super::tables::Hardware;
 use crate::process;
 
-/// Gives a command to the driver; within the context of its queue.
+/// Passes a command to the driver, in the context of its queue. Returns whether it succeeded.
 pub(super) fn launch(hardware: &Hardware, command: &Command) -> bool {
     if is_in_command() {
-        // Part of the command that is being launched.
+        // A launch within a callback is part of the command that is being launched.
         return command.run(hardware.handle);
     }
     let enter = || if command.run(hardware.handle) { 0 } else { 1 };
     hardware.queue.launch(command.kind(), &enter) == 0
 }
 
-/// Takes a command in: into the buffer, or at once into the driver.
+/// Submits a command: buffers it, or launches it at once if the queue is blocking.
 pub(super) fn submit(queue: &Arc<Queue>, command: Arc<Command>) -> Result<(), XResult> {
     if queue.is_blocking && is_in_command() {
         return Err(XResult::NOT_ALLOWED);
@@ -41,7 +41,7 @@ pub(super) fn submit(queue: &Arc<Queue>, command: Arc<Command>) -> Result<(), XR
             if state.has_room(1) {
                 break;
             }
-            // Another thread may launch meanwhile, or the queue be held.
+            // The lock is free during the wait: another thread may launch meanwhile, or the queue may be held.
             drop(state);
             wait_first(queue);
             state = queue.state();
@@ -63,7 +63,7 @@ pub(super) fn submit(queue: &Arc<Queue>, command: Arc<Command>) -> Result<(), XR
     Ok(())
 }
 
-/// Starts a thread with every signal blocked: handlers run on the program's own threads.
+/// Starts a thread with all signals blocked: signal handlers run on the program's own threads.
 fn start(work: impl FnOnce() + Send + 'static) -> Option<std::thread::JoinHandle<()>> {
     // SAFETY: sigset_t is plain data; the functions fill it and change this thread's mask only, which is restored.
     let mut old: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -79,7 +79,7 @@ fn start(work: impl FnOnce() + Send + 'static) -> Option<std::thread::JoinHandle
     started.ok()
 }
 
-/// The worker: launches what is buffered, in batches, until the queue ends.
+/// Body of the worker: launches buffered commands in batches until the queue ends.
 fn work(queue: &Arc<Queue>) {
     loop {
         let done = process::guarded("in the worker of an XQueue", || {
@@ -95,7 +95,7 @@ fn work(queue: &Arc<Queue>) {
                 let batch = (0..wanted).map_while(|_| state.buffer.pop_front()).collect();
                 launch_all(queue, state, batch);
             } else {
-                // Meanwhile the queue may be held, or commands dropped.
+                // The lock is free during the wait: the queue may be held meanwhile, or commands be dropped.
                 drop(state);
                 wait_first(queue);
             }
@@ -107,7 +107,7 @@ fn work(queue: &Arc<Queue>) {
     }
 }
 
-/// Waits for the first mark, which makes room. One that the driver cannot wait for is given up: what it stands behind counts as
+/// Waits for the first mark, which makes room. If the driver cannot wait for it, the commands before it count as
 /// complete.
 fn wait_first(queue: &Queue) {
     let first = queue.state().first_mark();
@@ -119,8 +119,8 @@ fn wait_first(queue: &Queue) {
     }
 }
 
-/// Gives commands to the driver, with a mark behind them; at level 2 and above each with a gate before it and a mark behind.
-/// Those that it has not come to when the queue is held go back into the buffer.
+/// Passes commands to the driver, with a mark behind the last; at level 2 and above, with a gate before and a mark
+/// behind each. If the queue is held meanwhile, the commands not yet passed return to the buffer.
 fn launch_all(queue: &Queue, mut state: MutexGuard<'_, State>, mut batch: VecDeque<Arc<Command>>) {
     state.launching = true;
     let gated = state.level >= 2;
@@ -136,7 +136,7 @@ fn launch_all(queue: &Queue, mut state: MutexGuard<'_, State>, mut batch: VecDeq
             let mark = if ends { hardware.queue.mark() } else { None };
             let unmarked = ends && mark.is_none();
             if unmarked {
-                // The driver puts none: all is complete after a wait.
+                // The driver placed no mark. All commands are complete after a wait for the queue.
                 hardware.queue.synchronize();
             }
             let mut state = queue.state();

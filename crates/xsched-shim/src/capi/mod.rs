@@ -1,14 +1,15 @@
-//! The C API of `include/xsched`: XQueues that buffer commands, suspend and resume by the program itself, hints.
+//! The C API of `include/xsched`: XQueues that buffer commands and that the program itself suspends and resumes, and
+//! hints.
 //!
-//! Programs link small libraries that ask for the [`Table`] by [`XSchedFunctions`] and forward to it, so that linking them puts
-//! nothing between the program and its driver.
+//! Programs link small libraries that get the [`Table`] from [`XSchedFunctions`] and forward to it, so that linking
+//! them puts nothing between the program and its driver.
 //!
-//! - [`calls`]: the functions, one by one: arguments are checked here.
-//! - [`tables`]: what handles stand for. They are numbers that are never used again.
-//! - [`queue`]: an XQueue: its buffer, its state, waits; [`launch`]: its worker, and how commands get into the driver.
-//! - [`hints`]: what is said to the scheduler.
+//! - [`calls`]: the functions, one by one, with the checks of their arguments.
+//! - [`tables`]: the objects behind handles. A handle is a number that is never used again.
+//! - [`queue`]: an XQueue: its buffer, its state, waits; [`launch`]: its worker, and the launch of commands into the driver.
+//! - [`hints`]: the program's wishes to the scheduler.
 //!
-//! What a queue of the hardware's is, and the way of a command into the driver, is [`crate::platform::hal`]'s.
+//! Hardware queues, and launches on them, are defined in [`crate::platform::hal`].
 
 mod calls;
 mod command;
@@ -22,7 +23,7 @@ use xsched_capi::{HalCuda, HalHip, HalOpenCl, Preempt, Table, VERSION};
 
 use crate::process;
 
-/// In a forked child: its parent's queues and their workers are not there.
+/// Abandons all handles, in a forked child: the parent's queues and their workers do not exist there.
 pub(crate) fn forget() {
     tables::forget();
 }

@@ -1,8 +1,8 @@
-//! An XQueue: what is buffered, what was launched, what is complete; suspend and resume; waits.
+//! An XQueue: its buffer and counts of commands, suspend and resume, and waits.
 //!
-//! Commands are numbered as they are launched. [`Mark`]s behind them tell how far the device is; a wait for a command is one
-//! for the first mark behind it. The state is never locked while the driver or the program is called: a thread may be inside the
-//! driver, with its locks, until the queue is resumed.
+//! Commands are numbered in the order of their launch. [`Mark`]s behind them show how far the device has come; a wait
+//! for a command is a wait for the first mark at or behind it. The state is never locked during a call into the driver
+//! or the program: such a thread may stay inside, with the driver's locks, until the queue is resumed.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::*;
@@ -17,13 +17,13 @@ use super::tables::Hardware;
 use crate::platform::hal::{Mark, waiting};
 use crate::process;
 
-/// Commands in flight at most, and how many are launched one after the other, unless the program says otherwise.
+/// Default limits of commands in flight, and of commands launched as one batch.
 const THRESHOLD: u64 = 16;
 const BATCH: u64 = 8;
-/// How often a wait for what cannot be waited for looks.
+/// Interval at which a wait polls for a change that nothing signals.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// See [`Queue`].
+/// State of a [`Queue`].
 pub(super) struct State {
     pub(super) level: u8,
     pub(super) threshold: u64,
@@ -31,37 +31,38 @@ pub(super) struct State {
     pub(super) buffer: VecDeque<Arc<Command>>,
     /// The last command that was submitted.
     last: Option<Arc<Command>>,
-    /// Commands given to the driver, and how many of these are complete.
+    /// Number of commands passed to the driver, and how many of these are complete.
     pub(super) launched: u64,
     completed: u64,
-    /// Those with a gate of the queue's own before them that is not known to be passed.
+    /// Commands behind a device gate of this queue that they are not known to have passed.
     gates: VecDeque<u64>,
     /// Numbers of commands and the marks behind them.
     marks: VecDeque<(u64, Arc<dyn Mark>)>,
     suspended: bool,
-    /// By its priority it is not to be executed.
+    /// Set if the queue is held by its priority, `NOT_EXECUTED`.
     not_executed: bool,
-    /// A thread is giving commands to the driver.
+    /// Set while a thread passes commands to the driver.
     pub(super) launching: bool,
-    /// It is being destroyed.
+    /// Set while the queue is being destroyed.
     pub(super) ending: bool,
     pub(super) worker: Option<std::thread::JoinHandle<()>>,
 }
 
 impl State {
-    /// Whether nothing is to be launched.
+    /// Reports whether nothing may be launched.
     pub(super) fn is_held(&self) -> bool {
         !self.ending && (self.suspended || self.not_executed)
     }
 
-    /// The last command that no gate holds, if all are closed and the device has said last that it passed this one (as the low
-    /// half of its number).
+    /// Number of the last command that no gate holds if all gates close now, given the low half of the last number that
+    /// the device reported as passed.
     fn unheld(&mut self, passed: u32) -> u64 {
         self.gates.retain(|gate| (*gate as u32).wrapping_sub(passed).cast_signed() > 0);
         self.gates.front().map_or(self.launched, |gate| gate - 1)
     }
 
-    /// Commands up to this one are complete. Returns marks that are of no use any more, to be dropped without the state locked.
+    /// Counts commands up to this one as complete. Returns the marks that are obsolete, for the caller to drop after it
+    /// has unlocked the state.
     fn reached(&mut self, number: u64) -> Vec<(u64, Arc<dyn Mark>)> {
         self.completed = self.completed.max(number);
         self.gates.retain(|gate| *gate > number);
@@ -69,27 +70,27 @@ impl State {
         self.marks.drain(..behind).collect()
     }
 
-    /// Commands that the driver has and the device has not completed, as far as is known.
+    /// Number of commands that were passed to the driver and are not known to be complete.
     pub(super) fn in_flight(&self) -> u64 {
         self.launched - self.completed
     }
 
-    /// Whether so many more commands may be in flight. With nothing to wait for, they may.
+    /// Reports whether this many more commands may be in flight. Without a mark to wait for, any number may.
     pub(super) fn has_room(&self, more: u64) -> bool {
         self.in_flight() + more <= self.threshold || self.marks.is_empty()
     }
 
-    /// The mark that makes room when it is reached.
+    /// The oldest mark. Room is made when it is reached.
     pub(super) fn first_mark(&self) -> Option<(u64, Arc<dyn Mark>)> {
         self.marks.front().cloned()
     }
 
-    /// The first mark at or behind a command.
+    /// First mark at or behind a command.
     fn mark_behind(&self, number: u64) -> Option<(u64, Arc<dyn Mark>)> {
         self.marks.iter().find(|(at, _)| *at >= number).cloned()
     }
 
-    /// A command of this number was given to the driver, behind a gate or not.
+    /// Records that a command of this number was passed to the driver, behind a gate or not.
     pub(super) fn launched(&mut self, number: u64, gated: bool) {
         self.launched = number;
         if gated {
@@ -97,17 +98,17 @@ impl State {
         }
     }
 
-    /// A mark stands behind all that was launched so far.
+    /// Records a mark behind all commands launched so far.
     pub(super) fn marked(&mut self, mark: Arc<dyn Mark>) {
         self.marks.push_back((self.launched, mark));
     }
 }
 
-/// An XQueue over a queue of the hardware's.
+/// An XQueue over a hardware queue.
 pub(super) struct Queue {
     handle: u64,
     hardware: Arc<Hardware>,
-    /// Commands are launched by the threads that submit them.
+    /// Commands are launched by the submitting threads, without a buffer.
     pub(super) is_blocking: bool,
     state: Mutex<State>,
     pub(super) changed: Condvar,
@@ -115,7 +116,7 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new(handle: u64, hardware: Arc<Hardware>, level: u8, flags: i64) -> Queue {
-        // Numbers go on where those of an XQueue before this one on the same stream ended.
+        // Numbers continue those of an earlier XQueue on the same stream.
         let slot = process::running().and_then(|rt| Some(rt.find(hardware.queue.key())?.slot(rt)));
         let first = u64::from(slot.map_or(0, |slot| slot.reached.load(Acquire)));
         let state = State {
@@ -155,14 +156,14 @@ impl Queue {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Commands up to this one are complete.
+    /// Counts commands up to this one as complete, and wakes waiting threads.
     pub(super) fn reach(&self, number: u64) {
         let useless = self.state().reached(number);
         drop(useless);
         self.changed.notify_all();
     }
 
-    /// Takes note of the marks that were reached.
+    /// Polls the marks, oldest first, and counts commands as complete accordingly.
     pub(super) fn look(&self) {
         loop {
             let first = self.state().first_mark();
@@ -173,7 +174,7 @@ impl Queue {
         }
     }
 
-    /// Sleeps until something changes.
+    /// Waits until the state changes.
     pub(super) fn sleep<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.changed.wait(state).unwrap_or_else(|e| e.into_inner())
     }
@@ -182,13 +183,13 @@ impl Queue {
         self.changed.wait_timeout(state, LOOK).unwrap_or_else(|e| e.into_inner()).0
     }
 
-    /// The XQueue of the launch path, where it is scheduled.
+    /// XQueue of the launch path, if the hardware queue is scheduled.
     pub(super) fn scheduled(&self) -> Option<(&'static Runtime, &'static XQueue)> {
         let rt = process::running()?;
         Some((rt, rt.find(self.hardware.queue.key())?))
     }
 
-    /// Runs a wait of the driver's with the queue's context; `all` = for all that the queue was given.
+    /// Runs a wait of the driver's in the queue's context. `all` is set if it waits for all commands of the queue.
     fn waits(&self, all: bool, wait: impl Fn() -> bool) -> bool {
         let mut done = false;
         let within = &mut || done = waiting(self.hardware.queue.key(), all, &wait);
@@ -196,13 +197,13 @@ impl Queue {
         done
     }
 
-    /// Takes a command into the buffer.
+    /// Records that a command entered the buffer.
     pub(super) fn submitted(&self, state: &mut State, command: &Arc<Command>) {
         command.set_stage(Stage::Buffered(self.handle));
         state.last = Some(command.clone());
     }
 
-    /// Waits until a command that was submitted here is complete, or dropped.
+    /// Waits until a command of this queue is complete or dropped.
     pub(super) fn wait(&self, command: &Command) -> Result<(), XResult> {
         if is_in_command() {
             return Err(XResult::NOT_ALLOWED);
@@ -228,13 +229,13 @@ impl Queue {
                     self.wait_mark(mark)?;
                     self.state()
                 }
-                // Of this batch, whose mark is still to come.
+                // The mark of this batch is still to come.
                 None => self.sleep(state),
             };
         }
     }
 
-    /// Waits for a mark, whose commands then count as complete.
+    /// Waits for a mark, and counts the commands before it as complete.
     pub(super) fn wait_mark(&self, (number, mark): (u64, Arc<dyn Mark>)) -> Result<(), XResult> {
         if !self.waits(false, || mark.wait()) {
             return Err(XResult::HARDWARE);
@@ -243,7 +244,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for all that was submitted so far, and for what the program launched by itself.
+    /// Waits for all commands submitted so far, and for the program's own launches on the hardware queue.
     pub(super) fn wait_all(&self) -> Result<(), XResult> {
         let last = self.state().last.clone();
         if let Some(last) = last {
@@ -252,7 +253,7 @@ impl Queue {
         self.synchronize()
     }
 
-    /// Waits for all that the driver has of this queue.
+    /// Waits for all work that the driver has of this queue.
     pub(super) fn synchronize(&self) -> Result<(), XResult> {
         if is_in_command() {
             return Err(XResult::NOT_ALLOWED);
@@ -261,7 +262,7 @@ impl Queue {
         if done { Ok(()) } else { Err(XResult::HARDWARE) }
     }
 
-    /// Commands that were submitted and are not known to be complete.
+    /// Number of commands that were submitted and are not known to be complete.
     pub(super) fn count(&self) -> u64 {
         self.look();
         let state = self.state();
@@ -276,7 +277,7 @@ impl Queue {
         if idle { state::IDLE } else { state::READY }
     }
 
-    /// See `XQueueSuspend`.
+    /// Suspends the queue; see `XQueueSuspend`.
     pub(super) fn suspend(&self, flags: i64) -> Result<(), XResult> {
         if self.state().suspended {
             return Ok(());
@@ -299,7 +300,8 @@ impl Queue {
         if std::mem::replace(&mut state.suspended, true) {
             return Ok(());
         }
-        // One that waits at the scheduler's gate is not launched yet; the thread that is in it cannot wait for it.
+        // A command that waits at the scheduler's gate is not launched yet, so it is not waited for. A callback cannot
+        // wait for the thread that it runs on.
         while state.launching && !is_in_command() && !self.is_gate_closed() {
             state = self.sleep_briefly(state);
         }
@@ -323,7 +325,8 @@ impl Queue {
         })
     }
 
-    /// Waits for the last command that has passed its gate on the device: a wait for the queue would not end behind the next.
+    /// Waits for the last command that has passed its gate on the device. A wait for the whole queue would not end
+    /// before it is resumed.
     fn sync_unheld(&self) -> Result<(), XResult> {
         let Some((rt, queue)) = self.scheduled() else { return self.synchronize() };
         let reached = || queue.slot(rt).reached.load(Acquire);
@@ -342,7 +345,7 @@ impl Queue {
                 }
                 continue;
             }
-            // The device may have passed a gate that was just closing and not have said so yet.
+            // The device may have passed a gate just as it closed, and not have reported it yet.
             drop(self.sleep_briefly(state));
             if reached() == passed && self.state().completed >= number {
                 return Ok(());
@@ -350,7 +353,7 @@ impl Queue {
         }
     }
 
-    /// See `XQueueResume`.
+    /// Resumes the queue; see `XQueueResume`.
     pub(super) fn resume(&self, flags: i64) {
         let mut state = self.state();
         if !state.suspended {
@@ -369,7 +372,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Its priority says that it is not to be executed, or that it is again.
+    /// Holds or releases the queue by its priority, which may say that it is not to be executed.
     pub(super) fn set_not_executed(&self, on: bool) {
         self.state().not_executed = on;
         if let Some((rt, queue)) = self.scheduled() {
@@ -378,7 +381,8 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Launches what is left and ends the worker. What the driver has may still be running, but for commands with gates.
+    /// Launches the rest of the buffer and ends the worker. The device may still be running commands afterwards, but
+    /// none with a gate.
     pub(super) fn end(&self) {
         let mut state = self.state();
         state.ending = true;
@@ -391,13 +395,13 @@ impl Queue {
         }
         self.changed.notify_all();
         if let Some(worker) = worker {
-            // It cannot have panicked: what it calls is guarded.
+            // The worker cannot have panicked: its work runs guarded.
             let _ = worker.join();
         }
         self.look();
         let gated = self.state().gates.back().copied();
         if let Some(mark) = gated.and_then(|last| self.state().mark_behind(last)) {
-            // The numbers that the device still tells would be taken for those of a later XQueue on this stream.
+            // The device would report further numbers, and a later XQueue on this stream would take them for its own.
             let _ = self.wait_mark(mark);
         }
         if let Some((rt, queue)) = self.scheduled() {

@@ -1,4 +1,4 @@
-//! What handles stand for.
+//! Tables of the objects behind handles.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::enabled::{CUDA, HIP, OPENCL};
 use crate::lock::Lock;
 use crate::platform::hal::HardwareQueue;
 
-/// A vendor's interface. The same address may be a queue of several.
+/// A vendor's interface. One address may be a queue of several interfaces.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Cuda,
@@ -20,7 +20,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Its number, see [`crate::enabled`].
+    /// Number of its platform, see [`crate::enabled`].
     pub(super) fn platform(self) -> u8 {
         match self {
             Kind::Cuda => CUDA,
@@ -30,7 +30,7 @@ impl Kind {
     }
 }
 
-/// A queue of the hardware's, under its handle.
+/// A hardware queue, with its handle.
 pub(super) struct Hardware {
     pub(super) handle: u64,
     pub(super) kind: Kind,
@@ -47,12 +47,12 @@ pub(super) struct Tables {
 
 static TABLES: Lock<Tables> = Lock::new();
 
-/// Looks into the tables. Nothing that waits, or looks there itself, may be called meanwhile.
+/// Accesses the tables, which are locked meanwhile: `look` must not wait, nor access the tables itself.
 pub(super) fn with<T>(look: impl FnOnce(&mut Tables) -> T) -> T {
     look(&mut TABLES.lock())
 }
 
-/// In a forked child.
+/// Abandons the tables, in a forked child.
 pub(super) fn forget() {
     TABLES.forget();
 }
@@ -67,17 +67,17 @@ impl Tables {
         self.last
     }
 
-    /// The queue of the hardware's behind a handle.
+    /// Hardware queue behind a handle.
     pub(super) fn hardware(&self, handle: u64) -> Result<Arc<Hardware>, XResult> {
         known(&self.hardware, handle)
     }
 
-    /// The handle of a queue of the hardware's that has one.
+    /// Handle of a hardware queue, if it has one.
     pub(super) fn handle_of(&self, kind: Kind, key: usize) -> Option<u64> {
         self.hardware.values().find(|h| h.kind == kind && h.queue.key() == key).map(|h| h.handle)
     }
 
-    /// A handle for it.
+    /// Adds a hardware queue, and returns its handle.
     pub(super) fn add_hardware(&mut self, kind: Kind, queue: Arc<dyn HardwareQueue>) -> u64 {
         let handle = self.next();
         self.hardware.insert(handle, Arc::new(Hardware { handle, kind, queue }));
@@ -91,17 +91,17 @@ impl Tables {
         self.hardware.remove(&handle).map(drop).ok_or(XResult::NOT_FOUND)
     }
 
-    /// The XQueue behind a handle.
+    /// XQueue behind a handle.
     pub(super) fn queue(&self, handle: u64) -> Result<Arc<Queue>, XResult> {
         known(&self.queues, handle)
     }
 
-    /// The XQueue over a queue of the hardware's.
+    /// Handle of the XQueue over a hardware queue.
     pub(super) fn over(&self, hardware: u64) -> Option<u64> {
         self.queues.values().find(|queue| queue.hardware().handle == hardware).map(|queue| queue.handle())
     }
 
-    /// Makes an XQueue over a queue of the hardware's that has none.
+    /// Makes an XQueue over a hardware queue that has none, and returns its handle.
     pub(super) fn add_queue(
         &mut self,
         hardware: u64,
@@ -120,7 +120,7 @@ impl Tables {
         self.queues.remove(&handle).ok_or(XResult::NOT_FOUND)
     }
 
-    /// The command behind a handle.
+    /// Command behind a handle.
     pub(super) fn command(&self, handle: u64) -> Result<Arc<Command>, XResult> {
         known(&self.commands, handle)
     }
@@ -131,7 +131,7 @@ impl Tables {
         handle
     }
 
-    /// A queue that has the command keeps it.
+    /// Removes the handle of a command. A queue that holds the command keeps it.
     pub(super) fn remove_command(&mut self, handle: u64) -> Result<(), XResult> {
         self.commands.remove(&handle).map(drop).ok_or(XResult::NOT_FOUND)
     }

@@ -1,5 +1,5 @@
-//! JSON as people write it: with `//` and `/* */` comments and a comma too many. Only what a rules file needs, so that
-//! the preload library brings no parser of its own weight into every program.
+//! Reader of JSON as people write it: with `//` and `/* */` comments and trailing commas. It supports only the needs of
+//! a file of rules, so that the preload library does not bring a full parser into every program.
 
 use xsched_proto::Error;
 
@@ -22,7 +22,7 @@ struct Reader<'a> {
     at: usize,
 }
 
-/// Reads one value. An error tells the line.
+/// Reads one value. An error names the line.
 pub(super) fn read(text: &str) -> Result<Value, Error> {
     let mut reader = Reader { text: text.as_bytes(), at: 0 };
     let result = reader.value(0).and_then(|value| match reader.peek()? {
@@ -34,7 +34,7 @@ pub(super) fn read(text: &str) -> Result<Value, Error> {
 }
 
 impl Reader<'_> {
-    /// The next byte that means something.
+    /// The next byte that is neither white space nor in a comment.
     fn peek(&mut self) -> Result<Option<u8>, Error> {
         loop {
             let rest = &self.text[self.at..];
@@ -89,7 +89,7 @@ impl Reader<'_> {
         Ok(Value::Map(map))
     }
 
-    /// Takes a closing bracket if it is next.
+    /// Consumes a closing bracket if it is next, and returns whether it was.
     fn ends(&mut self, bracket: u8) -> Result<bool, Error> {
         let ends = self.peek()? == Some(bracket);
         self.at += usize::from(ends);

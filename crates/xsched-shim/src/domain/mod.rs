@@ -1,11 +1,11 @@
-//! Whose work a launch is: scheduling domains, call sites, and pass-through rules.
+//! Origin of launches: scheduling domains, call sites, and pass-through rules.
 //!
-//! - [`crate::exports::domain`]: what programs and libraries may say themselves (`include/xsched/domain.h`).
-//! - [`rules`] (read by [`json`]): what an operator lets through unscheduled (`docs/guide/passthrough.md`).
-//! - [`sites`]: which library a call comes from, remembered by call site; [`objects`]: the loaded libraries by address;
-//!   [`names`]: which of them are vendors'; [`walk`]: the way up through a vendor's runtime.
+//! - [`crate::exports::domain`]: the domain interface for programs and libraries (`include/xsched/domain.h`).
+//! - [`rules`] (read by [`json`]): launches that an operator exempts from scheduling (`docs/guide/passthrough.md`).
+//! - [`sites`]: the library that a call comes from, cached by call site; [`objects`]: the loaded libraries by address;
+//!   [`names`]: the names of vendors' libraries; [`walk`]: the walk up the stack through a vendor's runtime.
 //!
-//! Nothing of this runs unless there is a rule, a report is asked for, or a program uses the interface.
+//! None of this runs unless there is a rule, a report is requested, or a program uses the interface.
 
 mod json;
 mod names;
@@ -25,11 +25,11 @@ use crate::process;
 
 static INSPECTOR: Inspector = Inspector { launch: sites::launch, maker: sites::maker };
 
-/// Names every hooked function.
+/// Lists the names of all hooked functions.
 type HookedNames = fn() -> Vec<&'static str>;
 
-/// At the first device call: reads the rules, and begins to look at launches if a rule or the program wants it. A daemon may want
-/// it later.
+/// Reads the rules at the first device call, and starts to inspect launches if a rule or the program asks for it. A
+/// daemon may ask later.
 pub(crate) fn start(hooked: HookedNames, asked: Option<DomainMode>) {
     read_rules(hooked);
     inspect::install(&INSPECTOR);
@@ -41,7 +41,7 @@ pub(crate) fn start(hooked: HookedNames, asked: Option<DomainMode>) {
 static ARE_READ: Lock<bool> = Lock::new();
 static LOOKS: Lock<bool> = Lock::new();
 
-/// Before anything is remembered of a library: that it was named is part of it.
+/// Reads the rules, once. Must precede any cached state of a library, which includes whether a rule names it.
 fn read_rules(hooked: HookedNames) {
     let mut are_read = ARE_READ.lock();
     if !std::mem::replace(&mut *are_read, true) && !variables::is_secure() {
@@ -49,7 +49,7 @@ fn read_rules(hooked: HookedNames) {
     }
 }
 
-/// Begins to look at launches.
+/// Starts to inspect launches, once.
 pub(crate) fn look(hooked: HookedNames) {
     read_rules(hooked);
     let mut looks = LOOKS.lock();
@@ -62,12 +62,12 @@ pub(crate) fn look(hooked: HookedNames) {
     }
 }
 
-/// A thread ends: what it counted is kept.
+/// Adds the counts of the calling thread, which is ending, to those of ended threads.
 pub(crate) fn thread_ends() {
     sites::thread_ends();
 }
 
-/// In a forked child nothing was counted yet, and the call sites of other threads are gone.
+/// Abandons counts and call sites in a forked child, where they belong to threads that do not exist.
 pub(crate) fn forget_all() {
     sites::forget_all();
     objects::forget_all();
@@ -76,12 +76,12 @@ pub(crate) fn forget_all() {
     LOOKS.forget_if_held();
 }
 
-/// Launches by library, most first; `None` = not looked at.
+/// Number of launches by library, largest first; `None` = launches are not inspected.
 pub(crate) fn launches_by_library() -> Option<Vec<(String, u64)>> {
     inspect::is_on().then(sites::totals)
 }
 
-/// Some object may have been unmapped.
+/// Invalidates cached call sites, after an object may have been unmapped.
 pub(crate) fn objects_changed() {
     sites::forget_sites();
 }

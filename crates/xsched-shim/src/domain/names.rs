@@ -1,17 +1,17 @@
-//! Which libraries are vendors', by the names that they go by: SONAME or file name, wherever they are installed.
+//! Recognition of vendors' libraries by SONAME or file name, wherever they are installed.
 
-/// What an object is to us.
+/// Role of a loaded object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A vendor's library of kernels: its launches are of the system domain.
     Vendor,
-    /// A vendor's runtime: passes on what others ask for, so that its caller decides.
+    /// A vendor's runtime: it passes on requests of others, so its caller decides.
     Runtime,
     /// The program, or a library of its own.
     Program,
 }
 
-/// Names without `lib` and what follows the name, in lower case; a `*` stands for any end.
+/// Names in lower case, without `lib` and without anything from `.so` on; a `*` matches any ending.
 const VENDOR: &[&str] = &[
     // NVIDIA
     "cublas",
@@ -71,12 +71,12 @@ const VENDOR: &[&str] = &[
 ];
 const RUNTIME: &[&str] = &["cuda", "cudart", "amdhip64", "hiprtc", "hsa-runtime64", "opencl"];
 
-/// The plain name of a library: `/x/libcublas-1a2b3c4d.so.12.1` is `cublas`.
+/// Plain name of a library: `/x/libcublas-1a2b3c4d.so.12.1` is `cublas`.
 fn stem(file: &str) -> String {
     let name = file.rsplit('/').next().unwrap_or(file);
     let name = name.split(".so").next().unwrap_or(name);
     let name = name.strip_prefix("lib").unwrap_or(name);
-    // A wheel's repair tool adds a hash.
+    // Tools that repair wheels add a hash to the name.
     let name = match name.rsplit_once('-') {
         Some((plain, hash)) if hash.len() >= 4 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => plain,
         _ => name,
@@ -91,7 +91,7 @@ fn listed(list: &[&str], stem: &str) -> bool {
     })
 }
 
-/// What an object is, by its file name or SONAME.
+/// Role of an object, by its file name or SONAME.
 pub(super) fn kind(file: &str, soname: Option<&str>) -> Kind {
     let stems = || [Some(file), soname].into_iter().flatten().filter(|n| n.contains(".so")).map(stem);
     if stems().any(|s| listed(VENDOR, &s)) {

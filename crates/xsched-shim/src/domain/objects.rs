@@ -1,5 +1,5 @@
-//! The loaded objects by address, sorted, each with what was decided about it. Made anew when the loader has loaded or
-//! unloaded something since.
+//! The loaded objects, sorted by address, each with its kind and whether a rule names it. Rebuilt when the loader has
+//! loaded or unloaded an object since.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use crate::lock::Lock;
 pub(super) struct Object {
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Its path; of the program itself, the path of its executable.
+    /// Path; of the program itself, that of its executable.
     pub(super) file: String,
     pub(super) kind: Kind,
-    /// A rule names it.
+    /// Set if a rule names the object.
     pub(super) named: bool,
 }
 
 struct Map {
-    /// How often something was loaded and unloaded when this was made.
+    /// Numbers of objects that had been loaded and unloaded when the map was made.
     counters: (u64, u64),
-    /// Sorted by address.
+    /// The loaded objects, sorted by address.
     objects: Vec<Arc<Object>>,
 }
 
 static MAP: Lock<Option<Map>> = Lock::new();
 
-/// How often the loader has loaded and unloaded something.
+/// Numbers of objects that the loader has loaded and unloaded so far.
 fn counters() -> (u64, u64) {
     unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
         // SAFETY: both pointers are what dl_iterate_phdr promises and what is passed below.
@@ -49,7 +49,7 @@ fn find(objects: &[Arc<Object>], address: usize) -> Option<Arc<Object>> {
     objects.get(at).filter(|o| address < o.end).cloned()
 }
 
-/// The object that holds an address. The loader is asked without our lock held: it has locks of its own.
+/// Object that holds an address. The loader is called without our lock held: it has locks of its own.
 pub(super) fn of(address: usize) -> Option<Arc<Object>> {
     let now = counters();
     if let Some(map) = MAP.lock().as_ref().filter(|m| m.counters == now) {
@@ -70,7 +70,7 @@ pub(super) fn of(address: usize) -> Option<Arc<Object>> {
     found
 }
 
-/// In a forked child.
+/// Abandons the map, in a forked child.
 pub(super) fn forget_all() {
     MAP.forget();
 }

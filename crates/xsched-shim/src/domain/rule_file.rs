@@ -1,16 +1,16 @@
-//! What a file of pass-through rules says. Nothing here knows of hooks, so that a fuzzer can read such files without any.
+//! Parser of a file of pass-through rules. It is independent of hooks, so that a fuzzer can run it alone.
 
 use xsched_proto::Error;
 
 use super::json::{self, Value};
 
-/// What being named means.
+/// Effect of a rule that names a library or function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// It passes; all else is scheduled.
+    /// Named calls pass; all others are scheduled.
     #[default]
     Whitelist,
-    /// It is scheduled; all else passes.
+    /// Named calls are scheduled; all others pass.
     Blacklist,
 }
 
@@ -18,13 +18,13 @@ pub(super) enum Mode {
 #[derive(Debug, Default)]
 pub(super) struct RuleFile {
     pub(super) mode: Mode,
-    /// In lower case.
+    /// Names of libraries, in lower case.
     pub(super) libraries: Vec<String>,
-    /// Functions, and what the rule says of each; none = what being named means.
+    /// Functions, each with the answer of its rule whether it passes; `None` = by [`Mode`].
     pub(super) apis: Vec<(String, Option<bool>)>,
 }
 
-/// What a file says, and what of it was not understood.
+/// Parses a file. Returns its rules, and a line for each entry that was not understood.
 pub(super) fn read(text: &str, hooked: &[&str]) -> Result<(RuleFile, Vec<String>), Error> {
     let (mut rules, mut unknown) = (RuleFile::default(), Vec::new());
     if text.trim().is_empty() {
@@ -33,7 +33,7 @@ pub(super) fn read(text: &str, hooked: &[&str]) -> Result<(RuleFile, Vec<String>
     let Value::Map(mut map) = json::read(text)? else {
         return Err(Error::input("line 1: an object { … } is missing"));
     };
-    // The table may stand in one of several of a larger file.
+    // The table may be one of several in a larger file.
     if let Some(at) = map.iter().position(|(name, value)| name == "passthrough" && matches!(value, Value::Map(_)))
         && let Value::Map(inner) = map.swap_remove(at).1
     {
@@ -91,7 +91,7 @@ fn texts(name: &str, list: Vec<Value>) -> Result<Vec<String>, Error> {
     list.into_iter().map(text).collect()
 }
 
-/// The hooked functions of this name; a `*` at its end stands for anything.
+/// Hooked functions of this name; a `*` at its end matches any ending.
 fn apis(pattern: &str, hooked: &[&str]) -> Vec<String> {
     let matches = |name: &str| match pattern.strip_suffix('*') {
         Some(start) => name.starts_with(start),

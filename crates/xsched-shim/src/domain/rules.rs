@@ -1,4 +1,4 @@
-//! Pass-through rules: which launches reach the driver without a decision. See `docs/guide/passthrough.md`.
+//! Pass-through rules: launches that reach the driver without a decision. See `docs/guide/passthrough.md`.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -9,15 +9,15 @@ use xsched_proto::{Error, files, variables, writing};
 use crate::interpose::{self, BINDINGS};
 use crate::lock::Lock;
 
-/// Where rules lie unless `XSCHED_PASSTHROUGH_CONFIG` says otherwise.
+/// File of the rules unless `XSCHED_PASSTHROUGH_CONFIG` names another.
 const FILE: &str = "/etc/xsched/passthrough.json";
-/// A larger file is a mistake, in bytes.
+/// Largest size accepted, in bytes. A larger file is a mistake.
 const MOST_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Default)]
 struct Rules {
     mode: Mode,
-    /// In lower case.
+    /// Names of libraries, in lower case.
     libraries: Vec<String>,
     apis: Vec<Api>,
 }
@@ -26,40 +26,41 @@ struct Rules {
 struct Api {
     name: String,
     tag: usize,
-    /// What the rule says; none = what being named means.
+    /// The rule's own answer whether calls pass; `None` = decided by the mode.
     passes: Option<bool>,
     said: AtomicBool,
 }
 
 static RULES: OnceLock<Rules> = OnceLock::new();
-/// Whether some rule names a function.
+/// Set if some rule names a function.
 static BY_FUNCTION: AtomicBool = AtomicBool::new(false);
-/// Libraries whose first hit was told.
+/// Libraries whose first hit was reported.
 static SAID: Lock<Vec<String>> = Lock::new();
 static VERBOSE: AtomicBool = AtomicBool::new(false);
 
-/// What the rules say of a library.
+/// Decision of the rules on a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     passes: bool,
 }
 
 impl Verdict {
-    /// Of what has no library.
+    /// Verdict on code that is in no library.
     pub(super) const UNNAMED: Verdict = Verdict { passes: false };
 
-    /// Unless a rule for a function says otherwise.
+    /// Reports whether launches of the library pass, unless a rule for the function decides otherwise.
     pub(super) fn passes(self) -> bool {
         self.passes
     }
 }
 
-/// Whether some rule names a function.
+/// Reports whether some rule names a function.
 pub(super) fn by_name() -> bool {
     BY_FUNCTION.load(Relaxed)
 }
 
-/// Reads the rules, once; `hooked` are the functions that they may name. Returns what was not understood, a line each.
+/// Reads the rules, once; `hooked` are the functions that rules may name. Returns a line for each entry that was not
+/// understood.
 pub(super) fn read(hooked: &[&str]) -> Vec<String> {
     let var = variables::text;
     VERBOSE.store(variables::is_on("XSCHED_VERBOSE"), Relaxed);
@@ -100,7 +101,7 @@ fn contents(file: &str) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// The rules that a file has.
+/// Rules in the text of a file.
 fn rules_of(text: &str, hooked: &[&str]) -> Result<(Rules, Vec<String>), Error> {
     let (read, unknown) = rule_file::read(text, hooked)?;
     let api = |(name, passes): (String, Option<bool>)| {
@@ -111,12 +112,12 @@ fn rules_of(text: &str, hooked: &[&str]) -> Result<(Rules, Vec<String>), Error> 
     Ok((Rules { mode: read.mode, libraries: read.libraries, apis }, unknown))
 }
 
-/// Whether there is any rule.
+/// Reports whether the rules can let any launch pass.
 pub(super) fn any() -> bool {
     RULES.get().is_some_and(|r| !r.libraries.is_empty() || !r.apis.is_empty() || r.mode == Mode::Blacklist)
 }
 
-/// Whether a rule names a library: a part of its file name or SONAME, or, with a slash, of its path.
+/// Reports whether a rule names a library, by a part of its file name or SONAME or, with a slash, of its path.
 pub(super) fn names_library(file: &str, soname: Option<&str>) -> bool {
     let Some(rules) = RULES.get() else { return false };
     let (path, soname) = (file.to_lowercase(), soname.map(str::to_lowercase));
@@ -128,14 +129,14 @@ pub(super) fn names_library(file: &str, soname: Option<&str>) -> bool {
     rules.libraries.iter().any(is)
 }
 
-/// What the rules say of a library that they name or not.
+/// Decides on a library, given whether a rule names it.
 pub(super) fn of_library(file: &str, named: bool) -> Verdict {
     let blacklist = RULES.get().is_some_and(|r| r.mode == Mode::Blacklist);
     Verdict { passes: !file.is_empty() && named != blacklist }
 }
 
-/// Whether a call passes, of a library with this verdict to the function that the stub's word names. A function counts
-/// before a library.
+/// Reports whether a call passes: from a library with this verdict, to the function whose tag is in the stub's word
+/// `binding`. A rule for the function takes precedence over the library's.
 #[inline(always)]
 pub(super) fn passes(verdict: Verdict, binding: usize) -> bool {
     if BY_FUNCTION.load(Relaxed) { by_function(verdict, binding) } else { verdict.passes }
@@ -153,7 +154,7 @@ fn by_function(verdict: Verdict, binding: usize) -> bool {
     passes
 }
 
-/// A library's launch passed for the first time on some thread.
+/// Reports the first launch of a library that passed. Called when one passed for the first time on some thread.
 pub(super) fn say_hit(file: &str, verdict: Verdict) {
     if !verdict.passes {
         return;
@@ -165,12 +166,12 @@ pub(super) fn say_hit(file: &str, verdict: Verdict) {
     }
 }
 
-/// In a forked child.
+/// Abandons the list of reported libraries, in a forked child.
 pub(super) fn forget_all() {
     SAID.forget();
 }
 
-/// With `XSCHED_VERBOSE=1`: in the words that scripts look for.
+/// Prints a hit if `XSCHED_VERBOSE=1`, in the words that scripts look for.
 fn say(what: &str) {
     print(&format!("[XSched] Passthrough: {what}"));
 }

@@ -1,11 +1,12 @@
-//! Which library a launch comes from, remembered by call site and thread.
+//! Attribution of launches to libraries, cached by call site and thread.
 //!
-//! The library that counts is the one that called the vendor's interface; where that is a vendor's runtime (libcudart
-//! over libcuda), the first one up the stack that is not. A direct call is found by its return address. A call through
-//! a runtime is found by walking up the stack once: what is remembered then is where the caller's return address lay,
-//! seen from the hook, and in which library. Code without variable stack frames puts it there each time, so that next
-//! time one look at that word tells whether the same library calls again. A word that nothing was written to holds what an earlier
-//! call left there, which may be another library's: where several fit, the stack is walked again.
+//! The library that counts is the one that called the vendor's interface; if that is a vendor's runtime (libcudart over
+//! libcuda), the first one up the stack that is not. A direct call is identified by its return address. A call through
+//! a runtime is identified by walking up the stack once. The cache then stores where the caller's return address lay,
+//! relative to the hook's frame, and in which library. Code without variable stack frames puts it there every time, so
+//! that the next call needs to read only that word to see whether the same library calls again. A word that this call
+//! has not written may hold the return address of an earlier call, perhaps of another library: if entries of several
+//! libraries match, the stack is walked again.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -22,36 +23,37 @@ use super::walk;
 use crate::lock::Lock;
 use crate::process;
 
-/// Call sites that a thread remembers.
+/// Number of direct call sites that a thread remembers.
 const DIRECT: usize = 256;
-/// Those within a runtime.
+/// Number of call sites within a runtime that a thread remembers.
 const THROUGH: usize = 64;
 const PROBES: usize = 4;
-/// Domains pushed at a time.
+/// Number of domains that may be pushed at a time.
 const DEPTH: u8 = 32;
 
-/// Raised whenever some object may have been unmapped.
+/// Generation of valid entries, raised whenever an object may have been unmapped.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
 
-/// What one thread knows of a library.
+/// State of one library on one thread.
 struct Tally {
     object: Arc<Object>,
-    /// It is a runtime, whose callers decide.
+    /// The library is a runtime, so its callers decide.
     runtime: bool,
     detected: Domain,
     verdict: Verdict,
-    /// What it set on this thread: [`code`].
+    /// Domain that the library set on this thread, as a [`code`].
     explicit: AtomicU8,
     launches: AtomicU64,
     said: AtomicBool,
-    /// What most launches need to know in one look: [`PLAIN_APPLICATION`], [`PLAIN_SYSTEM`] or [`CLOSER`].
+    /// Digest of the above that decides most launches with one read: [`PLAIN_APPLICATION`], [`PLAIN_SYSTEM`] or
+    /// [`CLOSER`].
     summary: AtomicU8,
 }
 
-/// Scheduled, and nothing explicit.
+/// Scheduled as its detected domain says, without an explicit domain or a rule.
 const PLAIN_APPLICATION: u8 = 0;
 const PLAIN_SYSTEM: u8 = 1;
-/// None of the above.
+/// Not decided by the digest: [`look_closer`] reads the rest.
 const CLOSER: u8 = 2;
 
 impl Tally {
@@ -87,14 +89,14 @@ struct Direct {
 #[derive(Clone, Copy)]
 struct Through {
     caller: usize,
-    /// From the place of the hook.
+    /// Offset of the return address from the hook's frame, in bytes.
     offset: usize,
     start: usize,
     end: usize,
     tally: Option<&'static Tally>,
 }
 
-/// What a thread knows.
+/// Attribution state of one thread.
 struct Sites {
     generation: Cell<u32>,
     pushed: Cell<u64>,
@@ -108,7 +110,7 @@ struct Sites {
 const NO_DIRECT: Direct = Direct { caller: 0, tally: None };
 const NO_THROUGH: Through = Through { caller: 0, offset: 0, start: 0, end: 0, tally: None };
 
-/// The tallies of every thread, and what those of ended threads counted.
+/// Tallies of every thread, and the counts of threads that have ended.
 #[derive(Default)]
 struct Counted {
     living: Vec<&'static Tally>,
@@ -121,7 +123,7 @@ fn counted() -> MutexGuard<'static, Counted> {
     COUNTED.lock()
 }
 
-/// The last part of a path: what users know a library by.
+/// File name of a path, by which users know a library.
 fn short(file: &str) -> &str {
     file.rsplit('/').next().unwrap_or(file)
 }
@@ -158,13 +160,13 @@ impl Sites {
         }
     }
 
-    /// What this thread pushed last, if anything; automatic is something.
+    /// Domain that this thread pushed last, if it pushed any; the inner `None` is "automatic".
     #[inline(always)]
     fn pushed(&self) -> Option<Option<Domain>> {
         (self.depth.get() > 0).then(|| decode((self.pushed.get() & 3) as u8))
     }
 
-    /// Forgets where things lay, if something may lie there that was not there before.
+    /// Forgets all call sites: another object may have been mapped at an address since.
     #[cold]
     #[inline(never)]
     fn renew(&self, generation: u32) {
@@ -198,7 +200,7 @@ impl Sites {
         tally
     }
 
-    /// The library that the call returning to `caller` comes from, directly.
+    /// Library that contains the call which returns to `caller`.
     #[inline(always)]
     fn direct(&self, caller: usize) -> Option<&'static Tally> {
         let generation = GENERATION.load(Acquire);
@@ -213,14 +215,14 @@ impl Sites {
     #[cold]
     #[inline(never)]
     fn find(&self, caller: usize, place: &Cell<Direct>) -> Option<&'static Tally> {
-        // Nothing around a launch on the short way catches a panic.
+        // The fast path of a launch catches no panic, so this does.
         let found = || objects::of(caller).map(|object| self.tally(object));
         let tally = process::guarded("when a call site is looked up", found).flatten();
         place.set(Direct { caller, tally });
         tally
     }
 
-    /// The library that called the runtime which holds `caller`; the runtime itself where nothing else can be found.
+    /// Library that called the runtime which holds `caller`; the runtime itself if the stack cannot be followed.
     fn through(&self, caller: usize, here: usize, runtime: &'static Tally) -> &'static Tally {
         let first = (caller ^ (caller >> 8)) % THROUGH;
         let places = (0..PROBES).map(|i| &self.through[(first + i) % THROUGH]);
@@ -244,7 +246,7 @@ impl Sites {
         let walked = || walk::caller_beyond(caller).map(|f| (f.at, f.object.start, f.object.end, self.tally(f.object)));
         let found = process::guarded("when a caller is looked up", walked).flatten();
         let Some((at, start, end, tally)) = found else { return runtime };
-        // On a stack that is not the thread's own nothing can be looked up safely.
+        // Only the thread's own stack can be read safely, so a call on any other stack is not cached.
         let is_new = seen.is_none();
         if is_new && here >= self.stack.0 && at < self.stack.1 && at > here {
             let free = places.clone().find(|p| p.get().caller == 0).or_else(|| places.clone().next());
@@ -255,7 +257,7 @@ impl Sites {
         tally
     }
 
-    /// The library that counts for a call.
+    /// Library to which a call is attributed.
     #[inline(always)]
     fn library(&self, caller: usize) -> Option<&'static Tally> {
         let tally = self.direct(caller)?;
@@ -263,7 +265,7 @@ impl Sites {
     }
 }
 
-/// The calling thread's stack: lowest address, and the one above it all.
+/// Lowest address of the calling thread's stack, and the address of its last word.
 fn stack() -> (usize, usize) {
     // SAFETY: attributes are plain data that pthread_getattr_np fills and pthread_attr_destroy ends.
     unsafe {
@@ -278,7 +280,7 @@ fn stack() -> (usize, usize) {
     }
 }
 
-/// The launch under way.
+/// Attributes the current launch.
 pub(super) fn launch(thread: &Thread) -> Origin {
     let sites = Sites::of(thread);
     if let Some(tally) = sites.direct(thread.caller.get())
@@ -298,7 +300,7 @@ pub(super) fn launch(thread: &Thread) -> Origin {
 fn look_closer(thread: &Thread, sites: &Sites) -> Origin {
     let pushed = sites.pushed();
     let Some(tally) = sites.library(thread.caller.get()) else {
-        // Generated code, of no library.
+        // Generated code, which is in no library.
         let passes = rules::passes(Verdict::UNNAMED, thread.binding.get());
         return Origin { passes, explicit: pushed.flatten(), detected: Domain::Application };
     };
@@ -311,8 +313,8 @@ fn look_closer(thread: &Thread, sites: &Sites) -> Origin {
     Origin { passes, explicit, detected: tally.detected }
 }
 
-/// The explicit domain of what makes a stream just now. The stream is there already, and making it may have come by
-/// here again: what was noted of the call is gone, but its frames are on the stack.
+/// Explicit domain of the code that is creating a stream. The stream exists already, and its creation may have passed
+/// through other hooks, which overwrote the noted caller; but the caller's frames are still on the stack.
 pub(super) fn maker(thread: &Thread) -> Option<Domain> {
     let sites = Sites::of(thread);
     let set = || decode(sites.tally(walk::caller()?.object).explicit.load(Relaxed));
@@ -329,13 +331,13 @@ pub(crate) fn set(caller: usize, domain: Option<Domain>) -> bool {
     tally.is_some()
 }
 
-/// What holds for calls from the library that holds `caller`, on this thread.
+/// Explicit domain in force for calls from the library that holds `caller`, on this thread.
 pub(crate) fn explicit(caller: usize) -> Option<Domain> {
     let sites = Sites::known(thread::current())?;
     sites.pushed().unwrap_or_else(|| decode(sites.direct(caller)?.explicit.load(Relaxed)))
 }
 
-/// False: too many are pushed already.
+/// Pushes a domain on this thread. Returns false if [`DEPTH`] are pushed already.
 pub(crate) fn push(domain: Option<Domain>) -> bool {
     let sites = Sites::of(thread::current());
     let depth = sites.depth.get();
@@ -347,7 +349,7 @@ pub(crate) fn push(domain: Option<Domain>) -> bool {
     true
 }
 
-/// False: none is pushed.
+/// Pops the domain pushed last. Returns false if none is pushed.
 pub(crate) fn pop() -> bool {
     let Some(sites) = Sites::known(thread::current()) else { return false };
     let Some(depth) = sites.depth.get().checked_sub(1) else { return false };
@@ -356,7 +358,7 @@ pub(crate) fn pop() -> bool {
     true
 }
 
-/// Launches by library, most first.
+/// Number of launches by library, largest first.
 pub(super) fn totals() -> Vec<(String, u64)> {
     let counted = counted();
     let mut by_name = counted.ended.clone();
@@ -384,13 +386,13 @@ pub(super) fn thread_ends() {
     drop(unsafe { Box::from_raw(std::ptr::from_ref(sites).cast_mut()) });
 }
 
-/// In a forked child.
+/// Abandons the state of all threads, in a forked child.
 pub(super) fn forget_all() {
     thread::current().sites.set(0);
     COUNTED.forget();
 }
 
-/// What is remembered of call sites holds no longer.
+/// Invalidates all cached call sites.
 pub(super) fn forget_sites() {
     GENERATION.fetch_add(1, AcqRel);
 }

@@ -1,4 +1,4 @@
-//! Up the stack, from a call to the first frame outside of a vendor's runtime.
+//! Walk up the stack, from a call to the first frame outside of a vendor's runtime.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::names::Kind;
 use super::objects::{self, Object};
 
-/// Frames looked at: a runtime is not deeper than this.
+/// Upper limit of frames visited: deeper than any runtime.
 const FRAMES: usize = 48;
 
 unsafe extern "C-unwind" {
@@ -15,31 +15,30 @@ unsafe extern "C-unwind" {
     fn _Unwind_GetCFA(context: *mut c_void) -> usize;
 }
 
-/// Who called a runtime.
+/// The code that called a runtime.
 pub(super) struct Caller {
-    /// What it belongs to.
+    /// Object that it belongs to.
     pub(super) object: Arc<Object>,
-    /// Where on the stack its return address lies.
+    /// Place of its return address on the stack.
     pub(super) at: usize,
 }
 
 struct Walk {
-    /// The return address at which the way begins; none = at the first one outside of this library.
+    /// Return address at which the walk begins; `None` = at the first frame outside of this library.
     from: Option<usize>,
     frames: usize,
     begun: bool,
     found: Option<Caller>,
 }
 
-/// The first caller outside of any runtime, up from the call that returns to `from`. `None` where the stack cannot be
-/// followed.
+/// First caller outside of any runtime, above the call that returns to `from`. `None` if the stack cannot be followed.
 #[cold]
 #[inline(never)]
 pub(super) fn caller_beyond(from: usize) -> Option<Caller> {
     walk(Some(from))
 }
 
-/// The first caller outside of this library and of any runtime.
+/// First caller outside of this library and of any runtime.
 pub(super) fn caller() -> Option<Caller> {
     walk(None)
 }

@@ -1,6 +1,6 @@
 //! `dlsym`, `dlvsym` and `dlclose`: callers that look a vendor function up get our stub for it.
 //!
-//! Everything else is passed on by a jump, with the caller's return address in place, so that RTLD_NEXT and
+//! All other lookups are passed on by a jump, with the caller's return address in place, so that RTLD_NEXT and
 //! RTLD_DEFAULT keep their meaning.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -96,7 +96,7 @@ fn wanted(name: *const c_char) -> Option<(&'static Hook, &'static CStr)> {
     platform::hook(name).map(|hook| (hook, hook.name))
 }
 
-/// The answer for a platform that is not scheduled: as if this library were not there.
+/// Answer for a platform that is not scheduled: the function that would be found without this library.
 fn unscheduled(handle: *mut c_void, hook: &'static Hook, caller: usize) -> usize {
     if handle as usize == NEXT || !resolve::is_ours(resolve::look_up(handle, hook.name)) {
         return PASS;
@@ -106,7 +106,7 @@ fn unscheduled(handle: *mut c_void, hook: &'static Hook, caller: usize) -> usize
         _ => resolve::next(hook.name),
     };
     if real.is_null() {
-        // Leaves the message for dlerror.
+        // Looks it up again to leave the message for `dlerror`.
         resolve::next(hook.name);
         return NOTHING;
     }
@@ -132,12 +132,12 @@ extern "C" fn answer(handle: *mut c_void, name: *const c_char, caller: usize) ->
                 if found.is_null() || found == resolve::before_us(name) {
                     return PASS;
                 }
-                // Handles of the whole program find this library first.
+                // A handle of the whole program finds this library first.
                 if resolve::is_ours(found) { resolve::next(name) } else { found }
             }
         };
         if real.is_null() {
-            // Leaves the message for dlerror.
+            // Looks it up again to leave the message for `dlerror`.
             resolve::next(name);
             return NOTHING;
         }
@@ -170,7 +170,7 @@ extern "C" fn answer_versioned(
                 if found.is_null() {
                     return PASS;
                 }
-                // This library has no versions, so it answers to all.
+                // This library's symbols have no versions, so they match any version.
                 if resolve::is_ours(found) { resolve::versioned_for_caller(name, version, 0) } else { found }
             }
         };
@@ -179,7 +179,7 @@ extern "C" fn answer_versioned(
             return PASS;
         }
         if found.is_null() {
-            // Leaves the message for dlerror.
+            // Looks it up again to leave the message for `dlerror`.
             resolve::versioned_for_caller(name, version, 0);
             return NOTHING;
         }
@@ -188,7 +188,7 @@ extern "C" fn answer_versioned(
     })
 }
 
-/// `dlclose`: what lies at an address may be something else after it.
+/// `dlclose`. Clears caches afterwards, since another object may be mapped at the addresses of one that is gone.
 // SAFETY: nothing is done with the handle but to close it. Destructors may unwind as they do without us.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {

@@ -28,7 +28,7 @@ fn domain_of(number: c_int) -> Option<Option<Domain>> {
     }
 }
 
-/// Runs the part behind an entry point; a panic in it is an error like any other.
+/// Runs the body of an entry point. A panic in it is returned as an error.
 fn guarded(part: impl FnOnce() -> c_int) -> c_int {
     process::guarded("in a scheduling domain function", part).unwrap_or(ILLEGAL_STATE)
 }
@@ -69,7 +69,8 @@ unsafe extern "C" fn pop() -> c_int {
     guarded(|| if sites::pop() { OK } else { ILLEGAL_STATE })
 }
 
-/// Exports a function of one argument whose implementation also gets the address it returns to: the library that calls.
+/// Exports functions of one argument. The implementation also gets the return address, which identifies the calling
+/// library.
 macro_rules! exported {
     ($($name:ident => $implementation:path;)*) => {
         $(
@@ -108,7 +109,7 @@ unsafe extern "C" fn XGetSchedulingDomainFor(place: *mut c_int, within: usize) -
     unsafe { get(place, within) }
 }
 
-/// Everything exported here, for the audit of what the library exports.
+/// Names of all functions exported here, for the audit of the library's exports.
 pub const NAMES: &[&str] = &[
     "hipSetSchedulingDomain",
     "hipGetSchedulingDomain",

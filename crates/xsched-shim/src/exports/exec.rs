@@ -1,7 +1,7 @@
-//! The functions of the C library that execute a program: what they start gets this library back where its environment has lost it
-//! ([`crate::follow`]).
+//! The functions of the C library that execute a program. Where its new environment has lost this library, the library
+//! is added again ([`crate::follow`]).
 //!
-//! `system` and `popen` are the C library's own affair: it gives their shell the environment of the process.
+//! `system` and `popen` are left to the C library: it gives their shell the environment of the process.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::*};
@@ -15,7 +15,7 @@ type ExecveatFn = unsafe extern "C" fn(c_int, *const c_char, Strings, Strings, c
 type SpawnFn =
     unsafe extern "C" fn(*mut libc::pid_t, *const c_char, *const c_void, *const c_void, Strings, Strings) -> c_int;
 
-/// The next function of a name behind ours.
+/// The next function of a name behind ours, looked up once.
 struct Real(&'static CStr, AtomicPtr<c_void>);
 
 impl Real {
@@ -23,8 +23,8 @@ impl Real {
         Real(name, AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// Looked up before a fork at the latest: the child might wait for the loader's lock for ever. Not when this library is loaded:
-    /// most programs start none.
+    /// The function's address. Looked up before a fork at the latest: the child might wait forever for the loader's
+    /// lock. Not looked up when this library is loaded, since most programs execute no other.
     fn get(&self) -> *mut c_void {
         let known = self.1.load(Acquire);
         if known.is_null() { self.find() } else { known }
@@ -56,9 +56,9 @@ unsafe extern "C" {
     static environ: Strings;
 }
 
-/// The environment of this process.
+/// Environment of this process.
 fn own() -> Strings {
-    // SAFETY: a pointer that the C library keeps; who changes it meanwhile races with the call itself.
+    // SAFETY: a pointer that the C library keeps. A thread that changes it now would race with the application's call.
     unsafe { environ }
 }
 
@@ -68,7 +68,7 @@ fn absent() -> c_int {
     -1
 }
 
-/// `execve`, or `execvpe` by a name that is searched for.
+/// `execve`, or `execvpe` with a name to be searched for.
 ///
 /// # Safety
 /// As of these.
@@ -108,7 +108,7 @@ unsafe extern "C" fn execvp(file: *const c_char, argv: Strings) -> c_int {
     unsafe { execute(&EXECVPE, Target::Name(file), file, argv, own()) }
 }
 
-/// `execle`: the environment stands behind the null of the arguments.
+/// `execle`, whose environment follows the null that ends the arguments.
 unsafe extern "C" fn with_environment(path: *const c_char, argv: Strings) -> c_int {
     let mut at = argv;
     // SAFETY: the caller's arguments end in null, and the environment follows.
@@ -122,7 +122,8 @@ unsafe extern "C" fn with_environment(path: *const c_char, argv: Strings) -> c_i
     unsafe { execute(&EXECVE, Target::Path(path), path, argv, envp) }
 }
 
-/// Exports a function whose arguments from the second on are a list, ended by null: its implementation gets them as one.
+/// Exports a function whose arguments from the second on are a list ended by null. The implementation gets them as an
+/// array.
 macro_rules! listed {
     ($($name:ident => $implementation:path;)*) => {
         $(
@@ -183,7 +184,7 @@ unsafe extern "C" fn execveat(folder: c_int, path: *const c_char, argv: Strings,
     unsafe { follow::with(Target::Below(folder, path), envp, |envp| real(folder, path, argv, envp, flags)) }
 }
 
-/// `posix_spawn`, or `posix_spawnp` by a name that is searched for.
+/// `posix_spawn`, or `posix_spawnp` with a name to be searched for.
 ///
 /// # Safety
 /// As of these.
@@ -233,7 +234,7 @@ unsafe extern "C" fn posix_spawnp(
     unsafe { spawn(&POSIX_SPAWNP, Target::Name(file), pid, file, rest) }
 }
 
-/// Everything exported here, for the audit of what the library exports.
+/// Names of all functions exported here, for the audit of the library's exports.
 pub const NAMES: &[&str] = &[
     "execl",
     "execle",

@@ -1,6 +1,6 @@
 //! `ioctl`, through which vendors' user-mode drivers talk to their kernel modules.
 //!
-//! Two conversations are followed: NVIDIA's resource manager (type 'F', see [`crate::platform::cuda`]) and AMD's compute
+//! Two interfaces are watched: NVIDIA's resource manager (type 'F', see [`crate::platform::cuda`]) and AMD's compute
 //! driver (type 'K', see [`crate::platform::hsa`]). Any other `ioctl` costs two compares.
 
 use std::ffi::{c_int, c_ulong, c_void};
@@ -8,9 +8,9 @@ use std::ffi::{c_int, c_ulong, c_void};
 use crate::interpose::ioctl::{REAL, find_real};
 use crate::platform::{cuda, hsa};
 
-// SAFETY: looks at the request only; every argument register and the stack stay as they are for the function jumped to.
-// `rax` is free at a function's entry but for what a variadic call says of vector registers, of which an `ioctl` has
-// none to read. The three pushes align the stack for the call.
+// SAFETY: reads the request only; every argument register and the stack stay as they are for the function jumped to.
+// `rax` is free at a function's entry, except that a variadic call passes the number of vector registers in `al`, and an
+// `ioctl` reads none of those. The three pushes align the stack for the call.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn ioctl(_fd: c_int, _request: c_ulong, _argument: *mut c_void) -> c_int {
@@ -38,7 +38,8 @@ unsafe extern "C" fn ioctl(_fd: c_int, _request: c_ulong, _argument: *mut c_void
         "cmp esi, {allocate}",
         "jne 2b",
         "6: jmp {cuda}",
-        // Queues are made, changed and destroyed by low numbers; a wait for an event must not become a frame of ours.
+        // Low numbers create, change and destroy queues. Higher ones are passed on by a jump: a wait for an event must
+        // not run on top of a stack frame of this library.
         "5: cmp sil, {last}",
         "ja 2b",
         "jmp {hsa}",

@@ -1,5 +1,5 @@
-//! What this library exports beside the vendors' functions: what of the C library is looked at on its way, and the interface of
-//! scheduling domains. Nothing of ours calls these; they stand above all else.
+//! Exports of this library other than vendors' functions: interposed functions of the C library, and the interfaces for
+//! scheduling domains and schedulers. No code of this library calls them.
 
 mod dlsym;
 pub mod domain;

@@ -1,5 +1,5 @@
-//! Programs without this library that use a device when the process that `xsched run` became ends: nothing else would tell of them,
-//! least of all where that process used no device itself. What a process shows in `/proc` decides.
+//! Report, at the end of the process that `xsched run` became, of descendants that use a device without this library.
+//! Nothing else would mention them, least of all if the process itself used no device. The contents of `/proc` decide.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use xsched_proto::settings::{Log, Settings};
 
 use crate::stage;
 
-/// Devices of GPUs, by what their files' names begin with. `/dev/nvidiactl` is opened by tools that only look.
+/// Prefixes of GPUs' device files. `/dev/nvidiactl` is left out: tools open it that only read information.
 const DEVICES: [&str; 12] = [
     "/dev/kfd",
     "/dev/dri/renderD",
@@ -25,16 +25,16 @@ const DEVICES: [&str; 12] = [
     "/dev/nvidia8",
     "/dev/nvidia9",
 ];
-/// Drivers of devices that have no file.
+/// Drivers of devices that have no device file.
 const DRIVERS: [&str; 2] = ["libsimdev.so", "libpocl.so"];
-/// This library, by any of its names.
+/// Prefix of all names of this library.
 const OWN: &str = "libxsched";
-/// So many are named.
+/// Upper limit of programs named.
 const NAMED_MAX: usize = 3;
 
-/// When the process ends that `run` became.
+/// Handler for the end of the process that `xsched run` became.
 pub(super) extern "C" fn at_exit() {
-    // One that has used a device is in `ps`, and its user knows.
+    // A process that has used a device appears in `xsched ps`, so its user needs no report.
     if stage::is_untouched() {
         let _ = std::panic::catch_unwind(tell);
     }
@@ -56,13 +56,13 @@ fn tell() {
     }
 }
 
-/// The descendants of a process that use a device without this library, with their names.
+/// Descendants of a process that use a device without this library: process IDs and names.
 fn found(ancestor: u32) -> Vec<(u32, String)> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let parents: BTreeMap<u32, u32> = pids.filter_map(|pid| Some((pid, parent(pid)?))).collect();
     let is_below = |pid: u32| {
-        // Parents that change meanwhile may make a circle.
+        // Parents that change meanwhile may form a circle, so the line is bounded.
         let line = std::iter::successors(Some(pid), |pid| parents.get(pid).copied());
         line.take(parents.len()).skip(1).any(|above| above == ancestor)
     };
@@ -72,7 +72,7 @@ fn found(ancestor: u32) -> Vec<(u32, String)> {
 
 fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
+    // The name, in parentheses, may contain spaces and parentheses itself.
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
@@ -81,7 +81,7 @@ fn name(pid: u32) -> String {
     xsched_proto::text::escaped(name.trim_end()).into_owned()
 }
 
-/// Tells whether a process uses a device and has nothing of ours in it, though nobody has told it to keep us out.
+/// Reports whether a process uses a device and has not loaded this library, although `XSCHED_DISABLE` is not set in it.
 fn is_alone(pid: u32) -> bool {
     let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else { return false };
     let has = |names: &[&str]| maps.lines().any(|line| names.iter().any(|name| file_name(line).starts_with(name)));

@@ -1,13 +1,13 @@
-//! How this library stays in what a program starts, whatever environment that is given: where the new environment has lost it, it is
-//! put back, with the variables that say how the program is scheduled.
+//! Propagation of this library into the programs that a program executes. If their environment has lost the library, it
+//! is added again, with the variables that say how the program is scheduled.
 //!
-//! Code here may run in a child of `vfork` or `fork`: nothing allocates, locks or panics, and what is needed is prepared when
-//! the library is loaded, the environment of that moment included. A program may write over its own later, as
-//! `setproctitle` does.
+//! Code here may run in a child of `vfork` or `fork`: nothing allocates, locks or panics. All that it needs is prepared
+//! when the library is loaded, including a copy of the environment as it is then, since a program may overwrite its own
+//! later, as `setproctitle` does.
 //!
-//! - [`start`]: what is remembered of the program's start.
-//! - [`left`]: what the program leaves behind without the library.
-//! - [`target`]: whether the library can live in what is to be executed.
+//! - [`start`]: the copy of the program's command line and variables.
+//! - [`left`]: the report of descendants without the library.
+//! - [`target`]: the check whether the library can be loaded into a program.
 //! - [`crate::exports::exec`]: the functions that execute.
 
 mod left;
@@ -23,20 +23,21 @@ use crate::interpose::resolve;
 
 pub(crate) use target::Target;
 
-/// A list of strings that ends in null, as the kernel takes it.
+/// A list of strings that ends in null, as the kernel expects it.
 pub(crate) type Strings = *const *const c_char;
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const DISABLE: &[u8] = b"XSCHED_DISABLE=";
 const FOLLOW: &[u8] = b"XSCHED_FOLLOW=";
 
-/// Sizes of environments, in strings, and of what is composed for them, in bytes. One larger than the larger stays as it is.
+/// Two sizes of environment, in strings, and of the text composed for each, in bytes. An environment that exceeds the
+/// larger stays as it is.
 const SMALL: usize = 256;
 const LARGE: usize = 8192;
 const SMALL_BYTES: usize = 2 << 10;
 const LARGE_BYTES: usize = 32 << 10;
 
-/// Executes `target` by `exec` in an environment, in which the library is put back if it is missing.
+/// Runs `exec`, which executes `target`, with an environment to which the library is added if it is missing.
 ///
 /// # Safety
 /// The strings of `envp` and those that `target` holds are the caller's valid ones.
@@ -63,13 +64,13 @@ pub(crate) unsafe fn with<R>(target: Target, envp: Strings, exec: impl FnOnce(St
 
 /// An environment without the library.
 struct Loss<'a> {
-    /// The libraries that it preloads instead.
+    /// Libraries that it preloads instead.
     others: &'a [u8],
     strings: usize,
 }
 
 impl Loss<'_> {
-    /// None where the library is in an environment, or is not to be there.
+    /// Checks an environment. `None` if it has the library, or excludes it.
     ///
     /// # Safety
     /// See [`with`].
@@ -95,7 +96,7 @@ impl Loss<'_> {
     }
 }
 
-/// The entries of a list; of none, none.
+/// Entries of a list; a null list has none.
 ///
 /// # Safety
 /// See [`with`].
@@ -116,7 +117,8 @@ unsafe fn entries(list: Strings) -> impl Iterator<Item = *const c_char> {
     })
 }
 
-/// Puts the library back and executes. On the stack, of which this takes as much as the sizes say.
+/// Composes an environment with the library and calls `exec` with it. All of it is on the stack, which must have room
+/// for `STRINGS` pointers and `BYTES` bytes.
 ///
 /// # Safety
 /// See [`with`]; there is room for what is composed.
@@ -180,7 +182,7 @@ mod tests {
     use super::*;
     use std::ffi::CString;
 
-    /// The environment that a program is executed in, of one that it is given.
+    /// The environment in which a program is executed if the given one is passed to `exec`.
     fn followed(given: &[&str]) -> Vec<String> {
         let strings: Vec<CString> = given.iter().map(|entry| CString::new(*entry).unwrap()).collect();
         let list: Vec<*const c_char> = strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect();

@@ -1,5 +1,6 @@
-//! Memory of the program's start: its command line and the variables that say how it is scheduled, as they were when the
-//! library was loaded. Programs write over both later: `setproctitle` over the first, and over the second where it is longer.
+//! Copy of the program's command line and of the variables that say how it is scheduled, taken when the library is
+//! loaded. Programs overwrite both later: `setproctitle` writes over the command line and, if its text is longer, on
+//! into the variables.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int};
@@ -13,12 +14,13 @@ use super::{DISABLE, FOLLOW, PRELOAD, Strings, left};
 
 const RUN: &[u8] = b"XSCHED_RUN=";
 
-/// Room for the command line, the library's path and the variables, in bytes. One page, of which most programs touch a part.
+/// Room for the command line, the library's path and the variables, in bytes. Two pages, of which most programs touch a
+/// part.
 const BYTES: usize = 8 << 10;
-/// The last length that a plausible number of arguments has.
+/// Largest plausible number of arguments.
 const ARGUMENTS_MAX: c_int = 1 << 20;
 
-/// Strings, each with its zero: those of the command line, the library's path, variables.
+/// Strings, each ended by a zero: those of the command line, the library's path, the variables.
 #[repr(align(64))]
 struct Kept(UnsafeCell<[u8; BYTES]>);
 
@@ -26,16 +28,16 @@ struct Kept(UnsafeCell<[u8; BYTES]>);
 unsafe impl Sync for Kept {}
 
 static KEPT: Kept = Kept(UnsafeCell::new([0; BYTES]));
-/// Where the command line ends.
+/// End of the command line in [`KEPT`].
 static COMMAND_END: AtomicUsize = AtomicUsize::new(0);
-/// Where the library's path and all variables end; not after the command line = there is nothing to put back.
+/// End of the library's path and the variables; not beyond [`COMMAND_END`] = there is nothing to add to environments.
 static ALL_END: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" {
     static environ: Strings;
 }
 
-/// When this library is loaded. glibc's loader hands a constructor what `main` gets.
+/// Constructor, run when this library is loaded. glibc's loader passes a constructor the arguments of `main`.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static REMEMBER: extern "C" fn(c_int, Strings, Strings) = remember;
@@ -47,7 +49,8 @@ extern "C" fn remember(argc: c_int, argv: Strings, envp: Strings) {
     // SAFETY: a pointer that the C library keeps.
     let environment = unsafe { environ };
     let mut end = 0;
-    // Another loader hands over nothing: then these registers hold anything, but not three numbers that agree.
+    // A loader other than glibc's passes no arguments to constructors. The three registers then hold arbitrary values,
+    // which would not satisfy these conditions by chance.
     let is_layout = (0..=ARGUMENTS_MAX).contains(&argc)
         && envp == environment
         && (argv as usize).wrapping_add((argc as usize + 1) * size_of::<usize>()) == envp as usize;
@@ -75,14 +78,15 @@ extern "C" fn remember(argc: c_int, argv: Strings, envp: Strings) {
     }
 }
 
-/// Tells whether `xsched run` became this process.
+/// Reports whether `xsched run` became this process.
 fn is_of_run() -> bool {
     let told = variables().find_map(|variable| variable.to_bytes().strip_prefix(RUN));
     let told = told.and_then(|pid| std::str::from_utf8(pid).ok()?.parse::<u32>().ok());
     told.is_some_and(|pid| pid == std::process::id())
 }
 
-/// Keeps the library's path and the variables from `end` on. None where there is nothing to put back, or no room for all of it.
+/// Copies the library's path and the variables to `end` and on. `None` if there is nothing to add to environments, or
+/// no room for all of it.
 ///
 /// # Safety
 /// A list of strings.
@@ -107,7 +111,7 @@ unsafe fn variables_of(environment: Strings, end: usize) -> Option<usize> {
     Some(end)
 }
 
-/// Appends a string at `end`, cut where there is no room, and returns where the next goes.
+/// Appends a string at `end`, cut if there is no room, and returns the end of it.
 fn keep(end: usize, text: &[u8]) -> usize {
     // SAFETY: the constructor alone comes here, and nothing reads meanwhile.
     let kept = unsafe { &mut *KEPT.0.get() };
@@ -115,7 +119,7 @@ fn keep(end: usize, text: &[u8]) -> usize {
     if let Some(place) = kept.get_mut(end..end + length) {
         place.copy_from_slice(&text[..length]);
     }
-    // The zero is there already.
+    // The terminating zero is in the buffer already, which is static.
     (end + length + 1).min(BYTES)
 }
 
@@ -129,19 +133,20 @@ fn kept(from: usize, to: usize) -> &'static [u8] {
     all.get(from..to).unwrap_or_default()
 }
 
-/// The library as the program's `LD_PRELOAD` named it; none where it did not, or is not to be put back.
+/// The library as the program's `LD_PRELOAD` named it; `None` if it did not, or if the library is not to be added to
+/// environments.
 pub(super) fn library() -> Option<&'static [u8]> {
     let rest = kept(COMMAND_END.load(Relaxed), ALL_END.load(Acquire));
     CStr::from_bytes_until_nul(rest).ok().map(CStr::to_bytes)
 }
 
-/// The program's variables that begin as ours do.
+/// The program's variables whose names begin with this project's prefix.
 pub(super) fn variables() -> impl Iterator<Item = &'static CStr> {
     let rest = kept(COMMAND_END.load(Relaxed), ALL_END.load(Acquire));
     strings(rest).skip(1)
 }
 
-/// The command line, cut to [`COMMAND_MAX_BYTES`]; none where the loader did not tell it.
+/// The command line, cut to [`COMMAND_MAX_BYTES`]; `None` if the loader did not pass it.
 pub(crate) fn command() -> Option<Vec<String>> {
     let words = strings(kept(0, COMMAND_END.load(Relaxed)));
     let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
@@ -156,7 +161,7 @@ fn strings(mut rest: &'static [u8]) -> impl Iterator<Item = &'static CStr> {
     })
 }
 
-/// Tells whether a value says off, as [`xsched_proto::variables::flag`] reads it.
+/// Reports whether a value means "off", as [`xsched_proto::variables::flag`] reads it.
 pub(super) fn is_off(value: &[u8]) -> bool {
     [&b"0"[..], b"off", b"no", b"false"].iter().any(|word| value.eq_ignore_ascii_case(word))
 }

@@ -1,15 +1,16 @@
-//! Tells whether the library can live in what is to be executed: its loader must be glibc's, and the library must be there, which it is not
-//! after a `chroot`. A program of musl's would end of it, a 32-bit one complain.
+//! Check whether this library can be loaded into a program that is about to be executed: the program's loader must be
+//! glibc's, and the library's file must exist, which it may not after a `chroot`. The library would end a musl program,
+//! and a 32-bit program would print a complaint.
 
 use std::ffi::{CStr, c_char, c_int};
 
-/// Scripts may name scripts as their interpreter; the kernel stops at about as many.
+/// Upper limit of a chain of scripts that name scripts as their interpreters; about the kernel's own.
 const CHAIN_MAX: usize = 5;
-/// Bytes that are read of a file's beginning: the kernel reads as much of a script.
+/// Number of bytes read from the beginning of a file: the kernel reads as much of a script.
 const HEAD: usize = 256;
 /// Longest path, in bytes.
 const PATH_MAX: usize = 4096;
-/// Headers looked at.
+/// Upper limit of program headers read.
 const HEADERS_MAX: usize = 64;
 const PT_INTERP: u32 = 3;
 const X86_64: u16 = 62;
@@ -19,7 +20,7 @@ const X86_64: u16 = 62;
 pub(crate) enum Target {
     /// The file at a path.
     Path(*const c_char),
-    /// The file of this name, which the folders of `PATH` are searched for unless it has a slash.
+    /// The file of this name, searched for in the folders of `PATH` unless it contains a slash.
     Name(*const c_char),
     /// An open file.
     Descriptor(c_int),
@@ -28,7 +29,7 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Tells whether the library can be put back into it: `library` is its path.
+    /// Reports whether the library can be loaded into the program. `library` is its path.
     ///
     /// # Safety
     /// Strings are valid ones, or null.
@@ -55,7 +56,8 @@ impl Target {
 
 const FLAGS: c_int = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
 
-/// Tells whether a path leads to a file. A library that is named without a slash is where the loader finds it.
+/// Reports whether the library's file exists. A library named without a slash is searched for by the loader, so it
+/// counts as there.
 fn is_there(library: &[u8]) -> bool {
     !library.contains(&b'/') || with_path(&[library], |path| can(path, libc::R_OK)) == Some(true)
 }
@@ -65,7 +67,7 @@ fn can(path: &CStr, mode: c_int) -> bool {
     unsafe { libc::access(path.as_ptr(), mode) == 0 }
 }
 
-/// Makes a path of pieces, on the stack; none where it is too long.
+/// Joins pieces to a path, on the stack; `None` if it is too long.
 fn with_path<R>(pieces: &[&[u8]], act: impl FnOnce(&CStr) -> R) -> Option<R> {
     let mut path = [0u8; PATH_MAX];
     let mut end = 0;
@@ -76,7 +78,7 @@ fn with_path<R>(pieces: &[&[u8]], act: impl FnOnce(&CStr) -> R) -> Option<R> {
     CStr::from_bytes_until_nul(&path).ok().map(act)
 }
 
-/// Looks at the first file of a name in the folders of `PATH`, as the C library searches them.
+/// Checks the first executable file of a name in the folders of `PATH`, in the C library's order.
 fn search(name: &CStr) -> bool {
     // SAFETY: reads the environment, as the C library is about to.
     let path = unsafe { libc::getenv(c"PATH".as_ptr()) };
@@ -120,13 +122,13 @@ fn look_at(fd: c_int, depth: usize) -> bool {
         return with_path(&[program], |path| look(path, depth + 1)) == Some(true);
     }
     if !head.starts_with(b"\x7fELF") {
-        // A text without `#!` is read by a shell, if by anything.
+        // A text without `#!` is run by a shell, if at all.
         return !head.contains(&0) && look(c"/bin/sh", depth + 1);
     }
     is_for_glibc(fd, head)
 }
 
-/// Tells whether the loader of an ELF file, if it has one, is glibc's for this machine.
+/// Reports whether the loader of an ELF file, if it names one, is glibc's for this machine.
 fn is_for_glibc(fd: c_int, head: &[u8]) -> bool {
     let short = |at: usize| head.get(at..at + 2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
     let (Some([_, _, _, _, 2, 1, ..]), Some(X86_64)) = (head.first_chunk::<16>(), short(18)) else { return false };
@@ -146,7 +148,7 @@ fn is_for_glibc(fd: c_int, head: &[u8]) -> bool {
             return name.starts_with(b"ld-linux") || name.starts_with(b"ld-2.");
         }
     }
-    // Linked statically: what it starts takes its environment.
+    // Linked statically: the programs that it starts inherit its environment.
     true
 }
 
@@ -154,7 +156,7 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// Reads as much as there is, and returns how much that was.
+/// Reads at most as many bytes as fit, and returns their number.
 fn read_at(fd: c_int, bytes: &mut [u8], place: u64) -> usize {
     let Ok(place) = i64::try_from(place) else { return 0 };
     // SAFETY: a buffer with its length.

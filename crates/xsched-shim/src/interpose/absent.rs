@@ -1,9 +1,10 @@
 //! Stand-ins for functions that not every C library has in libc.so.6.
 //!
-//! A preload library is loaded into whatever program is started, and one function that the loader does not find ends that
-//! program. So the linker binds calls of `NAME` to `__wrap_NAME` here (build.rs), which jumps on to the real one, a weak
-//! reference: 0 where there is none. Threads and `dlopen` were in libraries of their own until glibc 2.34, and are looked for
-//! there when they are called; programs with a device have loaded those libraries for its driver.
+//! A preload library is loaded into every program that is started, and one function that the loader does not find ends
+//! that program. So the linker binds calls of `NAME` to `__wrap_NAME` here (build.rs), which jumps to the real function
+//! through a weak reference, 0 if there is none. Until glibc 2.34, threads and `dlopen` were in libraries of their own;
+//! their functions are searched for there at the first call. Programs that use a device have loaded those libraries for
+//! its driver.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::*};
@@ -40,7 +41,7 @@ unsafe extern "C" fn nothing() -> usize {
     0
 }
 
-/// The symbol that the linker binds calls to: jumps on to the real function, or to what stands for it.
+/// Defines the symbol to which the linker binds calls: it jumps to the real function, or else to its stand-in.
 macro_rules! jumps_on {
     ($name:ident, $($otherwise:literal)*, $($argument:tt)*) => {
         core::arch::global_asm!(
@@ -158,7 +159,7 @@ unsafe extern "C" fn fstat(fd: c_int, out: *mut c_void) -> c_int {
     unsafe { libc::syscall(libc::SYS_fstat, c_long::from(fd), out) as c_int }
 }
 
-/// "Not in the vector", which callers must reckon with.
+/// Returns "not in the vector", an answer that callers must handle anyway.
 unsafe extern "C" fn getauxval(_: libc::c_ulong) -> libc::c_ulong {
     0
 }
@@ -168,7 +169,7 @@ unsafe extern "C" fn no_version() -> *const c_char {
     c"".as_ptr()
 }
 
-/// The version of glibc in this process. None: another C library.
+/// Version of the glibc in this process; `None` with another C library.
 pub(crate) fn glibc_version() -> Option<&'static CStr> {
     // SAFETY: glibc's own string, or the empty one above.
     let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };

@@ -1,4 +1,4 @@
-//! Places of real functions, where calls read them.
+//! Cells: the words from which a hooked call reads its real function.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
@@ -8,8 +8,9 @@ use super::{BINDINGS, Hook};
 /// A real function for each binding; null = not known.
 pub type Reals = [AtomicPtr<c_void>; BINDINGS];
 
-/// The real functions of a group of hooks, on pages of their own. A call reads its function here first. In a child that has a copy of
-/// this process's memory the kernel [wipes](crate::wiped::wipe) them, so that the first call there takes the slow way, which finds out where it is.
+/// The real functions of a group of hooks, on pages of their own. A call reads its function here first. In a process
+/// that got a copy of this process's memory (`fork`, `clone`) the kernel [wipes](crate::wiped::wipe) these pages, so
+/// that the first call there finds no function and takes the slow path, which notices the new process.
 #[repr(C, align(4096))]
 pub struct Cells<const N: usize>(pub [Reals; N]);
 
@@ -33,7 +34,7 @@ impl Hook {
         self.fill(binding, real);
     }
 
-    /// Sets what calls read.
+    /// Sets the cell that calls read.
     pub(super) fn fill(&self, binding: usize, real: *mut c_void) {
         self.cells[binding].store(real, Release);
     }

@@ -1,4 +1,5 @@
-//! Finds `dlsym` in the C library without asking `dlsym`, which is ours; and who needs whom.
+//! Reader of loaded ELF objects: finds `dlsym` in the C library without calling `dlsym`, which is ours, and reads who
+//! was linked against whom.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
@@ -28,13 +29,13 @@ struct Sym {
     size: u64,
 }
 
-/// The objects in which a symbol is looked for.
+/// Objects in which a symbol is searched for.
 enum Within<'a> {
-    /// Objects whose file name begins so.
+    /// Objects whose file name begins with these bytes.
     Named(&'a [u8]),
-    /// Objects loaded after the one that holds this address, which has not come by yet.
+    /// Objects loaded after the one that holds this address, which the walk has not reached yet.
     Behind(usize),
-    /// All that come.
+    /// All further objects of the walk.
     Rest,
 }
 
@@ -60,7 +61,7 @@ struct Debug {
     first: *const Loaded,
 }
 
-/// The loader's list for debuggers; null where the C library is none of GNU's.
+/// The loader's list for debuggers; null if the C library is not glibc.
 fn debug() -> *const Debug {
     let debug: *const Debug;
     // SAFETY: loads an address that the loader has put there, 0 where nothing defines the symbol.
@@ -77,8 +78,8 @@ fn debug() -> *const Debug {
 
 /// The address of `symbol` in the object whose file name begins with `library` and which is loaded with the program, or null.
 ///
-/// By the loader's list, since `dl_iterate_phdr` may be another library's: ThreadSanitizer's runtime has one, which it cannot serve
-/// yet when it looks for the C library's functions with `dlsym`, which is ours.
+/// Walks the loader's list for debuggers, since `dl_iterate_phdr` may be another library's: that of ThreadSanitizer's
+/// runtime does not work yet when the runtime looks up the C library's functions with `dlsym`, which is ours.
 pub(super) fn symbol_in(library: &str, symbol: &CStr) -> *mut c_void {
     // SAFETY: null, or the loader's own, complete before any code of a library runs. What is loaded with the program is never
     // removed, and comes before all that is loaded later.
@@ -97,7 +98,7 @@ pub(super) fn symbol_in(library: &str, symbol: &CStr) -> *mut c_void {
     search(Within::Named(library.as_bytes()), symbol)
 }
 
-/// Tells whether the file of an object, as the loader tells it, has a name that begins so.
+/// Reports whether the file name of an object, without its folder, begins with `begin`. `path` is the loader's.
 fn is_named(path: *const c_char, begin: &[u8]) -> bool {
     if path.is_null() {
         return false;
@@ -160,7 +161,7 @@ unsafe fn look_up(base: usize, mut dynamic: *const Dyn, wanted: &CStr) -> *mut c
     while unsafe { (*dynamic).tag } != 0 {
         // SAFETY: as above.
         let entry = unsafe { &*dynamic };
-        // glibc relocates these addresses in place, but for the vDSO and a few old objects.
+        // glibc has relocated these addresses in place, except in the vDSO and a few old objects.
         let address = if entry.value < base { entry.value + base } else { entry.value };
         match entry.tag {
             DT_STRTAB => strings = address,
@@ -190,7 +191,7 @@ unsafe fn look_up(base: usize, mut dynamic: *const Dyn, wanted: &CStr) -> *mut c
     std::ptr::null_mut()
 }
 
-/// What an object is called, and what it was linked against.
+/// SONAME of an object, and the names of the libraries that it was linked against.
 #[derive(Default)]
 pub(super) struct Names {
     pub(super) soname: Option<CString>,

@@ -11,7 +11,7 @@ pub(crate) type IoctlFn = unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c
 /// The next `ioctl` behind ours, once known.
 pub(crate) static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Finds it.
+/// Finds the next `ioctl` behind ours, and stores it in [`REAL`].
 pub(crate) extern "C" fn find_real() -> *mut c_void {
     let real = resolve::keeping_errno(|| resolve::next(c"ioctl"));
     let real = if real.is_null() { in_place as *const () as *mut c_void } else { real };
@@ -19,7 +19,7 @@ pub(crate) extern "C" fn find_real() -> *mut c_void {
     real
 }
 
-/// Where none is found, which no known C library makes happen.
+/// Stand-in if no `ioctl` is found; no known C library lacks it.
 unsafe extern "C" fn in_place(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     // SAFETY: the caller's own arguments.
     unsafe { libc::syscall(libc::SYS_ioctl, fd, request, argument) as c_int }

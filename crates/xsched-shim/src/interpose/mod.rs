@@ -1,4 +1,4 @@
-//! Between callers and vendor libraries.
+//! Stubs and lookup between callers and vendor libraries.
 //!
 //! Every hooked function is a [`Hook`]. Callers reach it through its exported stub (bound by the loader), or through
 //! one of its thunks (handed out by `dlsym` and the vendors' own lookup functions). Both only note where the call
@@ -25,18 +25,18 @@ use xsched_core::thread;
 pub use self::cells::{Cells, Reals};
 use crate::stage;
 
-/// Copies of vendor libraries told apart in one process; further ones are left alone and reported.
+/// Number of copies of vendor libraries told apart in one process; further ones are left unscheduled and reported.
 pub const BINDINGS: usize = 8;
 
-/// What a stub notes of the function that it stands for, above the number of the binding: a hash of its name. An
-/// immediate operand, so that it costs nothing where it is not asked.
+/// Hash of a hooked function's name, which its stub stores above the number of the binding. An immediate operand of the
+/// stub, so it costs nothing unless it is read.
 pub(crate) const fn tag(name: &str) -> usize {
     let (bytes, mut at, mut hash) = (name.as_bytes(), 0, 0x811c_9dc5_u32);
     while at < bytes.len() {
         hash = (hash ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
         at += 1;
     }
-    // 28 bits, so that with the three of the binding it stays a positive number of 32.
+    // A hash of 28 bits: with the three bits of the binding it is a positive number of 32 bits.
     (hash >> 4) as usize * BINDINGS
 }
 
@@ -45,22 +45,22 @@ pub type AnyFn = unsafe extern "C" fn();
 
 /// One hooked vendor function.
 pub struct Hook {
-    /// Its name.
+    /// Name of the function.
     pub name: &'static CStr,
-    /// Bit of its platform in `XSCHED_PLATFORMS`, see [`crate::enabled::platform_enabled`].
+    /// Bit of the function's platform in `XSCHED_PLATFORMS`, see [`crate::enabled::platform_enabled`].
     pub platform: u8,
-    /// The exported stub.
+    /// The exported stub, which callers reach by the function's name.
     pub exported: AnyFn,
-    /// One stub for each binding but 0.
+    /// A further stub for each binding but 0.
     pub thunks: [AnyFn; BINDINGS - 1],
     /// The real function of each binding, once known.
     pub(crate) known: Reals,
-    /// Copies of these, which calls read: see [`Cells`].
+    /// Copies of the real functions for calls to read; see [`Cells`].
     pub(crate) cells: &'static Reals,
 }
 
 impl Hook {
-    /// The function for a call that found no cell filled.
+    /// Finds the function for a call whose cell is empty.
     fn look_up(&'static self) -> *mut c_void {
         let thread = thread::current();
         let (caller, binding) = (thread.caller.get(), thread.binding.get() % BINDINGS);
@@ -74,24 +74,25 @@ impl Hook {
     }
 }
 
-/// The function that the current call of a hook would have reached without us; null if there is none. `cells` are the hook's.
-/// To be asked first thing in an implementation: later calls on this thread overwrite where this one came from.
+/// The function that the current call of a hook would have reached without us; null if there is none. `cells` are the
+/// hook's. An implementation calls this first: later calls on this thread overwrite the origin of this one.
 #[inline(always)]
 pub fn real(cells: &'static Reals, hook: impl FnOnce() -> &'static Hook) -> *mut c_void {
     let known = cells[thread::current().binding.get() % BINDINGS].load(Acquire);
     if known.is_null() { unknown(hook) } else { known }
 }
 
-/// Compiled beside each caller, so that the compiler knows it as cold there and moves the call out of the way of a launch.
+/// Slow path of [`real`]. Compiled beside each caller, so that the compiler sees that it is cold there and moves the
+/// call out of the launch's path.
 #[cold]
 #[inline(never)]
 fn unknown(hook: impl FnOnce() -> &'static Hook) -> *mut c_void {
     hook().look_up()
 }
 
-/// What a hooked function does, as far as scheduling goes. Every function that a vendor's library exports is in exactly one
-/// class, or not hooked and in the platform's `no_device_work.txt`, or `record.txt` if it records a command that is
-/// scheduled when the recording is enqueued.
+/// Effect of a hooked function on scheduling. Every function that a vendor's library exports is in exactly one class,
+/// or listed in the platform's `no_device_work.txt` and not hooked, or listed in `record.txt`: then it records a
+/// command that is scheduled when the recording is enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Enqueues a kernel.
@@ -104,27 +105,27 @@ pub enum Class {
     Sync,
     /// Begins or ends the recording of commands that would otherwise be enqueued.
     Capture,
-    /// Changes what was recorded, or asks about it.
+    /// Changes or inspects recorded commands.
     Recorded,
-    /// Begins with the vendor's library.
+    /// Initialises the vendor's library.
     Begin,
-    /// Makes a queue or a context.
+    /// Creates a queue or a context.
     Create,
     /// Destroys a queue or a context, or decides when it will be.
     Destroy,
-    /// Provides or resolves what a queue may wait for from the host.
+    /// Provides or resolves an event on the host that a queue may wait for.
     HostEvent,
-    /// Hands out functions.
+    /// Returns the addresses of functions by name.
     Lookup,
 }
 
 /// Hooked functions of one class, declared by one `hooks!`.
 pub struct Group {
-    /// Their class.
+    /// Class of the hooks.
     pub class: Class,
-    /// They themselves.
+    /// The hooks.
     pub hooks: &'static [&'static Hook],
-    /// Their cells.
+    /// Cells for the real functions of the hooks.
     pub(crate) cells: &'static [Reals],
 }
 
@@ -135,13 +136,13 @@ compile_error!("interpose/mod.rs and exports/ hold x86-64 stubs: write those of 
 const _: () =
     assert!(std::mem::offset_of!(thread::Thread, caller) == 0 && std::mem::offset_of!(thread::Thread, binding) == 8);
 
-/// One of this library's own statics, found beside the code. The compiler looks such up in a table of addresses, whose lines
-/// are as cold as everything else when a program that does much between its launches comes by.
+/// Address of one of this library's own statics, computed relative to the code. The compiler would load it from the
+/// table of addresses (GOT), which is out of the cache whenever a program does much else between its launches.
 macro_rules! near {
     ($what:path) => {
         $crate::interpose::near!($what, 0, || &$what)
     };
-    // A part so many bytes behind its beginning, of the type that the closure would return.
+    // Part of a static: this many bytes behind its beginning, of the type that the closure would return.
     ($what:path, $bytes:expr, $like:expr) => {{
         let at: usize;
         // SAFETY: computes the address of a static of this library, or of a part of it; touches no memory.
@@ -159,7 +160,7 @@ macro_rules! near {
 }
 pub(crate) use near;
 
-/// The static at an address, whose type `like` tells.
+/// The static at an address, of the type that `like` returns.
 #[inline(always)]
 pub(crate) fn typed<T>(at: usize, like: impl FnOnce() -> &'static T) -> &'static T {
     let _ = like;
@@ -167,9 +168,9 @@ pub(crate) fn typed<T>(at: usize, like: impl FnOnce() -> &'static T) -> &'static
     unsafe { &*(at as *const T) }
 }
 
-/// Hooks functions of one class, which stand beside under their vendor's names: `hooks! { PLATFORM, LIST: Class; name … }`.
-/// Their hooks are `name::HOOK`, and `LIST` has all of them, for the platform's `HOOKS`. A function whose signature is not
-/// the one in `sig` does not compile.
+/// Hooks the functions of one class that are defined beside it under their vendor's names: `hooks! { PLATFORM, LIST:
+/// Class; name … }`. Each hook is `name::HOOK`, and `LIST` holds all of them, for the platform's `HOOKS`. A function
+/// whose signature differs from the one in `sig` does not compile.
 macro_rules! hooks {
     ($platform:ident, $list:ident: $class:ident; $($name:ident)*) => {
         pub(super) static $list: $crate::interpose::Group = $crate::interpose::Group {
@@ -214,7 +215,7 @@ macro_rules! hooks {
                     $crate::interpose::real(cells, || &HOOK)
                 }
 
-                /// What the loader binds callers to.
+                /// Exported stub, to which the loader binds callers.
                 // SAFETY: the arguments stay where the caller put them; rax and r11 are free at a function's entry.
                 #[unsafe(no_mangle)]
                 #[unsafe(naked)]
@@ -230,7 +231,7 @@ macro_rules! hooks {
                     )
                 }
 
-                /// What lookup functions hand out.
+                /// Stub of one binding, which lookup functions hand out.
                 // SAFETY: as for the exported stub.
                 #[unsafe(naked)]
                 unsafe extern "C" fn thunk<const BINDING: usize>() {

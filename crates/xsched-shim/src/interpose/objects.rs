@@ -14,11 +14,11 @@ struct Object {
     needed: Vec<CString>,
 }
 
-/// Everything loaded at one moment.
+/// The objects that are loaded at one moment.
 pub(crate) struct Objects(Vec<Object>);
 
 impl Objects {
-    /// What is loaded now.
+    /// Reads the list of loaded objects.
     pub(crate) fn now() -> Objects {
         let mut found = Objects(Vec::new());
         // SAFETY: the callback gets `found` back and is done with it when the call returns.
@@ -26,13 +26,14 @@ impl Objects {
         found
     }
 
-    /// The place of the object that holds an address; smaller = loaded earlier.
+    /// Position of the object that holds an address in the order of loading; smaller = loaded earlier.
     pub(crate) fn place_of(&self, address: usize) -> Option<usize> {
         self.0.iter().position(|o| (o.start..o.end).contains(&address))
     }
 
-    /// The object whose loading brought this one: the first whose needs, directly or through others, include it. In
-    /// the list of its needs the loader looks up what the objects it brought refer to (after the global scope).
+    /// Object whose opening loaded this one: the first whose dependencies, direct or indirect, include it. The loader
+    /// resolves references of the objects that it brought in that object's list of dependencies, after the global
+    /// scope.
     pub(crate) fn root_of(&self, place: usize) -> usize {
         let mut by_name: HashMap<&[u8], usize> = HashMap::new();
         for (at, object) in self.0.iter().enumerate() {
@@ -58,21 +59,21 @@ impl Objects {
         false
     }
 
-    /// Whether an object was there before the program began: the program, what is preloaded, and what these need.
-    /// (The C library comes after all that is preloaded, and nothing later is the root of anything that early.)
+    /// Reports whether an object was loaded before the program began: the program, the preloaded libraries and their
+    /// dependencies. They precede the C library, or are loaded for an object that does.
     pub(super) fn is_initial(&self, place: usize) -> bool {
         let libc = self.0.iter().position(|o| last_part(o.file.to_bytes()).starts_with(b"libc.so"));
         libc.is_some_and(|libc| self.root_of(place) <= libc)
     }
 
-    /// Whether an object was linked against this one.
+    /// Reports whether some object was linked against this one.
     pub(crate) fn is_needed(&self, place: usize) -> bool {
         let Object { file, soname, .. } = &self.0[place];
         let names = |name: &CString| Some(name) == soname.as_ref() || last_part(file.to_bytes()) == name.to_bytes();
         self.0.iter().any(|object| object.needed.iter().any(names))
     }
 
-    /// Where an object begins and ends.
+    /// First and last address (exclusive) of an object.
     pub(super) fn range(&self, place: usize) -> (usize, usize) {
         (self.0[place].start, self.0[place].end)
     }
@@ -82,13 +83,13 @@ impl Objects {
         &self.0[place].file
     }
 
-    /// Something of each, made of where it begins and ends, its file and its SONAME.
+    /// Makes a value of each object's first and last address (exclusive), file and SONAME.
     pub(crate) fn into_each<T>(self, make: impl Fn(usize, usize, String, Option<String>) -> T) -> Vec<T> {
         let text = |s: CString| s.to_string_lossy().into_owned();
         self.0.into_iter().map(|o| make(o.start, o.end, text(o.file), o.soname.map(text))).collect()
     }
 
-    /// How many there are.
+    /// Number of objects.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

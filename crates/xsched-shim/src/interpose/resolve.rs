@@ -1,11 +1,13 @@
-//! Which function a caller would have got without us.
+//! Search for the function that a caller would have reached without this library.
 //!
-//! Order: the rest of the global scope behind this library (what an ordinary caller binds to); if that has none, or got
-//! it only after the caller was loaded, the caller's own scope: the object that was opened when the caller came in, and
-//! what it was linked against. The second is how an extension module that brings its own copy of a vendor library,
-//! loaded with RTLD_LOCAL, finds that copy. A vendor library is never opened by a path or name of our own choosing.
+//! Order: first the part of the global scope behind this library, to which an ordinary caller binds. If that has no
+//! definition, or got it only after the caller was loaded, the caller's own scope: the object whose opening loaded the
+//! caller, and the objects that it was linked against. Through its own scope an extension module that brings its own
+//! copy of a vendor library, loaded with RTLD_LOCAL, finds that copy. A vendor library is never opened by a path or
+//! name of our choosing.
 //!
-//! No lock of ours is held while the loader is asked: it has locks of its own, which a caller may hold (constructors).
+//! No lock of ours is held during a call into the loader: the loader has locks of its own, which a caller may hold
+//! (constructors).
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::MutexGuard;
@@ -26,19 +28,20 @@ type DlcloseFn = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 struct Behind {
     /// Load address; 0 = free.
     base: usize,
-    /// How often it was given out.
+    /// Number of times that a stub for it was handed out. Tells whether the place was used again meanwhile.
     given: u32,
 }
 
 /// The vendor library behind each binding but 0.
 type Copies = [Behind; BINDINGS - 1];
 static COPIES: Lock<Copies> = Lock::new();
-/// Where they lie, for a forked child that lost them: another thread of the parent had them locked.
+/// Load addresses of the copies, for a forked child that lost [`COPIES`] because another thread of the parent had it
+/// locked.
 static BASES: [AtomicUsize; BINDINGS - 1] = [const { AtomicUsize::new(0) }; BINDINGS - 1];
-/// They were lost in a fork.
+/// Set if [`COPIES`] was lost in a fork.
 static LOST: AtomicBool = AtomicBool::new(false);
 
-/// How each function was found, for `xsched doctor --pid`.
+/// Functions found so far, each with the way it was found, for `xsched doctor --pid`.
 static FOUND: Lock<Vec<Found>> = Lock::new();
 
 /// One function that was found.
@@ -48,11 +51,11 @@ pub struct Found {
     pub hook: &'static Hook,
     /// The real function.
     pub address: usize,
-    /// `next`, `caller` or `handle`.
+    /// Way it was found: `next` (global scope), `caller` (caller's scope) or `handle` (a handle passed to `dlsym`).
     pub via: &'static str,
 }
 
-/// In a forked child: what another thread of the parent was changing is forgotten.
+/// Drops state that another thread of the parent was changing, in a forked child.
 pub(crate) fn forget_if_held() {
     FOUND.forget_if_held();
     if COPIES.forget_if_held() {
@@ -61,7 +64,7 @@ pub(crate) fn forget_if_held() {
 }
 
 fn copies() -> MutexGuard<'static, Copies> {
-    // The loader is asked before we lock.
+    // Asks the loader before the lock is taken.
     let bound = LOST.load(Acquire).then(bound_copies);
     let mut copies = COPIES.lock();
     if let Some(bound) = bound
@@ -72,7 +75,7 @@ fn copies() -> MutexGuard<'static, Copies> {
     copies
 }
 
-/// The copies, as far as they are still there.
+/// Rebuilds the copies from [`BASES`], as far as they are still loaded.
 fn bound_copies() -> Copies {
     BASES.each_ref().map(|base| {
         let base = base.load(Acquire);
@@ -93,10 +96,10 @@ fn note(hook: &'static Hook, address: *mut c_void, via: &'static str) {
     }
 }
 
-/// Where the C library has its functions for libraries: in libc.so.6 since glibc 2.34, in libdl.so.2 before, in the loader with musl.
+/// Files that hold the C library's loader functions: libc.so.6 since glibc 2.34, libdl.so.2 before, musl's loader.
 const LIBC: [&str; 3] = ["libc.so", "libdl.so", "ld-musl"];
 
-/// The C library's own function of this name. `nothing` where none is loaded.
+/// Address of the C library's own function of this name; of [`nothing`] if no such function is loaded.
 fn of_libc(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let mut at = known.load(Relaxed);
     if at.is_null() {
@@ -106,7 +109,7 @@ fn of_libc(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     if at.is_null() { nothing as *const () as *mut c_void } else { at }
 }
 
-/// In place of a function that is not loaded: a null pointer for an answer.
+/// Stand-in for a function that is not loaded: returns a null pointer.
 extern "C" fn nothing() -> *mut c_void {
     std::ptr::null_mut()
 }
@@ -125,7 +128,7 @@ pub(crate) fn real_dlvsym() -> DlvsymFn {
     unsafe { std::mem::transmute::<*mut c_void, DlvsymFn>(of_libc(&REAL, c"dlvsym")) }
 }
 
-/// The `dlclose` behind ours.
+/// The `dlclose` behind ours: the C library's, or that of another preloaded library.
 pub(crate) fn real_dlclose() -> DlcloseFn {
     static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     let mut known = REAL.load(Relaxed);
@@ -140,7 +143,7 @@ pub(crate) fn real_dlclose() -> DlcloseFn {
     unsafe { std::mem::transmute::<*mut c_void, DlcloseFn>(known) }
 }
 
-/// Whether two addresses lie in the same loaded object.
+/// Reports whether two addresses lie in one loaded object.
 #[cold]
 pub fn same_object(one: usize, other: usize) -> bool {
     object_of(one).is_some_and(|a| object_of(other).is_some_and(|b| a.0 == b.0))
@@ -158,7 +161,7 @@ pub fn object_of(address: usize) -> Option<(usize, CString)> {
     }
 }
 
-/// Where the object that holds an address begins and ends.
+/// First and last address (exclusive) of the object that holds an address.
 pub fn range_of(address: usize) -> Option<(usize, usize)> {
     let objects = Objects::now();
     Some(objects.range(objects.place_of(address)?))
@@ -168,7 +171,7 @@ fn base_of(address: usize) -> Option<usize> {
     object_of(address).map(|(base, _)| base)
 }
 
-/// Whether an address lies in this library.
+/// Reports whether an address lies in this library.
 pub fn is_ours(address: *mut c_void) -> bool {
     static BASE: AtomicUsize = AtomicUsize::new(0);
     let mut base = BASE.load(Relaxed);
@@ -187,20 +190,21 @@ fn unless_ours(found: *mut c_void) -> *mut c_void {
 pub fn next(name: &CStr) -> *mut c_void {
     let dlsym = real_dlsym();
     if dlsym as usize == nothing as *const () as usize {
-        // A program of an older glibc without libdl.so opens nothing: what is loaded is the global scope.
+        // A program of an older glibc without libdl.so cannot open libraries, so all loaded objects are in the global
+        // scope.
         return elf::symbol_behind(next as *const () as usize, name);
     }
     // SAFETY: the real dlsym; RTLD_NEXT is relative to the caller, which is this library.
     unless_ours(unsafe { dlsym(libc::RTLD_NEXT, name.as_ptr()) })
 }
 
-/// The first definition in the global scope, if it comes before this library: then no caller reaches us by that name, and
-/// none shall.
+/// First definition in the global scope if it comes before this library. Callers then never reach our stub by that
+/// name, and must not.
 pub(crate) fn before_us(name: &CStr) -> *mut c_void {
     in_global_scope(name)
 }
 
-/// Whether an object that was loaded after this library has a definition.
+/// Reports whether an object that was loaded after this library defines a name.
 pub(crate) fn is_behind_us(name: &CStr) -> bool {
     let objects = Objects::now();
     let Some(own) = objects.place_of(is_behind_us as *const () as usize) else { return false };
@@ -219,7 +223,7 @@ pub fn in_global_scope(name: &CStr) -> *mut c_void {
     unless_ours(unsafe { real_dlsym()(libc::RTLD_DEFAULT, name.as_ptr()) })
 }
 
-/// A handle of an object that is loaded, closed on drop. Null if it cannot be had.
+/// A handle of an object that is already loaded, closed on drop. Null if the loader gives none.
 struct Handle(*mut c_void);
 
 impl Handle {
@@ -252,7 +256,7 @@ impl Drop for Handle {
     }
 }
 
-/// What the object that holds `address` offers, itself or through what it was linked against.
+/// Definition that the object at `address` offers, itself or through the libraries that it was linked against.
 pub fn in_scope_of(address: usize, name: &CStr) -> *mut c_void {
     object_of(address).map_or(std::ptr::null_mut(), |(_, file)| Handle::of_loaded(&file).look_up(name, None))
 }
@@ -289,14 +293,14 @@ fn search(hook: &'static Hook, caller: usize) -> *mut c_void {
     if let Some(at) = global_at
         && objects.is_initial(at)
     {
-        // Every caller was and will be bound to it, and it is never unloaded.
+        // Every caller, past and future, binds to it, and it is never unloaded: cache it for the whole binding.
         note(hook, global, "next");
         hook.set(0, global);
         return global;
     }
     let own = objects.place_of(caller).filter(|at| !objects.is_initial(*at)).map(|at| objects.root_of(at));
     let local = match own {
-        // It was global before the caller came in.
+        // The global definition is older than the caller, so the caller would have been bound to it.
         Some(root) if global_at.is_some_and(|at| at < root) => std::ptr::null_mut(),
         Some(root) => Handle::of_loaded(objects.file(root)).look_up(hook.name, None),
         None => std::ptr::null_mut(),
@@ -306,15 +310,16 @@ fn search(hook: &'static Hook, caller: usize) -> *mut c_void {
         return local;
     }
     if !global.is_null() {
-        // A caller that is bound to a library keeps it loaded; but the loader bound this one to us.
+        // A caller that is bound to a library keeps that library loaded. The loader bound this caller to us instead, so
+        // we keep it loaded.
         keep(global as usize);
         note(hook, global, "next");
     }
     global
 }
 
-/// For a call from where the name means nothing, through a pointer taken elsewhere: the only definition there is, or
-/// else what `choose` makes of the first one.
+/// Function for a call whose origin does not define the name, through a pointer obtained elsewhere: the only definition
+/// in the process or, if there are several, the choice that `choose` makes, given the first.
 pub fn anywhere(hook: &'static Hook, choose: impl FnOnce(*mut c_void) -> *mut c_void) -> *mut c_void {
     let caller = thread::current().caller.get();
     let generation = sites::generation();
@@ -336,8 +341,9 @@ pub fn anywhere(hook: &'static Hook, choose: impl FnOnce(*mut c_void) -> *mut c_
     real
 }
 
-/// For what does not come by, since this library need not be preloaded: the function of this name that most callers in the
-/// process mean, which is the global one, or else the first that was loaded. Null if there is none.
+/// Function of this name that most callers in the process mean: the global one, or else the first one loaded; null if
+/// there is none. For vendors' functions that are called without being hooked, since this library need not be
+/// preloaded.
 pub(crate) fn in_process(name: &CStr) -> *mut c_void {
     keeping_errno(|| {
         let global = [next(name), in_global_scope(name)].into_iter().find(|found| !found.is_null());
@@ -351,13 +357,14 @@ pub(crate) fn in_process(name: &CStr) -> *mut c_void {
     })
 }
 
-/// Whether this library was there when the program began: calls of the program come by then.
+/// Reports whether this library was loaded before the program began. Only then do the program's own calls pass through
+/// it.
 pub(crate) fn is_preloaded() -> bool {
     let objects = Objects::now();
     objects.place_of(is_preloaded as *const () as usize).is_some_and(|at| objects.is_initial(at))
 }
 
-/// What RTLD_DEFAULT with a version gives a caller, this library aside.
+/// Definition that RTLD_DEFAULT with a version gives a caller, passing over this library.
 pub(crate) fn versioned_for_caller(name: &CStr, version: &CStr, caller: usize) -> *mut c_void {
     // SAFETY: the real dlvsym; RTLD_NEXT is relative to the caller, which is this library.
     let global = unless_ours(unsafe { real_dlvsym()(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) });
@@ -371,23 +378,23 @@ pub(crate) fn versioned_for_caller(name: &CStr, version: &CStr, caller: usize) -
     })
 }
 
-/// What RTLD_NEXT means to a caller.
+/// Meaning of RTLD_NEXT for a caller.
 pub(crate) enum Next {
-    /// What the loader answers.
+    /// The loader's own answer.
     AsIs,
-    /// This function.
+    /// This function instead.
     Function(*mut c_void),
-    /// Nothing at all.
+    /// No function.
     Nothing,
 }
 
-/// What RTLD_NEXT means to `caller`, where the loader's answer would be this library or something unscheduled.
+/// Resolves RTLD_NEXT for `caller`, where the loader's answer would be this library or an unscheduled function.
 pub(crate) fn next_for_caller(name: &CStr, caller: usize) -> Next {
     let objects = Objects::now();
     let Some(at) = objects.place_of(caller) else { return Next::AsIs };
     if objects.is_initial(at) {
-        // An interposer looking for the function behind its own: what lies behind it, it shall have. Only if that
-        // is nothing but this library, there is nothing.
+        // An interposer that looks for the function behind its own gets whatever lies behind it. If only this library
+        // does, there is none.
         let before = before_us(name);
         let between = !before.is_null() && objects.place_of(before as usize) > Some(at);
         return if between || !next(name).is_null() { Next::AsIs } else { Next::Nothing };
@@ -395,7 +402,7 @@ pub(crate) fn next_for_caller(name: &CStr, caller: usize) -> Next {
     if objects.root_of(at) != at {
         return Next::AsIs;
     }
-    // A module that was opened looks behind itself in the list of what it was linked against.
+    // A module that was opened at run time continues in the list of libraries that it was linked against.
     let found = Handle::of_loaded(objects.file(at)).look_up(name, None);
     match objects.place_of(found as usize) {
         Some(place) if place != at => Next::Function(found),
@@ -403,11 +410,11 @@ pub(crate) fn next_for_caller(name: &CStr, caller: usize) -> Next {
     }
 }
 
-/// The stub to hand out for `real`, so that calls through it end in that very copy of the vendor library.
-/// `real` itself when too many copies are in use.
+/// Stub to hand out for `real`, so that calls through it reach that very copy of the vendor library. Returns `real`
+/// itself when too many copies are in use.
 pub fn stub_for(hook: &'static Hook, real: *mut c_void) -> *mut c_void {
     let pointer = |stub: AnyFn| stub as *mut c_void;
-    // Where another library's function comes first, the exported name means that one, in this library too.
+    // If another library's function comes first, the exported name is bound to that one, in this library too.
     if hook.known(0) == real && is_ours(pointer(hook.exported)) {
         return pointer(hook.exported);
     }
@@ -441,7 +448,7 @@ pub fn stub_for(hook: &'static Hook, real: *mut c_void) -> *mut c_void {
     real
 }
 
-/// What to hand out in place of a function that `giver`, a function of a vendor library, gave as `hook`.
+/// Function to hand out instead of `given`, which `giver`, a function of a vendor library, returned for `hook`.
 pub fn stub_for_given(hook: &'static Hook, given: *mut c_void, giver: *mut c_void) -> *mut c_void {
     if given == before_us(hook.name) {
         return given;
@@ -449,7 +456,8 @@ pub fn stub_for_given(hook: &'static Hook, given: *mut c_void, giver: *mut c_voi
     if !is_ours(given) {
         return stub_for(hook, given);
     }
-    // The giver refers to its own functions by name, and the loader bound that name to us. (A thunk is bound already.)
+    // The vendor library refers to its own functions by name, and the loader bound that name to our stub. A thunk is
+    // bound to a copy already.
     if given as usize != hook.exported as usize {
         return given;
     }
@@ -457,8 +465,8 @@ pub fn stub_for_given(hook: &'static Hook, given: *mut c_void, giver: *mut c_voi
     if real.is_null() { given } else { stub_for(hook, real) }
 }
 
-/// Closes a handle for the application. What was known of objects that are gone after is forgotten: here, in all `hooks`, and
-/// elsewhere, by `unmapped`.
+/// Closes a handle for the application. Forgets what was known of objects that are gone afterwards: here, in all
+/// `hooks`, and elsewhere by `unmapped`.
 pub(crate) fn close<I: Iterator<Item = &'static Hook>>(
     handle: *mut c_void,
     hooks: impl Fn() -> I,
@@ -472,7 +480,7 @@ pub(crate) fn close<I: Iterator<Item = &'static Hook>>(
             continue;
         }
         let mut copies = copies();
-        // Unless it was given out meanwhile: something new has been loaded there.
+        // Unless a stub was handed out meanwhile: another object has then been loaded at this address.
         if copies[at] == *copy {
             for hook in hooks() {
                 hook.set(at + 1, std::ptr::null_mut());
@@ -484,13 +492,13 @@ pub(crate) fn close<I: Iterator<Item = &'static Hook>>(
     rc
 }
 
-/// Failed questions of ours leave no message for the application's `dlerror`.
+/// Clears the message that a failed lookup of ours leaves for the application's `dlerror`.
 pub(crate) fn forget_failures() {
     // SAFETY: no arguments; clears the calling thread's message.
     unsafe { libc::dlerror() };
 }
 
-/// Runs a part of ours that must not change the caller's `errno`.
+/// Runs a part of ours and restores the caller's `errno` afterwards.
 #[inline(always)]
 pub fn keeping_errno<T>(part: impl FnOnce() -> T) -> T {
     // SAFETY: the calling thread's own word.
@@ -503,7 +511,7 @@ pub fn keeping_errno<T>(part: impl FnOnce() -> T) -> T {
     }
 }
 
-/// What the real `dlsym` answers for a handle.
+/// Answer of the real `dlsym` for a handle.
 pub(crate) fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
     // SAFETY: the caller's own handle.
     unsafe { real_dlsym()(handle, name.as_ptr()) }

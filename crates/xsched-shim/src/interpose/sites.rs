@@ -1,21 +1,22 @@
-//! Which function a call site was found to reach, for call sites that cannot share one answer.
+//! Cache of resolved functions by call site, for call sites that cannot share one answer.
 //!
-//! Read without a lock. What is remembered holds until some object may have been unmapped (`dlclose`): another may come
-//! to lie in its place, with other calls at the same addresses.
+//! Lookups take no lock. An entry holds until some object may have been unmapped (`dlclose`): another object may then
+//! be mapped in its place, with other calls at the same addresses.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*, fence};
 
 use super::Hook;
 
-/// Call sites remembered.
+/// Number of call sites remembered.
 const SITES: usize = 4096;
-/// Neighbouring places tried.
+/// Number of adjacent entries searched for a call site.
 const PROBES: usize = 8;
-/// Low bit of a place's state: it is being written.
+/// Low bit of an entry's state: the entry is being written.
 const WRITING: u64 = 1;
 
-/// `state` is twice the generation in which the rest was written, plus [`WRITING`]; 0 = never.
+/// An entry of the cache. `state` is twice the generation in which the rest was written, plus [`WRITING`]; 0 = never
+/// written.
 struct Site {
     state: AtomicU64,
     caller: AtomicUsize,
@@ -32,9 +33,9 @@ static TABLE: [Site; SITES] = [const {
     }
 }; SITES];
 
-/// Raised whenever an object may have been unmapped.
+/// Generation of valid entries, raised whenever an object may have been unmapped.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
-/// Calls to `dlclose` under way.
+/// Number of calls to `dlclose` in progress.
 static CLOSING: AtomicU64 = AtomicU64::new(0);
 
 fn places(hook: &'static Hook, caller: usize) -> impl Iterator<Item = &'static Site> {
@@ -43,15 +44,16 @@ fn places(hook: &'static Hook, caller: usize) -> impl Iterator<Item = &'static S
     (0..PROBES).map(move |i| &TABLE[(start + i) % SITES])
 }
 
-/// The generation to remember an answer in, to be taken before the search for it.
+/// Generation under which to store an answer. To be read before the search, so that a search during which an object
+/// goes stores nothing valid.
 pub(super) fn generation() -> u64 {
     GENERATION.load(Acquire)
 }
 
-/// What is remembered of a call; null if nothing is.
+/// Function cached for a call; null if there is none.
 #[inline]
 pub(super) fn look_up(hook: &'static Hook, caller: usize) -> *mut c_void {
-    // In this order: who finds that nothing is being closed any more finds the new generation too.
+    // In this order: a thread that reads 0 here reads the new generation below.
     if CLOSING.load(Acquire) != 0 {
         return std::ptr::null_mut();
     }
@@ -72,7 +74,7 @@ pub(super) fn look_up(hook: &'static Hook, caller: usize) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// Remembers the answer of a search that began in `generation`.
+/// Stores the answer of a search that began in `generation`.
 pub(super) fn remember(hook: &'static Hook, caller: usize, real: *mut c_void, generation: u64) {
     for site in places(hook, caller) {
         let state = site.state.load(Relaxed);
@@ -90,7 +92,8 @@ pub(super) fn remember(hook: &'static Hook, caller: usize, real: *mut c_void, ge
     }
 }
 
-/// Around something that may unmap objects: nothing is believed meanwhile, and all is forgotten after.
+/// Runs `unmap`, which may unmap objects. Lookups find nothing meanwhile, and all earlier entries are invalid
+/// afterwards.
 pub(super) fn forget_after<T>(unmap: impl FnOnce() -> T, unmapped: impl FnOnce()) -> T {
     CLOSING.fetch_add(1, SeqCst);
     let result = unmap();
@@ -117,7 +120,7 @@ mod tests {
             cells: &Box::leak(Box::new(Cells::<1>::new())).0[0],
         };
         let hooks: Vec<&'static Hook> = (0..40).map(|_| &*Box::leak(Box::new(hook()))).collect();
-        // As far apart as the functions' own entries, so that mixtures of the two coincide.
+        // Spaced like the entries of the functions, so that sums of the two coincide.
         let sites: Vec<usize> = hooks.iter().map(|h| 0x7000_0000 ^ std::ptr::from_ref(*h) as usize).collect();
         let value = |h: usize, s: usize| (0x1000 + h * 64 + s) as *mut c_void;
         let generation = generation();

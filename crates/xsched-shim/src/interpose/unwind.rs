@@ -1,8 +1,8 @@
 //! `_dl_find_object` for the unwinder linked into this library.
 //!
-//! A static unwinder built against a recent C library asks glibc's `_dl_find_object`, new in 2.35, which
-//! would make that version the floor of this library. This is the same question answered with `dl_iterate_phdr`. It is slower, and
-//! only a panic of ours ever asks.
+//! A static unwinder built against a recent C library calls glibc's `_dl_find_object`, new in 2.35, which would make
+//! 2.35 the oldest version that this library loads with. This one answers with `dl_iterate_phdr` instead. It is slower,
+//! but called only when this library panics.
 
 use std::ffi::{c_int, c_void};
 

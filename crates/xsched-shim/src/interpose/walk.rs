@@ -1,28 +1,28 @@
-//! Walks over the loaded objects, none of which a `fork` comes into the middle of.
+//! Walks over the loaded objects that a `fork` cannot interrupt.
 //!
-//! `dl_iterate_phdr` takes a lock of the loader's that glibc (2.36) does not begin anew in a forked child: a child forked
-//! while another thread of ours walks would wait for ever at its own first walk, which the program without us never makes.
-//! So forks wait for walks to end, and walks for forks; neither for long, whatever happens.
+//! `dl_iterate_phdr` takes a lock of the loader that glibc (2.36) does not reset in a forked child. A child forked
+//! while another thread of this library walks would wait forever in its first walk, although the program by itself
+//! never walks. So forks wait for walks to end, and walks for forks, each for [`PATIENCE`] at most.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
 
-/// Threads within a walk, and within a fork.
+/// Number of threads in a walk, and in a fork.
 static WALKS: AtomicU32 = AtomicU32::new(0);
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// No wait is longer than this. A walk takes some 10 µs, a fork perhaps milliseconds.
+/// Upper limit of each wait. A walk takes some 10 µs, a fork perhaps milliseconds.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 type Visit = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int;
 
-/// Calls `visit` with each loaded object and `data`, until it answers something else than 0, which is returned.
+/// Calls `visit` with each loaded object and `data` until it returns something other than 0, and returns that.
 ///
 /// # Safety
 /// `visit` may do with `data` what it does.
 pub(crate) unsafe fn objects(visit: Visit, data: *mut c_void) -> c_int {
-    // The first is seen by the other: each counts itself and then looks.
+    // Each side raises its own count before it reads the other's, so that at least one of the two sees the other.
     WALKS.fetch_add(1, SeqCst);
     if FORKS.load(SeqCst) != 0 {
         WALKS.fetch_sub(1, SeqCst);
@@ -43,7 +43,7 @@ fn await_none(count: &AtomicU32) {
     }
 }
 
-/// Before this thread forks.
+/// Waits for walks to end; the calling thread is about to fork.
 pub(crate) fn before_fork() {
     FORKS.fetch_add(1, SeqCst);
     if WALKS.load(SeqCst) != 0 {
@@ -51,12 +51,12 @@ pub(crate) fn before_fork() {
     }
 }
 
-/// After it, in the parent.
+/// Ends the fork in the parent.
 pub(crate) fn after_fork() {
     FORKS.fetch_sub(1, SeqCst);
 }
 
-/// After it, in the child, which has this thread only.
+/// Resets the counts in the child, whose only thread is this one.
 pub(crate) fn in_forked_child() {
     FORKS.store(0, SeqCst);
     WALKS.store(0, SeqCst);
@@ -73,7 +73,7 @@ mod tests {
         unsafe extern "C" fn visit(_: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
             0
         }
-        // SAFETY: it looks at nothing.
+        // SAFETY: `visit` does not use its arguments.
         let walk = || unsafe { objects(visit, std::ptr::null_mut()) };
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -25,7 +25,7 @@ fn groups() -> impl Iterator<Item = &'static Group> {
     [opencl::HOOKS, sim::HOOKS, cuda::HOOKS, hip::HOOKS, hsa::HOOKS].into_iter().flatten().copied()
 }
 
-/// Lets children with a copy of this process's memory find all cells empty.
+/// Makes children with a copy of this process's memory find all cells empty.
 fn wipe_cells() {
     groups().for_each(|group| _ = crate::wiped::wipe(group.cells));
 }
@@ -35,24 +35,24 @@ pub fn hooks() -> impl Iterator<Item = &'static Hook> {
     groups().flat_map(|group| group.hooks).copied()
 }
 
-/// Those of them that launch.
+/// The hooked functions that launch.
 pub(crate) fn launches() -> impl Iterator<Item = &'static Hook> {
     groups().filter(|group| group.class == Class::Launch).flat_map(|group| group.hooks).copied()
 }
 
-/// Their names.
+/// Names of all hooked functions.
 pub fn hooked_names() -> Vec<&'static str> {
     hooks().filter_map(|hook| hook.name.to_str().ok()).collect()
 }
 
-/// Whether an address lies in a runtime that is scheduled itself and may stand on another platform's driver: HIP's, on
-/// CUDA. What it calls there was counted when it entered the runtime.
+/// Reports whether an address lies in a runtime that is scheduled itself and may be built on another platform's driver:
+/// HIP's, on CUDA. Its calls of that driver were counted when they entered the runtime.
 #[cold]
 pub(crate) fn is_scheduled_runtime(address: usize) -> bool {
     hip::is_runtime(address)
 }
 
-/// The hook of this name.
+/// The hook of this name, if there is one.
 pub fn hook(name: &CStr) -> Option<&'static Hook> {
     let groups: &[&Group] = match name.to_bytes() {
         [b'c', b'l', ..] => opencl::HOOKS,

@@ -1,8 +1,9 @@
-//! What is preloaded before this library and has functions of the same names: the loader binds the program to those, and
-//! their calls never come by here. That is told, since nothing else would show it.
+//! Detection of libraries preloaded before this one that define hooked functions. The loader binds the program to
+//! those, and its calls never reach this library. This is reported, since nothing else would show it.
 //!
-//! It is looked for when this library is loaded: a program all of whose calls go elsewhere never makes a first device call
-//! here. Where nothing stands between the program and this library, as usual, that look is all it costs.
+//! The check runs when this library is loaded: a program whose calls all go elsewhere never makes a first device call
+//! here. Usually no library comes between the program and this one, and a look at the order of the loaded objects is
+//! the only cost.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::AtomicBool;
@@ -14,7 +15,7 @@ use crate::enabled;
 use crate::interpose::objects::Objects;
 use crate::interpose::{resolve, walk};
 
-/// After the C library's own constructors, before the program's.
+/// Constructor that runs after those of the C library and before those of the program.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = {
@@ -26,17 +27,18 @@ static LOOK: extern "C" fn() = {
     look
 };
 
-/// A library before this one.
+/// A library before this one that defines a hooked function.
 struct Shadow {
-    /// One of the functions that it answers.
+    /// One of the functions that it defines.
     function: &'static CStr,
     file: String,
     is_needed: bool,
 }
 
 impl Shadow {
-    /// The one that answers a function which launches, if there is one and this library is preloaded. (A program that is
-    /// linked with it asks for the C API, and no call of a vendor's interface comes by.)
+    /// Finds the library before this one that defines a launch function, if there is one and this library is preloaded.
+    /// (A program that is linked with this library uses the C API, and its calls of vendors' interfaces are not
+    /// expected here.)
     fn find() -> Option<Shadow> {
         if enabled::disabled() {
             return None;
@@ -49,7 +51,7 @@ impl Shadow {
         let launches = super::launches().filter(|hook| enabled::platform_enabled(hook.platform));
         launches.into_iter().find_map(|hook| {
             let place = objects.place_of(resolve::before_us(hook.name) as usize)?;
-            // The program itself is in front of all.
+            // The program itself precedes all libraries.
             let file = match objects.file(place).to_string_lossy() {
                 file if file.is_empty() => "the program itself".into(),
                 file => file.into_owned(),
@@ -64,7 +66,8 @@ impl Shadow {
         format!("{file} stands before libxsched.so and answers {function}: what it does not pass on is not scheduled")
     }
 
-    /// Whether the program has the vendor's interface at all: most programs that a shell starts have not.
+    /// Reports whether the vendor's interface is in use in this process: most programs that a shell starts do not use
+    /// it.
     fn is_in_use(&self) -> bool {
         self.is_needed || resolve::is_behind_us(self.function)
     }
@@ -75,12 +78,12 @@ impl Shadow {
     }
 }
 
-/// As a line; none = there is none.
+/// The report as one line; `None` if there is no such library.
 pub(crate) fn line() -> Option<String> {
     something_is_before_us().then(Shadow::find)?.map(|shadow| shadow.line())
 }
 
-/// This library was loaded behind another one.
+/// Reports a library before this one, at once or at the end of the program.
 #[cold]
 fn loaded() {
     let Some(shadow) = Shadow::find() else { return };
@@ -90,7 +93,7 @@ fn loaded() {
     if shadow.is_in_use() {
         shadow.tell();
     } else {
-        // It may load the interface later, and nothing of that need come by.
+        // The program may load the interface later, and its calls may all miss this library.
         // SAFETY: a function that stays as long as this library does.
         unsafe { libc::atexit(ends) };
     }
@@ -110,9 +113,9 @@ fn is_named_by_preload(objects: &Objects, own: usize) -> bool {
     preloads.split([':', ' ']).any(|preload| preload == file)
 }
 
-/// Whether any object but the program and the kernel's stands before this library.
+/// Reports whether any object comes before this library, other than the program and the kernel's vDSO.
 fn something_is_before_us() -> bool {
-    /// How many were seen, and whether one of them counts.
+    /// Number of objects visited, and whether one of them counts.
     struct Seen {
         objects: usize,
         is_one: bool,

@@ -1,4 +1,4 @@
-//! The first device call starts the runtime of the process, with every platform.
+//! Start of the process's runtime, with every platform, at the first device call.
 
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
@@ -14,7 +14,7 @@ use crate::interpose::resolve;
 use crate::lock::Lock;
 use crate::{domain, follow, process, python, stage, stats};
 
-/// The runtime, started if this is the first device call. `None` when scheduling is off in this process.
+/// The runtime, started if this is the first device call. `None` if this process is not scheduled.
 #[inline(always)]
 pub(crate) fn runtime() -> Option<&'static Runtime> {
     match process::running() {
@@ -23,19 +23,20 @@ pub(crate) fn runtime() -> Option<&'static Runtime> {
     }
 }
 
-/// The scheduler that the program itself has chosen, in place of what the environment asks for.
+/// Scheduler that the program itself chose, instead of the environment's.
 static CHOSEN: Lock<Option<Scheduler>> = Lock::new();
 
-/// How long the agent may take to change to another scheduler, in ns: a daemon has to let go first.
+/// Longest time that the agent may take to change to another scheduler, in ns: a daemon must release the program first.
 const CHANGE_NS: u64 = 2_000_000_000;
 
-/// The program chooses a scheduler, now or for when the first device call comes. False: the agent has not changed to it.
+/// Chooses the program's scheduler, now or for its first device call. Returns false if the agent has not changed to it
+/// in time.
 pub(crate) fn choose(scheduler: Scheduler) -> bool {
     *CHOSEN.lock() = Some(scheduler.clone());
     process::running().is_none_or(|rt| rt.choose_scheduler(scheduler, CHANGE_NS))
 }
 
-/// In a forked child: another thread of the parent may have been choosing.
+/// Abandons the choice in a forked child, if another thread of the parent was changing it.
 pub(crate) fn forget_if_held() {
     CHOSEN.forget_if_held();
 }
@@ -69,7 +70,8 @@ fn start() -> Option<&'static Runtime> {
             return None;
         }
     };
-    // One thread at a time comes here. (No `Once`: a fork meanwhile would leave one in the child that never ends.)
+    // Only one thread at a time gets here. (Without a `Once`: a fork at this point would leave one in the child that is
+    // never completed.)
     static HANDLERS: AtomicBool = AtomicBool::new(false);
     if !HANDLERS.load(Acquire) {
         register_handlers();
@@ -78,7 +80,7 @@ fn start() -> Option<&'static Runtime> {
     Some(rt)
 }
 
-/// `XSCHED_JOURNAL` names a folder for what the models are asked and answer.
+/// Starts the journal of the models' inputs and answers, in the folder that `XSCHED_JOURNAL` names.
 fn start_journal() {
     let Some(folder) = variables::get("XSCHED_JOURNAL") else { return };
     if let Err(e) = journal::start(folder.as_ref()) {
@@ -92,9 +94,9 @@ fn register_handlers() {
     unsafe { libc::atexit(at_exit) };
 }
 
-/// What is still held is let go: a driver waits for its streams when the program ends. That of a client of an MPS server does not, and
-/// what is let go may end the other clients (`docs/notebook/h100.md`): as long as it has work its gates follow the daemon, to the end of
-/// the process.
+/// Opens all gates at the end of the program, since a driver then waits for its streams. The driver of a client of an
+/// MPS server does not wait, and opening its gates may end the other clients (`docs/notebook/h100.md`): as long as such
+/// a client has work, its gates follow the daemon until the process has ended.
 extern "C" fn at_exit() {
     stage::leave_unless_ours(stage::Occasion::End);
     stats::write(cuda::stats::members);

@@ -1,4 +1,4 @@
-//! Host functions, and the library's threads.
+//! Host functions in streams, and the library's threads.
 
 use super::context::{Context, Mark, lock, sleep_on};
 use super::error::{Error, Result};
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Acquire;
 
-/// What is to be run in a stream's turn.
+/// Function that runs when a stream reaches it.
 pub type Function = Box<dyn FnOnce() + Send>;
 
 struct Call {
@@ -20,12 +20,12 @@ struct Pending {
     thread: bool,
 }
 
-/// The host functions of a context that have been given but not run.
+/// Host functions of a context that were submitted but have not run.
 #[derive(Default)]
 pub(super) struct Calls(Mutex<Pending>);
 
 impl Calls {
-    /// Makes sure that there is a thread to run them.
+    /// Makes sure that there is a thread to run the functions.
     pub(super) fn start(&self, context: &'static Context) -> Result<()> {
         let mut pending = lock(&self.0);
         if !pending.thread {
@@ -35,7 +35,7 @@ impl Calls {
         Ok(())
     }
 
-    /// Notes a function before its command enters the ring.
+    /// Stores a function before its command enters the ring.
     pub(super) fn add(&self, mark: Mark, function: Function) {
         let call = Call { count: mark.count, function };
         lock(&self.0).by_stream.entry(mark.slot).or_default().push_back(call);
@@ -67,7 +67,7 @@ impl Calls {
     }
 }
 
-/// Starts a thread that takes none of the program's signals.
+/// Starts a thread that receives none of the program's signals.
 pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
     // SAFETY: both sets are local; filled before use.
     unsafe {

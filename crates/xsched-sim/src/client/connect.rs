@@ -1,4 +1,4 @@
-//! Finds the device server, or starts it.
+//! Connection to the device server, which is started if need be.
 
 use super::error::{Error, Result};
 use super::spawn;
@@ -12,17 +12,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to come up or to answer a greeting.
+/// Longest time for a server to come up or to answer a greeting.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// An answered greeting.
+/// A greeting with its reply.
 pub(super) struct Greeting {
     pub(super) socket: OwnedFd,
     pub(super) reply: Words,
     pub(super) fds: Vec<OwnedFd>,
 }
 
-/// Greets the device, starting it if need be.
+/// Greets the device, which is started if need be.
 pub(super) fn greet(request: Request) -> Result<Greeting> {
     let path = socket_path()?;
     let greeting = match attempt(&path, request) {
@@ -39,7 +39,8 @@ fn socket_path() -> Result<PathBuf> {
         return Ok(path);
     }
     let uid = rustix::process::geteuid();
-    // After `su` or `sudo -E` it is another user's, and what root makes there keeps its owner out.
+    // After `su` or `sudo -E` it is another user's folder, and files that root makes there are inaccessible to its
+    // owner.
     let is_own = |folder: &PathBuf| rustix::fs::stat(folder).is_ok_and(|stat| stat.st_uid == uid.as_raw());
     if let Some(folder) = set("XDG_RUNTIME_DIR").filter(is_own) {
         return Ok(folder.join("simdev.sock"));
@@ -49,7 +50,7 @@ fn socket_path() -> Result<PathBuf> {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(_) => return Err(Error::NoDevice),
     }
-    // Anybody may have made it first: it must be a folder, not a link to one, ours, and closed to others.
+    // Another user may have created it first: it must be a folder, not a link to one, our own, and closed to others.
     let stat = rustix::fs::lstat(&folder).map_err(|_| Error::NoDevice)?;
     let private = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir()
         && stat.st_uid == uid.as_raw()
@@ -60,7 +61,7 @@ fn socket_path() -> Result<PathBuf> {
 fn attempt(path: &Path, request: Request) -> io::Result<Greeting> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    // A server that hangs must not take its clients with it.
+    // A server that hangs must not block its clients.
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))?;
     wire::send(&socket, request.encode(), &[])?;
     let (reply, fds) = wire::receive(&socket)?;
@@ -68,7 +69,7 @@ fn attempt(path: &Path, request: Request) -> io::Result<Greeting> {
     Ok(Greeting { socket, reply, fds })
 }
 
-/// Starts the server; of several processes that try at once, one does and the others find it.
+/// Starts the server. If several processes try at once, one starts it and the others connect.
 fn start(path: &Path, request: Request) -> io::Result<Greeting> {
     let mut lock_path = OsString::from(path);
     lock_path.push(".lock");

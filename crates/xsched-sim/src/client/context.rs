@@ -17,32 +17,32 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Blocks from this size on give their pages back to the system, in bytes.
+/// Smallest block whose pages are returned to the system when it is freed, in bytes.
 const LARGE: u64 = 64 << 10;
 
-/// How the commands of a stream stand to those of other streams.
+/// Order of a stream's commands relative to other streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ordering {
-    /// They do not.
+    /// Independent of all other streams.
     Free,
-    /// A command waits for what the barrier stream was given before it.
+    /// A command waits for the barrier stream's earlier commands.
     Blocking,
-    /// The default stream only, as CUDA's legacy one: a command waits for what all blocking streams were given before.
+    /// For the default stream only, as CUDA's legacy one: a command waits for the earlier commands of all blocking
+    /// streams.
     Barrier,
 }
 
-/// A stream's slot.
+/// State of a stream's slot.
 struct Stream {
     generation: u16,
     alive: bool,
     priority: i32,
     ordering: Ordering,
-    /// Commands given since the context began.
+    /// Number of commands submitted since the context began.
     given: u64,
-    /// Blocking: as much of the barrier stream has been waited for. Commands of the stream itself waited for by the
-    /// barrier stream are in its `barred`.
+    /// Of a blocking stream: number of the barrier stream's commands that it has waited for. `barred` has the reverse.
     seen: u64,
-    /// By the barrier stream, which has waited for so many commands of this one.
+    /// Number of this stream's commands that the barrier stream has waited for.
     barred: u64,
 }
 
@@ -52,13 +52,13 @@ impl Stream {
     }
 }
 
-/// An event's slot.
+/// State of an event's slot.
 struct Event {
     generation: u16,
     alive: bool,
-    /// Records of this slot so far; goes on when it is used for another event.
+    /// Number of records of this slot so far; continues when the slot is used for another event.
     record: u64,
-    /// Where the last record is: it is complete when the stream has completed so many commands. `None` = never
+    /// Place of the last record, which is complete when the stream has completed this many commands. `None` = never
     /// recorded.
     mark: Option<Mark>,
 }
@@ -66,22 +66,22 @@ struct Event {
 /// A point in a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
-    /// The stream's slot.
+    /// Slot of the stream.
     pub slot: u32,
-    /// Complete when that stream has completed so many commands.
+    /// Number of the stream's commands that must be complete for the mark to be reached.
     pub count: u64,
 }
 
-/// By what another client joins a context.
+/// Invitation by which another client joins a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Invitation {
-    /// The device's number for it.
+    /// Number of the invitation at the device.
     pub number: u64,
-    /// Only a client that was told it may join.
+    /// Secret, which a client must know to join.
     pub secret: u64,
 }
 
-/// What the ring's lock protects.
+/// State of the context, under the ring's lock.
 pub struct State {
     head: u64,
     streams: Vec<Stream>,
@@ -90,9 +90,9 @@ pub struct State {
     dead_events: Vec<u16>,
 }
 
-/// Memory handed out from the arena.
+/// Memory of the arena in use.
 pub struct Heaps {
-    /// What stands for device memory.
+    /// Stand-in for device memory.
     pub device: Heap,
     /// Host memory that the device can reach.
     pub host: Heap,
@@ -106,29 +106,28 @@ pub struct Context {
     doorbell: OwnedFd,
     lost: AtomicBool,
     state: Mutex<State>,
-    /// Which memory of the arena is in use.
+    /// Memory of the arena in use.
     pub heaps: Mutex<Heaps>,
-    /// The program's own memory that the device has been told of.
+    /// The program's own memory that is registered with the device.
     pub regions: Regions,
     pub(super) imports: Imports,
     request: Mutex<()>,
     pub(super) calls: Calls,
 }
 
-/// Locks, whatever another thread died of while it held the lock.
+/// Locks a mutex, even if another thread panicked while it held the lock.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Context {
-    /// A new context on a device, which is started if need be; `ordering` is its default stream's.
+    /// Creates a context on a device, which is started if need be. `ordering` is that of its default stream.
     pub fn new(device: u8, ordering: Ordering) -> Result<&'static Self> {
         Self::greeted(Request::Context { device: device.into() }, ordering)
     }
 
-    /// A part in another client's context, with streams and memory of its own. Its kernels take `width` thousandths of the
-    /// device; those of other clients in the context run beside them where there is room. `below` = it has less than normal
-    /// priority.
+    /// Joins another client's context, with streams and memory of its own. Its kernels take `width` thousandths of the
+    /// device; those of other clients in the context run beside them if there is room. `below` = below normal priority.
     pub fn join(invitation: Invitation, width: u32, below: bool, ordering: Ordering) -> Result<&'static Self> {
         let Invitation { number, secret } = invitation;
         Self::greeted(Request::Join { number, secret, width, below }, ordering)
@@ -169,27 +168,27 @@ impl Context {
         &self.arena
     }
 
-    /// Descriptors that a forked child must not keep: while it did, the device would think this process alive.
+    /// Descriptors that a forked child must not keep: as long as it did, the device would consider this process alive.
     pub fn fds(&self) -> [RawFd; 2] {
         [self.socket.as_raw_fd(), self.doorbell.as_raw_fd()]
     }
 
-    /// What is shared with the device.
+    /// Memory shared with the device.
     pub fn shared(&self) -> &Shared {
         // SAFETY: the mapping has this size and page alignment, lives as long as `self`, and consists of atomics.
         unsafe { &*self.shared.base().cast::<Shared>() }
     }
 
-    /// The device or the context has ended.
+    /// Reports whether the device or the context has ended.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Acquire)
     }
 
-    /// Ends the context: the device drops what is pending, and all who wait return.
+    /// Ends the context: the device drops all pending commands, and all waiting threads return.
     pub fn close(&self) {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         self.lose();
-        // The mapping stays, since it may be in use, but its pages need not.
+        // The mapping stays, since it may be in use, but its pages are released.
         for (start, bytes) in self.imports.gaps() {
             // SAFETY: the range is our own mapping of our own memfd; its contents end with the context.
             let _ =
@@ -197,11 +196,11 @@ impl Context {
         }
     }
 
-    /// Gives a block of one of the heaps back.
+    /// Frees a block of one of the heaps.
     pub fn release(&self, offset: u64, heap: impl Fn(&mut Heaps) -> &mut Heap) -> Result<()> {
         let mut heaps = lock(&self.heaps);
         let bytes = heap(&mut heaps).free(offset).ok_or(Error::InvalidValue)?;
-        // From the first whole page to the last: neighbours keep theirs.
+        // Only whole pages, since the first and the last may be shared with neighbouring blocks.
         let (start, end) = (offset.next_multiple_of(4096), (offset + bytes) & !4095);
         if bytes >= LARGE {
             // SAFETY: pages of our own mapping of a memfd, all inside a block that is free now and locked.
@@ -212,7 +211,7 @@ impl Context {
         Ok(())
     }
 
-    /// Thread: notices the end of the device.
+    /// Body of a thread: notices the end of the device.
     fn watch(&self) {
         let mut fds = [rustix::event::PollFd::new(&self.socket, rustix::event::PollFlags::RDHUP)];
         while !matches!(rustix::event::poll(&mut fds, None), Ok(n) if n > 0) {}
@@ -229,9 +228,9 @@ impl Context {
         }
     }
 
-    /// Gives a command to a stream and returns its place. `action` is made under the ring's lock, so that what it
-    /// stores has the order of the ring; it may decline by returning `None`. What the stream must wait for by its
-    /// [`Ordering`] goes before it.
+    /// Submits a command to a stream, and returns its mark. `action` is called under the ring's lock, so that its own
+    /// stores have the order of the ring; it may decline by returning `None`. Waits that the stream's [`Ordering`]
+    /// demands are submitted before the command.
     pub fn submit(&self, slot: Slot, action: impl Fn(&mut State, Mark) -> Result<Option<Action>>) -> Result<Mark> {
         let shared = self.shared();
         loop {
@@ -264,8 +263,8 @@ impl Context {
             }
             self.push(&mut state, Command { stream: number, action });
             drop(state);
-            // A stream that still has work is looked at again by the device when that work ends, and it looks at
-            // the ring first. Pairs with the fence before its last look at the ring.
+            // If the stream still has work, the device handles it again when that work ends, and reads the ring first.
+            // Pairs with the fence before the device's last read of the ring.
             fence(SeqCst);
             if words.completed.load(Relaxed) >= given {
                 self.ring_bell();
@@ -274,7 +273,7 @@ impl Context {
         }
     }
 
-    /// What the next command of a stream must wait for by the order of the streams.
+    /// Marks that the next command of a stream must wait for, by the order of the streams.
     fn waits(&self, state: &State, number: u32) -> Vec<Mark> {
         let stream = &state.streams[number as usize];
         match stream.ordering {
@@ -292,7 +291,7 @@ impl Context {
         }
     }
 
-    /// Nothing has ended the context.
+    /// Checks that nothing has ended the context.
     fn alive(&self) -> Result<()> {
         match (self.has_faulted(), self.is_lost()) {
             (true, _) => Err(Error::Faulted),
@@ -301,12 +300,12 @@ impl Context {
         }
     }
 
-    /// A kernel of the context has faulted.
+    /// Reports whether a kernel of the context has faulted.
     pub fn has_faulted(&self) -> bool {
         self.fault().is_some()
     }
 
-    /// Why nothing more of the context runs, if a kernel has faulted.
+    /// Kind of the fault, if a kernel of the context has faulted.
     pub fn fault(&self) -> Option<Fault> {
         match self.shared().device.faulted.load(Acquire) {
             0 => None,
@@ -315,12 +314,12 @@ impl Context {
         }
     }
 
-    /// The process whose kernel it was that has faulted.
+    /// ID of the process whose kernel has faulted.
     pub fn culprit(&self) -> u32 {
         self.shared().device.culprit.load(Relaxed)
     }
 
-    /// Waits until a kernel of the context faults, or the context or the device ends.
+    /// Returns once a kernel of the context has faulted, or the context or the device has ended.
     pub fn outlast(&self) {
         let _ = self.wait(Mark { slot: 0, count: u64::MAX });
     }
@@ -331,12 +330,13 @@ impl Context {
         Ok(Invitation { number, secret })
     }
 
-    /// Ends the part of the client that was invited by this number: at once, or when the device executes nothing more of it.
+    /// Ends the membership of the client that joined by this invitation: at once, or when the device executes nothing
+    /// more of it.
     pub fn expel(&self, number: u64, at_once: bool) -> Result<()> {
         self.ask(Request::Expel { number, at_once }, None).map(drop)
     }
 
-    /// Tells the device that the call blocking a stream has returned.
+    /// Reports to the device that the call blocking a stream has returned.
     pub(super) fn returned(&self, slot: u32) -> Result<()> {
         let shared = self.shared();
         loop {
@@ -383,12 +383,12 @@ impl Context {
         self.alive()
     }
 
-    /// Is it complete?
+    /// Reports whether a mark was reached.
     pub fn reached(&self, mark: Mark) -> bool {
         self.shared().streams[mark.slot as usize].completed.load(Acquire) >= mark.count
     }
 
-    /// `Ok` if reached, else `NotReady`, or why it never will be.
+    /// `Ok` if the mark was reached; else `NotReady`, or the reason why it never will be.
     pub fn query(&self, mark: Mark) -> Result<()> {
         if self.reached(mark) {
             return Ok(());
@@ -397,7 +397,7 @@ impl Context {
         Err(Error::NotReady)
     }
 
-    /// Waits until it is complete.
+    /// Waits until a mark is reached.
     pub fn wait(&self, mark: Mark) -> Result<()> {
         if self.reached(mark) {
             return Ok(());
@@ -406,7 +406,8 @@ impl Context {
         words.waiters.fetch_add(1, SeqCst);
         let result = loop {
             let seen = words.wake.load(Acquire);
-            // Orders "waiting" before the look at what is complete; the device stores, then looks for waiters.
+            // Orders the waiter's count before the read of completions; the device stores completions, then reads the
+            // count.
             fence(SeqCst);
             match self.query(mark) {
                 Err(Error::NotReady) => sleep_on(&words.wake, seen),
@@ -417,7 +418,7 @@ impl Context {
         result
     }
 
-    /// Waits for all that has been given so far.
+    /// Waits for all commands submitted so far.
     pub fn synchronize(&self) -> Result<()> {
         let marks: Vec<Mark> = {
             let state = lock(&self.state);
@@ -426,14 +427,15 @@ impl Context {
         marks.into_iter().try_for_each(|mark| self.wait(mark))
     }
 
-    /// The end of a stream as it is now.
+    /// Mark at the current end of a stream.
     pub fn end(&self, slot: Slot) -> Result<Mark> {
         let state = lock(&self.state);
         let number = slot.find(&state)?;
         Ok(Mark { slot: number, count: state.streams[number as usize].given })
     }
 
-    /// What must be complete for a stream to be: its own end, and for the barrier stream those of the blocking ones.
+    /// Marks that must be reached for a stream to be complete: its own end, and for the barrier stream the ends of the
+    /// blocking ones.
     pub fn ends(&self, slot: Slot) -> Result<Vec<Mark>> {
         let state = lock(&self.state);
         let number = slot.find(&state)?;
@@ -446,7 +448,7 @@ impl Context {
         Ok(marks)
     }
 
-    /// A new stream.
+    /// Creates a stream.
     pub fn create_stream(&self, priority: i32, ordering: Ordering) -> Result<Slot> {
         self.alive()?;
         let state = &mut *lock(&self.state);
@@ -463,12 +465,13 @@ impl Context {
         let stream = &mut state.streams[usize::from(number)];
         stream.generation = stream.generation.wrapping_add(1);
         (stream.alive, stream.priority, stream.ordering) = (true, priority, ordering);
-        // Nothing of it is pending, so no wait is needed; of the barrier stream it has seen nothing.
+        // None of its commands is pending, so the barrier stream need not wait; and it has waited for none of that
+        // one's.
         (stream.seen, stream.barred) = (0, stream.given);
         Ok(Slot { number, generation: stream.generation })
     }
 
-    /// Ends a stream; what it was given still runs.
+    /// Destroys a stream. Commands already submitted still run.
     pub fn destroy_stream(&self, slot: Slot) -> Result<()> {
         let mut state = lock(&self.state);
         let number = slot.find(&state)?;
@@ -480,13 +483,13 @@ impl Context {
         Ok(())
     }
 
-    /// A stream's priority, as it was given.
+    /// Priority of a stream, as it was given.
     pub fn priority(&self, slot: Slot) -> Result<i32> {
         let state = lock(&self.state);
         Ok(state.streams[slot.find(&state)? as usize].priority)
     }
 
-    /// A new event, never recorded.
+    /// Creates an event, not yet recorded.
     pub fn create_event(&self) -> Result<EventSlot> {
         self.alive()?;
         let state = &mut *lock(&self.state);
@@ -505,7 +508,7 @@ impl Context {
         Ok(EventSlot { number, generation: event.generation })
     }
 
-    /// Ends an event.
+    /// Destroys an event.
     pub fn destroy_event(&self, event: EventSlot) -> Result<()> {
         let mut state = lock(&self.state);
         event.find(&mut state)?.alive = false;
@@ -513,7 +516,7 @@ impl Context {
         Ok(())
     }
 
-    /// Where an event was last recorded; `None` if never.
+    /// Mark of an event's last record; `None` if it was never recorded.
     pub fn recorded(&self, event: EventSlot) -> Result<Option<Mark>> {
         Ok(event.find(&mut lock(&self.state))?.mark)
     }
@@ -544,7 +547,7 @@ impl Context {
         Ok(self.shared().events[usize::from(event.number)].at_ns.load(Acquire))
     }
 
-    /// Has a function run in a stream's turn, on a thread of the context. The stream waits for it.
+    /// Runs a function when a stream reaches it, on a thread of the context. The stream waits for it.
     pub fn call(&'static self, slot: Slot, function: Function) -> Result<Mark> {
         self.calls.start(self)?;
         let function = Mutex::new(Some(function));
@@ -556,7 +559,7 @@ impl Context {
         })
     }
 
-    /// Offset in the arena of a range that lies in it.
+    /// Offset in the arena of a range, if it lies inside.
     pub fn offset(&self, pointer: *const c_void, bytes: usize) -> Option<u64> {
         let offset = pointer.addr().checked_sub(self.arena.base().addr())? as u64;
         self.arena.at(offset, bytes as u64).map(|_| offset)
@@ -567,7 +570,7 @@ impl Context {
         self.arena.base().wrapping_add(offset as usize).cast()
     }
 
-    /// The word of 4 or 8 bytes at this address, if the device can reach it.
+    /// Location of the word of 4 or 8 bytes at this address, if the device can reach it.
     pub fn place(&self, pointer: *const c_void, bytes: usize) -> Result<Place> {
         if !pointer.addr().is_multiple_of(bytes) {
             return Err(Error::InvalidValue);
@@ -576,12 +579,12 @@ impl Context {
         arena.or_else(|| self.regions.find(pointer, bytes as u64)).ok_or(Error::InvalidValue)
     }
 
-    /// Asks the device something and returns the words after the status.
+    /// Sends a request to the device, and returns the words after the status.
     pub fn ask(&self, request: Request, fd: Option<&OwnedFd>) -> Result<[u64; WORDS - 1]> {
         self.request(request, fd).map(|(words, _)| words)
     }
 
-    /// The same, with the descriptors that the answer brings.
+    /// Sends a request as [`Self::ask`] does, and also returns the descriptors in the reply.
     pub(super) fn request(&self, request: Request, fd: Option<&OwnedFd>) -> Result<([u64; WORDS - 1], Vec<OwnedFd>)> {
         use rustix::fd::AsFd;
         let _turn = lock(&self.request);
@@ -592,18 +595,18 @@ impl Context {
         Ok((rest, fds))
     }
 
-    /// Sets the time slice without waiting for anybody.
+    /// Sets the time slice in ns, without waiting.
     pub fn set_timeslice_ns(&self, ns: u64) -> Result<()> {
         self.shared().client.timeslice_ns.store(ns, SeqCst);
         self.control_changed()
     }
 
-    /// Its time slice, in ns.
+    /// Time slice of the context, in ns.
     pub fn timeslice_ns(&self) -> u64 {
         self.shared().client.timeslice_ns.load(Relaxed)
     }
 
-    /// Evicts or restores the context without waiting for anybody.
+    /// Evicts or restores the context, without waiting.
     pub fn set_runnable(&self, on: bool) -> Result<()> {
         self.shared().client.runnable.store(now_ns() << 1 | u64::from(on), SeqCst);
         self.control_changed()
@@ -619,12 +622,12 @@ impl Context {
     }
 }
 
-/// A stream's slot, if it is still the same stream.
+/// Identity of a stream: its slot, and the slot's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Which.
+    /// Number of the slot.
     pub number: u16,
-    /// Another one each time the slot is used anew.
+    /// Generation, different each time that the slot is reused.
     pub generation: u16,
 }
 
@@ -640,12 +643,12 @@ impl Slot {
     }
 }
 
-/// An event's slot, if it is still the same event.
+/// Identity of an event: its slot, and the slot's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventSlot {
-    /// Which.
+    /// Number of the slot.
     pub number: u16,
-    /// Another one each time the slot is used anew.
+    /// Generation, different each time that the slot is reused.
     pub generation: u16,
 }
 

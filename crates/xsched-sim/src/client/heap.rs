@@ -1,26 +1,26 @@
-//! A first-fit allocator over a range of offsets. Its book-keeping lies outside the memory it hands out.
+//! A first-fit allocator over a range of offsets. Its bookkeeping lies outside the memory that it hands out.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// All blocks begin at a multiple of this, in bytes.
+/// Alignment of all blocks, in bytes.
 const ALIGN: u64 = 256;
 
-/// Blocks of memory, by offset.
+/// Allocator of blocks of memory, by offset.
 #[derive(Debug)]
 pub struct Heap {
-    /// Free blocks: start → length; no two adjacent.
+    /// Free blocks: start → length; no two are adjacent.
     free: BTreeMap<u64, u64>,
     used: BTreeMap<u64, u64>,
 }
 
 impl Heap {
-    /// All of it free.
+    /// A heap over a range, all of it free.
     pub fn new(range: Range<u64>) -> Self {
         Self { free: BTreeMap::from([(range.start, range.end - range.start)]), used: BTreeMap::new() }
     }
 
-    /// A block of at least `bytes`; its offset.
+    /// Allocates a block of at least `bytes`, and returns its offset.
     pub fn alloc(&mut self, bytes: u64) -> Option<u64> {
         let bytes = bytes.max(1).checked_next_multiple_of(ALIGN)?;
         let (&start, &length) = self.free.iter().find(|&(_, &length)| length >= bytes)?;
@@ -32,23 +32,23 @@ impl Heap {
         Some(start)
     }
 
-    /// Is this the start of a block in use?
+    /// Reports whether a block in use starts here.
     pub fn is_block(&self, start: u64) -> bool {
         self.used.contains_key(&start)
     }
 
-    /// Start and length of the block in use that holds this offset.
+    /// Start and length of the block in use that contains this offset.
     pub fn block_of(&self, offset: u64) -> Option<(u64, u64)> {
         let (&start, &length) = self.used.range(..=offset).next_back()?;
         (offset < start + length).then_some((start, length))
     }
 
-    /// How much is free, in however many pieces, in bytes.
+    /// Number of free bytes, in any number of pieces.
     pub fn free_bytes(&self) -> u64 {
         self.free.values().sum()
     }
 
-    /// Takes a block back; its length, or `None` if there is none at `start`.
+    /// Frees a block, and returns its length; `None` if no block starts there.
     pub fn free(&mut self, start: u64) -> Option<u64> {
         let bytes = self.used.remove(&start)?;
         let (mut start, mut length) = (start, bytes);

@@ -1,16 +1,16 @@
-//! Finds the descriptor behind a shared mapping of this process.
+//! Search for the descriptor behind a shared mapping of this process.
 
 use super::error::{Error, Result};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::ops::Range;
 
-/// A file's pages that hold a range of this process's memory.
+/// Pages of a file that hold a range of this process's memory.
 #[derive(Debug)]
 pub(super) struct Backing {
     pub(super) fd: OwnedFd,
-    /// Where in the file the first page is, in bytes.
+    /// Offset of the first page in the file, in bytes.
     pub(super) offset: u64,
-    /// Whole pages, in bytes.
+    /// Length in whole pages, in bytes.
     pub(super) bytes: u64,
     /// Address of the first page.
     pub(super) base: u64,
@@ -37,8 +37,8 @@ fn parse(line: &str) -> Option<Area> {
     Some(Area { range: hex(start)?..hex(end)?, shared, offset, device, inode: words.next()?.parse().ok()? })
 }
 
-/// Looks the mapping up that holds `bytes` bytes at `address`. `NotSupported` if it is not a shared mapping of one
-/// file that is still open.
+/// Finds the mapping that holds `bytes` bytes at `address`. `NotSupported` if it is not a shared mapping of one file
+/// that is still open.
 pub(super) fn backing(address: u64, bytes: u64) -> Result<Backing> {
     let end = address.checked_add(bytes).ok_or(Error::InvalidValue)?;
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(|_| Error::NotSupported)?;
@@ -53,7 +53,7 @@ pub(super) fn backing(address: u64, bytes: u64) -> Result<Backing> {
     Ok(Backing { fd, offset, bytes: end.next_multiple_of(4096) - base, base })
 }
 
-/// A duplicate of the first writable descriptor of that file.
+/// A duplicate of the first writable descriptor of the area's file.
 fn open_fd(area: &Area) -> Option<OwnedFd> {
     for entry in std::fs::read_dir("/proc/self/fd").ok()?.flatten() {
         let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };

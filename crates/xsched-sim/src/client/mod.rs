@@ -1,10 +1,10 @@
-//! The client side of the device, for libraries that put a vendor's face on it (`libsimdev.so`, `libfakecuda.so`).
+//! The client side of the device, for libraries that put a vendor's interface on it (`libsimdev.so`, `libfakecuda.so`).
 //!
-//! How one command flows: [`Context::submit`] writes it into the ring under a short lock and rings the device's
-//! doorbell only if it may sleep without knowing; a thread that waits sleeps on the stream's completion word. Of a context's
-//! two threads, one notices the end of the device and the other, made on demand, runs host functions.
+//! The path of a command: [`Context::submit`] writes it into the ring under a short lock, and rings the device's
+//! doorbell only if the device may be asleep. A thread that waits sleeps on the stream's completion word. A context has
+//! two threads: one notices the end of the device; the other, started on demand, runs host functions.
 //!
-//! Contexts are never freed: a reset or a fork leaves the old one behind, closed, since another thread may be inside.
+//! Contexts are never freed: a reset or a fork closes the old one and leaves it, since another thread may be inside.
 
 mod calls;
 mod connect;
@@ -24,7 +24,7 @@ pub use share::{Export, PAGE};
 
 use crate::wire::Request;
 
-/// How many devices there are. Starts the device if need be.
+/// Number of devices. Starts the device if need be.
 pub fn device_count() -> Result<u64> {
     Ok(connect::greet(Request::Count)?.reply[1])
 }

@@ -1,4 +1,4 @@
-//! The program's own memory that the device has been told of.
+//! Registration of the program's own memory with the device.
 
 use super::context::{Context, lock};
 use super::error::{Error, Result};
@@ -12,14 +12,14 @@ struct Region {
     number: u32,
     start: u64,
     bytes: u64,
-    /// Offset of `start` in the region.
+    /// Offset of `start` in the region, in bytes.
     skip: u64,
 }
 
 #[derive(Default)]
 struct Table {
     regions: Vec<Region>,
-    /// The highest number given so far; none is used twice.
+    /// Highest number used so far; none is reused.
     last: u32,
 }
 
@@ -28,7 +28,7 @@ struct Table {
 pub struct Regions(Mutex<Table>);
 
 impl Regions {
-    /// The word at this address.
+    /// Location of the word at this address, if it is registered.
     pub fn find(&self, pointer: *const c_void, bytes: u64) -> Option<Place> {
         let address = pointer.addr() as u64;
         let table = lock(&self.0);
@@ -37,7 +37,7 @@ impl Regions {
         Some(Place { region: region.number, offset: address - region.start + region.skip })
     }
 
-    /// Tells the device of a range.
+    /// Registers a range with the device.
     pub fn add(&self, context: &Context, pointer: *const c_void, bytes: usize) -> Result<()> {
         let (start, bytes) = (pointer.addr() as u64, bytes as u64);
         if bytes == 0 || start == 0 {
@@ -57,7 +57,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Ends that for the range that begins here.
+    /// Ends the registration of the range that begins here.
     pub fn remove(&self, context: &Context, pointer: *const c_void) -> Result<()> {
         let mut table = lock(&self.0);
         let start = pointer.addr() as u64;

@@ -1,4 +1,4 @@
-//! Memory that contexts of several processes share: pages of one arena in another.
+//! Memory shared by contexts of several processes: pages of one arena in another.
 
 use super::context::{Context, lock};
 use super::error::{Error, Result};
@@ -7,26 +7,26 @@ use crate::wire::Request;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// Bytes of a page.
+/// Size of a page, in bytes.
 pub const PAGE: u64 = 4096;
 
-/// By what another process gets at exported pages.
+/// Description of exported pages, by which another process imports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// The device's number for them.
+    /// Number of the export at the device.
     pub number: u64,
-    /// Only who was told it may import them.
+    /// Secret, which a process must know to import the pages.
     pub secret: u64,
-    /// How much they are, in bytes.
+    /// Size of the pages, in bytes.
     pub bytes: u64,
 }
 
-/// Others' pages in a context's arena: offset → bytes.
+/// Pages of other arenas in a context's arena: offset → bytes.
 #[derive(Default)]
 pub(super) struct Imports(Mutex<BTreeMap<u64, u64>>);
 
 impl Imports {
-    /// Offsets and bytes of what is the arena's own.
+    /// Offsets and lengths of the arena's own pages, in bytes.
     pub(super) fn gaps(&self) -> Vec<(u64, u64)> {
         let (mut gaps, mut next) = (Vec::new(), 0);
         for (&at, &bytes) in lock(&self.0).iter() {
@@ -45,13 +45,13 @@ impl Context {
         Ok(Export { number, secret, bytes })
     }
 
-    /// Ends that; those who have them keep them.
+    /// Withdraws an export; processes that imported it keep the pages.
     pub fn unexport(&self, number: u64) -> Result<()> {
         self.ask(Request::Unexport { number }, None).map(drop)
     }
 
-    /// Puts another context's pages where `at` is in this arena, for the device and for this process. The room must be
-    /// the caller's, and nothing in use.
+    /// Puts another context's pages at `at` in this arena, for the device and for this process. The place must be
+    /// allocated by the caller and not in use.
     pub fn import(&self, export: Export, at: u64) -> Result<()> {
         let Export { number, secret, bytes } = export;
         let mut imports = lock(&self.imports.0);
@@ -65,7 +65,7 @@ impl Context {
         Ok(())
     }
 
-    /// Puts the arena's own pages back where others' were imported.
+    /// Puts the arena's own pages back in place of imported ones.
     pub fn restore(&self, at: u64) -> Result<()> {
         let mut imports = lock(&self.imports.0);
         let bytes = imports.get(&at).copied().ok_or(Error::InvalidValue)?;

@@ -1,4 +1,4 @@
-//! Starts the device server, detached from the program that happens to need it first.
+//! Start of the device server, detached from the program that needs it first.
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
@@ -8,16 +8,16 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// How long the server lives without clients, in seconds.
+/// Time that the server lives without clients, in seconds.
 const IDLE_EXIT_SECS: &str = "10";
 
-/// A server on its way up.
+/// A server that is starting.
 pub(super) struct Starting {
     pidfd: OwnedFd,
 }
 
 impl Starting {
-    /// Waits at most `ms` milliseconds; true if the process has ended.
+    /// Waits at most `ms` milliseconds. Returns whether the process has ended.
     pub(super) fn ended(&self, ms: i64) -> bool {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 };
@@ -25,7 +25,7 @@ impl Starting {
     }
 }
 
-/// `SIMDEV_SERVER`, else `xsched` beside this library.
+/// Program of the server: `SIMDEV_SERVER`, else `xsched` beside this library.
 fn executable() -> io::Result<PathBuf> {
     if let Some(path) = std::env::var_os("SIMDEV_SERVER").filter(|v| !v.is_empty()) {
         return std::fs::canonicalize(path);
@@ -52,18 +52,19 @@ pub(super) fn start(socket: &Path) -> io::Result<Starting> {
     let argv = [program.as_ptr(), c"sim-device".as_ptr(), c"--socket".as_ptr(), socket.as_ptr()];
     let argv: Vec<*const c_char> =
         argv.into_iter().chain([c"--idle-exit".as_ptr(), idle_exit.as_ptr(), std::ptr::null()]).collect();
-    // The device is no program of the user: it must not carry what is preloaded into the one that starts it.
+    // The device is not one of the user's programs: libraries preloaded into the program that starts it must not be in
+    // it.
     let env: Vec<CString> = std::env::vars_os()
         .filter(|(name, _)| name != "LD_PRELOAD")
         .filter_map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok())
-        // Or xsched's library would put itself back.
+        // Without this, xsched's library would add itself again.
         .chain([c"XSCHED_DISABLE=1".to_owned()])
         .collect();
     let envp: Vec<*const c_char> = env.iter().map(|v| v.as_ptr()).chain([std::ptr::null()]).collect();
 
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC, 0.into())?;
-    // A child of clone without an exit signal: the program sees no SIGCHLD and its wait(-1) does not find it.
+    // Made by clone without an exit signal: the program gets no SIGCHLD, and its wait(-1) does not find the child.
     // SAFETY: the child has a copy of this memory and only makes system calls on what was prepared above.
     let child = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
     match child {
@@ -76,7 +77,7 @@ pub(super) fn start(socket: &Path) -> io::Result<Starting> {
     // SAFETY: waits for the child just made, which ends at once.
     unsafe { libc::waitpid(child as libc::pid_t, std::ptr::null_mut(), libc::__WALL) };
 
-    // First the server's pid, then, only if it could not be executed, why.
+    // The pipe returns the server's process ID and then, only if it could not be executed, the error.
     let mut said = Vec::new();
     std::fs::File::from(read).read_to_end(&mut said)?;
     let number = |i: usize| said.get(i * 4..i * 4 + 4).map(|b| i32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
@@ -87,7 +88,8 @@ pub(super) fn start(socket: &Path) -> io::Result<Starting> {
     Ok(Starting { pidfd: pidfd_open(pid, PidfdFlags::empty())? })
 }
 
-/// The first child: makes the server a child of init, in a session of its own, with nothing of ours open.
+/// Body of the first child: makes the server a child of init, in a session of its own, with none of our descriptors
+/// open.
 ///
 /// # Safety
 /// Only to be called in a fresh child. Allocates nothing; `argv` and `envp` end in null.
@@ -108,7 +110,7 @@ unsafe fn detach(null: RawFd, report: RawFd, argv: &[*const c_char], envp: &[*co
         for fd in 0..3 {
             libc::dup2(null, fd);
         }
-        // All but the report, which closes itself when the program is executed.
+        // Closes all descriptors except the report, which is closed when the program is executed.
         if report > 3 {
             libc::syscall(libc::SYS_close_range, 3, report - 1, 0);
         }

@@ -1,4 +1,4 @@
-//! One context: its streams, the FIFO of kernels they feed, and the members whose streams they are.
+//! One context: its streams, the FIFO of kernels that they feed, and the members that the streams belong to.
 
 use super::{Board, ContextId, Timing, WHOLE, Work, member_of, streams_of};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 struct Stream<P> {
     commands: VecDeque<(Work, P)>,
     completed: u64,
-    /// The first command has been queued as a kernel, or called: nothing to do until it ends.
+    /// Set once the first command was queued as a kernel, or its call was made: nothing to do until it ends.
     engaged: bool,
-    /// What is left of the first command, a kernel that has had the device, in ns.
+    /// Device time that the first command, a kernel that was running before, still needs, in ns.
     left: Option<u64>,
 }
 
@@ -19,33 +19,33 @@ impl<P> Default for Stream<P> {
     }
 }
 
-/// Streams of their own in a context.
+/// A part of a context with streams of its own.
 #[derive(Clone, Copy, Debug)]
 struct Member {
-    /// Of its kernels, in thousandths of the device.
+    /// Width of the member's kernels, in thousandths of the device.
     width: u32,
-    /// Less than normal priority.
+    /// Set for a member below normal priority.
     below: bool,
 }
 
-/// Stands for the context itself.
+/// Member that stands for the context itself.
 const OWNER: Member = Member { width: WHOLE, below: false };
 
 #[derive(Debug)]
 pub(super) struct Context<P> {
     streams: BTreeMap<u32, Stream<P>>,
-    /// Streams whose first command is a kernel, in the order in which it became first. See [`Context::start`] for those of
-    /// them that have the device when the context has it.
+    /// Streams whose first command is a kernel, in the order in which it became first. [`Context::start`] chooses among
+    /// them the ones that run while the context has the device.
     fifo: VecDeque<u32>,
-    /// Streams whose kernels have the device, in the order of the FIFO; meaningful while the context's kernels run.
+    /// Streams whose kernels are running, in the order of the FIFO; valid while the context's kernels run.
     running: Vec<u32>,
-    /// Streams that a [`Work::Poll`] blocks.
+    /// Streams blocked by a [`Work::Poll`].
     polling: BTreeSet<u32>,
-    /// Streams that a [`Work::After`] blocks, by the stream that it waits for.
+    /// Streams blocked by a [`Work::After`], by the stream that they wait for.
     waiters: BTreeMap<u32, BTreeSet<u32>>,
-    /// The members other than the first, by number.
+    /// Members other than the first, by number.
     members: BTreeMap<u32, Member>,
-    /// See [`Timing::shares`].
+    /// [`Timing::shares`] of the device.
     shares: bool,
     pub(super) evicted: bool,
     pub(super) timeslice_ns: u64,
@@ -80,30 +80,30 @@ impl<P> Context<P> {
         self.streams.entry(stream).or_default().commands.push_back((work, command));
     }
 
-    /// Has a member commands that are not complete?
+    /// Reports whether a member has commands that are not complete.
     pub(super) fn has_work(&self, member: u32) -> bool {
         self.streams.range(streams_of(member)).any(|(_, stream)| !stream.commands.is_empty())
     }
 
-    /// Has a member kernels that run or wait for nothing but the device?
+    /// Reports whether a member has kernels that run or wait only for the device.
     pub(super) fn executes(&self, member: u32) -> bool {
         self.fifo.iter().any(|&stream| member_of(stream) == member)
     }
 
-    /// Adds a member; none if there is no number for it.
+    /// Adds a member; `None` if all numbers are in use.
     pub(super) fn add_member(&mut self, width: u32, below: bool) -> Option<u32> {
         let number = (1..=u32::from(u16::MAX)).find(|number| !self.members.contains_key(number))?;
         self.members.insert(number, Member { width: width.clamp(1, WHOLE), below });
         Some(number)
     }
 
-    /// Drops a member; its number is free again.
+    /// Removes a member, and frees its number.
     pub(super) fn remove_member(&mut self, member: u32) {
         self.clear_member(member);
         self.members.remove(&member);
     }
 
-    /// Drops the streams of a member.
+    /// Removes the streams of a member.
     pub(super) fn clear_member(&mut self, member: u32) {
         let streams = streams_of(member);
         self.streams.retain(|stream, _| !streams.contains(stream));
@@ -116,8 +116,9 @@ impl<P> Context<P> {
         });
     }
 
-    /// The kernels that have the device when this context has it: in the order of the FIFO, one of each member, up to the first
-    /// for which there is no room. While they run, no other that comes changes which these are; it can only join them.
+    /// Kernels that run while this context has the device: in the order of the FIFO, one of each member, up to the
+    /// first for which there is no room. Kernels that arrive later do not displace any of these; they can only be
+    /// added.
     fn chosen(&self) -> Vec<u32> {
         let (mut chosen, mut room) = (Vec::<u32>::new(), WHOLE);
         for &stream in &self.fifo {
@@ -143,7 +144,7 @@ impl<P> Context<P> {
         self.members.get(&member_of(stream)).copied().unwrap_or(OWNER)
     }
 
-    /// Pace of a kernel that runs: so many ns of every so many.
+    /// Pace of a running kernel, as (own, all): it gets `own` ns of device time in every `all` ns.
     fn pace(&self, stream: u32) -> (u64, u64) {
         let weight = |member: Member| if member.below { 1 } else { 2 };
         let members = || self.running.iter().map(|&stream| self.member(stream));
@@ -155,12 +156,13 @@ impl<P> Context<P> {
         (own.min(all), all)
     }
 
-    /// Would other kernels than those that run now have the device?
+    /// Reports whether other kernels than the running ones should run now.
     pub(super) fn outgrown(&self) -> bool {
         self.chosen() != self.running
     }
 
-    /// Chooses the kernels that run from now on. Returns when the first of them ends, in ns from now; none if there is none.
+    /// Chooses the kernels that run from now on. Returns the time until the first of them ends, in ns; `None` if there
+    /// are none.
     pub(super) fn start(&mut self) -> Option<u64> {
         self.running = self.chosen();
         let ends = |&stream: &u32| {
@@ -171,7 +173,7 @@ impl<P> Context<P> {
         self.running.iter().filter_map(ends).min()
     }
 
-    /// Device time that the kernel at the front of a stream still needs.
+    /// Device time that the kernel at the front of a stream still needs, in ns.
     fn left(&self, stream: u32) -> Option<u64> {
         let stream = self.streams.get(&stream)?;
         match stream.commands.front()?.0 {
@@ -180,7 +182,7 @@ impl<P> Context<P> {
         }
     }
 
-    /// The kernels that run have had the device for so many ns more.
+    /// Accounts for `ns` more of device time that the running kernels have had.
     pub(super) fn ran(&mut self, ns: u64) {
         for index in 0..self.running.len() {
             let stream = self.running[index];
@@ -194,11 +196,11 @@ impl<P> Context<P> {
         self.used_ns += ns;
     }
 
-    /// Completes the kernels that have had what they need.
+    /// Completes the running kernels that need no more device time.
     pub(super) fn finish_kernels(&mut self, now: u64, id: ContextId, board: &mut impl Board<P>) {
         for stream in std::mem::take(&mut self.running) {
             if self.left(stream) == Some(0) {
-                // Near the front: kernels begin in this order.
+                // The search is short: kernels begin in the order of the FIFO.
                 if let Some(at) = self.fifo.iter().position(|&other| other == stream) {
                     self.fifo.remove(at);
                 }
@@ -233,7 +235,7 @@ impl<P> Context<P> {
         }
     }
 
-    /// Takes a stream as far as it goes without device time, and with it the streams that wait for it.
+    /// Advances a stream as far as it goes without device time, and with it the streams that wait for it.
     pub(super) fn advance(&mut self, now: u64, id: ContextId, stream: u32, board: &mut impl Board<P>) {
         if self.evicted {
             return;
@@ -243,7 +245,7 @@ impl<P> Context<P> {
             while self.first_is_done(id, stream, board) {
                 self.complete_first(now, id, stream, board);
             }
-            // Those that waited for this stream and may go on now. Each leaves its wait, so this ends.
+            // Streams that waited for this one and may go on now. Each leaves its wait, so this ends.
             let Some(waiters) = self.waiters.get_mut(&stream) else { continue };
             let completed = self.streams.get(&stream).map_or(0, |s| s.completed);
             waiters.retain(|waiter| {
@@ -260,7 +262,7 @@ impl<P> Context<P> {
         }
     }
 
-    /// Looks at the first command of a stream: engages it if need be; true if it completes right now.
+    /// Engages the first command of a stream if need be. Returns true if it completes right now.
     fn first_is_done(&mut self, id: ContextId, stream: u32, board: &mut impl Board<P>) -> bool {
         let Some(state) = self.streams.get(&stream) else { return false };
         if state.engaged {

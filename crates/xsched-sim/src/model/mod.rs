@@ -1,21 +1,23 @@
 //! The device as a state machine in virtual time.
 //!
-//! Nothing here reads a clock. Every input carries its time in nanoseconds; [`Model::run_until`] plays what falls due
-//! in between, in order and at its exact time. The caller may therefore be late without stretching a
-//! single kernel. What a command does to memory is not the model's business either: it calls a [`Board`].
+//! Nothing here reads a clock. Every input carries its time in ns, and [`Model::run_until`] plays all events in
+//! between, in order and at their exact times. So the caller may be late without stretching a kernel. The effects of
+//! commands on memory are left to a [`Board`].
 //!
 //! Rules:
 //! - The commands of a stream run in order. Commands that take no device time complete as soon as they are first in
-//!   their stream, whether or not the context holds the device.
+//!   their stream, whether or not the context has the device.
 //! - Kernels that are first in their stream form one FIFO per context. One kernel runs at a time, on the whole device.
-//! - Only kernels of different *members* of a context run side by side. A member has a width, its part of the device; its kernels
-//!   run one at a time. They are started in the order of the FIFO as long as there is room, and do not slow each other. What
-//!   there is no room for waits, and with it all that came later. A context as such is its only member, as wide as the device.
-//! - With [`Timing::shares`] nothing waits for room: a kernel of each member runs, and where they are wider than the device together they
-//!   slow each other down, as programs do that compete for memory. One of a member below normal priority then goes half as fast as others.
-//! - A context is *runnable* when its FIFO is not empty and it is not evicted. Runnable contexts take turns in the
-//!   order of their ids, a time slice each. At the end of a slice the running kernel is cut and goes on later where
-//!   it was. A context with nothing to run gives the device up at once.
+//! - Only kernels of different *members* of a context run side by side. A member has a width, its part of the device; its
+//!   kernels run one at a time. Kernels start in the order of the FIFO as long as there is room, and do not slow each
+//!   other. A kernel without room waits, as do all kernels behind it. A context has itself as its only member at first,
+//!   as wide as the device.
+//! - With [`Timing::shares`] no kernel waits for room: one of each member runs. If they are wider than the device together,
+//!   they slow each other down, as programs do that compete for memory. A member below normal priority then gets half the
+//!   pace of the others.
+//! - A context is *runnable* when its FIFO is not empty and it is not evicted. Runnable contexts get the device in the
+//!   order of their ids, for one time slice each. At the end of a slice the running kernel is cut, and continues there
+//!   later. A context with nothing to run gives the device up at once.
 //! - Handing the device from one context to another takes the switch cost, during which nothing runs. The slice
 //!   begins after it.
 //! - A slice that ends while no other context is runnable is followed by another one of the same context.
@@ -29,78 +31,78 @@ use context::Context;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// Names a context for the life of a model; never used twice.
+/// Identifies a context for the life of a model; never reused.
 pub type ContextId = u64;
 
-/// The width of a whole device, in thousandths of it.
+/// Width of a whole device, in thousandths of it.
 pub const WHOLE: u32 = 1000;
 
-/// The bits of a stream's number that say which stream of its member it is. Above them stands the member, 0 for the context
-/// itself.
+/// Number of low bits of a stream's number that hold its number within its member. The bits above hold the member, 0
+/// for the context itself.
 const MEMBER_SHIFT: u32 = 16;
 
-/// The number that a stream of a member has in its context.
+/// Number in the context of a member's stream.
 pub const fn stream_of(member: u32, stream: u32) -> u32 {
     member << MEMBER_SHIFT | stream
 }
 
-/// The member that a stream of a context belongs to.
+/// Member that a context's stream belongs to.
 pub const fn member_of(stream: u32) -> u32 {
     stream >> MEMBER_SHIFT
 }
 
-/// A stream's number as its member knows it.
+/// Number of a stream within its member.
 pub const fn own_number(stream: u32) -> u32 {
     stream & ((1 << MEMBER_SHIFT) - 1)
 }
 
-/// The numbers of all streams of a member.
+/// Numbers of all streams of a member.
 fn streams_of(member: u32) -> RangeInclusive<u32> {
     stream_of(member, 0)..=stream_of(member, (1 << MEMBER_SHIFT) - 1)
 }
 
-/// What a command asks of the device.
+/// Demand of a command on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// A kernel or a copy: so many ns of device time.
+    /// A kernel or a copy that takes this much device time, in ns.
     Run(u64),
     /// Takes no device time: event records, value writes.
     Instant,
-    /// Blocks its stream until [`Board::holds`] says so.
+    /// Blocks its stream until [`Board::holds`] returns true.
     Poll,
     /// Blocks its stream until `stream` of the same context has completed `count` commands.
     After {
-        /// The stream that is waited for.
+        /// The stream waited for.
         stream: u32,
-        /// How many of its commands, counted from its creation.
+        /// Number of its commands, counted from its creation.
         count: u64,
     },
     /// Blocks its stream from [`Board::call`] until [`Model::returned`].
     Call,
 }
 
-/// The side of the device that touches memory. Called in device order.
+/// The memory side of the device. Called in device order.
 pub trait Board<P> {
-    /// A command is complete at `at` ns, the `count`th of its stream.
+    /// Reports that a command completed at `at` ns, the `count`th of its stream.
     fn complete(&mut self, at: u64, context: ContextId, stream: u32, count: u64, command: P);
-    /// Is the condition of this [`Work::Poll`] met?
+    /// Reports whether the condition of this [`Work::Poll`] holds.
     fn holds(&mut self, command: &P) -> bool;
-    /// This [`Work::Call`] is first in its stream.
+    /// Makes the call of a [`Work::Call`] that became first in its stream.
     fn call(&mut self, context: ContextId, stream: u32, count: u64);
 }
 
-/// The figures of a device.
+/// Timing parameters of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Slice of a context that has not asked for another, in ns.
+    /// Slice of a context that has not set another, in ns.
     pub timeslice_ns: u64,
-    /// Time to hand the device from one context to another, in ns.
+    /// Time for handing the device from one context to another, in ns.
     pub switch_ns: u64,
-    /// Members of a context share its throughput instead of its room.
+    /// Set if the members of a context share its throughput instead of its room.
     pub shares: bool,
 }
 
-/// As measured on an H200: 2 ms and 50 µs.
+/// Values measured on an H200: 2 ms and 50 µs.
 impl Default for Timing {
     fn default() -> Self {
         Self { timeslice_ns: 2_000_000, switch_ns: 50_000, shares: false }
@@ -110,35 +112,36 @@ impl Default for Timing {
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Idle,
-    /// Nothing runs until `until`; then `to` holds the device; none = no context.
+    /// The device is switching until `until`, in ns; then `to` gets it, or no context if `None`.
     Switching {
         to: Option<ContextId>,
         until: u64,
     },
-    /// The resident's kernels have been running since `since`; the first of them will end at `end`.
+    /// Kernels of the resident context have been running since `since`; the first of them will end at `end`, both in
+    /// ns.
     Running {
         since: u64,
         end: u64,
     },
 }
 
-/// One device. `P` is whatever the driver of the model wants back with a completion.
+/// One device. `P` is a value of the model's driver, which gets it back with a command's completion.
 #[derive(Debug)]
 pub struct Model<P> {
     timing: Timing,
     now: u64,
     contexts: BTreeMap<ContextId, Context<P>>,
     next_id: ContextId,
-    /// Whose state is loaded; may name a context that is gone.
+    /// Context whose state is loaded; it may no longer exist.
     resident: Option<ContextId>,
     phase: Phase,
-    /// End of the resident's slice; 0 = the device has been idle since.
+    /// End of the resident context's slice, in ns; 0 = the device has been idle since.
     slice_end: u64,
     switches: u64,
 }
 
 impl<P> Model<P> {
-    /// An idle device without contexts, at time 0.
+    /// A device without contexts, idle at time 0.
     pub fn new(timing: Timing) -> Self {
         Self {
             timing,
@@ -152,22 +155,22 @@ impl<P> Model<P> {
         }
     }
 
-    /// The time up to which everything has been played, in ns.
+    /// Time up to which everything has been played, in ns.
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// How often the device went from one context to another, or lost it by eviction.
+    /// Number of times that the device went from one context to another, or was taken away by eviction.
     pub fn switches(&self) -> u64 {
         self.switches
     }
 
-    /// Device time a context has had so far, in ns (up to the last time its kernel began, ended or was cut).
+    /// Device time that a context has had, in ns (up to the last time its kernel began, ended or was cut).
     pub fn used_ns(&self, id: ContextId) -> u64 {
         self.contexts.get(&id).map_or(0, |c| c.used_ns)
     }
 
-    /// Commands of a stream not yet complete.
+    /// Number of a stream's commands that are not complete.
     pub fn pending(&self, id: ContextId, stream: u32) -> usize {
         self.contexts.get(&id).map_or(0, |c| c.pending(stream))
     }
@@ -180,7 +183,7 @@ impl<P> Model<P> {
         id
     }
 
-    /// Ends a context now. Its pending commands are dropped; the rest of its time goes to the others.
+    /// Ends a context now. Its pending commands are dropped, and the rest of its time goes to the others.
     pub fn remove_context(&mut self, id: ContextId) {
         self.renew_slice();
         self.contexts.remove(&id);
@@ -190,23 +193,24 @@ impl<P> Model<P> {
         self.dispatch();
     }
 
-    /// Adds a member to a context: streams of its own, by the numbers of [`stream_of`], whose kernels take `width` thousandths of
-    /// the device. None if there is no such context, or no room in it.
+    /// Adds a member to a context: with streams of its own, numbered by [`stream_of`], whose kernels take `width`
+    /// thousandths of the device. `None` if there is no such context, or no room in it.
     pub fn add_member(&mut self, id: ContextId, width: u32) -> Option<u32> {
         self.add_member_with(id, width, false)
     }
 
-    /// Adds a member, perhaps one below normal priority: see [`Timing::shares`].
+    /// Adds a member, below normal priority if `below` is set: see [`Timing::shares`].
     pub fn add_member_with(&mut self, id: ContextId, width: u32, below: bool) -> Option<u32> {
         self.contexts.get_mut(&id)?.add_member(width, below)
     }
 
-    /// Has a member of a context commands that are not complete?
+    /// Reports whether a member of a context has commands that are not complete.
     pub fn has_work(&self, id: ContextId, member: u32) -> bool {
         self.contexts.get(&id).is_some_and(|context| context.has_work(member))
     }
 
-    /// Has a member of a context kernels that run or wait for nothing but the device? What a [`Work::Poll`] blocks is none of these.
+    /// Reports whether a member of a context has kernels that run or wait only for the device. A kernel behind a
+    /// [`Work::Poll`] waits for more than that.
     pub fn executes(&self, id: ContextId, member: u32) -> bool {
         self.contexts.get(&id).is_some_and(|context| context.executes(member))
     }
@@ -216,12 +220,12 @@ impl<P> Model<P> {
         self.without(id, |context| context.remove_member(member));
     }
 
-    /// Drops the pending commands of a member of a context, which goes on to be one.
+    /// Drops the pending commands of a member of a context, which stays a member.
     pub fn clear_member(&mut self, id: ContextId, member: u32) {
         self.without(id, |context| context.clear_member(member));
     }
 
-    /// Takes something away from a context, perhaps kernels that run.
+    /// Removes something from a context by `take`, possibly running kernels.
     fn without(&mut self, id: ContextId, take: impl FnOnce(&mut Context<P>)) {
         self.renew_slice();
         self.pause(id);
@@ -232,7 +236,7 @@ impl<P> Model<P> {
         self.dispatch();
     }
 
-    /// Appends a command to a stream at the model's present time. A stream exists from its first command on.
+    /// Appends a command to a stream at the model's current time. A stream exists from its first command on.
     pub fn submit(&mut self, id: ContextId, stream: u32, work: Work, command: P, board: &mut impl Board<P>) {
         self.change(id, |now, context| {
             context.push(stream, work, command);
@@ -240,19 +244,19 @@ impl<P> Model<P> {
         });
     }
 
-    /// The [`Work::Call`] that is first in this stream has returned. Ignored if there is none.
+    /// Completes the [`Work::Call`] that is first in this stream. Ignored if there is none.
     pub fn returned(&mut self, id: ContextId, stream: u32, board: &mut impl Board<P>) {
         self.change(id, |now, context| context.returned(now, id, stream, board));
     }
 
-    /// Asks [`Board::holds`] again for every [`Work::Poll`] that blocks its stream.
+    /// Evaluates [`Board::holds`] again for every [`Work::Poll`] that blocks its stream.
     pub fn poll(&mut self, board: &mut impl Board<P>) {
         for id in self.contexts.keys().copied().collect::<Vec<_>>() {
             self.change(id, |now, context| context.poll(now, id, board));
         }
     }
 
-    /// Is any stream blocked by a [`Work::Poll`]?
+    /// Reports whether any stream is blocked by a [`Work::Poll`].
     pub fn polls(&self) -> bool {
         self.contexts.values().any(|c| c.polls())
     }
@@ -265,7 +269,7 @@ impl<P> Model<P> {
         }
     }
 
-    /// Takes the device from a context until it is restored, or restores it. All its streams stand still meanwhile.
+    /// Takes the device from a context until it is restored, or restores it. None of its streams advances meanwhile.
     pub fn set_runnable(&mut self, id: ContextId, on: bool, board: &mut impl Board<P>) {
         self.change(id, |now, context| {
             context.evicted = !on;
@@ -279,7 +283,7 @@ impl<P> Model<P> {
         }
     }
 
-    /// When something will happen by itself, in ns.
+    /// Time of the next event without further input, in ns.
     pub fn next_event(&self) -> Option<u64> {
         match self.phase {
             Phase::Idle => None,
@@ -289,7 +293,7 @@ impl<P> Model<P> {
         }
     }
 
-    /// Plays everything that falls due up to and including `time`; afterwards the present is `time`.
+    /// Plays all events up to and including `time`, which is then the current time.
     pub fn run_until(&mut self, time: u64, board: &mut impl Board<P>) {
         while let Some(due) = self.next_event().filter(|&due| due <= time) {
             self.now = self.now.max(due);
@@ -324,7 +328,7 @@ impl<P> Model<P> {
         }
     }
 
-    /// Applies a change to one context, then gives the device to the context that may have it now.
+    /// Applies a change to one context, then gives the device to the context that should have it now.
     fn change(&mut self, id: ContextId, change: impl FnOnce(u64, &mut Context<P>)) {
         self.renew_slice();
         let now = self.now;
@@ -338,7 +342,7 @@ impl<P> Model<P> {
         }
     }
 
-    /// If kernels of this context run, accounts for what they have had so far.
+    /// Accounts for the device time that running kernels of this context have had so far.
     fn pause(&mut self, id: ContextId) {
         if let Phase::Running { since, end } = self.phase
             && self.resident == Some(id)
@@ -349,7 +353,7 @@ impl<P> Model<P> {
         }
     }
 
-    /// If kernels of this context run, chooses anew which; another slice does not begin.
+    /// Chooses the running kernels of this context again, if any run. Its slice goes on.
     fn go_on(&mut self, id: ContextId) {
         if matches!(self.phase, Phase::Running { .. })
             && self.resident == Some(id)
@@ -362,7 +366,7 @@ impl<P> Model<P> {
         }
     }
 
-    /// If nothing runs, starts what may run now.
+    /// Starts a context's kernels if none are running.
     fn dispatch(&mut self) {
         if !matches!(self.phase, Phase::Idle) {
             return;
@@ -396,7 +400,7 @@ impl<P> Model<P> {
         self.phase = Phase::Idle;
     }
 
-    /// Hands the device to `to`. The first context on a bare device has no state to save before it and pays nothing.
+    /// Hands the device to `to`. The first context on an unused device pays nothing, since there is no state to save.
     fn switch(&mut self, to: Option<ContextId>) {
         if self.resident.is_none()
             && let Some(id) = to
@@ -415,8 +419,8 @@ impl<P> Model<P> {
         self.slice_end = slice.map_or(0, |slice| self.now.saturating_add(slice));
     }
 
-    /// Slices that ended while no other context wanted the device were followed by others of the same length: finds the
-    /// end of the present one. Called before anything that may make another context runnable.
+    /// Finds the end of the current slice. Slices that ended while no other context wanted the device were followed by
+    /// others of equal length. Called before anything that may make another context runnable.
     fn renew_slice(&mut self) {
         if self.slice_end > self.now || !matches!(self.phase, Phase::Running { .. }) || self.contested() {
             return;
@@ -430,12 +434,12 @@ impl<P> Model<P> {
         self.contexts.get(&id).is_some_and(Context::runnable)
     }
 
-    /// Does a context other than the resident want the device?
+    /// Reports whether a context other than the resident one wants the device.
     fn contested(&self) -> bool {
         self.contexts.iter().any(|(&id, c)| Some(id) != self.resident && c.runnable())
     }
 
-    /// The next runnable context in turn, other than the resident.
+    /// Next runnable context in order, other than the resident one.
     fn next_runnable(&self) -> Option<ContextId> {
         let after = self.resident.unwrap_or(0);
         let wanting = || self.contexts.iter().filter(|&(_, c)| c.runnable()).map(|(&id, _)| id);

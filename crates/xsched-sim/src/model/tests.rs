@@ -97,7 +97,7 @@ fn three_contexts_go_round_in_order() {
     let mut b = Bench::new();
     let (a, c, d) = (b.context(), b.context(), b.context());
     b.kernel(a, 0, 100, "a").kernel(d, 0, 100, "d").kernel(c, 0, 100, "c").kernel(a, 0, 100, "a2");
-    // a keeps its slice for a2, then the others in order of their ids.
+    // a keeps its slice for a2; then the others get theirs in the order of their ids.
     assert_eq!(b.done(10_000), [(100, "a"), (200, "a2"), (350, "c"), (500, "d")]);
 }
 
@@ -109,7 +109,7 @@ fn a_slice_is_cut_within_a_run_of_short_kernels_too() {
         b.kernel(a, 0, 900, "a");
     }
     b.kernel(c, 0, 10, "c");
-    // The third kernel runs 1800-2000, then from 2110 on for its other 700.
+    // The third kernel runs 1800-2000, and the remaining 700 from 2110 on.
     assert_eq!(b.done(10_000), [(900, "a"), (1800, "a"), (2060, "c"), (2810, "a")]);
 }
 
@@ -119,7 +119,7 @@ fn a_newcomer_waits_for_the_end_of_the_present_slice() {
     let (a, c) = (b.context(), b.context());
     b.kernel(a, 0, 50_000, "a").at(5000).kernel(c, 0, 10, "c");
     assert_eq!(b.done(6100), [(6060, "c")]);
-    // The same when slices ended inside short kernels: they follow each other without a gap.
+    // Also if slices ended inside short kernels: those follow each other without a gap.
     let mut b = Bench::new();
     let (a, c) = (b.context(), b.context());
     for _ in 0..20 {
@@ -176,7 +176,7 @@ fn an_evicted_kernel_goes_on_where_it_was() {
     assert_eq!(b.done(5000), []);
     b.runnable(a, true);
     assert_eq!(b.done(10_000), [(5700, "a")]);
-    // Restored before the switch is over: it goes on when that is.
+    // Restored before the switch is over: continues when that is.
     b.kernel(a, 0, 1000, "a2").at(10_100).runnable(a, false).at(10_110).runnable(a, true);
     assert_eq!(b.done(20_000), [(11_050, "a2")]);
 }
@@ -242,7 +242,7 @@ fn the_death_of_a_context_frees_the_device() {
     b.kernel(a, 0, 50_000, "a").kernel(c, 0, 100, "c").at(300);
     b.model.remove_context(a);
     assert_eq!(b.done(60_000), [(450, "c")]);
-    // While the device is being switched to it, and with no other context there.
+    // With the device being switched to it, and with no other context.
     let d = b.context();
     b.kernel(d, 0, 100, "d").at(60_010);
     b.model.remove_context(d);
@@ -260,7 +260,7 @@ fn two_equal_contexts_get_half_each() {
         b.kernel(a, 0, 200, "a").kernel(c, 0, 200, "c");
     }
     b.at(205_000);
-    // 100 turns of 2050 µs.
+    // 100 slices of 2050 µs.
     assert_eq!((b.model.used_ns(a), b.model.used_ns(c)), (100_000 * US, 100_000 * US));
     assert_eq!(b.model.pending(a, 0), 500);
 }
@@ -273,7 +273,7 @@ fn kernels_without_duration_complete_in_order() {
     assert_eq!(b.done(100), [(0, "a1"), (0, "a2"), (50, "c")]);
 }
 
-/// Two members of one context, as wide as given.
+/// Two members of one context, with these widths.
 fn members(b: &mut Bench, widths: [u32; 2]) -> (ContextId, [u32; 2]) {
     let pool = b.context();
     (pool, widths.map(|width| stream_of(b.model.add_member(pool, width).unwrap(), 0)))
@@ -284,10 +284,10 @@ fn kernels_of_members_with_room_run_side_by_side() {
     let mut b = Bench::new();
     let (pool, [x, y]) = members(&mut b, [WHOLE / 2, WHOLE / 2]);
     b.kernel(pool, x, 1000, "x1").kernel(pool, x, 1000, "x2").at(400).kernel(pool, y, 1000, "y");
-    // Each as if it were alone.
+    // Each runs as if it were alone.
     assert_eq!(b.done(10_000), [(1000, "x1"), (1400, "y"), (2000, "x2")]);
     assert_eq!((b.model.used_ns(pool), b.model.switches()), (2000 * US, 0));
-    // Those that end together complete in the order in which they came.
+    // Kernels that end together complete in the order of their arrival.
     b.kernel(pool, y, 100, "y").kernel(pool, x, 100, "x");
     assert_eq!(b.done(20_000), [(10_100, "y"), (10_100, "x")]);
 }
@@ -327,7 +327,8 @@ fn members_are_one_context_in_its_turns_and_slices() {
     b.kernel(pool, x, 900, "x").kernel(pool, y, 600, "y").kernel(a, 0, 3000, "a");
     // Both 0-500, a 550-2550, both 2600-2700, x until 3000, a 3050-4050.
     assert_eq!(b.done(10_000), [(2700, "y"), (3000, "x"), (4050, "a")]);
-    // One that joins in the middle of a slice does not renew it: x and y 10050-10550, a 10600-12600, then the rest.
+    // A kernel that joins in the middle of a slice does not renew it: x and y 10050-10550, a 10600-12600, then the
+    // rest.
     b.kernel(pool, x, 800, "x").kernel(a, 0, 2000, "a").at(10_250).kernel(pool, y, 400, "y");
     assert_eq!(b.done(20_000), [(12_600, "a"), (12_750, "y"), (12_950, "x")]);
 }
@@ -339,7 +340,7 @@ fn the_end_of_a_member_leaves_the_others_running() {
     b.kernel(pool, x, 5000, "x1").kernel(pool, x, 5000, "x2").kernel(pool, y, 100, "y").at(300);
     b.model.remove_member(pool, member_of(x));
     assert_eq!(b.done(10_000), [(400, "y")]);
-    // Beside one that goes on, and as the last.
+    // Beside a member that goes on, and as the last member.
     let x = stream_of(b.model.add_member(pool, WHOLE / 2).unwrap(), 0);
     let z = stream_of(b.model.add_member(pool, WHOLE / 2).unwrap(), 0);
     assert_eq!(member_of(x), 1, "its number is free again");
@@ -368,7 +369,7 @@ fn a_late_driver_changes_nothing_for_members() {
     assert_eq!(play(&[1_000_000]), play(&(0..2000).map(|i| i * 10).collect::<Vec<_>>()));
 }
 
-/// A model whose members share its throughput, and two of them: one of normal priority, one below.
+/// A model whose members share its throughput, with two members: one of normal priority, one below.
 fn sharing(widths: [u32; 2]) -> (Bench, ContextId, [u32; 2]) {
     let model = Model::new(Timing { shares: true, ..Timing::default() });
     let mut b = Bench { model, log: Log::default() };
@@ -381,7 +382,7 @@ fn sharing(widths: [u32; 2]) -> (Bench, ContextId, [u32; 2]) {
 #[test]
 fn members_that_share_throughput_slow_each_other_down_where_they_are_too_wide() {
     let (mut b, pool, [x, y]) = sharing([WHOLE, WHOLE]);
-    // Together for 300 us: x is done with its 200, y with 100 of its 300.
+    // Both run for 300 us: x is done with its 200, y with 100 of its 300.
     b.kernel(pool, x, 200, "x").kernel(pool, y, 300, "y");
     assert_eq!(b.done(10_000), [(300, "x"), (500, "y")]);
 }
@@ -397,6 +398,6 @@ fn they_do_not_where_there_is_room() {
 fn nothing_waits_for_room_and_a_newcomer_slows_down_what_runs() {
     let (mut b, pool, [x, y]) = sharing([WHOLE, WHOLE]);
     b.kernel(pool, y, 300, "y").at(150).kernel(pool, x, 100, "x");
-    // y has 150 left; beside x, which takes 150, it gets on by 50.
+    // y has 150 left; beside x, which takes 150, it gets 50 of them done.
     assert_eq!(b.done(10_000), [(300, "x"), (400, "y")]);
 }

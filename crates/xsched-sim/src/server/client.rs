@@ -1,4 +1,4 @@
-//! One context's client as the server sees it.
+//! A context's client, as the server sees it.
 
 use super::effect::{Regions, prepare};
 use super::{Arrival, Input};
@@ -17,47 +17,47 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, fence};
 
-/// Why a client is dropped.
+/// Violation of the protocol, for which a client is dropped.
 #[derive(Debug)]
 pub(super) struct Violation;
 
 pub(super) struct Client {
     pub(super) socket: OwnedFd,
-    /// Readable when the process has ended, even if a child of it holds the socket. `None` if it cannot be had.
+    /// Becomes readable when the process has ended, even if a child of it holds the socket. `None` if unavailable.
     pub(super) pidfd: Option<OwnedFd>,
     pub(super) doorbell: OwnedFd,
     pub(super) device: usize,
     pub(super) context: ContextId,
-    /// Which member of the context it is; 0 = its owner.
+    /// Member of the context that the client is; 0 = its owner.
     pub(super) member: u32,
-    /// Its process; 0 = not known.
+    /// ID of its process; 0 = unknown.
     pub(super) pid: u32,
     pub(super) regions: Regions,
-    /// Kernels, copies and sets taken in, and those of them that are complete.
+    /// Number of kernels, copies and sets received, and of those that are complete.
     pub(super) launched: u64,
     pub(super) completed: u64,
     shared: Mapping,
-    /// The file of its arena.
+    /// Memory file of its arena.
     pub(super) arena: Rc<OwnedFd>,
-    /// Others' pages in it: offset → bytes.
+    /// Pages of other arenas in this one: offset → bytes.
     imports: BTreeMap<u64, u64>,
     tail: u64,
     last_stamp: u64,
     timeslice_ns: u64,
     runnable: u64,
-    /// Commands given by stream, to refuse a client that goes beyond the depth of a stream.
+    /// Number of commands received by stream, to drop a client that exceeds the depth of a stream.
     given: Vec<u64>,
-    /// Streams with completions that waiters have not been told of.
+    /// Streams with completions that waiting threads were not woken for yet.
     touched: Vec<u32>,
     calls_due: bool,
-    /// It is gone, and is ended between these times, in ns.
+    /// Set if the client is gone: it is removed between these times, in ns.
     pub(super) leaves: Option<RangeInclusive<u64>>,
-    /// A kernel of its context has faulted: nothing more happens there.
+    /// Set if a kernel of its context has faulted: nothing more runs there.
     pub(super) faulted: Option<Fault>,
 }
 
 impl Client {
-    /// A client and the descriptors that go to it: control memory, arena (its doorbell is `self.doorbell`).
+    /// A client, and the descriptors to send to it: control memory and arena (its doorbell is `self.doorbell`).
     pub(super) fn new(
         (pid, pidfd): (u32, Option<OwnedFd>),
         socket: OwnedFd,
@@ -101,7 +101,7 @@ impl Client {
         unsafe { &*self.shared.base().cast::<Shared>() }
     }
 
-    /// Has the client stored anything the server has not seen?
+    /// Reports whether the client has stored anything that the server has not read.
     pub(super) fn has_news(&self) -> bool {
         let words = &self.shared().client;
         words.head.load(Acquire) != self.tail
@@ -109,9 +109,9 @@ impl Client {
             || words.timeslice_ns.load(Relaxed) != self.timeslice_ns
     }
 
-    /// Takes in what the client has stored. Each arrival carries the time at which it was given.
+    /// Reads everything that the client has stored. Each arrival carries the time at which it was stored.
     pub(super) fn drain(&mut self, key: u64, now: u64, arrivals: &mut Vec<Arrival>) -> Result<(), Violation> {
-        // Before the other words: what was stored before a command is then seen no later than the command.
+        // Read before the other words, so that a store that precedes a command is seen no later than the command.
         let head = self.shared().client.head.load(Acquire);
         let timeslice_ns = self.shared().client.timeslice_ns.load(Relaxed);
         if timeslice_ns != self.timeslice_ns {
@@ -135,7 +135,7 @@ impl Client {
         while self.tail != head {
             let (stamp, command) = self.shared().ring[self.tail as usize % RING].get().ok_or(Violation)?;
             self.tail += 1;
-            // A client's own commands keep their order whatever it writes into the stamps.
+            // Keeps a client's own commands in order, whatever it writes into the time stamps.
             self.last_stamp = self.last_stamp.max(stamp);
             let slot = self.shared().streams.get(command.stream as usize).ok_or(Violation)?;
             let input = if command.action == Action::Returned {
@@ -164,19 +164,19 @@ impl Client {
         Ok(())
     }
 
-    /// Command number `count` of a stream is complete.
+    /// Marks command number `count` of a stream as complete.
     pub(super) fn completed(&mut self, stream: u32, count: u64) {
         self.shared().streams[stream as usize].completed.store(count, Release);
         self.touched.push(stream);
     }
 
-    /// Command number `count` of a stream is a call and due.
+    /// Marks command number `count` of a stream, a call, as due.
     pub(super) fn call_due(&mut self, stream: u32, count: u64) {
         self.shared().streams[stream as usize].called.store(count, Release);
         self.calls_due = true;
     }
 
-    /// Wakes the threads of the client that wait for what has happened since the last time.
+    /// Wakes the client's threads that wait for anything that has happened since the last time.
     pub(super) fn tell(&mut self) {
         if std::mem::take(&mut self.calls_due) {
             wake(&self.shared().device.calls);
@@ -187,7 +187,7 @@ impl Client {
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
         touched.dedup();
-        // Orders the completions before the look at the waiters, who count themselves before they look.
+        // Orders the completions before the read of the waiters, which raise their count before they read.
         fence(SeqCst);
         for stream in touched.drain(..) {
             let slot = &self.shared().streams[stream as usize];
@@ -198,14 +198,14 @@ impl Client {
         self.touched = touched;
     }
 
-    /// A kernel of the context, given by the process `culprit`, has faulted.
+    /// Marks the context as faulted by a kernel of the process `culprit`.
     pub(super) fn fault(&mut self, fault: Fault, culprit: u32) {
         self.faulted = Some(fault);
         self.shared().device.culprit.store(culprit, Relaxed);
         self.shared().device.faulted.store(fault as u32, Release);
     }
 
-    /// Wakes the threads that wait, which then find that it has.
+    /// Wakes all waiting threads, which then find the fault.
     pub(super) fn tell_of_fault(&self) {
         fence(SeqCst);
         let shared = self.shared();
@@ -213,19 +213,19 @@ impl Client {
         wake(&shared.device.room);
     }
 
-    /// May others be given these pages? Not what is another's.
+    /// Reports whether these pages may be exported, or replaced by an import: not if they are imported themselves.
     pub(super) fn may_export(&self, offset: u64, bytes: u64) -> bool {
         let end = offset.checked_add(bytes).filter(|&end| end <= ARENA_BYTES as u64 && bytes > 0);
         let whole = offset.is_multiple_of(4096) && bytes.is_multiple_of(4096);
         whole && end.is_some_and(|end| self.imported(offset, end).is_none())
     }
 
-    /// An import that overlaps a range.
+    /// Offset of an import that overlaps a range.
     fn imported(&self, start: u64, end: u64) -> Option<u64> {
         self.imports.iter().find(|&(&at, &bytes)| at < end && start < at + bytes).map(|(&at, _)| at)
     }
 
-    /// Puts pages of another arena in the place of some of its own.
+    /// Puts pages of another arena in place of some of its own.
     pub(super) fn import(&mut self, at: u64, fd: &OwnedFd, offset: u64, bytes: u64) -> io::Result<()> {
         let refused = !self.may_export(at, bytes) || self.imports.len() >= 1024;
         let arena = self.regions.get(&0).filter(|_| !refused).ok_or(io::ErrorKind::InvalidInput)?;
@@ -234,7 +234,7 @@ impl Client {
         Ok(())
     }
 
-    /// Ends that.
+    /// Puts its own pages back in place of imported ones.
     pub(super) fn restore(&mut self, at: u64) -> io::Result<()> {
         let arena = self.regions.get(&0).ok_or(io::ErrorKind::InvalidInput)?;
         let bytes = *self.imports.get(&at).ok_or(io::ErrorKind::InvalidInput)?;

@@ -1,4 +1,4 @@
-//! What a command does to memory when it completes.
+//! Effects of commands on memory when they complete.
 
 use crate::command::{Action, Condition, Fault, KernelOp, Place, TensorOp, Width, transfer_ns};
 use crate::layout::{EVENTS, STREAMS};
@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// A checked command, with the memory it needs: it stays valid whatever the client unregisters meanwhile.
+/// Effect of a checked command, with the memory it needs: it stays valid whatever the client unregisters meanwhile.
 #[derive(Debug)]
 pub(super) enum Effect {
     None,
@@ -24,7 +24,7 @@ pub(super) enum Effect {
     WriteValue { word: Word, value: u64 },
 }
 
-/// Rows of memory in the arena, at a distance from each other.
+/// Rows of memory in the arena, at a fixed distance from each other.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows {
     first: *mut u8,
@@ -42,7 +42,7 @@ impl Rows {
     }
 }
 
-/// A word the device can reach, and the mapping that keeps it there.
+/// A word that the device can reach, and the mapping that holds it.
 #[derive(Debug)]
 pub(super) struct Word {
     at: *mut u8,
@@ -70,7 +70,7 @@ impl Word {
     }
 }
 
-/// The memory of one context as the device sees it. Region 0 is the arena.
+/// The memory of one context, by region, as the device sees it. Region 0 is the arena.
 pub(super) type Regions = HashMap<u32, Rc<Mapping>>;
 
 fn word(regions: &Regions, place: Place, width: Width) -> Option<Word> {
@@ -79,7 +79,7 @@ fn word(regions: &Regions, place: Place, width: Width) -> Option<Word> {
     place.offset.is_multiple_of(width as u64).then(|| Word { at, width, _mapping: mapping.clone() })
 }
 
-/// Checks a command; `None` if it reaches outside the context's memory or names what cannot be.
+/// Checks a command; `None` if it reaches outside the context's memory or has impossible operands.
 pub(super) fn prepare(action: Action, regions: &Regions) -> Option<(Work, Effect)> {
     let arena = regions.get(&0)?;
     let floats =
@@ -142,7 +142,7 @@ pub(super) fn prepare(action: Action, regions: &Regions) -> Option<(Work, Effect
 }
 
 impl Effect {
-    /// Is the wait over?
+    /// Reports whether the condition of a wait holds; true for other commands.
     pub(super) fn holds(&self) -> bool {
         match self {
             Self::WaitValue { word, condition, value } => condition.holds(word.width, word.load(), *value),
@@ -150,7 +150,7 @@ impl Effect {
         }
     }
 
-    /// Does at `at` ns what is to be done in memory. Called only while the context exists, and its arena with it.
+    /// Performs the effect at `at` ns. Called only while the context exists, and its arena with it.
     pub(super) fn apply(&self, at: u64) {
         match *self {
             Self::None | Self::Fault(_) | Self::Record { .. } | Self::WaitValue { .. } => {}
@@ -170,7 +170,7 @@ impl Effect {
     }
 }
 
-/// Fills a row, checked to lie in the arena and to be whole patterns.
+/// Fills a row, which was checked to lie in the arena and to consist of whole patterns.
 fn set(row: *mut u8, unit: u8, pattern: u32, bytes: usize) {
     let [low, high, ..] = pattern.to_le_bytes();
     // SAFETY: as for copies.

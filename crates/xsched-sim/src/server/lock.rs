@@ -1,4 +1,4 @@
-//! One server per socket, and no stale socket file.
+//! Ensures one server per socket, and removes stale socket files.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -9,10 +9,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a new server waits for one that is just ending.
+/// Longest time that a new server waits for one that is just ending.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A listening socket, and the lock that a server holds for its lifetime.
+/// A listening socket, and the lock that a server holds as long as it runs.
 pub(super) struct Listener {
     pub(super) socket: OwnedFd,
     path: PathBuf,
@@ -37,7 +37,7 @@ impl Listener {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        // With the lock in hand, a socket file that is still there belongs to a server that was killed.
+        // Under the lock, a socket file that still exists belongs to a server that was killed.
         match rustix::fs::unlink(path) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
@@ -52,7 +52,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // The socket file goes before the lock does; fields are dropped after this.
+        // Removes the socket file before the lock is released; fields are dropped after this.
         let _ = rustix::fs::unlink(&self.path);
     }
 }

@@ -1,8 +1,8 @@
-//! The device as a process: one thread, one epoll loop.
+//! The device as a process: one thread with one epoll loop.
 //!
-//! Each round takes in what all clients have given, plays the models up to the present in exact virtual time, tells
-//! the waiters, and sleeps until the next thing falls due or a client rings. It takes no lock that a client could
-//! hold and waits for no client.
+//! Each round reads everything that clients have stored, plays the models up to the present in exact virtual time,
+//! wakes waiting threads, and sleeps until the next event is due or a client rings. The server takes no lock that a
+//! client can hold, and waits for no client.
 
 mod client;
 mod effect;
@@ -34,36 +34,36 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 use std::time::Duration;
 
-/// Looks at blocked waits are this far apart at first, and later a sixteenth of the time waited so far, up to the
-/// longest: a gate closed for long costs about a twentieth of a core, not a whole one. In ns.
+/// Interval of polls of blocked waits, in ns: the lower value at first, then a sixteenth of the time waited so far, up
+/// to the higher value. A gate that stays closed for long costs about a twentieth of a core instead of a whole one.
 const POLL_NS: RangeInclusive<u64> = 10_000..=200_000;
-/// So many exports of all clients there may be.
+/// Upper limit of all clients' exports.
 const MOST_EXPORTS: usize = 65_536;
-/// So many invitations of all clients there may be.
+/// Upper limit of all clients' invitations.
 const MOST_INVITATIONS: usize = 65_536;
-/// When a member of a context that is gone, with work in its streams, is ended, in ns after that: from the first time on as soon as the
-/// device executes nothing more of it. At the last time the context faults if the device still does. NVIDIA's MPS server does so after
-/// 140 to 260 ms (H100, driver 580); the first time is a guess.
+/// Time from a member's end to its removal, in ns, if it has work in its streams. From the lower value on it is removed
+/// as soon as the device executes nothing more of it. At the upper value, the context faults if the device still does.
+/// NVIDIA's MPS server does so after 140 to 260 ms (H100, driver 580); the lower value is a guess.
 const TEARDOWN_NS: RangeInclusive<u64> = 5_000_000..=150_000_000;
-/// Epoll keys below this one are the server's own.
+/// First epoll key of a client. Lower ones are the server's own.
 const FIRST_KEY: u64 = 16;
 const LISTENER: u64 = 0;
 const TIMER: u64 = 1;
-/// Added to a client's key for its doorbell: such an event has done its duty by waking the server.
+/// Bit of a key that marks a client's doorbell. Its event only has to wake the server.
 const DOORBELL: u64 = 1 << 63;
 
-/// Serves the device on `socket` until, if `idle_exit` is given, no client has been connected for that long.
+/// Serves the device on `socket`. Returns after no client has been connected for `idle_exit`, if that is given.
 ///
-/// Reads `SIMDEV_TIMESLICE_US` (2000), `SIMDEV_SWITCH_US` (50), `SIMDEV_SHARES` (0) and `SIMDEV_DEVICES` (1) from the environment; an
-/// error of kind `InvalidInput` names the one that is wrong. `AddrInUse`: another server has this socket.
+/// Reads `SIMDEV_TIMESLICE_US` (2000), `SIMDEV_SWITCH_US` (50), `SIMDEV_SHARES` (0) and `SIMDEV_DEVICES` (1) from the
+/// environment; an error of kind `InvalidInput` names a wrong one. `AddrInUse`: another server uses this socket.
 pub fn run(socket: &Path, idle_exit: Option<Duration>) -> io::Result<()> {
     let settings = Settings::from_env()?;
-    // Only this thread sleeps here, and a timer that is late by the default 50 µs would show in every completion.
+    // Only this thread sleeps in this process. With the default timer slack of 50 µs every completion would be late.
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
     Server::new(socket, settings)?.serve(idle_exit)
 }
 
-/// Something a client gave, at a time.
+/// An input from a client, with its time.
 struct Arrival {
     stamp: u64,
     key: u64,
@@ -71,7 +71,7 @@ struct Arrival {
 }
 
 enum Input {
-    /// Stream, what it takes, what it does, whether it counts as a launch.
+    /// A command: stream, demand on the device, effect, and whether it counts as a launch.
     Command(u32, Work, Effect, bool),
     Returned(u32),
     Timeslice(u64),
@@ -83,16 +83,16 @@ struct Exported {
     /// Key of the client.
     owner: u64,
     secret: u64,
-    /// The file of the arena.
+    /// Memory file of the arena.
     arena: Rc<OwnedFd>,
     offset: u64,
     bytes: u64,
 }
 
-/// Clients by context and member.
+/// Keys of clients by context and member.
 type Keys = BTreeMap<(ContextId, u32), u64>;
 
-/// A place for another client in a client's context.
+/// Permission for another client to join a client's context.
 struct Invitation {
     /// Key of the context's owner.
     owner: u64,
@@ -109,23 +109,23 @@ struct Server {
     timer: OwnedFd,
     timing: Timing,
     devices: Vec<Device>,
-    /// Launches taken in, by device.
+    /// Number of launches received, by device.
     launched: Vec<u64>,
-    /// Connections that have not said what they want.
+    /// Connections that have not sent their greeting.
     greeting: BTreeMap<u64, OwnedFd>,
     clients: BTreeMap<u64, Client>,
-    /// By number.
+    /// Exports by number.
     exports: BTreeMap<u64, Exported>,
-    /// No number is given twice.
+    /// Number of the next export; numbers are never reused.
     next_export: u64,
-    /// By number.
+    /// Invitations by number.
     invitations: BTreeMap<u64, Invitation>,
-    /// No number is given twice.
+    /// Number of the next invitation; numbers are never reused.
     next_invitation: u64,
-    /// For each device, the keys of the clients by context and member.
+    /// Keys of the clients by context and member, for each device.
     keys: Vec<Keys>,
     next_key: u64,
-    /// Since when waits have been looked at without success, and when to look next.
+    /// Time since when polls have been unsuccessful, and time of the next poll, in ns.
     poll: Option<(u64, u64)>,
 }
 
@@ -173,7 +173,7 @@ impl Server {
             }
             let idle_end = idle_ns.filter(|_| !busy).map(|idle| last_client.saturating_add(idle));
             if idle_end.is_some_and(|end| end <= now) {
-                // No new client in the queue either? A client that connects from here on finds the socket closed and
+                // Checks for a new client in the queue. One that connects from here on finds the socket closed, and
                 // starts another server.
                 if !self.accept()? {
                     return Ok(());
@@ -195,7 +195,7 @@ impl Server {
         }
     }
 
-    /// Takes in what the clients gave and plays the devices up to the present, which is returned.
+    /// Reads all clients' inputs and plays the devices up to the present. Returns that time.
     fn play(&mut self) -> u64 {
         let mut arrivals = Vec::new();
         let (mut dead, before) = (Vec::new(), now_ns());
@@ -211,7 +211,7 @@ impl Server {
             let (index, id, member) = (client.device, client.context, client.member);
             let device = &mut self.devices[index];
             let bus = &mut Bus { clients: &mut self.clients, keys: &self.keys[index] };
-            // Not before what has been played already, and not in the future.
+            // Neither earlier than the time already played, nor in the future.
             device.run_until(stamp.min(now), bus);
             match input {
                 Input::Command(stream, work, effect, counted) => {
@@ -223,7 +223,7 @@ impl Server {
                     device.submit(id, stream_of(member, stream), work, (effect, counted), bus);
                 }
                 Input::Returned(stream) => device.returned(id, stream_of(member, stream), bus),
-                // The turns of a context are its owner's business.
+                // The slices of a context and its eviction are up to its owner.
                 Input::Timeslice(_) | Input::Runnable(_) if member != 0 => {}
                 Input::Timeslice(ns) => device.set_timeslice(id, ns),
                 Input::Runnable(on) => device.set_runnable(id, on, bus),
@@ -269,7 +269,7 @@ impl Server {
         }
     }
 
-    /// Sleeps until something falls due or a client calls; fills `events`.
+    /// Sleeps until something is due or a client rings or sends; fills `events`.
     fn sleep(&mut self, idle_end: Option<u64>, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let due = self.devices.iter().filter_map(Model::next_event);
         let now = now_ns();
@@ -279,10 +279,11 @@ impl Server {
         for client in self.clients.values() {
             client.shared().device.asleep.store(1, Relaxed);
         }
-        // Orders "asleep" and the completions before the last look at the rings; a client stores, then looks at both.
+        // Orders "asleep" and the completions before the last read of the rings. A client stores first, and then reads
+        // both.
         fence(SeqCst);
         let news = self.clients.values().any(Client::has_news);
-        // With something to do, still look at the sockets, but without waiting.
+        // If there is something to do, only collects the sockets' events, without waiting.
         let mut timeout = None;
         if news || due.is_some_and(|due| due <= now_ns()) {
             timeout = Some(Timespec { tv_sec: 0, tv_nsec: 0 });
@@ -310,7 +311,7 @@ impl Server {
         Ok(())
     }
 
-    /// Accepts waiting clients; true if there were any.
+    /// Accepts waiting clients. Returns whether there were any.
     fn accept(&mut self) -> io::Result<bool> {
         let mut any = false;
         loop {
@@ -322,13 +323,13 @@ impl Server {
                     epoll::add(&self.epoll, &socket, EventData::new_u64(key), EventFlags::IN)?;
                     self.greeting.insert(key, socket);
                 }
-                // Out of descriptors or the like: those in the queue wait until another leaves.
+                // Out of descriptors, for instance: clients in the queue wait until another leaves.
                 Err(_) => return Ok(any),
             }
         }
     }
 
-    /// A connection has something to say, or has ended.
+    /// Handles a message or the end of a connection.
     fn hear(&mut self, key: u64, flags: EventFlags) {
         let gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
         if let Some(socket) = self.greeting.remove(&key) {
@@ -474,7 +475,8 @@ impl Server {
         }
     }
 
-    /// A client is gone. What the device executes for a member of another's context comes to its end first.
+    /// Handles the end of a client. If it is a member of another's context, work that the device executes for it
+    /// finishes first.
     fn leave(&mut self, key: u64) {
         let Some(client) = self.clients.get_mut(&key) else { return };
         let has_work = client.member != 0 && self.devices[client.device].has_work(client.context, client.member);
@@ -484,7 +486,7 @@ impl Server {
         if client.leaves.is_none() {
             let now = now_ns();
             client.leaves = Some(now + TEARDOWN_NS.start()..=now + TEARDOWN_NS.end());
-            // Nobody asks anything there any more.
+            // Its socket needs no more attention.
             let _ = epoll::delete(&self.epoll, &client.socket);
             if let Some(pidfd) = &client.pidfd {
                 let _ = epoll::delete(&self.epoll, pidfd);
@@ -492,7 +494,8 @@ impl Server {
         }
     }
 
-    /// Ends the part of a client that is gone if nothing more of it is executed. If that took too long, its context faults.
+    /// Removes a client that is gone once the device executes nothing more of it. If that takes too long, its context
+    /// faults.
     fn see_off(&mut self, key: u64, now: u64) {
         let Some(client) = self.clients.get(&key) else { return };
         let (index, id, member) = (client.device, client.context, client.member);
@@ -502,7 +505,7 @@ impl Server {
                 return;
             }
             let all: Vec<u64> = of_context(&self.keys[index], id, 0..=u32::MAX).collect();
-            // NVIDIA's server blames one of those that are still there.
+            // NVIDIA's server blames one of the remaining clients.
             let blamed =
                 all.iter().filter_map(|other| self.clients.get(other)).find(|c| ![0, member].contains(&c.member));
             let blamed = blamed.map_or(0, |client| client.pid);
@@ -514,7 +517,7 @@ impl Server {
         self.remove(key);
     }
 
-    /// Ends a client's context, with all that have joined it, or its part in another's; its work is dropped.
+    /// Ends a client's context with all clients that joined it, or its membership in another's. Its work is dropped.
     fn remove(&mut self, key: u64) {
         let Some(client) = self.clients.remove(&key) else { return };
         let (index, id) = (client.device, client.context);
@@ -536,17 +539,17 @@ fn reply(socket: &OwnedFd, status: u64, [a, b, c, d]: [u64; 4]) -> io::Result<()
     wire::send(socket, [status, a, b, c, d, 0, 0, 0], &[])
 }
 
-/// The clients that are these members of a context.
+/// Keys of the clients that are these members of a context.
 fn of_context(keys: &Keys, id: ContextId, members: RangeInclusive<u32>) -> impl Iterator<Item = u64> + '_ {
     keys.range((id, *members.start())..=(id, *members.end())).map(|(_, &key)| key)
 }
 
-/// What only a client that was told can know.
+/// Random number that only a client which was sent it can know.
 fn secret() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// The process at the other end: its number, and what tells of its end.
+/// Process at the other end: its ID, and a descriptor that shows its end.
 fn peer(socket: &OwnedFd) -> (u32, Option<OwnedFd>) {
     let Ok(peer) = rustix::net::sockopt::socket_peercred(socket) else { return (0, None) };
     let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
@@ -559,7 +562,7 @@ fn exited(pidfd: &OwnedFd) -> bool {
     matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(n) if n > 0)
 }
 
-/// Between a model and the memory of its clients.
+/// Connects a model to the memory of its clients.
 struct Bus<'a> {
     clients: &'a mut BTreeMap<u64, Client>,
     keys: &'a Keys,
@@ -580,7 +583,8 @@ impl Board<(Effect, bool)> for Bus<'_> {
             let alone = fault == Fault::Assert && culprit != 0;
             let members = if alone { culprit..=culprit } else { 0..=u32::MAX };
             let mut keys: Vec<u64> = of_context(self.keys, context, members).collect();
-            // The culprit is told last, and no thread is woken before: what it reports is then so for all others.
+            // The culprit is marked last, and no thread is woken before, so that the fault is visible to all others
+            // when the culprit reports it.
             keys.sort_by_key(|key| self.keys.get(&(context, culprit)) == Some(key));
             for key in &keys {
                 self.clients.entry(*key).and_modify(|client| client.fault(fault, pid));

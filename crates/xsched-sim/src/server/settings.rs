@@ -1,4 +1,4 @@
-//! The server's environment.
+//! Settings of the server, from its environment.
 
 use crate::layout::MAX_TIMESLICE_US;
 use crate::model::Timing;

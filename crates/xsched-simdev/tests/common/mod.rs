@@ -1,4 +1,4 @@
-//! A private device per test, C programs to use it, and an end to everything that was started.
+//! A private device for each test, C programs that use it, and cleanup of everything that was started.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use xsched_testkit::{so_within, until};
 
-/// Longer than any test takes on a busy machine.
+/// Time limit, longer than any test takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A folder with a socket in it, and how to start the server for it.
+/// A folder with a device's socket, and a script that starts its server.
 pub(crate) struct Bench {
     folder: tempfile::TempDir,
     env: Vec<(&'static str, String)>,
@@ -19,8 +19,8 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new() -> Self {
         let bench = Self { folder: tempfile::tempdir().unwrap(), env: Vec::new() };
-        // The library starts `$SIMDEV_SERVER sim-device --socket PATH --idle-exit SECS`; here that is this very test
-        // program, told to run `serve`.
+        // The library starts `$SIMDEV_SERVER sim-device --socket PATH --idle-exit SECS`; here that is this test program
+        // itself, which runs `serve`.
         let exe = std::env::current_exe().unwrap();
         let script = format!(
             "#!/bin/sh\nSIMDEV_TEST_SERVE=\"$3\" exec '{}' --exact serve --ignored --nocapture\n",
@@ -44,7 +44,7 @@ impl Bench {
         self.folder.path().join("server")
     }
 
-    /// A program of tests/c or testing/sim, with this bench's device.
+    /// A program of tests/c or testing/sim that uses this bench's device.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(compiled(program));
         command
@@ -72,18 +72,18 @@ impl Bench {
 }
 
 impl Drop for Bench {
-    /// Servers end by themselves after their last client; the folder stays until then.
+    /// Waits until the server is gone: it ends by itself after its last client, and the folder must stay until then.
     fn drop(&mut self) {
         so_within(LIMIT, || !self.socket().exists());
     }
 }
 
-/// Waits for the end of a process, and ends it if it hangs.
+/// Waits for the end of a process, which is killed if it hangs.
 pub(crate) fn finish(child: Child) -> Output {
     xsched_testkit::finish(child, LIMIT)
 }
 
-/// libsimdev.so of this build: cargo makes it for the tests of its package.
+/// Path of libsimdev.so of this build, which cargo builds for the tests of its package.
 pub(crate) fn library() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let library = exe.with_file_name("libsimdev.so");
@@ -110,7 +110,7 @@ fn compiled(program: &str) -> PathBuf {
     folder.path().join(program)
 }
 
-/// The body of the ignored test `serve`: the server process of a bench.
+/// Body of the ignored test `serve`: the server process of a bench.
 pub(crate) fn serve() {
     let socket = std::env::var_os("SIMDEV_TEST_SERVE").expect("run by a bench only");
     if let Err(error) = xsched_sim::server::run(Path::new(&socket), Some(Duration::from_millis(200))) {

@@ -1,4 +1,4 @@
-//! What is told of a container: by its runtime (the state on standard input, `config.json` in the bundle) and by its engine (names, in
+//! Facts about a container from its runtime (the state on standard input, `config.json` in the bundle) and from its engine (names, in
 //! annotations or in files of the engine's).
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// What a runtime tells each hook.
+/// State that a runtime passes to each hook.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct State {
     pub(super) id: String,
@@ -17,7 +17,7 @@ pub(super) struct State {
     annotations: BTreeMap<String, String>,
 }
 
-/// The part of a bundle's `config.json` that matters.
+/// Part of a bundle's `config.json` that matters.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Bundle {
@@ -40,13 +40,13 @@ pub(super) struct ProcessOf {
 }
 
 impl ProcessOf {
-    /// A variable of its environment.
+    /// Variable of the container's environment.
     pub(super) fn variable(&self, name: &str) -> Option<&str> {
         self.env.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
     }
 }
 
-/// How a container is called.
+/// Names of a container.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
     pub(super) name: Option<String>,
@@ -60,7 +60,7 @@ impl Bundle {
         json(&path).ok_or_else(|| format!("its configuration, {}, cannot be read", path.display()))
     }
 
-    /// The root of its file system.
+    /// Root of the container's file system.
     pub(super) fn root(&self, state: &State) -> PathBuf {
         state.bundle.join(&self.root.path)
     }
@@ -70,7 +70,7 @@ impl Bundle {
             let of = |key: &str| state.annotations.get(key).or_else(|| self.annotations.get(key));
             keys.iter().find_map(|key| of(key)).filter(|name| !name.is_empty()).cloned()
         };
-        // containerd, CRI-O, nerdctl.
+        // Annotations of containerd, CRI-O and nerdctl.
         Names {
             name: said(&["io.kubernetes.cri.container-name", "io.kubernetes.container.name", "nerdctl/name"])
                 .or_else(|| of_podman(state))
@@ -81,11 +81,11 @@ impl Bundle {
     }
 }
 
-/// Podman keeps its containers' names in two files of its storage, two folders above a bundle: those of containers that are removed when
-/// they end (`--rm`) in the second by newer ones (5.4 does, 4.3 does not; google/cadvisor#3684).
+/// Files in which Podman keeps its containers' names, two folders above a bundle. Newer versions (5.4 does, 4.3 does not;
+/// google/cadvisor#3684) keep those of containers that are removed when they end (`--rm`) in the second one.
 const OF_PODMAN: [&str; 2] = ["containers.json", "volatile-containers.json"];
 
-/// A container's name, as Podman has it.
+/// Name of a container in Podman's files.
 fn of_podman(state: &State) -> Option<String> {
     #[derive(Deserialize)]
     struct Entry {
@@ -98,7 +98,7 @@ fn of_podman(state: &State) -> Option<String> {
     all.find(|entry| entry.id == state.id)?.names.into_iter().next()
 }
 
-/// Docker keeps a container's name in a file of its own.
+/// Name of a container in Docker's file for it.
 fn of_docker(id: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Entry {

@@ -1,5 +1,5 @@
-//! What an engine runs when it has made a container's file system and not yet entered it, in the container's namespaces. It never keeps
-//! the container from starting: whatever goes wrong, it steps aside, says why, and the container runs unscheduled.
+//! Hook that an engine runs when it has made a container's file system and not yet entered it, in the container's namespaces. The hook
+//! never keeps the container from starting: on any error it steps aside, prints the reason, and the container runs unscheduled.
 
 use std::io::{Read, Result as IoResult, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -19,16 +19,16 @@ use super::spec::{LIBRARY, SOCKET_FOLDER};
 use super::{Hook, image};
 use crate::failure::say;
 
-/// The file by which glibc's loader preloads libraries into all programs.
+/// File by which glibc's loader preloads libraries into all programs.
 const PRELOAD: &str = "/etc/ld.so.preload";
-/// The longest one that is kept, in bytes.
+/// Largest such file that is kept, in bytes.
 const PRELOAD_MAX_BYTES: u64 = 64 << 10;
-/// An engine waits for its hooks.
+/// Longest time that the hook may take, since an engine waits for its hooks.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What a runtime says on standard input is no longer, in bytes.
+/// Largest state that a runtime may pass on standard input, in bytes.
 const STATE_MAX_BYTES: u64 = 1 << 20;
 
-/// Does what is asked for; the exit code is 0 whatever comes of it.
+/// Runs the hook; the exit code is 0 whatever the result.
 pub(super) fn main(wanted: &Hook) -> ExitCode {
     let _ = std::thread::Builder::new().spawn(|| {
         std::thread::sleep(PATIENCE);
@@ -63,7 +63,7 @@ fn make(state: &State, wanted: &Hook) {
     }
     if let Ok(folder) = folder {
         let Names { name, pod, namespace } = names;
-        // Two devices were asked for: the less urgent counts.
+        // Two devices were asked for: the less urgent class applies.
         let before = Record::read(folder, &state.id).ok().and_then(|(record, _)| record.class);
         let class: Option<Class> = wanted.class.into_iter().chain(before).min();
         let record = Record { id: state.id.clone(), name, pod, namespace, class, unscheduled };
@@ -73,7 +73,7 @@ fn make(state: &State, wanted: &Hook) {
     }
 }
 
-/// Has the container's programs load the library, and find the daemon.
+/// Makes the container's programs load the library, and find the daemon.
 fn install(state: &State, bundle: &Bundle, folder: &Path, socket_folder: &Path) -> Result<(), String> {
     let root = Root::open(&bundle.root(state)).map_err(|e| format!("its file system cannot be opened: {e}"))?;
     image::look(&root, &bundle.process.args, bundle.process.variable("PATH"))
@@ -83,19 +83,20 @@ fn install(state: &State, bundle: &Bundle, folder: &Path, socket_folder: &Path) 
     preload(&root, state, folder).map_err(|e| format!("{PRELOAD} cannot be mounted: {e}"))
 }
 
-/// The socket's folder, so that the container finds the socket of a later daemon too. Read-only: its root could put a socket of its own
-/// there for others to find. Connecting to a socket is no writing to its file system.
+/// Mounts the socket's folder, so that the container finds the socket of a later daemon too. Read-only, since the container's root could
+/// otherwise put a socket of its own there for others to find. Connecting to a socket does not write to its file system.
 fn share(root: &Root, folder: &Path) -> IoResult<()> {
     if !folder.exists() {
         std::fs::DirBuilder::new().mode(0o755).create(folder)?;
     }
     let place = root.make_folder(Path::new(SOCKET_FOLDER))?;
     mount(folder, &of_descriptor(&place))?;
-    // What is mounted there now.
+    // The path leads to the new mount from now on.
     read_only(&of_descriptor(&root.place(Path::new(SOCKET_FOLDER))?))
 }
 
-/// The library in `ld.so.preload`, before what the image has there. A mount, so that an image that is made of the container has none of it.
+/// Adds the library to `ld.so.preload`, before the image's entries. It is a mount, so that an image made from the container does not
+/// contain it.
 fn preload(root: &Root, state: &State, folder: &Path) -> IoResult<()> {
     let mut before = Vec::new();
     if let Ok(file) = root.file(Path::new(PRELOAD)) {
@@ -104,7 +105,7 @@ fn preload(root: &Root, state: &State, folder: &Path) -> IoResult<()> {
             return Err(std::io::Error::other("the image's own is longer than 64 KiB"));
         }
     }
-    // By a second device of ours.
+    // A second device of ours has added the library already.
     if before.split(u8::is_ascii_whitespace).any(|word| word == LIBRARY.as_bytes()) {
         return Ok(());
     }
@@ -124,7 +125,7 @@ fn mount(from: &Path, to: &Path) -> IoResult<()> {
 }
 
 fn read_only(at: &Path) -> IoResult<()> {
-    // The flags of what is mounted, which a user namespace may not take away.
+    // Flags of the present mount, which a user namespace may not take away.
     let has = rustix::fs::statvfs(at)?.f_flag;
     let mut flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
     if has.contains(rustix::fs::StatVfsMountFlags::NOEXEC) {
@@ -133,7 +134,7 @@ fn read_only(at: &Path) -> IoResult<()> {
     Ok(mount_remount(at, flags, c"")?)
 }
 
-/// Where records may be written: beside the socket's folder, else, without the machine's rights, in the user's own.
+/// Folder in which records may be written: beside the socket's folder, else, without the machine's rights, in the user's own.
 fn writable_folder(socket_folder: &Path) -> IoResult<PathBuf> {
     let shared = container_record::folder(socket_folder);
     let made = usable(&shared);
@@ -159,7 +160,7 @@ fn usable(folder: &Path) -> IoResult<()> {
     Ok(())
 }
 
-/// The user's number outside of a user namespace.
+/// User id outside of a user namespace.
 fn outer_uid() -> Option<u32> {
     let own = rustix::process::geteuid().as_raw();
     std::fs::read_to_string("/proc/self/uid_map").ok()?.lines().find_map(|line| {
@@ -170,7 +171,7 @@ fn outer_uid() -> Option<u32> {
     })
 }
 
-/// Nothing of a container that has ended is left.
+/// Removes all files about a container that has ended.
 fn forget(state: &State, socket_folder: &Path) {
     let own = outer_uid().map(container_record::folder_of_user);
     for folder in own.into_iter().chain([container_record::folder(socket_folder)]) {
@@ -182,12 +183,12 @@ fn forget(state: &State, socket_folder: &Path) {
     }
 }
 
-/// On standard error, which engines show only of hooks that fail, and in the machine's log.
+/// Prints a line on standard error, which engines show only of hooks that fail, and in the machine's log.
 fn tell(line: &str) {
     say(line);
     if let Ok(socket) = UnixDatagram::unbound() {
         let _ = socket.set_nonblocking(true);
-        // A daemon's warning (RFC 3164): facility 3, severity 4.
+        // RFC 3164: facility 3 (daemons), severity 4 (warning).
         let _ = socket.send_to(format!("<28>xsched: {}", escaped(line)).as_bytes(), "/dev/log");
     }
 }

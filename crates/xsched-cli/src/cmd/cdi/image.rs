@@ -1,4 +1,4 @@
-//! Whether the library loads in the programs of an image: what its loader and its libc are.
+//! Check that the library loads in the programs of an image, by the image's loader and libc.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use super::inside::Root;
 use crate::target::elf;
 
-/// Where the programs of this machine's kind expect glibc's loader: the ABI says so.
+/// Path at which programs of this machine's kind expect glibc's loader, as the ABI defines it.
 #[cfg(target_arch = "x86_64")]
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 #[cfg(target_arch = "aarch64")]
 const LOADER: &str = "/lib/ld-linux-aarch64.so.1";
 
-/// Other loaders by which an image says what it is made for.
+/// Other loaders, by which an image shows what it is made for.
 const OTHERS: [(&str, &str); 7] = [
     ("/lib/ld-musl-x86_64.so.1", "linked to musl, the library needs glibc"),
     ("/lib/ld-musl-aarch64.so.1", "made for another machine (aarch64)"),
@@ -23,7 +23,7 @@ const OTHERS: [(&str, &str); 7] = [
     ("/lib64/ld64.so.2", "made for another machine (ppc64)"),
 ];
 
-/// Folders that a loader looks into by itself, Debian's and others'. Libc is in one of them where it is not beside its loader.
+/// Folders that a loader searches by itself, Debian's and others'. Libc is in one of them where it is not beside its loader.
 #[cfg(target_arch = "x86_64")]
 const LIBRARIES: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
@@ -31,7 +31,7 @@ const LIBRARIES: [&str; 6] =
 const LIBRARIES: [&str; 6] =
     ["/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
-/// Says why the library does not load, fit for "its programs are …".
+/// Returns the reason for which the library does not load, in words that fit "its programs are …".
 pub(super) fn look(root: &Root, command: &[String], search: Option<&str>) -> Result<(), String> {
     let loader = Path::new(LOADER);
     if root.file(loader).is_err() {
@@ -51,7 +51,7 @@ pub(super) fn look(root: &Root, command: &[String], search: Option<&str>) -> Res
     if !facts.libc_floor {
         return Err(format!("linked to a glibc older than 2.28 ({})", libc.display()));
     }
-    // Programs that it starts may be others, and are seen by nothing. This one would not start.
+    // Programs that it starts may differ, and cannot be checked. This one would not start.
     let program = command.first().and_then(|name| found(root, name, search));
     if let Some(facts) = program.and_then(|path| elf::facts(root.file(&path).ok()?).ok())
         && facts.address_sanitizer

@@ -1,5 +1,5 @@
-//! Paths in a container's file system, seen from outside: its links, which whoever made the image may have pointed anywhere, never
-//! lead out of it.
+//! Paths in a container's file system, seen from outside: its links, which the image's author may have pointed anywhere, never lead out of
+//! it.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat, openat2};
 
-/// The root of a container's file system.
+/// Root of a container's file system.
 pub(super) struct Root {
     folder: OwnedFd,
 }
@@ -19,16 +19,16 @@ impl Root {
         Ok(Root { folder: openat(rustix::fs::CWD, path, flags, Mode::empty())? })
     }
 
-    /// A regular file, for reading.
+    /// Opens a regular file for reading.
     pub(super) fn file(&self, path: &Path) -> Result<File> {
-        // A pipe would keep us waiting.
+        // A pipe would block the hook.
         if FileType::from_raw_mode(rustix::fs::fstat(self.place(path)?)?.st_mode) != FileType::RegularFile {
             return Err(Error::new(ErrorKind::InvalidInput, "no regular file"));
         }
         Ok(File::from(self.at(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?))
     }
 
-    /// A file or folder, to be mounted on.
+    /// Opens a file or folder to be mounted on.
     pub(super) fn place(&self, path: &Path) -> Result<OwnedFd> {
         self.at(path, OFlags::PATH)
     }
@@ -38,14 +38,14 @@ impl Root {
         Ok(openat2(&self.folder, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)?)
     }
 
-    /// Where a file is, links looked through.
+    /// Path of a file, with links resolved.
     pub(super) fn resolved(&self, path: &Path) -> Result<PathBuf> {
         let (root, file) = (link_to(&self.folder)?, link_to(&self.place(path)?)?);
         let within = file.strip_prefix(&root).map_err(|_| Error::other("it lies outside of the container"))?;
         Ok(Path::new("/").join(within))
     }
 
-    /// An empty file, unless it is there.
+    /// Makes an empty file, unless it exists.
     pub(super) fn make_file(&self, path: &Path) -> Result<OwnedFd> {
         if let Ok(file) = self.place(path) {
             return Ok(file);
@@ -56,7 +56,7 @@ impl Root {
         self.place(path)
     }
 
-    /// A folder, with those above it, unless it is there.
+    /// Makes a folder and those above it, unless they exist.
     pub(super) fn make_folder(&self, path: &Path) -> Result<OwnedFd> {
         let mut so_far = PathBuf::from("/");
         for part in path.components() {
@@ -75,7 +75,7 @@ impl Root {
     }
 }
 
-/// The path of an open file, which the kernel follows to the file itself.
+/// Path of an open file, which the kernel follows to the file itself.
 pub(super) fn of_descriptor(file: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }

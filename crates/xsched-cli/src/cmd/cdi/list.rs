@@ -1,4 +1,4 @@
-//! `xsched cdi list`: what hooks have kept of the containers that there are.
+//! `xsched cdi list`: records that hooks have kept of the present containers.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use xsched_proto::paths::SYSTEM_SOCKET;
 use super::List;
 use crate::failure::{Result, print, print_json};
 
-/// The machine's, and those of the user that asks.
+/// Lists the machine's containers, and those of the requesting user.
 pub(super) fn main(wanted: &List) -> Result {
     let socket = wanted.socket.clone().unwrap_or_else(|| PathBuf::from(SYSTEM_SOCKET));
     let shared = container_record::folder(socket.parent().unwrap_or(Path::new("/")));

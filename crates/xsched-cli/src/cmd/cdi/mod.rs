@@ -1,7 +1,8 @@
 //! `xsched cdi`: the scheduler in containers, by the Container Device Interface.
 //!
-//! [`spec`] is what engines read; [`place`] writes it where they look; [`hook`] is what they run in each container, with [`image`]
-//! (does the library load there?), [`inside`] (paths in a container's file system) and [`facts`] (what the engine tells of it).
+//! [`spec`] is the specification that engines read; [`place`] writes it where engines look; [`hook`] is the program that they run in each
+//! container, with [`image`] (does the library load there?), [`inside`] (paths in a container's file system) and [`facts`] (facts about it
+//! from the engine).
 
 mod facts;
 mod hook;
@@ -90,7 +91,7 @@ fn class_name(text: &str) -> std::result::Result<Class, String> {
     class.ok_or_else(|| format!("'{text}' is no class"))
 }
 
-/// Generates, lists, or does what an engine asks for.
+/// Generates, lists, or runs as an engine's hook.
 pub(crate) fn main(args: Args) -> Result {
     match args.action {
         Action::Generate(wanted) => place::main(&wanted),

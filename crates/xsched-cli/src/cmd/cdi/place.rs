@@ -1,4 +1,4 @@
-//! Where the specification stands: one file with one owner.
+//! Place of the specification: one file with one owner.
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use super::spec::{self, KIND, Outside, Specification};
 use crate::failure::{Error, Result, print, say};
 use crate::preload;
 
-/// Where engines look, unless they are told otherwise; what stands in a later one counts.
+/// Folders in which engines look, unless they are told otherwise; a file in a later one takes precedence.
 const USUAL: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
-/// Vendor and class, as the interface wants files to be named.
+/// File name with vendor and class, as the interface requires.
 const NAME: &str = "xsched.dev-class.json";
 
-/// Writes, checks or removes it.
+/// Writes, checks or removes the file.
 pub(super) fn main(wanted: &Generate) -> Result {
     let folder = match &wanted.output {
         Some(folder) => std::path::absolute(folder).unwrap_or_else(|_| folder.clone()),
@@ -80,7 +80,7 @@ fn wanted_text(wanted: &Generate) -> Result<String> {
     Ok(spec::of(&outside).text())
 }
 
-/// What is there, if it is ours.
+/// Text of the file at a path, if the file is ours.
 fn owned(path: &Path) -> Result<Option<String>> {
     let text = match std::fs::read_to_string(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound && path.symlink_metadata().is_err() => return Ok(None),
@@ -96,7 +96,7 @@ fn owned(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// That the file cannot be written or removed, without the name under which it is made.
+/// Error for a file that cannot be written or removed, without its temporary name.
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Error {
     let hint = match error.kind() {
         ErrorKind::PermissionDenied => "; run it as root, or name a folder of yours by --output",
@@ -108,7 +108,7 @@ fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Error {
 fn write(folder: &Path, path: &Path, text: &str) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::create_dir_all(folder)?;
-    // Its name is not one that engines read.
+    // Engines do not read files with such a name.
     let mut file = tempfile::Builder::new().prefix(".xsched-").suffix(".new").tempfile_in(folder)?;
     file.write_all(text.as_bytes())?;
     file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
@@ -116,14 +116,14 @@ fn write(folder: &Path, path: &Path, text: &str) -> std::io::Result<()> {
     file.persist(path).map(drop).map_err(|e| e.error)
 }
 
-/// Another file that defines the same kind of device.
+/// Further file that defines devices of this kind.
 #[derive(Debug, PartialEq, Eq)]
 enum Other {
-    /// Engines refuse what two files of one folder define.
+    /// In the same folder: engines refuse devices that two files of one folder define.
     SameFolder(PathBuf),
-    /// In a folder that counts before ours.
+    /// In a folder that takes precedence over ours.
     Before(PathBuf),
-    /// In one that counts after it.
+    /// In a folder over which ours takes precedence.
     After(PathBuf),
 }
 
@@ -148,7 +148,7 @@ fn others(path: &Path, folders: &[PathBuf]) -> Vec<Other> {
     found
 }
 
-/// Whether a file defines [`KIND`]. The kind stands in a line of its own in YAML, in quotes or without.
+/// Reports whether a file defines [`KIND`]. In YAML the kind stands in a line of its own, in quotes or without.
 fn defines_it(file: &Path) -> bool {
     let kind = |ext: &str| file.extension().is_some_and(|its| its == ext);
     let text = std::fs::read_to_string(file).unwrap_or_default();

@@ -1,21 +1,21 @@
-//! The specification: a device for each class.
+//! Specification with a device for each class.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use xsched_proto::class::Class;
 
-/// What kind of device a class is.
+/// Kind of device that a class is.
 pub(super) const KIND: &str = "xsched.dev/class";
-/// The least version of the interface that has all that is used here. Engines refuse one that they do not know.
+/// Oldest version of the interface that has all parts used here. Engines refuse a version that they do not know.
 const VERSION: &str = "0.3.0";
 
-/// Where things lie in a container.
+/// Paths in a container.
 pub(super) const LIBRARY: &str = "/usr/lib/xsched/libxsched.so";
 const COMMAND: &str = "/usr/bin/xsched";
 pub(super) const SOCKET_FOLDER: &str = "/run/xsched";
 
-/// Where things lie outside.
+/// Paths outside of containers.
 pub(super) struct Outside {
     pub(super) library: PathBuf,
     pub(super) command: PathBuf,
@@ -69,8 +69,9 @@ struct Hook {
 
 /// The specification of this machine.
 ///
-/// `LD_PRELOAD` is not in it: it is the image's own, and the hook, which looks at the image first, says why one is not scheduled. Nor is
-/// the socket's folder, which may be missing: a mount without its source would keep the container from starting, and the hook does not.
+/// `LD_PRELOAD` is not in it: that variable is the image's own, and the hook, which checks the image first, reports why an image is not
+/// scheduled. The socket's folder is not in it either, since it may be missing: a mount without its source would keep the container from
+/// starting, and the hook does not.
 pub(super) fn of(outside: &Outside) -> Specification {
     let folder = outside.socket.parent().unwrap_or(Path::new("/"));
     let socket = outside.socket.file_name().unwrap_or_default().to_string_lossy();
@@ -110,13 +111,13 @@ pub(super) fn of(outside: &Outside) -> Specification {
 }
 
 impl Specification {
-    /// Whether it is one of [`of`], of whatever version.
+    /// Reports whether it was made by [`of`], of whatever version.
     pub(super) fn is_ours(&self) -> bool {
         let is_our_hook = |hook: &Hook| hook.args.get(1..3).is_some_and(|words| words == ["cdi", "hook"]);
         self.kind == KIND && self.devices.iter().flat_map(|device| &device.container_edits.hooks).any(is_our_hook)
     }
 
-    /// As it stands in its file.
+    /// Text of the file.
     pub(super) fn text(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
@@ -134,7 +135,7 @@ mod tests {
         })
     }
 
-    /// What the interface's specification, version 0.3.0, demands, and what the issue of a static preload forbids.
+    /// The requirements of the interface's specification, version 0.3.0, and no static preload.
     #[test]
     fn the_specification_is_one_of_the_interface() {
         let text = example().text();

@@ -1,22 +1,22 @@
-//! The keys of the configuration, from the page of the reference that a test holds against the code.
+//! Keys of the configuration, from the page of the reference that a test compares with the code.
 
 use crate::reference;
 
 const PAGE: &str = include_str!("../../../../../docs/reference/configuration.md");
 
-/// A key.
+/// Key of the configuration.
 #[derive(Debug)]
 pub(super) struct Key {
-    /// The table it is in: none for the top level, `limits`, `limits.users.NAME`, `rule`.
+    /// Table of the key: none for the top level, `limits`, `limits.users.NAME`, `rule`.
     pub(super) table: String,
     pub(super) name: String,
-    /// What it accepts, in the words of the page.
+    /// Accepted values, in the words of the page.
     pub(super) values: String,
     pub(super) default: String,
     pub(super) about: String,
 }
 
-/// All of them, in the order of the page.
+/// All keys, in the order of the page.
 pub(super) fn keys() -> Vec<Key> {
     let mut keys: Vec<Key> = Vec::new();
     for heading in PAGE.lines().filter_map(|line| line.strip_prefix("## ")) {

@@ -1,4 +1,4 @@
-//! `xsched config`: what the configuration says, where it says so, and what it may say.
+//! `xsched config`: checks the configuration, shows its values with their places, and prints its schema.
 
 mod keys;
 mod schema;
@@ -47,12 +47,12 @@ struct Files {
     json: bool,
 }
 
-/// Checks, shows or prints.
+/// Runs the subcommand.
 pub(crate) fn main(args: Args) -> Result {
     match args.action {
         Action::Check(files) => check(&files),
         Action::Show(files) => {
-            // What is refused is not in force.
+            // A configuration that is refused is not in force.
             let remarks = remarks(&files)?;
             let values = show::values(&files.paths())?;
             if files.json { print_json(&values) } else { print(&show::text(&values)) }?;
@@ -63,7 +63,7 @@ pub(crate) fn main(args: Args) -> Result {
 }
 
 impl Files {
-    /// Those that are there, in the order in which a daemon reads them.
+    /// Existing files, in the order in which a daemon reads them.
     fn paths(&self) -> Vec<PathBuf> {
         let usual = folders::configuration().into_iter().filter(|path| path.exists());
         usual.chain(self.config.iter().cloned()).collect()

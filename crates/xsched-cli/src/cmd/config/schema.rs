@@ -1,4 +1,4 @@
-//! The JSON Schema of the configuration.
+//! JSON Schema of the configuration.
 
 use serde_json::{Map, Value, json};
 use xsched_policy::registry;
@@ -6,7 +6,7 @@ use xsched_proto::class::Class;
 
 use super::keys::{Key, keys};
 
-/// Made from the table of keys.
+/// Makes the schema from the table of keys.
 pub(super) fn schema() -> Value {
     let keys = keys();
     let object = |table: &str| {
@@ -48,10 +48,10 @@ fn value(key: &Key) -> Value {
     value
 }
 
-/// What the words of the reference mean.
+/// Schema for the accepted values, from the words of the reference.
 fn accepted(values: &str) -> Value {
     let classes = Class::ALL.map(Class::name);
-    // Numbers may stand in quotation marks, as on the command line, and names in any case.
+    // Numbers may also be in quotation marks, as on the command line, and names in upper or lower case.
     if let Some((least, most)) = values.split_once("..").filter(|(least, _)| least.parse::<i64>().is_ok())
         && let Ok(most) = most.parse::<i64>()
     {

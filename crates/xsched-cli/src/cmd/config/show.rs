@@ -1,4 +1,4 @@
-//! Each value of the configuration, and where it stands.
+//! Values of the configuration, with their places.
 
 use std::path::PathBuf;
 
@@ -10,18 +10,18 @@ use xsched_proto::text::escaped;
 use super::keys::keys;
 use crate::failure::{Error, Result};
 
-/// A value.
+/// Value of a key.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Set {
-    /// Such as `limits.max_class`, or `rule[1].exe`; rules are numbered in the order in which they are tried.
+    /// Key, such as `limits.max_class`, or `rule[1].exe`; rules are numbered in the order in which they are tried.
     key: String,
-    /// As it would be written.
+    /// Value in TOML.
     value: String,
-    /// File and line; none = by default.
+    /// File and line; none = the default.
     from: Option<String>,
 }
 
-/// What is in force: all that files say, and what holds where they say nothing.
+/// Values in force: all that files set, and the defaults of the others.
 pub(super) fn values(paths: &[PathBuf]) -> Result<Vec<Set>> {
     let mut set: Vec<Set> = Vec::new();
     let mut rules: Vec<Vec<Set>> = Vec::new();
@@ -40,10 +40,10 @@ pub(super) fn values(paths: &[PathBuf]) -> Result<Vec<Set>> {
                         flatten("", rule, &text, &place, &mut keys);
                         own.push(keys);
                     }
-                    // Those of a later file are tried first.
+                    // Rules of a later file are tried first.
                     rules.splice(0..0, own);
                 }
-                // A policy's parameters are those of its own file.
+                // Parameters of a policy belong to the file that sets the policy.
                 (name, _) => flatten(name, value, &text, &place, &mut of_file),
             }
         }
@@ -86,7 +86,7 @@ fn flatten(name: &str, value: &Spanned<DeValue<'_>>, text: &str, place: &impl Fn
     }
 }
 
-/// A line for each.
+/// Text with a line for each value.
 pub(super) fn text(values: &[Set]) -> String {
     let lines: Vec<String> =
         values.iter().map(|set| format!("{} = {}", escaped(&set.key), escaped(&set.value))).collect();

@@ -1,5 +1,5 @@
-//! What else decides about devices here: other daemons, NVIDIA's MPS of others, the original XSched, libraries that are
-//! preloaded into every program.
+//! Other arbiters of devices on this machine: other daemons, NVIDIA's MPS of others, the original XSched, libraries that are preloaded into
+//! every program.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,13 +13,13 @@ use xsched_proto::wire::Request;
 use super::{Cause, Check, process, shadow};
 use crate::client;
 
-/// What the loader puts into every program.
+/// File with the libraries that the loader puts into every program.
 const LD_SO_PRELOAD: &str = "/etc/ld.so.preload";
-/// XSched's own daemon; the command of this name that is a link to ours is not meant.
+/// Name of XSched's own daemon; a link of this name to our own command does not count.
 const ORIGINAL: &str = "xserver";
 
-/// Daemons where a program of this user would find one with another environment. Each schedules its own programs, and none with
-/// those of another.
+/// Daemons that a program of this user would find with another environment. Each schedules its own programs, and none together with those
+/// of another.
 pub(super) fn daemons(socket: Option<&Path>) -> Vec<Check> {
     let (ours, _) = paths::socket_path(socket.map(Path::to_owned));
     let same =
@@ -39,7 +39,7 @@ pub(super) fn daemons(socket: Option<&Path>) -> Vec<Check> {
     answering.map(check).collect()
 }
 
-/// Processes that arbitrate beside the daemon `daemon`, of any user.
+/// Checks for processes that arbitrate beside the daemon `daemon`, of any user.
 pub(super) fn others(daemon: Option<u32>) -> Vec<Check> {
     let name = "arbiters";
     let us = rustix::process::geteuid().as_raw();
@@ -48,7 +48,7 @@ pub(super) fn others(daemon: Option<u32>) -> Vec<Check> {
     for pid in process::all() {
         let words = process::command(pid);
         let Some(file) = words.first().map(|word| file_name(word)) else { continue };
-        // The second word where the first is an interpreter.
+        // The second word counts where the first is an interpreter.
         let second = words.get(1).map(|word| file_name(word)).unwrap_or_default();
         let uid = std::fs::metadata(format!("/proc/{pid}")).map_or(us, |meta| meta.uid());
         if file == b"xsched" && second == b"daemon" && uid != us && Some(pid) != daemon {
@@ -81,13 +81,13 @@ pub(super) fn others(daemon: Option<u32>) -> Vec<Check> {
     found
 }
 
-/// The MPS daemon of a pool: the system's daemon has started it.
+/// Reports whether a process is the MPS daemon of a pool: the system's daemon has started it.
 fn is_of_pool(pid: u32) -> bool {
     process::variable(pid, mps::PIPE_DIRECTORY)
         .is_some_and(|folder| folder.as_bytes().windows(6).any(|w| w == b"xsched"))
 }
 
-/// A library that takes the calls of programs that are started from here before ours does.
+/// Checks for a library that takes the calls of programs started from here before ours does.
 pub(super) fn preloaded() -> Option<Check> {
     let everywhere = std::fs::read(LD_SO_PRELOAD).unwrap_or_default();
     let here = std::env::var_os("LD_PRELOAD").unwrap_or_default();
@@ -99,7 +99,7 @@ pub(super) fn preloaded() -> Option<Check> {
         let (file, function) = files.take_while(|file| !file_name(file).starts_with(b"libxsched")).find_map(takes)?;
         Some((file, function, place.to_owned()))
     };
-    // `run` puts the library before what LD_PRELOAD holds, but not before the loader's own list.
+    // `run` puts the library before the present value of LD_PRELOAD, but not before the loader's own list.
     let (file, function, place) = from(&everywhere, LD_SO_PRELOAD).or_else(|| from(here.as_bytes(), "LD_PRELOAD"))?;
     let found = format!("{place} has {}, which answers {function} itself", file.display());
     Some(Check::note(

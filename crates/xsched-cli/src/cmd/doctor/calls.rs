@@ -1,5 +1,5 @@
-//! Where the calls of a running program's modules go, by the addresses that the loader has put into them. A module that was
-//! opened with `RTLD_DEEPBIND`, or into another namespace by `dlmopen`, calls its vendor's library past every preload.
+//! Targets of the calls of a running program's modules, by the addresses that the loader has put into them. A module that was opened with
+//! `RTLD_DEEPBIND`, or into another namespace by `dlmopen`, calls its vendor's library past every preload.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,28 +13,28 @@ use xsched_proto::files;
 use super::process::{self, Mapping};
 use super::shadow::{LAUNCHES, is_ours};
 
-/// What was found.
+/// Modules of a program, by the target of their calls.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// Modules whose calls come to the library.
+    /// Number of modules whose calls reach the library.
     pub(super) through: usize,
-    /// The others.
+    /// Modules whose calls pass by the library.
     pub(super) past: Vec<Past>,
 }
 
-/// A module whose calls do not.
+/// Module whose calls do not reach the library.
 #[derive(Debug)]
 pub(super) struct Past {
     pub(super) module: PathBuf,
     pub(super) function: &'static str,
-    /// The file that answers them.
+    /// File that answers the calls.
     pub(super) owner: PathBuf,
 }
 
-/// Looks at every module of a program that calls a function that launches.
+/// Examines every module of a program that calls a function that launches.
 ///
 /// # Errors
-/// Where its memory may not be read.
+/// Fails where the program's memory may not be read.
 pub(super) fn of(pid: u32) -> std::io::Result<Calls> {
     let mappings = process::mappings(pid)?;
     let memory = File::open(format!("/proc/{pid}/mem"))?;
@@ -42,7 +42,7 @@ pub(super) fn of(pid: u32) -> std::io::Result<Calls> {
     let mut known = BTreeSet::new();
     for first in mappings.iter().filter(|m| m.offset == 0) {
         let Some(module) = &first.file else { continue };
-        // One file may be there twice, in two namespaces of the loader.
+        // One file may be mapped twice, in two namespaces of the loader.
         if is_ours(module) || first.is_gone || !known.insert(first.start) {
             continue;
         }
@@ -54,7 +54,7 @@ pub(super) fn of(pid: u32) -> std::io::Result<Calls> {
             let Some(owner) = owner(&mappings, u64::from_ne_bytes(word)) else { continue };
             match owner {
                 owner if is_ours(owner) => calls.through += 1,
-                // Not called yet: the loader looks at the first call.
+                // Not called yet: the loader resolves it at the first call.
                 owner if owner == module => {}
                 owner => calls.past.push(Past { module: module.clone(), function, owner: owner.to_owned() }),
             }
@@ -68,8 +68,8 @@ fn owner(mappings: &[Mapping], address: u64) -> Option<&Path> {
     at.file.as_deref()
 }
 
-/// The functions that launch and that a module calls, each with the address of the word that says where; none of one that has
-/// them itself.
+/// Launch functions that a module calls, each with the address of the word that holds its target; none for a module that defines them
+/// itself.
 fn slots(file: &Path, start: u64) -> Option<Vec<(&'static str, u64)>> {
     let cache = ReadCache::new(files::read_only(file).ok()?);
     let elf: ElfFile64<Endianness, _> = ElfFile64::parse(&cache).ok()?;

@@ -1,43 +1,43 @@
-//! What there is to know about NVIDIA GPUs: driver, devices, Multi-Process Service, and the levels that follow.
+//! Facts about NVIDIA GPUs: driver, devices, Multi-Process Service, and the levels that follow.
 
 use std::path::PathBuf;
 
 use serde::Serialize;
 use xsched_daemon::mps;
+use xsched_vendor::cuda::{ComputeMode, DeviceInfo};
 
 use super::probe::Driver;
-use crate::cuda::{ComputeMode, DeviceInfo};
 
-/// What was found.
+/// Result of the examination.
 #[derive(Debug, Serialize)]
 pub(super) struct Cuda {
-    /// Version of the kernel's module.
+    /// Version of the kernel module.
     driver_version: Option<String>,
-    /// Newest version of CUDA that the driver knows.
+    /// Newest version of CUDA that the driver supports.
     cuda_version: String,
     devices: Vec<DeviceInfo>,
     mps: Mps,
-    /// Levels of `run --share time`: all devices can do them.
+    /// Levels of `run --share time` that all devices support.
     pub(super) levels_by_time: Vec<u8>,
-    /// Levels of `run --share pool` and `spatial`: under MPS all programs have the same time slice.
+    /// Levels of `run --share pool` and `spatial` that all devices support: under MPS all programs have the same time slice.
     levels_spatial: Vec<u8>,
-    /// Why there are no pools, as far as that is to be seen from here.
+    /// Reason for which there are no pools, as far as it can be seen from here.
     pool_obstacle: Option<String>,
 }
 
-/// The Multi-Process Service, as a program started here would find it.
+/// Multi-Process Service, as a program started here would find it.
 #[derive(Debug, Serialize)]
 struct Mps {
-    /// Where it is looked for.
+    /// Pipe directory that is checked.
     pipe_directory: PathBuf,
-    /// A control daemon answers there.
+    /// True if a control daemon answers there.
     answers: bool,
-    /// Control daemons of this user, wherever they answer.
+    /// Process ids of this user's control daemons, at whatever pipe directory.
     control_pids: Vec<u32>,
 }
 
 impl Cuda {
-    /// Puts together what the driver, the kernel and the processes say.
+    /// Combines the facts from the driver, the kernel and the processes.
     pub(super) fn new(driver: Driver) -> Cuda {
         let pipe_directory = mps::pipe_directory();
         let answers = mps::answers(&pipe_directory);
@@ -57,7 +57,7 @@ impl Cuda {
         }
     }
 
-    /// For people.
+    /// Report as lines of text.
     pub(super) fn lines(&self) -> Vec<String> {
         let driver = self.driver_version.as_deref().unwrap_or("of an unknown version");
         let mut lines = vec![format!("driver {driver}, CUDA {}", self.cuda_version)];

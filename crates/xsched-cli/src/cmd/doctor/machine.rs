@@ -1,4 +1,4 @@
-//! The machine: preload library, C library, daemon, platforms.
+//! Checks of the machine: preload library, C library, daemon, platforms.
 
 use std::ffi::{CStr, OsStr};
 use std::path::{Path, PathBuf};
@@ -16,26 +16,26 @@ use super::{Cause, Check, Report, arbiters};
 use crate::width::Width;
 use crate::{client, folders, preload};
 
-/// What the kernel's drivers give programs to open, and which group of users may, by the rules that distributions ship.
+/// Device files that the kernel's drivers give to programs, and the users who may open them by the rules that distributions ship.
 const NODES: [(&str, &str); 3] = [
     ("/dev/nvidiactl", "the users that NVreg_DeviceFileMode allows"),
     ("/dev/kfd", "group render"),
     ("/dev/dri", "group render"),
 ];
 
-/// One vendor interface.
+/// Examination of one vendor interface.
 #[derive(Debug, Serialize)]
 pub(super) struct Platform {
     platform: &'static str,
     present: bool,
     devices: Vec<String>,
-    /// Preemption levels this version can do on it.
+    /// Preemption levels that this version supports on it.
     levels: Vec<u8>,
     note: Option<String>,
     cuda: Option<Cuda>,
 }
 
-/// For people.
+/// Platforms as text.
 pub(super) fn platforms(all: &[Platform], width: Width) -> String {
     let mut out = String::new();
     if !all.is_empty() {
@@ -56,7 +56,7 @@ pub(super) fn platforms(all: &[Platform], width: Width) -> String {
     out
 }
 
-/// Runs all checks.
+/// Runs all checks of the machine.
 pub(super) fn examine(socket: Option<&Path>) -> Report {
     let platforms = vec![
         platform(What::Cuda, "cuda", &[1]),
@@ -89,7 +89,7 @@ pub(super) fn examine(socket: Option<&Path>) -> Report {
 }
 
 fn platform(what: What, name: &'static str, levels: &[u8]) -> Platform {
-    // The GPU is looked at as `xsched run` shows it to a program: without MPS, which a look alone would start.
+    // The GPU is examined as `xsched run` shows it to a program: without MPS, which the examination alone would start.
     let nowhere = OsStr::new("/dev/null");
     let (devices, why, driver, known) = match probe::run(what, &[(PIPE_DIRECTORY, nowhere)]) {
         Ok(found) => (found.names, found.why, found.cuda, found.levels),
@@ -102,7 +102,7 @@ fn platform(what: What, name: &'static str, levels: &[u8]) -> Platform {
     Platform { platform: name, present, devices, levels, note, cuda }
 }
 
-/// Is the library there, and does the loader take it?
+/// Checks that the library exists, and that the loader accepts it.
 fn preload_check() -> Check {
     let name = "preload";
     let found = preload::find().and_then(|library| Ok((preload::speakable(&library)?, library)));
@@ -140,7 +140,7 @@ fn libc_check() -> Check {
     }
 }
 
-/// What tells how devices are? All else works without it.
+/// Checks that there is a source for the state of devices. Everything else works without it.
 fn state_check() -> Check {
     let name = "state";
     let advice = "nothing to do without such a GPU; else install the part of NVIDIA's driver that has libnvidia-ml.so.1 (in a container: \
@@ -162,7 +162,7 @@ fn state_check() -> Check {
     }
 }
 
-/// What programs that are started here are told by variables.
+/// Checks the variables of programs that are started here.
 fn environment_check() -> Check {
     let name = "environment";
     let settings = Settings::of_process();
@@ -185,7 +185,7 @@ fn environment_check() -> Check {
     }
 }
 
-/// What a daemon that `run` starts would read.
+/// Checks the files that a daemon started by `run` would read.
 fn configuration_check() -> Check {
     let name = "configuration";
     let files: Vec<_> = folders::configuration().into_iter().filter(|file| file.exists()).collect();
@@ -203,7 +203,7 @@ fn configuration_check() -> Check {
     }
 }
 
-/// Devices whose files this user may not open.
+/// Checks for device files that this user may not open.
 fn permission_check(root: &Path) -> Option<Check> {
     use rustix::fs::{Access, AtFlags, CWD};
     let files = |place: &Path| match place.is_dir() {
@@ -226,7 +226,7 @@ fn permission_check(root: &Path) -> Option<Check> {
     Some(Check::note("permission", Cause::NoPermission, found, advice))
 }
 
-/// The daemon that answers, by its process id, and what is to be said of it and of what it sees.
+/// Process id of the daemon that answers, and checks of it and of its programs.
 fn daemon_checks(socket: Option<&Path>) -> (Option<u32>, Vec<Check>) {
     let (path, _) = paths::socket_path(socket.map(Path::to_owned));
     let name = "daemon";
@@ -286,7 +286,7 @@ fn daemon_checks(socket: Option<&Path>) -> (Option<u32>, Vec<Check>) {
     (Some(d.pid), checks)
 }
 
-/// Tells whether the daemon took notice in time that programs wanted their devices, those that ended lately included.
+/// Checks whether the daemon noticed in time that programs wanted their devices, recently ended programs included.
 fn late_check<'a>(programs: impl Iterator<Item = &'a ProgramInfo>) -> Option<Check> {
     let groups = programs.flat_map(|p| &p.groups);
     let late = groups.fold(HeardLate::default(), |late, group| late.and(group.heard_late));
@@ -316,7 +316,7 @@ mod tests {
         std::fs::write(&node, "").unwrap();
         assert!(permission_check(root.path()).is_none());
         std::fs::set_permissions(&node, PermissionsExt::from_mode(0o000)).unwrap();
-        // Root may open what it likes.
+        // Root may open any file.
         if !rustix::process::geteuid().is_root() {
             let check = permission_check(root.path()).unwrap();
             assert!(check.found.contains("dev/kfd") && check.advice.unwrap().contains("group render"));

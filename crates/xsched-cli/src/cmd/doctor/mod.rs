@@ -1,4 +1,4 @@
-//! `xsched doctor`: what works here, and what to do if not.
+//! `xsched doctor`: checks what works here, and gives advice.
 
 mod arbiters;
 mod calls;
@@ -50,10 +50,10 @@ pub(crate) struct Args {
     socket: Option<PathBuf>,
 }
 
-/// The published schema of the answer.
+/// Published schema of the answer.
 const SCHEMA: &str = include_str!("../../../../../docs/reference/doctor.schema.json");
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Status {
@@ -62,12 +62,12 @@ enum Status {
     Fail,
 }
 
-/// What is at fault where a check is not `ok`: a word that stays the same, for scripts and for the table of the reference.
+/// Fault of a check that is not `ok`: a word that stays the same in all versions, for scripts and for the table of the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(test, derive(clap::ValueEnum))]
 enum Cause {
-    // Of the machine.
+    // Causes about the machine.
     NoLibrary,
     LibraryNotLoadable,
     OldGlibc,
@@ -86,7 +86,7 @@ enum Cause {
     NoPermission,
     NoDevice,
     NotAttached,
-    // Of a program.
+    // Causes about a program.
     NoProcess,
     Stopped,
     NotReadable,
@@ -104,16 +104,16 @@ enum Cause {
     Unscheduled,
 }
 
-/// One check.
+/// Result of one check.
 #[derive(Debug, Serialize)]
 struct Check {
     name: &'static str,
     status: Status,
-    /// None where it is `ok`.
+    /// Cause; none where the check is `ok`.
     cause: Option<Cause>,
-    /// What was found.
+    /// Finding, in one line.
     found: String,
-    /// What to do, if anything.
+    /// Advice, if there is any.
     advice: Option<String>,
 }
 
@@ -131,13 +131,13 @@ impl Check {
     }
 }
 
-/// What was found, of the machine or of a program.
+/// Report on the machine or a program.
 #[derive(Debug, Serialize)]
 struct Report {
     version: u32,
-    /// No check failed.
+    /// True if no check failed.
     ok: bool,
-    /// The program that was looked into; none = the machine.
+    /// Program that was examined; none = the machine.
     pid: Option<u32>,
     checks: Vec<Check>,
     platforms: Vec<machine::Platform>,
@@ -198,7 +198,7 @@ impl Report {
     }
 }
 
-/// Exit code when something that programs need does not work: the environment's fault.
+/// Exit code when something that programs need does not work: the environment is at fault.
 const FAILED: u8 = 3;
 
 /// Examines the machine or a program.

@@ -1,24 +1,22 @@
-//! A look at one vendor's library, in a process of its own: such libraries may hang or abort.
+//! Examination of one vendor's library, in a process of its own: such libraries may hang or abort.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use xsched_vendor::cuda::{self, Cuda, DeviceInfo};
+use xsched_vendor::opencl::OpenCl;
+use xsched_vendor::{Library, hip, simulated};
 
 use super::process::{self, Mapping};
 use crate::client;
-use crate::cmd::demo::simdev_path;
-use crate::cuda::{self, Cuda, DeviceInfo};
-use crate::dl::Library;
 use crate::failure::{Error, Result, print};
-use crate::hip;
-use crate::opencl::OpenCl;
 
-/// Longest a vendor library may take to name its devices.
+/// Longest time that a vendor library may take to name its devices.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What to look at.
+/// Library to examine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum What {
     /// NVIDIA CUDA.
@@ -56,29 +54,29 @@ pub(crate) struct Args {
     what: What,
 }
 
-/// What was found.
+/// Result of the examination.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Found {
-    /// Names of devices; for the preload library, where it is mapped from.
+    /// Names of devices; for the preload library, the path that it is mapped from.
     pub(super) names: Vec<String>,
-    /// Why there are none.
+    /// Reason for which there are none.
     pub(super) why: Option<String>,
-    /// What CUDA's driver says.
+    /// Facts from CUDA's driver.
     pub(super) cuda: Option<Driver>,
-    /// Preemption levels, where they are known only here.
+    /// Preemption levels, if only the probe can find them out.
     pub(super) levels: Option<Vec<u8>>,
 }
 
-/// CUDA's driver.
+/// Facts about CUDA's driver.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Driver {
-    /// Newest version of CUDA that it knows.
+    /// Newest version of CUDA that the driver supports.
     pub(super) cuda_version: String,
-    /// What programs see.
+    /// Devices that programs see.
     pub(super) devices: Vec<DeviceInfo>,
 }
 
-/// Looks and prints JSON.
+/// Examines the library and prints JSON.
 pub(crate) fn main(args: Args) -> Result {
     let names = |names: Result<Vec<String>>| match names {
         Ok(names) => Found { names, why: None, cuda: None, levels: None },
@@ -97,22 +95,22 @@ pub(crate) fn main(args: Args) -> Result {
             Err(why) => names(Err(why)),
         },
         What::Opencl => names(opencl()),
-        What::Sim => names(Library::open(simdev_path()).map(|_| vec!["simulated device".to_owned()])),
+        What::Sim => names(Library::open(simulated::library()).map(|_| vec!["simulated device".to_owned()])),
         What::State => names(Ok(xsched_daemon::device_state_sources())),
         What::Preload => names(mapped(std::process::id()).map(|path| path.into_iter().collect())),
     };
     print(&format!("{}\n", serde_json::json!(found)))?;
-    // Past the vendor libraries' own clean-up, which is theirs to get wrong.
+    // The process ends without the vendor libraries' own clean-up, which may fail.
     Ok(ExitCode::SUCCESS)
 }
 
-/// The path of libxsched.so in a process, if it is mapped there.
+/// Path of libxsched.so in a process, if it is mapped there.
 fn mapped(pid: u32) -> Result<Option<String>> {
     let mappings = process::mappings(pid).map_err(|e| Error::environment(format!("cannot read its maps: {e}")))?;
     Ok(mapped_in(&mappings).map(|path| path.display().to_string()))
 }
 
-/// The same among what a process has mapped.
+/// Path of the library among the mappings of a process.
 pub(super) fn mapped_in(mappings: &[Mapping]) -> Option<&Path> {
     let is_it = |path: &&Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -131,7 +129,7 @@ fn cuda() -> Result<Driver> {
     Ok(Driver { cuda_version: cuda::version_text(cuda.version), devices: cuda.devices()? })
 }
 
-/// Runs a probe as a child, with more environment if need be; the error says how it failed.
+/// Runs a probe as a child, with additional variables if necessary; the error says how it failed.
 pub(super) fn run(what: What, environment: &[(&str, &std::ffi::OsStr)]) -> Result<Found> {
     let exe = std::env::current_exe().map_err(Error::environment)?;
     let mut command = Command::new(exe);
@@ -153,7 +151,7 @@ pub(super) fn run(what: What, environment: &[(&str, &std::ffi::OsStr)]) -> Resul
     let output = child.wait_with_output().map_err(Error::environment)?;
     let complaint = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ");
     match serde_json::from_slice::<Found>(&output.stdout) {
-        // The loader complains on stderr and goes on.
+        // If the loader cannot preload the library, it prints a warning and continues.
         Ok(found) if what == What::Preload && found.names.is_empty() => Err(Error::environment(complaint)),
         Ok(found) => Ok(found),
         Err(_) => Err(Error::environment(format!("it died ({}) {complaint}", output.status))),

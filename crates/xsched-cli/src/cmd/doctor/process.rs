@@ -1,44 +1,44 @@
-//! A process as `/proc` shows it.
+//! Process as `/proc` shows it.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// A stretch of a process's memory.
+/// Mapping in a process's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mapping {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// Where in the file it begins.
+    /// Offset in the file at which it begins.
     pub(super) offset: u64,
-    /// The file; none where there is none.
+    /// Mapped file; none where there is none.
     pub(super) file: Option<PathBuf>,
-    /// That file is gone; another one may lie there.
+    /// True if that file was deleted; another one may lie at the path.
     pub(super) is_gone: bool,
 }
 
-/// Process ids of all there are.
+/// Process ids of all processes.
 pub(super) fn all() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The words of its command line; none of a thread of the kernel's, and of a process that has ended.
+/// Words of its command line; empty for a thread of the kernel's, and for a process that has ended.
 pub(super) fn command(pid: u32) -> Vec<Vec<u8>> {
     words(std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default())
 }
 
-/// The environment that it was started with; none where it may not be read.
+/// Environment that it was started with; none where it may not be read.
 pub(super) fn environment(pid: u32) -> Option<Vec<Vec<u8>>> {
     std::fs::read(format!("/proc/{pid}/environ")).ok().map(words)
 }
 
-/// A variable of that.
+/// Variable of that environment.
 pub(super) fn variable(pid: u32, name: &str) -> Option<OsString> {
     value(&environment(pid)?, name)
 }
 
-/// A variable of an environment; none where it is empty.
+/// Variable of an environment; none where it is empty.
 pub(super) fn value(environment: &[Vec<u8>], name: &str) -> Option<OsString> {
     let of = |entry: &Vec<u8>| Some(entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?.to_vec());
     environment.iter().find_map(of).filter(|value| !value.is_empty()).map(OsString::from_vec)
@@ -48,21 +48,21 @@ fn words(text: Vec<u8>) -> Vec<Vec<u8>> {
     text.split(|&b| b == 0).filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
-/// A path that it names, as this process reaches it: its root may be another one.
+/// Path that a process names, as this process reaches it: the other's root may differ.
 pub(super) fn path_in(pid: u32, path: &Path) -> PathBuf {
     let mut inside = OsString::from(format!("/proc/{pid}/root"));
     inside.push(path.as_os_str());
     inside.into()
 }
 
-/// Its state letter, as `ps` shows it.
+/// State letter of a process, as `ps` shows it.
 pub(super) fn state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may hold anything.
+    // The name in brackets may contain anything.
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Whether the kernel started it in secure mode, in which the loader takes preloads from nobody; none where that may not be read.
+/// Reports whether the kernel started it in secure mode, in which the loader ignores preloads; none where that may not be read.
 pub(super) fn is_secure(pid: u32) -> Option<bool> {
     let vector = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
     let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).ok();
@@ -70,23 +70,23 @@ pub(super) fn is_secure(pid: u32) -> Option<bool> {
     Some(entries.into_iter().any(|(kind, value)| kind == libc::AT_SECURE && value != 0))
 }
 
-/// Whether it sees other files than this process does.
+/// Reports whether it sees other files than this process does.
 pub(super) fn has_own_files(pid: u32) -> bool {
     let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
     let theirs = of(&pid.to_string());
     theirs.is_some() && theirs != of("self")
 }
 
-/// Its memory.
+/// Mappings of a process.
 ///
 /// # Errors
-/// Where it may not be looked at.
+/// Fails where they may not be read.
 pub(super) fn mappings(pid: u32) -> std::io::Result<Vec<Mapping>> {
     let maps = std::fs::read(format!("/proc/{pid}/maps"))?;
     Ok(maps.split(|&b| b == b'\n').filter_map(mapping).collect())
 }
 
-/// `7f0a-7f0b r-xp 00001000 fe:00 1234   /usr/lib/liba.so`.
+/// Parses a line such as `7f0a-7f0b r-xp 00001000 fe:00 1234   /usr/lib/liba.so`.
 fn mapping(line: &[u8]) -> Option<Mapping> {
     let mut rest = line;
     let mut next = || {

@@ -1,4 +1,4 @@
-//! One running program: is it scheduled, and if not, why; what it found, and its queues.
+//! Checks of one running program: whether it is scheduled, and if not, the reason; its functions, and its queues.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
@@ -16,29 +16,29 @@ use super::{Cause, Check, Report, Status, calls, probe, shadow};
 use crate::client;
 use crate::target::{self, Verdict};
 
-/// What the vendors' libraries are called, without the version behind `.so`.
+/// Names of the vendors' libraries, without the version behind `.so`.
 const VENDORS: [&str; 5] = ["libcuda.so", "libamdhip64.so", "libhsa-runtime64.so", "libOpenCL.so", "libsimdev.so"];
 
-/// A hooked function and what it leads to.
+/// Hooked function, and the function that it leads to.
 #[derive(Debug, Serialize)]
 pub(super) struct Function {
     pub(super) name: String,
-    /// Hexadecimal.
+    /// Address, in hexadecimal.
     pub(super) address: String,
     pub(super) file: String,
     pub(super) via: String,
 }
 
-/// A vendor's queue and the XQueue over it.
+/// Queue of the vendor, and the XQueue over it.
 #[derive(Debug, Serialize)]
 pub(super) struct Queue {
-    /// Hexadecimal.
+    /// Handle, in hexadecimal.
     pub(super) handle: String,
     pub(super) slot: u16,
     pub(super) group: u16,
 }
 
-/// Looks from outside, then asks the program itself by way of the daemon.
+/// Examines a program from outside, then asks the program itself by way of the daemon.
 pub(super) fn examine(pid: u32, socket: Option<&Path>) -> Report {
     let mut checks = Vec::new();
     let is_gone = match process::state(pid) {
@@ -116,7 +116,7 @@ impl Report {
                         .to_owned(),
                 );
             }
-            // What was found before says why.
+            // An earlier check gives the reason.
             Err(_) if is_told => {}
             Err(e) => self.checks.push(not_attached(mappings.as_deref(), e.line())),
         }
@@ -141,7 +141,7 @@ impl Report {
     }
 }
 
-/// Why no preload library can be in it.
+/// Checks whether the executable keeps any preload library out.
 fn executable(pid: u32) -> Option<Check> {
     let name = "executable";
     let link = PathBuf::from(format!("/proc/{pid}/exe"));
@@ -167,11 +167,11 @@ fn executable(pid: u32) -> Option<Check> {
     Some(Check::fail(name, Cause::NotPreloadable, format!("{shown} is {why}"), advice))
 }
 
-/// What its variables say against it.
+/// Checks whether the program's variables switch xsched off.
 fn switched_off(var: &impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Check> {
     let name = "environment";
     let text = |name: &str| var(name)?.into_string().ok();
-    // As the library reads it: what is not clear switches off, too.
+    // Read as the library does: an unclear value switches off, too.
     let is_disabled = text("XSCHED_DISABLE").filter(|value| xsched_proto::variables::flag(value) != Some(false));
     if let Some(value) = is_disabled {
         let found = format!("it was started with XSCHED_DISABLE={value}, which switches xsched off in it");
@@ -203,7 +203,7 @@ fn switched_off(var: &impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Che
     }
 }
 
-/// Is libxsched.so in it, and before other libraries that answer the same calls?
+/// Checks that libxsched.so is in the program, and before other libraries that answer the same calls.
 fn library(pid: u32, mappings: &[Mapping], preload: &OsStr) -> Check {
     let name = "library";
     if let Some(path) = probe::mapped_in(mappings) {
@@ -256,7 +256,7 @@ fn library(pid: u32, mappings: &[Mapping], preload: &OsStr) -> Check {
     }
 }
 
-/// Modules whose calls do not come to the library.
+/// Checks for modules whose calls do not reach the library.
 fn passed_by(pid: u32) -> Option<Check> {
     let name = "calls";
     match calls::of(pid) {
@@ -275,12 +275,12 @@ fn passed_by(pid: u32) -> Option<Check> {
             None if calls.through > 0 => Some(Check::ok(name, "of its modules come to the library")),
             None => None,
         },
-        // As for its own user under Yama, which lets only parents and root read memory.
+        // For example under Yama, which lets only parents and root read memory.
         Err(_) => None,
     }
 }
 
-/// Does it ask another daemon than the one that is asked here, or none?
+/// Checks whether the program asks another daemon than the one that is asked here, or none.
 fn other_daemon(pid: u32, socket: Option<&Path>, var: &impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Check> {
     let name = "daemon";
     let root = process::path_in(pid, Path::new("/"));
@@ -311,7 +311,7 @@ fn other_daemon(pid: u32, socket: Option<&Path>, var: &impl Fn(&str) -> Option<s
     }
 }
 
-/// The daemon does not know it, and nothing is in its way.
+/// Check result for a program that the daemon does not know though nothing prevents it.
 fn not_attached(mappings: Option<&[Mapping]>, why: &str) -> Check {
     let name = "attached";
     let files = mappings.unwrap_or_default().iter().filter_map(|m| m.file.as_deref()?.file_name()?.to_str());
@@ -331,7 +331,7 @@ fn not_attached(mappings: Option<&[Mapping]>, why: &str) -> Check {
     )
 }
 
-/// It is attached: what keeps it from running, or has gone past.
+/// Checks an attached program for reasons that keep it from running, and for launches that were not scheduled.
 fn held(pid: u32, socket: Option<&Path>) -> Option<Check> {
     let name = "scheduled";
     let answer = client::ask(socket, Request::Ps).ok()?;
@@ -361,7 +361,7 @@ fn held(pid: u32, socket: Option<&Path>) -> Option<Check> {
     )
 }
 
-/// Launches without a decision of the daemon.
+/// Check result for launches without a decision of the daemon.
 fn unscheduled(program: &ProgramInfo) -> Option<Check> {
     let sum = |of: fn(&xsched_proto::wire::Unscheduled) -> u64| {
         program.groups.iter().map(|g| of(&g.unscheduled)).sum::<u64>()

@@ -1,4 +1,4 @@
-//! `xsched man`: a page for each command from what may be typed, and pages on files from the reference.
+//! `xsched man`: a page for each command, made from the command line, and pages on files from the reference.
 
 mod roff;
 
@@ -38,14 +38,14 @@ const CONFIGURATION: &str = include_str!("../../../../../docs/reference/configur
 const ENVIRONMENT: &str = include_str!("../../../../../docs/reference/environment.md");
 const FILES: &str = include_str!("../../../../../docs/reference/files.md");
 
-/// A manual page.
+/// Manual page.
 pub(crate) struct Page {
     pub(crate) name: String,
     pub(crate) section: char,
     pub(crate) text: String,
 }
 
-/// Shows, prints or writes.
+/// Shows a page, prints its source, or writes all pages.
 pub(crate) fn main(args: Args, command: clap::Command) -> Result {
     let pages = pages(command).map_err(|e| Error::environment(format!("cannot make the manual pages: {e}")))?;
     if let Some(dir) = &args.dir {
@@ -71,11 +71,11 @@ fn pages_to_choose() -> ArgValueCandidates {
     })
 }
 
-/// Whether `man` has shown it.
+/// Shows a page with `man`, and returns whether that worked.
 fn show(page: &Page) -> bool {
     let started = Command::new("man").args(["-l", "-"]).stdin(Stdio::piped()).spawn();
     let Ok(mut man) = started else { return false };
-    // A pager that was left early takes no more of it.
+    // A pager that was left early reads no more of it.
     let _ = man.stdin.take().map(|mut stdin| stdin.write_all(page.text.as_bytes()));
     man.wait().is_ok_and(|status| status.success())
 }
@@ -91,7 +91,7 @@ fn write(pages: &[Page], dir: &Path) -> Result {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A page for each command that is shown, and for each file that one may read about.
+/// Pages of all visible commands, and of the files that have one.
 pub(crate) fn pages(mut command: clap::Command) -> std::io::Result<Vec<Page>> {
     command.build();
     let visible = || command.get_subcommands().filter(|sub| !sub.is_hide_set());
@@ -111,7 +111,7 @@ fn man(command: &clap::Command, name: &str) -> Man {
     Man::new(command.clone()).title(name.to_uppercase()).section("1").source(version).manual("xsched")
 }
 
-/// `xsched(1)`.
+/// Page `xsched(1)`.
 fn overview(command: &clap::Command) -> std::io::Result<Page> {
     let man = man(command, "xsched");
     let mut out = Vec::new();
@@ -133,7 +133,7 @@ fn overview(command: &clap::Command) -> std::io::Result<Page> {
     Ok(Page { name: "xsched".into(), section: '1', text: page })
 }
 
-/// The page of a command, with those within it.
+/// Page of a command, with its subcommands.
 fn of_command(sub: &clap::Command) -> std::io::Result<Page> {
     let name = format!("xsched-{}", sub.get_name());
     let man = man(sub, &name);
@@ -154,7 +154,7 @@ fn of_command(sub: &clap::Command) -> std::io::Result<Page> {
         man.render_description_section(&mut out)?;
         man.render_options_section(&mut out)?;
         page.push_str(&format!(".SH \"{}\"\n", roff::plain(within.get_name()).to_uppercase()));
-        // Parts of this section, not sections of their own: a paragraph each.
+        // Headings inside become parts of this section, not sections of their own.
         for line in text(out)?.lines() {
             page.push_str(if line.starts_with(".SH ") { ".PP" } else { line });
             page.push('\n');
@@ -166,7 +166,7 @@ fn of_command(sub: &clap::Command) -> std::io::Result<Page> {
     Ok(Page { name, section: '1', text: page })
 }
 
-/// A page of the reference.
+/// Page made from a page of the reference.
 fn of_reference(name: &str, section: char, about: &str, markdown: &str, others: &[&str]) -> Page {
     let title = format!(
         ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n.TH {} {section} \"\" \"xsched {}\" \"xsched\"\n",
@@ -180,7 +180,7 @@ fn of_reference(name: &str, section: char, about: &str, markdown: &str, others: 
     Page { name: name.into(), section, text }
 }
 
-/// Environment, files and exit status, which are the same for all commands.
+/// Sections on environment, files and exit status, equal for all commands.
 fn surroundings() -> String {
     let programs = reference::rows(ENVIRONMENT, "For programs");
     let is_for_all = |row: &&Vec<String>| row.first().is_some_and(|name| name == "`XSCHED_SOCKET`");
@@ -202,19 +202,19 @@ fn see_also(pages: &[&str]) -> String {
     format!(".SH \"SEE ALSO\"\n{}\n", pages.iter().map(name).collect::<Vec<_>>().join(",\n"))
 }
 
-/// Lines are not stretched to the margin: synopses have words that are longer than a line.
+/// Request that lines are not stretched to the margin: synopses have words that are longer than a line.
 const RAGGED: &str = ".ad l\n";
 
 fn text(out: Vec<u8>) -> std::io::Result<String> {
     String::from_utf8(out).map_err(std::io::Error::other)
 }
 
-/// Examples and tables keep their lines.
+/// Help text with its lines kept, for examples and tables.
 fn as_typed(help: Option<&clap::builder::StyledStr>) -> String {
     let Some(help) = help.map(ToString::to_string) else { return String::new() };
     let heading = if help.starts_with("Example") { "EXAMPLES" } else { "NOTES" };
     let help = help.trim_start_matches("Examples:\n").trim_start_matches("Example:\n");
-    // A full stop or quote at the start of a line would be a request to the formatter.
+    // Otherwise a full stop or quote at the start of a line would be a request to the formatter.
     let lines: String = help.lines().map(|line| format!("\\&{}\n", roff::plain(line))).collect();
     format!(".SH {heading}\n.nf\n{lines}.fi\n")
 }

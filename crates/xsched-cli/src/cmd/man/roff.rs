@@ -1,9 +1,9 @@
-//! Pages of the reference, which are Markdown, as manual pages: headings, paragraphs, lists, tables and blocks, as far as the
-//! reference uses them.
+//! Conversion of the reference's Markdown into manual pages: headings, paragraphs, lists, tables and blocks, as far as the reference uses
+//! them.
 
 use crate::reference::{cells, without_links};
 
-/// A page's body: sections from its headings of the second level; what stands before the first is a section of this name.
+/// Body of a page: sections from its headings of the second level; the text before the first becomes a section of this name.
 pub(super) fn body(markdown: &str, first: &str) -> String {
     let mut out = format!(".SH {}\n", heading(first));
     let mut lines = markdown.lines().peekable();
@@ -20,7 +20,7 @@ pub(super) fn body(markdown: &str, first: &str) -> String {
             out.push_str(&format!(".SH {}\n", heading(name)));
             is_new = true;
         } else if line.starts_with("# ") {
-            // The page has a name already.
+            // The title of the page is in its header already.
         } else if line.starts_with('|') {
             let mut rows = vec![cells(line)];
             while let Some(row) = lines.next_if(|line| line.starts_with('|')) {
@@ -44,7 +44,7 @@ pub(super) fn body(markdown: &str, first: &str) -> String {
     out
 }
 
-/// Rows as tagged paragraphs: the first cell, and below it the others.
+/// Rows as tagged paragraphs: the first cell is the tag, the others follow below.
 pub(super) fn tagged(rows: &[Vec<String>]) -> String {
     let mut out = String::new();
     for row in rows {
@@ -55,7 +55,7 @@ pub(super) fn tagged(rows: &[Vec<String>]) -> String {
     out
 }
 
-/// A table: a paragraph for each row, in which each cell but the first and the last is named by the head.
+/// Table as paragraphs: one for each row, in which each cell but the first and the last is named by the head.
 fn table(rows: &[Vec<String>]) -> String {
     let Some((head, rows)) = rows.split_first() else { return String::new() };
     let named = |row: &Vec<String>| -> Vec<String> {
@@ -67,7 +67,7 @@ fn table(rows: &[Vec<String>]) -> String {
         }
         cells
     };
-    // The line of dashes is no row.
+    // The second row is the line of dashes below the heads.
     tagged(&rows.iter().skip(1).map(named).collect::<Vec<_>>())
 }
 
@@ -81,7 +81,7 @@ fn heading(text: &str) -> String {
     format!("\"{}\"", plain(&text.replace('`', "")).to_uppercase())
 }
 
-/// A line of Markdown: code and strong words are bold, links are their text.
+/// Line of Markdown: code and strong words become bold, links become their text.
 pub(super) fn text(markdown: &str) -> String {
     let mut out = String::new();
     let mut rest = without_links(markdown);
@@ -94,11 +94,11 @@ pub(super) fn text(markdown: &str) -> String {
             out.push_str(&part.replace('*', ""));
         }
     }
-    // A full stop or an apostrophe at the start of a line would be a request to the formatter.
+    // Otherwise a full stop or an apostrophe at the start of a line would be a request to the formatter.
     if out.starts_with(['.', '\'']) { format!("\\&{out}") } else { out }
 }
 
-/// What the formatter would take for its own is escaped.
+/// Escapes characters that the formatter would interpret.
 pub(super) fn plain(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-").replace('~', "\\(ti").replace('^', "\\(ha")
 }

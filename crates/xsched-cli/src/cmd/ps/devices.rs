@@ -1,4 +1,4 @@
-//! How devices are, below the table of programs.
+//! State of devices, below the table of programs.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use xsched_proto::text::escaped;
 
 use crate::width::Width;
 
-/// How a device is, in one line, and in another which processes use it without being attached.
+/// State of a device in one line, and in another the processes that use it without being attached.
 pub(super) fn lines(device: &DeviceInfo, width: Width) -> String {
     let state = &device.latest;
     let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);

@@ -88,7 +88,7 @@ The table fits the terminal, or $COLUMNS: columns are left out, and long names e
 not cut. Below, the programs that go before others of their priority because they pause, a line for each device whose driver tells how it is (NVIDIA's by NVML, AMD's by amdgpu), and the processes
 that use it without being attached";
 
-/// What `--sort` takes: the columns.
+/// Columns that `--sort` accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Sort {
     Pid,
@@ -106,21 +106,21 @@ enum Sort {
     Program,
 }
 
-/// The answer, as `--json` prints it.
+/// Answer in the form of `--json`.
 #[derive(Serialize)]
 struct Answer {
     version: u32,
     daemon: Option<DaemonInfo>,
     devices: Vec<DeviceInfo>,
     programs: Vec<ProgramInfo>,
-    /// Daemons whose programs this one does not schedule.
+    /// Daemons whose programs this daemon does not schedule.
     other_daemons: Vec<Other>,
 }
 
-/// The published schema of the answer.
+/// Published schema of the answer.
 const SCHEMA: &str = include_str!("../../../../../docs/reference/ps.schema.json");
 
-/// Asks and prints.
+/// Asks the daemon and prints the answer.
 pub(crate) fn main(args: Args) -> Result {
     if args.schema {
         return print(SCHEMA);
@@ -140,7 +140,7 @@ pub(crate) fn main(args: Args) -> Result {
 }
 
 impl Args {
-    /// Leaves out what was not asked for.
+    /// Removes programs that were not asked for.
     fn select(&self, answer: &mut Answer) {
         let is_here = |key: &str| self.device.as_deref().is_none_or(|asked| key == asked || key.ends_with(asked));
         answer.programs.retain_mut(|p| {
@@ -176,7 +176,7 @@ fn ask(socket: Option<&Path>, all: bool) -> Result<Answer> {
     Ok(answer)
 }
 
-/// All that is shown. `left_out` = programs that were not asked for.
+/// Whole output. `left_out` = number of programs that were not asked for.
 fn table(answer: &Answer, wide: bool, sort: Sort, width: Width, left_out: usize) -> String {
     let mut out = String::new();
     if let Some(daemon) = &answer.daemon {
@@ -210,7 +210,7 @@ fn table(answer: &Answer, wide: bool, sort: Sort, width: Width, left_out: usize)
     out
 }
 
-/// A line on the programs that only root sees; nothing if there are none.
+/// Line on the programs that only root sees; empty if there are none.
 fn hidden(answer: &Answer) -> String {
     match answer.daemon.as_ref().map_or(0, |daemon| daemon.hidden_programs) {
         0 => String::new(),
@@ -219,7 +219,7 @@ fn hidden(answer: &Answer) -> String {
     }
 }
 
-/// A line for each XQueue, with what its group has.
+/// Line for each XQueue, with the values of its group.
 fn queues(answer: &Answer) -> String {
     let mut out = format!(
         "{:>8} {:>8} {:>5} {:<18} {:>5} {:>9} {:>7} {:<9} {:>10}  PROGRAM\n",
@@ -249,7 +249,7 @@ fn queues(answer: &Answer) -> String {
     out
 }
 
-/// The programs that go before others of their priority because they pause; nothing where there are no such others.
+/// Line on programs that come before others of their priority because they pause; none where there are no such others.
 fn interactive(programs: &[ProgramInfo]) -> Option<String> {
     let living = || programs.iter().filter(|program| program.ended_s.is_none());
     let is_equal = |group: &GroupInfo, other: &GroupInfo| {
@@ -265,7 +265,7 @@ fn interactive(programs: &[ProgramInfo]) -> Option<String> {
     (!names.is_empty()).then(|| format!("interactive, before equals that never pause: {}", names.join(", ")))
 }
 
-/// What is known of domains, in one line each; nothing where domains are not reported.
+/// Facts about domains, in one line each; nothing where domains are not reported.
 fn domains(program: &ProgramInfo) -> String {
     let mut out = String::new();
     for group in &program.groups {

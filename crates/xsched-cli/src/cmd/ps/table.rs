@@ -1,4 +1,4 @@
-//! The table of programs: its columns, and which of them a terminal has room for.
+//! Table of programs: its columns, and the choice of those that a terminal has room for.
 
 use std::cmp::Reverse;
 
@@ -9,36 +9,36 @@ use super::Sort;
 use crate::users::Names;
 use crate::width::{Width, columns_of, cut};
 
-/// Below this many columns a program's name is not cut while another column can be left out.
+/// Width up to which a program's name is not cut while another column can be left out.
 const NAME_COLUMNS: usize = 8;
 
-/// A program on a device; a program that has used none yet has one row too.
+/// Row of the table: a program on a device. A program that has used none yet has one row too.
 struct Row<'a> {
     program: &'a ProgramInfo,
     group: Option<&'a GroupInfo>,
     user: String,
 }
 
-/// When a column is shown.
+/// Condition under which a column is shown.
 #[derive(Clone, Copy, PartialEq)]
 enum Shown {
     Always,
-    /// Unless there is only `-` in it.
+    /// Shown unless it has only `-`.
     IfAny,
-    /// With `--wide`, else if there is something in it that is to be seen.
+    /// Shown with `--wide`, or if it has something noteworthy.
     WideOrIfAny,
-    /// With `--wide`.
+    /// Shown with `--wide`.
     Wide,
 }
 
 struct Column {
     name: &'static str,
-    /// Numbers stand at the right.
+    /// True for numbers, which are aligned to the right.
     right: bool,
     shown: Shown,
-    /// What is left out first where there is no room has the highest; 0 never is.
+    /// Rank of the column: the one with the highest is left out first where there is no room; 0 = never left out.
     rank: u8,
-    /// No cell is longer than this where there is no room.
+    /// Largest width of a cell where there is no room.
     most: usize,
     cell: fn(&Row<'_>) -> String,
 }
@@ -89,7 +89,7 @@ const COLUMNS: [Column; 19] = [
     number("ATTACHED", Shown::Wide, 13, |row| duration(row.program.attached_s.saturating_mul(1_000_000))),
 ];
 
-/// The table, without control characters of others, within its width.
+/// Table within its width, without control characters from other users.
 pub(super) fn table(programs: &[ProgramInfo], wide: bool, sort: Sort, width: Width) -> String {
     let mut names = Names::default();
     let mut rows: Vec<Row<'_>> = Vec::new();
@@ -144,7 +144,7 @@ pub(super) fn table(programs: &[ProgramInfo], wide: bool, sort: Sort, width: Wid
     out
 }
 
-/// Columns that all of these take, each with a blank after it.
+/// Number of columns of the terminal that all of these take, each with a blank after it.
 fn used(columns: &[(&Column, Vec<String>)]) -> usize {
     columns.iter().map(|(column, cells)| width_of(column, cells) + 1).sum()
 }
@@ -157,10 +157,10 @@ fn sorted(rows: &mut [Row<'_>], sort: Sort) {
     let of = |row: &Row<'_>, value: fn(&GroupInfo) -> u64| Reverse(row.group.map(value));
     let percent = |group: &GroupInfo| group.share_got_percent.map_or(0, |percent| (percent * 1_000.0) as u64 + 1);
     match sort {
-        // The daemon's order, with those that ended last.
+        // The daemon's order, with recently ended programs.
         Sort::Pid => (),
         Sort::User => rows.sort_by(|a, b| a.user.cmp(&b.user)),
-        // Those without one come last.
+        // Programs without one come last.
         Sort::Job => rows.sort_by_key(|row| (row.program.job.is_none(), row.program.job.clone())),
         Sort::Container => rows.sort_by_key(|row| (row.program.container.is_none(), row.program.container())),
         Sort::Class => rows.sort_by_key(|row| Reverse((row.program.class, row.program.priority))),
@@ -175,7 +175,7 @@ fn sorted(rows: &mut [Row<'_>], sort: Sort) {
     }
 }
 
-/// What is most of interest comes first.
+/// Rank of a row: the most interesting state comes first.
 fn order(program: &ProgramInfo, state: GroupState) -> u8 {
     match (program.ended_s, state) {
         (Some(_), _) => 8,
@@ -195,14 +195,14 @@ fn or_nothing(value: Option<impl ToString>) -> String {
     value.map_or_else(|| NOTHING.to_owned(), |value| value.to_string())
 }
 
-/// A device's key without what is the same on most machines.
+/// Device's key without the parts that are equal on most machines.
 fn short(device: &str) -> &str {
     device.strip_prefix("pci:0000:").unwrap_or(device)
 }
 
 fn state(row: &Row<'_>) -> String {
     if let Some(s) = row.program.ended_s {
-        // To the second: what ended in this one has ended 0 s ago.
+        // To the second: a program that ended in this second has ended 0 s ago.
         return match s {
             0 => "ended 0s".into(),
             s => format!("ended {}", rough(s.saturating_mul(1_000_000))),
@@ -219,7 +219,7 @@ fn state(row: &Row<'_>) -> String {
     }
 }
 
-/// Asked for / got; one of them alone where the other is not known.
+/// Share asked for / share got; one of them alone where the other is not known.
 fn share(row: &Row<'_>) -> String {
     let Some(group) = row.group.filter(|_| row.program.ended_s.is_none()) else { return NOTHING.into() };
     let percent = |percent: Option<f64>| or_nothing(percent.map(|percent| percent.round() as u32));
@@ -233,7 +233,7 @@ fn unscheduled(group: &GroupInfo) -> u64 {
     group.unscheduled.attach + group.unscheduled.passthrough + group.unscheduled.error
 }
 
-/// What is last in a row.
+/// Last cell of a row: the program's name.
 fn what(row: &Row<'_>, wide: bool) -> String {
     let program = row.program;
     let mut name = if wide && !program.command.is_empty() { program.command.join(" ") } else { program.name.clone() };
@@ -243,7 +243,7 @@ fn what(row: &Row<'_>, wide: bool) -> String {
     escaped(&name).into_owned()
 }
 
-/// Microseconds for people, in 4 columns.
+/// Time in 4 columns, for output, given in µs.
 fn rough(us: u64) -> String {
     match us {
         0..1_000 => "0ms".into(),
@@ -255,7 +255,7 @@ fn rough(us: u64) -> String {
     }
 }
 
-/// Microseconds for people, in 6 columns.
+/// Time in 6 columns, for output, given in µs.
 fn duration(us: u64) -> String {
     let scaled = |value: f64, unit: &str| {
         if value < 99.95 { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }

@@ -6,7 +6,7 @@ use xsched_proto::device::{DeviceProcess, DeviceState, Source, Throttle};
 use xsched_proto::segment::HeardLate;
 use xsched_proto::wire::{GroupInfo, GroupState, Platform, QueueInfo, Unscheduled};
 
-/// As it goes to a pipe.
+/// Table as it is printed to a pipe.
 fn shown(answer: &Answer) -> String {
     table(answer, false, Sort::Pid, Width::Unlimited, 0)
 }
@@ -173,7 +173,7 @@ fn the_table_lines_up_and_holds_no_control_characters() {
     }
 }
 
-/// Three programs with something in each column, on a GPU.
+/// Answer with three programs that have something in each column, on a GPU.
 fn full() -> Answer {
     let of = |pid, name: &str, state, waits: Waits| {
         let mut program = answer().programs.remove(0);

@@ -1,4 +1,4 @@
-//! `xsched run`: hands the environment over and becomes the command.
+//! `xsched run`: sets the environment and executes the program.
 
 mod share;
 
@@ -119,19 +119,19 @@ library cannot enter it, but for one that is linked statically. A process that C
 and that the library cannot enter is not guarded, nor is the static COMMAND itself: nothing of
 ours is in it. At the end of a COMMAND that used no device such processes are named.";
 
-/// Who decides.
+/// Scheduler of the program.
 #[derive(Debug, PartialEq, Eq)]
 enum Scheduler {
-    /// The daemon at this socket.
+    /// Daemon at this socket.
     Daemon(PathBuf, paths::Origin),
-    /// The program itself.
+    /// The library in the program.
     Local,
-    /// None.
+    /// No scheduler.
     Nobody,
 }
 
 impl Scheduler {
-    /// As the library in the program will read its environment, which has the flags already.
+    /// Scheduler that the library in the program will use by its environment, which has the flags already.
     fn of(args: &Args, settings: &Settings) -> Scheduler {
         match settings.mode {
             Mode::Unscheduled => return Scheduler::Nobody,
@@ -139,12 +139,12 @@ impl Scheduler {
             Mode::Daemon(_) => {}
         }
         let (socket, origin) = paths::socket_path(args.socket.clone());
-        // The program may change its folder before it looks.
+        // The program may change its folder before it opens the socket.
         Scheduler::Daemon(std::path::absolute(&socket).unwrap_or(socket), origin)
     }
 }
 
-/// Becomes the command, or says why not.
+/// Becomes the command. Returns the reason if it cannot.
 pub(crate) fn main(args: Args) -> Result {
     let Some((name, rest)) = args.command.split_first() else {
         return Err(Error::input("the command is missing: xsched run [OPTIONS] -- COMMAND [ARGS]"));
@@ -218,7 +218,7 @@ pub(crate) fn main(args: Args) -> Result {
                         environment.unset("XSCHED_SOCKET");
                         environment.set("XSCHED_NO_DAEMON", "1");
                     }
-                    // The library would say the same.
+                    // The library would print the same line.
                     environment.set("XSCHED_TOLD", "1");
                 }
             }
@@ -237,8 +237,8 @@ pub(crate) fn main(args: Args) -> Result {
     Err(exec(&program, name, rest, &environment))
 }
 
-/// Says which programs the daemon does not schedule with this one. Where a system daemon serves, a daemon of another user's is no reason
-/// not to start: any user could keep all others from starting.
+/// Reports programs that the daemon does not schedule together with this one. Where a system daemon serves, a daemon of another user's is
+/// no reason not to start: otherwise any user could keep all others from starting.
 fn tell_of_others(socket: &Path, origin: paths::Origin, is_new: bool, required: bool) -> Result<()> {
     if origin == paths::Origin::Explicit {
         return Ok(());
@@ -256,7 +256,7 @@ fn tell_of_others(socket: &Path, origin: paths::Origin, is_new: bool, required: 
     Ok(())
 }
 
-/// Whether the daemon asks a scheduler: one that was there already may not, and another's may be another.
+/// Checks that the daemon asks a scheduler: one that was there already may not, and another user's may ask another.
 fn decides_by_scheduler(socket: &Path) -> Result<()> {
     let answer = crate::client::ask(Some(socket), Request::Ps)?;
     let external =
@@ -270,25 +270,25 @@ fn decides_by_scheduler(socket: &Path) -> Result<()> {
     )))
 }
 
-/// Whether the program is to end rather than run unscheduled. A run within such a run inherits it, unless it asks for no
-/// daemon itself.
+/// Reports whether the program has to end rather than run unscheduled. A run within such a run inherits this, unless it asks for no daemon
+/// itself.
 fn is_required(args: &Args) -> bool {
     args.require || !args.no_daemon && variables::is_on("XSCHED_REQUIRE")
 }
 
-/// Why a program that must be scheduled is not started.
+/// Error for a program that must be scheduled and is not started.
 fn refused(why: &str) -> Error {
     Error::environment(format!("{why}; --require was given"))
 }
 
-/// Whether the daemon does more than take the connection: one that is stopped does that too.
+/// Checks that the daemon does more than accept the connection: a stopped one does that too.
 fn answers(socket: &Path) -> Result<()> {
     let asked = crate::client::ask(Some(socket), Request::PolicyList);
     asked.map(drop).map_err(|failure| refused(failure.line()))
 }
 
 impl Args {
-    /// Puts what was asked for into the program's environment; what was not stays as it is there.
+    /// Puts the options into the program's environment; variables of options that were not given stay.
     fn hand_over(&self, environment: &mut Environment) {
         if self.no_daemon {
             environment.set("XSCHED_NO_DAEMON", "1");
@@ -314,7 +314,7 @@ impl Args {
                 environment.set(name, value);
             }
         }
-        // Those would win over the flags.
+        // These variables would win over the flags.
         if self.level.is_some() {
             environment.unset("XSCHED_FORCE_LEVEL");
         }
@@ -324,7 +324,7 @@ impl Args {
     }
 }
 
-/// What the daemon remembers the program by: its path, and that of the script or module it is given.
+/// Name under which the daemon remembers the program: its path, and that of the script or module that it runs.
 fn name_of(program: &Path, rest: &[OsString]) -> String {
     let full = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut name = full(program).to_string_lossy().into_owned();
@@ -337,13 +337,13 @@ fn name_of(program: &Path, rest: &[OsString]) -> String {
     name
 }
 
-/// A name no other run has, also where containers with process ids of their own share a daemon.
+/// Name of a job that no other run has, even where containers with process ids of their own share a daemon.
 fn fresh_job() -> String {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     format!("run-{}-{:x}", std::process::id(), now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
-/// The environment of the program to come.
+/// Environment of the program to start.
 #[derive(Debug)]
 struct Environment(Vec<(OsString, OsString)>);
 
@@ -356,7 +356,8 @@ impl Environment {
         self.0.iter().find(|(n, _)| n == name).and_then(|(_, value)| value.to_str()).map(str::to_owned)
     }
 
-    /// What the library in the program will make of it. It leaves out what it does not understand; here that is an error.
+    /// Settings that the library in the program will read from the environment. The library ignores values that it does not understand;
+    /// here they are an error.
     fn settings(&self) -> Result<Settings> {
         let names = self.0.iter().filter_map(|(name, _)| name.to_str().map(str::to_owned));
         let settings = Settings::read(|name| self.get(name), names);
@@ -370,7 +371,7 @@ impl Environment {
         Ok(settings)
     }
 
-    /// Tells of variables without effect, and lets the program know: each of its processes would say the same.
+    /// Reports variables without effect, and tells the program so: otherwise each of its processes would report them.
     fn tell_of(&mut self, settings: &Settings) {
         let mut told_of = self.get(TOLD_OF).unwrap_or_default();
         for (name, line) in &settings.without_effect {
@@ -396,9 +397,9 @@ impl Environment {
     }
 }
 
-/// Becomes the program. Returns only with the reason why not.
+/// Becomes the program. Returns only on failure, with the reason.
 fn exec(program: &Path, name: &OsStr, rest: &[OsString], environment: &Environment) -> Error {
-    // Arguments come from our own, which held no zero byte.
+    // The arguments come from our own, which have no zero byte.
     let c = |s: &OsStr| CString::new(s.as_bytes().to_vec()).unwrap_or_default();
     let path = c(program.as_os_str());
     let mut arguments: Vec<CString> = std::iter::once(c(name)).chain(rest.iter().map(|a| c(a))).collect();
@@ -406,7 +407,7 @@ fn exec(program: &Path, name: &OsStr, rest: &[OsString], environment: &Environme
     inherited::restore();
     let mut error = execve(&path, &arguments, &environment);
     if error.raw_os_error() == Some(libc::ENOEXEC) {
-        // A text without `#!`: a shell would read it itself.
+        // A text file without `#!` is run by a shell, as a shell itself would do.
         arguments.splice(..1, [c(OsStr::new("sh")), path]);
         if is_text(program) {
             error = execve(c"/bin/sh", &arguments, &environment);

@@ -1,4 +1,4 @@
-//! A device's state, as an operator's own scheduler sees it.
+//! State of a device, in the form that an operator's own scheduler reads.
 
 use xsched_proto::device::{DeviceState, Throttle};
 
@@ -24,7 +24,7 @@ pub(super) struct CDeviceState {
 pub(super) fn c_device_state(state: &DeviceState) -> CDeviceState {
     let or_unknown = |value: Option<u32>| value.and_then(|value| i32::try_from(value).ok()).unwrap_or(-1);
     let bit = |reason: &Throttle| Throttle::ALL.iter().position(|known| known == reason).map_or(0, |at| 1 << at);
-    // What is in use counts for nothing where it is not known how much there is.
+    // Memory in use means nothing where the total is not known.
     let memory = state.memory_used_bytes.zip(state.memory_total_bytes).unwrap_or((0, 0));
     CDeviceState {
         size: size_of::<CDeviceState>(),

@@ -1,12 +1,12 @@
-//! What the process of an operator's own scheduler gives up before it loads that: it decides, and needs no more for it than to read its
-//! own files.
+//! Rights that the process of an operator's own scheduler gives up before it loads the library: it only decides, and needs for that no more
+//! than to read its own files.
 
 use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope, path_beneath_rules};
 
-/// What newer kernels than this one can restrict is restricted where it can be.
+/// Newest version of the kernel's interface that is used: restrictions of newer kernels than this one apply where they exist.
 const KNOWN: ABI = ABI::V6;
 
-/// Gives up capabilities for good, writing files, network connections and signals to other processes. Its error output stays.
+/// Gives up for good: capabilities, writing files, network connections, and signals to other processes. Error output stays possible.
 pub(super) fn give_up() -> Result<(), String> {
     xsched_daemon::give_up_capabilities().map_err(|e| format!("cannot give up capabilities: {e}"))?;
     confine().map_err(|e| format!("cannot give up writing: {e}"))
@@ -16,7 +16,7 @@ fn confine() -> Result<(), landlock::RulesetError> {
     let writes = AccessFs::from_write(KNOWN);
     let rules =
         Ruleset::default().handle_access(writes)?.handle_access(AccessNet::from_all(KNOWN))?.scope(Scope::Signal)?;
-    // What programs throw away.
+    // Output that programs throw away.
     let null = path_beneath_rules(["/dev/null"], AccessFs::WriteFile);
     rules.create()?.add_rules(null)?.restrict_self()?;
     Ok(())

@@ -1,4 +1,4 @@
-//! What is shown and what keys do: pure. What is to be asked of the daemon is returned.
+//! State of the screen and effect of keys: pure. Requests for the daemon are returned.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use xsched_policy::registry::{self, Entry};
@@ -8,22 +8,22 @@ use xsched_proto::wire::{GroupState, Request, Target};
 
 use super::model::{Model, Row, Snapshot, View};
 
-/// What the screen shows besides the table.
+/// Part of the screen besides the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Table,
     Help,
-    /// A filter is being typed; what it was before.
+    /// The user types a filter; the value is the former one.
     Filter(String),
-    /// A class is chosen for a process.
+    /// The user chooses a class for a process.
     Class(u32),
-    /// A policy is chosen, by its place in the list.
+    /// The user chooses a policy, by its place in the list.
     Policy(usize),
-    /// A change waits for a yes.
+    /// A change waits for the user's confirmation.
     Confirm(Change),
 }
 
-/// What a key may change, once it is confirmed.
+/// Change that a key may make, once it is confirmed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Class { pid: u32, name: String, class: Class },
@@ -33,7 +33,7 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// What is asked before it is done.
+    /// Question before the change.
     pub(super) fn question(&self) -> String {
         match self {
             Change::Class { pid, name, class } => format!("{pid} {name}: class {class}?"),
@@ -43,7 +43,7 @@ impl Change {
         }
     }
 
-    /// What is said when it is done.
+    /// Message after the change.
     pub(super) fn done(&self) -> String {
         match self {
             Change::Class { pid, name, class } => format!("{pid} {name}: class {class}"),
@@ -53,7 +53,7 @@ impl Change {
         }
     }
 
-    /// What the daemon is asked.
+    /// Request to the daemon.
     pub(super) fn request(&self) -> Request {
         match self {
             Change::Class { pid, class, .. } => Request::Hint {
@@ -73,35 +73,35 @@ impl Change {
     }
 }
 
-/// The classes by the key that chooses them.
+/// Classes by the keys that choose them.
 pub(super) const CLASSES: [(char, Class); 5] =
     [('l', Class::Low), ('n', Class::Normal), ('h', Class::High), ('r', Class::Realtime), ('s', Class::System)];
 
-/// What becomes of a key.
+/// Effect of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// Show it.
+    /// The screen is drawn.
     Draw,
-    /// Have it done.
+    /// The daemon is asked for a change.
     Do(Change),
-    /// End.
+    /// Ends the program.
     Quit,
 }
 
-/// All that is shown.
+/// State of the whole screen.
 pub(super) struct App {
     pub(super) model: Model,
     pub(super) view: View,
     pub(super) mode: Mode,
-    /// The row that changes are for: its process and group.
+    /// Row to which changes apply: its process and group.
     pub(super) selected: Option<(u32, Option<u64>)>,
-    /// A key has chosen it; before that the first row is selected, whichever that is.
+    /// True if a key chose the selected row. Until then the first row is selected, whichever it is.
     chosen: bool,
-    /// What came of the last key.
+    /// Result of the last key.
     pub(super) message: Option<String>,
-    /// Why nothing new is known of the daemon.
+    /// Reason for which there is no news from the daemon.
     pub(super) trouble: Option<String>,
-    /// Rows that a page has, as of the last drawing.
+    /// Number of rows of a page, at the last drawing.
     pub(super) page: usize,
 }
 
@@ -119,14 +119,14 @@ impl App {
         }
     }
 
-    /// Takes what the daemon tells.
+    /// Takes a snapshot of the daemon.
     pub(super) fn take(&mut self, snapshot: Snapshot) {
         self.model.take(snapshot);
         self.trouble = None;
         self.select_what_is_there();
     }
 
-    /// The rows that are shown, and which of them is selected.
+    /// Visible rows, and the place of the selected one.
     pub(super) fn rows(&self) -> (Vec<&Row>, Option<usize>) {
         let rows = self.view.rows(&self.model);
         let at = rows.iter().position(|row| Some((row.pid, row.group)) == self.selected);
@@ -138,7 +138,7 @@ impl App {
         at.map(|at| rows[at])
     }
 
-    /// Selects the row at a place, as far as there are rows.
+    /// Selects the row at a place, or the last one if there are fewer.
     fn select(&mut self, at: usize) {
         let (rows, _) = self.rows();
         self.selected = rows.get(at.min(rows.len().saturating_sub(1))).map(|row| (row.pid, row.group));
@@ -156,7 +156,7 @@ impl App {
         self.select(at.saturating_add_signed(by));
     }
 
-    /// A key was pressed.
+    /// Handles a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> Then {
         let interrupt = key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c');
         if interrupt {
@@ -231,7 +231,7 @@ impl App {
                 self.mode = Mode::Table;
             }
             KeyCode::Backspace => _ = self.view.filter.pop(),
-            // As long as it is seen on a narrow screen.
+            // A longer filter would not fit on a narrow screen.
             KeyCode::Char(c) if !c.is_control() && self.view.filter.chars().count() < 40 => self.view.filter.push(c),
             _ => {}
         }
@@ -241,7 +241,7 @@ impl App {
     fn key_for_class(&mut self, key: KeyCode, pid: u32) {
         self.mode = Mode::Table;
         let chosen = CLASSES.into_iter().find(|(letter, _)| key == KeyCode::Char(*letter));
-        // It may have ended meanwhile.
+        // The program may have ended meanwhile.
         let row = self.model.rows.iter().find(|row| row.pid == pid);
         match (chosen, row) {
             (Some((_, class)), Some(row)) => {
@@ -266,13 +266,13 @@ impl App {
         };
     }
 
-    /// Whether the selected program is suspended: then `resume` is of use.
+    /// Reports whether the selected program is suspended: then `resume` is offered.
     pub(super) fn is_suspended(&self) -> bool {
         self.selected_row().is_some_and(|row| row.state == Some(GroupState::Suspended))
     }
 }
 
-/// The policies that can be chosen here.
+/// Policies that can be chosen.
 pub(super) fn policies() -> impl Iterator<Item = &'static Entry> {
     registry::listed()
 }

@@ -1,4 +1,4 @@
-//! How it looks: everything into a buffer of cells, be it a screen or a text.
+//! Drawing: everything goes into a buffer of cells, for a screen or for a text.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,12 +10,12 @@ use xsched_proto::wire::GroupState;
 use super::app::{App, CLASSES, Mode, policies};
 use super::model::{BUCKETS, Device, Row, state_name};
 
-/// What the terminal can do.
+/// Abilities of the terminal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Theme {
-    /// Not with `NO_COLOR`.
+    /// True unless `NO_COLOR` is set.
     pub(super) colour: bool,
-    /// Blocks of different height, in a terminal of UTF-8.
+    /// True if the terminal can show block characters: its locale is UTF-8.
     pub(super) blocks: bool,
 }
 
@@ -43,7 +43,7 @@ impl Theme {
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 const REVERSED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
-/// A column. Those of a lower rank are left out first where there is no room.
+/// Column of the table. Columns with a higher rank are left out first where there is no room.
 struct Column {
     title: &'static str,
     width: usize,
@@ -60,7 +60,7 @@ const fn right(title: &'static str, width: usize, rank: u8, text: fn(&Row, Theme
     Column { title, width, right: true, rank, text }
 }
 
-/// In the order of the screen; the program's name takes what is left.
+/// Columns in the order of the screen; the program's name takes the rest of the width.
 const COLUMNS: [Column; 14] = [
     right("PID", 7, 1, |row, _| row.pid.to_string()),
     left("USER", 6, 13, |row, _| escaped(&row.user).into_owned()),
@@ -78,10 +78,10 @@ const COLUMNS: [Column; 14] = [
     left("HELD BY", 11, 6, |row, _| held_by(row)),
 ];
 
-/// The least room for the program's name.
+/// Smallest width of the program's name, in characters.
 const NAME_LEAST: usize = 14;
 
-/// The columns for which a line has room.
+/// Columns that fit into a line.
 fn columns(width: usize) -> Vec<&'static Column> {
     let mut by_rank: Vec<&Column> = COLUMNS.iter().collect();
     by_rank.sort_by_key(|column| column.rank);
@@ -97,16 +97,16 @@ fn columns(width: usize) -> Vec<&'static Column> {
     COLUMNS.iter().filter(|column| column.rank < least).collect()
 }
 
-/// A line of the table.
+/// Line of the table.
 enum Line<'a> {
     Device(&'a Device),
     Row(&'a Row, bool),
 }
 
-/// The whole screen. Returns how many lines the table has.
+/// Draws the whole screen. Returns the number of lines of the table.
 pub(super) fn screen(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) -> usize {
     let height = usize::from(area.height);
-    // Title and heads above, two lines on what is selected and one of keys below.
+    // Above are the title and the heads; below are two lines about the selected row, and one about keys.
     let below = if height >= 10 { 3 } else { 1 };
     let room = height.saturating_sub(2 + below);
     title(app, theme, line(area, 0), buffer);
@@ -131,7 +131,7 @@ pub(super) fn screen(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) -
     room
 }
 
-/// All of it as text, as wide as that.
+/// Whole output as text of this width.
 pub(super) fn text_of(app: &App, theme: Theme, width: u16) -> String {
     let (lines, _) = lines(app);
     let area = Rect::new(0, 0, width, lines.len().max(1) as u16 + 2);
@@ -147,14 +147,14 @@ pub(super) fn text_of(app: &App, theme: Theme, width: u16) -> String {
     dump(&buffer)
 }
 
-/// The signs of a buffer, line by line.
+/// Characters of a buffer, line by line.
 pub(super) fn dump(buffer: &Buffer) -> String {
     let width = usize::from(buffer.area.width);
     let row = |cells: &[ratatui::buffer::Cell]| {
         let mut text = String::new();
         let mut skip = 0;
         for cell in cells {
-            // What a wide sign covers has no sign of its own.
+            // Cells covered by a wide character have no symbol of their own.
             if skip == 0 {
                 text.push_str(cell.symbol());
                 skip = Span::raw(cell.symbol()).width().saturating_sub(1);
@@ -173,7 +173,7 @@ fn line(area: Rect, at: usize) -> Rect {
     Rect { y: area.y + at, height: u16::from(at < area.height), ..area }
 }
 
-/// Writes from the left end of an area, and returns what is left of it.
+/// Writes from the left end of an area, and returns the rest of it.
 fn text(area: Rect, buffer: &mut Buffer, text: &str, style: Style) -> Rect {
     if area.is_empty() {
         return area;
@@ -295,7 +295,7 @@ fn device_text(device: &Device) -> String {
     format!("  {}", parts.join(", "))
 }
 
-/// Why the table is empty.
+/// Line for an empty table.
 fn nothing(app: &App) -> String {
     match (app.model.rows.is_empty(), app.model.daemon.as_ref().map_or(0, |daemon| daemon.hidden_programs)) {
         (true, 0) => "no program is attached; start one with `xsched run -- COMMAND`".into(),
@@ -304,7 +304,7 @@ fn nothing(app: &App) -> String {
     }
 }
 
-/// What there is to know of what is selected.
+/// Draws the details of the selected program.
 fn details(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let above = usize::from(area.height) - 3;
     let (rows, at) = app.rows();
@@ -389,7 +389,7 @@ fn policy_menu(at: usize, area: Rect, buffer: &mut Buffer) {
     window(" Policy ", lines, Some(at), area, buffer);
 }
 
-/// A framed list in the middle.
+/// Draws a list in a frame, in the middle of the screen.
 fn window(title: &str, lines: impl Iterator<Item = String>, selected: Option<usize>, area: Rect, buffer: &mut Buffer) {
     use ratatui::widgets::{Block, Clear, Widget};
     let lines: Vec<String> = lines.collect();
@@ -432,7 +432,7 @@ fn memory(bytes: Option<u64>) -> String {
     }
 }
 
-/// A wait, in seven signs at most.
+/// Text of a wait, seven characters at most.
 fn wait(us: Option<u64>) -> String {
     match us {
         None => "-".into(),
@@ -452,7 +452,7 @@ fn held_by(row: &Row) -> String {
     }
 }
 
-/// A sign for each part of the window: each step up is three times as long.
+/// One character for each part of the window. Each step up stands for three times the wait.
 fn sparkline(waits: &[Option<u64>], theme: Theme) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     const SIGNS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];

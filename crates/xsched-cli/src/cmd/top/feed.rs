@@ -1,4 +1,4 @@
-//! What the daemon tells, snapshot by snapshot, on a connection that is kept.
+//! Snapshots from the daemon, on a connection that is kept.
 
 use std::path::PathBuf;
 
@@ -9,11 +9,11 @@ use super::model::{Snapshot, WINDOW_US};
 use crate::client::Connection;
 use crate::failure::Result;
 
-/// The connection, and how far it was followed.
+/// Connection to the daemon, and the number of records read so far.
 pub(super) struct Feed {
     socket: Option<PathBuf>,
     connection: Option<Connection>,
-    /// Number of the next record; none = nothing was followed yet.
+    /// Number of the next record; none = no record was read yet.
     next: Option<u64>,
 }
 
@@ -23,13 +23,13 @@ impl Feed {
         Ok(Feed { socket, connection, next: None })
     }
 
-    /// How things are now. After a failure the next call connects anew.
+    /// Asks for the present state. After a failure the next call connects anew.
     pub(super) fn snapshot(&mut self, now_us: u64) -> Result<Snapshot> {
         let since_us = now_us.saturating_sub(WINDOW_US);
         self.connect()?;
         let mut snapshot = Snapshot { fresh: self.next.is_none(), ..Snapshot::default() };
         let mut next = None;
-        // Records last: then they tell of all groups that are listed.
+        // Records are asked for last: they then include all groups that are listed.
         let from = self.next.unwrap_or(0);
         let parts = [self.ask(Request::Ps)?, self.ask(Request::Trace { from, since_us })?];
         for part in parts.into_iter().flatten() {
@@ -50,7 +50,7 @@ impl Feed {
         Ok(snapshot)
     }
 
-    /// Has something changed. Returns what the daemon has to say about it.
+    /// Asks the daemon for a change, and returns the daemon's notes about it.
     pub(super) fn change(&mut self, change: &Change) -> Result<Vec<String>> {
         let note = |part| match part {
             DaemonMsg::Note { text } => Some(text),
@@ -67,7 +67,7 @@ impl Feed {
         answer
     }
 
-    /// The connection; where there was none any more, all is told anew.
+    /// Returns the connection; after a new one, everything is asked for again.
     fn connect(&mut self) -> Result<&Connection> {
         if self.connection.is_none() {
             self.next = None;

@@ -1,4 +1,4 @@
-//! From what the daemon tells, again and again, to rows: pure, without a clock.
+//! Model: turns the daemon's repeated answers into rows. Pure, without a clock.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -11,75 +11,75 @@ use xsched_proto::wire::{DaemonInfo, GroupInfo, GroupState, ProgramInfo, TracedG
 use crate::history::{Told, Tracker, quantile};
 use crate::users::Names;
 
-/// Waits and lost devices are told of this time, in µs.
+/// Window over which waits and lost devices are shown, in µs.
 pub(super) const WINDOW_US: u64 = 60_000_000;
-/// The parts of it that a sparkline shows.
+/// Number of parts of the window that a sparkline shows.
 pub(super) const BUCKETS: usize = 12;
-/// Waits of one group that are kept; more within the window make room for later ones.
+/// Largest number of recorded waits of one group. Within the window, later ones replace earlier ones.
 const WAITS_MAX: usize = 20_000;
 
-/// What the daemon tells at one time.
+/// Answers of the daemon at one time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Snapshot {
-    /// What was told before is not gone on with: the daemon may be another one.
+    /// True if earlier answers must not be continued: the daemon may be another one.
     pub(super) fresh: bool,
-    /// CLOCK_MONOTONIC of the daemon, in µs.
+    /// Time of the snapshot on the daemon's CLOCK_MONOTONIC, in µs.
     pub(super) at_us: u64,
     pub(super) daemon: Option<DaemonInfo>,
     pub(super) devices: Vec<DeviceInfo>,
     pub(super) programs: Vec<ProgramInfo>,
     pub(super) groups: Vec<TracedGroup>,
-    /// Those since the last snapshot; of the first, those of the window.
+    /// Records since the last snapshot; for the first one, those of the window.
     pub(super) records: Vec<Record>,
-    /// The records are whole since then, in µs.
+    /// Time since which no record is missing, in µs.
     pub(super) whole_since_us: u64,
 }
 
-/// A program on a device.
+/// Program on a device.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub(super) device: String,
-    /// `g<N>`; none = the program uses no device yet.
+    /// Number of the group, `g<N>`; none = the program uses no device yet.
     pub(super) group: Option<u64>,
     pub(super) pid: u32,
-    /// The user's name, or number where there is none.
+    /// Name of the user, or the number if there is no name.
     pub(super) user: String,
-    /// Fit to be shown.
+    /// Name of the program, without control characters.
     pub(super) name: String,
     pub(super) class: Class,
     pub(super) priority: i32,
     pub(super) weight: u32,
     pub(super) level: u8,
     pub(super) state: Option<GroupState>,
-    /// Part of the time in which the device was charged to it, in percent; none = there was no snapshot of it before.
+    /// Part of the time for which the device was charged to the program, in percent; none = there is no earlier snapshot.
     pub(super) gpu_percent: Option<f64>,
     pub(super) launches_per_s: Option<f64>,
     pub(super) memory_bytes: Option<u64>,
     /// Waits for the device within the window, in µs.
     pub(super) wait_p50_us: Option<u64>,
     pub(super) wait_p99_us: Option<u64>,
-    /// The longest wait of each part of the window, the oldest first; none = there was none.
+    /// Longest wait in each part of the window, the oldest first; none = there was no wait.
     pub(super) waits: [Option<u64>; BUCKETS],
-    /// Times it lost the device within the window while it wanted it.
+    /// Number of times that the program lost the device within the window while it wanted it.
     pub(super) lost: usize,
-    /// What has the device that it waits for.
+    /// Names of the programs that have the device that it waits for.
     pub(super) held_by: Vec<String>,
 }
 
-/// A device.
+/// Device and the programs on it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Device {
     pub(super) key: String,
     pub(super) policy: String,
-    /// What its driver tells.
+    /// State of the device from its driver.
     pub(super) info: Option<DeviceInfo>,
-    /// Programs there that use it now.
+    /// Names of the programs that use the device now.
     pub(super) running: Vec<String>,
-    /// Programs there that wait.
+    /// Number of programs that wait for the device.
     pub(super) waiting: usize,
 }
 
-/// What was counted of a group.
+/// Counters of a group at one time.
 #[derive(Clone, Copy)]
 struct Counted {
     at_us: u64,
@@ -87,10 +87,10 @@ struct Counted {
     launches: u64,
 }
 
-/// What was seen of a group within the window.
+/// Events of a group within the window.
 #[derive(Default)]
 struct Seen {
-    /// When a wait ended, and how long it was, in µs.
+    /// End of each wait, and its length, in µs.
     waits: VecDeque<(u64, u64)>,
     lost: VecDeque<u64>,
 }
@@ -106,7 +106,7 @@ impl Seen {
     }
 }
 
-/// What is known of all.
+/// State of all programs.
 #[derive(Default)]
 pub(super) struct Model {
     pub(super) at_us: u64,
@@ -155,7 +155,7 @@ impl Model {
         self.daemon = daemon;
     }
 
-    /// Brings what is known of waits up to date.
+    /// Updates the waits from the records.
     fn follow(&mut self, snapshot: &Snapshot) {
         let Snapshot { at_us, groups, records, whole_since_us, .. } = snapshot;
         let tracker = match &mut self.tracker {
@@ -224,7 +224,7 @@ impl Model {
     }
 
     fn add_waits(&self, id: u64, row: &mut Row) {
-        // One that goes on counts so far.
+        // A present wait counts with its length so far.
         let since = self.tracker.as_ref().and_then(|tracker| tracker.waits_since(id));
         let now = since.map(|since| (self.at_us, self.at_us.saturating_sub(since)));
         let seen = self.seen.get(&id);
@@ -274,18 +274,18 @@ fn name_of(group: &TracedGroup) -> String {
     group.program.as_ref().map_or_else(|| "another program".into(), |program| escaped(&program.name).into_owned())
 }
 
-/// By what rows are sorted.
+/// Order of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// What uses the device most.
+    /// Most device time first.
     Gpu,
-    /// What waits longest.
+    /// Longest wait first.
     Wait,
-    /// What is most urgent.
+    /// Most urgent first.
     Priority,
-    /// What launches most.
+    /// Most launches first.
     Launches,
-    /// What has most memory.
+    /// Most memory first.
     Memory,
     Pid,
     Name,
@@ -295,7 +295,7 @@ impl Sort {
     pub(super) const ALL: [Sort; 7] =
         [Sort::Gpu, Sort::Wait, Sort::Priority, Sort::Launches, Sort::Memory, Sort::Pid, Sort::Name];
 
-    /// As it is typed and shown.
+    /// Name on the command line and the screen.
     pub(super) fn name(self) -> &'static str {
         match self {
             Sort::Gpu => "gpu",
@@ -308,24 +308,24 @@ impl Sort {
         }
     }
 
-    /// The next one, round and round.
+    /// Next order, with the first one after the last.
     pub(super) fn next(self) -> Sort {
         let at = Sort::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
         Sort::ALL[(at + 1) % Sort::ALL.len()]
     }
 }
 
-/// Which rows are shown, in which order.
+/// Selection and order of rows.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) sort: Sort,
     pub(super) reverse: bool,
-    /// Part of a name, a class, a state, a device or a process id; any case.
+    /// Part of a name, a class, a state, a device or a process id, in any case.
     pub(super) filter: String,
 }
 
 impl View {
-    /// The rows that are shown: by device, then as asked for. Equal ones lie by process and group.
+    /// Visible rows: by device, then in the chosen order, then by process and group.
     pub(super) fn rows<'a>(&self, model: &'a Model) -> Vec<&'a Row> {
         let mut rows: Vec<&Row> = model.rows.iter().filter(|row| self.shows(row)).collect();
         let milli = |value: Option<f64>| value.map(|value| (value * 1e3) as u64);
@@ -353,7 +353,7 @@ impl View {
     }
 }
 
-/// What a state is called.
+/// Name of a state.
 pub(super) fn state_name(state: Option<GroupState>) -> &'static str {
     match state {
         None => "-",

@@ -1,4 +1,4 @@
-//! `xsched trace`: what was decided lately, as a picture for <https://ui.perfetto.dev>, a table, or JSON.
+//! `xsched trace`: the last decisions, as a file for <https://ui.perfetto.dev>, a table, or JSON.
 
 mod perfetto;
 mod protobuf;
@@ -62,21 +62,21 @@ RAN       part of the time in which it wanted the device and had it; WAITED: and
 WAITS     times it wanted the device, with median, P99 and longest wait; LOST: times it lost the device while it wanted it
 HELD BY   the group that had the device for most of that time";
 
-/// How often the daemon is asked for more, meanwhile: long before it has forgotten what was not asked for.
+/// Interval at which the daemon is asked for more: far shorter than the time after which it forgets records.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// What the daemon has told.
+/// Groups and records of the daemon.
 struct Gathered {
     groups: Vec<TracedGroup>,
     records: Vec<Record>,
-    /// What was asked for begins here,
+    /// Begin of the time that was asked for, in µs.
     asked_us: u64,
-    /// and what is known of it here.
+    /// Begin of the part of that time whose records the daemon still has, in µs.
     from_us: u64,
     to_us: u64,
 }
 
-/// Gathers, writes, prints.
+/// Gathers the records, and writes the file, the table or the JSON.
 pub(crate) fn main(args: Args) -> Result {
     if args.output.as_os_str() == "-" && std::io::stdout().is_terminal() {
         return Err(Error::input("--output: a trace is no text, and standard output is a terminal: name a file"));
@@ -107,14 +107,14 @@ fn written(what: &str, done: std::io::Result<()>) -> Result<()> {
     done.map_err(|e| Error::environment(format!("cannot write {what}: {e}")))
 }
 
-/// What happened up to now.
+/// Gathers the past, up to now.
 fn gather(connection: &Connection, time: Duration) -> Result<Gathered> {
     let asked_us = monotonic_us().saturating_sub(time.as_micros() as u64);
     let (head, groups, records) = ask(connection, 0, asked_us)?;
     Ok(Gathered { groups, records, asked_us, from_us: asked_us.max(head.whole_since_us), to_us: head.now_us })
 }
 
-/// What happens from now on.
+/// Gathers the future, from now on.
 fn gather_for(connection: &Connection, time: Duration) -> Result<Gathered> {
     let (begin, asked_us) = (Instant::now(), monotonic_us());
     let (mut groups, mut records, mut next) = (BTreeMap::new(), Vec::new(), 0);
@@ -129,14 +129,14 @@ fn gather_for(connection: &Connection, time: Duration) -> Result<Gathered> {
         records.extend(more);
         if left <= PERIOD {
             let groups = groups.into_values().collect();
-            // What is not whole is left out.
+            // Times with missing records are left out.
             records.retain(|record: &Record| record.at_us >= from_us);
             return Ok(Gathered { groups, records, asked_us, from_us, to_us: head.now_us });
         }
     }
 }
 
-/// One answer of the daemon about what happened.
+/// Asks the daemon for groups and records.
 fn ask(connection: &Connection, from: u64, since_us: u64) -> Result<(Head, Vec<TracedGroup>, Vec<Record>)> {
     let (mut head, mut groups, mut records) = (None, Vec::new(), Vec::new());
     for part in connection.ask(Request::Trace { from, since_us })? {
@@ -172,7 +172,7 @@ fn seconds(us: u64) -> String {
     format!("{:.1} s", us as f64 / 1e6)
 }
 
-/// The answer, as `--json` prints it.
+/// Trace in the form that `--json` prints.
 #[derive(Serialize)]
 struct Answer {
     version: u32,

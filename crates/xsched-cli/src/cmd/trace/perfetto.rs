@@ -1,6 +1,6 @@
-//! A history as a trace of Perfetto's: <https://ui.perfetto.dev> shows it.
+//! Writes a history as a trace in Perfetto's format, which <https://ui.perfetto.dev> shows.
 //!
-//! Field numbers are those of Perfetto's published interface (`protos/perfetto/trace/`: `trace.proto`, `trace_packet.proto`,
+//! The field numbers are those of Perfetto's published interface (`protos/perfetto/trace/`: `trace.proto`, `trace_packet.proto`,
 //! `clock_snapshot.proto`, `track_event/track_descriptor.proto`, `process_descriptor.proto`, `track_event.proto`,
 //! `debug_annotation.proto`).
 
@@ -12,7 +12,7 @@ use xsched_proto::text::escaped;
 use super::protobuf::Message;
 use crate::history::{Doing, GroupHistory, History, Span};
 
-/// Clocks at one moment, in ns: how the times of a trace relate to those of others.
+/// Clocks at one moment, in ns: they relate the times of a trace to those of others.
 #[derive(Clone, Copy)]
 pub(super) struct Clocks {
     pub(super) realtime_ns: u64,
@@ -32,12 +32,12 @@ mod kind {
     pub(super) const INSTANT: u64 = 3;
 }
 
-/// Whose packets these are; any number does.
+/// Number of the packets' source; any number will do.
 const SEQUENCE: u64 = 1;
-/// A packet within the file.
+/// Field of a file that holds a packet.
 const FIELD_PACKET: u32 = 1;
 
-/// The numbers of tracks: each kind has a range of its own.
+/// Track number of a device. Each kind of track has its own range of numbers.
 fn device_track(at: usize) -> u64 {
     1 << 48 | at as u64
 }
@@ -50,7 +50,7 @@ fn group_track(id: u64) -> u64 {
     3 << 48 | id
 }
 
-/// The bytes of a file.
+/// Contents of the file.
 pub(super) fn encode(history: &History, clocks: Clocks) -> Vec<u8> {
     let mut out = Trace { bytes: Vec::new() };
     out.clocks(clocks);
@@ -87,7 +87,7 @@ pub(super) fn encode(history: &History, clocks: Clocks) -> Vec<u8> {
     out.bytes
 }
 
-/// What the program of a group is called.
+/// Name of a group's program.
 pub(super) fn name(h: &GroupHistory) -> String {
     match &h.group.program {
         Some(program) => escaped(&program.name).into_owned(),
@@ -95,7 +95,7 @@ pub(super) fn name(h: &GroupHistory) -> String {
     }
 }
 
-/// What a span is called.
+/// Name of a span.
 fn title(span: &Span) -> &'static str {
     match span.doing {
         Doing::Runs => "runs",
@@ -109,7 +109,7 @@ fn title(span: &Span) -> &'static str {
     }
 }
 
-/// Where commands of a group wait at this level.
+/// Place where commands of a group wait at this level.
 pub(super) fn gate(level: u8) -> &'static str {
     match level {
         0 => "not told",
@@ -119,7 +119,7 @@ pub(super) fn gate(level: u8) -> &'static str {
     }
 }
 
-/// Why, with the policy's name.
+/// Reason, with the policy's name.
 pub(super) fn verdict(span: &Span) -> String {
     let policy = POLICIES.get(usize::from(span.policy)).map_or("", |entry| entry.name);
     format!("{} ({policy})", span.why.name())
@@ -141,7 +141,7 @@ impl Trace {
             .message(1, clock(clock::MONOTONIC, clocks.monotonic_ns))
             .message(1, clock(clock::BOOTTIME, clocks.boottime_ns))
             .number(2, clock::MONOTONIC);
-        // The state that later packets of this sequence rely on begins here.
+        // Begins the state on which later packets of this sequence rely.
         self.packet(Message::default().number(10, SEQUENCE).number(13, 1).message(6, snapshot));
     }
 
@@ -160,7 +160,7 @@ impl Trace {
         self.event(span.1, kind::SLICE_END, track, Message::default());
     }
 
-    /// Which groups have a device, several at a time where they share it side by side.
+    /// Writes which groups have a device, several at a time where they share it side by side.
     fn device(&mut self, track: u64, groups: &[&GroupHistory]) {
         let mut changes: BTreeMap<u64, Vec<(&GroupHistory, bool)>> = BTreeMap::new();
         for h in groups {

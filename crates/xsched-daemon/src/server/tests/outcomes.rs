@@ -1,4 +1,4 @@
-//! Outcomes of services that are lost, or come late, twice or in another order.
+//! Outcomes of services that are lost, or that come late, twice or in another order.
 
 use xsched_proto::usage::UsageBy;
 use xsched_testkit::until;
@@ -8,7 +8,7 @@ use crate::commands::Answer;
 use crate::services::{snapshot, usage};
 
 impl World {
-    /// Takes turns until a condition holds. The machine does the rest meanwhile.
+    /// Takes turns until a condition holds, while the services work.
     fn turn_until(&mut self, what: &str, mut is_so: impl FnMut(&mut World) -> bool) {
         let mut turns = 0;
         while !is_so(self) {
@@ -18,7 +18,7 @@ impl World {
         }
     }
 
-    /// Has commands of some users ask for something, and waits until all of them are identified: the loop has not taken that yet.
+    /// Sends commands of some users, and waits until all users are identified. The loop has not taken these outcomes yet.
     fn identified(&mut self, uids: &[u32]) -> Vec<(OwnedFd, u64)> {
         let conns: Vec<_> = uids.iter().map(|uid| self.connect(*uid)).collect();
         self.server.services.identify.worker.hold();
@@ -77,7 +77,7 @@ fn a_connection_whose_identification_is_lost_ends_in_time_and_others_are_served(
     server.net.silent_at = Some(server.now_ns);
     world.turn_until("it is ended", |world| !world.server.net.conns.contains_key(lost));
     assert!(matches!(&received(silent)[..], [DaemonMsg::Refused(_)]));
-    // After the end of its connection.
+    // The late outcomes come after the end of their connection.
     world.server.services.identify.worker.release(|outcomes| outcomes.extend(late));
     world.turn();
     assert!(world.server.programs.found.is_empty());
@@ -99,7 +99,7 @@ fn the_end_of_an_answer_to_ps_counts_once_and_for_that_answer_only() {
     }
     until("the answers have ended", || world.server.services.snapshots.worker.held() == 4);
     assert!(conns.iter().all(|(_, id)| is_told_of(&world, *id)), "not heard of yet");
-    // That messages are made is lost, and the rest comes twice, the last one first.
+    // The outcomes about messages are lost. The others come twice, in reverse order.
     let mut late = Vec::new();
     world.server.services.snapshots.worker.release(|outcomes| {
         outcomes.retain(|outcome| matches!(outcome, snapshot::Outcome::Told(_)));
@@ -109,7 +109,7 @@ fn the_end_of_an_answer_to_ps_counts_once_and_for_that_answer_only() {
         outcomes.extend(twice);
     });
     world.turn_until("they have ended", |world| conns.iter().all(|(_, id)| !is_told_of(world, *id)));
-    // The next answer is under way when what was late comes.
+    // Late outcomes come while the next answer is under way.
     world.server.services.snapshots.worker.hold();
     for (socket, _) in &conns {
         assert!(ask(socket, Request::Ps));
@@ -157,7 +157,7 @@ fn an_answer_to_ps_whose_end_is_lost_leaves_others_alone_and_goes_with_its_conne
     world.turn_until("all have ended", |world| world.server.services.snapshots.open() == 0);
 }
 
-/// A daemon that keeps records in a folder.
+/// Starts a daemon that keeps records in a folder.
 fn with_records() -> (World, TempDir) {
     let state = tempfile::tempdir().expect("a folder");
     let world = World::with(|options| options.state = Some(state.path().to_owned()));
@@ -192,7 +192,7 @@ fn a_sum_of_usage_that_comes_twice_late_or_in_another_order_is_told_once() {
     for (socket, _) in &conns {
         world.turn_until("it is answered", |_| is_answered(socket));
     }
-    // The next question is under way when what was late comes.
+    // Late outcomes come while the next question is under way.
     world.server.services.usage.worker.hold();
     for (socket, id) in &conns {
         ask_usage(socket);

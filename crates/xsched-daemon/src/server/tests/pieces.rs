@@ -1,5 +1,5 @@
-//! Each message that a program or a command can send, as large as it is legal, is worked off in pieces of bounded size, however many
-//! programs there are. The messages are enumerated from the protocol's own definition.
+//! Each message of a program or a command, of the largest legal size, is processed in pieces of bounded size, however many programs there
+//! are. The messages are taken from the protocol's own definition.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use xsched_proto::wire::{Described, Levels, Platform, Sharing, Target};
 use super::*;
 use xsched_engine::tuning::{CHANGED_AT_ONCE, CHECKED_AT_ONCE, COMPARED_AT_ONCE};
 
-/// The formats of all that a daemon is sent.
+/// Formats of all messages to the daemon.
 fn formats() -> BTreeMap<String, ContainerFormat> {
     let mut tracer = Tracer::new(TracerConfig::default());
     let samples = serde_reflection::Samples::new();
@@ -34,7 +34,7 @@ fn variants(formats: &BTreeMap<String, ContainerFormat>, name: &str) -> Vec<Stri
     variants.values().map(|variant| variant.name.clone()).collect()
 }
 
-/// The lists among the fields of all messages, as `TYPE.FIELD` or `TYPE.VARIANT.FIELD`.
+/// Lists among the fields of all messages, as `TYPE.FIELD` or `TYPE.VARIANT.FIELD`.
 fn lists(formats: &BTreeMap<String, ContainerFormat>) -> Vec<String> {
     let is_list = |format: &Format| matches!(format, Format::Seq(_) | Format::Map { .. } | Format::Bytes);
     let mut found = Vec::new();
@@ -61,9 +61,9 @@ fn lists(formats: &BTreeMap<String, ContainerFormat>) -> Vec<String> {
 
 const LONG: usize = 50_000;
 
-/// The largest legal request of each kind.
+/// Largest legal request of each kind.
 fn largest(kind: &str) -> Request {
-    // A list of targets that all have to be looked for: each names another process, which started all programs here.
+    // A list of targets that all have to be searched: each names another process, which started all programs here.
     let targets = || {
         let trees = (1..TARGETS_MAX as u32).map(|n| Target::Tree(std::process::id().wrapping_add(n - 1)));
         let mut targets = vec![Target::All];
@@ -107,7 +107,7 @@ fn largest(kind: &str) -> Request {
     }
 }
 
-/// The largest legal message of each kind that a program sends.
+/// Largest legal message of each kind from a program.
 fn largest_of_program(kind: &str) -> Option<ClientMsg> {
     let text = |bytes: usize| "x".repeat(bytes);
     let hints = Hints { weight: Some(9), ..Hints::default() };
@@ -122,7 +122,7 @@ fn largest_of_program(kind: &str) -> Option<ClientMsg> {
         sharing: Sharing::Time,
     };
     Some(match kind {
-        // The first packets: see `a_greeting_…`, and `largest`.
+        // First packets are tested by `a_greeting_…`, and by `largest`.
         "Hello" | "Control" => return None,
         "GroupAdd" => group(1),
         "GroupRemove" => ClientMsg::GroupRemove { slot: 1 },
@@ -143,7 +143,7 @@ fn largest_of_program(kind: &str) -> Option<ClientMsg> {
 #[test]
 fn every_list_in_a_message_has_a_bound() {
     let formats = formats();
-    // Each is refused beyond its bound while it is decoded.
+    // A longer list is refused while it is decoded.
     let bounds = [
         ("ClientMsg.Description.lines", DESCRIBED_MAX),
         ("ProgramOptions.command", WORDS_MAX),
@@ -187,13 +187,13 @@ fn every_list_in_a_message_has_a_bound() {
     }
 }
 
-/// Users of the programs of a world, none of which has as many as a user may have.
+/// Number of users of the programs in a world; none reaches the bounds of one user.
 const USERS: u32 = 5;
 
-/// Programs of a world, whose connections are kept open.
+/// Programs of a world, with their open connections.
 type Programs = Vec<(OwnedFd, u64, OwnedFd, OwnedFd)>;
 
-/// A world with so many programs, each with a group.
+/// Makes a world with this many programs, each with a group.
 fn crowded(programs: usize) -> (World, Programs) {
     let mut world = World::new();
     let all: Programs = (0..programs).map(|n| world.attach(ONE + n as u32 % USERS)).collect();
@@ -220,7 +220,7 @@ fn crowded(programs: usize) -> (World, Programs) {
     (world, all)
 }
 
-/// A command of root, which may change all programs, and of which it is known already.
+/// Connects a command of root, which may change all programs. Its user is already identified.
 fn command(world: &mut World) -> (OwnedFd, u64) {
     let (socket, id) = world.connect(0);
     let conn = world.server.net.conns.get_mut(&id).expect("there");
@@ -229,11 +229,11 @@ fn command(world: &mut World) -> (OwnedFd, u64) {
     (socket, id)
 }
 
-/// Has a command done piece by piece. Returns how long the longest piece took, and how many there were.
+/// Executes a command piece by piece. Returns the time of the longest piece, and the number of pieces.
 fn do_pieces(world: &mut World, socket: &OwnedFd, id: u64, request: Request) -> (Duration, usize) {
     assert!(ask(socket, request.clone()), "{}", wire::encode(&request).map_or(0, |packet| packet.len()));
     let (mut longest, mut pieces, mut before) = (Duration::ZERO, 0, None::<[usize; 6]>);
-    // One after the other, without a ration: what is asked of it is its size.
+    // One piece after the other, without a ration: the size of each piece is measured.
     loop {
         let mut buffer = std::mem::take(&mut world.buffer);
         let began = std::time::Instant::now();
@@ -247,7 +247,7 @@ fn do_pieces(world: &mut World, socket: &OwnedFd, id: u64, request: Request) -> 
         if let (Some(before), Some(now)) = (before, now) {
             let most = [1, COMPARED_AT_ONCE, CHECKED_AT_ONCE, CHANGED_AT_ONCE, 1, 1];
             for (stage, most) in most.into_iter().enumerate().filter(|(stage, _)| now[*stage] > 0) {
-                // Of the stage before, nothing is left.
+                // A later stage begins when nothing is left of the earlier one.
                 let done = before[stage].saturating_sub(now[stage]);
                 assert!(done <= most, "{request:?}: {done} in one piece of stage {stage}");
             }
@@ -256,7 +256,7 @@ fn do_pieces(world: &mut World, socket: &OwnedFd, id: u64, request: Request) -> 
         let Some(conn) = world.server.net.conns.get(&id) else { return (longest, pieces) };
         match conn.stage {
             Stage::Command(Answering::Nothing) => return (longest, pieces),
-            // It waits for another thread, or for a program: nothing of it is left to the loop but a message.
+            // The answer waits for another thread, or for a program: the loop has nothing left to do but to send a message.
             Stage::Command(Answering::Waits) => {
                 return (longest, pieces);
             }
@@ -265,10 +265,10 @@ fn do_pieces(world: &mut World, socket: &OwnedFd, id: u64, request: Request) -> 
     }
 }
 
-/// Each request, with so many programs. Gives the pieces of each, and how long the longest of them took.
+/// Makes each kind of request beside this many programs. Returns the pieces of each, and the time of the longest one.
 fn all_requests(programs: usize) -> Vec<(String, usize, Duration)> {
     let (mut world, _all) = crowded(programs);
-    // Kept, so that no connection ends while another one is awaited.
+    // The sockets stay open, so that no connection ends during the next request.
     let (mut done, mut sockets) = (Vec::new(), Vec::new());
     for kind in variants(&formats(), "Request") {
         let (socket, id) = command(&mut world);
@@ -285,7 +285,7 @@ fn every_request_is_worked_off_in_bounded_pieces_with_one_program_and_with_a_tho
     for programs in [1, 1_000] {
         let done = all_requests(programs);
         let pieces = |kind: &str| done.iter().find(|(known, ..)| known == kind).map_or(0, |(_, pieces, _)| *pieces);
-        // Each program is compared, checked and changed in some piece.
+        // Each program is compared, checked and changed in one of the pieces.
         let least = programs.div_ceil(CHANGED_AT_ONCE) + programs.div_ceil(COMPARED_AT_ONCE);
         for kind in ["Suspend", "Resume", "Hint"] {
             assert!(pieces(kind) > least, "{kind}: {} pieces for {programs} programs", pieces(kind));
@@ -364,7 +364,7 @@ fn messages_of_a_program_have_a_ration_that_others_do_not_share() {
     assert!(turns <= 5, "{turns} turns while nothing was to be done");
 }
 
-/// Not a test: a benchmark of the longest piece of each request.
+/// No test: a benchmark of the longest piece of each request.
 #[test]
 #[ignore = "a benchmark; cargo test --release -p xsched-daemon --lib longest_piece -- --ignored --nocapture"]
 fn longest_piece_of_each_request() {

@@ -19,7 +19,7 @@ use crate::trusted::Joining;
 use crate::tuning::{POOL_MEMBERS_MAX, TRUST_LOOK_NS, TRUST_WAIT_NS};
 
 impl World {
-    /// Has this process announced as a program, as what it is.
+    /// Announces this process as a program, under its own path.
     fn announced(&mut self) -> u64 {
         let (pid, uid) = (std::process::id(), rustix::process::geteuid().as_raw());
         let exe = std::env::current_exe().expect("its own");
@@ -28,7 +28,7 @@ impl World {
     }
 }
 
-/// Without an outcome, and with one that comes late or twice, a process that would join a pool has one answer, in time.
+/// A process that would join a pool gets one answer, in time, even if the outcome is missing, late or doubled.
 #[test]
 fn a_process_whose_standing_is_lost_has_its_place_in_time_and_only_once() {
     let mut world = World::new();
@@ -53,7 +53,7 @@ fn a_process_whose_standing_is_lost_has_its_place_in_time_and_only_once() {
     world.server.services.trust.worker.release(|outcomes| late.extend(outcomes.iter().map(|outcome| outcome.again())));
     world.turn();
     assert!(received(&socket).is_empty(), "it has its answer");
-    // The next request waits for its own outcome.
+    // The next request waits for an outcome of its own.
     world.server.places.pools.told.clear();
     world.server.services.trust.worker.hold();
     world.server.ask_for_trust(conn, member, owner, joining());
@@ -104,7 +104,7 @@ fn a_minute_counts_if_the_device_worked_in_it() {
         world.at(begun_ns + minutes * TRUST_LOOK_NS);
         until("it is compared", || !world.server.services.trust.worker.is_busy());
     }
-    // Bursts of 10 ms each, for which the device works 1.2 ms.
+    // Bursts of 10 ms, in each of which the device works for 1.2 ms.
     let words = world.server.engine.groups().values().next().expect("it is there").words.clone();
     for _ in 0..60 {
         words.state.store(state::READY, SeqCst);

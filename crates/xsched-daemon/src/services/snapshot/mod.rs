@@ -58,10 +58,10 @@ pub(crate) struct Looking {
     pub(crate) sight: Sight,
     /// Connections that it is for.
     pub(crate) askers: Vec<(u64, bool)>,
-    /// Clients that are still to be looked at, and which place of queues of the last one comes next.
+    /// Clients that are still to be collected, and the next slot of queues of the last of them.
     pub(crate) clients: Vec<u64>,
     pub(crate) from: u16,
-    /// What it has taken of a processor, ns.
+    /// Processor time that the snapshot has taken, in ns.
     pub(crate) took_ns: u64,
 }
 
@@ -95,7 +95,7 @@ pub(crate) enum Failed {
 
 impl Snapshots {
     /// # Errors
-    /// There is no descriptor left.
+    /// Fails if no descriptor is left.
     pub(crate) fn new() -> rustix::io::Result<Snapshots> {
         let make = || -> Box<dyn Service<Task, Outcome>> { Box::new(Answers::default()) };
         Ok(Snapshots {
@@ -122,7 +122,7 @@ impl Snapshots {
     /// Hands over a snapshot, with the commands it was taken for. Each [`Told`] comes by [`Snapshots::take`].
     ///
     /// # Errors
-    /// There is no thread: the commands are given back.
+    /// Gives the commands back if there is no thread.
     pub(crate) fn deliver(&mut self, sight: Sight, mut askers: Vec<Asker>, took_ns: u64) -> Result<(), Vec<Asker>> {
         self.looks += 1;
         self.rest_until_ns = now_ns() + (took_ns * SIGHT_REST).min(SIGHT_REST_MAX_NS);
@@ -194,7 +194,7 @@ struct Answer {
 #[derive(Default)]
 struct Answers {
     all: HashMap<u64, Answer>,
-    /// Answers that go on, and those whose socket is full.
+    /// Answers that go on, and answers whose socket is full.
     ready: FairQueue<User, u64>,
     full: Vec<u64>,
     /// Messages of the last snapshot, while there is an answer.
@@ -209,7 +209,7 @@ impl Service<Task, Outcome> for Answers {
 
     fn wait(&mut self, more: BorrowedFd<'_>, outcomes: &mut Vec<Outcome>) -> Next {
         let ended = self.go_on();
-        // The loop is told of those before anything is waited for.
+        // Ended answers are reported to the loop before any wait.
         let ended = if ended.is_empty() { self.wait_for_room(more) } else { ended };
         outcomes.extend(ended.into_iter().map(Outcome::Told));
         Next::GoOn
@@ -286,7 +286,7 @@ impl Answers {
 
 enum Sent {
     One,
-    /// That was the last one.
+    /// The last message was sent.
     All,
     /// The socket has no room.
     Full,

@@ -86,7 +86,7 @@ pub(crate) struct SeenQueue {
 type QueuesByGroup = BTreeMap<u16, Vec<(u64, Launches)>>;
 
 impl Seen {
-    /// What is told of it with all of its queues. `started_ns` = when the daemon started.
+    /// Report on the program with all of its queues. `started_ns` = when the daemon started.
     pub(crate) fn info(&self, now_ns: u64, started_ns: u64, shares: &Shares) -> ProgramInfo {
         // By group; the counters of all queues are added up once.
         let mut queues = QueuesByGroup::new();
@@ -129,7 +129,7 @@ impl Seen {
         }
     }
 
-    /// What the id of its group is that has a slot.
+    /// Id of the group in a slot.
     pub(super) fn group_at(&self, slot: u16) -> Option<String> {
         self.groups.iter().find(|group| group.slot == slot).map(|group| group_id(group.id))
     }
@@ -207,7 +207,8 @@ impl Seen {
         }
     }
 
-    /// Its part of a device by what the programs there ask for, in percent; none where the policy looks at nothing of that.
+    /// Part of a device that the group asks for, in percent of the sum over all programs there; none where the policy uses neither weight
+    /// nor utilization.
     fn share_asked(&self, shares: &Shares, group: &SeenGroup) -> Option<f64> {
         let looks_at = |hint| group.policy.overlooks([hint]).is_empty();
         if looks_at(Hint::Utilization) || looks_at(Hint::Weight) {
@@ -226,7 +227,7 @@ fn group_id(id: GroupId) -> String {
     format!("g{}", id.0)
 }
 
-/// What was launched on a queue: nothing, if the program has not said that its place is used.
+/// Launches on a queue: none, if the program has not reported that the queue's slot is used.
 pub(super) fn of_queue(launches: &[Launches], slot: u16) -> Launches {
     launches.get(usize::from(slot)).copied().unwrap_or(Launches { all: 0, system: 0 })
 }

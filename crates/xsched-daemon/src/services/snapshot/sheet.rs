@@ -1,4 +1,4 @@
-//! What there is to tell at one moment, and in which order.
+//! Messages about one moment, and their order.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::recent::Recent;
 use crate::shares::Shares;
 use crate::tuning::PS_QUEUES;
 
-/// What the loop saw. It is taken in pieces.
+/// Snapshot as the loop takes it, in pieces.
 pub(crate) struct Sight {
     /// When it was begun, and when the daemon started, ns.
     pub(crate) now_ns: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Sight {
     pub(crate) ended: Vec<Arc<EndedProgram>>,
 }
 
-/// The same as messages, as far as they are the same for all.
+/// Snapshot as messages, as far as they are equal for all commands.
 pub(super) struct Sheet {
     now_ns: u64,
     daemon: DaemonInfo,
@@ -37,7 +37,7 @@ pub(super) struct Sheet {
     ended: Vec<Arc<EndedProgram>>,
 }
 
-/// What was told last. An answer goes on with what comes next, on whichever sheet.
+/// Place of the last message sent. An answer goes on with the next place, on whichever sheet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     Begin,
@@ -62,7 +62,7 @@ impl Sheet {
         for seen in &programs {
             let user = seen.peer.user;
             for (part, message) in messages(seen, seen.info(now_ns, started_ns, &shares)) {
-                // One that is too long is not told.
+                // A message that is too long is left out.
                 if let Ok(packet) = wire::encode(&message) {
                     of_programs.push((Place::Program(seen.peer.pid, seen.conn, part), user, packet));
                 }
@@ -73,11 +73,11 @@ impl Sheet {
         Sheet { now_ns, daemon, devices, programs, of_programs, ended }
     }
 
-    /// The message that comes after a place, for a user, with its own place; none = all is told. `all` = with programs that ended
+    /// Message that comes after a place, for a user, with its own place; none = the answer is complete. `all` = with programs that ended
     /// lately.
     ///
     /// # Errors
-    /// It cannot be encoded.
+    /// Fails if the message cannot be encoded.
     pub(super) fn after(&self, told: &Place, user: User, all: bool) -> Result<Option<(Place, Vec<u8>)>, Error> {
         let is_hidden = |theirs: &User| !user.may_see(*theirs);
         if *told < Place::Daemon {
@@ -86,7 +86,7 @@ impl Sheet {
                 DaemonInfo { hidden_programs: u32::try_from(hidden).unwrap_or(u32::MAX), ..self.daemon.clone() };
             return Ok(Some((Place::Daemon, wire::encode(&DaemonMsg::Daemon(daemon))?)));
         }
-        // Its driver names processes to everybody, but not which are attached.
+        // The driver names processes to every user, but not which of them are attached.
         let may_name = |pid| !self.programs.iter().any(|(theirs, user)| *theirs == pid && is_hidden(user));
         for (key, device) in &self.devices {
             let place = Place::Device(key.clone());

@@ -14,7 +14,7 @@ use crate::recent::Recent;
 const ONE: u32 = 60_001;
 const OTHER: u32 = 60_002;
 
-/// A look at a daemon without programs, with some of these users that have ended.
+/// Snapshot of a daemon without programs, with some ended programs of these users.
 fn sight(policy: &str, ended: &[(u32, u32)]) -> Sight {
     let mut list = Ended::default();
     for (uid, pid) in ended {
@@ -46,7 +46,7 @@ fn asker(conn: u64, uid: u32) -> (Asker, OwnedFd) {
     (Asker { conn, epoch: 0, user: crate::identity::pretended(uid), all: true, socket: ours }, theirs)
 }
 
-/// The policy or the process that the messages which are there tell of, and `end`.
+/// Policies and process ids in the messages that have arrived, and `end`.
 fn received(socket: &OwnedFd) -> Vec<String> {
     let mut buffer = vec![0; MAX_PACKET];
     let mut all = Vec::new();
@@ -157,7 +157,7 @@ fn one_that_has_read_while_the_thread_had_other_work_is_told_the_rest() {
     answers.begin(Sheet::new(sight("hpf", &[])), vec![one, other]);
     assert!(answers.go_on().is_empty());
     assert_eq!(answers.full.len(), 2);
-    // The messages of the next look have taken long. Meanwhile one has read all there was.
+    // The messages of the next snapshot have taken long. Meanwhile one command has read everything.
     answers.all.values_mut().for_each(|answer| answer.since_ns -= 2 * UNREAD_NS);
     let mut buffer = vec![0; MAX_PACKET];
     while rustix::net::recv(&reads, &mut buffer[..], RecvFlags::DONTWAIT).is_ok() {}

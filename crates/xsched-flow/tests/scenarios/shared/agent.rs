@@ -1,4 +1,4 @@
-//! The agent of a program: its looks, and what it tells the daemon.
+//! The agent of a program: its polls, and its reports to the daemon.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -13,7 +13,7 @@ use super::{STEP_NS, World};
 use crate::Rule;
 
 impl World {
-    /// What is known of a group now; `complete` = all of its commands are known to be.
+    /// Returns the model's view of a group now; `complete` = all of its commands are known to be.
     fn view(&self, p: usize, complete: bool) -> View {
         let program = &self.programs[p];
         View {
@@ -39,7 +39,7 @@ impl World {
         }
     }
 
-    /// A look of the agent at its group, when one is due.
+    /// Polls the agent's group, when a poll is due.
     pub(super) fn agent(&mut self, p: usize) {
         self.check_lease(p);
         let gate = self.programs[p].gate();
@@ -113,7 +113,8 @@ impl World {
         }
     }
 
-    /// Declares a group idle; where not `exact`, for want of launches.
+    /// Declares a group idle if nothing contradicts it. `exact`: only if all of its commands are complete; else it is enough that no fence
+    /// or held command is under way, since no launch came for a while. Returns whether it is idle.
     fn try_idle(&mut self, p: usize, exact: bool) -> bool {
         let program = &mut self.programs[p];
         let follows = |at: usize| program.waits_for_turn(at) || program.streams[at].fenced.0 > program.streams[at].done;

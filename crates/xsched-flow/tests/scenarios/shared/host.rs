@@ -1,4 +1,4 @@
-//! The threads of a program: what they do, and the way of a launch into the driver.
+//! Threads of a program: their steps, and the path of a launch into the driver.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -17,12 +17,12 @@ impl World {
         if program.words.gate.announce() {
             program.words.state.store(state::READY, SeqCst);
             program.look_at = self.now;
-            // The daemon answers before the launch goes on, as one at rest does.
+            // The daemon answers before the launch goes on, as a daemon without other work does.
             self.daemon();
         }
     }
 
-    /// The next thing that a thread does. False: it waits, or is busy.
+    /// Takes the next step of a thread. Returns false if the thread waits or is busy.
     pub(super) fn goes_on(&mut self, p: usize, t: usize) -> bool {
         let now = self.now;
         let thread = &self.programs[p].threads[t];
@@ -58,7 +58,7 @@ impl World {
             Do::Poll(stream) => self.programs[p].streams[stream].queue.is_empty(),
             Do::Load => {
                 let program = &mut self.programs[p];
-                // What loads code is not launched behind a closed gate.
+                // A command that loads code is not launched behind a closed gate.
                 if !program.loading && program.is_closed() && self.off != Rule::Bypass {
                     return false;
                 }
@@ -111,7 +111,7 @@ impl World {
         program.has_gates && (self.off == Rule::Bypass || !is_cross_stream(program.cross_at, self.now))
     }
 
-    /// A launch, from the gate into the driver. False: the thread waits.
+    /// Takes a launch from the gate into the driver. Returns false if the thread waits.
     fn launch(&mut self, p: usize, t: usize, at: usize, ns: u64, after: Option<(usize, u64)>) -> bool {
         let placed = match self.programs[p].driver.take() {
             Some((_, placed)) => placed,
@@ -134,7 +134,7 @@ impl World {
         true
     }
 
-    /// Takes a launch through gate and budget. None: the thread waits.
+    /// Takes a launch through gate and budget. Returns none if the thread waits.
     fn admit(&mut self, p: usize, t: usize, at: usize, ns: u64, waits_for_other: bool) -> Option<Placed> {
         let gate = self.programs[p].gate();
         if !gate.is_plainly_open() {
@@ -164,9 +164,9 @@ impl World {
         };
         let issued = program.streams.iter().map(|s| s.issued - s.done).sum();
         let prequeues = match self.off {
-            // The first half of the rule: nothing is pre-queued.
+            // Without the first half of the rule, nothing is pre-queued.
             Rule::Prequeue => false,
-            // The second half: more is than the driver takes.
+            // Without the second half, more is pre-queued than the driver takes.
             Rule::PrequeueLimit => admission::at_gate(&ask, || 0),
             _ => admission::at_gate(&ask, || issued),
         };

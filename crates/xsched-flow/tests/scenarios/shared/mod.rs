@@ -1,8 +1,8 @@
 //! Programs that share a device: their threads and agents, the device, and the daemon's own gatekeeper.
 //!
-//! Time goes by in steps. Of driver and device two causes are modelled besides the order of a stream: a full stream blocks the
-//! launch in the driver, with the driver's lock held; and what waits on the device for a stream that is held there keeps the device
-//! for a while whenever the time slice of another program ends (measured on an H200, `docs/notebook/h200.md`).
+//! Time passes in steps. Besides the order of a stream, two effects of driver and device are modelled: a full stream blocks the launch in
+//! the driver, which then holds its lock; and a command on the device that waits for a stream held there keeps the device for a while
+//! whenever the time slice of another program ends (measured on an H200, `docs/notebook/h200.md`).
 
 mod agent;
 mod host;
@@ -24,40 +24,41 @@ use xsched_proto::segment::GroupSlot;
 use crate::{MS, Rule, US};
 
 const STEP_NS: u64 = 10 * US;
-/// The last heartbeat is as old at the beginning: no gate was closed.
+/// Virtual time at the start, in ns. The last heartbeat, at time 0, is this old then, because no gate was closed.
 const BEGAN_NS: u64 = 60_000 * MS;
-/// The daemon's heartbeat.
+/// Interval of the daemon's heartbeat, in ns.
 const BEAT_NS: u64 = 50 * MS;
-/// What a thread takes to wake up at its gate.
+/// Time that a thread takes to wake up at its gate.
 const WAKES_NS: u64 = 50 * US;
-/// Commands that the driver takes of a stream.
+/// Number of commands that the driver takes of a stream.
 const STREAM_COMMANDS: usize = 1024;
-/// A time slice of the device, and for how long what waits for held commands keeps it at the end of one.
+/// Length of the device's time slice, in ns. At the end of one, commands that wait for held ones keep the device for `KEEPS_NS`.
 const SLICE_NS: u64 = 2 * MS;
 const KEEPS_NS: u64 = 2 * MS;
 
-/// What a thread does, one after the other and again from the beginning.
+/// One step of a thread. The steps repeat from the beginning.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Do {
-    /// Once, at the beginning.
+    /// Takes a step once, at the beginning.
     Once(&'static Do),
-    /// Launches a kernel of so many ns into a stream.
+    /// Launches a kernel into a stream (index, device time in ns).
     Launch(usize, u64),
-    /// The same, to begin after what another stream has now. Whether the program has the driver wait is known to the scheduler.
+    /// Launches a kernel of `ns` that begins after all present work of another stream. `known`: the scheduler knows that the program has
+    /// the driver wait.
     LaunchAfter { stream: usize, other: usize, ns: u64, known: bool },
-    /// A call that returns when all of a stream is complete.
+    /// Calls the driver, and returns when all commands of a stream are complete.
     Sync(usize),
-    /// Looks at memory until all of a stream is complete: no call.
+    /// Polls memory until all commands of a stream are complete, without a call to the driver.
     Poll(usize),
-    /// A call in which the driver loads code: it returns when the program has nothing on the device.
+    /// Has the driver load code in a call that returns when the program has nothing on the device.
     Load,
-    /// A call that needs the driver's lock and no more.
+    /// Makes a call that needs the driver's lock and nothing else.
     Query,
-    /// Something else for so long.
+    /// Does something else for this time, in ns.
     Rest(u64),
-    /// Waits for the next multiple of this time, or goes on at once if that is past; a request begins.
+    /// Begins a request: waits for the next multiple of this time in ns, or goes on at once if that is past.
     Each(u64),
-    /// It ends.
+    /// Ends the thread.
     End,
 }
 
@@ -65,9 +66,9 @@ struct Command {
     left_ns: u64,
     begun: bool,
     gated: bool,
-    /// Commands of another stream that come first.
+    /// Commands of another stream that have to complete first.
     after: Option<(usize, u64)>,
-    /// What the scheduler knows when it is complete.
+    /// Point that the scheduler reads when the command is complete.
     tells: Option<Point>,
 }
 
@@ -76,7 +77,7 @@ struct Stream {
     queue: VecDeque<Command>,
     given: u64,
     ended: u64,
-    // What the scheduler counts.
+    // Counts of the scheduler.
     issued: u64,
     issued_ns: u64,
     fenced: (u64, u64),
@@ -108,10 +109,10 @@ struct Thread {
     plan: Vec<Do>,
     at: usize,
     busy_until: u64,
-    /// Waits at the closed gate.
+    /// True while the thread waits at the closed gate.
     waits: bool,
     syncs: bool,
-    /// The call it is in began then.
+    /// Time at which the thread's present call began, in ns.
     call_at: Option<u64>,
     request_at: u64,
 }
@@ -119,7 +120,7 @@ struct Thread {
 #[derive(Default)]
 pub(crate) struct Program {
     words: Rc<GroupSlot>,
-    /// Its commands get gates on the device, or the device is interrupted when its gate closes.
+    /// True if the program's commands get gates on the device, or the device is interrupted when the program's gate closes.
     pub(crate) has_gates: bool,
     pub(crate) interrupts: bool,
     pub(crate) host_ns: u64,
@@ -128,7 +129,7 @@ pub(crate) struct Program {
     waits_since_ns: u64,
     grace_since_ns: u64,
     grace_ns: u64,
-    /// The grace time does not follow the gaps.
+    /// Grace time that does not adapt to the gaps, in ns.
     pub(crate) fixed_grace_ns: Option<u64>,
     looks: Looks,
     rare_launches: Option<u64>,
@@ -140,9 +141,9 @@ pub(crate) struct Program {
     release_patience_ns: u64,
     released_epoch: u32,
     closed_since: u64,
-    /// The thread whose launch blocks in the driver, with its lock held.
+    /// Thread whose launch blocks in the driver while it holds the driver's lock.
     driver: Option<(usize, Placed)>,
-    /// What a user sees: how long requests took, the longest call for the driver's lock, device time.
+    /// Figures that a user sees: request times, the longest call for the driver's lock, device time.
     pub(crate) took_ns: Vec<u64>,
     pub(crate) longest_query_ns: u64,
     device_ns: u64,
@@ -193,7 +194,7 @@ impl Program {
         !(self.interrupts && self.is_closed()) && (0..self.streams.len()).any(|s| self.runs(s))
     }
 
-    /// Something waits on the device for a stream that is held.
+    /// Reports whether a command on the device waits for a stream that is held.
     fn keeps(&self) -> bool {
         let streams = 0..self.streams.len();
         let loads = self.loading && streams.clone().any(|s| self.holds(s));
@@ -206,12 +207,12 @@ pub(crate) struct World {
     pub(crate) now: u64,
     keeper: Gatekeeper<Rc<GroupSlot>>,
     pub(crate) programs: Vec<Program>,
-    /// Whose time slice it is, and until when.
+    /// Program that has the time slice, and the end of the slice.
     slice: (usize, u64),
     kept_until: u64,
     beat_at: u64,
     looked_at: u64,
-    /// The daemon is stopped then.
+    /// Time at which the daemon stops, in ns.
     pub(crate) stopped_at: u64,
 }
 
@@ -230,7 +231,7 @@ impl World {
         }
     }
 
-    /// A program with a thread for each plan. Returns its index.
+    /// Adds a program with a thread for each plan. Returns its index.
     pub(crate) fn add(&mut self, priority: i32, weight: u32, plans: &[&[Do]]) -> usize {
         let at = self.programs.len();
         let words = Rc::new(GroupSlot::default());
@@ -345,12 +346,12 @@ impl World {
         }
     }
 
-    /// The part of the time in which the device was at work for a program.
+    /// Part of the time in which the device was at work for a program.
     pub(crate) fn part(&self, p: usize) -> f64 {
         self.programs[p].device_ns as f64 / (self.now - BEGAN_NS) as f64
     }
 
-    /// How long half of a program's requests took at most, in ns.
+    /// Median of a program's request times, in ns.
     pub(crate) fn median_ns(&self, p: usize) -> u64 {
         let mut took = self.programs[p].took_ns.clone();
         took.sort_unstable();

@@ -1,4 +1,4 @@
-//! The driver's functions that we call ourselves, and what they told us of contexts.
+//! Driver functions that this library calls itself, and what it has learned of contexts and devices through them.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -25,7 +25,7 @@ use crate::platform::shared::{DefaultStreamMode, Driver, Handle, StreamKind};
 
 macro_rules! api {
     ($($(#[$doc:meta])* $field:ident: $symbol:literal ($($ty:ty),*);)*) => {
-        /// Functions of the driver, signatures as in cuda.h.
+        /// Functions of the driver, with signatures as in cuda.h.
         pub(super) struct Api {
             $($(#[$doc])* pub(super) $field: unsafe extern "C" fn($($ty),*) -> CUresult,)*
         }
@@ -73,28 +73,29 @@ api! {
     write_value: c"cuStreamWriteValue32_v2" (CUstream, CUdeviceptr, u32, c_uint);
 }
 
-/// What is known of contexts and devices.
+/// State of contexts and devices, as learned from the driver.
 #[derive(Default)]
 struct Known {
-    /// Where each context sees a part of shared memory; 0 = it cannot. By handle, and where the part begins.
+    /// Device addresses of parts of shared memory, by context and by host address of the part; 0 = the context cannot
+    /// reach it.
     parts: HashMap<(usize, usize), CUdeviceptr>,
-    /// By driver number.
+    /// Devices by the driver's number.
     devices: HashMap<CUdevice, Device>,
-    /// The context that each queue lies in, by key.
+    /// Context of each queue, by the queue's key.
     queues: HashMap<usize, usize>,
-    /// Handles of primary contexts.
+    /// Handles of primary contexts, by device.
     primaries: HashMap<CUdevice, usize>,
 }
 
-/// What is known of a device.
+/// A device, as learned from the driver.
 struct Device {
     key: String,
     levels: Levels,
     sharing: Sharing,
 }
 
-/// Whether the context that was asked last cannot reach the segment.
-static NO_MARKS: AtomicBool = AtomicBool::new(false);
+/// Set if the context asked last cannot reach the segment.
+static NO_FENCES: AtomicBool = AtomicBool::new(false);
 
 static KNOWN: Lock<Option<Known>> = Lock::new();
 
@@ -102,23 +103,24 @@ fn known() -> MutexGuard<'static, Option<Known>> {
     KNOWN.lock()
 }
 
-/// Levels of a device by its key.
+/// Preemption levels of a device, by its key.
 pub(super) fn levels(key: &str) -> Levels {
     let base = of_device(key, |device| device.levels).unwrap_or(Levels::ONE);
     if timeslice::available() { base } else { base.without(Levels::THREE) }
 }
 
-/// How the contexts of a device, named by its key, share it.
+/// Way in which the contexts on a device share it, by the device's key.
 pub(super) fn sharing(key: &str) -> Sharing {
     of_device(key, |device| device.sharing).unwrap_or_default()
 }
 
-/// Whether this process is a client of an MPS server, as far as its devices are known.
+/// Reports whether this process is a client of an MPS server, as far as its devices are known.
 pub(crate) fn is_mps_client() -> bool {
     known().as_ref().is_some_and(|known| known.devices.values().any(|device| device.sharing != Sharing::Time))
 }
 
-/// A number that clients of one MPS server have in common: that of its pipe directory, which they share however it is called.
+/// Number common to all clients of one MPS server: that of its pipe directory, which is the same under any of its
+/// names.
 fn mps_server() -> u64 {
     let folder = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").unwrap_or_else(|| "/tmp/nvidia-mps".into());
     std::fs::metadata(folder).map_or(0, |folder| folder.dev().rotate_left(32) ^ folder.ino())
@@ -128,12 +130,13 @@ fn of_device<T>(key: &str, ask: impl FnOnce(&Device) -> T) -> Option<T> {
     known().as_ref()?.devices.values().find(|device| device.key == key).map(ask)
 }
 
-/// In a forked child nothing is registered.
+/// Resets all state, in a forked child.
 pub(super) fn forget_all() {
     KNOWN.forget();
 }
 
-/// Some context is gone (`None` = one without queues of its own), and with it what it knew; the others are asked again.
+/// Drops what is known of a context that is gone (`None` = one without queues of its own). The state of other contexts
+/// is looked up again.
 pub(super) fn forget_contexts(gone: Option<usize>) {
     if let Some(known) = known().as_mut() {
         known.parts.clear();
@@ -141,30 +144,30 @@ pub(super) fn forget_contexts(gone: Option<usize>) {
     }
 }
 
-/// A queue is first used, in this context.
+/// Records the context of a queue that is used for the first time.
 pub(super) fn note_queue(key: usize, context: usize) {
     known().get_or_insert_default().queues.insert(key, context);
 }
 
-/// Whether a queue may lie in a context. Where either is unknown, it may.
+/// Reports whether a queue may lie in a context. It may if either is unknown.
 pub(super) fn lies_in(key: usize, context: Option<usize>) -> bool {
     let lies = known().as_ref().and_then(|k| k.queues.get(&key)).copied();
     context.is_none_or(|context| lies.is_none_or(|lies| lies == context))
 }
 
-/// A queue is no more.
+/// Drops a queue that is gone.
 pub(super) fn forget_queue(key: usize) {
     if let Some(known) = known().as_mut() {
         known.queues.remove(&key);
     }
 }
 
-/// The handle of a device's primary context, if it was ever asked for.
+/// Handle of a device's primary context, if the application was ever given it.
 pub(super) fn primary(device: CUdevice) -> Option<usize> {
     known().as_ref()?.primaries.get(&device).copied()
 }
 
-/// The application was told a primary context's handle.
+/// Records the handle of a primary context that the application was given.
 pub(super) fn note_primary(device: CUdevice, context: usize) {
     known().get_or_insert_default().primaries.insert(device, context);
 }
@@ -187,7 +190,7 @@ impl Api {
         unsafe { api.as_ref() }
     }
 
-    /// The functions, if some call came by already.
+    /// The functions, if a call found them already.
     pub(super) fn known() -> Option<&'static Api> {
         // SAFETY: leaked when published, never freed.
         unsafe { hot().api.load(Acquire).as_ref() }
@@ -223,15 +226,15 @@ impl Api {
         }
     }
 
-    /// Whether a device's primary context is not in use, or may not be: it counts as gone where the driver does not tell, since its
-    /// streams must not be used then.
+    /// Reports whether a device's primary context is not in use. If the driver does not say, it counts as gone, since
+    /// the streams of a context that is gone must not be used.
     pub(super) fn has_no_primary(&self, device: CUdevice) -> bool {
         let (mut flags, mut active) = (0, 0);
         // SAFETY: pointers to locals.
         unsafe { (self.primary_state)(device, &mut flags, &mut active) != SUCCESS || active == 0 }
     }
 
-    /// Whether commands of this process were seen in no more than one context.
+    /// Reports whether this process has used at most one context.
     pub(super) fn has_one_context(&self) -> bool {
         known().as_ref().is_none_or(|known| {
             let mut contexts = known.parts.keys().map(|(context, _)| context);
@@ -240,7 +243,7 @@ impl Api {
         })
     }
 
-    /// Key of a device: its PCI address, or the UUID of an instance of a divided one.
+    /// Key of a device: its PCI address, or the UUID of an instance of a divided (MIG) device.
     pub(super) fn device_key(&self, device: CUdevice) -> Option<String> {
         if let Some(Device { key, .. }) = known().get_or_insert_default().devices.get(&device) {
             return Some(key.clone());
@@ -259,7 +262,8 @@ impl Api {
             // SAFETY: pointer to a local.
             if unsafe { (self.device_attribute)(&mut value, which, device) } == SUCCESS { value } else { 0 }
         };
-        // A stream's memory operations serve gates; time slices separate contexts only where each has its own channels.
+        // Device gates need stream memory operations. Time slices separate contexts only where each has its own
+        // channels.
         let sharing = match attribute(ATTRIBUTE_MPS) != 0 {
             true if pool::is_member() => Sharing::Pool,
             true => Sharing::Spatial(mps_server()),
@@ -295,7 +299,7 @@ impl Api {
         Some(format!("mig:{}", parts.join("-")))
     }
 
-    /// Where the calling thread's context sees an address of the segment.
+    /// Device address of an address in the segment, in the calling thread's context.
     pub(super) fn seen(&self, rt: &Runtime, address: usize) -> Option<CUdeviceptr> {
         let segment = std::ptr::from_ref(rt.segment()) as usize;
         let (begin, bytes) = device_part(address - segment)?;
@@ -303,24 +307,25 @@ impl Api {
         Some(base + (address - segment - begin) as u64)
     }
 
-    /// Where the calling thread's context sees a part of shared memory, of so many bytes from this address on.
+    /// Device address of a part of shared memory in the calling thread's context; registers it if need be. The part
+    /// begins at `begin` and has this many bytes.
     fn seen_part(&self, begin: usize, bytes: usize) -> Option<CUdeviceptr> {
         let context = self.context();
         if context.is_null() {
-            // The driver is about to refuse this thread's command.
+            // Without a context, the driver is about to refuse this thread's command.
             return None;
         }
         let mut known = known();
         let parts = &mut known.get_or_insert_default().parts;
         let base = *parts.entry((context as usize, begin)).or_insert_with(|| {
             let base = self.register(begin, bytes).unwrap_or(0);
-            NO_MARKS.store(base == 0, Relaxed);
+            NO_FENCES.store(base == 0, Relaxed);
             base
         });
         (base != 0).then_some(base)
     }
 
-    /// Makes the segment known to a context.
+    /// Registers the segment with a context.
     pub(super) fn reach_segment(&self, rt: &Runtime, context: CUcontext) {
         let mut popped = std::ptr::null_mut();
         // SAFETY: the application's new context, made current for a moment; pointer to a local.
@@ -332,7 +337,7 @@ impl Api {
         }
     }
 
-    /// Has the device store a fence's number where others look at it.
+    /// Makes the device write a fence's number to the word that other processes read.
     fn publish(&self, rt: &Runtime, queue: &XQueue, place: usize, number: u32) {
         let page = rt.own_page().unwrap_or(place);
         let at = self.seen_part(page, PAGE_BYTES).map(|base| base + (place - page) as u64);
@@ -343,13 +348,14 @@ impl Api {
 
     fn register(&self, address: usize, bytes: usize) -> Option<CUdeviceptr> {
         let at = address as *mut c_void;
-        // Registering during a global-mode capture would invalidate it.
+        // Relaxed mode, since registering during a capture in global mode would invalidate the capture.
         let mut mode = CAPTURE_RELAXED;
         let mut base = 0;
         // SAFETY: a part of the segment, mapped until the process ends; pointers to locals.
         unsafe {
             let exchanged = (self.exchange_capture_mode)(&mut mode) == SUCCESS;
-            // Registered already when another context of the process did (portable); whether so, the pointer tells.
+            // If another context of the process has registered it (portable), this fails; the pointer shows whether it
+            // is registered.
             (self.host_register)(at, bytes, REGISTER_FOR_DEVICES);
             let rc = (self.host_device_pointer)(&mut base, at, 0);
             if exchanged {
@@ -363,7 +369,7 @@ impl Api {
 impl Driver for Api {
     const PLATFORM: u8 = CUDA;
 
-    /// There is one driver in a process.
+    /// A process has one driver.
     #[inline(always)]
     fn beside(real: *mut c_void) -> Option<&'static Api> {
         let known = hot().api.load(Acquire);
@@ -374,7 +380,7 @@ impl Driver for Api {
         Some(unsafe { &*known })
     }
 
-    /// A runtime's commands were counted when they entered that.
+    /// A runtime's commands were counted already when they entered the runtime.
     #[cold]
     fn is_below_another(caller: usize) -> bool {
         platform::is_scheduled_runtime(caller)
@@ -387,7 +393,7 @@ impl Driver for Api {
 
     fn is_blocking(&self, handle: Handle) -> bool {
         let mut flags = 0;
-        // Where it is not known, it may be one.
+        // If the driver does not say, the stream counts as blocking.
         handle.which != StreamKind::Own
             // SAFETY: a stream that cannot be destroyed meanwhile; pointer to a local.
             || unsafe { (self.stream_flags)(handle.stream, &mut flags) } != SUCCESS
@@ -399,7 +405,7 @@ impl Driver for Api {
     }
 
     #[inline(always)]
-    fn recording(&self, stream: CUstream, _flavour: DefaultStreamMode) -> Option<bool> {
+    fn recording(&self, stream: CUstream, _: DefaultStreamMode) -> Option<bool> {
         capture::recording(self, stream)
     }
 
@@ -409,7 +415,7 @@ impl Driver for Api {
     }
 
     fn has_no_fences(&self) -> bool {
-        NO_MARKS.load(Relaxed)
+        NO_FENCES.load(Relaxed)
     }
 
     fn current_device_key(&self) -> Option<String> {
@@ -447,7 +453,7 @@ impl Driver for Api {
         let Some(at) = self.seen(rt, word) else { return false };
         // SAFETY: a word of the registered segment; the stream is the one whose command was just taken.
         let placed = unsafe { (self.write_value)(queue.handle().cast(), at, fence.number, 0) == SUCCESS };
-        if placed && let Some(place) = queue.published_place(rt) {
+        if placed && let Some(place) = queue.published_place(rt, fence.number) {
             self.publish(rt, queue, place as usize, fence.number);
         }
         placed

@@ -7,7 +7,7 @@ use super::{real, sig};
 use crate::interpose::hooks;
 use crate::platform::shared::{Driver, late};
 
-/// Whether what enters this stream now is only recorded. `None`: the driver does not tell.
+/// Reports whether commands for this stream are only recorded now. `None`: the driver does not say.
 #[inline(always)]
 pub(super) fn recording(api: &Api, stream: CUstream) -> Option<bool> {
     if hot().captures.is_active() { asks(api, stream) } else { Some(false) }
@@ -30,7 +30,7 @@ fn began(rc: CUresult, stream: CUstream) -> CUresult {
     rc
 }
 
-/// An attempt to end a capture may be refused (from the wrong thread) and leave it going.
+/// Handles an attempt to end a capture. The driver may refuse it (from the wrong thread), and the capture goes on.
 fn ended(real: *mut c_void, rc: CUresult, stream: CUstream) -> CUresult {
     if Api::beside(real).is_none_or(|api| asks(api, stream) == Some(false)) {
         hot().captures.forget(stream);

@@ -1,8 +1,8 @@
-//! Whether a loaded object launches kernels from the device itself (dynamic parallelism): NVIDIA's device runtime is linked into
-//! it then. MPS does not run such kernels.
+//! Search for loaded objects whose kernels launch others from the device (dynamic parallelism): NVIDIA's device runtime
+//! is linked into them. MPS does not run such kernels.
 //!
-//! nvcc 13.0 puts the name of every relocatable module into a section `__nv_module_id`, which `strip` leaves where it is. The linker
-//! takes the device runtime's module from `libcudadevrt.a` only where a kernel launches another one.
+//! nvcc 13.0 stores the name of every relocatable module in a section `__nv_module_id`, which `strip` keeps. The linker
+//! takes the device runtime's module from `libcudadevrt.a` only if a kernel launches another one.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,16 +11,16 @@ use crate::interpose::objects::Objects;
 
 const SECTION: &[u8] = b"__nv_module_id\0";
 const RUNTIME: &[u8] = b"cuda_device_runtime";
-/// The section holds some 60 bytes a module; nothing larger is read.
+/// Upper limit of the section's size, in bytes. It holds some 60 bytes for each module; a larger one is not read.
 const SECTION_MAX: u64 = 1 << 20;
-/// Sections of an object, and bytes of their names, beyond which it is no object.
+/// Upper limit of an object's sections, and of the bytes of their names. A file with more is no object.
 const SECTIONS_MAX: usize = 4096;
 const SHT_NOBITS: u32 = 8;
 
-/// Reads so many bytes from a place of a file.
+/// Function that reads this many bytes from this offset of a file.
 type Read<'a> = &'a dyn Fn(u64, usize) -> Option<Vec<u8>>;
 
-/// The file of a loaded object whose kernels launch others.
+/// File of a loaded object whose kernels launch others, if there is one.
 pub(super) fn linked_into() -> Option<String> {
     let files = Objects::now().into_each(|_, _, file, _| file);
     files.into_iter().find_map(|file| {
@@ -35,7 +35,7 @@ pub(super) fn linked_into() -> Option<String> {
     })
 }
 
-/// None: it is no object of this machine.
+/// Reports whether the device runtime is linked into an object; `None` if it is no object of this machine.
 fn is_in(read: Read) -> Option<bool> {
     let head = read(0, 64)?;
     if head[..6] != *b"\x7fELF\x02\x01" {
@@ -54,9 +54,9 @@ fn is_in(read: Read) -> Option<bool> {
     Some(modules.is_some_and(|modules| modules.windows(RUNTIME.len()).any(|window| window == RUNTIME)))
 }
 
-/// What the header of a section says (ELF-64, gABI "Sections").
+/// Header of a section (ELF-64, gABI "Sections").
 struct Section {
-    /// Where its name begins among the names.
+    /// Offset of its name in the table of names.
     name: usize,
     kind: u32,
     offset: u64,
@@ -99,7 +99,7 @@ mod tests {
         is_in(&|at, length| object.get(at as usize..)?.get(..length).map(<[u8]>::to_vec))
     }
 
-    /// An object with a section of this name and content.
+    /// An object file with a section of this name and content.
     fn object(name: &[u8], content: &[u8]) -> Vec<u8> {
         let names = [b"\0", name].concat();
         let mut head = vec![0u8; 64];

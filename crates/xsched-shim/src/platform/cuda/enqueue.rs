@@ -1,5 +1,5 @@
-//! Everything that enters a stream. Each list begins with its name and class; a row has in brackets what a null stream means
-//! to the function, the stream, and what is known of the work.
+//! Commands for streams. Each list begins with its name and class. A row has in brackets the meaning of a null stream
+//! for the function, the stream, and the description of the work.
 
 use xsched_core::Work;
 
@@ -12,7 +12,7 @@ use crate::platform::shared::path::{
     UNKNOWN, blocking_transfer, enqueue, join, kernel, memset, order, prequeueable, transfer,
 };
 
-/// The stream of functions that take none.
+/// Stream of functions that take none.
 const NO_STREAM: CUstream = std::ptr::null_mut();
 
 /// Start of CUlaunchConfig in cuda.h.
@@ -47,7 +47,7 @@ fn shape_of(config: *mut c_void) -> [c_uint; 6] {
     unsafe { config.cast::<LaunchConfig>().as_ref() }.map_or([0; 6], |c| c.shape)
 }
 
-/// A launch on several devices at once is scheduled with the first of its streams.
+/// Stream of a launch on several devices at once: it is scheduled with the first.
 fn first_stream(list: *mut c_void, count: c_uint) -> CUstream {
     if count == 0 {
         return NO_STREAM;
@@ -72,7 +72,8 @@ macro_rules! enqueues {
     };
 }
 
-/// Functions that order commands of a stream, and take next to no time on the device; before them the way that they go.
+/// Hooks functions that order commands of a stream and take next to no time on the device, listed by the function that
+/// handles them.
 macro_rules! orders {
     (
         $list:ident: $class:ident;

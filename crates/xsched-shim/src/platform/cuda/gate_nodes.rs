@@ -1,9 +1,10 @@
-//! Gates inside a graph: a clone of it in which nodes wait for the group's gate word.
+//! Gates inside a graph: makes a clone of it, with nodes that wait for the group's gate word.
 //!
-//! A gate goes before a kernel node and takes over what that node waits for: `a → k ← b` becomes `a → gate ← b` and
-//! `gate → k`. That orders nothing anew, whatever the graph looks like, and cannot close a circle. A kernel that may begin
-//! before the one ahead ends (programmatic dependent launch) begins after it where a gate lies between the two, which such a
-//! kernel must bear anyway; one that is only launched in order with the one ahead gets no gate, since that one may wait for it.
+//! A gate is placed before a kernel node and takes over its dependencies: `a → k ← b` becomes `a → gate ← b` and `gate
+//! → k`. This adds no order between other nodes, whatever the graph looks like, and cannot close a circle. A kernel
+//! that may begin before its predecessor ends (programmatic dependent launch) begins after it if there is a gate
+//! between the two; such a kernel must be correct then anyway. A kernel that is merely launched in order with its
+//! predecessor gets no gate, since the predecessor may wait for it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
@@ -15,8 +16,8 @@ use super::types::*;
 use crate::platform::shared::functions;
 use crate::platform::shared::path::kernel_key;
 
-/// CUgraphNodeType: kernels, and what else may lie beside gates. A graph with others (graphs in it, memory nodes,
-/// conditions, what is newer) stays as it is.
+/// CUgraphNodeType of kernels, and of the other nodes that may lie beside gates. A graph with others (child graphs,
+/// memory nodes, conditions, newer types) stays as it is.
 const KERNEL: c_int = 0;
 const KNOWN_TYPES: [c_int; 10] = [KERNEL, 1, 2, 3, 5, 6, 7, 8, 9, 12];
 /// CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, and the size of any attribute's value.
@@ -25,7 +26,7 @@ const ATTRIBUTE_WORDS: usize = 16;
 /// CU_STREAM_MEM_OP_WAIT_VALUE_32, …_WRITE_VALUE_32.
 const WAIT_VALUE_32: u32 = 1;
 const WRITE_VALUE_32: u32 = 2;
-/// CU_STREAM_WRITE_VALUE_DEFAULT. That a write needs no barrier cannot be said in a graph.
+/// CU_STREAM_WRITE_VALUE_DEFAULT. A graph has no flag for a write without a barrier.
 const WRITE_DEFAULT: c_uint = 0;
 
 /// CUstreamBatchMemOpParams, for a wait or a write.
@@ -79,7 +80,7 @@ struct EdgeData {
 /// CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER.
 const LAUNCH_ORDER: u8 = 2;
 
-/// An edge between nodes by their places.
+/// An edge between nodes, given by their positions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Edge {
     from: usize,
@@ -91,7 +92,7 @@ const _: () = assert!(size_of::<EdgeData>() == 8);
 const _: () = assert!(size_of::<Operation>() == 48 && size_of::<Batch>() == 32 && size_of::<Kernel>() == 72);
 
 functions! {
-    /// Functions of the driver, signatures as in cuda.h. The newest is of CUDA 12.0.
+    /// Functions of the driver, with signatures as in cuda.h. The newest is of CUDA 12.0.
     struct Plain -> CUresult;
     clone: c"cuGraphClone" (*mut CUgraph, CUgraph);
     destroy: c"cuGraphDestroy" (CUgraph);
@@ -107,7 +108,7 @@ functions! {
 }
 
 functions! {
-    /// Those that know what an edge means, of CUDA 12.3.
+    /// Functions of CUDA 12.3 that handle edges with data.
     struct WithData -> CUresult;
     get_edges: c"cuGraphGetEdges_v2" (CUgraph, *mut CUgraphNode, *mut CUgraphNode, *mut EdgeData, *mut usize);
     remove_edges: c"cuGraphRemoveDependencies_v2"
@@ -120,7 +121,7 @@ pub(super) struct Functions {
     with_data: Option<WithData>,
 }
 
-/// Why a graph stays as it is.
+/// Reason why a graph stays as it is.
 pub(super) type Refusal = &'static str;
 
 fn check(rc: CUresult, otherwise: Refusal) -> Result<(), Refusal> {
@@ -128,11 +129,11 @@ fn check(rc: CUresult, otherwise: Refusal) -> Result<(), Refusal> {
 }
 
 impl Functions {
-    /// Of the driver whose function lies at `address`; there is one driver in a process.
+    /// Functions of the driver that has a function at `address`; a process has one driver.
     pub(super) fn of(address: usize) -> Result<&'static Functions, Refusal> {
         static FOUND: AtomicPtr<Functions> = AtomicPtr::new(std::ptr::null_mut());
         if FOUND.load(Acquire).is_null() {
-            // No thread waits for another's question to the loader; two may ask.
+            // Without a lock, so that no thread waits while another calls the loader; two threads may do the same work.
             let plain = Plain::load(address).ok_or("the driver is older than CUDA 12.0")?;
             let found = Functions { plain, with_data: WithData::load(address) };
             FOUND.store(Box::into_raw(Box::new(found)), Release);
@@ -153,7 +154,7 @@ impl Functions {
         }
     }
 
-    /// Edges between nodes by their place in `nodes`. A driver that knows of no meanings tells no edges that have one.
+    /// Edges between nodes, by their positions in `nodes`. A driver without edge data reports no edges that have some.
     fn edges(&self, graph: CUgraph, nodes: &[CUgraphNode]) -> Result<Vec<Edge>, Refusal> {
         const REFUSED: Refusal = "its edges are not told, or mean something that this driver does not tell";
         let get = |from: *mut CUgraphNode, to: *mut CUgraphNode, data: *mut EdgeData, count: &mut usize| {
@@ -198,8 +199,8 @@ impl Functions {
         let mut found: Kernel = unsafe { std::mem::zeroed() };
         // SAFETY: a kernel node; pointer to a local.
         check(unsafe { (self.plain.kernel_parameters)(node, &mut found) }, "its kernels are not told")?;
-        // CUDA's runtime launches kernels of libraries, not functions of contexts. The driver tells both, and a length is kept under
-        // the one that was launched.
+        // CUDA's runtime launches kernels of libraries, not functions of contexts. The driver returns both handles, and
+        // the expected duration is stored under the one that was launched.
         let lengths = [found.kernel, found.function].map(|handle| expected_ns(kernel_key(handle, &found.shape)));
         Ok(Some(lengths.into_iter().flatten().next().unwrap_or(UNKNOWN_INSIDE_NS)))
     }
@@ -212,11 +213,11 @@ impl Functions {
     }
 }
 
-/// Where a gate's word is, as the device sees it, and in which context.
+/// Location of a gate's word: device address and context.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gate {
     pub(super) address: CUdeviceptr,
-    /// The word that is 1 while the device waits there, if it is to be told.
+    /// Device address of a word that is 1 while the device waits at the gate, if that is to be reported.
     pub(super) held: Option<CUdeviceptr>,
     pub(super) context: usize,
 }
@@ -239,7 +240,7 @@ impl GraphClone {
         self.graph as CUgraph
     }
 
-    /// The node of it that stands for one of the original; that one itself where there is none.
+    /// Node of the clone that corresponds to a node of the original; the node itself if there is none.
     pub(super) fn translated(&self, node: CUgraphNode) -> CUgraphNode {
         self.functions.found_in(node, self).unwrap_or(node)
     }
@@ -252,20 +253,21 @@ impl Drop for GraphClone {
     }
 }
 
-/// A graph with gates in it.
+/// A clone of a graph, with gates.
 pub(super) struct Gated {
     pub(super) clone: GraphClone,
-    /// How many nodes the original has, and which of them, in the order in which the driver lists them, have gates.
+    /// Number of nodes of the original, and the positions of those with gates, in the order in which the driver lists
+    /// them.
     nodes: usize,
     places: Vec<usize>,
     gate: Gate,
-    /// The longest part without a gate, in [`PARTS`] of the longest path.
+    /// Longest part without a gate, as a fraction of the longest path in units of 1/[`PARTS`].
     pub(super) part: u16,
 }
 
 impl Gated {
-    /// Clones a graph and puts gates into the clone, so that no path has more than `limit_ns` of kernels without one
-    /// (or a single kernel). `None`: it needs none.
+    /// Clones a graph and places gates in the clone, so that no path has more than `limit_ns` of kernels (or a single
+    /// longer kernel) without a gate. `None`: the graph needs none.
     pub(super) fn of(
         functions: &'static Functions,
         graph: CUgraph,
@@ -283,7 +285,7 @@ impl Gated {
         }
         let whole = gated_places(&weights, &edges, u64::MAX).map_or(1, |(_, whole)| whole.max(1));
         let part = (longest.saturating_mul(PARTS.into()) / whole).clamp(1, PARTS.into()) as u16;
-        // Of several branches one may be held while another is executed.
+        // With several branches, one may be held while another runs.
         let held = gate.held.filter(|_| is_chain(nodes.len(), &edges));
         let with = |gate: Gate| {
             let clone = GraphClone::of(graph, functions)?;
@@ -295,12 +297,12 @@ impl Gated {
         Ok(Some(Gated { clone, nodes: nodes.len(), places, gate, part }))
     }
 
-    /// Whether a word tells when its gates hold it.
+    /// Reports whether a word shows that the graph is held at one of its gates.
     pub(super) fn tells(&self) -> bool {
         self.gate.held.is_some()
     }
 
-    /// The same for a graph that is to take this one's place. Gates go before the same nodes.
+    /// Clones another version of the graph, and places gates before the same nodes.
     pub(super) fn like(&self, graph: CUgraph) -> Result<Gated, Refusal> {
         const OTHER: Refusal = "it is another graph";
         let functions = self.clone.functions;
@@ -315,14 +317,14 @@ impl Gated {
     }
 }
 
-/// The original of a node of a clone; null if it is one of ours.
+/// Original of a node of the clone; null if it is a gate.
 pub(super) fn original(gated: &Gated, graph: CUgraph, node: CUgraphNode) -> CUgraphNode {
     let functions = gated.clone.functions;
     let mut nodes = functions.nodes(graph).unwrap_or_default().into_iter();
     nodes.find(|n| functions.found_in(*n, &gated.clone) == Ok(node)).unwrap_or(std::ptr::null_mut())
 }
 
-/// Puts a gate before each node at `places`.
+/// Places a gate before each node at `places`.
 fn put(clone: &GraphClone, nodes: &[CUgraphNode], edges: &[Edge], places: &[usize], gate: Gate) -> Result<(), Refusal> {
     const REFUSED: Refusal = "the driver takes no gates in it";
     let mut ahead = vec![Vec::new(); nodes.len()];
@@ -346,7 +348,7 @@ fn put(clone: &GraphClone, nodes: &[CUgraphNode], edges: &[Edge], places: &[usiz
         let (count, list) = (operations.len() as c_uint, operations.as_mut_ptr());
         let batch = Batch { context: gate.context as CUcontext, count, operations: list, flags: 0 };
         let mut made = std::ptr::null_mut();
-        // SAFETY: nodes of our clone, as many as said; the driver copies the operations.
+        // SAFETY: nodes of our clone, in lists of the lengths passed; the driver copies the operations.
         unsafe {
             let to = vec![node; before.len()];
             let removed = match &functions.with_data {
@@ -363,7 +365,7 @@ fn put(clone: &GraphClone, nodes: &[CUgraphNode], edges: &[Edge], places: &[usiz
     check(unsafe { (functions.plain.add_edges)(graph, gates.as_ptr(), behind.as_ptr(), gates.len()) }, REFUSED)
 }
 
-/// Whether one node comes after the other. Of edges that do not go in a circle.
+/// Reports whether the nodes form a chain, given edges without circles.
 fn is_chain(nodes: usize, edges: &[Edge]) -> bool {
     let mut ends = vec![(0, 0); nodes];
     for edge in edges {
@@ -373,9 +375,9 @@ fn is_chain(nodes: usize, edges: &[Edge]) -> bool {
     edges.len() + 1 == nodes && ends.iter().all(|(after, before)| *after <= 1 && *before <= 1)
 }
 
-/// Which nodes get a gate before them: kernels (those with a weight) that something comes before, so that no path has
-/// more than `limit` without one, or a single kernel, or those that are launched together; and the longest part without one.
-/// `None`: the edges go in a circle.
+/// Chooses the nodes that get a gate. A path has at most `limit` between two gates, unless a single kernel is longer,
+/// or kernels that are launched in order are. Only kernels (nodes with a weight) that have a predecessor get gates.
+/// Returns their positions, and the length of the longest part without a gate; `None` if the edges form a circle.
 fn gated_places(weights: &[Option<u64>], edges: &[Edge], limit: u64) -> Option<(Vec<usize>, u64)> {
     let mut after = vec![Vec::new(); weights.len()];
     let mut missing = vec![0usize; weights.len()];
@@ -385,7 +387,7 @@ fn gated_places(weights: &[Option<u64>], edges: &[Edge], limit: u64) -> Option<(
         missing[to] += 1;
         joined[to] |= data.from_port == LAUNCH_ORDER;
     }
-    // What lies before each node since the last gates.
+    // Length of the longest path since the last gate before each node, and whether the node has a predecessor.
     let (mut ungated, mut inner) = (vec![0u64; weights.len()], vec![false; weights.len()]);
     let mut ready: Vec<usize> = (0..weights.len()).filter(|node| missing[*node] == 0).collect();
     let (mut found, mut seen, mut longest) = (Vec::new(), 0, 0);
@@ -447,7 +449,7 @@ mod tests {
 
     #[test]
     fn every_path_counts_for_itself() {
-        // A long branch and a short one from the same fork to the same join.
+        // A long and a short branch from one fork to one join.
         let edges = edges(&[(0, 1), (1, 2), (2, 5), (0, 3), (3, 5), (5, 4)]);
         let weights = [Some(100), Some(150), Some(150), Some(10), Some(100), Some(100)];
         assert_eq!(places(&weights, &edges, 250), Some(vec![2, 4]));

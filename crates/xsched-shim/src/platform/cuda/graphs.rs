@@ -1,8 +1,9 @@
-//! Graphs: made ready with gates inside where gates on the device are all that preempts (level 2), and from then on
-//! treated as if they were the application's own.
+//! Graphs: instantiated with gates inside if device gates are the only means of preemption (level 2), and afterwards
+//! handled as if they were the application's own.
 //!
-//! What is launched is made of a clone (see [`super::gate_nodes`]) that lives as long. The application names nodes of
-//! its own graph, which stand for those of the clone. Whatever a driver does not take is made ready as it is.
+//! The executable graph is made of a clone (see [`super::gate_nodes`]) that lives as long as it does. The application
+//! names nodes of its own graph, which are translated to those of the clone. A graph that the driver does not accept
+//! with gates is instantiated as it is.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,30 +33,30 @@ const DEVICE_LAUNCH: u64 = 4;
 /// CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, …_NODE_TYPE_CHANGED, …_NOT_SUPPORTED.
 const OTHER_SHAPE: [c_int; 3] = [2, 3, 6];
 
-/// Whether some graph of this process ever got gates.
+/// Set once a graph of this process got gates.
 static SOME: AtomicBool = AtomicBool::new(false);
-/// Whether gates made an update fail that perhaps would not have without.
+/// Set once an update failed because of gates, and might have succeeded without.
 static SPOILT: AtomicBool = AtomicBool::new(false);
-/// Graphs that got gates, and that should have but could not.
+/// Number of graphs that got gates, and of those that should have but could not.
 static GATED: AtomicU64 = AtomicU64::new(0);
 static PLAIN: AtomicU64 = AtomicU64::new(0);
-/// Why the first of those could not.
+/// Reason for the first graph that could not.
 static REFUSAL: Lock<Option<Refusal>> = Lock::new();
 
 /// CU_STREAM_PER_THREAD.
 const PER_THREAD: usize = 2;
-/// The stream that graphs are launched into, plus one; 0 = none was.
+/// Stream into which graphs are launched, plus one; 0 = no graph was launched yet.
 static STREAM: AtomicUsize = AtomicUsize::new(0);
 
-/// What the executable graphs with gates are made of.
+/// Clones behind the executable graphs that have gates.
 static READY: Lock<HashMap<usize, Arc<Gated>>> = Lock::new();
 
-/// Graphs made ready with gates inside, graphs that could not be, and why the first could not.
+/// Number of graphs instantiated with gates, number of graphs that could not be, and the reason for the first of these.
 pub(crate) fn counts() -> (u64, u64, Option<&'static str>) {
     (GATED.load(Relaxed), PLAIN.load(Relaxed), *REFUSAL.lock())
 }
 
-/// In a forked child there are none.
+/// Resets all state, in a forked child.
 pub(super) fn forget_all() {
     READY.forget();
     REFUSAL.forget();
@@ -76,15 +77,15 @@ fn switched_off() -> bool {
     variables::text("XSCHED_GRAPH_GATES").is_some_and(|value| variables::flag(&value) == Some(false))
 }
 
-/// The gate of a graph that is made ready now and how much may come between two, in ns. `None`: it needs none.
+/// Gate for a graph that is now instantiated, and the limit between two gates in ns. `None`: the graph needs no gates.
 fn wanted(rt: &'static Runtime, api: &Api) -> Option<(Gate, u64)> {
-    // With several groups there are gates on the host only; with one, it is the first.
+    // With several groups there are gates on the host only; a single group is the first.
     if !rt.has_one_group() || !api.has_one_context() || SPOILT.load(Relaxed) {
         return None;
     }
     let (device, platform) = rt.device_of(0)?;
     let context = api.context();
-    // What level it is at is the daemon's word; a program may come here right after it made its context.
+    // The daemon sets the group's level, and a program may come here right after it created its context.
     rt.await_registration(rt.find(legacy_key(context as usize))?.group(rt));
     let slot = &rt.segment().groups[0];
     let forced = rt.forced_level().is_some();
@@ -93,7 +94,7 @@ fn wanted(rt: &'static Runtime, api: &Api) -> Option<(Gate, u64)> {
         return None;
     }
     let address = api.seen(rt, slot.gate.as_ptr() as usize)?;
-    // Marks before and behind each of so many gates would cost more than what they are for.
+    // Marks before and behind so many gates would cost more than they are worth.
     let held = if forced { None } else { api.seen(rt, slot.held_inside.as_ptr() as usize) };
     Some((Gate { address, held, context: context as usize }, inside_ns(slot.budget_us.load(Relaxed), forced)))
 }
@@ -115,8 +116,8 @@ fn refused(why: Refusal) {
     REFUSAL.lock().get_or_insert(why);
 }
 
-/// Makes a graph ready by `call`, with gates inside if it is to have some and the driver agrees. `place` is where the
-/// driver puts the handle.
+/// Instantiates a graph by `call`, with gates inside if it is to have some and the driver accepts them. `place` is
+/// where the driver stores the handle.
 fn instantiated(
     real: *mut c_void,
     place: *mut c_void,
@@ -143,7 +144,7 @@ fn instantiated(
             return SUCCESS;
         }
         Some(gated) => {
-            // So that the application is told of its own graph.
+            // So that an error refers to the application's own graph.
             drop(gated);
             refused("the driver does not make it ready with gates");
             call(graph)
@@ -157,7 +158,8 @@ fn instantiated(
     rc
 }
 
-/// What a new executable graph is made of. Its handle may be that of one that went with its context.
+/// Records the clone behind a new executable graph. Its handle may be that of an earlier one that ended with its
+/// context.
 fn remember(exec: CUgraphExec, gated: Option<Arc<Gated>>) {
     let mut ready = READY.lock();
     let is_gated = gated.is_some();
@@ -165,7 +167,7 @@ fn remember(exec: CUgraphExec, gated: Option<Arc<Gated>>) {
         Some(gated) => ready.insert(exec as usize, gated),
         None => ready.remove(&(exec as usize)),
     };
-    // The driver is not called with our lock held.
+    // Drops the old clone, which calls the driver, without our lock held.
     drop(ready);
     drop(before);
     if is_gated {
@@ -173,7 +175,7 @@ fn remember(exec: CUgraphExec, gated: Option<Arc<Gated>>) {
     }
 }
 
-/// Start of CUDA_GRAPH_INSTANTIATE_PARAMS.
+/// Flags of CUDA_GRAPH_INSTANTIATE_PARAMS, its first member.
 fn flags_of(parameters: *mut c_void) -> u64 {
     // SAFETY: null, or the caller's own structure, whose first member this is.
     unsafe { parameters.cast::<u64>().as_ref() }.map_or(0, |flags| *flags)
@@ -204,7 +206,7 @@ instantiates! {
 
 unsafe extern "C" fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult {
     let (real, function) = real!(cuGraphExecDestroy);
-    // Before its handle may come back.
+    // Before the driver can reuse the handle.
     let gated = of(exec).and_then(|_| READY.lock().remove(&(exec as usize)));
     // SAFETY: the caller's own argument.
     let rc = lending_call::<Api, _>(real, || unsafe { function(exec) });
@@ -214,13 +216,13 @@ unsafe extern "C" fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult {
 
 hooks! { CUDA, GRAPHS_DESTROYED: Sync; cuGraphExecDestroy }
 
-/// The group whose word gates inside graphs wait for, see [`wanted`].
+/// The group whose gate word gates inside graphs wait for, see [`wanted`].
 fn first_group() -> Option<(&'static Runtime, &'static Group)> {
     let rt = process::running()?;
     Some((rt, rt.groups().next()?))
 }
 
-/// Before a graph is launched.
+/// Prepares gates inside graphs, before a graph is launched.
 #[inline(always)]
 fn before_launch(stream: CUstream, mode: StreamKind) {
     if near!(SOME).load(Relaxed) {
@@ -233,7 +235,7 @@ fn before_launch(stream: CUstream, mode: StreamKind) {
 fn set_gates(stream: CUstream, mode: StreamKind) {
     let Some((rt, group)) = first_group() else { return };
     group.hold_inside(rt);
-    // Gates of graphs that run at the same time write the same word.
+    // Graphs that run at the same time would write the same word.
     let one_each_thread = stream as usize == PER_THREAD || (stream.is_null() && matches!(mode, PerThread));
     let key = stream as usize + 1;
     let other = STREAM.compare_exchange(0, key, Relaxed, Relaxed).is_err_and(|before| before != key);
@@ -242,8 +244,8 @@ fn set_gates(stream: CUstream, mode: StreamKind) {
     }
 }
 
-/// The longest part without a gate of a graph, once some have gates: all of one that has none, whose handle may have been that of
-/// one that had.
+/// Longest part of a graph without a gate. Once some graphs have gates, that of a graph without any is the whole: its
+/// handle may have been that of a graph with gates.
 fn part(exec: CUgraphExec) -> u16 {
     if !near!(SOME).load(Acquire) {
         return 0;
@@ -257,7 +259,8 @@ macro_rules! launches {
             unsafe extern "C" fn $name(exec: CUgraphExec, stream: CUstream) -> CUresult {
                 let (real, function) = real!($name);
                 before_launch(stream, $mode);
-                // Where there is no room for it, it waits until an earlier one is done, which may be held in its middle.
+                // If there is no room for the graph, the call waits until an earlier one is done, which may be held
+                // half-way.
                 // SAFETY: the caller's own arguments.
                 let enter = move || process::waiting(|| unsafe { function(exec, stream) });
                 enqueue::<Api>(real, stream, $mode, || graph(exec, part(exec)), enter)
@@ -282,16 +285,16 @@ struct Outcome {
     from: CUgraphNode,
 }
 
-/// Updates a graph that has gates by another one, by `call`, which is given what to take instead and says what came of
-/// it. A graph that is too different is left to the driver as it is: it will refuse it.
+/// Updates an executable graph with gates to another graph by `call`, which is given the clone to take instead, and
+/// returns the outcome. If the graph is too different, the driver is given the graph itself, and refuses it.
 fn updated(gated: &Gated, graph: CUgraph, call: impl Fn(CUgraph) -> (CUresult, Outcome)) -> (CUresult, Outcome) {
     let next = process::guarded("before a graph is updated", || gated.like(graph));
     let Some(Ok(next)) = next else { return call(graph) };
     let (rc, mut outcome) = call(next.clone.graph());
     if rc != SUCCESS {
         if OTHER_SHAPE.contains(&outcome.result) {
-            // Its nodes are as many, so it may be that ours alone are in the way. The application will make it ready
-            // anew, and had better not fail each time.
+            // The number of nodes is the same, so the gates alone may be in the way. The application will instantiate
+            // the graph afresh, and should not fail every time.
             SPOILT.store(true, Relaxed);
         }
         process::guarded("after a graph was not updated", || {
@@ -303,7 +306,7 @@ fn updated(gated: &Gated, graph: CUgraph, call: impl Fn(CUgraph) -> (CUresult, O
     (rc, outcome)
 }
 
-/// Nothing is known yet.
+/// Outcome before any call.
 const NO_OUTCOME: Outcome = Outcome { result: 0, node: std::ptr::null_mut(), from: std::ptr::null_mut() };
 
 unsafe extern "C" fn cuGraphExecUpdate(
@@ -349,7 +352,7 @@ unsafe extern "C" fn cuGraphExecUpdate_v2(exec: CUgraphExec, graph: CUgraph, inf
 
 hooks! { CUDA, UPDATES: Recorded; cuGraphExecUpdate cuGraphExecUpdate_v2 }
 
-/// The node that the driver knows by one of the application's graph.
+/// Node to name to the driver for a node of the application's graph.
 #[inline]
 fn node_in(exec: CUgraphExec, node: *mut c_void) -> *mut c_void {
     let Some(gated) = of(exec) else { return node };
@@ -361,7 +364,7 @@ macro_rules! names_nodes {
         $(
             unsafe extern "C" fn $name(exec: CUgraphExec, node: *mut c_void, $($arg: $ty),*) -> CUresult {
                 let (_, function) = real!($name);
-                // SAFETY: the caller's own arguments, or a node that stands for its own.
+                // SAFETY: the caller's own arguments; its node may be replaced by the same node in our clone.
                 unsafe { function(exec, node_in(exec, node), $($arg),*) }
             }
         )*

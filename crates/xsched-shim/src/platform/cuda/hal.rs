@@ -17,7 +17,7 @@ use crate::platform::shared::{Handle, Stream, StreamKind, functions};
 const EVENT_FLAGS: c_uint = 3;
 /// CU_STREAM_WAIT_VALUE_EQ.
 const WAIT_EQUAL: c_uint = 1;
-/// The function that tells which copy of the driver is meant, and one more of it.
+/// Function that identifies the copy of the driver, and belongs to it.
 const SYNCHRONIZE: &CStr = c"cuStreamSynchronize";
 
 functions! {
@@ -34,19 +34,19 @@ functions! {
 
 static FUNCTIONS: OnceLock<Option<Functions>> = OnceLock::new();
 
-/// There is one driver in a process, so there is one set of them. `queue` has found it.
+/// Functions of the driver, once [`queue`] has found them. A process has one driver, so there is one set.
 fn functions() -> Option<&'static Functions> {
     FUNCTIONS.get().and_then(Option::as_ref)
 }
 
-/// A stream as the calling thread means it. None: there is no driver in the process, no such stream, or no context.
+/// A stream as seen by the calling thread; `None` if there is no driver in the process, no such stream, or no context.
 pub(crate) fn queue(stream: *mut c_void) -> Option<Arc<dyn HardwareQueue>> {
     let real = resolve::in_process(SYNCHRONIZE);
     if real.is_null() || FUNCTIONS.get_or_init(|| Functions::load(real.addr())).is_none() {
         return None;
     }
     if !resolve::is_preloaded() {
-        // Contexts that the program makes are not seen.
+        // Calls that create contexts do not pass through this library.
         hot::several();
     }
     StreamQueue::<Api>::new(real, stream).map(|queue| Arc::new(queue) as Arc<dyn HardwareQueue>)
@@ -57,13 +57,13 @@ fn succeeds(call: impl FnOnce(&Functions) -> CUresult) -> bool {
 }
 
 impl StreamDriver for Api {
-    /// A context's handle.
+    /// Handle of a context.
     type Place = usize;
 
     fn place_of(&self, handle: Handle) -> Option<usize> {
         let mut context = self.context();
         if handle.which == StreamKind::Own {
-            // SAFETY: the application's stream; pointer to a local. It says whether there is such a stream.
+            // SAFETY: the application's stream; pointer to a local. The driver checks whether the stream exists.
             if unsafe { (self.stream_context)(handle.stream, &mut context) } != SUCCESS {
                 return None;
             }

@@ -1,4 +1,4 @@
-//! What every launch looks at, in one line of the cache: a program that does much between its launches finds each further
+//! State that every launch reads, in one cache line: a program that does much between its launches finds each further
 //! line cold.
 
 use std::ffi::c_int;
@@ -9,35 +9,36 @@ use crate::interpose::near;
 use crate::platform::shared::SUCCESS;
 use crate::platform::shared::capture::Captures;
 
-/// See [`hot`].
+/// Contents of the line, see [`hot`].
 #[repr(C, align(64))]
 pub(super) struct Hot {
     /// The driver's functions, once known.
     pub(super) api: AtomicPtr<Api>,
     /// The only context that a thread can have; 0 = unknown, or there may be several.
     only: AtomicUsize,
-    /// Captures under way.
+    /// Active captures.
     pub(super) captures: Captures,
 }
 
 static HOT: Hot =
     Hot { api: AtomicPtr::new(std::ptr::null_mut()), only: AtomicUsize::new(0), captures: Captures::new() };
 
-/// Contexts besides a device's primary one were made some time.
+/// Set once a context other than a device's primary one was created.
 static SEVERAL: AtomicBool = AtomicBool::new(false);
-/// Counts what may make another context the current one.
+/// Number of events so far that may have changed a current context.
 static CHANGES: AtomicUsize = AtomicUsize::new(0);
-/// Devices of this machine that the process sees; 0 = not asked yet.
+/// Number of devices that the process sees; 0 = not known yet.
 static DEVICES: AtomicI32 = AtomicI32::new(0);
 
-/// The line.
+/// The cache line.
 #[inline(always)]
 pub(super) fn hot() -> &'static Hot {
     near!(HOT)
 }
 
-/// The calling thread's context, for whatever its default streams mean; 0 = none. The driver is asked unless all threads
-/// that have one have the same: who has none then is told so by the driver a little later.
+/// The calling thread's context, which its default streams belong to; 0 = none. The driver is asked unless all threads
+/// that have a context have the same. A thread without one gets that context here, too, but the driver refuses its
+/// command a little later.
 #[inline(always)]
 pub(super) fn context(api: &Api) -> usize {
     match hot().only.load(Relaxed) {
@@ -46,7 +47,7 @@ pub(super) fn context(api: &Api) -> usize {
     }
 }
 
-/// With one device there is one context, its primary one, unless others are made by name.
+/// Asks the driver. With one device there is one context, its primary one, unless others are created explicitly.
 #[inline(never)]
 fn ask(api: &Api) -> usize {
     let changes = CHANGES.load(SeqCst);
@@ -69,19 +70,20 @@ fn devices(api: &Api) -> c_int {
     count
 }
 
-/// Before a context is made that is not a device's primary one: from now on each thread is asked for its own.
+/// Records that a context other than a device's primary one is about to be created. From now on each thread's own
+/// context is looked up.
 pub(super) fn several() {
     SEVERAL.store(true, SeqCst);
     changes();
 }
 
-/// Before and after the end of a context.
+/// Drops the cached context. Called before and after the end of a context.
 pub(super) fn changes() {
     CHANGES.fetch_add(1, SeqCst);
     HOT.only.store(0, SeqCst);
 }
 
-/// In a forked child nothing was made.
+/// Resets the state, in a forked child.
 pub(super) fn forget_all() {
     HOT.captures.forget_all();
     changes();

@@ -1,4 +1,4 @@
-//! Contexts and streams that come and go.
+//! Creation and end of contexts and streams.
 
 use xsched_core::{QueueSpec, thread};
 
@@ -14,8 +14,8 @@ use crate::platform::shared::lifetime::{self, At, stream_made};
 use crate::platform::start::runtime;
 use crate::process;
 
-/// Runs a call that makes a context on a device. Rivals learn of the program now, before its first command: what it
-/// queued until they do could not be taken back.
+/// Runs a call that creates a context on a device, and registers the program with the scheduler at once. Other programs
+/// must learn of it before its first command: commands that they queue until then could not be taken back.
 fn makes(
     real: *mut c_void,
     device: CUdevice,
@@ -53,7 +53,8 @@ fn makes(
             let key = stream::legacy_key(context);
             api::note_queue(key, context);
             let queue = rt.queue(key, || Some(spec));
-            // Now rather than at the first command that has a rival, which would be late by it.
+            // Registers the segment now rather than at the first contended command, which would be late by the time it
+            // takes.
             api.reach_segment(rt, context as CUcontext);
             queue
         });
@@ -61,8 +62,8 @@ fn makes(
     rc
 }
 
-/// Runs a call that ends a context, and with it all it knew; the others are asked again. `context` where its handle is
-/// known.
+/// Runs a call that ends a context, and drops everything known of it; the state of other contexts is looked up again.
+/// `context` is its handle, if known.
 fn ends(
     at: Option<At>,
     context: Option<usize>,
@@ -129,7 +130,7 @@ macro_rules! contexts_destroyed {
 
 contexts_destroyed! { CONTEXTS_DESTROYED: Destroy; cuCtxDestroy cuCtxDestroy_v2 cuCtxDetach }
 
-/// A device, unless nothing runs here.
+/// Location of a device; `None` if nothing runs in this process.
 fn on(real: *mut c_void, device: CUdevice) -> Option<At> {
     process::guarded("before the end of a context", || {
         process::running()?;
@@ -169,7 +170,7 @@ macro_rules! primary_released {
 
 primary_released! { PRIMARY_RELEASED: Destroy; cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2 }
 
-/// A partition of a device as a context.
+/// Creates a context over a partition of a device.
 unsafe extern "C" fn cuCtxFromGreenCtx(place: *mut c_void, context: *mut c_void) -> CUresult {
     let (_, function) = real!(cuCtxFromGreenCtx);
     hot::several();
@@ -179,7 +180,8 @@ unsafe extern "C" fn cuCtxFromGreenCtx(place: *mut c_void, context: *mut c_void)
 
 hooks! { CUDA, PARTITIONS_MADE: Create; cuCtxFromGreenCtx }
 
-/// A partition of a device has no queue of its own to forget but its streams, which come and go like others.
+/// Destroys a partition of a device. It has no queue of its own to forget except its streams, which are destroyed like
+/// others.
 unsafe extern "C" fn cuGreenCtxDestroy(context: *mut c_void) -> CUresult {
     let (_, function) = real!(cuGreenCtxDestroy);
     // SAFETY: the caller's own argument.

@@ -1,4 +1,4 @@
-//! `cuGetProcAddress`: what it hands out is what the driver answers, behind a stub of ours where that is a hooked function.
+//! `cuGetProcAddress`: returns the driver's answer, or a stub of ours if that is a hooked function.
 
 use super::types::*;
 use super::{real, sig};

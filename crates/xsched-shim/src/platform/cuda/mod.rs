@@ -1,18 +1,19 @@
-//! CUDA: in-order gating of everything that enters a stream, on the driver API, where all of CUDA comes by.
+//! CUDA: in-order gating of all commands for streams, on the driver API, which all of CUDA goes through.
 //!
-//! - `signatures` (generated): what each function takes. Every hooked one has a row in the file that hooks it, under its
-//!   class; `no_device_work.txt` has the others.
-//! - [`enqueue`]: what enters a stream; [`waits`]: calls that wait for the device, or may; [`lifetime`]: contexts and
-//!   streams that come and go; [`lookup`]: `cuGetProcAddress`.
-//! - [`stream`]: which XQueue a stream handle means; [`capture`]: what is only recorded. The way of a command into the
-//!   driver is [`super::shared`] with HIP.
-//! - [`graphs`]: graphs made ready, changed and launched; [`gate_nodes`]: gates inside them.
-//! - [`pool`]: whether the process is in the pool of its user; [`served`]: the server of one.
+//! - `signatures` (generated): the signature of each function. Each hooked one has a row in the file that hooks it,
+//! under
+//!   its class; `no_device_work.txt` lists the others.
+//! - [`enqueue`]: commands for streams; [`waits`]: calls that wait for the device, or may; [`lifetime`]: creation and end
+//!   of contexts and streams; [`lookup`]: `cuGetProcAddress`.
+//! - [`stream`]: the XQueue that a stream handle means; [`capture`]: streams that only record. The path of a command into
+//!   the driver is [`super::shared`] with HIP.
+//! - [`graphs`]: instantiation, update and launch of graphs; [`gate_nodes`]: gates inside them.
+//! - [`pool`]: membership of the process in its user's pool; [`served`]: the server of one.
 //! - [`hal`]: streams as the C API uses them.
-//! - [`api`]: the few driver functions that we call ourselves.
+//! - [`api`]: the few driver functions that this library calls itself.
 //! - [`timeslice`]: the hardware's own time slices, set through the driver's own `ioctl` (level 3).
 //!
-//! Completion is told by the device: progress fences are stream memory operations that write a command's number into the
+//! The device reports completion: progress fences are stream memory operations that write a command's number into the
 //! shared segment.
 
 pub(crate) mod api;
@@ -50,7 +51,7 @@ use crate::platform::shared::late::fence_suffix_of;
 use crate::platform::shared::real;
 pub(crate) use timeslice::{ALLOCATE, CONTROL, watched as watched_ioctl};
 
-/// Every hooked function, in its class.
+/// All hooked functions, by class.
 pub static HOOKS: &[&Group] = &[
     &enqueue::LAUNCHES,
     &enqueue::COPIES,
@@ -78,7 +79,7 @@ pub static HOOKS: &[&Group] = &[
     &pool::BEGINS,
 ];
 
-/// Typed pointers to every function, named like it.
+/// Function pointer types of all functions, under their names.
 #[allow(non_camel_case_types, dead_code)]
 mod sig {
     use super::types::*;
@@ -90,7 +91,7 @@ mod sig {
     super::signatures::cuda_signatures!(pointers);
 }
 
-/// The name of every function in the signature list.
+/// Names of all functions in the signature list.
 pub fn signature_names() -> Vec<&'static str> {
     macro_rules! names {
         ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?);)*) => { vec![$(stringify!($name)),*] };
@@ -98,7 +99,7 @@ pub fn signature_names() -> Vec<&'static str> {
     signatures::cuda_signatures!(names)
 }
 
-/// What a forked child knows of its parent's contexts: nothing.
+/// Resets all state, in a forked child.
 pub(crate) fn forget_all() {
     api::forget_all();
     hot::forget_all();
@@ -107,7 +108,7 @@ pub(crate) fn forget_all() {
     pool::forget();
 }
 
-/// The platform.
+/// The CUDA platform.
 pub struct Cuda;
 
 impl xsched_core::Platform for Cuda {
@@ -123,7 +124,8 @@ impl xsched_core::Platform for Cuda {
         api::sharing(device)
     }
 
-    /// Commands begin when they are given; but that they are complete is known of the fenced ones only.
+    /// Commands begin when they are enqueued, but only those with a fence are seen to complete. So the flush places a
+    /// fence.
     fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
         let key = queue.key();
         Some(Box::new(move || fence_suffix_of::<api::Api>(key, api::Api::known)))

@@ -1,5 +1,5 @@
-//! Whether this process is in the pool of its user: a process asks when it first calls `cuInit`, and keeps what it gets until
-//! it ends, since the driver looks for an MPS daemon then and never again.
+//! Membership of this process in its user's pool. A process asks for a place when it first calls `cuInit`, and keeps
+//! the answer until it ends, since the driver looks for an MPS daemon then and never again.
 
 use std::ffi::{CStr, CString, c_char};
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use crate::interpose::hooks;
 use crate::lock::Lock;
 use crate::process;
 
-/// Where the driver looks for an MPS daemon.
+/// Variable that names the folder in which the driver looks for an MPS daemon.
 const PIPE_DIRECTORY: &CStr = c"CUDA_MPS_PIPE_DIRECTORY";
-/// Priority of a process among the clients of its server: 0 = normal, 1 = below normal.
+/// Variable with the priority of a process among the clients of its server: 0 = normal, 1 = below normal.
 const CLIENT_PRIORITY: &CStr = c"CUDA_MPS_CLIENT_PRIORITY";
 /// CUDA_ERROR_MPS_CONNECTION_FAILED, CUDA_ERROR_MPS_RPC_FAILURE, CUDA_ERROR_MPS_SERVER_NOT_READY.
 const MPS_REFUSALS: [CUresult; 3] = [805, 806, 807];
@@ -29,18 +29,18 @@ const MPS_REFUSALS: [CUresult; 3] = [805, 806, 807];
 /// CUDA_ERROR_HARDWARE_STACK_ERROR, CUDA_ERROR_ILLEGAL_INSTRUCTION, CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_ERROR_INVALID_ADDRESS_SPACE,
 /// CUDA_ERROR_INVALID_PC, CUDA_ERROR_LAUNCH_FAILED. (An assertion that fails ends no pool.)
 const FAULTS: [CUresult; 8] = [700, 702, 714, 715, 716, 717, 718, 719];
-/// Longest wait for the daemon to take notice of such a fault.
+/// Longest wait for the daemon to record such a fault.
 const FAULT_PATIENCE: Duration = Duration::from_secs(1);
-/// Longest wait for a pool that starts; the daemon gives it up sooner.
+/// Longest wait for a pool that is starting; the daemon gives up sooner.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Whether this process was given a place.
+/// Set if this process was given a place in a pool.
 static MEMBER: AtomicBool = AtomicBool::new(false);
-/// Whether it has asked, and not in vain.
+/// Set once this process has asked for a place and need not ask again.
 static ASKED: Lock<bool> = Lock::new();
 
-/// Has the daemon told, once, of a GPU fault of this process, by the result of a call that waits. In a pool it may be another's, and the
-/// server's log names the process.
+/// Reports a GPU fault of this process to the daemon, once, given the result of a call that waits. In a pool another
+/// process may have caused the fault; the server's log names it.
 #[inline]
 pub(super) fn noting(rc: CUresult) -> CUresult {
     if rc != SUCCESS && FAULTS.contains(&rc) {
@@ -60,12 +60,12 @@ fn tell_of_fault() {
     }
 }
 
-/// Whether this process was given a place in a pool.
+/// Reports whether this process was given a place in a pool.
 pub(super) fn is_member() -> bool {
     MEMBER.load(Acquire)
 }
 
-/// A forked child asks anew, and has no pool until then.
+/// Resets the state in a forked child, which asks for a place itself.
 pub(super) fn forget() {
     ASKED.forget();
     MEMBER.store(false, Release);
@@ -84,16 +84,16 @@ unsafe extern "C" fn cuInit(flags: c_uint) -> CUresult {
 
 hooks! { CUDA, BEGINS: Begin; cuInit }
 
-/// A first call of `cuInit` for which the driver is pointed at a pool.
+/// The first call of `cuInit`, with the driver directed to a pool.
 struct Entered {
-    /// Where it was pointed before.
+    /// Folder to which the driver was directed before.
     before: CString,
     pipe: CString,
     socket: PathBuf,
 }
 
-/// Points the driver at the pool that this process is given a place in. None where it has asked before, or is in no pool. Another
-/// thread that comes by meanwhile waits: the driver must not begin without.
+/// Directs the driver to the pool in which this process is given a place. `None` if the process has asked before, or
+/// gets no place. Another thread that calls `cuInit` meanwhile waits: the driver must not begin without the pool.
 fn enter() -> Option<Entered> {
     let insists = insists()?;
     let mut asked = ASKED.lock();
@@ -115,7 +115,7 @@ fn enter() -> Option<Entered> {
 
 impl Entered {
     fn end(self, rc: CUresult) {
-        // What this process starts decides for itself.
+        // Programs that this process starts ask for themselves.
         replace(PIPE_DIRECTORY, &self.before);
         if rc == SUCCESS {
             return;
@@ -125,7 +125,7 @@ impl Entered {
             *ASKED.lock() = false;
             return;
         }
-        // The driver remembers it: a further call returns the same, or none at all (driver 580).
+        // The driver remembers the failure: a further call returns the same error, or never returns (driver 580).
         say("the MPS server of the pool refused this process; the next one finds another: start it again");
         if let Ok(pipe) = self.pipe.into_string() {
             let _ = ask::ask(&self.socket, Request::PoolRefused { pipe }, PATIENCE);
@@ -133,7 +133,8 @@ impl Entered {
     }
 }
 
-/// Whether this process would be in a pool wherever there can be one; none = it would not be in any.
+/// Setting of `XSCHED_SHARE`: true = in a pool wherever possible, false = as the daemon decides, `None` = never in a
+/// pool.
 fn insists() -> Option<bool> {
     match variables::text("XSCHED_SHARE")?.to_ascii_lowercase().as_str() {
         "auto" => Some(false),
@@ -142,12 +143,12 @@ fn insists() -> Option<bool> {
     }
 }
 
-/// The pipe directory of the pool that this process is given a place in; none = it shares by time.
+/// Pipe directory of the pool in which this process is given a place; `None` = it shares the device by time.
 fn place(socket: &Path, options: ProgramOptions, insists: bool) -> Option<CString> {
     let request = Request::JoinPool { job: options.job, priority: options.priority, insists, obstacle: obstacle() };
     let answer = match ask::ask(socket, request, PATIENCE) {
         Ok(answer) => answer.into_iter().next()?,
-        // That no daemon answers is told where the program attaches.
+        // The missing daemon is reported when the program attaches.
         Err(NoAnswer::NotConnected(_)) => return None,
         Err(_) => {
             say("in no pool: the daemon's answer does not come or makes no sense");
@@ -175,8 +176,8 @@ fn place(socket: &Path, options: ProgramOptions, insists: bool) -> Option<CStrin
     }
 }
 
-/// Why this process must not be in a pool, as far as it can tell: tools that watch a program on its device do not work in one, nor do
-/// kernels that launch others.
+/// Reason why this process must not be in a pool, as far as it can know: tools that observe a program on its device do
+/// not work in one, nor do kernels that launch others.
 fn obstacle() -> Option<String> {
     let var = |name: &str| std::env::var(name).unwrap_or_default();
     let preloads = var("LD_PRELOAD");
@@ -197,7 +198,8 @@ fn obstacle() -> Option<String> {
     device_runtime::linked_into().map(|file| format!("kernels of {file} launch others, which MPS does not run"))
 }
 
-/// Replaces the value of a variable that is there: then no table of the C library's moves, which other threads may be reading.
+/// Replaces the value of a variable that exists. The C library's table, which other threads may be reading, then does
+/// not move.
 fn replace(variable: &CStr, value: &CStr) {
     // SAFETY: two C strings.
     unsafe { libc::setenv(variable.as_ptr().cast::<c_char>(), value.as_ptr(), 1) };

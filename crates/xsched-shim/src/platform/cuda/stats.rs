@@ -1,9 +1,10 @@
-//! Numbers of this platform for `XSCHED_STATS`.
+//! Statistics of this platform for `XSCHED_STATS`.
 
 use super::graphs;
 use super::timeslice::{self, Counts};
 
-/// CUDA graphs with gates inside, and those without that should have some, as another member; empty without any.
+/// Counts of CUDA graphs with gates inside, and of those that should have some but have none, as a further JSON member;
+/// empty without any.
 fn graphs() -> String {
     match graphs::counts() {
         (0, 0, _) => String::new(),
@@ -14,7 +15,7 @@ fn graphs() -> String {
     }
 }
 
-/// What became of the hardware's time slices, as another member; empty where there are none.
+/// Counts of the hardware's time slices, as a further JSON member; empty if there are none.
 fn slices() -> String {
     match timeslice::counts() {
         Counts { groups: 0, .. } => String::new(),
@@ -24,7 +25,7 @@ fn slices() -> String {
     }
 }
 
-/// They all, as more members of an object.
+/// Statistics of this platform, as further members of a JSON object.
 pub(crate) fn members() -> String {
     graphs() + &slices()
 }

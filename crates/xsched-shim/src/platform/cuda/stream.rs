@@ -1,4 +1,4 @@
-//! Which XQueue a stream handle means.
+//! Resolution of stream handles to XQueues.
 
 use xsched_core::thread;
 
@@ -7,7 +7,7 @@ use super::hot;
 use super::types::*;
 use crate::platform::shared::{DefaultStreamMode, Handle, StreamKind};
 
-/// The kind of a handle.
+/// Kind of the stream that a handle means.
 #[inline(always)]
 pub(super) fn which(stream: CUstream, mode: DefaultStreamMode) -> StreamKind {
     match stream as usize {
@@ -18,7 +18,8 @@ pub(super) fn which(stream: CUstream, mode: DefaultStreamMode) -> StreamKind {
     }
 }
 
-/// Resolves a handle. `None`: a default stream, but the thread has no context; the driver will say so.
+/// Resolves a handle. `None`: the handle means a default stream and the thread has no context, so the driver will
+/// refuse the call.
 #[inline(always)]
 pub(super) fn handle(api: &Api, stream: CUstream, mode: DefaultStreamMode) -> Option<Handle> {
     let which = which(stream, mode);
@@ -30,13 +31,13 @@ pub(super) fn handle(api: &Api, stream: CUstream, mode: DefaultStreamMode) -> Op
         return None;
     }
     Some(match which {
-        // Contexts and streams are heap objects of the driver's, so that the lowest bits are free.
+        // Contexts and streams are heap objects of the driver, so the lowest bits of their addresses are free.
         StreamKind::Legacy | StreamKind::Own => {
             Handle { stream: STREAM_LEGACY as CUstream, which: StreamKind::Legacy, key: legacy_key(context) }
         }
         StreamKind::PerThread => {
             let me = std::ptr::from_ref(thread::current()) as usize;
-            // Two addresses of the user's half, of 47 bits each; the thread's is a multiple of 64.
+            // Two user-space addresses of 47 bits each; the thread's is a multiple of 64.
             let key = (context ^ (me << 11)) | 3;
             Handle { stream: STREAM_PER_THREAD as CUstream, which, key }
         }

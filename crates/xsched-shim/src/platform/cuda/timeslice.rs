@@ -1,8 +1,8 @@
-//! Level 3: the hardware's own time slices.
+//! Level 3 on NVIDIA: the hardware's own time slices.
 //!
-//! Each context has a channel group for compute whose time slice says for how long it keeps the GPU while others wait. The
-//! driver sets it once, when it makes the context, through the C library's `ioctl`; that call is rewritten here on its
-//! way (see [`crate::interpose::ioctl`]), which costs nothing, to the slice of the program's class.
+//! Each context has a channel group for compute. The group's time slice is the time that the context keeps the GPU
+//! while others wait. The driver sets it once, when it creates the context, through the C library's `ioctl`. That call
+//! is rewritten here on its way to the slice of the program's class (see [`crate::interpose::ioctl`]), at no cost.
 //!
 //! Layouts and numbers: NVIDIA's open kernel modules, `nvos.h` (NVOS54_PARAMETERS, NVOS64_PARAMETERS), `ctrla06c.h` (MIT).
 
@@ -68,15 +68,15 @@ struct Group {
     object: u32,
 }
 
-/// Channel groups remembered; no process has so many contexts at a time.
+/// Upper limit of channel groups on record; no process has so many contexts at a time.
 const GROUPS_MOST: usize = 64;
 
 static GROUPS: Lock<Vec<Group>> = Lock::new();
-/// Slice that the next context gets, in µs; 0 = as the driver likes.
+/// Slice for the next context, in µs; 0 = the driver's own choice.
 static WANTED_US: AtomicU64 = AtomicU64::new(0);
-/// What the daemon said last, in µs; 0 = nothing yet.
+/// Slice that the daemon set last, in µs; 0 = none yet.
 static TOLD_US: AtomicU64 = AtomicU64::new(0);
-/// What became of the first attempt.
+/// Outcome of the first attempt to set a slice.
 static OUTCOME: AtomicU64 = AtomicU64::new(UNTRIED);
 
 const UNTRIED: u64 = 0;
@@ -87,7 +87,7 @@ fn groups() -> MutexGuard<'static, Vec<Group>> {
     GROUPS.lock()
 }
 
-/// In a forked child nothing was made.
+/// Resets all state, in a forked child.
 pub(super) fn forget_all() {
     GROUPS.forget();
     [&MADE, &SET_BY_DRIVER, &SET_BY_DAEMON, &SET_NS].into_iter().for_each(|count| count.store(0, Relaxed));
@@ -95,12 +95,12 @@ pub(super) fn forget_all() {
     TOLD_US.store(0, Relaxed);
 }
 
-/// Whether time slices were seen to work in this process.
+/// Reports whether setting a time slice has worked in this process.
 pub(super) fn available() -> bool {
     OUTCOME.load(Relaxed) == WORKS
 }
 
-/// Whether this process is the server of a pool, whose groups all get the pool's slice.
+/// Reports whether this process is the server of a pool, whose channel groups all get the pool's slice.
 fn serves() -> bool {
     static SERVES: AtomicU64 = AtomicU64::new(UNTRIED);
     if SERVES.load(Acquire) == UNTRIED {
@@ -111,14 +111,15 @@ fn serves() -> bool {
     SERVES.load(Relaxed) == WORKS
 }
 
-/// Before a context is made on a device: decides what slice it gets.
+/// Decides on the slice of a context that is about to be created on a device.
 pub(super) fn prepare(rt: &'static Runtime, device: Option<&str>) {
     let wanted = match rt.forced_level() {
         Some(1 | 2) => 0,
-        // The daemon knows who else is there, and says nothing again for another context of the same program.
+        // The daemon decides, from all programs on the device. It does not repeat its setting for a further context of
+        // one program.
         _ => match TOLD_US.load(Acquire) {
             0 => rt.own_timeslice_us().unwrap_or_else(|| {
-                // Waits for the daemon's first word.
+                // Waits for the registration with the daemon.
                 let class = Class::of(rt.own_priority());
                 let contention = match device.is_some_and(|device| rt.has_best_effort_contention(device)) {
                     true => Contention::BestEffort { short: false },
@@ -132,7 +133,7 @@ pub(super) fn prepare(rt: &'static Runtime, device: Option<&str>) {
     WANTED_US.store(wanted, Release);
 }
 
-/// An `ioctl` that may be the driver's.
+/// Handles an `ioctl` that may be one of the driver's.
 pub(crate) unsafe extern "C" fn watched(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     let real = real();
     let serves = serves();
@@ -152,7 +153,7 @@ pub(crate) unsafe extern "C" fn watched(fd: c_int, request: c_ulong, argument: *
     }
 }
 
-/// Remembers a channel group for compute.
+/// Records a channel group for compute.
 fn note(fd: c_int, made: &Allocate, rc: c_int) {
     if made.class == served::SUBDEVICE && rc >= 0 && made.status == 0 && serves() {
         served::note_subdevice(made.root, made.new);
@@ -163,7 +164,8 @@ fn note(fd: c_int, made: &Allocate, rc: c_int) {
     // SAFETY: NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS of the caller, whose fourth word is the engine's type.
     if unsafe { *made.parameters.cast::<u32>().add(3) } == ENGINE_COMPUTE {
         let mut groups = groups();
-        // A program that makes and destroys contexts without end must not make us grow: the oldest are long gone.
+        // A program that creates and destroys contexts without end must not make the list grow; the oldest groups are
+        // long gone.
         if groups.len() >= GROUPS_MOST {
             groups.remove(0);
         }
@@ -172,7 +174,7 @@ fn note(fd: c_int, made: &Allocate, rc: c_int) {
     }
 }
 
-/// Rewrites the one call that sets a compute group's time slice.
+/// Rewrites the call that sets a compute group's time slice.
 unsafe fn control(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     let call = argument.cast::<Control>();
     let wanted = WANTED_US.load(Acquire);
@@ -193,7 +195,7 @@ unsafe fn control(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_v
         if wanted != 0 {
             *slice = wanted;
         }
-        // For a server the daemon is told what becomes of it.
+        // Reports the outcome to the daemon, if this is a pool's server.
         let tell = |read_us| {
             if serves() {
                 let ask = |client, object, command, words: &mut [u32]| {
@@ -211,7 +213,7 @@ unsafe fn control(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_v
             if wanted == 0 {
                 return rc;
             }
-            // As if we had not been there.
+            // Repeats the driver's call exactly as it was.
             *slice = meant;
             return real(fd, request, argument);
         }
@@ -234,15 +236,15 @@ unsafe fn control(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_v
     }
 }
 
-/// What became of time slices in this process.
+/// Counts of time slices set in this process.
 pub(crate) struct Counts {
     /// Channel groups for compute that the driver made.
     pub(crate) groups: u64,
-    /// How often it set the slice of one.
+    /// Number of times that the driver set the slice of a group.
     pub(crate) by_driver: u64,
-    /// How often the slices of all were set by the daemon's word.
+    /// Number of times that the daemon had the slices of all groups set.
     pub(crate) by_daemon: u64,
-    /// How long that took in all, in µs.
+    /// Time that the latter took in all, in µs.
     pub(crate) us: u64,
 }
 

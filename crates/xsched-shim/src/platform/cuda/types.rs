@@ -16,7 +16,7 @@ pub(super) type CUgraphExec = *mut c_void;
 pub(super) type CUgraphNode = *mut c_void;
 
 pub(super) use crate::platform::shared::SUCCESS;
-/// What a call answers when there is no driver behind us.
+/// Result of a call if there is no driver behind us.
 pub(super) const NOT_INITIALIZED: CUresult = 3;
 
 /// CU_STREAM_LEGACY.

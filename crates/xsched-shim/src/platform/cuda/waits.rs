@@ -1,4 +1,5 @@
-//! Calls that wait for the device, or may: what they wait for is not idle meanwhile, and inherits the waiter's priority.
+//! Calls that wait for the device, or may. The queues waited for are not idle meanwhile, and inherit the waiting
+//! thread's priority.
 
 use super::api::Api;
 use super::types::*;
@@ -12,12 +13,12 @@ use crate::platform::shared::waits::{
 
 /// Waits for a whole context.
 fn context_call(real: *mut c_void, call: impl FnOnce() -> CUresult) -> CUresult {
-    // A process may have several contexts on the device; that this one is drained says nothing of the others.
+    // A process may have several contexts on the device. If this one is drained, the others may not be.
     let alone = Api::beside(real).is_some_and(Api::has_one_context);
     crate::platform::shared::waits::context_call::<Api>(real, alone, call)
 }
 
-/// Calls that may wait for the device; before them how such a wait is taken.
+/// Hooks calls that may wait for the device, listed by the function that handles such a wait.
 macro_rules! may_wait {
     ($list:ident: $class:ident; $([$call:ident] $(fn $name:ident($($arg:ident: $ty:ty),*);)*)*) => {
         $($(
@@ -121,7 +122,7 @@ macro_rules! loads {
     };
 }
 
-// In brackets what is loaded, where it is loaded once.
+// In brackets: the handle whose code is loaded at the first use, if there is one.
 loads! {
     LOADS: Sync;
     fn cuCtxSetLimit(limit: c_uint, value: usize) [None];

@@ -1,5 +1,5 @@
-//! The runtime's functions that we call ourselves, one set per copy of the runtime in the process, and what they told us
-//! of devices.
+//! Functions of the runtime that this library calls itself, one set for each copy of the runtime in the process, and
+//! what it has learned of devices through them.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -21,23 +21,23 @@ use crate::platform::shared::lacking::Lacking;
 use crate::platform::shared::{DefaultStreamMode, Driver, Handle, StreamKind};
 use crate::process;
 
-/// A question about a stream that a number answers.
+/// Query of a stream with a number as the answer.
 type StreamQuestion = unsafe extern "C" fn(hipStream_t, *mut c_int) -> hipError_t;
 
 macro_rules! api {
     (needed { $($field:ident: $symbol:literal ($($ty:ty),*);)* } optional { $($other:ident: $name:literal ($($arg:ty),*);)* }) => {
-        /// One copy of the runtime: its functions, signatures as in the header.
+        /// One copy of the runtime: its functions, with signatures as in the header.
         pub(super) struct Api {
-            /// Which copy: its place in [`COPIES`].
+            /// Number of the copy: its index in [`COPIES`].
             pub(super) index: usize,
-            /// Where it lies.
+            /// First address of the copy, and its end.
             start: usize,
             end: usize,
-            /// How many devices it has; -1 = not asked yet.
+            /// Number of devices that the copy sees; -1 = not known yet.
             devices: AtomicI32,
-            /// Devices that rivals know we use: bit n = device n.
+            /// Devices that this process has registered its use of with the scheduler: bit n = device n.
             announced: AtomicU64,
-            /// Whether the device that was asked last cannot reach the segment.
+            /// Set if the device asked last cannot reach the segment.
             has_no_fences: AtomicBool,
             known: Lock<Known>,
             $(pub(super) $field: unsafe extern "C" fn($($ty),*) -> hipError_t,)*
@@ -104,15 +104,15 @@ api! {
     }
 }
 
-/// Copies of the runtime that calls came by for, in the order of their first call. No more than are told apart.
+/// Copies of the runtime that were called, in the order of their first call; at most as many as are told apart.
 static COPIES: [AtomicPtr<Api>; BINDINGS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; BINDINGS];
 
-/// What is known of devices, by the runtime's number.
+/// State of devices, by the runtime's number.
 #[derive(Default)]
 struct Known {
-    /// Where each sees a part of the segment; 0 = it cannot. By where the part begins.
+    /// Device addresses of parts of the segment, by device and offset of the part; 0 = the device cannot reach it.
     segments: HashMap<(c_int, usize), usize>,
-    /// Device key, and whether gates are safe there.
+    /// Device key, and whether device gates are safe there.
     devices: HashMap<c_int, (String, bool)>,
 }
 
@@ -121,20 +121,21 @@ fn copies() -> impl Iterator<Item = &'static Api> {
     COPIES.iter().map_while(|at| unsafe { at.load(Acquire).as_ref() })
 }
 
-/// Whether some copy holds an address.
+/// Reports whether an address lies in some copy of the runtime.
 pub(super) fn holds(address: usize) -> bool {
     copies().any(|api| api.holds(address))
 }
 
-/// Whether a device waits at a gate without harm to others, by its key; `None` = no copy has such a device.
+/// Reports whether a device waits at a gate without harm to other streams, by its key; `None` = no copy has such a
+/// device.
 pub(super) fn gates_are_safe(key: &str) -> Option<bool> {
     copies().find_map(|api| api.known().devices.values().find(|(name, _)| name == key).map(|(_, safe)| *safe))
 }
 
-/// One at a time makes a copy known.
+/// Lock under which a copy is added.
 static LOADING: Lock<()> = Lock::new();
 
-/// In a forked child nothing is registered.
+/// Resets all state, in a forked child.
 pub(super) fn forget_all() {
     LOADING.forget();
     for api in copies() {
@@ -143,13 +144,13 @@ pub(super) fn forget_all() {
     }
 }
 
-/// What was registered on some device may be gone: all are asked again.
+/// Drops all registrations, since those on some device may be gone. They are looked up again.
 pub(super) fn forget_registrations() {
     copies().for_each(|api| api.known().segments.clear());
 }
 
-/// Whether a device of this name is none of AMD's own, whose streams share hardware queues so that a gate in one stream
-/// holds others too, and waits at a gate with a kernel that spins.
+/// Reports whether device gates are safe on a device of this name. On AMD's own devices they are not: streams share
+/// hardware queues there, so a gate in one stream holds others too, and a waiting gate is a kernel that spins.
 fn has_gates(name: &str) -> bool {
     ["NVIDIA ", "Simulated "].iter().any(|prefix| name.starts_with(prefix))
 }
@@ -171,7 +172,7 @@ impl Api {
             return None;
         };
         resolve::keep(real);
-        // Not before: the loader has locks of its own.
+        // Not earlier: the loader has locks of its own.
         let loading = LOADING.lock();
         if let Some(known) = copies().find(|api| api.holds(real)) {
             return Some(known);
@@ -185,12 +186,12 @@ impl Api {
         unsafe { api.as_ref() }
     }
 
-    /// The copy that a queue's key tells of.
+    /// The copy that a queue's key names.
     pub(super) fn of_key(key: usize) -> Option<&'static Api> {
         copies().nth(stream::copy_of(key))
     }
 
-    /// Whether this process called no more than one copy.
+    /// Reports whether this process has called at most one copy.
     pub(super) fn is_only() -> bool {
         copies().count() <= 1
     }
@@ -200,7 +201,7 @@ impl Api {
         (self.start..self.end).contains(&address)
     }
 
-    /// Whether the call that the calling thread is making comes from within the runtime.
+    /// Reports whether the calling thread's current call comes from within the runtime.
     #[inline(always)]
     pub(super) fn is_called_by_itself(&self) -> bool {
         self.holds(thread::current().caller.get())
@@ -210,7 +211,8 @@ impl Api {
         self.known.lock()
     }
 
-    /// A call of ours, whose failure the application's hipGetLastError shall not tell.
+    /// Makes a call of ours whose failure the application's hipGetLastError must not show. Returns whether it
+    /// succeeded.
     pub(super) fn quietly(&self, call: impl FnOnce() -> hipError_t) -> bool {
         // SAFETY: no arguments.
         let pending = unsafe { (self.peek_error)() };
@@ -222,7 +224,7 @@ impl Api {
         rc == SUCCESS
     }
 
-    /// The calling thread's device. Where there is but one, no call is made.
+    /// The calling thread's device. If there is only one, no call is made.
     #[inline(always)]
     pub(super) fn device(&self) -> Option<c_int> {
         if self.devices.load(Relaxed) == 1 { Some(0) } else { self.asked_device() }
@@ -243,13 +245,13 @@ impl Api {
         self.quietly(|| unsafe { (self.get_device)(&mut device) }).then_some(device)
     }
 
-    /// Whether rivals know that we use the calling thread's device.
+    /// Reports whether the scheduler knows that this process uses the calling thread's device.
     #[inline(always)]
     pub(super) fn is_announced(&self) -> bool {
         self.bit().is_some_and(|bit| self.announced.load(Relaxed) & bit != 0)
     }
 
-    /// They do.
+    /// Records that the scheduler knows that this process uses the calling thread's device.
     pub(super) fn set_announced(&self) {
         self.announced.fetch_or(self.bit().unwrap_or(0), Relaxed);
     }
@@ -281,7 +283,7 @@ impl Api {
         answered.then(|| unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
     }
 
-    /// Where the calling thread's device sees an address of the segment.
+    /// Device address of an address in the segment, for the calling thread's device.
     pub(super) fn seen(&self, rt: &Runtime, address: usize) -> Option<*mut c_void> {
         let device = self.device()?;
         let segment = std::ptr::from_ref(rt.segment()) as usize;
@@ -299,12 +301,13 @@ impl Api {
         (base != 0).then(|| (base + (address - segment - begin)) as *mut c_void)
     }
 
-    /// Makes the segment known to the calling thread's device.
+    /// Registers the segment for the calling thread's device.
     pub(super) fn reach_segment(&self, rt: &Runtime) {
         self.seen(rt, std::ptr::from_ref(rt.segment()) as usize);
     }
 
-    /// Registers a part of the segment. Answers where the calling thread's device sees it; 0 = it does not.
+    /// Registers a part of the segment. Returns its address for the calling thread's device; 0 = the device cannot
+    /// reach it.
     fn register(&self, address: usize, bytes: usize) -> usize {
         let (Some(register), Some(pointer), Some(_)) = (self.host_register, self.host_device_pointer, self.write_value)
         else {
@@ -312,7 +315,7 @@ impl Api {
         };
         let at = address as *mut c_void;
         let mut base = std::ptr::null_mut();
-        // Registering during a global-mode capture would invalidate it.
+        // Relaxed mode, since registering during a capture in global mode would invalidate the capture.
         let mut mode = CAPTURE_RELAXED;
         let mut exchange = || {
             let Some(exchange) = self.exchange_capture_mode else { return false };
@@ -320,7 +323,8 @@ impl Api {
             self.quietly(|| unsafe { exchange(&mut mode) })
         };
         let exchanged = exchange();
-        // Registered already where another device of the process did (portable); whether so, the pointer tells.
+        // If another device of the process has registered it (portable), this fails; the pointer shows whether it is
+        // registered.
         // SAFETY: a part of the segment, mapped until the process ends; pointers to locals.
         self.quietly(|| unsafe { register(at, bytes, REGISTER_FOR_DEVICES) });
         // SAFETY: as above.
@@ -331,7 +335,7 @@ impl Api {
         if answered { base as usize } else { 0 }
     }
 
-    /// The device of a stream: the calling thread's, unless the runtime says otherwise.
+    /// Device of a stream: the calling thread's, unless the runtime says otherwise.
     pub(super) fn device_of(&self, handle: Handle) -> Option<c_int> {
         if handle.which == StreamKind::Own
             && self.devices.load(Relaxed) != 1
@@ -370,7 +374,7 @@ impl Driver for Api {
 
     fn is_blocking(&self, handle: Handle) -> bool {
         let mut flags = 0;
-        // Where it is not known, it may be one.
+        // If the runtime does not say, the stream counts as blocking.
         let asks = |ask: unsafe extern "C" fn(hipStream_t, *mut c_uint) -> hipError_t| {
             // SAFETY: a stream that cannot be destroyed meanwhile; pointer to a local.
             self.quietly(|| unsafe { ask(handle.stream, &mut flags) })
@@ -395,7 +399,8 @@ impl Driver for Api {
     fn describe(&self, _rt: &Runtime, handle: Handle) -> Option<QueueSpec> {
         let mut priority = 0;
         if handle.which == StreamKind::Own {
-            // ROCm 5.2 looks into whatever it is given there, but not without a check here.
+            // ROCm 5.2 follows any handle that it is given in the query below; in this query it checks the handle
+            // first.
             let mut status = CAPTURE_NONE;
             // SAFETY: the application's stream; pointers to locals.
             let is_one =
@@ -453,7 +458,7 @@ impl Driver for Api {
     }
 }
 
-/// Whether gates on this device were asked for, and what they cost was said.
+/// Reports whether device gates are forced in this process, and logs their cost once.
 pub(super) fn gates_are_forced() -> bool {
     static SAID: AtomicBool = AtomicBool::new(false);
     let forced = process::running().is_some_and(|rt| rt.forced_level() == Some(2));

@@ -10,7 +10,7 @@ use crate::platform::shared::{DefaultStreamMode, StreamKind, late};
 
 pub(super) static CAPTURES: Captures = Captures::new();
 
-/// Whether what enters this stream now is only recorded. `None`: the runtime does not tell.
+/// Reports whether commands for this stream are only recorded now. `None`: the runtime does not say.
 #[inline(always)]
 pub(super) fn recording(api: &Api, stream: hipStream_t, mode: DefaultStreamMode) -> Option<bool> {
     if near!(CAPTURES).is_active() { asks(api, named(stream, mode)) } else { Some(false) }
@@ -37,9 +37,9 @@ fn began(rc: hipError_t, stream: hipStream_t, mode: DefaultStreamMode) -> hipErr
     rc
 }
 
-/// An attempt to end a capture may be refused (from the wrong thread) and leave it going. Whether it does is asked before
-/// the stream's next command: a question now would take the place of what hipGetLastError is to tell (before HIP 7, the
-/// result of the last call).
+/// Handles an attempt to end a capture. The runtime may refuse it (from the wrong thread), and the capture goes on. The
+/// runtime is asked about that only before the stream's next command: a call now would replace the error that
+/// hipGetLastError is to return (before HIP 7: the result of the last call).
 fn ended(rc: hipError_t, stream: hipStream_t, mode: DefaultStreamMode) -> hipError_t {
     if rc == SUCCESS {
         CAPTURES.forget(named(stream, mode));

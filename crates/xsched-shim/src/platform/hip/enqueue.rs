@@ -1,5 +1,5 @@
-//! Everything that enters a stream. Each list begins with its name and class; a row has in brackets what a null stream means
-//! to the function, the stream, and what is known of the work. No kernel's arguments are looked at.
+//! Commands for streams. Each list begins with its name and class. A row has in brackets the meaning of a null stream
+//! for the function, the stream, and the description of the work. Arguments of kernels are never read.
 
 use xsched_core::Work;
 
@@ -13,10 +13,10 @@ use crate::platform::shared::path::{
     UNKNOWN, blocking_transfer, enqueue, graph, join, kernel, order, prequeueable, transfer,
 };
 
-/// The stream of functions that take none.
+/// Stream of functions that take none.
 const NO_STREAM: hipStream_t = std::ptr::null_mut();
 
-/// Start of hipLaunchConfig_t, and of HIP_LAUNCH_CONFIG but for what lies between shape and stream.
+/// Start of hipLaunchConfig_t; also of HIP_LAUNCH_CONFIG, whose members between shape and stream differ.
 #[repr(C)]
 struct LaunchConfig {
     shape: [c_uint; 6],
@@ -61,7 +61,7 @@ fn shape_of(config: *mut c_void) -> [c_uint; 6] {
     unsafe { config.cast::<LaunchConfig>().as_ref() }.map_or([0; 6], |c| c.shape)
 }
 
-/// A launch on several devices at once is scheduled with the first of its streams.
+/// Stream of a launch on several devices at once: it is scheduled with the first.
 fn first_stream(list: *mut c_void, count: c_int) -> hipStream_t {
     if count <= 0 {
         return NO_STREAM;
@@ -70,7 +70,7 @@ fn first_stream(list: *mut c_void, count: c_int) -> hipStream_t {
     unsafe { list.cast::<LaunchParams>().as_ref() }.map_or(NO_STREAM, |p| p.stream)
 }
 
-/// The same for kernels of modules.
+/// Stream of a launch of modules' kernels on several devices at once: the first.
 fn first_module_stream(list: *mut c_void, count: c_uint) -> hipStream_t {
     if count == 0 {
         return NO_STREAM;
@@ -87,7 +87,7 @@ fn area(width: usize, height: usize) -> usize {
     width.saturating_mul(height)
 }
 
-/// A synchronous copy: what goes to the host is there when the call returns.
+/// Work of a synchronous copy: data for the host has arrived when the call returns.
 fn copy(kind: c_uint, size: usize) -> Work {
     if kind == DEVICE_TO_HOST { blocking_transfer(size) } else { transfer(size) }
 }
@@ -108,7 +108,8 @@ macro_rules! enqueues {
     };
 }
 
-/// Functions that order commands of a stream, and take next to no time on the device; before them the way that they go.
+/// Hooks functions that order commands of a stream and take next to no time on the device, listed by the function that
+/// handles them.
 macro_rules! orders {
     (
         $list:ident: $class:ident;
@@ -245,7 +246,7 @@ enqueues! {
     fn hipStreamAttachMemAsync(stream: hipStream_t, dev_ptr: *mut c_void, length: usize, flags: c_uint) [Legacy stream, transfer(0)];
 }
 
-/// What programs compiled by an old hipcc call to launch a kernel; it returns nothing.
+/// Launch function called by programs that an old hipcc compiled; it returns nothing.
 unsafe extern "C" fn _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv(
     function_address: usize,
     numBlocks: *const Dim3,

@@ -16,11 +16,11 @@ use crate::platform::shared::{Handle, Stream, functions};
 const EVENT_FLAGS: c_uint = 3;
 /// hipStreamWaitValueEq.
 const WAIT_EQUAL: c_uint = 1;
-/// The function that tells which copy of the runtime is meant, and one more of it.
+/// Function that identifies the copy of the runtime, and belongs to it.
 const SYNCHRONIZE: &CStr = c"hipStreamSynchronize";
 
 functions! {
-    /// Functions of a copy of the runtime that only the C API needs, signatures as in the header.
+    /// Functions of a copy of the runtime that only the C API needs, with signatures as in the header.
     #[derive(Clone, Copy)]
     struct Functions -> hipError_t;
     synchronize: c"hipStreamSynchronize" (hipStream_t);
@@ -33,11 +33,11 @@ functions! {
     event_destroy: c"hipEventDestroy" (hipEvent_t);
 }
 
-/// By the number of the copy.
+/// Functions of each copy, by the copy's number.
 static FUNCTIONS: Lock<Vec<(usize, Functions)>> = Lock::new();
 
-/// A stream as the calling thread means it, of the first copy of the runtime in the process. None: there is none, no such
-/// stream, or no device.
+/// A stream as seen by the calling thread, of the first copy of the runtime in the process; `None` if there is no
+/// runtime, no such stream, or no device.
 pub(crate) fn queue(stream: *mut c_void) -> Option<Arc<dyn HardwareQueue>> {
     let real = resolve::in_process(SYNCHRONIZE);
     if real.is_null() {
@@ -52,7 +52,8 @@ pub(crate) fn queue(stream: *mut c_void) -> Option<Arc<dyn HardwareQueue>> {
 }
 
 impl Api {
-    /// Whether a call of one of [`Functions`] succeeds. A failure is not for the application's hipGetLastError.
+    /// Reports whether a call of one of [`Functions`] succeeds. The application's hipGetLastError does not show a
+    /// failure.
     fn succeeds(&self, call: impl FnOnce(&Functions) -> hipError_t) -> bool {
         let functions = FUNCTIONS.lock().iter().find(|(index, _)| *index == self.index).map(|(_, f)| *f);
         functions.is_some_and(|functions| self.quietly(|| call(&functions)))
@@ -60,7 +61,7 @@ impl Api {
 }
 
 impl StreamDriver for Api {
-    /// A device's number.
+    /// Number of a device.
     type Place = c_int;
 
     fn place_of(&self, handle: Handle) -> Option<c_int> {

@@ -1,4 +1,4 @@
-//! Devices that programs begin to use, and streams and contexts that come and go.
+//! First use of devices, and creation and end of streams and contexts.
 
 use super::api::{self, Api};
 use super::types::*;
@@ -10,8 +10,8 @@ use crate::platform::shared::{Driver, StreamKind};
 use crate::platform::start::runtime;
 use crate::process;
 
-/// After a call that used the calling thread's device. Rivals learn of the program with its first one, before its first
-/// command: what it queued until they do could not be taken back.
+/// Registers the program with the scheduler after its first call that used the calling thread's device. Other programs
+/// must learn of it before its first command: commands that they queue until then could not be taken back.
 #[inline(always)]
 pub(super) fn announce(real: *mut c_void, rc: hipError_t) -> hipError_t {
     if rc == SUCCESS && Api::beside(real).is_some_and(|api| !api.is_announced()) {
@@ -31,14 +31,15 @@ fn tell(real: *mut c_void) {
         let handle = stream::handle(api, std::ptr::null_mut(), StreamKind::Legacy)?;
         let rt = runtime()?;
         rt.queue(handle.key, || api.describe(rt, handle))?;
-        // Now rather than at the first command that has a rival, which would be late by it.
+        // Registers the segment now rather than at the first contended command, which would be late by the time it
+        // takes.
         api.reach_segment(rt);
         api.set_announced();
         Some(())
     });
 }
 
-/// The calling thread's device, unless nothing runs here.
+/// Location of the calling thread's device; `None` if nothing runs in this process.
 fn device(real: *mut c_void) -> Option<At> {
     process::guarded("before the end of a context", || {
         process::running()?;
@@ -48,7 +49,8 @@ fn device(real: *mut c_void) -> Option<At> {
     .flatten()
 }
 
-/// Ends what the process has on the calling thread's device, or some of it: all is found anew at its next use.
+/// Hooks functions that end the process's state on the calling thread's device, or part of it. The state is looked up
+/// again at the next use.
 macro_rules! ends {
     ($list:ident: $class:ident; $(fn $name:ident($($arg:ident: $ty:ty)?);)*) => {
         $(

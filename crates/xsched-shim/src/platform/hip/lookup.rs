@@ -1,5 +1,4 @@
-//! `hipGetProcAddress` and its like: what they hand out is what the runtime answers, behind a stub of ours where that is a
-//! hooked function.
+//! `hipGetProcAddress` and its like: return the runtime's answer, or a stub of ours if that is a hooked function.
 
 use super::types::*;
 use super::{real, sig};

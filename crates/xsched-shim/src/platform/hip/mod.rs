@@ -1,23 +1,27 @@
-//! HIP: in-order gating of everything that enters a stream.
+//! HIP: in-order gating of all commands for streams.
 //!
-//! - `signatures` (generated): what each function takes; `outside`: what the header lacks. Every hooked one has a row in the
-//!   file that hooks it, under its class; `no_device_work.txt` has the others.
-//! - [`enqueue`]: what enters a stream; [`waits`]: calls that wait for the device, or may; [`lifetime`]: devices, contexts
-//!   and streams that come and go; [`lookup`]: `hipGetProcAddress`; [`capture`]: what is only recorded.
-//! - [`stream`]: which XQueue a stream handle means. The way of a command into the runtime is [`super::shared`] with CUDA.
+//! - `signatures` (generated): the signature of each function; `outside`: those that the header lacks. Each hooked one
+//! has a
+//!   row in the file that hooks it, under its class; `no_device_work.txt` lists the others.
+//! - [`enqueue`]: commands for streams; [`waits`]: calls that wait for the device, or may; [`lifetime`]: first use of
+//!   devices, creation and end of contexts and streams; [`lookup`]: `hipGetProcAddress`; [`capture`]: streams that only
+//!   record.
+//! - [`stream`]: the XQueue that a stream handle means. The path of a command into the runtime is [`super::shared`] with
+//!   CUDA.
 //! - [`hal`]: streams as the C API uses them.
-//! - [`api`]: the few functions that we call ourselves, of each copy of the runtime in the process.
+//! - [`api`]: the few functions that this library calls itself, of each copy of the runtime in the process.
 //!
-//! A process may hold several copies of the runtime (a framework's own beside the system's). A call goes on into the copy
-//! that it would have reached without us, and whatever we ask or place for it goes to that same copy: a stream of one is
-//! unknown to another. The runtime calls some of its own exports by name, which the loader binds to us: such a call is
-//! known by where it comes from, on whatever thread, and goes straight on.
+//! A process may have several copies of the runtime (a framework's own and the system's). A call goes on into the copy
+//! that it would have reached without this library, and all further calls and commands that it causes go to that same
+//! copy: a stream of one copy is unknown to another. The runtime calls some of its own exports by name, which the
+//! loader binds to our stubs; such a call is recognised by its return address, on any thread, and goes straight on.
 //!
-//! Completion is told by the device: progress fences are `hipStreamWriteValue32` into the shared segment. Where a runtime
-//! lacks that (older than ROCm 4.4, or it refuses), nothing is bounded: the host's gate alone remains.
+//! The device reports completion: progress fences are `hipStreamWriteValue32` into the shared segment. If a runtime
+//! lacks that function (older than ROCm 4.4) or refuses, no budget can be enforced, and only the host gate remains.
 //!
-//! Level 2 is off on AMD's own devices unless it is forced (`XSCHED_FORCE_LEVEL=2`): streams share hardware queues there,
-//! so that a gate in one stream holds others, and one that waits is a kernel that spins. Level 3 is [`super::shared::amd`]'s.
+//! Level 2 is off on AMD's own devices unless forced (`XSCHED_FORCE_LEVEL=2`): streams share hardware queues there, so
+//! a gate in one stream holds others too, and a waiting gate is a kernel that spins. Level 3 is in
+//! [`super::shared::amd`].
 
 mod api;
 #[allow(non_snake_case)] // vendor names
@@ -46,7 +50,7 @@ use crate::enabled::{HIP, platform_enabled};
 use crate::interpose::Group;
 use crate::interpose::resolve;
 
-/// Every hooked function, in its class.
+/// All hooked functions, by class.
 pub static HOOKS: &[&Group] = &[
     &enqueue::LAUNCHES,
     &enqueue::COPIES,
@@ -65,7 +69,7 @@ pub static HOOKS: &[&Group] = &[
     &lookup::LOOKUPS,
 ];
 
-/// Typed pointers to every function, named like it.
+/// Function pointer types of all functions, under their names.
 #[allow(non_camel_case_types, dead_code)]
 mod sig {
     use super::types::*;
@@ -90,25 +94,25 @@ macro_rules! names {
     ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $result:ty)?;)*) => { vec![$(stringify!($name)),*] };
 }
 
-/// The name of every function in the signature list.
+/// Names of all functions in the signature list.
 pub fn signature_names() -> Vec<&'static str> {
     signatures::hip_signatures!(names)
 }
 
-/// The name of every function whose signature is known from elsewhere.
+/// Names of all functions whose signatures the header lacks.
 pub fn outside_names() -> Vec<&'static str> {
     outside::outside_signatures!(names)
 }
 
-/// What a forked child knows of its parent's devices: nothing.
+/// Resets all state, in a forked child.
 pub(crate) fn forget_all() {
     api::forget_all();
     capture::CAPTURES.forget_all();
-    // CUDA's functions are among them.
+    // This table includes CUDA's functions.
     super::shared::lookup::forget_if_held();
 }
 
-/// Whether an address lies in a HIP runtime that is scheduled, whatever that runtime stands on.
+/// Reports whether an address lies in a HIP runtime that is scheduled, on whatever driver it is built.
 #[cold]
 pub(crate) fn is_runtime(address: usize) -> bool {
     let is_named_so = || {
@@ -118,7 +122,7 @@ pub(crate) fn is_runtime(address: usize) -> bool {
     platform_enabled(HIP) && (api::holds(address) || is_named_so())
 }
 
-/// The platform.
+/// The HIP platform.
 pub struct Hip;
 
 impl xsched_core::Platform for Hip {
@@ -135,7 +139,8 @@ impl xsched_core::Platform for Hip {
         Levels::ONE.with_if(gates, Levels::TWO).with_if(interrupts, Levels::THREE)
     }
 
-    /// Commands begin when they are given; but that they are complete is known of the fenced ones only.
+    /// Commands begin when they are enqueued, but only those with a fence are seen to complete. So the flush places a
+    /// fence.
     fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
         let key = queue.key();
         Some(Box::new(move || fence_suffix_of(key, || api::Api::of_key(key))))

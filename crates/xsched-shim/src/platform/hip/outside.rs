@@ -1,12 +1,13 @@
-//! What libraries export, or declare in a later release than the header of `signatures.rs`, and this library hooks:
-//! `outside_signatures!(callback)` calls `callback!` with the list. (All other exports: `no_device_work.txt`.)
+//! Signatures of hooked functions that the header of `signatures.rs` lacks: libraries export them, or later releases
+//! declare them. `outside_signatures!(callback)` calls `callback!` with the list. (All other exports:
+//! `no_device_work.txt`.)
 
 macro_rules! outside_signatures {
     ($callback:ident) => {
         $callback! {
-            // Of every release: called by what hipcc makes, declared nowhere.
+            // Of every release: called by hipcc's output, declared nowhere.
             fn __hipUnregisterFatBinary(modules: *mut c_void) -> ();
-            // Of hip_ext.h, whose two are C++ to ROCm 5.2; exported under either name.
+            // Of hip_ext.h. Two of its functions are C++ up to ROCm 5.2, and exported under either name.
             fn _Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j(f: hipFunction_t, globalWorkSizeX: c_uint, globalWorkSizeY: c_uint, globalWorkSizeZ: c_uint, localWorkSizeX: c_uint, localWorkSizeY: c_uint, localWorkSizeZ: c_uint, sharedMemBytes: usize, hStream: hipStream_t, kernelParams: *mut c_void, extra: *mut c_void, startEvent: hipEvent_t, stopEvent: hipEvent_t, flags: c_uint);
             fn _Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_(f: hipFunction_t, globalWorkSizeX: c_uint, globalWorkSizeY: c_uint, globalWorkSizeZ: c_uint, localWorkSizeX: c_uint, localWorkSizeY: c_uint, localWorkSizeZ: c_uint, sharedMemBytes: usize, hStream: hipStream_t, kernelParams: *mut c_void, extra: *mut c_void, startEvent: hipEvent_t, stopEvent: hipEvent_t);
             fn hipExtModuleLaunchKernel(f: hipFunction_t, globalWorkSizeX: c_uint, globalWorkSizeY: c_uint, globalWorkSizeZ: c_uint, localWorkSizeX: c_uint, localWorkSizeY: c_uint, localWorkSizeZ: c_uint, sharedMemBytes: usize, hStream: hipStream_t, kernelParams: *mut c_void, extra: *mut c_void, startEvent: hipEvent_t, stopEvent: hipEvent_t, flags: c_uint);

@@ -1,4 +1,4 @@
-//! Which XQueue a stream handle means.
+//! Resolution of stream handles to XQueues.
 
 use xsched_core::thread;
 
@@ -6,19 +6,20 @@ use super::api::Api;
 use super::types::*;
 use crate::platform::shared::{DefaultStreamMode, Handle, StreamKind};
 
-/// Low bits of a key: a stream, or the thread of a per-thread stream; both are addresses of the user's half.
+/// Number of low bits of a key that hold an address: of a stream, or of the thread of a per-thread stream. Both are in
+/// user space.
 const ADDRESS_BITS: u32 = 47;
-/// Thread addresses are multiples of this, below which a default stream's device is told.
+/// Addresses of threads are multiples of this. The bits below hold the device of a default stream.
 const DEVICES: usize = 64;
 const _: () = assert!(align_of::<thread::Thread>() <= DEVICES);
-/// Marks a default stream.
+/// Bit of a key that marks a default stream.
 const DEFAULT: usize = 1 << 56;
-/// Marks one of a thread.
+/// Bit of a key that marks a per-thread default stream.
 const PER_THREAD: usize = 1 << 55;
-/// Above these: the copy of the runtime.
+/// Position of the bits above these, which hold the number of the copy of the runtime.
 const COPY_SHIFT: u32 = 57;
 
-/// The kind of a handle.
+/// Kind of the stream that a handle means.
 #[inline(always)]
 pub(super) fn which(stream: hipStream_t, mode: DefaultStreamMode) -> StreamKind {
     match stream as usize {
@@ -29,8 +30,7 @@ pub(super) fn which(stream: hipStream_t, mode: DefaultStreamMode) -> StreamKind 
     }
 }
 
-/// The handle that means the same stream in either mode. (Null rather than hipStreamLegacy, which older releases do
-/// not know.)
+/// A handle that means the stream in either mode. (Null rather than hipStreamLegacy, which older releases do not know.)
 #[inline(always)]
 pub(super) fn named(stream: hipStream_t, mode: DefaultStreamMode) -> hipStream_t {
     match which(stream, mode) {
@@ -40,7 +40,8 @@ pub(super) fn named(stream: hipStream_t, mode: DefaultStreamMode) -> hipStream_t
     }
 }
 
-/// Resolves a handle. `None`: a default stream, but of no device; the runtime will say so.
+/// Resolves a handle. `None`: the handle means a default stream and the thread has no device, so the runtime will
+/// refuse the call.
 #[inline(always)]
 pub(super) fn handle(api: &Api, stream: hipStream_t, mode: DefaultStreamMode) -> Option<Handle> {
     let copy = api.index << COPY_SHIFT;
@@ -55,7 +56,7 @@ pub(super) fn handle(api: &Api, stream: hipStream_t, mode: DefaultStreamMode) ->
     Some(Handle { stream: named(stream, which), which, key: thread | device | copy | DEFAULT })
 }
 
-/// The copy of the runtime that a key's stream belongs to.
+/// Number of the copy of the runtime that a key's stream belongs to.
 pub(super) fn copy_of(key: usize) -> usize {
     key >> COPY_SHIFT
 }

@@ -21,12 +21,12 @@ pub(super) struct Dim3 {
     pub(super) z: c_uint,
 }
 
-/// A structure of so many 64-bit words, passed on the stack.
+/// A structure of `N` 64-bit words, passed on the stack.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Words<const N: usize>([u64; N]);
 
-/// hipErrorNotInitialized: what a call answers when there is no runtime behind us.
+/// hipErrorNotInitialized: result of a call if there is no runtime behind us.
 pub(super) const NOT_INITIALIZED: hipError_t = 3;
 
 /// hipStreamLegacy.

@@ -31,7 +31,7 @@ stream_waits! {
     fn hipStreamQuery_spt(PerThread);
 }
 
-/// Waits for all that the process has on the device: HIP knows but one context there.
+/// Hooks waits for everything that the process has on the device: HIP has only one context there.
 macro_rules! device_waits {
     ($list:ident: $class:ident; $($name:ident($($arg:ident)?);)*) => {
         $(
@@ -51,7 +51,7 @@ device_waits! {
     hipDeviceSynchronize();
 }
 
-/// Part of a device only.
+/// Waits for a part of a device.
 unsafe extern "C" fn hipExecutionCtxSynchronize(ctx: *mut c_void) -> hipError_t {
     let (real, function) = real!(hipExecutionCtxSynchronize);
     // SAFETY: the caller's own argument.
@@ -64,7 +64,7 @@ unsafe extern "C" fn hipEventSynchronize(event: hipEvent_t) -> hipError_t {
     event_call::<Api>(real, || unsafe { function(event) })
 }
 
-/// The end of a program or of a library: the first of these waits for the device.
+/// Runs at the end of a program or a library. The first of these calls waits for the device.
 unsafe extern "C" fn __hipUnregisterFatBinary(modules: *mut c_void) {
     let real = behind(__hipUnregisterFatBinary::real(), || &__hipUnregisterFatBinary::HOOK);
     if real.is_null() {
@@ -91,7 +91,7 @@ macro_rules! lends {
     };
 }
 
-/// Those that programs use a device with first.
+/// Hooks functions that programs usually call first on a device; these register the program with the scheduler.
 macro_rules! makes {
     ($list:ident: $class:ident; $(fn $name:ident($($arg:ident: $ty:ty),*);)*) => {
         $(

@@ -1,4 +1,4 @@
-//! Queues that a program makes through AMD's runtime itself.
+//! Queues that a program creates through AMD's runtime (HSA) itself.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -15,9 +15,9 @@ use crate::process;
 
 /// HSA_STATUS_SUCCESS.
 const OK: c_int = 0;
-/// HSA_STATUS_ERROR_NOT_INITIALIZED: what a call answers when there is no library behind us.
+/// HSA_STATUS_ERROR_NOT_INITIALIZED: result of a call if there is no library behind us.
 const MISSING: c_int = 0x100b;
-/// HSA_AGENT_INFO_DEVICE, and what it says of a GPU.
+/// HSA_AGENT_INFO_DEVICE, and its value for a GPU.
 const AGENT_DEVICE: c_int = 17;
 const AGENT_GPU: u32 = 1;
 /// HSA_AMD_AGENT_INFO_BDFID.
@@ -34,16 +34,16 @@ struct Agent {
     handle: u64,
 }
 
-/// amd_queue_t of amd_hsa_queue.h, which is what a queue's handle points to: the two indices.
+/// amd_queue_t of amd_hsa_queue.h, to which a queue's handle points, as far as it is read: the two indices.
 #[repr(C)]
 pub struct AmdQueue {
-    /// hsa_queue_t and what is reserved behind it.
+    /// hsa_queue_t, and reserved words behind it.
     pub before: [u64; 7],
-    /// Packets that the program has put in.
+    /// Number of packets that the program has written.
     pub write_dispatch_id: AtomicU64,
-    /// Other things.
+    /// Members that are not read.
     pub between: [u64; 8],
-    /// Packets that the device has taken out.
+    /// Number of packets that the device has read.
     pub read_dispatch_id: AtomicU64,
 }
 
@@ -51,7 +51,7 @@ type AgentInfoFn = unsafe extern "C" fn(Agent, c_int, *mut c_void) -> c_int;
 type SystemInfoFn = unsafe extern "C" fn(c_int, *mut c_void) -> c_int;
 type QueueErrorFn = Option<unsafe extern "C" fn(c_int, *mut AmdQueue, *mut c_void)>;
 
-/// Typed pointers to the hooked functions, as hsa.h has them.
+/// Function pointer types of the hooked functions, as in hsa.h.
 #[allow(non_camel_case_types)]
 mod sig {
     use super::*;
@@ -72,7 +72,7 @@ macro_rules! real {
     }};
 }
 
-/// Whether the call is HIP's own: its queues are scheduled by what enters its streams.
+/// Reports whether the call comes from HIP, whose queues are scheduled by the commands that enter its streams.
 fn is_from_hip(caller: usize) -> bool {
     resolve::object_of(caller).is_some_and(|(_, file)| {
         let file = file.to_string_lossy();
@@ -80,10 +80,10 @@ fn is_from_hip(caller: usize) -> bool {
     })
 }
 
-/// The runtime answers nothing of a queue's agent.
+/// Error: the runtime gives no information on a queue's agent.
 struct Untold;
 
-/// Key of an agent's device, if it is a GPU.
+/// Key of an agent's device; `None` if it is no GPU.
 fn device_of(real: *mut c_void, agent: Agent) -> Result<Option<String>, Untold> {
     let ask = resolve::in_scope_of(real as usize, c"hsa_agent_get_info");
     if ask.is_null() {
@@ -99,7 +99,7 @@ fn device_of(real: *mut c_void, agent: Agent) -> Result<Option<String>, Untold> 
     if number(AGENT_DEVICE)? != AGENT_GPU {
         return Ok(None);
     }
-    // Older runtimes know no domains.
+    // Older runtimes know no PCI domains.
     Ok(Some(topology::key_of(number(AGENT_DOMAIN).unwrap_or(0), number(AGENT_LOCATION)?)))
 }
 
@@ -130,7 +130,7 @@ unsafe extern "C" fn hsa_queue_create(
 
 hooks! { HSA, CREATES: Create; hsa_queue_create }
 
-/// A queue that its program fills by itself: the agent thread looks into it from now on.
+/// Registers a queue that its program fills by itself. The agent thread reads its indices from now on.
 fn register(real: *mut c_void, agent: Agent, queue: *mut AmdQueue) {
     if queue.is_null() {
         return;
@@ -155,25 +155,25 @@ fn register(real: *mut c_void, agent: Agent, queue: *mut AmdQueue) {
     }
     rt.remove_queue(queue as usize);
     rt.queue(queue as usize, || {
-        // What it asks for as a queue's priority reaches the hardware, see `shared::amd`. All queues are suspended
-        // together, so that level 3 stays possible.
+        // The runtime's own requests for a queue's priority reach the hardware, see `shared::amd`, so no steps are set
+        // here. All queues are suspended together, so that level 3 stays possible.
         Some(QueueSpec { handle: queue.cast(), platform: HSA, device, priority_steps: 0, in_order: true })
     });
 }
 
-/// They cannot be suspended any more: they must not count as such.
+/// Removes all such queues. They can no longer be suspended, and must not count as if they could.
 pub(super) fn forget_queues() {
     let Some(rt) = process::running() else { return };
     let keys: Vec<usize> = rt.queues().filter(|q| filled_by_program(rt, q)).map(XQueue::key).collect();
     keys.into_iter().for_each(|key| rt.remove_queue(key));
 }
 
-/// Packets put into a queue of ours, and packets taken out.
+/// Numbers of packets written to a queue and read from it.
 pub(super) fn filled(queue: &XQueue) -> Option<(u64, u64)> {
     // SAFETY: a queue that was registered above and, as the caller sees to, is not destroyed meanwhile; its memory is
     // shared with the device, hence atomics.
     let queue = unsafe { queue.handle().cast::<AmdQueue>().as_ref() }?;
-    // What was taken is read first, so that it is never ahead of what was given.
+    // The read index is read first, so that it is never ahead of the write index.
     let taken = queue.read_dispatch_id.load(Acquire);
     Some((queue.write_dispatch_id.load(Acquire).max(taken), taken))
 }
@@ -185,7 +185,8 @@ unsafe extern "C" fn hsa_queue_destroy(queue: *mut AmdQueue) -> c_int {
     unsafe { function(queue) }
 }
 
-/// The last of several calls ends the runtime with all its queues; which that is, is known afterwards only.
+/// Ends the runtime with all its queues, if it is the last of several calls. Only afterwards is it known whether it
+/// was.
 unsafe extern "C" fn hsa_shut_down() -> c_int {
     let (real, function) = real!(hsa_shut_down);
     let mut queues = Vec::new();
@@ -225,7 +226,7 @@ fn filled_by_program(rt: &xsched_core::Runtime, queue: &XQueue) -> bool {
     queue.platform(rt).kind() == super::Hsa.kind()
 }
 
-/// Whether the runtime answers at all.
+/// Reports whether the runtime is still initialised.
 fn is_up(real: *mut c_void) -> bool {
     let ask = resolve::in_scope_of(real as usize, c"hsa_system_get_info");
     let mut version = 0u16;

@@ -1,7 +1,7 @@
 //! AMD below HIP.
 //!
-//! [`hooks`] takes programs that make queues through AMD's runtime (HSA, ROCr) themselves. Level 3, theirs and HIP's, is
-//! [`super::shared::amd`].
+//! [`hooks`] schedules programs that create queues through AMD's runtime (HSA, ROCr) themselves. Level 3, for these and
+//! for HIP, is in [`super::shared::amd`].
 
 pub mod hooks;
 
@@ -13,18 +13,18 @@ pub use super::shared::amd::uapi;
 use crate::interpose::Group;
 pub(crate) use kfd::{forget_all, release, watched as watched_ioctl};
 
-/// Every hooked function, in its class.
+/// All hooked functions, by class.
 pub static HOOKS: &[&Group] = &[&hooks::CREATES, &hooks::DESTROYS];
 
-/// Requests with greater numbers are not looked at.
+/// Greatest number of a request that is watched.
 pub(crate) const LAST_WATCHED: u8 = uapi::UPDATE_QUEUE;
 
 /// The platform of programs that use AMD's runtime (ROCr) directly. They write their commands into the device's queues
-/// themselves, where no call of theirs could be held: there is no level 1, and level 3 is all there is.
+/// themselves, without a call that could be held. So there is no level 1, only level 3.
 ///
-/// What is counted are packets, of every kind, as the agent thread finds them in the queues' own indices. A group is ready
-/// while packets wait to be taken, and idle when none does and none came for the grace time. The device takes a packet
-/// when it begins it: a group whose last kernel still runs counts as idle.
+/// Counts are of packets, of every kind, as the agent thread reads them from the queues' own indices. A group is ready
+/// while packets wait to be read, and idle when none does and none has come for the grace time. The device reads a
+/// packet when it begins it: a group whose last kernel is still running counts as idle.
 pub struct Hsa;
 
 impl xsched_core::Platform for Hsa {
@@ -36,7 +36,7 @@ impl xsched_core::Platform for Hsa {
         Levels::NONE.with_if(kfd::hindrance(device).is_none(), Levels::THREE)
     }
 
-    /// Nothing is handed to a driver.
+    /// Without commands in a driver there is nothing to flush.
     fn flusher(&self, _queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
         None
     }

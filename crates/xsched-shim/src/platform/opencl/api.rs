@@ -1,4 +1,4 @@
-//! The vendor functions that we call ourselves, from the same copy of the library that the application calls.
+//! Vendor functions that this library calls itself, from the copy of the library that the application calls.
 
 use std::ffi::CStr;
 use std::sync::MutexGuard;
@@ -17,9 +17,9 @@ use crate::process;
 /// Functions of one copy of the OpenCL library, or as many of them as one platform behind it implements.
 #[derive(Clone, Copy)]
 pub(super) struct Api {
-    /// One of the copy's functions.
+    /// Address of one of the copy's functions.
     address: usize,
-    /// The platform's table; none for the copy itself.
+    /// The platform's table; `None` for the copy itself.
     table: Option<Table>,
     flush: Option<sig::clFlush>,
     retain_queue: Option<sig::clRetainCommandQueue>,
@@ -34,11 +34,11 @@ pub(super) struct Api {
     pub(super) marker: Option<sig::clEnqueueMarkerWithWaitList>,
 }
 
-/// By the load address of the library; none for one that lacks what we need.
+/// Copies by the load address of the library; `None` for one that lacks a needed function.
 static KNOWN: Lock<Vec<(usize, Option<&'static Api>)>> = Lock::new();
-/// What a copy can do for the objects of a platform, one for each pair that was met.
+/// Functions that a copy has for the objects of a platform, one entry for each pair seen so far.
 static OF_PLATFORM: Lock<Vec<&'static Api>> = Lock::new();
-/// By the slot of the XQueue.
+/// Functions for each queue, by the slot of its XQueue.
 static OF_QUEUE: [AtomicPtr<Api>; QUEUES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; QUEUES];
 
 impl Api {
@@ -48,15 +48,16 @@ impl Api {
         if let Some((_, api)) = known().iter().find(|(b, _)| *b == base) {
             return *api;
         }
-        // Asked without a lock of ours, see `resolve`. Should two threads come here, both get the same functions.
+        // Without our lock, see `resolve`. Should two threads get here, both find the same functions.
         let loaded = Api::load(real as usize);
         if loaded.is_some() {
-            // Completions may arrive, and queues be flushed, when the application has closed it.
+            // Keeps the library loaded: completions may arrive, and this library flush queues, after the application has
+            // closed it.
             resolve::keep(real as usize);
         }
         let mut known = known();
-        // Extension functions lie in a vendor's driver that exports no others; handles carry their own dispatch
-        // table, so that any loader's functions serve them.
+        // Extension functions lie in a vendor's driver that exports no others. Handles carry their own dispatch table,
+        // so the functions of any loader serve them.
         let api = match loaded {
             Some(api) => Some(&*Box::leak(Box::new(api))),
             None => known.iter().find_map(|(_, api)| *api),
@@ -78,7 +79,7 @@ impl Api {
             flush: find!(clFlush, c"clFlush"),
             retain_queue: find!(clRetainCommandQueue, c"clRetainCommandQueue"),
             release_queue: find!(clReleaseCommandQueue, c"clReleaseCommandQueue"),
-            // What has none is no library to call, but perhaps a driver behind one.
+            // A file without this function is no library to call, but perhaps a driver behind one.
             queue_info: Some(find!(clGetCommandQueueInfo, c"clGetCommandQueueInfo")?),
             device_info: find!(clGetDeviceInfo, c"clGetDeviceInfo"),
             event_info: find!(clGetEventInfo, c"clGetEventInfo"),
@@ -88,15 +89,15 @@ impl Api {
         })
     }
 
-    /// Those of the functions that are there for an object: a loader has them all, the platform behind it perhaps not.
-    /// To be asked when an object is first met, not for each call.
+    /// The functions that exist for an object: a loader has all of them, the platform behind it perhaps not. To be
+    /// called when an object is first seen, not for each call.
     pub(super) fn for_object(&'static self, handle: *mut c_void) -> &'static Api {
         let Some(table) = Table::of(handle).filter(|table| self.table != Some(*table)) else { return self };
         let met = || of_platform().iter().find(|api| api.address == self.address && api.table == Some(table)).copied();
         if let Some(api) = met() {
             return api;
         }
-        // Asked without a lock of ours, as above.
+        // Without our lock, as above.
         let own = Box::new(self.implemented_by(table));
         let mut platforms = of_platform();
         let own = &*Box::leak(own);
@@ -121,8 +122,9 @@ impl Api {
         }
     }
 
-    /// Whether the end of commands can be learned: by a callback for an event that is released afterwards. Without it
-    /// a queue has host gates only: nothing bounds it, and it is idle after a `clFinish` or a while without commands.
+    /// Reports whether the completion of commands can be observed, by a callback for an event that is released
+    /// afterwards. Without it a queue has host gates only: no budget limits it, and it counts as idle after a
+    /// `clFinish` or a while without commands.
     pub(super) fn reports_completion(&self) -> bool {
         self.set_event_callback.is_some() && self.release_event.is_some()
     }
@@ -135,7 +137,8 @@ fn of_platform() -> MutexGuard<'static, Vec<&'static Api>> {
 fn find(address: usize, name: &CStr) -> Option<*mut c_void> {
     let mut own = resolve::in_scope_of(address, name);
     if own.is_null() {
-        // Another preloaded library wraps the function in use and need not be linked against what it wraps.
+        // Another preloaded library may wrap the function in use, and need not be linked against the library that it
+        // wraps.
         own = resolve::next(name);
     }
     (!own.is_null()).then_some(own)
@@ -145,14 +148,14 @@ fn known() -> MutexGuard<'static, Vec<(usize, Option<&'static Api>)>> {
     KNOWN.lock()
 }
 
-/// In a forked child.
+/// Empties the tables in a forked child, if another thread of the parent held them.
 pub(super) fn forget_if_held() {
     KNOWN.forget_if_held();
     OF_PLATFORM.forget_if_held();
 }
 
-/// The function for a call from where its name means nothing, through a pointer that was taken elsewhere: where there
-/// are several, that of the copy that the queue came from, or else the first.
+/// Function for a call from an object that does not define the name, made through a pointer obtained elsewhere. Of
+/// several copies, that of the copy that the queue came from, or else the first.
 #[cold]
 #[inline(never)]
 pub(super) fn stray(hook: &'static Hook, queue: cl_command_queue) -> *mut c_void {
@@ -165,13 +168,13 @@ pub(super) fn stray(hook: &'static Hook, queue: cl_command_queue) -> *mut c_void
     })
 }
 
-/// Remembers which copy a queue belongs to.
+/// Records the functions for a queue.
 pub(super) fn set(queue: &XQueue, api: &'static Api) {
     queue.set_reports_completion(api.reports_completion());
     OF_QUEUE[usize::from(queue.index())].store(std::ptr::from_ref(api).cast_mut(), Release);
 }
 
-/// The functions for a queue.
+/// The functions recorded for a queue.
 pub(super) fn of(queue: &XQueue) -> Option<&'static Api> {
     // SAFETY: only ever set to leaked boxes.
     unsafe { OF_QUEUE[usize::from(queue.index())].load(Acquire).as_ref() }
@@ -185,19 +188,19 @@ pub(super) struct Pinned {
 }
 
 impl Api {
-    /// Keeps a living queue alive.
+    /// Keeps a living queue alive by a reference of ours.
     pub(super) fn pin(&self, queue: &XQueue) -> Option<Pinned> {
         let handle: cl_command_queue = queue.handle().cast();
         let (retain, release) = (self.retain_queue?, self.release_queue?);
         // SAFETY: the caller knows that the queue is alive.
         let rc = unsafe { retain(handle) };
-        // Made only then: its end releases the reference.
+        // Built only if the reference was taken, since its end releases it.
         (rc == CL_SUCCESS).then(|| Pinned { flush: self.flush, release, queue: handle })
     }
 }
 
 impl Pinned {
-    /// Makes what was enqueued begin.
+    /// Makes all enqueued commands begin.
     pub(super) fn flush(&self) {
         if let Some(flush) = self.flush {
             // SAFETY: kept alive by our reference.

@@ -1,15 +1,16 @@
-//! What a platform behind an ICD loader implements.
+//! Check which functions a platform behind an ICD loader implements.
 //!
 //! Every object of an ICD platform begins with the address of the platform's dispatch table (`cl_khr_icd`,
-//! `cl_icd_dispatch` in CL/cl_icd.h). A loader exports every OpenCL function and jumps to the table's entry, null or not:
-//! an application calls only what the platform's version promises, and this library must look before it calls anything
-//! else. Libraries without a loader need no table, so that nothing is assumed about the memory behind a handle.
+//! `cl_icd_dispatch` in CL/cl_icd.h). A loader exports every OpenCL function and jumps to the table's entry, null or
+//! not. An application calls only the functions that the platform's version promises; this library must check the table
+//! before it calls others. Libraries without a loader need no table, so nothing is assumed about the memory behind a
+//! handle.
 
 use std::ffi::{c_int, c_void};
 
 use crate::interpose::walk;
 
-/// Entries of the table, by their index in `cl_icd_dispatch`. The audit test holds them against CL/cl_icd.h.
+/// Entries of the table, by their index in `cl_icd_dispatch`. The audit test compares them with CL/cl_icd.h.
 macro_rules! entries {
     ($($entry:ident = $index:literal $name:literal;)*) => {
         #[derive(Clone, Copy)]
@@ -43,24 +44,24 @@ const WORD: usize = size_of::<usize>();
 pub(super) struct Table(usize);
 
 impl Table {
-    /// The table that an object begins with; `None` where there is no memory or no table behind the handle.
+    /// The table that an object begins with; `None` if the handle refers to no memory or no table.
     pub(super) fn of(handle: *mut c_void) -> Option<Table> {
         let table = Table(word_at(handle as usize)?);
         (table.has(Entry::NdRangeKernel) && table.has(Entry::Finish)).then_some(table)
     }
 
-    /// Whether the platform implements a function. The table of an old platform may be shorter than today's: what lies
-    /// behind it is no code.
+    /// Reports whether the platform implements a function. The table of an old platform may be shorter than today's, so
+    /// an entry counts only if it points to code.
     pub(super) fn has(self, entry: Entry) -> bool {
         let at = self.0.checked_add(entry as usize * WORD);
         at.and_then(word_at).is_some_and(|code| code != 0 && is_code(code))
     }
 }
 
-/// The word at an address, if there is one. Memory that the platform unmaps at the same moment is the application's
-/// mistake: the object behind a handle in use stays.
+/// The word at an address, if it can be read. Memory that the platform unmaps at the same moment would be the
+/// application's mistake: the object behind a handle in use stays.
 fn word_at(address: usize) -> Option<usize> {
-    // A word that is aligned lies in one page.
+    // An aligned word lies within one page.
     if address < 4096 || !address.is_multiple_of(WORD) || !is_readable(address) {
         return None;
     }
@@ -68,8 +69,8 @@ fn word_at(address: usize) -> Option<usize> {
     Some(unsafe { (address as *const usize).read_volatile() })
 }
 
-/// Whether the 8 bytes at an aligned address can be read: the kernel copies a signal set from there before it refuses
-/// to do anything with it, since there is no such operation.
+/// Reports whether the 8 bytes at an aligned address can be read. The kernel is asked to copy a signal set from there,
+/// for an operation that does not exist: it copies first, and then refuses.
 fn is_readable(address: usize) -> bool {
     const NO_OPERATION: c_int = -1;
     // SAFETY: the kernel checks the address; the signal mask stays as it is.
@@ -79,7 +80,7 @@ fn is_readable(address: usize) -> bool {
     rc == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL)
 }
 
-/// Whether an address lies in the code of a loaded object.
+/// Reports whether an address lies in the code of a loaded object.
 fn is_code(address: usize) -> bool {
     let mut search = (address, false);
     // SAFETY: `visit` gets the search back, for as long as this call takes.

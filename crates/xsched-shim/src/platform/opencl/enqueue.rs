@@ -1,12 +1,12 @@
-//! The functions that enqueue. All but a few end in a wait list and a place for an event; those that do not are
-//! written out at the end.
+//! Functions that enqueue. All but a few end in a wait list and a place for an event; the others are written out at the
+//! end.
 
 use super::path::{Call, enqueue, key};
 use super::types::*;
 use super::{api, others, sig};
 use crate::interpose::hooks;
 
-/// Calls the real function behind a hook, or answers as a driver would that lacks it.
+/// The real function behind a hook. Returns from the hook, as a driver without the function would, if there is none.
 macro_rules! real {
     ($name:ident, $queue:expr, $missing:expr) => {{
         let mut real = $name::real();
@@ -20,8 +20,8 @@ macro_rules! real {
     }};
 }
 
-/// Functions of the regular form: queue, own arguments, wait list, event. In brackets: whether the call blocks, and
-/// how many bytes it moves, as far as the arguments say.
+/// Hooks functions of the regular form: queue, own arguments, wait list, event. In brackets: whether the call blocks,
+/// and the number of bytes that it moves, as far as the arguments say.
 macro_rules! regular {
     (
         $list:ident: $class:ident;
@@ -117,7 +117,7 @@ regular! {
     fn clEnqueueWriteSignalAMD(mem_object: cl_mem, value: cl_uint, offset: cl_ulong) [blocking false, bytes 0];
 }
 
-/// Functions that run a kernel over `work_dim` sizes.
+/// Hooks functions that run a kernel over `work_dim` sizes.
 macro_rules! kernels {
     ($list:ident: $class:ident; $($name:ident)*) => {
         $(
@@ -173,7 +173,7 @@ unsafe extern "C-unwind" fn clEnqueueTask(
     })
 }
 
-/// Functions that map and give a pointer; their error comes last.
+/// Hooks functions that map memory and return a pointer; the place for their error is the last argument.
 macro_rules! maps {
     ($list:ident: $class:ident; $(fn $name:ident($blocking:ident, $($arg:ident: $ty:ty),*);)*) => {
         $(

@@ -15,7 +15,7 @@ use crate::interpose::resolve;
 use crate::lock::Lock;
 use crate::platform::shared::hal::{HardwareQueue, Mark, PassingHolds, call_is_ours};
 
-/// The function that tells which copy of the library is meant, and one more of it.
+/// Function that identifies the copy of the library, and belongs to it.
 const FINISH: &CStr = c"clFinish";
 
 /// Functions of a copy of the library that only the C API needs.
@@ -58,12 +58,12 @@ struct Queue {
     handle: usize,
     api: &'static Api,
     functions: Functions,
-    /// A marker that was put to see whether the queue is idle, and after how many launches.
+    /// Marker that was enqueued to find out whether the queue is idle, and the number of launches before it.
     asked: Lock<Option<(u64, Arc<Marker>)>>,
 }
 
-/// A command queue, by the functions of the first copy of the library in the process: objects carry their own. None: there
-/// is no library, or no such queue.
+/// A command queue, with the functions of the first copy of the library in the process: objects carry their own
+/// dispatch tables. `None` if there is no library, or no such queue.
 pub(crate) fn hardware_queue(handle: *mut c_void) -> Option<Arc<dyn HardwareQueue>> {
     let real = resolve::in_process(FINISH);
     if handle.is_null() || real.is_null() {
@@ -131,8 +131,8 @@ impl HardwareQueue for Queue {
         unsafe { (self.functions.finish)(self.handle()) == CL_SUCCESS }
     }
 
-    /// Nothing tells it but a marker, which takes a moment even on an idle queue: a first answer is no, later ones say how
-    /// far that marker is.
+    /// Reports whether the queue is idle. Only a marker shows it, and a marker takes a moment even on an idle queue:
+    /// the first call enqueues one and answers no, later calls report whether it was reached.
     fn is_idle(&self) -> bool {
         let launches = crate::process::running().map_or(0, |rt| rt.find(self.handle).map_or(0, |q| q.launches(rt)));
         let mut asked = self.asked.lock();
@@ -162,7 +162,7 @@ impl Mark for Marker {
                 (self.functions.event_info)(self.event as cl_event, CL_EVENT_COMMAND_EXECUTION_STATUS, size, at, got)
             }
         });
-        // An error is negative: it ended, too.
+        // A command that ended with an error has a negative status, and has ended too.
         status.is_some_and(|status| status <= CL_COMPLETE)
     }
 }

@@ -1,11 +1,12 @@
 //! OpenCL: in-order gating of every enqueue function.
 //!
-//! - [`enqueue`]: the functions that enqueue; [`others`]: those that wait, create, destroy or look up. Each has its row there,
-//!   under its class; `record.txt` and `no_device_work.txt` have those that are not hooked.
-//! - [`path`]: what all enqueues share: fast path, slow path, fences.
+//! - [`enqueue`]: the functions that enqueue; [`others`]: functions that wait, create, destroy or look up. Each has its
+//! row
+//!   there, under its class; `record.txt` and `no_device_work.txt` list the functions that are not hooked.
+//! - [`path`]: the common part of all enqueues: fast path, slow path, fences.
 //! - [`hal`]: queues as the C API uses them.
-//! - [`queue`]: what a command queue is, asked once; [`api`]: the few vendor functions that we call ourselves, and
-//!   [`dispatch`]: which of them the platform behind a handle implements.
+//! - [`queue`]: description of a command queue, read once; [`api`]: the few vendor functions that this library calls
+//!   itself, and [`dispatch`]: which of them the platform behind a handle implements.
 
 mod api;
 mod dispatch;
@@ -26,14 +27,14 @@ use xsched_proto::wire::{self, Levels};
 
 use crate::interpose::Group;
 
-/// In a forked child: what another thread of the parent was changing is forgotten.
+/// Drops tables that another thread of the parent was changing, in a forked child.
 pub(crate) fn forget_if_held() {
     api::forget_if_held();
     others::forget_if_held();
     path::forget_if_held();
 }
 
-/// Every hooked function, in its class.
+/// All hooked functions, by class.
 pub static HOOKS: &[&Group] = &[
     &enqueue::KERNELS,
     &enqueue::MAPS,
@@ -49,8 +50,8 @@ pub static HOOKS: &[&Group] = &[
     &others::LOOKUPS,
 ];
 
-/// Typed pointers to every function, named like it. They may unwind: what a driver calls back on the caller's stack may
-/// throw through it, and a thread may be cancelled there.
+/// Function pointer types of all functions, under their names. They may unwind: a driver's callback on the caller's
+/// stack may throw through the function, and a thread may be cancelled there.
 #[allow(non_camel_case_types, dead_code, clippy::type_complexity)]
 mod sig {
     use super::types::*;
@@ -62,7 +63,7 @@ mod sig {
     super::signatures::opencl_signatures!(pointers);
 }
 
-/// The name of every function in the signature list.
+/// Names of all functions in the signature list.
 pub fn signature_names() -> Vec<&'static str> {
     macro_rules! names {
         ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => { vec![$(stringify!($name)),*] };
@@ -70,12 +71,12 @@ pub fn signature_names() -> Vec<&'static str> {
     signatures::opencl_signatures!(names)
 }
 
-/// The entries of an ICD's dispatch table that are looked at, by name and index.
+/// The entries of an ICD's dispatch table that this library reads, by name and index.
 pub fn dispatch_entries() -> &'static [(&'static str, usize)] {
     dispatch::ENTRIES
 }
 
-/// The platform. OpenCL has no device-side gates and no control over a running command: level 1 only.
+/// The OpenCL platform, which has no device-side gates and no control over a running command: level 1 only.
 pub struct OpenCl;
 
 impl xsched_core::Platform for OpenCl {

@@ -1,4 +1,4 @@
-//! The functions that wait for, create, destroy and look up.
+//! Functions that wait, create, destroy and look up.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -18,7 +18,7 @@ use crate::platform::shared::waits;
 use crate::platform::start::runtime;
 use crate::process;
 
-/// The queue each command buffer was recorded for.
+/// Queue that each command buffer was recorded for.
 static COMMAND_BUFFERS: Lock<HashMap<usize, usize>> = Lock::new();
 
 macro_rules! real {
@@ -40,7 +40,7 @@ macro_rules! real {
 
 unsafe extern "C-unwind" fn clFinish(queue: cl_command_queue) -> cl_int {
     let (_, function) = real!(clFinish of queue, CL_INVALID_OPERATION);
-    // No clean-up while the driver runs, see `pipeline::enqueue`.
+    // Without clean-up while the driver runs, see `pipeline::enqueue`.
     let awaited = ManuallyDrop::new(waits::begin_for(|rt| rt.find(queue as usize)));
     // SAFETY: the caller's own argument.
     let rc = unsafe { function(queue) };
@@ -68,7 +68,7 @@ unsafe extern "C-unwind" fn clWaitForEvents(count: cl_uint, list: *const cl_even
 
 hooks! { OPENCL, WAITS: Sync; clFinish clWaitForEvents }
 
-/// The queues behind events, where it matters that a thread waits for them.
+/// Queues of the commands behind events, if it matters that a thread waits for them.
 fn queues_of(rt: &'static Runtime, real: *mut c_void, count: cl_uint, list: *const cl_event) -> Vec<&'static XQueue> {
     if !rt.is_contended() || list.is_null() {
         return Vec::new();
@@ -86,13 +86,13 @@ fn queues_of(rt: &'static Runtime, real: *mut c_void, count: cl_uint, list: *con
     found
 }
 
-/// A queue was made: register it now, so that rivals know of it before its first command.
+/// Registers a new queue at once, so that other programs learn of it before its first command.
 fn made(real: *mut c_void, handle: cl_command_queue) -> cl_command_queue {
     if !handle.is_null() && platform_enabled(OPENCL) {
         process::guarded("after the creation of an OpenCL queue", || {
             let rt = runtime()?;
             let api = Api::beside(real)?.for_object(handle);
-            // A handle that is known already was destroyed behind our back.
+            // A handle that is known already belongs to a queue that was destroyed without a call here.
             rt.remove_queue(handle as usize);
             references().insert(handle as usize, 1);
             let xqueue = rt.queue(handle as usize, || queue::describe(handle, api))?;
@@ -169,7 +169,7 @@ unsafe extern "C-unwind" fn clReleaseCommandQueue(queue: cl_command_queue) -> cl
             _ => true,
         };
         if last {
-            // Also when we did not see it made: should it live on, its next command registers it anew.
+            // Also if its creation was not seen: should the queue live on, its next command registers it afresh.
             references.remove(&(queue as usize));
             drop(references);
             rt.remove_queue(queue as usize);
@@ -184,13 +184,13 @@ hooks! { OPENCL, DESTROYS: Destroy; clRetainCommandQueue clReleaseCommandQueue }
 
 static REFERENCES: Lock<HashMap<usize, u32>> = Lock::new();
 
-/// The application's own references to the queues it made. The driver's count is of no use: it holds the references
-/// of unreleased events too (PoCL).
+/// The application's own references to the queues that it created. The driver's count is of no use: it includes the
+/// references of events not released yet (PoCL).
 fn references() -> MutexGuard<'static, HashMap<usize, u32>> {
     REFERENCES.lock()
 }
 
-/// In a forked child.
+/// Empties the tables in a forked child, if another thread of the parent held them.
 pub(super) fn forget_if_held() {
     COMMAND_BUFFERS.forget_if_held();
     REFERENCES.forget_if_held();
@@ -242,12 +242,12 @@ hooks! { OPENCL, CREATES: Create;
     clCreateCommandBufferKHR
 }
 
-/// The queue a command buffer was recorded for, or null.
+/// Queue that a command buffer was recorded for, or null.
 pub(super) fn queue_of_command_buffer(buffer: cl_command_buffer_khr) -> cl_command_queue {
     COMMAND_BUFFERS.lock().get(&(buffer as usize)).map_or(std::ptr::null_mut(), |q| *q as cl_command_queue)
 }
 
-/// What to hand out for an extension function that the driver found, asked by its function `giver`.
+/// Function to return instead of `found`, an extension function that the driver's function `giver` returned.
 fn scheduled(name: *const c_char, found: *mut c_void, giver: *mut c_void) -> *mut c_void {
     if name.is_null() || found.is_null() {
         return found;

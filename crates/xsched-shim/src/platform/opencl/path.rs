@@ -1,4 +1,5 @@
-//! OpenCL's part in the way of every command: events tell of completion, and a command may wait for others by its list.
+//! OpenCL's part in the path of every command: events report completion, and a command may wait for the events in its
+//! list.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -15,41 +16,41 @@ use crate::lock::Lock;
 use crate::platform::shared::pipeline::{self, Missing, Pipeline};
 use crate::{process, stats};
 
-/// User events that the application made and has not completed yet.
+/// User events that the application created and has not completed yet.
 static USER_EVENTS: Lock<HashSet<usize>> = Lock::new();
 static OPEN_USER_EVENTS: AtomicU32 = AtomicU32::new(0);
-/// Queues with a command that may wait for a user event.
+/// Queues with a command that may wait for a user event, by slot.
 static HELD: [AtomicBool; QUEUES] = [const { AtomicBool::new(false) }; QUEUES];
 
-/// What an enqueue function says about its call.
+/// Properties of an enqueuing call.
 pub(super) struct Call {
     /// The real function, as any pointer.
     real: *mut c_void,
-    /// Tells commands of different length apart; 0 = unknown.
+    /// Key for commands that are expected to take equally long; 0 = unknown.
     key: u64,
-    /// Returns when the command is complete.
+    /// Set if the call returns when the command is complete.
     blocking: bool,
-    /// Events the command waits for.
+    /// Events that the command waits for.
     waits: (cl_uint, *const cl_event),
-    /// Whether the function can give an event at all.
+    /// Set if the function can return an event.
     gives_event: bool,
-    /// An event of ours, where the application wants none.
+    /// Our own event, if the application asked for none.
     own: Cell<cl_event>,
 }
 
 impl Call {
-    /// Of a function that can give an event.
+    /// Describes a call of a function that can return an event.
     pub(super) fn new(real: *mut c_void, key: u64, blocking: bool, waits: (cl_uint, *const cl_event)) -> Call {
         Call { real, key, blocking, waits, gives_event: true, own: Cell::new(std::ptr::null_mut()) }
     }
 
-    /// Of one that gives none.
+    /// Describes a call of a function that returns no event.
     pub(super) fn without_event(self) -> Call {
         Call { gives_event: false, ..self }
     }
 }
 
-/// OpenCL's part in the way of a command: what follows one is its event.
+/// OpenCL's part in the path of a command: a fence follows the command by its event.
 struct Queues;
 
 impl Pipeline for Queues {
@@ -57,11 +58,11 @@ impl Pipeline for Queues {
     const MAY_THROW: bool = true;
 
     type Call = cl_command_queue;
-    /// Asked of the queue, when it is first met.
+    /// Nothing: the library is found by the queue, when that is first used.
     type Library = ();
     type Target = cl_command_queue;
     type Command = Call;
-    /// Where the command's event goes; may be null.
+    /// Place for the command's event; may be null.
     type Receipt = *mut cl_event;
 
     #[inline(always)]
@@ -85,7 +86,8 @@ impl Pipeline for Queues {
 
     fn first_use(rt: &'static Runtime, queue: cl_command_queue, call: &Call) -> Option<&'static XQueue> {
         let key = queue as usize;
-        // The call may have come through another library that wraps the function: the queue knows better.
+        // The call may have come through another library that wraps the function, so the queue's own functions take
+        // precedence.
         let known = rt.find(key).and_then(api::of);
         let api = known.or_else(|| Some(Api::beside(call.real)?.for_object(queue)))?;
         let xqueue = rt.remember(key, || queue::describe(queue, api))?;
@@ -137,8 +139,8 @@ impl Pipeline for Queues {
     }
 }
 
-/// Takes a call into the driver. `enter` calls the real function with the event pointer it is given; `describe` says
-/// more of the call where that is needed.
+/// Enqueues a command. `enter` calls the real function with the event pointer that it is given; `describe` describes
+/// the call, and is called only if that is needed.
 #[inline(always)]
 pub(super) fn enqueue(
     queue: cl_command_queue,
@@ -149,16 +151,17 @@ pub(super) fn enqueue(
     pipeline::enqueue::<Queues>(queue, event, describe, enter)
 }
 
-/// A completion to be reported, and what to clean up with it.
+/// A completion to report, and the event to release with it.
 struct Note {
     rt: &'static Runtime,
     fence: CompletionFence,
     release: Option<(super::sig::clReleaseEvent, usize)>,
 }
 
-/// Follows a command by its event. `owned`: the event is ours to release. False: the driver refused.
+/// Follows a command by its event, so that its completion completes the fence. `owned`: the event is ours to release.
+/// Returns false if the driver refused.
 fn follow(rt: &'static Runtime, xqueue: &XQueue, fence: &CompletionFence, event: cl_event, owned: bool) -> bool {
-    // Fences are for queues with both functions only.
+    // Only queues whose library has both functions get fences.
     let functions = api::of(xqueue).and_then(|api| api.set_event_callback.zip(api.release_event));
     let Some((set_event_callback, release_event)) = functions else { return false };
     let release = owned.then_some((release_event, event as usize));
@@ -186,7 +189,7 @@ unsafe extern "C" fn completed(_event: cl_event, _status: cl_int, note: *mut c_v
     }
 }
 
-/// Follows what was enqueued so far by a marker of our own. False: the driver refused.
+/// Follows all commands so far by a marker of our own. Returns false if the driver refused.
 fn place_marker(rt: &'static Runtime, xqueue: &XQueue, fence: &CompletionFence) -> bool {
     let Some(marker) = api::of(xqueue).and_then(|api| api.marker) else { return false };
     let mut event: cl_event = std::ptr::null_mut();
@@ -198,17 +201,17 @@ fn place_marker(rt: &'static Runtime, xqueue: &XQueue, fence: &CompletionFence) 
     follow(rt, xqueue, fence, event, true)
 }
 
-/// After a wait for single events: follows commands whose completion nothing else would report.
+/// Follows the last commands of a queue, after a wait for single events, if nothing else would report their completion.
 pub(super) fn follow_tail(rt: &'static Runtime, xqueue: &XQueue) {
     let Some(api) = api::of(xqueue).filter(|api| api.reports_completion()) else { return };
     pipeline::fence_suffix(rt, xqueue, |fence| {
-        // The queue may be released by another thread meanwhile: its fences go with it.
+        // Another thread may release the queue meanwhile; its fences then go with it.
         let Some(pinned) = rt.while_alive(xqueue, || api.pin(xqueue)) else { return true };
         pinned.is_some() && place_marker(rt, xqueue, fence)
     });
 }
 
-/// The XQueue of the command behind an event, if it has one that is known.
+/// XQueue of the command behind an event, if it is known.
 pub(super) fn queue_of(rt: &'static Runtime, api: &'static Api, event: cl_event) -> Option<&'static XQueue> {
     if event.is_null() {
         return None;
@@ -221,7 +224,8 @@ pub(super) fn queue_of(rt: &'static Runtime, api: &'static Api, event: cl_event)
     rt.find(handle as usize)
 }
 
-/// A queue whose next command waits for one of a less urgent group lends that group its priority until then.
+/// Lends a queue's priority to the less urgent groups whose commands its next command waits for, until these are
+/// complete.
 fn lend_to_awaited(rt: &'static Runtime, waiter: &XQueue, (n, list): (cl_uint, *const cl_event)) {
     let Some(api) = api::of(waiter) else { return };
     let Some(set_event_callback) = api.set_event_callback else { return };
@@ -248,7 +252,7 @@ unsafe extern "C" fn awaited_completed(_event: cl_event, _status: cl_int, lend: 
     });
 }
 
-/// Whether a command may wait for something that only the application provides.
+/// Reports whether a command may wait for a user event, which only the application completes.
 fn waits_on_user_event(xqueue: &XQueue, waits: (cl_uint, *const cl_event)) -> bool {
     let held = &HELD[usize::from(xqueue.index())];
     if OPEN_USER_EVENTS.load(Acquire) == 0 {
@@ -261,7 +265,7 @@ fn waits_on_user_event(xqueue: &XQueue, waits: (cl_uint, *const cl_event)) -> bo
     held.load(Relaxed)
 }
 
-/// The application made a user event.
+/// Records a user event that the application created.
 pub(super) fn user_event_made(event: cl_event) {
     let mut events = USER_EVENTS.lock();
     if events.insert(event as usize) {
@@ -269,7 +273,7 @@ pub(super) fn user_event_made(event: cl_event) {
     }
 }
 
-/// The application completed a user event.
+/// Records that the application completed a user event.
 pub(super) fn user_event_set(event: cl_event) {
     let mut events = USER_EVENTS.lock();
     if events.remove(&(event as usize)) {
@@ -277,15 +281,15 @@ pub(super) fn user_event_set(event: cl_event) {
     }
 }
 
-/// In a forked child.
+/// Resets the state in a forked child, if another thread of the parent held it.
 pub(super) fn forget_if_held() {
     if USER_EVENTS.forget_if_held() {
         OPEN_USER_EVENTS.store(0, Release);
     }
 }
 
-/// A key for commands that take equally long: same function or object, same extent. Cheap, and collisions only blur
-/// an estimate.
+/// Key for commands that are expected to take equally long: same function or object, same extent. Cheap to compute; a
+/// collision only blurs an estimate.
 #[inline(always)]
 pub(super) fn key(what: usize, extent: &[usize]) -> u64 {
     let mut hash = what as u64 ^ 0x9e37_79b9_7f4a_7c15;

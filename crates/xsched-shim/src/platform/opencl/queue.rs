@@ -1,4 +1,4 @@
-//! What a command queue is: asked once, when it is first seen.
+//! Description of a command queue, read once when the queue is first seen.
 
 use std::ffi::CStr;
 
@@ -12,7 +12,7 @@ use crate::enabled::OPENCL;
 /// Describes a queue to the core. `None` if the driver knows no such queue.
 pub(super) fn describe(handle: cl_command_queue, api: &'static Api) -> Option<QueueSpec> {
     let Some(queue_info) = api.queue_info else {
-        // A platform that tells nothing of its queues: all of them share one name, and have host gates only.
+        // A platform without queries about queues: all of them share one device key and have host gates only.
         let device = "opencl:unknown".into();
         return Some(QueueSpec { handle: handle.cast(), platform: OPENCL, device, priority_steps: 0, in_order: true });
     };
@@ -29,15 +29,16 @@ pub(super) fn describe(handle: cl_command_queue, api: &'static Api) -> Option<Qu
         platform: OPENCL,
         device: device_key(device, api.for_object(device))?,
         priority_steps: priority_steps(handle, queue_info),
-        // Only a wait for the whole queue, or its silence, tells of completions that are not reported: in both cases all
-        // that was given is complete, in whatever order it ran.
+        // Without reports of completion, only a wait for the whole queue, or a while without commands, shows that
+        // commands are complete. In both cases all of them are, in whatever order they ran.
         in_order: !api.reports_completion() || properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0,
     })
 }
 
-/// Steps of a queue that was made with a priority hint (cl_khr_priority_hints).
+/// Priority steps of a queue that was created with a priority hint (cl_khr_priority_hints).
 fn priority_steps(handle: cl_command_queue, queue_info: sig::clGetCommandQueueInfo) -> i32 {
-    // The list of properties it was made with, as pairs, ended by 0 (OpenCL 3.0; older drivers answer an error).
+    // The list of properties that it was created with, as pairs, ended by 0 (OpenCL 3.0; older drivers return an
+    // error).
     let mut list = [0 as cl_properties; 16];
     let mut got = 0;
     // SAFETY: size and pointers are those of local variables.
@@ -55,8 +56,9 @@ fn priority_steps(handle: cl_command_queue, queue_info: sig::clGetCommandQueueIn
     }
 }
 
-/// `cpu:host`, `pci:<domain>:<bus>:<device>.<function>`, or `opencl:<name>` for a device that tells no address. `None` where the
-/// driver fails to say even what kind of device it is: under a wrong key it would be another one than its rivals'.
+/// Key of a device: `cpu:host`, `pci:<domain>:<bus>:<device>.<function>`, or `opencl:<name>` if the device has no known
+/// address. `None` if the driver does not even return the type of the device: under a wrong key it would count as
+/// another device than its rivals'.
 fn device_key(device: cl_device_id, api: &Api) -> Option<String> {
     let Some(device_info) = api.device_info else { return Some("opencl:unknown".into()) };
     let ask = |what: cl_device_info, size: usize, at: *mut c_void, got: *mut usize| {
@@ -73,7 +75,7 @@ fn device_key(device: cl_device_id, api: &Api) -> Option<String> {
     {
         return Some(pci(domain, bus, slot, function));
     }
-    // NVIDIA's own: the slot holds device and function.
+    // NVIDIA's own query: the slot holds device and function.
     if let (Some(bus), Some(slot)) = (
         info::<cl_uint>(|s, a, g| ask(CL_DEVICE_PCI_BUS_ID_NV, s, a, g)),
         info::<cl_uint>(|s, a, g| ask(CL_DEVICE_PCI_SLOT_ID_NV, s, a, g)),
@@ -81,7 +83,7 @@ fn device_key(device: cl_device_id, api: &Api) -> Option<String> {
         let domain = info::<cl_uint>(|s, a, g| ask(CL_DEVICE_PCI_DOMAIN_ID_NV, s, a, g)).unwrap_or(0);
         return Some(pci(domain, bus, slot >> 3, slot & 7));
     }
-    // AMD's own (cl_amd_device_attribute_query): type, 17 unused bytes, bus, device, function.
+    // AMD's own query (cl_amd_device_attribute_query): type, 17 unused bytes, bus, device, function.
     if let Some(raw) = info::<[u8; 24]>(|s, a, g| ask(CL_DEVICE_TOPOLOGY_AMD, s, a, g)) {
         return Some(pci(0, raw[21].into(), raw[22].into(), raw[23].into()));
     }
@@ -95,7 +97,7 @@ fn pci(domain: cl_uint, bus: cl_uint, device: cl_uint, function: cl_uint) -> Str
     format!("pci:{domain:04x}:{bus:02x}:{device:02x}.{function}")
 }
 
-/// One fixed-size property, if the driver knows it in that size.
+/// One property of fixed size, if the driver knows it in that size.
 pub(super) fn info<T: Copy>(ask: impl FnOnce(usize, *mut c_void, *mut usize) -> cl_int) -> Option<T> {
     let mut value = std::mem::MaybeUninit::<T>::zeroed();
     let mut got = 0;

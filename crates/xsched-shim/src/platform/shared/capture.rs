@@ -1,7 +1,7 @@
-//! Stream capture: what enters a capturing stream is recorded, not run. It is neither held nor counted, and nothing of
-//! ours is recorded with it.
+//! Stream capture: a command for a capturing stream is recorded, not run. It is neither held nor counted, and no
+//! command of ours is recorded with it.
 //!
-//! Only while some capture is active are streams asked whether they take part in it: a capture spreads to other streams
+//! Streams are asked whether they take part in a capture only while one is active: a capture spreads to other streams
 //! through events.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
@@ -12,16 +12,16 @@ use crate::lock::Lock;
 /// The captures of one platform.
 #[repr(C)]
 pub(crate) struct Captures {
-    /// How many there are: first, for who looks at nothing else.
+    /// Number of active captures. First member, for code that reads nothing else.
     active: AtomicUsize,
     /// Streams on which a capture began and has not ended.
     origins: Lock<Vec<usize>>,
-    /// An attempt to end one failed, and it was not asked since whether it goes on.
+    /// Set after a failed attempt to end a capture, until the driver was asked whether it goes on.
     doubt: AtomicBool,
 }
 
 impl Captures {
-    /// None.
+    /// No active capture.
     pub(crate) const fn new() -> Captures {
         Captures { origins: Lock::new(), active: AtomicUsize::new(0), doubt: AtomicBool::new(false) }
     }
@@ -35,37 +35,37 @@ impl Captures {
         }
     }
 
-    /// Whether there is any.
+    /// Reports whether a capture is active.
     #[inline(always)]
     pub(crate) fn is_active(&self) -> bool {
         self.active.load(Relaxed) != 0
     }
 
-    /// One began on this stream.
+    /// Records that a capture began on this stream.
     pub(crate) fn began(&self, stream: Stream) {
         self.change(|origins| origins.push(stream as usize));
     }
 
-    /// An attempt to end the capture on some stream failed: it may go on.
+    /// Records that an attempt to end the capture on some stream failed, so that it may go on.
     pub(crate) fn doubt(&self) {
         self.doubt.store(true, Release);
     }
 
-    /// The driver says that a stream captures nothing.
+    /// Records the driver's answer that a stream captures nothing.
     pub(crate) fn found_none(&self, stream: Stream) {
         if self.doubt.load(Acquire) {
             self.forget(stream);
         }
     }
 
-    /// A stream that is destroyed captures no more.
+    /// Records that a stream no longer captures, for instance because it is destroyed.
     pub(crate) fn forget(&self, stream: Stream) {
         if self.active.load(Acquire) != 0 {
             self.change(|origins| origins.retain(|s| *s != stream as usize));
         }
     }
 
-    /// In a forked child nothing captures.
+    /// Abandons all captures, in a forked child.
     pub(crate) fn forget_all(&self) {
         self.origins.forget();
         self.active.store(0, Release);

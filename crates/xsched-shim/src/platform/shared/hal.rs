@@ -1,8 +1,9 @@
-//! What the C API asks of one hardware queue. It uses the program's own context and stream, and makes or destroys neither.
+//! Hardware queues, as the C API uses them. They use the program's own context and stream, and create or destroy
+//! neither.
 //!
-//! [`StreamQueue`] is that for platforms with streams, over a [`StreamDriver`]. Commands go the way of all others
-//! ([`super::path`]), so that a queue without the preload is scheduled like one with it, and what a command calls in turn
-//! counts as the driver's own business: it is gated once.
+//! [`StreamQueue`] is the implementation for platforms with streams, over a [`StreamDriver`]. Its commands take the
+//! path of all others ([`super::path`]), so that a queue is scheduled alike with and without the preload. Driver calls
+//! that a command makes in turn count as the driver's own: each command is gated once.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -14,20 +15,20 @@ use super::{DefaultStreamMode, Driver, Handle, Stream, StreamKind, late, waits};
 use crate::enabled::platform_enabled;
 use crate::stage;
 
-/// Calls that go through this library's own functions are said to come from here.
+/// Address noted as the caller of calls that pass through this library's own stubs.
 static HERE: u8 = 0;
 
-/// The next call on this thread that looks where it came from is one of ours, and means the first copy of the library.
+/// Marks the next hooked call on this thread as ours, for the first copy of the library.
 pub(crate) fn call_is_ours() {
-    // No hook of a vendor's function is passed here.
+    // Checked here, because the call that follows passes no hook that would do so.
     stage::leave_unless_ours(stage::Occasion::Use);
     let thread = thread::current();
     thread.caller.set((&raw const HERE).addr());
     thread.binding.set(0);
 }
 
-/// While it lives, the calling thread launches commands whose turn its XQueue of the C API has decided: that the program
-/// holds the queue concerns the others.
+/// Guard: while it lives, holds by the program do not stop the calling thread's commands. An XQueue of the C API
+/// launches under it, after it has applied the program's hold itself.
 pub(crate) struct PassingHolds(bool);
 
 impl PassingHolds {
@@ -42,46 +43,48 @@ impl Drop for PassingHolds {
     }
 }
 
-/// A queue of the hardware's.
+/// A hardware queue.
 pub(crate) trait HardwareQueue: Send + Sync {
     /// Key of its XQueue.
     fn key(&self) -> usize;
 
-    /// Its XQueue, made if there is none yet. None where it is not scheduled.
+    /// Its XQueue, created if need be; `None` if the queue is not scheduled.
     fn xqueue(&self, rt: &'static Runtime) -> Option<&'static XQueue>;
 
-    /// Runs `part` with the context of the queue as the calling thread's.
+    /// Runs `part` with the queue's context current on the calling thread.
     fn within(&self, part: &mut dyn FnMut());
 
-    /// Takes a command into the driver, which `enter` does; `kind` tells commands that take equally long. Within its context.
+    /// Passes a command to the driver by `enter`. Commands of one `kind` are expected to take equally long. To be
+    /// called within the queue's context.
     fn launch(&self, kind: *const c_void, enter: &dyn Fn() -> c_int) -> c_int;
 
-    /// Puts a gate of the queue's own before what comes next: the device waits there while the program holds the queue, and
-    /// then says that it has reached command `number`. False: there are no such gates. Within its context.
+    /// Places a gate of this queue before its next command. The device waits at it while the program holds the queue,
+    /// and then reports that it has reached command `number`. Returns false if there are no such gates. To be called
+    /// within the queue's context.
     fn gate(&self, _rt: &Runtime, _queue: &XQueue, _number: u32) -> bool {
         false
     }
 
-    /// A mark behind everything given so far. None: the driver refused. Within its context.
+    /// Places a mark behind all commands so far; `None` if the driver refused. To be called within the queue's context.
     fn mark(&self) -> Option<Arc<dyn Mark>>;
 
-    /// Waits for everything given so far. Within its context.
+    /// Waits for all commands so far. To be called within the queue's context.
     fn synchronize(&self) -> bool;
 
-    /// Whether everything given so far is complete. Within its context.
+    /// Reports whether all commands so far are complete. To be called within the queue's context.
     fn is_idle(&self) -> bool;
 }
 
-/// A point in a queue.
+/// A mark: a point in the order of a queue's commands, which can be waited for.
 pub(crate) trait Mark: Send + Sync {
-    /// Waits until the device gets there.
+    /// Waits until the device reaches it.
     fn wait(&self) -> bool;
 
-    /// Whether it got there.
+    /// Reports whether the device has reached it.
     fn is_reached(&self) -> bool;
 }
 
-/// Runs a call that waits for a queue; `all` = for everything that it was given.
+/// Runs a call that waits for a queue. `all` is set if it waits for all commands of the queue.
 pub(crate) fn waiting(key: usize, all: bool, wait: impl FnOnce() -> bool) -> bool {
     let awaited = waits::begin_for(|rt| rt.find(key));
     let done = wait();
@@ -89,51 +92,51 @@ pub(crate) fn waiting(key: usize, all: bool, wait: impl FnOnce() -> bool) -> boo
     done
 }
 
-/// What else is asked of a driver with streams.
+/// Further functions of a driver with streams.
 pub(in crate::platform) trait StreamDriver: Driver + Sync {
-    /// What a thread must have as its own to use a stream: a context, a device.
+    /// State that a thread must make current to use a stream: a context, a device.
     type Place: Copy + Send + Sync;
 
-    /// That of a stream, by default the calling thread's.
+    /// Place of a stream; by default the calling thread's.
     fn place_of(&self, handle: Handle) -> Option<Self::Place>;
-    /// Runs `part` there.
+    /// Runs `part` with the place current.
     fn within(&self, place: Self::Place, part: &mut dyn FnMut());
-    /// A new event without a time, on which threads sleep.
+    /// Creates an event without timing, whose waiting threads sleep.
     fn new_event(&self) -> Option<usize>;
-    /// Records it.
+    /// Records an event in a stream.
     fn record(&self, event: usize, stream: Stream) -> bool;
-    /// Waits for it.
+    /// Waits for an event.
     fn wait_for(&self, event: usize) -> bool;
-    /// Whether it has come.
+    /// Reports whether an event has occurred.
     fn has_come(&self, event: usize) -> bool;
-    /// Destroys it.
+    /// Destroys an event.
     fn destroy(&self, event: usize);
-    /// Waits for a stream.
+    /// Waits for all commands of a stream.
     fn synchronize(&self, stream: Stream) -> bool;
-    /// Whether a stream has nothing left to do.
+    /// Reports whether a stream has no commands left.
     fn is_idle(&self, stream: Stream) -> bool;
     /// See [`HardwareQueue::gate`].
     fn own_gate(&self, rt: &Runtime, queue: &XQueue, number: u32) -> bool;
 }
 
-/// A stream.
+/// A stream as a hardware queue.
 pub(in crate::platform) struct StreamQueue<D: StreamDriver> {
     api: &'static D,
     /// A function of the library, for [`Driver::beside`].
     real: usize,
-    /// The handle that means the same stream in either mode, as a number.
+    /// A handle that means this stream in either mode, as a number.
     stream: usize,
     key: usize,
     place: D::Place,
 }
 
 impl<D: StreamDriver> StreamQueue<D> {
-    /// The stream, as the calling thread means it. None: there is no such stream, or no context.
+    /// The stream as seen by the calling thread; `None` if there is no such stream, or no context.
     pub(crate) fn new(real: *mut c_void, stream: Stream) -> Option<StreamQueue<D>> {
         let api = D::beside(real)?;
         let handle = api.handle(stream, DefaultStreamMode::Legacy)?;
         if handle.which == StreamKind::PerThread {
-            // To the worker it would be another one.
+            // On the worker thread the handle would mean another stream.
             return None;
         }
         if api.is_blocking(handle) {

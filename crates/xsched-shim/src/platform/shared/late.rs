@@ -1,17 +1,17 @@
-//! Fences that come later than the commands they follow: a thread that is about to wait puts one after whatever the
-//! queues of its group were given, also by other threads. (A fence under the same call as its command is harmless: what
-//! another thread gives meanwhile, without knowing of the command, might as well have come before it.)
+//! Fences placed later than the commands that they follow: a thread that is about to wait places one behind all
+//! commands of its group's queues, including those of other threads. (If another thread enqueues a command at the same
+//! time, unaware of this, the fence may as well land before it; either order is correct.)
 //!
-//! The program knows nothing of such a fence, and other threads go on meanwhile. So there is none
+//! The program does not know of such a fence, and its other threads go on meanwhile. So none is placed
 //! - on a stream that is being destroyed, or whose context is being ended;
-//! - while something is captured, which it would become part of, or invalidate;
-//! - where it could make commands wait that would not without it: what enters the default stream waits for all that
-//!   blocking streams were given before, and they for it ("Stream synchronization behavior" in NVIDIA's reference).
-//!   Behind the fence a blocking stream would wait for another one that it has nothing to do with; and the end of a
-//!   blocking stream with a fence would be that of the default stream. Once a process has used both, only streams that
-//!   stay out of this get fences. The agent gives up on the last commands of the others instead.
+//! - while something is captured, since the fence would become part of the capture or invalidate it;
+//! - where it could make commands wait that would not wait without it: a command for the default stream waits for all
+//!   earlier commands of blocking streams, and they for it ("Stream synchronization behavior" in NVIDIA's reference).
+//!   Behind the fence a blocking stream would wait for an unrelated one, and the end of a blocking stream with a fence
+//!   would be that of the default stream. Once a process has used both kinds, only streams that do not synchronise with
+//!   the default stream get fences. For the others, the agent presumes the last commands complete after a while.
 //!
-//! Whatever changes one of these takes the lock that is held while a fence is placed.
+//! Code that changes one of these conditions takes the lock that is held while a fence is placed.
 
 use std::ffi::c_int;
 use std::sync::MutexGuard;
@@ -25,16 +25,16 @@ use crate::interpose::resolve;
 use crate::lock::Lock;
 use crate::process;
 
-/// Contexts that are being ended. Held while a fence is placed.
+/// Number of contexts that are being ended. Locked while a fence is placed.
 static ENDING: Lock<usize> = Lock::new();
-/// The thread that holds it; 0 = none. A library may call itself, or one that is hooked too.
+/// Thread that holds the lock; 0 = none. Needed because a library may call itself, or another hooked one.
 static HOLDER: AtomicUsize = AtomicUsize::new(0);
-/// The process has given something to a default stream.
+/// Set once the process has used a legacy default stream.
 static DEFAULT: AtomicBool = AtomicBool::new(false);
-/// It has made a stream that the default stream waits for, or used one.
+/// Set once the process has created or used a stream that synchronises with the legacy default stream.
 static BLOCKING: AtomicBool = AtomicBool::new(false);
 
-/// In a forked child no thread places fences, and nothing was given to any stream.
+/// Resets all conditions, in a forked child.
 pub(crate) fn forget_all() {
     ENDING.forget();
     HOLDER.store(0, Relaxed);
@@ -42,7 +42,8 @@ pub(crate) fn forget_all() {
     BLOCKING.store(false, Relaxed);
 }
 
-/// Something is about to enter a stream of this kind. (Those made by the application were noted then.)
+/// Records that a command is about to enter a stream of this kind. (Streams created by the application were recorded at
+/// creation.)
 #[inline(always)]
 pub(crate) fn note(which: StreamKind) {
     let kind = match which {
@@ -58,11 +59,11 @@ pub(crate) fn note(which: StreamKind) {
 #[cold]
 #[inline(never)]
 fn note_first(kind: &AtomicBool) {
-    // A thread that finds it noted may go on at once, so not before the fence under way is placed.
+    // Another thread that finds it recorded may go on at once, so this waits until the fence in progress is placed.
     alone(|| kind.store(true, Release));
 }
 
-/// A stream was made that the default stream waits for; before the application knows of it.
+/// Records a new stream that synchronises with the default stream, before the application knows of it.
 pub(super) fn note_blocking() {
     note_first(&BLOCKING);
 }
@@ -70,7 +71,7 @@ pub(super) fn note_blocking() {
 struct Held(MutexGuard<'static, usize>);
 
 impl Held {
-    /// `None`: the calling thread holds it already.
+    /// Takes the lock; `None` if the calling thread holds it already.
     fn new() -> Option<Held> {
         let me = std::ptr::from_ref(thread::current()) as usize;
         if HOLDER.load(Relaxed) == me {
@@ -96,7 +97,7 @@ pub(crate) fn alone<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Runs a call that ends a context. It may wait for the device, so fences are left out meanwhile.
+/// Runs a call that ends a context. It may wait for the device, so no fences are placed meanwhile.
 pub(super) fn without(call: impl FnOnce() -> c_int) -> c_int {
     let change = |by| resolve::keeping_errno(|| Held::new().map(|mut held| *held.0 = held.0.wrapping_add_signed(by)));
     change(1);
@@ -105,8 +106,8 @@ pub(super) fn without(call: impl FnOnce() -> c_int) -> c_int {
     rc
 }
 
-/// Puts a fence after what a queue was given, before the calling thread blocks, if that is harmless and this thread can:
-/// a default stream is only reached from its own context.
+/// Places a fence behind a queue's commands before the calling thread blocks, if that is harmless and possible: a
+/// default stream can be reached only from its own context.
 pub(crate) fn fence_suffix_of<D: Driver>(key: usize, api: impl FnOnce() -> Option<&'static D>) {
     process::guarded("before a thread blocks", || {
         let (rt, api) = (process::running()?, api()?);

@@ -1,4 +1,4 @@
-//! Streams and contexts that come and go.
+//! Creation and end of streams and contexts.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,17 +9,17 @@ use super::{DefaultStreamMode, Driver, SUCCESS, Stream, late};
 use crate::enabled::{NUMBERED, platform_enabled};
 use crate::process;
 
-/// Where a context is that ends.
+/// Location of a context that is ending.
 pub(crate) enum At {
-    /// On the device with this key.
+    /// The device with this key.
     Device(String),
-    /// On one that the platform of this number does not tell. Rather too many queues are forgotten then than one kept whose
-    /// stream is gone: the others are met again at their next command.
+    /// An unknown device of the platform with this number. All queues of the platform count as on it: a queue
+    /// forgotten too early is found again at its next command, but one whose stream is gone must not be kept.
     Somewhere(u8),
 }
 
 impl At {
-    /// From what the platform of this number told.
+    /// Location from the device key that the platform of this number returned, if it did.
     pub(crate) fn told(platform: u8, key: Option<String>) -> At {
         key.map_or(At::Somewhere(platform), At::Device)
     }
@@ -35,7 +35,7 @@ impl At {
     }
 }
 
-/// A context is gone: so are the streams that were in it, `mine` by the keys of their queues.
+/// Removes the queues of streams that ended with their context, selected by `mine` from the keys of queues.
 fn gone(at: &At, mine: impl Fn(usize) -> bool) {
     process::guarded("at the end of a context", || {
         let rt = process::running()?;
@@ -46,8 +46,9 @@ fn gone(at: &At, mine: impl Fn(usize) -> bool) {
     });
 }
 
-/// Runs a call that ends a context; `at` where something runs here. What is still queued may have to run first. `ended`
-/// tells afterwards whether the context is gone, and is asked if the call succeeded; `mine` which queues were in it.
+/// Runs a call that ends a context; `at` is its location, if this library has queues there. Queued work may have to run
+/// first, so the call counts as a wait. If it succeeds, `ended` reports whether the context is gone, and `mine` selects
+/// the queues that were in it.
 pub(crate) fn ends(
     at: Option<At>,
     mine: impl Fn(usize) -> bool,
@@ -68,14 +69,15 @@ pub(crate) fn ends(
     })
 }
 
-/// A stream with this key is about to be destroyed, or was made.
+/// Removes the queue of a stream that is about to be destroyed, or that was just created with the handle of an earlier
+/// one.
 pub(crate) fn forget_stream(key: usize) {
     if let Some(rt) = process::running().filter(|rt| rt.find(key).is_some()) {
         late::alone(|| rt.remove_queue(key));
     }
 }
 
-/// A new stream may have the handle of one that went with its context.
+/// Handles the creation of a stream. Its handle may be that of a stream that ended with its context.
 pub(crate) fn stream_made<D: Driver>(real: *mut c_void, rc: c_int, place: *mut c_void) -> c_int {
     if rc == SUCCESS && !place.is_null() && platform_enabled(D::PLATFORM) {
         process::guarded("after a stream was made", || {

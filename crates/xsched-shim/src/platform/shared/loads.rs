@@ -1,33 +1,33 @@
-//! Which functions and graphs were used before, and how: a driver loads the code of what it has not met when it first does, and
-//! does more of that for a launch than for a question.
+//! Record of the functions and graphs used so far, and how. A driver loads code at its first use, and loads more for a
+//! launch than for a query.
 //!
-//! Only those used beside other programs are noted, so that a program alone does not pay for this. What is wrongly taken for new waits
-//! once for its program's turn.
+//! Uses are recorded only beside other programs, so that a program that runs alone pays nothing. A use wrongly taken
+//! for the first waits once for a grant of its program.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
-/// Places for handles; a power of two.
+/// Number of entries; a power of two.
 const PLACES: usize = 4096;
-/// Places that a handle may lie in, one after the other.
+/// Number of adjacent entries that may hold a handle.
 const TRIED: usize = 8;
 
 static MET: [AtomicUsize; PLACES] = [const { AtomicUsize::new(0) }; PLACES];
 
-/// What is done with a handle: a launch, or a call of this address.
+/// Use of a handle: a launch, or a call of the function at this address.
 #[derive(Clone, Copy)]
 pub(crate) enum Use {
     Launch,
     Call(*mut c_void),
 }
 
-/// Whether this handle was not met in this use before, or not for long; from now on it was.
+/// Records a use of a handle. Returns true if it was not on record, or was dropped from it.
 pub(crate) fn is_first(used: Use, handle: *const c_void) -> bool {
     let salt = match used {
         Use::Launch => 0,
         Use::Call(function) => function as usize,
     };
-    // Fibonacci hashing: handles are addresses, often of equal distance. 0 is a free place.
+    // Fibonacci hashing: handles are addresses, often evenly spaced. 0 is a free entry.
     let handle = (handle as usize).wrapping_add(salt.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15).max(1);
     let from = handle >> (usize::BITS - PLACES.trailing_zeros());
     let places = || (0..TRIED).map(|n| &MET[(from + n) % PLACES]);
@@ -38,12 +38,12 @@ pub(crate) fn is_first(used: Use, handle: *const c_void) -> bool {
             _ => {}
         }
     }
-    // All are taken: the first one is forgotten.
+    // All entries are taken, so the first is replaced.
     MET[from].store(handle, Relaxed);
     true
 }
 
-/// Code was unloaded: its handles may come again for others.
+/// Empties the record after code was unloaded: its handles may be reused.
 pub(crate) fn forget_all() {
     MET.iter().for_each(|place| place.store(0, Relaxed));
 }
@@ -61,7 +61,7 @@ mod tests {
         assert!((1..=1000).all(asked), "another use");
         forget_all();
         assert!((1..=1000).all(|n| launched(n * 0x40)));
-        // More than there is room for: some are met again, none is taken for another.
+        // More handles than entries: some are taken for new again, but none is confused with another.
         assert!((1..=3 * PLACES).all(|n| launched(0x7f00_0000_0000 + n * 0x20)));
     }
 }

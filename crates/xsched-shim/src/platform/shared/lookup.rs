@@ -1,7 +1,7 @@
-//! Vendor functions that hand out functions: what the library answers, behind a stub of ours where that is a hooked one.
+//! Vendor functions that return functions: their answer is replaced by a stub of ours if it is a hooked function.
 //!
-//! No table of versions: the library's answer is the address of one of its exported functions, and which one is looked
-//! up by address.
+//! No table of versions is needed: the answer is the address of one of the library's exported functions, and the hook
+//! is looked up by that address.
 
 use std::ffi::c_void;
 
@@ -19,7 +19,7 @@ static COPIES: Lock<Vec<Copy>> = Lock::new();
 /// A platform's hooks.
 type Hooks = &'static [&'static Group];
 
-/// The hook of the function at `given`, which `giver` handed out.
+/// Hook of the function at `given`, which `giver` returned.
 fn hook_at(hooks: Hooks, given: usize, giver: usize) -> Option<&'static Hook> {
     let base = resolve::object_of(giver)?.0;
     let find = |copies: &[Copy]| {
@@ -29,7 +29,7 @@ fn hook_at(hooks: Hooks, given: usize, giver: usize) -> Option<&'static Hook> {
     if let Some(known) = find(&COPIES.lock()) {
         return known;
     }
-    // Not under our lock: the loader has locks of its own.
+    // Without our lock: the loader has locks of its own.
     let mut functions: Vec<(usize, &'static Hook)> = hooks
         .iter()
         .flat_map(|group| group.hooks)
@@ -42,12 +42,12 @@ fn hook_at(hooks: Hooks, given: usize, giver: usize) -> Option<&'static Hook> {
     find(&copies)?
 }
 
-/// In a forked child.
+/// Empties the cache in a forked child, if another thread of the parent held it.
 pub(crate) fn forget_if_held() {
     COPIES.forget_if_held();
 }
 
-/// `giver`, a function of the platform, succeeded and wrote its answer to `found`.
+/// Replaces the answer that `giver`, a function of the platform that succeeded, wrote to `found`.
 pub(crate) fn answered(platform: u8, hooks: Hooks, giver: *mut c_void, found: *mut c_void) {
     process::guarded("after a search for a function", || {
         if found.is_null() || !platform_enabled(platform) {
@@ -58,7 +58,7 @@ pub(crate) fn answered(platform: u8, hooks: Hooks, giver: *mut c_void, found: *m
         if place.is_null() {
             return;
         }
-        // A library that refers to its own functions by name may hand out ours.
+        // A library that refers to its own functions by name may return our stubs.
         let hook = if resolve::is_ours(*place) {
             hooks.iter().flat_map(|group| group.hooks).copied().find(|hook| hook.exported as usize == *place as usize)
         } else {

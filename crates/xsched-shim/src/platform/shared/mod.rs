@@ -1,13 +1,13 @@
-//! What platforms share; no platform imports another.
+//! Code common to several platforms; no platform imports another.
 //!
-//! - [`pipeline`]: the way of every command of every platform, whose part in it is a [`pipeline::Pipeline`];
+//! - [`pipeline`]: the path of every command of every platform, with the platform's part as a [`pipeline::Pipeline`];
 //!   [`waits`]: calls that wait.
-//! - [`hal`]: what the C API asks of a queue.
-//! - The rest is for platforms whose interface is like CUDA's: commands enter streams, default streams come in two modes,
-//!   captures record, and a word of memory that the device writes tells of completion. [`Driver`] is what is asked of one
-//!   copy of such a library. [`path`]: its commands; [`late`]: fences put by threads that wait for their turn; [`loads`]:
-//!   code that is used for the first time; [`capture`]: streams that only record; [`lifetime`]: streams that come and go;
-//!   [`lookup`]: functions that hand out functions.
+//! - [`hal`]: hardware queues, as the C API uses them.
+//! - The rest is for platforms whose interface resembles CUDA's: commands enter streams, default streams come in two modes,
+//!   captures record, and the device reports completion by writing a word of memory. [`Driver`] is the interface to one
+//!   copy of such a library. [`path`]: its commands; [`late`]: fences placed by threads that are about to wait;
+//!   [`loads`]: code used for the first time; [`capture`]: streams that only record; [`lifetime`]: creation and end of
+//!   streams; [`lookup`]: functions that return functions.
 //! - [`amd`]: AMD's compute driver, below HIP and HSA.
 
 pub(super) mod amd;
@@ -31,13 +31,13 @@ use crate::interpose::{Hook, resolve};
 /// A stream's handle.
 pub(super) type Stream = *mut c_void;
 
-/// What a call answers when all went well, here and there.
+/// Return value of a successful call, of all vendors.
 pub(super) const SUCCESS: c_int = 0;
 
-/// The kinds of stream.
+/// Kind of a stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamKind {
-    /// Made by the application.
+    /// A stream that the application created.
     Own,
     /// The default stream, which all threads share.
     Legacy,
@@ -45,19 +45,19 @@ pub(super) enum StreamKind {
     PerThread,
 }
 
-/// What a null handle means: entry points come in two modes.
+/// Meaning of a null handle: entry points come in two modes.
 pub(super) type DefaultStreamMode = StreamKind;
 
-/// A stream as the calling thread means it, and the key of its XQueue.
+/// A stream as seen by the calling thread, and the key of its XQueue.
 #[derive(Clone, Copy)]
 pub(super) struct Handle {
-    /// A handle that means the same stream in either mode of entry points.
+    /// A handle that means this stream with either mode of entry points.
     pub(super) stream: Stream,
     pub(super) which: StreamKind,
     pub(super) key: usize,
 }
 
-/// One copy of a vendor's library, as far as we call it ourselves.
+/// The functions of one copy of a vendor's library that this library calls itself.
 pub(super) trait Driver: Sized + 'static {
     /// Index in [`super::PLATFORMS`].
     const PLATFORM: u8;
@@ -65,65 +65,67 @@ pub(super) trait Driver: Sized + 'static {
     /// The copy that holds the function at `real`.
     fn beside(real: *mut c_void) -> Option<&'static Self>;
 
-    /// Whether a call comes from within the library, which is its own business.
+    /// Reports whether a call comes from within the library, and so is not the application's.
     #[inline(always)]
     fn is_inner(&self, _caller: usize) -> bool {
         false
     }
 
-    /// Whether a call comes from a runtime that is scheduled itself and stands on this one.
+    /// Reports whether a call comes from a runtime on top of this library that is scheduled itself.
     #[cold]
     fn is_below_another(_caller: usize) -> bool {
         false
     }
 
-    /// The kind of stream that a handle means.
+    /// Kind of stream that a handle means.
     fn which(stream: Stream, mode: DefaultStreamMode) -> StreamKind;
 
-    /// Whether what enters this stream waits for what the default stream was given before, and the other way round.
+    /// Reports whether this stream synchronises with the legacy default stream: commands of either wait for earlier
+    /// ones of the other.
     fn is_blocking(&self, handle: Handle) -> bool;
 
-    /// Whether something is being captured.
+    /// Reports whether any capture is active.
     fn some_capture(&self) -> bool;
 
-    /// Whether what enters this stream now is only recorded. `None`: the library does not tell.
+    /// Reports whether commands for this stream are only recorded now. `None`: the library does not say.
     fn recording(&self, stream: Stream, mode: DefaultStreamMode) -> Option<bool>;
 
-    /// Resolves a handle. `None`: there is no such stream; the library will say so.
+    /// Resolves a handle. `None`: there is no such stream, and the library will refuse the call.
     fn handle(&self, stream: Stream, mode: DefaultStreamMode) -> Option<Handle>;
 
     /// Describes a stream to the core.
     fn describe(&self, rt: &Runtime, handle: Handle) -> Option<QueueSpec>;
 
-    /// Lets the device write a fence's number when it gets there. False: refused.
+    /// Makes the device write a fence's number when it gets there. Returns false if the driver refused.
     fn place_fence(&self, rt: &Runtime, queue: &XQueue, fence: &CompletionFence) -> bool;
 
-    /// Lets the device wait at the group's gate. False: refused.
+    /// Makes the device wait at the group's gate. Returns false if the driver refused.
     fn gate(&self, rt: &Runtime, queue: &XQueue) -> bool;
 
-    /// Whether nothing tells of completions.
+    /// Reports whether completions cannot be observed, since fences do not work.
     fn has_no_fences(&self) -> bool;
 
     /// Key of the calling thread's device.
     fn current_device_key(&self) -> Option<String>;
 }
 
-/// The address of the library's function behind a hook, of which `real` is what the hook's own `real` answered; null if there is none.
+/// Address of the library's function behind a hook; `real` is the answer of the hook's own `real`. Null if there is
+/// none.
 #[inline(always)]
 pub(super) fn behind(real: *mut c_void, hook: impl FnOnce() -> &'static Hook) -> *mut c_void {
     if real.is_null() { elsewhere(hook) } else { real }
 }
 
-/// A call from where the name means nothing, through a pointer that was taken elsewhere. Of several copies, the first. Compiled beside
-/// each caller, as [`crate::interpose::real`]'s slow way.
+/// Resolves a call from an object that does not define the name, made through a pointer obtained elsewhere. Picks the
+/// first of several copies. Compiled beside each caller, like the slow path of [`crate::interpose::real`].
 #[cold]
 #[inline(never)]
 fn elsewhere(hook: impl FnOnce() -> &'static Hook) -> *mut c_void {
     resolve::keeping_errno(|| resolve::anywhere(hook(), |first| first))
 }
 
-/// A table of functions that are found by name in the object of a known one: `struct Name -> RESULT; field: c"symbol" (TYPES);`.
-/// `Name::load(address)` is none where one of them is missing.
+/// Defines a table of functions that are looked up by name in the object of a known one: `struct Name -> RESULT; field:
+/// c"symbol" (TYPES);`. `Name::load(address)` returns `None` if one of them is missing.
 macro_rules! functions {
     ($(#[$about:meta])* struct $name:ident -> $result:ty; $($field:ident: $symbol:literal ($($ty:ty),*);)*) => {
         $(#[$about])*
@@ -152,8 +154,8 @@ macro_rules! functions {
 
 pub(crate) use functions;
 
-/// The address of the library's function behind a hook, and the function: `let (address, function) = real!(name);`.
-/// Needs the function's hook, and the platform's `sig` and `NOT_INITIALIZED`, in scope.
+/// The address of the library's function behind a hook, and the function itself: `let (address, function) =
+/// real!(name);`. Needs the function's hook, and the platform's `sig` and `NOT_INITIALIZED`, in scope.
 macro_rules! real {
     ($name:ident) => {{
         let real = $crate::platform::shared::behind($name::real(), || &$name::HOOK);

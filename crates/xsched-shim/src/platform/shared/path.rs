@@ -1,4 +1,4 @@
-//! Commands that enter streams: their part in the way of every command, and what orders them.
+//! Commands that enter streams: the part of these platforms in the path of a command, and commands that order others.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::marker::PhantomData;
@@ -11,22 +11,22 @@ use super::{DefaultStreamMode, Driver, Handle, Stream, late, loads};
 use crate::interpose::resolve;
 use crate::process;
 
-/// Work of which nothing is known.
+/// Work of an unknown kind.
 pub(crate) const UNKNOWN: Work =
     Work { key: 0, blocking: false, unbounded: false, may_prequeue: false, loads: false, copies: false, part: 0 };
 
 fn mixed(parts: impl IntoIterator<Item = u64>) -> u64 {
-    // FNV-1a over words. Only for telling commands apart, and 0 means unknown.
+    // FNV-1a over words. Serves only to tell commands apart; 0 is reserved for unknown work.
     let hash = |h: u64, part: u64| (h ^ part).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
     parts.into_iter().fold(0xcbf2_9ce4_8422_2325, hash) | 1
 }
 
-/// What a kernel is known by: its handle and shape.
+/// Key of a kernel, made of its handle and shape.
 pub(crate) fn kernel_key(function: *const c_void, shape: &[c_uint]) -> u64 {
     mixed(shape.iter().map(|n| u64::from(*n)).chain([function as u64]))
 }
 
-/// A kernel that is about to be launched, by its handle and shape.
+/// Work of a kernel launch, from the kernel's handle and shape.
 pub(crate) fn kernel(function: *const c_void, shape: &[c_uint]) -> Work {
     prequeueable(Work {
         key: kernel_key(function, shape),
@@ -35,39 +35,40 @@ pub(crate) fn kernel(function: *const c_void, shape: &[c_uint]) -> Work {
     })
 }
 
-/// What the driver takes at once, whatever the stream waits for: nothing of it is needed from the host any more.
+/// Marks work that the driver accepts at once, whatever the stream waits for, and that needs nothing more from the
+/// host.
 pub(crate) fn prequeueable(work: Work) -> Work {
     Work { may_prequeue: true, ..work }
 }
 
-/// A graph, and the longest part of it without a gate, if there are any inside.
+/// Work of a graph launch. `part` is the longest part of the graph without a gate, if it has gates inside.
 pub(crate) fn graph(exec: *const c_void, part: u16) -> Work {
     Work { may_prequeue: false, part, ..kernel(exec, &[]) }
 }
 
-/// A transfer of so many bytes (or elements): commands of about the same size are alike.
+/// Work of a transfer of this many bytes (or elements). Transfers of about equal size count as alike.
 pub(crate) fn transfer(size: usize) -> Work {
     Work { key: mixed([u64::MAX, u64::from(size.max(1).ilog2())]), copies: true, ..UNKNOWN }
 }
 
-/// A command that fills so much memory.
+/// Work of a command that fills this many bytes (or elements) of memory.
 pub(crate) fn memset(size: usize) -> Work {
     Work { copies: false, ..transfer(size) }
 }
 
-/// A transfer that is complete when the call returns.
+/// Work of a transfer that is complete when the call returns.
 pub(crate) fn blocking_transfer(size: usize) -> Work {
     Work { blocking: true, ..transfer(size) }
 }
 
-/// Commands of a platform with streams: a fence is a command of its own, behind the one that it follows.
+/// Pipeline of platforms with streams: a fence is a command of its own, behind the one that it follows.
 struct Streams<D>(PhantomData<D>);
 
 impl<D: Driver> Pipeline for Streams<D> {
     const PLATFORM: u8 = D::PLATFORM;
     const MAY_THROW: bool = false;
 
-    /// The real function's address, the stream, and what null means.
+    /// Address of the real function, the stream, and the meaning of a null stream.
     type Call = (*mut c_void, Stream, DefaultStreamMode);
     type Library = &'static D;
     type Target = (&'static D, Handle);
@@ -104,7 +105,7 @@ impl<D: Driver> Pipeline for Streams<D> {
 
     #[inline(always)]
     fn work((api, _): Self::Target, _: &XQueue, work: &Work) -> Work {
-        // Where nothing tells of completions, nothing can be bounded by them.
+        // Without reports of completion there is nothing to enforce a budget by.
         Work { unbounded: work.unbounded || api.has_no_fences(), ..*work }
     }
 
@@ -125,8 +126,8 @@ impl<D: Driver> Pipeline for Streams<D> {
     }
 }
 
-/// Takes a command into the driver. `enter` calls the real function, whose address is `real`; `work` says more of the
-/// command where that is needed.
+/// Enqueues a command. `enter` calls the real function, whose address is `real`; `work` describes the command, and is
+/// called only if that is needed.
 #[inline(always)]
 pub(crate) fn enqueue<D: Driver>(
     real: *mut c_void,
@@ -138,8 +139,9 @@ pub(crate) fn enqueue<D: Driver>(
     pipeline::enqueue::<Streams<D>>((real, stream, mode), (), work, move |()| enter())
 }
 
-/// Takes something into the driver that orders commands: an event, a host function, a wait. It is not held: what must
-/// stay behind it does. But a thread may wait for it to be reached, so what came before it gets a fence first.
+/// Enqueues a command that orders others: an event, a host function, a wait. It is not held, since it has to stay
+/// behind earlier commands, and these are held. But a thread may wait for it to be reached, so the commands before it
+/// get a fence first.
 #[inline(always)]
 pub(crate) fn order<D: Driver>(
     real: *mut c_void,
@@ -156,7 +158,7 @@ pub(crate) fn order<D: Driver>(
     enter()
 }
 
-/// The same for what makes a stream wait for another one.
+/// Enqueues a command that makes a stream wait for another, as [`order`] does, and records the dependency.
 #[inline(always)]
 pub(crate) fn join<D: Driver>(
     real: *mut c_void,

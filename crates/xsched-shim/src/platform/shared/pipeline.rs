@@ -1,8 +1,9 @@
-//! The way of every command into a driver, the same for all platforms.
+//! The path of every command into a driver, common to all platforms.
 //!
-//! [`enqueue`] is the fast path: it finds the queue, counts, looks at the gate word and calls the driver. Whatever needs a
-//! closer look goes by `rest` and `slow_path`: first use, admission, gate on the device, the call, fence. What differs is
-//! a platform's [`Pipeline`]; all of it is compiled anew for each platform, so that the fast path is straight code.
+//! [`enqueue`] is the fast path: it finds the queue, counts the command, reads the gate word and calls the driver. A
+//! command that needs more goes through `slow_path_entry` and `slow_path`: first use, admission, device gate, the call, fence. The
+//! differences between platforms are in [`Pipeline`]; all of this is compiled anew for each platform, so that the fast
+//! path is straight code.
 
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
@@ -21,72 +22,73 @@ use crate::interpose::resolve;
 use crate::platform::start::runtime;
 use crate::process;
 
-/// Why no queue is known that a command enters.
+/// Reason why the queue of a command is unknown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// The command is only recorded.
+    /// The command is only recorded, not enqueued.
     Recorded,
-    /// There is no such queue, or the vendor's library does not tell.
+    /// There is no such queue, or the vendor's library does not name it.
     Untold,
 }
 
-/// A platform's part in the way of a command.
+/// A platform's part in the path of a command.
 pub(crate) trait Pipeline: 'static {
     /// Index in [`crate::platform::PLATFORMS`].
     const PLATFORM: u8;
 
-    /// A callback of the application's may throw through the driver's call, or its thread be cancelled there: then nothing
-    /// is counted that the end of the call would have to take back.
+    /// Set if an application's callback may throw through the driver's call, or its thread be cancelled there. Then
+    /// nothing is counted that the end of the call would have to undo.
     const MAY_THROW: bool;
 
-    /// What the arguments of a call say of its queue.
+    /// Arguments of a call that identify its queue.
     type Call: Copy;
     /// The copy of the vendor's library that the call is for.
     type Library: Copy;
-    /// The queue, as far as the fast path must know it.
+    /// The queue, with as much as the fast path needs of it.
     type Target: Copy;
-    /// What else the arguments say of the command: only the slow path asks. It is never dropped.
+    /// Further arguments of the command, which only the slow path reads. Never dropped.
     type Command;
-    /// Where the driver leaves something by which a command can be followed; `()` if a fence is a command of its own.
+    /// Place where the driver stores a handle by which a command can be followed; `()` if a fence is a command of its
+    /// own.
     type Receipt: Copy;
 
-    /// The library. `None`: the call is its own business.
+    /// The library of a call; `None` if the call is the library's own business.
     fn library(call: Self::Call) -> Option<Self::Library>;
 
-    /// The queue that the call means.
+    /// The queue that a call refers to.
     fn target(library: Self::Library, call: Self::Call) -> Result<Self::Target, Missing>;
 
     /// Key of the queue's XQueue.
     fn key(target: Self::Target) -> usize;
 
-    /// Whether a queue that is met for the first time is scheduled at all.
+    /// Reports whether a queue that is used for the first time is to be scheduled.
     fn is_scheduled(target: Self::Target) -> bool;
 
-    /// The XQueue of a queue that the calling thread has not used lately.
+    /// The XQueue of a queue that the calling thread has not used lately; creates it if need be.
     fn first_use(rt: &'static Runtime, target: Self::Target, command: &Self::Command) -> Option<&'static XQueue>;
 
-    /// What the core must know of the command.
+    /// Description of the command for the core.
     fn work(target: Self::Target, queue: &XQueue, command: &Self::Command) -> Work;
 
-    /// Whether the completion of the queue's commands can be followed.
+    /// Reports whether completion of the queue's commands can be observed.
     #[inline(always)]
     fn can_follow(_queue: &XQueue) -> bool {
         true
     }
 
-    /// Lets the device wait at the group's gate. False: refused, or there are no such gates.
+    /// Makes the device wait at the group's gate. Returns false if the driver refused, or has no such gates.
     #[inline(always)]
     fn gate(_target: Self::Target, _rt: &Runtime, _queue: &XQueue) -> bool {
         false
     }
 
-    /// Where the receipt of a command that is to be followed goes; `asked` is where the application wants it.
+    /// Place for the receipt of a command that gets a fence; `asked` is the place that the application passed.
     #[inline(always)]
     fn receipt(_command: &Self::Command, asked: Self::Receipt) -> Self::Receipt {
         asked
     }
 
-    /// Lets a fence be completed when the command is. False: refused.
+    /// Completes a fence when the command completes. Returns false if the driver refused.
     fn place_fence(
         target: Self::Target,
         rt: &'static Runtime,
@@ -96,34 +98,34 @@ pub(crate) trait Pipeline: 'static {
         receipt: Self::Receipt,
     ) -> bool;
 
-    /// Whether the end of the call is what tells that the queue is complete, and nothing else does.
+    /// Reports whether the return of the call is the only sign that the queue is complete.
     #[inline(always)]
     fn tells(_command: impl Fn() -> Self::Command) -> bool {
         false
     }
 
-    /// The driver took the command.
+    /// Called after the driver accepted the command.
     #[inline(always)]
     fn accepted(_rt: &'static Runtime, _queue: &XQueue, _command: &Self::Command) {}
 }
 
-/// Takes a command into the driver. `enter` calls the real function; `command` says more of the command where that is
-/// needed; `receipt` is where the application wants its receipt.
+/// Passes a command to the driver. `enter` calls the real function; `command` describes the command, and is called only
+/// on the slow path; `receipt` is the place where the application wants its receipt.
 #[inline(always)]
 pub(crate) fn enqueue<P: Pipeline>(
     call: P::Call,
     receipt: P::Receipt,
-    // Both are copied on the slow path only, so that arguments stay in registers on the fast one. Nothing that is copied
-    // needs clean-up either.
+    // Both closures are copied on the slow path only, so that their captures stay in registers on the fast path. Copied
+    // values need no clean-up either.
     command: impl Fn() -> P::Command + Copy,
     enter: impl Fn(P::Receipt) -> c_int + Copy,
 ) -> c_int {
-    // Nothing waits to be dropped while the driver runs, for a callback of the application's may throw through this
-    // frame: a frame without clean-up is passed by any unwinder, while ours, which is linked in, cannot be mixed with
-    // the application's. A mark left behind is recognised, as after longjmp.
+    // No value waits to be dropped while the driver runs, since an application's callback may throw through this frame.
+    // Any unwinder can pass a frame without clean-up; but our unwinder, which is linked in, cannot be mixed with the
+    // application's. A mark that an exception leaves behind is recognised, as after longjmp.
     let place = Place::new();
     let Some(library) = P::library(call) else { return enter(receipt) };
-    // Inside a driver call already: not the application's command.
+    // A call from within a driver call is the driver's, not the application's.
     let Some(inside) = Inside::enter(&place, resolve::same_object).map(ManuallyDrop::new) else {
         return enter(receipt);
     };
@@ -137,10 +139,10 @@ pub(crate) fn enqueue<P: Pipeline>(
                 rc
             }
             Err(held) => {
-                // Copies: only they have their addresses taken.
+                // Copies, so that only these have their addresses taken.
                 #[allow(clippy::redundant_locals)]
                 let (command, enter) = (command, enter);
-                rest::<P>(held, target, receipt, &command, &enter)
+                slow_path_entry::<P>(held, target, receipt, &command, &enter)
             }
         },
     };
@@ -148,10 +150,10 @@ pub(crate) fn enqueue<P: Pipeline>(
     rc
 }
 
-/// Whatever needs a closer look, out of the way of what does not.
+/// Cold continuation of `enqueue`, kept out of line so that the fast path stays small.
 #[cold]
 #[inline(never)]
-fn rest<P: Pipeline>(
+fn slow_path_entry<P: Pipeline>(
     held: Held,
     target: P::Target,
     receipt: P::Receipt,
@@ -165,7 +167,7 @@ fn rest<P: Pipeline>(
             rc
         }
         entered => {
-            // Without clean-up, see `enqueue`: the compiler makes some for a type that it does not know yet.
+            // Without clean-up, see `enqueue`: the compiler adds some for a type that it does not know yet.
             let command = ManuallyDrop::new(command());
             slow_path::<P>(entered, target, receipt, &command, enter)
         }
@@ -232,15 +234,15 @@ fn slow_path<P: Pipeline>(
     rc
 }
 
-/// Why a queue was not met.
+/// Reason why a queue has no XQueue.
 enum NotMet {
-    /// It is not to be scheduled.
+    /// The queue is not to be scheduled.
     NotOurs,
-    /// There is no such queue, the vendor's library does not tell of it, or there is no room for it.
+    /// There is no such queue, the vendor's library does not name it, or there is no room for it.
     Unknown,
 }
 
-/// The queue of a thread that has not used it lately, counted.
+/// Finds or creates the XQueue of a queue that the calling thread has not used lately, with the thread's counter.
 fn first_use<P: Pipeline>(
     target: P::Target,
     command: &P::Command,
@@ -257,8 +259,8 @@ fn first_use<P: Pipeline>(
     Ok((rt, xqueue, counter))
 }
 
-/// A command entered the driver though no queue is known that it went to. If the driver refused it, that was the reason; else
-/// it went by unscheduled.
+/// Handles a command that entered the driver for an unknown queue. If the driver refused it, the queue does not exist;
+/// else the command ran unscheduled, which is counted and logged once.
 #[cold]
 #[inline(never)]
 fn untold(platform: u8, rc: c_int) -> c_int {
@@ -275,7 +277,7 @@ fn untold(platform: u8, rc: c_int) -> c_int {
     rc
 }
 
-/// Puts a fence after all that a queue was given, if there is none yet. `place` answers false where it is refused.
+/// Places a fence behind all commands of a queue, unless one is there. `place` returns false if the driver refuses it.
 pub(crate) fn fence_suffix(rt: &Runtime, queue: &XQueue, place: impl FnOnce(&CompletionFence) -> bool) {
     if let Some(fence) = queue.fence_suffix(rt)
         && !place(&fence)

@@ -1,4 +1,5 @@
-//! Calls that wait for the device, or may: what they wait for is not idle meanwhile, and inherits the waiter's priority.
+//! Calls that wait for the device, or may. The queues waited for are not idle meanwhile, and inherit the waiting
+//! thread's priority.
 
 use std::ffi::{c_int, c_void};
 
@@ -7,10 +8,11 @@ use xsched_core::{Group, Runtime, Waiting, XQueue, thread};
 use super::{DefaultStreamMode, Driver, SUCCESS, Stream, loads};
 use crate::process;
 
-/// The XQueues that a synchronising call waits for.
+/// XQueues that a synchronising call waits for.
 pub(crate) type Awaited = Vec<(&'static XQueue, Waiting)>;
 
-/// Before a call that waits for these queues by name. Whatever they wait for on the device may be held there.
+/// Begins a wait for these queues, and for those of other groups that are held on the device, since the former may
+/// depend on them.
 pub(crate) fn begin_for<Q: IntoIterator<Item = &'static XQueue>>(which: impl FnOnce(&'static Runtime) -> Q) -> Awaited {
     let begun = process::guarded("before a wait", || {
         let Some(rt) = process::running() else { return Vec::new() };
@@ -23,13 +25,13 @@ pub(crate) fn begin_for<Q: IntoIterator<Item = &'static XQueue>>(which: impl FnO
     begun.unwrap_or_default()
 }
 
-/// The queues whose commands are held on the device though the driver has them.
+/// Queues whose commands the driver has, but which are held on the device.
 fn held(rt: &'static Runtime) -> impl Iterator<Item = (&'static XQueue, Waiting)> {
     rt.queues().filter(move |q| q.is_held_on_device(rt)).map(move |q| (q, q.sync_all_begin(rt)))
 }
 
-/// What is held on the device cannot be complete before its turn comes: until then the thread sleeps, where the driver
-/// would have it look again and again.
+/// Sleeps until the group is granted the device. Commands held on the device cannot complete before that, and the
+/// driver would poll for them all the time.
 fn sleep_until_turn(awaited: &Awaited) {
     process::guarded("before a wait", || {
         let Some(rt) = process::running().filter(|rt| rt.has_one_group()) else { return };
@@ -39,7 +41,7 @@ fn sleep_until_turn(awaited: &Awaited) {
     });
 }
 
-/// Before a call that waits for all of them at once.
+/// Begins a wait for all of these queues at once.
 pub(crate) fn begin(which: impl FnOnce(&'static Runtime) -> Vec<&'static XQueue>) -> Awaited {
     let begun = process::guarded("before a wait", || {
         let Some(rt) = process::running() else { return Vec::new() };
@@ -48,7 +50,7 @@ pub(crate) fn begin(which: impl FnOnce(&'static Runtime) -> Vec<&'static XQueue>
     begun.unwrap_or_default()
 }
 
-/// After it; `complete` = all that these queues were given before it is.
+/// Ends a wait. `complete` is set if all commands that were given to the queues before the wait are complete.
 pub(crate) fn end(awaited: Awaited, complete: bool) {
     if awaited.is_empty() {
         return;
@@ -61,26 +63,26 @@ pub(crate) fn end(awaited: Awaited, complete: bool) {
     });
 }
 
-/// Every XQueue on a device.
+/// All XQueues on a device.
 pub(crate) fn on_device(rt: &'static Runtime, key: &str) -> Vec<&'static XQueue> {
-    // Groups are few; queues may be many.
+    // Compares the device of each group instead of each queue, since groups are few and queues may be many.
     let lies_there = |group: &u16| rt.device_of(*group).is_some_and(|(device, _)| device == key);
     let groups: Vec<u16> = rt.groups().map(Group::index).filter(lies_there).collect();
     rt.queues().filter(|q| groups.contains(&q.group(rt).index())).collect()
 }
 
-/// Every queue that lies in the calling thread's context, as far as it can be told: those of its device.
+/// Queues in the calling thread's context, as nearly as it can be known: those on its device.
 pub(crate) fn of_context<D: Driver>(rt: &'static Runtime, real: *mut c_void) -> Vec<&'static XQueue> {
     let device = outside::<D>(real).and_then(D::current_device_key);
     device.map_or_else(Vec::new, |key| on_device(rt, &key))
 }
 
-/// The library, unless it calls itself.
+/// The library of a call, unless the call comes from within the library.
 fn outside<D: Driver>(real: *mut c_void) -> Option<&'static D> {
     D::beside(real).filter(|api| !api.is_inner(thread::current().caller.get()))
 }
 
-/// Waits for one stream. The legacy default stream has waited for others; those are left as they are.
+/// Waits for one stream. The legacy default stream implies a wait for others too, which are left as they are.
 pub(crate) fn stream_call<D: Driver>(
     real: *mut c_void,
     stream: Stream,
@@ -90,7 +92,7 @@ pub(crate) fn stream_call<D: Driver>(
     with_stream::<D>(real, stream, mode, true, call)
 }
 
-/// A call that says of a stream that all is complete, if it succeeds; or `waits` for that.
+/// Runs a call whose success means that a stream is complete. `waits` is set if the call waits for that.
 fn with_stream<D: Driver>(
     real: *mut c_void,
     stream: Stream,
@@ -111,7 +113,8 @@ fn with_stream<D: Driver>(
     rc
 }
 
-/// A program may ask instead of waiting: a yes is as good as a wait that has ended.
+/// Runs a query of a stream. A program may poll instead of waiting; the answer "complete" is as good as a finished
+/// wait.
 pub(crate) fn stream_question<D: Driver>(
     real: *mut c_void,
     stream: Stream,
@@ -125,7 +128,7 @@ pub(crate) fn stream_question<D: Driver>(
     }
 }
 
-/// Waits for a whole context; `alone` = it is the only one on its device, so that all there is drained then.
+/// Waits for a whole context. `alone` is set if it is the only one on its device, which is then idle afterwards.
 pub(crate) fn context_call<D: Driver>(real: *mut c_void, alone: bool, call: impl FnOnce() -> c_int) -> c_int {
     let awaited = begin(|rt| of_context::<D>(rt, real));
     sleep_until_turn(&awaited);
@@ -134,8 +137,8 @@ pub(crate) fn context_call<D: Driver>(real: *mut c_void, alone: bool, call: impl
     rc
 }
 
-/// Waits for an event, which may lie anywhere in its stream: that it has come says nothing about the rest. (A fence was
-/// placed before it, see [`super::path::order`].) Of several groups it is not known which one is waited for.
+/// Waits for an event. It may be anywhere in its stream, so its completion does not mean that the stream is complete. (A
+/// fence was placed before it, see [`super::path::order`].) If there are several groups, the one waited for is unknown.
 pub(crate) fn event_call<D: Driver>(real: *mut c_void, call: impl FnOnce() -> c_int) -> c_int {
     let Some(rt) = process::running() else { return call() };
     if !rt.is_contended() {
@@ -148,7 +151,8 @@ pub(crate) fn event_call<D: Driver>(real: *mut c_void, call: impl FnOnce() -> c_
     rc
 }
 
-/// May wait for the device or for a lock that a waiting call holds: only inheritance cares.
+/// Runs a call that may wait for the device, or for a lock that a waiting call holds. It matters for priority
+/// inheritance only.
 pub(crate) fn lending_call<D: Driver, T>(real: *mut c_void, call: impl FnOnce() -> T) -> T {
     let several = process::running().is_some_and(|rt| !rt.has_one_group() && rt.is_contended());
     if !several || outside::<D>(real).is_none() {
@@ -160,8 +164,9 @@ pub(crate) fn lending_call<D: Driver, T>(real: *mut c_void, call: impl FnOnce() 
     rc
 }
 
-/// May load code, unless it was called with `what` before. For that a driver may have the context finish what it was given, in a way
-/// that keeps the device while some of it is held: so the group's turn comes first, and nothing is held meanwhile.
+/// Runs a call that may load code, unless it was called with `what` before. To load code, a driver may wait until the
+/// context has finished its commands, in a way that occupies the device while some of them are held. So the call waits
+/// for the group's grant first, and nothing is held meanwhile.
 pub(crate) fn loading_call<D: Driver, T>(
     real: *mut c_void,
     what: Option<*const c_void>,
@@ -189,7 +194,7 @@ pub(crate) fn loading_call<D: Driver, T>(
     rc
 }
 
-/// Unloads code.
+/// Runs a call that unloads code.
 pub(crate) fn unloading_call<D: Driver, T>(real: *mut c_void, call: impl FnOnce() -> T) -> T {
     let rc = lending_call::<D, T>(real, call);
     loads::forget_all();

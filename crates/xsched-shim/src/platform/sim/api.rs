@@ -1,4 +1,4 @@
-//! The simulated device's functions that we call ourselves.
+//! Functions of the simulated device that this library calls itself.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::*};
@@ -16,7 +16,7 @@ use crate::platform::shared::{DefaultStreamMode, Driver, Handle, Stream, StreamK
 /// simWaitAnd of simdev.h.
 const WAIT_AND: c_uint = 2;
 
-/// Functions of the library, signatures as in simdev.h.
+/// Functions of the library, with signatures as in simdev.h.
 pub(super) struct Api {
     get_device: unsafe extern "C" fn(*mut c_int) -> c_int,
     stream_priority: unsafe extern "C" fn(*mut c_void, *mut c_int) -> c_int,
@@ -27,7 +27,8 @@ pub(super) struct Api {
 }
 
 static API: AtomicPtr<Api> = AtomicPtr::new(std::ptr::null_mut());
-/// Devices whose context knows a part of our segment, and where that begins. A reset forgets it.
+/// Devices whose context has registered a part of our segment, with the part's beginning. A reset of the device drops
+/// it.
 static REGISTERED: Lock<Vec<(c_int, usize)>> = Lock::new();
 
 impl Api {
@@ -39,7 +40,7 @@ impl Api {
         Api::known()
     }
 
-    /// The functions, once some were found.
+    /// The functions of the simulated driver, if an earlier call has found them.
     #[inline(always)]
     pub(super) fn known() -> Option<&'static Api> {
         // SAFETY: leaked above, never freed.
@@ -93,7 +94,8 @@ pub(super) fn key_of(device: c_int) -> String {
 }
 
 impl Api {
-    /// Lets the calling thread's device reach the part of the segment with this address.
+    /// Makes the part of the segment with this address reachable for the calling thread's device. Returns whether it
+    /// is.
     fn reaches(&self, rt: &Runtime, address: usize) -> bool {
         let segment = std::ptr::from_ref(rt.segment()) as usize;
         let (Some(device), Some((begin, bytes))) = (self.device(), device_part(address - segment)) else {
@@ -113,7 +115,7 @@ impl Api {
 impl Driver for Api {
     const PLATFORM: u8 = SIM;
 
-    /// There is one such library; the first copy seen serves.
+    /// A process has one such library, so the first copy found serves.
     #[inline(always)]
     fn beside(real: *mut c_void) -> Option<&'static Api> {
         Api::known().or_else(|| Api::first(real))
@@ -137,14 +139,14 @@ impl Driver for Api {
         Some(false)
     }
 
-    /// The key is the handle, or tells the device for the default stream: no handle is so small.
+    /// The key is the stream's handle, or for the default stream a number made of the device's: no handle is so small.
     #[inline(always)]
     fn handle(&self, stream: Stream, which: DefaultStreamMode) -> Option<Handle> {
         let key = if stream.is_null() { 1 + self.device()? as usize } else { stream as usize };
         Some(Handle { stream, which, key })
     }
 
-    /// Also lets the device's context reach the segment.
+    /// Describes a stream, and makes the segment reachable for the device's context.
     fn describe(&self, rt: &Runtime, handle: Handle) -> Option<QueueSpec> {
         let device = self.device()?;
         if !self.reaches(rt, std::ptr::from_ref(rt.segment()) as usize) {
@@ -186,7 +188,8 @@ impl Driver for Api {
     }
 }
 
-/// Level 3: a store to the device's registers, no driver lock.
+/// Sets whether the device runs this process's work (level 3). A store to the device's registers, without a lock of the
+/// driver.
 pub(super) fn set_runnable(device: c_int, on: bool) {
     // SAFETY: leaked when set.
     if let Some(api) = unsafe { API.load(Acquire).as_ref() } {
@@ -195,12 +198,12 @@ pub(super) fn set_runnable(device: c_int, on: bool) {
     }
 }
 
-/// After a reset of the calling thread's device: its context is new and knows nothing.
+/// Drops the registrations of a device that was reset: its context is new.
 pub(super) fn forget_registration(device: c_int) {
     REGISTERED.lock().retain(|(registered, _)| *registered != device);
 }
 
-/// In a forked child nothing is registered.
+/// Resets all state, in a forked child.
 pub(crate) fn forget_all_registrations() {
     REGISTERED.forget();
 }

@@ -1,4 +1,4 @@
-//! The hooked functions.
+//! The hooked functions of the simulated device.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -14,13 +14,13 @@ use crate::platform::shared::{Driver, SUCCESS, Stream, StreamKind, lifetime, rea
 use crate::platform::start::runtime;
 use crate::process;
 
-/// simErrorNoDevice: what a call answers when there is no library behind us.
+/// simErrorNoDevice: result of a call if there is no library behind us.
 const NOT_INITIALIZED: c_int = 3;
-/// What a null stream means: the default stream of the thread's device, which other streams do not wait for.
+/// Kind of the null stream: the default stream of the thread's device, with which other streams do not synchronise.
 const NULL: StreamKind = StreamKind::Own;
 const NO_STREAM: Stream = std::ptr::null_mut();
 
-/// Start of simKernel in simdev.h: what kind it is, over how many elements, for how long.
+/// Start of simKernel in simdev.h: operation, number of elements, duration in ns.
 #[repr(C)]
 struct KernelHead {
     op: u32,
@@ -28,7 +28,7 @@ struct KernelHead {
     duration_ns: u64,
 }
 
-/// Typed pointers to the hooked functions, as simdev.h has them.
+/// Function pointer types of the hooked functions, as in simdev.h.
 #[allow(non_camel_case_types)]
 mod sig {
     use super::*;
@@ -60,7 +60,7 @@ mod sig {
     }
 }
 
-/// Functions that give a stream something to do; in brackets the stream, and what is known of the work.
+/// Hooks functions that enqueue a command. In brackets: the stream, and the description of the work.
 macro_rules! enqueues {
     ($list:ident: $class:ident; $(fn $name:ident($($arg:ident: $ty:ty),*) [$stream:expr, $work:expr];)*) => {
         $(
@@ -80,7 +80,7 @@ fn kernel(kernel: *const KernelHead) -> Work {
     Work { key, ..Work::default() }
 }
 
-/// Transfers: key by size, as a power of two.
+/// Work of a transfer, with its size rounded to a power of two as the key.
 fn transfer(size: usize, blocking: bool) -> Work {
     Work { key: 0x8000_0000_0000_0001 | (u64::from(size.max(1).ilog2()) << 8), blocking, ..Work::default() }
 }
@@ -98,7 +98,8 @@ enqueues! {
     fn simMemsetAsync(at: *mut c_void, value: c_int, size: usize, stream: Stream) [stream, transfer(size, false)];
 }
 
-/// Functions that order commands of a stream, and take no time on the device; before them the way that they go.
+/// Hooks functions that order commands of a stream and take no time on the device, listed by the function that handles
+/// them.
 macro_rules! orders {
     ($list:ident: $class:ident; $([$way:ident] $(fn $name:ident($($arg:ident: $ty:ty),*) [$stream:expr];)*)*) => {
         $($(
@@ -123,7 +124,7 @@ orders! {
     fn simStreamWaitValue32(stream: Stream, at: *mut c_void, value: u32, flags: c_uint) [stream];
 }
 
-/// Functions that wait; before them how such a wait is taken.
+/// Hooks functions that wait, listed by the function that handles such a wait.
 macro_rules! waits {
     ($list:ident: $class:ident; $([$call:expr] $(fn $name:ident($($arg:ident: $ty:ty),*);)*)*) => {
         $($(
@@ -137,12 +138,12 @@ macro_rules! waits {
     };
 }
 
-/// Waits for the thread's device, whose only context is this process's.
+/// Waits for the thread's device, on which this process has its only context.
 fn device(real: *mut c_void, call: impl FnOnce() -> c_int) -> c_int {
     context_call::<Api>(real, true, call)
 }
 
-/// Frees wait for the whole context.
+/// Handles a free, which waits for the whole context.
 fn free(real: *mut c_void, _memory: *mut c_void, call: impl FnOnce() -> c_int) -> c_int {
     device(real, call)
 }
@@ -168,7 +169,7 @@ waits! {
     [event_wait] fn simEventSynchronize(event: *mut c_void);
 }
 
-/// A stream was made: register it now, so that rivals know of it before its first command.
+/// Registers a new stream at once, so that other programs learn of it before its first command.
 fn made(real: *mut c_void, rc: c_int, stream: *mut Stream) -> c_int {
     if rc == SUCCESS && !stream.is_null() && platform_enabled(SIM) {
         process::guarded("after the creation of a stream", || {

@@ -1,8 +1,8 @@
-//! The simulated device (`libsimdev.so`), scheduled like any vendor's: its interface is modelled on CUDA's, so this
-//! folder shows what a platform with streams, device gates and an interrupt needs. Its [`api`] is a
-//! [`super::shared::Driver`]; the way of a command is the shared one.
+//! The simulated device (`libsimdev.so`), scheduled like any vendor's. Its interface is modelled on CUDA's, so this
+//! folder shows what a platform with streams, device gates and interruption (level 3) needs. Its [`api`] is a
+//! [`super::shared::Driver`]; the path of a command is the shared one.
 //!
-//! Completion is told by the device itself: after a command whose completion matters, the stream writes the command's
+//! The device itself reports completion: behind a command whose completion matters, the stream writes the command's
 //! number into a word of the shared segment (a completion fence).
 
 mod api;
@@ -18,7 +18,7 @@ use api::Api;
 
 pub(crate) use api::forget_all_registrations;
 
-/// Every hooked function, in its class.
+/// All hooked functions, by class.
 pub static HOOKS: &[&Group] = &[
     &hooks::LAUNCHES,
     &hooks::COPIES,
@@ -29,7 +29,7 @@ pub static HOOKS: &[&Group] = &[
     &hooks::LOOKUPS,
 ];
 
-/// The platform.
+/// The platform of the simulated device.
 pub struct Sim;
 
 impl xsched_core::Platform for Sim {
@@ -41,7 +41,7 @@ impl xsched_core::Platform for Sim {
         Levels::ALL
     }
 
-    /// Commands begin when they are given; but what came last may not be followed to its end yet.
+    /// Commands begin when they are enqueued, but the last ones may have no fence yet. So the flush places one.
     fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
         let key = queue.key();
         Some(Box::new(move || fence_suffix_of(key, Api::known)))

@@ -1,12 +1,14 @@
-//! Level 3: this process's own compute queues are taken off the device and put back by the kernel's own requests.
+//! Level 3 on AMD: takes this process's own compute queues off the device and puts them back, by the kernel's own
+//! requests.
 //!
-//! AMD's compute driver (KFD) lets a process change its queues, and one with percentage 0 is not run: what runs just then
-//! is interrupted, its state saved (CWSR), and it goes on where it was. No privilege is needed; AMD's runtime does the
-//! same while it takes back scratch memory. The queues are learned from the runtime's own requests, which come by here
-//! on their way through the C library's `ioctl`; a launch costs nothing. See [`super::queues`] for how both wills meet.
+//! AMD's compute driver (KFD) lets a process change its queues. A queue with percentage 0 does not run: its current
+//! work is interrupted, its state saved (CWSR), and resumed later. No privilege is needed; AMD's runtime does this too
+//! while it reclaims scratch memory. The queues are learned from the runtime's own requests, which pass through here on
+//! their way to the C library's `ioctl`; a launch costs nothing. See [`super::queues`] for how the runtime's wishes and
+//! the scheduler's are combined.
 //!
-//! What it costs the device: where the hardware's scheduler has firmware of its own (MES, gfx11 and later) only the queue
-//! concerned is touched. Before that (HWS: gfx9, gfx10), each request briefly interrupts all queues of *all* processes
+//! Cost for the device: where the hardware's scheduler has firmware of its own (MES, gfx11 and later), only the queue
+//! concerned is touched. On older ones (HWS: gfx9, gfx10) each request briefly interrupts all queues of *all* processes
 //! on that GPU. No figure for either is known to this project: unverified on hardware.
 
 use std::ffi::{c_int, c_ulong, c_void};
@@ -32,12 +34,12 @@ use crate::lock::Lock;
 use crate::platform::start::runtime;
 use crate::process;
 
-/// The ABI that this was written for.
+/// Major version of the driver's interface that this was written for.
 const MAJOR: u32 = 1;
-/// How often a request that was merely interrupted is made again.
+/// Number of attempts at a request that a signal interrupts.
 const ATTEMPTS: usize = 100;
 
-/// What is known of this process's conversation with the driver.
+/// State of this process's use of the driver.
 #[derive(Default)]
 struct State {
     queues: Queues,
@@ -46,23 +48,23 @@ struct State {
 
 /// The open `/dev/kfd`.
 struct Device {
-    /// Our own, so that the runtime may close and open its one as it likes.
+    /// Our own descriptor, so that the runtime may close and reopen its own.
     own: Descriptor,
-    /// The runtime's, as last seen.
+    /// The runtime's descriptor, as last seen.
     seen: c_int,
     identity: Option<(u64, u64)>,
 }
 
 static STATE: Lock<State> = Lock::new();
-/// One plus the major version that the driver named; 0 = it was not asked yet.
+/// One plus the major version that the driver reported; 0 = not known yet.
 static VERSION: AtomicU32 = AtomicU32::new(0);
-/// The `errno` for which level 3 was given up; 0 = it was not.
+/// `errno` of the refusal after which level 3 was given up; 0 = it was not.
 static REFUSED: AtomicI32 = AtomicI32::new(0);
-/// A queue has no room for the state of its work.
+/// Set if a queue has no memory for the state of its work.
 static CANNOT_SAVE: AtomicBool = AtomicBool::new(false);
-/// The program ends: everything goes on and nothing is suspended any more.
+/// Set when the program ends: all queues are resumed and none is suspended any more.
 static OVER: AtomicBool = AtomicBool::new(false);
-/// The program's priority as the daemon or the local gatekeeper said last, plus [`PRIORITY`]; 0 = not yet.
+/// Priority of the program that the daemon or the local gatekeeper set last, plus [`PRIORITY`]; 0 = none yet.
 static TOLD: AtomicI32 = AtomicI32::new(0);
 const PRIORITY: i32 = 1000;
 
@@ -70,7 +72,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock()
 }
 
-/// In a forked child nothing is known: the parent's queues and descriptor are the parent's.
+/// Resets all state in a forked child: the parent's queues and descriptor do not belong to it.
 pub(crate) fn forget_all() {
     STATE.forget();
     VERSION.store(0, Relaxed);
@@ -84,7 +86,7 @@ fn enabled() -> bool {
     platform_enabled(HSA) || platform_enabled(HIP)
 }
 
-/// Why the queues of this process on a device cannot be suspended; `None` = they can.
+/// Reason why the queues of this process on a device cannot be suspended; `None` if they can.
 pub(crate) fn hindrance(device: &str) -> Option<String> {
     match VERSION.load(Relaxed) {
         0 => return Some("the program has not opened /dev/kfd".into()),
@@ -101,15 +103,15 @@ pub(crate) fn hindrance(device: &str) -> Option<String> {
     topology::gpus_of(device).is_empty().then(|| format!("the driver does not know {device}"))
 }
 
-/// Suspends every compute queue of this process on a device, or lets them go on. Called on the agent thread. False: the
-/// driver refused, level 3 is given up and nothing is suspended.
+/// Suspends or resumes all compute queues of this process on a device. Runs on the agent thread. Returns false if the
+/// driver refused: level 3 is then given up, and nothing stays suspended.
 pub(crate) fn interrupt(device: &str, on: bool) -> bool {
     let gpus = topology::gpus_of(device);
     let mut state = state();
     if on && OVER.load(Acquire) {
         return true;
     }
-    // The daemon may have asked again before it heard that the level is given up.
+    // The daemon may have sent the request before it learned that the level was given up.
     if on && REFUSED.load(Relaxed) != 0 {
         return false;
     }
@@ -126,7 +128,7 @@ pub(crate) fn interrupt(device: &str, on: bool) -> bool {
     outcome.map_err(give_up).is_ok()
 }
 
-/// Level 3 is over in this process; said once.
+/// Gives up level 3 in this process, and logs it once.
 fn give_up(error: c_int) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if error != 0 {
@@ -137,7 +139,7 @@ fn give_up(error: c_int) {
     say_once(&SAID, Log::Error, Log::Error, &text);
 }
 
-/// The program's priority is this from now on. Called on the agent thread.
+/// Sets the program's priority. Runs on the agent thread.
 pub(crate) fn set_priority(rt: &Runtime, priority: i32) {
     TOLD.store(priority + PRIORITY, Relaxed);
     if STATE.is_untouched() {
@@ -147,17 +149,17 @@ pub(crate) fn set_priority(rt: &Runtime, priority: i32) {
     let mut state = state();
     if class != state.queues.class() && !OVER.load(Acquire) {
         let State { queues, device } = &mut *state;
-        // A refusal leaves the priority as it was.
+        // After a refusal the priority stays as it was.
         let _ = queues.set_class(class, &mut |request| carry(device.as_mut(), request));
     }
 }
 
-/// The class that hardware priorities follow, if they are to follow one.
+/// Class that hardware priorities follow; `None` if a forced level excludes them.
 fn class_for(rt: &Runtime, priority: i32) -> Option<Class> {
     (!matches!(rt.forced_level(), Some(1 | 2))).then(|| Class::of(priority))
 }
 
-/// Lets everything go on, for good: the program ends, or scheduling does.
+/// Resumes all queues for good, since the program or scheduling ends.
 pub(crate) fn release() {
     OVER.store(true, Release);
     if STATE.is_untouched() {
@@ -175,7 +177,7 @@ extern "C" fn at_exit() {
     process::guarded("at exit", release);
 }
 
-/// Makes one request of our own.
+/// Passes one request of our own to the driver.
 fn carry(device: Option<&mut Device>, mut request: UpdateQueue) -> Result<(), c_int> {
     let Some(device) = device else { return Err(libc::EBADF) };
     let fd = device.descriptor().ok_or(libc::EBADF)?;
@@ -214,8 +216,8 @@ impl Device {
         Some(Device { identity: identity(seen), own: Descriptor::new(own), seen })
     }
 
-    /// A descriptor of the driver: ours, or the runtime's if the program closed ours, or a new one. All that one process
-    /// opens mean the same queues.
+    /// A descriptor of the driver: ours; or the runtime's, if the program closed ours; or a new one. All descriptors
+    /// that a process opens refer to the same queues.
     fn descriptor(&mut self) -> Option<c_int> {
         if let Some(own) = self.own.get() {
             return Some(own.as_raw_fd());
@@ -237,7 +239,7 @@ impl Device {
     }
 }
 
-/// The driver answered on this descriptor.
+/// Records the descriptor on which the driver answered.
 fn met(state: &mut State, fd: c_int) {
     match &mut state.device {
         Some(device) => {
@@ -249,7 +251,7 @@ fn met(state: &mut State, fd: c_int) {
     }
 }
 
-/// An `ioctl` of this driver's type with a low number.
+/// Handles an `ioctl` of this driver's type with a low number.
 pub(crate) unsafe extern "C" fn watched(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     let real = real();
     let size = (request >> 16 & 0x3fff) as usize;
@@ -267,7 +269,7 @@ pub(crate) unsafe extern "C" fn watched(fd: c_int, request: c_ulong, argument: *
 }
 
 unsafe fn version(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    // SAFETY: as told in `watched`.
+    // SAFETY: as in `watched`.
     let rc = unsafe { real(fd, request, argument) };
     if rc == 0 {
         // SAFETY: the kernel has just filled it.
@@ -277,7 +279,7 @@ unsafe fn version(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_v
     rc
 }
 
-/// A runtime that never asked gets its queues all the same.
+/// Asks for the version if the runtime has not, so that its queues can be suspended all the same.
 fn ask_version(fd: c_int) {
     if VERSION.load(Relaxed) == 0 {
         let mut found = GetVersion::default();
@@ -288,20 +290,21 @@ fn ask_version(fd: c_int) {
     }
 }
 
-/// A compute queue is made with the priority of the program's class. This is the first that a program does which needs
-/// the device: the scheduler starts here if it has not yet.
+/// Creates a compute queue, with the priority of the program's class. A program's first use of the device comes through
+/// here: it starts the scheduler if that is not running yet.
 unsafe fn create(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     let args = argument.cast::<CreateQueue>();
     // SAFETY: the caller's argument, of at least this size.
     let asked = unsafe { args.read_unaligned() };
     if !is_compute(asked.queue_type) {
-        // SAFETY: as told in `watched`.
+        // SAFETY: as in `watched`.
         return unsafe { real(fd, request, argument) };
     }
     let priority = process::guarded("before a queue is made", || {
         let rt = runtime()?;
         static AT_EXIT: AtomicBool = AtomicBool::new(false);
-        // The runtime's own exit handler, which may wait for its queues, was set before this one: it runs after it.
+        // The runtime's own exit handler, which may wait for its queues, was registered earlier, so it runs after this
+        // one.
         if !AT_EXIT.swap(true, Relaxed) {
             // SAFETY: registers a function of ours.
             let _ = unsafe { libc::atexit(at_exit) };
@@ -310,7 +313,7 @@ unsafe fn create(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_vo
         let class = class_for(rt, if told != 0 { told - PRIORITY } else { rt.own_priority() });
         let mut state = state();
         if state.queues.class() != class {
-            // Those made before the first word of the daemon.
+            // Queues may exist that were created before the daemon set the class.
             let State { queues, device } = &mut *state;
             let _ = queues.set_class(class, &mut |request| carry(device.as_mut(), request));
         }
@@ -323,7 +326,7 @@ unsafe fn create(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_vo
         let mut rc = real(fd, request, argument);
         (&raw mut (*args).queue_priority).write_unaligned(asked.queue_priority);
         if rc < 0 && priority != asked.queue_priority {
-            // As if we had not been there.
+            // Retries exactly as the runtime asked.
             priority = asked.queue_priority;
             rc = real(fd, request, argument);
         }
@@ -339,19 +342,21 @@ unsafe fn create(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_vo
             let State { queues, device } = &mut *state;
             queues.add(&made, priority);
             CANNOT_SAVE.fetch_or(queues.some_cannot_save(&[made.gpu_id]), Relaxed);
-            // One that cannot be suspended runs; those of its device that are will go on when the daemon says so.
+            // If the queue cannot be suspended, it runs on, and the suspended queues of its device are resumed at the
+            // daemon's next request to resume.
             let _ = queues.catch_up(made.queue_id, &mut |request| carry(device.as_mut(), request));
         });
     }
     rc
 }
 
-/// The lock is held until the kernel is done, so that a number given again is not taken for its former queue.
+/// Destroys a queue. The lock is held until the kernel is done: it may then reuse the number, which must not be taken
+/// for the old queue.
 unsafe fn destroy(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     // SAFETY: the caller's argument, of at least this size.
     let id = unsafe { argument.cast::<DestroyQueue>().read_unaligned() }.queue_id;
     let state = process::guarded("before the end of a queue", state);
-    // SAFETY: as told in `watched`.
+    // SAFETY: as in `watched`.
     let rc = unsafe { real(fd, request, argument) };
     if rc == 0 {
         process::guarded("after the end of a queue", || state.map(|mut state| state.queues.remove(id)));
@@ -359,7 +364,7 @@ unsafe fn destroy(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_v
     rc
 }
 
-/// The runtime changes one of its queues.
+/// Changes a queue at the runtime's request.
 unsafe fn update(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     let args = argument.cast::<UpdateQueue>();
     // SAFETY: the caller's argument, of at least this size.
@@ -370,7 +375,7 @@ unsafe fn update(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_vo
         Some((state, sent))
     });
     let Some(Some((mut state, sent))) = merged else {
-        // SAFETY: as told in `watched`.
+        // SAFETY: as in `watched`.
         return unsafe { real(fd, request, argument) };
     };
     // SAFETY: the caller's own argument, put back at once: the kernel only reads it.
@@ -380,7 +385,7 @@ unsafe fn update(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_vo
         args.write_unaligned(asked);
         rc
     };
-    // The lock is gone with what is done under it, whatever becomes of that.
+    // Moves the lock into the closure, so that it is released even if the closure panics.
     process::guarded("after a queue was changed", move || state.queues.merged(asked, sent, rc == 0));
     rc
 }

@@ -1,7 +1,7 @@
-//! AMD's compute driver, which both of AMD's runtimes stand on: level 3 for every program there, whatever runtime it uses.
+//! AMD's compute driver, below both of AMD's runtimes: level 3 for any program on it, whatever its runtime.
 //!
-//! - [`kfd`]: what the runtimes ask of the driver, followed on its way; [`queues`]: what is known of their queues,
-//!   [`topology`]: which device they are on; [`uapi`]: the kernel's layouts.
+//! - [`kfd`]: interception of the runtimes' requests to the driver; [`queues`]: state of their queues,
+//!   [`topology`]: the devices that they are on; [`uapi`]: the kernel's layouts.
 
 pub(crate) mod kfd;
 mod queues;

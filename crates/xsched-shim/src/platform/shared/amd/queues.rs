@@ -1,9 +1,10 @@
-//! The compute queues of this process, what its runtime wants of each, and what we make of that.
+//! The compute queues of this process: the state that its runtime requested for each, and the state that the kernel was
+//! given.
 //!
 //! One request to the kernel sets a queue's percentage and its priority together, and the runtime makes such requests
-//! itself (for priorities, while it takes back scratch memory, after exceptions). So what it asked for is kept apart
-//! from what the kernel was told, and each request carries the sum of both wills: a queue that either side suspended is
-//! suspended, and its priority is the one asked for, as far as the program's class goes.
+//! itself (for priorities, while it reclaims scratch memory, after exceptions). So the runtime's requested state is
+//! kept apart from the kernel's, and each request combines both wishes: a queue that either side suspended is
+//! suspended, and its priority is the runtime's, limited by the program's class.
 
 use std::ffi::c_int;
 
@@ -11,23 +12,23 @@ use xsched_proto::class::Class;
 
 use super::uapi::{CreateQueue, PERCENT, TYPE_COMPUTE, TYPE_COMPUTE_AQL, UpdateQueue};
 
-/// Carries a request to the kernel; an `errno` if it refuses.
+/// Function that passes a request to the kernel; returns an `errno` if the kernel refuses.
 pub(super) type Kernel<'a> = &'a mut dyn FnMut(UpdateQueue) -> Result<(), c_int>;
 
 /// One compute queue.
 #[derive(Clone, Copy, Debug)]
 struct Queue {
-    /// As the runtime wants it.
+    /// State that the runtime requested.
     asked: UpdateQueue,
     gpu: u32,
-    /// Percentage and priority that the kernel was told last; `None` after a request that failed, which it may have
-    /// followed in part.
+    /// Percentage and priority last given to the kernel; `None` after a failed request, which may have taken effect in
+    /// part.
     given: Option<(u32, u32)>,
-    /// Work can be interrupted and resumed: there is room for its state.
+    /// Set if work of the queue can be interrupted and resumed: the queue has memory for its state.
     saves: bool,
 }
 
-/// All of them.
+/// All compute queues of this process.
 #[derive(Default)]
 pub(super) struct Queues {
     all: Vec<Queue>,
@@ -36,17 +37,17 @@ pub(super) struct Queues {
     class: Option<Class>,
 }
 
-/// Whether a queue of this type runs kernels. Copy engines' queues are left alone: what they carry is short, and a copy
-/// that is stopped half-way would keep others, who wait for it on the host, from ever coming to the gate.
+/// Reports whether a queue of this type runs kernels. Queues of copy engines are not suspended: copies are short, and
+/// threads that wait for a half-finished copy on the host would never reach the gate.
 pub(super) fn is_compute(queue_type: u32) -> bool {
     matches!(queue_type, TYPE_COMPUTE | TYPE_COMPUTE_AQL)
 }
 
-/// The priority that a queue gets in a program of this class, where its runtime asks for `asked`.
+/// Hardware priority of a queue whose runtime requests `asked`, in a program of this class.
 ///
-/// The kernel takes 0 to 15 and maps 0–6, 7–10 and 11–15 to three levels of the hardware; AMD's runtime asks for 0, 7 or
-/// 11 (low, normal, high). 15 is kept for other things. A class is such a level, within which the queues of a program
-/// keep their order where there is room.
+/// The kernel accepts 0 to 15 and maps 0–6, 7–10 and 11–15 to three levels of the hardware; AMD's runtime requests 0, 7
+/// or 11 (low, normal, high). 15 is reserved for other purposes. A class is such a level, within which the queues of a
+/// program keep their order as far as there is room.
 pub(super) fn priority_of(class: Option<Class>, asked: u32) -> u32 {
     let own = match asked {
         0..7 => 0,
@@ -62,12 +63,12 @@ pub(super) fn priority_of(class: Option<Class>, asked: u32) -> u32 {
 }
 
 impl Queues {
-    /// What a queue about to be made gets as its priority.
+    /// Priority for a queue that is about to be created.
     pub(super) fn priority_for(&self, asked: u32) -> u32 {
         priority_of(self.class, asked)
     }
 
-    /// A queue was made: the runtime asked for `made`, its queue got `priority`.
+    /// Adds a queue: `made` is the runtime's request, `priority` the one it was created with.
     pub(super) fn add(&mut self, made: &CreateQueue, priority: u32) {
         let asked = UpdateQueue {
             ring_base_address: made.ring_base_address,
@@ -76,7 +77,7 @@ impl Queues {
             queue_percentage: made.queue_percentage,
             queue_priority: made.queue_priority,
         };
-        // A number is given again only when its former queue is gone.
+        // The kernel reuses a number only after its former queue is gone.
         self.remove(made.queue_id);
         self.all.push(Queue {
             asked,
@@ -86,18 +87,19 @@ impl Queues {
         });
     }
 
-    /// A queue is gone.
+    /// Removes a queue that was destroyed.
     pub(super) fn remove(&mut self, id: u32) {
         self.all.retain(|q| q.asked.queue_id != id);
     }
 
-    /// What the runtime's own request becomes on its way to the kernel; `None` if the queue is not one of these.
+    /// Combines a request of the runtime with the scheduler's wishes, before it goes to the kernel; `None` if the queue
+    /// is not one of these.
     pub(super) fn merge(&self, asked: UpdateQueue) -> Option<UpdateQueue> {
         let queue = self.all.iter().find(|q| q.asked.queue_id == asked.queue_id)?;
         Some(self.wanted(&Queue { asked, ..*queue }))
     }
 
-    /// The kernel followed the runtime's request, or not; it may then have followed it in part.
+    /// Records the outcome of a runtime's request. A refused one may have taken effect in part.
     pub(super) fn merged(&mut self, asked: UpdateQueue, sent: UpdateQueue, accepted: bool) {
         let Some(queue) = self.all.iter_mut().find(|q| q.asked.queue_id == asked.queue_id) else { return };
         queue.given = accepted.then_some((sent.queue_percentage, sent.queue_priority));
@@ -116,7 +118,7 @@ impl Queues {
         }
     }
 
-    /// Tells the kernel what is wanted of a queue, unless it was told.
+    /// Passes a queue's wanted state to the kernel, unless the kernel has it already.
     fn settle(&mut self, at: usize, kernel: Kernel<'_>) -> Result<(), c_int> {
         let queue = self.all[at];
         let wanted = self.wanted(&queue);
@@ -129,7 +131,8 @@ impl Queues {
         outcome
     }
 
-    /// All that `which` selects; goes on after a refusal and returns the first.
+    /// Passes the wanted state of all queues that `which` selects by device. Goes on after a refusal, and returns the
+    /// first.
     fn settle_all(&mut self, which: impl Fn(u32) -> bool, kernel: Kernel<'_>) -> Result<(), c_int> {
         let mut result = Ok(());
         for at in 0..self.all.len() {
@@ -141,7 +144,7 @@ impl Queues {
         result
     }
 
-    /// Suspends every queue on these devices, or none: after a refusal those that were suspended go on.
+    /// Suspends all queues on these devices or none: after a refusal, the queues already suspended are resumed.
     pub(super) fn suspend(&mut self, gpus: &[u32], kernel: Kernel<'_>) -> Result<(), c_int> {
         let new: Vec<u32> = gpus.iter().copied().filter(|gpu| !self.held.contains(gpu)).collect();
         self.held.extend(&new);
@@ -150,7 +153,7 @@ impl Queues {
                 continue;
             }
             if let Err(error) = self.settle(at, kernel) {
-                // Whatever became of the one that failed, it is told too.
+                // The failed request may have taken effect too, so its queue is resumed as well.
                 let _ = self.resume(gpus, kernel);
                 return Err(error);
             }
@@ -158,8 +161,8 @@ impl Queues {
         Ok(())
     }
 
-    /// Lets every queue on these devices go on. One for which the kernel refuses is tried once more: the level is given up
-    /// after a refusal, so that no further request may follow. Returns the first refusal all the same.
+    /// Resumes all queues on these devices, and retries once those that the kernel refuses: the level is given up after
+    /// a refusal, so there may be no later request. Returns the first refusal even if the retry succeeds.
     pub(super) fn resume(&mut self, gpus: &[u32], kernel: Kernel<'_>) -> Result<(), c_int> {
         self.held.retain(|gpu| !gpus.contains(gpu));
         let outcome = self.settle_all(|gpu| gpus.contains(&gpu), kernel);
@@ -169,30 +172,30 @@ impl Queues {
         outcome
     }
 
-    /// Lets everything go on. One for which the kernel refuses is tried once more.
+    /// Resumes all queues, and retries once those that the kernel refuses.
     pub(super) fn resume_all(&mut self, kernel: Kernel<'_>) -> Result<(), c_int> {
         self.held.clear();
         self.settle_all(|_| true, kernel).or_else(|_| self.settle_all(|_| true, kernel))
     }
 
-    /// A queue was made on a device whose queues may be suspended just now.
+    /// Passes the wanted state of a new queue, on a device whose queues may be suspended just now.
     pub(super) fn catch_up(&mut self, id: u32, kernel: Kernel<'_>) -> Result<(), c_int> {
         let Some(at) = self.all.iter().position(|q| q.asked.queue_id == id) else { return Ok(()) };
         self.settle(at, kernel)
     }
 
-    /// The program's class is another, or it has none any more.
+    /// Changes the program's class, or removes it.
     pub(super) fn set_class(&mut self, class: Option<Class>, kernel: Kernel<'_>) -> Result<(), c_int> {
         self.class = class;
         self.settle_all(|_| true, kernel)
     }
 
-    /// The class that priorities follow.
+    /// Class that priorities follow.
     pub(super) fn class(&self) -> Option<Class> {
         self.class
     }
 
-    /// Whether a queue on one of these devices has no room for the state of its work.
+    /// Reports whether a queue on one of these devices has no memory for the state of its work.
     pub(super) fn some_cannot_save(&self, gpus: &[u32]) -> bool {
         self.all.iter().any(|q| gpus.contains(&q.gpu) && !q.saves)
     }
@@ -217,7 +220,7 @@ mod tests {
         }
     }
 
-    /// What the kernel was told: queue, percentage, priority. Refuses the numbered requests.
+    /// Requests recorded in place of a kernel: queue, percentage, priority; and the numbers of requests to refuse.
     struct Told(Vec<(u32, u32, u32)>, Vec<usize>);
 
     impl Told {
@@ -252,7 +255,7 @@ mod tests {
         }
     }
 
-    /// The runtime's own request, as the interposed call carries it out.
+    /// Makes a request of the runtime, as the interposed call does.
     fn ask(queues: &mut Queues, told: &mut Told, asked: UpdateQueue) {
         let sent = queues.merge(asked).unwrap();
         let accepted = told.record(sent).is_ok();
@@ -310,7 +313,7 @@ mod tests {
         let (mut queues, mut told) = three();
         told.1 = vec![1];
         assert_eq!(queues.suspend(&[10], &mut |r| told.record(r)), Err(libc::ETIME));
-        // The second refused, perhaps after it was followed: both are told to go on.
+        // The second request failed, perhaps after it took effect, so both queues are resumed.
         assert_eq!(told.said(), [(0, 0, 7), (1, 0, 7), (0, 100, 7), (1, 100, 7)]);
         told.1 = vec![];
         queues.resume_all(&mut |r| told.record(r)).unwrap();
@@ -327,7 +330,7 @@ mod tests {
         assert_eq!(told.said(), [(0, 100, 7), (1, 100, 7), (0, 100, 7)], "the other one goes on, and this one then");
         queues.resume_all(&mut |r| told.record(r)).unwrap();
         assert_eq!(told.said(), [], "nothing is left to say");
-        // Twice in vain: with the next request.
+        // Failed twice, so the queue is resumed with the next request.
         told.1 = vec![];
         queues.suspend(&[10], &mut |r| told.record(r)).unwrap();
         told.said();
@@ -374,7 +377,7 @@ mod tests {
         queues.remove(2);
         queues.resume(&[11], &mut |r| told.record(r)).unwrap();
         assert_eq!(told.said(), [(3, 100, 7)]);
-        // The number is given again.
+        // The kernel has reused the number 3 for a new queue, on another device.
         queues.suspend(&[11], &mut |r| told.record(r)).unwrap();
         queues.remove(3);
         queues.add(&made(3, 10), 7);

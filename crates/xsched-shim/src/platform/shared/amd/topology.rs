@@ -1,21 +1,22 @@
-//! Which of the kernel's devices a device key means.
+//! Search for the kernel's devices that belong to a device key.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use xsched_proto::variables;
 
-/// Devices found so far: key, and the kernel's numbers for it (several where one is cut into parts that share an address).
+/// Devices found so far: key, and the kernel's numbers for it. There are several if a device is partitioned and the
+/// parts share an address.
 static FOUND: Mutex<Vec<(String, Vec<u32>)>> = Mutex::new(Vec::new());
 
-/// Where the kernel tells of its devices.
+/// Root of sysfs, in which the kernel lists its devices.
 fn sysfs() -> PathBuf {
     variables::get("XSCHED_SYSFS").map_or_else(|| "/sys".into(), PathBuf::from)
 }
 
-/// The kernel's numbers of a device; none if it does not drive it.
+/// The kernel's numbers of a device; empty if the kernel does not drive it.
 pub(super) fn gpus_of(device: &str) -> Vec<u32> {
-    // Not worth a wait; and in a forked child no thread might be left to end it.
+    // The cache is not worth waiting for, and in a forked child no thread may be left to release it.
     let mut found = FOUND.try_lock().ok();
     if let Some((_, gpus)) = found.iter().flat_map(|f| f.iter()).find(|(key, _)| key == device) {
         return gpus.clone();
@@ -42,7 +43,7 @@ fn gpu_at(node: &Path, device: &str) -> Option<u32> {
         let mut lines = properties.lines().filter_map(|line| line.split_once(' '));
         lines.find(|(n, _)| *n == name)?.1.trim().parse().ok()
     };
-    // Zero is a node without a GPU.
+    // The number 0 is a node without a GPU.
     (id != 0 && key_of(value("domain").unwrap_or(0), value("location_id")?) == device).then_some(id)
 }
 
@@ -51,7 +52,8 @@ pub(crate) fn key_of(domain: u32, location: u32) -> String {
     format!("pci:{domain:04x}:{:02x}:{:02x}.{:x}", location >> 8 & 0xff, location >> 3 & 0x1f, location & 7)
 }
 
-/// Whether the kernel was told not to save the state of interrupted work, which then cannot be interrupted.
+/// Reports whether the kernel is configured not to save the state of interrupted work (CWSR off). Work then cannot be
+/// interrupted.
 pub(super) fn saving_is_off() -> bool {
     let parameter = sysfs().join("module/amdgpu/parameters/cwsr_enable");
     std::fs::read_to_string(parameter).is_ok_and(|text| text.trim() == "0")

@@ -1,7 +1,7 @@
-//! What `linux/kfd_ioctl.h` says, as far as it is used here. A test compiles that header and compares.
+//! Requests and layouts of `linux/kfd_ioctl.h`, as far as they are used here. A test compiles that header and compares.
 //!
-//! The kernel goes by the number of a request alone and copies as many bytes as its caller's size says, filled up with
-//! zeros to its own: a request is told by its number, and its size must only not be too small.
+//! The kernel goes by the number of a request alone. It copies as many bytes as the caller's size says, and fills its
+//! own structure up with zeros. So a request is recognised by its number, and its size must only not be too small.
 
 use std::ffi::c_ulong;
 
@@ -24,17 +24,17 @@ pub const TYPE_COMPUTE: u32 = 0;
 /// KFD_IOC_QUEUE_TYPE_COMPUTE_AQL.
 pub const TYPE_COMPUTE_AQL: u32 = 2;
 
-/// The part of a percentage that says how much of the device a queue gets: none is suspended. The bits above it choose a
-/// part of the device, on newer kernels.
+/// Bits of a percentage that hold the queue's share of the device; 0 = suspended. On newer kernels, the bits above
+/// select a part of the device.
 pub const PERCENT: u32 = 0xff;
 
 /// struct kfd_ioctl_get_version_args.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GetVersion {
-    /// From the kernel.
+    /// Major version of the interface, set by the kernel.
     pub major_version: u32,
-    /// From the kernel.
+    /// Minor version of the interface, set by the kernel.
     pub minor_version: u32,
 }
 
@@ -48,29 +48,29 @@ pub struct CreateQueue {
     pub write_pointer_address: u64,
     /// Address of the read index.
     pub read_pointer_address: u64,
-    /// From the kernel.
+    /// Offset of the doorbell, set by the kernel.
     pub doorbell_offset: u64,
-    /// In bytes.
+    /// Size of the ring, in bytes.
     pub ring_size: u32,
-    /// The device.
+    /// The kernel's number of the device.
     pub gpu_id: u32,
-    /// [`TYPE_COMPUTE`], [`TYPE_COMPUTE_AQL`], or a copy engine's.
+    /// Type of the queue: [`TYPE_COMPUTE`], [`TYPE_COMPUTE_AQL`], or a copy engine's.
     pub queue_type: u32,
-    /// 0 to 100, see [`PERCENT`].
+    /// Share of the device, 0 to 100; see [`PERCENT`].
     pub queue_percentage: u32,
-    /// 0 to 15.
+    /// Priority, 0 (lowest) to 15.
     pub queue_priority: u32,
-    /// From the kernel.
+    /// Number of the queue, set by the kernel.
     pub queue_id: u32,
     /// Address of the end-of-pipe buffer.
     pub eop_buffer_address: u64,
-    /// In bytes.
+    /// Size of that buffer, in bytes.
     pub eop_buffer_size: u64,
-    /// Where the state of interrupted work is saved.
+    /// Address of the memory for the state of interrupted work.
     pub ctx_save_restore_address: u64,
-    /// In bytes.
+    /// Size of that memory, in bytes.
     pub ctx_save_restore_size: u32,
-    /// In bytes.
+    /// Size of the control stack in that memory, in bytes.
     pub ctl_stack_size: u32,
 }
 
@@ -78,9 +78,9 @@ pub struct CreateQueue {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DestroyQueue {
-    /// StreamKind.
+    /// Number of the queue.
     pub queue_id: u32,
-    /// Nothing.
+    /// Padding without a meaning.
     pub pad: u32,
 }
 
@@ -88,15 +88,15 @@ pub struct DestroyQueue {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpdateQueue {
-    /// As at creation: newer kernels refuse another.
+    /// Address of the ring of packets, as at creation: newer kernels refuse another.
     pub ring_base_address: u64,
-    /// StreamKind.
+    /// Number of the queue.
     pub queue_id: u32,
-    /// As at creation.
+    /// Size of the ring in bytes, as at creation.
     pub ring_size: u32,
-    /// 0 to 100, see [`PERCENT`].
+    /// Share of the device, 0 to 100; see [`PERCENT`].
     pub queue_percentage: u32,
-    /// 0 to 15.
+    /// Priority, 0 (lowest) to 15.
     pub queue_priority: u32,
 }
 

@@ -1,0 +1,12 @@
+//! Measurements and checks with programs side by side, bare and under xsched: [`demo`] with programs of its own, [`compare`] with the
+//! user's, [`check`] whether results stay the same. Each has a folder and daemons of its own (`private`), programs that end with it
+//! (`children`), and pictures of distributions (`picture`).
+
+pub mod check;
+mod children;
+pub mod compare;
+pub mod demo;
+mod picture;
+mod private;
+
+use xsched_command::{client, failure, preload};

@@ -1,0 +1,149 @@
+//! `xsched compare`: measures two commands of the user's, alone, together and together under xsched.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use regex_lite::Regex;
+use xsched_bench::compare::{self, Wish};
+
+use crate::failure::{Error, Result, print};
+use crate::values;
+
+/// Measure two programs of yours: alone, together, and together under xsched
+///
+/// A round plays each situation once, the next round in another order. Needs no running daemon, and leaves one that
+/// runs alone: what is compared must have the device for itself.
+#[derive(clap::Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The program that must be quick, as a line for the shell
+    #[arg(long, value_name = "COMMAND", value_parser = command, required_unless_present = "from")]
+    high: Option<String>,
+
+    /// The program that takes what is left
+    #[arg(long, value_name = "COMMAND", value_parser = command, required_unless_present = "from")]
+    low: Option<String>,
+
+    /// Requests are lines of the high program: an expression with a group that takes the latency in ms [default: busy spells]
+    #[arg(long, value_name = "REGEX", value_parser = requests)]
+    requests: Option<Regex>,
+
+    /// Work is lines of the low program: an expression; a group, if any, takes how much [default: launches]
+    #[arg(long, value_name = "REGEX", value_parser = work)]
+    work: Option<Regex>,
+
+    /// Pause in ms that ends a request, where requests are busy spells
+    #[arg(long, value_name = "MS", default_value = "2", value_parser = gap)]
+    gap: Duration,
+
+    /// Seconds measured in each situation of each round
+    #[arg(long, value_name = "S", default_value = "10", value_parser = values::seconds)]
+    secs: u64,
+
+    /// Rounds
+    #[arg(long, value_name = "N", default_value = "3", value_parser = values::rounds)]
+    rounds: u32,
+
+    /// Seconds between the first work of both programs and the beginning of what is measured
+    #[arg(long, value_name = "S", default_value = "5", value_parser = warm_up)]
+    warm_up: Duration,
+
+    /// Longest wait for the first work of a program, in seconds
+    #[arg(long, value_name = "S", default_value = "120", value_parser = values::seconds)]
+    start: u64,
+
+    /// Write the figures, and all single values, to a file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Draw the latency distributions
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
+    /// Measure nothing: draw what --json wrote earlier
+    #[arg(long, value_name = "FILE", requires = "svg", conflicts_with_all = ["high", "low", "json"])]
+    from: Option<PathBuf>,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  xsched compare --high 'python3 serve.py' --low 'python3 train.py' --svg report.svg
+  xsched compare --high ./serve --requests 'took ([0-9.]+) ms' --low ./train --work '^step'
+  xsched compare --from report.json --svg report.svg
+
+The low program must go on for as long as it is measured; it is ended then, and so is the high one.
+Without --requests and --work the programs are watched by a daemon that holds nothing back, and
+the table says what that costs the high program.";
+
+/// Parses a command that is not empty.
+fn command(text: &str) -> Result<String> {
+    match text.trim() {
+        "" => Err(Error::input("there is no command: give a line for the shell")),
+        line => Ok(line.to_owned()),
+    }
+}
+
+fn work(text: &str) -> Result<Regex> {
+    let bad = |why: String| Error::input(format!("'{text}' is no expression: {why}"));
+    let expression = Regex::new(text).map_err(|e| bad(e.to_string().replace('\n', " ")))?;
+    match expression.captures_len() {
+        1 | 2 => Ok(expression),
+        n => Err(bad(format!("it has {} groups, one takes the number", n - 1))),
+    }
+}
+
+fn requests(text: &str) -> Result<Regex> {
+    let expression = work(text)?;
+    match expression.captures_len() {
+        2 => Ok(expression),
+        _ => {
+            Err(Error::input(format!("'{text}' takes no latency: put a group where the number is, such as ([0-9.]+)")))
+        }
+    }
+}
+
+fn gap(text: &str) -> Result<Duration> {
+    match text.parse::<f64>() {
+        Ok(ms) if (0.1..=60_000.0).contains(&ms) => Ok(Duration::from_secs_f64(ms / 1e3)),
+        _ => Err(Error::value(text, "pause", "a number of ms from 0.1 to 60000")),
+    }
+}
+
+fn warm_up(text: &str) -> Result<Duration> {
+    match text.parse::<f64>() {
+        Ok(s) if (0.0..=3_600.0).contains(&s) => Ok(Duration::from_secs_f64(s)),
+        _ => Err(Error::value(text, "warm-up", "a number of seconds from 0 to 3600")),
+    }
+}
+
+/// Measures the two programs and reports the results.
+pub(crate) fn main(args: Args) -> Result {
+    if let (Some(from), Some(svg)) = (&args.from, &args.svg) {
+        return compare::redraw(from, svg).map(|()| ExitCode::SUCCESS);
+    }
+    let wish = Wish {
+        high: args.high.unwrap_or_default(),
+        low: args.low.unwrap_or_default(),
+        requests: args.requests,
+        work: args.work,
+        gap_us: args.gap.as_micros() as u64,
+        secs: args.secs,
+        warm_up: args.warm_up,
+        start: Duration::from_secs(args.start),
+    };
+    print(&compare::run(wish, args.rounds, args.json.as_deref(), args.svg.as_deref())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expression_for_requests_takes_one_number() {
+        assert!(requests("took ([0-9.]+) ms").is_ok() && work("^step").is_ok());
+        for (text, says) in [("ms", "takes no latency"), ("(a)(b)", "it has 2 groups"), ("(", "is no expression")] {
+            assert!(requests(text).unwrap_err().line().contains(says), "{text}");
+        }
+    }
+}

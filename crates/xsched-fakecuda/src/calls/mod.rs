@@ -1,7 +1,0 @@
-//! Calls that give commands to streams, by kind.
-
-pub(crate) mod copy;
-pub(crate) mod event;
-pub(crate) mod host;
-pub(crate) mod launch;
-pub(crate) mod memops;

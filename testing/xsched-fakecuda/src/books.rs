@@ -1,0 +1,88 @@
+//! Accounts of a context: blocks to be freed later, and memory shared with other processes.
+
+use crate::result::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use xsched_sim::client::{self, Export, Mark, lock};
+
+/// Blocks of a context that are to be freed once a stream reaches a mark.
+#[derive(Default)]
+pub(crate) struct Blocks {
+    pub(crate) stages: Mutex<Vec<(Mark, u64)>>,
+    pub(crate) freed: Mutex<Vec<(Mark, u64)>>,
+}
+
+impl Blocks {
+    /// Allocates a block of pinned memory as a stage for a copy.
+    pub(crate) fn stage(&self, sim: &client::Context, bytes: usize) -> Result<u64> {
+        reap(&self.stages, sim, |heaps| &mut heaps.host);
+        lock(&sim.heaps).host.alloc(bytes as u64).ok_or(Error::OUT_OF_MEMORY)
+    }
+
+    /// Frees a stage once the mark is reached.
+    pub(crate) fn unstage(&self, mark: Mark, offset: u64) {
+        lock(&self.stages).push((mark, offset));
+    }
+}
+
+/// Frees the blocks whose marks were reached.
+pub(crate) fn reap(
+    blocks: &Mutex<Vec<(Mark, u64)>>,
+    sim: &client::Context,
+    heap: fn(&mut client::Heaps) -> &mut client::Heap,
+) {
+    lock(blocks).retain(|&(mark, offset)| {
+        let pending = !sim.reached(mark);
+        if !pending {
+            let _ = sim.release(offset, heap);
+        }
+        pending
+    });
+}
+
+/// Memory of another process, opened in a context.
+pub(crate) struct Opened {
+    pub(crate) export: Export,
+    pub(crate) length: u64,
+    /// Place of the memory, and block that contains it: offsets in the arena.
+    pub(crate) at: u64,
+    pub(crate) block: u64,
+    pub(crate) times: u64,
+}
+
+/// Memory that a context shares with other processes.
+#[derive(Default)]
+pub(crate) struct Shares {
+    /// Exports of its own memory, by the offset of the block.
+    pub(crate) exports: Mutex<BTreeMap<u64, Export>>,
+    /// Opened memory of other processes, by address.
+    pub(crate) opened: Mutex<BTreeMap<u64, Opened>>,
+    pub(crate) words: Mutex<Words>,
+}
+
+/// Words of events. Pages live as long as the context, and a word's count goes on when another event gets it, so a
+/// write that is still under way hits memory that is not in use.
+#[derive(Default)]
+pub(crate) struct Words {
+    /// The context's own pages, by offset.
+    pub(crate) pages: BTreeMap<u64, Export>,
+    pub(crate) free: Vec<u64>,
+    /// Offsets of other processes' pages, by number and secret of the export.
+    pub(crate) foreign: BTreeMap<(u64, u64), u64>,
+}
+
+impl Shares {
+    /// Withdraws the export of a block of the context that was freed.
+    pub(crate) fn freed(&self, sim: &client::Context, block: u64) {
+        if let Some(export) = lock(&self.exports).remove(&block) {
+            let _ = sim.unexport(export.number);
+        }
+    }
+
+    /// Beginning and length of another process's memory that contains an address.
+    pub(crate) fn opened(&self, address: u64) -> Option<(u64, u64)> {
+        let opened = lock(&self.opened);
+        let (&start, range) = opened.range(..=address).next_back()?;
+        (address < start + range.length).then_some((start, range.length))
+    }
+}

@@ -1,0 +1,125 @@
+//! Calls that fail at the request of a test.
+//!
+//! `X_FAIL="N CODE HOW"`: the `N`th call returns `CODE` and does nothing else (0 = none fails, calls are only counted).
+//! `HOW` is `once`, `on` (all counted calls after it fail too) or `all` (every call after it fails, counted or not, as
+//! after a fault of the device). `X_FAIL_SPARED="NAME NAME…"`: functions that are not counted. If these are the
+//! functions that a program calls, the counted ones are those that other code in its process calls.
+
+use std::collections::HashSet;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Failures of this library itself.
+pub(crate) static FAILURES: Failures = Failures::new("FAKECUDA");
+
+/// Requested failures of the calls of one library.
+#[derive(Debug)]
+pub struct Failures {
+    /// Prefix of its variables.
+    prefix: &'static str,
+    asked: OnceLock<Option<Asked>>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    first: u64,
+    code: i32,
+    how: How,
+    spared: HashSet<String>,
+    counted: AtomicU64,
+    /// Name of the function that failed first.
+    failed: OnceLock<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Once,
+    On,
+    All,
+}
+
+impl Failures {
+    /// Failures of a library with the variables `PREFIX_FAIL` and `PREFIX_FAIL_SPARED`.
+    pub const fn new(prefix: &'static str) -> Self {
+        Self { prefix, asked: OnceLock::new() }
+    }
+
+    fn asked(&self) -> Option<&Asked> {
+        let read = || {
+            let name = format!("{}_FAIL", self.prefix);
+            let text = std::env::var(&name).ok().filter(|text| !text.is_empty())?;
+            let spared = std::env::var(format!("{name}_SPARED")).unwrap_or_default();
+            let asked = Asked::parse(&text, &spared);
+            if asked.is_none() {
+                eprintln!("{name}={text} is not `N CODE once|on|all`");
+                std::process::exit(2);
+            }
+            asked
+        };
+        self.asked.get_or_init(read).as_ref()
+    }
+
+    /// Result that a call of this function must return, if it is to fail.
+    pub fn of(&self, name: &str) -> Option<i32> {
+        self.asked()?.of(name)
+    }
+
+    /// Number of counted calls and the function that failed first; `None` if calls are not counted.
+    pub fn told(&self) -> Option<(u64, Option<&str>)> {
+        let asked = self.asked()?;
+        Some((asked.counted.load(Relaxed), asked.failed.get().map(String::as_str)))
+    }
+}
+
+impl Asked {
+    fn parse(text: &str, spared: &str) -> Option<Self> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let [first, code, how] = words[..] else { return None };
+        let how = match how {
+            "once" => How::Once,
+            "on" => How::On,
+            "all" => How::All,
+            _ => return None,
+        };
+        Some(Self {
+            first: first.parse().ok()?,
+            code: code.parse().ok()?,
+            how,
+            spared: spared.split_whitespace().map(str::to_owned).collect(),
+            counted: AtomicU64::new(0),
+            failed: OnceLock::new(),
+        })
+    }
+
+    fn of(&self, name: &str) -> Option<i32> {
+        if self.spared.contains(name) {
+            return (self.how == How::All && self.failed.get().is_some()).then_some(self.code);
+        }
+        let number = self.counted.fetch_add(1, Relaxed) + 1;
+        let fails = self.first != 0 && (number == self.first || (number > self.first && self.how != How::Once));
+        if fails {
+            self.failed.get_or_init(|| name.to_owned());
+        }
+        fails.then_some(self.code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(text: &str) -> [Option<i32>; 6] {
+        let asked = Asked::parse(text, "program also").expect("well formed");
+        ["own", "program", "own", "other", "also", "own"].map(|name| asked.of(name))
+    }
+
+    #[test]
+    fn only_counted_calls_fail_and_a_lost_device_fails_all() {
+        assert_eq!(answers("0 0 once"), [None; 6]);
+        assert_eq!(answers("2 400 once"), [None, None, Some(400), None, None, None]);
+        assert_eq!(answers("2 700 on"), [None, None, Some(700), Some(700), None, Some(700)]);
+        assert_eq!(answers("2 -5 all"), [None, None, Some(-5), Some(-5), Some(-5), Some(-5)]);
+        assert!(Asked::parse("2 700", "").is_none() && Asked::parse("x 1 on", "").is_none());
+    }
+}
