@@ -42,7 +42,7 @@ impl Server {
             true => self.streams_of(&question),
             false => HashMap::new(),
         };
-        let group = |g: xsched_policy::Group| host::Group {
+        let group = |g: xsched_policy::GroupView| host::Group {
             id: g.id.0,
             program: g.program.0,
             pid: self.engine.programs().get(&g.program.0).map_or(0, |program| program.pid),

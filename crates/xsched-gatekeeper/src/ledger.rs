@@ -1,14 +1,15 @@
-//! Who had a device, and for how long: pure, in integer ns, without a clock. [`docs/internals/accounting.md`] defines what is counted.
+//! Ledger of device time: programs, and the time for which they had each device. Pure, in integer ns, without a clock.
+//! [`docs/internals/accounting.md`] defines the quantities.
 //!
 //! A program is *on* a device while one of its groups is known to have work there. Of a moment in which n programs are on it, each
-//! is charged one n-th ([`Usage::gpu_ns`]) and all of it ([`Usage::resident_ns`]). What is charged sums to [`Ledger::busy`] to the
-//! ns: both grow by the same spans.
+//! is charged one n-th ([`Usage::gpu_ns`]) and all of it ([`Usage::resident_ns`]). Charges sum to [`Ledger::busy`] to the ns: both
+//! grow by the same spans.
 //!
-//! News comes late: that a group went idle is told after its grace time. So what is told is entered at its own time, up to
+//! Reports come late: a group reports that it went idle after its grace time. So each change is entered at its own time, up to
 //! [`LATE_NS`] ago, and charged once nothing earlier can come.
 //!
 //! Without rivals a program's completions are not followed, and its short pauses not seen. Such time is *unfollowed*: it waits until
-//! the device's driver has said what part of it the device was active ([`Ledger::measured`]).
+//! the device's driver has reported the part of it in which the device was active ([`Ledger::measured`]).
 //!
 //! [`docs/internals/accounting.md`]: https://github.com/xsched/xsched/blob/main/docs/internals/accounting.md
 
@@ -16,32 +17,32 @@ use std::collections::{BTreeMap, HashMap};
 
 use xsched_policy::{GroupId, ProgramId};
 
-/// Nanoseconds of the clock that the gatekeeper's host has.
+/// Nanoseconds of the clock of the gatekeeper's host.
 pub type Nanos = u64;
 
-/// How late something may be told, in ns: the longest grace time is 1 ms, and a busy machine delays a thread by some tens of ms.
+/// Greatest delay of a report, in ns: the longest grace time is 1 ms, and a busy machine delays a thread by some tens of ms.
 pub const LATE_NS: Nanos = 100_000_000;
 
-/// Entries that wait to be charged, of one device: with so many those that are old enough are charged …
+/// Number of entries of one device that wait to be charged at which those that are old enough are charged …
 const WAITING_SOME: usize = 64;
-/// … and with so many the older half, whatever may still come.
+/// … and number at which the older half is charged, even if an earlier entry may still come.
 const WAITING_MAX: usize = 4_096;
 
 /// Time on a device, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Time in which n programs were on it counts one n-th for each.
+    /// Charged time: time in which n programs were on the device counts one n-th for each.
     pub gpu_ns: u64,
-    /// The part of that which was not followed, and which the driver's own figure was applied to.
+    /// Unfollowed part of it to which the driver's figure was applied.
     pub by_driver_ns: u64,
-    /// The part which was not followed and of which the driver told nothing: it may be too much.
+    /// Unfollowed part of it of which the driver reported nothing: it may be too much.
     pub at_most_ns: u64,
-    /// Time in which the program was on it, whatever else was.
+    /// Time in which the program was on the device, alone or not.
     pub resident_ns: u64,
 }
 
 impl Usage {
-    /// What came since an earlier look at the same figures.
+    /// Usage since an earlier state of the same account.
     pub fn since(self, before: Usage) -> Usage {
         Usage {
             gpu_ns: self.gpu_ns.saturating_sub(before.gpu_ns),
@@ -61,25 +62,25 @@ impl Usage {
     }
 }
 
-/// How a span is known.
+/// Source of a charge.
 #[derive(Clone, Copy)]
 enum How {
-    /// By the completions that the programs follow.
+    /// Completions that the programs follow.
     Followed,
     ByDriver,
     AtMost,
 }
 
-/// Whose a figure is, and what it says.
+/// Account of one program on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account<'a> {
     /// Device key.
     pub device: &'a str,
-    /// Whose.
+    /// The program.
     pub program: ProgramId,
-    /// Since the program came.
+    /// Usage since the program was added.
     pub usage: Usage,
-    /// The program has no group there any more, and nothing more comes.
+    /// True once the program has no group there any more, and nothing more can be charged.
     pub closed: bool,
 }
 
@@ -95,25 +96,26 @@ struct Group {
     device: String,
     program: ProgramId,
     on: bool,
-    /// Since when, as it was told.
+    /// Time of the last change, as reported.
     since_ns: Nanos,
 }
 
 #[derive(Debug, Default)]
 struct Device {
-    /// What was told and is not charged yet, in order.
+    /// Changes reported and not charged yet, in order.
     waiting: Vec<(Nanos, Entry)>,
-    /// Charged up to here.
+    /// Time up to which all is charged.
     at_ns: Nanos,
-    /// Programs that are on it at that time, by number, and with how many groups.
+    /// Programs that are on the device at that time, sorted, and their numbers of groups there.
     on: Vec<(ProgramId, u32)>,
-    /// Whether completions are followed, at that time and as was told last.
+    /// True if completions are followed, at that time.
     followed: bool,
+    /// True if completions are followed, as last reported.
     told_followed: bool,
-    /// Who gets the ns left over by a division: each in turn.
+    /// Index of the program that gets the ns left over by a division: each in turn.
     turn: usize,
     books: BTreeMap<ProgramId, Book>,
-    /// Books with time that is not followed and not measured yet.
+    /// Number of books with unfollowed time that is not measured yet.
     unmeasured: usize,
     busy: Usage,
 }
@@ -121,11 +123,11 @@ struct Device {
 #[derive(Debug, Default)]
 struct Book {
     usage: Usage,
-    /// What is not followed and not measured yet.
+    /// Unfollowed time that is not measured yet, in ns.
     unfollowed_ns: u64,
-    /// Groups, on the device or not.
+    /// Number of groups, on the device or not.
     groups: u32,
-    /// When the last of them went.
+    /// Time at which the last of them was removed.
     left_ns: Nanos,
 }
 
@@ -137,14 +139,14 @@ enum Entry {
 }
 
 impl Ledger {
-    /// A group comes, with nothing on its device.
+    /// Adds a group with nothing on its device.
     pub fn add(&mut self, now: Nanos, id: GroupId, program: ProgramId, device: &str) {
         let own = self.devices.entry(device.to_owned()).or_insert_with(|| Device { at_ns: now, ..Device::default() });
         own.books.entry(program).or_default().groups += 1;
         self.groups.insert(id, Group { device: device.to_owned(), program, on: false, since_ns: now });
     }
 
-    /// It goes, and with it what it had there.
+    /// Removes a group, and with it its work on the device.
     pub fn remove(&mut self, now: Nanos, id: GroupId) {
         self.set(now, id, false);
         let Some(group) = self.groups.remove(&id) else { return };
@@ -155,13 +157,13 @@ impl Ledger {
         book.left_ns = now;
     }
 
-    /// Whether a group has work on its device, as far as was told.
+    /// True if a group has work on its device, as far as was reported.
     pub fn is_on(&self, id: GroupId) -> bool {
         self.groups.get(&id).is_some_and(|group| group.on)
     }
 
-    /// From `at` on a group has work on its device, or none any more. Told late, it counts from then on all the same, but not from
-    /// before what was told of the group last.
+    /// Enters that from `at` on a group has work on its device, or none any more. A late report counts from its own time, but not from
+    /// before the group's last one.
     pub fn set(&mut self, at: Nanos, id: GroupId, on: bool) {
         let Some(group) = self.groups.get_mut(&id).filter(|group| group.on != on) else { return };
         let at = at.max(group.since_ns);
@@ -172,7 +174,7 @@ impl Ledger {
         }
     }
 
-    /// From now on the completions of the programs on a group's device are followed, or not any more.
+    /// Enters that the completions of the programs on a group's device are followed from now on, or not any more.
     pub fn follow(&mut self, now: Nanos, id: GroupId, followed: bool) {
         let Some(group) = self.groups.get(&id) else { return };
         let Some(device) = self.devices.get_mut(&group.device) else { return };
@@ -181,8 +183,8 @@ impl Ledger {
         }
     }
 
-    /// What part of the time since the last call a device was active, in %, as its driver tells; none = it does not. It is applied
-    /// to what was not followed. To be told about once a second of each device in [`Ledger::unmeasured`].
+    /// Charges unfollowed time by the part of the time since the last call in which a device was active, in percent, as its driver reports;
+    /// none = not reported. Due about once a second for each device in [`Ledger::unmeasured`].
     pub fn measured(&mut self, now: Nanos, device: &str, active_percent: Option<u32>) {
         let Some(device) = self.devices.get_mut(device) else { return };
         device.settle(now.saturating_sub(LATE_NS));
@@ -198,44 +200,43 @@ impl Ledger {
         }
     }
 
-    /// The devices with time that was not followed and not measured. It takes some ns for each device, however many books it has.
+    /// Devices with unfollowed time that is not measured yet. Costs some ns for each device, however many books it has.
     pub fn unmeasured(&self) -> impl Iterator<Item = &str> {
         let alone = |d: &Device| !(d.told_followed || d.on.is_empty() && d.waiting.is_empty());
         self.devices.iter().filter(move |(_, d)| d.unmeasured > 0 || alone(d)).map(|(name, _)| name.as_str())
     }
 
-    /// Charges all that nothing earlier can come before, as of now. Each figure is that of one moment, [`LATE_NS`] ago.
+    /// Charges all up to [`LATE_NS`] ago: no earlier change can be reported any more. All accounts are those of that moment.
     pub fn settle(&mut self, now: Nanos) {
         self.devices.values_mut().for_each(|device| device.settle(now.saturating_sub(LATE_NS)));
     }
 
-    /// Charges all, at the end: nothing more comes.
+    /// Charges all, at the end.
     pub fn finish(&mut self, now: Nanos) {
         self.devices.values_mut().for_each(|device| device.settle(now));
         let names: Vec<String> = self.devices.keys().cloned().collect();
         names.iter().for_each(|name| self.measured(now, name, None));
     }
 
-    /// What was charged so far.
+    /// Accounts of all programs on all devices.
     pub fn accounts(&self) -> impl Iterator<Item = Account<'_>> {
         self.devices.iter().flat_map(|(name, device)| {
             device.books.iter().map(move |(&program, book)| device.account(name, program, book))
         })
     }
 
-    /// The charge so far to one program on one device; none = it has no book there.
+    /// Account of one program on one device; none = it has no book there.
     pub fn account(&self, device: &str, program: ProgramId) -> Option<Account<'_>> {
         let (name, own) = self.devices.get_key_value(device)?;
         Some(own.account(name, program, own.books.get(&program)?))
     }
 
-    /// Tells whether a program has a book on some device.
+    /// True if a program has a book on some device.
     pub fn has_books(&self, program: ProgramId) -> bool {
         self.devices.values().any(|device| device.books.contains_key(&program))
     }
 
-    /// Tells whether a program that has no group on a device any more never had work there: then its book may be closed at once, since
-    /// nothing more comes.
+    /// True if a program that has no group on a device any more never had work there: then its book may be closed at once.
     pub fn is_blank(&self, device: &str, program: ProgramId) -> bool {
         let Some(own) = self.devices.get(device) else { return false };
         let of_program = |entry: &Entry| matches!(entry, Entry::On(p) | Entry::Off(p) if *p == program);
@@ -246,13 +247,13 @@ impl Ledger {
             && !own.waiting.iter().any(|(_, entry)| of_program(entry))
     }
 
-    /// The time in which some program was on a device, since it has books. Its `resident_ns` is the same without what
-    /// [`Ledger::measured`] takes off.
+    /// Time in which some program was on a device, since it has books. `resident_ns` is that time without the deductions of
+    /// [`Ledger::measured`].
     pub fn busy(&self, device: &str) -> Usage {
         self.devices.get(device).map_or_else(Usage::default, |device| device.busy)
     }
 
-    /// The devices that have books.
+    /// Devices that have books, and the time in which some program was on each.
     pub fn devices(&self) -> impl Iterator<Item = (&str, Usage)> {
         self.devices.iter().map(|(name, device)| (name.as_str(), device.busy))
     }
@@ -277,7 +278,7 @@ impl Device {
     }
 
     fn enter(&mut self, at: Nanos, entry: Entry) {
-        // What is charged stays so.
+        // Charged time stays charged.
         let at = at.max(self.at_ns);
         let place = self.waiting.partition_point(|(other, _)| *other <= at);
         self.waiting.insert(place, (at, entry));

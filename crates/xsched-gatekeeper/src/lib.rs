@@ -1,9 +1,9 @@
-//! Between the arbiter and the words of each group's [`GroupSlot`]: what the client stores there becomes events of the
-//! arbiter, and the arbiter's actions become stores. The daemon keeps its gates with it, and so does the scheduler inside
-//! a process (`run --local`).
+//! Gatekeeper: the connection between the arbiter and the words of each group's [`GroupSlot`]. Stores of the client there become events of
+//! the arbiter, and the arbiter's actions become stores. The daemon keeps its gates with it, and so does the scheduler inside a process
+//! (`run --local`).
 //!
-//! Its host says when to read ([`Gatekeeper::scan`], [`Gatekeeper::look`]), lets it act ([`Gatekeeper::carry_out`]), and
-//! does what is more than words: messages, interrupts, time slices, the heartbeat.
+//! The host calls it to read the words ([`Gatekeeper::scan`], [`Gatekeeper::look`]) and to act ([`Gatekeeper::carry_out`]). Messages,
+//! interrupts, time slices and the heartbeat are the host's.
 
 #![forbid(unsafe_code)]
 
@@ -36,16 +36,16 @@ use rule::{Rule, TARGET_PERCENT};
 /// In-flight budget of a device unless configured, in µs.
 pub const BUDGET_DEFAULT_US: u32 = 500;
 
-/// The least that several groups get each when they share the in-flight budget, in µs: with less in flight a device that
-/// switches between their contexts does little else.
+/// Least part of the in-flight budget for each of several groups that share it, in µs: with less in flight a device that switches between
+/// their contexts does little else.
 const BUDGET_LEAST_US: u32 = 400;
 
-/// A gate that changed.
+/// Change of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It opened, and the threads that wait there are awake.
+    /// The gate of this group opened, and the threads that wait there are awake.
     Opened(GroupId),
-    /// It closed. A host that takes the group off the device says so at once: [`Gatekeeper::off_device`].
+    /// The gate of this group closed. A host that takes the group off the device reports that at once: [`Gatekeeper::off_device`].
     Closed(GroupId),
 }
 
@@ -62,19 +62,19 @@ pub enum Observed {
     Left(GroupId, u64),
 }
 
-/// A state word holds what no client stores.
+/// Error: a state word holds a value that no client stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownState;
 
-/// The arbiter, the words of all groups, and what was last seen there.
+/// The arbiter, the words of all groups, and their values as last read.
 ///
-/// Each method that takes a time may leave decisions and actions to [`Gatekeeper::carry_out`]: what is told between two calls of
-/// that is decided together.
+/// Each method that takes a time may leave decisions and actions to [`Gatekeeper::carry_out`]: all events between two calls of that are
+/// decided together.
 pub struct Gatekeeper<W> {
     arbiter: Arbiter,
     budget_us: u32,
     groups: HashMap<GroupId, Group<W>>,
-    /// What the arbiter said; the first `done` of it is carried out.
+    /// Actions of the arbiter, of which the first `done` are carried out.
     actions: Vec<Action>,
     done: usize,
     /// Kept to spare the allocation.
@@ -85,11 +85,11 @@ pub struct Gatekeeper<W> {
     /// Whether times are observed, and those that were.
     observes: bool,
     observed: Vec<Observed>,
-    /// What happened lately, where that is wanted.
+    /// Record of the last steps of groups, where that is wanted.
     ring: Option<Ring>,
     /// Groups that became ready since the last decision: whether they wait is still to be recorded.
     asking: Vec<GroupId>,
-    /// Some group was ever in the company of others.
+    /// True once some group was in the company of others.
     has_company: bool,
     /// See [`Gatekeeper::pageless`].
     pageless: Vec<GroupId>,
@@ -102,16 +102,16 @@ struct Group<W> {
     state: u32,
     lent: i32,
     granted: bool,
-    /// It counts as idle for want of progress, and its next launch will say that it goes on.
+    /// Counts as idle for want of progress: its next launch will clear the bit in the gate word.
     stalled: bool,
-    /// Bursts that the arbiter was told of.
+    /// Number of bursts that the arbiter knows of.
     bursts: u64,
     progress: Progress,
     /// Budget while it is granted, in µs.
     budget_us: u32,
     /// See [`Gatekeeper::set_budget`].
     own_budget_us: Option<u32>,
-    /// When it was taken on, in ns.
+    /// Time at which the group was added, in ns.
     added_ns: u64,
     /// Bursts that the ledger knows of, and when the one after those began, in ns.
     entered: u64,
@@ -122,7 +122,7 @@ struct Group<W> {
     waits_since_ns: Option<u64>,
     /// When it was taken off the device without having told that it is, in ns.
     leaves_since_ns: Option<u64>,
-    /// Nothing else has the device, by what the arbiter says.
+    /// No other group has the device, by the arbiter's last action.
     exclusive: bool,
     company: Option<Company>,
     /// Rule for others beside it, and the slowdown that its target allows, in percent.
@@ -133,15 +133,15 @@ struct Group<W> {
     /// Time since which its gate yields, in µs, and the sums of earlier times.
     yields_since: Option<Micros>,
     opened: Opened,
-    /// Commands completed at the last look at its yielding gate, and when a burst ended last.
+    /// Commands completed at the last visit to its yielding gate, and at the end of the last burst.
     completed: u64,
     burst_completed: u64,
     demand: Demand,
 }
 
 impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
-    /// Of an arbiter that has no groups yet. `budget_us` is the device time that groups which may have to make room have
-    /// in flight together.
+    /// A gatekeeper around an arbiter without groups. `budget_us` is the in-flight budget of a device, in µs, for all groups that may
+    /// have to make room.
     pub fn new(arbiter: Arbiter, budget_us: u32) -> Gatekeeper<W> {
         Gatekeeper {
             arbiter,
@@ -171,33 +171,33 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         self.observed.drain(..)
     }
 
-    /// Who had which device for how long.
+    /// The ledger of device time.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// The same, to settle and close it.
+    /// The ledger of device time, to settle and close it.
     pub fn ledger_mut(&mut self) -> &mut Ledger {
         &mut self.ledger
     }
 
-    /// Keeps a record of what happens to groups from now on, of so many bytes.
+    /// Keeps a record of the last steps of groups, of so many bytes.
     #[must_use]
     pub fn recording(self, bytes: usize) -> Gatekeeper<W> {
         Gatekeeper { ring: Some(Ring::new(bytes)), ..self }
     }
 
-    /// What happened lately, if that is kept.
+    /// Record of the last steps of groups, if that is kept.
     pub fn ring(&self) -> Option<&Ring> {
         self.ring.as_ref()
     }
 
-    /// The arbiter, to ask it.
+    /// The arbiter, for queries.
     pub fn arbiter(&self) -> &Arbiter {
         &self.arbiter
     }
 
-    /// Takes a group on, idle and with its gate closed.
+    /// Adds a group, idle and with its gate closed.
     pub fn add(&mut self, now: Micros, spec: GroupSpec, words: W) {
         words.gate.take_over();
         words.budget_us.store(0, Relaxed);
@@ -236,21 +236,21 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         self.event(now, Event::Add(spec));
     }
 
-    /// From now on a group that may have to make room has so much in flight, in µs, instead of its part of the device's budget.
+    /// Sets the in-flight budget of a group that may have to make room, in µs, in place of its part of the device's budget.
     pub fn set_budget(&mut self, id: GroupId, us: u32) {
         if let Some(group) = self.groups.get_mut(&id) {
             group.own_budget_us = Some(us);
         }
     }
 
-    /// Gives a group up: its gate is left open.
+    /// Removes a group and leaves its gate open.
     pub fn remove(&mut self, now: Micros, id: GroupId) {
         if let Some(words) = self.take_out(now, id) {
             words.gate.give_up();
         }
     }
 
-    /// Gives up a group whose process is gone: its gates are left closed, so that the device never executes what waits there.
+    /// Removes a group whose process has ended, and leaves its gates closed, so that the device never executes the work that waits there.
     pub fn remove_dead(&mut self, now: Micros, id: GroupId) {
         if let Some(words) = self.take_out(now, id) {
             words.gate.close_on_device();
@@ -287,7 +287,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         self.record(now, id, What::Ready, ago_us);
     }
 
-    /// Tells the arbiter anything else than that a group comes or goes.
+    /// Passes an event on to the arbiter, other than that a group was added or removed.
     pub fn event(&mut self, now: Micros, event: Event) {
         self.count(now);
         if let Event::Hold(program) | Event::Release(program) = event {
@@ -301,16 +301,16 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         if self.ring.is_some()
             && let Event::Hold(program) | Event::Release(program) = event
         {
-            // Those that wait do so for another reason from now on.
+            // Groups that wait do so for another reason from now on.
             let waiting = self.arbiter.groups().filter(|(_, g)| g.program == program && g.ready && !g.granted);
             self.asking.extend(waiting.map(|(_, g)| g.id));
         }
         self.arbiter.take(now, event);
     }
 
-    /// Tells the arbiter what groups have completed, when it needs to know. From the word that the client writes: the device's own
-    /// ([`xsched_proto::segment::QueueSlot::completed_word`]) counts fences, and how many commands each of them covers only the
-    /// client knows. Its agent looks for reached fences each 2 ms, and so do threads that wait for the budget.
+    /// Reports to the arbiter the numbers of completed commands, when they are due. They come from the word that the client writes: the
+    /// device's own word ([`xsched_proto::segment::QueueSlot::completed_word`]) counts fences, and only the client knows the number of
+    /// commands that each covers. Its agent polls for reached fences every 2 ms, and so do threads that wait for the budget.
     fn count(&mut self, now: Micros) {
         if self.arbiter.counts_due(now) {
             self.count_now(now);
@@ -335,7 +335,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         self.arbiter.set_policy(now, device, choice, &mut self.actions);
     }
 
-    /// What is configured from now on: [`Arbiter::set_classes`], [`Arbiter::set_guard`], [`Arbiter::set_evenness`], and the budget of
+    /// Sets the configuration: [`Arbiter::set_classes`], [`Arbiter::set_guard`], [`Arbiter::set_evenness`], and the budget of
     /// [`Gatekeeper::new`].
     pub fn reconfigure(
         &mut self,
@@ -366,25 +366,25 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         self.arbiter.questions()
     }
 
-    /// The part of its bursts for which a group needs its device, as far as that is known.
+    /// Demand of a group for its device, as far as that is known.
     pub fn demand(&self, id: GroupId) -> Demand {
         self.groups.get(&id).map_or_else(Demand::default, |group| group.demand)
     }
 
-    /// Whether the gate of a group is open.
+    /// True if the gate of a group is open.
     pub fn is_granted(&self, id: GroupId) -> bool {
         self.groups.get(&id).is_some_and(|group| group.granted)
     }
 
-    /// Whether a group had nothing to do when it was last looked at.
+    /// True if a group had nothing to do at its last scan.
     pub fn is_idle(&self, id: GroupId) -> bool {
         self.groups.get(&id).is_none_or(|group| group.state == state::IDLE)
     }
 
-    /// Reads what the client of a group stores. `cap` says what a lent priority counts for.
+    /// Reads the words of a group. `cap` limits a lent priority.
     ///
     /// # Errors
-    /// When its state is none; it counts as idle then.
+    /// The state word holds no known state; the group counts as idle then.
     pub fn scan(&mut self, now: Micros, id: GroupId, cap: impl FnOnce(i32) -> i32) -> Result<(), UnknownState> {
         self.count(now);
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
@@ -393,14 +393,14 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         let has_wanted = word != state::IDLE || group.words.bursts.load(Acquire) != group.entered;
         let late_us = if has_wanted { group.words.hear(now * 1_000, group.added_ns) } else { 0 };
         group.enter(now * 1_000, id, word, &mut self.ledger);
-        // First, so that what follows is decided with it.
+        // The lent priority comes first, so that the events below are decided with it.
         let lent = group.words.inherited_priority.load(Relaxed);
         if lent != group.lent {
             group.lent = lent;
             let priority = (lent != i32::MIN).then(|| cap(lent));
             self.arbiter.take(now, Event::Inherit { group: id, priority });
         }
-        // A launch has cleared the bit: the group goes on.
+        // A launch has cleared the bit, so the group goes on.
         if group.stalled && !group.words.gate.load().is_stalled() {
             group.stalled = false;
             group.progress.forget();
@@ -414,7 +414,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             }
         }
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
-        // A group with an open gate is not drained, whatever the word still says.
+        // A group with an open gate is not drained, even if the word still says so.
         if word == group.state || word == state::DRAINED && group.granted {
             return Ok(());
         }
@@ -457,13 +457,13 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         known
     }
 
-    /// Looks at the counters of a group that runs while others wait. `issued` counts its launches; it is asked only for
-    /// such a group.
+    /// Polls the counters of a group that runs while others wait. `issued` returns the number of its launches; it is called only for such a
+    /// group.
     pub fn look(&mut self, now: Micros, id: GroupId, issued: impl FnOnce() -> u64) {
         self.end_look(now, now, id, issued);
     }
 
-    /// The same for a look that began earlier.
+    /// Ends a poll ([`Gatekeeper::look`]) that began earlier.
     pub fn end_look(&mut self, now: Micros, began: Micros, id: GroupId, issued: impl FnOnce() -> u64) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         if !self.arbiter.status(now, id).is_some_and(|status| status.scrutinised) {
@@ -475,7 +475,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         }
     }
 
-    /// The groups whose gates [`Gatekeeper::carry_out`] is about to close.
+    /// Groups whose gates [`Gatekeeper::carry_out`] is about to close.
     pub fn closing(&mut self, now: Micros) -> impl Iterator<Item = GroupId> {
         self.arbiter.decide(now, &mut self.actions);
         self.actions[self.done..].iter().filter_map(|action| match action {
@@ -484,8 +484,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         })
     }
 
-    /// Carries out what the arbiter said, up to the next gate that changes. To be called until there is none, after
-    /// anything that may leave actions.
+    /// Carries out the arbiter's actions, up to the next gate that changes. Due after each call that may leave actions, until it returns
+    /// none.
     pub fn carry_out(&mut self, now: Micros) -> Option<Change> {
         loop {
             self.arbiter.decide(now, &mut self.actions);
@@ -516,8 +516,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         }
     }
 
-    /// A group whose gate was just closed is off the device, interrupted or held there by device gates, though its commands
-    /// are not complete: its time is charged no more. Not one that is idle, which would count as wanting the device.
+    /// Takes in that a group whose gate was just closed is off the device, interrupted or held there by device gates, though its commands
+    /// are not complete: its time is charged no more. An idle group stays as it is: it would count as wanting the device.
     pub fn off_device(&mut self, now: Micros, id: GroupId) {
         self.ledger.set(now * 1_000, id, false);
         if !self.is_idle(id) && !self.off_device.contains(&id) {
@@ -529,7 +529,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         match action {
             Action::Open(id) => return self.open(now, id),
             Action::Close(id) => return self.close(now, id),
-            Action::Bound(id, sharers) => {
+            Action::Budget(id, sharers) => {
                 let group = self.groups.get_mut(&id)?;
                 let budget_us = match group.own_budget_us {
                     Some(own) if sharers > 0 => own,
@@ -571,12 +571,12 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         let group = self.groups.get_mut(&id)?;
         group.granted = true;
         group.progress.forget();
-        // The next time it drains is news.
+        // The next drain is to be reported anew.
         if group.state == state::DRAINED {
             group.state = state::READY;
         }
         group.words.grants.fetch_add(1, SeqCst);
-        // Before they are woken up.
+        // Read before the gate opens, which wakes the threads up.
         let waiting = group.words.waiting.load(Relaxed);
         group.words.budget_us.store(group.budget_us, Release);
         group.words.gate.grant();
@@ -612,8 +612,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             group.state = state::DRAINED;
         }
         self.record(now, id, What::Closed, 0);
-        // A grant may end before a thread that waits for it wakes up: the group is drained still, will not say so again,
-        // and must not be charged for what others do.
+        // A grant may end before a thread that waits for it wakes up: the group is still drained, will not report that again, and must not
+        // be charged for the work of others.
         if drained {
             self.off_device(now, id);
         }
@@ -679,7 +679,7 @@ impl<W: Deref<Target = GroupSlot>> Group<W> {
     }
 }
 
-/// What one of several groups that share a budget may have in flight, in µs. A group that shares with none has no limit: 0.
+/// In-flight budget of one of several groups that share one, in µs; 0 = no limit, for a group that shares with none.
 fn part_of_budget(budget_us: u32, sharers: u32) -> u32 {
     budget_us.checked_div(sharers).map_or(0, |part| part.max(budget_us.min(BUDGET_LEAST_US)))
 }

@@ -106,7 +106,7 @@ fn a_program_that_has_gone_is_closed_once_all_of_it_is_charged() {
     assert_eq!(ledger.devices().count(), 0);
 }
 
-/// What is told at a time: of which program, how much earlier it was, and what.
+/// Report at a time: its program, its delay, and its content.
 #[derive(Clone, Copy, Debug)]
 enum Told {
     On(bool),
