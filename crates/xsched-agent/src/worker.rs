@@ -562,7 +562,7 @@ impl Worker {
         let coarse = now >= self.coarse_at;
         let mut any_coarse = false;
         for group in rt.groups() {
-            if let Some(ns) = rt.look_inside(group) {
+            if let Some(ns) = group.look_inside(rt) {
                 sooner(ns);
                 continue;
             }
@@ -575,7 +575,7 @@ impl Worker {
             let stopped = held_inside || self.interrupted.contains(&group.index());
             let seen = self.seen.entry(group.index()).or_default();
             let coarse = seen.look(now, stopped) && coarse;
-            if stopped && !rt.is_quiet(group) {
+            if stopped && !group.is_quiet(rt) {
                 any_coarse = true;
                 // Nothing tells when its gate opens.
                 if held_inside {
@@ -604,7 +604,7 @@ impl Worker {
             any_coarse = true;
             group.release_held(rt, now);
             if coarse {
-                rt.presume(group, Evidence::Silence);
+                group.presume(rt, Evidence::Silence);
                 group.update_idle_state(rt);
             }
             match group.idle_due_ns(rt, now) {
@@ -613,7 +613,7 @@ impl Worker {
                 Some(ns) => sooner(ns),
                 None if group.is_polled(rt) => {
                     if group.activity(rt, now).is_late() {
-                        rt.presume(group, Evidence::Overdue);
+                        group.presume(rt, Evidence::Overdue);
                     }
                     group.update_idle_state(rt);
                     let activity = group.activity(rt, now);

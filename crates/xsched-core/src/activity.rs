@@ -17,7 +17,7 @@ use crate::runtime::Runtime;
 
 impl Group {
     fn given(&self, rt: &Runtime) -> Given {
-        let begin = Given { launches: rt.launches_of(self), ..Given::default() };
+        let begin = Given { launches: self.launches(rt), ..Given::default() };
         rt.queues_of(self).fold(begin, |sum, q| Given {
             numbered: sum.numbered + q.timeline.issued(),
             ns: sum.ns + q.timeline.issued_ns(),
@@ -43,11 +43,11 @@ impl Group {
     /// Announces that the group wants the device, if the daemon does not know yet. The agent, which looks for completions,
     /// has time until there is something to look for: see [`Runtime::poke_if_due`].
     pub(crate) fn announce(&self, rt: &Runtime) {
-        let ready = || self.slot(rt).ready_at_ns.store(rt.daemons_ns(now_ns()), Relaxed);
+        let ready = || self.slot(rt).ready_at_ns.store(rt.daemon_page.daemons_ns(now_ns()), Relaxed);
         if self.readiness(rt).announce(ready) {
             self.begin_burst(rt);
             rt.notify_daemon();
-            rt.poke_due.store(true, Release);
+            rt.port.poke_due.store(true, Release);
         }
     }
 
@@ -71,14 +71,14 @@ impl Group {
     pub(crate) fn update_idle_state_always(&self, rt: &Runtime) {
         // The gate first: behind a closed one nothing new is given while the queues are looked at.
         let gate = self.slot(rt).gate.load();
-        let complete = gate.must_announce() || rt.is_quiet(self);
+        let complete = gate.must_announce() || self.is_quiet(rt);
         let view = self.view(rt, gate, complete, now_ns());
         journal::record(|| Record::activity(view));
         match Activity::of(&view).step() {
             Step::Nothing => {}
             Step::TellDrained => self.report_drained(rt),
             Step::BeginGrace => {
-                if self.grace_since.compare_exchange(0, view.now_ns, SeqCst, Relaxed).is_ok() {
+                if self.grace.begin(view.now_ns) {
                     rt.agent_by(view.now_ns + view.grace_ns);
                 }
             }
@@ -93,8 +93,8 @@ impl Group {
             complete,
             waiters: self.waiting.load(Acquire),
             waits_since_ns: self.waits_since.load(Relaxed),
-            grace_since_ns: self.grace_since.load(Relaxed),
-            grace_ns: self.grace_ns.load(Relaxed),
+            grace_since_ns: self.grace.since.load(Relaxed),
+            grace_ns: self.grace.ns.load(Relaxed),
             now_ns,
         }
     }
@@ -102,7 +102,7 @@ impl Group {
     /// The same without a look at its queues: while the grace time runs they are complete.
     fn known(&self, rt: &Runtime, now: u64) -> View {
         let gate = self.slot(rt).gate.load();
-        self.view(rt, gate, self.grace_since.load(Relaxed) != 0, now)
+        self.view(rt, gate, self.grace.since.load(Relaxed) != 0, now)
     }
 
     /// Where the group stands as far as is known without a look at its queues.
@@ -133,21 +133,21 @@ impl Group {
     /// Agent: declares the group idle unless a launch came in between. `exact` also wants every launch complete.
     /// Returns the number of launches after which it is idle.
     pub fn try_idle(&self, rt: &Runtime, exact: bool) -> Option<u64> {
-        let before = rt.launches_of(self);
+        let before = self.launches(rt);
         let busy = || match exact {
-            true => !rt.is_quiet(self),
+            true => !self.is_quiet(rt),
             false => rt.queues_of(self).any(|q| q.waits_for_turn(rt) || q.is_followed(rt)),
         };
-        if self.waiting.load(Acquire) > 0 || rt.is_waited_for(self) || busy() {
-            self.grace_since.store(0, Relaxed);
+        if self.waiting.load(Acquire) > 0 || self.is_waited_for(rt) || busy() {
+            self.grace.cancel();
             return None;
         }
-        let came = || rt.launches_of(self) != before || exact && !rt.is_quiet(self);
+        let came = || self.launches(rt) != before || exact && !self.is_quiet(rt);
         let (burst_us, device_us) = (self.burst_us(rt), self.burst_device_us(rt));
         let unheard = self.slot(rt).unheard_since_ns();
         let idle = self.readiness(rt).call_idle(came);
         if !idle {
-            self.grace_since.store(0, Relaxed);
+            self.grace.cancel();
             return None;
         }
         let slot = self.slot(rt);
@@ -158,28 +158,56 @@ impl Group {
         }
         slot.bursts.fetch_add(1, Release);
         // The beginning of the grace time stays: the next launch measures the gap from there, however long it was.
-        rt.idles.fetch_add(exact.into(), Relaxed);
+        rt.waits.idles.fetch_add(exact.into(), Relaxed);
         rt.notify_daemon();
         Some(before)
     }
 
     /// How long the burst took that would end now, in µs: to the last completion, which the grace time began with.
     fn burst_us(&self, rt: &Runtime) -> u64 {
-        let ended = match self.grace_since.load(Relaxed) {
+        let ended = match self.grace.since.load(Relaxed) {
             0 => now_ns(),
             since => since,
         };
-        rt.daemons_ns(ended).saturating_sub(self.slot(rt).ready_at_ns.load(Relaxed)) / 1000
+        rt.daemon_page.daemons_ns(ended).saturating_sub(self.slot(rt).ready_at_ns.load(Relaxed)) / 1000
+    }
+
+    /// Agent: polls the queues of the group that the program fills by itself, and does for the group what launches and completions do
+    /// for others. Returns the ns until the next poll; `None` = it has no such queues.
+    pub fn look_inside(&self, rt: &Runtime) -> Option<u64> {
+        // A queue that is about to be destroyed is removed first.
+        let busy = rt.keeping_queues(|| {
+            if rt.is_over() {
+                return None;
+            }
+            let looks = rt.queues_of(self).filter_map(|q| q.look_inside(rt));
+            looks.reduce(|one, other| one | other)
+        })?;
+        let gate = self.slot(rt).gate.load();
+        if gate.is_detached() {
+            return Some(FILLED_LOOK_NS.1);
+        }
+        if busy {
+            self.announce(rt);
+            self.grace.end();
+        } else {
+            self.update_idle_state_always(rt);
+            if self.activity(rt, now_ns()).grace_left_ns() == Some(0) {
+                self.try_idle(rt, true);
+            }
+        }
+        let often = if gate.is_contended() { FILLED_LOOK_NS.0 } else { FILLED_LOOK_NS.1 };
+        Some(self.activity(rt, now_ns()).grace_left_ns().map_or(often, |ns| ns.min(often)))
     }
 
     /// Agent: the daemon answered, or there is none.
     pub fn set_registration(&self, rt: &Runtime, registration: Registration) {
         match registration {
             Registration::Attached => {
-                rt.registered.store(true, Release);
-                let answered = self.holding(rt).attach(|| !rt.is_quiet(self), || rt.is_detached());
+                rt.port.registered.store(true, Release);
+                let answered = self.holding(rt).attach(|| !self.is_quiet(rt), || rt.is_detached());
                 // A thread may have launched meanwhile, and the group be busy: look soon.
-                self.grace_since.store(0, Relaxed);
+                self.grace.cancel();
                 if answered == Answered::Busy {
                     self.announce(rt);
                 }
@@ -223,33 +251,5 @@ impl Runtime {
     /// Whether some group shares its device with another.
     pub fn is_contended(&self) -> bool {
         self.groups().any(|g| g.is_contended(self))
-    }
-
-    /// Agent: looks at those queues of a group that the program fills by itself, and tells of the group what launches and
-    /// completions tell of others. Returns in how many ns to look again; `None` = it has no such queues.
-    pub fn look_inside(&self, group: &Group) -> Option<u64> {
-        // A queue that is about to be destroyed is removed first.
-        let busy = self.keeping_queues(|| {
-            if self.is_over() {
-                return None;
-            }
-            let looks = self.queues_of(group).filter_map(|q| q.look_inside(self));
-            looks.reduce(|one, other| one | other)
-        })?;
-        let gate = group.slot(self).gate.load();
-        if gate.is_detached() {
-            return Some(FILLED_LOOK_NS.1);
-        }
-        if busy {
-            group.announce(self);
-            group.end_grace();
-        } else {
-            group.update_idle_state_always(self);
-            if group.activity(self, now_ns()).grace_left_ns() == Some(0) {
-                group.try_idle(self, true);
-            }
-        }
-        let often = if gate.is_contended() { FILLED_LOOK_NS.0 } else { FILLED_LOOK_NS.1 };
-        Some(group.activity(self, now_ns()).grace_left_ns().map_or(often, |ns| ns.min(often)))
     }
 }

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use xsched_flow::backlog::Yielding;
-use xsched_proto::backlog::{PAGES, Page};
+use xsched_proto::backlog::{Backlog, PAGES, Page};
 use xsched_proto::segment::GroupSlot;
 
 /// The pages that this process knows. Mappings stay until the process ends: a new page takes the place of the former.
@@ -44,6 +44,18 @@ impl Company {
             known.store(core::ptr::from_ref(page).cast_mut(), Release);
         }
         self.newest.store(epoch, Release);
+    }
+
+    /// Backlog of a queue of this process, if it publishes one.
+    pub(crate) fn backlog(&self, queue: u16) -> Option<&'static Backlog> {
+        self.own()?.queue(queue)
+    }
+
+    /// Ends the backlog of a queue that goes: nothing of it is behind.
+    pub(crate) fn leave(&self, queue: u16) {
+        if let Some(backlog) = self.backlog(queue) {
+            backlog.settle(backlog.wanted());
+        }
     }
 
     /// True: all that a group yields to are known and keep up.

@@ -39,13 +39,13 @@ impl XQueue {
         if self.calls_back() {
             return;
         }
-        let Ok(mut fences) = self.fences.try_lock() else { return };
+        let Some(mut fences) = self.fences.try_open() else { return };
         if fences.is_empty() {
             return;
         }
         let word = self.slot(rt).completed_word.load(Acquire);
         let now = now_ns();
-        let late_ns = now.saturating_sub(self.looked_at.swap(now, Relaxed));
+        let late_ns = now.saturating_sub(self.seen.looked_at.swap(now, Relaxed));
         let n = fences.iter().take_while(|fence| word.wrapping_sub(fence.number) as i32 >= 0).count();
         if n == 0 {
             return;
@@ -67,7 +67,7 @@ impl XQueue {
     /// those only that date from before there were several.
     pub fn is_held_on_device(&self, rt: &Runtime) -> bool {
         self.refresh(rt);
-        self.gated.load(Relaxed) > self.timeline.done().seq
+        self.device_gates.seq.load(Relaxed) > self.timeline.done().seq
     }
 
     /// Whether a gate on the device holds some of its commands now, as far as is known.
@@ -88,7 +88,7 @@ impl XQueue {
         let fenced = self.is_followed(rt);
         let end = self.timeline.end(self.counted(rt));
         let launches = end.counted.wrapping_add(end.seq);
-        let silent = evidence == Evidence::Silence && self.seen_launches.swap(launches, Relaxed) == launches;
+        let silent = evidence == Evidence::Silence && self.seen.launches.swap(launches, Relaxed) == launches;
         let ask = Presumed {
             fenced,
             held: self.waits_for_turn(rt),
@@ -138,7 +138,7 @@ impl XQueue {
         kind: FenceKind,
     ) -> Option<CompletionFence> {
         let told = self.calls_back();
-        let mut fences = (!told).then(|| self.fences());
+        let mut fences = (!told).then(|| self.fences.open());
         if fences.as_ref().is_some_and(|fences| fences.len() >= FENCES) {
             return None;
         }
@@ -154,13 +154,13 @@ impl XQueue {
     /// already, it only says that the gate follows.
     pub(crate) fn new_fence_before_gate(&self, rt: &Runtime, covers: Fence, group: u16) -> CompletionFence {
         let kind = FenceKind { apart: true, gate_follows: true };
-        let mut fences = self.fences();
+        let mut fences = self.fences.open();
         let fence = if fences.len() < FENCES && self.timeline.fenced().0 < covers.seq {
             let fence = self.covering(covers, group, self.counted(rt), kind);
             fences.push_back(fence);
             fence
         } else {
-            CompletionFence { number: self.next_fence_number(kind.gate_follows), ..CompletionFence::default() }
+            CompletionFence { number: self.fences.next_number(kind.gate_follows), ..CompletionFence::default() }
         };
         self.slot(rt).fence.store(fence.number, Relaxed);
         fence
@@ -168,13 +168,13 @@ impl XQueue {
 
     /// A fence that could not be placed after all: the next command becomes one.
     pub fn withdraw(&self, rt: &Runtime, fence: &CompletionFence) {
-        self.want_again();
-        let mut fences = self.fences();
+        self.publication.want_again();
+        let mut fences = self.fences.open();
         fences.retain(|m| m.number != fence.number);
         let slot = self.slot(rt);
         let last = fences.back().map_or_else(|| slot.completed_word.load(Relaxed), |fence| fence.number);
         slot.fence.store(last, Relaxed);
-        self.gate_follows.store(false, Relaxed);
+        self.fences.gate_follows.store(false, Relaxed);
         drop(fences);
         // One that covers nothing only told of a gate.
         if fence.covers.commands > 0 {
@@ -182,10 +182,20 @@ impl XQueue {
         }
     }
 
-    /// Other queues of the group that have work.
-    pub(crate) fn busy_others(&self, rt: &Runtime) -> u64 {
-        let others = rt.queues_of(self.group(rt)).filter(|q| q.index != self.index && q.in_flight().commands > 0);
-        others.count() as u64
+    /// Expected time until the device reaches the next fence, in ns; negative = that time has passed.
+    pub(crate) fn next_completion_ns(&self, now: u64) -> i64 {
+        let Some(fences) = self.fences.try_open() else { return 0 };
+        let Some(fence) = fences.front() else { return i64::MIN / 2 };
+        let took = fence.covers.issued_ns.saturating_sub(self.timeline.done().ns);
+        (self.seen.done_at.load(Relaxed).max(fence.covers.at_ns) + took).wrapping_sub(now) as i64
+    }
+
+    /// Work that the device has probably done of the commands up to the next fence, in ns: never more than they take.
+    pub(crate) fn consumed_ns(&self) -> u64 {
+        let Some(fences) = self.fences.try_open() else { return 0 };
+        let Some(fence) = fences.front() else { return 0 };
+        let took = fence.covers.issued_ns.saturating_sub(self.timeline.done().ns);
+        now_ns().saturating_sub(self.seen.done_at.load(Relaxed).max(fence.covers.at_ns)).min(took)
     }
 }
 
@@ -196,23 +206,22 @@ impl Group {
         let mut queues = rt.queues_of(self).peekable();
         queues.peek().is_none() || queues.any(|q| !q.calls_back())
     }
-}
 
-impl Runtime {
-    /// Whether all that a group was given is known to be complete.
-    pub fn is_quiet(&self, group: &Group) -> bool {
-        self.queues_of(group).all(|q| q.is_quiet(self))
+    /// True: all commands of its queues are known to be complete.
+    pub fn is_quiet(&self, rt: &Runtime) -> bool {
+        rt.queues_of(self).all(|q| q.is_quiet(rt))
     }
 
-    pub(crate) fn refresh(&self, group: &Group) {
-        self.queues_of(group).for_each(|q| q.refresh(self));
+    /// Takes note of the completions of its queues that the device has written.
+    pub(crate) fn refresh(&self, rt: &Runtime) {
+        rt.queues_of(self).for_each(|q| q.refresh(rt));
     }
 
-    /// Agent: presumes complete what nothing tells of, as far as this evidence goes: see [`Evidence::Silence`],
+    /// Agent: presumes commands complete whose completion nothing reports, if the evidence allows it: see [`Evidence::Silence`],
     /// [`Evidence::Overdue`]. Silence means nothing while a thread waits.
-    pub fn presume(&self, group: &Group, evidence: Evidence) {
-        if evidence != Evidence::Silence || !self.is_waited_for(group) {
-            self.queues_of(group).for_each(|q| q.presume(self, evidence));
+    pub fn presume(&self, rt: &Runtime, evidence: Evidence) {
+        if evidence != Evidence::Silence || !self.is_waited_for(rt) {
+            rt.queues_of(self).for_each(|q| q.presume(rt, evidence));
         }
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! The last two not where a level was asked for by number: then gates hold.
 
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use xsched_flow::journal::Record;
 use xsched_flow::watchdog::{Bypass, bypasses, epoch, release_patience_ns, releases};
@@ -22,11 +22,20 @@ use crate::journal;
 use crate::queue::{XQueue, is_default};
 use crate::runtime::Runtime;
 
+/// Conditions of the process under which gates on the device stand open.
+#[derive(Default)]
+pub(crate) struct GateConditions {
+    /// Calls under way in which the driver may load code.
+    loading: AtomicU32,
+    /// Time at which queues were last seen to wait for each other on the device, in ns; 0 = never.
+    cross_stream_at: AtomicU64,
+}
+
 impl Group {
     /// Before a recorded command is launched in which gates wait for this group's word.
     pub fn hold_inside(&self, rt: &Runtime) {
-        if !self.holds_inside.load(Relaxed) {
-            self.holds_inside.store(true, Release);
+        if !self.device_gates.inside.load(Relaxed) {
+            self.device_gates.inside.store(true, Release);
         }
         self.set_device_gates(rt);
     }
@@ -38,7 +47,7 @@ impl Group {
 
     /// Whether gates inside recorded commands hold them now, if there are such commands.
     pub fn is_held_inside(&self, rt: &Runtime) -> bool {
-        self.holds_inside.load(Acquire) && !self.slot(rt).gate.load().is_open_on_device()
+        self.device_gates.inside.load(Acquire) && !self.slot(rt).gate.load().is_open_on_device()
     }
 
     /// Opens the gates that this group's commands have on the device, whatever it may do, or lets them follow its turns. The
@@ -49,10 +58,10 @@ impl Group {
         loop {
             let ask = Bypass {
                 word: gate.bits(),
-                gates_inside: self.holds_inside.load(Acquire),
+                gates_inside: self.device_gates.inside.load(Acquire),
                 fits_inside: rt.has_one_group() && slot.level.load(Relaxed) >= 2,
-                released: self.released_epoch.load(Acquire) == epoch(slot.grants.load(Acquire)),
-                loading: rt.loading.load(SeqCst) > 0,
+                released: self.device_gates.released_epoch.load(Acquire) == epoch(slot.grants.load(Acquire)),
+                loading: rt.gate_conditions.loading.load(SeqCst) > 0,
                 cross_stream: rt.is_cross_stream(),
             };
             let bypassed = bypasses(&ask);
@@ -74,30 +83,30 @@ impl Group {
         if rt.forced_level().is_some() || !rt.queues_of(self).any(|q| q.waits_for_turn(rt)) {
             return;
         }
-        let last = self.held_epoch.swap(turn, Relaxed);
-        let patience = self.release_patience.load(Relaxed);
+        let last = self.device_gates.epoch.swap(turn, Relaxed);
+        let patience = self.device_gates.patience.load(Relaxed);
         let learn = |released| {
             let after = release_patience_ns(patience, released);
             journal::record(|| Record::ReleasePatience(patience, released, after));
-            self.release_patience.store(after, Relaxed);
+            self.device_gates.patience.store(after, Relaxed);
         };
         if last != turn {
-            if last != self.released_epoch.load(Acquire) {
+            if last != self.device_gates.released_epoch.load(Acquire) {
                 learn(false);
             }
-            self.held_since.store(now, Relaxed);
+            self.device_gates.since.store(now, Relaxed);
             return;
         }
-        if last == self.released_epoch.load(Acquire) {
+        if last == self.device_gates.released_epoch.load(Acquire) {
             return;
         }
-        let since = self.held_since.load(Relaxed);
+        let since = self.device_gates.since.load(Relaxed);
         let out = releases(since, now, patience);
         journal::record(|| Record::Releases(since, now, patience, out));
         if out {
             learn(true);
             slot.releases.fetch_add(1, Relaxed);
-            self.released_epoch.store(turn, Release);
+            self.device_gates.released_epoch.store(turn, Release);
             self.set_device_gates(rt);
         }
     }
@@ -106,27 +115,27 @@ impl Group {
 impl Runtime {
     /// A call begins in which the driver may load code, and have the context finish what it was given for that.
     pub fn begin_load(&self) {
-        self.loading.fetch_add(1, SeqCst);
+        self.gate_conditions.loading.fetch_add(1, SeqCst);
         self.set_device_gates();
     }
 
     /// It has returned.
     pub fn end_load(&self) {
-        self.loading.fetch_sub(1, SeqCst);
+        self.gate_conditions.loading.fetch_sub(1, SeqCst);
         self.set_device_gates();
     }
 
     /// Something was put into a queue that makes it wait for another one on the device.
     pub fn note_cross_stream(&self) {
         if self.forced_level().is_none() && self.groups().any(|g| g.slot(self).level.load(Relaxed) >= 2) {
-            self.cross_stream_at.store(now_ns(), SeqCst);
+            self.gate_conditions.cross_stream_at.store(now_ns(), SeqCst);
             self.set_device_gates();
         }
     }
 
     /// Whether queues wait for each other on the device, as of late. A level that was asked for is not given up for that.
     pub(crate) fn is_cross_stream(&self) -> bool {
-        let at = self.cross_stream_at.load(SeqCst);
+        let at = self.gate_conditions.cross_stream_at.load(SeqCst);
         at != 0 && xsched_flow::watchdog::is_cross_stream(at, now_ns())
     }
 

@@ -60,7 +60,7 @@ pub(crate) fn makes_system_queues() -> bool {
 pub(crate) fn launch(queue: &XQueue, slot: &GroupSlot, counter: &Counter) -> Way {
     let Some(inspector) = inspector() else { return Way::Gate };
     let origin = (inspector.launch)(thread::current());
-    let of_stream = queue.made_system.load(Relaxed).then_some(Domain::System);
+    let of_stream = queue.vendor.made_system.load(Relaxed).then_some(Domain::System);
     let domain = origin.explicit.or(of_stream).unwrap_or(origin.detected);
     if domain == Domain::System {
         counter.system.store(counter.system.load(Relaxed).wrapping_add(1), Relaxed);

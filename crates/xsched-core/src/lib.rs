@@ -17,10 +17,13 @@ extern crate self as xsched_core;
 
 mod activity;
 mod admit;
+mod agent_port;
+mod attachment;
 mod blocks;
 mod clock;
 mod company;
 mod completion;
+mod daemon_page;
 mod descriptor;
 mod device_gates;
 mod estimate;
@@ -34,13 +37,15 @@ pub mod journal;
 mod learning;
 #[cfg(test)]
 mod lengths;
-mod moves;
+mod membership;
 #[cfg(test)]
 #[path = "../tests/nothing/mod.rs"]
 mod nothing;
 mod origin;
 mod protocol;
 mod queue;
+mod registry;
+mod remember;
 mod runtime;
 mod sync;
 pub mod thread;
@@ -50,6 +55,8 @@ mod waiting;
 mod yielding;
 
 pub use admit::{Admission, Work};
+pub use agent_port::Scheduler;
+pub use attachment::{Unscheduled, require_registration};
 pub use clock::now_ns;
 pub use company::Yielded;
 pub use descriptor::{Descriptor, close_all_in_child};
@@ -59,7 +66,8 @@ pub use hold::Hold;
 pub use inherit::{HoldsAll, Inheritance, ask_before_waiting};
 pub use protocol::registration::Registration;
 pub use queue::{CompletionFence, XQueue};
-pub use runtime::{QueueSpec, Runtime, Scheduler, Unscheduled, require_registration};
+pub use registry::{QueueSpec, Registry};
+pub use runtime::Runtime;
 pub use sync::Waiting;
 pub use waiting::{RunsHandlers, ask_at_signals};
 

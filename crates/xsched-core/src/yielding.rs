@@ -4,18 +4,17 @@ use core::sync::atomic::Ordering::*;
 
 use xsched_flow::backlog::{Behind, Published};
 use xsched_flow::journal::Record;
-use xsched_flow::tuning::{HELD_LONG_NS, TIMER_SLACK_NS};
+use xsched_flow::tuning::HELD_LONG_NS;
 use xsched_proto::backlog::{Backlog, Page, is_before};
 use xsched_proto::gate::Gate;
 use xsched_proto::memory::Woken;
 
 use crate::clock::now_ns;
-use crate::company::Yielded;
 use crate::group::Group;
 use crate::journal;
 use crate::queue::XQueue;
 use crate::runtime::Runtime;
-use crate::waiting::{Interruptible, start_waiting, stop_waiting};
+use crate::waiting::{Interruptible, PromptSleeps, start_waiting, stop_waiting};
 
 impl Group {
     /// True: a command may go on at this gate without a wait.
@@ -44,16 +43,15 @@ impl Group {
     pub(crate) fn wait_for_company(&self, rt: &Runtime) -> bool {
         let slot = self.slot(rt);
         rt.poke_if_due();
-        rt.flush(self);
+        self.flush(rt);
         let began = now_ns();
         start_waiting(rt, self);
         let wait = Interruptible::begin(began);
-        let slack = rustix::thread::current_timer_slack();
-        let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(TIMER_SLACK_NS));
+        let prompt = PromptSleeps::begin();
         let mut tells = false;
         let goes_on = loop {
             // The daemon need not know of most holds: they are short.
-            if !tells && now_ns().saturating_sub(began) > HELD_LONG_NS && rt.is_quiet(self) {
+            if !tells && now_ns().saturating_sub(began) > HELD_LONG_NS && self.is_quiet(rt) {
                 tells = true;
                 self.report_drained(rt);
             }
@@ -74,9 +72,7 @@ impl Group {
                 break true;
             }
         };
-        if let Ok(slack) = slack {
-            let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(slack));
-        }
+        drop(prompt);
         drop(wait);
         stop_waiting(rt);
         if tells {
@@ -91,16 +87,17 @@ impl Group {
 impl XQueue {
     /// Where the queue tells how it keeps up, if it does.
     fn backlog(&self, rt: &Runtime) -> Option<&'static Backlog> {
-        rt.company.own()?.queue(self.index)
+        rt.company.backlog(self.index)
     }
 
     /// Before a command that brings the expected time up to `issued_ns`, `fenced_ns` of it before the last fence: tells others if
     /// the device will be behind then. True: the command needs a fence, by which the device says that it has caught up.
     pub(crate) fn publish(&self, rt: &Runtime, command: Behind, issued_ns: u64, fenced_ns: u64) -> bool {
         let Some(backlog) = self.backlog(rt) else { return false };
+        let wanted_ns = &self.publication.wanted_ns;
         let mut ask = Behind {
             unfenced_ns: issued_ns.saturating_sub(fenced_ns),
-            unwanted_ns: issued_ns.saturating_sub(self.wanted_ns.load(Relaxed)),
+            unwanted_ns: issued_ns.saturating_sub(wanted_ns.load(Relaxed)),
             ..command
         };
         let in_flight_ns = || issued_ns.saturating_sub(self.timeline.done().ns);
@@ -109,7 +106,7 @@ impl XQueue {
         if ask.published(|| 0) != Published::default() {
             self.refresh(rt);
             ask.in_flight_ns = in_flight_ns();
-            ask.few_fences = self.has_few_fences();
+            ask.few_fences = self.fences.are_few();
         }
         let mut consumed_ns = 0;
         let published = ask.published(|| {
@@ -118,15 +115,10 @@ impl XQueue {
         });
         journal::record(|| Record::Behind(ask, consumed_ns, published));
         if published.wanted {
-            backlog.want(self.upcoming_fence());
-            self.wanted_ns.store(issued_ns, Relaxed);
+            backlog.want(self.fences.upcoming_number());
+            wanted_ns.store(issued_ns, Relaxed);
         }
         published.fence
-    }
-
-    /// The fence that others wait for was not placed: the next command gets one if the queue is behind still.
-    pub(crate) fn want_again(&self) {
-        self.wanted_ns.store(0, Relaxed);
     }
 
     /// All that the queue was given is complete, or was refused: it is not behind, whatever the device has said.
@@ -141,22 +133,16 @@ impl XQueue {
         }
     }
 
-    /// The queue is no more: nothing of it is behind.
-    pub(crate) fn leave_company(&self, rt: &Runtime) {
-        if let Some(backlog) = self.backlog(rt) {
-            backlog.settle(backlog.wanted());
-        }
-    }
-
     /// Returns the second place for this fence's number, on the published page, if other programs wait for it or for a fence before it.
     /// Until the device is known to store there, each fence tries.
     pub fn published_place(&self, rt: &Runtime, number: u32) -> Option<*mut u32> {
         let backlog = self.backlog(rt)?;
         let publishes = self.group(rt).slot(rt).publishes.load(Relaxed) != 0;
-        if publishes && !is_before(self.published.load(Relaxed), backlog.wanted()) {
+        let published = &self.publication.published;
+        if publishes && !is_before(published.load(Relaxed), backlog.wanted()) {
             return None;
         }
-        self.published.store(number, Relaxed);
+        published.store(number, Relaxed);
         Some(backlog.done_ptr())
     }
 
@@ -180,14 +166,5 @@ impl Runtime {
     /// Agent: the page of another process, its place and its number.
     pub fn set_page(&self, place: u8, epoch: u32, page: &'static Page) {
         self.company.set(place, epoch, page);
-    }
-
-    /// Counts of the groups that yield.
-    pub fn yielded(&self) -> Yielded {
-        self.groups().fold(Yielded::default(), |sum, group| Yielded {
-            holds: sum.holds + group.yields.holds.load(Relaxed),
-            held_us: sum.held_us + group.slot(self).yield_wait_ns.load(Relaxed) / 1000,
-            passed: sum.passed + group.slot(self).yield_passed.load(Relaxed),
-        })
     }
 }

@@ -43,7 +43,7 @@ fn unfenced_commands_are_taken_for_complete_when_all_that_is_followed_is() {
     let is_late = || (0..1000).any(|ms| group.activity(rt, began + ms * 1_000_000).is_late());
     until("it waits", is_late);
     let gives_up = || {
-        rt.presume(group, xsched_flow::timeline::Evidence::Overdue);
+        group.presume(rt, xsched_flow::timeline::Evidence::Overdue);
         group.update_idle_state(rt);
         words.state.load(SeqCst) == state::DRAINED
     };

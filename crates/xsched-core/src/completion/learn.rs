@@ -12,7 +12,7 @@ use crate::runtime::Runtime;
 impl XQueue {
     /// Learns from a completion that was told at once.
     pub(crate) fn learn(&self, rt: &Runtime, fence: &CompletionFence, now: u64) {
-        let before = self.last_done_at.swap(now, Relaxed);
+        let before = self.seen.done_at.swap(now, Relaxed);
         let fence = &fence.covers;
         if fence.commands == 1 && fence.key != 0 {
             rt.estimates.sample(fence.key, now.saturating_sub(before.max(fence.at_ns)), self.is_alone(rt));
@@ -33,8 +33,8 @@ impl XQueue {
         let seen = Seen {
             now_ns: now,
             late_ns,
-            before_ns: self.last_done_at.swap(now, Relaxed),
-            before_late_ns: self.last_late_ns.swap(late_ns, Relaxed),
+            before_ns: self.seen.done_at.swap(now, Relaxed),
+            before_late_ns: self.seen.late_ns.swap(late_ns, Relaxed),
             epoch: slot.grants.load(Relaxed),
             done: done.seq,
             done_ns: done.ns,
@@ -48,12 +48,12 @@ impl XQueue {
 
         let measurable =
             seen.exclusive && seen.budgeted && next.is_some() && self.in_order() && self.busy_others(rt) == 0;
-        let pace = Pace { since_ns: self.busy_since.load(Relaxed), from_ns: self.busy_from_ns.load(Relaxed) };
+        let pace = Pace { since_ns: self.seen.busy_since.load(Relaxed), from_ns: self.seen.busy_from_ns.load(Relaxed) };
         let told = Told::new(|| with_known(reached, known));
         let learns = |lesson| told.apply(rt, self, lesson);
         let after = estimate::learn_pace(pace, &seen, reached, next, measurable, known, learns);
-        self.busy_since.store(after.since_ns, Relaxed);
-        self.busy_from_ns.store(after.from_ns, Relaxed);
+        self.seen.busy_since.store(after.since_ns, Relaxed);
+        self.seen.busy_from_ns.store(after.from_ns, Relaxed);
         told.end(|fences, lessons| Record::Pace(pace, seen, fences, next.copied(), measurable, lessons, after));
     }
 }

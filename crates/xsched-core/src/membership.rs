@@ -1,21 +1,44 @@
-//! Queues that go, or go to another group.
+//! Membership of queues in groups: a queue comes, goes, or moves to another group, and the agent hears of it.
 
 use core::sync::atomic::Ordering::*;
 
+use xsched_proto::domains::DomainMode;
 use xsched_proto::hint::{Hints, Laxity};
 use xsched_proto::segment::state;
+use xsched_proto::wire::Levels;
 
 use crate::group::Group;
+use crate::inspect;
 use crate::queue::XQueue;
-use crate::runtime::{Move, Runtime};
+use crate::registry::{Move, QueueSpec};
+use crate::runtime::Runtime;
 
 /// Part of the device that a queue asks for unless it says otherwise, in percent: as much as the default weight.
 const UTILIZATION_DEFAULT: u32 = 100;
 
 impl Runtime {
+    /// The XQueue with this key, made if `describe` says what it is and streams get queues without being asked. `None` when it
+    /// cannot be scheduled: too many queues or groups, or `describe` found nothing to schedule.
+    pub fn queue(&'static self, key: usize, describe: impl FnOnce() -> Option<QueueSpec>) -> Option<&'static XQueue> {
+        if self.makes_queues() { self.make_queue(key, describe) } else { self.find(key) }
+    }
+
+    /// The XQueue with this key, for a program that asks for one: made if `describe` says what it is.
+    pub fn make_queue(
+        &'static self,
+        key: usize,
+        describe: impl FnOnce() -> Option<QueueSpec>,
+    ) -> Option<&'static XQueue> {
+        let (queue, is_new) = self.find_or_add(key, describe)?;
+        if is_new {
+            self.poke_agent();
+        }
+        Some(queue)
+    }
+
     /// Forgets the queue with this key: its handle is about to be destroyed.
     pub fn remove_queue(&self, key: usize) {
-        let Some(group) = self.take_out(key) else { return };
+        let Some(group) = self.take_out(key, |queue| self.company.leave(queue.index())) else { return };
         group.update_idle_state(self);
         self.poke_agent();
     }
@@ -36,16 +59,29 @@ impl Runtime {
         self.is_apart(queue)
     }
 
-    /// The end of that.
+    /// The end of [`Runtime::set_apart`].
     pub fn put_back(&self, queue: &XQueue) {
         if self.is_apart(queue) {
             self.move_to(queue.index(), Move::Back);
-            // Where each queue has a group of its own it stays there.
+            // The queue stays in a group of its own where each queue has one.
             self.unsay(queue);
         }
     }
 
-    /// What was said of a queue that is apart holds no more.
+    /// Tells the scheduler the program's wishes for a queue that is apart. Priority and levels replace earlier wishes
+    /// (none = what follows from the program's own, or the device); of the hints, those that are given.
+    pub fn say(&self, queue: &XQueue, change: impl FnOnce(&mut Option<i32>, &mut Hints, &mut Option<Levels>)) {
+        self.note_wishes(queue, change);
+        self.poke_agent();
+    }
+
+    /// Tells the scheduler the program's hints for all its groups.
+    pub fn say_of_all(&self, hints: Hints) {
+        self.note_hints_of_all(hints);
+        self.poke_agent();
+    }
+
+    /// Takes back the wishes for a queue that is apart.
     fn unsay(&self, queue: &XQueue) {
         if self.is_apart(queue) {
             let none = Laxity { us: 0, lax: None, critical: None };
@@ -64,9 +100,18 @@ impl Runtime {
         self.move_to(queue.index(), Move::OtherDomain);
     }
 
-    /// Agent: whether each queue has a group of its own from now on. Those that share one are set apart.
+    /// Agent: sets what becomes of launches of the system domain from now on.
+    pub fn set_domains(&self, mode: DomainMode) {
+        inspect::set_mode(mode);
+        if mode != DomainMode::Off {
+            inspect::start();
+            self.inspect_launches();
+        }
+    }
+
+    /// Agent: gives each queue a group of its own from now on, or no more. Queues that share a group are set apart.
     pub fn set_streams_apart(&self, apart: bool) {
-        self.streams_apart.store(apart, Release);
+        self.keep_streams_apart(apart);
         if apart {
             let shares = |queue: &&XQueue| !self.is_apart(queue) && self.has_room_apart();
             self.queues().filter(shares).for_each(|queue| self.move_to(queue.index(), Move::Apart));
@@ -88,14 +133,14 @@ impl Runtime {
 }
 
 impl Group {
-    /// The last queue moved away. What it left behind gates on the device would wait for a gate that is never opened
-    /// again: it stands open from now on, and the group is idle.
+    /// Ends a group whose last queue moved away. Commands that the queue left behind gates on the device would wait for a gate that
+    /// is never opened again: it stands open from now on, and the group is idle.
     fn abandon(&self, rt: &Runtime) {
         let slot = self.slot(rt);
         slot.gate.call_idle();
         slot.gate.detach();
         slot.state.store(state::IDLE, Release);
-        self.grace_since.store(0, Relaxed);
+        self.grace.cancel();
         rt.notify_daemon();
     }
 }
