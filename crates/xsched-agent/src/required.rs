@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 
 use xsched_flow::tuning::REQUIRED_NS;
 
-use crate::say;
+use crate::report::say;
 
 /// The environment's fault, as for the command.
 const ENVIRONMENT: i32 = 3;
