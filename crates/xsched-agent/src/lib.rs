@@ -1,8 +1,8 @@
 //! The scheduler's presence in an application: the shared segment, the agent thread, the connection to the daemon,
 //! and, where a program asks for it, a scheduler of its own.
 //!
-//! [`start`] makes the [`Runtime`] and the thread. The thread never calls a vendor's driver: opening a gate is a
-//! store, and everything else it does is talk to the daemon and decide when a group is idle.
+//! [`start`] makes the [`Runtime`] and the thread. The thread never calls a vendor's driver: opening a gate is a store, and
+//! otherwise it only talks to the daemon and decides when a group is idle.
 
 mod choice;
 mod connection;
@@ -22,7 +22,7 @@ pub use choice::{changed, has_local_policy};
 pub use report::{say, say_debug, say_once};
 pub use required::refuse;
 
-/// What the agent asks of the library it lives in.
+/// Library that the agent lives in, as far as the agent needs it.
 pub struct Host {
     /// Vendor interfaces, in the order that [`xsched_core::QueueSpec::platform`] counts them.
     pub platforms: &'static [&'static dyn Platform],

@@ -63,7 +63,7 @@ pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared
         std::thread::Builder::new().name("xsched-agent".into()).stack_size(AGENT_STACK_BYTES).spawn(move || {
             let rt = worker.rt;
             if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run())).is_err() {
-                // Nothing is left that could open a gate: open them all, for good, and let go on what was interrupted.
+                // Nothing is left that could open a gate: open them all, for good, and resume interrupted contexts.
                 rt.detach();
                 for (device, platform) in rt.groups().filter_map(|group| rt.device_of(group.index())) {
                     platform.interrupt(&device, false);

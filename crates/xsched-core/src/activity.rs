@@ -1,4 +1,5 @@
-//! Where a group stands: it announces itself, is drained, and is called idle.
+//! Activity of a group: it announces itself when it wants the device, is drained when its commands are complete, and is idle when
+//! none follow for a while.
 
 use core::sync::atomic::Ordering::*;
 use std::sync::PoisonError;
@@ -25,12 +26,12 @@ impl Group {
         })
     }
 
-    /// A burst begins.
+    /// Begins a burst: notes the work that its queues were given before.
     fn begin_burst(&self, rt: &Runtime) {
         *self.burst_from.lock().unwrap_or_else(PoisonError::into_inner) = self.given(rt);
     }
 
-    /// Expected device time of the burst's commands so far, in µs; 0 = not known, since some of them were only counted.
+    /// Expected device time of the burst's commands so far, in µs; 0 = unknown, since some of them were counted and not numbered.
     fn burst_device_us(&self, rt: &Runtime) -> u64 {
         let from = *self.burst_from.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.given(rt);
@@ -40,8 +41,8 @@ impl Group {
         if numbered + 1 < launches { 0 } else { now.ns.saturating_sub(from.ns) / 1_000 }
     }
 
-    /// Announces that the group wants the device, if the daemon does not know yet. The agent, which looks for completions,
-    /// has time until there is something to look for: see [`Runtime::poke_if_due`].
+    /// Announces that the group wants the device, if the daemon does not know yet. The agent, which polls for completions, has time
+    /// until there is something to poll for: see [`Runtime::poke_if_due`].
     pub(crate) fn announce(&self, rt: &Runtime) {
         let ready = || self.slot(rt).ready_at_ns.store(rt.daemon_page.daemons_ns(now_ns()), Relaxed);
         if self.readiness(rt).announce(ready) {
@@ -51,25 +52,25 @@ impl Group {
         }
     }
 
-    /// Tells the daemon that a group which it takes for idle for want of progress has launched something.
+    /// Notifies the daemon of a launch in a group that it presumed idle for want of progress.
     #[cold]
-    pub(crate) fn go_on(&self, rt: &Runtime) {
+    pub(crate) fn end_stall(&self, rt: &Runtime) {
         if self.slot(rt).gate.go_on() {
             rt.notify_daemon();
         }
     }
 
-    /// Called when a completion or the end of a synchronising call may have emptied the group. Without rivals
-    /// this is not urgent: the agent's rare looks are enough, and cost the program nothing.
+    /// Checks if a completion, or the end of a synchronising call, has emptied the group. Without rivals this is not urgent: the
+    /// agent's rare polls are enough, and cost the program nothing.
     pub fn update_idle_state(&self, rt: &Runtime) {
         if self.is_contended(rt) {
             self.update_idle_state_always(rt);
         }
     }
 
-    /// The same, rivals or not.
+    /// Checks if the group is empty, beside rivals or not: reports it drained, or begins its grace time.
     pub(crate) fn update_idle_state_always(&self, rt: &Runtime) {
-        // The gate first: behind a closed one nothing new is given while the queues are looked at.
+        // The gate is read first: behind a closed one nothing new is given while the queues are checked.
         let gate = self.slot(rt).gate.load();
         let complete = gate.must_announce() || self.is_quiet(rt);
         let view = self.view(rt, gate, complete, now_ns());
@@ -85,7 +86,7 @@ impl Group {
         }
     }
 
-    /// What [`Activity`] goes by; `complete` = all of its commands are known to be.
+    /// Snapshot that [`Activity`] follows from; `complete` = all commands of the group are known to be.
     fn view(&self, rt: &Runtime, gate: Gate, complete: bool, now_ns: u64) -> View {
         View {
             word: gate.bits(),
@@ -99,13 +100,13 @@ impl Group {
         }
     }
 
-    /// The same without a look at its queues: while the grace time runs they are complete.
+    /// Snapshot without a check of the queues: while the grace time runs they are complete.
     fn known(&self, rt: &Runtime, now: u64) -> View {
         let gate = self.slot(rt).gate.load();
         self.view(rt, gate, self.grace.since.load(Relaxed) != 0, now)
     }
 
-    /// Where the group stands as far as is known without a look at its queues.
+    /// Activity of the group, as far as it is known without a check of its queues.
     pub fn activity(&self, rt: &Runtime, now: u64) -> Activity {
         let view = self.known(rt, now);
         journal::record(|| Record::activity(view));
@@ -118,20 +119,19 @@ impl Group {
         }
     }
 
-    /// Whether another group shares the device, according to a daemon that is present: the word of one that is gone does not
-    /// count.
+    /// True: another group shares the device, according to a daemon that is present. A word of a daemon that is gone does not count.
     pub fn is_contended(&self, rt: &Runtime) -> bool {
         xsched_flow::activity::is_contended(self.slot(rt).gate.load().bits())
     }
 
-    /// Time left until it is to be decided whether the group is idle, in ns; `None` if its grace time does not run, or the daemon
-    /// does not ask. At the end of this time there is something to decide.
+    /// Time left of the group's grace time, in ns, at whose end it may be idle; `None` if the grace time does not run, or the daemon
+    /// does not ask.
     pub fn idle_due_ns(&self, rt: &Runtime, now: u64) -> Option<u64> {
         self.is_contended(rt).then(|| Activity::of(&self.known(rt, now)).grace_left_ns()).flatten()
     }
 
-    /// Agent: declares the group idle unless a launch came in between. `exact` also wants every launch complete.
-    /// Returns the number of launches after which it is idle.
+    /// Agent: declares the group idle unless a launch came in between. `exact` also requires every launch to be complete. Returns
+    /// the number of launches after which it is idle.
     pub fn try_idle(&self, rt: &Runtime, exact: bool) -> Option<u64> {
         let before = self.launches(rt);
         let busy = || match exact {
@@ -163,7 +163,7 @@ impl Group {
         Some(before)
     }
 
-    /// How long the burst took that would end now, in µs: to the last completion, which the grace time began with.
+    /// Duration of the burst that would end now, in µs: to the last completion, at which the grace time began.
     fn burst_us(&self, rt: &Runtime) -> u64 {
         let ended = match self.grace.since.load(Relaxed) {
             0 => now_ns(),
@@ -174,13 +174,13 @@ impl Group {
 
     /// Agent: polls the queues of the group that the program fills by itself, and does for the group what launches and completions do
     /// for others. Returns the ns until the next poll; `None` = it has no such queues.
-    pub fn look_inside(&self, rt: &Runtime) -> Option<u64> {
+    pub fn poll_filled(&self, rt: &Runtime) -> Option<u64> {
         // A queue that is about to be destroyed is removed first.
         let busy = rt.keeping_queues(|| {
             if rt.is_over() {
                 return None;
             }
-            let looks = rt.queues_of(self).filter_map(|q| q.look_inside(rt));
+            let looks = rt.queues_of(self).filter_map(|q| q.poll_filled(rt));
             looks.reduce(|one, other| one | other)
         })?;
         let gate = self.slot(rt).gate.load();
@@ -200,13 +200,13 @@ impl Group {
         Some(self.activity(rt, now_ns()).grace_left_ns().map_or(often, |ns| ns.min(often)))
     }
 
-    /// Agent: the daemon answered, or there is none.
+    /// Agent: takes the daemon's answer on the group, or the word that there is none.
     pub fn set_registration(&self, rt: &Runtime, registration: Registration) {
         match registration {
             Registration::Attached => {
                 rt.port.registered.store(true, Release);
                 let answered = self.holding(rt).attach(|| !self.is_quiet(rt), || rt.is_detached());
-                // A thread may have launched meanwhile, and the group be busy: look soon.
+                // A thread may have launched meanwhile, and the group be busy: poll soon.
                 self.grace.cancel();
                 if answered == Answered::Busy {
                     self.announce(rt);
@@ -218,8 +218,8 @@ impl Group {
 }
 
 impl XQueue {
-    /// The device has completed everything up to a fence (of an out-of-order queue: that one command).
-    /// May be called on any thread.
+    /// Takes note that the device has completed everything up to a fence (of an out-of-order queue: that one command). May be called
+    /// on any thread.
     pub fn complete(rt: &'static Runtime, fence: &CompletionFence) {
         let queue = &rt.queues[usize::from(fence.queue)];
         if queue.generation.load(Acquire) == fence.generation {
@@ -233,13 +233,13 @@ impl XQueue {
 }
 
 impl Runtime {
-    /// Looks whether some group has become idle.
+    /// Checks each group: it may have become idle.
     pub fn update_idle_states(&self) {
         self.groups().for_each(|group| group.update_idle_state(self));
     }
 
-    /// Says of groups of which the device has nothing any more that they are idle, without the time of grace: nothing more comes.
-    /// Returns whether that goes for all.
+    /// Declares groups idle of which the device has nothing left, without the grace time: nothing more comes. Returns true if all
+    /// are idle.
     pub fn say_idle_at_end(&self) -> bool {
         let mut all = true;
         for group in self.groups() {
@@ -248,7 +248,7 @@ impl Runtime {
         all
     }
 
-    /// Whether some group shares its device with another.
+    /// True: some group shares its device with another.
     pub fn is_contended(&self) -> bool {
         self.groups().any(|g| g.is_contended(self))
     }

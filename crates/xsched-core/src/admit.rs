@@ -23,47 +23,47 @@ use crate::{inspect, journal};
 
 mod budget;
 
-/// What the core must know of one command before it is handed to the driver.
+/// Description of one command, before it is handed to the driver.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
-    /// Names the kind of command (function and grid) for the estimate of its device time; 0 = unknown.
+    /// Key of the kind of command (function and grid), for the estimate of its device time; 0 = unknown.
     pub key: u64,
     /// The call returns when the command is complete.
     pub blocking: bool,
     /// The command waits for something that only the application provides (a user event): the budget leaves it alone.
     pub unbounded: bool,
-    /// The driver takes the command at once, whatever its queue waits for: it may be given while the gate is closed, to wait
+    /// The driver takes the command at once, whatever its queue waits for: it may be given while the gate is closed, pre-queued
     /// behind a gate on the device.
     pub may_prequeue: bool,
     /// The driver may load code for it.
     pub loads: bool,
-    /// A copy and nothing else: see [`xsched_flow::backlog::Behind`].
+    /// The command is a copy and nothing else: see [`xsched_flow::backlog::Behind`].
     pub copies: bool,
-    /// The longest part of it without a gate inside, in [`PARTS`](crate::PARTS) of the whole. 0 = no command of its kind ever had
-    /// gates inside.
+    /// Longest part of the command without a gate inside, in [`PARTS`](crate::PARTS) of the whole. 0 = no command of its kind ever
+    /// had gates inside.
     pub part: u16,
 }
 
 /// Permission to call the driver.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Admission {
-    /// The command's completion is to be followed: give its event to [`XQueue::commit`]'s [`CompletionFence`].
+    /// The command gets a completion fence: give its event to [`XQueue::commit`]'s [`CompletionFence`].
     pub fenced: bool,
     /// Put a device gate before the command (level 2).
     pub device_gate: bool,
-    /// First put a fence there, see [`XQueue::fence_before_gate`]: the last one does not tell of the gate.
+    /// Put a fence before that gate, see [`XQueue::fence_before_gate`]: the last fence does not announce the gate.
     pub untold_gate: bool,
-    /// The host gate is closed: without that gate the command must wait, see [`XQueue::wait_turn`].
+    /// The host gate is closed: if the device gate cannot be placed, the command must wait, see [`XQueue::wait_turn`].
     pub prequeued: bool,
     /// The call is to be made between [`Runtime::begin_load`] and [`Runtime::end_load`].
     pub loads: bool,
     numbered: bool,
-    /// The fence behind it says that a gate follows.
+    /// The command's fence announces that a gate follows.
     gate_follows: bool,
-    /// It is given while the gate is closed: its time teaches nothing.
+    /// The command is given while the gate is closed: its time is no sample of its kind's.
     unmeasured: bool,
     seq: u64,
-    /// Expected time of all before it, in ns.
+    /// Expected time of all commands before this one, in ns.
     before_ns: u64,
     estimate_ns: u64,
     key: u64,
@@ -72,7 +72,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// The command is only counted.
+    /// Admits the command as one that is counted and not numbered.
     fn set_counted(&mut self, group: &Group, work: &Work) {
         *self = Admission { blocking: work.blocking, group: group.index, ..Admission::default() };
     }
@@ -139,7 +139,7 @@ impl XQueue {
         loop {
             let group = self.group(rt);
             let contended = self.is_contended(rt, group);
-            // Only the daemon's answer may have said that launches are looked at.
+            // Inspection may have begun with the daemon's answer.
             way = self.way(rt, way, counter);
             if way == Way::Regroup {
                 way = Way::Gate;
@@ -157,13 +157,13 @@ impl XQueue {
             if self.enter(rt, group, &work, counter, way == Way::Exempt, admission) {
                 return;
             }
-            // `hint --queue` gave the queue to another group, whose gate counts now; the old one may have nothing left.
+            // The queue moved to another group, whose gate counts now; the old one may have nothing left.
             group.update_idle_state(rt);
             counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), Release);
         }
     }
 
-    /// How the launch under way goes on. It is looked at if that is wanted and was not done yet.
+    /// Way of the launch under way, which is inspected if that is wanted and was not done yet.
     fn way(&self, rt: &Runtime, known: Way, counter: &Counter) -> Way {
         let slot = self.group(rt).slot(rt);
         if known == Way::Unknown && slot.gate.peek().is_inspected() {
@@ -172,7 +172,7 @@ impl XQueue {
         known
     }
 
-    /// Announces what must be announced. False: the launch goes on without a look at gate and budget, since the group is detached
+    /// Announces the group if it must be announced. False: the launch goes on without gate and budget, since the group is detached
     /// or has no rivals.
     fn is_contended(&self, rt: &'static Runtime, group: &Group) -> bool {
         let slot = group.slot(rt);
@@ -189,20 +189,20 @@ impl XQueue {
             group.announce(rt);
         }
         if gate.is_stalled() {
-            group.go_on(rt);
+            group.end_stall(rt);
         }
         group.grace.end();
         gate = slot.gate.load();
         let contended = gate.is_contended() || !gate.is_open();
         if contended && gate.is_bypassed() {
-            // What that was for may be over.
+            // The condition for which the gates stand open may be over.
             group.set_device_gates(rt);
         }
         contended
     }
 
-    /// Waits for gate and budget unless the launch is exempt, numbers the command and places what goes with it. False: the queue
-    /// moved to another group.
+    /// Waits for gate and budget unless the launch is exempt, numbers the command, and decides about its fence and gate. False: the
+    /// queue moved to another group.
     fn enter(
         &self,
         rt: &'static Runtime,
@@ -215,12 +215,12 @@ impl XQueue {
         let launch = Launch { rt, group, slot: group.slot(rt), work, estimate: rt.estimates.get(work.key) };
         let before = counter.total();
         let Some(passage) = self.pass_gate(&launch, exempt) else { return false };
-        // Whatever it waited for, no daemon holds the gate any more.
+        // If no daemon holds the gate any more, the launch goes on unscheduled.
         if launch.slot.gate.load().is_detached() {
             launch.slot.unscheduled_attach.fetch_add(self.is_in(group.index).into(), Relaxed);
         }
-        let told = self.fences.gate_follows.load(Relaxed) && self.fences.gate_follows.swap(false, Relaxed);
-        let ask = self.number(&launch, &passage, before, told);
+        let announced = self.fences.gate_follows.load(Relaxed) && self.fences.gate_follows.swap(false, Relaxed);
+        let ask = self.number(&launch, &passage, before, announced);
         let placed = self.place(&launch, &ask, passage.yields);
         // The agent may have called the group idle while this launch was counted nowhere.
         if group.readiness(rt).numbered() {
@@ -228,7 +228,7 @@ impl XQueue {
         }
         admission.fenced = placed.fence;
         admission.device_gate = placed.device_gate;
-        admission.untold_gate = placed.device_gate && !told && ask.tells_of_gates();
+        admission.untold_gate = placed.device_gate && !announced && ask.tells_of_gates();
         admission.gate_follows = admission::gate_follows(&ask, &placed);
         admission.prequeued = passage.prequeued.is_some();
         admission.unmeasured = passage.prequeued.is_some() || passage.passed_closed;
@@ -293,7 +293,7 @@ impl XQueue {
         if !self.has_gates(rt, slot.level.load(Relaxed)) {
             return false;
         }
-        if !self.joins_others(rt) {
+        if !self.has_cross_stream_dependency(rt) {
             return true;
         }
         rt.note_cross_stream();
@@ -305,10 +305,10 @@ impl XQueue {
     #[inline]
     fn passes_yielding(&self, launch: &Launch<'_>, gate: Gate) -> bool {
         let Launch { rt, group, .. } = launch;
-        self.passes_budget(launch) && (group.lets_go_on(rt, gate) || group.wait_for_company(rt))
+        self.passes_budget(launch) && (group.lets_go_on(rt, gate) || group.wait_for_backlogs(rt))
     }
 
-    /// Waits for the budget, unless that leaves the command alone. False: the gate closed meanwhile.
+    /// Waits for the in-flight budget, unless the command is outside it. False: the gate closed meanwhile.
     #[inline]
     fn passes_budget(&self, launch: &Launch<'_>) -> bool {
         launch.work.unbounded || self.within_budget(launch.rt, launch.group, launch.estimate_ns())
@@ -335,13 +335,13 @@ impl XQueue {
         prequeues
     }
 
-    /// Numbers the command, and takes the snapshot by which its fence and its gate are placed. `told`: the last fence says that a gate
-    /// follows.
+    /// Numbers the command, and takes the snapshot by which its fence and its gate are placed. `announced`: the last fence announces that
+    /// a gate follows.
     #[inline]
-    fn number(&self, launch: &Launch<'_>, passage: &Passage, before: u64, told: bool) -> Place {
+    fn number(&self, launch: &Launch<'_>, passage: &Passage, before: u64, announced: bool) -> Place {
         let Launch { rt, slot, work, estimate, .. } = *launch;
         let (budget_us, budget_commands) = (slot.budget_us.load(Relaxed), slot.budget_commands.load(Relaxed));
-        // A command behind a gate of this very epoch waits with it.
+        // A command behind a gate of the same grant epoch waits at that gate.
         let prequeued_epoch = &self.device_gates.prequeued_epoch;
         let first_prequeued = passage.prequeued.is_some_and(|epoch| prequeued_epoch.swap(epoch, Relaxed) != epoch);
         // Without a budget nothing waits for room.
@@ -360,7 +360,7 @@ impl XQueue {
             before,
             budget_us,
             fence_commands: admission::fence_commands(budget_commands, batch),
-            gate_due: first_prequeued || told && passage.has_gates && budget_us != 0,
+            gate_due: first_prequeued || announced && passage.has_gates && budget_us != 0,
             has_gates: passage.has_gates,
             forced: rt.forced_level().is_some(),
             in_order: self.in_order(),
@@ -369,8 +369,8 @@ impl XQueue {
         }
     }
 
-    /// Decides about the fence behind the command and the gate before it, and notes them. A command of a group that `yields` may do
-    /// without a fence.
+    /// Decides about the fence behind the command and the gate before it, and records the gate. A command of a group that `yields`
+    /// may do without a fence.
     #[inline]
     fn place(&self, launch: &Launch<'_>, ask: &Place, yields: bool) -> Placed {
         let Launch { rt, slot, work, estimate, .. } = *launch;
@@ -397,7 +397,7 @@ impl XQueue {
         placed
     }
 
-    /// Says what became of an admitted command. Returns the fence to complete later if the driver took it and its
+    /// Takes the driver's answer to an admitted command. Returns the fence to complete later if the driver took the command and its
     /// completion is to be followed. `counter` is the one given to [`XQueue::admit`].
     pub fn commit(
         &self,
@@ -438,7 +438,7 @@ impl XQueue {
             let fence = self.covering(covers(), admission.group, self.counted(rt), FenceKind::default());
             self.finish(rt, &fence);
             self.settle(rt);
-            // No callback tells of it.
+            // No callback reports a command that blocks.
             if self.timeline.is_numbered_complete() {
                 rt.groups[usize::from(admission.group)].update_idle_state(rt);
             }
@@ -454,7 +454,7 @@ impl XQueue {
         fence
     }
 
-    /// The fence that comes before the gate of an [`Admission::untold_gate`], and says that this follows. The caller places it.
+    /// Makes the fence before the gate of an [`Admission::untold_gate`], which announces that gate. The caller places it.
     pub fn fence_before_gate(&self, rt: &Runtime, admission: &Admission) -> CompletionFence {
         let epoch = (!admission.prequeued).then(|| self.group(rt).slot(rt).grants.load(Relaxed));
         let covers = Fence { seq: admission.seq - 1, issued_ns: admission.before_ns, epoch, ..Fence::default() };

@@ -1,4 +1,4 @@
-//! What is complete of a queue, and the fences that tell.
+//! Completions of a queue's commands, and the fences by which they are known.
 
 use core::sync::atomic::Ordering::*;
 
@@ -34,7 +34,7 @@ impl XQueue {
         group.progress.advance();
     }
 
-    /// Looks at the word the device writes, where completion is reported that way.
+    /// Reads the completion word, where the device reports completions by one, and finishes the fences that it has reached.
     pub(crate) fn refresh(&self, rt: &Runtime) {
         if self.calls_back() {
             return;
@@ -63,27 +63,27 @@ impl XQueue {
         }
     }
 
-    /// Whether commands that the driver has already may be held by a gate on the device. In a process of several groups
-    /// those only that date from before there were several.
+    /// True: a gate on the device may hold commands that the driver has already. In a process of several groups only commands from
+    /// before there were several can be held so.
     pub fn is_held_on_device(&self, rt: &Runtime) -> bool {
         self.refresh(rt);
         self.device_gates.seq.load(Relaxed) > self.timeline.done().seq
     }
 
-    /// Whether a gate on the device holds some of its commands now, as far as is known.
+    /// True: a gate on the device holds some of its commands now, as far as is known.
     pub fn waits_for_turn(&self, rt: &Runtime) -> bool {
         !self.group(rt).slot(rt).gate.load().is_open_on_device() && self.is_held_on_device(rt)
     }
 
-    /// Whether the completion of some of its commands will be told.
+    /// True: some of its commands are followed by a fence that the device has not reached.
     pub(crate) fn is_followed(&self, rt: &Runtime) -> bool {
         self.refresh(rt);
         self.timeline.is_fenced()
     }
 
-    /// Agent: presumes the queue's commands complete, if the evidence allows it. [`Evidence::Silence`] is for the rare looks: a
-    /// program that uses a stream once and never waits for it would be busy for ever otherwise. [`Evidence::Overdue`] is for a
-    /// group that drains, see [`xsched_flow::activity::Activity::is_late`].
+    /// Agent: presumes the queue's commands complete, if the evidence allows it. [`Evidence::Silence`] is for the rare polls: a
+    /// program that uses a stream once and never waits for it would be busy for ever otherwise. [`Evidence::Overdue`] is for a group
+    /// that drains, see [`xsched_flow::activity::Activity::is_late`].
     pub(crate) fn presume(&self, rt: &Runtime, evidence: Evidence) {
         let fenced = self.is_followed(rt);
         let end = self.timeline.end(self.counted(rt));
@@ -104,9 +104,9 @@ impl XQueue {
         }
     }
 
-    /// Looks at a queue that the program fills by itself, which must not be destroyed meanwhile. `None` if it is no such
-    /// queue; else whether the device has something left to take.
-    pub(crate) fn look_inside(&self, rt: &Runtime) -> Option<bool> {
+    /// Polls a queue that the program fills by itself, which must not be destroyed meanwhile. `None` if it is no such queue; true if
+    /// the device has something left to take.
+    pub(crate) fn poll_filled(&self, rt: &Runtime) -> Option<bool> {
         let (given, taken) = self.platform(rt).filled(self)?;
         self.slot(rt).shared.launches.store(given, Release);
         let at = Point { counted: taken, ..Point::default() };
@@ -115,7 +115,7 @@ impl XQueue {
         Some(given > taken)
     }
 
-    /// A fence for the end of what was numbered so far, if no fence follows it yet. The caller places it, as a marker
+    /// Makes a fence for the end of the commands numbered so far, if no fence follows it yet. The caller places it, as a marker
     /// command or the like, and completes it.
     pub fn fence_suffix(&self, rt: &Runtime) -> Option<CompletionFence> {
         if !self.in_order() || self.timeline.is_all_fenced(self.counted(rt)) || self.is_quiet(rt) {
@@ -128,8 +128,8 @@ impl XQueue {
         self.new_fence(rt, covers, self.group.load(Relaxed), FenceKind { apart: true, gate_follows: false })
     }
 
-    /// A fence behind a command or, apart, behind all of them; none if too many are under way. It covers all up to it, and
-    /// is made with the fences locked, so that their order is that of their numbers.
+    /// Makes a fence behind a command or, apart, behind all of them; none if too many are open. The fence covers all commands up to
+    /// it, and is made with the fences locked, so that their order is that of their numbers.
     pub(crate) fn new_fence(
         &self,
         rt: &Runtime,
@@ -137,8 +137,8 @@ impl XQueue {
         group: u16,
         kind: FenceKind,
     ) -> Option<CompletionFence> {
-        let told = self.calls_back();
-        let mut fences = (!told).then(|| self.fences.open());
+        let calls_back = self.calls_back();
+        let mut fences = (!calls_back).then(|| self.fences.open());
         if fences.as_ref().is_some_and(|fences| fences.len() >= FENCES) {
             return None;
         }
@@ -150,8 +150,8 @@ impl XQueue {
         Some(fence)
     }
 
-    /// A fence for all before a gate on the device that is about to be placed. Where too many are under way, or one covers all of that
-    /// already, it only says that the gate follows.
+    /// Makes a fence for all commands before a gate on the device that is about to be placed. Where too many are open, or one covers
+    /// those commands already, the new fence only announces the gate.
     pub(crate) fn new_fence_before_gate(&self, rt: &Runtime, covers: Fence, group: u16) -> CompletionFence {
         let kind = FenceKind { apart: true, gate_follows: true };
         let mut fences = self.fences.open();
@@ -166,7 +166,7 @@ impl XQueue {
         fence
     }
 
-    /// A fence that could not be placed after all: the next command becomes one.
+    /// Withdraws a fence that could not be placed: the next command gets one.
     pub fn withdraw(&self, rt: &Runtime, fence: &CompletionFence) {
         self.publication.want_again();
         let mut fences = self.fences.open();
@@ -176,7 +176,7 @@ impl XQueue {
         slot.fence.store(last, Relaxed);
         self.fences.gate_follows.store(false, Relaxed);
         drop(fences);
-        // One that covers nothing only told of a gate.
+        // A fence that covers no command only announced a gate.
         if fence.covers.commands > 0 {
             self.timeline.unfence(fence.covers.seq, fence.covers.commands.max(FENCE_COMMANDS));
         }
@@ -190,7 +190,7 @@ impl XQueue {
         (self.seen.done_at.load(Relaxed).max(fence.covers.at_ns) + took).wrapping_sub(now) as i64
     }
 
-    /// Work that the device has probably done of the commands up to the next fence, in ns: never more than they take.
+    /// Estimate of the work that the device has done of the commands up to the next fence, in ns: never more than they take.
     pub(crate) fn consumed_ns(&self) -> u64 {
         let Some(fences) = self.fences.try_open() else { return 0 };
         let Some(fence) = fences.front() else { return 0 };
@@ -200,8 +200,7 @@ impl XQueue {
 }
 
 impl Group {
-    /// Whether the agent must look for its completions, or at the group itself since it has no queue left that could tell
-    /// of any.
+    /// True: the agent must poll for its completions, or poll the group itself since it has no queue left that could report any.
     pub fn is_polled(&self, rt: &Runtime) -> bool {
         let mut queues = rt.queues_of(self).peekable();
         queues.peek().is_none() || queues.any(|q| !q.calls_back())
@@ -212,7 +211,7 @@ impl Group {
         rt.queues_of(self).all(|q| q.is_quiet(rt))
     }
 
-    /// Takes note of the completions of its queues that the device has written.
+    /// Takes note of the completions on its queues that the device has reported.
     pub(crate) fn refresh(&self, rt: &Runtime) {
         rt.queues_of(self).for_each(|q| q.refresh(rt));
     }

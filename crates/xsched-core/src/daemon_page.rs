@@ -1,4 +1,4 @@
-//! The daemon's heartbeat page, as this process reads it: is the daemon alive, what time is it there, who else is on a device.
+//! The daemon's heartbeat page, as this process reads it: signs of life, the daemon's clock, and the programs on a device.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 

@@ -1,15 +1,16 @@
-//! When gates on the device hold what is behind them, and when they must not: then a bit of the gate word opens them all.
+//! Gates on the device: the conditions under which they hold the commands behind them, and under which they must not. A bit of the
+//! gate word then opens them all.
 //!
-//! A stream that waits at a gate costs the device nothing. But whatever waits *for such a stream* on the device keeps it:
-//! measured on an H200, a stream that waits for an event of another one that is held, or code that is being loaded behind
-//! held commands, takes 2 to 6 ms whenever the other programs' time slices end, and a rival's requests of 5 ms took 17. So
-//! - while the driver loads code, gates stand open; a thread that would have it load while commands are held waits for the
-//!   group's turn first;
-//! - queues that wait for each other on the device are held on the host alone, until they have not for a while;
-//! - what is held for long is let go on, whatever else may wait for it that is not known here: a rival that is so slowed down
-//!   that it is never idle would else keep it there for ever.
+//! A stream that waits at a gate costs the device nothing. But anything that waits *for such a stream* on the device keeps it:
+//! measured on an H200, a stream that waits for an event of another one that is held, or code that is being loaded behind held
+//! commands, takes 2 to 6 ms whenever the other programs' time slices end, and a rival's requests of 5 ms took 17. So
+//! - while the driver loads code, gates stand open; a thread that would have it load while commands are held first waits for the
+//!   group's grant;
+//! - queues with cross-stream dependencies are held on the host alone, until they have had none for a while;
+//! - commands that are held for long are released, for the sake of anything unknown that may wait for them: a rival that is so
+//!   slowed down that it is never idle would else keep them there for ever.
 //!
-//! The last two not where a level was asked for by number: then gates hold.
+//! The last two do not hold where the user asked for a level by number: then gates hold.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
@@ -27,12 +28,12 @@ use crate::runtime::Runtime;
 pub(crate) struct GateConditions {
     /// Calls under way in which the driver may load code.
     loading: AtomicU32,
-    /// Time at which queues were last seen to wait for each other on the device, in ns; 0 = never.
+    /// Time at which queues last had a cross-stream dependency, in ns; 0 = never.
     cross_stream_at: AtomicU64,
 }
 
 impl Group {
-    /// Before a recorded command is launched in which gates wait for this group's word.
+    /// Notes that a recorded command is about to be launched in which gates wait for this group's word.
     pub fn hold_inside(&self, rt: &Runtime) {
         if !self.device_gates.inside.load(Relaxed) {
             self.device_gates.inside.store(true, Release);
@@ -40,18 +41,18 @@ impl Group {
         self.set_device_gates(rt);
     }
 
-    /// From now on gates may hold commands of this group that nothing tells the daemon of.
+    /// Notes that gates may hold commands of this group without a fence that announces them to the daemon.
     pub fn note_untold_gates(&self, rt: &Runtime) {
         self.slot(rt).untold_gates.store(1, Relaxed);
     }
 
-    /// Whether gates inside recorded commands hold them now, if there are such commands.
+    /// True: gates inside recorded commands hold them now, if there are such commands.
     pub fn is_held_inside(&self, rt: &Runtime) -> bool {
         self.device_gates.inside.load(Acquire) && !self.slot(rt).gate.load().is_open_on_device()
     }
 
-    /// Opens the gates that this group's commands have on the device, whatever it may do, or lets them follow its turns. The
-    /// agent looks too: something may be held by them already when what they are for ends.
+    /// Opens the gates that this group's commands have on the device, regardless of its grant, or lets them follow its grants. The
+    /// agent calls this too: gates may hold commands already when the condition for opening them ends.
     pub fn set_device_gates(&self, rt: &Runtime) {
         let slot = self.slot(rt);
         let mut gate = slot.gate.load_in_order();
@@ -69,14 +70,15 @@ impl Group {
             if bypassed == gate.is_bypassed() {
                 return;
             }
-            // Looked at again when that is done: another thread may have begun to load meanwhile, and found them open.
+            // The conditions are checked again after the change: another thread may have begun to load meanwhile, and found the
+            // gates open.
             gate = match slot.gate.bypass(gate, bypassed) {
                 Ok(now) | Err(now) => now,
             };
         }
     }
 
-    /// Agent: lets go on what gates on the device have held for long.
+    /// Agent: releases commands that gates on the device have held for long.
     pub fn release_held(&self, rt: &Runtime, now: u64) {
         let slot = self.slot(rt);
         let turn = epoch(slot.grants.load(Acquire));
@@ -113,19 +115,19 @@ impl Group {
 }
 
 impl Runtime {
-    /// A call begins in which the driver may load code, and have the context finish what it was given for that.
+    /// Begins a call in which the driver may load code, and have the context finish its commands for that.
     pub fn begin_load(&self) {
         self.gate_conditions.loading.fetch_add(1, SeqCst);
         self.set_device_gates();
     }
 
-    /// It has returned.
+    /// Ends a call of [`Runtime::begin_load`].
     pub fn end_load(&self) {
         self.gate_conditions.loading.fetch_sub(1, SeqCst);
         self.set_device_gates();
     }
 
-    /// Something was put into a queue that makes it wait for another one on the device.
+    /// Notes a cross-stream dependency: a command that makes its queue wait for another one on the device.
     pub fn note_cross_stream(&self) {
         if self.forced_level().is_none() && self.groups().any(|g| g.slot(self).level.load(Relaxed) >= 2) {
             self.gate_conditions.cross_stream_at.store(now_ns(), SeqCst);
@@ -133,7 +135,7 @@ impl Runtime {
         }
     }
 
-    /// Whether queues wait for each other on the device, as of late. A level that was asked for is not given up for that.
+    /// True: queues had cross-stream dependencies lately. A level that the user asked for is not given up for that.
     pub(crate) fn is_cross_stream(&self) -> bool {
         let at = self.gate_conditions.cross_stream_at.load(SeqCst);
         at != 0 && xsched_flow::watchdog::is_cross_stream(at, now_ns())
@@ -145,9 +147,9 @@ impl Runtime {
 }
 
 impl XQueue {
-    /// Whether what it is about to be given may wait for other queues that have work: default streams and others wait for each
-    /// other, but for those made not to; which ones is not looked at.
-    pub(crate) fn joins_others(&self, rt: &Runtime) -> bool {
+    /// True: the queue's next command may wait for other queues that have work. Default streams and others wait for each other,
+    /// except streams made not to, which are not distinguished here.
+    pub(crate) fn has_cross_stream_dependency(&self, rt: &Runtime) -> bool {
         let is_default = |q: &XQueue| is_default(q.handle());
         let other = |q: &XQueue| q.index != self.index && (is_default(self) || is_default(q)) && q.timeline.open() > 0;
         rt.queues_of(self.group(rt)).any(other)

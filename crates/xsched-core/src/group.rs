@@ -12,8 +12,8 @@ use xsched_proto::class::SHORT_US;
 use xsched_proto::memory::Hardware;
 use xsched_proto::segment::{GroupSlot, length};
 
+use crate::backlog_pages::Yields;
 use crate::clock::now_ns;
-use crate::company::Yields;
 use crate::estimate::{PARTS, uncut_ns};
 use crate::journal;
 use crate::protocol::park::Progress;

@@ -1,4 +1,4 @@
-//! Membership of queues in groups: a queue comes, goes, or moves to another group, and the agent hears of it.
+//! Membership of queues in groups: a queue comes, goes, or moves to another group, and the agent is woken to report it.
 
 use core::sync::atomic::Ordering::*;
 
@@ -13,7 +13,7 @@ use crate::queue::XQueue;
 use crate::registry::{Move, QueueSpec};
 use crate::runtime::Runtime;
 
-/// Part of the device that a queue asks for unless it says otherwise, in percent: as much as the default weight.
+/// Share of the device that a queue gets unless the program asks for another, in percent: as much as the default weight.
 const UTILIZATION_DEFAULT: u32 = 100;
 
 impl Runtime {
@@ -38,7 +38,7 @@ impl Runtime {
 
     /// Forgets the queue with this key: its handle is about to be destroyed.
     pub fn remove_queue(&self, key: usize) {
-        let Some(group) = self.take_out(key, |queue| self.company.leave(queue.index())) else { return };
+        let Some(group) = self.take_out(key, |queue| self.backlog_pages.leave(queue.index())) else { return };
         group.update_idle_state(self);
         self.poke_agent();
     }
@@ -48,8 +48,8 @@ impl Runtime {
         self.move_to(slot, Move::Priority(priority));
     }
 
-    /// Puts a queue into a group of its own, so that what the program says of it concerns no other. False: there are as many groups
-    /// as there may be.
+    /// Puts a queue into a group of its own, so that the program's wishes for it concern no other queue. False: there are as many
+    /// groups as there may be.
     pub fn set_apart(&self, queue: &XQueue) -> bool {
         if !self.is_apart(queue) {
             self.move_to(queue.index(), Move::Apart);
@@ -100,7 +100,7 @@ impl Runtime {
         self.move_to(queue.index(), Move::OtherDomain);
     }
 
-    /// Agent: sets what becomes of launches of the system domain from now on.
+    /// Agent: sets the treatment of launches of the system domain from now on.
     pub fn set_domains(&self, mode: DomainMode) {
         inspect::set_mode(mode);
         if mode != DomainMode::Off {

@@ -123,7 +123,7 @@ pub(crate) struct Sightings {
     /// Time at which completions were seen last, and the most that they may have come earlier, in ns.
     pub(crate) done_at: AtomicU64,
     pub(crate) late_ns: AtomicU64,
-    /// Time of the last look at the completion word, in ns.
+    /// Time of the last refresh from the completion word, in ns.
     pub(crate) looked_at: AtomicU64,
     /// See [`xsched_flow::estimate::Pace`].
     pub(crate) busy_since: AtomicU64,

@@ -8,7 +8,7 @@ use crate::queue::XQueue;
 use crate::registry::QueueSpec;
 use crate::runtime::Runtime;
 use crate::thread::{Entry, Known, Thread, current, slot_of};
-use crate::used::rank_of;
+use crate::used::priority_of;
 
 impl Runtime {
     /// Finds the queue and lets the calling thread remember it.
@@ -42,7 +42,7 @@ fn remember(rt: &'static Runtime, key: usize, queue: &'static XQueue, counter: &
 /// Makes room for `key`. That the displaced queue was used still matters, see [`crate::used::priority`].
 fn displace(rt: &Runtime, thread: &Thread, old: Entry, key: usize) {
     let (before, after) = (thread.displaced.get(), (old.key, old.known.map(|k| k.queue)));
-    if old.key != key && rank_of(rt, after) > rank_of(rt, before) {
+    if old.key != key && priority_of(rt, after) > priority_of(rt, before) {
         thread.displaced.set(after);
     }
 }

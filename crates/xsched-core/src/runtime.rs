@@ -9,7 +9,7 @@ use xsched_proto::segment::{COUNTERS, GROUPS, MAGIC, QUEUES, Segment};
 
 use crate::Platform;
 use crate::agent_port::AgentPort;
-use crate::company::Company;
+use crate::backlog_pages::BacklogPages;
 use crate::daemon_page::DaemonPage;
 use crate::device_gates::GateConditions;
 use crate::estimate::Estimates;
@@ -23,7 +23,7 @@ pub struct Runtime {
     pub(crate) port: AgentPort,
     pub(crate) daemon_page: DaemonPage,
     pub(crate) estimates: Estimates,
-    pub(crate) company: Company,
+    pub(crate) backlog_pages: BacklogPages,
     pub(crate) gate_conditions: GateConditions,
     pub(crate) waits: WaitTotals,
     /// Threads in a wait for unspecified queues: see [`Runtime::wait_for_some`].
@@ -78,7 +78,7 @@ impl Runtime {
             port: AgentPort::new(daemon_event, agent_event),
             daemon_page: DaemonPage::new(),
             estimates: Estimates::new(),
-            company: Company::new(),
+            backlog_pages: BacklogPages::new(),
             gate_conditions: GateConditions::default(),
             waits: WaitTotals::default(),
             waits_for_some: AtomicU32::new(0),

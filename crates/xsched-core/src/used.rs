@@ -12,7 +12,7 @@ fn living(registry: &Registry, (key, queue): (usize, Option<&'static XQueue>)) -
 }
 
 /// Priority of a queue's group, unless the queue is gone.
-pub(crate) fn rank_of(registry: &Registry, used: (usize, Option<&'static XQueue>)) -> Option<i32> {
+pub(crate) fn priority_of(registry: &Registry, used: (usize, Option<&'static XQueue>)) -> Option<i32> {
     living(registry, used).map(|q| q.group(registry).priority.load(Relaxed))
 }
 

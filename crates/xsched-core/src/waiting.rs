@@ -129,7 +129,7 @@ impl Group {
             if rt.daemon_is_silent(now_ns(), began) {
                 rt.detach();
             }
-            // A gate that yields has a wait of its own: `Group::wait_for_company`.
+            // A gate that yields has a wait of its own: `Group::wait_for_backlogs`.
             !stays() || slot.gate.load().yields()
         };
         let left = park::at_gate(&slot.gate, GATE_LOOK_NS, is_over, || wait.signal_ends());

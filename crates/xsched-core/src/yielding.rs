@@ -1,4 +1,5 @@
-//! The waits of a group that yields, and the urgent program's part in that: see [`crate::company`].
+//! Waits of a group that yields until others keep up, and the urgent program's part: the backlog that it publishes. See
+//! [`crate::backlog_pages`].
 
 use core::sync::atomic::Ordering::*;
 
@@ -19,12 +20,12 @@ use crate::waiting::{Interruptible, PromptSleeps, start_waiting, stop_waiting};
 impl Group {
     /// True: a command may go on at this gate without a wait.
     pub(crate) fn lets_go_on(&self, rt: &Runtime, gate: Gate) -> bool {
-        gate.is_open() || gate.yields() && self.look_at_company(rt)
+        gate.is_open() || gate.yields() && self.check_backlogs(rt)
     }
 
-    /// A look at those that the group yields to, before a command.
-    fn look_at_company(&self, rt: &Runtime) -> bool {
-        let clear = rt.company.is_clear(self.slot(rt));
+    /// Checks the backlogs of the programs that the group yields to, before a command. True: the command may go on.
+    fn check_backlogs(&self, rt: &Runtime) -> bool {
+        let clear = rt.backlog_pages.is_clear(self.slot(rt));
         let mut state = self.yields.state();
         let (before, now) = (*state, now_ns());
         let (after, goes_on) = before.look(now, clear);
@@ -38,9 +39,9 @@ impl Group {
         goes_on
     }
 
-    /// Waits at a gate that yields until the groups that it yields to keep up (true: a command may go on), or the gate is another.
-    /// Nothing wakes a thread when a device has caught up, so it looks again and again.
-    pub(crate) fn wait_for_company(&self, rt: &Runtime) -> bool {
+    /// Waits at a gate that yields until the programs that it yields to keep up (true: a command may go on), or the gate changes.
+    /// Nothing wakes a thread when a device has caught up, so it checks again and again.
+    pub(crate) fn wait_for_backlogs(&self, rt: &Runtime) -> bool {
         let slot = self.slot(rt);
         rt.poke_if_due();
         self.flush(rt);
@@ -50,7 +51,7 @@ impl Group {
         let prompt = PromptSleeps::begin();
         let mut tells = false;
         let goes_on = loop {
-            // The daemon need not know of most holds: they are short.
+            // The daemon need not know of most of these waits: they are short.
             if !tells && now_ns().saturating_sub(began) > HELD_LONG_NS && self.is_quiet(rt) {
                 tells = true;
                 self.report_drained(rt);
@@ -59,7 +60,7 @@ impl Group {
             if gate.is_open() || !gate.yields() {
                 break false;
             }
-            if self.look_at_company(rt) {
+            if self.check_backlogs(rt) {
                 break true;
             }
             if rt.daemon_is_silent(now_ns(), began) {
@@ -85,13 +86,13 @@ impl Group {
 }
 
 impl XQueue {
-    /// Where the queue tells how it keeps up, if it does.
+    /// Backlog that the queue publishes, if it does.
     fn backlog(&self, rt: &Runtime) -> Option<&'static Backlog> {
-        rt.company.backlog(self.index)
+        rt.backlog_pages.backlog(self.index)
     }
 
-    /// Before a command that brings the expected time up to `issued_ns`, `fenced_ns` of it before the last fence: tells others if
-    /// the device will be behind then. True: the command needs a fence, by which the device says that it has caught up.
+    /// Publishes that the device will be behind, if it will be, before a command that brings the expected time up to `issued_ns`,
+    /// `fenced_ns` of it before the last fence. True: the command needs a fence, by which the device reports that it has caught up.
     pub(crate) fn publish(&self, rt: &Runtime, command: Behind, issued_ns: u64, fenced_ns: u64) -> bool {
         let Some(backlog) = self.backlog(rt) else { return false };
         let wanted_ns = &self.publication.wanted_ns;
@@ -102,7 +103,7 @@ impl XQueue {
         };
         let in_flight_ns = || issued_ns.saturating_sub(self.timeline.done().ns);
         ask.in_flight_ns = in_flight_ns();
-        // What is complete is looked at only where it decides.
+        // Completions are refreshed only where they decide.
         if ask.published(|| 0) != Published::default() {
             self.refresh(rt);
             ask.in_flight_ns = in_flight_ns();
@@ -121,7 +122,8 @@ impl XQueue {
         published.fence
     }
 
-    /// All that the queue was given is complete, or was refused: it is not behind, whatever the device has said.
+    /// Settles the backlog of a queue whose commands are all complete, or were refused: it is not behind, whatever the device has
+    /// stored.
     pub(crate) fn settle(&self, rt: &Runtime) {
         if self.group(rt).slot(rt).publishes.load(Relaxed) == 0 {
             return;
@@ -146,25 +148,25 @@ impl XQueue {
         Some(backlog.done_ptr())
     }
 
-    /// The device can store there, or cannot.
+    /// Notes that the device can store at [`XQueue::published_place`], or cannot.
     pub fn publishes(&self, rt: &Runtime, can: bool) {
         self.group(rt).slot(rt).publishes.store(can.into(), Relaxed);
     }
 }
 
 impl Runtime {
-    /// Agent: the page on which this process tells how its queues keep up. It stays mapped until the process ends.
+    /// Agent: sets the page on which this process publishes its backlog. It stays mapped until the process ends.
     pub fn set_own_page(&self, page: &'static Page) {
-        self.company.set_own(page);
+        self.backlog_pages.set_own(page);
     }
 
-    /// The page of this process as memory: where it begins.
+    /// Address of this process's backlog page.
     pub fn own_page(&self) -> Option<usize> {
-        self.company.own().map(|page| core::ptr::from_ref(page).addr())
+        self.backlog_pages.own().map(|page| core::ptr::from_ref(page).addr())
     }
 
-    /// Agent: the page of another process, its place and its number.
+    /// Agent: sets the page of another process, in its place and with its number.
     pub fn set_page(&self, place: u8, epoch: u32, page: &'static Page) {
-        self.company.set(place, epoch, page);
+        self.backlog_pages.set(place, epoch, page);
     }
 }

@@ -89,7 +89,7 @@ impl Polls {
 
     fn poll_group(&mut self, round: &mut Round<'_>, group: &Group) {
         let rt = round.rt;
-        if let Some(ns) = group.look_inside(rt) {
+        if let Some(ns) = group.poll_filled(rt) {
             return round.sooner(ns);
         }
         let gate = rt.segment().groups[usize::from(group.index())].gate.load();

@@ -17,22 +17,14 @@ use crate::required;
 
 /// The scheduler that decides for this process now.
 pub(super) enum Master {
-    /// None: every gate is open.
+    /// No scheduler: every gate is open.
     Unscheduled,
     /// The daemon, which is sought again `at` this time.
-    Seeking {
-        at: u64,
-        wait: u64,
-    },
+    Seeking { at: u64, wait: u64 },
     /// The daemon, which has yet to answer.
-    Greeted {
-        connection: Connection,
-        since: u64,
-        wait: u64,
-    },
-    Daemon {
-        connection: Connection,
-    },
+    Greeted { connection: Connection, since: u64, wait: u64 },
+    /// The daemon, to which the process is attached.
+    Daemon { connection: Connection },
     /// The one inside the process.
     Local(Box<Local>),
 }
@@ -149,7 +141,7 @@ impl Worker {
 
     /// Seeking: connects to the daemon when it is time to.
     fn seek(&mut self, now: u64, at: u64, wait: u64) -> Option<u64> {
-        // The next daemon is told of all there is then.
+        // The next daemon gets an introduction of all groups and queues.
         self.rt.take_outbox();
         if now < at {
             self.master = Master::Seeking { at, wait };

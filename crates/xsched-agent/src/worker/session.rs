@@ -31,7 +31,7 @@ impl Worker {
         let page = fd.ok_or_else(|| Error::environment("the daemon sent no heartbeat page"))?;
         let heartbeat =
             self.heartbeat.map(&page).map_err(|e| Error::environment(format!("cannot map the heartbeat page: {e}")))?;
-        // Before its priority: a thread that waits for that looks at this page next.
+        // Before its priority: a thread that waits for that reads this page next.
         self.rt.attach(heartbeat);
         self.rt.set_priority(priority);
         self.set_priority(priority);
@@ -45,7 +45,7 @@ impl Worker {
     /// Sends what waits to be sent, and takes the messages of the daemon that are there.
     pub(super) fn exchange(&mut self, connection: &mut Connection) -> Result<(), Error> {
         if self.rt.is_detached() {
-            // At its end the program itself has opened its gates, perhaps only just: nothing needs to be told.
+            // At its end the program itself has opened its gates, perhaps only just: the daemon needs no more messages.
             return if self.rt.is_over() { Ok(()) } else { Err(Error::environment("the daemon was silent")) };
         }
         connection.push()?;
@@ -85,11 +85,7 @@ impl Worker {
                 }
             }
             DaemonMsg::QueuePriority { slot, priority } => self.rt.move_queue(slot, priority),
-            DaemonMsg::Interrupt { slot, on } => {
-                if !self.interrupts.set(self.rt, slot, on) {
-                    self.lower(connection, slot)?;
-                }
-            }
+            DaemonMsg::Interrupt { slot, on } => self.interrupt(connection, slot, on)?,
             DaemonMsg::Priority { priority } => {
                 self.report.debug(|| format!("its priority is {priority} now, class {}", Class::of(priority)));
                 self.set_priority(priority);
@@ -103,7 +99,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Maps a page of backlogs: this process's own, or that of another one, to which it may yield. Without it nobody learns how
+    /// Maps a page of backlogs: this process's own, or that of another one, to which it may yield. Without it no program sees how
     /// this program keeps up, or it does not yield: its gate holds as ever.
     fn map_backlog(&mut self, page: u8, epoch: u32, own: bool, fd: Option<OwnedFd>) {
         let fd = fd.filter(|_| may_yield());
@@ -128,6 +124,11 @@ impl Worker {
             lines = rest;
         }
         connection.send(&ClientMsg::Description { token, more: false, lines })
+    }
+
+    /// Interrupts a group, or lets it go on.
+    fn interrupt(&mut self, connection: &mut Connection, slot: u16, on: bool) -> Result<(), Error> {
+        if self.interrupts.set(self.rt, slot, on) { Ok(()) } else { self.lower(connection, slot) }
     }
 
     /// Reports to the daemon that a group has lost a level.

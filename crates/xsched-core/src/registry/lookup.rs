@@ -30,7 +30,7 @@ impl Group {
         Readiness { gate: &slot.gate, state: &slot.state, waiting: &self.waiting }
     }
 
-    /// Its words that say who holds its gate.
+    /// Its words that say if a daemon holds its gate.
     pub(crate) fn holding<'a>(&'a self, registry: &'a Registry) -> Holding<'a, Hardware> {
         Holding { readiness: self.readiness(registry), registration: &self.registration }
     }

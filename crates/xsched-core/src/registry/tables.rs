@@ -52,7 +52,7 @@ impl Places {
         self.left.last().copied().or_else(|| (self.fresh < self.all).then_some(self.fresh))
     }
 
-    /// Takes the place that [`Places::next`] has told.
+    /// Takes the place that [`Places::next`] has returned.
     fn take(&mut self, at: u16) {
         if self.left.pop_if(|last| *last == at).is_none() {
             self.fresh = at + 1;
@@ -90,7 +90,7 @@ impl Tables {
         self.free_queues.next()
     }
 
-    /// Takes the place that [`Tables::next_queue`] has told.
+    /// Takes the place that [`Tables::next_queue`] has returned.
     pub(super) fn take_queue(&mut self, at: u16) {
         self.free_queues.take(at);
     }

@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering::*;
 use xsched_proto::segment::HeardLate;
 
 use super::Registry;
+use crate::backlog_pages::Yielded;
 use crate::clock::now_ns;
-use crate::company::Yielded;
 
 impl Registry {
     /// Launches of the whole process, and those that went by without a gate decision: attach, passthrough, error.
