@@ -305,7 +305,7 @@ impl XQueue {
     #[inline]
     fn passes_yielding(&self, launch: &Launch<'_>, gate: Gate) -> bool {
         let Launch { rt, group, .. } = launch;
-        self.passes_budget(launch) && (group.lets_go_on(rt, gate) || group.wait_for_backlogs(rt))
+        self.passes_budget(launch) && (group.may_pass(rt, gate) || group.wait_for_backlogs(rt))
     }
 
     /// Waits for the in-flight budget, unless the command is outside it. False: the gate closed meanwhile.

@@ -88,6 +88,7 @@ impl AgentPort {
     }
 
     /// Takes the wake-up of the agent that is due. True: it was.
+    #[inline]
     pub(crate) fn take_poke(&self) -> bool {
         self.poke_due.load(Relaxed) && self.poke_due.swap(false, AcqRel)
     }

@@ -12,25 +12,15 @@
 //!
 //! The last two do not hold where the user asked for a level by number: then gates hold.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::Ordering::*;
 
 use xsched_flow::journal::Record;
 use xsched_flow::watchdog::{Bypass, bypasses, epoch, release_patience_ns, releases};
 
-use crate::clock::now_ns;
 use crate::group::Group;
 use crate::journal;
 use crate::queue::{XQueue, is_default};
 use crate::runtime::Runtime;
-
-/// Conditions of the process under which gates on the device stand open.
-#[derive(Default)]
-pub(crate) struct GateConditions {
-    /// Calls under way in which the driver may load code.
-    loading: AtomicU32,
-    /// Time at which queues last had a cross-stream dependency, in ns; 0 = never.
-    cross_stream_at: AtomicU64,
-}
 
 impl Group {
     /// Notes that a recorded command is about to be launched in which gates wait for this group's word.
@@ -62,8 +52,8 @@ impl Group {
                 gates_inside: self.device_gates.inside.load(Acquire),
                 fits_inside: rt.has_one_group() && slot.level.load(Relaxed) >= 2,
                 released: self.device_gates.released_epoch.load(Acquire) == epoch(slot.grants.load(Acquire)),
-                loading: rt.gate_conditions.loading.load(SeqCst) > 0,
-                cross_stream: rt.is_cross_stream(),
+                loading: rt.gate_conditions.is_loading(),
+                cross_stream: rt.gate_conditions.is_cross_stream(),
             };
             let bypassed = bypasses(&ask);
             journal::record(|| Record::Bypasses(ask, bypassed));
@@ -81,25 +71,25 @@ impl Group {
     /// Agent: releases commands that gates on the device have held for long.
     pub fn release_held(&self, rt: &Runtime, now: u64) {
         let slot = self.slot(rt);
-        let turn = epoch(slot.grants.load(Acquire));
+        let grant = epoch(slot.grants.load(Acquire));
         if rt.forced_level().is_some() || !rt.queues_of(self).any(|q| q.waits_for_turn(rt)) {
             return;
         }
-        let last = self.device_gates.epoch.swap(turn, Relaxed);
+        let before = self.device_gates.epoch.swap(grant, Relaxed);
         let patience = self.device_gates.patience.load(Relaxed);
         let learn = |released| {
             let after = release_patience_ns(patience, released);
             journal::record(|| Record::ReleasePatience(patience, released, after));
             self.device_gates.patience.store(after, Relaxed);
         };
-        if last != turn {
-            if last != self.device_gates.released_epoch.load(Acquire) {
+        if before != grant {
+            if before != self.device_gates.released_epoch.load(Acquire) {
                 learn(false);
             }
             self.device_gates.since.store(now, Relaxed);
             return;
         }
-        if last == self.device_gates.released_epoch.load(Acquire) {
+        if before == self.device_gates.released_epoch.load(Acquire) {
             return;
         }
         let since = self.device_gates.since.load(Relaxed);
@@ -108,7 +98,7 @@ impl Group {
         if out {
             learn(true);
             slot.releases.fetch_add(1, Relaxed);
-            self.device_gates.released_epoch.store(turn, Release);
+            self.device_gates.released_epoch.store(grant, Release);
             self.set_device_gates(rt);
         }
     }
@@ -117,28 +107,23 @@ impl Group {
 impl Runtime {
     /// Begins a call in which the driver may load code, and have the context finish its commands for that.
     pub fn begin_load(&self) {
-        self.gate_conditions.loading.fetch_add(1, SeqCst);
+        self.gate_conditions.begin_load();
         self.set_device_gates();
     }
 
     /// Ends a call of [`Runtime::begin_load`].
     pub fn end_load(&self) {
-        self.gate_conditions.loading.fetch_sub(1, SeqCst);
+        self.gate_conditions.end_load();
         self.set_device_gates();
     }
 
-    /// Notes a cross-stream dependency: a command that makes its queue wait for another one on the device.
+    /// Notes a cross-stream dependency: a command that makes its queue wait for another one on the device. A level that the user
+    /// asked for is not given up for that.
     pub fn note_cross_stream(&self) {
         if self.forced_level().is_none() && self.groups().any(|g| g.slot(self).level.load(Relaxed) >= 2) {
-            self.gate_conditions.cross_stream_at.store(now_ns(), SeqCst);
+            self.gate_conditions.note_cross_stream();
             self.set_device_gates();
         }
-    }
-
-    /// True: queues had cross-stream dependencies lately. A level that the user asked for is not given up for that.
-    pub(crate) fn is_cross_stream(&self) -> bool {
-        let at = self.gate_conditions.cross_stream_at.load(SeqCst);
-        at != 0 && xsched_flow::watchdog::is_cross_stream(at, now_ns())
     }
 
     fn set_device_gates(&self) {
@@ -151,7 +136,11 @@ impl XQueue {
     /// except streams made not to, which are not distinguished here.
     pub(crate) fn has_cross_stream_dependency(&self, rt: &Runtime) -> bool {
         let is_default = |q: &XQueue| is_default(q.handle());
-        let other = |q: &XQueue| q.index != self.index && (is_default(self) || is_default(q)) && q.timeline.open() > 0;
-        rt.queues_of(self.group(rt)).any(other)
+        for other in rt.queues_of(self.group(rt)) {
+            if other.index != self.index && (is_default(self) || is_default(other)) && other.timeline.open() > 0 {
+                return true;
+            }
+        }
+        false
     }
 }

@@ -61,6 +61,7 @@ pub(crate) struct Overrides {
 
 impl Overrides {
     /// Ends the row: a command fits into the budget.
+    #[inline]
     pub(crate) fn end(&self) {
         self.in_a_row.store(0, Relaxed);
         self.credit.store(0, Relaxed);

@@ -29,6 +29,7 @@ mod descriptor;
 mod device_gates;
 mod estimate;
 pub mod fast_path;
+mod gate_conditions;
 mod group;
 mod hold;
 mod inherit;

@@ -282,6 +282,7 @@ impl XQueue {
     }
 
     /// Numbered commands in flight whose completion will be known.
+    #[inline]
     pub(crate) fn in_flight(&self) -> InFlight {
         self.timeline.in_flight(self.in_order())
     }

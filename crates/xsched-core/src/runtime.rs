@@ -11,8 +11,8 @@ use crate::Platform;
 use crate::agent_port::AgentPort;
 use crate::backlog_pages::BacklogPages;
 use crate::daemon_page::DaemonPage;
-use crate::device_gates::GateConditions;
 use crate::estimate::Estimates;
+use crate::gate_conditions::GateConditions;
 use crate::group::Group;
 use crate::registry::Registry;
 

@@ -19,7 +19,7 @@ use crate::waiting::{Interruptible, PromptSleeps, start_waiting, stop_waiting};
 
 impl Group {
     /// True: a command may go on at this gate without a wait.
-    pub(crate) fn lets_go_on(&self, rt: &Runtime, gate: Gate) -> bool {
+    pub(crate) fn may_pass(&self, rt: &Runtime, gate: Gate) -> bool {
         gate.is_open() || gate.yields() && self.check_backlogs(rt)
     }
 
@@ -49,11 +49,11 @@ impl Group {
         start_waiting(rt, self);
         let wait = Interruptible::begin(began);
         let prompt = PromptSleeps::begin();
-        let mut tells = false;
+        let mut reported = false;
         let goes_on = loop {
             // The daemon need not know of most of these waits: they are short.
-            if !tells && now_ns().saturating_sub(began) > HELD_LONG_NS && self.is_quiet(rt) {
-                tells = true;
+            if !reported && now_ns().saturating_sub(began) > HELD_LONG_NS && self.is_quiet(rt) {
+                reported = true;
                 self.report_drained(rt);
             }
             let gate = slot.gate.load();
@@ -76,7 +76,7 @@ impl Group {
         drop(prompt);
         drop(wait);
         stop_waiting(rt);
-        if tells {
+        if reported {
             self.readiness(rt).undrained();
             rt.notify_daemon();
         }

@@ -93,7 +93,7 @@ impl XQueue {
 
     /// True: its commands get gates on the device (level 2), more or less often.
     pub(super) fn has_gates(&self, rt: &Runtime, level: u32) -> bool {
-        level >= 2 && rt.has_one_group() && !rt.is_cross_stream()
+        level >= 2 && rt.has_one_group() && !rt.gate_conditions.is_cross_stream()
     }
 }
 
