@@ -181,7 +181,7 @@ impl Group {
     /// Adds a budgeted command of known length to the account by which time slices are chosen. `part`: see
     /// [`Work`](crate::Work).
     pub(crate) fn note_length(&self, slot: &GroupSlot, ns: u64, part: u16) {
-        // Threads that do so at the same time may lose some of it: it need not be exact.
+        // Without a lock: threads that add at the same time may lose a part, which need not be exact.
         let Lengths { all_ns, long_ns } = &self.lengths;
         if uncut_ns(ns, part) > self::long_ns(part) {
             long_ns.store(long_ns.load(Relaxed) + ns, Relaxed);

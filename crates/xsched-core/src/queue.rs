@@ -53,7 +53,7 @@ pub(crate) struct FenceKind {
 /// are followed to completion by fences.
 pub struct XQueue {
     pub(crate) index: u16,
-    /// Odd while in use; changes whenever what threads remember of this queue is outdated.
+    /// Odd while in use; changes whenever the entries that threads remember of this queue are outdated.
     pub(crate) generation: AtomicU32,
     pub(crate) vendor: VendorQueue,
     pub(crate) group: AtomicU16,
@@ -89,16 +89,16 @@ pub(crate) struct PlacedGates {
     pub(crate) before_ns: AtomicU64,
     /// Number of the command behind that gate.
     pub(crate) seq: AtomicU64,
-    /// Epoch in which a gate was placed while the host's was closed; 0 = never.
+    /// Grant epoch in which a gate was placed while the group's gate on the host was closed; 0 = never.
     pub(crate) prequeued_epoch: AtomicU32,
 }
 
 /// Fences of a queue that the device has not reached, as far as is known.
 pub(crate) struct Fences {
     open: Mutex<VecDeque<CompletionFence>>,
-    /// Number of the last fence, but for its lowest bit.
+    /// Number of the last fence, without its lowest bit ([`GATE_FOLLOWS`]).
     number: AtomicU32,
-    /// The last fence is the last thing in the queue and says that a gate follows.
+    /// The last fence is the last entry of the queue so far, and announces a gate behind it.
     pub(crate) gate_follows: AtomicBool,
 }
 
@@ -136,17 +136,17 @@ pub(crate) struct Sightings {
 #[derive(Default)]
 pub(crate) struct BudgetWait {
     ns: AtomicU64,
-    /// Number of the group's completions during that wait.
+    /// Count of the group's completions ([`crate::group::Group::progress`]) during that wait.
     completions: AtomicU32,
 }
 
 impl BudgetWait {
-    /// Time waited before, in ns, if nothing is complete since: the group has had `completions`.
+    /// Time waited in earlier grants, in ns; 0 if something is complete since, as the group's count of `completions` shows.
     pub(crate) fn waited_ns(&self, completions: u32) -> u64 {
         if self.completions.load(Relaxed) == completions { self.ns.load(Relaxed) } else { 0 }
     }
 
-    /// Keeps a wait of so many ns in all, for the next grant.
+    /// Keeps the time waited so far, in ns, for the next grant.
     pub(crate) fn keep(&self, ns: u64, completions: u32) {
         self.ns.store(ns, Relaxed);
         self.completions.store(completions, Relaxed);
@@ -174,9 +174,8 @@ impl Fences {
         self.try_open().is_some_and(|fences| fences.len() < FEW_FENCES)
     }
 
-    /// Number of a new fence, and a mark in it if a gate follows.
+    /// Number of a new fence. Its lowest bit says that a gate follows.
     pub(crate) fn next_number(&self, gate_follows: bool) -> u32 {
-        // The lowest bit is left to that.
         self.number.fetch_add(2, Relaxed).wrapping_add(2) | if gate_follows { GATE_FOLLOWS } else { 0 }
     }
 
@@ -290,7 +289,7 @@ impl XQueue {
     /// Makes the record of a fence, which no device has to reach yet.
     pub(crate) fn covering(&self, covers: Fence, group: u16, counted: u64, kind: FenceKind) -> CompletionFence {
         let (numbered, only_counted) = self.timeline.fence(Point { seq: covers.seq, ns: covers.issued_ns, counted });
-        // One apart measures nothing: it covers one command more than there are.
+        // A fence placed apart gives no time sample of a command: it counts one more than it covers.
         let commands = if kind.apart { numbered + 1 } else { numbered + only_counted };
         CompletionFence {
             queue: self.index,

@@ -33,7 +33,7 @@ pub struct Registry {
     counters: Blocks<CounterPlace>,
     tables: Mutex<Tables>,
     group_count: AtomicU32,
-    /// Places of queues from here on were never used.
+    /// Number of queue places that were ever used; they are used from the first on.
     queue_places_used: AtomicU32,
     /// The program's own priority. New groups are ranked by it.
     base_priority: AtomicI32,
