@@ -9,8 +9,8 @@ const WORDS: usize = 128;
 
 type Processors = [u64; WORDS];
 
-/// Lets a thread, which need not have run yet, run on every processor that the process may use, under the ordinary policy. The kernel
-/// cuts the set to the process's cpuset. What it refuses stays as it was inherited.
+/// Lets a thread, which need not have run yet, run on every processor that the process may use, under the ordinary policy. The
+/// kernel cuts the set to the process's cpuset. A setting that it refuses stays as it was inherited.
 pub(crate) fn free(thread: &JoinHandle<()>) {
     let pthread = thread.as_pthread_t();
     let (mut policy, mut priority) = (0, libc::sched_param { sched_priority: 0 });
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    /// The allowed processors of the calling thread, as the kernel tells them.
+    /// Allowed processors of the calling thread, from the kernel.
     fn allowed() -> Processors {
         let mut processors = [0; WORDS];
         // SAFETY: fills the set, of the size given.

@@ -16,8 +16,8 @@ pub fn say(text: &str) {
     let _ = writing::without_signals(|| rustix::io::write(stderr, line.as_bytes()));
 }
 
-/// Writes a line to stderr unless it was `said`. (No `Once`: if a thread is at it while another forks, it never ends in
-/// the child.)
+/// Writes a line to stderr unless it was `said`. (No `Once`: a child that is forked while another thread is inside one waits for
+/// ever.)
 pub fn say_once(said: &AtomicBool, log: Log, least: Log, text: &str) {
     if log >= least && !said.swap(true, Relaxed) {
         say(text);

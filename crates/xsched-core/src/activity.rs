@@ -52,7 +52,7 @@ impl Group {
         }
     }
 
-    /// Notifies the daemon of a launch in a group that it presumed idle for want of progress.
+    /// Notifies the daemon of a launch in a group that it presumed idle because it made no progress.
     #[cold]
     pub(crate) fn end_stall(&self, rt: &Runtime) {
         if self.slot(rt).gate.go_on() {
@@ -172,8 +172,8 @@ impl Group {
         rt.daemon_page.daemons_ns(ended).saturating_sub(self.slot(rt).ready_at_ns.load(Relaxed)) / 1000
     }
 
-    /// Agent: polls the queues of the group that the program fills by itself, and does for the group what launches and completions do
-    /// for others. Returns the ns until the next poll; `None` = it has no such queues.
+    /// Agent: polls the queues of the group that the program fills by itself, and announces the group or checks its idleness, as
+    /// launches and completions do for other groups. Returns the ns until the next poll; `None` = it has no such queues.
     pub fn poll_filled(&self, rt: &Runtime) -> Option<u64> {
         // A queue that is about to be destroyed is removed first.
         let busy = rt.keeping_queues(|| {
@@ -200,7 +200,7 @@ impl Group {
         Some(self.activity(rt, now_ns()).grace_left_ns().map_or(often, |ns| ns.min(often)))
     }
 
-    /// Agent: takes the daemon's answer on the group, or the word that there is none.
+    /// Agent: takes the daemon's answer on the group: the daemon holds its gate, or there is no daemon.
     pub fn set_registration(&self, rt: &Runtime, registration: Registration) {
         match registration {
             Registration::Attached => {

@@ -29,7 +29,7 @@ pub(crate) struct AgentPort {
     agent_wakes_at: AtomicU64,
     /// A group announced itself; its launch is to wake the agent once it is made.
     pub(crate) poke_due: AtomicBool,
-    /// 1: the program's priority is the daemon's or the local gatekeeper's word, or neither will give one. A futex.
+    /// 1 once the program's priority has come from the daemon or the local gatekeeper, or will come from neither. A futex.
     welcomed: AtomicU32,
     /// A group of this process has been registered since it began.
     pub(crate) registered: AtomicBool,
@@ -99,7 +99,7 @@ impl AgentPort {
         Hardware::wake(&self.welcomed, Sleepers::Own);
     }
 
-    /// Waits until the daemon or the local gatekeeper has said the program's priority, for `most_ns` at most.
+    /// Waits until the program's priority has come from the daemon or the local gatekeeper, for `most_ns` at most.
     pub(crate) fn await_welcome(&self, most_ns: u64) {
         sleep_while(&self.welcomed, 0, most_ns);
     }
@@ -121,7 +121,7 @@ impl AgentPort {
         before
     }
 
-    /// Waits until the agent has taken one choice more than `before`. False: it has not after so many ns.
+    /// Waits until the agent has taken one choice more than `before`. False: it has not after `most_ns`.
     pub(crate) fn await_choice(&self, before: u32, most_ns: u64) -> bool {
         sleep_while(&self.choices, before, most_ns)
     }

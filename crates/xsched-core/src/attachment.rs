@@ -24,7 +24,7 @@ pub fn require_registration(unscheduled: Unscheduled) {
 }
 
 impl Runtime {
-    /// Has the agent change to another scheduler. False: it has not after so many ns.
+    /// Has the agent change to another scheduler. False: it has not after `most_ns`.
     pub fn choose_scheduler(&self, scheduler: Scheduler, most_ns: u64) -> bool {
         let before = self.port.choose(scheduler);
         self.poke_agent();

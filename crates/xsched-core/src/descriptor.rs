@@ -105,7 +105,7 @@ mod tests {
         assert!(number > 2);
         // An application closes all descriptors and opens something new.
         let (reader, _writer) = rustix::pipe::pipe().unwrap();
-        // SAFETY: the number is only this test's, and ManuallyDrop keeps it from being closed as a descriptor of ours.
+        // SAFETY: only this test uses the number, and ManuallyDrop keeps it from being closed twice.
         let mut taken = ManuallyDrop::new(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(number) });
         rustix::io::dup2(&reader, &mut taken).unwrap();
         assert!(ours.get().is_none());

@@ -7,8 +7,8 @@
 //! - while the driver loads code, gates stand open; a thread that would have it load while commands are held first waits for the
 //!   group's grant;
 //! - queues with cross-stream dependencies are held on the host alone, until they have had none for a while;
-//! - commands that are held for long are released, for the sake of anything unknown that may wait for them: a rival that is so
-//!   slowed down that it is never idle would else keep them there for ever.
+//! - commands that are held for long are released, for the sake of anything unknown that may wait for them: they may slow a rival
+//!   down so much that it is never idle, and would stay held for ever.
 //!
 //! The last two do not hold where the user asked for a level by number: then gates hold.
 

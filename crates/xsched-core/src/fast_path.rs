@@ -63,8 +63,8 @@ pub fn pass(key: usize) -> Result<Counted, Held> {
 }
 
 impl Held {
-    /// Second check of a launch that [`pass`] did not let through. `tells`: the return of the call alone shows that the queue is
-    /// complete, so that the launch must be numbered.
+    /// Second check of a launch that [`pass`] did not let through. `tells`: the program learns from the return of the call alone
+    /// that the queue is complete, so that the launch must be numbered.
     #[inline(never)]
     pub fn look(self, key: usize, tells: bool) -> Entered {
         let known = current().entries[slot_of(key)].get().known;

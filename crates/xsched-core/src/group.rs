@@ -51,7 +51,7 @@ pub struct Group {
     pub(crate) inherited: Mutex<Vec<i32>>,
 }
 
-/// Liveness overrides in a row: commands admitted over budget for want of progress.
+/// Liveness overrides in a row: commands admitted over budget because nothing was complete for long.
 #[derive(Default)]
 pub(crate) struct Overrides {
     in_a_row: AtomicU32,

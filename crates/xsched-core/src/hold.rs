@@ -23,12 +23,12 @@ const LOOK_NS: u64 = 100_000_000;
 pub enum Hold {
     /// The program has suspended it.
     Suspended = 1,
-    /// Its priority says that it is not to be executed.
+    /// The queue has a priority that means "do not execute".
     NotExecuted = 2,
 }
 
 impl XQueue {
-    /// Holds the queue for this reason, or no more. A launch that another thread is just making may still enter the driver.
+    /// Holds the queue for this reason (`on`), or ends that. A launch that another thread is just making may still enter the driver.
     pub fn hold(&self, rt: &Runtime, why: Hold, on: bool) {
         if on {
             self.held.fetch_or(why as u32, SeqCst);

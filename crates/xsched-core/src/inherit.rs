@@ -69,8 +69,8 @@ pub(crate) fn holds_all() -> bool {
     HOLDS_ALL.get().is_some_and(|holds_all| holds_all())
 }
 
-/// Lends for a thread that waits at the gate of `group` (see [`Group::wait_open`]): its launches to other groups wait with it. With
-/// a lock in hand that all others need, so do their launches.
+/// Lends for a thread that waits at the gate of `group` (see [`Group::wait_open`]): its launches to other groups wait with it. If it
+/// holds a lock that all other threads need, so do their launches.
 pub(crate) fn lend_at_gate(rt: &Runtime, group: &Group) {
     let highest = rt.highest_priority();
     if !pays(rt, group, highest) {

@@ -10,7 +10,7 @@ use crate::clock::virtual_time::{self, pass};
 use crate::fast_path::{self, Entered};
 use crate::{QueueSpec, Registration, Runtime, Work, XQueue, nothing};
 
-/// Launches a command of this kind, which is complete after so many µs.
+/// Launches a command of this kind, which is complete after `us` µs.
 fn launch(rt: &'static Runtime, key: u64, us: u64) {
     let Entered::Slow(queue, counter) = fast_path::enter(16) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);

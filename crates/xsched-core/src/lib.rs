@@ -9,9 +9,9 @@
 //! - [`inspect`] finds the origin of launches, for pass-through rules and reports; off unless asked for.
 //! - [`Platform`] is the little that this crate must ask of a vendor interface.
 //!
-//! Calls between modules go one way: the vendor's thread or the agent comes in through `fast_path`, `remember`, `admit`, `sync` or
-//! `membership`; these wait by `waiting` and `yielding`, which lend by `inherit`; `activity` and `device_gates` go by `completion`; all
-//! of them reach the agent and the daemon by `attachment`, and their queues and groups in `registry`.
+//! Calls between modules go one way. Application threads and the agent come in through `fast_path`, `remember`, `admit`, `sync` or
+//! `membership`; they wait in `waiting` and `yielding`, which lend priority by `inherit`; `activity` and `device_gates` follow from
+//! `completion`; all of them reach the agent and the daemon by `attachment`, and queues and groups in `registry`.
 //!
 //! No vendor function is called from here and nothing is reordered: the application's own call goes on into the driver as soon as
 //! [`XQueue::admit`] returns, and [`XQueue::commit`] takes the driver's answer.

@@ -17,13 +17,13 @@ use crate::runtime::Runtime;
 const UTILIZATION_DEFAULT: u32 = 100;
 
 impl Runtime {
-    /// The XQueue with this key, made if `describe` says what it is and streams get queues without being asked. `None` when it
-    /// cannot be scheduled: too many queues or groups, or `describe` found nothing to schedule.
+    /// Finds the XQueue with this key, or makes it if `describe` describes one and streams get queues without being asked. `None`
+    /// when it cannot be scheduled: too many queues or groups, or `describe` found nothing to schedule.
     pub fn queue(&'static self, key: usize, describe: impl FnOnce() -> Option<QueueSpec>) -> Option<&'static XQueue> {
         if self.makes_queues() { self.make_queue(key, describe) } else { self.find(key) }
     }
 
-    /// The XQueue with this key, for a program that asks for one: made if `describe` says what it is.
+    /// Finds the XQueue with this key, or makes it, for a program that asks for one.
     pub fn make_queue(
         &'static self,
         key: usize,
@@ -95,7 +95,7 @@ impl Runtime {
         }
     }
 
-    /// Puts a queue into the group of the domain that it is not in.
+    /// Moves a queue to the group of the other domain.
     pub(crate) fn change_domain(&self, queue: &XQueue) {
         self.move_to(queue.index(), Move::OtherDomain);
     }
@@ -109,7 +109,7 @@ impl Runtime {
         }
     }
 
-    /// Agent: gives each queue a group of its own from now on, or no more. Queues that share a group are set apart.
+    /// Agent: sets if each queue has a group of its own from now on. If so, queues that share a group are set apart.
     pub fn set_streams_apart(&self, apart: bool) {
         self.keep_streams_apart(apart);
         if apart {

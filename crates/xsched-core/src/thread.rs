@@ -141,9 +141,9 @@ pub struct Inside<'a> {
 }
 
 impl<'a> Inside<'a> {
-    /// Marks the thread; `None` when it is inside a vendor call already, whose own calls are not ours to judge. `related` says if
-    /// two callers belong together: a call by the caller of the outer one is no call of the vendor's, but one from a callback, or
-    /// the outer one is long over.
+    /// Marks the thread; `None` when it is inside a vendor call already: calls that a vendor's library makes itself are not
+    /// scheduled. `related` says if two callers belong together: a call by the caller of the outer one is no call of the vendor's,
+    /// but one from a callback, or the outer one has returned.
     #[inline(always)]
     pub fn enter(place: &'a Place, related: fn(usize, usize) -> bool) -> Option<Inside<'a>> {
         let thread = current();
@@ -232,7 +232,7 @@ pub fn place_of_hook() -> usize {
 
 #[inline(always)]
 pub(crate) fn slot_of(key: usize) -> usize {
-    // Handles are addresses of heap objects: the low bits say nothing.
+    // Handles are addresses of heap objects: their low bits are mostly equal.
     (key ^ (key >> 4) ^ (key >> 9)) % ENTRIES
 }
 

@@ -57,7 +57,7 @@ impl Timeline {
         self.issued_ns.load(Acquire)
     }
 
-    /// The end of the timeline, with so many commands that were only counted.
+    /// The end of the timeline, where `counted` commands were only counted.
     pub(crate) fn end(&self, counted: u64) -> Point {
         Point { seq: self.issued(), ns: self.issued_ns(), counted }
     }
@@ -88,7 +88,7 @@ impl Timeline {
         self.fenced.store(seq.saturating_sub(commands), Relaxed);
     }
 
-    /// True: a fence covers everything, with so many commands that were only counted.
+    /// True: a fence covers everything, the `counted` commands that were only counted included.
     pub(crate) fn is_all_fenced(&self, counted: u64) -> bool {
         self.fenced.load(Relaxed) >= self.issued()
             && self.fenced_counted.load(Relaxed).max(self.done_counted.load(Relaxed)) >= counted
@@ -99,7 +99,7 @@ impl Timeline {
         self.fenced.load(Acquire) > self.done.load(Acquire)
     }
 
-    /// True: everything is complete, with so many commands that were only counted.
+    /// True: everything is complete, the `counted` commands that were only counted included.
     pub(crate) fn is_complete(&self, counted: u64) -> bool {
         self.is_numbered_complete() && self.done_counted.load(Acquire) >= counted
     }
@@ -115,7 +115,7 @@ impl Timeline {
         self.issued().saturating_sub(done)
     }
 
-    /// Commands that are not known to be complete, of so many that were only counted.
+    /// Commands that are not known to be complete, of the `counted` ones.
     pub(crate) fn open_counted(&self, counted: u64) -> u64 {
         counted.saturating_sub(self.done_counted.load(Acquire))
     }

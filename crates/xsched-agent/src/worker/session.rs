@@ -99,8 +99,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Maps a page of backlogs: this process's own, or that of another one, to which it may yield. Without it no program sees how
-    /// this program keeps up, or it does not yield: its gate holds as ever.
+    /// Maps a page of backlogs: this process's own, or that of another one, to which it may yield. Without its own page no program
+    /// sees how this one keeps up; without another's it does not yield, and its gate holds as otherwise.
     fn map_backlog(&mut self, page: u8, epoch: u32, own: bool, fd: Option<OwnedFd>) {
         let fd = fd.filter(|_| may_yield());
         match fd.and_then(|fd| self.pages.map((!own).then_some(page), fd).ok()) {

@@ -1,5 +1,5 @@
-//! Announce and idle: a launch after idle tells the daemon, and the agent calls a group idle that has nothing to do. Neither may
-//! miss the other.
+//! Announce and idle: a launch after idle announces its group to the daemon, and the agent calls a group idle that has nothing to
+//! do. Neither may miss the other.
 //!
 //! Both sides store first and load afterwards. A launch counts itself (in one of three places), then reads the gate word; the agent
 //! sets *must announce*, then reads the counts. The barriers between make one of the two see the other.

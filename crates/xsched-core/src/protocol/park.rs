@@ -1,4 +1,4 @@
-//! Park and wake: a thread sleeps at a closed gate or for want of budget, and its wake-up is not lost.
+//! Park and wake: a thread sleeps at a closed gate or until there is room in the budget, and its wake-up is not lost.
 
 use core::sync::atomic::Ordering::*;
 
@@ -70,7 +70,7 @@ impl<M: Memory> Progress<M> {
         self.completions.load(Acquire)
     }
 
-    /// Sleeps until there are more than `seen`, for so many ns at most.
+    /// Sleeps until there are more completions than `seen`, for `most_ns` at most.
     pub(crate) fn sleep(&self, seen: u32, most_ns: u64) -> Woken {
         M::sleep(&self.completions, seen, Sleepers::Own, most_ns)
     }

@@ -64,7 +64,7 @@ impl<M: Memory> Holding<'_, M> {
     }
 
     fn say(&self, registration: Registration) {
-        // A read-modify-write, so that of two threads the later one comes after all that the other one stored before.
+        // A read-modify-write: of two threads that store, the later one then synchronises with the earlier one.
         self.registration.swap(registration as u32, AcqRel);
         M::wake(self.registration, Sleepers::Own);
     }

@@ -436,7 +436,7 @@ fn not_if_its_sleep_begins_whatever_is_complete() {
     progress::<COMPARE>();
 }
 
-/// The gate is closed. A thread begins to wait there while the last command completes: one of the two tells that the group is
+/// The gate is closed. A thread begins to wait there while the last command completes: one of the two reports that the group is
 /// drained.
 fn drain<const WITHOUT: u8>() {
     check(
@@ -471,7 +471,7 @@ fn not_without_the_barriers_between_completions_and_waiting_threads() {
 
 // Registration: a daemon takes the gate over, or is gone.
 
-/// A launch that does not wait for the answer: it goes by the open gate, or is announced.
+/// A launch that does not wait for the answer: it passes the open gate, or is announced.
 fn attach_and_launch<const WITHOUT: u8>() {
     check(
         |world| world.gate.begin(false),
@@ -538,7 +538,7 @@ fn no_answer_without_the_wake_up() {
     answer::<WAKE>(|world| _ = world.attach());
 }
 
-/// A thread waits at the gate of a daemon that goes, or comes to wait there when the next one takes over. It must not sleep on in a
+/// A thread waits at the gate of a daemon that goes, or begins to wait there when the next one takes over. It must not sleep on in a
 /// group that the new daemon takes for idle.
 fn attach_again<const WITHOUT: u8>() {
     check(
@@ -648,7 +648,8 @@ fn not_if_the_command_is_given_before_it_is_published() {
 
 #[test]
 fn two_threads_and_a_device_do_not_undo_what_the_others_stored() {
-    // One waits for all that the queue was given and settles; the other one numbers a command and gives it meanwhile.
+    // One thread waits for all commands of the queue and settles its backlog; the other one numbers a command and gives it
+    // meanwhile.
     let settle = |queue: &Queue, numbered: &Word32<NOTHING>| {
         queue.want(2);
         let wanted = queue.wanted();
@@ -665,7 +666,7 @@ fn two_threads_and_a_device_do_not_undo_what_the_others_stored() {
         queue.reach(4);
         assert!(!queue.is_behind());
     });
-    // The device comes to an earlier command while a later one is given.
+    // The device reaches an earlier command while a later one is given.
     check_backlog(
         |queue, given| give(queue, given, 4),
         |queue, _| queue.reach(2),

@@ -1,4 +1,4 @@
-//! Queues that the program itself holds ([`crate::Hold`]): the words that say so, and the end of it.
+//! Queues that the program itself holds ([`crate::Hold`]): their words, and their release.
 
 use core::sync::atomic::Ordering::*;
 

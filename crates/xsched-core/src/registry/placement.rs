@@ -37,15 +37,15 @@ pub(crate) enum Move {
     Priority(i32),
     /// To a group of its own.
     Apart,
-    /// To the group that it would have come to by itself.
+    /// To the group that a new queue of its device and priority comes to.
     Back,
     /// To the group of the other domain.
     OtherDomain,
 }
 
 impl Registry {
-    /// The XQueue with this key, made if `describe` says what it is; true: it was made just now, and the agent has messages to send.
-    /// `None` when it cannot be scheduled: too many queues or groups, or `describe` found nothing to schedule.
+    /// Finds the XQueue with this key, or makes it if `describe` describes one; true: it was made just now, and the agent has
+    /// messages to send. `None` when it cannot be scheduled: too many queues or groups, or `describe` found nothing to schedule.
     pub(crate) fn find_or_add(
         &'static self,
         key: usize,

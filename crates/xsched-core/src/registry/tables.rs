@@ -1,4 +1,5 @@
-//! Tables of the registry, behind its lock: the queue of each key, the free places, and the groups with what tells them apart.
+//! Tables of the registry, behind its lock: the queue of each key, the free places, and the groups with their distinguishing
+//! properties.
 
 use core::sync::atomic::Ordering::*;
 use std::collections::HashMap;
@@ -60,7 +61,7 @@ impl Places {
     }
 }
 
-/// Tables of the registry. Locked while a queue comes, goes or moves, and while the program says something of a group.
+/// Tables of the registry. Locked while a queue comes, goes or moves, and while the program's wishes for a group change.
 #[derive(Default)]
 pub(super) struct Tables {
     pub(super) queues: HashMap<usize, u16>,
@@ -169,7 +170,7 @@ impl Registry {
         self.tables().has_room_apart()
     }
 
-    /// Gives each queue a group of its own from now on, or no more. Queues that are there already stay where they are.
+    /// Sets if each queue gets a group of its own from now on. Queues that are there already stay where they are.
     pub(crate) fn keep_streams_apart(&self, apart: bool) {
         self.streams_apart.store(apart, Release);
     }

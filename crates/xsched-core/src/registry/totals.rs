@@ -54,8 +54,8 @@ impl Registry {
         self.groups().map(|g| g.slot(self).exempt.load(Relaxed)).fold(0, u64::wrapping_add)
     }
 
-    /// Delays of the daemon in noticing that a group wanted its device; times that a group was presumed idle for want of progress;
-    /// times that commands which gates on the device had held for long were released.
+    /// Delays of the daemon in noticing that a group wanted its device; times that a group was presumed idle because it made no
+    /// progress; times that commands which gates on the device had held for long were released.
     pub fn overlaps(&self) -> (HeardLate, u64, u64) {
         let now = now_ns();
         self.groups().map(|g| g.slot(self)).fold((HeardLate::default(), 0, 0), |(all, stalls, releases), slot| {
@@ -65,7 +65,7 @@ impl Registry {
         })
     }
 
-    /// Launches admitted over budget for want of progress, and launches that a signal handler ended the wait of.
+    /// Launches admitted over budget because nothing was complete for long, and launches whose wait a signal handler ended.
     pub fn overrides(&self) -> (u64, u64) {
         self.groups().map(|g| g.slot(self)).fold((0, 0), |(liveness, signal), slot| {
             (liveness + slot.liveness_overrides.load(Relaxed), signal + slot.signal_overrides.load(Relaxed))
