@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use xsched_gatekeeper::Observed;
 use xsched_gatekeeper::ledger::Usage;
 use xsched_policy::ProgramId;
 use xsched_proto::class::Class;
+use xsched_proto::transitions::Outcome;
 
 use crate::clock::now_ns;
 use crate::metrics::{Counters, DaemonRow, DeviceRow, Launched, Metrics, Row, Snapshot};
@@ -27,33 +27,31 @@ impl Server {
         let metrics = Metrics::start(&config)?;
         self.net.watch_own(&metrics, Own::Metrics)?;
         self.say(&format!("metrics at {}", metrics.address));
-        self.engine.gatekeeper_mut().observe_times(true);
+        self.engine.keep_outcomes();
         self.services.metrics = Some(metrics);
         Ok(())
     }
 
-    /// Takes what was observed in the last decision.
-    pub(crate) fn note_observed(&mut self) {
+    /// Counts the outcomes of the last input.
+    pub(crate) fn count_outcomes(&mut self) {
         let Some(metrics) = &mut self.services.metrics else { return };
         let observations = &mut metrics.observations;
-        let observed: Vec<Observed> = self.engine.gatekeeper_mut().observed().collect();
         let mut now = None;
-        for observed in observed {
-            let (Observed::Wanted(id, _) | Observed::Waited(id, _) | Observed::Preempted(id) | Observed::Left(id, _)) =
-                observed;
+        for (id, outcome) in self.engine.take_outcomes() {
             let Some(group) = self.engine.groups().get(&id) else { continue };
             let class = self.engine.program_of(group).map(|program| program.class());
             let kind = || (class.unwrap_or(Class::Normal), group.device.clone());
             let (user, decided_ns) = (group.user, self.now_ns);
-            match observed {
+            match outcome {
                 // The program says when: one that lies spoils its own figures, and this one by no more than that.
-                Observed::Wanted(_, at_ns) => {
+                Outcome::Wanted(at_ns) => {
                     let now_ns = *now.get_or_insert_with(now_ns);
                     observations.decisions.see(now_ns.saturating_sub(at_ns).min(METRICS_DECISION_MAX_NS));
                 }
-                Observed::Waited(_, ns) => observations.wait(user, decided_ns, kind(), ns),
-                Observed::Preempted(_) => observations.preempted(user, decided_ns, kind(), None),
-                Observed::Left(_, ns) => observations.preempted(user, decided_ns, kind(), Some(ns)),
+                Outcome::Waited(ns) => observations.wait(user, decided_ns, kind(), ns),
+                Outcome::Preempted => observations.preempted(user, decided_ns, kind(), None),
+                Outcome::Left(ns) => observations.preempted(user, decided_ns, kind(), Some(ns)),
+                Outcome::On(_) | Outcome::Off(_) | Outcome::Burst { .. } => {}
             }
         }
     }

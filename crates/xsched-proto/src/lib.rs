@@ -24,7 +24,7 @@
 //! - [`settings`]: what the environment asks for; [`variables`]: which variables there are.
 //! - [`similar`]: what was probably meant.
 //! - [`text`]: strings of others, as they are shown.
-//! - [`trace`]: what the daemon remembers of its decisions.
+//! - [`trace`]: the daemon's record of its decisions; [`transitions`]: the stream that it is made of, and what that means.
 //! - [`trust`]: whether a daemon is this user's or root's.
 //! - [`usage`]: time on devices.
 //! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
@@ -56,6 +56,7 @@ pub mod settings;
 pub mod similar;
 pub mod text;
 pub mod trace;
+pub mod transitions;
 pub mod trust;
 pub mod usage;
 pub mod variables;
