@@ -98,8 +98,6 @@ struct Group<W> {
     budget_us: u32,
     /// See [`Gatekeeper::set_budget`].
     own_budget_us: Option<u32>,
-    /// When it was taken on, in ns.
-    added_ns: u64,
     /// Bursts that the tracker knows of.
     entered: u64,
     tracker: Tracker,
@@ -192,7 +190,6 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             progress: Progress::default(),
             budget_us: 0,
             own_budget_us: None,
-            added_ns: now * 1_000,
             entered: words.bursts.load(Relaxed),
             tracker: Tracker::default(),
             exclusive: false,
@@ -246,7 +243,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// Takes notice of the last wishes of a group that goes: it had the device for them all the same if its gate stood open.
     fn hear_last(&mut self, now: Micros, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else { return };
-        let late_us = group.words.hear(now * 1_000, group.added_ns);
+        let late_us = group.words.hear(now * 1_000, group.tracker.added_ns());
         let word = group.words.state.load(Acquire);
         self.note_bursts(now, id, word, late_us);
         self.note_late(now, id, late_us);
@@ -349,7 +346,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         let word = group.words.state.load(Acquire);
         // A launch under way has said when it came before it has said so.
         let has_wanted = word != state::IDLE || group.words.bursts.load(Acquire) != group.entered;
-        let late_us = if has_wanted { group.words.hear(now * 1_000, group.added_ns) } else { 0 };
+        let late_us = if has_wanted { group.words.hear(now * 1_000, group.tracker.added_ns()) } else { 0 };
         self.note_bursts(now, id, word, late_us);
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         // First, so that what follows is decided with it.

@@ -234,7 +234,9 @@ pub struct GroupInfo {
     pub releases: u64,
     /// Times its gate was closed.
     pub suspensions: u64,
-    /// Device time charged to it, in µs.
+    /// GPU time: its part of the device time of its program, as `xsched usage` charges it, in µs; up to 100 ms ago.
+    pub gpu_us: u64,
+    /// Device time by which policies share, in µs: charged at once, with the time for which the device is kept for its next request.
     pub device_us: u64,
     /// Its part of the device by what was asked for, its weight or utilization, in percent of what all programs there ask for; none =
     /// the policy in force goes by neither.

@@ -184,6 +184,11 @@ impl Tracker {
         self.on
     }
 
+    /// Time since which the group exists, in ns.
+    pub fn added_ns(&self) -> u64 {
+        self.added_ns
+    }
+
     /// Time at which its gate was opened last, in ns.
     pub fn granted_ns(&self) -> u64 {
         self.granted_ns

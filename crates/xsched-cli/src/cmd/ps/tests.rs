@@ -34,7 +34,8 @@ fn answer() -> Answer {
         stalls: 0,
         releases: 0,
         suspensions: 2,
-        device_us: 1_500,
+        gpu_us: 1_500,
+        device_us: 1_600,
         share_asked_percent: None,
         share_got_percent: None,
         waits: Default::default(),
@@ -196,7 +197,7 @@ fn full() -> Answer {
         of(123_456, "模型训练-with-a-long-name.py", GroupState::Running, waits(0, None)),
         ProgramInfo { ended_s: Some(75), ..of(99, "old", GroupState::Idle, waits(0, Some(3.0))) },
     ];
-    answer.programs[0].groups[0].device_us = 11_600_000;
+    answer.programs[0].groups[0].gpu_us = 11_600_000;
     answer
 }
 

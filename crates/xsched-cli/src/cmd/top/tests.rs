@@ -47,6 +47,7 @@ fn group(id: u64, device: &str, state: GroupState, device_us: u64, launches: u64
         stalls: 0,
         releases: 0,
         suspensions: 0,
+        gpu_us: device_us,
         device_us,
         share_asked_percent: None,
         share_got_percent: None,
