@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_gatekeeper::ledger::Usage;
 use xsched_policy::ProgramId;
@@ -10,7 +9,7 @@ use xsched_proto::class::Class;
 use xsched_proto::transitions::Outcome;
 
 use crate::clock::now_ns;
-use crate::metrics::{Counters, DaemonRow, DeviceRow, Launched, Metrics, Row, Snapshot};
+use crate::metrics::{Counts, DaemonRow, DeviceRow, Launched, Metrics, Row, Snapshot};
 use crate::net::Own;
 use crate::server::Server;
 use crate::tuning::{METRICS_DECISION_MAX_NS, METRICS_GONE_MAX, METRICS_PIECE};
@@ -88,7 +87,7 @@ impl Server {
         let mut rows = Vec::from(std::mem::take(&mut metrics.gone));
         for row in &mut rows {
             if let Some(usage) = usage.get(&(ProgramId(row.program), row.device.clone())) {
-                row.counters.usage = *usage;
+                row.counts.set_usage(*usage);
             }
         }
         metrics.gone.extend(
@@ -141,7 +140,7 @@ impl Server {
                     program: program.id.0,
                     identity: identity.clone(),
                     class: program.class(),
-                    counters: Counters { usage: usage(&device).unwrap_or_default(), ..Counters::default() },
+                    counts: Counts::of(usage(&device).unwrap_or_default()),
                     device,
                     launched: Launched::Count(program.memory.0.clone(), Vec::new()),
                     weight: program.hints.weight(),
@@ -153,14 +152,7 @@ impl Server {
                 rows.len() - 1
             });
             let (row, words) = (&mut rows[at], &group.words);
-            let counters = &mut row.counters;
-            counters.wait_ns = counters.wait_ns.wrapping_add(words.wait_ns.load(Relaxed));
-            let status = self.engine.arbiter().status(self.now_us(), id);
-            counters.suspensions += status.map_or(0, |status| status.suspensions);
-            let reasons = [&words.unscheduled_attach, &words.unscheduled_passthrough, &words.unscheduled_error];
-            for (sum, reason) in counters.unscheduled.iter_mut().zip(reasons) {
-                *sum = sum.wrapping_add(reason.load(Relaxed));
-            }
+            row.counts.add_group(words, self.engine.arbiter().status(self.now_us(), id).as_ref());
             if let Launched::Count(_, slots) = &mut row.launched {
                 slots.push(group.slot);
             }
@@ -194,7 +186,7 @@ impl Server {
     pub(crate) fn keep_last_usage(&mut self, program: ProgramId, device: &str, usage: Usage) {
         let rows = self.services.metrics.iter_mut().flat_map(|metrics| &mut metrics.gone);
         for row in rows.filter(|row| row.program == program.0 && &*row.device == device) {
-            row.counters.usage = usage;
+            row.counts.set_usage(usage);
         }
     }
 }

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::domains::DomainMode;
 use crate::platform::Platform;
-use crate::segment::HeardLate;
 use crate::trace::Why;
+
+pub use crate::statistics::{GroupInfo, GroupState, QueueDomain, QueueInfo, Unscheduled, Waits, YieldRule, Yielding};
 
 /// The daemon about itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -144,16 +145,6 @@ impl ClassFrom {
     }
 }
 
-/// Whose work a group is, as far as it was said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum QueueDomain {
-    /// Vendor libraries': before the other groups of the program of the same priority.
-    System,
-    /// The program's own.
-    Application,
-}
-
 /// How the contexts of a program share a device with those of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sharing {
@@ -187,158 +178,6 @@ pub enum PoolSide {
     Inner,
     /// For best-effort programs only.
     Outer,
-}
-
-/// One suspension unit of a program.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GroupInfo {
-    /// `g<N>`.
-    pub id: String,
-    /// Device key.
-    pub device: String,
-    /// Vendor interface.
-    pub platform: Platform,
-    /// Whose work it is.
-    pub domain: QueueDomain,
-    /// Launches that come from vendor libraries; none = they are not told apart (`XSCHED_DOMAINS=report`).
-    pub system_launches: Option<u64>,
-    /// Those among them that went past a closed gate, by an operator's rule (`domains = "exempt"`).
-    pub exempt_launches: u64,
-    /// Effective priority of the group.
-    pub priority: i32,
-    /// Preemption level in force.
-    pub level: u8,
-    /// Commands in flight while another program wants the device; 0 = automatic.
-    pub threshold: u32,
-    /// Commands after which room comes back; 0 = automatic.
-    pub batch: u32,
-    /// idle, ready (waits for the device), running, suspended (by an operator, or its priority is never to run), detached.
-    pub state: GroupState,
-    /// True where it goes before others of its priority because it pauses (policy `hpf`).
-    pub interactive: bool,
-    /// Its XQueues.
-    pub queues: Vec<QueueInfo>,
-    /// Launches of all its queues, also those that are gone.
-    pub launches: u64,
-    /// Launches that reached the driver without a gate decision.
-    pub unscheduled: Unscheduled,
-    /// Launches the bound let through because nothing completed meanwhile.
-    pub liveness_overrides: u64,
-    /// Launches let through because a signal interrupted the wait.
-    pub signal_overrides: u64,
-    /// How often the daemon was late to take notice that the group wanted its device.
-    pub heard_late: HeardLate,
-    /// Times that it counted as idle for want of progress while others waited.
-    pub stalls: u64,
-    /// Times that commands which gates on the device had held for long were let go.
-    pub releases: u64,
-    /// Times its gate was closed.
-    pub suspensions: u64,
-    /// GPU time: its part of the device time of its program, as `xsched usage` charges it, in µs; up to 100 ms ago.
-    pub gpu_us: u64,
-    /// Device time by which policies share, in µs: charged at once, with the time for which the device is kept for its next request.
-    pub device_us: u64,
-    /// Its part of the device by what was asked for, its weight or utilization, in percent of what all programs there ask for; none =
-    /// the policy in force goes by neither.
-    pub share_asked_percent: Option<f64>,
-    /// Its part of the device time that was charged to programs there in the last ten seconds, in percent; none = none was.
-    pub share_got_percent: Option<f64>,
-    /// Its waits at the closed gate.
-    pub waits: Waits,
-    /// Time its threads waited at the gate, in µs, with the waits that go on.
-    pub wait_us: u64,
-    /// Its longest command as estimated by the program, in µs; of one with gates inside, its longest part without. 0 = nothing is known.
-    pub longest_us: u64,
-    /// Whether most of what it does is commands that no time slice need cut (400 µs or less); none = nothing is known.
-    pub short: Option<bool>,
-    /// Hardware time slice that the daemon chose for its context last, in µs; none = it chose none, or there are no such.
-    pub timeslice_us: Option<u64>,
-    /// Commands of it that are complete, as its client tells while that is of interest.
-    pub completed: u64,
-    /// What one of these takes while the group is alone in its pool, in µs; none = not known, or in no pool.
-    pub alone_us: Option<f64>,
-    /// Gates that yield, of this group and of others beside it; none = its context is no other program's too, or gates do not yield (CUDA only).
-    pub yielding: Option<Yielding>,
-}
-
-/// Gates that yield among programs of one hardware context.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Yielding {
-    /// Rule in force for others beside this group; none = it has kept no other one from the device so far.
-    pub rule: Option<YieldRule>,
-    /// Times that the rule became `closes`, since the group got on worse beside others than its target allows.
-    pub flips: u64,
-    /// Times that its own closed gate began to yield.
-    pub opened: u64,
-    /// Time for which it did, in µs.
-    pub opened_us: u64,
-    /// Commands that it gave in that time.
-    pub passed: u64,
-    /// Time that its threads waited then, since those that it makes room for were behind, in µs.
-    pub held_us: u64,
-}
-
-/// The rule in force for others beside a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum YieldRule {
-    /// Their gates yield while this group's queues keep up.
-    Yields,
-    /// Their gates close for one burst, for comparison.
-    Probe,
-    /// Their gates close: the group got on worse beside them than its target allows.
-    Closes,
-}
-
-/// Waits of threads at the closed gate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Waits {
-    /// Threads that wait now.
-    pub now: u32,
-    /// How long they have waited so far, on average, in µs.
-    pub now_us: u64,
-    /// Waits that have ended.
-    pub count: u64,
-    /// What half of these did not exceed, in µs, right to 20 %; none = there was none.
-    pub p50_us: Option<f64>,
-    /// The same of 99 %.
-    pub p99_us: Option<f64>,
-}
-
-/// What a group is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum GroupState {
-    /// Nothing to do.
-    Idle,
-    /// Wants the device and waits for it.
-    Ready,
-    /// Wants the device and has it.
-    Running,
-    /// Held by an operator.
-    Suspended,
-    /// Opened its own gate.
-    Detached,
-}
-
-/// One XQueue.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct QueueInfo {
-    /// `q<N>`.
-    pub id: String,
-    /// Launches.
-    pub launches: u64,
-}
-
-/// Launches without a gate decision, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unscheduled {
-    /// Before the daemon's answer.
-    pub attach: u64,
-    /// By an operator's rule.
-    pub passthrough: u64,
-    /// After an internal error.
-    pub error: u64,
 }
 
 /// What an answer about the past begins with.

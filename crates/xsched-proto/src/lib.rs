@@ -12,6 +12,7 @@
 //! - [`bounded`]: how many entries the lists in messages may have.
 //! - [`class`]: five classes over the priorities -255..=255.
 //! - [`clock`]: clocks of time namespaces.
+//! - [`statistics`]: figures of groups, each declared once; [`described`]: how schema and reference follow from that.
 //! - [`device`]: the state of a device.
 //! - [`domains`]: what becomes of launches of vendors' libraries.
 //! - [`error`]: what an operator is told.
@@ -35,6 +36,7 @@ pub mod backlog;
 pub mod bounded;
 pub mod class;
 pub mod clock;
+pub mod described;
 pub mod device;
 pub mod domains;
 pub mod entitlement;
@@ -54,6 +56,7 @@ pub mod rendezvous;
 pub mod segment;
 pub mod settings;
 pub mod similar;
+pub mod statistics;
 pub mod text;
 pub mod trace;
 pub mod transitions;

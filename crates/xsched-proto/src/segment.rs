@@ -17,8 +17,6 @@
 
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 
-use serde::{Deserialize, Serialize};
-
 use crate::gate::GateWord;
 use crate::histogram::Histogram;
 
@@ -173,16 +171,7 @@ pub struct GroupSlot {
 /// what comes later lets less urgent programs run beside more urgent ones for long enough to be felt.
 pub const HEARD_LATE_NS: u64 = 5_000_000;
 
-/// How often the daemon was late to take notice that a group wanted its device: until then, less urgent groups keep it too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeardLate {
-    /// Times it took [`HEARD_LATE_NS`] or more.
-    pub count: u64,
-    /// How long it took then, added up, in µs.
-    pub us: u64,
-    /// The longest of these times, in µs.
-    pub longest_us: u64,
-}
+pub use crate::statistics::HeardLate;
 
 impl HeardLate {
     /// With another one's.

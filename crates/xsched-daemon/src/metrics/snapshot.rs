@@ -8,6 +8,7 @@ use xsched_policy::ProgramId;
 use xsched_proto::class::Class;
 
 use super::histogram::Histogram;
+use super::statistics::Counts;
 use crate::devices::DeviceLabel;
 use crate::identity::User;
 use crate::memory::ClientSegment;
@@ -33,7 +34,7 @@ pub(crate) struct Row {
     pub(crate) identity: Arc<Identity>,
     pub(crate) class: Class,
     pub(crate) device: Arc<str>,
-    pub(crate) counters: Counters,
+    pub(crate) counts: Counts,
     pub(crate) launched: Launched,
     pub(crate) weight: u32,
     /// The part of the weights of all programs on the device.
@@ -43,17 +44,6 @@ pub(crate) struct Row {
     pub(crate) gone: bool,
     /// It is gone, and no more comes of it.
     pub(crate) last: bool,
-}
-
-/// What only grows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counters {
-    pub(crate) usage: Usage,
-    pub(crate) wait_ns: u64,
-    pub(crate) suspensions: u64,
-    /// Before the daemon's answer, by a pass-through rule, after an error.
-    pub(crate) unscheduled: [u64; 3],
-    pub(crate) launches: u64,
 }
 
 /// Where launches are counted. Adding up those of a program takes some 0.1 ms: not on the loop's thread while the program lives.
