@@ -246,10 +246,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         let late_us = group.words.hear(now * 1_000, group.tracker.added_ns());
         let word = group.words.state.load(Acquire);
         self.note_bursts(now, id, word, late_us);
-        self.note_late(now, id, late_us);
-        if late_us > 0 {
-            self.note(now, id, Step::Idle { since_ns: now * 1_000 });
-        }
+        self.note_late(now, id, late_us, true);
     }
 
     /// Tells the arbiter anything else than that a group comes or goes.
@@ -363,10 +360,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             self.arbiter.take(now, Event::Progress(id));
             self.note(now, id, Step::Recovered);
         }
-        self.note_late(now, id, late_us);
-        if late_us > 0 && word == state::IDLE && self.is_idle(id) {
-            self.note(now, id, Step::Idle { since_ns: now * 1_000 });
-        }
+        self.note_late(now, id, late_us, word == state::IDLE && self.is_idle(id));
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         // A group with an open gate is not drained, whatever the word still says.
         if word == group.state || word == state::DRAINED && group.granted {
@@ -386,29 +380,12 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             let us = group.words.burst_us.load(Relaxed);
             self.arbiter.take(now, Event::Burst { group: id, us });
         }
-        let since_ns = group.words.ready_at_ns.load(Relaxed);
-        // News that has come late is noted already.
-        let is_news = late_us == 0;
+        self.note_state(now, id, before, word, late_us == 0);
         let (event, known) = match word {
-            state::READY => {
-                if is_news {
-                    self.note(now, id, Step::Ready { since_ns });
-                }
-                self.asking.push(id);
-                (Event::Ready(id), Ok(()))
-            }
-            state::DRAINED => {
-                if is_news && before == state::IDLE {
-                    self.note(now, id, Step::Ready { since_ns });
-                    self.asking.push(id);
-                }
-                self.note(now, id, Step::Drained);
-                (Event::Drained(id), Ok(()))
-            }
-            _ => {
-                self.note(now, id, Step::Idle { since_ns: now * 1_000 });
-                (Event::Idle(id), if word == state::IDLE { Ok(()) } else { Err(UnknownState) })
-            }
+            state::READY => (Event::Ready(id), Ok(())),
+            state::DRAINED => (Event::Drained(id), Ok(())),
+            state::IDLE => (Event::Idle(id), Ok(())),
+            _ => (Event::Idle(id), Err(UnknownState)),
         };
         self.event(now, event);
         known

@@ -47,10 +47,31 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         }
     }
 
-    /// Notes that a group has wanted its device anew for so long, in µs; 0 = it has not.
-    pub(crate) fn note_late(&mut self, now: Micros, id: GroupId, late_us: u64) {
+    /// Notes that a group has wanted its device anew for so long, in µs; 0 = it has not. `is_over` = it wants it no more.
+    pub(crate) fn note_late(&mut self, now: Micros, id: GroupId, late_us: u64, is_over: bool) {
         if late_us > 0 {
             self.note(now, id, Step::Late { since_ns: now.saturating_sub(late_us) * 1_000 });
+            if is_over {
+                self.note(now, id, Step::Idle { since_ns: now * 1_000 });
+            }
+        }
+    }
+
+    /// Notes the change of a group's state from one word to another. `is_news` = it is not noted already, as late news is.
+    pub(crate) fn note_state(&mut self, now: Micros, id: GroupId, before: u32, word: u32, is_news: bool) {
+        let wants = word == state::READY || word == state::DRAINED;
+        if word == state::READY || wants && before == state::IDLE && is_news {
+            if let Some(group) = self.groups.get(&id).filter(|_| is_news) {
+                let since_ns = group.words.ready_at_ns.load(Relaxed);
+                self.note(now, id, Step::Ready { since_ns });
+            }
+            // If it waits, the reason is recorded with the decision.
+            self.asking.push(id);
+        }
+        match word {
+            state::READY => {}
+            state::DRAINED => self.note(now, id, Step::Drained),
+            _ => self.note(now, id, Step::Idle { since_ns: now * 1_000 }),
         }
     }
 }
