@@ -1,6 +1,8 @@
 //! Checks the documentation against the code: links lead somewhere, commands run, and the reference names all that exists.
 
 mod common;
+#[path = "common/described.rs"]
+mod described;
 #[path = "common/markdown.rs"]
 mod markdown;
 
@@ -10,7 +12,9 @@ use std::time::{Duration, Instant};
 use xsched_policy::{Param, registry};
 use xsched_proto::class::{Class, Contention, hardware_timeslice_us};
 use xsched_proto::hint::Hint;
+use xsched_proto::statistics::{GroupInfo, QueueInfo, YieldRule, Yielding};
 use xsched_proto::variables;
+use xsched_proto::wire::Platform;
 
 use common::{Place, said};
 use markdown::{book, page, pages, root};
@@ -306,10 +310,6 @@ fn the_reference_has_every_field_of_ps_and_no_other() {
         ("devices[].latest", "DeviceState"),
         ("devices[].processes[]", "DeviceProcess"),
         ("programs[]", "ProgramInfo"),
-        ("programs[].groups[]", "GroupInfo"),
-        ("programs[].groups[].queues[]", "QueueInfo"),
-        ("programs[].groups[].waits", "Waits"),
-        ("programs[].groups[].unscheduled", "Unscheduled"),
     ] {
         let (_, named) = rows.iter().find(|(h, _)| h == heading).unwrap_or_else(|| panic!("{heading}"));
         // Names at the beginning of a row are fields; values of a field stand further to the right.
@@ -323,7 +323,64 @@ fn the_reference_has_every_field_of_ps_and_no_other() {
     same("the answer", rows[0].1.clone(), top);
 }
 
-/// Checks that the pages, `docs/guide/checking.md` above all, show the columns that `ps` prints.
+/// Writes a page anew with `BLESS=1`, else compares it.
+fn derive(path: &str, anew: impl Fn(&str) -> String) {
+    let file = root().join(path);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let anew = anew(&text);
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&file, anew).unwrap();
+    } else {
+        assert!(text == anew, "{path}: BLESS=1 cargo test -p xsched-cli --test documents writes it anew");
+    }
+}
+
+/// What a group tells of itself is declared in `xsched_proto::statistics`, and nowhere else.
+#[test]
+fn the_reference_and_the_schema_of_groups_are_their_declaration() {
+    derive("docs/reference/ps-json.md", |page| {
+        let with = |page: String, (heading, shape)| described::with_table(&page, heading, &described::table(shape));
+        described::tables().into_iter().fold(page.to_owned(), with)
+    });
+    derive("docs/reference/ps.schema.json", described::with_groups);
+}
+
+/// Likewise the metrics: the table is the rest of the page.
+#[test]
+fn the_reference_of_metrics_is_what_the_daemon_tells() {
+    derive("docs/reference/metrics.md", |page| {
+        let head = page.split("| metric |").next().expect("a head");
+        let row = |metric: &xsched_daemon::Metric| {
+            format!("| `{}` | {} | {} |\n", metric.name, metric.kind, described::continued(&metric.help))
+        };
+        let rows: String = xsched_daemon::all_metrics().iter().map(row).collect();
+        format!("{head}| metric | kind | what |\n| --- | --- | --- |\n{rows}")
+    });
+}
+
+/// What is printed has the fields of the schema, and its words.
+#[test]
+fn a_group_is_printed_as_its_schema_says() {
+    let schema: serde_json::Value = {
+        let text = std::fs::read_to_string(root().join("docs/reference/ps.schema.json")).unwrap();
+        serde_json::from_str(&text).unwrap()
+    };
+    let of_groups = &schema["properties"]["programs"]["items"]["properties"]["groups"]["items"];
+    let validator = jsonschema::validator_for(of_groups).unwrap();
+    for platform in [Platform::Cuda, Platform::Hip, Platform::Hsa, Platform::Opencl, Platform::Sim] {
+        for rule in [None, Some(YieldRule::Yields), Some(YieldRule::Probe), Some(YieldRule::Closes)] {
+            let yielding = Some(Yielding { rule, flips: 1, opened: 2, opened_us: 3, passed: 4, held_us: 5 });
+            let queues = vec![QueueInfo { id: "q1".into(), launches: 1 }];
+            let group = GroupInfo { yielding, queues, alone_us: Some(1.5), ..GroupInfo::new(1, "sim:0", platform) };
+            let printed = serde_json::to_value(group).unwrap();
+            let faults: Vec<_> =
+                validator.iter_errors(&printed).map(|e| format!("{}: {e}", e.instance_path())).collect();
+            assert!(faults.is_empty(), "{faults:?}");
+        }
+    }
+}
+
+/// `docs/guide/checking.md` explains the columns that `ps` prints.
 #[test]
 fn the_columns_of_ps_in_the_pages_are_those_it_prints() {
     let source = ["mod", "table"].map(|name| root().join(format!("crates/xsched-cli/src/cmd/ps/{name}.rs")));

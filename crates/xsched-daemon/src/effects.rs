@@ -15,7 +15,7 @@ impl Server {
     /// Gives the engine an input and carries out its effects.
     pub(crate) fn input(&mut self, input: Input) {
         self.engine.handle(self.now_ns, input);
-        self.note_observed();
+        self.count_outcomes();
         while let Some(effect) = self.engine.next_effect() {
             self.carry_out(effect);
         }

@@ -15,7 +15,8 @@ use xsched_proto::backlog::PAGES;
 use xsched_proto::gate::Gate;
 use xsched_proto::hint::Slo;
 use xsched_proto::segment::{GroupSlot, state};
-use xsched_proto::trace::{What, Why};
+use xsched_proto::trace::Why;
+use xsched_proto::transitions::Step;
 
 use crate::rule::InForce;
 use crate::{Gatekeeper, Group, Micros};
@@ -219,18 +220,13 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             words.gate.let_yield(true);
             group.opened.times += 1;
             group.yields_since = Some(now);
-            // A group that yields neither waits for the device nor leaves it.
-            (group.waits_since_ns, group.leaves_since_ns) = (None, None);
         }
         let completed = words.completed.load(Relaxed);
         let gets_on = std::mem::replace(&mut group.completed, completed) != completed;
         let has_work = group.state == state::READY;
-        if has_work && !self.ledger.is_on(id) {
-            self.ledger.set(now * 1_000, id, true);
-        }
         self.arbiter.beside(now, id, has_work, gets_on);
         if begins {
-            self.record(now, id, What::Yields, 0);
+            self.note(now, id, Step::Yields);
         }
     }
 
@@ -243,10 +239,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             group.words.gate.let_yield(false);
         }
         if !granted {
-            if group.state != state::IDLE {
-                group.waits_since_ns = Some(now * 1_000);
-            }
-            self.record(now, id, What::Held, 0);
+            self.note(now, id, Step::Held);
         }
     }
 }

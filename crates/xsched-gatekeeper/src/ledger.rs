@@ -13,7 +13,7 @@
 //!
 //! [`docs/internals/accounting.md`]: https://github.com/xsched/xsched/blob/main/docs/internals/accounting.md
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use xsched_policy::{GroupId, ProgramId};
 
@@ -27,6 +27,9 @@ pub const LATE_NS: Nanos = 100_000_000;
 const WAITING_SOME: usize = 64;
 /// … and number at which the older half is charged, even if an earlier entry may still come.
 const WAITING_MAX: usize = 4_096;
+
+/// Groups that are gone whose parts a book keeps: as many as a program may have at a time.
+const GONE_MAX: usize = xsched_proto::segment::GROUPS;
 
 /// Time on a device, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,9 +109,9 @@ struct Device {
     waiting: Vec<(Nanos, Entry)>,
     /// Time up to which all is charged.
     at_ns: Nanos,
-    /// Programs that are on the device at that time, sorted, and their numbers of groups there.
-    on: Vec<(ProgramId, u32)>,
-    /// True if completions are followed, at that time.
+    /// Programs that are on it at that time, by number, each with its groups that are.
+    on: Vec<(ProgramId, Vec<GroupId>)>,
+    /// Whether completions are followed, at that time and as was told last.
     followed: bool,
     /// True if completions are followed, as last reported.
     told_followed: bool,
@@ -129,12 +132,23 @@ struct Book {
     groups: u32,
     /// Time at which the last of them was removed.
     left_ns: Nanos,
+    /// Parts of the groups in what is charged; of those that are gone, of the last ones.
+    parts: Vec<Part>,
+    gone: VecDeque<GroupId>,
+}
+
+/// Part of one group in the time of its program.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    group: GroupId,
+    gpu_ns: u64,
+    unfollowed_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entry {
-    On(ProgramId),
-    Off(ProgramId),
+    On(ProgramId, GroupId),
+    Off(ProgramId, GroupId),
     Followed(bool),
 }
 
@@ -142,7 +156,9 @@ impl Ledger {
     /// Adds a group with nothing on its device.
     pub fn add(&mut self, now: Nanos, id: GroupId, program: ProgramId, device: &str) {
         let own = self.devices.entry(device.to_owned()).or_insert_with(|| Device { at_ns: now, ..Device::default() });
-        own.books.entry(program).or_default().groups += 1;
+        let book = own.books.entry(program).or_default();
+        book.groups += 1;
+        book.parts.push(Part { group: id, gpu_ns: 0, unfollowed_ns: 0 });
         self.groups.insert(id, Group { device: device.to_owned(), program, on: false, since_ns: now });
     }
 
@@ -155,6 +171,12 @@ impl Ledger {
         };
         book.groups -= 1;
         book.left_ns = now;
+        book.gone.push_back(id);
+        if book.gone.len() > GONE_MAX
+            && let Some(first) = book.gone.pop_front()
+        {
+            book.parts.retain(|part| part.group != first);
+        }
     }
 
     /// True if a group has work on its device, as far as was reported.
@@ -168,7 +190,7 @@ impl Ledger {
         let Some(group) = self.groups.get_mut(&id).filter(|group| group.on != on) else { return };
         let at = at.max(group.since_ns);
         (group.on, group.since_ns) = (on, at);
-        let entry = if on { Entry::On(group.program) } else { Entry::Off(group.program) };
+        let entry = if on { Entry::On(group.program, id) } else { Entry::Off(group.program, id) };
         if let Some(device) = self.devices.get_mut(&group.device) {
             device.enter(at, entry);
         }
@@ -196,6 +218,7 @@ impl Ledger {
                 None => (span, How::AtMost),
             };
             book.usage.charge(ns, how);
+            book.measure_parts(ns, span);
             device.busy.charge(ns, how);
         }
     }
@@ -231,7 +254,14 @@ impl Ledger {
         Some(own.account(name, program, own.books.get(&program)?))
     }
 
-    /// True if a program has a book on some device.
+    /// The part of a group in [`Usage::gpu_ns`] of its program, in ns: time that several groups of a program were on the device is divided
+    /// among them. None = there is no such book, or the group is gone for long.
+    pub fn group_ns(&self, device: &str, program: ProgramId, group: GroupId) -> Option<u64> {
+        let parts = &self.devices.get(device)?.books.get(&program)?.parts;
+        Some(parts.iter().find(|part| part.group == group)?.gpu_ns)
+    }
+
+    /// Tells whether a program has a book on some device.
     pub fn has_books(&self, program: ProgramId) -> bool {
         self.devices.values().any(|device| device.books.contains_key(&program))
     }
@@ -239,7 +269,7 @@ impl Ledger {
     /// True if a program that has no group on a device any more never had work there: then its book may be closed at once.
     pub fn is_blank(&self, device: &str, program: ProgramId) -> bool {
         let Some(own) = self.devices.get(device) else { return false };
-        let of_program = |entry: &Entry| matches!(entry, Entry::On(p) | Entry::Off(p) if *p == program);
+        let of_program = |entry: &Entry| matches!(entry, Entry::On(p, _) | Entry::Off(p, _) if *p == program);
         own.books
             .get(&program)
             .is_some_and(|book| book.groups == 0 && book.usage == Usage::default() && book.unfollowed_ns == 0)
@@ -271,6 +301,29 @@ impl Ledger {
     }
 }
 
+impl Book {
+    /// Divides a time among groups that were on the device together.
+    fn divide(&mut self, ns: u64, groups: &[GroupId], figure: fn(&mut Part) -> &mut u64) {
+        let (each, rest) = (ns / groups.len() as u64, ns % groups.len() as u64);
+        for (at, group) in groups.iter().enumerate() {
+            if let Some(part) = self.parts.iter_mut().find(|part| part.group == *group) {
+                *figure(part) += each + u64::from((at as u64) < rest);
+            }
+        }
+    }
+
+    /// Divides what a measurement has left of the time that was not followed, by the groups' parts in that.
+    fn measure_parts(&mut self, ns: u64, span: u64) {
+        let (mut unfollowed, mut given) = (0, 0);
+        for part in self.parts.iter_mut().filter(|part| part.unfollowed_ns > 0) {
+            unfollowed += std::mem::take(&mut part.unfollowed_ns);
+            let due = (u128::from(ns) * u128::from(unfollowed) / u128::from(span.max(1))) as u64;
+            part.gpu_ns += due - given;
+            given = due;
+        }
+    }
+}
+
 impl Device {
     fn account<'a>(&self, name: &'a str, program: ProgramId, book: &Book) -> Account<'a> {
         let closed = book.groups == 0 && self.at_ns >= book.left_ns && book.unfollowed_ns == 0;
@@ -296,14 +349,14 @@ impl Device {
         for (at, entry) in entries {
             self.advance(at);
             match entry {
-                Entry::On(program) => match self.on.binary_search_by_key(&program, |(p, _)| *p) {
-                    Ok(place) => self.on[place].1 += 1,
-                    Err(place) => self.on.insert(place, (program, 1)),
+                Entry::On(program, group) => match self.on.binary_search_by_key(&program, |(p, _)| *p) {
+                    Ok(place) => self.on[place].1.push(group),
+                    Err(place) => self.on.insert(place, (program, vec![group])),
                 },
-                Entry::Off(program) => {
+                Entry::Off(program, group) => {
                     if let Ok(place) = self.on.binary_search_by_key(&program, |(p, _)| *p) {
-                        self.on[place].1 -= 1;
-                        if self.on[place].1 == 0 {
+                        self.on[place].1.retain(|other| *other != group);
+                        if self.on[place].1.is_empty() {
                             self.on.remove(place);
                         }
                     }
@@ -324,16 +377,19 @@ impl Device {
         self.busy.resident_ns += span;
         let measures = self.followed || sharers > 1;
         let (each, rest) = (span / sharers, (span % sharers) as usize);
-        for (place, (program, _)) in self.on.iter().enumerate() {
+        for (place, (program, groups)) in self.on.iter().enumerate() {
             let book = self.books.entry(*program).or_default();
             book.usage.resident_ns += span;
             if !measures {
                 self.unmeasured += usize::from(book.unfollowed_ns == 0);
                 book.unfollowed_ns += span;
+                book.divide(span, groups, |part| &mut part.unfollowed_ns);
                 continue;
             }
             let gets_one = (place + self.on.len() - self.turn % self.on.len()) % self.on.len() < rest;
-            book.usage.charge(each + u64::from(gets_one), How::Followed);
+            let ns = each + u64::from(gets_one);
+            book.usage.charge(ns, How::Followed);
+            book.divide(ns, groups, |part| &mut part.gpu_ns);
         }
         if measures {
             self.turn = self.turn.wrapping_add(rest);

@@ -11,6 +11,7 @@ pub mod company;
 pub mod ledger;
 mod ring;
 mod rule;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -19,12 +20,12 @@ use std::ops::Deref;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use xsched_policy::{
-    Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpec, Micros, PoolId, ProgramId, Progress, Question,
+    Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpec, Micros, PoolId, Progress, Question,
 };
 use xsched_proto::device::DeviceState;
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::{GroupSlot, state};
-use xsched_proto::trace::What;
+use xsched_proto::transitions::{Outcome, Step, Tracker};
 
 pub use ring::Ring;
 pub use rule::InForce;
@@ -49,20 +50,7 @@ pub enum Change {
     Closed(GroupId),
 }
 
-/// Something to be told to statistics, if they are kept: [`Gatekeeper::observe_times`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Observed {
-    /// A group wanted its device from this time on, and the host was told only now. In ns.
-    Wanted(GroupId, u64),
-    /// A group has its device so long after it wanted it, or after it was taken off it, in ns. Not while an operator holds it.
-    Waited(GroupId, u64),
-    /// The gate of a group that was on its device is closed.
-    Preempted(GroupId),
-    /// So long after that, in ns, it has told that it is off the device.
-    Left(GroupId, u64),
-}
-
-/// Error: a state word holds a value that no client stores.
+/// A state word holds what no client stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownState;
 
@@ -82,10 +70,10 @@ pub struct Gatekeeper<W> {
     /// Groups that have left the device since their gate closed, which the arbiter does not know yet.
     off_device: Vec<GroupId>,
     ledger: Ledger,
-    /// Whether times are observed, and those that were.
-    observes: bool,
-    observed: Vec<Observed>,
-    /// Record of the last steps of groups, where that is wanted.
+    /// Outcomes of transitions are kept, and those that are.
+    keeps_outcomes: bool,
+    outcomes: Vec<(GroupId, Outcome)>,
+    /// What happened lately, where that is wanted.
     ring: Option<Ring>,
     /// Groups that became ready since the last decision: whether they wait is still to be recorded.
     asking: Vec<GroupId>,
@@ -97,7 +85,6 @@ pub struct Gatekeeper<W> {
 
 struct Group<W> {
     words: W,
-    program: ProgramId,
     /// The state and the lent priority as last read.
     state: u32,
     lent: i32,
@@ -111,18 +98,10 @@ struct Group<W> {
     budget_us: u32,
     /// See [`Gatekeeper::set_budget`].
     own_budget_us: Option<u32>,
-    /// Time at which the group was added, in ns.
-    added_ns: u64,
-    /// Bursts that the ledger knows of, and when the one after those began, in ns.
+    /// Bursts that the tracker knows of.
     entered: u64,
-    began_ns: u64,
-    /// When the gate was opened last, in ns.
-    opened_ns: u64,
-    /// Since when it wants the device and does not have it, in ns.
-    waits_since_ns: Option<u64>,
-    /// When it was taken off the device without having told that it is, in ns.
-    leaves_since_ns: Option<u64>,
-    /// No other group has the device, by the arbiter's last action.
+    tracker: Tracker,
+    /// Nothing else has the device, by what the arbiter says.
     exclusive: bool,
     company: Option<Company>,
     /// Rule for others beside it, and the slowdown that its target allows, in percent.
@@ -152,8 +131,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             counts: Vec::new(),
             off_device: Vec::new(),
             ledger: Ledger::default(),
-            observes: false,
-            observed: Vec::new(),
+            keeps_outcomes: false,
+            outcomes: Vec::new(),
             ring: None,
             asking: Vec::new(),
             has_company: false,
@@ -161,14 +140,14 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         }
     }
 
-    /// Whether times are observed from now on, which [`Gatekeeper::observed`] then takes.
-    pub fn observe_times(&mut self, on: bool) {
-        self.observes = on;
+    /// Keeps the outcomes of transitions from now on, for [`Gatekeeper::outcomes`].
+    pub fn keep_outcomes(&mut self) {
+        self.keeps_outcomes = true;
     }
 
-    /// What was observed since the last call.
-    pub fn observed(&mut self) -> std::vec::Drain<'_, Observed> {
-        self.observed.drain(..)
+    /// Outcomes of transitions since the last call, but for those that are the ledger's.
+    pub fn outcomes(&mut self) -> std::vec::Drain<'_, (GroupId, Outcome)> {
+        self.outcomes.drain(..)
     }
 
     /// The ledger of device time.
@@ -211,12 +190,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             progress: Progress::default(),
             budget_us: 0,
             own_budget_us: None,
-            added_ns: now * 1_000,
             entered: words.bursts.load(Relaxed),
-            began_ns: 0,
-            opened_ns: 0,
-            waits_since_ns: None,
-            leaves_since_ns: None,
+            tracker: Tracker::default(),
             exclusive: false,
             company: None,
             rule: Rule::default(),
@@ -227,12 +202,11 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             completed: words.completed.load(Relaxed),
             burst_completed: words.completed.load(Relaxed),
             demand: Demand::default(),
-            program: spec.program,
             words,
         };
         self.groups.insert(spec.id, group);
         self.ledger.add(now * 1_000, spec.id, spec.program, &spec.device);
-        self.record(now, spec.id, What::Added, 0);
+        self.note(now, spec.id, Step::Added);
         self.event(now, Event::Add(spec));
     }
 
@@ -259,49 +233,27 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
 
     fn take_out(&mut self, now: Micros, id: GroupId) -> Option<W> {
         self.hear_last(now, id);
-        self.record(now, id, What::Removed, 0);
+        self.note(now, id, Step::Gone);
         let group = self.groups.remove(&id)?;
         self.ledger.remove(now * 1_000, id);
         self.event(now, Event::Remove(id));
         Some(group.words)
     }
 
-    /// Takes notice of what a group wanted that goes: it had the device for that all the same if its gate stood open.
+    /// Takes notice of the last wishes of a group that goes: it had the device for them all the same if its gate stood open.
     fn hear_last(&mut self, now: Micros, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else { return };
-        let late_us = group.words.hear(now * 1_000, group.added_ns);
+        let late_us = group.words.hear(now * 1_000, group.tracker.added_ns());
         let word = group.words.state.load(Acquire);
-        group.enter(now * 1_000, id, word, &mut self.ledger);
-        if late_us > 0 {
-            self.record_late(now, id, late_us);
-            self.record(now, id, What::Idle, 0);
-        }
-    }
-
-    /// Keeps in mind that a group has wanted its device anew for so long, in µs. What it was last known to do it had done by then.
-    fn record_late(&mut self, now: Micros, id: GroupId, late_us: u64) {
-        let ago_us = late_us.try_into().unwrap_or(u32::MAX);
-        if !self.is_idle(id) {
-            self.record(now, id, What::Idle, ago_us);
-        }
-        self.record(now, id, What::Ready, ago_us);
+        self.note_bursts(now, id, word, late_us);
+        self.note_late(now, id, late_us, true);
     }
 
     /// Passes an event on to the arbiter, other than that a group was added or removed.
     pub fn event(&mut self, now: Micros, event: Event) {
         self.count(now);
         if let Event::Hold(program) | Event::Release(program) = event {
-            // Until it is released it waits for its operator.
-            let ends = matches!(event, Event::Release(_));
-            for group in self.groups.values_mut().filter(|group| group.program == program) {
-                let waits = ends && !group.granted && group.state != state::IDLE;
-                group.waits_since_ns = waits.then_some(now * 1_000);
-            }
-        }
-        if self.ring.is_some()
-            && let Event::Hold(program) | Event::Release(program) = event
-        {
-            // Groups that wait do so for another reason from now on.
+            // Those that wait do so for another reason from now on.
             let waiting = self.arbiter.groups().filter(|(_, g)| g.program == program && g.ready && !g.granted);
             self.asking.extend(waiting.map(|(_, g)| g.id));
         }
@@ -390,10 +342,10 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         let word = group.words.state.load(Acquire);
         // A launch under way has said when it came before it has said so.
-        let has_wanted = word != state::IDLE || group.words.bursts.load(Acquire) != group.entered;
-        let late_us = if has_wanted { group.words.hear(now * 1_000, group.added_ns) } else { 0 };
-        group.enter(now * 1_000, id, word, &mut self.ledger);
-        // The lent priority comes first, so that the events below are decided with it.
+        let has_ended = group.words.bursts.load(Acquire) != group.entered;
+        let has_wanted = word != state::IDLE || has_ended;
+        let late_us = if has_wanted { group.words.hear(now * 1_000, group.tracker.added_ns()) } else { 0 };
+        // First, so that what follows is decided with it.
         let lent = group.words.inherited_priority.load(Relaxed);
         if lent != group.lent {
             group.lent = lent;
@@ -405,13 +357,11 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             group.stalled = false;
             group.progress.forget();
             self.arbiter.take(now, Event::Progress(id));
-            self.record(now, id, What::Recovered, 0);
+            self.note(now, id, Step::Recovered);
         }
-        if late_us > 0 {
-            self.record_late(now, id, late_us);
-            if word == state::IDLE && self.is_idle(id) {
-                self.record(now, id, What::Idle, 0);
-            }
+        if has_ended || late_us > 0 {
+            self.note_bursts(now, id, word, late_us);
+            self.note_late(now, id, late_us, word == state::IDLE && self.is_idle(id));
         }
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         // A group with an open gate is not drained, even if the word still says so.
@@ -432,27 +382,15 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             let us = group.words.burst_us.load(Relaxed);
             self.arbiter.take(now, Event::Burst { group: id, us });
         }
-        if self.observes {
-            group.observe(now * 1_000, id, before, &mut self.observed);
-        }
-        // The client says so: a time from before it came, or one to come, is none.
-        let ready_us = (group.words.ready_at_ns.load(Relaxed).max(group.added_ns) / 1_000).min(now);
-        let (event, what, known) = match word {
-            state::READY => (Event::Ready(id), What::Ready, Ok(())),
-            state::DRAINED => (Event::Drained(id), What::Drained, Ok(())),
-            state::IDLE => (Event::Idle(id), What::Idle, Ok(())),
-            _ => (Event::Idle(id), What::Idle, Err(UnknownState)),
+        // News that has come late is noted already.
+        let since_ns = (late_us == 0).then(|| group.words.ready_at_ns.load(Relaxed));
+        self.note_state(now, id, before, word, since_ns);
+        let (event, known) = match word {
+            state::READY => (Event::Ready(id), Ok(())),
+            state::DRAINED => (Event::Drained(id), Ok(())),
+            state::IDLE => (Event::Idle(id), Ok(())),
+            _ => (Event::Idle(id), Err(UnknownState)),
         };
-        if self.ring.is_some() {
-            let ago_us = if what == What::Ready { now - ready_us } else { 0 };
-            // What was heard of late is recorded already.
-            if late_us == 0 || what != What::Ready {
-                self.record(now, id, what, ago_us.try_into().unwrap_or(u32::MAX));
-            }
-            if what == What::Ready {
-                self.asking.push(id);
-            }
-        }
         self.event(now, event);
         known
     }
@@ -500,7 +438,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             self.done = 0;
             while let Some(id) = self.asking.pop() {
                 if !self.is_granted(id) && !self.is_idle(id) {
-                    self.record(now, id, What::Waits, 0);
+                    self.note(now, id, Step::Waits);
                 }
             }
             if self.off_device.is_empty() {
@@ -508,9 +446,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
                 return None;
             }
             for at in 0..self.off_device.len() {
-                let id = self.off_device[at];
-                self.record(now, id, What::Drained, 0);
-                self.arbiter.take(now, Event::Drained(id));
+                self.arbiter.take(now, Event::Drained(self.off_device[at]));
             }
             self.off_device.clear();
         }
@@ -519,8 +455,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// Takes in that a group whose gate was just closed is off the device, interrupted or held there by device gates, though its commands
     /// are not complete: its time is charged no more. An idle group stays as it is: it would count as wanting the device.
     pub fn off_device(&mut self, now: Micros, id: GroupId) {
-        self.ledger.set(now * 1_000, id, false);
         if !self.is_idle(id) && !self.off_device.contains(&id) {
+            self.note(now, id, Step::TakenOff);
             self.off_device.push(id);
         }
     }
@@ -554,7 +490,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
                 }
                 self.mark(id, Gate::STALLED, on);
                 if on {
-                    self.record(now, id, What::Stalled, 0);
+                    self.note(now, id, Step::Stalled);
                 }
             }
         }
@@ -580,18 +516,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         let waiting = group.words.waiting.load(Relaxed);
         group.words.budget_us.store(group.budget_us, Release);
         group.words.gate.grant();
-        group.opened_ns = now * 1_000;
-        if group.state == state::READY {
-            self.ledger.set(now * 1_000, id, true);
-        }
-        group.leaves_since_ns = None;
-        if let Some(since_ns) = group.waits_since_ns.take()
-            && self.observes
-            && group.state == state::READY
-        {
-            self.observed.push(Observed::Waited(id, (now * 1_000).saturating_sub(since_ns)));
-        }
-        self.record(now, id, What::Opened, waiting);
+        self.note(now, id, Step::Granted { threads: waiting });
         Some(Change::Opened(id))
     }
 
@@ -600,86 +525,24 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         group.granted = false;
         group.progress.forget();
         group.words.gate.close();
-        if group.state != state::IDLE {
-            group.waits_since_ns = Some(now * 1_000);
-        }
-        if self.observes && self.ledger.is_on(id) {
-            group.leaves_since_ns = Some(now * 1_000);
-            self.observed.push(Observed::Preempted(id));
-        }
         let drained = group.words.state.load(SeqCst) == state::DRAINED;
         if drained {
             group.state = state::DRAINED;
         }
-        self.record(now, id, What::Closed, 0);
-        // A grant may end before a thread that waits for it wakes up: the group is still drained, will not report that again, and must not
-        // be charged for the work of others.
+        self.note(now, id, Step::Closed);
+        // A grant may end before a thread that waits for it wakes up: the group is drained still, will not say so again,
+        // and must not be charged for what others do.
         if drained {
-            self.off_device(now, id);
+            self.note(now, id, Step::Drained);
+            if !self.off_device.contains(&id) {
+                self.off_device.push(id);
+            }
         }
         Some(Change::Closed(id))
     }
 }
 
-impl<W: Deref<Target = GroupSlot>> Group<W> {
-    /// Tells what the state that was just read means for who waits and who leaves.
-    fn observe(&mut self, now_ns: u64, id: GroupId, before: u32, observed: &mut Vec<Observed>) {
-        let wants = self.state == state::READY || self.state == state::DRAINED;
-        if wants && before == state::IDLE {
-            let wanted_ns = self.words.ready_at_ns.load(Relaxed).min(now_ns);
-            observed.push(Observed::Wanted(id, wanted_ns));
-            if self.granted {
-                observed.push(Observed::Waited(id, 0));
-            } else {
-                self.waits_since_ns.get_or_insert(wanted_ns);
-            }
-        }
-        if self.state != state::READY
-            && let Some(since_ns) = self.leaves_since_ns.take()
-        {
-            observed.push(Observed::Left(id, now_ns.saturating_sub(since_ns)));
-        }
-        if !wants {
-            self.waits_since_ns = None;
-        }
-    }
-
-    /// Tells the ledger what the words say: when the group came on the device and when it left. `word` is its state.
-    fn enter(&mut self, now_ns: u64, id: GroupId, word: u32, ledger: &mut Ledger) {
-        let bursts = self.words.bursts.load(Acquire);
-        let burst_ns = self.words.burst_us.load(Relaxed).saturating_mul(1_000);
-        let ready_ns = self.words.ready_at_ns.load(Relaxed).min(now_ns);
-        let ended = bursts.wrapping_sub(self.entered);
-        self.entered = bursts;
-        if ended > 0 {
-            let (on, goes_on) = (ledger.is_on(id), word == state::READY);
-            if on && (goes_on || ended > 1) {
-                ledger.set(self.began_ns.saturating_add(burst_ns).min(now_ns), id, false);
-            }
-            // Those that came and went since the last look, through an open gate, are taken to be as long as the last one.
-            let known = u64::from(on) + u64::from(!goes_on);
-            let unseen_ns = ended.saturating_sub(known).saturating_mul(burst_ns);
-            if self.granted {
-                ledger.set(ready_ns.saturating_sub(unseen_ns).max(self.opened_ns), id, true);
-            }
-            if !goes_on {
-                ledger.set(ready_ns.saturating_add(burst_ns).min(now_ns), id, false);
-            }
-        }
-        match word {
-            state::READY => {
-                self.began_ns = ready_ns;
-                if self.granted || self.yields_since.is_some() {
-                    ledger.set(ready_ns.max(self.opened_ns), id, true);
-                }
-            }
-            state::DRAINED if self.granted => {}
-            _ => ledger.set(now_ns, id, false),
-        }
-    }
-}
-
-/// In-flight budget of one of several groups that share one, in µs; 0 = no limit, for a group that shares with none.
+/// What one of several groups that share a budget may have in flight, in µs. A group that shares with none has no limit: 0.
 fn part_of_budget(budget_us: u32, sharers: u32) -> u32 {
     budget_us.checked_div(sharers).map_or(0, |part| part.max(budget_us.min(BUDGET_LEAST_US)))
 }

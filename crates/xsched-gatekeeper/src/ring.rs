@@ -1,13 +1,7 @@
 //! Ring of the last steps of groups, in bounded memory: 24 bytes each, written without a read of a clock and without an allocation.
 
-use std::ops::Deref;
-use std::sync::atomic::Ordering::Relaxed;
-
-use xsched_policy::{GroupId, Micros};
-use xsched_proto::segment::GroupSlot;
-use xsched_proto::trace::{Record, What, Why};
-
-use crate::Gatekeeper;
+use xsched_policy::Micros;
+use xsched_proto::trace::Record;
 
 /// The last records, numbered from the first that was ever written.
 pub struct Ring {
@@ -64,17 +58,6 @@ impl Ring {
 }
 
 const _: () = assert!(size_of::<Record>() == 24);
-
-impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
-    /// Records a step of a group.
-    pub(crate) fn record(&mut self, now: Micros, id: GroupId, what: What, value: u32) {
-        let (Some(ring), Some(group)) = (&mut self.ring, self.groups.get(&id)) else { return };
-        let decided = matches!(what, What::Opened | What::Closed | What::Waits);
-        let (why, policy) = if decided { self.arbiter.why(id) } else { (Why::Unsaid, 0) };
-        let level = group.words.level.load(Relaxed) as u8;
-        ring.push(Record { at_us: now, group: id.0, what, why, policy, level, value });
-    }
-}
 
 #[cfg(test)]
 mod tests {

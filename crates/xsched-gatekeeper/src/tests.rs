@@ -3,9 +3,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
 use std::time::{Duration, Instant};
 
-use xsched_policy::LOOK_US;
+use xsched_policy::{LOOK_US, ProgramId};
 use xsched_proto::hint::Hints;
-use xsched_proto::trace::Why;
+use xsched_proto::trace::{What, Why};
 use xsched_testkit::{is_asleep, until};
 
 use super::*;
@@ -533,30 +533,66 @@ fn bursts_that_the_host_has_not_seen_are_charged_as_the_last_one() {
 }
 
 #[test]
-fn waits_and_preemptions_are_observed_where_that_is_asked() {
+fn waits_and_preemptions_are_kept_where_that_is_asked() {
     let mut world = World::low_and_high();
     world.state(LOW, state::READY);
-    assert_eq!(world.keeper.observed().count(), 0);
-    world.keeper.observe_times(true);
+    assert_eq!(world.keeper.outcomes().count(), 0);
+    world.keeper.keep_outcomes();
+    let kept = |world: &mut World| world.keeper.outcomes().collect::<Vec<_>>();
     world.now = 2_000;
     world.words[&HIGH].ready_at_ns.store(1_990_000, SeqCst);
     world.state(HIGH, state::READY);
-    let observed: Vec<Observed> = world.keeper.observed().collect();
-    assert_eq!(observed, [Observed::Wanted(HIGH, 1_990_000), Observed::Waited(HIGH, 0), Observed::Preempted(LOW)]);
+    let wanted = [(HIGH, Outcome::Wanted(1_990_000)), (HIGH, Outcome::Waited(0)), (LOW, Outcome::Preempted)];
+    assert_eq!(kept(&mut world), wanted);
     world.now = 2_300;
     world.state(LOW, state::DRAINED);
-    assert_eq!(world.keeper.observed().collect::<Vec<_>>(), [Observed::Left(LOW, 300_000)]);
+    assert_eq!(kept(&mut world), [(LOW, Outcome::Left(300_000))]);
     world.now = 3_000;
     world.state(HIGH, state::IDLE);
-    assert_eq!(world.keeper.observed().collect::<Vec<_>>(), [Observed::Waited(LOW, 1_000_000)]);
-    // While an operator holds it, it waits for none.
+    assert_eq!(kept(&mut world), [(LOW, Outcome::Waited(1_000_000))]);
+    // Held by an operator it is not preempted, and waits for nothing.
     world.keeper.event(world.now, Event::Hold(ProgramId(LOW.0)));
     world.carry_out();
     world.now = 9_000;
     world.keeper.event(world.now, Event::Release(ProgramId(LOW.0)));
     world.carry_out();
-    let waited = world.keeper.observed().filter(|o| matches!(o, Observed::Waited(LOW, ns) if *ns > 0)).count();
-    assert_eq!(waited, 0);
+    assert!(world.is_open(LOW));
+    assert_eq!(kept(&mut world), []);
+}
+
+/// At levels 2 and 3 the daemon charges nothing from the closing of the gate on, and the command that runs then ends a moment later.
+#[test]
+fn a_group_that_was_taken_off_the_device_has_left_once_it_says_so() {
+    let mut world = World::low_and_high();
+    world.keeper.keep_outcomes();
+    world.interrupts.push(LOW);
+    world.state(LOW, state::READY);
+    world.now = 2_000;
+    world.state(HIGH, state::READY);
+    let left =
+        |world: &mut World| world.keeper.outcomes().filter(|(_, o)| matches!(o, Outcome::Left(_))).collect::<Vec<_>>();
+    assert_eq!(left(&mut world), []);
+    world.now = 2_100;
+    world.state(LOW, state::DRAINED);
+    assert_eq!(left(&mut world), [(LOW, Outcome::Left(100_000))]);
+}
+
+/// Drained before its gate closed, it says so no more.
+#[test]
+fn a_group_that_was_drained_when_its_gate_closed_has_left_at_once() {
+    let mut world = World::low_and_high();
+    world.state(LOW, state::READY);
+    world.state(HIGH, state::READY);
+    world.state(LOW, state::DRAINED);
+    world.state(HIGH, state::IDLE);
+    assert!(world.is_open(LOW));
+    world.keeper.keep_outcomes();
+    world.now = 2_000;
+    world.state(HIGH, state::READY);
+    world.now = 5_000;
+    world.state(LOW, state::IDLE);
+    let of_low = world.keeper.outcomes().filter(|(id, _)| *id == LOW).map(|(_, outcome)| outcome).collect::<Vec<_>>();
+    assert_eq!(of_low, [Outcome::Preempted, Outcome::Left(0)]);
 }
 
 #[test]

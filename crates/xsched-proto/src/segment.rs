@@ -17,8 +17,6 @@
 
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 
-use serde::{Deserialize, Serialize};
-
 use crate::gate::GateWord;
 use crate::histogram::Histogram;
 
@@ -173,16 +171,7 @@ pub struct GroupSlot {
 /// less urgent programs run beside more urgent ones for long enough to be felt.
 pub const HEARD_LATE_NS: u64 = 5_000_000;
 
-/// Delays of the daemon in noticing that a group wants its device. Until it notices, less urgent groups keep the device too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeardLate {
-    /// Number of delays of [`HEARD_LATE_NS`] or more.
-    pub count: u64,
-    /// Sum of these delays, in µs.
-    pub us: u64,
-    /// Longest of these delays, in µs.
-    pub longest_us: u64,
-}
+pub use crate::statistics::HeardLate;
 
 impl HeardLate {
     /// Adds up two counts of delays.

@@ -1,7 +1,6 @@
 //! Parts of the engine's state that are more than a table. Each is written by the module beside it that has its name or task.
 
 pub(crate) mod books;
-pub(crate) mod bursts;
 pub(crate) mod changing;
 pub(crate) mod gone;
 pub(crate) mod pages;

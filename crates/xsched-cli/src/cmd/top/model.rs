@@ -8,7 +8,7 @@ use xsched_proto::text::escaped;
 use xsched_proto::trace::Record;
 use xsched_proto::wire::{DaemonInfo, GroupInfo, GroupState, ProgramInfo, TracedGroup};
 
-use crate::history::{Told, Tracker, quantile};
+use crate::history::{Groups, Told, quantile};
 use crate::users::Names;
 
 /// Window over which waits and lost devices are shown, in µs.
@@ -113,7 +113,7 @@ pub(super) struct Model {
     pub(super) daemon: Option<DaemonInfo>,
     pub(super) devices: Vec<Device>,
     pub(super) rows: Vec<Row>,
-    tracker: Option<Tracker>,
+    groups: Option<Groups>,
     counted: HashMap<u64, Counted>,
     seen: HashMap<u64, Seen>,
     names: HashMap<u64, String>,
@@ -158,16 +158,16 @@ impl Model {
     /// Updates the waits from the records.
     fn follow(&mut self, snapshot: &Snapshot) {
         let Snapshot { at_us, groups, records, whole_since_us, .. } = snapshot;
-        let tracker = match &mut self.tracker {
-            Some(tracker) => {
-                tracker.update(*at_us, groups);
-                tracker
+        let states = match &mut self.groups {
+            Some(states) => {
+                states.update(*at_us, groups);
+                states
             }
-            first => first.insert(Tracker::new(groups, records, *whole_since_us)),
+            first => first.insert(Groups::new(groups, records, *whole_since_us)),
         };
         let mut told = Vec::new();
         for record in records {
-            tracker.take(record, &mut told);
+            states.take(record, &mut told);
             for told in told.drain(..) {
                 match told {
                     Told::Wait(id, us) => self.seen.entry(id).or_default().waits.push_back((record.at_us, us)),
@@ -216,7 +216,7 @@ impl Model {
             (row.priority, row.level, row.state) = (group.priority, group.level, Some(group.state));
             self.add_waits(id, &mut row);
             if group.state == GroupState::Ready {
-                let holders = self.tracker.iter().flat_map(|tracker| tracker.holders(id));
+                let holders = self.groups.iter().flat_map(|groups| groups.holders(id));
                 row.held_by = holders.map(|id| self.name(id)).collect();
             }
         }
@@ -224,8 +224,8 @@ impl Model {
     }
 
     fn add_waits(&self, id: u64, row: &mut Row) {
-        // A present wait counts with its length so far.
-        let since = self.tracker.as_ref().and_then(|tracker| tracker.waits_since(id));
+        // One that goes on counts so far.
+        let since = self.groups.as_ref().and_then(|groups| groups.waits_since(id));
         let now = since.map(|since| (self.at_us, self.at_us.saturating_sub(since)));
         let seen = self.seen.get(&id);
         let all = || seen.into_iter().flat_map(|seen| seen.waits.iter().copied()).chain(now);

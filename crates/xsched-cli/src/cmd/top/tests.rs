@@ -6,11 +6,9 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Color, Modifier};
 use xsched_proto::class::Class;
 use xsched_proto::device::{DeviceInfo, DeviceProcess, DeviceState, Source};
-use xsched_proto::segment::HeardLate;
 use xsched_proto::trace::{Record, What, Why};
 use xsched_proto::wire::{
-    ClassFrom, DaemonInfo, GroupInfo, GroupState, Platform, ProgramInfo, QueueDomain, Request, Target, TracedGroup,
-    TracedProgram, Unscheduled,
+    ClassFrom, DaemonInfo, GroupInfo, GroupState, Platform, ProgramInfo, Request, Target, TracedGroup, TracedProgram,
 };
 
 use super::app::{App, Change, Mode, Then};
@@ -25,40 +23,7 @@ fn view() -> View {
 }
 
 fn group(id: u64, device: &str, state: GroupState, device_us: u64, launches: u64) -> GroupInfo {
-    GroupInfo {
-        id: format!("g{id}"),
-        device: device.into(),
-        platform: Platform::Sim,
-        domain: QueueDomain::Application,
-        system_launches: None,
-        exempt_launches: 0,
-        priority: 128,
-        level: 2,
-        threshold: 0,
-        batch: 0,
-        state,
-        interactive: false,
-        queues: Vec::new(),
-        launches,
-        unscheduled: Unscheduled::default(),
-        liveness_overrides: 0,
-        signal_overrides: 0,
-        heard_late: HeardLate::default(),
-        stalls: 0,
-        releases: 0,
-        suspensions: 0,
-        device_us,
-        share_asked_percent: None,
-        share_got_percent: None,
-        waits: Default::default(),
-        wait_us: 0,
-        longest_us: 0,
-        short: None,
-        timeslice_us: None,
-        completed: 0,
-        alone_us: None,
-        yielding: None,
-    }
+    GroupInfo { priority: 128, level: 2, state, launches, device_us, ..GroupInfo::new(id, device, Platform::Sim) }
 }
 
 fn program(pid: u32, exe: &str, class: Class, groups: Vec<GroupInfo>) -> ProgramInfo {
