@@ -18,8 +18,8 @@ use xsched_proto::segment::{GroupSlot, state};
 use xsched_proto::trace::Why;
 use xsched_proto::transitions::Step;
 
-use crate::rule::InForce;
-use crate::{Gatekeeper, Group, Micros};
+use crate::rule::{InForce, Rule, TARGET_PERCENT};
+use crate::{Gated, Gatekeeper, Micros};
 
 /// Time, in ns, for which a group publishes how its queues keep up after another one made room for it: it may begin its next burst with
 /// the one command that matters.
@@ -32,6 +32,43 @@ pub struct Company {
     pub server: u64,
     /// Page of its program in [`xsched_proto::backlog`], and the epoch of that page; none = no page.
     pub page: Option<(u8, u32)>,
+}
+
+/// State of one group beside others of its hardware context.
+pub(crate) struct Sharing {
+    company: Option<Company>,
+    /// Rule for others beside this group.
+    rule: Rule,
+    /// Slowdown that its target allows, in percent of the time alone.
+    target_percent: u32,
+    /// Time at which others last made room for this group, in ns, as long as it publishes how its queues keep up.
+    tells_since_ns: Option<u64>,
+    /// Time since which its gate yields.
+    yields_since: Option<Micros>,
+    /// Earlier times for which its gate yielded.
+    opened: Opened,
+    /// Commands completed at the last visit to its yielding gate.
+    completed: u64,
+    /// Commands completed at the end of its last burst.
+    burst_completed: u64,
+    pub(crate) demand: Demand,
+}
+
+impl Sharing {
+    /// A group in no company, which has completed so many commands.
+    pub(crate) fn new(completed: u64) -> Sharing {
+        Sharing {
+            company: None,
+            rule: Rule::default(),
+            target_percent: TARGET_PERCENT,
+            tells_since_ns: None,
+            yields_since: None,
+            opened: Opened::default(),
+            completed,
+            burst_completed: completed,
+            demand: Demand::default(),
+        }
+    }
 }
 
 /// Times and counts of a group's yielding gate.
@@ -88,7 +125,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// Sets the membership of a group in a hardware context; none = in none.
     pub fn set_company(&mut self, id: GroupId, company: Option<Company>) {
         if let Some(group) = self.groups.get_mut(&id) {
-            group.company = company;
+            group.sharing.company = company;
             self.has_company |= company.is_some();
         }
     }
@@ -102,15 +139,15 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// target allows.
     pub fn rule(&self, now: Micros, id: GroupId) -> Option<(InForce, u64)> {
         let group = self.groups.get(&id)?;
-        group.company?.page?;
-        Some((group.rule.told(now * 1_000), group.rule.flips()))
+        group.sharing.company?.page?;
+        Some((group.sharing.rule.told(now * 1_000), group.sharing.rule.flips()))
     }
 
     /// Times and counts of a group's closed gate that yielded.
     pub fn opened(&self, now: Micros, id: GroupId) -> Option<Opened> {
-        let group = self.groups.get(&id).filter(|group| group.company.is_some())?;
-        let now_us = group.yields_since.map_or(0, |since| now.saturating_sub(since));
-        Some(Opened { us: group.opened.us + now_us, ..group.opened })
+        let group = self.groups.get(&id).filter(|group| group.sharing.company.is_some())?;
+        let now_us = group.sharing.yields_since.map_or(0, |since| now.saturating_sub(since));
+        Some(Opened { us: group.sharing.opened.us + now_us, ..group.sharing.opened })
     }
 
     /// Makes each closed gate yield that may, and no other.
@@ -122,7 +159,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         // Nothing is switched among groups of one hardware context: their work in flight adds up, so they share a budget.
         let sharers = yielding.len().max(1) as u32;
         let beside = yielding.values().fold(0, |all, (pages, _)| all | pages);
-        let in_company = |group: &Group<W>| group.company.is_some() || group.yields_since.is_some();
+        let in_company = |group: &Gated<W>| group.sharing.company.is_some() || group.sharing.yields_since.is_some();
         let ids: Vec<GroupId> = self.groups.iter().filter(|(_, g)| in_company(g)).map(|(id, _)| *id).collect();
         for id in ids {
             match yielding.get(&id) {
@@ -139,7 +176,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             let Some(group) = self.groups.get_mut(&id) else { continue };
             group.tell_no_more(now);
             // Times measured beside others are not the group's own, so it is not exclusive then.
-            let page = group.company.and_then(|company| company.page);
+            let page = group.sharing.company.and_then(|company| company.page);
             let accompanied = page.is_some_and(|(page, _)| beside & bit(page) != 0);
             let exclusive = group.exclusive && !accompanied;
             if group.words.gate.load().is_exclusive() != exclusive {
@@ -160,7 +197,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             }
         }
         for (id, percent) in targets {
-            self.groups.entry(id).and_modify(|group| group.target_percent = percent);
+            self.groups.entry(id).and_modify(|group| group.sharing.target_percent = percent);
         }
         let mut found = HashMap::new();
         for groups in wanting.values_mut() {
@@ -171,7 +208,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             for group in groups.iter_mut() {
                 let Some(known) = self.groups.get_mut(&group.id) else { continue };
                 group.above = known.told(now * 1_000);
-                if group.granted && known.company.is_some_and(|company| company.page.is_none()) {
+                if group.granted && known.sharing.company.is_some_and(|company| company.page.is_none()) {
                     self.pageless.push(group.id);
                 }
             }
@@ -179,7 +216,10 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             let Above::Tell { server, .. } = granted else { continue };
             // Groups of this server that yield themselves go before others of lower priority.
             let of_server = |group: &&Wanting| {
-                self.groups.get(&group.id).and_then(|g| g.company).is_some_and(|company| company.server == server)
+                self.groups
+                    .get(&group.id)
+                    .and_then(|g| g.sharing.company)
+                    .is_some_and(|company| company.server == server)
             };
             let mut rest: Vec<&Wanting> = groups.iter().filter(|group| !group.granted).filter(of_server).collect();
             rest.sort_unstable_by_key(|group| std::cmp::Reverse(group.priority));
@@ -201,7 +241,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
 
     /// True if nothing about its own group keeps a closed gate from yielding.
     fn may_yield(&self, id: GroupId) -> bool {
-        let in_company = |group: &Group<W>| group.company.is_some() && !group.granted;
+        let in_company = |group: &Gated<W>| group.sharing.company.is_some() && !group.granted;
         self.groups.get(&id).is_some_and(in_company)
             && self.arbiter.why(id).0 == Why::Policy
             && self.arbiter.lets_yield(id)
@@ -218,11 +258,11 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             // A budget of 0 would be no limit.
             words.budget_us.store((group.budget_us / sharers).max(1), Release);
             words.gate.let_yield(true);
-            group.opened.times += 1;
-            group.yields_since = Some(now);
+            group.sharing.opened.times += 1;
+            group.sharing.yields_since = Some(now);
         }
         let completed = words.completed.load(Relaxed);
-        let gets_on = std::mem::replace(&mut group.completed, completed) != completed;
+        let gets_on = std::mem::replace(&mut group.sharing.completed, completed) != completed;
         let has_work = group.state == state::READY;
         self.arbiter.beside(now, id, has_work, gets_on);
         if begins {
@@ -232,8 +272,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
 
     fn yield_no_more(&mut self, now: Micros, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else { return };
-        let Some(since) = group.yields_since.take() else { return };
-        group.opened.us += now.saturating_sub(since);
+        let Some(since) = group.sharing.yields_since.take() else { return };
+        group.sharing.opened.us += now.saturating_sub(since);
         let granted = group.granted;
         if group.words.gate.load().yields() {
             group.words.gate.let_yield(false);
@@ -244,17 +284,17 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     }
 }
 
-impl<W: Deref<Target = GroupSlot>> Group<W> {
+impl<W: Deref<Target = GroupSlot>> Gated<W> {
     /// This group as one that others make room for, by the rule in force.
     fn told(&mut self, now_ns: u64) -> Above {
-        let Some(Company { server, page: Some((page, epoch)) }) = self.company else { return Above::Silent };
-        if self.tells_since_ns.replace(now_ns).is_none() {
+        let Some(Company { server, page: Some((page, epoch)) }) = self.sharing.company else { return Above::Silent };
+        if self.sharing.tells_since_ns.replace(now_ns).is_none() {
             self.words.gate.mark(Gate::TELLS, true);
         }
         if usize::from(page) >= PAGES || self.words.publishes.load(Relaxed) == 0 {
             return Above::Silent;
         }
-        match self.rule.in_force(now_ns, self.bursts) {
+        match self.sharing.rule.in_force(now_ns, self.bursts) {
             InForce::Yields => Above::Tell { server, pages: bit(page), epoch },
             InForce::Probe | InForce::Closes => Above::Silent,
         }
@@ -263,7 +303,7 @@ impl<W: Deref<Target = GroupSlot>> Group<W> {
     /// Ends publishing once no group has made room for this one for long: it costs a fence for each command.
     fn tell_no_more(&mut self, now: Micros) {
         let is_over = |since_ns: &mut u64| *since_ns + TELLS_NS < now * 1_000;
-        if self.tells_since_ns.take_if(is_over).is_some() {
+        if self.sharing.tells_since_ns.take_if(is_over).is_some() {
             self.words.gate.mark(Gate::TELLS, false);
         }
     }
@@ -271,13 +311,13 @@ impl<W: Deref<Target = GroupSlot>> Group<W> {
     /// Learns from a burst that has ended, the last of `ended` since the last scan.
     pub(crate) fn learn(&mut self, now_ns: u64, ended: u64) {
         let completed = self.words.completed.load(Relaxed);
-        let commands = completed.wrapping_sub(std::mem::replace(&mut self.burst_completed, completed));
+        let commands = completed.wrapping_sub(std::mem::replace(&mut self.sharing.burst_completed, completed));
         let (us, device_us) = (self.words.burst_us.load(Relaxed), self.words.burst_device_us.load(Relaxed));
         if device_us != 0 {
-            self.demand.add(us, device_us.into());
+            self.sharing.demand.add(us, device_us.into());
         }
         if ended == 1 {
-            self.rule.learn(now_ns, self.bursts.wrapping_sub(1), us, commands, self.target_percent);
+            self.sharing.rule.learn(now_ns, self.bursts.wrapping_sub(1), us, commands, self.sharing.target_percent);
         }
     }
 }

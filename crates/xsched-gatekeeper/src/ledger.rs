@@ -111,7 +111,7 @@ struct Device {
     at_ns: Nanos,
     /// Programs that are on it at that time, by number, each with its groups that are.
     on: Vec<(ProgramId, Vec<GroupId>)>,
-    /// Whether completions are followed, at that time and as was told last.
+    /// True if completions are followed, at that time.
     followed: bool,
     /// True if completions are followed, as last reported.
     told_followed: bool,
@@ -261,7 +261,7 @@ impl Ledger {
         Some(parts.iter().find(|part| part.group == group)?.gpu_ns)
     }
 
-    /// Tells whether a program has a book on some device.
+    /// True if a program has a book on some device.
     pub fn has_books(&self, program: ProgramId) -> bool {
         self.devices.values().any(|device| device.books.contains_key(&program))
     }

@@ -30,9 +30,8 @@ use xsched_proto::transitions::{Outcome, Step, Tracker};
 pub use ring::Ring;
 pub use rule::InForce;
 
-use company::{Company, Demand, Opened};
+use company::{Demand, Sharing};
 use ledger::Ledger;
-use rule::{Rule, TARGET_PERCENT};
 
 /// In-flight budget of a device unless configured, in µs.
 pub const BUDGET_DEFAULT_US: u32 = 500;
@@ -50,7 +49,7 @@ pub enum Change {
     Closed(GroupId),
 }
 
-/// A state word holds what no client stores.
+/// Error: a state word holds a value that no client stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownState;
 
@@ -61,7 +60,7 @@ pub struct UnknownState;
 pub struct Gatekeeper<W> {
     arbiter: Arbiter,
     budget_us: u32,
-    groups: HashMap<GroupId, Group<W>>,
+    groups: HashMap<GroupId, Gated<W>>,
     /// Actions of the arbiter, of which the first `done` are carried out.
     actions: Vec<Action>,
     done: usize,
@@ -73,7 +72,7 @@ pub struct Gatekeeper<W> {
     /// Outcomes of transitions are kept, and those that are.
     keeps_outcomes: bool,
     outcomes: Vec<(GroupId, Outcome)>,
-    /// What happened lately, where that is wanted.
+    /// Record of the last steps of groups, where that is wanted.
     ring: Option<Ring>,
     /// Groups that became ready since the last decision: whether they wait is still to be recorded.
     asking: Vec<GroupId>,
@@ -83,10 +82,11 @@ pub struct Gatekeeper<W> {
     pageless: Vec<GroupId>,
 }
 
-struct Group<W> {
+/// A group with its words, and their values as last read.
+struct Gated<W> {
     words: W,
-    /// The state and the lent priority as last read.
     state: u32,
+    /// Lent priority; `i32::MIN` = none.
     lent: i32,
     granted: bool,
     /// Counts as idle for want of progress: its next launch will clear the bit in the gate word.
@@ -101,21 +101,9 @@ struct Group<W> {
     /// Bursts that the tracker knows of.
     entered: u64,
     tracker: Tracker,
-    /// Nothing else has the device, by what the arbiter says.
+    /// No other group has the device, by the arbiter's last action.
     exclusive: bool,
-    company: Option<Company>,
-    /// Rule for others beside it, and the slowdown that its target allows, in percent.
-    rule: Rule,
-    target_percent: u32,
-    /// Time at which others last made room for it, in ns, as long as it tells how its queues keep up.
-    tells_since_ns: Option<u64>,
-    /// Time since which its gate yields, in µs, and the sums of earlier times.
-    yields_since: Option<Micros>,
-    opened: Opened,
-    /// Commands completed at the last visit to its yielding gate, and at the end of the last burst.
-    completed: u64,
-    burst_completed: u64,
-    demand: Demand,
+    sharing: Sharing,
 }
 
 impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
@@ -181,7 +169,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         words.gate.take_over();
         words.budget_us.store(0, Relaxed);
         words.hear_anew();
-        let group = Group {
+        let group = Gated {
             state: state::IDLE,
             lent: i32::MIN,
             granted: false,
@@ -193,15 +181,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             entered: words.bursts.load(Relaxed),
             tracker: Tracker::default(),
             exclusive: false,
-            company: None,
-            rule: Rule::default(),
-            target_percent: TARGET_PERCENT,
-            tells_since_ns: None,
-            yields_since: None,
-            opened: Opened::default(),
-            completed: words.completed.load(Relaxed),
-            burst_completed: words.completed.load(Relaxed),
-            demand: Demand::default(),
+            sharing: Sharing::new(words.completed.load(Relaxed)),
             words,
         };
         self.groups.insert(spec.id, group);
@@ -253,7 +233,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     pub fn event(&mut self, now: Micros, event: Event) {
         self.count(now);
         if let Event::Hold(program) | Event::Release(program) = event {
-            // Those that wait do so for another reason from now on.
+            // Groups that wait do so for another reason from now on.
             let waiting = self.arbiter.groups().filter(|(_, g)| g.program == program && g.ready && !g.granted);
             self.asking.extend(waiting.map(|(_, g)| g.id));
         }
@@ -320,7 +300,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
 
     /// Demand of a group for its device, as far as that is known.
     pub fn demand(&self, id: GroupId) -> Demand {
-        self.groups.get(&id).map_or_else(Demand::default, |group| group.demand)
+        self.groups.get(&id).map_or_else(Demand::default, |group| group.sharing.demand)
     }
 
     /// True if the gate of a group is open.
@@ -342,10 +322,11 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         let word = group.words.state.load(Acquire);
         // A launch under way has said when it came before it has said so.
-        let has_ended = group.words.bursts.load(Acquire) != group.entered;
-        let has_wanted = word != state::IDLE || has_ended;
+        let has_wanted = word != state::IDLE || group.words.bursts.load(Acquire) != group.entered;
         let late_us = if has_wanted { group.words.hear(now * 1_000, group.tracker.added_ns()) } else { 0 };
-        // First, so that what follows is decided with it.
+        self.note_bursts(now, id, word, late_us);
+        let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
+        // The lent priority comes first, so that the events below are decided with it.
         let lent = group.words.inherited_priority.load(Relaxed);
         if lent != group.lent {
             group.lent = lent;
@@ -359,10 +340,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             self.arbiter.take(now, Event::Progress(id));
             self.note(now, id, Step::Recovered);
         }
-        if has_ended || late_us > 0 {
-            self.note_bursts(now, id, word, late_us);
-            self.note_late(now, id, late_us, word == state::IDLE && self.is_idle(id));
-        }
+        self.note_late(now, id, late_us, word == state::IDLE && self.is_idle(id));
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         // A group with an open gate is not drained, even if the word still says so.
         if word == group.state || word == state::DRAINED && group.granted {
@@ -382,9 +360,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             let us = group.words.burst_us.load(Relaxed);
             self.arbiter.take(now, Event::Burst { group: id, us });
         }
-        // News that has come late is noted already.
-        let since_ns = (late_us == 0).then(|| group.words.ready_at_ns.load(Relaxed));
-        self.note_state(now, id, before, word, since_ns);
+        self.note_state(now, id, before, word, late_us == 0);
         let (event, known) = match word {
             state::READY => (Event::Ready(id), Ok(())),
             state::DRAINED => (Event::Drained(id), Ok(())),
@@ -525,14 +501,12 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         group.granted = false;
         group.progress.forget();
         group.words.gate.close();
-        let drained = group.words.state.load(SeqCst) == state::DRAINED;
-        if drained {
-            group.state = state::DRAINED;
-        }
         self.note(now, id, Step::Closed);
-        // A grant may end before a thread that waits for it wakes up: the group is drained still, will not say so again,
-        // and must not be charged for what others do.
-        if drained {
+        // A grant may end before a thread that waits for it wakes up: the group is still drained, will not report that again, and must not
+        // be charged for the work of others.
+        let group = self.groups.get_mut(&id)?;
+        if group.words.state.load(SeqCst) == state::DRAINED {
+            group.state = state::DRAINED;
             self.note(now, id, Step::Drained);
             if !self.off_device.contains(&id) {
                 self.off_device.push(id);
@@ -542,7 +516,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     }
 }
 
-/// What one of several groups that share a budget may have in flight, in µs. A group that shares with none has no limit: 0.
+/// In-flight budget of one of several groups that share one, in µs; 0 = no limit, for a group that shares with none.
 fn part_of_budget(budget_us: u32, sharers: u32) -> u32 {
     budget_us.checked_div(sharers).map_or(0, |part| part.max(budget_us.min(BUDGET_LEAST_US)))
 }

@@ -8,6 +8,7 @@ use xsched_proto::hint::Hints;
 use xsched_proto::trace::{What, Why};
 use xsched_testkit::{is_asleep, until};
 
+use super::company::Company;
 use super::*;
 
 mod company;

@@ -46,10 +46,10 @@ fn groups_of_one_program_are_charged_once() {
     ledger.set(150, GroupId(7), false);
     ledger.finish(1_000);
     assert_eq!(account(&ledger, 0), Usage { gpu_ns: 150, resident_ns: 150, ..Usage::default() });
-    // What they have together is divided.
+    // Time that they have together is divided.
     let part = |ledger: &Ledger, group| ledger.group_ns(DEVICE, ProgramId(0), GroupId(group));
     assert_eq!([0, 7].map(|group| part(&ledger, group)), [Some(75), Some(75)]);
-    // Those that are gone are known for some time.
+    // Groups that are gone are known for some time.
     for group in 100..100 + GONE_MAX as u64 {
         ledger.add(1_000, GroupId(group), ProgramId(0), DEVICE);
         ledger.remove(1_000, GroupId(group));
