@@ -6,11 +6,12 @@
 Names:
   preempt   from the urgent launch to its kernel's first store, beside kernels of 10 µs to 100 ms and graphs, by level
   launch    what a launch costs its thread: bare, alone under xsched, beside an idle program, beside a more urgent one
+  hosts     what it costs host-bound programs, an urgent one and three others, while all of them work
   shares    two flat-out programs under the fair policy, 75:25 and 30:70, beside what they do without xsched
   classes   five programs of the five classes at once; two by their cgroup alone; three lengths of a turn
   held      what commands behind a gate on the device cost others, and what waits for them there (without xsched)
 
---systems restricts preempt: native, mps, mps-prio, auto (the best-effort program in a pool), pool-1 (the same at
+--systems restricts preempt and hosts: native, mps, mps-prio, auto (the best-effort program in a pool), pool-1 (the same at
 level 1), 1, 2, 3 (by time, at that level), 2-whole (level 2 without gates inside of graphs; beside graphs only). What those gates do: --systems 2,2-whole preempt.
 --variant adds one that is auto with changes, as in coloc.py.
 """
@@ -149,6 +150,28 @@ class Bench:
             if rival:
                 rival.process.terminate()
                 rival.end()
+
+    # ---- hosts -------------------------------------------------------------------------------------------------------
+
+    def hosts(self, only):
+        """An urgent program and three best-effort ones, all of them bound by their hosts: a launch of 10 µs each 30 µs."""
+        for number in range(1 if self.quick else 3):
+            for system in only:
+                self.unit.run("hosts", system, number, 6, lambda s=system: self.one_of_hosts(s))
+
+    def one_of_hosts(self, system):
+        programs = []
+        try:
+            for kind in ("lc", "be", "be", "be"):
+                paced = ["--steps", self.spin(10)[-1] * 10, "--pace-us", 30, "--count", 20_000]
+                programs.append(self.start(system, kind, ["launch", "run", "--rounds", 10_000, *map(int_of, paced)]))
+                programs[-1].expect('{"ns"', START_S)
+            found = [[json.loads('{"ns"' + p.expect('{"ns"', 60))["ns"] for _ in range(3)][-1] for p in programs]
+            return dict(urgent_ns=found[0], low_ns=found[1:], seen=self.site.seen(system))
+        finally:
+            for program in programs:
+                program.process.terminate()
+                program.end()
 
     # ---- shares ------------------------------------------------------------------------------------------------------
 
@@ -328,6 +351,10 @@ def own_cgroup(name):
         return None, f"no cgroup can be made here: {error}"
 
 
+def int_of(word):
+    return round(word) if isinstance(word, float) else word
+
+
 def finish(program, timeout=60):
     """Ends a flat program and gives its lines {"t", "done"}; wrong results or a bad end are trouble."""
     program.process.terminate()
@@ -362,7 +389,7 @@ def main():
     parser = units.parser(__doc__, "micro.jsonl")
     add_variants(parser)
     parser.add_argument("--systems", help=f"for preempt [{','.join(SYSTEMS)}]")
-    parser.add_argument("names", nargs="+", choices=["preempt", "launch", "shares", "classes", "held"], metavar="NAME")
+    parser.add_argument("names", nargs="+", choices=["preempt", "launch", "hosts", "shares", "classes", "held"], metavar="NAME")
     args = parser.parse_args()
     variants = variants_of(parser, args)
     known = (*SYSTEMS, *variants)
@@ -374,7 +401,7 @@ def main():
     def body(site, unit):
         bench = Bench(site, unit, args.quick)
         for name in args.names:
-            bench.preempt(only) if name == "preempt" else getattr(bench, name)()
+            getattr(bench, name)(*([only] if name in ("preempt", "hosts") else []))
 
     return units.conduct(args, body, VARIANTS | variants)
 

@@ -50,7 +50,7 @@ pub(crate) struct Span {
 /// Event that [`Tracker::take`] derives from records.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Told {
-    /// A span has ended.
+    /// A span of the group has ended.
     Span(u64, Span),
     /// The group has waited for the device for this time, in µs: 0 where its gate was open.
     Wait(u64, u64),

@@ -1,4 +1,4 @@
-//! The pages say what is so: links lead somewhere, commands run, and the reference names what the code has.
+//! Checks the documentation against the code: links lead somewhere, commands run, and the reference names all that exists.
 
 mod common;
 #[path = "common/markdown.rs"]
@@ -15,7 +15,7 @@ use xsched_proto::variables;
 use common::{Place, said};
 use markdown::{book, page, pages, root};
 
-/// The longest that all blocks tagged `run` may take together.
+/// Time limit of all blocks tagged `run` together.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const ALL_CLASSES: [Class; 5] = [Class::System, Class::Realtime, Class::High, Class::Normal, Class::Low];
@@ -61,7 +61,7 @@ fn every_link_leads_somewhere() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// Raw results name files of the repository by their place in it, not by where a checkout lay.
+/// Raw results name files of the repository by their paths in it, not by the path of a checkout.
 #[test]
 fn raw_results_say_nothing_of_where_a_checkout_lay() {
     let mut left = vec![root().join("docs/benchmarks")];
@@ -71,7 +71,7 @@ fn raw_results_say_nothing_of_where_a_checkout_lay() {
             left.extend(std::fs::read_dir(&path).unwrap().flatten().map(|entry| entry.path()));
             continue;
         }
-        // Pictures, and what is compressed, are no text or name no file.
+        // Pictures and compressed files are no text, and name no file.
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         files += 1;
         for folder in ["/testing/", "/benches/", "/crates/"] {
@@ -102,7 +102,7 @@ fn the_readme_fits_on_a_screen_and_a_half() {
     assert!(size < 8_000, "README.md has {size} bytes");
 }
 
-/// Else a block would be neither run nor parsed.
+/// Checks the tags of blocks: without one a block would neither be run nor parsed.
 #[test]
 fn every_block_of_commands_says_where_it_can_run() {
     for page in pages() {
@@ -143,7 +143,7 @@ fn blocks_tagged_run_do_run() {
     assert!(begin.elapsed() < PATIENCE, "{:?}: tag what takes long gpu or build", begin.elapsed());
 }
 
-/// The daemon of a good file ends after a second without programs; that of a bad one at once.
+/// Checks each file with a daemon: with a good one it ends after a second without programs, with a bad one at once.
 #[test]
 fn every_configuration_in_the_pages_is_accepted() {
     let place = Place::new();
@@ -195,7 +195,7 @@ fn the_reference_has_every_key_of_the_configuration_and_no_other() {
     assert_eq!(tables, 10, "a table of the configuration has no section, or this test does not know it");
 }
 
-/// The page of the policies, but for its head, as the registry has them.
+/// Tables of the policies' page, from the registry.
 fn policies() -> String {
     let code = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let mut text = String::from("| policy | what it does | for | hints it looks at |\n| --- | --- | --- | --- |\n");
@@ -220,7 +220,7 @@ fn policies() -> String {
     text
 }
 
-/// `BLESS=1 cargo test -p xsched-cli --test documents` writes it.
+/// Compares the page with the registry. `BLESS=1 cargo test -p xsched-cli --test documents` writes the page.
 #[test]
 fn the_reference_of_policies_is_the_registry() {
     let path = root().join("docs/reference/policies.md");
@@ -233,8 +233,8 @@ fn the_reference_of_policies_is_the_registry() {
     }
 }
 
-/// Names in quotation marks that begin with one of the prefixes, in the sources of what users run, without their tests. The list of
-/// all variables is no use of one.
+/// Names of variables in quotation marks, in the sources of the programs that users run, without tests. The list of all variables does not
+/// count as a use.
 fn variables_in_code() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let crates = ["agent", "bench", "cli", "command", "core", "daemon", "policy", "proto", "shim", "sim", "simdev"];
@@ -276,18 +276,18 @@ fn the_reference_has_every_variable_and_no_other() {
         variables_in_code().into_iter().partition(|name| name.starts_with("XSCHED_"));
     same("variables", named.clone(), variables::all().map(str::to_owned).chain(others));
     same("variables in the code", ours, variables::all().map(str::to_owned));
-    // A name copied from any page is in the list.
+    // A variable named on any page is in the list.
     for page in pages() {
         for word in page.text.split(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_') {
             let is_one = word.starts_with("XSCHED_") && word.len() > 7 && !word.ends_with('_');
-            // Of the C headers.
+            // Names of the C headers, which are no variables.
             let other = ["XSCHED_SCHEDULER_VERSION", "XSCHED_THROTTLE_HW_THERMAL"].contains(&word);
             assert!(!is_one || other || named.contains(word), "{}: there is no variable {word}", page.name());
         }
     }
 }
 
-/// Names of a structure's public fields, by its source.
+/// Names of a structure's public fields, from its source.
 fn fields(source: &str, structure: &str) -> BTreeSet<String> {
     let (_, rest) = source.split_once(&format!("pub struct {structure} {{")).unwrap_or_else(|| panic!("{structure}"));
     let (body, _) = rest.split_once("\n}").unwrap();
@@ -312,7 +312,7 @@ fn the_reference_has_every_field_of_ps_and_no_other() {
         ("programs[].groups[].unscheduled", "Unscheduled"),
     ] {
         let (_, named) = rows.iter().find(|(h, _)| h == heading).unwrap_or_else(|| panic!("{heading}"));
-        // Texts that a field may have stand further right; what begins a row is a field.
+        // Names at the beginning of a row are fields; values of a field stand further to the right.
         same(heading, named.clone(), fields(&source, structure));
     }
     let place = Place::new();
@@ -323,18 +323,18 @@ fn the_reference_has_every_field_of_ps_and_no_other() {
     same("the answer", rows[0].1.clone(), top);
 }
 
-/// `docs/guide/checking.md` explains the columns that `ps` prints.
+/// Checks that the pages, `docs/guide/checking.md` above all, show the columns that `ps` prints.
 #[test]
 fn the_columns_of_ps_in_the_pages_are_those_it_prints() {
     let source = ["mod", "table"].map(|name| root().join(format!("crates/xsched-cli/src/cmd/ps/{name}.rs")));
     let source = source.map(|file| std::fs::read_to_string(file).unwrap()).concat();
     for page in pages() {
         for block in page.blocks() {
-            // A picture of another command, which has columns of its own.
+            // `top` has columns of its own.
             if block.text.starts_with("xsched top ") {
                 continue;
             }
-            // The one name of two words is kept together.
+            // This column's name has two words.
             let heads = block.text.lines().filter(|l| l.trim_start().starts_with("PID "));
             let names = heads.flat_map(|l| {
                 l.replace("GPU TIME", "GPU_TIME").split_whitespace().map(str::to_owned).collect::<Vec<_>>()
@@ -350,7 +350,7 @@ fn the_columns_of_ps_in_the_pages_are_those_it_prints() {
     }
 }
 
-/// The published schema has the fields of the reference, with their types. Returns how many.
+/// Checks that the published schema has the fields of the reference, with their types. Returns their number.
 fn schema_is_page(command: &str, page_name: &str) -> usize {
     let place = Place::new();
     let schema: serde_json::Value = serde_json::from_str(&said(place.xsched(&[command, "--schema"])).out).unwrap();
@@ -365,7 +365,7 @@ fn schema_is_page(command: &str, page_name: &str) -> usize {
         let cells: Vec<&str> = line.split(" | ").collect();
         let [name, kind, _] = cells[..] else { continue };
         let Some(name) = name.strip_prefix("| `").and_then(|name| name.strip_suffix('`')) else { continue };
-        // `programs[].groups[]` is properties, items, properties, items.
+        // In the schema, `programs[].groups[]` is properties, items, properties, items.
         let mut within = &schema;
         for part in at.split('.').filter(|part| !part.is_empty()) {
             within = &within["properties"][part.trim_end_matches("[]")];
@@ -411,7 +411,7 @@ fn what_doctor_prints_obeys_its_schema() {
         let answer: serde_json::Value = serde_json::from_str(&said(place.xsched(words)).out).unwrap();
         let faults: Vec<_> = validator.iter_errors(&answer).map(|e| format!("{}: {e}", e.instance_path())).collect();
         assert!(faults.is_empty(), "{words:?}: {faults:?}");
-        // No field is missing in the schema.
+        // The schema has every field of the answer.
         for (part, of) in [(&answer, &schema), (&answer["checks"][0], &schema["properties"]["checks"]["items"])] {
             let names = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
             assert_eq!(names(part), names(&of["properties"]));
@@ -419,7 +419,7 @@ fn what_doctor_prints_obeys_its_schema() {
     }
 }
 
-/// Words in backticks, outside of blocks.
+/// Words in backquotes, outside blocks.
 fn quoted(page: &markdown::Page) -> Vec<(usize, String)> {
     let words = |(line, text): (usize, &str)| -> Vec<(usize, String)> {
         text.split('`').skip(1).step_by(2).map(|word| (line, word.to_owned())).collect()
@@ -427,7 +427,7 @@ fn quoted(page: &markdown::Page) -> Vec<(usize, String)> {
     page.prose().into_iter().flat_map(words).collect()
 }
 
-/// Sources of the repository, by their paths from its root.
+/// Sources of the repository, by their paths from the root.
 fn sources() -> Vec<(String, String)> {
     let (mut found, mut left) =
         (Vec::new(), ["crates", "include", "xtask", "testing", "benches"].map(|f| root().join(f)).to_vec());
@@ -477,7 +477,7 @@ fn the_internals_name_what_the_code_has() {
     assert!(names > 100, "only {names} names are looked for");
 }
 
-/// Priorities and time slices of the classes.
+/// Checks the priorities and time slices of the classes.
 #[test]
 fn the_scales_are_those_of_the_code() {
     let page = page("docs/reference/scales.md");

@@ -179,7 +179,7 @@ impl XQueue {
             rt.note_cross_stream();
             has_gates = self.has_gates(rt, slot.level.load(Relaxed));
         }
-        let (mut prequeued, mut passed_closed) = (None, false);
+        let (mut prequeued, mut passed_closed, mut yields) = (None, false, false);
         loop {
             // Read the epoch before the gate. If it advances in between, one device gate too many is placed, never too few.
             let grants = slot.grants.load(Acquire);
@@ -194,7 +194,7 @@ impl XQueue {
                 let fits = work.unbounded || self.within_budget(rt, group, estimate_ns);
                 if fits && (group.lets_go_on(rt, gate) || group.wait_for_company(rt)) {
                     // Gates on the device stand open.
-                    has_gates = false;
+                    (has_gates, yields) = (false, true);
                     break;
                 }
                 if !self.is_of(group) {
@@ -258,13 +258,19 @@ impl XQueue {
             calls_back: self.calls_back(),
             blocking: work.blocking,
         };
-        let command =
-            Behind { in_flight_ns: 0, known: estimate.is_some(), blocking: work.blocking, copies: work.copies };
+        let known = estimate.is_some();
+        let command = Behind { known, blocking: work.blocking, copies: work.copies, ..Behind::default() };
         let tells = slot.publishes.load(Relaxed) != 0 && slot.gate.load().tells();
-        let behind = tells && self.publish(rt, command, issued_ns);
+        let published = tells && self.publish(rt, command, issued_ns, fenced_ns);
         let mut placed = admission::place(&ask, || self.busy_others(rt), || self.has_few_fences());
         journal::record(|| Record::Place(ask, self.busy_others(rt), self.has_few_fences(), placed));
-        placed.fence |= behind && !work.blocking;
+        if yields && placed.fence {
+            let keeps_up = !self.is_followed(rt);
+            let leaves_out = admission::leaves_out(&ask, keeps_up);
+            journal::record(|| Record::LeavesOut(ask, keeps_up, leaves_out));
+            placed.fence = !leaves_out;
+        }
+        placed.fence |= published;
         if placed.device_gate {
             self.gated_ns.store(ask.issued_ns, Relaxed);
             self.gated.store(seq, Relaxed);
@@ -307,7 +313,7 @@ impl XQueue {
         prequeues
     }
 
-    fn has_few_fences(&self) -> bool {
+    pub(crate) fn has_few_fences(&self) -> bool {
         self.fences.try_lock().is_ok_and(|fences| fences.len() < FEW_FENCES)
     }
 
@@ -329,6 +335,7 @@ impl XQueue {
         }
         if !accepted {
             let withdrawn = self.timeline.withdraw(admission.seq, admission.estimate_ns, self.in_order());
+            self.want_again();
             self.settle(rt);
             if withdrawn {
                 rt.groups[usize::from(admission.group)].update_idle_state(rt);
@@ -359,8 +366,10 @@ impl XQueue {
         }
         let kind = FenceKind { apart: false, gate_follows: admission.gate_follows };
         let fence = self.new_fence(rt, covers, admission.group, kind);
-        if fence.is_some() && admission.gate_follows {
-            self.gate_follows.store(true, Relaxed);
+        match fence {
+            Some(_) if admission.gate_follows => self.gate_follows.store(true, Relaxed),
+            Some(_) => (),
+            None => self.want_again(),
         }
         fence
     }

@@ -168,6 +168,7 @@ impl XQueue {
 
     /// A fence that could not be placed after all: the next command becomes one.
     pub fn withdraw(&self, rt: &Runtime, fence: &CompletionFence) {
+        self.want_again();
         let mut fences = self.fences();
         fences.retain(|m| m.number != fence.number);
         let slot = self.slot(rt);

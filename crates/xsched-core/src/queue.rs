@@ -72,6 +72,10 @@ pub struct XQueue {
     pub(crate) gated_epoch: AtomicU32,
     /// Number of the last fence, but for its lowest bit.
     fence_number: AtomicU32,
+    /// Number of the last fence that the device stores for other programs too.
+    pub(crate) published: AtomicU32,
+    /// Summed time up to the last command that other programs wait for, in ns.
+    pub(crate) wanted_ns: AtomicU64,
     /// That fence is the last thing in the queue and says that a gate follows.
     pub(crate) gate_follows: AtomicBool,
     /// When completions were seen last, and how much earlier that may have been, in ns.
@@ -113,6 +117,8 @@ impl XQueue {
             gated: AtomicU64::new(0),
             gated_epoch: AtomicU32::new(0),
             fence_number: AtomicU32::new(0),
+            published: AtomicU32::new(0),
+            wanted_ns: AtomicU64::new(0),
             gate_follows: AtomicBool::new(false),
             last_done_at: AtomicU64::new(0),
             last_late_ns: AtomicU64::new(0),
@@ -136,6 +142,7 @@ impl XQueue {
         self.gated_epoch.store(0, Relaxed);
         self.gate_follows.store(false, Relaxed);
         self.busy_since.store(0, Relaxed);
+        self.wanted_ns.store(0, Relaxed);
         self.seen_launches.store(u64::MAX, Relaxed);
         self.counters.store(0, Relaxed);
         self.held.store(0, Relaxed);

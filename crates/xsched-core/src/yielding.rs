@@ -2,10 +2,10 @@
 
 use core::sync::atomic::Ordering::*;
 
-use xsched_flow::backlog::Behind;
+use xsched_flow::backlog::{Behind, Published};
 use xsched_flow::journal::Record;
 use xsched_flow::tuning::{HELD_LONG_NS, TIMER_SLACK_NS};
-use xsched_proto::backlog::{Backlog, Page};
+use xsched_proto::backlog::{Backlog, Page, is_before};
 use xsched_proto::gate::Gate;
 use xsched_proto::memory::Woken;
 
@@ -94,26 +94,39 @@ impl XQueue {
         rt.company.own()?.queue(self.index)
     }
 
-    /// Before a command that brings the expected time up to `issued_ns`: tells others if the device will be behind then. True: the
-    /// command needs a fence, by which the device says that it has caught up.
-    pub(crate) fn publish(&self, rt: &Runtime, command: Behind, issued_ns: u64) -> bool {
+    /// Before a command that brings the expected time up to `issued_ns`, `fenced_ns` of it before the last fence: tells others if
+    /// the device will be behind then. True: the command needs a fence, by which the device says that it has caught up.
+    pub(crate) fn publish(&self, rt: &Runtime, command: Behind, issued_ns: u64, fenced_ns: u64) -> bool {
         let Some(backlog) = self.backlog(rt) else { return false };
-        let ask =
-            |issued_ns: u64| Behind { in_flight_ns: issued_ns.saturating_sub(self.timeline.done().ns), ..command };
-        let mut consumed_ns = 0;
-        // What is complete is looked at only where it decides.
-        let behind = ask(issued_ns).is_behind(|| 0) && {
-            self.refresh(rt);
-            ask(issued_ns).is_behind(|| {
-                consumed_ns = self.consumed_ns();
-                consumed_ns
-            })
+        let mut ask = Behind {
+            unfenced_ns: issued_ns.saturating_sub(fenced_ns),
+            unwanted_ns: issued_ns.saturating_sub(self.wanted_ns.load(Relaxed)),
+            ..command
         };
-        journal::record(|| Record::Behind(ask(issued_ns), consumed_ns, behind));
-        if behind {
-            backlog.want(self.upcoming_fence());
+        let in_flight_ns = || issued_ns.saturating_sub(self.timeline.done().ns);
+        ask.in_flight_ns = in_flight_ns();
+        // What is complete is looked at only where it decides.
+        if ask.published(|| 0) != Published::default() {
+            self.refresh(rt);
+            ask.in_flight_ns = in_flight_ns();
+            ask.few_fences = self.has_few_fences();
         }
-        behind
+        let mut consumed_ns = 0;
+        let published = ask.published(|| {
+            consumed_ns = self.consumed_ns();
+            consumed_ns
+        });
+        journal::record(|| Record::Behind(ask, consumed_ns, published));
+        if published.wanted {
+            backlog.want(self.upcoming_fence());
+            self.wanted_ns.store(issued_ns, Relaxed);
+        }
+        published.fence
+    }
+
+    /// The fence that others wait for was not placed: the next command gets one if the queue is behind still.
+    pub(crate) fn want_again(&self) {
+        self.wanted_ns.store(0, Relaxed);
     }
 
     /// All that the queue was given is complete, or was refused: it is not behind, whatever the device has said.
@@ -135,9 +148,16 @@ impl XQueue {
         }
     }
 
-    /// Where the device is to store the number of each fence besides, if others look at it.
-    pub fn published_place(&self, rt: &Runtime) -> Option<*mut u32> {
-        self.backlog(rt).map(Backlog::done_ptr)
+    /// Returns the second place for this fence's number, on the published page, if other programs wait for it or for a fence before it.
+    /// Until the device is known to store there, each fence tries.
+    pub fn published_place(&self, rt: &Runtime, number: u32) -> Option<*mut u32> {
+        let backlog = self.backlog(rt)?;
+        let publishes = self.group(rt).slot(rt).publishes.load(Relaxed) != 0;
+        if publishes && !is_before(self.published.load(Relaxed), backlog.wanted()) {
+            return None;
+        }
+        self.published.store(number, Relaxed);
+        Some(backlog.done_ptr())
     }
 
     /// The device can store there, or cannot.

@@ -1,4 +1,4 @@
-//! The engine at work in the daemon: inputs are given to it, and its effects are carried out at once, in order.
+//! The engine in the daemon: the daemon passes inputs to the engine, and carries out the engine's effects at once, in order.
 
 use std::os::fd::AsFd;
 

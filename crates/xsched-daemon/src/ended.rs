@@ -1,4 +1,4 @@
-//! Programs that ended lately, with their last figures.
+//! Programs that ended recently, with their last measurements.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -195,7 +195,7 @@ impl Server {
         self.history.ended.push(client.peer.user, self.now_ns, info);
     }
 
-    /// Sums of a moment ago, or new ones: many programs may end at once.
+    /// Returns sums that are recent, or computes new ones. Recent sums save work when many programs end at once.
     fn recent_shares(&mut self) -> Rc<Shares> {
         if self.history.shares.is_recent(self.now_ns) {
             return self.history.shares.clone();

@@ -15,7 +15,7 @@ use crate::server::Server;
 use crate::tuning::{AGAIN_US, DEADLINE_NS};
 
 impl Server {
-    /// Passes the policy's questions on.
+    /// Sends the questions of the policy `external` to the operator's scheduler.
     pub(crate) fn ask_scheduler(&mut self) {
         for (device, question) in self.engine.gatekeeper_mut().questions() {
             let message = self.question_for_host(device, question);

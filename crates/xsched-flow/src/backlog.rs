@@ -10,10 +10,16 @@ use serde::{Deserialize, Serialize};
 use crate::tuning::{BEHIND_NS, DWELL_NS};
 
 /// A command that an urgent program is about to give.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Behind {
     /// Expected time of the queue's work in flight including this command, in ns.
     pub in_flight_ns: u64,
+    /// Expected time since the queue's last fence, including this command, in ns.
+    pub unfenced_ns: u64,
+    /// Expected time since the last command that others must wait for, including this command, in ns.
+    pub unwanted_ns: u64,
+    /// True if few fences of the queue are under way.
+    pub few_fences: bool,
     /// True if the command's device time is known.
     pub known: bool,
     /// True if the call returns only when the command is complete.
@@ -22,17 +28,34 @@ pub struct Behind {
     pub copies: bool,
 }
 
+/// Answer of [`Behind::published`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Published {
+    /// True if others must wait until the device has reached this command.
+    pub wanted: bool,
+    /// True if a fence follows the command.
+    pub fence: bool,
+}
+
 impl Behind {
-    /// Reports whether the queue will be behind once the command is launched. `consumed_ns` returns how much of the work in flight the
-    /// device has probably done, and is called only where it decides.
+    /// Decides what is published with the command. `consumed_ns` returns the part of the work in flight that the device has probably done,
+    /// and is called only where it decides.
+    ///
+    /// A queue is behind with more than [`BEHIND_NS`] in flight. Once others wait for a command, the next ones need no fence until as much
+    /// work follows it: when the device reaches the fence, no more than that is left. A queue that keeps up gets a fence for each half of
+    /// that time, so that others see that it keeps up.
     #[inline]
-    pub fn is_behind(&self, consumed_ns: impl FnOnce() -> u64) -> bool {
+    pub fn published(&self, consumed_ns: impl FnOnce() -> u64) -> Published {
         if self.copies && !self.blocking {
-            return false;
+            return Published::default();
         }
-        self.blocking
+        let wanted = self.blocking
             || !self.known
-            || self.in_flight_ns > BEHIND_NS && { self.in_flight_ns.saturating_sub(consumed_ns()) > BEHIND_NS }
+            || self.in_flight_ns > BEHIND_NS
+                && self.unwanted_ns > BEHIND_NS
+                && self.in_flight_ns.saturating_sub(consumed_ns()) > BEHIND_NS;
+        let fence = wanted || self.few_fences && self.unfenced_ns > BEHIND_NS / 2;
+        Published { wanted, fence: fence && !self.blocking }
     }
 }
 
@@ -98,22 +121,82 @@ impl Yielding {
 mod tests {
     use super::*;
 
-    const COMMAND: Behind = Behind { in_flight_ns: 0, known: true, blocking: false, copies: false };
+    const COMMAND: Behind = Behind {
+        in_flight_ns: 0,
+        unfenced_ns: 0,
+        unwanted_ns: u64::MAX,
+        few_fences: true,
+        known: true,
+        blocking: false,
+        copies: false,
+    };
 
     #[test]
     fn a_queue_is_behind_by_the_time_that_is_left_in_flight() {
-        let of = |in_flight_ns, consumed_ns| Behind { in_flight_ns, ..COMMAND }.is_behind(|| consumed_ns);
+        let of = |in_flight_ns, consumed_ns| Behind { in_flight_ns, ..COMMAND }.published(|| consumed_ns).wanted;
         assert!(!of(BEHIND_NS, 0) && of(BEHIND_NS + 1, 0));
         assert!(!of(BEHIND_NS + 1, 1) && !of(u64::MAX, u64::MAX));
     }
 
     #[test]
     fn what_is_unknown_or_waited_for_is_behind_and_copies_alone_are_not() {
-        assert!(Behind { known: false, ..COMMAND }.is_behind(|| 0));
-        assert!(Behind { blocking: true, ..COMMAND }.is_behind(|| 0));
-        let copy = Behind { copies: true, in_flight_ns: u64::MAX, known: false, ..COMMAND };
-        assert!(!copy.is_behind(|| 0));
-        assert!(Behind { blocking: true, ..copy }.is_behind(|| 0));
+        let both = Published { wanted: true, fence: true };
+        assert_eq!(Behind { known: false, ..COMMAND }.published(|| 0), both);
+        let waited_for = Published { wanted: true, fence: false };
+        assert_eq!(Behind { blocking: true, ..COMMAND }.published(|| 0), waited_for);
+        let copy = Behind { copies: true, in_flight_ns: u64::MAX, unfenced_ns: u64::MAX, known: false, ..COMMAND };
+        assert_eq!(copy.published(|| 0), Published::default());
+        assert_eq!(Behind { blocking: true, ..copy }.published(|| 0), waited_for);
+    }
+
+    /// Simulates a program that launches a command of `command` ns each `host` ns, 10,000 in all, on a device that executes one at a time.
+    /// Returns the number of fences, the number of commands that others wait for, and the longest time in flight while no one waited, in
+    /// ns.
+    fn given(command: u64, host: u64) -> (u64, u64, u64) {
+        let (mut fences, mut wants, mut longest) = (0, 0, 0);
+        let (mut done_at, mut fenced, mut wanted, mut issued) = (0, 0, 0, 0);
+        // Fences under way: time at which the device reaches the fence, and work up to it, in ns.
+        let mut under_way = std::collections::VecDeque::new();
+        let mut done = 0;
+        for now in (0..10_000).map(|n| n * host) {
+            while under_way.front().is_some_and(|(at, _)| *at <= now) {
+                done = under_way.pop_front().unwrap().1;
+            }
+            issued += command;
+            done_at = now.max(done_at) + command;
+            let published = Behind {
+                in_flight_ns: issued - done,
+                unfenced_ns: issued - fenced,
+                unwanted_ns: issued - wanted,
+                few_fences: under_way.len() < 8,
+                ..COMMAND
+            }
+            .published(|| 0);
+            if published.wanted {
+                (wanted, wants) = (issued, wants + 1);
+            }
+            if published.fence {
+                under_way.push_back((done_at, issued));
+                (fenced, fences) = (issued, fences + 1);
+            }
+            if wanted <= done {
+                longest = longest.max(done_at - now);
+            }
+        }
+        (fences, wants, longest)
+    }
+
+    #[test]
+    fn a_program_that_keeps_up_has_few_fences_and_nobody_waits_for_it() {
+        let (fences, wants, longest) = given(10_000, 30_000);
+        assert!(fences < 1_000 && wants == 0 && longest == 10_000, "{fences} fences, {wants} wanted, {longest} ns");
+    }
+
+    #[test]
+    fn others_wait_as_long_as_a_queue_is_behind_and_its_fences_stay_few() {
+        let (fences, wants, longest) = given(10_000, 5_000);
+        assert!(wants > 450 && longest <= BEHIND_NS + 10_000, "{wants} wanted, {longest} ns");
+        assert!(fences < 1_100, "{fences} fences");
     }
 
     /// Simulates one second of a program that has a backlog for `behind` of each `period` ns, beside one whose commands take `command` ns.

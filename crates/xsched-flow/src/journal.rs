@@ -10,16 +10,16 @@ use xsched_proto::Error;
 
 use crate::activity::{self, Activity, Looks, Step, View};
 use crate::admission::{self, AtGate, Budget, InFlight, Pause, Place, Placed};
-use crate::backlog::{Behind, Yielding};
+use crate::backlog::{Behind, Published, Yielding};
 use crate::estimate::{self, Cell, Fence, Lesson, Pace, Seen};
 use crate::signals::Signals;
 use crate::timeline::{self, Evidence, Presumed};
 use crate::watchdog::{self, Bypass};
 
-/// First bytes of a journal; the last one is the format's version.
-pub const MAGIC: [u8; 8] = *b"xsjrnl\0\x02";
+/// First bytes of a journal. The last of them is the version of the format.
+pub const MAGIC: [u8; 8] = *b"xsjrnl\0\x03";
 
-/// One ask and its answer.
+/// Arguments of a model's function, and its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Record {
     /// [`admission::at_gate`]: commands of the group in flight (0 if that was not needed), whether it is pre-queued.
@@ -36,9 +36,9 @@ pub enum Record {
     Sample(Cell, u64, bool, Cell),
     /// [`Cell::lower`]: before, ns, after.
     Lower(Cell, u64, Cell),
-    /// [`estimate::learn`]: fences with what was known of their kinds.
+    /// [`estimate::learn`]: fences with the earlier estimates of their kinds.
     Learn(Seen, Vec<(Fence, Option<u64>)>, Vec<Lesson>),
-    /// [`estimate::learn_pace`]: pace, fences with what was known of their kinds, the next fence, measurable.
+    /// [`estimate::learn_pace`]: pace, fences with the earlier estimates of their kinds, the next fence, measurable.
     Pace(Pace, Seen, Vec<(Fence, Option<u64>)>, Option<Fence>, bool, Vec<Lesson>, Pace),
     /// [`activity::next_grace_ns`]: grace, gap, next, in ns.
     Grace(u64, u64, u64),
@@ -60,10 +60,12 @@ pub enum Record {
     ReleasePatience(u64, bool, u64),
     /// [`Signals::interrupted`]: before, whether handlers run on the thread, after, whether the wait ends.
     Interrupted(Signals, bool, Signals, bool),
-    /// [`Behind::is_behind`]: consumed time in ns, whether the queue is behind.
-    Behind(Behind, u64, bool),
+    /// [`Behind::published`]: consumed time in ns, what is published.
+    Behind(Behind, u64, Published),
     /// [`Yielding::look`]: before, now in ns, whether all queues keep up, after, whether the group goes on.
     Yields(Yielding, u64, bool, Yielding, bool),
+    /// [`admission::leaves_out`]: whether the queue keeps up, whether the fence is left out.
+    LeavesOut(Place, bool, bool),
 }
 
 impl Record {
@@ -76,7 +78,9 @@ impl Record {
     /// Name of the model that the record belongs to.
     pub fn model(&self) -> &'static str {
         match self {
-            Record::AtGate(..) | Record::Fits(..) | Record::Pause(..) | Record::Place(..) => "admission",
+            Record::AtGate(..) | Record::Fits(..) | Record::Pause(..) | Record::Place(..) | Record::LeavesOut(..) => {
+                "admission"
+            }
             Record::Presumes(..) => "timeline",
             Record::Sample(..) | Record::Lower(..) | Record::Learn(..) | Record::Pace(..) => "estimate",
             Record::Grace(..) | Record::Look(..) | Record::Activity(..) => "activity",
@@ -141,10 +145,13 @@ impl Record {
                 let (after, ends) = before.interrupted(runs_handlers);
                 Record::Interrupted(before, runs_handlers, after, ends)
             }
-            Record::Behind(ask, consumed_ns, _) => Record::Behind(ask, consumed_ns, ask.is_behind(|| consumed_ns)),
+            Record::Behind(ask, consumed_ns, _) => Record::Behind(ask, consumed_ns, ask.published(|| consumed_ns)),
             Record::Yields(before, now_ns, clear, ..) => {
                 let (after, goes_on) = before.look(now_ns, clear);
                 Record::Yields(before, now_ns, clear, after, goes_on)
+            }
+            Record::LeavesOut(ask, keeps_up, _) => {
+                Record::LeavesOut(ask, keeps_up, admission::leaves_out(&ask, keeps_up))
             }
         }
     }
@@ -170,7 +177,7 @@ fn lessons(
 /// Appends a record to a journal.
 pub fn encode(record: &Record, to: &mut Vec<u8>) {
     let taken = std::mem::take(to);
-    // Extending a vector cannot fail.
+    // Writing to a vector cannot fail.
     *to = postcard::to_extend(record, taken).unwrap_or_default();
 }
 

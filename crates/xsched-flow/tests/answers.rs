@@ -97,6 +97,46 @@ fn one_command_in_64_is_sampled_and_the_one_after_it() {
     assert!((200..500).contains(&n), "{n} of 10,000");
 }
 
+#[test]
+fn a_queue_that_keeps_up_while_it_yields_needs_fewer_fences() {
+    let seq = (70..).find(|seq| {
+        let ask = Place {
+            seq: *seq,
+            fenced: seq - 1,
+            estimate_ns: Some(US),
+            budget_us: 500,
+            in_order: true,
+            ..Place::default()
+        };
+        !admission::place(&ask, || 0, || true).fence
+    });
+    let seq = seq.expect("one that is no sample");
+    let ask = Place {
+        seq,
+        fenced: seq - 6,
+        estimate_ns: Some(10 * US),
+        issued_ns: 50 * US,
+        budget_us: 100,
+        in_order: true,
+        ..Place::default()
+    };
+    assert!(admission::place(&ask, || 0, || true).fence, "by time");
+    assert!(admission::leaves_out(&ask, true) && !admission::leaves_out(&ask, false));
+    for other in [
+        Place { issued_ns: 190 * US, ..ask },
+        Place { estimate_ns: None, ..ask },
+        Place { fenced: seq - FENCE_COMMANDS, ..ask },
+        Place { fence_commands: 4, ..ask },
+        Place { in_order: false, ..ask },
+        Place { calls_back: true, ..ask },
+    ] {
+        assert!(!admission::leaves_out(&other, true), "{other:?}");
+    }
+    let samples =
+        (1..=4096).filter(|seq| !admission::leaves_out(&Place { seq: *seq, fenced: seq - 1, ..ask }, true)).count();
+    assert!(samples > 64, "{samples} samples");
+}
+
 /// Returns the fences and gates in a queue of `commands` commands of `ns` each, with gates on the device under this budget: `f` is a fence,
 /// `F` one that announces a gate, `G` a gate that no fence announces, `g` one that the fence before it announces.
 fn placed_between(commands: u64, ns: u64, budget_us: u32) -> String {

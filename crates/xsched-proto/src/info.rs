@@ -12,9 +12,9 @@ use crate::trace::Why;
 pub struct DaemonInfo {
     /// Process id.
     pub pid: u32,
-    /// Program version.
+    /// Version of the daemon's program.
     pub version: String,
-    /// Policy in force on devices that have none of their own, with parameters that are not at their defaults: `kedf k=2`.
+    /// Policy in force on devices without one of their own, with the parameters that differ from their defaults: `kedf k=2`.
     pub policy: String,
     /// Policy in force on devices that have one of their own, by device key, in the form of `policy`.
     pub device_policies: std::collections::BTreeMap<String, String>,
@@ -85,7 +85,7 @@ pub struct ProgramInfo {
     pub attached_s: u64,
     /// Time since the program ended, in seconds; none = it is attached.
     pub ended_s: Option<u64>,
-    /// Class of its priority.
+    /// Class of the priority.
     pub class: crate::class::Class,
     /// Origin of the class.
     pub class_from: ClassFrom,
@@ -124,9 +124,9 @@ impl ProgramInfo {
 pub enum ClassFrom {
     /// No class was asked for or given.
     Default,
-    /// A rule of the configuration.
+    /// A rule of the configuration set it.
     Rule,
-    /// The program itself: an option of `xsched run`, or its environment.
+    /// The program requested it, by an option of `xsched run` or its environment.
     Option,
     /// `xsched hint`, while the program runs.
     Hint,
@@ -179,7 +179,7 @@ pub enum Share {
     Spatial,
 }
 
-/// One of a user's two pools.
+/// Kind of a pool. Each user has one of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PoolSide {
@@ -192,7 +192,7 @@ pub enum PoolSide {
 /// Suspension unit of a program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupInfo {
-    /// `g<N>`.
+    /// Name of the group: `g<N>`.
     pub id: String,
     /// Device key.
     pub device: String,
@@ -221,7 +221,7 @@ pub struct GroupInfo {
     pub queues: Vec<QueueInfo>,
     /// Number of launches of all its queues, including removed ones.
     pub launches: u64,
-    /// Launches that reached the driver without a gate decision.
+    /// Number of launches that reached the driver without a decision at the gate.
     pub unscheduled: Unscheduled,
     /// Number of launches that the in-flight budget let through because nothing completed meanwhile.
     pub liveness_overrides: u64,
@@ -261,7 +261,7 @@ pub struct GroupInfo {
     pub yielding: Option<Yielding>,
 }
 
-/// Gates that yield among programs of one hardware context.
+/// Gates at which programs of one hardware context yield.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Yielding {
     /// Rule in force for other groups beside this one; none = this group has kept no other one from the device so far.
@@ -321,10 +321,10 @@ pub enum GroupState {
     Detached,
 }
 
-/// One XQueue.
+/// State of one XQueue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueueInfo {
-    /// `q<N>`.
+    /// Name of the queue: `q<N>`.
     pub id: String,
     /// Number of launches.
     pub launches: u64,
@@ -344,7 +344,7 @@ pub struct Unscheduled {
 /// First part of an answer about the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// CLOCK_MONOTONIC of the daemon now, in µs.
+    /// Present time on the daemon's CLOCK_MONOTONIC, in µs.
     pub now_us: u64,
     /// Number to ask for the events that follow this answer.
     pub next: u64,
@@ -369,13 +369,13 @@ pub struct TracedGroup {
     pub granted: bool,
     /// Reason for the present state of the gate.
     pub why: Why,
-    /// Policy, as in [`Record`].
+    /// Policy, as in [`crate::trace::Record`].
     pub policy: u8,
-    /// Preemption level, as in [`Record`].
+    /// Preemption level, as in [`crate::trace::Record`].
     pub level: u8,
 }
 
-/// The program of a group.
+/// Program of a traced group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedProgram {
     /// Process id.

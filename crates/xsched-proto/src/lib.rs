@@ -65,5 +65,5 @@ pub mod writing;
 
 pub use error::Error;
 
-/// Version of the socket protocol and of the segment layout; both sides must agree on it exactly.
+/// Version of the socket protocol and of the segment layout. Both sides must have the same.
 pub const PROTOCOL_VERSION: u32 = 22;

@@ -49,7 +49,7 @@ fn idle(place: &Place, load: &Path) -> Process {
     program
 }
 
-/// Requests of five kernels of 1 ms each.
+/// Starts a program with requests of five kernels of 1 ms each.
 fn requests(place: &Place, load: &Path, job: &str, period_us: u64, count: u64) -> Process {
     let (period, count) = (period_us.to_string(), count.to_string());
     let args = ["lc", "--kernels", "5", "--us", "1000", "--period-us", &period, "--requests", &count];

@@ -22,7 +22,7 @@ const NODES: [(&str, &str); 3] = [
     ("/dev/dri", "group render"),
 ];
 
-/// Runs all checks.
+/// Runs all checks of the machine.
 pub(super) fn examine(socket: Option<&Path>) -> Report {
     let platforms = vec![
         platform(What::Cuda, "cuda", &[1]),
@@ -169,7 +169,7 @@ fn configuration_check() -> Check {
     }
 }
 
-/// Devices whose files this user may not open.
+/// Checks for device files that this user may not open.
 fn permission_check(root: &Path) -> Option<Check> {
     use rustix::fs::{Access, AtFlags, CWD};
     let files = |place: &Path| match place.is_dir() {

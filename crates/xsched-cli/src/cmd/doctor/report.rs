@@ -154,7 +154,7 @@ impl Report {
     }
 }
 
-/// One vendor interface.
+/// Examination of one vendor interface.
 #[derive(Debug, Serialize)]
 pub(super) struct Platform {
     pub(super) platform: &'static str,

@@ -1,4 +1,4 @@
-//! `xsched run`: hands the environment over and becomes the command.
+//! `xsched run`: sets the environment and executes the program.
 
 mod environment;
 mod share;
@@ -123,9 +123,9 @@ ours is in it. At the end of a COMMAND that used no device such processes are na
 /// Scheduler of the program.
 #[derive(Debug, PartialEq, Eq)]
 enum Scheduler {
-    /// The daemon at this socket.
+    /// Daemon at this socket.
     Daemon(PathBuf, paths::Origin),
-    /// The program itself.
+    /// The library in the program.
     Local,
     /// No scheduler.
     Nobody,

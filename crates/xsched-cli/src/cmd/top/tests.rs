@@ -1,4 +1,4 @@
-//! From snapshots to rows, from keys to changes, from both to what a screen shows.
+//! Tests: rows from snapshots, changes from keys, and the screen from both.
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -129,7 +129,7 @@ fn daemon() -> DaemonInfo {
     }
 }
 
-/// At 100 s: `serve` (high) runs on sim:0, `train` (low) waits there; a rival without a name has sim:1.
+/// Snapshot at 100 s: `serve` (high) runs on sim:0, where `train` (low) waits; a rival without a name has sim:1.
 fn snapshot(at_us: u64, gpu_us: u64, launches: u64) -> Snapshot {
     Snapshot {
         fresh: false,
@@ -212,7 +212,7 @@ fn rates_follow_from_two_snapshots_and_waits_from_records() {
     assert_eq!((high.gpu_percent, high.launches_per_s), (Some(75.0), Some(12_345.0)));
     assert_eq!((high.wait_p99_us, high.lost, high.held_by.len()), (Some(0), 0, 0));
     assert_eq!(row(&model, 1).wait_p99_us, Some(5_000_000), "a second later");
-    // The wait of 0.4 ms ended 21 s ago, the one that goes on is the newest.
+    // The wait of 0.4 ms ended 21 s ago; the wait that still lasts is the newest.
     let waits = row(&model, 1).waits;
     assert_eq!((waits[BUCKETS - 5], waits[BUCKETS - 1]), (Some(400), Some(5_000_000)));
     assert_eq!(waits.iter().flatten().count(), 2);
@@ -395,7 +395,7 @@ fn devices_tell_what_their_driver_tells() {
 fn colours_tell_states_apart_and_without_them_words_do() {
     let app = app();
     let style = |theme: Theme, x: u16, y: u16| screen(&app, theme, 80, 24).backend().buffer()[(x, y)].style();
-    // The first letter of a state, in the second row: the first one is selected.
+    // First letter of the state in the second row; the first row is selected.
     assert_eq!(style(COLOURED, 17, 4).fg, Some(Color::Yellow));
     assert_eq!(style(PLAIN, 17, 4).fg, Some(Color::Reset));
     let all = screen(&app, PLAIN, 80, 24);

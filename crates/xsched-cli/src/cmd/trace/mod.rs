@@ -1,4 +1,4 @@
-//! `xsched trace`: what was decided lately, as a picture for <https://ui.perfetto.dev>, a table, or JSON.
+//! `xsched trace`: the last decisions, as a file for <https://ui.perfetto.dev>, a table, or JSON.
 
 mod perfetto;
 mod protobuf;
@@ -69,14 +69,14 @@ const PERIOD: Duration = Duration::from_millis(250);
 struct Gathered {
     groups: Vec<TracedGroup>,
     records: Vec<Record>,
-    /// Begin of the time that was asked for,
+    /// Begin of the time that was asked for, in µs.
     asked_us: u64,
-    /// and what is known of it here.
+    /// Begin of the part of that time whose records the daemon still has, in µs.
     from_us: u64,
     to_us: u64,
 }
 
-/// Gathers, writes, prints.
+/// Gathers the records, and writes the file, the table or the JSON.
 pub(crate) fn main(args: Args) -> Result {
     if args.output.as_os_str() == "-" && std::io::stdout().is_terminal() {
         return Err(Error::input("--output: a trace is no text, and standard output is a terminal: name a file"));
@@ -136,7 +136,7 @@ fn gather_for(connection: &Connection, time: Duration) -> Result<Gathered> {
     }
 }
 
-/// One answer of the daemon about what happened.
+/// Asks the daemon for groups and records.
 fn ask(connection: &Connection, from: u64, since_us: u64) -> Result<(Head, Vec<TracedGroup>, Vec<Record>)> {
     let (mut head, mut groups, mut records) = (None, Vec::new(), Vec::new());
     for part in connection.ask(Request::Trace { from, since_us })? {
@@ -168,7 +168,7 @@ fn clocks() -> perfetto::Clocks {
     }
 }
 
-/// The answer, as `--json` prints it.
+/// Trace in the form that `--json` prints.
 #[derive(Serialize)]
 struct Answer {
     version: u32,

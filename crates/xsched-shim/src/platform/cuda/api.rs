@@ -430,7 +430,7 @@ impl Driver for Api {
         let Some(at) = self.seen(rt, word) else { return false };
         // SAFETY: a word of the registered segment; the stream is the one whose command was just taken.
         let placed = unsafe { (self.write_value)(queue.handle().cast(), at, fence.number, 0) == SUCCESS };
-        if placed && let Some(place) = queue.published_place(rt) {
+        if placed && let Some(place) = queue.published_place(rt, fence.number) {
             self.publish(rt, queue, place as usize, fence.number);
         }
         placed
