@@ -10,24 +10,6 @@ use crate::io::Effect;
 use crate::memory::Memory;
 use crate::state::Engine;
 
-/// Outcomes for readers outside of the engine.
-#[derive(Debug)]
-pub(crate) struct Outcomes {
-    /// Lines of bursts are wanted.
-    bursts: bool,
-    /// The host takes the others.
-    taken: bool,
-    /// Outcomes that the host has not taken yet.
-    waiting: Vec<(GroupId, Outcome)>,
-}
-
-impl Outcomes {
-    /// With or without lines of bursts.
-    pub(crate) fn new(bursts: bool) -> Outcomes {
-        Outcomes { bursts, taken: false, waiting: Vec::new() }
-    }
-}
-
 impl<M: Memory> Engine<M> {
     /// Keeps outcomes from now on, for [`Engine::take_outcomes`].
     pub fn keep_outcomes(&mut self) {

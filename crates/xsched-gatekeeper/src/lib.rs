@@ -322,10 +322,9 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         let word = group.words.state.load(Acquire);
         // A launch under way has said when it came before it has said so.
-        let has_wanted = word != state::IDLE || group.words.bursts.load(Acquire) != group.entered;
+        let has_ended = group.words.bursts.load(Acquire) != group.entered;
+        let has_wanted = word != state::IDLE || has_ended;
         let late_us = if has_wanted { group.words.hear(now * 1_000, group.tracker.added_ns()) } else { 0 };
-        self.note_bursts(now, id, word, late_us);
-        let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         // The lent priority comes first, so that the events below are decided with it.
         let lent = group.words.inherited_priority.load(Relaxed);
         if lent != group.lent {
@@ -340,7 +339,10 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             self.arbiter.take(now, Event::Progress(id));
             self.note(now, id, Step::Recovered);
         }
-        self.note_late(now, id, late_us, word == state::IDLE && self.is_idle(id));
+        if has_ended || late_us > 0 {
+            self.note_bursts(now, id, word, late_us);
+            self.note_late(now, id, late_us, word == state::IDLE && self.is_idle(id));
+        }
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         // A group with an open gate is not drained, even if the word still says so.
         if word == group.state || word == state::DRAINED && group.granted {
@@ -360,7 +362,9 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             let us = group.words.burst_us.load(Relaxed);
             self.arbiter.take(now, Event::Burst { group: id, us });
         }
-        self.note_state(now, id, before, word, late_us == 0);
+        // News that has come late is noted already.
+        let since_ns = (late_us == 0).then(|| group.words.ready_at_ns.load(Relaxed));
+        self.note_state(now, id, before, word, since_ns);
         let (event, known) = match word {
             state::READY => (Event::Ready(id), Ok(())),
             state::DRAINED => (Event::Drained(id), Ok(())),
@@ -501,12 +505,14 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         group.granted = false;
         group.progress.forget();
         group.words.gate.close();
+        let drained = group.words.state.load(SeqCst) == state::DRAINED;
+        if drained {
+            group.state = state::DRAINED;
+        }
         self.note(now, id, Step::Closed);
         // A grant may end before a thread that waits for it wakes up: the group is still drained, will not report that again, and must not
         // be charged for the work of others.
-        let group = self.groups.get_mut(&id)?;
-        if group.words.state.load(SeqCst) == state::DRAINED {
-            group.state = state::DRAINED;
+        if drained {
             self.note(now, id, Step::Drained);
             if !self.off_device.contains(&id) {
                 self.off_device.push(id);

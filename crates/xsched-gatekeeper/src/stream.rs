@@ -57,12 +57,12 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         }
     }
 
-    /// Notes the change of a group's state from one word to another. `is_news` = it is not noted already, as late news is.
-    pub(crate) fn note_state(&mut self, now: Micros, id: GroupId, before: u32, word: u32, is_news: bool) {
+    /// Notes the change of a group's state from one word to another. `since_ns` = it has wanted its device since then, by its
+    /// own word; none = that is noted already.
+    pub(crate) fn note_state(&mut self, now: Micros, id: GroupId, before: u32, word: u32, since_ns: Option<u64>) {
         let wants = word == state::READY || word == state::DRAINED;
-        if word == state::READY || wants && before == state::IDLE && is_news {
-            if let Some(group) = self.groups.get(&id).filter(|_| is_news) {
-                let since_ns = group.words.ready_at_ns.load(Relaxed);
+        if word == state::READY || wants && before == state::IDLE && since_ns.is_some() {
+            if let Some(since_ns) = since_ns {
                 self.note(now, id, Step::Ready { since_ns });
             }
             // If it waits, the reason is recorded with the decision.

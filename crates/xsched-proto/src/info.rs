@@ -145,7 +145,7 @@ impl ClassFrom {
     }
 }
 
-/// How the contexts of a program share a device with those of others.
+/// Way in which a program's contexts share a device with those of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sharing {
     /// The contexts take turns with all others.
@@ -180,7 +180,7 @@ pub enum PoolSide {
     Outer,
 }
 
-/// What an answer about the past begins with.
+/// First part of an answer about the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     /// Present time on the daemon's CLOCK_MONOTONIC, in µs.

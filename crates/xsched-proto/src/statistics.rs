@@ -26,7 +26,7 @@ described! {
         pub domain: QueueDomain,
         /// Launches of vendors' libraries; null: not counted (`XSCHED_DOMAINS=report`).
         pub system_launches: Option<u64>,
-        /// Those launches among them that went past a closed gate, where `domains` is `exempt`.
+        /// Launches that went past a closed gate, where `domains` is `exempt`; `launches` includes them.
         pub exempt_launches: u64,
         /// Effective priority, inheritance included.
         pub priority: i32,
@@ -96,7 +96,7 @@ described! {
     pub struct QueueInfo {
         /// `q<N>`, for `hint --queue`.
         pub id: String,
-        /// Commands.
+        /// Commands launched so far.
         pub launches: u64,
     }
 }

@@ -43,7 +43,7 @@ pub struct Reason {
 pub enum Step {
     /// The group exists from now on: idle, its gate closed.
     Added,
-    /// It wants the device, by its own word since this time, in ns.
+    /// The group wants the device, by its own report since this time, in ns.
     Ready {
         /// Time of the first launch.
         since_ns: u64,
@@ -55,7 +55,7 @@ pub enum Step {
     },
     /// Bursts that have ended since the last look at its words.
     Bursts(Bursts),
-    /// It was decided not to get the device: its launches wait.
+    /// The device goes to others: the group's launches wait.
     Waits,
     /// Its gate was opened.
     Granted {
@@ -68,18 +68,18 @@ pub enum Step {
     Yields,
     /// Its gate yields no more, and stays closed.
     Held,
-    /// It has told that nothing of it is on the device behind its closed gate.
+    /// The group reports that nothing of it is on the device behind its closed gate.
     Drained,
     /// The daemon has taken it off the device: interrupted, or held there by device gates. What runs just now may take a moment more.
     TakenOff,
-    /// It wants the device no more, since this time, in ns.
+    /// The group wants the device no more, since this time, in ns.
     Idle {
         /// Time of its last completion, as far as it is known.
         since_ns: u64,
     },
-    /// It counts as idle for want of progress.
+    /// The group counts as idle for want of progress.
     Stalled,
-    /// It shows progress again.
+    /// The group shows progress again.
     Recovered,
     /// The group is gone.
     Gone,
@@ -132,7 +132,7 @@ pub struct Tracker {
     ready: bool,
     granted: bool,
     yields: bool,
-    /// It has told that it has nothing on the device, and has launched nothing since.
+    /// True once the group has reported that nothing of it is on the device, until it launches again.
     drained: bool,
     stalled: bool,
     on: bool,
@@ -159,7 +159,7 @@ impl Tracker {
         }
     }
 
-    /// It wants its device.
+    /// True while the group wants its device.
     pub fn is_ready(&self) -> bool {
         self.ready
     }
@@ -174,12 +174,12 @@ impl Tracker {
         self.yields
     }
 
-    /// It counts as idle for want of progress.
+    /// True while the group counts as idle for want of progress.
     pub fn is_stalled(&self) -> bool {
         self.stalled
     }
 
-    /// It runs: it is on its device.
+    /// True while the group is on its device.
     pub fn is_on(&self) -> bool {
         self.on
     }
@@ -248,7 +248,7 @@ impl Tracker {
         }
     }
 
-    /// It wants the device from a time on, if it did not already.
+    /// Notes that the group wants the device from a time on, if it did not already.
     fn want(&mut self, since_ns: u64, tell: &mut impl FnMut(Outcome)) {
         if std::mem::replace(&mut self.ready, true) {
             return;
@@ -263,7 +263,7 @@ impl Tracker {
         }
     }
 
-    /// Whether it was on the device meanwhile is known by its bursts.
+    /// Notes a beginning that was reported late. The bursts tell whether the group was on the device meanwhile.
     fn hear_late(&mut self, since_ns: u64, tell: &mut impl FnMut(Outcome)) {
         if self.ready {
             self.waits_since_ns = None;
@@ -407,7 +407,7 @@ impl Transition {
             Step::Added => (Some((What::Added, 0)), None),
             Step::Gone => (Some((What::Removed, 0)), None),
             Step::Ready { since_ns } => (Some((What::Ready, ago_us(since_ns))), None),
-            // What the group was last known to do it had done by then.
+            // The last known activity had ended by then.
             Step::Late { since_ns } => {
                 let ago_us = ago_us(since_ns);
                 (before.ready.then_some((What::Idle, ago_us)), Some((What::Ready, ago_us)))
@@ -544,7 +544,7 @@ mod tests {
         assert_eq!(group.step(150, read(1, 100, 20, false)), first);
         group.step(150, idle(150));
         group.step(200, ready(200));
-        // It ended, and another one began and goes on.
+        // The burst ended, and another one began and goes on.
         let second = [Outcome::Off(230 * US), Outcome::On(300 * US), burst(200, 30, 0)];
         assert_eq!(group.step(320, read(1, 300, 30, true)), second);
         assert_eq!(group.step(350, read(1, 300, 40, false)), [Outcome::Off(340 * US), burst(300, 40, 0)]);
@@ -556,7 +556,7 @@ mod tests {
         group.step(10, GRANTED);
         let three = [Outcome::On(280 * US), Outcome::Off(310 * US), burst(300, 10, 2)];
         assert_eq!(group.step(400, read(3, 300, 10, false)), three);
-        // One has ended, of which the begin was never read.
+        // A burst has ended whose begin was never read.
         let told = group.step(510, read(1, 500, 10, true));
         assert_eq!(told.last(), Some(&burst(0, 0, 1)));
         // Behind a closed gate nothing runs.

@@ -25,7 +25,7 @@ pub fn run(wish: Wish, rounds: u32, files: &Files<'_>) -> Result<String> {
     let report = measure(&mut stage, rounds as usize).map_err(|why| why.within("compare"))?;
     let wish = &stage.wish;
     files.json.map_or(Ok(()), |file| write(file, &report.json(wish)?))?;
-    files.draw(&report, &wish.subject())?;
+    files.write_drawn(&report, &wish.subject())?;
     Ok(report.table(wish))
 }
 
@@ -46,7 +46,7 @@ impl<'a> Files<'a> {
     }
 
     /// Draws the picture and the page, if they are wished for.
-    fn draw(&self, report: &Report, subject: &Subject) -> Result<()> {
+    fn write_drawn(&self, report: &Report, subject: &Subject) -> Result<()> {
         self.svg.map_or(Ok(()), |file| report.plot(subject, file))?;
         self.html.map_or(Ok(()), |file| write(file, &report.page(subject)?))
     }
@@ -58,15 +58,15 @@ impl<'a> Files<'a> {
 /// One line. Exit code 2 where a file is no such JSON, or cannot be written.
 pub fn redraw(from: &Path, files: &Files<'_>) -> Result<()> {
     writable(files.all())?;
-    draw(from, files).map_err(|why| why.within("compare"))
+    redraw_from(from, files).map_err(|why| why.within("compare"))
 }
 
-fn draw(from: &Path, files: &Files<'_>) -> Result<()> {
+fn redraw_from(from: &Path, files: &Files<'_>) -> Result<()> {
     let text =
         std::fs::read_to_string(from).map_err(|e| Error::input(format!("cannot read {}: {e}", from.display())))?;
     let (subject, report) = Report::recorded(&text)
         .map_err(|why| Error::input(format!("{} is no report of compare --json: {why}", from.display())))?;
-    files.draw(&report, &subject)
+    files.write_drawn(&report, &subject)
 }
 
 fn measure(stage: &mut Stage, rounds: usize) -> Result<Report> {

@@ -8,7 +8,7 @@ use object::elf::{self, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache, ReadRef};
 
-use super::Verdict;
+use super::verdict::Verdict;
 use crate::failure::{Error, Result};
 
 /// Machine that this program and the library are built for.

@@ -84,7 +84,7 @@ pub struct Metric {
     pub name: String,
     /// `counter`, `gauge` or `histogram`.
     pub kind: &'static str,
-    /// Description.
+    /// Description of the metric, as its HELP line has it.
     pub help: String,
 }
 

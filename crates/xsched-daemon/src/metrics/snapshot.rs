@@ -46,7 +46,7 @@ pub(crate) struct Row {
     pub(crate) last: bool,
 }
 
-/// Where launches are counted. Adding up those of a program takes some 0.1 ms: not on the loop's thread while the program lives.
+/// Source of a count of launches. Adding up those of a program takes some 0.1 ms: not on the loop's thread while the program lives.
 #[derive(Clone)]
 pub(crate) enum Launched {
     /// In the segment, by groups in these slots.

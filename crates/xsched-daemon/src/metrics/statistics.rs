@@ -17,14 +17,14 @@ pub(crate) struct Counter {
     pub(super) name: &'static str,
     help: Help,
     pub(super) label: Option<(&'static str, &'static str)>,
-    /// It is a time, in ns.
+    /// True for a time, in ns.
     is_time: bool,
     source: Source,
 }
 
 /// Description of a counter.
 enum Help {
-    /// That of the same statistic in `ps --json`.
+    /// Description of the same statistic in `ps --json`.
     OfGroup(Field),
     Own(&'static str),
 }
@@ -132,7 +132,7 @@ impl Counts {
         });
     }
 
-    /// The same counts with launches that were added up elsewhere.
+    /// Replaces the launches by a sum that was made elsewhere.
     #[must_use]
     pub(crate) fn with_launches(mut self, launches: u64) -> Counts {
         self.change(|source, count| if matches!(source, Source::Launches) { launches } else { count });

@@ -3,6 +3,7 @@
 pub(crate) mod books;
 pub(crate) mod changing;
 pub(crate) mod gone;
+pub(crate) mod outcomes;
 pub(crate) mod pages;
 pub(crate) mod queues;
 pub(crate) mod targets;

@@ -8,7 +8,8 @@ use xsched_proto::class::Class;
 use xsched_proto::settings::Settings;
 use xsched_proto::variables;
 
-use super::{Args, Environment};
+use super::Args;
+use super::environment::Environment;
 use crate::failure::{Error, Result, say};
 use crate::folders;
 

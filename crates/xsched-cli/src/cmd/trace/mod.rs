@@ -93,7 +93,7 @@ pub(crate) fn main(args: Args) -> Result {
     }
     let bytes = perfetto::encode(&history, clocks());
     if from_us > asked_us + 1_000 {
-        say(&format!("what happened is known of the last {} only", seconds(to_us.saturating_sub(from_us))));
+        say(&format!("what happened is known of the last {} only", summary::seconds(to_us.saturating_sub(from_us))));
     }
     if args.output.as_os_str() == "-" {
         return written("standard output", std::io::stdout().write_all(&bytes)).map(|()| ExitCode::SUCCESS);
@@ -166,10 +166,6 @@ fn clocks() -> perfetto::Clocks {
         monotonic_ns: ns(ClockId::Monotonic),
         boottime_ns: ns(ClockId::Boottime),
     }
-}
-
-fn seconds(us: u64) -> String {
-    format!("{:.1} s", us as f64 / 1e6)
 }
 
 /// Trace in the form that `--json` prints.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use xsched_proto::text::escaped;
 
-use super::{perfetto, seconds};
+use super::perfetto;
 use crate::history::{Doing, History, quantile};
 
 /// Table of all groups.
@@ -74,4 +74,9 @@ fn duration(us: u64) -> String {
         1_000..1_000_000 => format!("{:.1} ms", us as f64 / 1e3),
         _ => format!("{:.1} s", us as f64 / 1e6),
     }
+}
+
+/// A time as the summary shows it.
+pub(super) fn seconds(us: u64) -> String {
+    format!("{:.1} s", us as f64 / 1e6)
 }
