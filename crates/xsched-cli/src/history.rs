@@ -124,7 +124,7 @@ impl State {
         let at = record.at_us;
         let own = at.saturating_sub(record.value.into());
         match record.what {
-            // It has had the device since then, whatever the daemon knew.
+            // The program has had the device since then, whatever the daemon knew.
             What::Ready if is_anew && before.is_granted() => {
                 own.max(before.granted_ns() / 1_000).max(self.did_until).min(at)
             }

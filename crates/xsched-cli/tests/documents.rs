@@ -335,7 +335,7 @@ fn derive(path: &str, anew: impl Fn(&str) -> String) {
     }
 }
 
-/// What a group tells of itself is declared in `xsched_proto::statistics`, and nowhere else.
+/// Statistics of a group are declared in `xsched_proto::statistics`, and nowhere else.
 #[test]
 fn the_reference_and_the_schema_of_groups_are_their_declaration() {
     derive("docs/reference/ps-json.md", |page| {
@@ -358,7 +358,7 @@ fn the_reference_of_metrics_is_what_the_daemon_tells() {
     });
 }
 
-/// What is printed has the fields of the schema, and its words.
+/// Printed output has the fields of the schema, and its words.
 #[test]
 fn a_group_is_printed_as_its_schema_says() {
     let schema: serde_json::Value = {

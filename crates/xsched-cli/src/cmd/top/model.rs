@@ -224,7 +224,7 @@ impl Model {
     }
 
     fn add_waits(&self, id: u64, row: &mut Row) {
-        // One that goes on counts so far.
+        // A burst that goes on counts so far.
         let since = self.groups.as_ref().and_then(|groups| groups.waits_since(id));
         let now = since.map(|since| (self.at_us, self.at_us.saturating_sub(since)));
         let seen = self.seen.get(&id);
