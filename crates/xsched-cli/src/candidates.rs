@@ -10,14 +10,29 @@ use xsched_proto::class::Class;
 use xsched_proto::text::escaped;
 use xsched_proto::wire::{DaemonMsg, ProgramInfo, Request};
 
+use crate::failure::Error;
 use crate::{client, users};
 
 /// Variable by which a completion script asks for candidates.
 pub(crate) const VARIABLE: &str = "XSCHED_COMPLETE";
 
-/// Answers a completion script. Does not return in that case.
-pub(crate) fn answer(command: fn() -> clap::Command) {
+/// Shells whose scripts are answered.
+const SHELLS: [&str; 5] = ["bash", "elvish", "fish", "powershell", "zsh"];
+
+/// Answers a completion script, and does not return in that case.
+///
+/// # Errors
+/// Bad input where the variable names no shell: it was set for something else.
+pub(crate) fn answer(command: fn() -> clap::Command) -> Result<(), Error> {
+    if let Some(shell) = std::env::var_os(VARIABLE).filter(|shell| !shell.is_empty() && shell != "0") {
+        let shell = shell.to_string_lossy();
+        if !SHELLS.contains(&&*shell) {
+            let known = SHELLS.join(", ");
+            return Err(Error::input(format!("{VARIABLE}: '{shell}' is no shell: use one of {known}, or unset it")));
+        }
+    }
     clap_complete::CompleteEnv::with_factory(command).var(VARIABLE).complete();
+    Ok(())
 }
 
 /// Classes, for options that also take numbers.

@@ -30,12 +30,11 @@ use xsched_command::{client, failure, folders, preload, users};
 
 fn main() -> std::process::ExitCode {
     inherited::outlive_file_limit();
-    candidates::answer(cli::command);
     let words: Vec<_> = std::env::args_os().collect();
-    let done = match original::asked(words.clone()) {
+    let done = candidates::answer(cli::command).and_then(|()| match original::asked(words.clone()) {
         None => cli::command_of(words).and_then(dispatch),
         Some(command) => command.and_then(dispatch),
-    };
+    });
     match done {
         Ok(code) => code,
         Err(error) => failure::report(&error),

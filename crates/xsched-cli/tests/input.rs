@@ -55,7 +55,7 @@ fn every_mistake_has_exit_code_2_and_one_line_that_says_what_is_accepted() {
         (&["check", "--python", "/does/not/exist"], "'/does/not/exist' is no file"),
         (&["compare", "--high", "true"], "--low <COMMAND> is missing"),
         (&["compare", "--high", " ", "--low", "true"], "--high: there is no command"),
-        (&["compare", "--from", "/does/not/exist/f"], "--svg <FILE> is missing"),
+        (&["compare", "--from", "/does/not/exist/f"], "one of --svg <FILE>, --html <FILE> is needed"),
         (&["compare", "--from", "/does/not/exist/f", "--svg", "f"], "cannot read /does/not/exist/f"),
         (&["compare", "--from", "f", "--high", "true", "--svg", "f"], "--high"),
         (&["compare", "--high", "true", "--low", "true", "--requests", "ms"], "--requests: 'ms' takes no latency"),
