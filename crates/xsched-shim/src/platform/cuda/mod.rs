@@ -9,7 +9,7 @@
 //!   the driver is [`super::shared`] with HIP.
 //! - [`graphs`]: instantiation, update and launch of graphs; [`gate_nodes`]: gates inside them.
 //! - [`pool`]: membership of the process in its user's pool; [`served`]: the server of one.
-//! - [`hal`]: streams as the C API uses them.
+//! - [`hal`]: streams as the C API uses them, over [`stream_driver`].
 //! - [`api`]: the few driver functions that this library calls itself.
 //! - [`timeslice`]: the hardware's own time slices, set through the driver's own `ioctl` (level 3).
 //!
@@ -38,6 +38,7 @@ pub(crate) mod served;
 mod signatures;
 pub(crate) mod stats;
 mod stream;
+mod stream_driver;
 pub(crate) mod timeslice;
 mod types;
 #[allow(non_snake_case)] // vendor names

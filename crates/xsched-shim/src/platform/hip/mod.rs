@@ -8,7 +8,7 @@
 //!   record.
 //! - [`stream`]: the XQueue that a stream handle means. The path of a command into the runtime is [`super::shared`] with
 //!   CUDA.
-//! - [`hal`]: streams as the C API uses them.
+//! - [`hal`]: streams as the C API uses them, over [`stream_driver`].
 //! - [`api`]: the few functions that this library calls itself, of each copy of the runtime in the process.
 //!
 //! A process may have several copies of the runtime (a framework's own and the system's). A call goes on into the copy
@@ -36,6 +36,7 @@ mod lookup;
 mod outside;
 mod signatures;
 mod stream;
+mod stream_driver;
 mod types;
 #[allow(non_snake_case)] // vendor names
 mod waits;

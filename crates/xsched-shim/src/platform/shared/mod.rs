@@ -2,7 +2,7 @@
 //!
 //! - [`pipeline`]: the path of every command of every platform, with the platform's part as a [`pipeline::Pipeline`];
 //!   [`waits`]: calls that wait.
-//! - [`hal`]: hardware queues, as the C API uses them.
+//! - [`hal`]: hardware queues, as the C API uses them; [`stream_queue`]: those of platforms with streams.
 //! - The rest is for platforms whose interface resembles CUDA's: commands enter streams, default streams come in two modes,
 //!   captures record, and the device reports completion by writing a word of memory. [`Driver`] is the interface to one
 //!   copy of such a library. [`path`]: its commands; [`late`]: fences placed by threads that are about to wait;
@@ -20,6 +20,7 @@ pub(super) mod loads;
 pub(super) mod lookup;
 pub(super) mod path;
 pub(super) mod pipeline;
+pub(super) mod stream_queue;
 pub(super) mod waits;
 
 use std::ffi::{CStr, c_int, c_void};
