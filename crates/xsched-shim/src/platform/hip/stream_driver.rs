@@ -1,6 +1,5 @@
 //! Further functions of the runtime for [`super::hal`]: a stream as the C API uses it, its device and its events.
 
-
 use xsched_core::{Runtime, XQueue};
 use xsched_vendor::functions;
 
