@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::*;
 use xsched_proto::histogram::Histogram;
 use xsched_proto::memory::Hardware;
 use xsched_proto::segment::{GroupSlot, QueueSlot, Segment};
+use xsched_proto::wire;
 
 use super::Registry;
 use crate::Platform;
@@ -45,6 +46,11 @@ impl XQueue {
     /// Vendor interface of the queue.
     pub fn platform(&self, registry: &Registry) -> &'static dyn Platform {
         registry.platforms[usize::from(self.vendor.platform.load(Relaxed))]
+    }
+
+    /// Kind of the queue's vendor interface.
+    pub fn kind(&self, registry: &Registry) -> wire::Platform {
+        self.platform(registry).kind()
     }
 
     /// Slot of the queue in the segment.

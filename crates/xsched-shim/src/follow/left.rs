@@ -8,6 +8,7 @@ use xsched_agent::say;
 use xsched_proto::program::file_name;
 use xsched_proto::settings::{Log, Settings};
 
+use super::strings::DISABLE;
 use crate::stage;
 
 /// Prefixes of GPUs' device files. `/dev/nvidiactl` is left out: tools open it that only read information.
@@ -89,7 +90,7 @@ fn is_alone(pid: u32) -> bool {
         return false;
     }
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    !environment.split(|byte| *byte == 0).any(|entry| entry.starts_with(super::DISABLE))
+    !environment.split(|byte| *byte == 0).any(|entry| entry.starts_with(DISABLE))
 }
 
 fn has_device(pid: u32) -> bool {

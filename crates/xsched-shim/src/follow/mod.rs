@@ -5,6 +5,7 @@
 //! when the library is loaded, including a copy of the environment as it is then, since a program may overwrite its own
 //! later, as `setproctitle` does.
 //!
+//! - [`strings`]: lists of strings, as the kernel takes them.
 //! - [`start`]: the copy of the program's command line and variables.
 //! - [`left`]: the report of descendants without the library.
 //! - [`target`]: the check whether the library can be loaded into a program.
@@ -12,6 +13,7 @@
 
 mod left;
 pub(crate) mod start;
+mod strings;
 mod target;
 
 use std::ffi::{CStr, c_char};
@@ -21,14 +23,10 @@ use xsched_proto::preload;
 
 use crate::interpose::resolve;
 
+use strings::{DISABLE, FOLLOW, PRELOAD, entries};
+
+pub(crate) use strings::Strings;
 pub(crate) use target::Target;
-
-/// A list of strings that ends in null, as the kernel expects it.
-pub(crate) type Strings = *const *const c_char;
-
-const PRELOAD: &[u8] = b"LD_PRELOAD=";
-const DISABLE: &[u8] = b"XSCHED_DISABLE=";
-const FOLLOW: &[u8] = b"XSCHED_FOLLOW=";
 
 /// Two sizes of environment, in strings, and of the text composed for each, in bytes. An environment that exceeds the
 /// larger stays as it is.
@@ -94,27 +92,6 @@ impl Loss<'_> {
         }
         Some(loss)
     }
-}
-
-/// Entries of a list; a null list has none.
-///
-/// # Safety
-/// See [`with`].
-unsafe fn entries(list: Strings) -> impl Iterator<Item = *const c_char> {
-    let mut at = list;
-    std::iter::from_fn(move || {
-        if at.is_null() {
-            return None;
-        }
-        // SAFETY: within the list, whose null was not reached.
-        let entry = unsafe { *at };
-        // SAFETY: as above.
-        at = unsafe { at.add(1) };
-        if entry.is_null() {
-            at = std::ptr::null()
-        }
-        (!entry.is_null()).then_some(entry)
-    })
 }
 
 /// Composes an environment with the library and calls `exec` with it. All of it is on the stack, which must have room
@@ -215,14 +192,5 @@ mod tests {
         }
         assert_eq!(followed(&["XSCHED_DISABLE=0"]).len(), 2);
         assert_eq!(followed(&["XSCHED_FOLLOW=1"]).len(), 2);
-    }
-
-    #[test]
-    fn an_empty_list_has_no_entries() {
-        // SAFETY: no list, and one that is empty.
-        unsafe {
-            assert_eq!(entries(std::ptr::null()).count(), 0);
-            assert_eq!(entries([std::ptr::null()].as_ptr()).count(), 0);
-        }
     }
 }

@@ -10,7 +10,8 @@ use xsched_proto::preload;
 use xsched_proto::program::COMMAND_MAX_BYTES;
 use xsched_proto::variables::{PREFIX, is_secure};
 
-use super::{DISABLE, FOLLOW, PRELOAD, Strings, left};
+use super::left;
+use super::strings::{DISABLE, FOLLOW, PRELOAD, Strings, entries};
 
 const RUN: &[u8] = b"XSCHED_RUN=";
 
@@ -94,7 +95,7 @@ unsafe fn variables_of(environment: Strings, end: usize) -> Option<usize> {
     // SAFETY: as promised.
     let all = || {
         // SAFETY: as promised.
-        unsafe { super::entries(environment) }.map(|entry| {
+        unsafe { entries(environment) }.map(|entry| {
             // SAFETY: a string of the list.
             unsafe { CStr::from_ptr(entry) }.to_bytes()
         })

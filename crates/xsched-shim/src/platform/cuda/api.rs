@@ -6,22 +6,19 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
-use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue};
+use xsched_core::{Runtime, XQueue};
 use xsched_proto::backlog::PAGE_BYTES;
-use xsched_proto::gate::Gate;
 use xsched_proto::segment::device_part;
 use xsched_proto::wire::{Levels, Sharing};
 use xsched_vendor::functions;
 
 use super::hot::hot;
-use super::timeslice;
 use super::types::*;
-use super::{capture, pool, stream};
+use super::{pool, timeslice};
 use crate::enabled::CUDA;
 use crate::lock::Lock;
-use crate::platform;
 use crate::platform::shared::lacking::Lacking;
-use crate::platform::shared::{DefaultStreamMode, Driver, Handle, StreamKind, search_beside};
+use crate::platform::shared::search_beside;
 
 functions! {
     /// Functions of the driver, with signatures as in cuda.h.
@@ -71,7 +68,7 @@ struct Device {
 }
 
 /// Set if the context asked last cannot reach the segment.
-static NO_FENCES: AtomicBool = AtomicBool::new(false);
+pub(super) static NO_FENCES: AtomicBool = AtomicBool::new(false);
 
 static KNOWN: Lock<Option<Known>> = Lock::new();
 
@@ -151,7 +148,7 @@ pub(super) fn note_primary(device: CUdevice, context: usize) {
 impl Api {
     #[cold]
     #[inline(never)]
-    fn first(real: *mut c_void) -> Option<&'static Api> {
+    pub(super) fn first(real: *mut c_void) -> Option<&'static Api> {
         static LACKING: Lacking = Lacking::new();
         if LACKING.holds(real as usize) {
             return None;
@@ -183,7 +180,7 @@ impl Api {
     }
 
     /// The calling thread's device.
-    fn device(&self) -> Option<CUdevice> {
+    pub(super) fn device(&self) -> Option<CUdevice> {
         let mut device = 0;
         // SAFETY: pointer to a local.
         (unsafe { (self.ctx_get_device)(&mut device) } == SUCCESS).then_some(device)
@@ -197,7 +194,7 @@ impl Api {
             if (self.ctx_push)(context) != SUCCESS {
                 return None;
             }
-            let key = self.current_device_key();
+            let key = self.device().and_then(|device| self.device_key(device));
             (self.ctx_pop)(&mut popped);
             key
         }
@@ -315,7 +312,7 @@ impl Api {
     }
 
     /// Makes the device write a fence's number to the word that other processes read.
-    fn publish(&self, rt: &Runtime, queue: &XQueue, place: usize, number: u32) {
+    pub(super) fn publish(&self, rt: &Runtime, queue: &XQueue, place: usize, number: u32) {
         let page = rt.own_page().unwrap_or(place);
         let at = self.seen_part(page, PAGE_BYTES).map(|base| base + (place - page) as u64);
         // SAFETY: a word of the registered page; the stream is the one whose command was just taken.
@@ -340,107 +337,5 @@ impl Api {
             }
             (rc == SUCCESS && base != 0).then_some(base)
         }
-    }
-}
-
-impl Driver for Api {
-    const PLATFORM: u8 = CUDA;
-
-    /// A process has one driver.
-    #[inline(always)]
-    fn beside(real: *mut c_void) -> Option<&'static Api> {
-        let known = hot().api.load(Acquire);
-        if known.is_null() {
-            return Api::first(real);
-        }
-        // SAFETY: leaked when published, never freed.
-        Some(unsafe { &*known })
-    }
-
-    /// A runtime's commands were counted already when they entered the runtime.
-    #[cold]
-    fn is_below_another(caller: usize) -> bool {
-        platform::is_scheduled_runtime(caller)
-    }
-
-    #[inline(always)]
-    fn which(stream: CUstream, mode: DefaultStreamMode) -> StreamKind {
-        stream::which(stream, mode)
-    }
-
-    fn is_blocking(&self, handle: Handle) -> bool {
-        let mut flags = 0;
-        // If the driver does not say, the stream counts as blocking.
-        handle.which != StreamKind::Own
-            // SAFETY: a stream that cannot be destroyed meanwhile; pointer to a local.
-            || unsafe { (self.stream_flags)(handle.stream, &mut flags) } != SUCCESS
-            || flags & STREAM_NON_BLOCKING == 0
-    }
-
-    fn some_capture(&self) -> bool {
-        hot().captures.is_active()
-    }
-
-    #[inline(always)]
-    fn recording(&self, stream: CUstream, _: DefaultStreamMode) -> Option<bool> {
-        capture::recording(self, stream)
-    }
-
-    #[inline(always)]
-    fn handle(&self, stream: CUstream, mode: DefaultStreamMode) -> Option<Handle> {
-        stream::handle(self, stream, mode)
-    }
-
-    fn has_no_fences(&self) -> bool {
-        NO_FENCES.load(Relaxed)
-    }
-
-    fn current_device_key(&self) -> Option<String> {
-        self.device_key(self.device()?)
-    }
-
-    fn describe(&self, _rt: &Runtime, handle: Handle) -> Option<QueueSpec> {
-        let device = self.device_key(self.device()?)?;
-        let mut priority = 0;
-        if handle.which == StreamKind::Own {
-            // SAFETY: the application's stream; pointer to a local.
-            let rc = unsafe { (self.stream_priority)(handle.stream, &mut priority) };
-            if rc != SUCCESS {
-                return None;
-            }
-        }
-        let mut context = self.context();
-        if handle.which == StreamKind::Own {
-            // SAFETY: as above; a failure leaves the thread's own.
-            unsafe { (self.stream_context)(handle.stream, &mut context) };
-        }
-        note_queue(handle.key, context as usize);
-        // The driver counts downwards: -1 is more urgent than 0.
-        Some(QueueSpec {
-            handle: handle.stream.cast(),
-            platform: CUDA,
-            device,
-            priority_steps: -priority,
-            in_order: true,
-        })
-    }
-
-    fn place_fence(&self, rt: &Runtime, queue: &XQueue, fence: &CompletionFence) -> bool {
-        let word = queue.slot(rt).completed_word.as_ptr() as usize;
-        let Some(at) = self.seen(rt, word) else { return false };
-        // SAFETY: a word of the registered segment; the stream is the one whose command was just taken.
-        let placed = unsafe { (self.write_value)(queue.handle().cast(), at, fence.number, 0) == SUCCESS };
-        if placed && let Some(place) = queue.published_place(rt, fence.number) {
-            self.publish(rt, queue, place as usize, fence.number);
-        }
-        placed
-    }
-
-    fn gate(&self, rt: &Runtime, queue: &XQueue) -> bool {
-        let group = usize::from(queue.group(rt).index());
-        let word = rt.segment().groups[group].gate.as_ptr() as usize;
-        let Some(at) = self.seen(rt, word) else { return false };
-        // SAFETY: a word of the registered segment. A refusal leaves the host gate.
-        unsafe { (self.wait_value)(queue.handle().cast(), at, Gate::DEVICE_OPEN.bits(), WAIT_AND) == SUCCESS }
     }
 }

@@ -2,26 +2,11 @@
 
 use super::api::Api;
 use super::hot::hot;
+use super::stream::asked_recording;
 use super::types::*;
 use super::{real, sig};
 use crate::interpose::hooks;
 use crate::platform::shared::{Driver, late};
-
-/// Reports whether commands for this stream are only recorded now. `None`: the driver does not say.
-#[inline(always)]
-pub(super) fn recording(api: &Api, stream: CUstream) -> Option<bool> {
-    if hot().captures.is_active() { asks(api, stream) } else { Some(false) }
-}
-
-#[cold]
-#[inline(never)]
-fn asks(api: &Api, stream: CUstream) -> Option<bool> {
-    let mut status = CAPTURE_NONE;
-    // SAFETY: the caller's own stream; pointer to a local. On the legacy stream the question is an error while a stream
-    // that synchronises with it captures; so would be any command there.
-    let rc = unsafe { (api.stream_capturing)(stream, &mut status) };
-    (rc == SUCCESS).then_some(status != CAPTURE_NONE)
-}
 
 fn began(rc: CUresult, stream: CUstream) -> CUresult {
     if rc == SUCCESS {
@@ -32,7 +17,7 @@ fn began(rc: CUresult, stream: CUstream) -> CUresult {
 
 /// Handles an attempt to end a capture. The driver may refuse it (from the wrong thread), and the capture goes on.
 fn ended(real: *mut c_void, rc: CUresult, stream: CUstream) -> CUresult {
-    if Api::beside(real).is_none_or(|api| asks(api, stream) == Some(false)) {
+    if Api::beside(real).is_none_or(|api| asked_recording(api, stream) == Some(false)) {
         hot().captures.forget(stream);
     }
     rc

@@ -5,9 +5,8 @@
 //! names nodes of its own graph, which are translated to those of the clone. A graph that the driver does not accept
 //! with gates is instantiated as it is.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use xsched_core::{Group, PARTS, Runtime, thread};
 use xsched_flow::admission::inside_ns;
@@ -17,11 +16,11 @@ use xsched_proto::wire;
 
 use super::api::Api;
 use super::gate_nodes::{Functions, Gate, Gated, Refusal, original};
+use super::gated::{SOME, STREAM, accepted, of, refused, remember, take};
 use super::stream::legacy_key;
 use super::types::*;
 use super::{real, sig};
 use crate::interpose::{hooks, near};
-use crate::lock::Lock;
 use crate::platform::shared::StreamKind::{Legacy, PerThread};
 use crate::platform::shared::path::{enqueue, graph};
 use crate::platform::shared::waits::lending_call;
@@ -33,46 +32,10 @@ const DEVICE_LAUNCH: u64 = 4;
 /// CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, …_NODE_TYPE_CHANGED, …_NOT_SUPPORTED.
 const OTHER_SHAPE: [c_int; 3] = [2, 3, 6];
 
-/// Set once a graph of this process got gates.
-static SOME: AtomicBool = AtomicBool::new(false);
 /// Set once an update failed because of gates, and might have succeeded without.
 static SPOILT: AtomicBool = AtomicBool::new(false);
-/// Number of graphs that got gates, and of those that should have but could not.
-static GATED: AtomicU64 = AtomicU64::new(0);
-static PLAIN: AtomicU64 = AtomicU64::new(0);
-/// Reason for the first graph that could not.
-static REFUSAL: Lock<Option<Refusal>> = Lock::new();
-
 /// CU_STREAM_PER_THREAD.
 const PER_THREAD: usize = 2;
-/// Stream into which graphs are launched, plus one; 0 = no graph was launched yet.
-static STREAM: AtomicUsize = AtomicUsize::new(0);
-
-/// Clones behind the executable graphs that have gates.
-static READY: Lock<HashMap<usize, Arc<Gated>>> = Lock::new();
-
-/// Number of graphs instantiated with gates, number of graphs that could not be, and the reason for the first of these.
-pub(crate) fn counts() -> (u64, u64, Option<&'static str>) {
-    (GATED.load(Relaxed), PLAIN.load(Relaxed), *REFUSAL.lock())
-}
-
-/// Resets all state, in a forked child.
-pub(super) fn forget_all() {
-    READY.forget();
-    REFUSAL.forget();
-    SOME.store(false, Relaxed);
-    GATED.store(0, Relaxed);
-    PLAIN.store(0, Relaxed);
-    STREAM.store(0, Relaxed);
-}
-
-fn of(exec: CUgraphExec) -> Option<Arc<Gated>> {
-    if !near!(SOME).load(Acquire) {
-        return None;
-    }
-    READY.lock().get(&(exec as usize)).cloned()
-}
-
 fn switched_off() -> bool {
     variables::text("XSCHED_GRAPH_GATES").is_some_and(|value| variables::flag(&value) == Some(false))
 }
@@ -111,11 +74,6 @@ fn with_gates(real: *mut c_void, graph: CUgraph, flags: u64) -> Result<Option<Ga
     Gated::of(Functions::of(real as usize)?, graph, gate, limit_ns, &|key| rt.expected_ns(key))
 }
 
-fn refused(why: Refusal) {
-    PLAIN.fetch_add(1, Relaxed);
-    REFUSAL.lock().get_or_insert(why);
-}
-
 /// Instantiates a graph by `call`, with gates inside if it is to have some and the driver accepts them. `place` is
 /// where the driver stores the handle.
 fn instantiated(
@@ -140,7 +98,7 @@ fn instantiated(
             }
             // SAFETY: the caller's own place for the handle, which the driver just wrote.
             remember(unsafe { *place.cast() }, Some(Arc::new(gated)));
-            GATED.fetch_add(1, Relaxed);
+            accepted();
             return SUCCESS;
         }
         Some(gated) => {
@@ -156,23 +114,6 @@ fn instantiated(
         remember(unsafe { *place.cast() }, None);
     }
     rc
-}
-
-/// Records the clone behind a new executable graph. Its handle may be that of an earlier one that ended with its
-/// context.
-fn remember(exec: CUgraphExec, gated: Option<Arc<Gated>>) {
-    let mut ready = READY.lock();
-    let is_gated = gated.is_some();
-    let before = match gated {
-        Some(gated) => ready.insert(exec as usize, gated),
-        None => ready.remove(&(exec as usize)),
-    };
-    // Drops the old clone, which calls the driver, without our lock held.
-    drop(ready);
-    drop(before);
-    if is_gated {
-        SOME.store(true, Release);
-    }
 }
 
 /// Flags of CUDA_GRAPH_INSTANTIATE_PARAMS, its first member.
@@ -207,7 +148,7 @@ instantiates! {
 unsafe extern "C" fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult {
     let (real, function) = real!(cuGraphExecDestroy);
     // Before the driver can reuse the handle.
-    let gated = of(exec).and_then(|_| READY.lock().remove(&(exec as usize)));
+    let gated = take(exec);
     // SAFETY: the caller's own argument.
     let rc = lending_call::<Api, _>(real, || unsafe { function(exec) });
     drop(gated);

@@ -5,11 +5,12 @@
 //!   its class; `no_device_work.txt` lists the others.
 //! - [`enqueue`]: commands for streams; [`waits`]: calls that wait for the device, or may; [`lifetime`]: creation and end
 //!   of contexts and streams; [`lookup`]: `cuGetProcAddress`.
-//! - [`stream`]: the XQueue that a stream handle means; [`capture`]: streams that only record. The path of a command into
-//!   the driver is [`super::shared`] with HIP.
-//! - [`graphs`]: instantiation, update and launch of graphs; [`gate_nodes`]: gates inside them.
+//! - [`stream`]: the XQueue that a stream handle means, and whether the stream only records; [`capture`]: begin and end of
+//!   captures. The path of a command into the driver is [`super::shared`] with HIP, and [`driver`] its part for CUDA.
+//! - [`graphs`]: instantiation, update and launch of graphs; [`gate_nodes`]: gates inside them; [`gated`]: those that
+//!   have some.
 //! - [`pool`]: membership of the process in its user's pool; [`served`]: the server of one.
-//! - [`hal`]: streams as the C API uses them.
+//! - [`hal`]: streams as the C API uses them, over [`stream_driver`].
 //! - [`api`]: the few driver functions that this library calls itself.
 //! - [`timeslice`]: the hardware's own time slices, set through the driver's own `ioctl` (level 3).
 //!
@@ -20,9 +21,11 @@ pub(crate) mod api;
 #[allow(non_snake_case)] // vendor names
 mod capture;
 mod device_runtime;
+mod driver;
 #[allow(non_snake_case)] // vendor names
 mod enqueue;
 mod gate_nodes;
+mod gated;
 #[allow(non_snake_case)] // vendor names
 pub(crate) mod graphs;
 pub(crate) mod hal;
@@ -38,6 +41,7 @@ pub(crate) mod served;
 mod signatures;
 pub(crate) mod stats;
 mod stream;
+mod stream_driver;
 pub(crate) mod timeslice;
 mod types;
 #[allow(non_snake_case)] // vendor names
@@ -103,7 +107,7 @@ pub fn signature_names() -> Vec<&'static str> {
 pub(crate) fn forget_all() {
     api::forget_all();
     hot::forget_all();
-    graphs::forget_all();
+    gated::forget_all();
     timeslice::forget_all();
     pool::forget();
 }

@@ -1,12 +1,12 @@
 //! Statistics of this platform for `XSCHED_STATS`.
 
-use super::graphs;
+use super::gated;
 use super::timeslice::{self, Counts};
 
 /// Counts of CUDA graphs with gates inside, and of those that should have some but have none, as a further JSON member;
 /// empty without any.
 fn graphs() -> String {
-    match graphs::counts() {
+    match gated::counts() {
         (0, 0, _) => String::new(),
         (gated, plain, why) => {
             let why = why.map(|why| format!(",\"why\":\"{why}\"")).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Resolution of stream handles to XQueues.
+//! Resolution of stream handles to XQueues, and streams that only record.
 
 use xsched_core::thread;
 
 use super::api::Api;
-use super::hot;
+use super::hot::{self, hot};
 use super::types::*;
 use crate::platform::shared::{DefaultStreamMode, Handle, StreamKind};
 
@@ -42,6 +42,22 @@ pub(super) fn handle(api: &Api, stream: CUstream, mode: DefaultStreamMode) -> Op
             Handle { stream: STREAM_PER_THREAD as CUstream, which, key }
         }
     })
+}
+
+/// Reports whether commands for this stream are only recorded now. `None`: the driver does not say.
+#[inline(always)]
+pub(super) fn recording(api: &Api, stream: CUstream) -> Option<bool> {
+    if hot().captures.is_active() { asked_recording(api, stream) } else { Some(false) }
+}
+
+#[cold]
+#[inline(never)]
+pub(super) fn asked_recording(api: &Api, stream: CUstream) -> Option<bool> {
+    let mut status = CAPTURE_NONE;
+    // SAFETY: the caller's own stream; pointer to a local. On the legacy stream the question is an error while a stream
+    // that synchronises with it captures; so would be any command there.
+    let rc = unsafe { (api.stream_capturing)(stream, &mut status) };
+    (rc == SUCCESS).then_some(status != CAPTURE_NONE)
 }
 
 /// Key of a context's legacy default stream.

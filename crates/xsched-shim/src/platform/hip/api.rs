@@ -7,23 +7,18 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering::*};
 
 use xsched_agent::say_once;
-use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue, thread};
-use xsched_proto::gate::Gate;
+use xsched_core::{Runtime, thread};
 use xsched_proto::segment::device_part;
 use xsched_proto::settings::Log;
 use xsched_vendor::functions;
 
 use super::types::*;
-use super::{capture, stream};
-use crate::enabled::HIP;
-use crate::interpose::{BINDINGS, near, resolve};
+use crate::enabled::{HIP, platform_enabled};
+use crate::interpose::{BINDINGS, resolve};
 use crate::lock::Lock;
 use crate::platform::shared::lacking::Lacking;
-use crate::platform::shared::{DefaultStreamMode, Driver, Handle, StreamKind, search_beside};
+use crate::platform::shared::{Handle, StreamKind, search_beside};
 use crate::process;
-
-/// Query of a stream with a number as the answer.
-type StreamQuestion = unsafe extern "C" fn(hipStream_t, *mut c_int) -> hipError_t;
 
 functions! {
     /// Functions of a copy of the runtime, with signatures as in the header.
@@ -61,13 +56,13 @@ pub(super) struct Api {
     /// Devices that this process has registered its use of with the scheduler: bit n = device n.
     announced: AtomicU64,
     /// Set if the device asked last cannot reach the segment.
-    has_no_fences: AtomicBool,
+    pub(super) has_no_fences: AtomicBool,
     known: Lock<Known>,
     pub(super) functions: Functions,
 }
 
 /// Copies of the runtime that were called, in the order of their first call; at most as many as are told apart.
-static COPIES: [AtomicPtr<Api>; BINDINGS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; BINDINGS];
+pub(super) static COPIES: [AtomicPtr<Api>; BINDINGS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; BINDINGS];
 
 /// State of devices, by the runtime's number.
 #[derive(Default)]
@@ -78,14 +73,24 @@ struct Known {
     devices: HashMap<c_int, (String, bool)>,
 }
 
-fn copies() -> impl Iterator<Item = &'static Api> {
+pub(super) fn copies() -> impl Iterator<Item = &'static Api> {
     // SAFETY: leaked when published, never freed.
     COPIES.iter().map_while(|at| unsafe { at.load(Acquire).as_ref() })
 }
 
 /// Reports whether an address lies in some copy of the runtime.
-pub(super) fn holds(address: usize) -> bool {
+fn holds(address: usize) -> bool {
     copies().any(|api| api.holds(address))
+}
+
+/// Reports whether an address lies in a HIP runtime that is scheduled, on whatever driver it is built.
+#[cold]
+pub(crate) fn is_runtime(address: usize) -> bool {
+    let is_named_so = || {
+        let file = resolve::object_of(address).map(|(_, file)| file.into_bytes());
+        file.is_some_and(|file| file.rsplit(|b| *b == b'/').next().is_some_and(|name| name.starts_with(b"libamdhip64")))
+    };
+    platform_enabled(HIP) && (holds(address) || is_named_so())
 }
 
 /// Reports whether a device waits at a gate without harm to other streams, by its key; `None` = no copy has such a
@@ -136,7 +141,7 @@ impl Api {
 
     #[cold]
     #[inline(never)]
-    fn other(real: usize) -> Option<&'static Api> {
+    pub(super) fn other(real: usize) -> Option<&'static Api> {
         if let Some(known) = copies().find(|api| api.holds(real)) {
             return Some(known);
         }
@@ -164,18 +169,13 @@ impl Api {
         unsafe { api.as_ref() }
     }
 
-    /// The copy that a queue's key names.
-    pub(super) fn of_key(key: usize) -> Option<&'static Api> {
-        copies().nth(stream::copy_of(key))
-    }
-
     /// Reports whether this process has called at most one copy.
     pub(super) fn is_only() -> bool {
         copies().count() <= 1
     }
 
     #[inline(always)]
-    fn holds(&self, address: usize) -> bool {
+    pub(super) fn holds(&self, address: usize) -> bool {
         (self.start..self.end).contains(&address)
     }
 
@@ -239,7 +239,7 @@ impl Api {
     }
 
     /// Key of a device: its PCI address.
-    fn device_key(&self, device: c_int) -> Option<String> {
+    pub(super) fn device_key(&self, device: c_int) -> Option<String> {
         if let Some((key, _)) = self.known().devices.get(&device) {
             return Some(key.clone());
         }
@@ -325,119 +325,6 @@ impl Api {
             return self.quietly(|| unsafe { ask(handle.stream, &mut device) }).then_some(device);
         }
         self.device()
-    }
-}
-
-impl Driver for Api {
-    const PLATFORM: u8 = HIP;
-
-    #[inline(always)]
-    fn beside(real: *mut c_void) -> Option<&'static Api> {
-        let known = near!(COPIES)[0].load(Acquire);
-        // SAFETY: leaked when published, never freed.
-        match unsafe { known.as_ref() } {
-            Some(first) if first.holds(real as usize) => Some(first),
-            _ => Api::other(real as usize),
-        }
-    }
-
-    #[inline(always)]
-    fn is_inner(&self, caller: usize) -> bool {
-        self.holds(caller)
-    }
-
-    #[inline(always)]
-    fn which(stream: hipStream_t, mode: DefaultStreamMode) -> StreamKind {
-        stream::which(stream, mode)
-    }
-
-    fn is_blocking(&self, handle: Handle) -> bool {
-        let mut flags = 0;
-        // If the runtime does not say, the stream counts as blocking.
-        let asks = |ask: unsafe extern "C" fn(hipStream_t, *mut c_uint) -> hipError_t| {
-            // SAFETY: a stream that cannot be destroyed meanwhile; pointer to a local.
-            self.quietly(|| unsafe { ask(handle.stream, &mut flags) })
-        };
-        handle.which != StreamKind::Own
-            || !self.functions.stream_flags.is_some_and(asks)
-            || flags & STREAM_NON_BLOCKING == 0
-    }
-
-    fn some_capture(&self) -> bool {
-        capture::CAPTURES.is_active()
-    }
-
-    #[inline(always)]
-    fn recording(&self, stream: hipStream_t, mode: DefaultStreamMode) -> Option<bool> {
-        capture::recording(self, stream, mode)
-    }
-
-    #[inline(always)]
-    fn handle(&self, stream: hipStream_t, mode: DefaultStreamMode) -> Option<Handle> {
-        stream::handle(self, stream, mode)
-    }
-
-    fn describe(&self, _rt: &Runtime, handle: Handle) -> Option<QueueSpec> {
-        let mut priority = 0;
-        if handle.which == StreamKind::Own {
-            // ROCm 5.2 follows any handle that it is given in the query below; in this query it checks the handle
-            // first.
-            let mut status = CAPTURE_NONE;
-            // SAFETY: the application's stream; pointers to locals.
-            let is_one = self
-                .functions
-                .stream_capturing
-                .is_none_or(|ask| self.quietly(|| unsafe { ask(handle.stream, &mut status) }));
-            // SAFETY: as above.
-            let asks = |ask: StreamQuestion| self.quietly(|| unsafe { ask(handle.stream, &mut priority) });
-            if !is_one || !self.functions.stream_priority.is_none_or(asks) {
-                return None;
-            }
-        }
-        let device = self.device_key(self.device_of(handle)?)?;
-        // The runtime counts downwards: -1 is more urgent than 0.
-        Some(QueueSpec {
-            handle: handle.stream.cast(),
-            platform: HIP,
-            device,
-            priority_steps: -priority,
-            in_order: true,
-        })
-    }
-
-    fn place_fence(&self, rt: &Runtime, queue: &XQueue, fence: &CompletionFence) -> bool {
-        let word = queue.slot(rt).completed_word.as_ptr() as usize;
-        let (Some(at), Some(write)) = (self.seen(rt, word), self.functions.write_value) else { return false };
-        // SAFETY: a word of the registered segment; the stream is the one whose command was just taken.
-        self.quietly(|| unsafe { write(queue.handle().cast(), at, fence.number, 0) })
-    }
-
-    fn gate(&self, rt: &Runtime, queue: &XQueue) -> bool {
-        static SAID: AtomicBool = AtomicBool::new(false);
-        let group = usize::from(queue.group(rt).index());
-        let word = rt.segment().groups[group].gate.as_ptr() as usize;
-        let (Some(at), Some(wait)) = (self.seen(rt, word), self.functions.wait_value) else { return false };
-        let stream = queue.handle().cast();
-        // SAFETY: a word of the registered segment. A refusal leaves the host gate.
-        let taken =
-            self.quietly(|| unsafe { wait(stream, at, Gate::DEVICE_OPEN.bits(), WAIT_AND, Gate::DEVICE_OPEN.bits()) });
-        if !taken {
-            say_once(
-                &SAID,
-                Log::Info,
-                Log::Info,
-                "the HIP runtime refuses gates on the device: the host's gate is used",
-            );
-        }
-        taken
-    }
-
-    fn has_no_fences(&self) -> bool {
-        self.has_no_fences.load(Relaxed)
-    }
-
-    fn current_device_key(&self) -> Option<String> {
-        self.device_key(self.device()?)
     }
 }
 

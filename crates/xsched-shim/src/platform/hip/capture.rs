@@ -1,34 +1,10 @@
 //! Functions that begin and end captures.
 
-use super::api::Api;
-use super::stream::named;
+use super::stream::{CAPTURES, named};
 use super::types::*;
 use super::{real, sig};
-use crate::interpose::{hooks, near};
-use crate::platform::shared::capture::Captures;
+use crate::interpose::hooks;
 use crate::platform::shared::{DefaultStreamMode, StreamKind, late};
-
-pub(super) static CAPTURES: Captures = Captures::new();
-
-/// Reports whether commands for this stream are only recorded now. `None`: the runtime does not say.
-#[inline(always)]
-pub(super) fn recording(api: &Api, stream: hipStream_t, mode: DefaultStreamMode) -> Option<bool> {
-    if near!(CAPTURES).is_active() { asks(api, named(stream, mode)) } else { Some(false) }
-}
-
-#[cold]
-#[inline(never)]
-fn asks(api: &Api, stream: hipStream_t) -> Option<bool> {
-    let Some(is_capturing) = api.functions.stream_capturing else { return Some(false) };
-    let mut status = CAPTURE_NONE;
-    // SAFETY: the caller's own stream; pointer to a local. On the null stream the question is an error while a stream
-    // that synchronises with it captures; so would be any command there.
-    let answered = api.quietly(|| unsafe { is_capturing(stream, &mut status) });
-    if answered && status == CAPTURE_NONE {
-        CAPTURES.found_none(stream);
-    }
-    answered.then_some(status != CAPTURE_NONE)
-}
 
 fn began(rc: hipError_t, stream: hipStream_t, mode: DefaultStreamMode) -> hipError_t {
     if rc == SUCCESS {

@@ -1,8 +1,9 @@
 //! First use of devices, and creation and end of streams and contexts.
 
 use super::api::{self, Api};
+use super::stream::{self, CAPTURES};
 use super::types::*;
-use super::{capture, real, sig, stream};
+use super::{real, sig};
 use crate::enabled::{HIP, platform_enabled};
 use crate::interpose::hooks;
 use crate::platform::shared::lifetime::{self, At, stream_made};
@@ -102,7 +103,7 @@ unsafe extern "C" fn hipStreamDestroy(stream: hipStream_t) -> hipError_t {
     let (real, function) = real!(hipStreamDestroy);
     if stream as usize > STREAM_PER_THREAD {
         process::guarded("before the end of a stream", || {
-            capture::CAPTURES.forget(stream);
+            CAPTURES.forget(stream);
             let handle = Api::beside(real)?.handle(stream, StreamKind::Legacy)?;
             lifetime::forget_stream(handle.key);
             Some(())

@@ -4,11 +4,11 @@
 //! has a
 //!   row in the file that hooks it, under its class; `no_device_work.txt` lists the others.
 //! - [`enqueue`]: commands for streams; [`waits`]: calls that wait for the device, or may; [`lifetime`]: first use of
-//!   devices, creation and end of contexts and streams; [`lookup`]: `hipGetProcAddress`; [`capture`]: streams that only
-//!   record.
-//! - [`stream`]: the XQueue that a stream handle means. The path of a command into the runtime is [`super::shared`] with
-//!   CUDA.
-//! - [`hal`]: streams as the C API uses them.
+//!   devices, creation and end of contexts and streams; [`lookup`]: `hipGetProcAddress`; [`capture`]: begin and end of
+//!   captures.
+//! - [`stream`]: the XQueue that a stream handle means, and whether the stream only records. The path of a command into
+//!   the runtime is [`super::shared`] with CUDA, and [`driver`] its part for HIP.
+//! - [`hal`]: streams as the C API uses them, over [`stream_driver`].
 //! - [`api`]: the few functions that this library calls itself, of each copy of the runtime in the process.
 //!
 //! A process may have several copies of the runtime (a framework's own and the system's). A call goes on into the copy
@@ -26,6 +26,7 @@
 mod api;
 #[allow(non_snake_case)] // vendor names
 mod capture;
+mod driver;
 #[allow(non_snake_case)] // vendor names
 mod enqueue;
 pub(crate) mod hal;
@@ -36,6 +37,7 @@ mod lookup;
 mod outside;
 mod signatures;
 mod stream;
+mod stream_driver;
 mod types;
 #[allow(non_snake_case)] // vendor names
 mod waits;
@@ -46,9 +48,9 @@ use xsched_proto::wire::{self, Levels};
 use super::shared::amd::kfd;
 use super::shared::late::fence_suffix_of;
 use super::shared::real;
-use crate::enabled::{HIP, platform_enabled};
 use crate::interpose::Group;
-use crate::interpose::resolve;
+
+pub(crate) use api::is_runtime;
 
 /// All hooked functions, by class.
 pub static HOOKS: &[&Group] = &[
@@ -107,19 +109,9 @@ pub fn outside_names() -> Vec<&'static str> {
 /// Resets all state, in a forked child.
 pub(crate) fn forget_all() {
     api::forget_all();
-    capture::CAPTURES.forget_all();
+    stream::CAPTURES.forget_all();
     // This table includes CUDA's functions.
     super::shared::lookup::forget_if_held();
-}
-
-/// Reports whether an address lies in a HIP runtime that is scheduled, on whatever driver it is built.
-#[cold]
-pub(crate) fn is_runtime(address: usize) -> bool {
-    let is_named_so = || {
-        let file = resolve::object_of(address).map(|(_, file)| file.into_bytes());
-        file.is_some_and(|file| file.rsplit(|b| *b == b'/').next().is_some_and(|name| name.starts_with(b"libamdhip64")))
-    };
-    platform_enabled(HIP) && (api::holds(address) || is_named_so())
 }
 
 /// The HIP platform.
@@ -143,7 +135,7 @@ impl xsched_core::Platform for Hip {
     /// fence.
     fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
         let key = queue.key();
-        Some(Box::new(move || fence_suffix_of(key, || api::Api::of_key(key))))
+        Some(Box::new(move || fence_suffix_of(key, || stream::copy_of(key))))
     }
 
     fn reports_completion(&self) -> bool {

@@ -1,10 +1,15 @@
-//! Resolution of stream handles to XQueues.
+//! Resolution of stream handles to XQueues, and streams that only record.
 
 use xsched_core::thread;
 
-use super::api::Api;
+use super::api::{Api, copies};
 use super::types::*;
+use crate::interpose::near;
+use crate::platform::shared::capture::Captures;
 use crate::platform::shared::{DefaultStreamMode, Handle, StreamKind};
+
+/// Active captures.
+pub(super) static CAPTURES: Captures = Captures::new();
 
 /// Number of low bits of a key that hold an address: of a stream, or of the thread of a per-thread stream. Both are in
 /// user space.
@@ -56,7 +61,27 @@ pub(super) fn handle(api: &Api, stream: hipStream_t, mode: DefaultStreamMode) ->
     Some(Handle { stream: named(stream, which), which, key: thread | device | copy | DEFAULT })
 }
 
-/// Number of the copy of the runtime that a key's stream belongs to.
-pub(super) fn copy_of(key: usize) -> usize {
-    key >> COPY_SHIFT
+/// Reports whether commands for this stream are only recorded now. `None`: the runtime does not say.
+#[inline(always)]
+pub(super) fn recording(api: &Api, stream: hipStream_t, mode: DefaultStreamMode) -> Option<bool> {
+    if near!(CAPTURES).is_active() { asked_recording(api, named(stream, mode)) } else { Some(false) }
+}
+
+#[cold]
+#[inline(never)]
+fn asked_recording(api: &Api, stream: hipStream_t) -> Option<bool> {
+    let Some(is_capturing) = api.functions.stream_capturing else { return Some(false) };
+    let mut status = CAPTURE_NONE;
+    // SAFETY: the caller's own stream; pointer to a local. On the null stream the question is an error while a stream
+    // that synchronises with it captures; so would be any command there.
+    let answered = api.quietly(|| unsafe { is_capturing(stream, &mut status) });
+    if answered && status == CAPTURE_NONE {
+        CAPTURES.found_none(stream);
+    }
+    answered.then_some(status != CAPTURE_NONE)
+}
+
+/// The copy of the runtime that a queue's key names.
+pub(super) fn copy_of(key: usize) -> Option<&'static Api> {
+    copies().nth(key >> COPY_SHIFT)
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use xsched_agent::say_once;
 use xsched_core::{QueueSpec, XQueue, thread};
 use xsched_proto::settings::Log;
+use xsched_proto::wire;
 
 use crate::enabled::{HSA, platform_enabled};
 use crate::interpose::{hooks, resolve};
@@ -222,8 +223,7 @@ unsafe extern "C" fn hsa_shut_down() -> c_int {
 hooks! { HSA, DESTROYS: Destroy; hsa_queue_destroy hsa_shut_down }
 
 fn filled_by_program(rt: &xsched_core::Runtime, queue: &XQueue) -> bool {
-    use xsched_core::Platform;
-    queue.platform(rt).kind() == super::Hsa.kind()
+    queue.kind(rt) == wire::Platform::Hsa
 }
 
 /// Reports whether the runtime is still initialised.

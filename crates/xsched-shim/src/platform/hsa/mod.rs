@@ -9,9 +9,10 @@ use xsched_core::{Runtime, XQueue};
 use xsched_proto::wire::{self, Levels};
 
 use super::shared::amd::kfd;
+pub(crate) use super::shared::amd::requests::watched as watched_ioctl;
 pub use super::shared::amd::uapi;
 use crate::interpose::Group;
-pub(crate) use kfd::{forget_all, release, watched as watched_ioctl};
+pub(crate) use kfd::{forget_all, release};
 
 /// All hooked functions, by class.
 pub static HOOKS: &[&Group] = &[&hooks::CREATES, &hooks::DESTROYS];

@@ -1,10 +1,23 @@
 //! Functions that enqueue. All but a few end in a wait list and a place for an event; the others are written out at the
 //! end.
 
-use super::path::{Call, enqueue, key};
+use super::path::{Call, Queues, key};
 use super::types::*;
 use super::{api, others, sig};
 use crate::interpose::hooks;
+use crate::platform::shared::pipeline;
+
+/// Enqueues a command. `enter` calls the real function with the event pointer that it is given; `describe` describes
+/// the call, and is called only if that is needed.
+#[inline(always)]
+pub(super) fn enqueue(
+    queue: cl_command_queue,
+    event: *mut cl_event,
+    enter: impl Fn(*mut cl_event) -> cl_int + Copy,
+    describe: impl Fn() -> Call + Copy,
+) -> cl_int {
+    pipeline::enqueue::<Queues>(queue, event, describe, enter)
+}
 
 /// The real function behind a hook. Returns from the hook, as a driver without the function would, if there is none.
 macro_rules! real {

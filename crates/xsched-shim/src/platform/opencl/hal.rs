@@ -7,6 +7,7 @@ use xsched_core::{Runtime, XQueue};
 use xsched_vendor::functions;
 
 use super::api::{self, Api};
+use super::enqueue::enqueue;
 use super::path::{self, Call};
 use super::queue::{self, info};
 use super::sig;
@@ -102,7 +103,7 @@ impl HardwareQueue for Queue {
             let nothing = (0, std::ptr::null());
             Call::new(self.real as *mut c_void, path::key(kind.addr(), &[]), false, nothing).without_event()
         };
-        path::enqueue(self.handle(), std::ptr::null_mut(), |_| enter(), describe)
+        enqueue(self.handle(), std::ptr::null_mut(), |_| enter(), describe)
     }
 
     fn mark(&self) -> Option<Arc<dyn Mark>> {

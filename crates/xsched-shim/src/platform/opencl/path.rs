@@ -13,7 +13,8 @@ use super::queue::{self, info};
 use super::types::*;
 use crate::enabled::OPENCL;
 use crate::lock::Lock;
-use crate::platform::shared::pipeline::{self, Missing, Pipeline};
+use crate::platform::shared::pipeline::{Missing, Pipeline};
+use crate::platform::shared::tail::fence_suffix;
 use crate::{process, stats};
 
 /// User events that the application created and has not completed yet.
@@ -51,7 +52,7 @@ impl Call {
 }
 
 /// OpenCL's part in the path of a command: a fence follows the command by its event.
-struct Queues;
+pub(super) struct Queues;
 
 impl Pipeline for Queues {
     const PLATFORM: u8 = OPENCL;
@@ -139,18 +140,6 @@ impl Pipeline for Queues {
     }
 }
 
-/// Enqueues a command. `enter` calls the real function with the event pointer that it is given; `describe` describes
-/// the call, and is called only if that is needed.
-#[inline(always)]
-pub(super) fn enqueue(
-    queue: cl_command_queue,
-    event: *mut cl_event,
-    enter: impl Fn(*mut cl_event) -> cl_int + Copy,
-    describe: impl Fn() -> Call + Copy,
-) -> cl_int {
-    pipeline::enqueue::<Queues>(queue, event, describe, enter)
-}
-
 /// A completion to report, and the event to release with it.
 struct Note {
     rt: &'static Runtime,
@@ -204,7 +193,7 @@ fn place_marker(rt: &'static Runtime, xqueue: &XQueue, fence: &CompletionFence) 
 /// Follows the last commands of a queue, after a wait for single events, if nothing else would report their completion.
 pub(super) fn follow_tail(rt: &'static Runtime, xqueue: &XQueue) {
     let Some(api) = api::of(xqueue).filter(|api| api.reports_completion()) else { return };
-    pipeline::fence_suffix(rt, xqueue, |fence| {
+    fence_suffix(rt, xqueue, |fence| {
         // Another thread may release the queue meanwhile; its fences then go with it.
         let Some(pinned) = rt.while_alive(xqueue, || api.pin(xqueue)) else { return true };
         pinned.is_some() && place_marker(rt, xqueue, fence)

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 use xsched_core::thread;
 
-use super::path::place_tail;
+use super::tail::place_tail;
 use super::{DefaultStreamMode, Driver, StreamKind};
 use crate::interpose::resolve;
 use crate::lock::Lock;

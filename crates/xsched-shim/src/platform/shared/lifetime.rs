@@ -29,7 +29,7 @@ impl At {
             At::Device(key) => on_device(rt, key),
             At::Somewhere(platform) => {
                 let kind = NUMBERED[usize::from(*platform)];
-                rt.queues().filter(|q| q.platform(rt).kind() == kind).collect()
+                rt.queues().filter(|q| q.kind(rt) == kind).collect()
             }
         }
     }

@@ -2,12 +2,13 @@
 //!
 //! - [`pipeline`]: the path of every command of every platform, with the platform's part as a [`pipeline::Pipeline`];
 //!   [`waits`]: calls that wait.
-//! - [`hal`]: hardware queues, as the C API uses them.
+//! - [`hal`]: hardware queues, as the C API uses them; [`stream_queue`]: those of platforms with streams.
 //! - The rest is for platforms whose interface resembles CUDA's: commands enter streams, default streams come in two modes,
 //!   captures record, and the device reports completion by writing a word of memory. [`Driver`] is the interface to one
-//!   copy of such a library. [`path`]: its commands; [`late`]: fences placed by threads that are about to wait;
-//!   [`loads`]: code used for the first time; [`capture`]: streams that only record; [`lifetime`]: creation and end of
-//!   streams; [`lookup`]: functions that return functions.
+//!   copy of such a library. [`path`]: its commands; [`streams`]: its part in their path; [`late`]:
+//!   fences placed by threads that are about to wait; [`tail`]: fences behind all commands of a queue; [`loads`]: code
+//!   used for the first time; [`capture`]: streams that only record; [`lifetime`]: creation and end of streams;
+//!   [`lookup`]: functions that return functions.
 //! - [`amd`]: AMD's compute driver, below HIP and HSA.
 
 pub(super) mod amd;
@@ -20,6 +21,9 @@ pub(super) mod loads;
 pub(super) mod lookup;
 pub(super) mod path;
 pub(super) mod pipeline;
+pub(super) mod stream_queue;
+mod streams;
+pub(super) mod tail;
 pub(super) mod waits;
 
 use std::ffi::{CStr, c_int, c_void};

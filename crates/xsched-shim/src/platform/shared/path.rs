@@ -1,13 +1,14 @@
-//! Commands that enter streams: the part of these platforms in the path of a command, and commands that order others.
+//! Commands that enter streams, and commands that order others. The part of these platforms in the path of a command is
+//! [`super::streams`].
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::marker::PhantomData;
 
 use xsched_core::thread::{self, Inside, Place};
-use xsched_core::{CompletionFence, Runtime, Work, XQueue};
+use xsched_core::{Runtime, Work};
 
-use super::pipeline::{self, Missing, Pipeline};
-use super::{DefaultStreamMode, Driver, Handle, Stream, late, loads};
+use super::streams::Streams;
+use super::tail::place_tail;
+use super::{DefaultStreamMode, Driver, Stream, late, loads, pipeline};
 use crate::interpose::resolve;
 use crate::process;
 
@@ -61,71 +62,6 @@ pub(crate) fn blocking_transfer(size: usize) -> Work {
     Work { blocking: true, ..transfer(size) }
 }
 
-/// Pipeline of platforms with streams: a fence is a command of its own, behind the one that it follows.
-struct Streams<D>(PhantomData<D>);
-
-impl<D: Driver> Pipeline for Streams<D> {
-    const PLATFORM: u8 = D::PLATFORM;
-    const MAY_THROW: bool = false;
-
-    /// Address of the real function, the stream, and the meaning of a null stream.
-    type Call = (*mut c_void, Stream, DefaultStreamMode);
-    type Library = &'static D;
-    type Target = (&'static D, Handle);
-    type Command = Work;
-    type Receipt = ();
-
-    #[inline(always)]
-    fn library((real, ..): Self::Call) -> Option<&'static D> {
-        D::beside(real).filter(|api| !api.is_inner(thread::current().caller.get()))
-    }
-
-    #[inline(always)]
-    fn target(api: &'static D, (_, stream, mode): Self::Call) -> Result<Self::Target, Missing> {
-        match api.recording(stream, mode) {
-            Some(false) => Ok((api, api.handle(stream, mode).ok_or(Missing::Untold)?)),
-            Some(true) => Err(Missing::Recorded),
-            None => Err(Missing::Untold),
-        }
-    }
-
-    #[inline(always)]
-    fn key((_, handle): Self::Target) -> usize {
-        handle.key
-    }
-
-    fn is_scheduled(_: Self::Target) -> bool {
-        !D::is_below_another(thread::current().caller.get())
-    }
-
-    fn first_use(rt: &'static Runtime, (api, handle): Self::Target, _: &Work) -> Option<&'static XQueue> {
-        late::note(handle.which);
-        rt.remember(handle.key, || api.describe(rt, handle))
-    }
-
-    #[inline(always)]
-    fn work((api, _): Self::Target, _: &XQueue, work: &Work) -> Work {
-        // Without reports of completion there is nothing to enforce a budget by.
-        Work { unbounded: work.unbounded || api.has_no_fences(), ..*work }
-    }
-
-    #[inline(always)]
-    fn gate((api, _): Self::Target, rt: &Runtime, queue: &XQueue) -> bool {
-        api.gate(rt, queue)
-    }
-
-    fn place_fence(
-        (api, _): Self::Target,
-        rt: &'static Runtime,
-        queue: &XQueue,
-        fence: &CompletionFence,
-        _: &Work,
-        (): (),
-    ) -> bool {
-        api.place_fence(rt, queue, fence)
-    }
-}
-
 /// Enqueues a command. `enter` calls the real function, whose address is `real`; `work` describes the command, and is
 /// called only if that is needed.
 #[inline(always)]
@@ -170,10 +106,6 @@ pub(crate) fn join<D: Driver>(
         process::guarded("before a wait of a stream", || rt.note_cross_stream());
     }
     order::<D>(real, stream, mode, enter)
-}
-
-pub(super) fn place_tail<D: Driver>(rt: &'static Runtime, api: &D, xqueue: &'static XQueue) {
-    pipeline::fence_suffix(rt, xqueue, |fence| api.place_fence(rt, xqueue, fence));
 }
 
 #[cold]

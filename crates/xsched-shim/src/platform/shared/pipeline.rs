@@ -276,12 +276,3 @@ fn untold(platform: u8, rc: c_int) -> c_int {
     }
     rc
 }
-
-/// Places a fence behind all commands of a queue, unless one is there. `place` returns false if the driver refuses it.
-pub(crate) fn fence_suffix(rt: &Runtime, queue: &XQueue, place: impl FnOnce(&CompletionFence) -> bool) {
-    if let Some(fence) = queue.fence_suffix(rt)
-        && !place(&fence)
-    {
-        queue.withdraw(rt, &fence);
-    }
-}
