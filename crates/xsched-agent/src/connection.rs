@@ -1,4 +1,4 @@
-//! The socket to the daemon.
+//! Connection to the daemon over its socket.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -19,7 +19,7 @@ use xsched_proto::program::{own_command, own_title};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, decode, encode};
 use xsched_proto::{PROTOCOL_VERSION, rendezvous, trust};
 
-/// How long a daemon may take to end a connection, in ns.
+/// Longest time that a daemon may take to end a connection, in ns.
 const PARTING_NS: u64 = 500_000_000;
 
 /// Longest wait for a daemon to listen again at a socket whose file is gone: a first launch waits 100 ms for its registration.
@@ -33,7 +33,7 @@ pub(crate) struct Connection {
     buffer: Vec<u8>,
 }
 
-/// One message and the descriptor that came with it.
+/// Message from the daemon, and the descriptor that came with it.
 pub(crate) type Received = (DaemonMsg, Option<OwnedFd>);
 
 impl Connection {
@@ -55,7 +55,7 @@ impl Connection {
         }
         connected.map_err(|e| fail("no daemon at", e))?;
         trust::check_daemon(socket.as_fd(), path)?;
-        // Not everywhere: the daemon does without.
+        // Some kernels have no pidfds: the daemon does without.
         let me = pidfd_open(getpid(), PidfdFlags::empty()).ok();
         let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default().to_string_lossy().into_owned();
         let mut options = ProgramOptions { exe, ..options.clone() };
@@ -78,18 +78,18 @@ impl Connection {
         self.socket.get()
     }
 
-    /// Whether messages wait for room in the socket.
+    /// True: messages wait for room in the socket.
     pub(crate) fn has_backlog(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Sends, or keeps for later when the socket is full. An error means that the connection is over.
+    /// Sends a message, or keeps it for later when the socket is full. An error means that the connection is over.
     pub(crate) fn send(&mut self, message: &ClientMsg) -> Result<(), Error> {
         self.waiting.push_back(encode(message)?);
         self.push()
     }
 
-    /// Sends what waits.
+    /// Sends the messages that wait.
     pub(crate) fn push(&mut self) -> Result<(), Error> {
         while let Some(packet) = self.waiting.front() {
             match rustix::net::send(
@@ -108,7 +108,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends the connection. Returns once the daemon has let go what it held for this process, or after [`PARTING_NS`].
+    /// Ends the connection. Returns once the daemon has released this process's resources, or after [`PARTING_NS`].
     pub(crate) fn end(mut self) {
         let until = now_ns() + PARTING_NS;
         let shut = self.socket.get().is_some_and(|s| rustix::net::shutdown(s, rustix::net::Shutdown::Write).is_ok());
@@ -131,7 +131,7 @@ impl Connection {
                 &mut ancillary,
                 RecvFlags::CMSG_CLOEXEC,
             ) {
-                // A daemon that ends the connection with a packet unread says so once; its last words come after.
+                // The error is reported once when a daemon ends the connection with a packet unread; its last messages come after.
                 Err(Errno::INTR | Errno::CONNRESET) => {}
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(e) => return Err(Error::environment(format!("the daemon is gone: {e}"))),
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A socket that is listened on, and what a program that finds it there makes of it.
+    /// Connects to a socket that is listened on. Returns the bytes of the greeting, or the reason why there was none.
     fn attempt(listener: &OwnedFd, path: &Path) -> Result<usize, Error> {
         let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         let opened = Connection::open(path, &ProgramOptions::default(), event.as_fd(), event.as_fd());

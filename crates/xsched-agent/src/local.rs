@@ -14,13 +14,13 @@ use xsched_proto::wire::{ClientMsg, ProgramOptions};
 
 const ONE_PROGRAM: ProgramId = ProgramId(1);
 
-/// The gatekeeper, whose groups are numbered as their slots are.
+/// Scheduler inside the process. Its gatekeeper numbers groups as their slots are.
 pub(crate) struct Local {
     gatekeeper: Gatekeeper<&'static GroupSlot>,
     options: ProgramOptions,
-    /// What groups were added with, by slot.
+    /// Priorities that groups were added with, by slot.
     own_priorities: BTreeMap<u16, i32>,
-    /// When to look at the groups' progress, µs.
+    /// Time of the next check of the groups' progress, in µs.
     look_at: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ impl Local {
         Ok(Local { gatekeeper, options: options.clone(), own_priorities: BTreeMap::new(), look_at: None })
     }
 
-    /// Takes a message that a daemon would get.
+    /// Takes a message that would otherwise go to a daemon.
     pub(crate) fn take(&mut self, rt: &Runtime, message: &ClientMsg) {
         let (slot, device, priority_steps, priority_fixed, system) = match message {
             ClientMsg::GroupAdd { slot, device, priority_steps, priority_fixed, system, .. } => {
@@ -89,14 +89,14 @@ impl Local {
         Some((arbiter.status(now_us(), id_of(slot))?.priority, entry.name))
     }
 
-    /// The program says something of a group.
+    /// Takes the program's wishes for a group.
     fn hint(&mut self, slot: u16, priority: Option<i32>, hints: Hints) {
         let now = now_us();
         self.gatekeeper.event(now, Event::Hint { group: id_of(slot), priority, hints });
         self.act(now);
     }
 
-    /// Looks at the words and decides. Returns the time in ns after which it wants to be asked again.
+    /// Scans the groups' words and decides. Returns the ns after which it is to be called again.
     pub(crate) fn turn(&mut self, rt: &Runtime) -> Option<u64> {
         let now = now_us();
         for group in rt.groups() {
@@ -119,7 +119,7 @@ impl Local {
         due.map(|due| due.saturating_sub(now_us()) * 1000)
     }
 
-    /// Does what the arbiter said. At the first level gates are all there is to it.
+    /// Carries out the arbiter's decisions. At the first level they concern gates alone.
     fn act(&mut self, now: u64) {
         while self.gatekeeper.carry_out(now).is_some() {}
     }
@@ -167,7 +167,7 @@ mod tests {
         let rt = runtime();
         let mut local = Local::new("hpf", &ProgramOptions::default()).expect("a policy");
         rt.attach(core::ptr::null_mut());
-        // Two of the same priority, through two interfaces to the device; a third may want it before them.
+        // Two groups of the same priority, through two interfaces to the device; a third may want it before them.
         for (handle, platform, priority_steps) in [(16, 0, 0), (32, 1, 0), (48, 0, 1)] {
             let spec = QueueSpec {
                 handle: core::ptr::without_provenance_mut(handle),
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(open(&mut local), [true, true], "what follows from the program's own");
     }
 
-    /// As long as it is charged for what another does it is never behind it.
+    /// A group that is charged for another's time is never behind it.
     #[test]
     fn whose_turn_ends_before_its_thread_wakes_up_gets_the_next_but_one() {
         let rt = runtime();

@@ -40,8 +40,8 @@ impl Shared {
     }
 }
 
-/// Where the heartbeat page of the daemon is mapped for reading. That of the next daemon takes its place: gate waiters may look
-/// at it at any time, so that it is never unmapped.
+/// Mapping of the daemon's heartbeat page, for reading. The page of the next daemon takes its place: threads at a gate may read it
+/// at any time, so that it is never unmapped.
 #[derive(Default)]
 pub(crate) struct HeartbeatPage(Option<NonNull<Heartbeat>>);
 
@@ -49,7 +49,7 @@ pub(crate) struct HeartbeatPage(Option<NonNull<Heartbeat>>);
 unsafe impl Send for HeartbeatPage {}
 
 impl HeartbeatPage {
-    /// Maps the page of a daemon.
+    /// Maps the page of a daemon, in place of the former.
     pub(crate) fn map(&mut self, fd: &OwnedFd) -> io::Result<*mut Heartbeat> {
         let place = map_heartbeat(fd, self.0)?;
         self.0 = Some(place);
@@ -58,7 +58,7 @@ impl HeartbeatPage {
 }
 
 fn map_heartbeat(fd: &OwnedFd, former: Option<NonNull<Heartbeat>>) -> io::Result<NonNull<Heartbeat>> {
-    // Without these seals it could be cut short at any time: SIGBUS. Only files in memory have any.
+    // Without these seals the page could be cut short at any time: SIGBUS. Only files in memory have any.
     let seals = fcntl_get_seals(fd)?.difference(SealFlags::EXEC);
     let wanted = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
     // A first touch of a huge page fails where none is left: SIGBUS too.
@@ -76,12 +76,12 @@ fn map_heartbeat(fd: &OwnedFd, former: Option<NonNull<Heartbeat>>) -> io::Result
     NonNull::new(at.cast()).ok_or(io::Errno::NOMEM)
 }
 
-/// Where the pages of [`xsched_proto::backlog`] are mapped: that of this process, to be written, and those of others. Never unmapped, as
-/// launches look at them at any time.
+/// Mappings of the pages of [`xsched_proto::backlog`]: that of this process, to be written, and those of others. Never unmapped, as
+/// launches may read them at any time.
 #[derive(Default)]
 pub(crate) struct Pages {
     pages: BTreeMap<Option<u8>, NonNull<Page>>,
-    /// The file of this process's: a driver may want to map it itself.
+    /// File of this process's page: a driver may want to map it itself.
     own: Option<OwnedFd>,
 }
 

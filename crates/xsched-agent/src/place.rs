@@ -1,16 +1,16 @@
-//! Where the agent thread runs, and before whom. A new thread inherits the processors and the policy of the one that starts it: on one
-//! processor beside a thread that spins there under SCHED_FIFO it would never run again.
+//! Processors and priority of the agent thread. A new thread inherits the processors and the policy of the thread that starts it: on
+//! one processor beside a thread that spins there under SCHED_FIFO it would never run again.
 
 use std::os::unix::thread::JoinHandleExt;
 use std::thread::JoinHandle;
 
-/// Words of a set of processors: 8,192, the most that Linux can be built for.
+/// Number of words in a set of processors: 8,192 processors, the most that Linux can be built for.
 const WORDS: usize = 128;
 
 type Processors = [u64; WORDS];
 
-/// Lets a thread, which need not have run yet, run on every processor that the process may use, under the ordinary policy. The kernel
-/// cuts the set to the process's cpuset. What it refuses stays as it was inherited.
+/// Lets a thread, which need not have run yet, run on every processor that the process may use, under the ordinary policy. The
+/// kernel cuts the set to the process's cpuset. A setting that it refuses stays as it was inherited.
 pub(crate) fn free(thread: &JoinHandle<()>) {
     let pthread = thread.as_pthread_t();
     let (mut policy, mut priority) = (0, libc::sched_param { sched_priority: 0 });
@@ -33,11 +33,11 @@ pub(crate) fn free(thread: &JoinHandle<()>) {
 }
 
 fn allow(thread: libc::pthread_t, processors: &Processors) {
-    // SAFETY: as above; the set has the size that is told.
+    // SAFETY: as above; the set has the size given.
     unsafe { libc::pthread_setaffinity_np(thread, size_of::<Processors>(), processors.as_ptr().cast()) };
 }
 
-/// Gives the calling thread the process's nice value, that of its main thread: one that lowers its own may start the agent.
+/// Gives the calling thread the nice value of the process's main thread: the thread that starts the agent may have lowered its own.
 pub(crate) fn take_nice_value() {
     // SAFETY: both concern a thread of this process; -1 is a nice value too, and does no harm as one.
     unsafe {
@@ -51,10 +51,10 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    /// The allowed processors of the calling thread, as the kernel tells them.
+    /// Allowed processors of the calling thread, from the kernel.
     fn allowed() -> Processors {
         let mut processors = [0; WORDS];
-        // SAFETY: fills the set, of the size that is told.
+        // SAFETY: fills the set, of the size given.
         let rc = unsafe { libc::sched_getaffinity(0, size_of::<Processors>(), processors.as_mut_ptr().cast()) };
         assert_eq!(rc, 0);
         processors

@@ -1,23 +1,23 @@
 //! `XSCHED_REQUIRE`: a program that would run unscheduled from the start ends instead, at its first device call.
 //!
-//! Only the start is guarded. Once a group of the process was registered, a daemon that is lost later is said and the
-//! program goes on: ending it then would lose its work.
+//! Only the start is guarded. Once a group of the process was registered, the loss of the daemon is reported and the program goes
+//! on: ending it then would lose its work.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 
 use xsched_flow::tuning::REQUIRED_NS;
 
-use crate::say;
+use crate::report::say;
 
-/// The environment's fault, as for the command.
+/// Exit code for trouble with the environment, the same as of the command.
 const ENVIRONMENT: i32 = 3;
 
-/// Why the program is not attached, as far as is known. Leaked, since a lock might be held for ever in a forked child.
+/// Reason why the program is not attached, as far as it is known. Leaked, since a lock might be held for ever in a forked child.
 static WHY: AtomicPtr<String> = AtomicPtr::new(std::ptr::null_mut());
 static FINAL: AtomicBool = AtomicBool::new(false);
 
-/// From now on the first launch waits for the scheduler, or ends the program.
+/// Has the first launch wait for the scheduler, or end the program.
 pub(crate) fn guard_start() {
     xsched_core::require_registration(unscheduled);
 }

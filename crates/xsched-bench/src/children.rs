@@ -27,12 +27,12 @@ pub(crate) fn catch_signals() {
     }
 }
 
-/// Fails once the user wants the command to end.
+/// Fails once the user has interrupted the command.
 pub(crate) fn check() -> Result<()> {
     if INTERRUPTED.load(Ordering::Relaxed) { Err(Error::Interrupted("interrupted".into())) } else { Ok(()) }
 }
 
-/// A child that does not outlive the command.
+/// Child process that ends with the command at the latest.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     child: Child,
@@ -142,12 +142,12 @@ impl Worker {
         stdin.write_all(b"go\n").map_err(|e| Error::environment(format!("lost {}: {e}", self.process.what)))
     }
 
-    /// Tells the child to stop, by the end of its standard input.
+    /// Closes the child's standard input, at which the child stops.
     pub(crate) fn stop(&mut self) {
         self.stdin = None;
     }
 
-    /// Waits for the line `expected`.
+    /// Waits for one line, which must be `expected`.
     pub(crate) fn expect(&mut self, expected: &str, patience: Duration) -> Result<()> {
         let line = self.line(patience)?;
         if line == expected {

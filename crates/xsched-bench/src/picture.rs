@@ -43,7 +43,7 @@ const BAR: u32 = 26;
 /// Height of a line of the legend, in px.
 const ROW: u32 = 22;
 
-/// One distribution.
+/// Curve of one distribution.
 pub(crate) struct Curve {
     /// Name of the curve, with its figures.
     pub(crate) label: String,
@@ -68,21 +68,47 @@ pub(crate) struct Bar {
     pub(crate) part: f64,
 }
 
-/// Steps of the distribution of some latencies in ms, sorted.
+/// Steps of the distribution of sorted latencies, in ms.
 pub(crate) fn steps(sorted_ms: &[f64]) -> Vec<(f64, f64)> {
     let percent = |n: usize| n as f64 * 100.0 / sorted_ms.len() as f64;
     sorted_ms.iter().enumerate().flat_map(|(n, &ms)| [(ms, percent(n)), (ms, percent(n + 1))]).collect()
 }
 
-/// Draws curves over a logarithmic axis of ms, and bars below.
+/// Values of one situation, a value a round.
+pub(crate) struct Round {
+    pub(crate) label: String,
+    pub(crate) color: RGBColor,
+    pub(crate) values: Vec<f64>,
+}
+
+/// Draws curves over a logarithmic axis of ms, and bars below. Returns SVG.
+///
+/// # Errors
+/// Returns the reason why the picture cannot be drawn.
+pub(crate) fn distributions(caption: &str, x_desc: &str, curves: &[Curve]) -> std::result::Result<String, String> {
+    let mut svg = String::new();
+    plot(&mut svg, caption, x_desc, curves).map_err(|e| e.to_string())?;
+    Ok(with_style(&svg))
+}
+
+/// Writes the picture of [`distributions`] to a file.
 ///
 /// # Errors
 /// Fails when the file cannot be written.
 pub(crate) fn draw(file: &Path, caption: &str, x_desc: &str, curves: &[Curve]) -> Result<()> {
     let cannot = |why: &dyn std::fmt::Display| Error::environment(format!("cannot draw {}: {why}", file.display()));
+    let svg = distributions(caption, x_desc, curves).map_err(|e| cannot(&e))?;
+    std::fs::write(file, svg).map_err(|e| cannot(&e))
+}
+
+/// Draws the values of each round, with a line for each situation. Returns SVG.
+///
+/// # Errors
+/// Returns the reason why the picture cannot be drawn.
+pub(crate) fn rounds(y_desc: &str, situations: &[Round]) -> std::result::Result<String, String> {
     let mut svg = String::new();
-    plot(&mut svg, caption, x_desc, curves).map_err(|e| cannot(&e))?;
-    std::fs::write(file, with_style(&svg)).map_err(|e| cannot(&e))
+    plot_rounds(&mut svg, y_desc, situations).map_err(|e| e.to_string())?;
+    Ok(with_style(&svg))
 }
 
 fn hex(RGBColor(r, g, b): RGBColor) -> String {
@@ -193,6 +219,51 @@ fn plot(
         legend.draw_text(&curve.label, &style, (122, y))?;
     }
     draw_bars(&below, &bars)?;
+    root.present()?;
+    Ok(())
+}
+
+fn plot_rounds(
+    svg: &mut String,
+    y_desc: &str,
+    situations: &[Round],
+) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let values = || situations.iter().flat_map(|s| s.values.iter().copied());
+    let (lowest, highest) = (values().fold(f64::MAX, f64::min) * 0.9, values().fold(0.0, f64::max) * 1.1);
+    let rounds = situations.iter().map(|s| s.values.len()).max().unwrap_or(1);
+    let height = 240 + ROW * situations.len() as u32;
+    let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
+    root.fill(&PAPER)?;
+    let (above, legend) = root.split_vertically(240);
+    let font = |size: i32| ("sans-serif", size).into_font();
+    let mut chart =
+        ChartBuilder::on(&above).margin(16).x_label_area_size(44).y_label_area_size(72).build_cartesian_2d(
+            0.7..rounds as f64 + 0.3,
+            (lowest..highest).log_scale().with_key_points(ticks(lowest, highest)),
+        )?;
+    chart
+        .configure_mesh()
+        .x_desc("round")
+        .y_desc(y_desc)
+        .x_labels(rounds.min(20))
+        .axis_desc_style(font(16).color(&INK))
+        .label_style(font(14).color(&INK))
+        .axis_style(INK)
+        .bold_line_style(LINES)
+        .light_line_style(PAPER)
+        .x_label_formatter(&|round| if round.fract().abs() < 1e-6 { format!("{round:.0}") } else { String::new() })
+        .y_label_formatter(&|ms| format!("{ms}"))
+        .draw()?;
+    for (n, situation) in situations.iter().enumerate() {
+        let color = situation.color;
+        let points = || situation.values.iter().enumerate().map(|(at, &value)| (at as f64 + 1.0, value));
+        chart.draw_series(LineSeries::new(points(), color.stroke_width(2)))?;
+        chart.draw_series(points().map(|point| Circle::new(point, 4, color.filled())))?;
+        let y = (n as u32 * ROW + ROW / 2) as i32;
+        legend.draw(&PathElement::new([(88, y), (112, y)], color.stroke_width(3)))?;
+        let style = font(15).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
+        legend.draw_text(&situation.label, &style, (122, y))?;
+    }
     root.present()?;
     Ok(())
 }

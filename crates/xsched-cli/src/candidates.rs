@@ -20,7 +20,7 @@ pub(crate) fn answer(command: fn() -> clap::Command) {
     clap_complete::CompleteEnv::with_factory(command).var(VARIABLE).complete();
 }
 
-/// Classes, for options that take numbers too.
+/// Classes, for options that also take numbers.
 pub(crate) fn classes() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let about = |class: Class| match class {

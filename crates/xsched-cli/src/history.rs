@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::Serialize;
 use xsched_proto::segment::HEARD_LATE_NS;
 use xsched_proto::trace::{Record, What, Why};
+use xsched_proto::transitions::{Outcome, Tracker, Transition};
 use xsched_proto::wire::TracedGroup;
 
 /// State of a group for some time. A group that does not want the device has none.
@@ -47,14 +48,14 @@ pub(crate) struct Span {
     pub(crate) holders: Vec<u64>,
 }
 
-/// Event that [`Tracker::take`] derives from records.
+/// Event in the history of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Told {
-    /// A span has ended.
+    /// A span of the group has ended.
     Span(u64, Span),
-    /// The group has waited for the device for this time, in µs: 0 where its gate was open.
+    /// A wait for the device is over, in µs: 0 where its gate was open.
     Wait(u64, u64),
-    /// The group lost the device while it wanted it.
+    /// The group was preempted.
     Preempted(u64),
     /// The group has left the device this long after losing it, in µs.
     Left(u64, u64),
@@ -65,18 +66,10 @@ pub(crate) enum Told {
 #[derive(Clone, Debug, Default)]
 struct State {
     device: String,
-    ready: bool,
-    granted: bool,
-    leaving: bool,
-    yields: bool,
-    stalled: bool,
-    /// Current span.
+    tracker: Tracker,
+    /// The span that goes on.
     span: Option<Span>,
-    /// Time since which the group waits for the device.
-    waits_since: Option<u64>,
-    closed_at: Option<u64>,
-    /// Time at which the gate was last opened, and time until which the group last had a span.
-    opened_at: u64,
+    /// End of its last span.
     did_until: u64,
     why: Reason,
 }
@@ -98,21 +91,74 @@ impl Default for Reason {
 
 impl State {
     fn doing(&self) -> Option<Doing> {
-        match (self.ready, self.granted) {
+        let tracker = &self.tracker;
+        match (tracker.is_ready(), tracker.is_granted()) {
             (false, _) => None,
-            (true, true) if self.stalled => Some(Doing::Stalled),
+            (true, true) if tracker.is_stalled() => Some(Doing::Stalled),
             (true, true) => Some(Doing::Runs),
-            (true, false) if self.yields => Some(Doing::Yields),
-            (true, false) if self.leaving => Some(Doing::Leaves),
+            (true, false) if tracker.yields() => Some(Doing::Yields),
+            (true, false) if tracker.is_on() => Some(Doing::Leaves),
             (true, false) if self.why.why == Why::Suspended => Some(Doing::Suspended),
             (true, false) => Some(Doing::Waits),
         }
     }
+
+    /// Takes the reason of a record. `before` = as the group was, `is_anew` = it has come to want the device.
+    fn take_reason(&mut self, record: &Record, before: &Tracker, is_anew: bool) {
+        match record.what {
+            What::Ready if is_anew => {
+                let preempted = self.why.preempted && (before.is_granted() || before.yields());
+                self.why = Reason { level: record.level, preempted, ..self.why };
+            }
+            What::Waits => {
+                self.why = Reason { preempted: self.why.preempted && self.span.is_some(), ..reason(record) };
+            }
+            What::Opened => self.why = reason(record),
+            What::Closed => self.why = Reason { preempted: before.is_ready() && before.is_granted(), ..reason(record) },
+            _ => {}
+        }
+    }
+
+    /// Time at which the change of a record took place, in µs.
+    fn changed_at(&self, record: &Record, before: &Tracker, is_anew: bool) -> u64 {
+        let at = record.at_us;
+        let own = at.saturating_sub(record.value.into());
+        match record.what {
+            // The program has had the device since then, whatever the daemon knew.
+            What::Ready if is_anew && before.is_granted() => {
+                own.max(before.granted_ns() / 1_000).max(self.did_until).min(at)
+            }
+            // A first launch that waits has done so since it came.
+            What::Ready if is_anew && !before.yields() => own,
+            What::Idle => own,
+            _ => at,
+        }
+    }
+
+    /// Goes on from one span to the next, if a record has made it do something else.
+    fn turn_over(&mut self, record: &Record, begin: u64, told: &mut Vec<Told>) -> bool {
+        let doing = self.doing();
+        if self.span.as_ref().map(|span| span.doing) == doing {
+            // The reason of a wait comes behind its beginning.
+            if let Some(span) = self.span.as_mut().filter(|_| record.what == What::Waits) {
+                (span.why, span.policy, span.level) = (self.why.why, self.why.policy, self.why.level);
+            }
+            return false;
+        }
+        let begin = begin.max(self.span.as_ref().map_or(0, |span| span.from_us));
+        if let Some(span) = self.span.take() {
+            let threads = if record.what == What::Opened { record.value } else { 0 };
+            told.push(Told::Span(record.group, Span { to_us: begin, threads, ..span }));
+            self.did_until = begin;
+        }
+        self.span = doing.map(|doing| new_span(doing, begin, &self.why));
+        matches!(doing, Some(Doing::Waits | Doing::Leaves))
+    }
 }
 
-/// Tracker of groups by their records.
+/// The groups that records tell of.
 #[derive(Default)]
-pub(crate) struct Tracker {
+pub(crate) struct Groups {
     groups: BTreeMap<u64, State>,
     /// Groups that began to wait at `now_us` while no group had the device: a group that gets it at that moment is seen when the moment is
     /// over.
@@ -120,20 +166,20 @@ pub(crate) struct Tracker {
     now_us: u64,
 }
 
-impl Tracker {
-    /// Makes a tracker for groups whose present state follows all these records, which begin at a time.
-    pub(crate) fn new(groups: &[TracedGroup], records: &[Record], from_us: u64) -> Tracker {
-        let mut tracker = Tracker::default();
+impl Groups {
+    /// Groups as they were at a time, from what they are after all records since then.
+    pub(crate) fn new(groups: &[TracedGroup], records: &[Record], from_us: u64) -> Groups {
+        let mut all = Groups::default();
         let beginnings = beginnings(records);
         for group in groups {
             let beginning = beginnings.get(&group.id).copied().unwrap_or_default();
             let (ready, granted) = beginning.of(group);
-            tracker.add(from_us, group, ready, granted);
+            all.add(from_us, group, ready, granted);
         }
-        tracker
+        all
     }
 
-    /// Adds groups that were created since; their actions follow in records. Groups that are not among these are gone.
+    /// Adds groups that came to be since: their doings are in records that are still to be taken. Removes those that are not among these.
     pub(crate) fn update(&mut self, at_us: u64, groups: &[TracedGroup]) {
         let known: BTreeSet<u64> = groups.iter().map(|group| group.id).collect();
         self.groups.retain(|id, _| known.contains(id));
@@ -152,24 +198,16 @@ impl Tracker {
         } else {
             Reason::default()
         };
-        let mut state = State {
-            device: group.device.clone(),
-            ready,
-            granted,
-            why,
-            opened_at: at_us,
-            did_until: at_us,
-            ..State::default()
-        };
+        let tracker = Tracker::resumed(at_us.saturating_mul(1_000), ready, granted, why.why);
+        let mut state = State { device: group.device.clone(), tracker, why, did_until: at_us, span: None };
         state.span = state.doing().map(|doing| new_span(doing, at_us, &state.why));
-        state.waits_since = (ready && !granted && state.why.why != Why::Suspended).then_some(at_us);
         self.groups.insert(group.id, state);
         self.began.push(group.id);
     }
 
     /// Time since which a group waits for the device, in µs; none = it does not, or is suspended.
     pub(crate) fn waits_since(&self, group: u64) -> Option<u64> {
-        self.groups.get(&group)?.waits_since
+        Some(self.groups.get(&group)?.tracker.waits_since_ns()? / 1_000)
     }
 
     /// Groups that have the device of this group, and use it.
@@ -185,101 +223,24 @@ impl Tracker {
             self.see_holders();
             self.now_us = record.at_us;
         }
-        let (id, at) = (record.group, record.at_us);
+        let id = record.group;
         let Some(s) = self.groups.get_mut(&id) else { return };
-        // If the first launch waits, it has waited since it came.
-        let mut changed_at = at;
-        match record.what {
-            What::Added | What::Removed => {
-                (s.ready, s.granted, s.leaving, s.stalled, s.yields) = (false, false, false, false, false);
-                (s.waits_since, s.closed_at) = (None, None);
+        let before = s.tracker;
+        s.tracker.take(&Transition::from(record), &mut |outcome| match outcome {
+            Outcome::Wanted(since_ns) => {
+                let late_us = record.at_us.saturating_sub(since_ns / 1_000);
+                told.extend((late_us >= HEARD_LATE_NS / 1_000).then_some(Told::Late(id, late_us)));
             }
-            What::Ready => {
-                s.stalled = false;
-                if !std::mem::replace(&mut s.ready, true) {
-                    s.why = Reason { level: record.level, ..s.why };
-                    if u64::from(record.value) >= HEARD_LATE_NS / 1_000 {
-                        told.push(Told::Late(id, record.value.into()));
-                    }
-                    if s.granted {
-                        told.push(Told::Wait(id, 0));
-                        // The group has had the device since it became ready, even if the daemon noticed later.
-                        changed_at = at.saturating_sub(record.value.into()).max(s.opened_at).max(s.did_until).min(at);
-                    } else if s.yields {
-                        told.push(Told::Wait(id, 0));
-                    } else {
-                        s.why.preempted = false;
-                        changed_at = at.saturating_sub(record.value.into());
-                        s.waits_since = Some(changed_at);
-                    }
-                }
-            }
-            What::Idle => {
-                (s.ready, s.leaving, s.stalled, s.waits_since) = (false, false, false, None);
-                changed_at = at.saturating_sub(record.value.into());
-                s.left(id, changed_at, told);
-            }
-            What::Drained => {
-                s.ready = true;
-                s.leaving = false;
-                s.left(id, at, told);
-            }
-            What::Waits => {
-                s.why = Reason { preempted: s.why.preempted && s.span.is_some(), ..reason(record) };
-                s.waits_since = match record.why {
-                    // A suspension is not counted as a wait.
-                    Why::Suspended => None,
-                    _ => s.waits_since.or(Some(at)),
-                };
-            }
-            What::Yields => {
-                (s.yields, s.leaving, s.closed_at) = (true, false, None);
-                if let Some(since) = s.waits_since.take() {
-                    told.push(Told::Wait(id, at.saturating_sub(since)));
-                }
-            }
-            What::Held => {
-                s.yields = false;
-                s.waits_since = s.ready.then_some(at);
-            }
-            What::Opened => {
-                s.why = reason(record);
-                (s.granted, s.leaving, s.yields) = (true, false, false);
-                s.closed_at = None;
-                s.opened_at = at;
-                if let Some(since) = s.waits_since.take() {
-                    told.push(Told::Wait(id, at.saturating_sub(since)));
-                }
-            }
-            What::Closed => {
-                let preempted = s.ready && s.granted;
-                s.why = Reason { preempted, ..reason(record) };
-                (s.granted, s.leaving, s.stalled) = (false, s.ready, false);
-                s.closed_at = preempted.then_some(at);
-                if preempted && record.why != Why::Suspended {
-                    told.push(Told::Preempted(id));
-                    s.waits_since = Some(at);
-                }
-            }
-            What::Stalled => s.stalled = true,
-            What::Recovered => s.stalled = false,
-        }
-        let doing = s.doing();
-        if s.span.as_ref().map(|span| span.doing) == doing {
-            // The reason of a wait is recorded after its beginning.
-            if let Some(span) = s.span.as_mut().filter(|_| record.what == What::Waits) {
-                (span.why, span.policy, span.level) = (s.why.why, s.why.policy, s.why.level);
-            }
-            return;
-        }
-        let begin = changed_at.max(s.span.as_ref().map_or(0, |span| span.from_us));
-        if let Some(span) = s.span.take() {
-            let threads = if record.what == What::Opened { record.value } else { 0 };
-            told.push(Told::Span(id, Span { to_us: begin, threads, ..span }));
-            s.did_until = begin;
-        }
-        s.span = doing.map(|doing| new_span(doing, begin, &s.why));
-        if matches!(doing, Some(Doing::Waits | Doing::Leaves)) && !self.see_holders_of(id, false) {
+            Outcome::Waited(ns) => told.push(Told::Wait(id, ns / 1_000)),
+            Outcome::Preempted => told.push(Told::Preempted(id)),
+            Outcome::Left(ns) => told.push(Told::Left(id, ns / 1_000)),
+            // Spans say when it ran, and records tell of no bursts.
+            Outcome::On(_) | Outcome::Off(_) | Outcome::Burst { .. } => {}
+        });
+        let is_anew = s.tracker.is_ready() && !before.is_ready();
+        s.take_reason(record, &before, is_anew);
+        let begin = s.changed_at(record, &before, is_anew);
+        if s.turn_over(record, begin, told) && !self.see_holders_of(id, false) {
             self.began.push(id);
         }
     }
@@ -289,20 +250,18 @@ impl Tracker {
         self.see_holders();
         let spans = self.groups.iter_mut().filter_map(|(id, s)| Some((*id, s.span.take()?)));
         told.extend(spans.map(|(id, span)| Told::Span(id, Span { to_us: at_us.max(span.from_us), ..span })));
-        let wait = |since: u64| at_us.saturating_sub(since);
-        let waits = self.groups.iter_mut().filter_map(|(id, s)| Some(Told::Wait(*id, wait(s.waits_since.take()?))));
-        told.extend(waits);
+        let waits = self.groups.keys().filter_map(|id| Some((*id, self.waits_since(*id)?)));
+        told.extend(waits.map(|(id, since)| Told::Wait(id, at_us.saturating_sub(since))));
     }
 
-    /// Notes, for groups that have begun to wait, which groups have the device.
+    /// Notes for groups that have begun to wait which ones have the device.
     fn see_holders(&mut self) {
         while let Some(id) = self.began.pop() {
             self.see_holders_of(id, true);
         }
     }
 
-    /// Notes for one group the groups that run there; if there are none and `leaving_count` is set, those that are about to leave. Returns
-    /// whether there are any.
+    /// Notes for one group the groups that run there, else, if they count too, those that are about to leave. True if there are any.
     fn see_holders_of(&mut self, id: u64, leaving_count: bool) -> bool {
         let Some(s) = self.groups.get(&id) else { return false };
         let others = |wanted: Doing| -> Vec<u64> {
@@ -318,14 +277,6 @@ impl Tracker {
             span.holders = holders;
         }
         found
-    }
-}
-
-impl State {
-    fn left(&mut self, id: u64, at: u64, told: &mut Vec<Told>) {
-        if let Some(closed) = self.closed_at.take() {
-            told.push(Told::Left(id, at.saturating_sub(closed)));
-        }
     }
 }
 
@@ -373,10 +324,10 @@ pub(crate) struct History {
 impl History {
     /// Makes the history from all records of some groups within a time. The groups are given in their state at its end.
     pub(crate) fn new(groups: &[TracedGroup], records: &[Record], from_us: u64, to_us: u64) -> History {
-        let mut tracker = Tracker::new(groups, records, from_us);
+        let mut states = Groups::new(groups, records, from_us);
         let mut told = Vec::new();
-        records.iter().for_each(|record| tracker.take(record, &mut told));
-        tracker.finish(to_us, &mut told);
+        records.iter().for_each(|record| states.take(record, &mut told));
+        states.finish(to_us, &mut told);
         let new = |group: &TracedGroup| GroupHistory {
             group: group.clone(),
             spans: Vec::new(),
@@ -410,9 +361,10 @@ impl History {
         spans.filter(|span| span.doing == doing).map(|span| span.to_us - span.from_us).sum()
     }
 
-    /// Time in which a group wanted the device and had it, or went on beside groups that had it, in µs.
+    /// Time in which a group ran: it was on its device, in µs.
     pub(crate) fn ran_us(&self, group: u64) -> u64 {
-        self.time_us(group, Doing::Runs) + self.time_us(group, Doing::Yields)
+        let doings = [Doing::Runs, Doing::Yields, Doing::Leaves, Doing::Stalled];
+        doings.into_iter().map(|doing| self.time_us(group, doing)).sum()
     }
 
     /// Group that had the device for most of the time that a group waited, and its part of that time, 0 to 1.

@@ -50,7 +50,7 @@ pub(crate) fn rounds(text: &str) -> Result<u32, Error> {
     number(text, "number of rounds", 1, 1_000, "").map(|n| n as u32)
 }
 
-/// A preemption level; none = automatic.
+/// Preemption level; none = automatic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Level(pub(crate) Option<u8>);
 
@@ -65,7 +65,7 @@ pub(crate) fn level(text: &str) -> Result<Level, Error> {
     }
 }
 
-/// A time, such as 10s.
+/// Reads a time, such as 10s.
 pub(crate) fn time(text: &str) -> Result<Duration, Error> {
     let accepted = Duration::from_millis(1)..=Duration::from_secs(86_400);
     let time = humantime::parse_duration(text).ok().filter(|time| accepted.contains(time));
@@ -87,7 +87,7 @@ pub(crate) fn idle_exit(text: &str) -> Result<IdleExit, Error> {
     }
 }
 
-/// `--since`: a number with a unit, s, m, h or d.
+/// Reads a value of `--since`: a number with a unit, s, m, h or d.
 pub(crate) fn time_ago(text: &str) -> Result<Duration, Error> {
     let wrong = || Error::value(text, "time", "a number and s, m, h or d, such as 90s or 7d, up to 3650d");
     let unit = text.chars().last().ok_or_else(wrong)?;
@@ -138,7 +138,7 @@ impl clap::builder::TypedValueParser for PolicyParser {
     }
 }
 
-/// `--class`: a class by its name, or by another name that stands for it.
+/// Parser of `--class`: a class by its name, or by an alias.
 #[derive(Clone)]
 pub(crate) struct ClassParser;
 
@@ -168,7 +168,7 @@ fn class_named(text: &str) -> Result<class::Class, Error> {
     })
 }
 
-/// A policy's parameter, `NAME=VALUE`. The daemon checks it against the policy.
+/// Reads a parameter of a policy, `NAME=VALUE`. The daemon checks it against the policy.
 pub(crate) fn parameter(text: &str) -> Result<(String, String), Error> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -176,7 +176,7 @@ pub(crate) fn parameter(text: &str) -> Result<(String, String), Error> {
     }
 }
 
-/// `--queue`: an XQueue as `ps` names it.
+/// Reads a value of `--queue`: the name of an XQueue in `ps`.
 pub(crate) fn queue(text: &str) -> Result<u64, Error> {
     text.strip_prefix('q')
         .filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))
@@ -184,7 +184,7 @@ pub(crate) fn queue(text: &str) -> Result<u64, Error> {
         .ok_or_else(|| Error::input(format!("'{text}' is no queue: use a name from `xsched ps --json`, such as q3")))
 }
 
-/// `--job`: a name that survives an environment variable and a table.
+/// Reads a value of `--job`: a name that can stand in an environment variable and a table.
 pub(crate) fn job(text: &str) -> Result<String, Error> {
     if !(1..=128).contains(&text.len()) {
         return Err(Error::input("a job's name has 1 to 128 printable characters"));
@@ -194,7 +194,7 @@ pub(crate) fn job(text: &str) -> Result<String, Error> {
 
 /// `--socket`.
 pub(crate) fn socket(text: &str) -> Result<PathBuf, Error> {
-    // sun_path holds 108 bytes and its terminating zero.
+    // sun_path has 108 bytes, one of them for the terminating zero.
     let path = std::path::absolute(text).map_err(|_| Error::input(format!("'{text}' is no path for a socket")))?;
     match path.as_os_str().len() {
         1..=107 => Ok(path),

@@ -1,4 +1,4 @@
-//! Library, daemon, simulated device and command together.
+//! The library, the daemon, the simulated device and the command together.
 
 mod common;
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ fn parse(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
-/// The demo's best-effort program on the simulated device, under the scheduler and on its way.
+/// The demo's best-effort program, which runs on the simulated device under the scheduler.
 struct Busy {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -53,7 +53,7 @@ impl Drop for Busy {
     }
 }
 
-/// The one group of the one program.
+/// Only program, and its only group.
 fn group(place: &Place) -> (serde_json::Value, serde_json::Value) {
     let program = parse(&said(place.xsched(&["ps", "--json"])).out)["programs"][0].clone();
     let group = program["groups"][0].clone();
@@ -210,7 +210,7 @@ fn the_demo_measures_on_the_simulated_device() {
             assert!(figure(case, "best_effort_per_s") > 0.0);
         }
         assert!(std::fs::read_to_string(svg).unwrap().starts_with("<svg"));
-        // More than half as long again, and clearly better.
+        // Contention costs more than half of the time alone, and scheduling clearly reduces that.
         let [alone, native, xsched] = ["alone", "native", "xsched"].map(|case| figure(case, "p50_ms"));
         if native > 1.5 * alone && xsched < native { Ok(()) } else { Err(v.to_string()) }
     });
@@ -223,7 +223,7 @@ fn the_demo_measures_on_a_cuda_driver_and_auto_chooses_it() {
     let driver = beside("libfakecuda.so");
     std::os::unix::fs::symlink(driver, place.join("libcuda.so.1")).unwrap();
     let json = place.join("demo.json");
-    // A machine that is busy while the kernels are calibrated has them too short.
+    // If the machine is busy while the kernels are calibrated, they become too short.
     one_of(5, "20 kernels of 0.1 ms take at least 2 ms", || {
         let mut command = place.xsched(&["demo", "--secs", "1", "--rounds", "2", "--json"]);
         command.arg(&json).env("LD_LIBRARY_PATH", place.path());
@@ -259,7 +259,7 @@ fn an_interrupted_demo_ends_its_programs_and_leaves_no_file() {
         let text = std::fs::read_to_string(format!("/proc/{demo}/task/{demo}/children")).unwrap_or_default();
         text.split_whitespace().filter_map(|p| p.parse().ok()).collect()
     };
-    // The simulated device, the daemon and a program.
+    // The three are the simulated device, the daemon and a program.
     until("its programs run", || children().len() >= 3);
     let before = children();
     let _ = std::process::Command::new("kill").args(["-INT", &demo.to_string()]).status();
@@ -289,7 +289,7 @@ fn ps_tells_of_a_program_that_ended_and_obeys_its_schema() {
     let mut broken = answer.clone();
     broken["programs"][0]["class"] = "urgent".into();
     assert!(!validator.is_valid(&broken), "the schema refuses what is wrong");
-    // A terminal of 60 columns, by its variable; a pipe is not cut.
+    // COLUMNS stands for a terminal of 60 columns. Lines for a pipe are not cut.
     let mut narrow = place.xsched(&["ps"]);
     narrow.env("COLUMNS", "60");
     let narrow = said(narrow).out;
@@ -326,7 +326,7 @@ fn completions_know_programs_jobs_devices_and_queues() {
 fn a_launcher_with_all_that_it_started_is_suspended_by_its_process_id() {
     let place = Place::new();
     let busy = Busy::start(&place, &["--job", "night"]);
-    // This process has started the program, and is not attached itself.
+    // This process started the program, and is not attached itself.
     let launcher = std::process::id().to_string();
     let done = said(place.xsched(&["suspend", &launcher]));
     assert_eq!((done.code, done.out), (Some(0), format!("{} xsched: suspended\n", busy.pid())));

@@ -1,4 +1,4 @@
-//! `xsched cdi`: the file that engines read has one owner, and the hook that they run steps aside.
+//! `xsched cdi`: the file that engines read belongs to the command, and the hook that engines run never stops a container.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::process::{Output, Stdio};
 use common::Place;
 
 fn cdi(place: &Place, words: &[&str]) -> Output {
-    // Its library is a file, whichever.
+    // Any file serves as the library.
     let library = place.join("libxsched.so");
     std::fs::write(&library, "").unwrap();
     let mut command = place.xsched(&["cdi", "generate", "--output"]);
@@ -81,7 +81,7 @@ fn what_the_file_has_engines_run_is_a_command() {
         let words: Vec<&str> = hook["args"].as_array().unwrap()[1..].iter().map(|w| w.as_str().unwrap()).collect();
         let done = place.command(hook["path"].as_str().unwrap().as_ref(), &words).output().unwrap();
         assert_eq!(done.status.code(), Some(0), "{done:?}");
-        // Not that it is bad input.
+        // The hook understood its arguments: it fails only at the state of the container.
         assert!(text(&done.stderr).contains("its state cannot be read"), "{done:?}");
         run += 1;
     }
@@ -105,7 +105,7 @@ fn the_hook_steps_aside_whatever_it_is_told() {
         assert!(text(&done.stderr).contains("not scheduled: "), "{input}: {done:?}");
         assert!(done.stdout.is_empty());
     }
-    // The one that had an id is known, and why it is not scheduled, until it has ended.
+    // The container that had an id is recorded, with the reason why it is not scheduled, until it ends.
     let record = place.join("run-containers/abc.json");
     assert!(std::fs::read_to_string(&record).unwrap().contains("cannot be read"));
     assert_eq!(std::fs::read_dir(place.join("run-containers")).unwrap().count(), 1);

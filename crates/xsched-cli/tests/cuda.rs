@@ -1,5 +1,4 @@
-//! The command's part of CUDA, beside a stand-in for NVIDIA's library: what `doctor` and the demo ask of the driver,
-//! and what they make of its answers.
+//! CUDA in the command, with a stand-in for NVIDIA's library: calls of `doctor` and the demo, and their use of the answers.
 
 mod common;
 use std::io::{BufRead, BufReader, Write};
@@ -8,8 +7,7 @@ use std::process::{Command, Stdio};
 
 use common::{Place, said};
 
-/// A stand-in for libcuda.so.1: two devices, kernels that take 1 µs for ten iterations. What is odd about the machine
-/// comes from the environment.
+/// Stand-in for libcuda.so.1: two devices, and kernels that take 1 µs for ten iterations. Environment variables set faults of the machine.
 const STAND_IN: &str = r#"
 #include <stddef.h>
 #include <stdint.h>
@@ -172,7 +170,7 @@ fn the_demo_calibrates_its_kernels_on_the_device() {
     answer.quiet(0);
     let v: serde_json::Value = serde_json::from_str(&answer.out).unwrap();
     assert_eq!(v["Ok"]["device"], "Stand-In 0");
-    // 100 ns an iteration; a sleep is never too short, and the shortest of many is hardly too long.
+    // An iteration takes 100 ns. A sleep is never too short, and the shortest of many is hardly too long.
     for (role, exact) in [("critical", 1_000.0), ("best_effort", 10_000.0)] {
         let found = v["Ok"][role].as_f64().unwrap();
         assert!((0.5 * exact..=exact).contains(&found), "{role}: {v}");
@@ -199,7 +197,7 @@ fn the_demos_programs_run_their_bursts_on_the_device() {
     assert_eq!(critical[0], "ready");
     let v: serde_json::Value = serde_json::from_str(&critical[1]).unwrap();
     let latencies = v["latencies_ns"].as_array().unwrap();
-    // 20 kernels of 10 µs.
+    // A request has 20 kernels of 10 µs.
     assert!(latencies.len() == 3 && latencies.iter().all(|l| l.as_u64().unwrap() >= 200_000), "{v}");
     let lines = worker("be", "running");
     assert_eq!(lines[..2], ["ready", "running"]);

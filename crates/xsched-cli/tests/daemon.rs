@@ -1,4 +1,4 @@
-//! The real daemon: started once, found by all, gone when idle; and what it answers.
+//! The real daemon: how it starts and is found, that it ends when idle, and its answers.
 
 mod common;
 use std::io::Read;
@@ -49,12 +49,12 @@ fn a_started_daemon_is_on_its_own() {
     place.stand_in("stand-in.so");
     let mut command = place.xsched(&["run", "--require", "sh", "-c", "ps -o sid= -p $$ | tr -d ' '"]);
     command.env("XSCHED_PRELOAD", place.join("stand-in.so")).env("LD_PRELOAD", place.join("stand-in.so"));
-    // Something inherited that a daemon would keep open for ever.
+    // This pipe is inherited; a daemon that kept it would keep it open for ever.
     let (reader, writer) = std::io::pipe().unwrap();
     command.stdin(Stdio::from(writer));
     let answer = said(command);
     answer.quiet(0);
-    // `said` dropped the command and with it the pipe's last writer, unless the daemon has it.
+    // `said` dropped the command, and with it the pipe's last writer, unless the daemon has one.
     let mut reader = reader;
     assert_eq!(reader.read(&mut [0u8]).unwrap(), 0);
     let pid = place.daemon_pid().expect("a daemon answers");
@@ -184,8 +184,8 @@ fn a_daemon_that_is_to_read_no_usual_configuration_starts_beside_a_wrong_one() {
     assert!(daemon.wait().unwrap().success());
 }
 
-/// A service without a network has its port from its manager (dist/xsched-metrics.socket). Here the port is taken: the daemon could not
-/// open it itself.
+/// The service manager opens the port for a service without a network (dist/xsched-metrics.socket). The port is in use here, so that the
+/// daemon could not open it itself.
 #[test]
 fn metrics_are_told_at_a_socket_that_the_service_manager_has_opened() {
     use std::io::Write;

@@ -63,7 +63,7 @@ fn a_second_daemon_of_the_same_user_is_found() {
     let other = place.join("xsched/xsched.sock");
     std::fs::create_dir(other.parent().unwrap()).unwrap();
     assert_eq!(check(&said(doctor(&place)), "daemons").0, "");
-    // As another shell starts it, which has the same runtime folder and no XSCHED_SOCKET.
+    // Another shell would start it so, with the same runtime folder and without XSCHED_SOCKET.
     let mut daemon = place.xsched(&["daemon", "--socket", other.to_str().unwrap()]).spawn().unwrap();
     until("it answers", || said(place.xsched(&["ps", "--socket", other.to_str().unwrap()])).code == Some(0));
     let two = said(doctor(&place));
@@ -86,7 +86,7 @@ fn a_library_that_is_preloaded_before_ours_is_found_in_a_program() {
     let sleeper = |before: &std::path::Path| {
         let mut command = place.command("sleep".as_ref(), &["600"]);
         command.env("LD_PRELOAD", format!("{} {}", before.display(), common::library().display()));
-        // Its own group, so that nothing but this test ends it.
+        // In a process group of its own, so that only this test ends it.
         command.process_group(0).spawn().unwrap()
     };
     for (before, is_shadow) in [(&wrapper, true), (&harmless, false)] {
@@ -109,7 +109,7 @@ fn what_else_arbitrates_is_found() {
         let found = v["checks"].as_array().unwrap().iter().filter(|check| check["cause"] == cause);
         found.map(|check| check["found"].as_str().unwrap().to_owned()).collect::<Vec<_>>().join("\n")
     };
-    // Named as XSched's own daemon.
+    // The program has the name of XSched's own daemon.
     let original = place.join("xserver");
     common::copy_program("/bin/sleep".as_ref(), &original);
     let mut server = place.command(&original, &["600"]).spawn().unwrap();

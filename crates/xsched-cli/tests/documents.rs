@@ -1,6 +1,8 @@
-//! The pages say what is so: links lead somewhere, commands run, and the reference names what the code has.
+//! Checks the documentation against the code: links lead somewhere, commands run, and the reference names all that exists.
 
 mod common;
+#[path = "common/described.rs"]
+mod described;
 #[path = "common/markdown.rs"]
 mod markdown;
 
@@ -10,12 +12,14 @@ use std::time::{Duration, Instant};
 use xsched_policy::{Param, registry};
 use xsched_proto::class::{Class, Contention, hardware_timeslice_us};
 use xsched_proto::hint::Hint;
+use xsched_proto::statistics::{GroupInfo, QueueInfo, YieldRule, Yielding};
 use xsched_proto::variables;
+use xsched_proto::wire::Platform;
 
 use common::{Place, said};
 use markdown::{book, page, pages, root};
 
-/// The longest that all blocks tagged `run` may take together.
+/// Time limit of all blocks tagged `run` together.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const ALL_CLASSES: [Class; 5] = [Class::System, Class::Realtime, Class::High, Class::Normal, Class::Low];
@@ -61,7 +65,7 @@ fn every_link_leads_somewhere() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// Raw results name files of the repository by their place in it, not by where a checkout lay.
+/// Raw results name files of the repository by their paths in it, not by the path of a checkout.
 #[test]
 fn raw_results_say_nothing_of_where_a_checkout_lay() {
     let mut left = vec![root().join("docs/benchmarks")];
@@ -71,7 +75,7 @@ fn raw_results_say_nothing_of_where_a_checkout_lay() {
             left.extend(std::fs::read_dir(&path).unwrap().flatten().map(|entry| entry.path()));
             continue;
         }
-        // Pictures, and what is compressed, are no text or name no file.
+        // Pictures and compressed files are no text, and name no file.
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         files += 1;
         for folder in ["/testing/", "/benches/", "/crates/"] {
@@ -102,7 +106,7 @@ fn the_readme_fits_on_a_screen_and_a_half() {
     assert!(size < 8_000, "README.md has {size} bytes");
 }
 
-/// Else a block would be neither run nor parsed.
+/// Checks the tags of blocks: without one a block would neither be run nor parsed.
 #[test]
 fn every_block_of_commands_says_where_it_can_run() {
     for page in pages() {
@@ -143,7 +147,7 @@ fn blocks_tagged_run_do_run() {
     assert!(begin.elapsed() < PATIENCE, "{:?}: tag what takes long gpu or build", begin.elapsed());
 }
 
-/// The daemon of a good file ends after a second without programs; that of a bad one at once.
+/// Checks each file with a daemon: with a good one it ends after a second without programs, with a bad one at once.
 #[test]
 fn every_configuration_in_the_pages_is_accepted() {
     let place = Place::new();
@@ -195,7 +199,7 @@ fn the_reference_has_every_key_of_the_configuration_and_no_other() {
     assert_eq!(tables, 10, "a table of the configuration has no section, or this test does not know it");
 }
 
-/// The page of the policies, but for its head, as the registry has them.
+/// Tables of the policies' page, from the registry.
 fn policies() -> String {
     let code = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let mut text = String::from("| policy | what it does | for | hints it looks at |\n| --- | --- | --- | --- |\n");
@@ -220,7 +224,7 @@ fn policies() -> String {
     text
 }
 
-/// `BLESS=1 cargo test -p xsched-cli --test documents` writes it.
+/// Compares the page with the registry. `BLESS=1 cargo test -p xsched-cli --test documents` writes the page.
 #[test]
 fn the_reference_of_policies_is_the_registry() {
     let path = root().join("docs/reference/policies.md");
@@ -233,8 +237,8 @@ fn the_reference_of_policies_is_the_registry() {
     }
 }
 
-/// Names in quotation marks that begin with one of the prefixes, in the sources of what users run, without their tests. The list of
-/// all variables is no use of one.
+/// Names of variables in quotation marks, in the sources of the programs that users run, without tests. The list of all variables does not
+/// count as a use.
 fn variables_in_code() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let crates = ["agent", "bench", "cli", "command", "core", "daemon", "policy", "proto", "shim", "sim", "simdev"];
@@ -276,11 +280,11 @@ fn the_reference_has_every_variable_and_no_other() {
         variables_in_code().into_iter().partition(|name| name.starts_with("XSCHED_"));
     same("variables", named.clone(), variables::all().map(str::to_owned).chain(others));
     same("variables in the code", ours, variables::all().map(str::to_owned));
-    // A name copied from any page is in the list.
+    // A variable named on any page is in the list.
     for page in pages() {
         for word in page.text.split(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_') {
             let is_one = word.starts_with("XSCHED_") && word.len() > 7 && !word.ends_with('_');
-            // Of the C headers.
+            // Names of the C headers, which are no variables.
             let other = ["XSCHED_SCHEDULER_VERSION", "XSCHED_THROTTLE_HW_THERMAL", "XSCHED_PRIORITY_NOT_EXECUTED"]
                 .contains(&word);
             assert!(!is_one || other || named.contains(word), "{}: there is no variable {word}", page.name());
@@ -288,7 +292,7 @@ fn the_reference_has_every_variable_and_no_other() {
     }
 }
 
-/// Names of a structure's public fields, by its source.
+/// Names of a structure's public fields, from its source.
 fn fields(source: &str, structure: &str) -> BTreeSet<String> {
     let (_, rest) = source.split_once(&format!("pub struct {structure} {{")).unwrap_or_else(|| panic!("{structure}"));
     let (body, _) = rest.split_once("\n}").unwrap();
@@ -307,13 +311,9 @@ fn the_reference_has_every_field_of_ps_and_no_other() {
         ("devices[].latest", "DeviceState"),
         ("devices[].processes[]", "DeviceProcess"),
         ("programs[]", "ProgramInfo"),
-        ("programs[].groups[]", "GroupInfo"),
-        ("programs[].groups[].queues[]", "QueueInfo"),
-        ("programs[].groups[].waits", "Waits"),
-        ("programs[].groups[].unscheduled", "Unscheduled"),
     ] {
         let (_, named) = rows.iter().find(|(h, _)| h == heading).unwrap_or_else(|| panic!("{heading}"));
-        // Texts that a field may have stand further right; what begins a row is a field.
+        // Names at the beginning of a row are fields; values of a field stand further to the right.
         same(heading, named.clone(), fields(&source, structure));
     }
     let place = Place::new();
@@ -324,6 +324,63 @@ fn the_reference_has_every_field_of_ps_and_no_other() {
     same("the answer", rows[0].1.clone(), top);
 }
 
+/// Writes a page anew with `BLESS=1`, else compares it.
+fn derive(path: &str, anew: impl Fn(&str) -> String) {
+    let file = root().join(path);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let anew = anew(&text);
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&file, anew).unwrap();
+    } else {
+        assert!(text == anew, "{path}: BLESS=1 cargo test -p xsched-cli --test documents writes it anew");
+    }
+}
+
+/// Statistics of a group are declared in `xsched_proto::statistics`, and nowhere else.
+#[test]
+fn the_reference_and_the_schema_of_groups_are_their_declaration() {
+    derive("docs/reference/ps-json.md", |page| {
+        let with = |page: String, (heading, shape)| described::with_table(&page, heading, &described::table(shape));
+        described::tables().into_iter().fold(page.to_owned(), with)
+    });
+    derive("docs/reference/ps.schema.json", described::with_groups);
+}
+
+/// Likewise the metrics: the table is the rest of the page.
+#[test]
+fn the_reference_of_metrics_is_what_the_daemon_tells() {
+    derive("docs/reference/metrics.md", |page| {
+        let head = page.split("| metric |").next().expect("a head");
+        let row = |metric: &xsched_daemon::Metric| {
+            format!("| `{}` | {} | {} |\n", metric.name, metric.kind, described::continued(&metric.help))
+        };
+        let rows: String = xsched_daemon::all_metrics().iter().map(row).collect();
+        format!("{head}| metric | kind | what |\n| --- | --- | --- |\n{rows}")
+    });
+}
+
+/// Printed output has the fields of the schema, and its words.
+#[test]
+fn a_group_is_printed_as_its_schema_says() {
+    let schema: serde_json::Value = {
+        let text = std::fs::read_to_string(root().join("docs/reference/ps.schema.json")).unwrap();
+        serde_json::from_str(&text).unwrap()
+    };
+    let of_groups = &schema["properties"]["programs"]["items"]["properties"]["groups"]["items"];
+    let validator = jsonschema::validator_for(of_groups).unwrap();
+    for platform in [Platform::Cuda, Platform::Hip, Platform::Hsa, Platform::Opencl, Platform::Sim] {
+        for rule in [None, Some(YieldRule::Yields), Some(YieldRule::Probe), Some(YieldRule::Closes)] {
+            let yielding = Some(Yielding { rule, flips: 1, opened: 2, opened_us: 3, passed: 4, held_us: 5 });
+            let queues = vec![QueueInfo { id: "q1".into(), launches: 1 }];
+            let group = GroupInfo { yielding, queues, alone_us: Some(1.5), ..GroupInfo::new(1, "sim:0", platform) };
+            let printed = serde_json::to_value(group).unwrap();
+            let faults: Vec<_> =
+                validator.iter_errors(&printed).map(|e| format!("{}: {e}", e.instance_path())).collect();
+            assert!(faults.is_empty(), "{faults:?}");
+        }
+    }
+}
+
 /// `docs/guide/checking.md` explains the columns that `ps` prints.
 #[test]
 fn the_columns_of_ps_in_the_pages_are_those_it_prints() {
@@ -331,11 +388,11 @@ fn the_columns_of_ps_in_the_pages_are_those_it_prints() {
     let source = source.map(|file| std::fs::read_to_string(file).unwrap()).concat();
     for page in pages() {
         for block in page.blocks() {
-            // A picture of another command, which has columns of its own.
+            // `top` has columns of its own.
             if block.text.starts_with("xsched top ") {
                 continue;
             }
-            // The one name of two words is kept together.
+            // This column's name has two words.
             let heads = block.text.lines().filter(|l| l.trim_start().starts_with("PID "));
             let names = heads.flat_map(|l| {
                 l.replace("GPU TIME", "GPU_TIME").split_whitespace().map(str::to_owned).collect::<Vec<_>>()
@@ -351,7 +408,7 @@ fn the_columns_of_ps_in_the_pages_are_those_it_prints() {
     }
 }
 
-/// The published schema has the fields of the reference, with their types. Returns how many.
+/// Checks that the published schema has the fields of the reference, with their types. Returns their number.
 fn schema_is_page(command: &str, page_name: &str) -> usize {
     let place = Place::new();
     let schema: serde_json::Value = serde_json::from_str(&said(place.xsched(&[command, "--schema"])).out).unwrap();
@@ -366,7 +423,7 @@ fn schema_is_page(command: &str, page_name: &str) -> usize {
         let cells: Vec<&str> = line.split(" | ").collect();
         let [name, kind, _] = cells[..] else { continue };
         let Some(name) = name.strip_prefix("| `").and_then(|name| name.strip_suffix('`')) else { continue };
-        // `programs[].groups[]` is properties, items, properties, items.
+        // In the schema, `programs[].groups[]` is properties, items, properties, items.
         let mut within = &schema;
         for part in at.split('.').filter(|part| !part.is_empty()) {
             within = &within["properties"][part.trim_end_matches("[]")];
@@ -419,7 +476,7 @@ fn what_doctor_and_policy_print_obeys_their_schemas() {
         let answer: serde_json::Value = serde_json::from_str(&said(place.xsched(words)).out).unwrap();
         let faults: Vec<_> = validator.iter_errors(&answer).map(|e| format!("{}: {e}", e.instance_path())).collect();
         assert!(faults.is_empty(), "{words:?}: {faults:?}");
-        // No field is missing in the schema.
+        // The schema has every field of the answer.
         for (part, of) in [(&answer, &schema), (&answer["checks"][0], &schema["properties"]["checks"]["items"])] {
             let names = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
             assert_eq!(names(part), names(&of["properties"]));
@@ -463,7 +520,7 @@ fn the_reference_has_every_constant_and_result_of_the_c_api() {
     same("constants", named, there);
 }
 
-/// Words in backticks, outside of blocks.
+/// Words in backquotes, outside blocks.
 fn quoted(page: &markdown::Page) -> Vec<(usize, String)> {
     let words = |(line, text): (usize, &str)| -> Vec<(usize, String)> {
         text.split('`').skip(1).step_by(2).map(|word| (line, word.to_owned())).collect()
@@ -471,7 +528,7 @@ fn quoted(page: &markdown::Page) -> Vec<(usize, String)> {
     page.prose().into_iter().flat_map(words).collect()
 }
 
-/// Sources of the repository, by their paths from its root.
+/// Sources of the repository, by their paths from the root.
 fn sources() -> Vec<(String, String)> {
     let (mut found, mut left) =
         (Vec::new(), ["crates", "include", "xtask", "testing", "benches"].map(|f| root().join(f)).to_vec());
@@ -521,7 +578,7 @@ fn the_internals_name_what_the_code_has() {
     assert!(names > 100, "only {names} names are looked for");
 }
 
-/// Priorities and time slices of the classes.
+/// Checks the priorities and time slices of the classes.
 #[test]
 fn the_scales_are_those_of_the_code() {
     let page = page("docs/reference/scales.md");

@@ -75,7 +75,7 @@ fn every_mistake_has_exit_code_2_and_one_line_that_says_what_is_accepted() {
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "nothing was started or left");
 }
 
-/// The library in the program leaves out what it does not understand; the command says so before it starts the program.
+/// The library ignores values that it does not understand; the command refuses them before it starts the program.
 #[test]
 fn variables_that_the_library_would_leave_out_are_refused_unless_an_option_stands_for_them() {
     let place = Place::new();

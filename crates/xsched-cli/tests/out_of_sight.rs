@@ -1,6 +1,7 @@
-//! Two users without a system daemon, and a container beside the machine: what `run` and `ps` say of the daemon that they do not use.
+//! Lines of `run` and `ps` about a daemon that they do not use: of another user without a system daemon, and of a container on the same
+//! machine.
 //!
-//! Needs root, and namespaces. Daemons end with the pid namespace of their part; their folders are the test's own.
+//! Needs root and namespaces. Each part has a pid namespace, with which its daemons end; their folders belong to the test.
 
 mod common;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +10,7 @@ use std::path::Path;
 use common::{Place, Said, copy_program, said};
 use xsched_testkit::skipped;
 
-/// Daemons end by their process ids, which the pid namespace sees to.
+/// Beginning of each script. Daemons are ended by the kernel, with the pid namespace.
 const BEGIN: &str = r#"
     set -eu
     mount -t tmpfs none /run || exit 99
@@ -18,7 +19,7 @@ const BEGIN: &str = r#"
     until_ps() { tries=0; until "$@" "$BIN/xsched" ps >/dev/null 2>&1; do tries=$((tries + 1)); [ $tries -lt 600 ]; sleep 0.1; done; }
 "#;
 
-/// Two that no other test uses.
+/// Ids of two users that no other test uses.
 fn users() -> [u32; 2] {
     [0, 1].map(|n| 40_000 + std::process::id() % 10_000 * 2 + n)
 }
@@ -79,7 +80,7 @@ fn daemons_that_do_not_know_of_each_other() {
     assert_eq!(required.code, Some(3), "{required:?}");
     assert!(required.err.contains(other) && required.err.contains("--require was given"), "{required:?}");
 
-    // A user cannot keep others from the machine's daemon by one of its own.
+    // One user's daemon does not keep other users from the machine's.
     let system = r#"mkdir /run/xsched; "$BIN/xsched" daemon --socket /run/xsched/xsched.sock & until_ps as $B;"#;
     let asked = r#"as $B "$BIN/xsched" run --require -- true; as $B "$BIN/xsched" ps --json"#;
     let with_a_system_daemon = run(&place, &format!("{theirs} {system} {asked}")).unwrap();
@@ -87,7 +88,7 @@ fn daemons_that_do_not_know_of_each_other() {
     assert!(with_a_system_daemon.err.contains(other), "{with_a_system_daemon:?}");
     assert!(with_a_system_daemon.out.contains(&format!(r#""uid": {a}"#)), "{with_a_system_daemon:?}");
 
-    // As in a container that has its own process ids, and none of the machine's folders.
+    // Command as in a container that has its own process ids, and none of the machine's folders.
     let inside = r#"unshare --pid --fork --mount-proc setpriv --reuid=$A --regid=$A --clear-groups "$BIN/xsched""#;
     let container = run(
         &place,

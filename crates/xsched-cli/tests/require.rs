@@ -1,4 +1,4 @@
-//! `run --require`: a program that would run unscheduled is not started, or ends at its first device call.
+//! `run --require`: a program that would run unscheduled is not started, or ends at its first call of a device.
 
 mod common;
 use std::process::Command;
@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFla
 use xsched_proto::Error;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, MAX_PACKET, decode, encode};
 
-/// A command that would end with 4, and a stand-in for the library.
+/// Runs a command that exits with 4, with a stand-in for the library.
 fn run(place: &Place, options: &[&str]) -> Command {
     let library = place.join("stand-in.so");
     if !library.exists() {
@@ -101,13 +101,13 @@ fn the_program_is_told_and_a_run_without_a_daemon_within_is_not_held_to_it() {
     assert_eq!(said(within).out, "required no\n");
 }
 
-/// A daemon that answers requests, if it is to, and refuses every program.
+/// Starts a daemon that refuses every program, and requests as well if there is a reason for that.
 fn refusing_daemon(place: &Place, to_requests: Option<&'static str>) {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     rustix::net::bind(&socket, &SocketAddrUnix::new(place.socket()).unwrap()).unwrap();
     rustix::net::listen(&socket, 16).unwrap();
-    // Ends with the test's process.
+    // The thread ends with the test's process.
     std::thread::spawn(move || {
         let mut buffer = vec![0u8; MAX_PACKET];
         while let Ok(peer) = rustix::net::accept(&socket) {
@@ -130,7 +130,7 @@ fn a_daemon_that_refuses_to_answer_is_refused() {
     said(run(&place, &[])).quiet(4);
 }
 
-/// The demo's best-effort program on a simulated device. It has nothing to do once its stdin ends.
+/// The demo's best-effort program on a simulated device. It ends when its stdin does.
 fn worker(place: &Place, options: &[&str]) -> Command {
     common::library();
     let sim_socket = place.join("sim.sock");

@@ -1,4 +1,4 @@
-//! `xsched run` becomes the command: process id, signals, exit status, environment.
+//! `xsched run` turns into the command: same process id, signals, exit status and environment.
 
 mod common;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use common::{Place, copy_program, said};
 
-/// `xsched run` with a stand-in for the library and no daemon, so that only the command itself is under test.
+/// Runs `xsched run` with a stand-in for the library and without a daemon, so that only the command is tested.
 fn run(place: &Place, args: &[&str]) -> Command {
     let library = place.join("stand-in.so");
     if !library.exists() {
@@ -28,7 +28,7 @@ fn exit_status_signals_and_process_id_are_the_commands_own() {
     let pid = child.id();
     let output = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), pid.to_string());
-    // Without `--` too; what follows the command is the command's.
+    // Without `--`, too, words after the command belong to the command.
     let echo = said(run(&place, &["echo", "--weight", "-x"]));
     echo.quiet(0);
     assert_eq!(echo.out, "--weight -x\n");
@@ -95,7 +95,7 @@ fn the_environment_holds_what_was_given_and_nothing_else() {
         let env = said(command);
         env.quiet(0);
         let mut lines: Vec<_> = env.out.lines().filter(|l| l.starts_with("XSCHED_")).map(str::to_owned).collect();
-        // Paths, and the process itself.
+        // These name paths, and the process.
         let [preload, socket, process] = ["XSCHED_PRELOAD=", "XSCHED_SOCKET=", "XSCHED_RUN="];
         assert_eq!(lines.iter().filter(|l| l.starts_with(process)).count(), 1, "{lines:?}");
         lines.retain(|l| ![preload, socket, process].iter().any(|name| l.starts_with(name)));
@@ -154,7 +154,7 @@ fn the_library_comes_first_in_ld_preload_and_the_rest_stays() {
     let answer = said(command);
     answer.quiet(0);
     assert_eq!(answer.out, format!("{}:{}\nyes\n", place.join("stand-in.so").display(), other.display()));
-    // A run within a run names it once.
+    // Within another run, the library is preloaded once.
     let nested = said(run(&place, &[env!("CARGO_BIN_EXE_xsched"), "run", "--local", "hpf", "sh", "-c", script]));
     nested.quiet(0);
     assert_eq!(nested.out, format!("{}\nyes\n", place.join("stand-in.so").display()));
@@ -176,7 +176,7 @@ fn a_library_path_that_ld_preload_cannot_hold_goes_through_a_link() {
             assert_eq!(std::fs::read_link(preload).unwrap(), library);
         }
     }
-    // The program's own path may hold anything.
+    // The path of the program has no limits on its characters.
     let program = place.compile("a folder/my program", "int main(void) { return 5; }", &[]);
     said(run(&place, &[program.to_str().unwrap()])).quiet(5);
 }
@@ -189,7 +189,7 @@ fn the_kill_switch_runs_the_command_bare_and_silently() {
     let answer = said(command);
     answer.quiet(0);
     assert_eq!(answer.out, "..\n");
-    // Not even a missing library matters then.
+    // With the switch, not even a missing library is an error.
     let mut command = run(&place, &["true"]);
     command.env("XSCHED_DISABLE", "1").env("XSCHED_PRELOAD", "/no/such/library.so");
     said(command).quiet(0);
@@ -201,7 +201,7 @@ fn a_missing_library_is_said_with_what_to_do() {
     let mut command = run(&place, &["true"]);
     command.env("XSCHED_PRELOAD", "/no/such/library.so");
     said(command).one_line(3, "XSCHED_PRELOAD names /no/such/library.so, which is no file; correct or unset it");
-    // A copy of the command with nothing beside it.
+    // This copy of the command has no library beside it.
     let alone = place.join("bin");
     std::fs::create_dir(&alone).unwrap();
     copy_program(Path::new(env!("CARGO_BIN_EXE_xsched")), &alone.join("xsched"));

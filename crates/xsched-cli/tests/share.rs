@@ -1,5 +1,5 @@
-//! `xsched run --share`: what programs find in their environment, beside a stand-in for NVIDIA's `nvidia-cuda-mps-control`. What
-//! MPS then does is not tested here, nor are pools (`xsched-e2e`, `tests/pool.rs`).
+//! `xsched run --share`: environment of the programs, with a stand-in for NVIDIA's `nvidia-cuda-mps-control`. Work under MPS and in pools
+//! is tested elsewhere (`xsched-e2e`, `tests/pool.rs`).
 
 mod common;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::process::{Child, Command};
 
 use common::{Place, Said, said, until};
 
-/// Like NVIDIA's in what this is about: `-f` serves the pipe directory until it is killed.
+/// Stand-in for the control program: with `-f` it serves the pipe directory until it is killed.
 const STAND_IN: &str = r#"#!/bin/sh
 pipe=${CUDA_MPS_PIPE_DIRECTORY:?}
 mkfifo "$pipe/control" || exit 1
@@ -25,7 +25,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// One without any MPS of its own.
+    /// Makes a machine without MPS.
     fn new() -> Machine {
         let machine = Machine { place: Place::new() };
         machine.place.stand_in("stand-in.so");
@@ -47,7 +47,7 @@ impl Machine {
     fn surround(&self, command: &mut Command) {
         command.env("XSCHED_PRELOAD", self.place.join("stand-in.so")).env("PATH", self.place.join("bin"));
         command.env("MPS_STAND_IN_NOTES", self.place.join("notes"));
-        // Nothing answers there, whatever this machine has running.
+        // No MPS daemon answers at this path, whatever the real machine has.
         command.env("CUDA_MPS_PIPE_DIRECTORY", self.place.join("usual")).env_remove("CUDA_MPS_CLIENT_PRIORITY");
     }
 
@@ -66,7 +66,7 @@ impl Machine {
         std::fs::read_to_string(self.place.join("notes")).unwrap_or_default()
     }
 
-    /// A user's own MPS daemon at the usual place.
+    /// Starts a user's own MPS daemon at the usual path.
     fn somebodys_mps(&self) -> Somebodys {
         let pipe = self.place.join("usual");
         std::fs::create_dir_all(&pipe).unwrap();
@@ -99,7 +99,7 @@ fn without_mps_spatial_sharing_is_refused_with_what_to_do() {
     let mut nested = machine.run(&[], SHOW);
     nested.env("XSCHED_SHARE", "sideways");
     said(nested).one_line(2, "XSCHED_SHARE=sideways: use time, pool, spatial or auto");
-    // A program that needs none of this runs, and asks for itself.
+    // A program that shares by time needs no MPS: it runs, and its pipe directory stays as it was.
     let plain = machine.show(&["--share", "time"]);
     plain.quiet(0);
     assert!(plain.out.ends_with("usual none time\n"), "{plain:?}");
@@ -113,11 +113,11 @@ fn a_program_that_may_join_a_pool_finds_where_the_library_names_it() {
     pool.quiet(0);
     assert_eq!(pool.out, format!("{} 1 pool\n", nowhere.display()));
     assert_eq!(std::fs::read_dir(&nowhere).unwrap().count(), 0);
-    // Without a daemon there is none.
+    // Without a daemon there is no pool.
     let local = machine.show(&["--share", "pool", "--local", "hpf"]);
     local.quiet(0);
     assert!(local.out.ends_with("usual none pool\n"), "{local:?}");
-    // A run within a run shares as the outer one does.
+    // Within another run, the program shares as that run says.
     let mut nested = machine.place.xsched(&["run", "--share", "pool", "--", env!("CARGO_BIN_EXE_xsched")]);
     nested.args(["run", "--", "sh", "-c", SHOW]);
     machine.surround(&mut nested);

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use common::{Place, said};
 
-/// A shell with `xsched` in its path, whose daemon is the test's.
+/// Runs a script in a shell that has `xsched` in its path, and uses the test's daemon.
 fn shell(place: &Place, program: &str, script: &str) -> Vec<String> {
     let mut command = place.command(Path::new(program), &[]);
     let beside = Path::new(env!("CARGO_BIN_EXE_xsched")).parent().unwrap().to_owned();
@@ -77,7 +77,7 @@ fn zsh_offers_the_same_by_a_file_of_fpath() {
             words.join(" "),
             typed.len() + 1
         );
-        // Behind a colon comes what it is.
+        // zsh gets a description after each colon.
         let offered = shell(&place, "zsh", &script).into_iter();
         offered.map(|line| line.split(':').next().unwrap_or_default().to_owned()).collect()
     });

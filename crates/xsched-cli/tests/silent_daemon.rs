@@ -1,4 +1,4 @@
-//! Daemons and displays that do not answer: no command waits for one for ever.
+//! Daemons and displays that do not answer: no command waits for them for ever.
 
 mod common;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use common::{Place, until};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Far beyond what any command waits for a silent daemon, and short enough for a test to fail by.
+/// Time limit of the test, far beyond the time that any command waits for a silent daemon.
 const FOR_EVER: Duration = Duration::from_secs(90);
 
 fn socket() -> OwnedFd {
@@ -17,7 +17,7 @@ fn socket() -> OwnedFd {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
 }
 
-/// A socket that is listened on, locked as a daemon locks it: another one that is started ends at once.
+/// Listens at the daemon's socket and holds the daemon's lock, so that another daemon ends at once.
 fn listen(place: &Place, backlog: i32) -> (OwnedFd, File) {
     let lock = File::create(format!("{}.pid", place.socket().display())).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
@@ -27,7 +27,7 @@ fn listen(place: &Place, backlog: i32) -> (OwnedFd, File) {
     (listener, lock)
 }
 
-/// Commands that need an answer.
+/// Commands that cannot work without an answer.
 const NEED: &[&[&str]] = &[
     &["ps"],
     &["policy", "get"],
@@ -83,7 +83,7 @@ fn ask_all(place: &Place) {
 fn one_that_never_accepts_is_given_up() {
     let place = Place::new();
     let _held = listen(&place, 0);
-    // As a stopped daemon's: full.
+    // The backlog is full, as that of a stopped daemon.
     let mut waiting = Vec::new();
     until("there is no room", || {
         let next = socket();
@@ -110,7 +110,7 @@ fn one_that_never_answers_is_given_up() {
                 taken.extend(rustix::net::accept(&listener));
             }
         });
-        // Ends the thread even if this one fails.
+        // Dropping this ends the other thread, even if this one panics.
         let _watched = watched;
         ask_all(&place);
     });

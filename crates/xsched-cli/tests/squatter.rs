@@ -1,6 +1,6 @@
-//! Another user has taken the place where a user's own daemon would be. A system daemon is found all the same.
+//! Another user has taken the folder in which a user's own daemon would be. A system daemon is found all the same.
 //!
-//! Needs root, and a mount namespace in which `/run` is the test's own.
+//! Needs root, and a mount namespace in which `/run` belongs to the test.
 
 mod common;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use common::{Place, Said, copy_program, said};
 use xsched_testkit::skipped;
 
-/// Removed whatever becomes of the test.
+/// Folder of the other user, removed whatever the result of the test.
 struct Taken(PathBuf);
 
 impl Drop for Taken {
@@ -18,9 +18,9 @@ impl Drop for Taken {
     }
 }
 
-/// With or without a system daemon: how `run --require` of the user ends.
+/// Runs `run --require` as the user, with or without a system daemon.
 fn run(place: &Place, uid: u32, daemon: bool) -> Said {
-    // The daemon ends with the shell, by its process id.
+    // The shell ends the daemon by its process id.
     let script = r#"
         set -eu
         mount -t tmpfs none /run && mkdir /run/xsched || exit 99
@@ -38,7 +38,7 @@ fn run(place: &Place, uid: u32, daemon: bool) -> Said {
     let mut command = place.command(Path::new("unshare"), &["--mount", "sh", "-c", script]);
     command.env("BIN", place.path()).env("ID", uid.to_string()).env("DAEMON", if daemon { "yes" } else { "no" });
     command.env_remove("XSCHED_SOCKET").env_remove("XDG_RUNTIME_DIR");
-    // As on a machine with NVIDIA's driver: the program is kept away from an MPS daemon there.
+    // On a machine with NVIDIA's driver, this keeps the program away from an MPS daemon.
     command.env("CUDA_MPS_PIPE_DIRECTORY", place.join("mps"));
     said(command)
 }

@@ -1,4 +1,4 @@
-//! Programs that the library cannot enter: started bare, and one line says why.
+//! Programs that the library cannot be loaded into: they are started without it, and one line gives the reason.
 
 mod common;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use common::{Place, copy_program, said};
 
-/// Exits with 7 when it has no library in it, with 8 when it has.
+/// Program that exits with 7 without the library, and with 8 with it.
 const PROGRAM: &str = r#"#include <stdlib.h>
     int main(void) { return getenv("ATTACHED") ? 8 : 7; }"#;
 
@@ -83,7 +83,7 @@ fn setuid_programs_run_bare() {
     let program = place.compile("setuid", PROGRAM, &[]);
     let folder_allows = !rustix::fs::statvfs(&program).unwrap().f_flag.contains(rustix::fs::StatVfsMountFlags::NOSUID);
     if !rustix::process::getuid().is_root() || !folder_allows {
-        // Only root can make a program that belongs to another user.
+        // Only root can make a program of another user.
         let passwd = Path::new("/usr/bin/passwd");
         let meta = passwd.metadata().expect("a setuid program of the system");
         assert_eq!((meta.mode() & 0o4000, meta.uid()), (0o4000, 0));
@@ -96,7 +96,7 @@ fn setuid_programs_run_bare() {
         std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).unwrap();
         said(run(&place, &program)).one_line(7, "is setuid, setgid or has file capabilities");
     }
-    // The bit changes nothing for the owner: the loader goes on as usual.
+    // For its owner the bit has no effect, and the loader preloads as usual.
     chown(&program, Some(0), Some(0)).unwrap();
     std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4755)).unwrap();
     said(run(&place, &program)).quiet(8);
@@ -107,10 +107,10 @@ fn a_loader_or_libc_that_the_library_cannot_work_with_is_noticed() {
     let place = Place::new();
     let asan = place.compile("asan", PROGRAM, &["-fsanitize=address"]);
     said(run(&place, &asan)).quiet(8);
-    // Its runtime asks the program for options, and `run` says otherwise.
+    // This program brings options for the sanitizer; those of ASAN_OPTIONS, which `run` sets, are used all the same.
     let own = format!("{PROGRAM}\nconst char *__asan_default_options(void) {{ return \"detect_leaks=0\"; }}");
     said(run(&place, &place.compile("asan-own", &own, &["-fsanitize=address"]))).quiet(8);
-    // The real loader by another name: what counts is how a program names it.
+    // The real loader under another name: the name in the program counts.
     let real = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
     let real = Path::new(real.into_iter().find(|p| Path::new(p).exists()).unwrap());
     let with_loader = |name: &str, loader: &Path| {
@@ -138,14 +138,14 @@ fn scripts_are_followed_to_what_reads_them() {
     for (name, first) in [("sh", "#!/bin/sh"), ("env", "#!/usr/bin/env sh"), ("env-s", "#!/usr/bin/env -S X=1 sh -e")] {
         said(run(&place, &script(&place, name, &format!("{first}\n{check}\n")))).quiet(8);
     }
-    // No `#!`: a shell reads it.
+    // Without `#!` a shell reads the script.
     said(run(&place, &script(&place, "plain", &format!("{check}\n")))).quiet(8);
-    // A script whose interpreter is a script whose interpreter cannot be entered.
+    // The interpreter is a script, whose own interpreter is a static program.
     let reader = place.compile("reader", PROGRAM, &["-static"]);
     let middle = script(&place, "middle", &format!("#!{}\n", reader.display()));
     let outer = script(&place, "outer", &format!("#!{}\n", middle.display()));
     said(run(&place, &outer)).quiet(7);
-    // One whose interpreter cannot be entered at all.
+    // The interpreter of this one has a loader that cannot preload.
     let loader = place.join("strange/linker64");
     std::fs::create_dir_all(loader.parent().unwrap()).unwrap();
     let real = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];

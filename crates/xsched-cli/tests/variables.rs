@@ -5,7 +5,7 @@ use std::process::Command;
 
 use common::{Place, said};
 
-/// A run of a command that shows a variable.
+/// Runs a command that prints a variable.
 fn showing(place: &Place, shown: &str, options: &[&str]) -> Command {
     let library = place.join("stand-in.so");
     if !library.exists() {

@@ -11,10 +11,10 @@ use xsched_proto::wire::{DaemonMsg, Request};
 use crate::failure::Error;
 use crate::folders;
 
-/// Longest silence of the daemon in the middle of an answer.
+/// Longest time between two parts of an answer of the daemon.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Longest wait for a daemon to listen again at a socket whose file is gone.
+/// Longest time to wait for a daemon to listen again at a socket whose file was removed.
 const RETURN: Duration = Duration::from_secs(2);
 
 /// Connects to the socket of a daemon of this user or root. A daemon whose socket's file is gone is asked to make it again.

@@ -1,4 +1,5 @@
-//! Where a group stands: it announces itself, is drained, and is called idle.
+//! Activity of a group: it announces itself when it wants the device, is drained when its commands are complete, and is idle when
+//! none follow for a while.
 
 use core::sync::atomic::Ordering::*;
 use std::sync::PoisonError;
@@ -17,7 +18,7 @@ use crate::runtime::Runtime;
 
 impl Group {
     fn given(&self, rt: &Runtime) -> Given {
-        let begin = Given { launches: rt.launches_of(self), ..Given::default() };
+        let begin = Given { launches: self.launches(rt), ..Given::default() };
         rt.queues_of(self).fold(begin, |sum, q| Given {
             numbered: sum.numbered + q.timeline.issued(),
             ns: sum.ns + q.timeline.issued_ns(),
@@ -25,12 +26,12 @@ impl Group {
         })
     }
 
-    /// A burst begins.
+    /// Begins a burst: notes the work that its queues were given before.
     fn begin_burst(&self, rt: &Runtime) {
         *self.burst_from.lock().unwrap_or_else(PoisonError::into_inner) = self.given(rt);
     }
 
-    /// Expected device time of the burst's commands so far, in µs; 0 = not known, since some of them were only counted.
+    /// Expected device time of the burst's commands so far, in µs; 0 = unknown, since some of them were counted and not numbered.
     fn burst_device_us(&self, rt: &Runtime) -> u64 {
         let from = *self.burst_from.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.given(rt);
@@ -40,52 +41,52 @@ impl Group {
         if numbered + 1 < launches { 0 } else { now.ns.saturating_sub(from.ns) / 1_000 }
     }
 
-    /// Announces that the group wants the device, if the daemon does not know yet. The agent, which looks for completions,
-    /// has time until there is something to look for: see [`Runtime::poke_if_due`].
+    /// Announces that the group wants the device, if the daemon does not know yet. The agent, which polls for completions, has time
+    /// until there is something to poll for: see [`Runtime::poke_if_due`].
     pub(crate) fn announce(&self, rt: &Runtime) {
-        let ready = || self.slot(rt).ready_at_ns.store(rt.daemons_ns(now_ns()), Relaxed);
+        let ready = || self.slot(rt).ready_at_ns.store(rt.daemon_page.daemons_ns(now_ns()), Relaxed);
         if self.readiness(rt).announce(ready) {
             self.begin_burst(rt);
             rt.notify_daemon();
-            rt.poke_due.store(true, Release);
+            rt.port.poke_due.store(true, Release);
         }
     }
 
-    /// Tells the daemon that a group which it takes for idle for want of progress has launched something.
+    /// Notifies the daemon of a launch in a group that it presumed idle because it made no progress.
     #[cold]
-    pub(crate) fn go_on(&self, rt: &Runtime) {
+    pub(crate) fn end_stall(&self, rt: &Runtime) {
         if self.slot(rt).gate.go_on() {
             rt.notify_daemon();
         }
     }
 
-    /// Called when a completion or the end of a synchronising call may have emptied the group. Without rivals
-    /// this is not urgent: the agent's rare looks are enough, and cost the program nothing.
+    /// Checks if a completion, or the end of a synchronising call, has emptied the group. Without rivals this is not urgent: the
+    /// agent's rare polls are enough, and cost the program nothing.
     pub fn update_idle_state(&self, rt: &Runtime) {
         if self.is_contended(rt) {
             self.update_idle_state_always(rt);
         }
     }
 
-    /// The same, rivals or not.
+    /// Checks if the group is empty, beside rivals or not: reports it drained, or begins its grace time.
     pub(crate) fn update_idle_state_always(&self, rt: &Runtime) {
-        // The gate first: behind a closed one nothing new is given while the queues are looked at.
+        // The gate is read first: behind a closed one nothing new is given while the queues are checked.
         let gate = self.slot(rt).gate.load();
-        let complete = gate.must_announce() || rt.is_quiet(self);
+        let complete = gate.must_announce() || self.is_quiet(rt);
         let view = self.view(rt, gate, complete, now_ns());
         journal::record(|| Record::activity(view));
         match Activity::of(&view).step() {
             Step::Nothing => {}
             Step::TellDrained => self.report_drained(rt),
             Step::BeginGrace => {
-                if self.grace_since.compare_exchange(0, view.now_ns, SeqCst, Relaxed).is_ok() {
+                if self.grace.begin(view.now_ns) {
                     rt.agent_by(view.now_ns + view.grace_ns);
                 }
             }
         }
     }
 
-    /// What [`Activity`] goes by; `complete` = all of its commands are known to be.
+    /// Snapshot that [`Activity`] follows from; `complete` = all commands of the group are known to be.
     fn view(&self, rt: &Runtime, gate: Gate, complete: bool, now_ns: u64) -> View {
         View {
             word: gate.bits(),
@@ -93,19 +94,19 @@ impl Group {
             complete,
             waiters: self.waiting.load(Acquire),
             waits_since_ns: self.waits_since.load(Relaxed),
-            grace_since_ns: self.grace_since.load(Relaxed),
-            grace_ns: self.grace_ns.load(Relaxed),
+            grace_since_ns: self.grace.since.load(Relaxed),
+            grace_ns: self.grace.ns.load(Relaxed),
             now_ns,
         }
     }
 
-    /// The same without a look at its queues: while the grace time runs they are complete.
+    /// Snapshot without a check of the queues: while the grace time runs they are complete.
     fn known(&self, rt: &Runtime, now: u64) -> View {
         let gate = self.slot(rt).gate.load();
-        self.view(rt, gate, self.grace_since.load(Relaxed) != 0, now)
+        self.view(rt, gate, self.grace.since.load(Relaxed) != 0, now)
     }
 
-    /// Where the group stands as far as is known without a look at its queues.
+    /// Activity of the group, as far as it is known without a check of its queues.
     pub fn activity(&self, rt: &Runtime, now: u64) -> Activity {
         let view = self.known(rt, now);
         journal::record(|| Record::activity(view));
@@ -118,36 +119,35 @@ impl Group {
         }
     }
 
-    /// Whether another group shares the device, according to a daemon that is present: the word of one that is gone does not
-    /// count.
+    /// True: another group shares the device, according to a daemon that is present. A word of a daemon that is gone does not count.
     pub fn is_contended(&self, rt: &Runtime) -> bool {
         xsched_flow::activity::is_contended(self.slot(rt).gate.load().bits())
     }
 
-    /// Time left until it is to be decided whether the group is idle, in ns; `None` if its grace time does not run, or the daemon
-    /// does not ask. At the end of this time there is something to decide.
+    /// Time left of the group's grace time, in ns, at whose end it may be idle; `None` if the grace time does not run, or the daemon
+    /// does not ask.
     pub fn idle_due_ns(&self, rt: &Runtime, now: u64) -> Option<u64> {
         self.is_contended(rt).then(|| Activity::of(&self.known(rt, now)).grace_left_ns()).flatten()
     }
 
-    /// Agent: declares the group idle unless a launch came in between. `exact` also wants every launch complete.
-    /// Returns the number of launches after which it is idle.
+    /// Agent: declares the group idle unless a launch came in between. `exact` also requires every launch to be complete. Returns
+    /// the number of launches after which it is idle.
     pub fn try_idle(&self, rt: &Runtime, exact: bool) -> Option<u64> {
-        let before = rt.launches_of(self);
+        let before = self.launches(rt);
         let busy = || match exact {
-            true => !rt.is_quiet(self),
+            true => !self.is_quiet(rt),
             false => rt.queues_of(self).any(|q| q.waits_for_turn(rt) || q.is_followed(rt)),
         };
-        if self.waiting.load(Acquire) > 0 || rt.is_waited_for(self) || busy() {
-            self.grace_since.store(0, Relaxed);
+        if self.waiting.load(Acquire) > 0 || self.is_waited_for(rt) || busy() {
+            self.grace.cancel();
             return None;
         }
-        let came = || rt.launches_of(self) != before || exact && !rt.is_quiet(self);
+        let came = || self.launches(rt) != before || exact && !self.is_quiet(rt);
         let (burst_us, device_us) = (self.burst_us(rt), self.burst_device_us(rt));
         let unheard = self.slot(rt).unheard_since_ns();
         let idle = self.readiness(rt).call_idle(came);
         if !idle {
-            self.grace_since.store(0, Relaxed);
+            self.grace.cancel();
             return None;
         }
         let slot = self.slot(rt);
@@ -158,28 +158,56 @@ impl Group {
         }
         slot.bursts.fetch_add(1, Release);
         // The beginning of the grace time stays: the next launch measures the gap from there, however long it was.
-        rt.idles.fetch_add(exact.into(), Relaxed);
+        rt.waits.idles.fetch_add(exact.into(), Relaxed);
         rt.notify_daemon();
         Some(before)
     }
 
-    /// How long the burst took that would end now, in µs: to the last completion, which the grace time began with.
+    /// Duration of the burst that would end now, in µs: to the last completion, at which the grace time began.
     fn burst_us(&self, rt: &Runtime) -> u64 {
-        let ended = match self.grace_since.load(Relaxed) {
+        let ended = match self.grace.since.load(Relaxed) {
             0 => now_ns(),
             since => since,
         };
-        rt.daemons_ns(ended).saturating_sub(self.slot(rt).ready_at_ns.load(Relaxed)) / 1000
+        rt.daemon_page.daemons_ns(ended).saturating_sub(self.slot(rt).ready_at_ns.load(Relaxed)) / 1000
     }
 
-    /// Agent: the daemon answered, or there is none.
+    /// Agent: polls the queues of the group that the program fills by itself, and announces the group or checks its idleness, as
+    /// launches and completions do for other groups. Returns the ns until the next poll; `None` = it has no such queues.
+    pub fn poll_filled(&self, rt: &Runtime) -> Option<u64> {
+        // A queue that is about to be destroyed is removed first.
+        let busy = rt.keeping_queues(|| {
+            if rt.is_over() {
+                return None;
+            }
+            let looks = rt.queues_of(self).filter_map(|q| q.poll_filled(rt));
+            looks.reduce(|one, other| one | other)
+        })?;
+        let gate = self.slot(rt).gate.load();
+        if gate.is_detached() {
+            return Some(FILLED_LOOK_NS.1);
+        }
+        if busy {
+            self.announce(rt);
+            self.grace.end();
+        } else {
+            self.update_idle_state_always(rt);
+            if self.activity(rt, now_ns()).grace_left_ns() == Some(0) {
+                self.try_idle(rt, true);
+            }
+        }
+        let often = if gate.is_contended() { FILLED_LOOK_NS.0 } else { FILLED_LOOK_NS.1 };
+        Some(self.activity(rt, now_ns()).grace_left_ns().map_or(often, |ns| ns.min(often)))
+    }
+
+    /// Agent: takes the daemon's answer on the group: the daemon holds its gate, or there is no daemon.
     pub fn set_registration(&self, rt: &Runtime, registration: Registration) {
         match registration {
             Registration::Attached => {
-                rt.registered.store(true, Release);
-                let answered = self.holding(rt).attach(|| !rt.is_quiet(self), || rt.is_detached());
-                // A thread may have launched meanwhile, and the group be busy: look soon.
-                self.grace_since.store(0, Relaxed);
+                rt.port.registered.store(true, Release);
+                let answered = self.holding(rt).attach(|| !self.is_quiet(rt), || rt.is_detached());
+                // A thread may have launched meanwhile, and the group be busy: poll soon.
+                self.grace.cancel();
                 if answered == Answered::Busy {
                     self.announce(rt);
                 }
@@ -190,8 +218,8 @@ impl Group {
 }
 
 impl XQueue {
-    /// The device has completed everything up to a fence (of an out-of-order queue: that one command).
-    /// May be called on any thread.
+    /// Takes note that the device has completed everything up to a fence (of an out-of-order queue: that one command). May be called
+    /// on any thread.
     pub fn complete(rt: &'static Runtime, fence: &CompletionFence) {
         let queue = &rt.queues[usize::from(fence.queue)];
         if queue.generation.load(Acquire) == fence.generation {
@@ -205,13 +233,13 @@ impl XQueue {
 }
 
 impl Runtime {
-    /// Looks whether some group has become idle.
+    /// Checks each group: it may have become idle.
     pub fn update_idle_states(&self) {
         self.groups().for_each(|group| group.update_idle_state(self));
     }
 
-    /// Says of groups of which the device has nothing any more that they are idle, without the time of grace: nothing more comes.
-    /// Returns whether that goes for all.
+    /// Declares groups idle of which the device has nothing left, without the grace time: nothing more comes. Returns true if all
+    /// are idle.
     pub fn say_idle_at_end(&self) -> bool {
         let mut all = true;
         for group in self.groups() {
@@ -220,36 +248,8 @@ impl Runtime {
         all
     }
 
-    /// Whether some group shares its device with another.
+    /// True: some group shares its device with another.
     pub fn is_contended(&self) -> bool {
         self.groups().any(|g| g.is_contended(self))
-    }
-
-    /// Agent: looks at those queues of a group that the program fills by itself, and tells of the group what launches and
-    /// completions tell of others. Returns in how many ns to look again; `None` = it has no such queues.
-    pub fn look_inside(&self, group: &Group) -> Option<u64> {
-        // A queue that is about to be destroyed is removed first.
-        let busy = self.keeping_queues(|| {
-            if self.is_over() {
-                return None;
-            }
-            let looks = self.queues_of(group).filter_map(|q| q.look_inside(self));
-            looks.reduce(|one, other| one | other)
-        })?;
-        let gate = group.slot(self).gate.load();
-        if gate.is_detached() {
-            return Some(FILLED_LOOK_NS.1);
-        }
-        if busy {
-            group.announce(self);
-            group.end_grace();
-        } else {
-            group.update_idle_state_always(self);
-            if group.activity(self, now_ns()).grace_left_ns() == Some(0) {
-                group.try_idle(self, true);
-            }
-        }
-        let often = if gate.is_contended() { FILLED_LOOK_NS.0 } else { FILLED_LOOK_NS.1 };
-        Some(group.activity(self, now_ns()).grace_left_ns().map_or(often, |ns| ns.min(often)))
     }
 }

@@ -10,7 +10,7 @@ pub fn now_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// A clock that a test takes over on its own thread: what it shows then does not depend on how busy the machine is.
+/// Clock that a test controls on its own thread, so that its readings do not depend on the load of the machine.
 #[cfg(test)]
 pub(crate) mod virtual_time {
     use core::cell::Cell;
@@ -25,12 +25,12 @@ pub(crate) mod virtual_time {
         NOW.set(Some(super::now_ns()));
     }
 
-    /// Lets some time go by.
+    /// Advances this thread's clock.
     pub(crate) fn pass(time: Duration) {
         NOW.set(Some(super::now_ns() + time.as_nanos() as u64));
     }
 
-    /// What this thread's clock shows, in ns, if it is a virtual one.
+    /// Reading of this thread's virtual clock in ns, if it has one.
     pub(super) fn now_ns() -> Option<u64> {
         NOW.get()
     }

@@ -1,4 +1,4 @@
-//! What is complete of a queue, and the fences that tell.
+//! Completions of a queue's commands, and the fences by which they are known.
 
 use core::sync::atomic::Ordering::*;
 
@@ -34,18 +34,18 @@ impl XQueue {
         group.progress.advance();
     }
 
-    /// Looks at the word the device writes, where completion is reported that way.
+    /// Reads the completion word, where the device reports completions by one, and finishes the fences that it has reached.
     pub(crate) fn refresh(&self, rt: &Runtime) {
         if self.calls_back() {
             return;
         }
-        let Ok(mut fences) = self.fences.try_lock() else { return };
+        let Some(mut fences) = self.fences.try_open() else { return };
         if fences.is_empty() {
             return;
         }
         let word = self.slot(rt).completed_word.load(Acquire);
         let now = now_ns();
-        let late_ns = now.saturating_sub(self.looked_at.swap(now, Relaxed));
+        let late_ns = now.saturating_sub(self.seen.looked_at.swap(now, Relaxed));
         let n = fences.iter().take_while(|fence| word.wrapping_sub(fence.number) as i32 >= 0).count();
         if n == 0 {
             return;
@@ -63,32 +63,32 @@ impl XQueue {
         }
     }
 
-    /// Whether commands that the driver has already may be held by a gate on the device. In a process of several groups
-    /// those only that date from before there were several.
+    /// True: a gate on the device may hold commands that the driver has already. In a process of several groups only commands from
+    /// before there were several can be held so.
     pub fn is_held_on_device(&self, rt: &Runtime) -> bool {
         self.refresh(rt);
-        self.gated.load(Relaxed) > self.timeline.done().seq
+        self.device_gates.seq.load(Relaxed) > self.timeline.done().seq
     }
 
-    /// Whether a gate on the device holds some of its commands now, as far as is known.
+    /// True: a gate on the device holds some of its commands now, as far as is known.
     pub fn waits_for_turn(&self, rt: &Runtime) -> bool {
         !self.group(rt).slot(rt).gate.load().is_open_on_device() && self.is_held_on_device(rt)
     }
 
-    /// Whether the completion of some of its commands will be told.
+    /// True: some of its commands are followed by a fence that the device has not reached.
     pub(crate) fn is_followed(&self, rt: &Runtime) -> bool {
         self.refresh(rt);
         self.timeline.is_fenced()
     }
 
-    /// Agent: presumes the queue's commands complete, if the evidence allows it. [`Evidence::Silence`] is for the rare looks: a
-    /// program that uses a stream once and never waits for it would be busy for ever otherwise. [`Evidence::Overdue`] is for a
-    /// group that drains, see [`xsched_flow::activity::Activity::is_late`].
+    /// Agent: presumes the queue's commands complete, if the evidence allows it. [`Evidence::Silence`] is for the rare polls: a
+    /// program that uses a stream once and never waits for it would be busy for ever otherwise. [`Evidence::Overdue`] is for a group
+    /// that drains, see [`xsched_flow::activity::Activity::is_late`].
     pub(crate) fn presume(&self, rt: &Runtime, evidence: Evidence) {
         let fenced = self.is_followed(rt);
         let end = self.timeline.end(self.counted(rt));
         let launches = end.counted.wrapping_add(end.seq);
-        let silent = evidence == Evidence::Silence && self.seen_launches.swap(launches, Relaxed) == launches;
+        let silent = evidence == Evidence::Silence && self.seen.launches.swap(launches, Relaxed) == launches;
         let ask = Presumed {
             fenced,
             held: self.waits_for_turn(rt),
@@ -104,9 +104,9 @@ impl XQueue {
         }
     }
 
-    /// Looks at a queue that the program fills by itself, which must not be destroyed meanwhile. `None` if it is no such
-    /// queue; else whether the device has something left to take.
-    pub(crate) fn look_inside(&self, rt: &Runtime) -> Option<bool> {
+    /// Polls a queue that the program fills by itself, which must not be destroyed meanwhile. `None` if it is no such queue; true if
+    /// the device has something left to take.
+    pub(crate) fn poll_filled(&self, rt: &Runtime) -> Option<bool> {
         let (given, taken) = self.platform(rt).filled(self)?;
         self.slot(rt).shared.launches.store(given, Release);
         let at = Point { counted: taken, ..Point::default() };
@@ -115,7 +115,7 @@ impl XQueue {
         Some(given > taken)
     }
 
-    /// A fence for the end of what was numbered so far, if no fence follows it yet. The caller places it, as a marker
+    /// Makes a fence for the end of the commands numbered so far, if no fence follows it yet. The caller places it, as a marker
     /// command or the like, and completes it.
     pub fn fence_suffix(&self, rt: &Runtime) -> Option<CompletionFence> {
         if !self.in_order() || self.timeline.is_all_fenced(self.counted(rt)) || self.is_quiet(rt) {
@@ -128,8 +128,8 @@ impl XQueue {
         self.new_fence(rt, covers, self.group.load(Relaxed), FenceKind { apart: true, gate_follows: false })
     }
 
-    /// A fence behind a command or, apart, behind all of them; none if too many are under way. It covers all up to it, and
-    /// is made with the fences locked, so that their order is that of their numbers.
+    /// Makes a fence behind a command or, apart, behind all of them; none if too many are open. The fence covers all commands up to
+    /// it, and is made with the fences locked, so that their order is that of their numbers.
     pub(crate) fn new_fence(
         &self,
         rt: &Runtime,
@@ -137,8 +137,8 @@ impl XQueue {
         group: u16,
         kind: FenceKind,
     ) -> Option<CompletionFence> {
-        let told = self.calls_back();
-        let mut fences = (!told).then(|| self.fences());
+        let calls_back = self.calls_back();
+        let mut fences = (!calls_back).then(|| self.fences.open());
         if fences.as_ref().is_some_and(|fences| fences.len() >= FENCES) {
             return None;
         }
@@ -150,69 +150,77 @@ impl XQueue {
         Some(fence)
     }
 
-    /// A fence for all before a gate on the device that is about to be placed. Where too many are under way, or one covers all of that
-    /// already, it only says that the gate follows.
+    /// Makes a fence for all commands before a gate on the device that is about to be placed. Where too many are open, or one covers
+    /// those commands already, the new fence only announces the gate.
     pub(crate) fn new_fence_before_gate(&self, rt: &Runtime, covers: Fence, group: u16) -> CompletionFence {
         let kind = FenceKind { apart: true, gate_follows: true };
-        let mut fences = self.fences();
+        let mut fences = self.fences.open();
         let fence = if fences.len() < FENCES && self.timeline.fenced().0 < covers.seq {
             let fence = self.covering(covers, group, self.counted(rt), kind);
             fences.push_back(fence);
             fence
         } else {
-            CompletionFence { number: self.next_fence_number(kind.gate_follows), ..CompletionFence::default() }
+            CompletionFence { number: self.fences.next_number(kind.gate_follows), ..CompletionFence::default() }
         };
         self.slot(rt).fence.store(fence.number, Relaxed);
         fence
     }
 
-    /// A fence that could not be placed after all: the next command becomes one.
+    /// Withdraws a fence that could not be placed: the next command gets one.
     pub fn withdraw(&self, rt: &Runtime, fence: &CompletionFence) {
-        self.want_again();
-        let mut fences = self.fences();
+        self.publication.want_again();
+        let mut fences = self.fences.open();
         fences.retain(|m| m.number != fence.number);
         let slot = self.slot(rt);
         let last = fences.back().map_or_else(|| slot.completed_word.load(Relaxed), |fence| fence.number);
         slot.fence.store(last, Relaxed);
-        self.gate_follows.store(false, Relaxed);
+        self.fences.gate_follows.store(false, Relaxed);
         drop(fences);
-        // One that covers nothing only told of a gate.
+        // A fence that covers no command only announced a gate.
         if fence.covers.commands > 0 {
             self.timeline.unfence(fence.covers.seq, fence.covers.commands.max(FENCE_COMMANDS));
         }
     }
 
-    /// Other queues of the group that have work.
-    pub(crate) fn busy_others(&self, rt: &Runtime) -> u64 {
-        let others = rt.queues_of(self.group(rt)).filter(|q| q.index != self.index && q.in_flight().commands > 0);
-        others.count() as u64
+    /// Expected time until the device reaches the next fence, in ns; negative = that time has passed.
+    pub(crate) fn next_completion_ns(&self, now: u64) -> i64 {
+        let Some(fences) = self.fences.try_open() else { return 0 };
+        let Some(fence) = fences.front() else { return i64::MIN / 2 };
+        let took = fence.covers.issued_ns.saturating_sub(self.timeline.done().ns);
+        (self.seen.done_at.load(Relaxed).max(fence.covers.at_ns) + took).wrapping_sub(now) as i64
+    }
+
+    /// Estimate of the work that the device has done of the commands up to the next fence, in ns: never more than they take.
+    pub(crate) fn consumed_ns(&self) -> u64 {
+        let Some(fences) = self.fences.try_open() else { return 0 };
+        let Some(fence) = fences.front() else { return 0 };
+        let took = fence.covers.issued_ns.saturating_sub(self.timeline.done().ns);
+        now_ns().saturating_sub(self.seen.done_at.load(Relaxed).max(fence.covers.at_ns)).min(took)
     }
 }
 
 impl Group {
-    /// Whether the agent must look for its completions, or at the group itself since it has no queue left that could tell
-    /// of any.
+    /// True: the agent must poll for its completions, or poll the group itself since it has no queue left that could report any.
     pub fn is_polled(&self, rt: &Runtime) -> bool {
         let mut queues = rt.queues_of(self).peekable();
         queues.peek().is_none() || queues.any(|q| !q.calls_back())
     }
-}
 
-impl Runtime {
-    /// Whether all that a group was given is known to be complete.
-    pub fn is_quiet(&self, group: &Group) -> bool {
-        self.queues_of(group).all(|q| q.is_quiet(self))
+    /// True: all commands of its queues are known to be complete.
+    pub fn is_quiet(&self, rt: &Runtime) -> bool {
+        rt.queues_of(self).all(|q| q.is_quiet(rt))
     }
 
-    pub(crate) fn refresh(&self, group: &Group) {
-        self.queues_of(group).for_each(|q| q.refresh(self));
+    /// Takes note of the completions on its queues that the device has reported.
+    pub(crate) fn refresh(&self, rt: &Runtime) {
+        rt.queues_of(self).for_each(|q| q.refresh(rt));
     }
 
-    /// Agent: presumes complete what nothing tells of, as far as this evidence goes: see [`Evidence::Silence`],
+    /// Agent: presumes commands complete whose completion nothing reports, if the evidence allows it: see [`Evidence::Silence`],
     /// [`Evidence::Overdue`]. Silence means nothing while a thread waits.
-    pub fn presume(&self, group: &Group, evidence: Evidence) {
-        if evidence != Evidence::Silence || !self.is_waited_for(group) {
-            self.queues_of(group).for_each(|q| q.presume(self, evidence));
+    pub fn presume(&self, rt: &Runtime, evidence: Evidence) {
+        if evidence != Evidence::Silence || !self.is_waited_for(rt) {
+            rt.queues_of(self).for_each(|q| q.presume(rt, evidence));
         }
     }
 }

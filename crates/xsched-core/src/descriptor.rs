@@ -1,4 +1,4 @@
-//! A descriptor in a process that is not ours: the application may close it, and its number may come to be anything.
+//! Descriptors of this library in the application's process, which may close them, and reuse their numbers for something else.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -8,23 +8,24 @@ use rustix::fs::fstat;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, getrlimit};
 
-/// Numbers from here on are rarely anybody's: the kernel hands out the lowest free one.
+/// Lower limit of the numbers that descriptors are moved to: the kernel hands out the lowest free number, so that high ones are
+/// rarely used.
 const HIGH: u64 = 960;
 
-/// A descriptor of ours that is looked at before each use: a program that closes all it has, as before it starts
-/// another, must not find our bytes in what it opens next under the same number.
+/// A descriptor of this library whose identity is checked before each use: a program that closes all its descriptors, as before it
+/// starts another, must not find our bytes in the next file that it opens under the same number.
 ///
-/// Descriptors of the kinds that share an inode (eventfd, epoll, timerfd) are not told apart.
+/// Descriptors of kinds that share an inode (eventfd, epoll, timerfd) cannot be distinguished.
 pub struct Descriptor {
     fd: ManuallyDrop<OwnedFd>,
     identity: Option<(u64, u64)>,
 }
 
-/// Numbers of all descriptors of ours, plus one; 0 = free place. More than these few never exist at a time.
+/// Numbers of all descriptors of this library, plus one; 0 = free place. There are never more than these few at a time.
 static OURS: [AtomicI32; 16] = [const { AtomicI32::new(0) }; 16];
 
-/// In a forked child: closes what belongs to the parent, whose death others would else not notice. Only for a child
-/// that has not run anything of its own yet.
+/// Closes the parent's descriptors in a forked child: others would otherwise not notice the parent's death. Only for a child that
+/// has not run anything of its own yet.
 pub fn close_all_in_child() {
     for place in &OURS {
         if let Some(number) = place.swap(0, Relaxed).checked_sub(1).filter(|n| *n >= 0) {
@@ -43,7 +44,7 @@ fn identity(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
 }
 
 impl Descriptor {
-    /// Moves a descriptor out of the way: neither is it one of the standard ones, should those be closed, nor one that
+    /// Moves a descriptor out of the application's way: off the standard numbers, should those be closed, and off the numbers that
     /// the program will soon get for itself.
     pub fn new(fd: OwnedFd) -> Descriptor {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -102,9 +103,9 @@ mod tests {
         let ours = Descriptor::new(file());
         let number = ours.get().unwrap().as_raw_fd();
         assert!(number > 2);
-        // What an application does that closes all and opens something new.
+        // An application closes all descriptors and opens something new.
         let (reader, _writer) = rustix::pipe::pipe().unwrap();
-        // SAFETY: the number is only this test's, and ManuallyDrop keeps it from being closed as a descriptor of ours.
+        // SAFETY: only this test uses the number, and ManuallyDrop keeps it from being closed twice.
         let mut taken = ManuallyDrop::new(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(number) });
         rustix::io::dup2(&reader, &mut taken).unwrap();
         assert!(ours.get().is_none());

@@ -1,4 +1,4 @@
-//! The table of what is expected of each kind of command: [`xsched_flow::estimate`] says what a cell of it becomes.
+//! Table of the expected device time of each kind of command. [`xsched_flow::estimate`] computes the cells.
 
 use core::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
 
@@ -9,15 +9,15 @@ use xsched_proto::segment::GroupSlot;
 
 use crate::journal;
 
-/// Of so many parts is a command with gates inside.
+/// Number of parts into which a command with gates inside is divided, see [`Work::part`](crate::Work).
 pub const PARTS: u16 = 1_000;
 
-/// Lock-free: two threads that learn of the same kind at once may lose a sample. A full table forgets nothing and learns nothing
-/// new: the default then stands in.
+/// Table of estimates without a lock: two threads that learn of the same kind at once may lose a sample. A full table forgets
+/// nothing and learns nothing new: the default then stands in.
 pub(crate) struct Estimates {
     keys: Box<[AtomicU64]>,
     cells: Box<[AtomicU64]>,
-    /// See [`Work`](crate::Work).
+    /// Longest part of each kind without a gate, see [`Work`](crate::Work).
     parts: Box<[AtomicU16]>,
 }
 
@@ -28,14 +28,14 @@ impl Estimates {
         Estimates { keys: table(), cells: table(), parts }
     }
 
-    /// Commands of this kind have gates inside.
+    /// Notes that commands of this kind have gates inside, and their longest part without one.
     pub(crate) fn note_part(&self, key: u64, part: u16) {
         if let Some(at) = self.slot(key, true) {
             self.parts[at].store(part, Relaxed);
         }
     }
 
-    /// What of a command of this kind is executed without a gate, in ns.
+    /// Longest part of a command of this kind that is executed without a gate, in ns.
     fn uncut_ns(&self, key: u64, ns: u64) -> u64 {
         self.slot(key, false).map_or(ns, |at| uncut_ns(ns, self.parts[at].load(Relaxed)))
     }
@@ -88,7 +88,7 @@ impl Estimates {
         })
     }
 
-    /// Takes a lesson; tells the daemon of the group's longest command if that follows from it.
+    /// Applies a lesson, and publishes the group's longest command for the daemon if that follows from it.
     pub(crate) fn learn(&self, lesson: Lesson, slot: &GroupSlot) {
         match lesson {
             Lesson::Sample { key, ns, exclusive, tells } => {

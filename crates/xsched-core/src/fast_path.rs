@@ -1,4 +1,4 @@
-//! The fast path of a launch: find its queue among those that the thread used last, count, look at the gate word.
+//! The fast path of a launch: find its queue among those that the thread used last, count the launch, check the gate word.
 
 use core::sync::atomic::Ordering::*;
 
@@ -13,11 +13,11 @@ use crate::protocol::idle;
 use crate::queue::XQueue;
 use crate::thread::{Known, current, slot_of};
 
-/// How a launch goes on.
+/// Outcome of [`enter`]: the next step of a launch.
 pub enum Entered {
     /// The gate stands plainly open and the launch is counted: call the driver, then [`Counted::done`].
     Fast(Counted),
-    /// The queue is known, but the gate wants a closer look: [`XQueue::admit`].
+    /// The queue is known, but the launch takes the slow path: [`XQueue::admit`].
     Slow(&'static XQueue, &'static Counter),
     /// This thread has not used the queue lately: [`crate::Runtime::remember`] it and enter again.
     Unknown,
@@ -36,12 +36,12 @@ impl Counted {
     }
 }
 
-/// Why a launch does not simply go on.
+/// Reason for which [`pass`] did not let a launch through.
 #[derive(Clone, Copy)]
 pub enum Held {
     /// This thread has not used the queue lately.
     Unknown,
-    /// It is counted, but the gate does not stand plainly open.
+    /// The launch is counted, but the gate does not stand plainly open.
     Counted,
 }
 
@@ -63,13 +63,13 @@ pub fn pass(key: usize) -> Result<Counted, Held> {
 }
 
 impl Held {
-    /// A closer look, right after [`pass`]: is there anything that this launch needs? `tells`: its return alone tells that the
-    /// queue is complete, so that it must not go by without a number.
+    /// Second check of a launch that [`pass`] did not let through. `tells`: the program learns from the return of the call alone
+    /// that the queue is complete, so that the launch must be numbered.
     #[inline(never)]
     pub fn look(self, key: usize, tells: bool) -> Entered {
         let known = current().entries[slot_of(key)].get().known;
         let (Held::Counted, Some(Known { queue, slot, counter })) = (self, known) else { return Entered::Unknown };
-        // Counted already, see above.
+        // `pass` has counted the launch already.
         if !tells
             && current().inspected.get() != Way::Regroup
             && is_open_unbounded(slot)
@@ -83,7 +83,7 @@ impl Held {
     }
 }
 
-/// [`pass`] and [`Held::look`] at once, as tests of the core launch.
+/// Combines [`pass`] and [`Held::look`], for tests of the core.
 #[inline(always)]
 pub fn enter(key: usize) -> Entered {
     match pass(key) {
@@ -92,9 +92,9 @@ pub fn enter(key: usize) -> Entered {
     }
 }
 
-/// Whether a gate stands open for any number of launches, beside rivals or not.
+/// True: the gate stands open for any number of launches, beside rivals or not.
 fn is_open_unbounded(slot: &GroupSlot) -> bool {
-    // A group that is not contended has no budget. Where call sites are inspected, that was done.
+    // A group that is not contended has no budget. Where call sites are inspected, this launch's was.
     let gate = slot.gate.peek().without(Gate::EXCLUSIVE | Gate::DEVICE_GATES_BYPASSED | Gate::INSPECT);
     gate.is_plainly_open()
         || gate == Gate::GRANTED | Gate::CONTENDED
@@ -102,7 +102,7 @@ fn is_open_unbounded(slot: &GroupSlot) -> bool {
             && slot.budget_commands.load(Relaxed) == 0
 }
 
-/// Where call sites are looked at: whether the launch on a queue that this thread remembers goes on at once. By the key, which
+/// Inspects the call site of a launch on a queue that this thread remembers. True: the launch goes on at once. Takes the key, which
 /// lies in a register anyway: the fast path keeps nothing for this.
 #[inline(never)]
 fn inspected(gate: Gate, key: usize) -> bool {
@@ -113,7 +113,7 @@ fn inspected(gate: Gate, key: usize) -> bool {
     goes_on
 }
 
-/// What the look at the launch that goes the slow path has told; asked once for each.
+/// Takes the result of the inspection of a launch that goes the slow path; called once for each.
 pub(crate) fn take_inspected() -> Way {
     current().inspected.take()
 }

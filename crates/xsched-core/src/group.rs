@@ -1,5 +1,5 @@
-//! The unit of suspension: its words, and what they say by themselves. What it has in common with its queues and the daemon is in
-//! `runtime`, `activity`, `waiting` and `device_gates`.
+//! The unit of suspension: its words, and facts that follow from them alone. `registry` has its queues, `activity` its way between idle
+//! and ready, `waiting` the threads at its gate, `device_gates` its gates on the device.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 use std::sync::Mutex;
@@ -7,18 +7,19 @@ use std::sync::Mutex;
 use xsched_flow::activity::next_grace_ns;
 use xsched_flow::journal::Record;
 use xsched_flow::tuning::{FIRST_GRACE_NS, INSIDE_NS, LENGTHS_NS, LONG_PARTS, RELEASE_NS};
+use xsched_flow::watchdog::override_commands;
 use xsched_proto::class::SHORT_US;
 use xsched_proto::memory::Hardware;
 use xsched_proto::segment::{GroupSlot, length};
 
+use crate::backlog_pages::Yields;
 use crate::clock::now_ns;
-use crate::company::Yields;
 use crate::estimate::{PARTS, uncut_ns};
 use crate::journal;
 use crate::protocol::park::Progress;
 use crate::protocol::registration::{Registration, wait_registered};
 
-/// From here on a command is long, in ns. Between two gates inside one lies about [`INSIDE_NS`], which is not.
+/// Expected time from which on a command is long, in ns. Between two gates inside one lies about [`INSIDE_NS`], which is not.
 fn long_ns(part: u16) -> u64 {
     if matches!(part, 0 | PARTS) { SHORT_US * 1000 } else { 2 * INSIDE_NS }
 }
@@ -27,43 +28,113 @@ fn long_ns(part: u16) -> u64 {
 /// be held by another queue that is not.
 pub struct Group {
     pub(crate) index: u16,
-    pub(crate) used: AtomicU32,
     pub(crate) registration: AtomicU32,
-    /// Until then a launch waits for the daemon's answer.
+    /// Time until which a launch waits for the daemon's answer, in ns.
     pub(crate) attach_deadline: AtomicU64,
-    /// Threads that wait, at the closed gate or for the bound.
+    /// Threads that wait, at the closed gate or for the in-flight budget.
     pub(crate) waiting: AtomicU32,
     /// Threads inside a call that waits for the device.
     pub(crate) syncing: AtomicU32,
-    /// For threads that wait for the budget.
+    /// Completions, for threads that wait for the in-flight budget.
     pub(crate) progress: Progress<Hardware>,
-    /// How often in a row the bound had to let commands through, and how many more it lets through without a wait.
-    pub(crate) overrides_in_a_row: AtomicU32,
-    pub(crate) override_credit: AtomicU32,
-    /// When the group drained, waiting for the grace time to pass; 0 = not.
-    pub(crate) grace_since: AtomicU64,
-    pub(crate) grace_ns: AtomicU64,
-    /// When a thread last began to wait at the closed gate while commands were in flight.
+    pub(crate) overrides: Overrides,
+    pub(crate) grace: Grace,
+    /// Time at which a thread last began to wait at the closed gate while commands were in flight, in ns.
     pub(crate) waits_since: AtomicU64,
-    /// Gates inside recorded commands wait for its word.
-    pub(crate) holds_inside: AtomicBool,
-    /// After which turn gates on the device were seen to hold commands, since when (in ns), and after which turn they let them go
-    /// on; see [`crate::device_gates`].
-    pub(crate) held_epoch: AtomicU32,
-    pub(crate) held_since: AtomicU64,
-    /// How long that may last, in ns.
-    pub(crate) release_patience: AtomicU64,
-    pub(crate) released_epoch: AtomicU32,
-    /// Expected time of the commands under a bound since [`GroupSlot::lengths`] was told last, and of the long ones among
-    /// them, in ns.
-    bounded_ns: AtomicU64,
-    bounded_long_ns: AtomicU64,
+    pub(crate) device_gates: GateHold,
+    lengths: Lengths,
     pub(crate) yields: Yields,
-    /// The work that its queues had been given when the burst began.
+    /// Work that its queues had been given when the burst began.
     pub(crate) burst_from: Mutex<Given>,
     /// Priority by which [`crate::Inheritance`] compares groups of a process.
     pub(crate) priority: AtomicI32,
     pub(crate) inherited: Mutex<Vec<i32>>,
+}
+
+/// Liveness overrides in a row: commands admitted over budget because nothing was complete for long.
+#[derive(Default)]
+pub(crate) struct Overrides {
+    in_a_row: AtomicU32,
+    /// Commands that the last override admits beyond its own, without a wait.
+    credit: AtomicU32,
+}
+
+impl Overrides {
+    /// Ends the row: a command fits into the budget.
+    #[inline]
+    pub(crate) fn end(&self) {
+        self.in_a_row.store(0, Relaxed);
+        self.credit.store(0, Relaxed);
+    }
+
+    /// Uses one command of the credit. False: none is left.
+    pub(crate) fn use_credit(&self) -> bool {
+        self.credit.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)).is_ok()
+    }
+
+    /// Begins an override, whose credit grows with the row.
+    pub(crate) fn begin(&self) {
+        let row = self.in_a_row.fetch_add(1, Relaxed);
+        let commands = override_commands(row);
+        journal::record(|| Record::Override(row, commands));
+        self.credit.store(commands, Relaxed);
+    }
+}
+
+/// Grace time of a group that has drained, at whose end it is idle.
+pub(crate) struct Grace {
+    /// Time at which the group drained, in ns; 0 = it has not.
+    pub(crate) since: AtomicU64,
+    /// Length of the grace time, in ns.
+    pub(crate) ns: AtomicU64,
+}
+
+impl Grace {
+    /// Begins the grace time. False: it runs already.
+    pub(crate) fn begin(&self, now_ns: u64) -> bool {
+        self.since.compare_exchange(0, now_ns, SeqCst, Relaxed).is_ok()
+    }
+
+    /// Cancels the grace time, which measures nothing then.
+    pub(crate) fn cancel(&self) {
+        self.since.store(0, Relaxed);
+    }
+
+    /// Ends the grace time at a launch: measures the gap between bursts, so that the next grace time can follow it.
+    pub(crate) fn end(&self) {
+        if self.since.load(Relaxed) == 0 {
+            return;
+        }
+        let armed = self.since.swap(0, Relaxed);
+        if armed == 0 {
+            return;
+        }
+        let gap = now_ns().saturating_sub(armed);
+        let grace = self.ns.load(Relaxed);
+        let next = next_grace_ns(grace, gap);
+        journal::record(|| Record::Grace(grace, gap, next));
+        self.ns.store(next, Relaxed);
+    }
+}
+
+/// Commands that gates on the device hold, and the end of that; see [`crate::device_gates`].
+pub(crate) struct GateHold {
+    /// Gates inside recorded commands wait for the group's word.
+    pub(crate) inside: AtomicBool,
+    /// Grant epoch in which gates were last seen to hold commands, and since when, in ns.
+    pub(crate) epoch: AtomicU32,
+    pub(crate) since: AtomicU64,
+    /// Release timeout: the longest time that gates may hold commands, in ns.
+    pub(crate) patience: AtomicU64,
+    /// Grant epoch in which the commands were released.
+    pub(crate) released_epoch: AtomicU32,
+}
+
+/// Expected time of the budgeted commands since [`GroupSlot::lengths`] was last set, and of the long ones among them, in ns.
+#[derive(Default)]
+struct Lengths {
+    all_ns: AtomicU64,
+    long_ns: AtomicU64,
 }
 
 /// Work that the queues of a group were given so far.
@@ -79,24 +150,22 @@ impl Group {
     pub(crate) fn new(index: u16) -> Self {
         Group {
             index,
-            used: AtomicU32::new(0),
             registration: AtomicU32::new(Registration::Pending as u32),
             attach_deadline: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
             syncing: AtomicU32::new(0),
             progress: Progress::new(),
-            overrides_in_a_row: AtomicU32::new(0),
-            override_credit: AtomicU32::new(0),
-            grace_since: AtomicU64::new(0),
-            grace_ns: AtomicU64::new(FIRST_GRACE_NS),
+            overrides: Overrides::default(),
+            grace: Grace { since: AtomicU64::new(0), ns: AtomicU64::new(FIRST_GRACE_NS) },
             waits_since: AtomicU64::new(0),
-            holds_inside: AtomicBool::new(false),
-            held_epoch: AtomicU32::new(0),
-            held_since: AtomicU64::new(0),
-            release_patience: AtomicU64::new(RELEASE_NS),
-            released_epoch: AtomicU32::new(0),
-            bounded_ns: AtomicU64::new(0),
-            bounded_long_ns: AtomicU64::new(0),
+            device_gates: GateHold {
+                inside: AtomicBool::new(false),
+                epoch: AtomicU32::new(0),
+                since: AtomicU64::new(0),
+                patience: AtomicU64::new(RELEASE_NS),
+                released_epoch: AtomicU32::new(0),
+            },
+            lengths: Lengths::default(),
             yields: Yields::default(),
             burst_from: Mutex::default(),
             priority: AtomicI32::new(0),
@@ -109,35 +178,20 @@ impl Group {
         self.index
     }
 
-    /// Called by a launch that was drained before: measures the gap, so that the grace time can follow it.
-    pub(crate) fn end_grace(&self) {
-        if self.grace_since.load(Relaxed) == 0 {
-            return;
-        }
-        let armed = self.grace_since.swap(0, Relaxed);
-        if armed == 0 {
-            return;
-        }
-        let gap = now_ns().saturating_sub(armed);
-        let grace = self.grace_ns.load(Relaxed);
-        let next = next_grace_ns(grace, gap);
-        journal::record(|| Record::Grace(grace, gap, next));
-        self.grace_ns.store(next, Relaxed);
-    }
-
-    /// Keeps account of how long the commands are that are held to a bound, as far as it is known: time slices go by that. `part`: see
+    /// Adds a budgeted command of known length to the account by which time slices are chosen. `part`: see
     /// [`Work`](crate::Work).
     pub(crate) fn note_length(&self, slot: &GroupSlot, ns: u64, part: u16) {
-        // Threads that do so at the same time may lose some of it: it need not be exact.
-        if uncut_ns(ns, part) > long_ns(part) {
-            self.bounded_long_ns.store(self.bounded_long_ns.load(Relaxed) + ns, Relaxed);
+        // Without a lock: threads that add at the same time may lose a part, which need not be exact.
+        let Lengths { all_ns, long_ns } = &self.lengths;
+        if uncut_ns(ns, part) > self::long_ns(part) {
+            long_ns.store(long_ns.load(Relaxed) + ns, Relaxed);
         }
-        let all_ns = self.bounded_ns.load(Relaxed) + ns;
-        self.bounded_ns.store(all_ns, Relaxed);
-        if all_ns >= LENGTHS_NS {
-            let long_ns = self.bounded_long_ns.swap(0, Relaxed);
-            self.bounded_ns.store(0, Relaxed);
-            slot.lengths.store(if long_ns * LONG_PARTS <= all_ns { length::SHORT } else { length::LONG }, Relaxed);
+        let all = all_ns.load(Relaxed) + ns;
+        all_ns.store(all, Relaxed);
+        if all >= LENGTHS_NS {
+            let long = long_ns.swap(0, Relaxed);
+            all_ns.store(0, Relaxed);
+            slot.lengths.store(if long * LONG_PARTS <= all { length::SHORT } else { length::LONG }, Relaxed);
         }
     }
 

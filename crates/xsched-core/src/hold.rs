@@ -1,7 +1,7 @@
-//! Queues that the program itself holds, one by one and whatever the daemon says: by `XQueueSuspend` and by a priority that means
+//! Queues that the program itself holds, one by one and regardless of the daemon: by `XQueueSuspend` and by a priority that means
 //! "do not execute".
 //!
-//! What threads remember of a held queue is outdated, so that their next launch takes the slow path and finds it held: an
+//! The entries that threads remember of a held queue are outdated, so that their next launch takes the slow path and finds it held: an
 //! open queue costs a launch nothing. A thread that waits has launched nothing yet and does not count as wanting the device.
 
 use core::sync::atomic::Ordering::*;
@@ -14,21 +14,21 @@ use crate::queue::XQueue;
 use crate::runtime::Runtime;
 use crate::waiting::Interruptible;
 
-/// How long a thread sleeps at most before it looks whether scheduling is over, in ns.
+/// Longest sleep of a waiting thread before it checks if scheduling is over, in ns.
 const LOOK_NS: u64 = 100_000_000;
 
-/// Why a queue is held.
+/// Reason for which a queue is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Hold {
     /// The program has suspended it.
     Suspended = 1,
-    /// Its priority says that it is not to be executed.
+    /// The queue has a priority that means "do not execute".
     NotExecuted = 2,
 }
 
 impl XQueue {
-    /// Holds the queue for this reason, or no more. What another thread is just launching may still enter the driver.
+    /// Holds the queue for this reason (`on`), or ends that. A launch that another thread is just making may still enter the driver.
     pub fn hold(&self, rt: &Runtime, why: Hold, on: bool) {
         if on {
             self.held.fetch_or(why as u32, SeqCst);
@@ -42,23 +42,13 @@ impl XQueue {
         }
     }
 
-    /// Whether the program itself holds the queue.
-    pub fn is_held(&self) -> bool {
-        self.held.load(SeqCst) != 0
-    }
-
-    fn release(&self, rt: &Runtime) {
-        self.slot(rt).go.store(1, SeqCst);
-        Hardware::wake(&self.held, Sleepers::Own);
-    }
-
-    /// Waits while the queue is held. A signal ends the wait if it would end one at the gate. One that holds a lock which every other
-    /// thread needs does not wait: none could release the queue.
+    /// Waits while the queue is held. A signal ends the wait if it would end one at the gate. A thread that holds a lock which every
+    /// other thread needs does not wait: none could release the queue.
     pub(crate) fn wait_released(&self, rt: &Runtime) {
         if !self.is_held() || rt.is_over() || holds_all() {
             return;
         }
-        rt.flush(self.group(rt));
+        self.group(rt).flush(rt);
         let wait = Interruptible::begin(now_ns());
         loop {
             let held = self.held.load(SeqCst);
@@ -69,15 +59,5 @@ impl XQueue {
                 return;
             }
         }
-    }
-}
-
-impl Runtime {
-    /// Scheduling is over: nothing is held any more.
-    pub(crate) fn release_all(&self) {
-        self.queues().for_each(|queue| {
-            queue.held.store(0, SeqCst);
-            queue.release(self);
-        });
     }
 }

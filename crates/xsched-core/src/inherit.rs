@@ -24,8 +24,8 @@ impl<'a> Inheritance<'a> {
         Some(Inheritance { rt, group: group.index, priority })
     }
 
-    /// For a thread that waits for work of `group` to complete. One that launched nothing itself waits on behalf of
-    /// whatever the process does, so it counts as the highest.
+    /// Lends for a thread that waits for work of `group` to complete. A thread that launched nothing itself waits on behalf of the
+    /// whole process, so it counts as the highest.
     pub(crate) fn for_sync(rt: &'a Runtime, group: &Group) -> Option<Inheritance<'a>> {
         if rt.has_one_group() {
             return None;
@@ -33,7 +33,7 @@ impl<'a> Inheritance<'a> {
         Inheritance::new(rt, group, used::priority(rt).unwrap_or_else(|| rt.highest_priority()))
     }
 
-    /// For a queue of group `waiter` whose next command waits for one of `group`.
+    /// Lends for a queue of group `waiter` whose next command waits for one of `group`.
     pub fn for_queue(rt: &'a Runtime, group: &Group, waiter: &Group) -> Option<Inheritance<'a>> {
         Inheritance::new(rt, group, waiter.priority.load(Relaxed))
     }
@@ -49,12 +49,12 @@ fn pays(rt: &Runtime, group: &Group, priority: i32) -> bool {
     !rt.has_one_group() && priority > group.priority.load(Relaxed)
 }
 
-/// Whether a group waits for others of the same priority in its process: a loan of that priority ends this.
+/// True: the group waits for others of the same priority in its process. A loan of that priority ends this.
 fn goes_behind(rt: &Runtime, group: &Group, priority: i32) -> bool {
     priority == group.priority.load(Relaxed) && group.slot(rt).system.load(Relaxed) == 0 && rt.has_system_group()
 }
 
-/// Whether the calling thread holds a lock that every other thread of the program needs to go on.
+/// Tells if the calling thread holds a lock that every other thread of the program needs to go on.
 pub type HoldsAll = fn() -> bool;
 
 static HOLDS_ALL: OnceLock<HoldsAll> = OnceLock::new();
@@ -64,13 +64,13 @@ pub fn ask_before_waiting(holds_all: HoldsAll) {
     let _ = HOLDS_ALL.set(holds_all);
 }
 
-/// Whether the calling thread holds such a lock, as far as is known.
+/// True: the calling thread holds a lock that every other thread of the program needs, as far as is known.
 pub(crate) fn holds_all() -> bool {
     HOLDS_ALL.get().is_some_and(|holds_all| holds_all())
 }
 
-/// For a thread that waits at the gate of `group` (see [`Group::wait_open`]): what it launched to elsewhere
-/// waits with it. With a lock in hand that all others need, so does whatever they launch to.
+/// Lends for a thread that waits at the gate of `group` (see [`Group::wait_open`]): its launches to other groups wait with it. If it
+/// holds a lock that all other threads need, so do their launches.
 pub(crate) fn lend_at_gate(rt: &Runtime, group: &Group) {
     let highest = rt.highest_priority();
     if !pays(rt, group, highest) {

@@ -1,6 +1,6 @@
-//! Where a launch comes from: asked of the preload library for each launch, once something needs to know it.
+//! Origin of launches: the preload library finds it for each launch, once something needs to know it.
 //!
-//! Off by default, and then it costs nothing: what a launch looks at anyway, its gate word, says so
+//! Off by default, and then it costs nothing: the gate word, which a launch reads anyway, says so
 //! ([`xsched_proto::gate::Gate::INSPECT`]).
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering::*};
@@ -13,11 +13,11 @@ pub use crate::origin::{Domain, Origin};
 use crate::queue::XQueue;
 use crate::thread::{self, Thread};
 
-/// Answers for the calling thread.
+/// Functions of the preload library, which answer for the calling thread.
 pub struct Inspector {
-    /// Where the launch under way comes from.
+    /// Origin of the launch under way.
     pub launch: fn(&Thread) -> Origin,
-    /// The explicit domain of what makes a stream just now.
+    /// Explicit domain of the stream that the thread makes just now.
     pub maker: fn(&Thread) -> Option<Domain>,
 }
 
@@ -31,36 +31,37 @@ fn inspector() -> Option<&'static Inspector> {
     unsafe { INSPECTOR.load(Acquire).as_ref() }
 }
 
-/// The inspector to ask. It is not asked until [`start`].
+/// Installs the inspector, which is not asked until [`start`].
 pub fn install(inspector: &'static Inspector) {
     INSPECTOR.store(core::ptr::from_ref(inspector).cast_mut(), Release);
 }
 
-/// Begins to look at launches. Those of a runtime that is there already only after [`crate::Runtime::inspect_launches`].
+/// Begins to inspect launches. Those of a runtime that is there already are inspected only after
+/// [`crate::Registry::inspect_launches`].
 pub fn start() {
     ON.store(true, SeqCst);
 }
 
-/// What becomes of launches of the system domain from now on.
+/// Sets the treatment of launches of the system domain from now on.
 pub fn set_mode(mode: DomainMode) {
     MODE.store(mode as u8, Release);
 }
 
-/// Whether launches are looked at.
+/// True: launches are inspected.
 pub fn is_on() -> bool {
     ON.load(SeqCst)
 }
 
-/// Whether what the calling thread makes just now belongs to the system domain by an explicit call.
+/// True: a queue that the calling thread makes just now belongs to the system domain by an explicit call.
 pub(crate) fn makes_system_queues() -> bool {
     is_on() && inspector().and_then(|i| (i.maker)(thread::current())) == Some(Domain::System)
 }
 
-/// Looks at the launch under way, which was counted in `counter`.
+/// Inspects the launch under way, which was counted in `counter`.
 pub(crate) fn launch(queue: &XQueue, slot: &GroupSlot, counter: &Counter) -> Way {
     let Some(inspector) = inspector() else { return Way::Gate };
     let origin = (inspector.launch)(thread::current());
-    let of_stream = queue.made_system.load(Relaxed).then_some(Domain::System);
+    let of_stream = queue.vendor.made_system.load(Relaxed).then_some(Domain::System);
     let domain = origin.explicit.or(of_stream).unwrap_or(origin.detected);
     if domain == Domain::System {
         counter.system.store(counter.system.load(Relaxed).wrapping_add(1), Relaxed);

@@ -1,6 +1,7 @@
-//! The journal of a process: what the models are asked and answer, written to a file if that was asked for.
+//! The journal of a process: the questions to the models and their answers, written to a file if that was asked for.
 //!
-//! Off, it costs one load wherever a model is asked, and nothing where a launch finds the gate open: no model is asked there.
+//! A journal that is off costs one load wherever a model is asked, and nothing where a launch finds the gate open: no model is asked
+//! there.
 
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use std::fs::File;
@@ -11,9 +12,9 @@ use std::sync::Mutex;
 use xsched_flow::journal::{MAGIC, Record, encode};
 use xsched_proto::{files, writing};
 
-/// A journal ends when it has so many bytes: enough for seconds of a busy program, and small enough to be kept.
+/// Size at which a journal ends, in bytes: enough for seconds of a busy program, and small enough to be kept.
 const MOST_BYTES: usize = 3 << 20;
-/// It is written in pieces of so many bytes.
+/// Size of the pieces in which a journal is written, in bytes.
 const PIECE_BYTES: usize = 16 << 10;
 
 static ON: AtomicBool = AtomicBool::new(false);
@@ -25,7 +26,7 @@ struct Writer {
     written: usize,
 }
 
-/// Whether there is one.
+/// True: the process writes a journal.
 #[inline]
 pub fn is_on() -> bool {
     ON.load(Relaxed)
@@ -45,7 +46,7 @@ pub fn start(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Adds a record, if there is a journal.
+/// Adds a record, if the process writes a journal.
 #[inline]
 pub fn record(record: impl FnOnce() -> Record) {
     if is_on() {
@@ -77,7 +78,7 @@ impl Writer {
     }
 }
 
-/// Writes what is left; to be called when the process ends.
+/// Writes the records that are left; to be called when the process ends.
 pub fn end() {
     if ON.swap(false, AcqRel)
         && let Ok(mut writer) = WRITER.try_lock()
@@ -87,7 +88,7 @@ pub fn end() {
     }
 }
 
-/// In a forked child: the file is the parent's.
+/// Ends the journal in a forked child: the file is the parent's.
 pub fn forget() {
     ON.store(false, Release);
 }

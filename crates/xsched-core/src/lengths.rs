@@ -1,4 +1,4 @@
-//! Whether the commands of a group that is held to a bound are short, which the daemon chooses time slices by. Tests, in virtual time.
+//! Length of a group's budgeted commands, short or long, by which the daemon chooses time slices. Tests, in virtual time.
 
 use core::sync::atomic::Ordering::*;
 use core::time::Duration;
@@ -10,7 +10,7 @@ use crate::clock::virtual_time::{self, pass};
 use crate::fast_path::{self, Entered};
 use crate::{QueueSpec, Registration, Runtime, Work, XQueue, nothing};
 
-/// A command of this kind, complete after so many µs.
+/// Launches a command of this kind, which is complete after `us` µs.
 fn launch(rt: &'static Runtime, key: u64, us: u64) {
     let Entered::Slow(queue, counter) = fast_path::enter(16) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
@@ -24,7 +24,7 @@ fn launch(rt: &'static Runtime, key: u64, us: u64) {
 fn the_length_is_that_of_the_commands_that_take_most_of_the_time() {
     virtual_time::begin();
     let rt = nothing::runtime();
-    // One that tells of completions: each is seen at once.
+    // This interface reports completions by calls: each is seen at once.
     rt.queue(16, || nothing::spec(16, 0).map(|s| QueueSpec { platform: 1, ..s })).expect("a queue");
     rt.attach(std::ptr::null_mut());
     let words = &rt.segment().groups[0];
@@ -44,7 +44,7 @@ fn the_length_is_that_of_the_commands_that_take_most_of_the_time() {
     assert_eq!(words.lengths.load(SeqCst), length::UNKNOWN, "nothing is said of commands of which nothing is known");
     until(length::LONG, 1_000, &|| launch(rt, 1, 2_000));
     until(length::SHORT, 50_000, &|| launch(rt, 3, 20));
-    // A long one among a hundred short ones: half of the time.
+    // A long command among a hundred short ones takes half of the time.
     until(length::LONG, 1_000, &|| {
         (0..100).for_each(|_| launch(rt, 3, 20));
         launch(rt, 1, 2_000);

@@ -1,8 +1,8 @@
-//! Whose work a launch is, and what follows from that for its way to the driver and for its queue.
+//! Origin of a launch: the program's own work or a vendor library's, and the way to the driver that follows from it.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Whose work a launch is.
+/// Domain of a launch: the owner of its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
     /// A vendor library's.
@@ -11,52 +11,52 @@ pub enum Domain {
     Application,
 }
 
-/// What is known of the launch under way.
+/// Facts about the launch under way, from the preload library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// A rule lets it into the driver without asking anybody.
+    /// A rule lets the launch into the driver, past gate and budget.
     pub passes: bool,
-    /// What an explicit call said; it counts before what its stream says.
+    /// Domain that an explicit call has set; it counts before the stream's.
     pub explicit: Option<Domain>,
-    /// What its call site tells.
+    /// Domain that its call site belongs to.
     pub detected: Domain,
 }
 
-/// How a launch goes on after a look at its origin.
+/// Way of a launch to the driver, by its origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Way {
-    /// It was not looked at. Zero: a thread begins with that.
+    /// Not inspected yet. Zero: a thread begins with that.
     #[default]
     Unknown = 0,
-    /// As any other, by the gate.
+    /// Through gate and budget, as any other.
     Gate,
-    /// As any other, but it waits neither at a closed gate nor for the budget.
+    /// Numbered as any other, but without a wait at a closed gate or for the budget.
     Exempt,
-    /// By the gate of the other domain's group: its queue moves there.
+    /// Through the gate of the other domain's group: its queue moves there.
     Regroup,
-    /// A rule lets it into the driver without asking anybody.
+    /// A rule lets the launch into the driver, past gate and budget.
     Passes,
 }
 
-/// Launches of the system domain in a row that move a queue after it has moved back often.
+/// Upper limit of the row of system launches that it takes to move a queue which has moved back often.
 const ROW_MAX: u32 = 64;
 
-/// Which domain's group a queue belongs to by what is launched in it.
+/// Choice of the domain whose group a queue belongs to, by the launches on it.
 ///
 /// The first launch of the system domain moves it there and the next one of the program's own moves it back. A move takes a
 /// message to the daemon, so each one back doubles the row of system launches that it takes to go there again: a queue in which
 /// both alternate stays where it is.
 #[derive(Default)]
 pub(crate) struct Leaning {
-    /// Launches of the system domain in a row, while it is in the program's own group.
+    /// Launches of the system domain in a row, while the queue is in the program's own group.
     row: AtomicU32,
-    /// How often it moved back.
+    /// Times that the queue moved back.
     returns: AtomicU32,
 }
 
 impl Leaning {
-    /// Of a queue that is new.
+    /// Begins anew, for a new queue.
     pub(crate) fn reset(&self) {
         self.row.store(0, Relaxed);
         self.returns.store(0, Relaxed);

@@ -17,13 +17,13 @@ pub struct Waiting {
 }
 
 impl XQueue {
-    /// To be called before a call that waits for this queue. Everything launched before is complete if it succeeds.
+    /// Begins a call that waits for this queue, before it is made. Everything launched before is complete if it succeeds.
     pub fn sync_begin(&self, rt: &'static Runtime) -> Waiting {
         self.begin(rt, Inheritance::for_sync(rt, self.group(rt)))
     }
 
-    /// The same for a call that waits for everything, this queue included: what the driver has runs without help, and what other
-    /// threads go on to launch is not waited for. So only what is held on the device needs a loan.
+    /// Begins a call that waits for everything, this queue included. Commands that the driver has run without help, and later
+    /// launches of other threads are not waited for, so that only commands held on the device need a loan of priority.
     pub fn sync_all_begin(&self, rt: &'static Runtime) -> Waiting {
         let lend = self.is_held_on_device(rt).then(|| Inheritance::for_sync(rt, self.group(rt)));
         self.begin(rt, lend.flatten())
@@ -35,7 +35,7 @@ impl XQueue {
         Waiting { at: self.timeline.end(self.counted(rt)), group: group.index, _lend: lend }
     }
 
-    /// The counterpart of [`XQueue::sync_begin`]; `complete` = the call waited for the whole queue and succeeded.
+    /// Ends a call of [`XQueue::sync_begin`]; `complete` = the call waited for the whole queue and succeeded.
     pub fn sync_end(&self, rt: &'static Runtime, sync: Waiting, complete: bool) {
         let group = &rt.groups[usize::from(sync.group)];
         if complete {
@@ -44,7 +44,8 @@ impl XQueue {
             self.settle(rt);
         }
         group.syncing.fetch_sub(1, AcqRel);
-        // Also if it failed, or waited for something else: the agent may have looked meanwhile and left it to this thread.
+        // Also if the call failed, or waited for something else: the agent may have polled meanwhile and left the decision to this
+        // thread.
         group.update_idle_state(rt);
     }
 }

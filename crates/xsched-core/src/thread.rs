@@ -1,4 +1,4 @@
-//! What a thread remembers: the XQueues it used last, and whether it is inside a vendor call already.
+//! Memory of a thread: the XQueues it used last, and the vendor call that it is in.
 
 use core::cell::Cell;
 
@@ -8,10 +8,10 @@ use xsched_proto::segment::{Counter, GroupSlot};
 use crate::origin::Way;
 use crate::queue::XQueue;
 
-/// XQueues a thread finds without asking the [`crate::Runtime`].
+/// Number of XQueues that a thread finds without asking the [`crate::Runtime`].
 const ENTRIES: usize = 8;
 
-/// All zero = unused. A cache line of its own.
+/// Entry of one XQueue in a thread's memory; all zero = unused. A cache line of its own.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct Entry {
@@ -20,7 +20,7 @@ pub(crate) struct Entry {
     pub(crate) known: Option<Known>,
 }
 
-/// An XQueue, and what of it a launch touches.
+/// An XQueue, and the words of it that a launch touches.
 #[derive(Clone, Copy)]
 pub(crate) struct Known {
     pub(crate) queue: &'static XQueue,
@@ -33,7 +33,7 @@ pub(crate) struct Known {
 pub struct Thread {
     /// Return address of the vendor call this thread is making; written by the preload library's stubs.
     pub caller: Cell<usize>,
-    /// Which copy of the vendor's library that call is for; likewise.
+    /// Copy of the vendor's library that the call is for; written likewise.
     pub binding: Cell<usize>,
     /// Address of the [`Place`] of the outermost hook this thread is in; 0 = none.
     inside: Cell<usize>,
@@ -41,20 +41,20 @@ pub struct Thread {
     outer: Cell<usize>,
     /// 1 + index of the group that counts this thread as waiting; 0 = none. Outlives a wait left by `longjmp`.
     waits: Cell<u32>,
-    /// What it lends to that group meanwhile, plus [`PRIORITY_BIAS`]; 0 = nothing.
+    /// Priority that the thread lends to that group meanwhile, plus [`PRIORITY_BIAS`]; 0 = none.
     lends: Cell<i32>,
     /// The signals that interrupted its waits.
     pub(crate) signals: Cell<Signals>,
     pub(crate) entries: [Cell<Entry>; ENTRIES],
-    /// The most urgent of those that had to make room, and its key.
+    /// The most urgent queue that was displaced from `entries`, and its key.
     pub(crate) displaced: Cell<(usize, Option<&'static XQueue>)>,
-    /// The preload library's own: what it knows of this thread's call sites.
+    /// The preload library's own data: its knowledge of this thread's call sites.
     pub sites: Cell<usize>,
-    /// What a look at the launch under way has told, see [`crate::inspect`].
+    /// Result of the inspection of the launch under way, see [`crate::inspect`].
     pub(crate) inspected: Cell<Way>,
     /// The launch under way does not wait for queues that the program itself holds, see [`crate::Hold`].
     pub passes_holds: Cell<bool>,
-    /// Since when it waits at the gate of the group in `waits`, in ns of the daemon's clock; 0 = it does not.
+    /// Time at which the thread began to wait at the gate of the group in `waits`, in ns of the daemon's clock; 0 = it does not.
     at_gate_since: Cell<u64>,
 }
 
@@ -110,12 +110,12 @@ pub fn current() -> &'static Thread {
     }
 }
 
-/// Deeper below the mark than this, in bytes, no vendor library calls itself.
+/// Depth below the mark, in bytes, beyond which no vendor library calls itself.
 const NESTING: usize = 256 * 1024;
-/// What a living mark holds, beside its own address.
+/// Value of a living mark, beside its own address.
 const TOKEN: usize = 0x5a17_ed1c_0de5_b33f;
 
-/// A place on the stack of the hook that marks its thread as inside a vendor call.
+/// Place on the stack of a hook, which marks its thread as inside a vendor call.
 pub struct Place(Cell<usize>);
 
 impl Place {
@@ -141,9 +141,9 @@ pub struct Inside<'a> {
 }
 
 impl<'a> Inside<'a> {
-    /// Enters; `None` when the thread is inside a vendor call already, whose own calls are not ours to judge.
-    /// `related` says whether two callers belong together: a call by the caller of the outer one is no call of the
-    /// vendor's, but one from a callback, or the outer one is long over.
+    /// Marks the thread; `None` when it is inside a vendor call already: calls that a vendor's library makes itself are not
+    /// scheduled. `related` says if two callers belong together: a call by the caller of the outer one is no call of the vendor's,
+    /// but one from a callback, or the outer one has returned.
     #[inline(always)]
     pub fn enter(place: &'a Place, related: fn(usize, usize) -> bool) -> Option<Inside<'a>> {
         let thread = current();
@@ -174,8 +174,8 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Whether the mark at `before` belongs to a frame that is gone. Such a frame was usually written over since, but for
-/// holes in later frames.
+/// True: the mark at `before` belongs to a frame that is gone. Such a frame was usually written over since, except for holes in
+/// later frames.
 #[cold]
 #[inline(never)]
 fn was_left(thread: &Thread, here: usize, before: usize) -> bool {
@@ -192,51 +192,52 @@ fn was_left(thread: &Thread, here: usize, before: usize) -> bool {
 }
 
 impl Thread {
-    /// It waits on behalf of the group with this index.
+    /// Notes that the thread waits on behalf of the group with this index.
     pub(crate) fn begin_wait(&self, group: u16) {
         self.waits.set(u32::from(group) + 1);
     }
 
-    /// That wait is at the group's gate.
+    /// Notes that this wait is at the group's gate.
     pub(crate) fn is_at_gate(&self, since_ns: u64) {
         self.at_gate_since.set(since_ns);
     }
 
-    /// It is at no gate any more. Returns since when it was, in ns.
+    /// Ends the wait at a gate. Returns the time at which it began, in ns, if the thread was at one.
     pub(crate) fn leave_gate(&self) -> Option<u64> {
         Some(self.at_gate_since.replace(0)).filter(|since| *since != 0)
     }
 
-    /// It lends that group a priority meanwhile.
+    /// Notes the priority that the thread lends to that group meanwhile.
     pub(crate) fn lend(&self, priority: i32) {
         self.lends.set(priority + PRIORITY_BIAS);
     }
 
-    /// It waits no more. Returns the index of the group that it waited for, if it did.
+    /// Ends the wait. Returns the index of the group that the thread waited for, if it waited.
     pub(crate) fn end_wait(&self) -> Option<usize> {
         self.waits.replace(0).checked_sub(1).map(|at| at as usize)
     }
 
-    /// It lends nothing any more. Returns what it lent.
+    /// Ends the loan. Returns the priority that was lent, if there was one.
     pub(crate) fn take_back(&self) -> Option<i32> {
         let lent = self.lends.replace(0);
         (lent != 0).then_some(lent - PRIORITY_BIAS)
     }
 }
 
-/// Address of a word on the stack of the hook that the calling thread is in: for one hook, always in the same distance
-/// from where its caller's return address lies.
+/// Address of a word on the stack of the hook that the calling thread is in: for one hook, always at the same distance from its
+/// caller's return address.
 pub fn place_of_hook() -> usize {
     current().inside.get()
 }
 
 #[inline(always)]
 pub(crate) fn slot_of(key: usize) -> usize {
-    // Handles are addresses of heap objects: the low bits say nothing.
+    // Handles are addresses of heap objects: their low bits are mostly equal.
     (key ^ (key >> 4) ^ (key >> 9)) % ENTRIES
 }
 
-/// The slow way must be taken once, so that what the left frames would have undone is undone.
+/// Forgets the queues of a thread whose wait was left by `longjmp`: it must take the slow path once, which undoes what the left
+/// frames would have undone.
 #[cold]
 #[inline(never)]
 fn left_by_longjmp(thread: &Thread) {
@@ -252,7 +253,7 @@ fn forget_queues(thread: &Thread) {
     thread.displaced.set((0, None));
 }
 
-/// In a forked child: the segment is not mapped here, so nothing remembered may be used.
+/// Forgets everything in a forked child: the segment is not mapped there, so that nothing remembered may be used.
 pub fn forget_all() {
     let thread = current();
     forget_queues(thread);

@@ -1,4 +1,4 @@
-//! How far a queue is: what it was given, what is fenced, what is complete.
+//! Timeline of a queue: commands issued, fenced and complete.
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -8,26 +8,26 @@ use xsched_proto::memory::Hardware;
 
 use crate::protocol::idle;
 
-/// The counts of one queue. Launches that find the gate plainly open are only counted, elsewhere and thread by thread; the others
-/// are numbered here, and their expected device time is summed up.
+/// Counts of one queue. Launches that find the gate plainly open are only counted, elsewhere and thread by thread; the others are
+/// numbered here, and their expected device time is summed up.
 #[derive(Default)]
 pub(crate) struct Timeline {
     /// Numbered commands, and their expected time in ns.
     issued: AtomicU64,
     issued_ns: AtomicU64,
-    /// The last fence: its command's number and summed time. What came since is the unfenced suffix.
+    /// Number and summed time of the command of the last fence. The commands since are the unfenced suffix.
     fenced: AtomicU64,
     fenced_ns: AtomicU64,
     /// Commands that were only counted and that some fence covers.
     fenced_counted: AtomicU64,
-    /// Complete.
+    /// Complete commands: the last number, their expected time in ns, and those that were only counted.
     done: AtomicU64,
     done_ns: AtomicU64,
     done_counted: AtomicU64,
 }
 
 impl Timeline {
-    /// All that was numbered so far counts as complete: the queue has a new user.
+    /// Begins anew for another user of the place: all commands numbered so far count as complete.
     pub(crate) fn reset(&self) {
         let (issued, issued_ns) = (self.issued.load(Relaxed), self.issued_ns.load(Relaxed));
         self.done.store(issued, Relaxed);
@@ -51,18 +51,18 @@ impl Timeline {
         self.issued.load(Acquire)
     }
 
-    /// Their expected time, in ns.
+    /// Expected time of the numbered commands, in ns.
     #[inline]
     pub(crate) fn issued_ns(&self) -> u64 {
         self.issued_ns.load(Acquire)
     }
 
-    /// All of it, with so many commands that were only counted.
+    /// The end of the timeline, where `counted` commands were only counted.
     pub(crate) fn end(&self, counted: u64) -> Point {
         Point { seq: self.issued(), ns: self.issued_ns(), counted }
     }
 
-    /// What is complete.
+    /// The point up to which everything is complete.
     pub(crate) fn done(&self) -> Point {
         Point { seq: self.done.load(Acquire), ns: self.done_ns.load(Acquire), counted: self.done_counted.load(Acquire) }
     }
@@ -73,7 +73,8 @@ impl Timeline {
         (self.fenced.load(Relaxed), self.fenced_ns.load(Relaxed))
     }
 
-    /// A fence covers all up to this point. Returns how many numbered commands no fence had covered, and how many counted ones.
+    /// Notes a fence that covers all commands up to this point. Returns how many numbered commands no fence had covered, and how
+    /// many counted ones.
     pub(crate) fn fence(&self, at: Point) -> (u64, u64) {
         let numbered = at.seq.saturating_sub(self.fenced.fetch_max(at.seq, Relaxed));
         self.fenced_ns.fetch_max(at.ns, Relaxed);
@@ -81,29 +82,29 @@ impl Timeline {
         (numbered, counted)
     }
 
-    /// A fence that covered `commands` could not be placed after all: the next command gets one.
+    /// Takes back a fence that covered `commands` and could not be placed: the next command gets one.
     pub(crate) fn unfence(&self, seq: u64, commands: u64) {
         self.fenced_counted.store(self.done_counted.load(Relaxed), Relaxed);
         self.fenced.store(seq.saturating_sub(commands), Relaxed);
     }
 
-    /// Whether a fence covers everything, with so many commands that were only counted.
+    /// True: a fence covers everything, the `counted` commands that were only counted included.
     pub(crate) fn is_all_fenced(&self, counted: u64) -> bool {
         self.fenced.load(Relaxed) >= self.issued()
             && self.fenced_counted.load(Relaxed).max(self.done_counted.load(Relaxed)) >= counted
     }
 
-    /// Whether a fence is under way.
+    /// True: some fence is not known to be reached.
     pub(crate) fn is_fenced(&self) -> bool {
         self.fenced.load(Acquire) > self.done.load(Acquire)
     }
 
-    /// Whether everything is complete, with so many commands that were only counted.
+    /// True: everything is complete, the `counted` commands that were only counted included.
     pub(crate) fn is_complete(&self, counted: u64) -> bool {
         self.is_numbered_complete() && self.done_counted.load(Acquire) >= counted
     }
 
-    /// Whether every numbered command is complete.
+    /// True: every numbered command is complete.
     pub(crate) fn is_numbered_complete(&self) -> bool {
         self.done.load(Acquire) >= self.issued()
     }
@@ -114,16 +115,16 @@ impl Timeline {
         self.issued().saturating_sub(done)
     }
 
-    /// Commands that were only counted and are not known to be complete, of so many.
+    /// Commands that are not known to be complete, of the `counted` ones.
     pub(crate) fn open_counted(&self, counted: u64) -> u64 {
         counted.saturating_sub(self.done_counted.load(Acquire))
     }
 
-    /// Numbered commands in flight whose completion will be told. In an ordered queue the unfenced suffix is left out: a thread
-    /// could wait for a completion that is never told.
+    /// Numbered commands in flight whose completion will be known. In an ordered queue the unfenced suffix is left out: a thread
+    /// could wait for a completion that is never reported.
     #[inline]
     pub(crate) fn in_flight(&self, in_order: bool) -> InFlight {
-        // What is done is read first, so that it is never ahead of what was issued.
+        // The complete ones are read first, so that they are never ahead of those issued.
         let (done, done_ns) = (self.done.load(Acquire), self.done_ns.load(Acquire));
         let (told, told_ns) = if in_order { (&self.fenced, &self.fenced_ns) } else { (&self.issued, &self.issued_ns) };
         InFlight {
@@ -132,9 +133,9 @@ impl Timeline {
         }
     }
 
-    /// Everything up to a point is complete, for this reason. The one way in which commands of an ordered queue become so; commands
-    /// of an unordered one are told one by one ([`Timeline::complete_one`]), and only those that were counted follow a point.
-    /// Returns how many commands that are new.
+    /// Takes everything up to a point as complete, by this evidence. The only way in which commands of an ordered queue become so;
+    /// commands of an unordered one are completed one by one ([`Timeline::complete_one`]), and only those that were counted follow a
+    /// point. Returns how many commands that are new.
     pub(crate) fn advance_to(&self, at: Point, evidence: Evidence, in_order: bool) -> u64 {
         let mut counted = 0;
         if evidence.covers_counted() {
@@ -150,13 +151,14 @@ impl Timeline {
         at.seq.saturating_sub(self.done.fetch_max(at.seq, AcqRel))
     }
 
-    /// One command of an unordered queue is complete.
+    /// Completes one command of an unordered queue.
     pub(crate) fn complete_one(&self, estimate_ns: u64) {
         self.done_ns.fetch_add(estimate_ns, AcqRel);
         self.done.fetch_add(1, AcqRel);
     }
 
-    /// The driver refused a numbered command. False: another command was numbered after it, whose completion covers its number too.
+    /// Takes back a numbered command that the driver refused. False: another command was numbered after it, whose completion covers
+    /// its number too.
     pub(crate) fn withdraw(&self, seq: u64, estimate_ns: u64, in_order: bool) -> bool {
         if in_order {
             if self.issued.compare_exchange(seq, seq - 1, AcqRel, Relaxed).is_err() {

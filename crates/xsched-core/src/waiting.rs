@@ -1,11 +1,12 @@
 //! Waits at the closed gate, and what is to be done before one.
 
 use core::cell::Cell;
+use core::num::NonZeroU64;
 use core::sync::atomic::Ordering::*;
 use std::sync::OnceLock;
 
 use xsched_flow::journal::Record;
-use xsched_flow::tuning::GATE_LOOK_NS;
+use xsched_flow::tuning::{GATE_LOOK_NS, TIMER_SLACK_NS};
 
 use crate::clock::now_ns;
 use crate::group::Group;
@@ -17,7 +18,7 @@ use crate::runtime::Runtime;
 use crate::thread::current;
 use crate::used::used;
 
-/// Tells whether an interpreter runs the program's signal handlers on the calling thread, once that comes back from its launch.
+/// Tells if an interpreter runs the program's signal handlers on the calling thread, once that comes back from its launch.
 pub type RunsHandlers = fn() -> bool;
 
 static RUNS_HANDLERS: OnceLock<RunsHandlers> = OnceLock::new();
@@ -29,7 +30,7 @@ pub fn ask_at_signals(runs_handlers: RunsHandlers) {
 
 /// A wait of the calling thread that signals may interrupt, from now until it is dropped.
 pub(crate) struct Interruptible {
-    /// Since when the thread waited without one, in ns.
+    /// Beginning of the stretch of the wait that is not yet added up, in ns.
     since: Cell<u64>,
 }
 
@@ -38,7 +39,8 @@ impl Interruptible {
         Interruptible { since: Cell::new(now) }
     }
 
-    /// A handler has run on this thread. Whether that ends the wait: an interpreter above must see it, a profiler's tick is over.
+    /// Notes that a handler has run on this thread. True: that ends the wait, since an interpreter above must see the signal; a
+    /// profiler's tick is over.
     pub(crate) fn signal_ends(&self) -> bool {
         self.add_up();
         let before = current().signals.get();
@@ -62,7 +64,28 @@ impl Drop for Interruptible {
     }
 }
 
-/// The calling thread waits on behalf of a group, which is not idle meanwhile.
+/// Short timer slack of the calling thread until it is dropped: its sleeps end when they should.
+pub(crate) struct PromptSleeps {
+    before_ns: Option<u64>,
+}
+
+impl PromptSleeps {
+    pub(crate) fn begin() -> PromptSleeps {
+        let before_ns = rustix::thread::current_timer_slack().ok();
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
+        PromptSleeps { before_ns }
+    }
+}
+
+impl Drop for PromptSleeps {
+    fn drop(&mut self) {
+        if let Some(before_ns) = self.before_ns {
+            let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(before_ns));
+        }
+    }
+}
+
+/// Begins a wait of the calling thread on behalf of a group, which is not idle meanwhile.
 pub(crate) fn start_waiting(rt: &Runtime, group: &Group) {
     stop_waiting(rt);
     let must_announce = group.readiness(rt).begin_wait();
@@ -74,7 +97,7 @@ pub(crate) fn start_waiting(rt: &Runtime, group: &Group) {
     }
 }
 
-/// The end of [`start_waiting`], whether the wait returned or was left by `longjmp` some time ago.
+/// The end of [`start_waiting`]: the wait returned now, or was left by `longjmp` some time ago.
 pub(crate) fn stop_waiting(rt: &Runtime) {
     let thread = current();
     let Some(at) = thread.end_wait() else { return };
@@ -89,7 +112,7 @@ pub(crate) fn stop_waiting(rt: &Runtime) {
 }
 
 impl Group {
-    /// Waits at the closed gate, as long as the queue it concerns `stays` in this group.
+    /// Waits at the closed gate, as long as the queue that the launch is for `stays` in this group.
     pub(crate) fn wait_open(&self, rt: &Runtime, flush: impl FnOnce(), stays: impl Fn() -> bool) -> Left {
         let slot = self.slot(rt);
         if slot.gate.load().is_open() {
@@ -99,24 +122,14 @@ impl Group {
         flush();
         rt.flush_elsewhere(self);
         let began = now_ns();
-        rt.gate_waits.fetch_add(1, Relaxed);
-        start_waiting(rt, self);
-        let daemons_ns = rt.daemons_ns(began);
-        slot.begin_wait(daemons_ns);
-        current().is_at_gate(daemons_ns);
-        inherit::lend_at_gate(rt, self);
-        if rt.is_quiet(self) {
-            self.report_drained(rt);
-        } else if self.is_polled(rt) {
-            self.waits_since.store(began, Relaxed);
-            rt.poke_agent();
-        }
+        rt.waits.at_gate.fetch_add(1, Relaxed);
+        self.begin_wait_at_gate(rt, began);
         let wait = Interruptible::begin(began);
         let is_over = || {
             if rt.daemon_is_silent(now_ns(), began) {
                 rt.detach();
             }
-            // One that yields has a look of its own.
+            // A gate that yields has a wait of its own: `Group::wait_for_backlogs`.
             !stays() || slot.gate.load().yields()
         };
         let left = park::at_gate(&slot.gate, GATE_LOOK_NS, is_over, || wait.signal_ends());
@@ -124,48 +137,69 @@ impl Group {
         if left == Left::Signal {
             slot.signal_overrides.fetch_add(1, Relaxed);
         }
+        self.end_wait_at_gate(rt, began);
+        left
+    }
+
+    /// Publishes that the calling thread waits at the gate, lends the group its priority, and reports a group that has drained.
+    fn begin_wait_at_gate(&self, rt: &Runtime, began: u64) {
+        start_waiting(rt, self);
+        let daemons_ns = rt.daemon_page.daemons_ns(began);
+        self.slot(rt).begin_wait(daemons_ns);
+        current().is_at_gate(daemons_ns);
+        inherit::lend_at_gate(rt, self);
+        if self.is_quiet(rt) {
+            self.report_drained(rt);
+        } else if self.is_polled(rt) {
+            self.waits_since.store(began, Relaxed);
+            rt.poke_agent();
+        }
+    }
+
+    /// The end of [`Group::begin_wait_at_gate`]: accounts for the wait.
+    fn end_wait_at_gate(&self, rt: &Runtime, began: u64) {
         stop_waiting(rt);
         self.readiness(rt).undrained();
         let waited_ns = now_ns() - began;
-        slot.wait_ns.fetch_add(waited_ns, Relaxed);
+        self.slot(rt).wait_ns.fetch_add(waited_ns, Relaxed);
         self.waits(rt).add(waited_ns / 1_000);
-        rt.at_gate_ns.fetch_add(waited_ns, Relaxed);
-        left
+        rt.waits.at_gate_ns.fetch_add(waited_ns, Relaxed);
+    }
+
+    /// Makes the commands of its queues begin that the driver may have put off.
+    pub(crate) fn flush(&self, rt: &Runtime) {
+        rt.flush_queues(rt.queues_of(self));
     }
 }
 
 impl XQueue {
-    /// For a command that was to wait behind a gate on the device, which could not be placed, or a thread that waits for such
-    /// commands. A signal may end the wait.
+    /// Waits for the group's gate: for a command that was to wait behind a gate on the device, which could not be placed, or a thread
+    /// that waits for such commands. A signal may end the wait.
     pub fn wait_turn(&self, rt: &'static Runtime) {
         let group = self.group(rt);
-        group.wait_open(rt, || rt.flush(group), || self.group.load(Acquire) == group.index);
+        group.wait_open(rt, || group.flush(rt), || self.is_in(group.index));
     }
 }
 
 impl Runtime {
-    /// A thread ends: its counters go to the next thread that asks for some.
+    /// Takes note that the calling thread ends: its counters go to the next thread that asks for some.
     pub fn thread_exit(&self) {
         stop_waiting(self);
         self.leave_counters();
     }
 
-    /// Makes what was enqueued on the group's queues begin.
-    pub(crate) fn flush(&self, group: &Group) {
-        self.flush_queues(self.queues_of(group));
-    }
-
-    /// The same, for a thread that is about to wait at the group's gate, with what it gave to other groups. No thread waits
-    /// for that now, so its end would be seen late, and such a group seem to want the device, and have it, until then.
-    pub(crate) fn flush_elsewhere(&self, group: &Group) {
+    /// Flushes what the calling thread gave to other groups, before it waits at a group's gate. No thread waits for that now, so its
+    /// end would be seen late, and such a group seem to want the device, and have it, until then.
+    fn flush_elsewhere(&self, group: &Group) {
         if !self.has_one_group() {
-            // What comes next on a default stream may wait for all others.
+            // The next command of a default stream may wait for all others.
             let elsewhere = |q: &&XQueue| q.group.load(Relaxed) != group.index && !is_default(q.handle());
             self.flush_queues(used(self).filter(elsewhere));
         }
     }
 
-    /// Their handles are pinned with our lock held, so that no queue is destroyed meanwhile; the driver flushes without it.
+    /// Flushes queues. Their handles are pinned with our lock held, so that no queue is destroyed meanwhile; the driver flushes
+    /// without it.
     fn flush_queues<'a>(&self, queues: impl Iterator<Item = &'a XQueue>) {
         let flushes: Vec<_> = self.keeping_queues(|| queues.filter_map(|q| q.platform(self).flusher(q)).collect());
         flushes.into_iter().for_each(|flush| flush());

@@ -1,4 +1,4 @@
-//! A batch size says how many commands lie between two completion fences at most: what a fence covers makes room at once.
+//! Batch size: the most commands between two completion fences. The commands that a fence covers make room at once.
 
 use std::sync::atomic::Ordering::*;
 
@@ -11,7 +11,7 @@ mod nothing;
 #[test]
 fn a_batch_ends_with_a_fence_where_a_budget_is_in_force() {
     let rt = nothing::runtime();
-    // One that tells of completions: each is seen at once.
+    // This interface reports completions by calls: each is seen at once.
     rt.queue(16, || nothing::spec(16, 0).map(|s| QueueSpec { platform: 1, ..s })).expect("a queue");
     rt.attach(std::ptr::null_mut());
     let words = &rt.segment().groups[0];
@@ -19,7 +19,7 @@ fn a_batch_ends_with_a_fence_where_a_budget_is_in_force() {
     words.gate.grant();
     rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
     rt.remember(16, || None).expect("a queue");
-    // How many commands come before the next fence, at most.
+    // Number of commands before the next fence, at most.
     let longest = |threshold: u32, batch: u32| {
         words.budget_commands.store(threshold, SeqCst);
         words.batch_commands.store(batch, SeqCst);
@@ -36,7 +36,7 @@ fn a_batch_ends_with_a_fence_where_a_budget_is_in_force() {
         }
         longest
     };
-    // The first ones are followed each, whatever the batch.
+    // The first commands have a fence each, whatever the batch.
     longest(16, 0);
     for (threshold, batch, expected) in
         [(16, 0, 8), (16, 1, 1), (16, 4, 4), (16, 16, 16), (16, 64, 16), (1_000, 64, 32)]

@@ -13,7 +13,7 @@ fn with_queue(rt: &'static Runtime, handle: usize, priority_steps: i32) {
     rt.queue(handle, || nothing::spec(handle, priority_steps)).expect("a queue");
 }
 
-/// A process with a queue, at this level.
+/// Makes a process with a queue, at this level.
 fn at_level(level: u32) -> &'static Runtime {
     let rt = nothing::runtime();
     with_queue(rt, 16, 0);
@@ -25,7 +25,7 @@ fn is_loose(rt: &Runtime) -> bool {
     rt.segment().groups[0].gate.load().is_bypassed()
 }
 
-/// What the agent does each time that it is woken, as by a new group.
+/// Does what the agent does at each wake-up, as by a new group.
 fn look(rt: &Runtime) {
     rt.groups().for_each(|group| group.set_device_gates(rt));
 }
@@ -64,7 +64,7 @@ fn a_process_without_commands_with_gates_inside_keeps_its_plain_word() {
     assert!(!is_loose(rt));
 }
 
-/// A process at level 2 that shares its device, with a default stream and another queue. The bound is so little that every
+/// Makes a process at level 2 that shares its device, with a default stream and another queue. The budget is so small that every
 /// command gets a gate.
 fn in_company() -> &'static Runtime {
     let rt = at_level(2);
@@ -98,7 +98,7 @@ fn launch(rt: &'static Runtime, handle: usize, work: Work) -> Admission {
     admission
 }
 
-/// What the agent does at this time, in ns.
+/// Does what the agent does at this time, in ns.
 fn look_at(rt: &Runtime, now: u64) {
     rt.groups().for_each(|group| group.release_held(rt, now));
 }
@@ -219,7 +219,7 @@ fn the_last_fence_before_a_gate_says_that_it_follows_and_no_other_does() {
     let (mut placed, queue) = (Vec::new(), &rt.segment().queues[1]);
     for turn in 0..20 {
         (0..2).for_each(|_| give(rt, &mut placed));
-        // The device comes to all of it.
+        // The device reaches all of it.
         let last = placed.iter().rev().find_map(|thing| if let Thing::Fence(n) = thing { Some(*n) } else { None });
         queue.completed_word.store(last.unwrap_or(0), SeqCst);
         assert_eq!(Some(queue.fence.load(SeqCst)), last);

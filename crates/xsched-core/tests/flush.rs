@@ -1,4 +1,5 @@
-//! A thread that is about to wait at a closed gate has what it gave to other groups begin and followed to its end.
+//! Flush before a wait: a thread that is about to wait at a closed gate has its commands of other groups begin, and followed to
+//! their end.
 
 use std::sync::{Mutex, OnceLock};
 
@@ -9,7 +10,7 @@ use xsched_proto::gate::{Gate, GateWord};
 mod nothing;
 
 static RUNTIME: OnceLock<&'static Runtime> = OnceLock::new();
-/// Whose commands were made to begin.
+/// Queues whose commands were made to begin.
 static FLUSHED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 struct Flushes;

@@ -12,7 +12,7 @@ mod nothing;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Whether this thread finds the queue with this key without a look into the tables.
+/// True: this thread finds the queue with this key without the registry's tables.
 fn is_remembered(key: usize) -> bool {
     !matches!(fast_path::enter(key), Entered::Unknown)
 }
@@ -61,7 +61,7 @@ fn a_queue_is_released_when_scheduling_is_over() {
     rt.remember(16, || None).expect("a queue that is not held any more");
 }
 
-/// What a new daemon would be told of the groups beside their coming to be.
+/// Messages that a new daemon would get of the groups, besides those that add them.
 fn said(rt: &Runtime) -> Vec<(u16, Option<i32>, Option<u32>)> {
     let said = rt.introduce().into_iter().filter_map(|message| match message {
         ClientMsg::GroupHint { slot, priority, hints } => Some((slot, priority, hints.utilization)),

@@ -1,4 +1,4 @@
-//! When a group is idle, who is told so, and the race between a launch and that decision.
+//! Idle groups: when a group is idle, the report to the daemon, and the race between a launch and that decision.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{OnceLock, mpsc};
@@ -13,7 +13,7 @@ mod nothing;
 
 use nothing::runtime;
 
-/// A runtime whose daemon lets its only group go, with these bits of the gate besides.
+/// Makes a runtime whose daemon grants its only group the device, with these further bits of the gate.
 fn granted(bits: Gate) -> (&'static Runtime, &'static XQueue) {
     let rt = runtime();
     let queue = rt.queue(16, spec).expect("a queue");
@@ -25,7 +25,7 @@ fn granted(bits: Gate) -> (&'static Runtime, &'static XQueue) {
     (rt, queue)
 }
 
-/// Launches once. Gives whether it took the slow path.
+/// Launches once. True: by the slow path.
 fn is_slow(rt: &'static Runtime) -> bool {
     match fast_path::enter(16) {
         Entered::Fast(counted) => {
@@ -41,7 +41,7 @@ fn is_slow(rt: &'static Runtime) -> bool {
     }
 }
 
-/// Launches some and waits for them, so many times. Gives how often the agent was woken.
+/// Launches a few commands and waits for them, `times` times. Returns how often the agent was woken.
 fn work(rt: &'static Runtime, queue: &'static XQueue, times: u32) -> u64 {
     let woken = || {
         let mut count = [0; 8];
@@ -74,7 +74,7 @@ fn waits_beside_a_rival_lead_to_a_decision() {
     assert!(rt.groups().next().expect("its group").idle_due_ns(rt, xsched_core::now_ns()).is_some());
 }
 
-/// Nothing else tells of the end of a command that blocks: a rival would have to wait for the next rare look.
+/// Nothing else reports the end of a command that blocks: a rival would have to wait for the next rare poll.
 #[test]
 fn a_command_that_blocks_leads_to_a_decision_beside_a_rival() {
     let (rt, queue) = granted(Gate::CONTENDED);
@@ -86,7 +86,7 @@ fn a_command_that_blocks_leads_to_a_decision_beside_a_rival() {
     assert!(group.idle_due_ns(rt, xsched_core::now_ns()).is_some());
 }
 
-/// The end of a command that blocks tells of all before it: one that goes by without a number would leave the group busy.
+/// The end of a command that blocks covers all before it: a command that passes without a number would leave the group busy.
 #[test]
 fn a_command_that_blocks_is_numbered_beside_a_rival() {
     let (rt, _) = granted(Gate::CONTENDED);
@@ -109,7 +109,7 @@ fn nothing_is_to_be_decided_once_the_daemon_is_gone_or_knows() {
     let due = || group.idle_due_ns(rt, xsched_core::now_ns());
     assert!(work(rt, queue, 1) > 0);
     assert!(due().is_some());
-    // As when another thread's wait ends just when the agent has decided.
+    // Stands for another thread's wait that ends just when the agent has decided.
     rt.segment().groups[0].gate.call_idle();
     assert_eq!(due(), None);
     rt.segment().groups[0].gate.announce();
@@ -140,7 +140,7 @@ fn the_grace_time_follows_gaps_that_outlast_it() {
     assert!(left_ns < xsched_core::now_ns() + 50_000, "it is 200 us at first");
 }
 
-/// After its beginning, a program that nothing bounds is followed by one command in 32 and one more in 128.
+/// After its beginning, a program without budget gets a fence for one command in 32 and one more in 128.
 #[test]
 fn who_is_not_held_is_followed_now_and_then() {
     let (rt, _) = granted(Gate::CONTENDED);
@@ -149,7 +149,7 @@ fn who_is_not_held_is_followed_now_and_then() {
     assert_eq!(rt.groups().next().expect("its group").launches(rt), 256 + 1280);
 }
 
-/// No launch under a budget goes by uncounted.
+/// Every launch under a budget is counted.
 #[test]
 fn who_is_held_is_followed_command_by_command() {
     let (rt, _) = granted(Gate::CONTENDED);
@@ -157,8 +157,8 @@ fn who_is_held_is_followed_command_by_command() {
     assert!((0..1000).all(|_| is_slow(rt)));
 }
 
-/// A group that the daemon takes for idle for want of progress never said that it is idle, so that its next launch would
-/// not announce itself, and a rival keep the device until the daemon looks again.
+/// A group that the daemon presumed idle because it made no progress once never reported that it is idle, so that its next launch
+/// would not announce itself, and a rival keep the device until the daemon polls again.
 #[test]
 fn a_launch_after_a_stall_tells_the_daemon_once() {
     let (rt, _) = granted(Gate::CONTENDED);
@@ -217,7 +217,8 @@ fn no_launch_slips_by_a_group_that_was_declared_idle() {
                 }
                 Entered::Unknown => panic!("the queue was remembered"),
             }
-            // The other thread puts right within a few instructions what it sees too late: a state that stays is wrong.
+            // The other thread corrects a state within a few instructions if it sees the change too late: only a state that stays is
+            // wrong.
             let slipped =
                 (0..10_000_000).all(|_| words.state.load(SeqCst) == state::IDLE && !words.gate.load().must_announce());
             if slipped {

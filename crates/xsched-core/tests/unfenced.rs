@@ -1,4 +1,4 @@
-//! The last commands of a group that waits for its turn, which no fence follows: the agent gives up on them soon.
+//! Unfenced suffix of a group that waits for its grant: the agent presumes it complete soon.
 
 use std::sync::atomic::Ordering::*;
 
@@ -26,7 +26,7 @@ fn unfenced_commands_are_taken_for_complete_when_all_that_is_followed_is() {
     group.set_registration(rt, Registration::Attached);
     words.gate.mark(Gate::CONTENDED, true);
     words.gate.grant();
-    // The first ones have a fence each.
+    // The first commands have a fence each.
     let mut last = launch(rt).expect("a fence");
     while let Some(fence) = {
         assert!(!queue.is_held_on_device(rt));
@@ -35,15 +35,15 @@ fn unfenced_commands_are_taken_for_complete_when_all_that_is_followed_is() {
         queue.slot(rt).completed_word.store(last.number, SeqCst);
         last = fence;
     }
-    // That was a tail without one.
+    // These commands are an unfenced suffix.
     let began = now_ns();
     words.gate.close();
     let waiting = std::thread::spawn(move || launch(rt).is_some());
-    // At some time of the second to come it is late, if it waits now.
+    // At some time of the next second the suffix is overdue, if it waits now.
     let is_late = || (0..1000).any(|ms| group.activity(rt, began + ms * 1_000_000).is_late());
     until("it waits", is_late);
     let gives_up = || {
-        rt.presume(group, xsched_flow::timeline::Evidence::Overdue);
+        group.presume(rt, xsched_flow::timeline::Evidence::Overdue);
         group.update_idle_state(rt);
         words.state.load(SeqCst) == state::DRAINED
     };

@@ -1,4 +1,4 @@
-//! A program may ask that streams get no XQueue of their own accord: then those are there that it makes itself.
+//! Streams without XQueues, at the program's request: only the queues that it makes itself are there.
 
 mod nothing;
 

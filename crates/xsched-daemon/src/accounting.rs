@@ -91,6 +91,9 @@ impl Server {
                 program.kept.insert(device.clone(), (usage, to_ms));
             }
         }
+        if !closed.is_empty() {
+            self.history.ended.charge(self.engine.gatekeeper().ledger());
+        }
         for (id, device, usage) in closed {
             self.keep_last_usage(id, device, usage);
             self.engine.handle(self.now_ns, Input::BookClosed(id.0, device.clone()));

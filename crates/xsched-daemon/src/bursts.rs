@@ -1,4 +1,4 @@
-//! The file of bursts, a line of JSON for each: times in which programs wanted their devices, for measurements.
+//! File of bursts, for measurements: one line of JSON for each time in which a program wanted its device.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

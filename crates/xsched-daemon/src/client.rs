@@ -25,7 +25,7 @@ pub(crate) struct Client {
     pub(crate) attached_ns: u64,
     /// Place of the process in a pool, once it has a context there.
     pub(crate) seat: Option<Seat>,
-    /// The reason for its place in a pool or outside, once it has a context.
+    /// Reason for the program's place in a pool or outside, known once the program has a context.
     pub(crate) place_why: Option<Arc<str>>,
 }
 
@@ -79,18 +79,18 @@ pub(crate) struct Question {
 pub(crate) struct Expected {
     pub(crate) pid: u32,
     pub(crate) user: User,
-    /// Job, with its user in front; none for a program that was not started by `xsched run`.
+    /// Job with the user's id in front; none for a program that was not started by `xsched run`.
     pub(crate) job: Option<String>,
     pub(crate) pidfd: OwnedFd,
-    /// True once the process has ended while others of its job are attached.
+    /// True if the process has ended, while others of its job are still attached.
     pub(crate) ended: bool,
     /// Key of the facts learned about it, where `xsched run` started it.
     pub(crate) program: Option<String>,
-    /// File name of the program that it was announced to run.
+    /// File name of the program that the process was announced to run.
     pub(crate) name: Option<String>,
     /// Number of the pool in which it has a place.
     pub(crate) pool: Option<u64>,
-    /// The reason for its place in a pool or outside, once it has asked.
+    /// Reason for the program's place in a pool or outside, known once the program has asked.
     pub(crate) why: Option<Arc<str>>,
     /// True for an urgent program in the inner pool.
     pub(crate) is_urgent: bool,

@@ -66,7 +66,7 @@ impl Server {
         }
     }
 
-    /// Continues an answer, by one message.
+    /// Sends the next message of an answer.
     pub(crate) fn go_on(&mut self, id: u64) {
         let Some(answer) = self.commands.answers.get_mut(&id) else { return };
         let next = match answer {
@@ -167,7 +167,7 @@ impl Server {
         Ok(theirs.into_iter().map(|(id, _)| *id).collect())
     }
 
-    /// Begins to change programs.
+    /// Begins a command that changes programs.
     fn change(&mut self, command: u64, targets: Vec<Target>, what: What) -> Option<Answer> {
         let conn = self.net.conns.get(&command)?;
         let (user, pid) = (conn.user, conn.pid);

@@ -1,4 +1,4 @@
-//! The engine at work in the daemon: inputs are given to it, and its effects are carried out at once, in order.
+//! The engine in the daemon: the daemon passes inputs to the engine, and carries out the engine's effects at once, in order.
 
 use std::os::fd::AsFd;
 
@@ -15,7 +15,7 @@ impl Server {
     /// Gives the engine an input and carries out its effects.
     pub(crate) fn input(&mut self, input: Input) {
         self.engine.handle(self.now_ns, input);
-        self.note_observed();
+        self.count_outcomes();
         while let Some(effect) = self.engine.next_effect() {
             self.carry_out(effect);
         }

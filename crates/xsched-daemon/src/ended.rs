@@ -1,18 +1,23 @@
-//! Programs that ended lately, with their last figures.
+//! Programs that ended recently, with their last measurements.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use xsched_gatekeeper::ledger::Ledger;
+use xsched_policy::{GroupId, ProgramId};
 use xsched_proto::wire::ProgramInfo;
 
 use crate::identity::User;
 use crate::tuning::{ENDED_MAX, ENDED_NS, USER_ENDED_MAX, of_user};
 
-/// Program that has ended.
-#[derive(Debug)]
+/// A program that has ended.
+#[derive(Clone, Debug)]
 pub(crate) struct EndedProgram {
     pub(crate) user: User,
-    /// Number of the program: later ones have greater numbers.
+    program: ProgramId,
+    /// Its GPU time may still change: not all of it is charged.
+    is_open: bool,
+    /// The last one has the greatest.
     pub(crate) number: u64,
     /// Time at which it ended, in ns.
     pub(crate) at_ns: u64,
@@ -35,8 +40,8 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Keeps the last report on a program for some time.
-    pub(crate) fn push(&mut self, user: User, at_ns: u64, last: ProgramInfo) {
+    /// Keeps what a program was told last, for some time.
+    pub(crate) fn push(&mut self, user: User, program: ProgramId, at_ns: u64, last: ProgramInfo) {
         self.expire(at_ns);
         let of_this = |e: &Arc<EndedProgram>| e.user == user;
         if self.programs.iter().filter(|e| of_this(e)).count() >= of_user(USER_ENDED_MAX, user.is_own())
@@ -48,13 +53,29 @@ impl Ended {
             self.programs.pop_front();
         }
         self.count += 1;
-        self.programs.push_back(Arc::new(EndedProgram { user, number: self.count, at_ns, last }));
+        let ended = EndedProgram { user, program, is_open: true, number: self.count, at_ns, last };
+        self.programs.push_back(Arc::new(ended));
     }
 
     /// Programs that are still kept.
     pub(crate) fn iter(&mut self, now_ns: u64) -> impl Iterator<Item = &Arc<EndedProgram>> {
         self.expire(now_ns);
         self.programs.iter()
+    }
+
+    /// Brings their GPU times up to date. The last of it is charged some time after their end.
+    pub(crate) fn charge(&mut self, ledger: &Ledger) {
+        for ended in self.programs.iter_mut().filter(|ended| ended.is_open) {
+            let ended = Arc::make_mut(ended);
+            ended.is_open = false;
+            for group in &mut ended.last.groups {
+                let number = group.id.strip_prefix('g').and_then(|number| number.parse().ok());
+                let part = number.and_then(|id| ledger.group_ns(&group.device, ended.program, GroupId(id)));
+                if let Some(ns) = part {
+                    (group.gpu_us, ended.is_open) = (ns / 1_000, true);
+                }
+            }
+        }
     }
 
     fn expire(&mut self, now_ns: u64) {
@@ -103,9 +124,9 @@ pub(crate) mod tests {
     fn each_user_keeps_the_last_ones_for_some_time() {
         let (one, other) = (User::unknown(1), User::unknown(2));
         let mut ended = Ended::default();
-        ended.push(other, 0, program(7));
+        ended.push(other, ProgramId(7), 0, program(7));
         let n = USER_ENDED_MAX.0 as u32;
-        (0..n + 5).for_each(|pid| ended.push(one, 1_000_000_000, program(pid)));
+        (0..n + 5).for_each(|pid| ended.push(one, ProgramId(pid.into()), 1_000_000_000, program(pid)));
         let pids = |ended: &mut Ended, user| -> Vec<u32> {
             ended.iter(2_000_000_000).filter(|e| e.user == user).map(|e| e.last.pid).collect()
         };

@@ -134,7 +134,7 @@ impl Server {
         }
     }
 
-    /// Notes that a program ends in the midst of its work, for the pool that it is in.
+    /// Notes for a pool that one of its programs has ended in the middle of its work.
     pub(crate) fn note_cut_off(&mut self, id: u64, seat: Option<Seat>) {
         let Some(program) = self.engine.programs().get(&id) else { return };
         // Decided by the program's own word, since a change to idle may not have been read yet.

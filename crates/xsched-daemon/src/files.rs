@@ -1,4 +1,4 @@
-//! Files that are whole at any time.
+//! Files that are complete at any time, since a new version replaces the old one in one step.
 
 use std::fs::OpenOptions;
 use std::io::Write;

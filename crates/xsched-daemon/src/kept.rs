@@ -28,7 +28,7 @@ pub(crate) struct Kept {
     file: Option<PathBuf>,
     /// Policies that commands have set, by device; `""` is for all devices that have none of their own.
     policies: BTreeMap<String, Policy>,
-    /// Programs that have not come back yet.
+    /// Programs of an earlier daemon that have not attached to this one yet.
     absent: VecDeque<KeptProgram>,
     /// Places in pools of earlier daemons.
     seats: Vec<KeptSeat>,
@@ -54,7 +54,7 @@ pub(crate) struct KeptSeat {
     /// Start of the process, in clock ticks from the boot; 0 = still to be read.
     start: u64,
     uid: u32,
-    /// Number of the server for later daemons.
+    /// Number of the pool's server, in later daemons too.
     server: u64,
     inner: bool,
 }

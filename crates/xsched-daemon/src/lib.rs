@@ -81,6 +81,7 @@ pub use check::check_config;
 pub use container::record as container_record;
 pub use devices::{serve as serve_devices, sources as device_state_sources};
 pub use kept::kept_state;
+pub use metrics::{Metric, all_metrics};
 pub use pool::keeper::keep_pool;
 pub use pool::obstacle as pool_obstacle;
 pub use rights::give_up_capabilities;

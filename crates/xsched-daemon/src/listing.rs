@@ -40,6 +40,8 @@ impl Server {
 
     fn begin_snapshot(&mut self) -> Looking {
         self.poll_devices();
+        self.measure();
+        self.history.ended.charge(self.engine.gatekeeper().ledger());
         let arbiter = self.engine.arbiter();
         let daemon = DaemonInfo {
             pid: std::process::id(),
@@ -151,6 +153,7 @@ impl Server {
                 system: group.system,
                 level: group.level,
                 status: arbiter.status(self.now_us(), id)?,
+                gpu_ns: keeper.ledger().group_ns(&group.device, program.id, id).unwrap_or(0),
                 yielding: keeper
                     .opened(self.now_us(), id)
                     .map(|opened| SeenYielding { rule: keeper.rule(self.now_us(), id), opened }),
@@ -184,6 +187,7 @@ impl Server {
         let Some(program) = self.engine.programs().get(&id).filter(|program| !program.groups.is_empty()) else {
             return;
         };
+        let number = program.id;
         let mut seen = self.see(id, program, client);
         seen.queues.extend(seen_queues(program, 0));
         let mut info = seen.info(self.now_ns, self.history.started_ns, &shares);
@@ -192,10 +196,10 @@ impl Server {
             info.groups.iter_mut().for_each(|group| group.queues = Vec::new());
         }
         self.detail_left(&info);
-        self.history.ended.push(client.peer.user, self.now_ns, info);
+        self.history.ended.push(client.peer.user, number, self.now_ns, info);
     }
 
-    /// Sums of a moment ago, or new ones: many programs may end at once.
+    /// Returns sums that are recent, or computes new ones. Recent sums save work when many programs end at once.
     fn recent_shares(&mut self) -> Rc<Shares> {
         if self.history.shares.is_recent(self.now_ns) {
             return self.history.shares.clone();

@@ -29,7 +29,7 @@ pub fn answers(folder: &Path) -> bool {
     let control = folder.join("control");
     let Ok(kind) = std::fs::metadata(&control).map(|m| m.file_type()) else { return false };
     if kind.is_fifo() {
-        // A pipe without a reader cannot be opened for writing.
+        // Without this flag, opening a pipe that has no reader would wait for one.
         let open = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&control);
         !open.is_err_and(|e| e.raw_os_error() == Some(libc::ENXIO))
     } else if kind.is_socket() {
@@ -44,7 +44,7 @@ pub fn answers(folder: &Path) -> bool {
     }
 }
 
-/// Process ids of the control daemons that this user runs.
+/// Process ids of this user's control daemons.
 pub fn control_daemons() -> Vec<u32> {
     let us = rustix::process::geteuid().as_raw();
     let is_control = |pid: &u32| {

@@ -2,15 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
-use xsched_gatekeeper::Observed;
 use xsched_gatekeeper::ledger::Usage;
 use xsched_policy::ProgramId;
 use xsched_proto::class::Class;
+use xsched_proto::transitions::Outcome;
 
 use crate::clock::now_ns;
-use crate::metrics::{Counters, DaemonRow, DeviceRow, Launched, Metrics, Row, Snapshot};
+use crate::metrics::{Counts, DaemonRow, DeviceRow, Launched, Metrics, Row, Snapshot};
 use crate::net::Own;
 use crate::server::Server;
 use crate::tuning::{METRICS_DECISION_MAX_NS, METRICS_GONE_MAX, METRICS_PIECE};
@@ -27,33 +26,31 @@ impl Server {
         let metrics = Metrics::start(&config)?;
         self.net.watch_own(&metrics, Own::Metrics)?;
         self.say(&format!("metrics at {}", metrics.address));
-        self.engine.gatekeeper_mut().observe_times(true);
+        self.engine.keep_outcomes();
         self.services.metrics = Some(metrics);
         Ok(())
     }
 
-    /// Takes the observations of the last decision.
-    pub(crate) fn note_observed(&mut self) {
+    /// Counts the outcomes of the last input.
+    pub(crate) fn count_outcomes(&mut self) {
         let Some(metrics) = &mut self.services.metrics else { return };
         let observations = &mut metrics.observations;
-        let observed: Vec<Observed> = self.engine.gatekeeper_mut().observed().collect();
         let mut now = None;
-        for observed in observed {
-            let (Observed::Wanted(id, _) | Observed::Waited(id, _) | Observed::Preempted(id) | Observed::Left(id, _)) =
-                observed;
+        for (id, outcome) in self.engine.take_outcomes() {
             let Some(group) = self.engine.groups().get(&id) else { continue };
             let class = self.engine.program_of(group).map(|program| program.class());
             let kind = || (class.unwrap_or(Class::Normal), group.device.clone());
             let (user, decided_ns) = (group.user, self.now_ns);
-            match observed {
-                // The time comes from the program: a false one spoils the program's own figures, and this figure by no more than that.
-                Observed::Wanted(_, at_ns) => {
+            match outcome {
+                // The program says when: one that lies spoils its own figures, and this one by no more than that.
+                Outcome::Wanted(at_ns) => {
                     let now_ns = *now.get_or_insert_with(now_ns);
                     observations.decisions.see(now_ns.saturating_sub(at_ns).min(METRICS_DECISION_MAX_NS));
                 }
-                Observed::Waited(_, ns) => observations.wait(user, decided_ns, kind(), ns),
-                Observed::Preempted(_) => observations.preempted(user, decided_ns, kind(), None),
-                Observed::Left(_, ns) => observations.preempted(user, decided_ns, kind(), Some(ns)),
+                Outcome::Waited(ns) => observations.wait(user, decided_ns, kind(), ns),
+                Outcome::Preempted => observations.preempted(user, decided_ns, kind(), None),
+                Outcome::Left(ns) => observations.preempted(user, decided_ns, kind(), Some(ns)),
+                Outcome::On(_) | Outcome::Off(_) | Outcome::Burst { .. } => {}
             }
         }
     }
@@ -90,7 +87,7 @@ impl Server {
         let mut rows = Vec::from(std::mem::take(&mut metrics.gone));
         for row in &mut rows {
             if let Some(usage) = usage.get(&(ProgramId(row.program), row.device.clone())) {
-                row.counters.usage = *usage;
+                row.counts.set_usage(*usage);
             }
         }
         metrics.gone.extend(
@@ -143,7 +140,7 @@ impl Server {
                     program: program.id.0,
                     identity: identity.clone(),
                     class: program.class(),
-                    counters: Counters { usage: usage(&device).unwrap_or_default(), ..Counters::default() },
+                    counts: Counts::of(usage(&device).unwrap_or_default()),
                     device,
                     launched: Launched::Count(program.memory.0.clone(), Vec::new()),
                     weight: program.hints.weight(),
@@ -155,14 +152,7 @@ impl Server {
                 rows.len() - 1
             });
             let (row, words) = (&mut rows[at], &group.words);
-            let counters = &mut row.counters;
-            counters.wait_ns = counters.wait_ns.wrapping_add(words.wait_ns.load(Relaxed));
-            let status = self.engine.arbiter().status(self.now_us(), id);
-            counters.suspensions += status.map_or(0, |status| status.suspensions);
-            let reasons = [&words.unscheduled_attach, &words.unscheduled_passthrough, &words.unscheduled_error];
-            for (sum, reason) in counters.unscheduled.iter_mut().zip(reasons) {
-                *sum = sum.wrapping_add(reason.load(Relaxed));
-            }
+            row.counts.add_group(words, self.engine.arbiter().status(self.now_us(), id).as_ref());
             if let Launched::Count(_, slots) = &mut row.launched {
                 slots.push(group.slot);
             }
@@ -196,7 +186,7 @@ impl Server {
     pub(crate) fn keep_last_usage(&mut self, program: ProgramId, device: &str, usage: Usage) {
         let rows = self.services.metrics.iter_mut().flat_map(|metrics| &mut metrics.gone);
         for row in rows.filter(|row| row.program == program.0 && &*row.device == device) {
-            row.counters.usage = usage;
+            row.counts.set_usage(usage);
         }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) fn may_yield() -> Result<bool, Error> {
     value.to_str().and_then(variables::flag).ok_or_else(wrong)
 }
 
-/// Descriptors of the page of a program.
+/// Descriptors of a program's page.
 pub(crate) struct PageFiles {
     /// Descriptor by which its owner writes it.
     pub(crate) own: OwnedFd,

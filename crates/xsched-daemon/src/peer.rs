@@ -31,7 +31,7 @@ pub(crate) struct Peer {
     pub(crate) start: Option<u64>,
 }
 
-/// Checks that `pidfd` is the process that connected.
+/// Checks that `pidfd` refers to the process that connected.
 pub(crate) fn check(pid: u32, pidfd: &OwnedFd) -> Result<(), Error> {
     if pid == 0 {
         return Err(Error::environment("its process cannot be seen from here (another pid namespace)"));

@@ -40,7 +40,7 @@ impl Server {
                 None => match self.start_pool(owner.clone(), side) {
                     Ok(at) => at,
                     Err(why) => {
-                        // A pool at the other side may have a place.
+                        // With the pools of this side refused, the process gets another place.
                         self.refuse_pools(uid, side, why.line());
                         continue;
                     }

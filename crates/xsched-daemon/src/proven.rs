@@ -28,7 +28,7 @@ const MINUTE_S: u64 = 60;
 pub(crate) struct Files {
     pub(crate) exe: String,
     pub(crate) scripts: Vec<String>,
-    /// Version of NVIDIA's driver; empty where there is none.
+    /// Version of NVIDIA's driver; empty on a machine without it.
     pub(crate) driver: String,
     /// Identities of files by path.
     pub(crate) all: BTreeMap<String, String>,
@@ -41,13 +41,13 @@ pub(crate) struct Work {
     pub(crate) at_ns: u64,
     /// True if the device worked for the program since the last measurement.
     pub(crate) has_worked: bool,
-    /// Longest kernel of this run, in µs; 0 = none is known.
+    /// Longest kernel of this run, in µs; 0 = unknown.
     pub(crate) longest_us: u64,
-    /// Bursts of this run, where they are measured.
+    /// Bursts of this run, if they are measured.
     pub(crate) bursts: Option<DeviceShare>,
     /// True for a program of a class above those that pools are made for.
     pub(crate) is_urgent: bool,
-    /// True in a pool, where others stretch its kernels.
+    /// True if the program is in a pool, where others stretch its kernels.
     pub(crate) is_pooled: bool,
 }
 
@@ -77,11 +77,11 @@ struct Kept<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Record {
-    /// Work on a GPU without a fault, in s.
+    /// Time of work on a GPU without a fault, in s.
     seconds: u64,
     longest_us: u64,
     bursts: u64,
-    /// Part of these in which the device worked, in percent.
+    /// Part of the bursts' time in which the device worked, in percent.
     percent: u32,
     urgent: bool,
     driver: String,
@@ -153,7 +153,7 @@ impl Record {
     }
 }
 
-/// Change of a part.
+/// Change of a program's files, driver or executable.
 struct Change {
     why: String,
     /// True for the executable or a script: the record then belongs to another program.
@@ -181,7 +181,7 @@ impl Proven {
         self.programs.keys()
     }
 
-    /// Paths of the files of a program, as far as they are known.
+    /// Paths of a program's known files.
     pub(crate) fn paths(&self, key: &str) -> Vec<String> {
         self.programs.get(key).map_or_else(Vec::new, |record| record.files.keys().cloned().collect())
     }
@@ -223,7 +223,7 @@ impl Proven {
             (record.longest_us, record.bursts, record.percent) = (0, 0, 0);
         }
         (record.driver, record.exe, record.scripts) = (now.driver.clone(), now.exe.clone(), now.scripts.clone());
-        // Files that it does not run now may come again later in the run.
+        // Files that the program does not run now may be mapped later in the run.
         let mut files = on_disk.clone();
         files.extend(now.all.clone());
         record.files = if files.len() <= TRUST_FILES_MAX { files } else { now.all.clone() };
@@ -400,7 +400,7 @@ mod tests {
             (with("/lib/y.so", "4"), &nothing, Some("/lib/y.so is new to it")),
             (files("590", &[]), &nothing, Some("the driver is 590 and was 580")),
             (files("", &[]), &nothing, Some("the driver is none and was 580")),
-            // A library that it does not run yet.
+            // The program does not map this library yet.
             (without.clone(), &on_disk("9"), Some("its library /lib/x.so has changed")),
             (without.clone(), &on_disk("3"), None),
             (without, &nothing, None),

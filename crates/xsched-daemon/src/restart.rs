@@ -17,7 +17,7 @@ impl Server {
         self.remember();
     }
 
-    /// Puts the policies in force that commands had set before the restart.
+    /// Sets the policies again that commands had set before the restart.
     pub(crate) fn restore_policies(&mut self) {
         let mut kept = std::mem::take(&mut self.kept);
         let policies = kept.policies(|device| configured(self, device));

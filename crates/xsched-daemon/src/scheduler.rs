@@ -15,7 +15,7 @@ use crate::server::Server;
 use crate::tuning::{AGAIN_US, DEADLINE_NS};
 
 impl Server {
-    /// Passes the policy's questions on.
+    /// Sends the questions of the policy `external` to the operator's scheduler.
     pub(crate) fn ask_scheduler(&mut self) {
         for (device, question) in self.engine.gatekeeper_mut().questions() {
             let message = self.question_for_host(device, question);
@@ -42,7 +42,7 @@ impl Server {
             true => self.streams_of(&question),
             false => HashMap::new(),
         };
-        let group = |g: xsched_policy::Group| host::Group {
+        let group = |g: xsched_policy::GroupView| host::Group {
             id: g.id.0,
             program: g.program.0,
             pid: self.engine.programs().get(&g.program.0).map_or(0, |program| program.pid),

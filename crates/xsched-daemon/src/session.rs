@@ -149,7 +149,7 @@ impl Server {
             wishes,
             terms: self.config.terms(&client.peer, &client.command),
         };
-        // Edge-triggered: each write is one event, and nothing needs to be read.
+        // The event is edge-triggered: each write is one event, and nothing has to be read.
         let wake = self.net.watch(&eventfd, Token::Wake(id), EventFlags::IN | EventFlags::ET);
         // Without a pidfd, the end of the process's socket reports its death.
         let watch = |pidfd| self.net.watch(pidfd, Token::Death(id), EventFlags::IN);
@@ -174,7 +174,7 @@ impl Server {
         Lineage { user, cgroup: cgroups, namespace }
     }
 
-    /// Welcomes a program that has attached. `cut` is a line on wishes that its user's limits cut.
+    /// Welcomes an attached program. `cut` is a line about wishes that the limits of its user reduced.
     fn welcome(&mut self, id: u64, cut: Option<String>) -> Result<(), Error> {
         let Some(program) = self.engine.programs().get(&id) else { return Ok(()) };
         let line = format!(

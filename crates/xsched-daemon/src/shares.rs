@@ -7,7 +7,7 @@ use xsched_policy::GroupId;
 
 use crate::tuning::SHARES_NS;
 
-/// Sums over the groups of each device.
+/// Sums over the groups of each device, for `ps`.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     /// Time at which the sums were made, in ns.

@@ -23,7 +23,7 @@ pub(crate) enum Timer {
     State,
     /// Poll of the state of devices.
     Devices,
-    /// Update of measured device time.
+    /// Measurement of device time that is not followed.
     Measure,
     /// Sweep of all programs for usage records.
     Usage,

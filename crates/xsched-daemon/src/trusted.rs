@@ -34,7 +34,7 @@ pub(crate) struct Waiting {
     pub(crate) known: Known,
 }
 
-/// A program that may prove itself.
+/// Program that may prove itself.
 pub(crate) struct Followed {
     pub(crate) process: Process,
     /// Device time charged to it at the last poll, in µs.
@@ -58,7 +58,7 @@ impl Trusting {
         }
     }
 
-    /// Forgets a connection that does not wait any more.
+    /// Forgets a connection that no longer waits.
     pub(crate) fn forget(&mut self, conn: u64) {
         self.joining.remove(&conn);
     }

@@ -239,8 +239,8 @@ fn what_a_suspended_program_still_executes_gets_the_device_for_a_moment() {
     low.until_open(0);
     high.ready(0);
     low.until_closed(0);
-    // A program held by a gate inside a command executes nothing. The test waits four times as long as the daemon would give the device
-    // back for a moment.
+    // A gate inside a command holds the program, so that it executes nothing. The test waits four times as long as the other program has to
+    // wait before it leaves the device for a moment.
     let (before, begin) = (opened(), Instant::now());
     while begin.elapsed() < Duration::from_millis(16) {
         high.gets_on(0);

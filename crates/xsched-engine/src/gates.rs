@@ -12,7 +12,6 @@ use crate::Error;
 use crate::group::ends_soon;
 use crate::io::Effect;
 use crate::memory::{GroupWords, Memory};
-use crate::parts::bursts::Owner;
 use crate::pooling::Side;
 use crate::state::Engine;
 use crate::tuning::LONG_US;
@@ -30,10 +29,6 @@ impl<M: Memory> Engine<M> {
                 effects.push(Effect::Drop(id, Error::input("its state word makes no sense")));
             }
             let Some(group) = self.groups.get_mut(&group_id) else { continue };
-            if let Some(bursts) = &mut self.bursts {
-                let owner = Owner { pid: program.pid, priority: program.priority(), device: &group.device };
-                effects.extend(bursts.read(group_id, &group.words, owner).map(Effect::Burst));
-            }
             // A program whose kernels turn out to be too long to run side by side shares the time from then on.
             if group.spatial().is_some() && !group.too_long && group.words.longest_us.load(Relaxed) > LONG_US {
                 group.too_long = true;

@@ -68,9 +68,6 @@ impl<M: Memory> Engine<M> {
         group.words.batch_commands.store(program.batch, Relaxed);
         let (slot, device, words, pooled) = (group.slot, group.device.clone(), group.words.clone(), group.is_pooled());
         let (number, user) = (program.id, program.user);
-        if let Some(bursts) = &mut self.bursts {
-            bursts.add(group_id, &words);
-        }
         self.groups.insert(group_id, group);
         self.publish_level(group_id);
         self.gatekeeper.add(self.now_us(), spec, words);
@@ -262,9 +259,6 @@ impl<M: Memory> Engine<M> {
     }
 
     fn take_group(&mut self, id: GroupId) -> Option<Group<M::Words>> {
-        if let Some(bursts) = &mut self.bursts {
-            bursts.remove(id);
-        }
         self.groups.remove(&id)
     }
 

@@ -22,6 +22,11 @@ impl<M: Memory> Engine<M> {
     /// that follows is an effect ([`Engine::next_effect`]).
     pub fn handle(&mut self, now_ns: u64, input: Input<M>) {
         self.now_ns = now_ns;
+        self.take_input(input);
+        self.hand_on_outcomes();
+    }
+
+    fn take_input(&mut self, input: Input<M>) {
         match input {
             Input::Attached(id, arrival) => self.attach(id, *arrival),
             Input::Restored { program, changes, held } => self.restore(program, changes, held),
@@ -40,8 +45,8 @@ impl<M: Memory> Engine<M> {
                 self.event(Event::Timer);
                 self.act();
             }
-            Input::Beat => self.heartbeat.beat_ns.store(now_ns, Release),
-            Input::Device(device, state) => self.gatekeeper.observe(now_ns / 1_000, &device, state.as_deref()),
+            Input::Beat => self.heartbeat.beat_ns.store(self.now_ns, Release),
+            Input::Device(device, state) => self.gatekeeper.observe(self.now_us(), &device, state.as_deref()),
             Input::Nice(values) => self.take_nice(values),
             Input::ActiveWindow { uid, pid } => self.active_window(uid, pid),
             Input::Policy(device, choice) => self.set_policy(device.as_deref(), choice),

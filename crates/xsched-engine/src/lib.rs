@@ -9,7 +9,7 @@
 //! - `handle` takes inputs apart. `grouping`, `queueing`, `hints`, `command`, `follow` do what they are named after.
 //! - `gates` reads words and stores decisions; `progress`, `timeslices` and `company` look after what follows from gates.
 //! - `pooling` says what a pool is; `program` and `group` are what is known of each; `terms` what the configuration says of them; `io` has inputs and effects.
-//! - `trace`, `values` and `accounts` tell what happened.
+//! - `trace`, `values`, `accounts` and `outcomes` tell what happened: from the one stream of [`xsched_proto::transitions`], which the gatekeeper makes.
 //! - `state` is all of it in one value, with `parts` that are more than a table.
 //!
 //! Who writes which part of the state: `programs` and `groups` are written by `grouping`, `queueing` (queues of a program), `hints`
@@ -31,6 +31,7 @@ mod handle;
 mod hints;
 mod io;
 mod memory;
+mod outcomes;
 mod parts;
 mod pooling;
 mod program;

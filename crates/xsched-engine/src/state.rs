@@ -10,9 +10,9 @@ use crate::group::Group;
 use crate::io::Effect;
 use crate::memory::{LaunchSum, Memory};
 use crate::parts::books::Books;
-use crate::parts::bursts::Bursts;
 use crate::parts::changing::Changing;
 use crate::parts::gone::Gone;
+use crate::parts::outcomes::Outcomes;
 use crate::parts::pages::Pages;
 use crate::parts::queues::Queues;
 use crate::program::Program;
@@ -46,7 +46,7 @@ pub struct Engine<M: Memory> {
     pub(crate) reassert: Vec<GroupId>,
     /// Process of the active window, by user.
     pub(crate) active_windows: HashMap<u32, u32>,
-    pub(crate) bursts: Option<Bursts>,
+    pub(crate) outcomes: Outcomes,
     /// Number of the last group or queue.
     last_id: u64,
     /// Number of times that gates were decided.
@@ -64,9 +64,13 @@ impl<M: Memory> Engine<M> {
         for (device, choice) in &settings.devices {
             arbiter.set_policy(0, Some(device), choice.clone(), &mut Vec::new());
         }
+        let mut gatekeeper = Gatekeeper::new(arbiter, settings.budget_us).recording(TRACE_BYTES);
+        if bursts {
+            gatekeeper.keep_outcomes();
+        }
         Engine {
             now_ns: 0,
-            gatekeeper: Gatekeeper::new(arbiter, settings.budget_us).recording(TRACE_BYTES),
+            gatekeeper,
             settings,
             heartbeat,
             programs: HashMap::new(),
@@ -80,7 +84,7 @@ impl<M: Memory> Engine<M> {
             looked_at: BTreeSet::new(),
             reassert: Vec::new(),
             active_windows: HashMap::new(),
-            bursts: bursts.then(Bursts::default),
+            outcomes: Outcomes::new(bursts),
             last_id: 0,
             decisions: 0,
             effects: VecDeque::new(),
@@ -148,12 +152,12 @@ impl<M: Memory> Engine<M> {
         self.gatekeeper.arbiter()
     }
 
-    /// The gatekeeper, for its ledger, its observations and its trace.
+    /// The gatekeeper, for its ledger and its trace.
     pub fn gatekeeper(&self) -> &Gatekeeper<M::Words> {
         &self.gatekeeper
     }
 
-    /// The gatekeeper, to settle its ledger and to take what it observed. Gates change by [`Engine::handle`] only.
+    /// The gatekeeper, to settle its ledger. Gates change by [`Engine::handle`] only.
     pub fn gatekeeper_mut(&mut self) -> &mut Gatekeeper<M::Words> {
         &mut self.gatekeeper
     }
@@ -183,7 +187,6 @@ impl<M: Memory> Engine<M> {
             pages: self.pages.len(),
             commands: self.changing.len(),
             sums: self.counting.len(),
-            bursts: self.bursts.as_ref().map_or(0, Bursts::len),
         }
     }
 }
@@ -206,6 +209,4 @@ pub struct Inventory {
     pub commands: usize,
     /// Sums of counters that are not complete.
     pub sums: usize,
-    /// Groups whose bursts are recorded.
-    pub bursts: usize,
 }

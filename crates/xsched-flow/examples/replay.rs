@@ -1,7 +1,8 @@
-//! Replays journals through the models: `cargo xtask replay [--bless] FILE…` (a `.xsj` as it was written, or gzip of it).
+//! Replays journals through the models: `cargo xtask replay [--bless] FILE…`. A file is a `.xsj` as recorded, or its gzip.
 //!
-//! Shows, for each model, how many asks it answers differently now and the first of them; later ones may follow from it.
-//! `--bless` writes today's answers into the files: for a wanted difference, whose number belongs into the commit message.
+//! Shows for each model how many of its answers differ from the recorded ones, and the first difference; later ones may follow from it.
+//! `--bless` writes today's answers into the files, after a wanted difference. The commit message should then give the number of
+//! differences.
 
 use std::io::{Read, Write};
 use std::path::Path;

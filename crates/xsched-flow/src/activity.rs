@@ -19,7 +19,7 @@ use crate::tuning::*;
 /// State of a group at one moment, as the core sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
-    /// The gate word.
+    /// Value of the gate word.
     pub word: u32,
     /// State that was last reported to the daemon, see [`state`].
     pub told: u32,
@@ -33,7 +33,7 @@ pub struct View {
     pub grace_since_ns: u64,
     /// Length of the grace time, in ns: see [`next_grace_ns`].
     pub grace_ns: u64,
-    /// Now, in ns.
+    /// Present time, in ns.
     pub now_ns: u64,
 }
 
@@ -44,8 +44,8 @@ pub enum Activity {
     Idle,
     /// The group wants the device, or still uses it.
     Ready,
-    /// The gate is closed, a thread waits there, and commands are in flight: the device counts as the group's own until it has
-    /// drained, and no longer than [`DRAINS_NS`].
+    /// The gate is closed, a thread waits there, and commands are in flight: the group counts as having the device until it has drained, at
+    /// most for [`DRAINS_NS`].
     Draining {
         /// Time since the wait at the closed gate began, in ns.
         for_ns: u64,
@@ -66,7 +66,7 @@ pub enum Step {
     Nothing,
     /// Reports to the daemon that the group is drained.
     TellDrained,
-    /// Begins the grace time.
+    /// The grace time begins.
     BeginGrace,
 }
 

@@ -11,7 +11,7 @@ use crate::tuning::*;
 /// Facts that decide at a closed gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AtGate {
-    /// The gate word.
+    /// Value of the gate word.
     pub word: u32,
     /// True if the driver takes the command at once, whatever the command's queue waits for.
     pub can_prequeue: bool,
@@ -36,12 +36,12 @@ pub fn at_gate(ask: &AtGate, issued: impl FnOnce() -> u64) -> bool {
         && issued() < PREQUEUED_COMMANDS
 }
 
-/// The in-flight budget of a group.
+/// In-flight budget of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
-    /// Device time in flight at most, in ns; 0 = no such limit.
+    /// Largest device time in flight, in ns; 0 = no limit.
     pub ns: u64,
-    /// Commands in flight at most; 0 = no such limit.
+    /// Largest number of commands in flight; 0 = no limit.
     pub commands: u64,
 }
 
@@ -103,7 +103,7 @@ pub enum Pause {
 /// Chooses the [`Pause`]. `due_ns` = time from now until the next completion is due.
 #[inline]
 pub fn pause(due_ns: i64) -> Pause {
-    // The next command is due a little before the next completion.
+    // The next command is due shortly before the next completion.
     let due = due_ns.saturating_sub(LEAD_NS as i64);
     if (-((LEAD_NS + AWAKE_NS) as i64)..=AWAKE_NS as i64).contains(&due) {
         return Pause::Awake;
@@ -111,24 +111,24 @@ pub fn pause(due_ns: i64) -> Pause {
     Pause::Sleep(if due > 0 { (due as u64 - AWAKE_NS).min(BUDGET_POLL_NS) } else { BUDGET_POLL_NS })
 }
 
-/// A command that passes, and where its queue stands. Two cache lines.
+/// Command that passes, and the state of its queue. Two cache lines in size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// Its number among the queue's numbered commands.
+    /// Number of the command among the queue's numbered commands.
     pub seq: u64,
     /// Expected device time, in ns; none = never measured.
     pub estimate_ns: Option<u64>,
     /// Sum of the expected times of all numbered commands of the queue before this one, in ns.
     pub issued_ns: u64,
-    /// [`Place::seq`] of the last fenced command.
+    /// [`Place::seq`] of the queue's last fenced command.
     pub fenced: u64,
-    /// [`Place::issued_ns`] up to and including that one.
+    /// [`Place::issued_ns`] up to that command, and including it.
     pub fenced_ns: u64,
-    /// [`Place::issued_ns`] at the last gate on the device.
+    /// [`Place::issued_ns`] at the queue's last gate on the device.
     pub gated_ns: u64,
     /// Number of launches of this thread on this queue before this one.
     pub before: u64,
-    /// The budget, in µs; 0 = none.
+    /// Budget of the group, in µs; 0 = none.
     pub budget_us: u32,
     /// Largest number of commands between two fences, see [`fence_commands`]; 0 = chosen by expected time.
     pub fence_commands: u32,
@@ -186,9 +186,9 @@ pub fn place(ask: &Place, busy_queues: impl FnOnce() -> u64, few_fences: impl Fn
     Placed { fence: is_fenced(ask, budget_ns, few_fences), device_gate: ask.gate_due || gated }
 }
 
-/// Reports whether the fence that [`place`] asks for is left out while the group yields: if the queue keeps up, one fence can cover the
-/// next commands too. `keeps_up` = the device has reached every fence of the queue. A fence costs a host-bound program as much as a
-/// launch.
+/// Reports whether the fence that [`place`] asks for is left out while the group yields: its queue keeps up, so that one fence can cover
+/// the next commands, too. `keeps_up` is true if the device has reached every fence of the queue. A fence costs a host-bound program as
+/// much as a launch.
 #[inline]
 pub fn leaves_out(ask: &Place, keeps_up: bool) -> bool {
     let Some(estimate_ns) = ask.estimate_ns else { return false };
@@ -245,7 +245,7 @@ fn is_fenced(ask: &Place, budget_ns: u64, few_fences: impl FnOnce() -> bool) -> 
     if !ask.in_order || ask.seq.saturating_sub(ask.fenced) >= every {
         return true;
     }
-    // Each callback costs as much as a launch.
+    // A callback costs as much as a launch.
     let (samples, every_ns) = if ask.calls_back {
         (false, (budget_ns / 4).min(SPARSE_FENCE_NS))
     } else {

@@ -12,15 +12,15 @@ use crate::tuning::{BEHIND_NS, DWELL_NS};
 /// A command that an urgent program is about to give.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Behind {
-    /// Expected time of all commands that its queue has in flight, this one included, in ns.
+    /// Expected time of the queue's work in flight including this command, in ns.
     pub in_flight_ns: u64,
-    /// Expected time since the last fence, this command included, in ns.
+    /// Expected time since the queue's last fence, including this command, in ns.
     pub unfenced_ns: u64,
-    /// Expected time since the last command that others wait for, this command included, in ns.
+    /// Expected time since the last command that others must wait for, including this command, in ns.
     pub unwanted_ns: u64,
-    /// Fences of the queue under way are few.
+    /// True if few fences of the queue are under way.
     pub few_fences: bool,
-    /// Its device time is known.
+    /// True if the command's device time is known.
     pub known: bool,
     /// True if the call returns only when the command is complete.
     pub blocking: bool,
@@ -28,22 +28,22 @@ pub struct Behind {
     pub copies: bool,
 }
 
-/// Decision of [`Behind::published`].
+/// Answer of [`Behind::published`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
-    /// Others must wait until the device has come as far as this command.
+    /// True if others must wait until the device has reached this command.
     pub wanted: bool,
-    /// A fence follows the command.
+    /// True if a fence follows the command.
     pub fence: bool,
 }
 
 impl Behind {
-    /// Decides what is published with the command. `consumed_ns` returns the part of the time in flight that the device has probably used
-    /// up, and is called only where it decides.
+    /// Decides what is published with the command. `consumed_ns` returns the part of the work in flight that the device has probably done,
+    /// and is called only where it decides.
     ///
-    /// A queue is behind with more than [`BEHIND_NS`] in flight. Once others wait for a command, those that follow need no fence until
-    /// there is as much behind it: when the device reaches the fence, no more than that is left. A queue that keeps up gets a fence
-    /// for each half of that time, so that it is seen to keep up.
+    /// A queue is behind with more than [`BEHIND_NS`] in flight. Once others wait for a command, the next ones need no fence until as much
+    /// work follows it: when the device reaches the fence, no more than that is left. A queue that keeps up gets a fence for each half of
+    /// that time, so that others see that it keeps up.
     #[inline]
     pub fn published(&self, consumed_ns: impl FnOnce() -> u64) -> Published {
         if self.copies && !self.blocking {
@@ -149,12 +149,13 @@ mod tests {
         assert_eq!(Behind { blocking: true, ..copy }.published(|| 0), waited_for);
     }
 
-    /// A program that gives commands of `command` ns each `host` ns to a device that does them one after the other: fences, and
-    /// commands that others wait for, of 10,000; and the longest time that was in flight while nobody waited, in ns.
+    /// Simulates a program that launches a command of `command` ns each `host` ns, 10,000 in all, on a device that executes one at a time.
+    /// Returns the number of fences, the number of commands that others wait for, and the longest time in flight while no one waited, in
+    /// ns.
     fn given(command: u64, host: u64) -> (u64, u64, u64) {
         let (mut fences, mut wants, mut longest) = (0, 0, 0);
         let (mut done_at, mut fenced, mut wanted, mut issued) = (0, 0, 0, 0);
-        // Fences under way: when the device reaches them, and the time up to them.
+        // Fences under way: time at which the device reaches the fence, and work up to it, in ns.
         let mut under_way = std::collections::VecDeque::new();
         let mut done = 0;
         for now in (0..10_000).map(|n| n * host) {

@@ -7,7 +7,7 @@ use crate::tuning::*;
 /// Measured time of one kind of command. Eight bytes, so that the core keeps it in one atomic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cell {
-    /// Average, in units of 64 ns so that 32 bits reach four minutes; 0 = no sample yet.
+    /// Average time in units of 64 ns, so that 32 bits hold up to four minutes; 0 = no sample yet.
     time: u32,
     /// Number of samples in a row that were far too long.
     outliers: u8,
@@ -76,10 +76,10 @@ impl Cell {
     }
 }
 
-/// A completion fence that the device has reached, and what it covers.
+/// Completion fence that the device has reached, and the commands that it covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fence {
-    /// Number of the fenced command among the numbered ones of its queue.
+    /// Number of the fenced command among the queue's numbered commands.
     pub seq: u64,
     /// Expected time of all numbered commands up to and including the fenced one, in ns.
     pub issued_ns: u64,
@@ -129,7 +129,7 @@ pub struct Seen {
     pub before_ns: u64,
     /// Longest time by which these fences may have been reached before they were seen, in ns.
     pub before_late_ns: u64,
-    /// The current grant epoch.
+    /// Number of the present grant epoch.
     pub epoch: u32,
     /// Number of numbered commands that are complete so far.
     pub done: u64,

@@ -16,10 +16,10 @@ use crate::signals::Signals;
 use crate::timeline::{self, Evidence, Presumed};
 use crate::watchdog::{self, Bypass};
 
-/// First bytes of a journal; the last one is the format's version.
+/// First bytes of a journal. The last of them is the version of the format.
 pub const MAGIC: [u8; 8] = *b"xsjrnl\0\x03";
 
-/// One ask and its answer.
+/// Arguments of a model's function, and its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Record {
     /// [`admission::at_gate`]: commands of the group in flight (0 if that was not needed), whether it is pre-queued.
@@ -36,9 +36,9 @@ pub enum Record {
     Sample(Cell, u64, bool, Cell),
     /// [`Cell::lower`]: before, ns, after.
     Lower(Cell, u64, Cell),
-    /// [`estimate::learn`]: fences with what was known of their kinds.
+    /// [`estimate::learn`]: fences with the earlier estimates of their kinds.
     Learn(Seen, Vec<(Fence, Option<u64>)>, Vec<Lesson>),
-    /// [`estimate::learn_pace`]: pace, fences with what was known of their kinds, the next fence, measurable.
+    /// [`estimate::learn_pace`]: pace, fences with the earlier estimates of their kinds, the next fence, measurable.
     Pace(Pace, Seen, Vec<(Fence, Option<u64>)>, Option<Fence>, bool, Vec<Lesson>, Pace),
     /// [`activity::next_grace_ns`]: grace, gap, next, in ns.
     Grace(u64, u64, u64),
@@ -60,7 +60,7 @@ pub enum Record {
     ReleasePatience(u64, bool, u64),
     /// [`Signals::interrupted`]: before, whether handlers run on the thread, after, whether the wait ends.
     Interrupted(Signals, bool, Signals, bool),
-    /// [`Behind::published`]: consumed time in ns, the publication.
+    /// [`Behind::published`]: consumed time in ns, what is published.
     Behind(Behind, u64, Published),
     /// [`Yielding::look`]: before, now in ns, whether all queues keep up, after, whether the group goes on.
     Yields(Yielding, u64, bool, Yielding, bool),
@@ -177,7 +177,7 @@ fn lessons(
 /// Appends a record to a journal.
 pub fn encode(record: &Record, to: &mut Vec<u8>) {
     let taken = std::mem::take(to);
-    // Extending a vector cannot fail.
+    // Writing to a vector cannot fail.
     *to = postcard::to_extend(record, taken).unwrap_or_default();
 }
 

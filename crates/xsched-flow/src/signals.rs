@@ -12,7 +12,7 @@ use crate::tuning::{SIGNAL_APART_NS, SIGNAL_LATE_NS, SIGNAL_LATEST_NS};
 /// Signals of a thread so far, measured in the time that the thread has waited. All zero = no signal so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signals {
-    /// Time between two signals of a row that end a wait, in ns; 0 = no signal was seen yet.
+    /// Time between two signals of a row that may end a wait, in ns; 0 = no signal so far.
     spacing_ns: u64,
     /// Time waited since the last signal, in ns.
     since_ns: u64,
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn the_handlers_of_an_interpreter_run_within_a_tenth_of_a_second() {
         assert_eq!(passes(250, 2, true), [0, 50, 150, 250, 350, 450]);
-        // Also where the thread became the one that runs them only now.
+        // The thread may have begun to run the handlers only now.
         let mut signals = Signals::default();
         for _ in 0..3_000 {
             signals = signals.waited(2 * MS).interrupted(false).0;
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn ticks_between_short_waits_are_one_row() {
-        // 2 ms in each request of an urgent program, with whatever time in between.
+        // Each request of an urgent program waits for 2 ms, with any time in between.
         let mut signals = Signals::default();
         let mut passed = 0;
         for _ in 0..1_000 {

@@ -20,7 +20,7 @@ pub enum Evidence {
     Fence,
     /// A call that waited for the queue succeeded.
     Sync,
-    /// Nothing was launched between two rare looks, and no fence is under way.
+    /// No command was launched between two rare polls, and no fence is under way.
     Silence,
     /// The unfenced commands of a draining group are overdue.
     Overdue,

@@ -4,8 +4,8 @@
 
 // ---- Estimates -----------------------------------------------------------------------------------------------------------
 
-/// Assumed device time of a command that was never seen complete, in ns. Between a short kernel (10 µs) and a long one
-/// (1 ms): a first guess that is wrong by ten costs one wait or one budget.
+/// Assumed device time of a command that was never measured, in ns. It lies between a short kernel (10 µs) and a long one (1 ms): a guess
+/// that is wrong by a factor of ten costs one wait or one budget.
 pub const UNKNOWN_NS: u64 = 100_000;
 /// Outlier: a sample longer than the average by more than this factor, because the device was away for a while.
 pub const OUTLIER_TIMES: u32 = 4;
@@ -93,7 +93,7 @@ pub const AWAKE_NS: u64 = 30_000;
 /// Longest sleep of a thread that waits for the budget, in ns. It checks its gate after each sleep.
 pub const BUDGET_SLEEP_NS: u64 = 1_000_000;
 
-/// Timer slack of a thread that waits for the budget, in ns. With the default its sleeps are 50 µs longer than asked for.
+/// Timer slack of a thread that waits for the budget, in ns. With the kernel's default a sleep takes 50 µs longer than requested.
 pub const TIMER_SLACK_NS: u64 = 1_000;
 
 // ---- Yielding ------------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ pub const FIRST_GRACE_NS: u64 = 200_000;
 pub const GRACE_PARTS: u64 = 16;
 /// Time within which a group whose gate closes has drained, in ns; after it the device no longer counts as the group's own.
 pub const DRAINS_NS: u64 = 10_000_000;
-/// Unfenced commands, some 50 to 200 µs of expected time, are presumed complete after this delay, in ns.
+/// Delay after which unfenced commands, some 50 to 200 µs of expected time, are presumed complete, in ns.
 pub const UNFENCED_NS: u64 = 1_000_000;
 /// Interval at which a group without rivals is polled, in ns. Deciding after each of its waits cost a program 0.06 to 0.14 ms per
 /// wait (notebook).

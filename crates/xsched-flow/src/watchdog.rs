@@ -24,7 +24,7 @@ pub fn override_commands(in_a_row: u32) -> u32 {
 /// Facts that decide whether a group's device gates are bypassed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bypass {
-    /// The gate word.
+    /// Value of the gate word.
     pub word: u32,
     /// True if gates inside recorded commands wait for this group's word.
     pub gates_inside: bool,

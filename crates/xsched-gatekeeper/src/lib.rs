@@ -1,9 +1,9 @@
-//! Between the arbiter and the words of each group's [`GroupSlot`]: what the client stores there becomes events of the
-//! arbiter, and the arbiter's actions become stores. The daemon keeps its gates with it, and so does the scheduler inside
-//! a process (`run --local`).
+//! Gatekeeper: the connection between the arbiter and the words of each group's [`GroupSlot`]. Stores of the client there become events of
+//! the arbiter, and the arbiter's actions become stores. The daemon keeps its gates with it, and so does the scheduler inside a process
+//! (`run --local`).
 //!
-//! Its host says when to read ([`Gatekeeper::scan`], [`Gatekeeper::look`]), lets it act ([`Gatekeeper::carry_out`]), and
-//! does what is more than words: messages, interrupts, time slices, the heartbeat.
+//! The host calls it to read the words ([`Gatekeeper::scan`], [`Gatekeeper::look`]) and to act ([`Gatekeeper::carry_out`]). Messages,
+//! interrupts, time slices and the heartbeat are the host's.
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +11,7 @@ pub mod company;
 pub mod ledger;
 mod ring;
 mod rule;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -19,62 +20,48 @@ use std::ops::Deref;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use xsched_policy::{
-    Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpec, Micros, PoolId, ProgramId, Progress, Question,
+    Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpec, Micros, PoolId, Progress, Question,
 };
 use xsched_proto::device::DeviceState;
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::{GroupSlot, state};
-use xsched_proto::trace::What;
+use xsched_proto::transitions::{Outcome, Step, Tracker};
 
 pub use ring::Ring;
 pub use rule::InForce;
 
-use company::{Company, Demand, Opened};
+use company::{Demand, Sharing};
 use ledger::Ledger;
-use rule::{Rule, TARGET_PERCENT};
 
 /// In-flight budget of a device unless configured, in µs.
 pub const BUDGET_DEFAULT_US: u32 = 500;
 
-/// The least that several groups get each when they share the in-flight budget, in µs: with less in flight a device that
-/// switches between their contexts does little else.
+/// Least part of the in-flight budget for each of several groups that share it, in µs: with less in flight a device that switches between
+/// their contexts does little else.
 const BUDGET_LEAST_US: u32 = 400;
 
-/// A gate that changed.
+/// Change of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It opened, and the threads that wait there are awake.
+    /// The gate of this group opened, and the threads that wait there are awake.
     Opened(GroupId),
-    /// It closed. A host that takes the group off the device says so at once: [`Gatekeeper::off_device`].
+    /// The gate of this group closed. A host that takes the group off the device reports that at once: [`Gatekeeper::off_device`].
     Closed(GroupId),
 }
 
-/// Something to be told to statistics, if they are kept: [`Gatekeeper::observe_times`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Observed {
-    /// A group wanted its device from this time on, and the host was told only now. In ns.
-    Wanted(GroupId, u64),
-    /// A group has its device so long after it wanted it, or after it was taken off it, in ns. Not while an operator holds it.
-    Waited(GroupId, u64),
-    /// The gate of a group that was on its device is closed.
-    Preempted(GroupId),
-    /// So long after that, in ns, it has told that it is off the device.
-    Left(GroupId, u64),
-}
-
-/// A state word holds what no client stores.
+/// Error: a state word holds a value that no client stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownState;
 
-/// The arbiter, the words of all groups, and what was last seen there.
+/// The arbiter, the words of all groups, and their values as last read.
 ///
-/// Each method that takes a time may leave decisions and actions to [`Gatekeeper::carry_out`]: what is told between two calls of
-/// that is decided together.
+/// Each method that takes a time may leave decisions and actions to [`Gatekeeper::carry_out`]: all events between two calls of that are
+/// decided together.
 pub struct Gatekeeper<W> {
     arbiter: Arbiter,
     budget_us: u32,
-    groups: HashMap<GroupId, Group<W>>,
-    /// What the arbiter said; the first `done` of it is carried out.
+    groups: HashMap<GroupId, Gated<W>>,
+    /// Actions of the arbiter, of which the first `done` are carried out.
     actions: Vec<Action>,
     done: usize,
     /// Kept to spare the allocation.
@@ -82,66 +69,46 @@ pub struct Gatekeeper<W> {
     /// Groups that have left the device since their gate closed, which the arbiter does not know yet.
     off_device: Vec<GroupId>,
     ledger: Ledger,
-    /// Whether times are observed, and those that were.
-    observes: bool,
-    observed: Vec<Observed>,
-    /// What happened lately, where that is wanted.
+    /// Outcomes of transitions are kept, and those that are.
+    keeps_outcomes: bool,
+    outcomes: Vec<(GroupId, Outcome)>,
+    /// Record of the last steps of groups, where that is wanted.
     ring: Option<Ring>,
     /// Groups that became ready since the last decision: whether they wait is still to be recorded.
     asking: Vec<GroupId>,
-    /// Some group was ever in the company of others.
+    /// True once some group was in the company of others.
     has_company: bool,
     /// See [`Gatekeeper::pageless`].
     pageless: Vec<GroupId>,
 }
 
-struct Group<W> {
+/// A group with its words, and their values as last read.
+struct Gated<W> {
     words: W,
-    program: ProgramId,
-    /// The state and the lent priority as last read.
     state: u32,
+    /// Lent priority; `i32::MIN` = none.
     lent: i32,
     granted: bool,
-    /// It counts as idle for want of progress, and its next launch will say that it goes on.
+    /// Counts as idle for want of progress: its next launch will clear the bit in the gate word.
     stalled: bool,
-    /// Bursts that the arbiter was told of.
+    /// Number of bursts that the arbiter knows of.
     bursts: u64,
     progress: Progress,
     /// Budget while it is granted, in µs.
     budget_us: u32,
     /// See [`Gatekeeper::set_budget`].
     own_budget_us: Option<u32>,
-    /// When it was taken on, in ns.
-    added_ns: u64,
-    /// Bursts that the ledger knows of, and when the one after those began, in ns.
+    /// Bursts that the tracker knows of.
     entered: u64,
-    began_ns: u64,
-    /// When the gate was opened last, in ns.
-    opened_ns: u64,
-    /// Since when it wants the device and does not have it, in ns.
-    waits_since_ns: Option<u64>,
-    /// When it was taken off the device without having told that it is, in ns.
-    leaves_since_ns: Option<u64>,
-    /// Nothing else has the device, by what the arbiter says.
+    tracker: Tracker,
+    /// No other group has the device, by the arbiter's last action.
     exclusive: bool,
-    company: Option<Company>,
-    /// Rule for others beside it, and the slowdown that its target allows, in percent.
-    rule: Rule,
-    target_percent: u32,
-    /// Time at which others last made room for it, in ns, as long as it tells how its queues keep up.
-    tells_since_ns: Option<u64>,
-    /// Time since which its gate yields, in µs, and the sums of earlier times.
-    yields_since: Option<Micros>,
-    opened: Opened,
-    /// Commands completed at the last look at its yielding gate, and when a burst ended last.
-    completed: u64,
-    burst_completed: u64,
-    demand: Demand,
+    sharing: Sharing,
 }
 
 impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
-    /// Of an arbiter that has no groups yet. `budget_us` is the device time that groups which may have to make room have
-    /// in flight together.
+    /// A gatekeeper around an arbiter without groups. `budget_us` is the in-flight budget of a device, in µs, for all groups that may
+    /// have to make room.
     pub fn new(arbiter: Arbiter, budget_us: u32) -> Gatekeeper<W> {
         Gatekeeper {
             arbiter,
@@ -152,8 +119,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             counts: Vec::new(),
             off_device: Vec::new(),
             ledger: Ledger::default(),
-            observes: false,
-            observed: Vec::new(),
+            keeps_outcomes: false,
+            outcomes: Vec::new(),
             ring: None,
             asking: Vec::new(),
             has_company: false,
@@ -161,48 +128,48 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         }
     }
 
-    /// Whether times are observed from now on, which [`Gatekeeper::observed`] then takes.
-    pub fn observe_times(&mut self, on: bool) {
-        self.observes = on;
+    /// Keeps the outcomes of transitions from now on, for [`Gatekeeper::outcomes`].
+    pub fn keep_outcomes(&mut self) {
+        self.keeps_outcomes = true;
     }
 
-    /// What was observed since the last call.
-    pub fn observed(&mut self) -> std::vec::Drain<'_, Observed> {
-        self.observed.drain(..)
+    /// Outcomes of transitions since the last call, but for those that are the ledger's.
+    pub fn outcomes(&mut self) -> std::vec::Drain<'_, (GroupId, Outcome)> {
+        self.outcomes.drain(..)
     }
 
-    /// Who had which device for how long.
+    /// The ledger of device time.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// The same, to settle and close it.
+    /// The ledger of device time, to settle and close it.
     pub fn ledger_mut(&mut self) -> &mut Ledger {
         &mut self.ledger
     }
 
-    /// Keeps a record of what happens to groups from now on, of so many bytes.
+    /// Keeps a record of the last steps of groups, of so many bytes.
     #[must_use]
     pub fn recording(self, bytes: usize) -> Gatekeeper<W> {
         Gatekeeper { ring: Some(Ring::new(bytes)), ..self }
     }
 
-    /// What happened lately, if that is kept.
+    /// Record of the last steps of groups, if that is kept.
     pub fn ring(&self) -> Option<&Ring> {
         self.ring.as_ref()
     }
 
-    /// The arbiter, to ask it.
+    /// The arbiter, for queries.
     pub fn arbiter(&self) -> &Arbiter {
         &self.arbiter
     }
 
-    /// Takes a group on, idle and with its gate closed.
+    /// Adds a group, idle and with its gate closed.
     pub fn add(&mut self, now: Micros, spec: GroupSpec, words: W) {
         words.gate.take_over();
         words.budget_us.store(0, Relaxed);
         words.hear_anew();
-        let group = Group {
+        let group = Gated {
             state: state::IDLE,
             lent: i32::MIN,
             granted: false,
@@ -211,46 +178,33 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             progress: Progress::default(),
             budget_us: 0,
             own_budget_us: None,
-            added_ns: now * 1_000,
             entered: words.bursts.load(Relaxed),
-            began_ns: 0,
-            opened_ns: 0,
-            waits_since_ns: None,
-            leaves_since_ns: None,
+            tracker: Tracker::default(),
             exclusive: false,
-            company: None,
-            rule: Rule::default(),
-            target_percent: TARGET_PERCENT,
-            tells_since_ns: None,
-            yields_since: None,
-            opened: Opened::default(),
-            completed: words.completed.load(Relaxed),
-            burst_completed: words.completed.load(Relaxed),
-            demand: Demand::default(),
-            program: spec.program,
+            sharing: Sharing::new(words.completed.load(Relaxed)),
             words,
         };
         self.groups.insert(spec.id, group);
         self.ledger.add(now * 1_000, spec.id, spec.program, &spec.device);
-        self.record(now, spec.id, What::Added, 0);
+        self.note(now, spec.id, Step::Added);
         self.event(now, Event::Add(spec));
     }
 
-    /// From now on a group that may have to make room has so much in flight, in µs, instead of its part of the device's budget.
+    /// Sets the in-flight budget of a group that may have to make room, in µs, in place of its part of the device's budget.
     pub fn set_budget(&mut self, id: GroupId, us: u32) {
         if let Some(group) = self.groups.get_mut(&id) {
             group.own_budget_us = Some(us);
         }
     }
 
-    /// Gives a group up: its gate is left open.
+    /// Removes a group and leaves its gate open.
     pub fn remove(&mut self, now: Micros, id: GroupId) {
         if let Some(words) = self.take_out(now, id) {
             words.gate.give_up();
         }
     }
 
-    /// Gives up a group whose process is gone: its gates are left closed, so that the device never executes what waits there.
+    /// Removes a group whose process has ended, and leaves its gates closed, so that the device never executes the work that waits there.
     pub fn remove_dead(&mut self, now: Micros, id: GroupId) {
         if let Some(words) = self.take_out(now, id) {
             words.gate.close_on_device();
@@ -259,58 +213,36 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
 
     fn take_out(&mut self, now: Micros, id: GroupId) -> Option<W> {
         self.hear_last(now, id);
-        self.record(now, id, What::Removed, 0);
+        self.note(now, id, Step::Gone);
         let group = self.groups.remove(&id)?;
         self.ledger.remove(now * 1_000, id);
         self.event(now, Event::Remove(id));
         Some(group.words)
     }
 
-    /// Takes notice of what a group wanted that goes: it had the device for that all the same if its gate stood open.
+    /// Takes notice of the last wishes of a group that goes: it had the device for them all the same if its gate stood open.
     fn hear_last(&mut self, now: Micros, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else { return };
-        let late_us = group.words.hear(now * 1_000, group.added_ns);
+        let late_us = group.words.hear(now * 1_000, group.tracker.added_ns());
         let word = group.words.state.load(Acquire);
-        group.enter(now * 1_000, id, word, &mut self.ledger);
-        if late_us > 0 {
-            self.record_late(now, id, late_us);
-            self.record(now, id, What::Idle, 0);
-        }
+        self.note_bursts(now, id, word, late_us);
+        self.note_late(now, id, late_us, true);
     }
 
-    /// Keeps in mind that a group has wanted its device anew for so long, in µs. What it was last known to do it had done by then.
-    fn record_late(&mut self, now: Micros, id: GroupId, late_us: u64) {
-        let ago_us = late_us.try_into().unwrap_or(u32::MAX);
-        if !self.is_idle(id) {
-            self.record(now, id, What::Idle, ago_us);
-        }
-        self.record(now, id, What::Ready, ago_us);
-    }
-
-    /// Tells the arbiter anything else than that a group comes or goes.
+    /// Passes an event on to the arbiter, other than that a group was added or removed.
     pub fn event(&mut self, now: Micros, event: Event) {
         self.count(now);
         if let Event::Hold(program) | Event::Release(program) = event {
-            // Until it is released it waits for its operator.
-            let ends = matches!(event, Event::Release(_));
-            for group in self.groups.values_mut().filter(|group| group.program == program) {
-                let waits = ends && !group.granted && group.state != state::IDLE;
-                group.waits_since_ns = waits.then_some(now * 1_000);
-            }
-        }
-        if self.ring.is_some()
-            && let Event::Hold(program) | Event::Release(program) = event
-        {
-            // Those that wait do so for another reason from now on.
+            // Groups that wait do so for another reason from now on.
             let waiting = self.arbiter.groups().filter(|(_, g)| g.program == program && g.ready && !g.granted);
             self.asking.extend(waiting.map(|(_, g)| g.id));
         }
         self.arbiter.take(now, event);
     }
 
-    /// Tells the arbiter what groups have completed, when it needs to know. From the word that the client writes: the device's own
-    /// ([`xsched_proto::segment::QueueSlot::completed_word`]) counts fences, and how many commands each of them covers only the
-    /// client knows. Its agent looks for reached fences each 2 ms, and so do threads that wait for the budget.
+    /// Reports to the arbiter the numbers of completed commands, when they are due. They come from the word that the client writes: the
+    /// device's own word ([`xsched_proto::segment::QueueSlot::completed_word`]) counts fences, and only the client knows the number of
+    /// commands that each covers. Its agent polls for reached fences every 2 ms, and so do threads that wait for the budget.
     fn count(&mut self, now: Micros) {
         if self.arbiter.counts_due(now) {
             self.count_now(now);
@@ -335,7 +267,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         self.arbiter.set_policy(now, device, choice, &mut self.actions);
     }
 
-    /// What is configured from now on: [`Arbiter::set_classes`], [`Arbiter::set_guard`], [`Arbiter::set_evenness`], and the budget of
+    /// Sets the configuration: [`Arbiter::set_classes`], [`Arbiter::set_guard`], [`Arbiter::set_evenness`], and the budget of
     /// [`Gatekeeper::new`].
     pub fn reconfigure(
         &mut self,
@@ -366,55 +298,53 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         self.arbiter.questions()
     }
 
-    /// The part of its bursts for which a group needs its device, as far as that is known.
+    /// Demand of a group for its device, as far as that is known.
     pub fn demand(&self, id: GroupId) -> Demand {
-        self.groups.get(&id).map_or_else(Demand::default, |group| group.demand)
+        self.groups.get(&id).map_or_else(Demand::default, |group| group.sharing.demand)
     }
 
-    /// Whether the gate of a group is open.
+    /// True if the gate of a group is open.
     pub fn is_granted(&self, id: GroupId) -> bool {
         self.groups.get(&id).is_some_and(|group| group.granted)
     }
 
-    /// Whether a group had nothing to do when it was last looked at.
+    /// True if a group had nothing to do at its last scan.
     pub fn is_idle(&self, id: GroupId) -> bool {
         self.groups.get(&id).is_none_or(|group| group.state == state::IDLE)
     }
 
-    /// Reads what the client of a group stores. `cap` says what a lent priority counts for.
+    /// Reads the words of a group. `cap` limits a lent priority.
     ///
     /// # Errors
-    /// When its state is none; it counts as idle then.
+    /// The state word holds no known state; the group counts as idle then.
     pub fn scan(&mut self, now: Micros, id: GroupId, cap: impl FnOnce(i32) -> i32) -> Result<(), UnknownState> {
         self.count(now);
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         let word = group.words.state.load(Acquire);
         // A launch under way has said when it came before it has said so.
-        let has_wanted = word != state::IDLE || group.words.bursts.load(Acquire) != group.entered;
-        let late_us = if has_wanted { group.words.hear(now * 1_000, group.added_ns) } else { 0 };
-        group.enter(now * 1_000, id, word, &mut self.ledger);
-        // First, so that what follows is decided with it.
+        let has_ended = group.words.bursts.load(Acquire) != group.entered;
+        let has_wanted = word != state::IDLE || has_ended;
+        let late_us = if has_wanted { group.words.hear(now * 1_000, group.tracker.added_ns()) } else { 0 };
+        // The lent priority comes first, so that the events below are decided with it.
         let lent = group.words.inherited_priority.load(Relaxed);
         if lent != group.lent {
             group.lent = lent;
             let priority = (lent != i32::MIN).then(|| cap(lent));
             self.arbiter.take(now, Event::Inherit { group: id, priority });
         }
-        // A launch has cleared the bit: the group goes on.
+        // A launch has cleared the bit, so the group goes on.
         if group.stalled && !group.words.gate.load().is_stalled() {
             group.stalled = false;
             group.progress.forget();
             self.arbiter.take(now, Event::Progress(id));
-            self.record(now, id, What::Recovered, 0);
+            self.note(now, id, Step::Recovered);
         }
-        if late_us > 0 {
-            self.record_late(now, id, late_us);
-            if word == state::IDLE && self.is_idle(id) {
-                self.record(now, id, What::Idle, 0);
-            }
+        if has_ended || late_us > 0 {
+            self.note_bursts(now, id, word, late_us);
+            self.note_late(now, id, late_us, word == state::IDLE && self.is_idle(id));
         }
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
-        // A group with an open gate is not drained, whatever the word still says.
+        // A group with an open gate is not drained, even if the word still says so.
         if word == group.state || word == state::DRAINED && group.granted {
             return Ok(());
         }
@@ -432,38 +362,26 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             let us = group.words.burst_us.load(Relaxed);
             self.arbiter.take(now, Event::Burst { group: id, us });
         }
-        if self.observes {
-            group.observe(now * 1_000, id, before, &mut self.observed);
-        }
-        // The client says so: a time from before it came, or one to come, is none.
-        let ready_us = (group.words.ready_at_ns.load(Relaxed).max(group.added_ns) / 1_000).min(now);
-        let (event, what, known) = match word {
-            state::READY => (Event::Ready(id), What::Ready, Ok(())),
-            state::DRAINED => (Event::Drained(id), What::Drained, Ok(())),
-            state::IDLE => (Event::Idle(id), What::Idle, Ok(())),
-            _ => (Event::Idle(id), What::Idle, Err(UnknownState)),
+        // News that has come late is noted already.
+        let since_ns = (late_us == 0).then(|| group.words.ready_at_ns.load(Relaxed));
+        self.note_state(now, id, before, word, since_ns);
+        let (event, known) = match word {
+            state::READY => (Event::Ready(id), Ok(())),
+            state::DRAINED => (Event::Drained(id), Ok(())),
+            state::IDLE => (Event::Idle(id), Ok(())),
+            _ => (Event::Idle(id), Err(UnknownState)),
         };
-        if self.ring.is_some() {
-            let ago_us = if what == What::Ready { now - ready_us } else { 0 };
-            // What was heard of late is recorded already.
-            if late_us == 0 || what != What::Ready {
-                self.record(now, id, what, ago_us.try_into().unwrap_or(u32::MAX));
-            }
-            if what == What::Ready {
-                self.asking.push(id);
-            }
-        }
         self.event(now, event);
         known
     }
 
-    /// Looks at the counters of a group that runs while others wait. `issued` counts its launches; it is asked only for
-    /// such a group.
+    /// Polls the counters of a group that runs while others wait. `issued` returns the number of its launches; it is called only for such a
+    /// group.
     pub fn look(&mut self, now: Micros, id: GroupId, issued: impl FnOnce() -> u64) {
         self.end_look(now, now, id, issued);
     }
 
-    /// The same for a look that began earlier.
+    /// Ends a poll ([`Gatekeeper::look`]) that began earlier.
     pub fn end_look(&mut self, now: Micros, began: Micros, id: GroupId, issued: impl FnOnce() -> u64) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         if !self.arbiter.status(now, id).is_some_and(|status| status.scrutinised) {
@@ -475,7 +393,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         }
     }
 
-    /// The groups whose gates [`Gatekeeper::carry_out`] is about to close.
+    /// Groups whose gates [`Gatekeeper::carry_out`] is about to close.
     pub fn closing(&mut self, now: Micros) -> impl Iterator<Item = GroupId> {
         self.arbiter.decide(now, &mut self.actions);
         self.actions[self.done..].iter().filter_map(|action| match action {
@@ -484,8 +402,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         })
     }
 
-    /// Carries out what the arbiter said, up to the next gate that changes. To be called until there is none, after
-    /// anything that may leave actions.
+    /// Carries out the arbiter's actions, up to the next gate that changes. Due after each call that may leave actions, until it returns
+    /// none.
     pub fn carry_out(&mut self, now: Micros) -> Option<Change> {
         loop {
             self.arbiter.decide(now, &mut self.actions);
@@ -500,7 +418,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             self.done = 0;
             while let Some(id) = self.asking.pop() {
                 if !self.is_granted(id) && !self.is_idle(id) {
-                    self.record(now, id, What::Waits, 0);
+                    self.note(now, id, Step::Waits);
                 }
             }
             if self.off_device.is_empty() {
@@ -508,19 +426,17 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
                 return None;
             }
             for at in 0..self.off_device.len() {
-                let id = self.off_device[at];
-                self.record(now, id, What::Drained, 0);
-                self.arbiter.take(now, Event::Drained(id));
+                self.arbiter.take(now, Event::Drained(self.off_device[at]));
             }
             self.off_device.clear();
         }
     }
 
-    /// A group whose gate was just closed is off the device, interrupted or held there by device gates, though its commands
-    /// are not complete: its time is charged no more. Not one that is idle, which would count as wanting the device.
+    /// Takes in that a group whose gate was just closed is off the device, interrupted or held there by device gates, though its commands
+    /// are not complete: its time is charged no more. An idle group stays as it is: it would count as wanting the device.
     pub fn off_device(&mut self, now: Micros, id: GroupId) {
-        self.ledger.set(now * 1_000, id, false);
         if !self.is_idle(id) && !self.off_device.contains(&id) {
+            self.note(now, id, Step::TakenOff);
             self.off_device.push(id);
         }
     }
@@ -529,7 +445,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         match action {
             Action::Open(id) => return self.open(now, id),
             Action::Close(id) => return self.close(now, id),
-            Action::Bound(id, sharers) => {
+            Action::Budget(id, sharers) => {
                 let group = self.groups.get_mut(&id)?;
                 let budget_us = match group.own_budget_us {
                     Some(own) if sharers > 0 => own,
@@ -554,7 +470,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
                 }
                 self.mark(id, Gate::STALLED, on);
                 if on {
-                    self.record(now, id, What::Stalled, 0);
+                    self.note(now, id, Step::Stalled);
                 }
             }
         }
@@ -571,27 +487,16 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         let group = self.groups.get_mut(&id)?;
         group.granted = true;
         group.progress.forget();
-        // The next time it drains is news.
+        // The next drain is to be reported anew.
         if group.state == state::DRAINED {
             group.state = state::READY;
         }
         group.words.grants.fetch_add(1, SeqCst);
-        // Before they are woken up.
+        // Read before the gate opens, which wakes the threads up.
         let waiting = group.words.waiting.load(Relaxed);
         group.words.budget_us.store(group.budget_us, Release);
         group.words.gate.grant();
-        group.opened_ns = now * 1_000;
-        if group.state == state::READY {
-            self.ledger.set(now * 1_000, id, true);
-        }
-        group.leaves_since_ns = None;
-        if let Some(since_ns) = group.waits_since_ns.take()
-            && self.observes
-            && group.state == state::READY
-        {
-            self.observed.push(Observed::Waited(id, (now * 1_000).saturating_sub(since_ns)));
-        }
-        self.record(now, id, What::Opened, waiting);
+        self.note(now, id, Step::Granted { threads: waiting });
         Some(Change::Opened(id))
     }
 
@@ -600,86 +505,24 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         group.granted = false;
         group.progress.forget();
         group.words.gate.close();
-        if group.state != state::IDLE {
-            group.waits_since_ns = Some(now * 1_000);
-        }
-        if self.observes && self.ledger.is_on(id) {
-            group.leaves_since_ns = Some(now * 1_000);
-            self.observed.push(Observed::Preempted(id));
-        }
         let drained = group.words.state.load(SeqCst) == state::DRAINED;
         if drained {
             group.state = state::DRAINED;
         }
-        self.record(now, id, What::Closed, 0);
-        // A grant may end before a thread that waits for it wakes up: the group is drained still, will not say so again,
-        // and must not be charged for what others do.
+        self.note(now, id, Step::Closed);
+        // A grant may end before a thread that waits for it wakes up: the group is still drained, will not report that again, and must not
+        // be charged for the work of others.
         if drained {
-            self.off_device(now, id);
+            self.note(now, id, Step::Drained);
+            if !self.off_device.contains(&id) {
+                self.off_device.push(id);
+            }
         }
         Some(Change::Closed(id))
     }
 }
 
-impl<W: Deref<Target = GroupSlot>> Group<W> {
-    /// Tells what the state that was just read means for who waits and who leaves.
-    fn observe(&mut self, now_ns: u64, id: GroupId, before: u32, observed: &mut Vec<Observed>) {
-        let wants = self.state == state::READY || self.state == state::DRAINED;
-        if wants && before == state::IDLE {
-            let wanted_ns = self.words.ready_at_ns.load(Relaxed).min(now_ns);
-            observed.push(Observed::Wanted(id, wanted_ns));
-            if self.granted {
-                observed.push(Observed::Waited(id, 0));
-            } else {
-                self.waits_since_ns.get_or_insert(wanted_ns);
-            }
-        }
-        if self.state != state::READY
-            && let Some(since_ns) = self.leaves_since_ns.take()
-        {
-            observed.push(Observed::Left(id, now_ns.saturating_sub(since_ns)));
-        }
-        if !wants {
-            self.waits_since_ns = None;
-        }
-    }
-
-    /// Tells the ledger what the words say: when the group came on the device and when it left. `word` is its state.
-    fn enter(&mut self, now_ns: u64, id: GroupId, word: u32, ledger: &mut Ledger) {
-        let bursts = self.words.bursts.load(Acquire);
-        let burst_ns = self.words.burst_us.load(Relaxed).saturating_mul(1_000);
-        let ready_ns = self.words.ready_at_ns.load(Relaxed).min(now_ns);
-        let ended = bursts.wrapping_sub(self.entered);
-        self.entered = bursts;
-        if ended > 0 {
-            let (on, goes_on) = (ledger.is_on(id), word == state::READY);
-            if on && (goes_on || ended > 1) {
-                ledger.set(self.began_ns.saturating_add(burst_ns).min(now_ns), id, false);
-            }
-            // Those that came and went since the last look, through an open gate, are taken to be as long as the last one.
-            let known = u64::from(on) + u64::from(!goes_on);
-            let unseen_ns = ended.saturating_sub(known).saturating_mul(burst_ns);
-            if self.granted {
-                ledger.set(ready_ns.saturating_sub(unseen_ns).max(self.opened_ns), id, true);
-            }
-            if !goes_on {
-                ledger.set(ready_ns.saturating_add(burst_ns).min(now_ns), id, false);
-            }
-        }
-        match word {
-            state::READY => {
-                self.began_ns = ready_ns;
-                if self.granted || self.yields_since.is_some() {
-                    ledger.set(ready_ns.max(self.opened_ns), id, true);
-                }
-            }
-            state::DRAINED if self.granted => {}
-            _ => ledger.set(now_ns, id, false),
-        }
-    }
-}
-
-/// What one of several groups that share a budget may have in flight, in µs. A group that shares with none has no limit: 0.
+/// In-flight budget of one of several groups that share one, in µs; 0 = no limit, for a group that shares with none.
 fn part_of_budget(budget_us: u32, sharers: u32) -> u32 {
     budget_us.checked_div(sharers).map_or(0, |part| part.max(budget_us.min(BUDGET_LEAST_US)))
 }

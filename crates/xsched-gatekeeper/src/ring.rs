@@ -1,13 +1,7 @@
-//! What happened lately, in a bounded place: a store of 24 bytes each, without a look at a clock, without an allocation.
+//! Ring of the last steps of groups, in bounded memory: 24 bytes each, written without a read of a clock and without an allocation.
 
-use std::ops::Deref;
-use std::sync::atomic::Ordering::Relaxed;
-
-use xsched_policy::{GroupId, Micros};
-use xsched_proto::segment::GroupSlot;
-use xsched_proto::trace::{Record, What, Why};
-
-use crate::Gatekeeper;
+use xsched_policy::Micros;
+use xsched_proto::trace::Record;
 
 /// The last records, numbered from the first that was ever written.
 pub struct Ring {
@@ -17,7 +11,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Room for so many bytes of records. The system gives memory as it is first written.
+    /// A ring of so many bytes of records. The system commits memory as it is first written.
     pub fn new(bytes: usize) -> Ring {
         let most = (bytes / size_of::<Record>()).max(1);
         Ring { records: Vec::with_capacity(most), most, written: 0 }
@@ -32,23 +26,23 @@ impl Ring {
         self.written += 1;
     }
 
-    /// The number that the next record will have.
+    /// Number of the next record.
     pub fn next(&self) -> u64 {
         self.written
     }
 
-    /// The number of the oldest record that is still there.
+    /// Number of the oldest record that is still there.
     pub fn oldest(&self) -> u64 {
         self.written - self.records.len() as u64
     }
 
-    /// A record by its number, if it is there.
+    /// Record with this number, if it is there.
     pub fn get(&self, number: u64) -> Option<&Record> {
         let is_there = (self.oldest()..self.written).contains(&number);
         is_there.then(|| &self.records[(number % self.most as u64) as usize])
     }
 
-    /// The number of the first record that is not from before `us`. Records lie in the order of their times.
+    /// Number of the first record that is not from before `us`. Records are sorted by time.
     pub fn first_since(&self, us: Micros) -> u64 {
         let (mut low, mut high) = (self.oldest(), self.written);
         while low < high {
@@ -64,17 +58,6 @@ impl Ring {
 }
 
 const _: () = assert!(size_of::<Record>() == 24);
-
-impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
-    /// Keeps in mind what happens to a group.
-    pub(crate) fn record(&mut self, now: Micros, id: GroupId, what: What, value: u32) {
-        let (Some(ring), Some(group)) = (&mut self.ring, self.groups.get(&id)) else { return };
-        let decided = matches!(what, What::Opened | What::Closed | What::Waits);
-        let (why, policy) = if decided { self.arbiter.why(id) } else { (Why::Unsaid, 0) };
-        let level = group.words.level.load(Relaxed) as u8;
-        ring.push(Record { at_us: now, group: id.0, what, why, policy, level, value });
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,29 +1,29 @@
-//! The rule for others beside a program that has a page: they yield, or their gates close. It is found by comparison.
+//! Rule for others beside a program that has a page: they yield, or their gates close. A comparison decides.
 //!
 //! One burst in 32 is a *probe*, beside which gates close (and every other one of the first 16). The time per command of bursts beside
 //! which others yielded is compared with that of probes. Where it is worse than the program's target allows, gates close for 10 s; each
-//! further time doubles that, each time without halves it again.
+//! further such result doubles that, up to 640 s, and a hundred bursts without one reset it.
 
 use std::time::Duration;
 
 use xsched_policy::math::ln;
 
-/// A probe comes once in so many bursts, which are 3 %.
+/// Interval of probes, in bursts: 3 % of all.
 const PROBE_EACH: u64 = 32;
-/// Of the first bursts every other one is a probe.
+/// Number of first bursts of which every other one is a probe.
 const FIRST: u64 = 16;
-/// Bursts of each kind that a comparison needs at least.
+/// Least number of bursts of each kind for a comparison.
 const LEAST: f64 = 8.0;
-/// Bursts that a mean remembers: older ones are forgotten.
+/// Number of bursts that a mean covers: older ones are forgotten.
 const REMEMBERED: f64 = 200.0;
-/// Standard errors by which a difference must exceed the target: with a hundred comparisons a minute fewer would be chance.
+/// Number of standard errors by which a difference must exceed the target: with a hundred comparisons a minute fewer would be chance.
 const ERRORS: f64 = 3.0;
 /// Time for which gates close after the first comparison that was lost, and the longest.
 const CLOSED: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(640));
 /// Slowdown that is allowed without a target, in percent.
 pub(crate) const TARGET_PERCENT: u32 = 105;
 
-/// Mean and variance of logarithms: times of requests spread by factors, and one that took ten times as long tells little.
+/// Mean and variance of logarithms: times of requests spread by factors, and a single one that took ten times as long means little.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     n: f64,
@@ -49,9 +49,9 @@ impl Mean {
 #[derive(Clone, Copy, Debug)]
 struct Burst {
     number: u64,
-    /// True if gates close beside it.
+    /// True if gates close beside this burst.
     closed: bool,
-    /// True if both rules were in force in it: nothing is learned of it.
+    /// True if both rules were in force during this burst: nothing is learned from it.
     mixed: bool,
 }
 
@@ -61,12 +61,12 @@ pub(crate) struct Rule {
     yielding: Mean,
     closed: Mean,
     burst: Option<Burst>,
-    /// Bursts beside others so far.
+    /// Number of bursts beside others so far.
     seen: u64,
-    /// Gates close until then, in ns.
+    /// End of the time for which gates close, in ns.
     closed_until_ns: u64,
     closes_for: Duration,
-    /// Times that a comparison was lost.
+    /// Number of comparisons that closed the gates.
     flips: u64,
 }
 
@@ -91,12 +91,12 @@ pub enum InForce {
     Yields,
     /// Gates close for one burst, for comparison.
     Probe,
-    /// Gates close, since it got on worse beside others than its target allows.
+    /// Gates close, since the program was slower beside others than its target allows.
     Closes,
 }
 
 impl Rule {
-    /// The rule for the burst of this number. To be asked while others are there that the program keeps from the device.
+    /// The rule for the burst with this number. Due while the program keeps others from the device.
     pub(crate) fn in_force(&mut self, now_ns: u64, burst: u64) -> InForce {
         let current = self.burst.filter(|known| known.number == burst);
         if current.is_none() {
@@ -149,7 +149,7 @@ impl Rule {
         }
     }
 
-    /// Times that a comparison was lost.
+    /// Number of comparisons that closed the gates.
     pub(crate) fn flips(&self) -> u64 {
         self.flips
     }

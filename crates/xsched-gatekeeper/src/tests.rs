@@ -3,11 +3,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
 use std::time::{Duration, Instant};
 
-use xsched_policy::LOOK_US;
+use xsched_policy::{LOOK_US, ProgramId};
 use xsched_proto::hint::Hints;
-use xsched_proto::trace::Why;
+use xsched_proto::trace::{What, Why};
 use xsched_testkit::{is_asleep, until};
 
+use super::company::Company;
 use super::*;
 
 mod company;
@@ -20,7 +21,7 @@ struct World {
     keeper: Gatekeeper<Rc<GroupSlot>>,
     words: HashMap<GroupId, Rc<GroupSlot>>,
     now: Micros,
-    /// What changed since it was looked at last.
+    /// Changes of gates since the test took them last.
     changes: Vec<Change>,
     /// Groups that their host takes off the device when it closes their gates.
     interrupts: Vec<GroupId>,
@@ -236,7 +237,7 @@ fn a_group_whose_grant_ends_before_its_thread_wakes_up_is_charged_for_its_grants
     assert!((waiting - running).abs() <= 1_000.0, "{waiting} {running}");
 }
 
-/// What waits on the device for one that lives goes on, and for one that is gone never.
+/// Work that waits on the device goes on for a process that lives, and never for one that has ended.
 #[test]
 fn a_group_that_is_given_up_has_its_gate_open_and_one_of_the_dead_closed() {
     let mut world = World::low_and_high();
@@ -312,7 +313,7 @@ fn a_group_without_progress_is_stalled_until_its_next_launch() {
     assert!(world.gate(HIGH).is_stalled());
     world.scan(HIGH);
     assert!(world.is_open(LOW), "nothing has changed");
-    // What a launch does.
+    // The store that a launch makes.
     world.words[&HIGH].gate.go_on();
     world.scan(HIGH);
     assert!(!world.is_open(LOW));
@@ -398,7 +399,7 @@ fn a_thread_that_waits_is_woken_when_its_gate_opens_or_its_group_goes() {
                 low.gate.sleep(seen, PATIENCE.as_nanos() as u64);
                 began.elapsed()
             });
-            // It sleeps nowhere else.
+            // The thread sleeps nowhere else.
             until("it waits", || match waiter_id.load(SeqCst) {
                 0 => false,
                 id => is_asleep(std::process::id(), id as u32),
@@ -486,7 +487,7 @@ fn those_of_a_pool_get_on_evenly_beside_an_urgent_one_that_they_yield_to() {
     }
 }
 
-/// What was charged to a program.
+/// Device time charged to the program of a group, in µs.
 fn charged_us(world: &mut World, id: GroupId) -> u64 {
     let now = world.now * 1_000 + ledger::LATE_NS;
     world.keeper.ledger_mut().settle(now);
@@ -507,12 +508,12 @@ fn bursts_that_the_host_has_not_seen_are_charged_as_the_last_one() {
             words.state.store(state::IDLE, SeqCst);
         }
     };
-    // One, told when it is over.
+    // One burst, reported when it is over.
     burst(&world, 1_100, 300, false);
     world.now = 1_500;
     world.scan(HIGH);
     assert_eq!(charged_us(&mut world, HIGH), 300);
-    // One that was seen, two that were not, and one that goes on.
+    // One burst that was seen, two that were not, and one that goes on.
     world.now = 200_000;
     burst(&world, 200_000, 0, true);
     world.scan(HIGH);
@@ -533,30 +534,66 @@ fn bursts_that_the_host_has_not_seen_are_charged_as_the_last_one() {
 }
 
 #[test]
-fn waits_and_preemptions_are_observed_where_that_is_asked() {
+fn waits_and_preemptions_are_kept_where_that_is_asked() {
     let mut world = World::low_and_high();
     world.state(LOW, state::READY);
-    assert_eq!(world.keeper.observed().count(), 0);
-    world.keeper.observe_times(true);
+    assert_eq!(world.keeper.outcomes().count(), 0);
+    world.keeper.keep_outcomes();
+    let kept = |world: &mut World| world.keeper.outcomes().collect::<Vec<_>>();
     world.now = 2_000;
     world.words[&HIGH].ready_at_ns.store(1_990_000, SeqCst);
     world.state(HIGH, state::READY);
-    let observed: Vec<Observed> = world.keeper.observed().collect();
-    assert_eq!(observed, [Observed::Wanted(HIGH, 1_990_000), Observed::Waited(HIGH, 0), Observed::Preempted(LOW)]);
+    let wanted = [(HIGH, Outcome::Wanted(1_990_000)), (HIGH, Outcome::Waited(0)), (LOW, Outcome::Preempted)];
+    assert_eq!(kept(&mut world), wanted);
     world.now = 2_300;
     world.state(LOW, state::DRAINED);
-    assert_eq!(world.keeper.observed().collect::<Vec<_>>(), [Observed::Left(LOW, 300_000)]);
+    assert_eq!(kept(&mut world), [(LOW, Outcome::Left(300_000))]);
     world.now = 3_000;
     world.state(HIGH, state::IDLE);
-    assert_eq!(world.keeper.observed().collect::<Vec<_>>(), [Observed::Waited(LOW, 1_000_000)]);
-    // While an operator holds it, it waits for none.
+    assert_eq!(kept(&mut world), [(LOW, Outcome::Waited(1_000_000))]);
+    // Held by an operator it is not preempted, and waits for nothing.
     world.keeper.event(world.now, Event::Hold(ProgramId(LOW.0)));
     world.carry_out();
     world.now = 9_000;
     world.keeper.event(world.now, Event::Release(ProgramId(LOW.0)));
     world.carry_out();
-    let waited = world.keeper.observed().filter(|o| matches!(o, Observed::Waited(LOW, ns) if *ns > 0)).count();
-    assert_eq!(waited, 0);
+    assert!(world.is_open(LOW));
+    assert_eq!(kept(&mut world), []);
+}
+
+/// At levels 2 and 3 the daemon charges nothing from the closing of the gate on, and the command that runs then ends a moment later.
+#[test]
+fn a_group_that_was_taken_off_the_device_has_left_once_it_says_so() {
+    let mut world = World::low_and_high();
+    world.keeper.keep_outcomes();
+    world.interrupts.push(LOW);
+    world.state(LOW, state::READY);
+    world.now = 2_000;
+    world.state(HIGH, state::READY);
+    let left =
+        |world: &mut World| world.keeper.outcomes().filter(|(_, o)| matches!(o, Outcome::Left(_))).collect::<Vec<_>>();
+    assert_eq!(left(&mut world), []);
+    world.now = 2_100;
+    world.state(LOW, state::DRAINED);
+    assert_eq!(left(&mut world), [(LOW, Outcome::Left(100_000))]);
+}
+
+/// Drained before its gate closed, it says so no more.
+#[test]
+fn a_group_that_was_drained_when_its_gate_closed_has_left_at_once() {
+    let mut world = World::low_and_high();
+    world.state(LOW, state::READY);
+    world.state(HIGH, state::READY);
+    world.state(LOW, state::DRAINED);
+    world.state(HIGH, state::IDLE);
+    assert!(world.is_open(LOW));
+    world.keeper.keep_outcomes();
+    world.now = 2_000;
+    world.state(HIGH, state::READY);
+    world.now = 5_000;
+    world.state(LOW, state::IDLE);
+    let of_low = world.keeper.outcomes().filter(|(id, _)| *id == LOW).map(|(_, outcome)| outcome).collect::<Vec<_>>();
+    assert_eq!(of_low, [Outcome::Preempted, Outcome::Left(0)]);
 }
 
 #[test]
@@ -572,7 +609,7 @@ fn what_happens_is_recorded_with_its_reason() {
     world.words[&LOW].level.store(3, SeqCst);
     world.state(HIGH, state::READY);
     world.now = 1_200;
-    // It wants the device again while the other has it.
+    // The group wants the device again while the other has it.
     world.state(LOW, state::IDLE);
     world.state(LOW, state::READY);
     world.words[&LOW].waiting.store(2, SeqCst);
@@ -671,7 +708,7 @@ fn what_the_daemon_hears_of_late_is_counted_and_so_is_what_it_never_hears_of() {
 /// Its first burst was known when the daemon lost its processor: the news that came late then were counted and not recorded.
 #[test]
 fn late_news_of_a_group_that_is_known_to_want_the_device_are_recorded_as_often_as_they_are_counted() {
-    // How it is when the daemon comes back, which was away while one burst had ended and others came.
+    // Words as a daemon finds them that was away while one burst ended and others began.
     let found = [(state::READY, false), (state::DRAINED, false), (state::IDLE, false), (state::IDLE, true)];
     for (word, is_removed) in found {
         for known in [state::IDLE, state::READY, state::DRAINED] {

@@ -1,5 +1,5 @@
-//! What the ledger charges, against the device itself: the model of the simulated device, whose times are exact, in virtual time.
-//! Programs launch a kernel at a time and tell what the preload library would tell, as late as it would.
+//! Charges of the ledger, compared with the device itself: the model of the simulated device, which has exact times, in virtual time.
+//! Programs launch a kernel at a time and report as the preload library would, as late as it would.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -27,12 +27,12 @@ struct Program {
     stream: u32,
     words: Rc<GroupSlot>,
     requests: VecDeque<Request>,
-    /// When the next of them comes.
+    /// Time of the next kernel.
     next_ns: Option<u64>,
     kernels: VecDeque<u64>,
     running: bool,
     ended_ns: u64,
-    /// When the group is told to be idle.
+    /// Time at which the group is reported as idle.
     idle_ns: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ struct World {
     now: u64,
 }
 
-/// What has completed: context, stream and when.
+/// Completions: context, stream and time.
 #[derive(Default)]
 struct Done(Vec<(ContextId, u32, u64)>);
 
@@ -191,7 +191,7 @@ impl World {
         assert!(done.0.is_empty(), "a kernel takes time");
     }
 
-    /// What was charged to each program, and in all, and what the device itself was busy for.
+    /// Usage charged to each program and in all, and the time in which the device itself was busy, in ns.
     fn figures(mut self) -> (Vec<Usage>, Usage, u64) {
         // Where there is but one group, nothing is followed.
         self.add(-200, None, Vec::new());

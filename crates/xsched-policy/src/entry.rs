@@ -1,11 +1,11 @@
-//! What is known of a policy without asking it.
+//! Entry of a policy in the list: its properties without an instance.
 
 use xsched_proto::hint::Hint;
 
 use crate::Policy;
 use crate::params::{Param, Params};
 
-/// One policy.
+/// Properties of one policy.
 #[derive(Debug)]
 pub struct Entry {
     /// The name users type and read.
@@ -14,29 +14,29 @@ pub struct Entry {
     pub aliases: &'static [&'static str],
     /// One line for users.
     pub about: &'static str,
-    /// What it is for, in a few words.
+    /// Purpose in a few words.
     pub good_for: &'static str,
     /// Makes an instance for one device.
     pub make: fn(&Params) -> Box<dyn Policy>,
     /// Its parameters.
     pub params: &'static [Param],
-    /// The hints that it looks at. What else is said has no effect on its decisions.
+    /// Hints that it reads. Others have no effect on its decisions.
     pub hints: &'static [Hint],
-    /// Whether programs take turns by the device time they used. What a suspended one has behind gates on the device
-    /// cannot be told from what it still runs, so that such a policy goes without them.
+    /// True if programs take turns by the device time that they used. Device gates are not used then: work that waits behind one cannot be
+    /// told from work that runs.
     pub takes_turns: bool,
-    /// Whether what a program does on one device counts on its others.
+    /// True if the use of one device by a program counts on its other devices.
     pub across_devices: bool,
-    /// Whether it goes by nice values, which its host looks up again and again.
+    /// True if it reads nice values, which its host then polls.
     pub reads_nice: bool,
-    /// Whether a device that is wanted is never left idle.
+    /// True if it never leaves a device idle that some group wants.
     pub conserves_work: bool,
-    /// To be chosen by name alone, and shown to users. What is not is for tests or measurements, or needs a program outside to ask.
+    /// True if users are shown the policy and may choose it by name. Others are for tests or measurements, or need a program outside.
     pub listed: bool,
 }
 
 impl Entry {
-    /// What most policies are, with the three lines that each has.
+    /// Entry with the values of most policies, and the three texts that each has.
     pub(crate) const fn new(
         name: &'static str,
         about: &'static str,
@@ -59,8 +59,7 @@ impl Entry {
         }
     }
 
-    /// The hints among those given that the policy does not look at. A timeslice is none of them: devices that have such look
-    /// at it under any policy.
+    /// Hints among those given that have no effect. A timeslice is not among them: devices with timeslices use it under any policy.
     pub fn overlooks(&self, given: impl IntoIterator<Item = Hint>) -> Vec<Hint> {
         given.into_iter().filter(|hint| *hint != Hint::Timeslice && !self.hints.contains(hint)).collect()
     }

@@ -1,4 +1,4 @@
-//! Logarithms, right to a millionth: the preload library, which has policies too, links no mathematics.
+//! Logarithms, right to a millionth: the preload library, which contains policies too, links no libm.
 
 use std::f64::consts::LN_2;
 

@@ -11,7 +11,7 @@ pub struct Param {
     pub accepts: Accepts,
 }
 
-/// What values a parameter has.
+/// Values that a parameter accepts.
 #[derive(Debug)]
 pub enum Accepts {
     /// A whole number.
@@ -20,7 +20,7 @@ pub enum Accepts {
         least: u64,
         /// The greatest.
         most: u64,
-        /// Unless another is given.
+        /// Value unless another is given.
         default: u64,
     },
     /// One of some words, the default first.
@@ -53,7 +53,7 @@ impl Accepts {
         }
     }
 
-    /// For messages and documents: `a number from 1 to 64`, `soft or periodic`.
+    /// Description for messages and documents: `a number from 1 to 64`, `soft or periodic`.
     pub fn accepted(&self) -> String {
         match self {
             Accepts::Number { least, most, .. } => format!("a number from {least} to {most}"),
@@ -67,12 +67,12 @@ impl Accepts {
     }
 }
 
-/// What a policy is made with.
+/// Parameters of an instance of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Params {
-    /// Seed of whatever it does at random; the same seed gives the same decisions.
+    /// Seed of random decisions; equal seeds give equal decisions.
     pub seed: u64,
-    /// Those that were given; a word as its place in the list.
+    /// Values given, other than defaults; a word as its index in the list.
     pub(crate) given: Vec<(&'static str, u64)>,
 }
 
@@ -83,7 +83,7 @@ impl Params {
         given.map_or_else(|| param.accepts.default(), |(_, value)| *value)
     }
 
-    /// Whether a parameter has this word.
+    /// True if a parameter has this word as its value.
     pub(crate) fn is(&self, param: &Param, word: &str) -> bool {
         param.accepts.parse(word) == Some(self.number(param))
     }

@@ -1,9 +1,9 @@
-//! Whether a group gets anywhere, from looks at its counters.
+//! Search for groups without progress, by polls of their counters.
 
 use crate::tuning::LOOK_US;
 use crate::{Event, GroupId, Micros};
 
-/// What was last seen of a group's counters.
+/// Counters of one group as of the last poll that saw a change.
 #[derive(Debug, Default)]
 pub struct Progress(Option<Seen>);
 
@@ -15,12 +15,12 @@ struct Seen {
 }
 
 impl Progress {
-    /// The group begins anew, or its progress is of no interest.
+    /// Forgets the counters: the group begins anew, or its progress does not matter.
     pub fn forget(&mut self) {
         self.0 = None;
     }
 
-    /// A look at how many commands it has issued and completed so far. Returns what the arbiter is to be told.
+    /// Polls the numbers of commands issued and completed so far. Returns the event for the arbiter.
     pub fn look(&mut self, now: Micros, id: GroupId, issued: u64, completed: u64) -> Option<Event> {
         let first = Seen { issued, completed, changed_at: now };
         let Some(seen) = &mut self.0 else {
@@ -31,7 +31,7 @@ impl Progress {
             *seen = first;
             return Some(Event::Progress(id));
         }
-        // Told at each look: the reason why it was disregarded before may be over.
+        // Reported at each poll: the arbiter may have had a reason to ignore it before.
         (now.saturating_sub(seen.changed_at) >= LOOK_US).then_some(Event::Stalled(id))
     }
 }

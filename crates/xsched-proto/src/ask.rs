@@ -22,7 +22,7 @@ pub enum NoAnswer {
     NotConnected(Errno),
     /// The daemon may belong to another user.
     Distrusted(Error),
-    /// The connection was lost.
+    /// The connection was lost, with this error.
     Lost(Errno),
     /// The daemon was silent for longer than `patience`.
     Silent,
@@ -34,14 +34,14 @@ pub enum NoAnswer {
     Refused(Error),
 }
 
-/// Connects to the socket of a daemon of this user or root.
+/// Connects to the socket of a daemon, which must belong to this user or root.
 ///
 /// # Errors
 /// [`NoAnswer::NotConnected`], [`NoAnswer::Distrusted`].
 pub fn connect(socket: &Path) -> Result<OwnedFd, NoAnswer> {
     let connected = || {
         let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        // A daemon that is stopped lets its backlog fill up, and connecting would wait for room.
+        // A stopped daemon's backlog fills up, and then connecting waits for room.
         rustix::net::sockopt::set_socket_timeout(&fd, Timeout::Send, Some(BACKLOG))?;
         rustix::net::connect(&fd, &SocketAddrUnix::new(socket)?)?;
         Ok(fd)
@@ -51,7 +51,7 @@ pub fn connect(socket: &Path) -> Result<OwnedFd, NoAnswer> {
     Ok(fd)
 }
 
-/// Sends one request and gathers the answer, each part of which must come within `patience` of the last.
+/// Sends one request and collects the answer. Each part of it must come within `patience` after the one before.
 ///
 /// # Errors
 /// See [`NoAnswer`].
@@ -93,7 +93,7 @@ pub fn ask_on(fd: &OwnedFd, request: Request, patience: Duration) -> Result<Vec<
     }
 }
 
-/// Adds queues ([`DaemonMsg::MoreQueues`]) to the program that they belong to.
+/// Adds queues ([`DaemonMsg::MoreQueues`]) to the program whose queues they are.
 pub fn add_queues(program: Option<&mut DaemonMsg>, queues: Vec<(String, QueueInfo)>) {
     let Some(DaemonMsg::Program(program)) = program else { return };
     for (group, queue) in queues {

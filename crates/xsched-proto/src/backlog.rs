@@ -18,7 +18,7 @@ pub const PLACES: usize = (PAGE_BYTES - 64) / size_of::<Backlog>();
 /// Number of pages that a program can be told of: one bit each in [`crate::segment::GroupSlot::yields_to`].
 pub const PAGES: usize = 32;
 
-/// The two numbers of one queue.
+/// Two numbers of one queue, from which its backlog follows.
 #[repr(C)]
 pub struct Backlog<M: Memory = Hardware> {
     /// Fence number that the device must reach to have caught up. Stored by the host.
@@ -33,7 +33,7 @@ impl<M: Memory> Default for Backlog<M> {
     }
 }
 
-/// Whether one fence's number comes before another's, modulo 2^32.
+/// Reports whether one fence's number comes before another's, modulo 2^32.
 pub fn is_before(one: u32, other: u32) -> bool {
     (other.wrapping_sub(one) as i32) > 0
 }

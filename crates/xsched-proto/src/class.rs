@@ -9,43 +9,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// The least urgent priority.
+/// Least urgent priority.
 pub const PRIORITY_MIN: i32 = -255;
 /// Priority below all others: a program that has it does not run until it gets another one. XSched 1.2.0 uses the same number for this.
 pub const PRIORITY_NEVER: i32 = PRIORITY_MIN - 1;
-/// The most urgent priority.
+/// Most urgent priority.
 pub const PRIORITY_MAX: i32 = 255;
 /// Smallest weight of a fair share.
 pub const WEIGHT_MIN: u32 = 1;
 /// Largest weight of a fair share.
 pub const WEIGHT_MAX: u32 = 10_000;
-/// Weight of a program that asked for none.
+/// Weight of a program that requested none.
 pub const WEIGHT_DEFAULT: u32 = 100;
-/// Timeslice of a program that asked for none, in µs.
+/// Time slice of a program that requested none, in µs.
 pub const TIMESLICE_DEFAULT_US: u64 = 5_000;
-/// Shortest timeslice accepted, in µs.
+/// Shortest accepted time slice, in µs.
 pub const TIMESLICE_MIN_US: u64 = 100;
-/// Longest timeslice accepted, in µs.
+/// Longest accepted time slice, in µs.
 pub const TIMESLICE_MAX_US: u64 = 10_000_000;
 
-/// One of the five named ranges of priorities.
+/// Named range of priorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// Best-effort background work, `batch` is another name: priorities -255..=-1, nominally -128.
+    /// Best-effort work in the background, also named `batch`: priorities -255..=-1, nominally -128.
     Low,
-    /// The default: 0..=127, nominally 0. Best-effort too.
+    /// Default class, best-effort too: priorities 0..=127, nominally 0.
     Normal,
-    /// Latency-critical: 128..=191, nominally 128.
+    /// Latency-critical work: priorities 128..=191, nominally 128.
     High,
-    /// Latency-critical before all of `high`: 192..=254, nominally 192.
+    /// Latency-critical work ahead of `high`: priorities 192..=254, nominally 192.
     Realtime,
-    /// The operator's own: 255.
+    /// Class reserved for the operator: priority 255.
     System,
 }
 
 impl Class {
-    /// Every class, least urgent first.
+    /// All classes, the least urgent first.
     pub const ALL: [Class; 5] = [Class::Low, Class::Normal, Class::High, Class::Realtime, Class::System];
 
     /// Returns the class that a priority belongs to.

@@ -17,13 +17,13 @@ pub struct DeviceState {
     pub memory_active_percent: Option<u32>,
     /// Temperature, in °C.
     pub temperature_c: Option<i32>,
-    /// Temperature from which the device slows itself down, in °C; on AMD's devices the critical one.
+    /// Temperature at which the device begins to slow down, in °C; on AMD's devices the critical temperature.
     pub temperature_limit_c: Option<i32>,
     /// Power drawn, in W.
     pub power_w: Option<u32>,
     /// Largest power that the device may draw, in W.
     pub power_limit_w: Option<u32>,
-    /// Clock of its SMs (compute units), in MHz.
+    /// Clock of the SMs (compute units), in MHz.
     pub sm_clock_mhz: Option<u32>,
     /// Reasons for a clock that is lower than it could be; empty = it is not.
     pub throttle: Option<Vec<Throttle>>,
@@ -71,12 +71,12 @@ impl Throttle {
     }
 }
 
-/// A process that uses a device, as the device's driver tells it.
+/// Process that uses a device, according to the device's driver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceProcess {
-    /// Process id, as the driver tells it.
+    /// Process id from the driver.
     pub pid: u32,
-    /// Name of the process (`/proc/PID/comm`); none = the daemon sees no such process.
+    /// Name of the process (`/proc/PID/comm`); none = the daemon cannot see the process.
     pub name: Option<String>,
     /// Device memory that the process uses, in bytes; none = the driver does not report it.
     pub memory_bytes: Option<u64>,
@@ -88,18 +88,18 @@ pub struct DeviceProcess {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// NVIDIA's management library.
+    /// NVIDIA's management library, NVML.
     Nvml,
-    /// The files of AMD's kernel driver.
+    /// Files of AMD's kernel driver, amdgpu.
     Amdgpu,
 }
 
-/// A device whose state is known.
+/// Device whose state is known.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceInfo {
     /// Device key.
     pub device: String,
-    /// Its name, as its driver tells it.
+    /// Name of the device, from its driver.
     pub name: Option<String>,
     /// Origin of the device's state.
     pub source: Source,

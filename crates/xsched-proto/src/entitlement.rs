@@ -7,7 +7,7 @@
 use crate::class::{Class, PRIORITY_MAX, PRIORITY_NEVER, queue_priority};
 use crate::wire::ClassFrom;
 
-/// The inputs of a program's entitlement. All are priorities.
+/// Inputs of a program's entitlement, all of them priorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Priority that the program or its starter asked for.
@@ -18,22 +18,22 @@ pub struct Claim {
     pub limit: i32,
     /// Ceiling of the program's rule.
     pub ceiling: Option<i32>,
-    /// Priority up to which a rule lets groups of the system domain rise.
+    /// Priority to which a rule limits groups of the system domain.
     pub system_ceiling: Option<i32>,
 }
 
-/// The priority of a program, its origin, and its bounds.
+/// Priority of a program, its origin, and its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entitlement {
     /// Priority of the program's groups, unless a group has one of its own.
     pub priority: i32,
     /// Origin of the priority.
     pub from: ClassFrom,
-    /// True if more was asked for than is given.
+    /// True if the program requested a higher priority than it has.
     pub limited: bool,
     /// Limit of the program's user or ceiling of its rule, whichever is lower.
     pub allowed: i32,
-    /// `allowed`, or the higher priority that root has given.
+    /// `allowed`, or a higher priority set by root.
     ceiling: i32,
     system_ceiling: Option<i32>,
     asked: Option<i32>,

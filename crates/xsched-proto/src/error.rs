@@ -13,12 +13,11 @@ use crate::similar::nearest;
 pub enum Error {
     /// The request makes no sense. The line names the fault and the accepted values. Exit code 2.
     Input(String),
-    /// The machine or its state does not allow it: no device, no daemon, no permission. The line says what to do next. Exit
-    /// code 3.
+    /// The machine or its state is the obstacle: no device, no daemon, no permission. The line says what to do next. Exit code 3.
     Environment(String),
     /// The program exists and cannot be executed. Exit code 126, as a shell's.
     NotExecutable(String),
-    /// There is no such program. Exit code 127, as a shell's.
+    /// The program does not exist. Exit code 127, as in a shell.
     NotFound(String),
     /// SIGINT arrived. Exit code 130, as a shell's.
     Interrupted(String),
@@ -70,7 +69,7 @@ impl Error {
         }
     }
 
-    /// The line as it was written.
+    /// Text of the line.
     pub fn line(&self) -> &str {
         match self {
             Error::Input(line)

@@ -1,4 +1,4 @@
-//! Files that a variable names: opening one must not make a program wait, or touch a device.
+//! Opening of files that a variable names: it must not make a program wait, or touch a device.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Error, Result};

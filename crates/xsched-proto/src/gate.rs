@@ -61,7 +61,7 @@ impl Gate {
     /// the host alone, since the device cannot check [`crate::backlog`].
     pub const DEVICE_OPEN: Gate = Gate(0x0400_0103);
 
-    /// The gate with these bits.
+    /// Gate with these bits.
     #[inline(always)]
     pub const fn from_bits(bits: u32) -> Gate {
         Gate(bits)

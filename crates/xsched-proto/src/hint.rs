@@ -10,14 +10,14 @@ use crate::class::{
     self, TIMESLICE_DEFAULT_US, TIMESLICE_MAX_US, TIMESLICE_MIN_US, WEIGHT_DEFAULT, WEIGHT_MAX, WEIGHT_MIN,
 };
 
-/// Longest deadline, laxity or target accepted, in µs.
+/// Longest accepted deadline, laxity or target, in µs.
 pub const TIME_MAX_US: u64 = 3_600_000_000;
 /// Largest number of groups that may have a device together by [`Hint::K`].
 pub const K_MAX: u32 = 64;
 /// Least and greatest target slowdown, in percent of the time that a request takes alone.
 pub const SLOWDOWN_PERCENT: (u32, u32) = (101, 10_000);
 
-/// A kind of hint.
+/// Kind of a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hint {
@@ -97,14 +97,14 @@ impl Hint {
     }
 }
 
-/// Two priorities of one group: it keeps the first until its laxity is used up, then it has the second.
+/// Two priorities of one group: the first holds until the laxity is used up, then the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Laxity {
     /// Time for which a request may wait at its first priority, in µs; 0 = there is no laxity.
     pub us: u64,
-    /// The first priority; none = the group's own.
+    /// First priority; none = the group's own.
     pub lax: Option<i32>,
-    /// The second; none = class `high`, or the group's own if that is higher.
+    /// Second priority; none = class `high`, or the group's own if that is higher.
     pub critical: Option<i32>,
 }
 
@@ -113,7 +113,7 @@ pub struct Laxity {
 pub enum Slo {
     /// No target.
     None,
-    /// 99 of 100 requests take no longer than this, in µs.
+    /// P99 of the request time, in µs: 99 of 100 requests take no longer.
     P99(u64),
     /// Requests take this many percent of the time that they take alone, on average.
     Slowdown(u32),

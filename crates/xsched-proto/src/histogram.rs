@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// Number of buckets of a histogram. The last one holds all durations of 50 minutes or more.
 pub const BUCKETS: usize = 64;
 
-/// Counts of one kind of duration, in shared memory. 256 bytes.
+/// Counts of durations of one kind, in shared memory. 256 bytes.
 #[repr(C, align(64))]
 pub struct Histogram {
     counts: [AtomicU32; BUCKETS],

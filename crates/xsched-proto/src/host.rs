@@ -1,5 +1,5 @@
-//! Messages between the daemon and the process that runs an operator's own scheduler: one per packet of a
-//! `SOCK_SEQPACKET` socket pair, encoded as [`crate::wire`]'s are.
+//! Messages between the daemon and the process that runs an operator's own scheduler: one in each packet of a `SOCK_SEQPACKET` socket pair,
+//! in the encoding of [`crate::wire`].
 
 use serde::{Deserialize, Serialize};
 
@@ -14,11 +14,11 @@ pub struct Question {
     pub number: u64,
     /// All groups on the device.
     pub groups: Vec<Group>,
-    /// The device's state; none = not known.
+    /// State of the device; none = unknown.
     pub state: Option<DeviceState>,
 }
 
-/// One suspension unit.
+/// Suspension unit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Group {
     /// Number of the group.
@@ -45,7 +45,7 @@ pub struct Group {
     pub stream: Option<Stream>,
 }
 
-/// The stream of a group.
+/// Stream of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stream {
     /// Number of the stream, never used again.
@@ -59,14 +59,14 @@ pub struct Stream {
 /// Message of the scheduler's process to the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromHost {
-    /// The library registered its scheduler.
+    /// The library has registered its scheduler.
     Loaded {
         /// True if the scheduler decides stream by stream.
         per_stream: bool,
     },
     /// The library did not register a scheduler, for this reason in one line.
     Failed(String),
-    /// The answer to a [`Question`].
+    /// Answer to a [`Question`].
     Answer {
         /// Device key of the question.
         device: String,

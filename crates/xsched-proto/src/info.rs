@@ -4,17 +4,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::domains::DomainMode;
 use crate::platform::Platform;
-use crate::segment::HeardLate;
 use crate::trace::Why;
 
-/// State of the daemon.
+pub use crate::statistics::{GroupInfo, GroupState, QueueDomain, QueueInfo, Unscheduled, Waits, YieldRule, Yielding};
+
+/// The daemon about itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DaemonInfo {
     /// Process id.
     pub pid: u32,
-    /// Program version.
+    /// Version of the daemon's program.
     pub version: String,
-    /// Policy in force on devices that have none of their own, with parameters that are not at their defaults: `kedf k=2`.
+    /// Policy in force on devices without one of their own, with the parameters that differ from their defaults: `kedf k=2`.
     pub policy: String,
     /// Policy in force on devices that have one of their own, by device key, in the form of `policy`.
     pub device_policies: std::collections::BTreeMap<String, String>,
@@ -85,7 +86,7 @@ pub struct ProgramInfo {
     pub attached_s: u64,
     /// Time since the program ended, in seconds; none = it is attached.
     pub ended_s: Option<u64>,
-    /// Class of its priority.
+    /// Class of the priority.
     pub class: crate::class::Class,
     /// Origin of the class.
     pub class_from: ClassFrom,
@@ -124,9 +125,9 @@ impl ProgramInfo {
 pub enum ClassFrom {
     /// No class was asked for or given.
     Default,
-    /// A rule of the configuration.
+    /// A rule of the configuration set it.
     Rule,
-    /// The program itself: an option of `xsched run`, or its environment.
+    /// The program requested it, by an option of `xsched run` or its environment.
     Option,
     /// `xsched hint`, while the program runs.
     Hint,
@@ -144,17 +145,7 @@ impl ClassFrom {
     }
 }
 
-/// Domain of a group: the origin of its work, as far as it was declared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum QueueDomain {
-    /// Work of vendor libraries, which comes before the other groups of the program of the same priority.
-    System,
-    /// Work of the program itself.
-    Application,
-}
-
-/// Way in which the contexts of a program share a device with those of others.
+/// Way in which a program's contexts share a device with those of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sharing {
     /// The contexts take turns with all others.
@@ -179,7 +170,7 @@ pub enum Share {
     Spatial,
 }
 
-/// One of a user's two pools.
+/// Kind of a pool. Each user has one of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PoolSide {
@@ -189,162 +180,10 @@ pub enum PoolSide {
     Outer,
 }
 
-/// Suspension unit of a program.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GroupInfo {
-    /// `g<N>`.
-    pub id: String,
-    /// Device key.
-    pub device: String,
-    /// Vendor interface.
-    pub platform: Platform,
-    /// Domain of the group's work.
-    pub domain: QueueDomain,
-    /// Number of launches that come from vendor libraries; none = they are not told apart (`XSCHED_DOMAINS=report`).
-    pub system_launches: Option<u64>,
-    /// Number of these launches that passed a closed gate by an operator's rule (`domains = "exempt"`).
-    pub exempt_launches: u64,
-    /// Effective priority of the group.
-    pub priority: i32,
-    /// Preemption level in force.
-    pub level: u8,
-    /// Largest number of commands in flight while another program wants the device; 0 = automatic.
-    pub threshold: u32,
-    /// Largest number of commands between two completion fences; 0 = automatic.
-    pub batch: u32,
-    /// State of the group: idle, ready (waits for the device), running, suspended (by an operator, or its priority is never to run),
-    /// detached.
-    pub state: GroupState,
-    /// True if the group comes before others of its priority because it pauses (policy `hpf`).
-    pub interactive: bool,
-    /// XQueues of the group.
-    pub queues: Vec<QueueInfo>,
-    /// Number of launches of all its queues, including removed ones.
-    pub launches: u64,
-    /// Launches that reached the driver without a gate decision.
-    pub unscheduled: Unscheduled,
-    /// Number of launches that the in-flight budget let through because nothing completed meanwhile.
-    pub liveness_overrides: u64,
-    /// Number of launches let through because a signal interrupted the wait.
-    pub signal_overrides: u64,
-    /// Delays of the daemon in noticing that the group wanted its device.
-    pub heard_late: HeardLate,
-    /// Number of times that the group counted as idle for want of progress while others waited.
-    pub stalls: u64,
-    /// Number of times that commands which gates on the device had held for long were released.
-    pub releases: u64,
-    /// Number of times that the group's gate was closed.
-    pub suspensions: u64,
-    /// Device time charged to the group, in µs.
-    pub device_us: u64,
-    /// Part of the device that the group asked for by weight or utilization, in percent of the sum over all programs there; none = the
-    /// policy in force uses neither.
-    pub share_asked_percent: Option<f64>,
-    /// Part of the group in the device time charged to programs there in the last ten seconds, in percent; none = none was charged.
-    pub share_got_percent: Option<f64>,
-    /// Waits of the group's threads at the closed gate.
-    pub waits: Waits,
-    /// Time that the group's threads have waited at the gate, including the present waits, in µs.
-    pub wait_us: u64,
-    /// Longest command as estimated by the program, in µs; of a command with gates inside, its longest part between them. 0 = not known.
-    pub longest_us: u64,
-    /// True if most of the group's time is in commands of 400 µs or less, which no time slice need cut; none = not known.
-    pub short: Option<bool>,
-    /// Hardware time slice that the daemon last chose for the group's context, in µs; none = it chose none, or the device has none.
-    pub timeslice_us: Option<u64>,
-    /// Number of the group's commands that are complete, as its client reports while that is of interest.
-    pub completed: u64,
-    /// Time that one of these commands takes while the group is alone in its pool, in µs; none = not known, or in no pool.
-    pub alone_us: Option<f64>,
-    /// Gates that yield, of this group and of others beside it; none = the context is not shared with other programs, or gates do not yield
-    /// (CUDA only).
-    pub yielding: Option<Yielding>,
-}
-
-/// Gates that yield among programs of one hardware context.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Yielding {
-    /// Rule in force for other groups beside this one; none = this group has kept no other one from the device so far.
-    pub rule: Option<YieldRule>,
-    /// Number of times that the rule became `closes`, because the group's progress beside others was worse than its target allows.
-    pub flips: u64,
-    /// Number of times that the group's own closed gate began to yield.
-    pub opened: u64,
-    /// Time for which the group's gate yielded, in µs.
-    pub opened_us: u64,
-    /// Number of commands that the group launched in that time.
-    pub passed: u64,
-    /// Time that the group's threads waited meanwhile because queues of the groups that it yields to were behind, in µs.
-    pub held_us: u64,
-}
-
-/// Rule in force for other groups beside a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum YieldRule {
-    /// The others' gates yield while this group's queues keep up.
-    Yields,
-    /// The others' gates close for one burst, for comparison.
-    Probe,
-    /// The others' gates close: the group's progress beside them was worse than its target allows.
-    Closes,
-}
-
-/// Waits of threads at the closed gate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Waits {
-    /// Number of threads that wait now.
-    pub now: u32,
-    /// Average time of these waits so far, in µs.
-    pub now_us: u64,
-    /// Number of waits that have ended.
-    pub count: u64,
-    /// Median of the ended waits, in µs, right to 20 %; none = no wait has ended.
-    pub p50_us: Option<f64>,
-    /// 99th percentile of the ended waits, in µs, right to 20 %; none = no wait has ended.
-    pub p99_us: Option<f64>,
-}
-
-/// State of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum GroupState {
-    /// The group has nothing to do.
-    Idle,
-    /// The group wants the device and waits for it.
-    Ready,
-    /// The group wants the device and has it.
-    Running,
-    /// An operator holds the group, or its priority is never to run.
-    Suspended,
-    /// The client has opened the group's gate itself.
-    Detached,
-}
-
-/// One XQueue.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct QueueInfo {
-    /// `q<N>`.
-    pub id: String,
-    /// Number of launches.
-    pub launches: u64,
-}
-
-/// Numbers of launches without a gate decision, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unscheduled {
-    /// Launches before the daemon's answer.
-    pub attach: u64,
-    /// Launches that an operator's rule let through.
-    pub passthrough: u64,
-    /// Launches after an internal error.
-    pub error: u64,
-}
-
 /// First part of an answer about the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// CLOCK_MONOTONIC of the daemon now, in µs.
+    /// Present time on the daemon's CLOCK_MONOTONIC, in µs.
     pub now_us: u64,
     /// Number to ask for the events that follow this answer.
     pub next: u64,
@@ -369,13 +208,13 @@ pub struct TracedGroup {
     pub granted: bool,
     /// Reason for the present state of the gate.
     pub why: Why,
-    /// Policy, as in [`Record`].
+    /// Policy, as in [`crate::trace::Record`].
     pub policy: u8,
-    /// Preemption level, as in [`Record`].
+    /// Preemption level, as in [`crate::trace::Record`].
     pub level: u8,
 }
 
-/// The program of a group.
+/// Program of a traced group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedProgram {
     /// Process id.

@@ -12,6 +12,7 @@
 //! - [`bounded`]: limits of the lists in messages.
 //! - [`class`]: five classes over the priorities -255..=255.
 //! - [`clock`]: clocks of time namespaces.
+//! - [`statistics`]: figures of groups, each declared once; [`described`]: how schema and reference follow from that.
 //! - [`device`]: the state of a device.
 //! - [`domains`]: treatment of launches that come from vendors' libraries.
 //! - [`error`]: errors as an operator reads them.
@@ -21,11 +22,11 @@
 //! - [`paths`]: the path of the socket.
 //! - [`rendezvous`]: a second address of a daemon, for when its socket's file is gone.
 //! - [`preload`]: the library in `LD_PRELOAD`.
-//! - [`settings`]: settings from the environment; [`variables`]: the list of variables.
-//! - [`similar`]: suggestions for misspelt words.
-//! - [`text`]: display of strings from other users.
-//! - [`trace`]: the daemon's record of its decisions.
-//! - [`trust`]: the check that a daemon belongs to this user or root.
+//! - [`settings`]: what the environment asks for; [`variables`]: which variables there are.
+//! - [`similar`]: what was probably meant.
+//! - [`text`]: strings of others, as they are shown.
+//! - [`trace`]: the daemon's record of its decisions; [`transitions`]: the stream that it is made of, and what that means.
+//! - [`trust`]: whether a daemon is this user's or root's.
 //! - [`usage`]: time on devices.
 //! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
 //! - [`writing`]: writes in a process that is not ours, which must not end it.
@@ -35,6 +36,7 @@ pub mod backlog;
 pub mod bounded;
 pub mod class;
 pub mod clock;
+pub mod described;
 pub mod device;
 pub mod domains;
 pub mod entitlement;
@@ -54,8 +56,10 @@ pub mod rendezvous;
 pub mod segment;
 pub mod settings;
 pub mod similar;
+pub mod statistics;
 pub mod text;
 pub mod trace;
+pub mod transitions;
 pub mod trust;
 pub mod usage;
 pub mod variables;
@@ -66,4 +70,4 @@ pub mod writing;
 pub use error::Error;
 
 /// Version of the socket protocol and of the segment layout; both sides must agree on it exactly.
-pub const PROTOCOL_VERSION: u32 = 22;
+pub const PROTOCOL_VERSION: u32 = 23;

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, compiler_fence, fence};
 use rustix::io::Errno;
 use rustix::thread::{MembarrierCommand, futex, membarrier};
 
-/// An atomic word. Each method is the one of the same name in [`core::sync::atomic`].
+/// Atomic word. Its methods are those of [`core::sync::atomic`].
 #[allow(missing_docs)]
 pub trait Word<T> {
     fn new(value: T) -> Self;
@@ -41,9 +41,9 @@ pub enum Woken {
 
 /// Words, barriers, and sleeping on a word, as a protocol over shared memory needs them.
 pub trait Memory: 'static {
-    /// A word of 32 bits, which a thread can sleep on.
+    /// Word of 32 bits, on which a thread can sleep.
     type U32: Word<u32>;
-    /// A word of 64 bits.
+    /// Word of 64 bits.
     type U64: Word<u64>;
 
     /// Orders the operations before it before those after it, as seen by a thread that issues a [`Memory::heavy_barrier`]. For the side
@@ -63,7 +63,7 @@ pub trait Memory: 'static {
     fn wake(word: &Self::U32, sleepers: Sleepers);
 }
 
-/// The memory of this machine.
+/// Memory of this machine.
 pub struct Hardware;
 
 impl Memory for Hardware {
@@ -95,7 +95,7 @@ impl Memory for Hardware {
     }
 
     fn wake(word: &AtomicU32, sleepers: Sleepers) {
-        // The only failure is a bad address.
+        // The call can only fail for an invalid address.
         let _ = futex::wake(word, flags(sleepers), i32::MAX as u32);
     }
 }

@@ -13,15 +13,15 @@ const SOCKET: &str = "xsched.sock";
 /// Origin of the socket's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Given on the command line or in `XSCHED_SOCKET`.
+    /// The path was given on the command line or in `XSCHED_SOCKET`.
     Explicit,
     /// The system daemon's socket; a user daemon is then never started.
     System,
-    /// The user's own runtime folder.
+    /// The path is in the user's own runtime folder.
     User,
 }
 
-/// Finds the socket: `explicit`, else `XSCHED_SOCKET`, else the system daemon's if it is there, else that in [`user_folder`].
+/// Finds the socket: `explicit`, or else `XSCHED_SOCKET`, or else the system daemon's if it exists, or else the one in [`user_folder`].
 pub fn socket_path(explicit: Option<PathBuf>) -> (PathBuf, Origin) {
     if let Some(path) = explicit.or_else(|| variables::get("XSCHED_SOCKET").map(PathBuf::from)) {
         return (path, Origin::Explicit);

@@ -12,9 +12,9 @@ pub enum Platform {
     Hip,
     /// OpenCL.
     Opencl,
-    /// The built-in simulated device.
+    /// Built-in simulated device.
     Sim,
-    /// AMD's runtime below HIP, used directly.
+    /// AMD's runtime below HIP, when programs use it directly.
     Hsa,
 }
 
@@ -71,11 +71,11 @@ pub struct Levels(u8);
 impl Levels {
     /// No level, not even level 1: commands do not pass through xsched.
     pub const NONE: Levels = Levels(0);
-    /// New commands are held back on the host.
+    /// Level 1: new commands are held back on the host.
     pub const ONE: Levels = Levels(0b001);
     /// Commands already in the driver wait at gates on the device.
     pub const TWO: Levels = Levels(0b010);
-    /// The running command is interrupted.
+    /// Level 3: the running command is interrupted.
     pub const THREE: Levels = Levels(0b100);
     /// All three levels.
     pub const ALL: Levels = Levels(0b111);
@@ -110,7 +110,7 @@ impl Levels {
 }
 
 impl core::fmt::Display for Levels {
-    /// `levels 1, 2`.
+    /// Writes for example `levels 1, 2`.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let there: Vec<String> = (1..=3).filter(|level| self.has(*level)).map(|level| level.to_string()).collect();
         match there.is_empty() {

@@ -70,7 +70,7 @@ pub fn script(command: &[String]) -> Option<&str> {
             // The next word is the program's own text, not a file.
             "-c" => return None,
             "-e" if !is_shell => return None,
-            // As in `bash -eo pipefail`.
+            // For example `bash -eo pipefail`: the option takes a word.
             word if is_shell && word.starts_with('-') && word.ends_with('o') => drop(words.next()),
             "--" => return words.next().map(|word| file_name(word)),
             word if word.starts_with('-') => (),

@@ -17,8 +17,6 @@
 
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 
-use serde::{Deserialize, Serialize};
-
 use crate::gate::GateWord;
 use crate::histogram::Histogram;
 
@@ -57,11 +55,11 @@ pub mod length {
 /// Header of a segment, its page 0.
 #[repr(C, align(4096))]
 pub struct Header {
-    /// [`MAGIC`].
+    /// Is [`MAGIC`].
     pub magic: AtomicU32,
-    /// [`crate::PROTOCOL_VERSION`].
+    /// Is [`crate::PROTOCOL_VERSION`].
     pub version: AtomicU32,
-    /// [`GROUPS`], [`QUEUES`], [`COUNTERS`] of the writer, so that a reader can refuse another layout.
+    /// [`GROUPS`], [`QUEUES`] and [`COUNTERS`] of the writer, so that a reader can refuse another layout.
     pub sizes: [AtomicU32; 3],
     /// Number of queue slots and of counter slots that were ever used; all others are empty.
     pub used: [AtomicU32; 2],
@@ -81,9 +79,9 @@ impl Header {
 pub struct GroupSlot {
     /// Gate word: decides whether launches go on. Both sides own bytes of it.
     pub gate: GateWord,
-    /// Device time allowed in flight while [`crate::gate::Gate::CONTENDED`], in µs; 0 = no budget.
+    /// Largest device time in flight while [`crate::gate::Gate::CONTENDED`], in µs; 0 = no budget.
     pub budget_us: AtomicU32,
-    /// Commands allowed in flight while [`crate::gate::Gate::CONTENDED`]; 0 = no budget.
+    /// Largest number of commands in flight while [`crate::gate::Gate::CONTENDED`]; 0 = no budget.
     pub budget_commands: AtomicU32,
     /// Preemption level in force, 1..=3.
     pub level: AtomicU32,
@@ -108,7 +106,7 @@ pub struct GroupSlot {
 
     /// State of the group, see [`state`].
     pub state: AtomicU32,
-    /// Priority lent by a thread of the same process that waits for this group; [`i32::MIN`] = none.
+    /// Priority lent by a thread of the process that waits for this group; [`i32::MIN`] = none.
     pub inherited_priority: AtomicI32,
     /// Number of launches known to be complete (sum over queues; exact only under [`crate::gate::Gate::CONTENDED`]).
     pub completed: AtomicU64,
@@ -158,7 +156,7 @@ pub struct GroupSlot {
     pub unheard_ready_ns: AtomicU64,
     /// Number of times that commands which gates on the device had held for long were released.
     pub releases: AtomicU64,
-    /// Expected device time of the commands of the last burst, in µs; 0 = not known. Written before `bursts`.
+    /// Expected device time of the commands of the last burst, in µs; 0 = unknown. Written before `bursts`.
     pub burst_device_us: AtomicU32,
     /// Number of commands for which the device was the program's bottleneck, modulo 2^32: they waited for room in the budget, or are long.
     /// Counted while there is a budget.
@@ -173,16 +171,7 @@ pub struct GroupSlot {
 /// less urgent programs run beside more urgent ones for long enough to be felt.
 pub const HEARD_LATE_NS: u64 = 5_000_000;
 
-/// Delays of the daemon in noticing that a group wants its device. Until it notices, less urgent groups keep the device too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeardLate {
-    /// Number of delays of [`HEARD_LATE_NS`] or more.
-    pub count: u64,
-    /// Sum of these delays, in µs.
-    pub us: u64,
-    /// Longest of these delays, in µs.
-    pub longest_us: u64,
-}
+pub use crate::statistics::HeardLate;
 
 impl HeardLate {
     /// Adds up two counts of delays.
@@ -276,13 +265,13 @@ impl GroupSlot {
 pub struct QueueSlot {
     /// 1 + index of the queue's [`GroupSlot`]; 0 = slot unused.
     pub group: AtomicU32,
-    /// Number of the last fence that the device has reached, written by the device where it can: see [`GATE_FOLLOWS`].
+    /// Number of the last fence that the device has reached. The device writes it if it can: see [`GATE_FOLLOWS`].
     pub completed_word: AtomicU32,
-    /// Launches of threads that found no counter of their own.
+    /// Counter for launches of threads without a counter of their own.
     pub shared: Counter,
     /// For the client alone: 0 while the program itself holds the queue. The queue's own gates on the device wait for 1.
     pub go: AtomicU32,
-    /// Number of the last command that passed such a gate, written by the device.
+    /// Number of the last command that passed such a gate. The device writes it.
     pub reached: AtomicU32,
     /// Value of `completed_word` once the device has reached the last fence; 0 = none was placed.
     pub fence: AtomicU32,

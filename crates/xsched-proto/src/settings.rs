@@ -15,9 +15,9 @@ pub const TOLD_OF: &str = "XSCHED_TOLD_OF";
 /// Scheduler of this process.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mode {
-    /// The daemon on this socket.
+    /// Daemon at this socket.
     Daemon(PathBuf),
-    /// A scheduler inside this process, with this policy.
+    /// Scheduler inside this process, with this policy.
     Local(String),
     /// No scheduler: calls are counted and pass.
     Unscheduled,

@@ -46,7 +46,7 @@ pub fn check_daemon(socket: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
 pub fn check_folder(socket: &Path) -> Result<(), Error> {
     let folder = folder_of(socket);
     let shown = folder.display();
-    // The folder itself and, where it is a link, the link, which its owner can turn elsewhere.
+    // The folder itself, and the link if the path is a link: its owner can change the target.
     let metas = (std::fs::metadata(folder), std::fs::symlink_metadata(folder));
     let (Ok(meta), Ok(link)) = metas else {
         return Err(Error::environment(format!("the folder {shown} cannot be looked at")));

@@ -12,7 +12,7 @@ pub enum UsageBy {
     Job,
     /// Name of the program.
     Program,
-    /// Class of its priority.
+    /// Class of the priority.
     Class,
     /// Device key.
     Device,
@@ -34,12 +34,12 @@ impl UsageBy {
     }
 }
 
-/// The usage of one user, job, program, class or device.
+/// Usage of one user, job, program, class or device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageRow {
     /// User, job, program, class or device of the row; none = programs without (without a job).
     pub key: Option<String>,
-    /// Device time, in ns: time in which n programs were on a device counts one n-th for each.
+    /// Device time, in ns: while n programs are on a device, each is charged one n-th of the time.
     pub gpu_ns: u64,
     /// Part of `gpu_ns` that comes from the driver's own figure of how active the device was.
     pub by_driver_ns: u64,

@@ -20,7 +20,7 @@ use crate::usage::{UsageBy, UsageRow};
 pub use crate::info::*;
 pub use crate::platform::{Levels, Platform};
 
-/// Largest packet either side sends or accepts, in bytes.
+/// Largest packet that either side sends or accepts, in bytes.
 pub const MAX_PACKET: usize = 64 * 1024;
 
 /// Largest number of commands of a threshold or a batch size.
@@ -60,29 +60,29 @@ pub enum ClientMsg {
     /// and the client's own pidfd, unless it can make none (seccomp, Valgrind, gVisor): the daemon then asks the kernel which process has
     /// connected.
     Hello {
-        /// [`crate::PROTOCOL_VERSION`].
+        /// Is [`crate::PROTOCOL_VERSION`].
         version: u32,
         /// Options of the program.
         options: ProgramOptions,
     },
     /// First packet of a command.
     Control {
-        /// [`crate::PROTOCOL_VERSION`].
+        /// Is [`crate::PROTOCOL_VERSION`].
         version: u32,
         /// Request of the command.
         request: Request,
     },
     /// A suspension unit was created.
     GroupAdd {
-        /// Index of its [`crate::segment::GroupSlot`].
+        /// Index of the group's [`crate::segment::GroupSlot`].
         slot: u16,
         /// Device key, e.g. `pci:0000:41:00.0`, `sim:0`, `cpu:host`.
         device: String,
         /// Vendor interface.
         platform: Platform,
-        /// Priority relative to the program's, in steps of ten (see [`crate::class::queue_priority`]).
+        /// Difference to the program's priority, in steps of ten (see [`crate::class::queue_priority`]).
         priority_steps: i32,
-        /// Set by `hint --queue`: an absolute priority that replaces the relative one.
+        /// Absolute priority in place of the difference, set by `hint --queue`.
         priority_fixed: Option<i32>,
         /// True for a group of the system domain: it comes before others of the same priority in its process.
         system: bool,
@@ -98,7 +98,7 @@ pub enum ClientMsg {
     },
     /// An XQueue was created. Not answered, since a program may have a thousand.
     QueueAdd {
-        /// Index of its [`crate::segment::QueueSlot`].
+        /// Index of the queue's [`crate::segment::QueueSlot`].
         slot: u16,
         /// Slot of its group.
         group: u16,
@@ -122,7 +122,7 @@ pub enum ClientMsg {
     Levels {
         /// Slot of the group.
         slot: u16,
-        /// As in [`ClientMsg::GroupAdd`].
+        /// Levels as in [`ClientMsg::GroupAdd`].
         levels: Levels,
     },
     /// The program gives hints on one of its groups.
@@ -141,7 +141,7 @@ pub enum ClientMsg {
     },
 }
 
-/// One line of a program's description of itself.
+/// Line of a program's description of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Described {
     /// Hooked function that was resolved.
@@ -157,11 +157,11 @@ pub enum Described {
     },
     /// Queue of the vendor interface and the XQueue over it.
     Queue {
-        /// The vendor's handle.
+        /// Handle of the vendor's queue.
         handle: u64,
         /// Slot of the XQueue.
         slot: u16,
-        /// Slot of its group.
+        /// Slot of the queue's group.
         group: u16,
     },
     /// Note for an administrator.
@@ -174,11 +174,11 @@ pub enum Described {
 /// Request of a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Request {
-    /// Answered by [`DaemonMsg::Daemon`], then one [`DaemonMsg::Device`] and one [`DaemonMsg::Program`] each.
+    /// The answer is [`DaemonMsg::Daemon`], then [`DaemonMsg::Device`] for each device and [`DaemonMsg::Program`] for each program.
     Ps,
     /// Answered as [`Request::Ps`], with programs that ended lately.
     PsAll,
-    /// Answered by one [`DaemonMsg::Policy`] each.
+    /// The answer is [`DaemonMsg::Policy`] for each policy.
     PolicyList,
     /// Changes the policy while programs run.
     PolicySet {
@@ -192,7 +192,7 @@ pub enum Request {
     },
     /// Changes values of programs or queues. Absent fields stay. Answered by one [`DaemonMsg::Changed`] for each program.
     Hint {
-        /// Programs and queues, [`TARGETS_MAX`] at most.
+        /// Programs and queues, at most [`TARGETS_MAX`].
         #[serde(deserialize_with = "at_most::<TARGETS_MAX, _, _>")]
         targets: Vec<Target>,
         /// New priority.
@@ -213,13 +213,13 @@ pub enum Request {
     },
     /// Keeps programs off their devices until resumed. Answered by one [`DaemonMsg::Changed`] each.
     Suspend {
-        /// Programs and queues, [`TARGETS_MAX`] at most.
+        /// Programs and queues, at most [`TARGETS_MAX`].
         #[serde(deserialize_with = "at_most::<TARGETS_MAX, _, _>")]
         targets: Vec<Target>,
     },
     /// Undoes [`Request::Suspend`].
     Resume {
-        /// Programs and queues, [`TARGETS_MAX`] at most.
+        /// Programs and queues, at most [`TARGETS_MAX`].
         #[serde(deserialize_with = "at_most::<TARGETS_MAX, _, _>")]
         targets: Vec<Target>,
     },
@@ -231,7 +231,7 @@ pub enum Request {
     /// The requesting process is about to become a program: the daemon does not end for lack of clients while that process, or a client of
     /// its job, exists.
     Announce {
-        /// As in [`ProgramOptions::job`].
+        /// Job as in [`ProgramOptions::job`].
         job: String,
         /// Name of the program that it will run, equal at each start of the same program: the daemon keeps what it learns of the program
         /// under this name.
@@ -240,9 +240,9 @@ pub enum Request {
     /// The requesting process is about to use a GPU, and asks for a place in its user's pool. Answered by [`DaemonMsg::Pool`] or
     /// [`DaemonMsg::ByTime`] once the pool exists, which may take seconds.
     JoinPool {
-        /// As in [`ProgramOptions::job`].
+        /// Job as in [`ProgramOptions::job`].
         job: Option<String>,
-        /// As in [`ProgramOptions::priority`].
+        /// Priority as in [`ProgramOptions::priority`].
         priority: Option<i32>,
         /// True if it asks for the pool even where the policy takes turns, or the program is known to be unsuitable for a pool.
         insists: bool,
@@ -251,7 +251,7 @@ pub enum Request {
     },
     /// The requesting process was in the pool of this pipe directory, and the pool's MPS server has refused it.
     PoolRefused {
-        /// As in [`DaemonMsg::Pool`].
+        /// Pipe directory as in [`DaemonMsg::Pool`].
         pipe: String,
     },
     /// A GPU fault of the requesting process has ended its context, in which no other process had work.
@@ -288,13 +288,13 @@ pub enum Target {
     Pid(u32),
     /// A process, and all processes that it started.
     Tree(u32),
-    /// The programs of a job.
+    /// Programs of a job.
     Job(String),
-    /// The programs of a user, by user id.
+    /// Programs of a user, by user id.
     User(u32),
     /// All programs.
     All,
-    /// One XQueue, `q<N>`; it moves to a group of its own when its priority differs.
+    /// XQueue `q<N>`, which moves to a group of its own if its priority differs.
     Queue(u64),
 }
 
@@ -303,9 +303,9 @@ pub enum Target {
 pub enum DaemonMsg {
     /// The request is refused, for this reason: [`Error::Input`] or [`Error::Environment`].
     Refused(Error),
-    /// Answer to [`ClientMsg::Hello`]; carries one descriptor, the heartbeat page.
+    /// Answer to [`ClientMsg::Hello`], with one descriptor: the heartbeat page.
     Welcome {
-        /// [`crate::PROTOCOL_VERSION`].
+        /// Is [`crate::PROTOCOL_VERSION`].
         version: u32,
         /// Number of this session at the daemon.
         session: u64,
@@ -320,7 +320,7 @@ pub enum DaemonMsg {
     GroupAdded {
         /// Slot of the group.
         slot: u16,
-        /// `g<N>`.
+        /// Number of the group, as in `g<N>`.
         id: u64,
         /// Effective priority of the group.
         priority: i32,
@@ -338,7 +338,7 @@ pub enum DaemonMsg {
     Interrupt {
         /// Slot of the group.
         slot: u16,
-        /// True to interrupt.
+        /// True to interrupt the running commands, false to let them continue.
         on: bool,
     },
     /// Level 3 where the hardware has time slices: asks the client to set the time slice of the group's context.
@@ -383,14 +383,14 @@ pub enum DaemonMsg {
     Description(Vec<Described>),
     /// Answer to [`Request::JoinPool`]: a context on each device is reserved for the process in the pool of this pipe directory.
     Pool {
-        /// `CUDA_MPS_PIPE_DIRECTORY`.
+        /// Value of `CUDA_MPS_PIPE_DIRECTORY` for the pool.
         pipe: String,
         /// Note for the user, in one line.
         note: Option<String>,
         /// True for an urgent program, which comes before others in the pool.
         is_urgent: bool,
     },
-    /// Answer to [`Request::JoinPool`]: the process gets a context of its own.
+    /// Answer to [`Request::JoinPool`]: the process makes a context of its own.
     ByTime {
         /// Reason, in one line, where the user should know it.
         why: Option<String>,
@@ -425,7 +425,7 @@ pub struct Changed {
     pub values: Vec<ChangedValue>,
 }
 
-/// One value of a program that was to be changed.
+/// Value of a program that a command was to change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChangedValue {
     /// Name of the value: `priority`, `state`, `level`, a hint.
@@ -439,7 +439,7 @@ pub struct ChangedValue {
 /// Encodes a message into one packet.
 ///
 /// # Errors
-/// When it would exceed [`MAX_PACKET`].
+/// The packet would be larger than [`MAX_PACKET`].
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, Error> {
     let bytes =
         postcard::to_allocvec(message).map_err(|e| Error::environment(format!("cannot encode a message: {e}")))?;
@@ -452,10 +452,10 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Decodes one packet; nothing may be left over.
+/// Decodes one packet, all of it.
 ///
 /// # Errors
-/// When the packet is no such message.
+/// The packet is no such message.
 pub fn decode<'a, T: Deserialize<'a>>(packet: &'a [u8]) -> Result<T, Error> {
     match postcard::take_from_bytes(packet) {
         Ok((message, [])) => Ok(message),
@@ -515,7 +515,7 @@ mod tests {
 
     #[test]
     fn a_string_that_claims_to_be_huge_is_refused_without_allocating_it() {
-        // GroupAdd (1), slot 0, a string length of 2^62.
+        // Bytes of GroupAdd (1), slot 0, and a string with a length of 2^62.
         assert!(decode::<ClientMsg>(&[1, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f]).is_err());
     }
 }

@@ -8,7 +8,7 @@ use rustix::process::{Resource, getrlimit};
 /// Signals that a write raises for its thread: beyond the file-size limit, and into a pipe that has no reader.
 const RAISED: [libc::c_int; 2] = [libc::SIGXFSZ, libc::SIGPIPE];
 
-/// Runs a write. Where the kernel raises SIGXFSZ or SIGPIPE for it, the write fails and the process never sees the signal.
+/// Runs a write. If the kernel raises SIGXFSZ or SIGPIPE for the write, it fails, and the process does not see the signal.
 pub fn without_signals<T>(write: impl FnOnce() -> T) -> T {
     let _kept = Kept::begin();
     write()

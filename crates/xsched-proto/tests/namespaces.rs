@@ -14,7 +14,7 @@ const NOBODY: u32 = 65_534;
 const USER: u32 = 12_345;
 const SOCKET: &str = "XSCHED_TEST_SOCKET";
 
-/// Not a test: a program in a user namespace, which prints whether it trusts the daemon.
+/// No test by itself: a program in a user namespace, which prints whether it trusts the daemon.
 #[test]
 #[ignore = "a process that the next test starts; `cargo test -p xsched-proto --test namespaces` as root"]
 fn in_a_user_namespace() {

@@ -1,4 +1,4 @@
-//! The few functions of the CUDA driver that the demo and `doctor` call, found at run time: no toolkit is needed.
+//! Functions of the CUDA driver that the demo and `doctor` call. The driver is loaded at run time, so that no toolkit is needed.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
@@ -50,7 +50,7 @@ const COMPUTE_MODE: c_int = 20;
 const THREADS_PER_MULTIPROCESSOR: c_int = 39;
 /// CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR: every device that has it has the other stream memory operations, too.
 const WAIT_VALUE: c_int = 123;
-/// CU_DEVICE_ATTRIBUTE_MPS_ENABLED; drivers before 12.1 do not know it.
+/// CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which drivers before 12.1 do not have.
 const MPS_ENABLED: c_int = 133;
 
 /// Processes that may have contexts on a device.
@@ -59,9 +59,9 @@ const MPS_ENABLED: c_int = 133;
 pub enum ComputeMode {
     /// Any number of processes.
     Default,
-    /// No process.
+    /// No process may use the device.
     Prohibited,
-    /// One process at a time; all clients of an MPS daemon are one.
+    /// One process at a time may use the device; all clients of an MPS daemon count as one.
     ExclusiveProcess,
 }
 
@@ -88,7 +88,7 @@ pub struct DeviceInfo {
     threads_per_multiprocessor: u32,
 }
 
-/// The loaded and initialised driver.
+/// CUDA driver, loaded and initialised.
 #[derive(Clone, Copy, Debug)]
 pub struct Cuda {
     library: Library,
@@ -216,7 +216,7 @@ fn uuid_text(name: &str, bytes: &[u8; 16]) -> String {
     format!("{prefix}-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-/// Pure arithmetic, so that its time depends on `n` alone. The driver compiles it for the GPU at hand.
+/// Source of a kernel that only computes, so that its time depends on `n` alone. The driver compiles it for the device.
 const SPIN: &CStr = c"
 .version 6.0
 .target sm_50

@@ -1,4 +1,4 @@
-//! Vendor libraries through libc's dlopen and dlsym, the way frameworks find them: the preload library hooks both.
+//! Vendor libraries, opened with libc's dlopen and dlsym as frameworks do: the preload library hooks both.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::path::Path;

@@ -49,13 +49,13 @@ const MEM_WRITE_ONLY: u64 = 1 << 1;
 pub enum Kind {
     /// CL_DEVICE_TYPE_GPU.
     Gpu,
-    /// Neither GPU nor CPU.
+    /// Any other type of device.
     Accelerator,
     /// CL_DEVICE_TYPE_CPU.
     Cpu,
 }
 
-/// One device of one platform.
+/// OpenCL device, with its platform.
 #[derive(Clone, Debug)]
 pub struct Device {
     /// Handle of the device.
@@ -70,7 +70,7 @@ pub struct Device {
     pub compute_units: u32,
 }
 
-/// The loaded library.
+/// OpenCL library.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenCl(pub Library);
 
@@ -155,7 +155,7 @@ fn text(info: GetInfo, of: Handle, what: u32) -> Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// Pure arithmetic, so that its time depends on `n` alone.
+/// Source of a kernel that only computes, so that its time depends on `n` alone.
 const SPIN: &CStr = c"
 __kernel void spin(__global uint *out, uint n) {
     uint x = get_global_id(0) + 1u;

@@ -1,4 +1,4 @@
-//! Random kills: programs and their daemon are killed, stopped and ended in a random order, with checked results.
+//! Random kills: programs and their daemon are killed, stopped or ended in random order, and the results of the programs are checked.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -43,11 +43,11 @@ const CLASSES: [&str; 3] = ["low", "normal", "high"];
 /// Promised time, with a batch of kernels included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// Another program goes on after one was killed or stopped.
+    /// Another program makes progress after one was killed or stopped.
     RivalsResume,
-    /// Every program goes on after the daemon was killed.
+    /// Every program makes progress after the daemon was killed.
     DeadDaemon,
-    /// Every program goes on after the daemon fell silent.
+    /// Every program makes progress after the daemon stopped answering.
     SilentDaemon,
 }
 
@@ -85,7 +85,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Times measured for a promise.
+    /// Times measured for this promise.
     pub fn took(&self, promise: Promise) -> &[Duration] {
         &self.took[promise as usize]
     }
@@ -98,7 +98,7 @@ impl Report {
     }
 }
 
-/// Descriptors, mapped memfds and threads of a process.
+/// Numbers of descriptors, mapped memfds and threads of a process.
 fn holdings(pid: u32) -> [usize; 3] {
     let entries = |folder: &str| std::fs::read_dir(format!("/proc/{pid}/{folder}")).expect("a process").count();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("a process");

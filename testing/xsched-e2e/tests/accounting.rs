@@ -49,7 +49,7 @@ fn idle(place: &Place, load: &Path) -> Process {
     program
 }
 
-/// Requests of five kernels of 1 ms each.
+/// Starts a program with requests of five kernels of 1 ms each.
 fn requests(place: &Place, load: &Path, job: &str, period_us: u64, count: u64) -> Process {
     let (period, count) = (period_us.to_string(), count.to_string());
     let args = ["lc", "--kernels", "5", "--us", "1000", "--period-us", &period, "--requests", &count];
@@ -118,8 +118,40 @@ fn what_programs_are_charged_sums_to_the_busy_time() {
     assert!(resident >= gpu && jobs.iter().all(|row| row.1[3] >= row.1[0]));
 }
 
-/// Without another program on the device its commands are not followed, and no driver reports on the simulated device: the charge is
-/// reported as an upper limit.
+/// GPU time of the programs of a job by `ps --all`, in µs, with that by which policies share, and the number of their groups.
+fn gpu_us_of(place: &Place, job: &str) -> (u64, u64, u64) {
+    let answer: Value = serde_json::from_str(&place.ask(&["ps", "--all", "--json"])).expect("JSON");
+    let programs = answer["programs"].as_array().expect("a list").iter().filter(|program| program["job"] == job);
+    let groups: Vec<&Value> = programs.flat_map(|program| program["groups"].as_array().expect("a list")).collect();
+    let sum = |name: &str| groups.iter().map(|group| group[name].as_u64().expect("µs")).sum::<u64>();
+    (sum("gpu_us"), sum("device_us"), groups.len() as u64)
+}
+
+/// Of programs that share the device, of one that had it alone, and of one that is still there.
+#[test]
+fn ps_and_usage_tell_the_same_gpu_time() {
+    let place = Place::new();
+    let load = load(&place);
+    let _daemon = place.daemon(&["--policy", "up"]);
+    result(requests(&place, &load, "alone", 20_000, 20));
+    let _idle = idle(&place, &load);
+    let start =
+        |job: &str, us: &str| place.run(&["--job", job], &load, &["be", "--us", us, "--batch", "16", "--secs", "0.5"]);
+    for program in [start("one", "200"), start("other", "500")] {
+        result(program);
+    }
+    for job in ["alone", "idle", "one", "other"] {
+        let usage_ns = of(&usage(&place, "job"), job).1[0];
+        let (gpu_us, device_us, groups) = gpu_us_of(&place, job);
+        println!("{job}: {usage_ns} ns by usage, {gpu_us} us by ps, {device_us} us by the policy's measure");
+        assert!(groups > 0 && gpu_us <= usage_ns / 1_000, "{job}");
+        // Each group's is cut to µs.
+        assert!(usage_ns / 1_000 - gpu_us <= groups, "{job}: {usage_ns} ns by usage, {gpu_us} us by ps");
+    }
+}
+
+/// Without another program on the device nothing is followed, and no driver tells of the simulated device: what is charged is told
+/// to be too much, perhaps.
 #[test]
 fn time_that_nothing_has_measured_is_told_apart() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! `xsched active-window` on a display of its own (Xvfb). The test stands for the window manager: it makes a window for each
-//! program and says which is active.
+//! `xsched active-window` on a display of its own (Xvfb). The test acts as the window manager: it makes a window for each program, and sets
+//! the active one.
 
 use std::process::{Command, Stdio};
 

@@ -20,7 +20,7 @@ fn beside_a_rival(place: &Place, rival: &Path, program: &Path, args: &[&str]) ->
     let pid = program.pid();
     let lines = program.finish();
     let escapes = place.stats_of(pid)["liveness_overrides"].as_u64().expect("a number");
-    // One command at a time, each after its own wait, would take half a minute.
+    // If commands passed one at a time, each after a wait of its own, the program would take half a minute.
     assert!(milliseconds(&lines) < 5_000, "{}", lines[0]);
     rival.tell("end");
     assert_eq!(rival.finish().last().map(String::as_str), Some("ok"));
@@ -72,8 +72,8 @@ fn commands_behind_a_user_event_that_the_same_thread_sets() {
     let stats = place.stats_of(pid);
     println!("OpenCL, 500 commands behind a user event, threshold 2: {}, {}", lines[0], stats["liveness_overrides"]);
     assert!(milliseconds(&lines) < 5_000, "{}", lines[0]);
-    // Two fills, 500 and 499 steps, two reads.
+    // The program makes two fills, 500 and 499 steps, and two reads.
     assert_eq!((&stats["launches"], &stats["unscheduled"]["attach"]), (&1003.into(), &0.into()), "{stats}");
-    // A queue that waits for a user event is exempt: at most the commands of the other queue were let through.
+    // A queue that waits for a user event is exempt from the budget: at most the commands of the other queue were let through.
     assert!(stats["liveness_overrides"].as_u64() < Some(500), "{stats}");
 }

@@ -1,5 +1,5 @@
-//! The C API: programs compiled against `include/xsched` and linked with the small libraries, with and without the preload, on
-//! every platform that has queues for it. (`testing/capi`; each checks what it does by itself.)
+//! The C API: programs compiled with `include/xsched` and linked with the small libraries, with and without the preload, on every platform
+//! with queues for it. The programs are in `testing/capi`, and each checks its own results.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +16,7 @@ fn platform(name: &str) -> &'static Platform {
     PLATFORMS.iter().find(|platform| platform.name == name).expect("a platform")
 }
 
-/// Runs a test with a program, built for each platform.
+/// Runs a test with a program that is built for each platform.
 fn on_each(program: &str, test: impl Fn(&Device)) {
     for platform in PLATFORMS.iter().filter(|platform| platform.name != "sim") {
         let name = platform.name;

@@ -1,4 +1,4 @@
-//! `xsched check` on the devices that a machine without a GPU has. CUDA and HIP are the software stand-ins here.
+//! `xsched check` on the devices of a machine without a GPU. CUDA and HIP are the software stand-ins here.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;

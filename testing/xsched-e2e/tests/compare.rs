@@ -1,4 +1,4 @@
-//! `xsched compare` with programs that know nothing of it.
+//! `xsched compare` with programs that are not written for it.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,4 @@
-//! Launches counted by the library, by the device, and shown by `ps`: the same, and none unscheduled.
+//! Counts of launches by the library, by the device and in `ps`: they are equal, and no launch is unscheduled.
 
 use xsched_e2e::{Place, until};
 

@@ -1,5 +1,5 @@
-//! CUDA programs under the scheduler, with the software driver of `xsched-fakecuda` as `libcuda.so.1`: results as
-//! without it, every launch counted, gates that hold, time slices that follow the class.
+//! CUDA programs under the scheduler, with the software driver of `xsched-fakecuda` as `libcuda.so.1`: the same results as without it,
+//! every launch counted, gates that hold, and time slices that follow the class.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Gates inside CUDA graphs (level 2), with the software driver: a graph is held in its middle and goes on; programs
-//! that change their graphs notice nothing; what cannot have gates runs as it is.
+//! Gates inside CUDA graphs (level 2), with the software driver: a graph is held in its middle and continued; programs can change their
+//! graphs as ever; graphs that cannot have gates run as they are.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ fn gates_in_graphs_can_be_switched_off() {
 
 const BATCH: u64 = 64;
 
-/// Suspends a program of long graphs until it is held inside of one, and shows that a rival goes on meanwhile.
+/// Suspends a program of long graphs until it is held inside one, and checks that a rival makes progress meanwhile.
 fn held_inside(gpu: &Gpu, program: &mut Process, rival: &mut Process) -> bool {
     let pid = program.pid();
     for _ in 0..10 {

@@ -1,5 +1,5 @@
-//! Streams of different priority in one CUDA program, on the software driver: the less urgent are held for the more
-//! urgent, a thread that waits lends its priority, and no wait is endless.
+//! Streams of different priority in one CUDA program, on the software driver: the less urgent ones are held for the more urgent, a waiting
+//! thread lends its priority, and no wait is endless.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -118,7 +118,7 @@ fn kernels_of_two_groups_that_wait_for_each_other_end() {
         let _daemon = gpu.place.daemon(&["--policy", policy]);
         spin(&[], None);
     }
-    // One of the two groups is less urgent than the rival.
+    // The rival's priority lies between those of the two groups.
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     spin(&[], Some(&MIDDLE));
 }
@@ -172,7 +172,7 @@ fn assert_held(program: &mut Process, rival: &mut Process) {
     assert!((0..10).map(passed).any(|n| n <= 4), "the less urgent thread is not held");
 }
 
-/// Has the urgent thread do something.
+/// Makes the urgent thread execute a command.
 #[track_caller]
 fn does(program: &mut Process, line: &str) {
     let begin = Instant::now();
@@ -355,7 +355,7 @@ fn threads_that_launch_with_pythons_lock_in_hand_stop_nobody() {
     let mut python = gpu.run(&[], Path::new("python3"), &[script.to_str().unwrap()]);
     python.expect("ready");
     goes_on(&mut python);
-    // The less urgent thread alone would be held while the rival works.
+    // Without the urgent thread, the less urgent one would be held while the rival works.
     let mut rival = steady(&gpu, &MIDDLE);
     goes_on(&mut python);
     rival.progress_after(now_ns());

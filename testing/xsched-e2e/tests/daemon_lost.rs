@@ -1,4 +1,4 @@
-//! The daemon dies or stops while it holds a program: the program goes on, and is scheduled again by the next one.
+//! The daemon dies or stops while it holds a program: the program continues, and the next daemon schedules it again.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const LONGEST_GAP: Duration = Duration::from_millis(500);
 /// Tries at these times, see [`least_of`].
 const TRIES: u32 = 5;
 
-/// Starts an endless program and holds it.
+/// Starts an endless program, suspends it, and waits until it stands still.
 fn held(place: &Place) -> Process {
     let steady = place.sim_program("steady");
     let mut program = place.run(&[], &steady, &[]);
@@ -98,7 +98,7 @@ fn agent_ticks(pid: u32) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| task.unwrap().path());
     let is_agent = |task: &PathBuf| std::fs::read_to_string(task.join("comm")).unwrap() == "xsched-agent\n";
     let stat = std::fs::read_to_string(tasks.into_iter().find(is_agent).expect("its agent").join("stat")).unwrap();
-    // utime and stime, the 14th and 15th field; the second one, in parentheses, may hold anything.
+    // Fields 14 and 15 are utime and stime. The second field, in parentheses, may contain anything.
     let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
     fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
@@ -179,7 +179,7 @@ fn arbiter(ps: &serde_json::Value) -> (u64, Vec<u64>) {
     (ps["daemon"]["pid"].as_u64().unwrap(), pids.collect())
 }
 
-/// The end of a session removes `/run/user/UID`. The daemon runs on, and so do its programs.
+/// The end of a session removes `/run/user/UID`, but the daemon and its programs continue.
 #[test]
 fn a_daemon_whose_folder_was_removed_is_the_one_that_the_next_program_finds() {
     let place = Place::new();

@@ -44,7 +44,7 @@ fn a_program_and_the_daemon_that_run_starts_say_what_goes_on() {
     assert!(told, "process {pid}: {:#?}", daemon_log(&place));
     assert!(has(&format!("debug: listens at {}, policy hpf, configuration none", place.socket().display())));
     assert!(has(&format!(" of process {pid}: sim:0 through sim, levels 1, 2, 3, level 3, priority -128, policy hpf")));
-    // The daemon keeps the level that it was started with.
+    // The daemon keeps its first log level.
     let daemon = place.ps().unwrap()["daemon"]["pid"].as_u64().unwrap() as u32;
     xsched_e2e::signal(daemon, rustix::process::Signal::TERM);
     until("it says why it ends", || has("debug: ends: it was told to by a signal"));

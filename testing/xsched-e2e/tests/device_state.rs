@@ -109,7 +109,7 @@ fn doctor_says_whether_states_are_told() {
         out.lines().map(words).find(|line| line.split(' ').nth(1) == Some("state")).unwrap_or_else(|| panic!("{out}"))
     };
     assert_eq!(said(&[("FAKENVML", &values)]), "ok state of devices from NVML, driver 580.00 (stand-in)");
-    // The stand-in does not start then.
+    // Without its variable the stand-in fails to start.
     let without = said(&[]);
     assert!(without.starts_with("note state ") && without.contains("neither NVML nor amdgpu is here"), "{without}");
 }

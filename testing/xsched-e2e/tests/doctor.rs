@@ -162,7 +162,7 @@ fn a_program_that_sees_other_files_lacks_the_library_or_the_socket() {
     let place = Place::new();
     let _daemon = place.daemon(&[]);
     let stays = place.compile("hazards/stays.c", &[]);
-    // The library lies in a folder of its own, which is hidden there.
+    // The library lies in a folder of its own, which the other mount namespace hides.
     let folder = place.join("lib");
     std::fs::create_dir(&folder).unwrap();
     let library = folder.join("libxsched.so");

@@ -149,7 +149,7 @@ fn ahead_acts_on_launches_in_any_stream_of_the_program() {
     end(&chain, program);
 }
 
-/// The launches of one stream come in turns from the program and from the library; results and counts stay right.
+/// A stream gets launches from the program and from the library in turn. Results and counts are right all the same.
 #[test]
 fn a_stream_of_mixed_launches_keeps_its_order_under_each_mode() {
     let chain = Chain::new();
@@ -162,7 +162,7 @@ fn a_stream_of_mixed_launches_keeps_its_order_under_each_mode() {
         step(&mut program, "vendor 100 20");
         step(&mut program, "mixed 100 20");
         let stats = end(&chain, program);
-        // A set and a copy are the program's own.
+        // The program itself adds a set and a copy.
         assert_eq!(stats["launches"], 3 * 300 + 100 + 2, "{stats}");
         assert_eq!(stats["domains"]["system"], 400, "{stats}");
         assert_eq!(stats["unscheduled"], json!({"attach": 0, "passthrough": 0, "error": 0}), "{stats}");

@@ -37,7 +37,7 @@ fn handles(pid: u32, name: &str, by: Signal) -> bool {
     field("Name:") == Some(name) && caught & (1 << (by.as_raw() - 1)) != 0
 }
 
-/// `top` in a terminal, ended by a signal.
+/// Runs `top` in a terminal, and ends it by a signal. Returns the exit code.
 fn top_ended_by(place: &Place, by: Signal) -> i32 {
     let line = format!("exec {} top", beside("xsched").display());
     let script = Process::start(place.command("script", &["-qefc", &line, "/dev/null"]));
@@ -81,7 +81,7 @@ fn codes(place: &Place, row: &str) -> Vec<i32> {
             let no_daemon = x(&["ps"]);
             let daemon = place.daemon(&[]);
             let nothing_matches = x(&["suspend", "--job", "none"]);
-            // OpenCL has the first level only.
+            // On OpenCL there is level 1 only.
             let provides = place.opencl_program("provides_later_cl");
             let mut program = place.run(&[], &provides, &[]);
             program.expect("ready");
@@ -145,7 +145,7 @@ fn codes(place: &Place, row: &str) -> Vec<i32> {
     }
 }
 
-/// The demo, once it measures.
+/// Ends the demo by a signal once it measures. Returns the exit code.
 fn demo_ended_by(place: &Place, by: Signal) -> i32 {
     let mut demo = Process::start(place.xsched(&["demo", "--device", "sim", "--secs", "600", "--rounds", "1"]));
     until("it measures", || {

@@ -20,7 +20,7 @@ const SHORT: (u64, Duration) = (30, Duration::from_secs(6));
 /// Name of a failure, the code that the call returns, and whether later calls return it too.
 type Kind = (&'static str, i32, &'static str);
 
-/// CUDA and HIP have the same numbers.
+/// Failures that are tried. CUDA and HIP use equal numbers for them.
 const KINDS: [Kind; 5] = [
     ("out of memory", 2, "once"),
     ("invalid handle", 400, "once"),
@@ -154,7 +154,7 @@ fn every_call_fails(vendor: &Vendor, what: &str, level: &str, all: bool) {
     let calls = bare.counted.as_ref().expect("the vendor's counts")["calls"].clone();
     let bare_calls = calls.as_object().expect("calls");
     let mut spared: Vec<&str> = bare_calls.keys().map(String::as_str).collect();
-    // Level 3 adds calls of the resource manager, which sets another slice for this class than the driver does.
+    // Level 3 adds calls of the resource manager, which set another time slice for this class than the driver's.
     let of_manager = level == "3";
     let options: &[&str] = if of_manager { &["--level", "3", "--priority", "low"] } else { &["--level", level] };
 
@@ -275,7 +275,7 @@ fn judge(outcome: &Outcome, bare: &Outcome, launches: u64, how: &str) -> Result<
         return Err(format!("it says {said:?}"));
     }
     if how == "all" && outcome.failed().is_some() {
-        // The program's own calls fail then, and it ends in its own way.
+        // The program's own calls fail, too, and it exits with its own error.
         let ended = *code == 1 && lines.last().is_some_and(|line| line.starts_with("FAIL ") && line.contains("700"));
         return if ended || *code == 0 { Ok(()) } else { Err(format!("status {code}, {:?}", lines.last())) };
     }

@@ -41,7 +41,7 @@ const GO_ON: [&str; 4] = ["xsched top --batch", "xsched daemon", "xsched top", "
 
 /// Command of a page.
 struct Line {
-    /// Page and line of its block.
+    /// Page, and line of the block.
     at: String,
     tag: String,
     text: String,
@@ -142,7 +142,7 @@ impl Reader {
         if !text.contains("--queue q") {
             return text;
         }
-        // A queue that moves to a group of its own has another name from then on.
+        // A queue gets another name when it moves to a group of its own.
         let program = self.place.program(self.running.pid()).unwrap();
         let groups = program["groups"].as_array().unwrap().iter();
         let queue = groups.filter_map(|group| group["queues"][0]["id"].as_str()).next().expect("a queue").to_owned();
@@ -156,7 +156,7 @@ impl Reader {
         let mut text = self.typed(line);
         let goes_on = GO_ON.iter().any(|begin| line.text.starts_with(begin)) && !text.contains("--once");
         if goes_on {
-            // A daemon of the reader's own runs already.
+            // The guide's daemon already runs, so that this one needs another socket.
             let apart = if text.starts_with("xsched daemon") && !text.contains("--socket") {
                 " --socket apart.sock"
             } else {

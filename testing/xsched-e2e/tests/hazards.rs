@@ -350,7 +350,7 @@ fn a_signal_handler_leaves_a_held_command_by_longjmp() {
     for _ in 0..5 {
         signal(pid, Signal::USR1);
         program.expect("jumped");
-        // Its thread sleeps nowhere but at the gate.
+        // The only place where the thread sleeps is the gate.
         until("it is back at the gate", || is_asleep(pid, pid));
     }
     place.ask(&["resume", "--pid", &pid.to_string()]);

@@ -1,5 +1,5 @@
-//! HIP programs under the scheduler, with the software runtime of `xsched-fakehip` as `libamdhip64`: results as without it,
-//! every launch counted, gates that hold, groups by stream priority. What AMD's hardware does with it is not shown here.
+//! HIP programs under the scheduler, with the software runtime of `xsched-fakehip` as `libamdhip64`: the same results as without it, every
+//! launch counted, gates that hold, and groups by stream priority. The behaviour of AMD's hardware is not tested here.
 
 use xsched_e2e::{HipGpu, Process, beside, now_ns, until};
 

@@ -1,6 +1,6 @@
-//! Level 3 on AMD's compute driver, as far as it goes without a device: `testing/kfd` plays the kernel, judges each
-//! request as it would and writes down every byte; `testing/kfd/hsa.c` plays AMD's runtime. The programs, the preload
-//! library, the daemon and the command are the real ones. That a kernel preempts is not shown here.
+//! Level 3 on AMD's compute driver, as far as it can be tested without a device. `testing/kfd` plays the kernel, checks each request as the
+//! kernel would, and records every byte; `testing/kfd/hsa.c` plays AMD's runtime. Programs, preload library, daemon and command are real.
+//! The test does not show that a kernel is preempted.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -122,7 +122,7 @@ impl Amd {
     /// Requests that a process made to the kernel.
     fn requests(&self, pid: u32) -> Vec<Request> {
         let text = std::fs::read_to_string(self.place.join("trace")).unwrap_or_default();
-        // The last line may be half written yet.
+        // The last line may be incomplete.
         let text = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let parse = |line: &str| {
             let value: Value = serde_json::from_str(line).expect("JSON");
@@ -251,7 +251,7 @@ fn a_more_urgent_program_takes_the_device_and_gives_it_back() {
     end(low);
 }
 
-/// Waits until the less urgent program stands still.
+/// Waits until the less urgent program makes no progress.
 fn await_held(amd: &Amd, low: &mut Process, high: &mut Process) -> u64 {
     let mut before = count(low).1;
     until("the less urgent one is held", || {
@@ -391,7 +391,7 @@ fn a_suspension_that_the_kernel_refuses_leaves_the_program_running() {
     for skip in [0, 2] {
         let amd = Amd::new();
         let _daemon = amd.place.daemon(&["--policy", "chaos"]);
-        // ETIME: the device did not answer in time; the properties were changed all the same.
+        // ETIME means that the device did not answer in time, but the properties were changed.
         let mut program = amd.run_with(&[], &[("FAKEKFD_FAIL", &format!("7:62:{skip}:1"))]);
         let mut rival = amd.run(&[]);
         let pid = program.pid();
@@ -470,7 +470,8 @@ fn a_question_to_the_runtime_that_fails_leaves_the_program_running_and_is_told()
             !scheduled
         })
         .collect();
-    // Without a domain it is the first one; the fourth question is never asked.
+    // Without an answer about the domain, the library takes the first one, and the program is scheduled. The fourth question is never
+    // asked.
     assert_eq!(told, [true, false, true, false]);
 }
 
@@ -645,7 +646,7 @@ fn a_program_with_hip_goes_on_at_a_lower_level_where_the_kernel_refuses() {
     rival.progress_after(0);
     amd.suspend(&program);
     until("the daemon knows", || amd.level(&program) == 1);
-    // The host's gate is closed all the same.
+    // The gate in the program closes all the same.
     await_stop(&amd, &mut program, &mut rival);
     assert_eq!(amd.updates(pid), [(0, 0, 7), (0, 100, 7)], "tried once, and taken back");
     amd.resume(&program);
@@ -659,7 +660,7 @@ fn a_program_with_hip_goes_on_at_a_lower_level_where_the_kernel_refuses() {
     amd.place.assert_counts(&lines);
 }
 
-/// The runtime is real (ROCr 5.2), the kernel below it is not.
+/// AMD's runtime is real (ROCr 5.2), the kernel below it is not.
 #[test]
 fn amds_own_runtime_is_followed_and_suspended() {
     let amd = Amd::with_real_runtime();
@@ -680,7 +681,7 @@ fn amds_own_runtime_is_followed_and_suspended() {
     for _ in 0..3 {
         amd.suspend(&program);
         await_stop(&amd, &mut program, &mut rival);
-        // SetPriority carries percentage 100.
+        // SetPriority passes percentage 100.
         do_and_await(&mut program, "priority high", "priority");
         await_stop(&amd, &mut program, &mut rival);
         amd.resume(&program);
@@ -699,7 +700,7 @@ fn amds_own_runtime_is_followed_and_suspended() {
     assert!(queues.iter().any(|r| r.number == UPDATE && r.update().2 == 3), "high within low");
 }
 
-/// Everything above the kernel is AMD's (ROCm 5.2: compiler, HIP, ROCr, thunk). Kernels are taken from the queues, not run.
+/// All parts above the kernel are AMD's (ROCm 5.2: compiler, HIP, ROCr, thunk). Kernels are taken from the queues, but not run.
 #[test]
 fn amds_own_hip_is_scheduled_and_suspended() {
     let amd = Amd::with_real_hip();

@@ -1,4 +1,4 @@
-//! Twenty random kills, stops and ends of programs and daemon; `cargo run -p xsched-e2e --example kills` does more of them.
+//! Twenty random kills, stops and ends of programs and daemon. `cargo run -p xsched-e2e --example kills` runs more.
 
 use xsched_e2e::kills::{Promise, random_kills};
 

@@ -10,7 +10,7 @@ fn does(program: &mut Process, what: &str) -> u32 {
     program.find(what, |line| line.strip_prefix(&prefix).map(|tid| tid.parse().unwrap()))
 }
 
-/// Suspends a program and has a thread of it launch something.
+/// Suspends a program, and makes one of its threads launch a command, which waits.
 fn hold(place: &Place, program: &mut Process) {
     program.expect("ready");
     let pid = program.pid();

@@ -1,4 +1,4 @@
-//! Pass-through rules, with a real chain of seven shared libraries between the program and the device.
+//! Pass-through rules, with a chain of seven shared libraries between the program and the device.
 
 mod chain;
 
@@ -6,7 +6,7 @@ use chain::{Chain, step};
 use serde_json::json;
 use xsched_e2e::{Place, Process, until};
 
-/// Launches of the program that are not kernels: one set at its start, one copy at its end.
+/// Number of launches of the program that are not kernels: a set at the start, and a copy at the end.
 const OTHERS: u64 = 2;
 
 #[test]
@@ -115,7 +115,7 @@ fn what_passes_on_the_cuda_driver_through_a_runtime_that_looks_its_functions_up_
         let pid = program.pid();
         assert_eq!(program.finish(), ["ok every launch ran once"]);
         let stats = chain.place.stats_of(pid);
-        // Two copies to the device and one back are the program's own.
+        // The program itself adds two copies to the device and one back.
         assert_eq!(stats["launches"], 20 + 25 + 31 + 3, "{stats}");
         assert_eq!(stats["unscheduled"], json!({"attach": 0, "passthrough": passing, "error": 0}), "{stats}");
         assert_eq!(stats["domains"], json!({"system": 31, "application": 20 + 25 + 3}), "{stats}");

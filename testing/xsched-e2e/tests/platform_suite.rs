@@ -13,7 +13,7 @@ use xsched_e2e::{Process, now_ns, one_of, signal, until};
 
 /// Arguments of a program that ends by itself.
 const FIXED: &[&str] = &["fixed", "250", "100"];
-/// Line that a program prints once its daemon is gone.
+/// Line that a program prints when its daemon has ended.
 const GONE: &str = "xsched: runs unscheduled until a daemon answers: the daemon is gone\n";
 /// Arguments of a program that goes on and on, with commands of 0.2 ms.
 const STEADY: &[&str] = &["steady", "200", "8"];
@@ -36,7 +36,7 @@ fn given_between(program: &mut Process, from: u64, to: u64) -> u64 {
     program.find("its count", |line| line.strip_prefix("between ")?.parse().ok())
 }
 
-/// Starts a program that goes on and on, and waits until it does.
+/// Starts an endless program, and waits for its first progress.
 fn steady(device: &Device, options: &[&str]) -> Process {
     let mut program = device.run(options, STEADY);
     program.expect("ready");
@@ -271,7 +271,7 @@ fn a_killed_daemon_changes_no_result(device: &Device) {
     });
 }
 
-/// The suite on one platform: a test for each property.
+/// Tests of all properties on one platform.
 macro_rules! suite {
     ($($platform:ident: $properties:tt;)*) => { $( suite! { @one $platform $properties } )* };
     (@one $platform:ident [$($property:ident)*]) => {

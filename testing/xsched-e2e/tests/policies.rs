@@ -285,7 +285,7 @@ fn lax_lets_a_request_wait_until_its_laxity_is_used_up() {
     };
     let (mut took, mut cut, control) = (Vec::new(), 0, Lateness::begin());
     while took.len() < 3 {
-        // A request begins when an idle program launches.
+        // A launch of an idle program begins a request.
         bench.place.await_state(lax.pid(), "idle");
         let before = waits(&lax);
         let (from, to) = request(&mut lax);

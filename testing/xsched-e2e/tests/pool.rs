@@ -53,7 +53,7 @@ impl Machine {
         machine
     }
 
-    /// Writes the configuration's file.
+    /// Writes the configuration file.
     fn configuration(&self, text: &str) -> PathBuf {
         let file = self.gpu.place.join("config.toml");
         std::fs::write(&file, text).unwrap();
@@ -238,18 +238,18 @@ fn a_gpu_fault_ends_the_pool_and_nothing_outside_and_the_next_program_has_anothe
 /// the device. So commands launched ahead must not be executed.
 #[test]
 fn who_ends_behind_a_closed_gate_takes_nobody_along() {
-    // The server waits for 150 ms.
+    // The server waits up to 150 ms for a lost client's commands; the test waits longer.
     const SERVER_WAITS_NS: u64 = 400_000_000;
     /// Time after which gates on the device hold no commands any more.
     const BYPASSED_NS: u64 = 1_200_000_000;
     let machine = Machine::new();
     let mut stays = machine.steady(LOW);
     for (how, status, held_ns) in [("is killed", -9, 0), ("exits", 0, 0), ("is killed late", -9, BYPASSED_NS)] {
-        // 64 ms of kernels at a time, of which the pool executes some 8 ms beside an urgent program in the time that the server waits.
+        // 64 ms of kernels are launched at a time. While the server waits, the pool executes about 8 ms of them beside an urgent program.
         let mut held = machine.gpu.run(LOW, &machine.gpu.program("steady"), &["1000", "32"]);
         held.expect("ready");
         stays.progress_after(0);
-        // The first two are given before their kernels are measured, with a gate for every four.
+        // The first two batches are launched before the kernels are measured, with one gate for four kernels.
         for _ in 0..4 {
             held.progress_after(now_ns());
         }
@@ -298,7 +298,7 @@ fn who_comes_after_one_that_was_killed_finds_a_pool_that_works() {
 const ASKED: &str = "asked for by --share pool";
 const WAIVED: &str = "no proof is asked for (proven_minutes = 0)";
 
-/// The slice of each server is checked by the server itself: there is no pool whose slice does not hold.
+/// Each server checks its own time slice: no pool exists whose slice is wrong.
 #[test]
 fn an_urgent_program_that_asks_sits_in_a_pool_of_its_own_with_what_is_proven() {
     let machine = Machine::configured("[pool]\nproven_minutes = 0\n");
@@ -364,7 +364,7 @@ fn a_neighbour_inside_goes_on_beside_the_urgent_program_and_one_outside_does_not
     machine.gpu.end(alone);
 }
 
-/// The class may come from a rule, which `xsched run` does not know.
+/// A rule, which `xsched run` does not read, may set the class.
 #[test]
 fn an_urgent_program_inside_goes_before_its_server_s_other_clients() {
     let rule = "[[rule]]\nexe = \"*/pooled\"\npriority = \"high\"\n";
@@ -452,7 +452,7 @@ impl Proving {
         Proving { machine: Machine::configured("") }
     }
 
-    /// Starts a script as `xsched run` does where it finds NVIDIA's driver.
+    /// Starts a script as `xsched run` does on a machine with NVIDIA's driver.
     fn start(&self, script: &str, options: &[&str]) -> Process {
         let gpu = &self.machine.gpu;
         let file = gpu.place.join(script);
@@ -743,7 +743,7 @@ fn a_daemon_whose_own_file_is_gone_starts_pools() {
     assert_eq!(machine.clients(), [program.pid()]);
 }
 
-/// A root daemon starts a pool for another user, as that user.
+/// A daemon of root starts a pool as the user of its programs.
 #[test]
 fn a_pool_belongs_to_the_user_of_its_programs() {
     if !rustix::process::geteuid().is_root() {

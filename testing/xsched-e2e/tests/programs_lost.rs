@@ -91,7 +91,7 @@ fn killing_and_stopping_over_and_over_leaves_nothing() {
     for round in 0..12 {
         let mut other = place.run(&["--priority", "high"], &steady, &["100", "20"]);
         other.expect("ready");
-        // At another point of its life each time.
+        // Each round ends the program at another point of its life.
         std::thread::sleep(Duration::from_millis(round * 3));
         if round % 2 == 1 {
             signal(other.pid(), Signal::STOP);

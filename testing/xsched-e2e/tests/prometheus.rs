@@ -1,4 +1,4 @@
-//! A real Prometheus reads the daemon: every expression of the alert rules and of the dashboard returns data.
+//! A real Prometheus scrapes the daemon: every expression of the alert rules and the dashboard returns data.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -79,7 +79,7 @@ fn every_expression_returns_data_from_prometheus() {
         .expect("a line")
         .0
         .to_owned();
-    // An urgent program that comes and goes, and one that it preempts.
+    // An urgent program with pauses, and one that it preempts.
     let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
     place.device();
     let args = ["lc", "--kernels", "2", "--us", "500", "--period-us", "10000", "--requests", "6000"];

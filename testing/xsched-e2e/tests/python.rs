@@ -1,4 +1,4 @@
-//! The Python packages `xsched` and `torch_xsched`, in programs of the software CUDA driver (`testing/python`).
+//! The Python packages `xsched` and `torch_xsched`, in programs on the software CUDA driver (`testing/python`).
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -149,7 +149,7 @@ fn python_blocks_end_well_without_their_daemon() {
     drop(daemon);
     say(&mut program, "leave");
     until("a warning says so", || program.errors().contains("priority 0 cannot be given back"));
-    // The next daemon knows the program by its own class, and the next block works with it.
+    // The next daemon gets the program's own class, and the next block changes it there.
     let _next = gpu.place.daemon(&["--policy", "hpf"]);
     let priority = || gpu.place.program(program.pid()).and_then(|p| p["priority"].as_i64());
     until("it is known again", || priority() == Some(0));
@@ -196,7 +196,7 @@ fn python_programs_start_themselves_again_under_the_preload() {
     assert!(code == 1 && errors.contains("xsched doctor"), "{code} {errors}");
 }
 
-/// Runs a command to its end, which must be a good one.
+/// Runs a command, and checks that it succeeds.
 #[track_caller]
 fn done(mut command: Command) -> String {
     let output = xsched_e2e::finish(
@@ -347,7 +347,7 @@ fn python_knows_the_policies_and_priorities_that_there_are() {
             assert_eq!(said[2][alias], entry.name);
         }
     }
-    // Numbers are in the order of the header, which is that of XSched's names.
+    // The numbers have the order of the header, and so of XSched's names.
     for (short, long) in [("hpf", "HighestPriorityFirst"), ("laxity", "Laxity"), ("mlfq", "MultiLevelFeedbackQueue")] {
         let name = said[2][short].as_str().unwrap_or(short);
         assert!(header.contains(&format!("kPolicy{long} = {}", numbers[name])), "{short}");

@@ -1,5 +1,5 @@
-//! Schedulers from outside, classes and scheduling domains on programs that know nothing of the simulated device: OpenCL
-//! programs on PoCL, a real device, and HIP programs on the software runtime.
+//! Schedulers from outside, classes and scheduling domains in programs that do not use the simulated device directly: OpenCL programs on
+//! PoCL, a real device, and HIP programs on the software runtime.
 
 mod chain;
 
@@ -44,7 +44,7 @@ fn promised(place: &Place, start: impl Fn(&str) -> Process) -> (Process, [Proces
     let programs = [start("high"), start("")];
     let [high, low] = programs.each_ref().map(Process::pid);
     until("both are known", || [high, low].iter().all(|pid| place.group(*pid).is_some()));
-    // An OpenCL program compiles its kernel first.
+    // OpenCL programs compile their kernel first.
     until("both work", || [high, low].iter().all(|pid| place.launches(*pid) > 50));
     let entry = place.program(low).expect("attached");
     assert_eq!((&entry["class"], &entry["class_from"]), (&json!("low"), &json!("rule")));
@@ -164,7 +164,7 @@ fn a_domain_that_a_hip_library_sets_is_its_own() {
     let gpu = HipGpu::new();
     chain::over_hip(&gpu);
     let _daemon = gpu.place.daemon(&[]);
-    // 0 = system, 1 = application, 2 = automatic.
+    // The numbers are 0 = system, 1 = application, 2 = automatic.
     for init in ["init", "init_plain"] {
         let words = ["set=1", init, "domain", "vendor_domain", "own=10", "vendor=5", "reset", "vendor_domain"];
         let (lines, stats) = chain_of(&gpu, &words);

@@ -113,7 +113,7 @@ fn a_daemon_of_another_version_is_said_and_the_program_goes_on_without() {
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         net::bind(&socket, &SocketAddrUnix::new(place.socket()).unwrap()).unwrap();
         net::listen(&socket, 16).unwrap();
-        // Ends with the test's process.
+        // The thread ends with the test's process.
         std::thread::spawn(move || {
             let mut buffer = [0u8; 64 << 10];
             while let Ok(peer) = net::accept(&socket) {

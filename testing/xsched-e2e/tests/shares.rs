@@ -58,7 +58,7 @@ fn weights_of_75_and_25_share_the_work_so() {
     });
 }
 
-/// Prints a line for each priority, lowest first, and checks the order.
+/// Prints the latencies of each priority, lowest first, and checks their order.
 #[track_caller]
 fn assert_ordered(what: &str, mut latencies: impl FnMut() -> [Vec<f64>; 3]) {
     one_of(TRIES, what, || {
@@ -71,7 +71,7 @@ fn assert_ordered(what: &str, mut latencies: impl FnMut() -> [Vec<f64>; 3]) {
     });
 }
 
-/// `PRIORITY MS` lines of `groups`, by priority.
+/// Latencies by priority, from the lines `PRIORITY MS` of `groups`.
 fn latencies(lines: &[String]) -> [Vec<f64>; 3] {
     [-1, 0, 1].map(|priority: i32| {
         let of = |l: &String| {

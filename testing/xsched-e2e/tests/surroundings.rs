@@ -123,7 +123,7 @@ fn a_limit_on_the_size_of_files_costs_scheduling_and_ends_no_program() {
     let program = place.sim_program("launches");
     let log = place.join("log");
     std::fs::write(&log, [b' '; 8192]).unwrap();
-    // The control: a program that exceeds the limit itself is ended by SIGXFSZ.
+    // As a control, a program that exceeds the limit itself is ended by SIGXFSZ.
     let writes = place.command("sh", &["-c", "exec echo more >> \"$0\"", log.to_str().unwrap()]);
     assert_eq!(Process::start(limited(&place, 4096, &writes)).wait().0, -SIGXFSZ);
     let (segment, small) = (xsched_proto::segment::SEGMENT_BYTES as u64, [0, 4096]);
@@ -159,7 +159,7 @@ fn a_limit_on_the_size_of_files_costs_scheduling_and_ends_no_program() {
     assert!(place.ps().is_some());
     drop(daemon);
 
-    // A daemon that `run` starts under such a limit.
+    // The limit also applies to a daemon that `run` starts.
     let _ = std::fs::remove_file(place.socket());
     for bytes in small {
         let run = place.run_command(&[], &program, &[]);
@@ -236,7 +236,7 @@ fn a_program_that_cannot_make_a_pidfd_is_scheduled() {
         place.ask(&["suspend", "--pid", &pid.to_string()]);
         place.await_state(pid, "suspended");
         assert_eq!(program.errors(), "");
-        // Its death is seen all the same.
+        // The daemon notices the program's death all the same.
         drop(program);
         until("it is gone", || place.program(pid).is_none());
     }

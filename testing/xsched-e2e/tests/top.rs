@@ -1,5 +1,5 @@
-//! `xsched top` in a real terminal: tmux shows what is on the screen and presses keys. Two programs of the simulated device are seen,
-//! sorted, suspended and resumed.
+//! `xsched top` in a real terminal: tmux reads the screen and presses keys. Two programs of the simulated device are listed, sorted,
+//! suspended and resumed.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -119,7 +119,7 @@ fn top_shows_sorts_suspends_and_resumes_in_a_terminal() {
     terminal.press(&["s"]);
     terminal
         .shows("the waiting one first", |screen| screen.contains("by wait") && above(screen, low.pid(), high.pid()));
-    // The selection stays with its program: the busy one, which is the second now.
+    // The selection stays with its program: the busy one, which is now second.
     terminal.press(&["Home", "Down", "x"]);
     let question = format!("{} steady: suspend, until it is resumed? y = yes", high.pid());
     terminal.shows("the question", |screen| screen.contains(&question));
@@ -163,7 +163,7 @@ fn top_goes_on_without_colours_in_a_wider_terminal_and_restores_it_on_sigterm() 
     // The terminal gets narrower: columns without room are left out.
     terminal.tmux(&["resize-window", "-t", "t", "-x", "80", "-y", "24"]);
     terminal.shows("a narrow table", |screen| all(screen) && !screen.contains("LAUNCH/S"));
-    // Another daemon takes over.
+    // Another daemon replaces the first one.
     drop(daemon);
     terminal.shows("that there is no daemon", |screen| screen.contains("no daemon answers at"));
     let _daemon = place.daemon(&["--policy", "hpf"]);

@@ -1,5 +1,5 @@
-//! Programs of one MPS server that yield to an urgent one among them: they go on while its queue keeps up, and are held while it is
-//! behind. The server is a stand-in for NVIDIA's.
+//! Programs of one MPS server that yield to an urgent one among them: they run while its queue keeps up, and are held while it is behind.
+//! The server is a stand-in for NVIDIA's.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -27,7 +27,7 @@ impl Machine {
         Machine { gpu, daemon, _server: server }
     }
 
-    /// Puts another configuration in force.
+    /// Writes another configuration, and makes the daemon read it.
     fn configure(&self, text: &str) {
         std::fs::write(self.gpu.place.join("config.toml"), text).unwrap();
         signal(self.daemon.pid(), Signal::HUP);
@@ -133,7 +133,7 @@ fn it_is_held_while_the_urgent_one_is_behind() {
     let machine = Machine::new(None);
     let mut low = machine.start(LOW, "steady", &["200", "8"]);
     low.expect("ready");
-    // Always a batch ahead of its device.
+    // The program always has a batch ahead of the device.
     let mut urgent = machine.start(URGENT, "steady", &["5000", "8"]);
     urgent.expect("ready");
     let batches = |program: &mut Process, n: u32| (0..n).for_each(|_| _ = program.line());

@@ -348,7 +348,7 @@ impl Device for Cl {
     }
 }
 
-/// The simulated device.
+/// Functions of the simulated device.
 pub(super) struct Sim(Library);
 
 /// `simKernel` of simdev.h.

@@ -141,7 +141,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// Takes the steps that a program prints, bare and under xsched.
+    /// Runs the steps of a program that prints them, bare and under xsched.
     fn part(&self, name: &'static str, program: OsString, arguments: &[OsString]) -> Result<Part> {
         let mut part = Part { name, absent: None, steps: Vec::new(), launches: 0, unscheduled: 0 };
         let mut command = clean(Command::new(&program));
@@ -186,7 +186,7 @@ impl Stage {
         drop(child);
         let read =
             |path: &Path| std::fs::read(path).map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_default();
-        // Libraries may print, too.
+        // Libraries may print to stdout as well.
         let text = read(&out);
         let mut steps: Vec<Step> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         if !status.is_some_and(|s| s.success()) {

@@ -27,7 +27,7 @@ pub enum Platform {
 }
 
 impl Platform {
-    /// As it is typed.
+    /// Name on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
             Platform::Cuda => "cuda",

@@ -37,7 +37,7 @@ pub(super) struct Busy {
 }
 
 impl Log {
-    /// Opens a daemon's file.
+    /// Opens the file that a daemon writes.
     pub(super) fn open(path: &Path) -> Result<Log> {
         let file = File::open(path).map_err(|e| Error::environment(format!("cannot read {}: {e}", path.display())))?;
         Ok(Log { file: BufReader::new(file), rest: String::new() })

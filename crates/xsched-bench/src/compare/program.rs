@@ -47,7 +47,7 @@ struct Seen {
 pub(super) struct Cost {
     /// Time from its start to its end, in s.
     pub(super) run_s: f64,
-    /// Processor time of its processes, in s.
+    /// Processor time of the program's processes, in s.
     pub(super) processor_s: f64,
     /// True if it ended by itself.
     pub(super) finished: bool,
@@ -64,7 +64,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Starts a command; its lines that match count.
+    /// Starts a command. Lines of its output that match `counts` are counted.
     pub(super) fn start(mut command: Command, what: &'static str, counts: Option<&Regex>) -> Result<Program> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         // SAFETY: prctl is async-signal-safe.
@@ -125,7 +125,7 @@ impl Program {
     }
 
     fn failed(&self, status: ExitStatus) -> Error {
-        // The reader of stderr may be a little behind.
+        // The thread that reads stderr may be behind the program.
         let seen = self.seen();
         let last = seen.tail.iter().rev().find(|line| !line.trim().is_empty());
         let last = last.map_or(String::new(), |line| format!(": {}", line.trim()));

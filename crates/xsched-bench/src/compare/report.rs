@@ -10,6 +10,8 @@ use super::stage::{Case, Played, Subject, Wish};
 use crate::failure::{Error, Result};
 use crate::picture::{self, Bar, Curve, RGBColor};
 
+mod page;
+
 /// Longest command in a caption, in characters.
 const CAPTION: usize = 44;
 
@@ -78,7 +80,7 @@ struct Json<'a> {
     native: Figures,
     xsched: Figures,
     low_alone_per_s: f64,
-    /// Part of the time that the high program spends in requests when it is alone.
+    /// Part of the time (of 1) that the high program spends in requests when it runs alone.
     in_requests: f64,
     launches: u64,
     unscheduled: u64,
@@ -125,7 +127,7 @@ struct RecordedPlayed {
     work: f64,
 }
 
-/// Value of `requests` in the JSON where requests are busy spells.
+/// Value of `requests` in the JSON if requests are busy spells.
 const BURSTS: &str = "bursts";
 
 impl Report {
@@ -157,7 +159,7 @@ impl Report {
         Ok((Subject { high: found.high, low: found.low, requests_are_lines }, report))
     }
 
-    /// Adds a situation of a round.
+    /// Adds the measurements of one situation in one round.
     pub(super) fn add(&mut self, case: Case, played: Played) {
         self.rounds[at(case)].push(played);
     }
@@ -328,6 +330,12 @@ impl Report {
 
     /// Draws the three distributions in one picture.
     pub(super) fn plot(&self, subject: &Subject, file: &Path) -> Result<()> {
+        let cannot = |why: &dyn std::fmt::Display| Error::environment(format!("cannot draw {}: {why}", file.display()));
+        std::fs::write(file, self.distributions(subject)?).map_err(|e| cannot(&e))
+    }
+
+    /// Picture of the three distributions, as SVG.
+    fn distributions(&self, subject: &Subject) -> Result<String> {
         let curve = |(case, color): (Case, RGBColor)| {
             let (f, all) = (self.figures(case), self.latencies(case));
             let bar = |w: Work| Bar { label: format!("work {:.0} % of alone", w.to_alone * 100.0), part: w.to_alone };
@@ -347,7 +355,21 @@ impl Report {
             false => "time that the device is busy with a request, ms",
             true => "latency as the program prints it, ms",
         };
-        picture::draw(file, &caption, x_desc, &cases.map(curve))
+        picture::distributions(&caption, x_desc, &cases.map(curve)).map_err(Error::environment)
+    }
+
+    /// Outcome in one sentence.
+    fn answer(&self) -> String {
+        let (native, xsched) = (self.figures(Case::Native), self.figures(Case::Xsched));
+        let part = |f: &Figures| f.work.map_or(0.0, |w| w.to_alone * 100.0);
+        format!(
+            "Under xsched the P99 of the high program is {:.2} times that alone, without it {:.2} times; the low program does {:.0} % \
+             of its work alone, without xsched {:.0} %.",
+            xsched.p99_to_alone,
+            native.p99_to_alone,
+            part(&xsched),
+            part(&native)
+        )
     }
 }
 
@@ -386,13 +408,13 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn wish() -> Wish {
+    pub(super) fn wish() -> Wish {
         let (start, warm_up) = (Duration::from_secs(1), Duration::from_secs(2));
         let (high, low) = ("serve <x>".into(), "train ".repeat(20));
         Wish { high, low, requests: None, work: None, gap_us: 2_000, secs: 10, warm_up, start }
     }
 
-    fn report() -> Report {
+    pub(super) fn report() -> Report {
         let mut report = Report::default();
         for round in 0..3 {
             for (case, scale, work) in [

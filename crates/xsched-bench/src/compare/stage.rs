@@ -1,4 +1,4 @@
-//! One situation of one round: the programs are started, warm up, are measured and ended.
+//! One situation of one round: the programs start, warm up, are measured, and end.
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -17,7 +17,7 @@ use crate::private::{Daemon, Private, clean};
 /// Pause between two polls of the programs.
 const STEP: Duration = Duration::from_millis(10);
 
-/// One of the two programs.
+/// Program of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// The program that must be quick.
@@ -149,7 +149,7 @@ struct Watch {
 /// Way in which a program is started, and the daemon that observes it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// As without xsched.
+    /// Without xsched.
     Bare,
     /// With gates open: the daemon only watches.
     Observed,
@@ -168,7 +168,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Starts the daemons.
+    /// Starts the daemons, and prepares the situations.
     pub(super) fn new(wish: Wish) -> Result<Stage> {
         let private = Private::new("compare")?;
         let watch = |name: &str, policy: &str| {
@@ -255,7 +255,7 @@ impl Stage {
         Ok(counts)
     }
 
-    /// Plays a situation.
+    /// Plays one situation.
     pub(super) fn play(&mut self, case: Case) -> Result<Played> {
         let mut running = Vec::new();
         for &part in case.parts() {
@@ -307,7 +307,7 @@ impl Stage {
         Ok(played)
     }
 
-    /// Runs the high program alone and unobserved, for as long as it ran observed.
+    /// Runs the high program alone and without a daemon, for as long as it ran with one.
     pub(super) fn play_bare(&mut self, observed: Cost) -> Result<Cost> {
         let mut program = self.start(Way::Bare, Part::High)?;
         let until = Instant::now() + Duration::from_secs_f64(observed.run_s);

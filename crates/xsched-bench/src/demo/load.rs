@@ -32,7 +32,7 @@ impl Platform {
     }
 }
 
-/// One of the two programs.
+/// Program of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Latency-critical program.
@@ -83,9 +83,9 @@ pub(crate) struct Calibration {
 
 /// Source of kernels of one length.
 pub(crate) enum Load {
-    /// Spins for a number of iterations.
+    /// Kernel that computes for a number of iterations.
     Cuda(cuda::Spinner),
-    /// Spins for a number of iterations.
+    /// Kernel that computes for a number of iterations.
     Opencl(opencl::Spinner),
     /// Kernels that take a given time.
     Sim(Sim),

@@ -22,7 +22,7 @@ use crate::client;
 use crate::failure::{Error, Result, say};
 use crate::private::{Daemon, Private, Progress, clean, writable, write};
 
-/// Longest wait for a program to become ready: a vendor library may compile its first kernel for long.
+/// Longest time to wait for a program to be ready: the first compilation of a kernel may be slow.
 const WARM_UP: Duration = Duration::from_secs(60);
 
 /// A demo to be shown.

@@ -19,7 +19,7 @@ const STEADY: f64 = 1.5;
 #[derive(Debug)]
 pub(super) struct Situation {
     latency_ns: Histogram<u64>,
-    /// P99 of each round, in ms.
+    /// P99 latency of each round, in ms.
     p99_of_rounds_ms: Vec<f64>,
     kernels: u64,
     seconds: f64,
@@ -32,7 +32,7 @@ impl Situation {
         Ok(Situation { latency_ns, p99_of_rounds_ms: Vec::new(), kernels: 0, seconds: 0.0 })
     }
 
-    /// Adds a round's latencies.
+    /// Adds the latencies of one round.
     pub(super) fn add_latencies(&mut self, all_ns: &[u64]) {
         let mut sorted = all_ns.to_vec();
         sorted.sort_unstable();
@@ -44,7 +44,7 @@ impl Situation {
         }
     }
 
-    /// Adds a round's best-effort work.
+    /// Adds the best-effort work of one round.
     pub(super) fn add_work(&mut self, kernels: u64, seconds: f64) {
         self.kernels += kernels;
         self.seconds += seconds;
@@ -58,7 +58,7 @@ impl Situation {
         (self.seconds > 0.0).then(|| self.kernels as f64 / self.seconds)
     }
 
-    /// Points of the distribution: ms, percent.
+    /// Points of the distribution: latency in ms, and percent of the requests.
     fn curve(&self) -> Vec<(f64, f64)> {
         let mut points = Vec::new();
         let mut below = 0.0;

@@ -76,7 +76,7 @@ pub(crate) fn main(args: Args) -> Result {
 /// Opens the session, if the display answers in time: one that hangs accepts a connection and sends nothing.
 fn opened(display: Option<String>) -> std::result::Result<Session, Error> {
     let (done, opened) = std::sync::mpsc::channel();
-    // An answer that comes too late is lost.
+    // The receiver may have stopped waiting.
     std::thread::spawn(move || drop(done.send(Box::new(Session::open(display.as_deref())))));
     match opened.recv_timeout(PATIENCE) {
         Ok(session) => *session,
@@ -111,7 +111,7 @@ impl Session {
         let reply = self.x.get_property(false, window, name, kind, 0, 64).map_err(over)?.reply();
         match reply {
             Ok(property) => Ok(property.value),
-            // The window is gone meanwhile.
+            // The window no longer exists.
             Err(x11rb::errors::ReplyError::X11Error(_)) => Ok(Vec::new()),
             Err(why) => Err(over(why)),
         }
@@ -134,7 +134,7 @@ impl Session {
         self.number(window, self.atoms._NET_WM_PID, AtomEnum::CARDINAL)
     }
 
-    /// Waits until something changes, or for that long.
+    /// Waits for an event, up to a time limit.
     fn wait(&self, limit: Option<Duration>) -> std::result::Result<(), Error> {
         self.x.flush().map_err(over)?;
         let mut changed = false;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use regex_lite::Regex;
-use xsched_bench::compare::{self, Wish};
+use xsched_bench::compare::{self, Files, Wish};
 
 use crate::failure::{Error, Result, print};
 use crate::values;
@@ -15,7 +15,7 @@ use crate::values;
 /// A round plays each situation once, the next round in another order. Needs no running daemon, and leaves one that
 /// runs alone: what is compared must have the device for itself.
 #[derive(clap::Args, Debug)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, group(clap::ArgGroup::new("drawn").args(["svg", "html"]).multiple(true)))]
 pub(crate) struct Args {
     /// The program that must be quick, as a line for the shell
     #[arg(long, value_name = "COMMAND", value_parser = command, required_unless_present = "from")]
@@ -61,8 +61,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// Measure nothing: draw what --json wrote earlier
-    #[arg(long, value_name = "FILE", requires = "svg", conflicts_with_all = ["high", "low", "json"])]
+    /// Make a page with the table and pictures, to be sent to somebody: one file that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Measure nothing: draw what --json wrote earlier, with --svg or --html
+    #[arg(long, value_name = "FILE", requires = "drawn", conflicts_with_all = ["high", "low", "json"])]
     from: Option<PathBuf>,
 }
 
@@ -70,7 +74,7 @@ const AFTER_HELP: &str = "\
 Examples:
   xsched compare --high 'python3 serve.py' --low 'python3 train.py' --svg report.svg
   xsched compare --high ./serve --requests 'took ([0-9.]+) ms' --low ./train --work '^step'
-  xsched compare --from report.json --svg report.svg
+  xsched compare --from report.json --html report.html
 
 The low program must go on for as long as it is measured; it is ended then, and so is the high one.
 Without --requests and --work the programs are watched by a daemon that holds nothing back, and
@@ -117,10 +121,11 @@ fn warm_up(text: &str) -> Result<Duration> {
     }
 }
 
-/// Measures and reports.
+/// Measures the two programs and reports the results.
 pub(crate) fn main(args: Args) -> Result {
-    if let (Some(from), Some(svg)) = (&args.from, &args.svg) {
-        return compare::redraw(from, svg).map(|()| ExitCode::SUCCESS);
+    let files = Files { json: args.json.as_deref(), svg: args.svg.as_deref(), html: args.html.as_deref() };
+    if let Some(from) = &args.from {
+        return compare::redraw(from, &files).map(|()| ExitCode::SUCCESS);
     }
     let wish = Wish {
         high: args.high.unwrap_or_default(),
@@ -132,7 +137,7 @@ pub(crate) fn main(args: Args) -> Result {
         warm_up: args.warm_up,
         start: Duration::from_secs(args.start),
     };
-    print(&compare::run(wish, args.rounds, args.json.as_deref(), args.svg.as_deref())?)
+    print(&compare::run(wish, args.rounds, &files)?)
 }
 
 #[cfg(test)]

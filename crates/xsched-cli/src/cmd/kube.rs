@@ -1,4 +1,4 @@
-//! `xsched kube`: becomes the program `xsched-kube`, which lies beside this one.
+//! `xsched kube`: executes the program `xsched-kube`, which lies beside this one.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

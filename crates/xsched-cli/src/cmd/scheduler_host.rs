@@ -1,4 +1,4 @@
-//! `xsched scheduler-host`: runs an operator's own scheduler in a process of its own, beside the daemon that starts it.
+//! `xsched scheduler-host`: runs an operator's own scheduler, in a process that the daemon starts.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     library: PathBuf,
 }
 
-/// Serves until the daemon hangs up.
+/// Answers questions until the daemon hangs up.
 pub(crate) fn main(args: Args) -> Result {
     let stdin = std::io::stdin();
     let socket = stdin.as_fd();
@@ -60,7 +60,7 @@ fn say(socket: BorrowedFd<'_>, message: &FromHost) {
     }
 }
 
-/// Opens the library, lets it register its scheduler, and returns that.
+/// Opens the library, which registers its scheduler, and returns the scheduler's callbacks.
 fn load(library: &Path) -> Result<Table> {
     // The operator's library finds `hipRegisterScheduler` in the preload library.
     let ours = preload::find()?;

@@ -1,4 +1,4 @@
-//! ELF files: what the loader will do with LD_PRELOAD in them.
+//! ELF files: how the loader will treat LD_PRELOAD in them.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -8,10 +8,10 @@ use object::elf::{self, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache, ReadRef};
 
-use super::Verdict;
+use super::verdict::Verdict;
 use crate::failure::{Error, Result};
 
-/// The machine this program was made for, and so is the library.
+/// Machine that this program and the library are built for.
 #[cfg(target_arch = "x86_64")]
 const HERE: u16 = elf::EM_X86_64.0;
 #[cfg(target_arch = "aarch64")]
@@ -28,19 +28,20 @@ const MUSL_LOADER: &str = "/lib/ld-musl-x86_64.so.1";
 #[cfg(target_arch = "aarch64")]
 const MUSL_LOADER: &str = "/lib/ld-musl-aarch64.so.1";
 
-/// The library schedules nothing where libc lacks this symbol version: there it steps aside (`enabled.rs` of the library).
+/// Symbol version without which the library schedules nothing: it steps aside on an older libc (`enabled.rs` of the library).
 const LIBC_FLOOR: &str = "GLIBC_2.28";
 
-/// Bytes of a dynamic string table we are ready to read.
+/// Largest dynamic string table that is read, in bytes.
 const STRINGS_MAX: u64 = 256 << 20;
 
 /// Facts about one ELF file that matter for preloading.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     interpreter: Option<PathBuf>,
-    /// `run` sets the option by which its runtime takes a place behind the library; an engine's hook does not.
+    /// True if it is built with the address sanitizer. `run` sets the option by which the sanitizer's runtime accepts a place behind the
+    /// library; an engine's hook does not.
     pub(crate) address_sanitizer: bool,
-    /// True if it has symbols of the oldest libc in which the library schedules.
+    /// True if it has symbols of the oldest libc with which the library schedules.
     pub(crate) libc_floor: bool,
 }
 
@@ -52,13 +53,13 @@ pub(super) fn inspect(path: &Path) -> Result<Verdict> {
     let cannot = |why: String| Ok(Verdict::keeps_out(path, why));
     let facts = match read(path) {
         Ok(facts) => facts,
-        // Its own loader, an emulator's or the kernel's helper passes over a library that is not for it.
+        // The file is for another loader, an emulator or a helper of the kernel, which ignore a library that is not for them.
         Err(why) => return Ok(Verdict::Cannot { file: path.to_owned(), why: why.to_string(), hands_on: true }),
     };
     if secure(path) {
         return cannot("setuid, setgid or has file capabilities, so the loader ignores LD_PRELOAD".to_owned());
     }
-    // The loader itself, told which program to load, reads LD_PRELOAD as ever.
+    // The file may be the loader itself, which runs a program named as its argument and reads LD_PRELOAD as usual.
     let itself = || path.canonicalize().ok().filter(|path| is_glibc_loader(&name_of(path)));
     let Some(interpreter) = facts.interpreter.or_else(itself) else {
         return Ok(of_launcher(path, Path::new(LOADER), Path::new(MUSL_LOADER)));
@@ -79,15 +80,15 @@ pub(super) fn inspect(path: &Path) -> Result<Verdict> {
     }
 }
 
-/// The C library of a loader where it is too old for the library. Distributions keep the two in one folder; where there is none we
-/// cannot know and let the loader judge.
+/// Path of a loader's C library, if that is too old for the library. Distributions keep both in one folder. If there is no C library in it,
+/// its version is unknown, and the loader decides.
 fn old_libc(loader: &Path) -> Option<PathBuf> {
     let libc = loader.with_file_name("libc.so.6");
     read(&libc).is_ok_and(|facts| !facts.libc_floor).then_some(libc)
 }
 
-/// A program that is linked statically, on a machine with these loaders. What it starts may be anything: where that would most
-/// likely die of the library, as on a machine of musl's alone, the environment is not set.
+/// Verdict on a statically linked program, on a machine with these loaders. Programs that it starts may be of any kind. Where the library
+/// would probably make them fail, as on a machine with musl only, the environment is not set.
 fn of_launcher(path: &Path, loader: &Path, musl: &Path) -> Verdict {
     let keeps_out = |why: String| Verdict::keeps_out(path, format!("linked statically, and this machine has {why}"));
     match loader.canonicalize() {
@@ -115,7 +116,7 @@ fn secure(path: &Path) -> bool {
         return false;
     }
     let setuid = meta.mode() & libc::S_ISUID != 0 && meta.uid() != rustix::process::getuid().as_raw();
-    // Without group execute the bit means mandatory locking.
+    // Without the bit of group execution, this bit means mandatory locking.
     let setgid = meta.mode() & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP
         && meta.gid() != rustix::process::getgid().as_raw();
     let capabilities = !rustix::process::getuid().is_root()
@@ -127,7 +128,7 @@ fn read(path: &Path) -> Result<Facts> {
     facts(File::open(path).map_err(|e| Error::environment(format!("not readable ({e})")))?)
 }
 
-/// Reads a 64-bit ELF file of this machine; the error says what else it is.
+/// Reads a 64-bit ELF file of this machine. An error message names the kind of any other file.
 pub(crate) fn facts(file: File) -> Result<Facts> {
     let data = &ReadCache::new(file);
     let ident: [u8; 20] = match data.read_bytes_at(0, 20) {
@@ -166,7 +167,7 @@ pub(crate) fn facts(file: File) -> Result<Facts> {
             }
         }
     }
-    // Every name the file needs, uses or offers stands in its dynamic string table, stripped or not.
+    // The dynamic string table has every name that the file needs, uses or offers, even in stripped files.
     let loaded = segments.iter().filter(|s| s.p_type(endian) == elf::PT_LOAD).find_map(|s| {
         let within = strings.0.checked_sub(s.p_vaddr(endian))?;
         (within < s.p_filesz(endian)).then(|| s.p_offset(endian).checked_add(within))?

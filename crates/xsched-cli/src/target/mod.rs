@@ -1,49 +1,26 @@
-//! The program that `run` is to start: where it is, and whether the preload library can live in it.
+//! The program that `run` starts: its path, and whether the preload library can be loaded into it.
 //!
-//! The loader ignores a preload library silently in some programs and dies of it in others; both are found out here,
-//! before anything is started.
+//! Some programs are loaded without a preload library, silently, and some fail with one. Both kinds are found here, before anything is
+//! started.
 
 pub(crate) mod elf;
 mod script;
+mod verdict;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+pub(crate) use self::verdict::Verdict;
 use crate::failure::Error;
 
-/// Scripts may name scripts as their interpreter; the kernel stops at about as many.
+/// Largest length of a chain of scripts that name scripts as their interpreters; the kernel has about this limit.
 const CHAIN_MAX: usize = 5;
 
-/// Result of examining a program from outside.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// The preload library will be loaded.
-    Attaches,
-    /// A static program: nothing is loaded into it, and it calls no vendor's library. What it starts takes its environment.
-    HandsOn,
-    /// The library will not be loaded, or it would do harm; why, fit for "… is …".
-    Cannot {
-        /// The file that stands in the way: the program or its interpreter.
-        file: PathBuf,
-        /// The reason.
-        why: String,
-        /// The environment does no harm in it, and serves what it starts.
-        hands_on: bool,
-    },
-}
-
-impl Verdict {
-    /// Of a program in which the environment would do harm, or has no use.
-    fn keeps_out(file: &Path, why: impl Into<String>) -> Verdict {
-        Verdict::Cannot { file: file.to_owned(), why: why.into(), hands_on: false }
-    }
-}
-
-/// Finds the program as a shell would: a name with a slash is a path, another is looked up in PATH.
+/// Finds the program as a shell would: a name with a slash is a path, any other is looked up in PATH.
 ///
 /// # Errors
-/// Exit code 127 when there is none, 126 when there is one that cannot be executed.
+/// Exit code 127 if there is no such program, 126 if it cannot be executed.
 pub(crate) fn resolve(name: &OsStr) -> Result<PathBuf, Error> {
     let shown = name.to_string_lossy();
     if name.is_empty() {
@@ -61,7 +38,7 @@ pub(crate) fn resolve(name: &OsStr) -> Result<PathBuf, Error> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/local/bin:/usr/bin:/bin"));
     let mut refused = None;
     for folder in std::env::split_paths(&path) {
-        // An empty entry means the current folder, and needs a slash to be a path at all.
+        // An empty entry of PATH means the current folder; `./` makes the name a path.
         let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
         let candidate = folder.join(name);
         match executable(&candidate) {
@@ -106,7 +83,7 @@ pub(crate) fn inspect(program: &Path) -> Result<Verdict, Error> {
         match script::interpreter(&file) {
             Ok(script::Kind::NotAScript) => return elf::inspect(&file),
             Ok(script::Kind::Interpreters(interpreters)) => {
-                // All but the last (`env`) only hand over to the next one, but the environment goes through them.
+                // All but the last (such as `env`) only start the next one, but they pass the environment on.
                 let mut next = None;
                 for (i, name) in interpreters.iter().enumerate() {
                     let found = resolve(name).map_err(|_| {
@@ -126,7 +103,7 @@ pub(crate) fn inspect(program: &Path) -> Result<Verdict, Error> {
                     None => return Ok(Verdict::keeps_out(&file, "a script without an interpreter")),
                 }
             }
-            // Executable but not readable: the kernel will run it, we cannot know what it is.
+            // The kernel can execute a file that this process cannot read; its kind stays unknown.
             Err(e) => return Ok(Verdict::keeps_out(&file, format!("not readable ({})", reason(&e)))),
         }
     }

@@ -13,7 +13,7 @@ const LINE_MAX: u64 = 256;
 pub(super) enum Kind {
     /// An ELF file or some other binary.
     NotAScript,
-    /// The programs that are executed for it, one by the other; the last one reads the script.
+    /// Programs that are executed for the script, each by the one before; the last one reads the script.
     Interpreters(Vec<OsString>),
 }
 
@@ -26,7 +26,7 @@ pub(super) fn interpreter(file: &Path) -> std::io::Result<Kind> {
 
 fn classify(head: &[u8]) -> Kind {
     let Some(rest) = head.strip_prefix(b"#!") else {
-        // A text without `#!` is given to /bin/sh, as a shell and execvp do.
+        // Shells and execvp give a text without `#!` to /bin/sh.
         let line = head.split(|&b| b == b'\n').next().unwrap_or_default();
         return if line.contains(&0) || head.starts_with(b"\x7fELF") {
             Kind::NotAScript
@@ -53,7 +53,7 @@ fn classify(head: &[u8]) -> Kind {
 fn behind_env(argument: &[u8]) -> Option<OsString> {
     let words = match argument.strip_prefix(b"-S") {
         Some(split) => split.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty()).collect(),
-        // Without -S everything after the first blank is one word.
+        // Without -S, the rest of the line after the first blank is one argument.
         None => vec![argument],
     };
     let word = words.into_iter().find(|w| !w.starts_with(b"-") && !w.contains(&b'='))?;

@@ -1,31 +1,31 @@
-//! The project's pages: which there are, and what stands in them. For tests of the documents.
+//! The project's pages and their contents, for tests of the documentation.
 #![allow(dead_code, unreachable_pub)]
 
 use std::path::{Path, PathBuf};
 
-/// A fenced block.
+/// Fenced block.
 #[derive(Debug)]
 pub struct Block {
-    /// Page and line of the fence, for messages.
+    /// Page and line of the fence, for error messages.
     pub at: String,
-    /// The words after the fence, such as `sh run`.
+    /// Words after the fence, such as `sh run`.
     pub tags: Vec<String>,
     pub text: String,
 }
 
-/// A page.
+/// Page of the documentation.
 #[derive(Debug)]
 pub struct Page {
     pub path: PathBuf,
     pub text: String,
 }
 
-/// The folder of the repository.
+/// Root folder of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Every page under `docs/`, in order.
+/// All pages below `docs/`, in order.
 pub fn book() -> Vec<Page> {
     let mut found = Vec::new();
     let mut folders = vec![root().join("docs")];
@@ -44,7 +44,7 @@ pub fn book() -> Vec<Page> {
     found
 }
 
-/// The book, the pages at the root, and those that are installed beside the book.
+/// All pages of the book, those at the root, and those that are installed beside the book.
 pub fn pages() -> Vec<Page> {
     let mut found = book();
     found.push(page("dist/start.md"));
@@ -55,7 +55,7 @@ pub fn pages() -> Vec<Page> {
     found
 }
 
-/// One page, by its path from the root.
+/// Page at a path from the root.
 pub fn page(name: &str) -> Page {
     Page::read(root().join(name))
 }
@@ -66,12 +66,12 @@ impl Page {
         Page { path, text }
     }
 
-    /// Its path from the root.
+    /// Path of the page from the root.
     pub fn name(&self) -> String {
         self.path.strip_prefix(root()).unwrap().display().to_string()
     }
 
-    /// Lines outside fenced blocks, with their numbers, and the blocks.
+    /// Lines outside fenced blocks with their numbers, and the blocks.
     fn split(&self) -> (Vec<(usize, &str)>, Vec<Block>) {
         let (mut lines, mut blocks, mut open) = (Vec::new(), Vec::<Block>::new(), false);
         for (number, line) in self.text.lines().enumerate() {
@@ -102,7 +102,7 @@ impl Page {
         self.split().0
     }
 
-    /// Anchors of its headings, as GitHub and mdBook make them.
+    /// Anchors of the headings, as GitHub and mdBook make them.
     pub fn anchors(&self) -> Vec<String> {
         let mut found: Vec<String> = Vec::new();
         for (_, line) in self.prose() {
@@ -139,7 +139,7 @@ impl Page {
         found
     }
 
-    /// Its sections of the second level: heading, and the names in backquotes that begin rows of tables there.
+    /// Sections of the second level: the heading, and the names in backquotes at the beginning of table rows.
     pub fn rows(&self) -> Vec<(String, Vec<String>)> {
         let mut found = vec![(String::new(), Vec::new())];
         for (_, line) in self.prose() {
@@ -155,7 +155,7 @@ impl Page {
     }
 }
 
-/// A line without what stands in backquotes, where `](` is no link.
+/// Line without its parts in backquotes, in which `](` is no link.
 fn without_code(line: &str) -> String {
     if !line.matches('`').count().is_multiple_of(2) {
         return line.to_owned();
@@ -163,14 +163,14 @@ fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect::<Vec<_>>().join("`")
 }
 
-/// The words of each call of `xsched` in a block of shell commands, with what redirects them left out.
+/// Words of each call of `xsched` in a block of shell commands, without redirections.
 pub fn calls(block: &Block) -> Vec<Vec<String>> {
     let joined = block.text.replace("\\\n", " ");
     let mut found = Vec::new();
     for line in joined.lines() {
         let words: Vec<String> = words(line).into_iter().take_while(|w| !w.starts_with('#')).collect();
         for part in words.split(|w| matches!(w.as_str(), "|" | "&&" | ";" | "&")) {
-            // Variables before the command, and `sudo`, are not its words.
+            // Variables before the command and `sudo` are skipped.
             let skip = part.iter().take_while(|w| *w == "sudo" || w.split('=').next().is_some_and(is_variable)).count();
             if part.get(skip).is_some_and(|w| w == "xsched") {
                 let words = part[skip..].iter().take_while(|w| !matches!(w.as_str(), ">" | "2>" | ">>"));
@@ -181,7 +181,7 @@ pub fn calls(block: &Block) -> Vec<Vec<String>> {
     found
 }
 
-/// Words of a line; what stands between single quotes is part of one.
+/// Words of a line. Text between single quotes belongs to one word.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
     for c in line.chars() {

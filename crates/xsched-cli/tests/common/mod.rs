@@ -1,4 +1,4 @@
-//! A command that knows nothing of the machine's own xsched: its folders, sockets and variables are a test's own.
+//! Environment in which the command does not see the machine's own xsched: folders, sockets and variables belong to the test.
 #![allow(dead_code, unreachable_pub, unused_imports)]
 
 use std::os::unix::process::ExitStatusExt;
@@ -7,13 +7,13 @@ use std::process::{Command, Output, Stdio};
 
 pub use xsched_testkit::{is_alive as alive, until};
 
-/// A folder for one test, and what is found in it.
+/// Folder of one test.
 pub struct Place {
     dir: tempfile::TempDir,
 }
 
 impl Place {
-    /// Under `/tmp`, so that a socket's path stays short.
+    /// Makes the folder, under `/tmp`, so that paths of sockets stay short.
     pub fn new() -> Place {
         Place { dir: tempfile::Builder::new().prefix("xsched-test-").tempdir_in("/tmp").unwrap() }
     }
@@ -26,12 +26,12 @@ impl Place {
         self.dir.path().join(name)
     }
 
-    /// `xsched`, with an environment of the test's own.
+    /// Command that runs `xsched` in the test's environment.
     pub fn xsched(&self, args: &[&str]) -> Command {
         self.command(Path::new(env!("CARGO_BIN_EXE_xsched")), args)
     }
 
-    /// Any program, likewise.
+    /// Command that runs any program in the test's environment.
     pub fn command(&self, program: &Path, args: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null());
@@ -43,7 +43,7 @@ impl Place {
         }
         command.env("XDG_RUNTIME_DIR", self.path()).env("XDG_CONFIG_HOME", self.path());
         command.env("HOME", self.path());
-        // Its own even where the machine has a system daemon.
+        // The socket is the test's own even on a machine with a system daemon.
         command.env("XSCHED_SOCKET", self.socket());
         command
     }
@@ -52,7 +52,7 @@ impl Place {
         self.join("x.sock")
     }
 
-    /// A compiled C program (or library, with `-shared`).
+    /// Compiles a C program (or library, with `-shared`).
     pub fn compile(&self, name: &str, source: &str, flags: &[&str]) -> PathBuf {
         let input = self.join(&format!("{}.c", name.replace('/', "_")));
         std::fs::write(&input, source).unwrap();
@@ -69,7 +69,7 @@ impl Place {
         self.compile(name, source, &["-shared", "-fPIC"])
     }
 
-    /// Ends the daemon at the test's socket, if there is one, by its process id.
+    /// Ends the daemon at the test's socket, if there is one.
     pub fn end_daemon(&self) {
         if let Some(pid) = self.daemon_pid() {
             let _ = Command::new("kill").arg(pid.to_string()).status();
@@ -90,8 +90,8 @@ impl Drop for Place {
     }
 }
 
-/// Copies a program. By another process: a child that a test beside this one forks meanwhile would else have the copy open for
-/// writing, and it could not be executed ("Text file busy").
+/// Copies a program, in another process: a child that another test forks meanwhile would else have the copy open for writing, and the copy
+/// could not be executed ("Text file busy").
 pub fn copy_program(from: &Path, to: &Path) {
     assert!(Command::new("cp").args([from, to]).status().unwrap().success());
 }
@@ -125,19 +125,19 @@ impl Said {
         assert!(self.err.contains(contains), "{contains:?} in {self:?}");
     }
 
-    /// Ended with this code and nothing on stderr.
+    /// Asserts that the command ended with this code and wrote nothing to stderr.
     #[track_caller]
     pub fn quiet(&self, code: i32) {
         assert_eq!((self.code, self.err.as_str()), (Some(code), ""), "{self:?}");
     }
 }
 
-/// The library itself, beside the command.
+/// Path of the library, beside the command.
 pub fn library() -> PathBuf {
     beside("libxsched.so")
 }
 
-/// A file that a build puts beside the command.
+/// Path of a file that a build puts beside the command.
 pub fn beside(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_xsched")).with_file_name(name);
     assert!(path.is_file(), "{} is missing: run `cargo build` first", path.display());

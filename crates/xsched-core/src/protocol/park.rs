@@ -1,11 +1,11 @@
-//! Park and wake: a thread sleeps at a closed gate or for want of budget; what it waits for comes with a wake-up that is not lost.
+//! Park and wake: a thread sleeps at a closed gate or until there is room in the budget, and its wake-up is not lost.
 
 use core::sync::atomic::Ordering::*;
 
 use xsched_proto::gate::{Gate, GateWord};
 use xsched_proto::memory::{Memory, Sleepers, Woken, Word};
 
-/// Why a thread left the gate.
+/// Reason for which a thread left the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     Open,
@@ -13,8 +13,8 @@ pub(crate) enum Left {
 }
 
 /// Sleeps until the gate is open, or `is_over` says that this gate does not count any more. The daemon stores first and wakes
-/// afterwards; a sleep begins only while the word is the one that was looked at. `is_over` is asked every `look_ns` too, since what
-/// it goes by need not change the word. A signal ends the sleep for good if `signal_ends` says so.
+/// afterwards; a sleep begins only while the word is the one that was read. `is_over` is checked every `look_ns` too, since it may
+/// turn true while the word stays. A signal ends the sleep for good if `signal_ends` says so.
 pub(crate) fn at_gate<M: Memory>(
     gate: &GateWord<M>,
     look_ns: u64,
@@ -43,34 +43,34 @@ impl<M: Memory> Progress<M> {
         Progress { completions: M::U32::new(0), waiters: M::U32::new(0) }
     }
 
-    /// Something is complete; what is was stored before.
+    /// Reports a completion, which was stored before.
     pub(crate) fn advance(&self) {
         self.completions.fetch_add(1, AcqRel);
-        // A thread that begins to wait is seen here, or its sleep finds another count. The same holds for the look at
-        // `Readiness::waiting` that comes after this: that thread sees what is complete, or is seen.
+        // A thread that begins to wait is seen here, or its sleep finds another count. The same holds for the load of
+        // `Readiness::waiting` that comes after this: that thread sees the completion, or is seen.
         M::barrier_after_rmw();
         if self.waiters.load(Acquire) != 0 {
             M::wake(&self.completions, Sleepers::Own);
         }
     }
 
-    /// A thread begins to wait, before it first looks at [`Progress::seen`].
+    /// Begins a thread's wait, before its first call of [`Progress::seen`].
     pub(crate) fn begin_wait(&self) {
         self.waiters.fetch_add(1, AcqRel);
         M::barrier_after_rmw();
     }
 
-    /// It waits no more.
+    /// Ends a thread's wait.
     pub(crate) fn end_wait(&self) {
         self.waiters.fetch_sub(1, Release);
     }
 
-    /// Completions so far, to be read before the look at what is complete.
+    /// Completions so far, to be read before the check for room.
     pub(crate) fn seen(&self) -> u32 {
         self.completions.load(Acquire)
     }
 
-    /// Sleeps until there are more than `seen`, for so many ns at most.
+    /// Sleeps until there are more completions than `seen`, for `most_ns` at most.
     pub(crate) fn sleep(&self, seen: u32, most_ns: u64) -> Woken {
         M::sleep(&self.completions, seen, Sleepers::Own, most_ns)
     }

@@ -8,7 +8,7 @@ use xsched_proto::segment::state;
 
 use super::idle::Readiness;
 
-/// Where a group stands with the daemon.
+/// State of a group's registration with the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Registration {
@@ -20,18 +20,18 @@ pub enum Registration {
     Detached = 2,
 }
 
-/// What came of a daemon's answer.
+/// Result of a daemon's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answered {
     /// The daemon holds the gate and takes the group for idle.
     Idle,
-    /// The same, but the group is not: it must announce itself.
+    /// The daemon holds the gate and takes the group for idle, but it is not: it must announce itself.
     Busy,
     /// The daemon is gone meanwhile; the gate stands open.
     Gone,
 }
 
-/// The words of one group that say who holds its gate.
+/// Words of one group that say if a daemon holds its gate.
 pub(crate) struct Holding<'a, M: Memory> {
     pub(crate) readiness: Readiness<'a, M>,
     /// A [`Registration`].
@@ -39,14 +39,14 @@ pub(crate) struct Holding<'a, M: Memory> {
 }
 
 impl<M: Memory> Holding<'_, M> {
-    /// The daemon has answered. `is_busy` tells of launches that are not known to be complete, `is_gone` whether the daemon was
-    /// given up, which is stored before [`Holding::detach`].
+    /// Takes the daemon's answer: its gate holds from now on. `is_busy` is true if launches are not known to be complete, `is_gone`
+    /// if the daemon was given up, which is stored before [`Holding::detach`].
     pub(crate) fn attach(&self, is_busy: impl FnOnce() -> bool, is_gone: impl FnOnce() -> bool) -> Answered {
         let Readiness { gate, state, waiting } = &self.readiness;
         state.store(state::IDLE, Release);
         gate.attach();
         self.say(Registration::Attached);
-        // Given up on another thread just now: that opened the gate before it was closed here, or will do so.
+        // If another thread gave the daemon up just now, it opened the gate before it was closed here, or will do so.
         if is_gone() {
             self.detach();
             return Answered::Gone;
@@ -57,20 +57,20 @@ impl<M: Memory> Holding<'_, M> {
         if waiting.load(Acquire) > 0 || is_busy() { Answered::Busy } else { Answered::Idle }
     }
 
-    /// There is no daemon, or no more.
+    /// Opens the gate for good: there is no daemon, or no more.
     pub(crate) fn detach(&self) {
         self.readiness.gate.detach();
         self.say(Registration::Detached);
     }
 
     fn say(&self, registration: Registration) {
-        // A read-modify-write, so that of two threads the later one comes after all that the other one stored before.
+        // A read-modify-write: of two threads that store, the later one then synchronises with the earlier one.
         self.registration.swap(registration as u32, AcqRel);
         M::wake(self.registration, Sleepers::Own);
     }
 }
 
-/// What was said of a group, after a wait of `left_ns` at most.
+/// Waits for the answer on a group, for `left_ns` at most.
 pub(crate) fn wait_registered<M: Memory>(registration: &M::U32, left_ns: impl Fn() -> u64) -> Registration {
     loop {
         match registration.load(Acquire) {
@@ -82,7 +82,7 @@ pub(crate) fn wait_registered<M: Memory>(registration: &M::U32, left_ns: impl Fn
         if left == 0 {
             return Registration::Pending;
         }
-        // Not ended by a signal: the wait is short, and a launch that goes on before its end is unscheduled.
+        // A signal does not end the wait, which is short: a launch that goes on before its end is unscheduled.
         M::sleep(registration, 0, Sleepers::Own, left);
     }
 }

@@ -17,19 +17,19 @@ use super::idle::{self, Readiness};
 use super::park::{self, Left, Progress};
 use super::registration::{Answered, Holding, Registration, wait_registered};
 
-/// What a memory lacks.
+/// Part that a memory lacks: nothing.
 const NOTHING: u8 = 0;
-/// The barriers.
+/// One of the barriers.
 const LIGHT: u8 = 1;
 const HEAVY: u8 = 2;
 const AFTER_RMW: u8 = 3;
-/// A sleep begins whatever the word is.
+/// The comparison of a sleep: it begins whatever the word is.
 const COMPARE: u8 = 4;
-/// Wake-ups are lost.
+/// The wake-ups: they are lost.
 const WAKE: u8 = 5;
-/// [`GateWord::settle`] only loads.
+/// The store of [`GateWord::settle`], which only loads.
 const SETTLE: u8 = 6;
-/// A swap only stores.
+/// The load of a swap, which only stores.
 const SWAP: u8 = 7;
 
 struct Word32<const WITHOUT: u8> {
@@ -182,7 +182,7 @@ impl<const WITHOUT: u8> World<WITHOUT> {
         Holding { readiness: self.readiness(), registration: &self.registration }
     }
 
-    /// As `Runtime::launches_of`: the counts first.
+    /// Launches so far, read as by `XQueue::launches`: the counts first.
     fn launches(&self) -> u64 {
         let counted = self.counted.load(Relaxed);
         counted + self.issued.load(Acquire)
@@ -195,7 +195,7 @@ impl<const WITHOUT: u8> World<WITHOUT> {
         }
     }
 
-    /// One on the slow path, once gate and budget let it pass.
+    /// A launch on the slow path, once gate and budget let it pass.
     fn launch_numbered(&self) {
         idle::count(&self.counted, &self.gate);
         idle::uncount::<Loom<WITHOUT>>(&self.counted);
@@ -205,19 +205,19 @@ impl<const WITHOUT: u8> World<WITHOUT> {
         }
     }
 
-    /// Agent: calls the group idle if it has nothing to do. Gives after how many launches it is.
+    /// Agent: calls the group idle if it has nothing to do. Returns the number of launches after which it is idle.
     fn call_idle(&self) -> Option<u64> {
         let before = self.launches();
         let idle = self.waiting.load(Acquire) == 0 && self.readiness().call_idle(|| self.launches() != before);
         idle.then_some(before)
     }
 
-    /// Whether the daemon takes the group for idle.
+    /// True: the daemon takes the group for idle.
     fn counts_as_idle(&self) -> bool {
         self.state.load(SeqCst) == state::IDLE
     }
 
-    /// The daemon is told that a state has changed, and lets a group have the device that wants it.
+    /// The daemon is notified that a state has changed, and grants the device to a group that wants it.
     fn tell_daemon(&self) {
         if !self.counts_as_idle() {
             self.gate.grant();
@@ -249,10 +249,10 @@ impl<const WITHOUT: u8> World<WITHOUT> {
     }
 }
 
-/// How often a thread may be stopped where it could go on.
+/// Times that a thread may be stopped where it could go on.
 const PREEMPTIONS: usize = 3;
 
-/// Runs two threads, then looks.
+/// Runs two threads, then checks the result.
 fn check<const WITHOUT: u8, A: Send + 'static>(
     begin: fn(&World<WITHOUT>),
     agent: fn(&World<WITHOUT>) -> A,
@@ -436,7 +436,7 @@ fn not_if_its_sleep_begins_whatever_is_complete() {
     progress::<COMPARE>();
 }
 
-/// The gate is closed. A thread begins to wait there while the last command completes: one of the two tells that the group is
+/// The gate is closed. A thread begins to wait there while the last command completes: one of the two reports that the group is
 /// drained.
 fn drain<const WITHOUT: u8>() {
     check(
@@ -471,7 +471,7 @@ fn not_without_the_barriers_between_completions_and_waiting_threads() {
 
 // Registration: a daemon takes the gate over, or is gone.
 
-/// A launch that does not wait for the answer: it goes by the open gate, or is announced.
+/// A launch that does not wait for the answer: it passes the open gate, or is announced.
 fn attach_and_launch<const WITHOUT: u8>() {
     check(
         |world| world.gate.begin(false),
@@ -538,7 +538,7 @@ fn no_answer_without_the_wake_up() {
     answer::<WAKE>(|world| _ = world.attach());
 }
 
-/// A thread waits at the gate of a daemon that goes, or comes to wait there when the next one takes over. It must not sleep on in a
+/// A thread waits at the gate of a daemon that goes, or begins to wait there when the next one takes over. It must not sleep on in a
 /// group that the new daemon takes for idle.
 fn attach_again<const WITHOUT: u8>() {
     check(
@@ -569,7 +569,7 @@ fn it_is_stuck_without_the_barrier_behind_its_count_as_waiting() {
     attach_again::<AFTER_RMW>();
 }
 
-/// A thread gives the daemon up while the agent is told that it holds the gate.
+/// A thread gives the daemon up while the agent gets its answer that it holds the gate.
 fn attach_and_give_up<const WITHOUT: u8>() {
     check(
         |world| world.gate.begin(false),
@@ -648,7 +648,8 @@ fn not_if_the_command_is_given_before_it_is_published() {
 
 #[test]
 fn two_threads_and_a_device_do_not_undo_what_the_others_stored() {
-    // One waits for all that the queue was given and settles; the other one numbers a command and gives it meanwhile.
+    // One thread waits for all commands of the queue and settles its backlog; the other one numbers a command and gives it
+    // meanwhile.
     let settle = |queue: &Queue, numbered: &Word32<NOTHING>| {
         queue.want(2);
         let wanted = queue.wanted();
@@ -665,7 +666,7 @@ fn two_threads_and_a_device_do_not_undo_what_the_others_stored() {
         queue.reach(4);
         assert!(!queue.is_behind());
     });
-    // The device comes to an earlier command while a later one is given.
+    // The device reaches an earlier command while a later one is given.
     check_backlog(
         |queue, given| give(queue, given, 4),
         |queue, _| queue.reach(2),

@@ -1,4 +1,4 @@
-//! A runtime over a vendor interface that does nothing.
+//! Runtime over a vendor interface that does nothing.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -7,7 +7,7 @@ use xsched_core::{Admission, Platform, QueueSpec, Registration, Runtime, Work, X
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::{Counter, GroupSlot, Segment};
 
-/// Whether it tells of completions.
+/// Vendor interface that does nothing; true: it reports completions by calls.
 struct Nothing(bool);
 
 impl Platform for Nothing {
@@ -25,7 +25,7 @@ impl Platform for Nothing {
     }
 }
 
-/// The second one tells of completions.
+/// Two interfaces: the second one reports completions by calls.
 static PLATFORMS: &[&dyn Platform] = &[&Nothing(false), &Nothing(true)];
 
 #[allow(dead_code)] // Not every test that includes this uses it.
@@ -33,13 +33,13 @@ pub(crate) fn runtime() -> &'static Runtime {
     runtime_over(PLATFORMS)
 }
 
-/// The same over others.
+/// Makes a runtime over other interfaces.
 #[allow(dead_code)] // Not every test that includes this uses it.
 pub(crate) fn runtime_over(platforms: &'static [&'static dyn Platform]) -> &'static Runtime {
     Box::leak(Box::new(made_over(platforms)))
 }
 
-/// One whose streams get no queues of their own accord.
+/// Makes a runtime whose streams get no queues unless asked for.
 #[allow(dead_code)] // Not every test that includes this uses it.
 pub(crate) fn runtime_without_queues() -> &'static Runtime {
     Box::leak(Box::new(made_over(PLATFORMS).without_queues()))
@@ -52,7 +52,7 @@ fn made_over(platforms: &'static [&'static dyn Platform]) -> Runtime {
     Runtime::new(segment, platforms, 0, None, None, event(), event())
 }
 
-/// A queue of this handle and priority.
+/// Describes a queue of this handle and priority.
 pub(crate) fn spec(handle: usize, priority_steps: i32) -> Option<QueueSpec> {
     Some(QueueSpec {
         handle: core::ptr::without_provenance_mut(handle),
@@ -63,7 +63,7 @@ pub(crate) fn spec(handle: usize, priority_steps: i32) -> Option<QueueSpec> {
     })
 }
 
-/// [`XQueue::admit`] of a queue's next command.
+/// Admits a queue's next command, by [`XQueue::admit`].
 #[allow(dead_code)] // Not every test that includes this uses it.
 pub(crate) fn admit(rt: &'static Runtime, queue: &XQueue, work: Work, counter: &Counter) -> Admission {
     let mut admission = Admission::default();
@@ -71,8 +71,8 @@ pub(crate) fn admit(rt: &'static Runtime, queue: &XQueue, work: Work, counter: &
     admission
 }
 
-/// Attaches to a daemon that grants the only group, beside a rival, a budget for ten commands of which nothing is known: 100 µs
-/// each. Returns the group's words.
+/// Attaches to a daemon that grants the only group, beside a rival, a budget for ten commands of unknown length: 100 µs each.
+/// Returns the group's words.
 #[allow(dead_code)] // Not every test that includes this uses it.
 pub(crate) fn attach_with_room_for_ten(rt: &'static Runtime) -> &'static GroupSlot {
     rt.attach(std::ptr::null_mut());

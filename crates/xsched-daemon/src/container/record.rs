@@ -11,9 +11,9 @@ use xsched_proto::class::Class;
 use xsched_proto::files;
 use xsched_proto::text::check_visible;
 
-/// Longest file that is read, in bytes.
+/// Largest file that is read, in bytes.
 const RECORD_MAX_BYTES: u64 = 16 << 10;
-/// Longest name that is kept, in bytes.
+/// Longest name that is used, in bytes.
 const NAME_MAX_BYTES: usize = 253;
 
 /// Record of a container.

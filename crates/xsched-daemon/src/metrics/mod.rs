@@ -1,5 +1,5 @@
-//! OpenMetrics for monitors. [`http`] answers requests on threads of its own; each answer is made there, from a [`Snapshot`] that the loop
-//! makes piece by piece ([`Exchange`]); [`series`] keeps programs' figures beyond their end; [`page`] is the text.
+//! OpenMetrics, for monitors. [`http`] answers them on threads of its own; each answer is made there, of a [`Snapshot`] that the
+//! loop gives piece by piece ([`Exchange`]); [`statistics`] is the table of counters; [`series`] keeps what is told of programs beyond their end; [`page`] is the text.
 
 mod exchange;
 mod histogram;
@@ -8,6 +8,7 @@ mod labels;
 mod page;
 mod series;
 mod snapshot;
+mod statistics;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,7 +19,9 @@ use crate::config::MetricsConfig;
 
 use exchange::Exchange;
 
-pub(crate) use self::snapshot::{Counters, DaemonRow, DeviceRow, Launched, Observations, Row, Snapshot};
+pub use self::page::{Metric, all_metrics};
+pub(crate) use self::snapshot::{DaemonRow, DeviceRow, Launched, Observations, Row, Snapshot};
+pub(crate) use self::statistics::Counts;
 
 /// The loop's end.
 pub(crate) struct Metrics {

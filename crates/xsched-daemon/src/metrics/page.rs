@@ -1,5 +1,6 @@
 //! The text: names and units by the conventions of OpenMetrics.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
@@ -11,8 +12,9 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::histogram::Histogram;
 use super::labels::Labels;
-use super::series::{One, Series, device_labels};
+use super::series::{One, Series, Shown, device_labels};
 use super::snapshot::Snapshot;
+use super::statistics::COUNTERS;
 use crate::Error;
 
 #[derive(Debug)]
@@ -23,8 +25,74 @@ enum Value {
     Times(Histogram),
 }
 
-/// A metric: name without unit and suffix, what it is, unit, samples.
-type Family = (&'static str, &'static str, Option<Unit>, Vec<(Labels, Value)>);
+type Samples = Vec<(Labels, Value)>;
+
+/// A metric with its samples.
+#[derive(Debug)]
+struct Family {
+    /// Name without unit and suffix.
+    name: &'static str,
+    help: Cow<'static, str>,
+    unit: Option<Unit>,
+    kind: MetricType,
+    samples: Samples,
+}
+
+impl Family {
+    fn new(kind: MetricType, name: &'static str, help: &'static str, samples: Samples) -> Family {
+        Family { name, help: help.into(), unit: None, kind, samples }
+    }
+
+    fn gauge(name: &'static str, help: &'static str, samples: Samples) -> Family {
+        Family::new(MetricType::Gauge, name, help, samples)
+    }
+
+    fn counter(name: &'static str, help: &'static str, samples: Samples) -> Family {
+        Family::new(MetricType::Counter, name, help, samples)
+    }
+
+    /// Times, in seconds.
+    fn histogram(name: &'static str, help: &'static str, samples: Samples) -> Family {
+        Family::new(MetricType::Histogram, name, help, samples).unit(Unit::Seconds)
+    }
+
+    fn unit(self, unit: Unit) -> Family {
+        Family { unit: Some(unit), ..self }
+    }
+
+    fn described(&self) -> Metric {
+        let mut name = self.name.to_owned();
+        if let Some(unit) = &self.unit {
+            name = format!("{name}_{}", unit.as_str());
+        }
+        let kind = match self.kind {
+            MetricType::Counter => "counter",
+            MetricType::Histogram => "histogram",
+            _ => "gauge",
+        };
+        if kind == "counter" {
+            name.push_str("_total");
+        }
+        Metric { name, kind, help: self.help.clone().into_owned() }
+    }
+}
+
+/// Description of a metric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// Name as monitors read it, with unit and suffix.
+    pub name: String,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+    /// Description of the metric, as its HELP line has it.
+    pub help: String,
+}
+
+/// All metrics, for the reference.
+pub fn all_metrics() -> Vec<Metric> {
+    let series = Series::new(Shown { names: false, pids: false, most: 0 });
+    families(&Snapshot::default(), &series, 0).iter().map(Family::described).collect()
+}
 
 #[derive(Debug)]
 struct Page(Vec<Family>);
@@ -43,14 +111,8 @@ pub(super) fn text(snapshot: &Snapshot, series: &Series, left_out: u64) -> Resul
 
 impl Collector for Page {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for (name, help, unit, samples) in &self.0 {
-            let Some((_, first)) = samples.first() else { continue };
-            let kind = match first {
-                Value::Count(_) | Value::Seconds(_) => MetricType::Counter,
-                Value::Gauge(_) => MetricType::Gauge,
-                Value::Times(_) => MetricType::Histogram,
-            };
-            let mut metric = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
+        for Family { name, help, unit, kind, samples } in self.0.iter().filter(|family| !family.samples.is_empty()) {
+            let mut metric = encoder.encode_descriptor(name, help, unit.as_ref(), *kind)?;
             for (labels, value) in samples {
                 let mut sample = metric.encode_family(labels)?;
                 match value {
@@ -71,82 +133,44 @@ fn seconds(ns: u64) -> Value {
     Value::Seconds(ns as f64 / 1e9)
 }
 
+/// A family for each name in the table of counters.
+fn counters(series: &Series) -> Vec<Family> {
+    let mut families: Vec<Family> = Vec::new();
+    let mut at = 0;
+    for counters in COUNTERS.chunk_by(|one, other| one.name == other.name) {
+        let first = &counters[0];
+        let value = |count: u64| if first.unit().is_some() { seconds(count) } else { Value::Count(count) };
+        let samples = series.iter().flat_map(|(labels, one)| {
+            let of_each = counters.iter().enumerate().map(move |(n, counter)| {
+                let labels = counter.label.map_or_else(|| labels.clone(), |(name, value)| labels.with(name, value));
+                (labels, value(one.total.get(at + n)))
+            });
+            of_each.collect::<Vec<_>>()
+        });
+        let (unit, kind, samples) = (first.unit(), MetricType::Counter, samples.collect());
+        families.push(Family { name: first.name, help: first.help(), unit, kind, samples });
+        at += counters.len();
+    }
+    families
+}
+
 fn families(snapshot: &Snapshot, series: &Series, left_out: u64) -> Vec<Family> {
-    let of_programs = |value: fn(&One) -> Option<Value>| -> Vec<(Labels, Value)> {
-        series.iter().filter_map(|(labels, one)| Some((labels.clone(), value(one)?))).collect()
-    };
-    let living = |value: fn(&One) -> Value| -> Vec<(Labels, Value)> {
+    let living = |value: fn(&One) -> f64| -> Samples {
         let there = series.iter().filter(|(_, one)| one.programs > 0);
-        there.map(|(labels, one)| (labels.clone(), value(one))).collect()
+        there.map(|(labels, one)| (labels.clone(), Value::Gauge(value(one)))).collect()
     };
-    let unscheduled = series.iter().flat_map(|(labels, one)| {
-        let reasons = ["attach", "passthrough", "error"].into_iter().zip(one.total.unscheduled);
-        reasons.map(|(reason, count)| (labels.with("reason", reason), Value::Count(count)))
-    });
-    let mut families = vec![
-        (
-            "xsched_gpu",
-            "Device time of programs; time that several have together is divided among them",
-            Some(Unit::Seconds),
-            of_programs(|one| Some(seconds(one.total.usage.gpu_ns))),
-        ),
-        (
-            "xsched_gpu_by_driver",
-            "The part of the device time that rests on the driver's own figure of how active the device was",
-            Some(Unit::Seconds),
-            of_programs(|one| Some(seconds(one.total.usage.by_driver_ns))),
-        ),
-        (
-            "xsched_gpu_at_most",
-            "The part of the device time that nothing has measured, so that it may be too much",
-            Some(Unit::Seconds),
-            of_programs(|one| Some(seconds(one.total.usage.at_most_ns))),
-        ),
-        (
-            "xsched_resident",
-            "Time that programs were on a device, whatever else was there",
-            Some(Unit::Seconds),
-            of_programs(|one| Some(seconds(one.total.usage.resident_ns))),
-        ),
-        (
-            "xsched_gate_wait",
-            "Time that threads of programs have stood at the closed gate",
-            Some(Unit::Seconds),
-            of_programs(|one| Some(seconds(one.total.wait_ns))),
-        ),
-        (
-            "xsched_launches",
-            "Commands given to devices",
-            None,
-            of_programs(|one| Some(Value::Count(one.total.launches))),
-        ),
-        ("xsched_unscheduled_launches", "Launches without a decision, by reason", None, unscheduled.collect()),
-        (
-            "xsched_suspensions",
-            "Times that the gate of a group was closed",
-            None,
-            of_programs(|one| Some(Value::Count(one.total.suspensions))),
-        ),
-        (
-            "xsched_programs",
-            "Programs attached that use a device",
-            None,
-            living(|one| Value::Gauge(one.programs as f64)),
-        ),
-        ("xsched_weight", "Weight of programs, added up", None, living(|one| Value::Gauge(one.weight as f64))),
-        (
-            "xsched_share",
-            "Part of the weights of all programs on the device",
-            Some(Unit::Other("ratio".into())),
-            living(|one| Value::Gauge(one.share)),
-        ),
-        (
-            "xsched_memory",
-            "Device memory of programs, as the driver tells",
-            Some(Unit::Bytes),
-            of_programs(|one| one.memory_bytes.map(|bytes| Value::Gauge(bytes as f64))),
-        ),
-    ];
+    let memory = series
+        .iter()
+        .filter_map(|(labels, one)| Some((labels.clone(), Value::Gauge(one.memory_bytes? as f64))))
+        .collect();
+    let mut families = counters(series);
+    families.extend([
+        Family::gauge("xsched_programs", "Programs attached that use a device", living(|one| one.programs as f64)),
+        Family::gauge("xsched_weight", "Weight of programs, added up", living(|one| one.weight as f64)),
+        Family::gauge("xsched_share", "Part of the weights of all programs on the device", living(|one| one.share))
+            .unit(Unit::Other("ratio".into())),
+        Family::gauge("xsched_memory", "Device memory of programs, as the driver tells", memory).unit(Unit::Bytes),
+    ]);
     families.extend(of_devices(snapshot));
     families.extend(of_daemon(snapshot, left_out));
     families
@@ -173,21 +197,28 @@ fn of_devices(snapshot: &Snapshot) -> Vec<Family> {
     let busy = devices().map(|row| (Labels::new(device_labels(row)), seconds(row.busy.gpu_ns)));
     let policy = devices().map(|row| (Labels::new(device_labels(row)).with("policy", &row.policy), Value::Gauge(1.0)));
     vec![
-        (
+        Family::counter(
             "xsched_device_busy",
             "Time that some program was on a device: the sum of xsched_gpu_seconds",
-            Some(Unit::Seconds),
             busy.collect(),
+        )
+        .unit(Unit::Seconds),
+        Family::gauge("xsched_device_policy", "The policy in force on a device", policy.collect()),
+        Family::histogram(
+            "xsched_wait",
+            "From wanting a device to having it, or to going on beside those that have it, each time; 0 with an open gate",
+            waits.collect(),
         ),
-        ("xsched_device_policy", "The policy in force on a device", None, policy.collect()),
-        ("xsched_wait", "From wanting a device to having it, each time", Some(Unit::Seconds), waits.collect()),
-        (
+        Family::histogram(
             "xsched_preemption",
-            "From closing the gate of a group that was on its device to hearing that it is off",
-            Some(Unit::Seconds),
+            "From a preemption to hearing that the group is off its device; at levels 2 and 3 not every one is heard of",
             left.collect(),
         ),
-        ("xsched_preemptions", "Times that a group was taken off its device", None, preempted.collect()),
+        Family::counter(
+            "xsched_preemptions",
+            "Times that a group was preempted: it lost its device while it wanted it, and no operator suspended it",
+            preempted.collect(),
+        ),
     ]
 }
 
@@ -196,24 +227,27 @@ fn of_daemon(snapshot: &Snapshot, left_out: u64) -> Vec<Family> {
     let daemon = &snapshot.daemon;
     let version = Labels::new(vec![("version", env!("CARGO_PKG_VERSION").to_owned())]);
     vec![
-        ("xsched_attached_programs", "Programs attached", None, one(Value::Gauge(daemon.programs as f64))),
-        ("xsched_connections", "Connections to the daemon", None, one(Value::Gauge(daemon.connections as f64))),
-        (
+        Family::gauge("xsched_attached_programs", "Programs attached", one(Value::Gauge(daemon.programs as f64))),
+        Family::gauge("xsched_connections", "Connections to the daemon", one(Value::Gauge(daemon.connections as f64))),
+        Family::counter(
             "xsched_dropped_clients",
             "Connections ended for malformed or hostile messages",
-            None,
             one(Value::Count(daemon.dropped_clients)),
         ),
-        ("xsched_decisions", "Times that gates were decided", None, one(Value::Count(daemon.decisions))),
-        (
+        Family::counter("xsched_decisions", "Times that gates were decided", one(Value::Count(daemon.decisions))),
+        Family::histogram(
             "xsched_decision",
             "From a program's announcement that it wants a device to the daemon's having decided",
-            Some(Unit::Seconds),
             one(Value::Times(snapshot.observations.decisions.clone())),
         ),
-        ("xsched_uptime", "Time since the daemon's start", Some(Unit::Seconds), one(Value::Gauge(daemon.uptime_s))),
-        ("xsched_series_left_out", "Programs without room among the series", None, one(Value::Gauge(left_out as f64))),
-        ("xsched_build_info", "The daemon's version", None, vec![(version, Value::Gauge(1.0))]),
+        Family::gauge("xsched_uptime", "Time since the daemon's start", one(Value::Gauge(daemon.uptime_s)))
+            .unit(Unit::Seconds),
+        Family::gauge(
+            "xsched_series_left_out",
+            "Programs without room among the series",
+            one(Value::Gauge(left_out as f64)),
+        ),
+        Family::gauge("xsched_build_info", "The daemon's version", vec![(version, Value::Gauge(1.0))]),
     ]
 }
 
@@ -221,7 +255,6 @@ fn of_daemon(snapshot: &Snapshot, left_out: u64) -> Vec<Family> {
 mod tests {
     use std::time::Duration;
 
-    use super::super::series::Shown;
     use super::super::series::tests::row;
     use super::*;
 

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::labels::Labels;
-use super::snapshot::{Counters, DeviceRow, Row, Snapshot};
+use super::snapshot::{DeviceRow, Row, Snapshot};
+use super::statistics::Counts;
 use crate::tuning::METRICS_KEPT_NS;
 use crate::usage::Identity;
 
@@ -25,14 +26,14 @@ pub(super) struct Shown {
 pub(super) struct Series {
     shown: Shown,
     all: BTreeMap<Labels, One>,
-    /// Counters of each program on a device at its last collection.
-    seen: HashMap<(u64, Arc<str>), Counters>,
+    /// Of each program on a device: what it had told when it was looked at last.
+    seen: HashMap<(u64, Arc<str>), Counts>,
 }
 
 /// Values of a series.
 #[derive(Clone, Debug, Default)]
 pub(super) struct One {
-    pub(super) total: Counters,
+    pub(super) total: Counts,
     pub(super) programs: u64,
     pub(super) weight: u64,
     pub(super) share: f64,
@@ -56,7 +57,7 @@ impl Series {
         let devices: HashMap<&str, Vec<(&'static str, String)>> =
             snapshot.devices.iter().map(|device| (&*device.device, device_labels(device))).collect();
         for row in &snapshot.rows {
-            let counters = Counters { launches: row.launched.count(), ..row.counters };
+            let counts = row.counts.with_launches(row.launched.count());
             let key = (row.program, row.device.clone());
             let labels = self.labels(row, devices.get(&*row.device));
             if !self.all.contains_key(&labels) && self.all.len() >= self.shown.most {
@@ -66,11 +67,11 @@ impl Series {
             let before = self.seen.get(&key).copied().unwrap_or_default();
             let one = self.all.entry(labels).or_default();
             one.at_ns = now_ns;
-            one.total.add(counters.since(before));
+            one.total.add(counts.since(before));
             if row.last {
                 continue;
             }
-            self.seen.insert(key.clone(), counters);
+            self.seen.insert(key.clone(), counts);
             there.insert(key);
             if row.gone {
                 continue;
@@ -120,32 +121,6 @@ pub(super) fn device_labels(device: &DeviceRow) -> Vec<(&'static str, String)> {
     labels
 }
 
-impl Counters {
-    fn since(self, before: Counters) -> Counters {
-        let since = |now: u64, before: u64| now.saturating_sub(before);
-        Counters {
-            usage: self.usage.since(before.usage),
-            wait_ns: since(self.wait_ns, before.wait_ns),
-            suspensions: since(self.suspensions, before.suspensions),
-            unscheduled: [0, 1, 2].map(|at| since(self.unscheduled[at], before.unscheduled[at])),
-            launches: since(self.launches, before.launches),
-        }
-    }
-
-    fn add(&mut self, more: Counters) {
-        self.usage.gpu_ns = self.usage.gpu_ns.wrapping_add(more.usage.gpu_ns);
-        self.usage.by_driver_ns = self.usage.by_driver_ns.wrapping_add(more.usage.by_driver_ns);
-        self.usage.at_most_ns = self.usage.at_most_ns.wrapping_add(more.usage.at_most_ns);
-        self.usage.resident_ns = self.usage.resident_ns.wrapping_add(more.usage.resident_ns);
-        self.wait_ns = self.wait_ns.wrapping_add(more.wait_ns);
-        self.suspensions = self.suspensions.wrapping_add(more.suspensions);
-        self.launches = self.launches.wrapping_add(more.launches);
-        for (sum, more) in self.unscheduled.iter_mut().zip(more.unscheduled) {
-            *sum = sum.wrapping_add(more);
-        }
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use xsched_gatekeeper::ledger::Usage;
@@ -172,7 +147,7 @@ pub(super) mod tests {
             identity: Arc::new(identity),
             class: Class::Low,
             device: "sim:0".into(),
-            counters: Counters { usage: Usage { gpu_ns, ..Usage::default() }, ..Counters::default() },
+            counts: Counts::of(Usage { gpu_ns, ..Usage::default() }),
             launched: Launched::Known(gpu_ns / 10),
             weight: 100,
             share: 0.5,
@@ -187,7 +162,9 @@ pub(super) mod tests {
     }
 
     fn told(series: &Series) -> Vec<(u64, u64, u64)> {
-        series.iter().map(|(_, one)| (one.programs, one.total.usage.gpu_ns, one.total.launches)).collect()
+        let of = |one: &One, name| one.total.named(name);
+        let told = |one: &One| (one.programs, of(one, "xsched_gpu"), of(one, "xsched_launches"));
+        series.iter().map(|(_, one)| told(one)).collect()
     }
 
     const SHOWN: Shown = Shown { names: false, pids: false, most: 2 };

@@ -8,6 +8,7 @@ use xsched_policy::ProgramId;
 use xsched_proto::class::Class;
 
 use super::histogram::Histogram;
+use super::statistics::Counts;
 use crate::devices::DeviceLabel;
 use crate::identity::User;
 use crate::memory::ClientSegment;
@@ -33,7 +34,7 @@ pub(crate) struct Row {
     pub(crate) identity: Arc<Identity>,
     pub(crate) class: Class,
     pub(crate) device: Arc<str>,
-    pub(crate) counters: Counters,
+    pub(crate) counts: Counts,
     pub(crate) launched: Launched,
     pub(crate) weight: u32,
     /// The part of the weights of all programs on the device.
@@ -45,19 +46,7 @@ pub(crate) struct Row {
     pub(crate) last: bool,
 }
 
-/// Values that only grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counters {
-    pub(crate) usage: Usage,
-    pub(crate) wait_ns: u64,
-    pub(crate) suspensions: u64,
-    /// Before the daemon's answer, by a pass-through rule, after an error.
-    pub(crate) unscheduled: [u64; 3],
-    pub(crate) launches: u64,
-}
-
-/// Source of a program's number of launches. Summing them up takes some 0.1 ms, so it is not done on the loop's thread while the program
-/// lives.
+/// Source of a count of launches. Adding up those of a program takes some 0.1 ms: not on the loop's thread while the program lives.
 #[derive(Clone)]
 pub(crate) enum Launched {
     /// In the segment, by groups in these slots.

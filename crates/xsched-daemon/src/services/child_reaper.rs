@@ -11,16 +11,16 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::worker::{Next, Service, Spec, Worker};
 
-/// Outcome of a task: there is none.
+/// A task has no outcome.
 enum Nothing {}
 
-/// Waits for the end of a child, beside the caller.
+/// Waits for the end of a child on another thread.
 pub(crate) fn reap(child: Child) {
     // One worker for the process, since children belong to the process and not to a daemon in it.
     static WORKER: OnceLock<Option<Worker<Child, Nothing>>> = OnceLock::new();
     let make = || -> Box<dyn Service<Child, Nothing>> { Box::new(Children::default()) };
     let worker = WORKER.get_or_init(|| Worker::new(Spec::named("xsched-children"), VecDeque::new(), make).ok());
-    // Without descriptors or threads it stays a zombie until the daemon ends.
+    // If descriptors or threads ran out, the child stays a zombie until the daemon ends.
     if let Some(worker) = worker {
         worker.push_beyond(child);
     }

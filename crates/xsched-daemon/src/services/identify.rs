@@ -27,11 +27,11 @@ pub(crate) struct Task {
     pub(crate) uid: u32,
     /// Process that has connected, where the kernel reports it.
     pub(crate) process: Process,
-    /// Descriptor that a program has sent as its own pidfd.
+    /// Descriptor that the program sent as a pidfd of its own process.
     pub(crate) pidfd: Option<OwnedFd>,
 }
 
-/// Identity of a process, read while it was known to be alive.
+/// Identity of a process, read while the process was alive.
 #[derive(Debug)]
 pub(crate) struct Who {
     pub(crate) user: User,
@@ -43,7 +43,7 @@ pub(crate) struct Who {
     pub(crate) ancestors: Vec<u32>,
     /// See [`start_ticks`].
     pub(crate) start: Option<u64>,
-    /// Its cgroups, the outermost first.
+    /// Cgroups of the process, the outermost first.
     pub(crate) cgroups: Vec<Level>,
     pub(crate) nice: i32,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Outcome {
     who: Result<Who, Error>,
 }
 
-/// The loop's side.
+/// Interface of the service for the loop.
 pub(crate) struct Identify {
     pub(crate) worker: Worker<Task, Outcome>,
     epochs: Epochs<u64>,
@@ -85,7 +85,7 @@ impl Identify {
     /// Fails if no descriptor is left.
     pub(crate) fn new(socket: &Path) -> rustix::io::Result<Identify> {
         let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
-        // Records of containers (`container_record`).
+        // Folder of containers' records (`container_record`).
         let containers: Arc<Path> = record::folder(socket.parent().unwrap_or(Path::new("/"))).into();
         let spec = Spec { lost_max: LOST_MAX, ..Spec::named("xsched-identify") };
         let worker = Worker::new(spec, ByUser::new(|task: &Task| task.uid), move || {
@@ -98,14 +98,14 @@ impl Identify {
         Ok(Identify { worker: worker?, epochs: Epochs::default() })
     }
 
-    /// Has a process identified, see [`Identify::take`]. Connections are as many as there may be, and so are tasks.
+    /// Identifies a process; the result comes by [`Identify::take`]. The number of connections bounds that of tasks.
     pub(crate) fn push(&mut self, task: Task) {
         let epoch = self.epochs.begin(task.conn);
         // Where no thread can be started, the next connection tries again; waiting connections end when their time is over.
         self.worker.push_beyond(Task { epoch, ..task });
     }
 
-    /// Takes a connection that is identified, or the reason why it cannot be.
+    /// Takes an identified connection, or the reason why its process cannot be identified.
     pub(crate) fn take(&mut self) -> Option<(u64, Result<Who, Error>)> {
         loop {
             let Outcome { conn, epoch, who } = self.worker.take()?;
@@ -115,12 +115,12 @@ impl Identify {
         }
     }
 
-    /// Ends the wait for a connection that has gone.
+    /// Stops waiting for the result of a connection that has ended.
     pub(crate) fn forget(&mut self, conn: u64) {
         self.epochs.forget(&conn);
     }
 
-    /// Replaces a thread that one process keeps for too long. Returns the time of the next call, ns.
+    /// Replaces the thread if it is busy with one process for too long. Returns the time of the next call, in ns.
     pub(crate) fn tend(&self, now_ns: u64) -> Option<u64> {
         self.worker.tend(now_ns)
     }
@@ -134,7 +134,7 @@ impl Identify {
 
 #[cfg(test)]
 impl Outcome {
-    /// A further outcome of the same request: a process of user 1.
+    /// Makes a second outcome of the same request, about a process of user 1.
     pub(crate) fn again(&self) -> Outcome {
         Outcome { conn: self.conn, epoch: self.epoch, who: Ok(Who::pretended(1)) }
     }
@@ -164,7 +164,7 @@ fn identify(task: Task, containers: &Path) -> Result<Who, Error> {
         names,
         place,
     };
-    // Alive after the reading: then it was the one read about, for a pid is not given away while its process lives.
+    // A process that is still alive after the reading is the one that was read about, since no other can get its pid while it lives.
     let is_alive = |pidfd: &OwnedFd| crate::process::alive(pidfd);
     match (&process, &pidfd) {
         (Process::Ended, _) => Err(Error::environment("its process has ended")),

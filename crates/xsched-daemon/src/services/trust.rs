@@ -24,29 +24,29 @@ use crate::tuning::{
 use crate::worker::epochs::Epochs;
 use crate::worker::{ByUser, End, Next, Service, Spec, Worker, readable};
 
-/// A process of a program that may prove itself.
+/// Process of a program that may prove itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
     pub(crate) uid: u32,
     /// See [`start_ticks`].
     pub(crate) start: Option<u64>,
-    /// Name of its program, see [`crate::proven::key`].
+    /// Name of the program, see [`crate::proven::key`].
     pub(crate) key: String,
-    /// Paths in what was announced of it.
+    /// Paths in the announcement of the process.
     pub(crate) announced: Vec<String>,
 }
 
 pub(crate) enum Task {
-    /// A process would join a pool: (connection, number of the request, minutes of a proof).
+    /// Comparison of a process that would join a pool: the process, its connection, the number of the request, and the minutes of a proof.
     Join(Process, u64, u64, u32),
-    /// A minute has passed.
+    /// Work of a process in the last minute.
     Minute(Process, Work),
-    /// The program has ended.
+    /// Work of a process that has ended.
     Ended(Process, Work),
     /// A program of a user had a GPU fault; see [`crate::unsuitable::key`].
     Fault(u32, String),
-    /// The daemon ends: all is to be written.
+    /// Write of all records, since the daemon ends.
     Write,
 }
 
@@ -56,13 +56,13 @@ pub(crate) enum Outcome {
         epoch: u64,
         known: Known,
     },
-    /// Lines for the log, of a user.
+    /// Lines for the log, about programs of a user.
     Lines(u32, Vec<String>),
 }
 
 #[cfg(test)]
 impl Outcome {
-    /// A further outcome of the same request.
+    /// Makes a second outcome of the same request.
     pub(crate) fn again(&self) -> Outcome {
         match self {
             Outcome::Known { conn, epoch, known } => {
@@ -77,22 +77,22 @@ impl Outcome {
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) standing: Standing,
-    /// True if its user has an urgent program that belongs into the inner pool.
+    /// True if the user has an urgent program that belongs in the inner pool.
     pub(crate) has_urgent: bool,
 }
 
 impl Known {
-    /// Nothing, for a reason.
+    /// Makes facts that say nothing about the program, with the reason.
     pub(crate) fn nothing(why: &str) -> Known {
         Known { standing: Standing::unknown(why), has_urgent: false }
     }
 }
 
-/// The loop's side.
+/// Interface of the service for the loop.
 pub(crate) struct Trust {
     pub(crate) worker: Worker<Task, Outcome>,
     epochs: Epochs<u64>,
-    /// True once the daemon ends.
+    /// True once the daemon is ending.
     ends: Arc<AtomicBool>,
 }
 
@@ -118,7 +118,7 @@ impl Trust {
         Ok(Trust { worker: worker?, epochs: Epochs::default(), ends })
     }
 
-    /// Has a process that would join a pool compared. False = it cannot be now.
+    /// Compares a process that would join a pool with the records. Returns false if that is impossible now.
     pub(crate) fn join(&mut self, conn: u64, process: Process, minutes: u32) -> bool {
         let epoch = self.epochs.begin(conn);
         let is_begun = self.push(Task::Join(process, conn, epoch, minutes));
@@ -128,7 +128,7 @@ impl Trust {
         is_begun
     }
 
-    /// Has a task done, unless its user keeps a thread, or there is too much to do. Returns false then.
+    /// Hands a task to the thread. Returns false if there are too many tasks, or if a process of the same user keeps a thread.
     pub(crate) fn push(&self, task: Task) -> bool {
         match &task {
             Task::Join(process, ..) | Task::Minute(process, _) if !self.worker.may_risk(process.uid) => false,
@@ -136,12 +136,12 @@ impl Trust {
         }
     }
 
-    /// Has a fault noted, however much there is to do.
+    /// Notes a GPU fault, even if there are too many tasks.
     pub(crate) fn fault(&self, uid: u32, program: String) {
         self.worker.push_beyond(Task::Fault(uid, program));
     }
 
-    /// Takes an outcome that counts.
+    /// Takes the next outcome that counts.
     pub(crate) fn take(&mut self) -> Option<Outcome> {
         loop {
             let outcome = self.worker.take()?;
@@ -152,12 +152,12 @@ impl Trust {
         }
     }
 
-    /// Ends the wait for an outcome: its connection has gone, or waits no longer.
+    /// Stops waiting for an outcome, since the connection has ended or no longer waits.
     pub(crate) fn forget(&mut self, conn: u64) {
         self.epochs.forget(&conn);
     }
 
-    /// Replaces a thread that one process keeps for too long. Returns the time of the next call, ns.
+    /// Replaces the thread if it is busy with one process for too long. Returns the time of the next call, in ns.
     pub(crate) fn tend(&self, now_ns: u64) -> Option<u64> {
         self.worker.tend(now_ns)
     }
@@ -165,7 +165,7 @@ impl Trust {
 
 impl Drop for Trust {
     fn drop(&mut self) {
-        // Later tasks are written, too: the order is that of users.
+        // Tasks may follow the last one, since they are ordered by user. Each of them then writes the records.
         self.ends.store(true, Relaxed);
         if self.worker.has_thread() {
             self.worker.push_beyond(Task::Write);
@@ -235,7 +235,7 @@ impl Service<Task, Outcome> for Thread {
             Task::Minute(process, work) => {
                 let compared = self.compare(&process);
                 let mut proven = self.proven();
-                // A program that is another than it was begins with the next minute.
+                // If the program has changed, its work counts from the next minute on.
                 if compared == Ok(None) {
                     proven.count(&process.key, work);
                 }
@@ -281,7 +281,7 @@ fn root_of(pid: u32) -> PathBuf {
     format!("/proc/{pid}/root").into()
 }
 
-/// A number for a file as it is now, by where it lies, how long it is and when it was written; none if there is no such file.
+/// Number for the present version of a file, from its device, inode, size and time of change. None if there is no such file.
 fn id_of(root: &Path, path: &str) -> Option<String> {
     let meta = std::fs::symlink_metadata(root.join(path.trim_start_matches('/'))).ok()?;
     meta.is_file().then(|| id(&meta))
@@ -289,7 +289,7 @@ fn id_of(root: &Path, path: &str) -> Option<String> {
 
 fn id(meta: &Metadata) -> String {
     let parts = [meta.dev(), meta.ino(), meta.size(), meta.mtime().cast_unsigned(), meta.mtime_nsec().cast_unsigned()];
-    // FNV-1a: the same in each build of the daemon.
+    // The hash is FNV-1a, which is equal in each build of the daemon.
     let bytes = parts.into_iter().flat_map(u64::to_le_bytes);
     let hash =
         bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
@@ -329,10 +329,10 @@ fn files_of(process: &Process) -> Result<Files, String> {
     Ok(Files { exe, scripts, driver: driver(), all })
 }
 
-/// The paths of the files that a process maps to be executed, from the lines of its `maps` (proc(5)).
+/// Paths of the executable mappings of a process, from the lines of its `maps` (proc(5)).
 ///
 /// # Errors
-/// One of them was removed.
+/// One of the files was removed.
 fn mapped(maps: &str) -> Result<BTreeSet<String>, String> {
     let mut paths = BTreeSet::new();
     for line in maps.lines() {
@@ -352,7 +352,7 @@ fn mapped(maps: &str) -> Result<BTreeSet<String>, String> {
     Ok(paths)
 }
 
-/// The script that a process has an interpreter run.
+/// Path of the script that a process's interpreter runs.
 fn script_of(proc: &Path) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(proc.join("cmdline")).ok()?.take(TRUST_COMMAND_MAX_BYTES).read_to_end(&mut bytes).ok()?;
@@ -366,7 +366,7 @@ fn script_of(proc: &Path) -> Option<String> {
     Some(path.canonicalize().unwrap_or(path).to_string_lossy().into_owned())
 }
 
-/// Version of NVIDIA's driver, as the kernel module tells; empty where there is none.
+/// Version of NVIDIA's driver, from the kernel module; empty on a machine without it.
 fn driver() -> String {
     let module = std::fs::read_to_string("/sys/module/nvidia/version");
     let text = module.or_else(|_| std::fs::read_to_string("/proc/driver/nvidia/version")).unwrap_or_default();
@@ -377,7 +377,7 @@ fn driver() -> String {
 mod tests {
     use super::*;
 
-    /// This process.
+    /// Returns this process as one of a program.
     fn own(key: &str, announced: &[&str]) -> Process {
         let pid = std::process::id();
         let announced = announced.iter().map(|path| (*path).to_owned()).collect();

@@ -19,37 +19,37 @@ pub(crate) enum Sink {
     File(LogFile),
 }
 
-/// Log that is kept short: what was written before the last [`LOG_FILE_MAX_BYTES`] is in a file beside it, and before that gone.
+/// Log of limited size: at [`LOG_FILE_MAX_BYTES`] the file is renamed to a second one, which replaces an older one.
 pub(crate) struct LogFile {
     path: PathBuf,
     file: File,
     bytes: u64,
 }
 
-/// Makes a text on the thread that writes it.
+/// Function that makes a text, on the thread that writes it.
 pub(crate) type MakeText = Box<dyn FnOnce() -> String + Send>;
 
-/// Piece of work. What a task writes besides its own words is in [`Kept`].
+/// Task of the thread. [`Kept`] has the content of the tasks that carry none.
 pub(crate) enum Task {
     Line(String),
-    /// There was no room for lines after those before.
+    /// Report about lines that were left out, in their place.
     LeftOut,
     State,
 }
 
-/// Outcome of a task: there is none.
+/// A task has no outcome.
 pub(crate) enum Nothing {}
 
-/// Content that tasks in the queue stand for: once each, however often it has changed since.
+/// Content of waiting tasks. Each kind of task waits once, however often its content changes meanwhile.
 #[derive(Default)]
 struct Kept {
-    /// Lines for which there was no room.
+    /// Number of lines that were left out.
     left_out: u64,
-    /// A file, and what makes the text that it is to hold.
+    /// File, and the function that makes its text.
     state: Option<(PathBuf, MakeText)>,
 }
 
-/// The loop's side. Its thread is never replaced: two would write the same files.
+/// Interface of the service for the loop. The thread is never replaced, since two would write to the same files.
 pub(crate) struct Writer {
     worker: Worker<Task, Nothing>,
     kept: Arc<Mutex<Kept>>,
@@ -77,7 +77,7 @@ impl Writer {
         Ok(Writer { worker, kept })
     }
 
-    /// Has a line written; one for which there is no room is counted.
+    /// Writes a line. If there are too many, the line is counted as left out.
     pub(crate) fn line(&self, line: String) {
         if self.worker.push(Task::Line(line)).is_err() {
             let mut kept = locked(&self.kept);
@@ -88,7 +88,7 @@ impl Writer {
         }
     }
 
-    /// Has a file hold this text, and nothing that was to be in it before.
+    /// Replaces a file's content. A waiting replacement is dropped.
     pub(crate) fn state(&self, path: &Path, text: MakeText) {
         if locked(&self.kept).state.replace((path.to_owned(), text)).is_none() {
             self.worker.push_beyond(Task::State);
@@ -96,7 +96,8 @@ impl Writer {
     }
 }
 
-/// Held for some instructions by the loop, and by the thread never while it writes something.
+/// Locks a mutex. The mutex of the content is held for a few instructions only, and never during a write. The mutex of the sink is used by
+/// the thread alone.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -122,7 +123,7 @@ fn write(task: Task, kept: &Mutex<Kept>, sink: &mut Sink) {
 impl Sink {
     fn write(&mut self, line: &str) {
         match self {
-            // A closed stderr is no reason to stop. In one call, so that lines of several processes stay whole.
+            // A closed stderr is no reason to stop. The line is written in one call, so that lines of several processes do not mix.
             Sink::Stderr => drop(std::io::stderr().write_all(format!("xsched: {line}\n").as_bytes())),
             Sink::File(log) => log.write(line),
         }
@@ -130,13 +131,13 @@ impl Sink {
 }
 
 impl LogFile {
-    /// Opens it to go on after what it holds.
+    /// Opens the log to append to it.
     ///
     /// # Errors
-    /// One line: it is no file, a link, or cannot be opened.
+    /// One line: the path is a link or no file, or cannot be opened.
     pub(crate) fn open(path: &Path) -> Result<LogFile, Error> {
         let fail = |why: &dyn std::fmt::Display| Error::Environment(format!("cannot log to {}: {why}", path.display()));
-        // Opening a FIFO to write would wait for its reader.
+        // Without O_NONBLOCK, opening a FIFO for writing would wait for a reader.
         let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
         let open = OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(path);
         let file = open.map_err(|e| fail(&e))?;
@@ -154,7 +155,7 @@ impl LogFile {
             let moved = std::fs::rename(&self.path, &before);
             match moved.map_err(|e| Error::environment(e.to_string())).and_then(|()| LogFile::open(&self.path)) {
                 Ok(fresh) => *self = fresh,
-                // Better an old line than a full disk.
+                // Losing this line is better than filling the disk.
                 Err(_) => return,
             }
         }

@@ -1,5 +1,5 @@
-//! Time on devices, kept beyond the end of programs and of the daemon: [`record`] is the data, [`file`] and [`folder`] the storage, [`sum`]
-//! the answers, [`programs`] the source of records. Everything is written and read beside the loop (`services::usage`).
+//! Time on devices, kept beyond the end of programs and of the daemon: [`record`] is the data, [`mod@file`] and [`folder`] the storage,
+//! [`sum`] the answers, [`programs`] the source of records. Everything is written and read beside the loop (`services::usage`).
 
 mod file;
 mod folder;

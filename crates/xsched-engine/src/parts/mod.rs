@@ -1,9 +1,9 @@
 //! Parts of the engine's state that are more than a table. Each is written by the module beside it that has its name or task.
 
 pub(crate) mod books;
-pub(crate) mod bursts;
 pub(crate) mod changing;
 pub(crate) mod gone;
+pub(crate) mod outcomes;
 pub(crate) mod pages;
 pub(crate) mod queues;
 pub(crate) mod targets;

@@ -587,7 +587,6 @@ impl<'a> Script<'a> {
         assert_eq!(engine.arbiter().groups().count(), kept.groups, "the arbiter has the same groups");
         let queues: usize = engine.programs().values().map(|program| program.queues.len()).sum();
         assert_eq!(queues, kept.queues, "each queue is of one program");
-        assert!(kept.bursts == 0 || kept.bursts == kept.groups);
         assert!(kept.sums <= kept.programs && kept.pages <= kept.programs);
         assert_eq!(kept.commands, self.commands.len(), "each command that goes on is to be answered");
         self.interrupted.retain(|(id, _)| engine.programs().contains_key(id));
@@ -615,7 +614,6 @@ impl<'a> Script<'a> {
         most.pages = most.pages.max(kept.pages);
         most.commands = most.commands.max(kept.commands);
         most.sums = most.sums.max(kept.sums);
-        most.bursts = most.bursts.max(kept.bursts);
     }
 
     /// All leaves, and nothing is left.

@@ -99,7 +99,7 @@ impl FlatOut {
         let (Lesson::Sample { key, .. } | Lesson::Lower { key, .. }) = lesson;
         let cell = self.cells.entry(key).or_default();
         *cell = match lesson {
-            // Without the rule each sample counts, as in a plain average.
+            // Without the rule, every sample counts in a plain average.
             Lesson::Sample { ns, .. } if self.off == Rule::Outliers && ns > 4 * cell.expected_ns().unwrap_or(ns) => {
                 let average = cell.expected_ns().map_or(ns, |old| (7 * old + ns) / 8);
                 Cell::default().sample(average, true)

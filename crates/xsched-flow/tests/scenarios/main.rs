@@ -15,7 +15,7 @@ mod watchdog;
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// A rule that can be switched off.
+/// Rule of the models that a scenario can switch off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     None,

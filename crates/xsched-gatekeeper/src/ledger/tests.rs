@@ -46,6 +46,16 @@ fn groups_of_one_program_are_charged_once() {
     ledger.set(150, GroupId(7), false);
     ledger.finish(1_000);
     assert_eq!(account(&ledger, 0), Usage { gpu_ns: 150, resident_ns: 150, ..Usage::default() });
+    // Time that they have together is divided.
+    let part = |ledger: &Ledger, group| ledger.group_ns(DEVICE, ProgramId(0), GroupId(group));
+    assert_eq!([0, 7].map(|group| part(&ledger, group)), [Some(75), Some(75)]);
+    // Groups that are gone are known for some time.
+    for group in 100..100 + GONE_MAX as u64 {
+        ledger.add(1_000, GroupId(group), ProgramId(0), DEVICE);
+        ledger.remove(1_000, GroupId(group));
+    }
+    ledger.remove(1_000, GroupId(7));
+    assert_eq!((part(&ledger, 7), part(&ledger, 100), part(&ledger, 101)), (Some(75), None, Some(0)));
 }
 
 #[test]
@@ -106,7 +116,7 @@ fn a_program_that_has_gone_is_closed_once_all_of_it_is_charged() {
     assert_eq!(ledger.devices().count(), 0);
 }
 
-/// What is told at a time: of which program, how much earlier it was, and what.
+/// Report at a time: its program, its delay, and its content.
 #[derive(Clone, Copy, Debug)]
 enum Told {
     On(bool),
@@ -162,6 +172,11 @@ proptest! {
             for usage in &accounts {
                 prop_assert!(usage.gpu_ns <= usage.resident_ns && usage.resident_ns <= busy.resident_ns);
                 prop_assert!(usage.by_driver_ns + usage.at_most_ns <= usage.gpu_ns);
+            }
+            for account in ledger.accounts() {
+                let of_group = |group| ledger.group_ns(DEVICE, account.program, GroupId(group)).expect("a part");
+                let n = account.program.0;
+                prop_assert_eq!(of_group(n) + of_group(10 + n), account.usage.gpu_ns);
             }
         }
         ledger.finish(now);

@@ -26,7 +26,7 @@ fn a_gate_that_would_close_yields_to_those_that_tell_how_they_keep_up() {
     assert_eq!(world.words[&LOW].yields_epoch.load(SeqCst), 9);
     world.state(LOW, state::DRAINED);
     assert_eq!(world.gate(HIGH), Gate::GRANTED | Gate::CONTENDED | Gate::TELLS, "its times are not its own");
-    // It tells nothing any more: the gate holds.
+    // The urgent group publishes nothing any more, so the gate holds.
     world.words[&HIGH].publishes.store(0, SeqCst);
     world.carry_out();
     assert_eq!(world.gate(LOW), Gate::CONTENDED);

@@ -1,32 +1,33 @@
-//! Groups that have wanted nothing for long, on a device with many groups: no decision looks at them, so that it takes as long as there
-//! are groups that may want something. Their gates are closed, as are those of the groups that a more urgent one keeps from the device:
-//! the first launch after a long pause says that the group is ready, which makes it one of the others again, and waits for one decision.
+//! Dormant groups: on a device with many groups, those that have wanted nothing for long. Decisions pass over them, so that they cost as
+//! much as there are groups that may want something. The gate of a dormant group is closed. Its first launch after the long pause reports
+//! that the group is ready, which wakes it, and waits for one decision.
 
 use std::collections::BTreeMap;
 
 use super::Action;
-use super::device::{Device, Member};
+use super::device::Device;
+use super::member::Member;
 use crate::tuning::MANY_GROUPS;
 use crate::{GroupId, Micros};
 
-/// The groups set aside, by id.
+/// Dormant groups, by id.
 pub(super) type Dormant = BTreeMap<GroupId, Member>;
 
 impl Device {
-    /// All groups, also those set aside.
+    /// All groups, also dormant ones.
     pub(super) fn all(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().chain(self.dormant.values())
     }
 
-    /// The same, to change what no decision has to follow for those set aside.
+    /// All groups, to be changed. No decision follows for dormant ones.
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Member> {
         self.members.iter_mut().chain(self.dormant.values_mut())
     }
 
-    /// After a decision: sets aside what has wanted nothing for long.
+    /// Makes groups dormant, after a decision.
     pub(super) fn set_aside(&mut self, now: Micros, actions: &mut Vec<Action>) {
-        // A policy that leaves a device idle may have reasons of its own to keep a gate open.
-        let may = self.members.len() > MANY_GROUPS && self.choice.entry.conserves_work;
+        // A policy that leaves a device idle may have its own reasons to keep a gate open.
+        let may = self.members.len() > MANY_GROUPS && self.choice().entry.conserves_work;
         if !may || self.members.iter().all(|m| !m.may_sleep(now)) {
             return;
         }
@@ -34,24 +35,25 @@ impl Device {
             m.sleep(now, actions);
             self.dormant.insert(m.group.id, m);
         }
-        // One verdict for each that is left: the next decision makes them.
-        self.verdicts.clear();
+        // There is one verdict for each member: the next decision makes them anew.
+        self.decision.verdicts.clear();
+        self.decision.reasons.clear();
     }
 
-    /// Takes a group back among the others, if it was set aside.
+    /// Wakes a group, if it is dormant.
     pub(super) fn wake(&mut self, id: GroupId) {
         if let Some(m) = self.dormant.remove(&id) {
             self.insert(m);
         }
     }
 
-    /// The same for all of which this holds.
+    /// Wakes all groups for which `wanted` holds.
     pub(super) fn wake_if(&mut self, wanted: impl Fn(&Member) -> bool) {
         let ids: Vec<GroupId> = self.dormant.values().filter(|m| wanted(m)).map(|m| m.group.id).collect();
         ids.into_iter().for_each(|id| self.wake(id));
     }
 
-    /// Takes all back where they are few by now.
+    /// Wakes all groups once they are few.
     pub(super) fn wake_few(&mut self) {
         if !self.dormant.is_empty() && self.members.len() + self.dormant.len() <= MANY_GROUPS / 2 {
             self.wake_if(|_| true);

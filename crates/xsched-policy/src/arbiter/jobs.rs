@@ -6,20 +6,21 @@
 //! that the job was chosen: a group that waits falls behind, and the one that is behind is chosen.
 //!
 //! A change on a device concerns the devices that jobs connect with it, and no others. That is a bounded piece of work:
-//! beyond [`RECONCILE_LOOKS`] jobs give way together instead of one by one.
+//! beyond [`RECONCILE_COST`] jobs give way together instead of one by one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::device::Device;
+use super::stages::Round;
 use crate::Micros;
-use crate::tuning::RECONCILE_LOOKS;
+use crate::tuning::RECONCILE_COST;
 
 /// The jobs that have groups.
 #[derive(Default)]
 pub(super) struct Jobs {
-    /// Numbers, by name.
+    /// Number of each job, by name.
     numbers: HashMap<String, usize>,
-    /// By number. The place of a job that is gone is the next one's.
+    /// Jobs by number. A new job takes the number of one that is gone.
     jobs: Vec<Job>,
     free: Vec<usize>,
     /// Number of jobs with groups on several devices.
@@ -29,7 +30,7 @@ pub(super) struct Jobs {
 #[derive(Default)]
 struct Job {
     name: String,
-    /// Number of its groups on each device, by the device's place.
+    /// Number of its groups on each device, by the device's index.
     groups: BTreeMap<usize, usize>,
 }
 
@@ -55,7 +56,7 @@ impl Jobs {
         number
     }
 
-    /// A group of a job came to the device in this place.
+    /// Adds a group of a job to the device with this index.
     pub(super) fn came(&mut self, number: usize, at: usize, devices: &mut [Device]) {
         let job = &mut self.jobs[number];
         let (spanned, is_first) = (job.spans(), !job.groups.contains_key(&at));
@@ -64,15 +65,19 @@ impl Jobs {
             return;
         }
         self.spanning += usize::from(!spanned);
-        // All others of a job that spans devices know it.
+        // All other groups of a job that spans devices are marked already.
         let changed = if spanned && !is_first { vec![at] } else { job.groups.keys().copied().collect() };
         for at in changed {
-            devices[at].wake_if(|m| m.job == Some(number));
-            devices[at].members.iter_mut().filter(|m| m.job == Some(number)).for_each(|m| m.spanning = Some(number));
+            devices[at].wake_if(|m| m.job.number == Some(number));
+            devices[at]
+                .members
+                .iter_mut()
+                .filter(|m| m.job.number == Some(number))
+                .for_each(|m| m.job.spanning = Some(number));
         }
     }
 
-    /// A group of a job is gone from the device in this place. Devices that it may have been kept from are added to `dirty`.
+    /// Removes a group of a job from the device with this index. Adds the devices that the job may have been kept from to `dirty`.
     pub(super) fn went(&mut self, number: usize, at: usize, devices: &mut [Device], dirty: &mut Vec<usize>) {
         let job = &mut self.jobs[number];
         if !job.spans() {
@@ -90,7 +95,11 @@ impl Jobs {
         if spanned && !job.spans() {
             self.spanning -= 1;
             for at in job.groups.keys() {
-                devices[*at].members.iter_mut().filter(|m| m.job == Some(number)).for_each(|m| m.spanning = None);
+                devices[*at]
+                    .members
+                    .iter_mut()
+                    .filter(|m| m.job.number == Some(number))
+                    .for_each(|m| m.job.spanning = None);
             }
         }
         if job.groups.is_empty() {
@@ -100,9 +109,9 @@ impl Jobs {
         }
     }
 
-    /// The last device has moved to the place of one that is gone.
+    /// Follows the move of the last device to the index of a removed one.
     pub(super) fn moved(&mut self, from: usize, to: &Device, at: usize) {
-        for number in to.all().filter_map(|m| m.job) {
+        for number in to.all().filter_map(|m| m.job.number) {
             let groups = &mut self.jobs[number].groups;
             if let Some(count) = groups.remove(&from) {
                 groups.insert(at, count);
@@ -122,7 +131,7 @@ impl Jobs {
         let mut next = 0;
         while let Some(&at) = dirty.get(next) {
             next += 1;
-            for number in devices[at].members.iter().filter_map(|m| m.spanning) {
+            for number in devices[at].members.iter().filter_map(|m| m.job.spanning) {
                 if !std::mem::replace(&mut known[number], true) {
                     let others =
                         self.jobs[number].groups.keys().filter(|at| !std::mem::replace(&mut found[**at], true));
@@ -133,79 +142,79 @@ impl Jobs {
         dirty.sort_unstable();
     }
 
-    /// Makes the verdicts of some devices fit each other: of all that jobs connect with any of them. Each was just decided.
-    pub(super) fn reconcile(&self, now: Micros, at: &[usize], devices: &mut [Device], seed: u64) {
+    /// Makes the verdicts of devices agree with each other. `at` holds all devices that jobs connect, each just decided.
+    pub(super) fn reconcile(&self, now: Micros, at: &[usize], devices: &mut [Device]) {
         if self.spanning > 0 {
-            Reconciling::new(now, seed, self, at, devices).run();
+            Reconciling::new(now, self, at, devices).run();
         }
     }
 }
 
-/// Jobs that want one device and are served there, by their places in [`Reconciling::order`].
+/// Jobs that want one device and are served there, by their positions in [`Reconciling::order`].
 struct Served {
-    /// The look at which a job was found to want the device, and to get it.
+    /// Number of the last call in which a job was found to want the device.
     wanted: Vec<u32>,
+    /// Number of the last call in which a job was found to get the device.
     served: Vec<u32>,
-    look: u32,
+    /// Number of calls so far.
+    calls: u32,
 }
 
 impl Served {
     fn new(jobs: usize) -> Served {
-        Served { wanted: vec![0; jobs], served: vec![0; jobs], look: 0 }
+        Served { wanted: vec![0; jobs], served: vec![0; jobs], calls: 0 }
     }
 
-    /// The jobs that want the device and would not get it.
+    /// Finds the jobs that want the device and would not get it.
     fn lacking(&mut self, device: &Device, place: &[usize]) -> Vec<usize> {
-        self.look += 1;
+        self.calls += 1;
         let mut lacking = Vec::new();
-        for (m, verdict) in device.members.iter().zip(&device.verdicts) {
-            let Some(job) = m.spanning.filter(|_| m.wants()).map(|number| place[number]).filter(|job| *job != NONE)
+        for (m, verdict) in device.members.iter().zip(&device.decision.verdicts) {
+            let Some(job) = m.job.spanning.filter(|_| m.wants()).map(|number| place[number]).filter(|job| *job != NONE)
             else {
                 continue;
             };
-            if std::mem::replace(&mut self.wanted[job], self.look) != self.look {
+            if std::mem::replace(&mut self.wanted[job], self.calls) != self.calls {
                 lacking.push(job);
             }
             if verdict.run {
-                self.served[job] = self.look;
+                self.served[job] = self.calls;
             }
         }
-        lacking.retain(|job| self.served[*job] != self.look);
+        lacking.retain(|job| self.served[*job] != self.calls);
         lacking
     }
 }
 
-/// No place.
+/// Position of a job that is not in the order.
 const NONE: usize = usize::MAX;
 
 struct Reconciling<'a> {
     now: Micros,
-    seed: u64,
     jobs: &'a Jobs,
     devices: &'a mut [Device],
-    /// The devices that are looked at.
+    /// Indices of the devices concerned.
     at: &'a [usize],
     /// Jobs that want a device, by number, in the order in which they give way: the least urgent first.
     order: Vec<usize>,
-    /// Their places in it.
+    /// Position of each job in that order, by number.
     place: Vec<usize>,
     refused: Vec<bool>,
     served: Served,
-    /// Jobs not served on each device, as of its last decision, …
+    /// Jobs not served on each device, as of its last decision.
     lacking: HashMap<usize, Vec<usize>>,
-    /// … on how many devices each lacks, …
+    /// Number of devices that do not serve each job.
     lacks: Vec<usize>,
-    /// … and those not refused of which that is not 0.
+    /// Jobs with such a device that are not refused.
     unserved: BTreeSet<usize>,
-    /// Members that were looked at for a further decision.
-    looks: usize,
+    /// Cost of further decisions so far, in members.
+    cost: usize,
 }
 
 impl<'a> Reconciling<'a> {
-    fn new(now: Micros, seed: u64, jobs: &'a Jobs, at: &'a [usize], devices: &'a mut [Device]) -> Reconciling<'a> {
+    fn new(now: Micros, jobs: &'a Jobs, at: &'a [usize], devices: &'a mut [Device]) -> Reconciling<'a> {
         let mut it = Reconciling {
             now,
-            seed,
             jobs,
             devices,
             at,
@@ -216,13 +225,13 @@ impl<'a> Reconciling<'a> {
             lacking: HashMap::new(),
             lacks: Vec::new(),
             unserved: BTreeSet::new(),
-            looks: 0,
+            cost: 0,
         };
         let out = it.shut_out();
         // The priority of each job: the highest of its groups that want a device.
         let mut priorities: HashMap<usize, i32> = HashMap::new();
         for m in at.iter().flat_map(|at| &it.devices[*at].members).filter(|m| m.group.ready) {
-            if let Some(number) = m.spanning.filter(|number| !out[*number]) {
+            if let Some(number) = m.job.spanning.filter(|number| !out[*number]) {
                 let priority = priorities.entry(number).or_insert(i32::MIN);
                 *priority = m.group.priority.max(*priority);
             }
@@ -238,14 +247,20 @@ impl<'a> Reconciling<'a> {
         it
     }
 
-    /// Refuses all jobs at once that want a device on which only groups of no job are to run: no job's giving way lets them on it.
-    /// Returns which those are, by number.
+    /// Refuses all jobs at once that want a device on which only groups of no job are to run: refusing some of them would serve none.
+    /// Returns true for each such job, by number.
     fn shut_out(&mut self) -> Vec<bool> {
         let mut out = vec![false; self.jobs.jobs.len()];
         for device in self.at.iter().map(|at| &self.devices[*at]) {
-            let runs_none = device.members.iter().zip(&device.verdicts).all(|(m, v)| m.spanning.is_none() || !v.run);
+            let runs_none =
+                device.members.iter().zip(&device.decision.verdicts).all(|(m, v)| m.job.spanning.is_none() || !v.run);
             if runs_none {
-                device.members.iter().filter(|m| m.wants()).filter_map(|m| m.spanning).for_each(|job| out[job] = true);
+                device
+                    .members
+                    .iter()
+                    .filter(|m| m.wants())
+                    .filter_map(|m| m.job.spanning)
+                    .for_each(|job| out[job] = true);
             }
         }
         if out.contains(&true) {
@@ -254,27 +269,27 @@ impl<'a> Reconciling<'a> {
         out
     }
 
-    /// Refuses jobs, by number. Devices on which one was to run decide again, once.
+    /// Refuses jobs, given by number. Devices on which one of them was to run decide again, once.
     fn refuse_all(&mut self, these: &[bool]) -> Vec<usize> {
         let mut decided = Vec::new();
         for &at in self.at {
             let device = &mut self.devices[at];
             let mut ran = false;
-            for (m, verdict) in device.members.iter_mut().zip(&device.verdicts) {
-                if m.group.ready && m.spanning.is_some_and(|job| these[job]) {
-                    m.refused = true;
+            for (m, verdict) in device.members.iter_mut().zip(&device.decision.verdicts) {
+                if m.group.ready && m.job.spanning.is_some_and(|job| these[job]) {
+                    m.job.refused = true;
                     ran |= verdict.run;
                 }
             }
             if ran {
-                self.looks += device.decide_without_refused(self.now, self.seed);
+                self.cost += device.decide(self.now, Round::Refill);
                 decided.push(at);
             }
         }
         decided
     }
 
-    /// Finds anew which jobs are not served on a device.
+    /// Updates the jobs that are not served on a device.
     fn note(&mut self, at: usize) {
         let lacking = self.served.lacking(&self.devices[at], &self.place);
         for &job in &lacking {
@@ -297,21 +312,21 @@ impl<'a> Reconciling<'a> {
         }
         self.at.iter().for_each(|at| self.note(*at));
         while let Some(&job) = self.unserved.first() {
-            if self.looks > RECONCILE_LOOKS {
+            if self.cost > RECONCILE_COST {
                 return self.give_way_together();
             }
             self.give_way(job);
         }
-        // One that gave way to another that had to give way itself may come back, if all others can stay.
+        // A job that gave way to another which had to give way itself may come back, if all others can stay.
         for job in (0..self.order.len()).rev().filter(|job| self.refused[*job]).collect::<Vec<_>>() {
-            if self.looks > RECONCILE_LOOKS {
+            if self.cost > RECONCILE_COST {
                 return;
             }
             self.come_back(job);
         }
     }
 
-    /// Refuses a job. Devices on which it was to run decide again.
+    /// Refuses one job. Devices on which it was to run decide again.
     fn give_way(&mut self, job: usize) {
         self.refused[job] = true;
         self.unserved.remove(&job);
@@ -319,14 +334,14 @@ impl<'a> Reconciling<'a> {
         for &at in jobs.jobs[number].groups.keys() {
             let device = &mut self.devices[at];
             let mut ran = false;
-            for (m, verdict) in device.members.iter_mut().zip(&device.verdicts) {
-                if m.spanning == Some(number) && m.group.ready {
-                    m.refused = true;
+            for (m, verdict) in device.members.iter_mut().zip(&device.decision.verdicts) {
+                if m.job.spanning == Some(number) && m.group.ready {
+                    m.job.refused = true;
                     ran |= verdict.run;
                 }
             }
             if ran {
-                self.looks += device.decide_without_refused(self.now, self.seed);
+                self.cost += device.decide(self.now, Round::Refill);
                 self.note(at);
             }
         }
@@ -350,53 +365,53 @@ impl<'a> Reconciling<'a> {
         }
     }
 
-    /// Takes the refusal back if each device can serve the job beside all that it serves by now. Most that cannot come back meet
-    /// the one that keeps them out on their first device, and the others do not decide again.
+    /// Withdraws the refusal of a job if each device can serve it beside all that it serves by now. Most jobs for which that fails fail on
+    /// their first device, so that the others do not decide again.
     fn come_back(&mut self, job: usize) {
         let (jobs, number) = (self.jobs, self.order[job]);
         let places = &jobs.jobs[number].groups;
         let mark = |devices: &mut [Device], refuse: bool| {
             let members = places.keys().copied().collect::<Vec<_>>();
             for at in members {
-                let ours = devices[at].members.iter_mut().filter(|m| m.spanning == Some(number) && m.group.ready);
-                ours.for_each(|m| m.refused = refuse);
+                let ours = devices[at].members.iter_mut().filter(|m| m.job.spanning == Some(number) && m.group.ready);
+                ours.for_each(|m| m.job.refused = refuse);
             }
         };
         mark(self.devices, false);
         let mut before = Vec::new();
         for &at in places.keys() {
             let device = &mut self.devices[at];
-            if !device.members.iter().any(|m| m.spanning == Some(number) && m.group.ready) {
+            if !device.members.iter().any(|m| m.job.spanning == Some(number) && m.group.ready) {
                 continue;
             }
-            before.push((at, device.decision()));
-            self.looks += device.decide_without_refused(self.now, self.seed);
+            before.push((at, device.save()));
+            self.cost += device.decide(self.now, Round::Refill);
             if !self.served.lacking(&self.devices[at], &self.place).is_empty() {
                 mark(self.devices, true);
-                return before.into_iter().for_each(|(at, decision)| self.devices[at].put_back(decision));
+                return before.into_iter().for_each(|(at, decision)| self.devices[at].restore(decision));
             }
         }
     }
 }
 
-/// Jobs that are not served give way together in so many rounds: in the last one all do.
+/// Number of rounds in which jobs that are not served give way together: in the last one all do.
 const TOGETHER_ROUNDS: usize = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tuning::DECISION_LOOKS;
+    use crate::tuning::DECISION_COST;
     use crate::{Action, Arbiter, Choice, Event, GroupId, GroupSpec, ProgramId};
 
-    /// Members looked at so far.
-    fn looks(arbiter: &Arbiter) -> usize {
-        arbiter.devices.iter().map(|d| d.looks).sum()
+    /// Cost of all decisions so far, in members.
+    fn cost(arbiter: &Arbiter) -> usize {
+        arbiter.devices.iter().map(|d| d.cost).sum()
     }
 
-    fn looks_for(arbiter: &mut Arbiter, now: Micros, event: Event) -> usize {
-        arbiter.devices.iter_mut().for_each(|d| d.looks = 0);
+    fn cost_of(arbiter: &mut Arbiter, now: Micros, event: Event) -> usize {
+        arbiter.devices.iter_mut().for_each(|d| d.cost = 0);
         arbiter.event(now, event, &mut Vec::new());
-        looks(arbiter)
+        cost(arbiter)
     }
 
     fn spec(id: u64, device: &str, job: &str) -> GroupSpec {
@@ -415,8 +430,8 @@ mod tests {
     fn assert_together(arbiter: &Arbiter) {
         let mut jobs: HashMap<usize, BTreeMap<usize, bool>> = HashMap::new();
         for (at, device) in arbiter.devices.iter().enumerate() {
-            for m in device.members.iter().filter(|m| m.group.ready && !m.stalled) {
-                *jobs.entry(m.job.expect("all have one")).or_default().entry(at).or_default() |= m.group.granted;
+            for m in device.members.iter().filter(|m| m.group.ready && !m.watch.stalled) {
+                *jobs.entry(m.job.number.expect("all have one")).or_default().entry(at).or_default() |= m.group.granted;
             }
         }
         for (job, devices) in jobs {
@@ -433,24 +448,24 @@ mod tests {
                 for member in 0..3 {
                     let id = 1 + n * 10 + side * 5 + member;
                     let spec = spec(id, &format!("gpu:{n}.{side}"), &format!("job {n}"));
-                    let looked_at = looks_for(&mut arbiter, 0, Event::Add(spec));
-                    assert!(looked_at <= 2 * (DECISION_LOOKS + 3), "group {id}: {looked_at}");
+                    let looked_at = cost_of(&mut arbiter, 0, Event::Add(spec));
+                    assert!(looked_at <= 2 * (DECISION_COST + 3), "group {id}: {looked_at}");
                 }
             }
         }
-        let ready = looks_for(&mut arbiter, 10, Event::Ready(GroupId(1)));
-        assert_eq!(ready, 2 * (DECISION_LOOKS + 3), "the two devices of its job");
+        let ready = cost_of(&mut arbiter, 10, Event::Ready(GroupId(1)));
+        assert_eq!(ready, 2 * (DECISION_COST + 3), "the two devices of its job");
         assert_together(&arbiter);
         // Where the last group of a device goes, those that its job connected are decided, and no others.
         for member in 0..3 {
-            assert!(looks_for(&mut arbiter, 20, Event::Remove(GroupId(1 + member))) <= 2 * (DECISION_LOOKS + 3));
+            assert!(cost_of(&mut arbiter, 20, Event::Remove(GroupId(1 + member))) <= 2 * (DECISION_COST + 3));
         }
         assert_eq!(arbiter.devices.len(), 2 * pairs as usize - 1);
         assert_eq!(arbiter.jobs.spanning, pairs as usize - 1);
-        let last = looks_for(&mut arbiter, 30, Event::Ready(GroupId(1 + 99 * 10)));
-        assert_eq!(last, 2 * (DECISION_LOOKS + 3), "its device has another place by now");
-        let alone = looks_for(&mut arbiter, 40, Event::Ready(GroupId(1 + 5)));
-        assert_eq!(alone, DECISION_LOOKS + 3, "its job has one device only by now");
+        let last = cost_of(&mut arbiter, 30, Event::Ready(GroupId(1 + 99 * 10)));
+        assert_eq!(last, 2 * (DECISION_COST + 3), "its device has another place by now");
+        let alone = cost_of(&mut arbiter, 40, Event::Ready(GroupId(1 + 5)));
+        assert_eq!(alone, DECISION_COST + 3, "its job has one device only by now");
     }
 
     #[test]
@@ -497,16 +512,16 @@ mod tests {
         let mut actions: Vec<Action> = Vec::new();
         let mut most = 0;
         for round in 0..40 {
-            let before = looks(&arbiter);
+            let before = cost(&arbiter);
             arbiter.decide(round * 1_000, &mut actions);
-            most = most.max(looks(&arbiter) - before);
+            most = most.max(cost(&arbiter) - before);
             assert_together(&arbiter);
             arbiter.take(round * 1_000 + 500, Event::Idle(GroupId(1 + round * 7)));
         }
-        let all = members + 120 * DECISION_LOOKS;
+        let all = members + 120 * DECISION_COST;
         // One decision on each device, one without those shut out, and one in each round in which the rest give way.
-        let bound = RECONCILE_LOOKS + all * (2 + TOGETHER_ROUNDS) + 2_000;
-        assert!(most > RECONCILE_LOOKS, "{most}: there is too little to decide");
+        let bound = RECONCILE_COST + all * (2 + TOGETHER_ROUNDS) + 2_000;
+        assert!(most > RECONCILE_COST, "{most}: there is too little to decide");
         assert!(most <= bound, "{most} of {bound}");
     }
 
@@ -520,12 +535,12 @@ mod tests {
             let members = crowd(&mut arbiter, jobs, devices, others);
             let (mut longest, mut most) = (std::time::Duration::ZERO, 0);
             for round in 0..200 {
-                let (start, before) = (std::time::Instant::now(), looks(&arbiter));
+                let (start, before) = (std::time::Instant::now(), cost(&arbiter));
                 arbiter.decide(round * 1_000, &mut Vec::new());
                 // A daemon decides about each group as it comes, not about all of them at once.
                 if round > 2 {
                     longest = longest.max(start.elapsed());
-                    most = most.max(looks(&arbiter) - before);
+                    most = most.max(cost(&arbiter) - before);
                 }
                 arbiter.take(round * 1_000 + 500, Event::Idle(GroupId(1 + round * 7 % members as u64)));
             }

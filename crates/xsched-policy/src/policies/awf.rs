@@ -6,7 +6,7 @@ use xsched_proto::hint::Hint;
 use crate::entry::Entry;
 use crate::params::Params;
 use crate::policies::rank;
-use crate::{Group, Micros, Policy, Verdict};
+use crate::{GroupView, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     hints: &[Hint::Active],
@@ -18,7 +18,7 @@ pub(super) static ENTRY: Entry = Entry {
     )
 };
 
-/// More than two priorities are ever apart.
+/// Offset greater than the distance of any two priorities.
 const ABOVE_ALL: i64 = 1_000;
 
 struct Awf;
@@ -28,9 +28,9 @@ fn make(_: &Params) -> Box<dyn Policy> {
 }
 
 impl Policy for Awf {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
-        let is_active = |g: &Group| g.hints.active.unwrap_or(g.active);
-        let rank = |g: &Group| i64::from(g.priority) + if is_active(g) { ABOVE_ALL } else { 0 };
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
+        let is_active = |g: &GroupView| g.hints.active.unwrap_or(g.active);
+        let rank = |g: &GroupView| i64::from(g.priority) + if is_active(g) { ABOVE_ALL } else { 0 };
         rank::decide(now, groups, verdicts, rank, |g| g.ready)
     }
 }

@@ -11,7 +11,7 @@ use crate::entry::Entry;
 use crate::params::{Accepts, Param, Params};
 use crate::policies::kept::Kept;
 use crate::tuning::{NICE_STEP, PART_LEAST, PRIORITIES_PER_STEP};
-use crate::{Group, GroupId, Micros, Policy, Verdict};
+use crate::{GroupView, GroupId, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     params: &[LATENCY, GRANULARITY],
@@ -38,10 +38,10 @@ const GRANULARITY: Param = Param {
 
 struct Entity {
     weight: f64,
-    /// What the weight was made of: the priority, and the part asked for.
+    /// Priority and requested part that the weight was computed from.
     weighed: (i32, f64),
     used_us: f64,
-    /// µs at weight 1.
+    /// Virtual runtime, in µs at weight 1.
     vruntime: f64,
     ready: bool,
 }
@@ -65,24 +65,24 @@ fn make(params: &Params) -> Box<dyn Policy> {
     })
 }
 
-/// 1 for priority 0 and the default weight.
+/// Weight of a group: 1 for priority 0 and the default weight.
 fn weight(priority: i32, part: f64) -> f64 {
     // Whole steps: a power of anything else would link the preload library to libm.
     let step = f64::from(priority) / PRIORITIES_PER_STEP;
     NICE_STEP.powi((step + 0.5_f64.copysign(step)) as i32) * (part / 100.0).max(PART_LEAST)
 }
 
-/// Those that want the device.
+/// Groups that want the device.
 #[derive(Default)]
 struct Wanting {
     count: usize,
     weight: f64,
-    /// The one that is furthest behind; of equals the older.
+    /// Index of the group that is furthest behind; of equals the older.
     first: Option<usize>,
 }
 
 impl Cfs {
-    fn refresh(&mut self, groups: &[Group]) -> Wanting {
+    fn refresh(&mut self, groups: &[GroupView]) -> Wanting {
         let start = self.least;
         self.entities.follow(groups, |group| Entity {
             weight: 1.0,
@@ -110,7 +110,7 @@ impl Cfs {
         let mut behind = f64::INFINITY;
         for (at, (entity, group)) in self.entities.iter_mut().zip(groups).enumerate() {
             if group.ready && !entity.ready {
-                // Half a period of credit for one that slept: it runs soon, and no longer for having slept longer.
+                // A group that slept gets half a period of credit: it runs soon, and no longer for having slept longer.
                 let credit = self.latency_us / 2.0 / entity.weight;
                 entity.vruntime = entity.vruntime.max(self.least - credit);
             }
@@ -126,13 +126,13 @@ impl Cfs {
         wanting
     }
 
-    /// How long a turn of the group at a place lasts, µs.
+    /// Length of a turn of the group with this index, in µs.
     fn slice(&self, at: usize, wanting: &Wanting) -> f64 {
         let period = self.latency_us.max(self.granularity_us * wanting.count as f64);
         (period * self.entities[at].weight / wanting.weight).max(self.granularity_us)
     }
 
-    /// Whether the group at a place keeps the device that it has had for so long.
+    /// True if the group with this index keeps the device, which it has had for `ran` µs.
     fn holds(&self, at: usize, ran: f64, wanting: &Wanting) -> bool {
         let Some(first) = wanting.first.filter(|_| self.entities[at].ready) else { return false };
         let distance = self.entities[at].vruntime - self.entities[first].vruntime;
@@ -142,19 +142,19 @@ impl Cfs {
 }
 
 impl Policy for Cfs {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         let wanting = self.refresh(groups);
         let ran = |since: Micros| now.saturating_sub(since) as f64;
         let place = |id: GroupId| self.entities.place(id);
         self.current = self.current.filter(|&(id, since)| place(id).is_some_and(|at| self.holds(at, ran(since), &wanting)));
-        // Another turn for one that is still furthest behind.
+        // A group that is still furthest behind gets another turn.
         self.current = self.current.or_else(|| wanting.first.map(|at| (self.entities.id(at), now)));
         for (group, verdict) in groups.iter().zip(verdicts) {
             let run = self.current.is_none_or(|(id, _)| id == group.id);
-            *verdict = Verdict { run, bounded: groups.len() > 1 };
+            *verdict = Verdict { run, budgeted: groups.len() > 1 };
         }
         let (id, since) = self.current.filter(|_| wanting.count > 1)?;
-        // Looked at again after the shortest turn, should another one be far behind by then.
+        // The next decision comes after the shortest turn, should another group be far behind by then.
         let slice = self.slice(self.entities.place(id)?, &wanting);
         let until = if ran(since) < self.granularity_us { self.granularity_us } else { slice };
         Some((since + until.ceil() as Micros).max(now + 1))
@@ -170,14 +170,14 @@ mod tests {
     #[test]
     fn a_newcomer_begins_where_the_others_are_and_a_sleeper_runs_soon() {
         let mut cfs = Choice::named("cfs").unwrap().make(0);
-        let mut g = vec![Group { ready: true, ..group(1) }, group(2)];
+        let mut g = vec![GroupView { ready: true, ..group(1) }, group(2)];
         assert_eq!(ask(&mut *cfs, 0, &g), (vec![true, false], None));
         g[0].used_us = 1e6;
         g[1].ready = true;
         let (run, _) = ask(&mut *cfs, 1_000_000, &g);
         assert_eq!(run, [false, true], "it has slept");
         g[1].used_us = 11_000.0;
-        g.push(Group { ready: true, ..group(3) });
+        g.push(GroupView { ready: true, ..group(3) });
         let (_, next) = ask(&mut *cfs, 1_011_000, &g);
         let mut now = next.unwrap();
         let mut turns = [0.0; 3];

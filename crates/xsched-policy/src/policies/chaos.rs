@@ -1,4 +1,4 @@
-//! For tests: suspends and resumes all groups at random for 0.1 to 20 ms, and bounds at random.
+//! For tests: suspends and resumes all groups at random for 0.1 to 20 ms, and gives them budgets at random.
 //!
 //! Programs must give the same results under it. Open and closed phases alternate, so no gate is ever closed for
 //! longer than the longest phase. The same seed and the same events give the same decisions.
@@ -6,7 +6,7 @@
 use crate::entry::Entry;
 use crate::params::Params;
 use crate::tuning::{PHASE_MAX_US, PHASE_MIN_US};
-use crate::{Group, GroupId, Micros, Policy, Verdict};
+use crate::{GroupView, GroupId, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     conserves_work: false,
@@ -53,12 +53,12 @@ impl Chaos {
         let octave = self.next() % 8;
         let longest = (PHASE_MIN_US << (octave + 1)).min(PHASE_MAX_US);
         let length = PHASE_MIN_US + self.next() % (longest - PHASE_MIN_US + 1);
-        (now + length, Verdict { run, bounded: self.coin() })
+        (now + length, Verdict { run, budgeted: self.coin() })
     }
 }
 
 impl Policy for Chaos {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         self.phases.retain(|p| groups.iter().any(|g| g.id == p.group));
         for (group, verdict) in groups.iter().zip(verdicts) {
             let at = match self.phases.iter().position(|p| p.group == group.id) {

@@ -3,7 +3,7 @@
 use crate::entry::Entry;
 use crate::params::Params;
 use crate::policies::rank;
-use crate::{Group, Micros, Policy, Verdict};
+use crate::{GroupView, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     reads_nice: true,
@@ -22,7 +22,7 @@ fn make(_: &Params) -> Box<dyn Policy> {
 }
 
 impl Policy for Chpf {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         rank::decide(now, groups, verdicts, |g| -i64::from(g.nice), |g| g.ready)
     }
 }

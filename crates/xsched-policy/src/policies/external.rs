@@ -1,5 +1,5 @@
-//! Decided outside: the question goes out, the answer comes back as an event, and until then what was answered
-//! last holds. A group that no answer was about yet is decided about as by `hpf`.
+//! Decisions of a program outside: the question goes out, the answer comes back as an event, and until then the last answer holds. A
+//! group without an answer yet is decided as by `hpf`.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use xsched_proto::hint::{Hint, Hints};
 
 use crate::entry::Entry;
 use crate::params::Params;
-use crate::{Answer, Group, GroupId, Micros, Policy, Question, Verdict};
+use crate::{Answer, GroupView, GroupId, Micros, Policy, Question, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     hints: &Hint::ALL,
@@ -22,17 +22,17 @@ pub(super) static ENTRY: Entry = Entry {
     )
 };
 
-/// What of a group makes a new question when it changes.
+/// Properties of a group whose change makes a new question.
 type Key = (GroupId, i32, Hints, bool);
 
 #[derive(Default)]
 struct External {
     number: u64,
     asked: Vec<Key>,
-    question: Option<(Micros, Vec<Group>)>,
+    question: Option<(Micros, Vec<GroupView>)>,
     answered: HashMap<GroupId, bool>,
     again_at: Option<Micros>,
-    /// The device's state, and when it was told.
+    /// State of the device, and when it was observed.
     state: Option<(Micros, DeviceState)>,
 }
 
@@ -41,8 +41,8 @@ fn make(_: &Params) -> Box<dyn Policy> {
 }
 
 impl Policy for External {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
-        let key = |g: &Group| (g.id, g.priority, g.hints, g.ready);
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
+        let key = |g: &GroupView| (g.id, g.priority, g.hints, g.ready);
         let due = self.again_at.is_some_and(|at| at <= now);
         if due || !groups.iter().map(key).eq(self.asked.iter().copied()) {
             self.asked = groups.iter().map(key).collect();
@@ -53,7 +53,7 @@ impl Policy for External {
         let top_ready = groups.iter().filter(|g| g.ready).map(|g| g.priority).max().unwrap_or(i32::MIN);
         for (group, verdict) in groups.iter().zip(verdicts) {
             let run = self.answered.get(&group.id).copied().unwrap_or(group.priority >= top_ready);
-            *verdict = Verdict { run, bounded: groups.len() > 1 };
+            *verdict = Verdict { run, budgeted: groups.len() > 1 };
         }
         self.again_at
     }
@@ -74,7 +74,7 @@ impl Policy for External {
 
     fn answer(&mut self, now: Micros, answer: &Answer) {
         if answer.number != self.number {
-            // About what was, and another question is on its way.
+            // The groups have changed since, and another question is on its way.
             return;
         }
         self.answered = self.asked.iter().map(|key| (key.0, answer.run.contains(&key.0))).collect();
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
     use crate::policies::tests::group;
 
-    fn run(policy: &mut External, now: Micros, groups: &[Group]) -> Vec<bool> {
+    fn run(policy: &mut External, now: Micros, groups: &[GroupView]) -> Vec<bool> {
         let mut verdicts = vec![Verdict::default(); groups.len()];
         policy.decide(now, groups, &mut verdicts);
         verdicts.iter().map(|v| v.run).collect()
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn an_answer_holds_until_the_next_and_a_late_one_is_dropped() {
         let mut p = External::default();
-        let mut groups = [Group { ready: true, ..group(1) }, Group { priority: 9, ready: true, ..group(2) }];
+        let mut groups = [GroupView { ready: true, ..group(1) }, GroupView { priority: 9, ready: true, ..group(2) }];
         assert_eq!(run(&mut p, 0, &groups), [false, true], "as hpf until it is answered");
         let first = p.question().expect("a question");
         assert_eq!((first.number, first.groups.len()), (1, 2));
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_state_comes_with_the_next_question_and_asks_none() {
         let mut p = External::default();
-        let mut groups = [Group { ready: true, ..group(1) }];
+        let mut groups = [GroupView { ready: true, ..group(1) }];
         run(&mut p, 0, &groups);
         assert_eq!(p.question().expect("a question").state, None);
         let state = DeviceState { age_ms: 300, active_percent: Some(97), ..DeviceState::default() };

@@ -1,4 +1,4 @@
-//! Fair share by hierarchy: users, cgroups or namespaces share the device by their weights, and the programs of each share what it has.
+//! Fair share by hierarchy: users, cgroups or namespaces share the device by their weights, and the programs of each share its part.
 //! A user with ten programs gets no more than one with a single program.
 
 use xsched_proto::hint::Hint;
@@ -6,7 +6,7 @@ use xsched_proto::hint::Hint;
 use crate::entry::Entry;
 use crate::params::{Accepts, Param, Params};
 use crate::policies::turns::{Node, Turns};
-use crate::{Group, Level, Policy};
+use crate::{GroupView, Level, Policy};
 
 pub(super) static ENTRY: Entry = Entry {
     params: &[BY],
@@ -24,10 +24,10 @@ const BY: Param =
     Param { name: "by", about: "whose parts come first", accepts: Accepts::Word(&["user", "cgroup", "namespace"]) };
 
 fn make(params: &Params) -> Box<dyn Policy> {
-    let program = |group: &Group| Node::party(group.program.0, group);
+    let program = |group: &GroupView| Node::party(group.program.0, group);
     let node = |level: &Level| Node { id: level.id, is_party: false, weight: level.weight.into() };
     if params.is(&BY, "namespace") {
-        // A program in no pod is its user's, who shares with the namespaces as one of them.
+        // Programs in no pod form one party per user, which shares with the namespaces as one of them.
         Box::new(Turns::new(move |group, path| {
             path.extend(group.lineage.iter().map(|lineage| node(lineage.namespace.as_ref().unwrap_or(&lineage.user))));
             path.push(program(group));

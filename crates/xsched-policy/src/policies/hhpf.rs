@@ -7,7 +7,7 @@
 use crate::entry::Entry;
 use crate::params::Params;
 use crate::policies::rank;
-use crate::{Group, Micros, Policy, Verdict};
+use crate::{GroupView, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     across_devices: true,
@@ -27,7 +27,7 @@ fn make(_: &Params) -> Box<dyn Policy> {
 }
 
 impl Policy for Hhpf {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         rank::decide(now, groups, verdicts, |g| g.priority.into(), |g| g.ready || g.wanted_elsewhere)
     }
 }

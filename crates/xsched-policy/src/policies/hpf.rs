@@ -5,7 +5,7 @@ use crate::entry::Entry;
 use crate::params::{Accepts, Param, Params};
 use crate::policies::pauses::Pauses;
 use crate::policies::rank;
-use crate::{Group, GroupId, Micros, Policy, Verdict};
+use crate::{GroupView, GroupId, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     aliases: &["priority"],
@@ -34,7 +34,7 @@ fn make(params: &Params) -> Box<dyn Policy> {
 }
 
 impl Policy for Hpf {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         let Some(pauses) = &mut self.pauses else {
             return rank::decide(now, groups, verdicts, |g| g.priority.into(), |g| g.ready);
         };
@@ -42,7 +42,7 @@ impl Policy for Hpf {
         let next = rank::decide_by(now, groups, verdicts, pauses.ranks(), |g| g.ready);
         for (verdict, preceded) in verdicts.iter_mut().zip(pauses.may_be_preceded()) {
             // Little is in flight then when another one goes first.
-            verdict.bounded |= preceded;
+            verdict.budgeted |= preceded;
         }
         next.into_iter().chain(changes).min()
     }

@@ -1,14 +1,14 @@
 //! The k groups with the earliest deadlines run. A request's deadline is its begin plus the group's; a group without one comes
 //! after all that have one.
 //!
-//! How many may have the device together is the least of what those that have it accept: each by its own hint, else by the
-//! policy's parameter.
+//! The number of groups that may have the device together is the least that any of them accepts, by its own hint or else by the policy's
+//! parameter.
 
 use xsched_proto::hint::{Hint, K_MAX};
 
 use crate::entry::Entry;
 use crate::params::{Accepts, Param, Params};
-use crate::{Group, Micros, Policy, Verdict};
+use crate::{GroupView, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     aliases: &["edf"],
@@ -38,8 +38,8 @@ fn make(params: &Params) -> Box<dyn Policy> {
     Box::new(Kedf { k: params.number(&K), order: Vec::new() })
 }
 
-/// When a request that begins at `begin` is due.
-fn deadline(group: &Group, begin: Micros) -> Micros {
+/// Deadline of a request that begins at `begin`.
+fn deadline(group: &GroupView, begin: Micros) -> Micros {
     match group.hints.deadline_us {
         None | Some(0) => Micros::MAX,
         Some(us) => begin.saturating_add(us),
@@ -47,13 +47,13 @@ fn deadline(group: &Group, begin: Micros) -> Micros {
 }
 
 impl Kedf {
-    fn accepts(&self, group: &Group) -> u64 {
+    fn accepts(&self, group: &GroupView) -> u64 {
         group.hints.k.filter(|k| *k > 0).map_or(self.k, u64::from)
     }
 }
 
 impl Policy for Kedf {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         self.order.clear();
         let ready = groups.iter().enumerate().filter(|(_, g)| g.ready);
         self.order.extend(ready.map(|(at, g)| (deadline(g, g.ready_since), g.ready_since, at)));
@@ -68,9 +68,9 @@ impl Policy for Kedf {
             verdicts[at].run = true;
         }
         for (group, verdict) in groups.iter().zip(verdicts) {
-            verdict.bounded = groups.len() > 1;
+            verdict.budgeted = groups.len() > 1;
             if !group.ready {
-                // As it would be were a request to begin now: with room left, or before the last of those that run.
+                // Decided as for a request that begins now: it may run with room left, or before the last of those that run.
                 let room = running < accepted.min(self.accepts(group));
                 verdict.run = room || last.is_none_or(|last| deadline(group, now) < last);
             }

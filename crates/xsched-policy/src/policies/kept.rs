@@ -1,6 +1,6 @@
-//! What a policy keeps about each group, in the order of the groups.
+//! Values that a policy keeps about each group, in the order of the groups.
 
-use crate::{Group, GroupId};
+use crate::{GroupId, GroupView};
 
 /// A value per group, sorted by id as the groups are.
 pub(super) struct Kept<T>(Vec<(GroupId, T)>);
@@ -12,8 +12,8 @@ impl<T> Default for Kept<T> {
 }
 
 impl<T> Kept<T> {
-    /// Drops the values of groups that are gone, and makes those of new ones. From then on the places are those of `groups`.
-    pub(super) fn follow(&mut self, groups: &[Group], mut make: impl FnMut(&Group) -> T) {
+    /// Drops the values of removed groups, and makes those of new ones. From then on indices are those of `groups`.
+    pub(super) fn follow(&mut self, groups: &[GroupView], mut make: impl FnMut(&GroupView) -> T) {
         if self.0.iter().map(|(id, _)| *id).eq(groups.iter().map(|g| g.id)) {
             return;
         }
@@ -24,7 +24,7 @@ impl<T> Kept<T> {
         }));
     }
 
-    /// Where a group is.
+    /// Index of a group.
     pub(super) fn place(&self, id: GroupId) -> Option<usize> {
         self.0.binary_search_by_key(&id, |(id, _)| *id).ok()
     }

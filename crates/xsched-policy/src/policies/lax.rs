@@ -7,7 +7,7 @@ use xsched_proto::hint::{Hint, Laxity};
 use crate::entry::Entry;
 use crate::params::Params;
 use crate::policies::rank;
-use crate::{Group, Micros, Policy, Verdict};
+use crate::{GroupView, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     aliases: &["laxity"],
@@ -27,12 +27,12 @@ fn make(_: &Params) -> Box<dyn Policy> {
 }
 
 /// A group's laxity, and when it is used up.
-fn laxity(group: &Group) -> Option<(Laxity, Micros)> {
+fn laxity(group: &GroupView) -> Option<(Laxity, Micros)> {
     let laxity = group.hints.laxity.filter(|laxity| laxity.us > 0)?;
     Some((laxity, group.ready_since.saturating_add(laxity.us)))
 }
 
-fn rank(now: Micros, group: &Group) -> i64 {
+fn rank(now: Micros, group: &GroupView) -> i64 {
     let priority = match laxity(group) {
         None => group.priority,
         Some((laxity, until)) if group.ready && until <= now => {
@@ -44,9 +44,9 @@ fn rank(now: Micros, group: &Group) -> i64 {
 }
 
 impl Policy for Lax {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         let rests = rank::decide(now, groups, verdicts, |g| rank(now, g), |g| g.ready);
-        let becomes_critical = |g: &Group| laxity(g).map(|(_, until)| until).filter(|until| g.ready && now < *until);
+        let becomes_critical = |g: &GroupView| laxity(g).map(|(_, until)| until).filter(|until| g.ready && now < *until);
         groups.iter().filter_map(becomes_critical).chain(rests).min()
     }
 }

@@ -11,7 +11,7 @@ use crate::entry::Entry;
 use crate::params::{Accepts, Param, Params};
 use crate::policies::kept::Kept;
 use crate::tuning::SLEEP_PER_RUN;
-use crate::{Group, GroupId, Micros, Policy, Verdict};
+use crate::{GroupView, GroupId, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     params: &[LEVELS, RECOVERY, PERIOD],
@@ -49,9 +49,9 @@ struct Entity {
     used_us: f64,
     ready: bool,
     idle_since: Micros,
-    /// When its last turn was over, as a number that grows.
+    /// Number of its last turn that is over; numbers grow.
     turn: u64,
-    /// It has used up a quantum since the last look.
+    /// True if the group has used up a quantum since the last decision.
     is_over: bool,
 }
 
@@ -68,7 +68,7 @@ fn make(params: &Params) -> Box<dyn Policy> {
     Box::new(Mlfq::new(params))
 }
 
-fn quantum_us(group: &Group, level: u32) -> f64 {
+fn quantum_us(group: &GroupView, level: u32) -> f64 {
     (group.hints.turn_us() << level) as f64
 }
 
@@ -84,8 +84,8 @@ impl Mlfq {
         }
     }
 
-    fn refresh(&mut self, now: Micros, groups: &[Group]) {
-        let new = |group: &Group| Entity { used_us: group.used_us, idle_since: now, ..Entity::default() };
+    fn refresh(&mut self, now: Micros, groups: &[GroupView]) {
+        let new = |group: &GroupView| Entity { used_us: group.used_us, idle_since: now, ..Entity::default() };
         self.entities.follow(groups, new);
         for (entity, group) in self.entities.iter_mut().zip(groups) {
             entity.spent_us += (group.used_us - entity.used_us).max(0.0);
@@ -98,7 +98,7 @@ impl Mlfq {
             entity.ready = group.ready;
             entity.is_over = entity.spent_us >= quantum_us(group, entity.level);
             if entity.is_over {
-                // Also where it was off the device already, and what it had in flight used up the rest.
+                // This includes a group that was off the device already, whose work in flight used up the rest.
                 self.turns += 1;
                 entity.turn = self.turns;
             }
@@ -120,14 +120,14 @@ impl Mlfq {
         }
     }
 
-    /// The place of the one that is next.
+    /// Index of the group that is next.
     fn first(&self) -> Option<usize> {
         let ready = self.entities.iter().enumerate().filter(|(_, e)| e.ready);
         ready.min_by_key(|(at, e)| (e.level, e.turn, *at)).map(|(at, _)| at)
     }
 
-    /// The place of the one that has the device, if it goes on. One that has to leave it in mid-turn to a higher level goes on
-    /// with its turn later.
+    /// Index of the group that has the device, if it goes on. A group that has to leave it to a higher level in mid-turn finishes its
+    /// turn later.
     fn holder(&mut self) -> Option<usize> {
         let at = self.entities.place(self.current?)?;
         if !self.entities[at].ready {
@@ -141,7 +141,7 @@ impl Mlfq {
 }
 
 impl Entity {
-    fn pay_back(&mut self, slept: Micros, group: &Group) {
+    fn pay_back(&mut self, slept: Micros, group: &GroupView) {
         let mut back = slept as f64 / SLEEP_PER_RUN;
         while back >= self.spent_us {
             back -= self.spent_us;
@@ -161,13 +161,13 @@ impl Entity {
 }
 
 impl Policy for Mlfq {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         self.refresh(now, groups);
         let current = self.holder().or_else(|| self.first());
         self.current = current.map(|at| groups[at].id);
         for (group, verdict) in groups.iter().zip(verdicts) {
             let run = self.current.is_none_or(|id| id == group.id);
-            *verdict = Verdict { run, bounded: groups.len() > 1 };
+            *verdict = Verdict { run, budgeted: groups.len() > 1 };
         }
         let waiting = self.entities.iter().filter(|e| e.ready).count();
         let at = current.filter(|_| waiting > 1)?;
@@ -188,7 +188,7 @@ mod tests {
     fn level(params: &[(&str, &str)], ran_us: f64, slept_us: u64) -> u32 {
         let choice = Choice::with("mlfq", params.iter().copied()).unwrap();
         let mut mlfq = Mlfq::new(&choice.params);
-        let mut g = [Group { ready: true, ..group(1) }, group(2)];
+        let mut g = [GroupView { ready: true, ..group(1) }, group(2)];
         ask(&mut mlfq, 0, &g);
         g[0].used_us = ran_us;
         let now = ran_us as Micros;

@@ -1,5 +1,5 @@
-//! One file per policy, and what several of them stand on: [`rank`] (who goes before whom), [`pauses`] (who goes before its equals),
-//! [`turns`] (who is next) and [`kept`] (what is kept about each group).
+//! One file per policy, and the parts that several of them use: [`rank`] (order by rank), [`pauses`] (order among equals), [`turns`] (turns
+//! by weight) and [`kept`] (values kept about each group).
 
 mod kept;
 mod pauses;
@@ -22,18 +22,18 @@ policies! { hpf, hhpf, chpf, up, pup, spup, kedf, lax, awf, cfs, mlfq, slo, fair
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use crate::{Group, GroupId, Micros, Policy, ProgramId, Verdict};
+    use crate::{GroupId, GroupView, Micros, Policy, ProgramId, Verdict};
 
     /// The only group of its program, idle.
-    pub(crate) fn group(id: u64) -> Group {
-        Group::new(GroupId(id), ProgramId(id))
+    pub(crate) fn group(id: u64) -> GroupView {
+        GroupView::new(GroupId(id), ProgramId(id))
     }
 
-    /// Which groups may run, and when the policy is to be asked again. All are bounded where there are several.
-    pub(crate) fn ask(policy: &mut dyn Policy, now: Micros, groups: &[Group]) -> (Vec<bool>, Option<Micros>) {
+    /// Asks a policy. Returns for each group whether it may run, and the time of the next call. All are budgeted where there are several.
+    pub(crate) fn ask(policy: &mut dyn Policy, now: Micros, groups: &[GroupView]) -> (Vec<bool>, Option<Micros>) {
         let mut verdicts = vec![Verdict::default(); groups.len()];
         let next = policy.decide(now, groups, &mut verdicts);
-        assert!(verdicts.iter().all(|v| v.bounded == (groups.len() > 1)));
+        assert!(verdicts.iter().all(|v| v.budgeted == (groups.len() > 1)));
         (verdicts.iter().map(|v| v.run).collect(), next)
     }
 }

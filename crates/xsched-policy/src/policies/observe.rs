@@ -4,7 +4,7 @@
 
 use crate::entry::Entry;
 use crate::params::Params;
-use crate::{Group, Micros, Policy, Verdict};
+use crate::{GroupView, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     conserves_work: false,
@@ -19,8 +19,8 @@ fn make(_: &Params) -> Box<dyn Policy> {
 }
 
 impl Policy for Observe {
-    fn decide(&mut self, _: Micros, _: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
-        verdicts.fill(Verdict { run: true, bounded: false });
+    fn decide(&mut self, _: Micros, _: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
+        verdicts.fill(Verdict { run: true, budgeted: false });
         None
     }
 }
@@ -33,10 +33,10 @@ mod tests {
 
     #[test]
     fn every_group_runs_unbounded_whatever_its_priority() {
-        let groups = [Group { ready: true, priority: -128, ..group(1) }, Group { ready: true, ..group(2) }];
+        let groups = [GroupView { ready: true, priority: -128, ..group(1) }, GroupView { ready: true, ..group(2) }];
         let mut verdicts = [Verdict::default(); 2];
         assert_eq!(Observe.decide(0, &groups, &mut verdicts), None);
-        assert_eq!(verdicts, [Verdict { run: true, bounded: false }; 2]);
+        assert_eq!(verdicts, [Verdict { run: true, budgeted: false }; 2]);
     }
 
     #[test]
@@ -53,7 +53,7 @@ mod tests {
             arbiter.event(now + 500, Event::Timer, &mut actions);
             arbiter.event(now + 900, Event::Idle(GroupId(id)), &mut actions);
         }
-        let gates = actions.iter().filter(|a| matches!(a, Action::Open(_) | Action::Close(_) | Action::Bound(..)));
+        let gates = actions.iter().filter(|a| matches!(a, Action::Open(_) | Action::Close(_) | Action::Budget(..)));
         assert_eq!(gates.collect::<Vec<_>>(), [&Action::Open(GroupId(1)), &Action::Open(GroupId(2))]);
     }
 }

@@ -16,7 +16,7 @@ use crate::policies::kept::Kept;
 use crate::tuning::{
     CREDIT_US, LEAD_LOOK_US, LEAD_MOST_US, LEAD_REST, PAUSE_LONGEST_US, PAUSE_PERCENT, PAUSE_PERIOD_US,
 };
-use crate::{Group, GroupId, Micros};
+use crate::{GroupId, GroupView, Micros};
 
 /// The greatest lag and the greatest lead that are kept, in µs.
 const LAG_MOST_US: f64 = LEAD_MOST_US + CREDIT_US;
@@ -47,7 +47,7 @@ struct Past {
 
 impl Past {
     /// The last pause and the last burst before now.
-    fn of(now: Micros, group: &Group) -> Past {
+    fn of(now: Micros, group: &GroupView) -> Past {
         let mut past = Past::default();
         if let Some(left) = group.idle_since {
             let is_idle = left >= group.ready_since;
@@ -92,13 +92,13 @@ impl Past {
 enum State {
     Wants,
     Idle,
-    /// Kept off the device for another reason, or it never wanted it.
+    /// Kept off the device for another reason, or never wanting it.
     #[default]
     Away,
 }
 
 impl State {
-    fn of(group: &Group) -> State {
+    fn of(group: &GroupView) -> State {
         match group.idle_since {
             _ if group.ready => State::Wants,
             // A group kept off for another reason has wanted the device since its last pause.
@@ -108,38 +108,38 @@ impl State {
     }
 }
 
-/// A group as of the last look.
+/// A group as of the last decision.
 #[derive(Default)]
 struct Party {
     priority: i32,
     weight: f64,
     state: State,
     used_us: f64,
-    /// Charged between the last two looks, in µs.
+    /// Device time charged between the last two decisions, in µs.
     charged_us: f64,
-    /// The place of its equals.
+    /// Index of its equals.
     equals: usize,
     past: Past,
     lead_us: f64,
     has_pauses: bool,
     /// End of the time that a pause may last; none = the group is not idle.
     leaves_at: Option<Micros>,
-    /// Its lead exceeded the limit, and has not come down since.
+    /// True once its lead has exceeded the limit, until it has come down.
     is_ahead: bool,
-    /// Its lag reached the limit, and has not come down since.
+    /// True once its lag has reached the limit, until it has come down.
     is_behind: bool,
     goes_first: bool,
 }
 
 impl Party {
-    /// Accounts for the device time since the last look.
+    /// Accounts for the device time since the last decision.
     fn charge(&mut self, equals: &Equals) {
         let (used_us, all_us) = (self.charged_us, equals.charged_us);
         match self.state {
             State::Wants => {
                 let gain = used_us - all_us * self.weight / equals.wanting_weight;
                 let lag = used_us - all_us * self.due(equals);
-                // Up to nothing by what pays a lag back, beyond that by a gain only.
+                // Pay-back raises the lead up to 0, only a gain beyond that.
                 let lead_us = (self.lead_us + lag.max(0.0)).min(0.0).max(self.lead_us + gain.max(0.0)) + lag.min(0.0);
                 self.lead_us = lead_us.clamp(-LAG_MOST_US, LAG_MOST_US);
             }
@@ -151,17 +151,17 @@ impl Party {
         }
     }
 
-    /// The part below which it lags.
+    /// Part of the device below which the group lags.
     fn due(&self, equals: &Equals) -> f64 {
         (self.weight / equals.weight).min(1.0 / f64::from(equals.count))
     }
 
-    /// True where time of the others is taken off its lead, so that it has a claim to a part of it.
+    /// True if time of the others is taken off its lead, so that the group has a claim to a part of that time.
     fn has_claim(&self) -> bool {
         self.state == State::Wants || self.state == State::Idle && self.lead_us > -CREDIT_US
     }
 
-    fn look(&mut self, now: Micros, group: &Group) {
+    fn look(&mut self, now: Micros, group: &GroupView) {
         self.priority = group.priority;
         self.weight = f64::from(group.hints.weight());
         self.state = State::of(group);
@@ -174,7 +174,7 @@ impl Party {
         self.goes_first = self.has_pauses && !self.is_ahead;
     }
 
-    /// Time, in µs, until it may begin or cease to go first.
+    /// Time until the group may begin or cease to go first, in µs.
     fn changes_in_us(&self, now: Micros, equals: &Equals) -> Option<f64> {
         if equals.members < 2 {
             return None;
@@ -200,22 +200,22 @@ impl Party {
     }
 }
 
-/// The groups of one priority as of the last look.
+/// Groups of one priority as of the last decision.
 #[derive(Default)]
 struct Equals {
     priority: i32,
     members: u32,
-    /// Weight of those that want the device.
+    /// Weight of the groups that want the device.
     wanting_weight: f64,
-    /// Weight and number of those that want it or have a claim to it.
+    /// Weight and number of the groups that want the device or have a claim to it.
     weight: f64,
     count: u32,
     pausing: u32,
-    /// A group that goes first wants the device.
+    /// True if a group that goes first wants the device.
     first_wants: bool,
-    /// A group that does not go first lags, so that no group does.
+    /// True if a group that does not go first lags so far that no group goes first.
     one_lags: bool,
-    /// Device time charged to all of them since, in µs.
+    /// Device time charged to all of them since the last decision, in µs.
     charged_us: f64,
 }
 
@@ -223,16 +223,16 @@ struct Equals {
 #[derive(Default)]
 pub(super) struct Pauses {
     parties: Kept<Party>,
-    /// Sorted by priority.
+    /// Equals, sorted by priority.
     equals: Vec<Equals>,
     ranks: Vec<i64>,
     at: Micros,
 }
 
 impl Pauses {
-    /// Takes in how the groups are now. Returns when to look again though nothing happens.
-    pub(super) fn look(&mut self, now: Micros, groups: &[Group]) -> Option<Micros> {
-        let new = |g: &Group| Party { used_us: g.used_us, past: Past::of(now, g), ..Party::default() };
+    /// Takes in the state of the groups. Returns the time of the next decision though nothing happens.
+    pub(super) fn look(&mut self, now: Micros, groups: &[GroupView]) -> Option<Micros> {
+        let new = |g: &GroupView| Party { used_us: g.used_us, past: Past::of(now, g), ..Party::default() };
         self.parties.follow(groups, new);
         self.charge(now, groups);
         self.place(now, groups);
@@ -241,7 +241,7 @@ impl Pauses {
         changes.reduce(f64::min).map(|us| now + LEAD_LOOK_US.max(us.ceil() as Micros))
     }
 
-    fn charge(&mut self, now: Micros, groups: &[Group]) {
+    fn charge(&mut self, now: Micros, groups: &[GroupView]) {
         let passed = now.saturating_sub(self.at);
         self.at = now;
         // A group that has just come is none of the equals yet.
@@ -259,8 +259,8 @@ impl Pauses {
         }
     }
 
-    /// Says which group is among which equals.
-    fn place(&mut self, now: Micros, groups: &[Group]) {
+    /// Assigns each group to its equals.
+    fn place(&mut self, now: Micros, groups: &[GroupView]) {
         self.parties.iter_mut().zip(groups).for_each(|(party, group)| party.look(now, group));
         self.equals.iter_mut().for_each(|equals| *equals = Equals { priority: equals.priority, ..Equals::default() });
         let is_in_place = |p: &Party| self.equals.get(p.equals).is_some_and(|equals| equals.priority == p.priority);
@@ -304,13 +304,12 @@ impl Pauses {
         self.parties.place(id).is_some_and(|at| self.parties[at].goes_first)
     }
 
-    /// Ranks of the groups, in their order: by priority, then by who goes first.
+    /// Ranks of the groups, in their order: by priority, then groups that go first before others.
     pub(super) fn ranks(&self) -> &[i64] {
         &self.ranks
     }
 
-    /// In the order of the groups, true for each before which another of its priority goes, or will go once the lead of that one has
-    /// come down.
+    /// True for each group, in order, before which another of its priority goes, or will go once the other's lead has come down.
     pub(super) fn may_be_preceded(&self) -> impl Iterator<Item = bool> {
         let others = |p: &Party| self.equals[p.equals].pausing > u32::from(p.has_pauses);
         self.parties.iter().map(move |party| !party.goes_first && others(party))

@@ -11,7 +11,7 @@
 //!
 //! An urgent program (class `high` or above) that names no target aims at a slowdown of 1.05; `none` is no target.
 //! Where company alone is too much, so that the target is missed though nothing is allowed, closed gates do not yield either
-//! ([`Policy::lets_yield`]) while such a group wants the device: the allowance counts on below nothing.
+//! ([`Policy::lets_yield`]) while such a group wants the device: the allowance then counts on below 0.
 //!
 //! Priorities hold as under `hpf`; among equals a group with a target goes before those without. Where the target cannot be met,
 //! the allowance ends at nothing, which is `hpf`.
@@ -27,7 +27,7 @@ use crate::policies::rank;
 use crate::tuning::{
     SLO_ALLOWANCE_MOST, SLO_DEFAULT, SLO_GROWTH, SLO_PROBE_EACH, SLO_PROBES_FIRST, SLO_SLOWDOWN_GAIN, SLO_SMOOTHING, SLO_STRICT_MOST,
 };
-use crate::{Group, GroupId, Micros, Policy, Verdict};
+use crate::{GroupView, GroupId, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     hints: &[Hint::Slo],
@@ -39,15 +39,15 @@ pub(super) static ENTRY: Entry = Entry {
     )
 };
 
-/// What was found out about a group with a target.
+/// Measurements of a group with a target.
 #[derive(Default)]
 struct Served {
     target: Option<Slo>,
-    /// Bursts that the group had at the last look.
+    /// Number of bursts of the group at the last decision.
     bursts: u64,
-    /// Bursts of which it learned, for this target.
+    /// Number of bursts learned from, for this target.
     learned: u64,
-    /// Of those, the ones without allowance.
+    /// Number of these without allowance.
     probes: u64,
     allowance_us: f64,
     /// Mean length of bursts without allowance, µs.
@@ -58,7 +58,7 @@ struct Served {
 #[derive(Default)]
 struct ServiceLevel {
     served: HashMap<GroupId, Served>,
-    /// Closed gates may not yield.
+    /// True while closed gates may not yield.
     is_strict: bool,
 }
 
@@ -66,14 +66,14 @@ fn make(_: &Params) -> Box<dyn Policy> {
     Box::new(ServiceLevel::default())
 }
 
-/// What a group aims at: what it said; an urgent one that said nothing aims at a slowdown.
-fn target(group: &Group) -> Option<Slo> {
+/// Target of a group: that of its hint. An urgent group without one has a slowdown as target.
+fn target(group: &GroupView) -> Option<Slo> {
     let urgent = !Class::of(group.priority).is_best_effort();
     group.hints.slo.or(urgent.then_some(SLO_DEFAULT)).filter(|slo| *slo != Slo::None)
 }
 
 impl Served {
-    /// Whether a burst, by its number, has no allowance, so that it shows how long bursts take alone.
+    /// True if the burst with this number has no allowance, so that it shows the length of bursts alone.
     fn is_probe(&self, burst: u64) -> bool {
         matches!(self.target, Some(Slo::Slowdown(_)))
             && (burst < SLO_PROBES_FIRST || burst.is_multiple_of(SLO_PROBE_EACH))
@@ -81,11 +81,11 @@ impl Served {
 
     /// The allowance of the burst that runs, or of the next.
     fn allowance_us(&self) -> Micros {
-        // Nothing where it is negative.
+        // A negative allowance is none.
         if self.is_probe(self.learned) { 0 } else { self.allowance_us as Micros }
     }
 
-    /// True if others are too much beside it even while its queues keep up, and in a probe.
+    /// True in a probe, and if others beside the group are too much even while its queues keep up.
     fn is_strict(&self) -> bool {
         self.is_there && (self.allowance_us < 0.0 || self.is_probe(self.learned))
     }
@@ -109,7 +109,7 @@ impl Served {
             }
             Some(Slo::Slowdown(percent)) => {
                 let aim = self.alone_us * f64::from(percent) / 100.0;
-                // A single long burst tells no more than one of twice the aim.
+                // A single long burst counts no more than one of twice the aim.
                 self.allowance_us += SLO_SLOWDOWN_GAIN * (aim - took_us.min(2.0 * aim));
                 self.allowance_us = self.allowance_us.clamp(-SLO_STRICT_MOST * aim, SLO_ALLOWANCE_MOST * aim);
             }
@@ -119,7 +119,7 @@ impl Served {
 }
 
 impl ServiceLevel {
-    fn refresh(&mut self, groups: &[Group]) {
+    fn refresh(&mut self, groups: &[GroupView]) {
         self.served.values_mut().for_each(|s| s.is_there = false);
         for group in groups.iter().filter(|g| target(g).is_some()) {
             let served = self.served.entry(group.id).or_insert(Served { bursts: group.bursts, ..Served::default() });
@@ -135,18 +135,18 @@ impl ServiceLevel {
         self.served.retain(|_, s| s.is_there);
     }
 
-    /// When the others have to leave the device to a group with a target.
-    fn alone_from(&self, group: &Group) -> Option<Micros> {
+    /// Time at which the others have to leave the device to a group with a target.
+    fn alone_from(&self, group: &GroupView) -> Option<Micros> {
         self.served.get(&group.id).map(|served| group.ready_since + served.allowance_us())
     }
 }
 
 impl Policy for ServiceLevel {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         self.refresh(groups);
         self.is_strict = groups.iter().any(|g| g.ready && self.served.get(&g.id).is_some_and(Served::is_strict));
-        let rank = |g: &Group| 2 * i64::from(g.priority) + i64::from(target(g).is_some());
-        let shares = |g: &Group| g.ready && self.alone_from(g).is_some_and(|at| now < at);
+        let rank = |g: &GroupView| 2 * i64::from(g.priority) + i64::from(target(g).is_some());
+        let shares = |g: &GroupView| g.ready && self.alone_from(g).is_some_and(|at| now < at);
         let next = rank::decide(now, groups, verdicts, rank, |g| g.ready && !shares(g));
         let over = groups.iter().filter(|g| shares(g)).filter_map(|g| self.alone_from(g));
         over.chain(next).min()
@@ -165,9 +165,9 @@ mod tests {
     #[test]
     fn others_stay_for_the_allowance_of_a_burst_and_then_leave() {
         let mut slo = ServiceLevel::default();
-        let mut served = Group { ready: true, ready_since: 1_000, ..group(1) };
+        let mut served = GroupView { ready: true, ready_since: 1_000, ..group(1) };
         served.hints.slo = Some(Slo::P99(10_000));
-        let other = Group { ready: true, ..group(2) };
+        let other = GroupView { ready: true, ..group(2) };
         let mut verdicts = [Verdict::default(); 2];
         assert_eq!(slo.decide(1_000, &[served.clone(), other.clone()], &mut verdicts), None);
         assert_eq!(verdicts.map(|v| v.run), [true, false], "nothing is allowed before the first burst");
@@ -178,7 +178,7 @@ mod tests {
         }
         // 50 times 0.2 % of the target.
         assert_eq!(slo.decide(1_000, &[served.clone(), other.clone()], &mut verdicts), Some(2_000));
-        assert_eq!(verdicts.map(|v| (v.run, v.bounded)), [(true, false), (true, true)]);
+        assert_eq!(verdicts.map(|v| (v.run, v.budgeted)), [(true, false), (true, true)]);
         assert_eq!(slo.decide(2_000, &[served.clone(), other.clone()], &mut verdicts), None);
         assert_eq!(verdicts.map(|v| v.run), [true, false]);
         served.bursts += 1;

@@ -1,4 +1,4 @@
-//! Strict process utilization partition: each program has its part of the device and no more. What one leaves stays idle.
+//! Strict process utilization partition: each program has its part of the device and no more. The part that it leaves stays idle.
 //!
 //! Its utilization, or weight, is a percentage of the device; where all together make more than 100, each is scaled down. A
 //! program earns credit at that rate all the time, and device time costs credit. With credit left it takes its turns, without it
@@ -9,7 +9,7 @@ use xsched_proto::hint::Hint;
 use crate::entry::Entry;
 use crate::params::Params;
 use crate::tuning::{LEFT_US, SLOTS_ALONE, SLOTS_KEPT, TURN_MAX, TURN_MIN_US};
-use crate::{Group, GroupId, Micros, Policy, ProgramId, Verdict};
+use crate::{GroupView, GroupId, Micros, Policy, ProgramId, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     hints: &[Hint::Weight, Hint::Utilization, Hint::Timeslice],
@@ -28,18 +28,19 @@ struct Account {
     percent: f64,
     timeslice_us: u64,
     ready: bool,
-    /// Charged at this look, and at the last, µs.
+    /// Device time charged by this decision, in µs.
     used_us: f64,
+    /// Device time charged by the last decision, in µs.
     known_us: f64,
-    /// Device time that it may have, µs.
+    /// Device time that the program may use, in µs.
     credit_us: f64,
     /// Its part of the device, 0..=1.
     part: f64,
-    /// What is left of its turn, µs; below 0 = so much shorter is the next one.
+    /// Rest of its turn, in µs; below 0 = the next one is shorter by that.
     left_us: f64,
-    /// When its last turn began, as a number that grows.
+    /// Number of its last turn; numbers grow.
     turn: u64,
-    /// It used its credit up while no other program wanted the device.
+    /// True if the program used its credit up while no other wanted the device.
     is_spent: bool,
 }
 
@@ -47,11 +48,11 @@ struct Account {
 struct Strict {
     /// Sorted by program.
     accounts: Vec<Account>,
-    /// The groups of the last look, and the place of each one's account.
+    /// Groups of the last decision, and the index of the account of each.
     known: Vec<GroupId>,
     places: Vec<usize>,
     at: Option<Micros>,
-    /// Whose turn it is.
+    /// Program that has its turn.
     turn: Option<ProgramId>,
     turns: u64,
 }
@@ -83,18 +84,18 @@ impl Account {
         (self.part * TURN_MAX * self.timeslice_us as f64).max(TURN_MIN_US as f64)
     }
 
-    /// The credit that it begins a turn with, in µs. Half a turn will do, lest it wait for the last microsecond; two turns where it
-    /// had the device for itself until its credit was used up: each begin and each end of a turn costs it something.
+    /// Credit needed to begin a turn, in µs: half a turn, lest the program wait for the last microsecond. Two turns after it had the device for
+    /// itself until its credit was used up: each begin and each end of a turn costs it something.
     fn enough_us(&self) -> f64 {
         self.slot_us() * if self.is_spent { SLOTS_ALONE } else { 0.5 }
     }
 
-    /// Whether it has earned another turn.
+    /// True if the program has earned another turn.
     fn may_begin(&self) -> bool {
         self.credit_us >= self.enough_us()
     }
 
-    /// In how many µs it has.
+    /// Time until the program has earned another turn, in µs.
     fn earns_turn_in_us(&self) -> Micros {
         ((self.enough_us() - self.credit_us) / self.part.max(1e-6)).ceil().max(1.0) as Micros
     }
@@ -102,7 +103,7 @@ impl Account {
 
 impl Strict {
     /// An account for each program that has groups.
-    fn follow(&mut self, groups: &[Group]) {
+    fn follow(&mut self, groups: &[GroupView]) {
         let mut programs: Vec<ProgramId> = groups.iter().map(|g| g.program).collect();
         programs.sort_unstable();
         programs.dedup();
@@ -119,7 +120,7 @@ impl Strict {
         self.accounts.binary_search_by_key(&program, |a| a.program).ok()
     }
 
-    fn refresh(&mut self, now: Micros, groups: &[Group]) {
+    fn refresh(&mut self, now: Micros, groups: &[GroupView]) {
         if !self.known.iter().copied().eq(groups.iter().map(|g| g.id)) {
             self.follow(groups);
         }
@@ -139,14 +140,14 @@ impl Strict {
             account.part = account.percent / sum.max(100.0);
             let slot_us = account.slot_us();
             if account.known_us < 0.0 {
-                // It may begin at once.
+                // A new program may begin at once.
                 (account.known_us, account.credit_us) = (account.used_us, slot_us);
             }
-            // Less than before: a group is gone, and its past with it.
+            // Less than before: a group was removed, and its past with it.
             let spent = (account.used_us - account.known_us).max(0.0);
             account.known_us = account.used_us;
             account.left_us -= spent;
-            // What it took too much, it gives back in full.
+            // Overuse is paid back in full: there is no lower limit.
             account.credit_us = (account.credit_us + passed * account.part - spent).min(SLOTS_KEPT * slot_us);
             account.is_spent &= !account.may_begin();
         }
@@ -160,13 +161,13 @@ impl Strict {
         self.accounts.iter().any(|a| a.program != turn.program && a.ready && a.may_begin())
     }
 
-    /// The one whose last turn is the longest ago; of equals the older program.
+    /// Begins a turn of the program whose last turn is the longest ago; of equals the older.
     fn next_turn(&mut self) -> Option<ProgramId> {
         let earned = self.accounts.iter_mut().filter(|a| a.ready && a.may_begin());
         let account = earned.min_by_key(|a| (a.turn, a.program))?;
         self.turns += 1;
         account.turn = self.turns;
-        // What was in flight at the end of the last one is taken off this one: the order stays, and so do the shares.
+        // Work in flight at the end of the last turn shortens this one: the order stays, and so do the shares.
         let slot_us = account.slot_us();
         account.left_us = account.left_us.clamp(-slot_us / 2.0, 0.0) + slot_us;
         Some(account.program)
@@ -174,7 +175,7 @@ impl Strict {
 }
 
 impl Policy for Strict {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         self.refresh(now, groups);
         let account = |program| self.place(program).map(|at| &self.accounts[at]);
         let goes_on = self.turn.filter(|turn| account(*turn).is_some_and(|a| self.goes_on(a)));
@@ -186,13 +187,13 @@ impl Policy for Strict {
         for ((group, place), verdict) in groups.iter().zip(&self.places).zip(verdicts) {
             let has_credit = || self.accounts[*place].may_begin();
             let run = self.turn.map_or_else(has_credit, |turn| turn == group.program);
-            *verdict = Verdict { run, bounded: true };
+            *verdict = Verdict { run, budgeted: true };
         }
         let earns = self.accounts.iter().filter(|a| a.ready && !a.may_begin() && self.turn != Some(a.program));
         let earns = earns.map(|a| now + a.earns_turn_in_us()).min();
         let ends = self.turn.and_then(|turn| self.place(turn)).map(|at| {
             let account = &self.accounts[at];
-            // It pays while it earns.
+            // Credit is earned while it is spent.
             let lasts = account.credit_us / (1.0 - account.part).max(1e-3);
             let left = if self.others_may_begin(account) { account.left_us } else { f64::INFINITY };
             now + left.min(lasts).ceil().clamp(1.0, 1e9) as Micros
@@ -209,9 +210,9 @@ mod tests {
     #[test]
     fn a_program_without_credit_waits_though_the_device_is_idle_and_earns_its_next_turn() {
         let mut spup = make(&Params::default());
-        let mut only = Group { ready: true, ..group(1) };
+        let mut only = GroupView { ready: true, ..group(1) };
         only.hints.utilization = Some(25);
-        let mut ask = |now, group: &Group| {
+        let mut ask = |now, group: &GroupView| {
             let mut verdict = [Verdict::default()];
             let next = spup.decide(now, std::slice::from_ref(group), &mut verdict);
             (verdict[0].run, next)

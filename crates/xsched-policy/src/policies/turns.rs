@@ -1,60 +1,60 @@
-//! Turns by weight: parties stand in a tree, and the one that is furthest behind is next.
+//! Turns by weight: parties form a tree, and the party that is furthest behind is next.
 //!
 //! Each node of the tree has a virtual time: device time charged below it divided by its weight. In a round, all children of a
 //! node come to the same virtual time, the goal, one after the other, down to the parties, whose groups run together. A turn lasts
-//! the party's timeslice, up to four times as long for heavier ones. What it really used, draining included, is charged: what
-//! is beyond the goal, the next turn is shorter. So shares are right in each round whatever a switch costs. A party that wants
-//! nothing is passed over at once.
+//! the party's timeslice, up to four times as long for heavier ones. The time really used is charged, draining included: an excess over
+//! the goal shortens the next turn. So shares are right in each round whatever a switch costs. A party that wants nothing is passed
+//! over at once.
 
 use std::collections::HashMap;
 
 use crate::tuning::{LEFT_US, PART_LEAST, SHORT_IDLE_US, TURN_MAX, TURN_MIN_US, TURN_SLACK};
-use crate::{Group, GroupId, Micros, Policy, Verdict};
+use crate::{GroupId, GroupView, Micros, Policy, Verdict};
 
 /// A step of the way from the top of the tree to a party.
 pub(super) struct Node {
-    /// Which, among those of its kind with the same parent.
+    /// Number among nodes of its kind with the same parent.
     pub(super) id: u64,
-    /// A party, whose id is none of an inner node's though it be the same number.
+    /// True for a party. Numbers of parties and of inner nodes are independent.
     pub(super) is_party: bool,
-    /// Weight among those; 0 = what the others leave.
+    /// Weight among its siblings; 0 = the rest that the others leave.
     pub(super) weight: f64,
 }
 
 impl Node {
     /// The party that a group belongs to.
-    pub(super) fn party(id: u64, group: &Group) -> Node {
+    pub(super) fn party(id: u64, group: &GroupView) -> Node {
         Node { id, is_party: true, weight: group.hints.part() }
     }
 }
 
-/// The place of the top among the nodes.
+/// Index of the top among the nodes.
 const TOP: usize = 0;
 
 struct State {
     parent: usize,
-    /// Whether it is a party, and which.
+    /// True for a party, and the number of the node.
     id: (bool, u64),
     weight: f64,
     timeslice_us: u64,
-    /// Charged at the last look to all groups below, µs.
+    /// Device time charged to all groups below at the last decision, in µs.
     used_us: f64,
-    /// µs per unit of weight.
+    /// Device time charged so far per unit of weight, in µs.
     virtual_time: f64,
     ready: bool,
     idle_since: Option<Micros>,
-    /// Where children begin: the least virtual time of those that want the device; never goes back.
+    /// Virtual time at which new children begin: the least of those that want the device; never goes back.
     floor: f64,
     /// The virtual time to which children come in this round.
     goal: f64,
-    /// When its last turn began, as a number that grows.
+    /// Number of its last turn; numbers grow.
     turn: u64,
-    now: Look,
+    now: NodeView,
 }
 
-/// What is seen of a node at this look.
+/// State of a node in this decision.
 #[derive(Clone, Copy, Default)]
-struct Look {
+struct NodeView {
     is_there: bool,
     ready: bool,
     used_us: f64,
@@ -64,7 +64,7 @@ struct Look {
     part: f64,
     /// The least virtual time of those children.
     least: f64,
-    /// By how much they go ahead in a round.
+    /// Virtual time by which its children advance in a round.
     round: f64,
     /// The child that is next.
     next: Option<usize>,
@@ -84,7 +84,7 @@ impl State {
             floor: 0.0,
             goal: f64::NEG_INFINITY,
             turn: 0,
-            now: Look::default(),
+            now: NodeView::default(),
         }
     }
 }
@@ -97,7 +97,7 @@ pub(super) struct Turns<P> {
     places: HashMap<(usize, (bool, u64)), usize>,
     /// The party of each group.
     parties: Vec<usize>,
-    /// The groups of the last look, and the nodes on the way to each, one group after the other.
+    /// Groups of the last decision, and the nodes on the way to each, one group after the other.
     known: Vec<GroupId>,
     ways: Vec<usize>,
     /// Kept to spare the allocation.
@@ -110,11 +110,11 @@ pub(super) struct Turns<P> {
 struct Turn {
     party: usize,
     since: Micros,
-    /// What the party had used when it began, µs.
+    /// Device time that the party had used when the turn began, in µs.
     from_us: f64,
 }
 
-impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
+impl<P: Fn(&GroupView, &mut Vec<Node>) + Send> Turns<P> {
     /// `path` appends the steps from the top to the party that a group belongs to, at least one.
     pub(super) fn new(path: P) -> Turns<P> {
         Turns {
@@ -130,10 +130,10 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
         }
     }
 
-    /// Brings the tree up to date with the groups and what was charged to them.
-    fn refresh(&mut self, now: Micros, groups: &[Group]) {
+    /// Brings the tree up to date with the groups and the device time charged to them.
+    fn refresh(&mut self, now: Micros, groups: &[GroupView]) {
         for node in &mut self.nodes {
-            node.now = Look::default();
+            node.now = NodeView::default();
         }
         self.nodes[TOP].now.is_there = true;
         if !self.known.iter().copied().eq(groups.iter().map(|g| g.id)) {
@@ -157,11 +157,11 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
             node.now.ready |= group.ready;
         }
         if self.nodes.iter().any(|n| !n.now.is_there) {
-            self.forget_the_gone();
+            self.remove_empty();
         }
-        // Children come after their parents: what is charged to one is charged above it.
+        // Children come after their parents, so that a backward pass charges each node before the one above it.
         for at in (TOP + 1..self.nodes.len()).rev() {
-            let Look { used_us, ready, .. } = self.nodes[at].now;
+            let NodeView { used_us, ready, .. } = self.nodes[at].now;
             let parent = self.nodes[at].parent;
             let timeslice_us = self.nodes[at].timeslice_us;
             let above = &mut self.nodes[parent];
@@ -194,7 +194,7 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
     }
 
     /// Finds the nodes on the way to each group's party; those that are not there yet begin where their siblings are.
-    fn find_ways(&mut self, groups: &[Group]) {
+    fn find_ways(&mut self, groups: &[GroupView]) {
         self.known.clear();
         self.ways.clear();
         self.parties.clear();
@@ -216,8 +216,8 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
         }
     }
 
-    /// Takes nodes without groups out. The order of the others stays.
-    fn forget_the_gone(&mut self) {
+    /// Removes nodes without groups. The order of the others stays.
+    fn remove_empty(&mut self) {
         let mut new_place = vec![usize::MAX; self.nodes.len()];
         let there = self.nodes.iter().enumerate().filter(|(_, n)| n.now.is_there);
         for (kept, (at, node)) in there.enumerate() {
@@ -238,7 +238,7 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
         self.current = self.current.map(|turn| Turn { party: new_place[turn.party], ..turn });
     }
 
-    /// Those that wanted the device until now say where newcomers begin.
+    /// Raises the virtual time at which newcomers begin, by the nodes that wanted the device until now.
     fn raise_floors(&mut self) {
         let mut least = vec![f64::INFINITY; self.nodes.len()];
         for node in self.nodes[TOP + 1..].iter().filter(|n| n.ready) {
@@ -249,7 +249,7 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
         }
     }
 
-    /// The part of each node that wants the device, and how far a round goes. Returns how many parties want the device.
+    /// Computes the part of each node that wants the device, and the length of a round. Returns the number of parties that want it.
     fn weigh(&mut self) -> usize {
         for node in &mut self.nodes {
             node.now.least = f64::INFINITY;
@@ -278,7 +278,7 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
         for at in TOP + 1..self.nodes.len() {
             let State { parent, weight, timeslice_us, ready, .. } = self.nodes[at];
             if ready {
-                // What a switch costs, of a short turn it takes a larger part: the lightest has a whole timeslice.
+                // A switch costs a larger part of a short turn: the lightest has a whole timeslice.
                 let times = (self.nodes[at].now.part / least).min(TURN_MAX);
                 let turn_us = (timeslice_us as f64 * times).max(TURN_MIN_US as f64);
                 let above = &mut self.nodes[parent].now;
@@ -294,10 +294,10 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
         (self.nodes[node.parent].goal - node.virtual_time) * node.weight
     }
 
-    /// Says which child of each node is next. A round in which no child has a turn left is over.
+    /// Finds the next child of each node. A round in which no child has a turn left is over.
     fn order(&mut self) {
         for node in &mut self.nodes {
-            // Those for which the goal was set may be gone. Never in mid-turn: one that comes back behind the others waits for its end.
+            // Children for which the goal was set may be gone. A turn is not cut short: a child that comes back behind waits for its end.
             node.goal = node.goal.min(node.now.least + node.now.round);
         }
         let mut is_over = false;
@@ -305,7 +305,7 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
             for at in TOP + 1..self.nodes.len() {
                 let parent = self.nodes[at].parent;
                 if self.nodes[at].ready && self.left(at) >= TURN_MIN_US as f64 / 2.0 {
-                    // The one whose last turn is the longest ago; of equals the older.
+                    // Next is the child whose last turn is the longest ago; of equals the older.
                     let first =
                         self.nodes[parent].now.next.is_none_or(|other| self.nodes[at].turn < self.nodes[other].turn);
                     if first {
@@ -340,7 +340,7 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
         Some(Turn { party: at, since: now, from_us: self.nodes[at].used_us })
     }
 
-    /// Device time that is left of a turn, µs: what its party, and each node above it, has left of the round.
+    /// Rest of a turn, in µs of device time: the least rest of the round among its party and the nodes above it.
     fn rest(&self, now: Micros, turn: Turn) -> f64 {
         let (mut at, mut rest) = (turn.party, f64::INFINITY);
         while at != TOP {
@@ -350,13 +350,13 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
         let party = &self.nodes[turn.party];
         let longest = TURN_MAX * TURN_SLACK * (party.timeslice_us as f64).max(TURN_MIN_US as f64);
         let ran = now.saturating_sub(turn.since) as f64;
-        // Where it is not charged because it waits for another device, by the clock.
+        // A party that is not charged, because it waits for another device, ends its turn by the clock.
         rest.min(longest - (party.used_us - turn.from_us)).min(2.0 * longest - ran).max(TURN_MIN_US as f64 - ran)
     }
 }
 
-impl<P: Fn(&Group, &mut Vec<Node>) + Send> Policy for Turns<P> {
-    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+impl<P: Fn(&GroupView, &mut Vec<Node>) + Send> Policy for Turns<P> {
+    fn decide(&mut self, now: Micros, groups: &[GroupView], verdicts: &mut [Verdict]) -> Option<Micros> {
         self.refresh(now, groups);
         let waiting = self.weigh();
         let holds = self
@@ -366,7 +366,7 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Policy for Turns<P> {
         let many = self.parties.windows(2).any(|two| two[0] != two[1]);
         for (verdict, party) in verdicts.iter_mut().zip(&self.parties) {
             let run = self.current.is_none_or(|turn| turn.party == *party);
-            *verdict = Verdict { run, bounded: many };
+            *verdict = Verdict { run, budgeted: many };
         }
         let turn = self.current.filter(|_| waiting > 1)?;
         Some(now + self.rest(now, turn).max(1.0).ceil() as Micros)
@@ -383,8 +383,8 @@ mod tests {
         Choice::named(name).unwrap().make(0)
     }
 
-    fn weighing(id: u64, weight: u32) -> Group {
-        let mut group = Group { ready: true, ..group(id) };
+    fn weighing(id: u64, weight: u32) -> GroupView {
+        let mut group = GroupView { ready: true, ..group(id) };
         group.hints.weight = Some(weight);
         group
     }
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn who_wants_nothing_is_passed_over_and_who_is_alone_runs_on() {
         let mut up = make("up");
-        let mut g = [Group { ready: true, ..group(1) }, group(2)];
+        let mut g = [GroupView { ready: true, ..group(1) }, group(2)];
         assert_eq!(ask(&mut *up, 0, &g), (vec![true, false], None));
         assert_eq!(ask(&mut *up, 9_000_000, &g).0, [true, false]);
         g[0].ready = false;
@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn idle_time_earns_no_credit_but_a_moment_costs_no_claim() {
         let mut up = make("up");
-        let mut g = [Group { ready: true, ..group(1) }, group(2)];
+        let mut g = [GroupView { ready: true, ..group(1) }, group(2)];
         ask(&mut *up, 1, &g);
         g[0].used_us = 1e6;
         g[1].ready = true;
@@ -455,7 +455,7 @@ mod tests {
     #[test]
     fn by_program_the_groups_of_a_program_run_together_and_share_its_weight() {
         let mut pup = make("pup");
-        let of = |id, program| Group { ready: true, program: ProgramId(program), ..group(id) };
+        let of = |id, program| GroupView { ready: true, program: ProgramId(program), ..group(id) };
         let mut g = [of(1, 1), of(2, 1), of(3, 2)];
         let mut used = [0.0; 2];
         let mut now = 0;
@@ -481,7 +481,7 @@ mod tests {
         let mut fair = make("fair");
         let of = |id, user, weight| {
             let lineage = Lineage { user: Level { id: user, weight }, cgroup: Vec::new(), namespace: None };
-            Group { ready: true, lineage: Some(lineage.into()), ..group(id) }
+            GroupView { ready: true, lineage: Some(lineage.into()), ..group(id) }
         };
         // Three programs of the first user, one of the second, whose weight is half.
         let mut g = [of(1, 1, 200), of(2, 1, 200), of(3, 1, 200), of(4, 2, 100)];

@@ -293,7 +293,7 @@ impl World {
             self.log.push((self.now, action));
             let (Action::Open(id)
             | Action::Close(id)
-            | Action::Bound(id, _)
+            | Action::Budget(id, _)
             | Action::Contended(id, _)
             | Action::Stalled(id, _)
             | Action::Exclusive(id, _)) = action;
@@ -318,7 +318,7 @@ impl World {
                         sim.drains_until = Some(self.now + sim.drain_us);
                     }
                 }
-                Action::Bound(_, part) => {
+                Action::Budget(_, part) => {
                     assert_ne!(std::mem::replace(&mut sim.bound, part), part, "{action:?} is no change");
                 }
                 Action::Contended(_, on) => flip(&mut sim.contended, on),

@@ -29,7 +29,7 @@ fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
 }
 
-/// Compiles a file of `testing/domains`, with what it needs of the place and the device.
+/// Compiles a file of `testing/domains` against other libraries of the chain and the device.
 fn build(place: &Place, output: &str, file: &str, flags: &[&str], needs: &[PathBuf]) -> PathBuf {
     let simdev = beside("libsimdev.so");
     let libraries = simdev.parent().expect("a folder");
@@ -110,13 +110,13 @@ impl Chain {
         self.place.join(name)
     }
 
-    /// Time that launches of a program have waited at its gates, in µs.
+    /// Time that a program's launches waited at its gates, in µs.
     pub fn waited_us(&self, pid: u32) -> u64 {
         let program = self.place.program(pid).expect("a program");
         program["groups"].as_array().expect("groups").iter().map(|g| g["wait_us"].as_u64().expect("a number")).sum()
     }
 
-    /// Starts the program under the scheduler.
+    /// Starts the chain's program under the scheduler.
     pub fn run(&self, environment: &[(&str, &str)]) -> Process {
         self.run_as(&[], environment)
     }

@@ -104,7 +104,7 @@ fn libraries_of_the_original_schedule_every_launch_once() {
     );
 }
 
-/// A program that is linked with the library before its driver is scheduled without a preload, and once with one.
+/// A program that is linked with the library ahead of its driver is scheduled without a preload, and with one each launch counts once.
 fn linked(place: &Place, folder: &Path) {
     let search = format!("-L{}", folder.display());
     let rpath = format!("-Wl,--disable-new-dtags,-rpath,{}", folder.display());

@@ -21,13 +21,13 @@ pub(crate) struct Platform {
 pub(crate) enum Kind {
     /// Everything that the library needs is installed, or the place's own.
     Plain(Place),
-    /// CUDA on the software driver.
+    /// CUDA, on the software driver.
     Cuda(Gpu),
-    /// HIP on the software runtime.
+    /// HIP, on the software runtime.
     Hip(HipGpu),
 }
 
-/// Every platform.
+/// All platforms.
 pub(crate) const PLATFORMS: &[Platform] = &[
     Platform { name: "sim", levels: &["1", "2", "3"], open: sim, libraries: &["-lsimdev"] },
     Platform { name: "opencl", levels: &["1"], open: opencl, libraries: &["-lOpenCL"] },

@@ -188,7 +188,7 @@ fn tell(line: &str) {
     say(line);
     if let Ok(socket) = UnixDatagram::unbound() {
         let _ = socket.set_nonblocking(true);
-        // A daemon's warning (RFC 3164): facility 3, severity 4.
+        // RFC 3164: facility 3 (daemons), severity 4 (warning).
         let _ = socket.send_to(format!("<28>xsched: {}", escaped(line)).as_bytes(), "/dev/log");
     }
 }

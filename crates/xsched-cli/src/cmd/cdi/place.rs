@@ -116,7 +116,7 @@ fn write(folder: &Path, path: &Path, text: &str) -> std::io::Result<()> {
     file.persist(path).map(drop).map_err(|e| e.error)
 }
 
-/// Another file that defines the same kind of device.
+/// Further file that defines devices of this kind.
 #[derive(Debug, PartialEq, Eq)]
 enum Other {
     /// In the same folder: engines refuse devices that two files of one folder define.

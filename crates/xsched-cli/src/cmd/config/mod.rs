@@ -47,7 +47,7 @@ struct Files {
     json: bool,
 }
 
-/// Checks, shows or prints.
+/// Runs the subcommand.
 pub(crate) fn main(args: Args) -> Result {
     match args.action {
         Action::Check(files) => check(&files),

@@ -10,7 +10,8 @@ use xsched_daemon::mps;
 use xsched_proto::paths;
 use xsched_proto::wire::Request;
 
-use super::{Cause, Check, process, shadow};
+use super::report::{Cause, Check};
+use super::{process, shadow};
 use crate::client;
 
 /// File with the libraries that the loader puts into every program.

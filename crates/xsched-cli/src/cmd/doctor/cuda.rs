@@ -11,15 +11,15 @@ use super::probe::Driver;
 /// Result of the examination.
 #[derive(Debug, Serialize)]
 pub(super) struct Cuda {
-    /// Version of the kernel's module.
+    /// Version of the kernel module.
     driver_version: Option<String>,
-    /// Newest version of CUDA that the driver knows.
+    /// Newest version of CUDA that the driver supports.
     cuda_version: String,
     devices: Vec<DeviceInfo>,
     mps: Mps,
     /// Levels of `run --share time` that all devices support.
     pub(super) levels_by_time: Vec<u8>,
-    /// Levels of `run --share pool` and `spatial`: under MPS all programs have the same time slice.
+    /// Levels of `run --share pool` and `spatial` that all devices support: under MPS all programs have the same time slice.
     levels_spatial: Vec<u8>,
     /// Reason for which there are no pools, as far as it can be seen from here.
     pool_obstacle: Option<String>,
@@ -32,7 +32,7 @@ struct Mps {
     pipe_directory: PathBuf,
     /// True if a control daemon answers there.
     answers: bool,
-    /// Control daemons of this user, wherever they answer.
+    /// Process ids of this user's control daemons, at whatever pipe directory.
     control_pids: Vec<u32>,
 }
 

@@ -3,17 +3,16 @@
 use std::ffi::{CStr, OsStr};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use xsched_daemon::mps::PIPE_DIRECTORY;
 use xsched_proto::segment::HeardLate;
 use xsched_proto::settings::Settings;
 use xsched_proto::wire::{self, DaemonMsg, ProgramInfo, Request};
 use xsched_proto::{paths, variables};
 
+use super::arbiters;
 use super::cuda::Cuda;
 use super::probe::{self, What};
-use super::{Cause, Check, Report, arbiters};
-use crate::width::Width;
+use super::report::{Cause, Check, Platform, Report};
 use crate::{client, folders, preload};
 
 /// Device files that the kernel's drivers give to programs, and the users who may open them by the rules that distributions ship.
@@ -23,40 +22,7 @@ const NODES: [(&str, &str); 3] = [
     ("/dev/dri", "group render"),
 ];
 
-/// One vendor interface.
-#[derive(Debug, Serialize)]
-pub(super) struct Platform {
-    platform: &'static str,
-    present: bool,
-    devices: Vec<String>,
-    /// Preemption levels that this version supports on it.
-    levels: Vec<u8>,
-    note: Option<String>,
-    cuda: Option<Cuda>,
-}
-
-/// Platforms as text.
-pub(super) fn platforms(all: &[Platform], width: Width) -> String {
-    let mut out = String::new();
-    if !all.is_empty() {
-        out.push_str("\nplatforms\n");
-    }
-    for p in all {
-        let levels = p.levels.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
-        let what = match p.present {
-            true => format!("{}; levels {levels}", p.devices.join(", ")),
-            false => "not here".to_owned(),
-        };
-        let note = p.note.as_deref().map(|n| format!(" ({n})")).unwrap_or_default();
-        out += &width.fill(&format!("      {:<14} {what}{note}", p.platform), 21);
-        for line in p.cuda.iter().flat_map(Cuda::lines) {
-            out += &width.fill(&format!("      {:<14} {line}", ""), 21);
-        }
-    }
-    out
-}
-
-/// Runs all checks.
+/// Runs all checks of the machine.
 pub(super) fn examine(socket: Option<&Path>) -> Report {
     let platforms = vec![
         platform(What::Cuda, "cuda", &[1]),
@@ -203,7 +169,7 @@ fn configuration_check() -> Check {
     }
 }
 
-/// Devices whose files this user may not open.
+/// Checks for device files that this user may not open.
 fn permission_check(root: &Path) -> Option<Check> {
     use rustix::fs::{Access, AtFlags, CWD};
     let files = |place: &Path| match place.is_dir() {

@@ -63,14 +63,14 @@ pub(super) struct Found {
     pub(super) why: Option<String>,
     /// Facts from CUDA's driver.
     pub(super) cuda: Option<Driver>,
-    /// Preemption levels, where they are known only here.
+    /// Preemption levels, if only the probe can find them out.
     pub(super) levels: Option<Vec<u8>>,
 }
 
 /// Facts about CUDA's driver.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Driver {
-    /// Newest version of CUDA that it knows.
+    /// Newest version of CUDA that the driver supports.
     pub(super) cuda_version: String,
     /// Devices that programs see.
     pub(super) devices: Vec<DeviceInfo>,
@@ -151,7 +151,7 @@ pub(super) fn run(what: What, environment: &[(&str, &std::ffi::OsStr)]) -> Resul
     let output = child.wait_with_output().map_err(Error::environment)?;
     let complaint = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ");
     match serde_json::from_slice::<Found>(&output.stdout) {
-        // The loader complains on stderr and goes on.
+        // If the loader cannot preload the library, it prints a warning and continues.
         Ok(found) if what == What::Preload && found.names.is_empty() => Err(Error::environment(complaint)),
         Ok(found) => Ok(found),
         Err(_) => Err(Error::environment(format!("it died ({}) {complaint}", output.status))),

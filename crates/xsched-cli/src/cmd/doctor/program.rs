@@ -12,7 +12,8 @@ use xsched_proto::text::escaped;
 use xsched_proto::wire::{DaemonMsg, Described, GroupState, ProgramInfo, Request};
 
 use super::process::{self, Mapping};
-use super::{Cause, Check, Report, Status, calls, probe, shadow};
+use super::report::{Cause, Check, Report, Status};
+use super::{calls, probe, shadow};
 use crate::client;
 use crate::target::{self, Verdict};
 

@@ -45,7 +45,7 @@ pub(crate) struct Page {
     pub(crate) text: String,
 }
 
-/// Shows, prints or writes.
+/// Shows a page, prints its source, or writes all pages.
 pub(crate) fn main(args: Args, command: clap::Command) -> Result {
     let pages = pages(command).map_err(|e| Error::environment(format!("cannot make the manual pages: {e}")))?;
     if let Some(dir) = &args.dir {
@@ -214,7 +214,7 @@ fn as_typed(help: Option<&clap::builder::StyledStr>) -> String {
     let Some(help) = help.map(ToString::to_string) else { return String::new() };
     let heading = if help.starts_with("Example") { "EXAMPLES" } else { "NOTES" };
     let help = help.trim_start_matches("Examples:\n").trim_start_matches("Example:\n");
-    // A full stop or quote at the start of a line would be a request to the formatter.
+    // Otherwise a full stop or quote at the start of a line would be a request to the formatter.
     let lines: String = help.lines().map(|line| format!("\\&{}\n", roff::plain(line))).collect();
     format!(".SH {heading}\n.nf\n{lines}.fi\n")
 }

@@ -20,7 +20,7 @@ pub(super) fn body(markdown: &str, first: &str) -> String {
             out.push_str(&format!(".SH {}\n", heading(name)));
             is_new = true;
         } else if line.starts_with("# ") {
-            // The page has a name already.
+            // The title of the page is in its header already.
         } else if line.starts_with('|') {
             let mut rows = vec![cells(line)];
             while let Some(row) = lines.next_if(|line| line.starts_with('|')) {
@@ -44,7 +44,7 @@ pub(super) fn body(markdown: &str, first: &str) -> String {
     out
 }
 
-/// Rows as tagged paragraphs: the first cell, and below it the others.
+/// Rows as tagged paragraphs: the first cell is the tag, the others follow below.
 pub(super) fn tagged(rows: &[Vec<String>]) -> String {
     let mut out = String::new();
     for row in rows {
@@ -67,7 +67,7 @@ fn table(rows: &[Vec<String>]) -> String {
         }
         cells
     };
-    // The line of dashes is no row.
+    // The second row is the line of dashes below the heads.
     tagged(&rows.iter().skip(1).map(named).collect::<Vec<_>>())
 }
 
@@ -94,7 +94,7 @@ pub(super) fn text(markdown: &str) -> String {
             out.push_str(&part.replace('*', ""));
         }
     }
-    // A full stop or an apostrophe at the start of a line would be a request to the formatter.
+    // Otherwise a full stop or an apostrophe at the start of a line would be a request to the formatter.
     if out.starts_with(['.', '\'']) { format!("\\&{out}") } else { out }
 }
 

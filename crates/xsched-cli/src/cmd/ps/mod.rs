@@ -80,7 +80,7 @@ LV        the preemption level in force
 STATE     idle, ready (waits for the device, with how long), running, suspended (by `xsched suspend`, or priority -256),
           detached (opened its own gate), ended (with how long ago)
 SHARE     its part of the device, in percent: what it asks for by its weight or utilization, / what it got in the last 10 s
-GPU TIME  device time charged; P99WAIT: what 99 % of its waits at the closed gate did not exceed; WAITED: all of them
+GPU TIME  device time charged, as in `xsched usage`; P99WAIT: what 99 % of its waits at the closed gate did not exceed; WAITED: all of them
 UNSCHED   launches that reached the device without a decision: before the daemon's answer, by an operator's rule, or
           after an internal error
 

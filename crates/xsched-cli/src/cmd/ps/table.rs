@@ -79,7 +79,7 @@ const COLUMNS: [Column; 19] = [
     number("LV", Shown::Always, 10, |row| or_nothing(row.group.map(|group| group.level))),
     column("STATE", Shown::Always, 1, state),
     number("SHARE", Shown::IfAny, 6, share),
-    number("GPU TIME", Shown::Always, 3, |row| or_nothing(row.group.map(|group| duration(group.device_us)))),
+    number("GPU TIME", Shown::Always, 3, |row| or_nothing(row.group.map(|group| duration(group.gpu_us)))),
     number("P99WAIT", Shown::Always, 4, |row| {
         or_nothing(row.group.and_then(|group| group.waits.p99_us).map(|us| duration(us as u64)))
     }),
@@ -167,7 +167,7 @@ fn sorted(rows: &mut [Row<'_>], sort: Sort) {
         Sort::Device => rows.sort_by_key(|row| (row.group.is_none(), row.group.map(|group| group.device.clone()))),
         Sort::State => rows.sort_by_key(|row| row.group.map_or(9, |group| order(row.program, group.state))),
         Sort::Share => rows.sort_by_key(|row| of(row, percent)),
-        Sort::GpuTime => rows.sort_by_key(|row| of(row, |group| group.device_us)),
+        Sort::GpuTime => rows.sort_by_key(|row| of(row, |group| group.gpu_us)),
         Sort::P99wait => rows.sort_by_key(|row| of(row, |group| group.waits.p99_us.map_or(0, |us| us as u64 + 1))),
         Sort::Waited => rows.sort_by_key(|row| of(row, |group| group.wait_us)),
         Sort::Launches => rows.sort_by_key(|row| of(row, |group| group.launches)),

@@ -3,7 +3,6 @@ use xsched_proto::wire::{ClassFrom, Share, Waits};
 use super::*;
 use xsched_proto::class::Class;
 use xsched_proto::device::{DeviceProcess, DeviceState, Source, Throttle};
-use xsched_proto::segment::HeardLate;
 use xsched_proto::wire::{GroupInfo, GroupState, Platform, QueueInfo, Unscheduled};
 
 /// Table as it is printed to a pipe.
@@ -13,38 +12,18 @@ fn shown(answer: &Answer) -> String {
 
 fn answer() -> Answer {
     let group = GroupInfo {
-        id: "g1".into(),
-        device: "sim:0".into(),
-        platform: Platform::Sim,
-        domain: QueueDomain::Application,
-        system_launches: None,
-        exempt_launches: 0,
         priority: 128,
-        level: 1,
         threshold: 16,
-        batch: 0,
         state: GroupState::Running,
-        interactive: false,
         queues: vec![QueueInfo { id: "q1".into(), launches: 7 }],
         launches: 7,
         unscheduled: Unscheduled { attach: 1, passthrough: 0, error: 1 },
-        liveness_overrides: 0,
-        signal_overrides: 0,
-        heard_late: HeardLate::default(),
-        stalls: 0,
-        releases: 0,
         suspensions: 2,
-        device_us: 1_500,
-        share_asked_percent: None,
-        share_got_percent: None,
-        waits: Default::default(),
+        gpu_us: 1_500,
+        device_us: 1_600,
         wait_us: 12,
-        longest_us: 0,
-        short: None,
-        timeslice_us: None,
         completed: 6,
-        alone_us: None,
-        yielding: None,
+        ..GroupInfo::new(1, "sim:0", Platform::Sim)
     };
     let program = ProgramInfo {
         pid: 42,
@@ -196,7 +175,7 @@ fn full() -> Answer {
         of(123_456, "模型训练-with-a-long-name.py", GroupState::Running, waits(0, None)),
         ProgramInfo { ended_s: Some(75), ..of(99, "old", GroupState::Idle, waits(0, Some(3.0))) },
     ];
-    answer.programs[0].groups[0].device_us = 11_600_000;
+    answer.programs[0].groups[0].gpu_us = 11_600_000;
     answer
 }
 

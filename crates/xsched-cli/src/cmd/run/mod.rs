@@ -1,16 +1,16 @@
-//! `xsched run`: hands the environment over and becomes the command.
+//! `xsched run`: sets the environment and executes the program.
 
+mod environment;
 mod share;
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use xsched_policy::registry;
 use xsched_proto::paths;
-use xsched_proto::settings::{Mode, Settings, TOLD_OF};
+use xsched_proto::settings::{Mode, Settings};
 use xsched_proto::variables;
-use xsched_proto::wire::{Platform, Request};
+use xsched_proto::wire::Request;
 
 use crate::candidates;
 use crate::failure::{Error, Result, say};
@@ -19,6 +19,7 @@ use crate::target::{self, Verdict};
 use crate::values::{self, Level};
 use crate::{client, inherited, out_of_sight, preload, start};
 
+use self::environment::Environment;
 use self::share::Share;
 
 /// Start a program under the scheduler
@@ -122,9 +123,9 @@ ours is in it. At the end of a COMMAND that used no device such processes are na
 /// Scheduler of the program.
 #[derive(Debug, PartialEq, Eq)]
 enum Scheduler {
-    /// The daemon at this socket.
+    /// Daemon at this socket.
     Daemon(PathBuf, paths::Origin),
-    /// The program itself.
+    /// The library in the program.
     Local,
     /// No scheduler.
     Nobody,
@@ -343,60 +344,6 @@ fn fresh_job() -> String {
     format!("run-{}-{:x}", std::process::id(), now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
-/// Environment of the program to start.
-#[derive(Debug)]
-struct Environment(Vec<(OsString, OsString)>);
-
-impl Environment {
-    fn inherited() -> Self {
-        Environment(std::env::vars_os().collect())
-    }
-
-    fn get(&self, name: &str) -> Option<String> {
-        self.0.iter().find(|(n, _)| n == name).and_then(|(_, value)| value.to_str()).map(str::to_owned)
-    }
-
-    /// Settings that the library in the program will read from the environment. The library ignores values that it does not understand;
-    /// here they are an error.
-    fn settings(&self) -> Result<Settings> {
-        let names = self.0.iter().filter_map(|(name, _)| name.to_str().map(str::to_owned));
-        let settings = Settings::read(|name| self.get(name), names);
-        let platforms = self.get("XSCHED_PLATFORMS").and_then(|list| Platform::fault_in(&list));
-        if let Some(complaint) = settings.complaints.first().or(platforms.as_ref()) {
-            return Err(Error::input(complaint));
-        }
-        if let Mode::Local(policy) = &settings.mode {
-            registry::find(policy).map_err(|why| why.within("XSCHED_POLICY"))?;
-        }
-        Ok(settings)
-    }
-
-    /// Reports variables without effect, and tells the program so: otherwise each of its processes would report them.
-    fn tell_of(&mut self, settings: &Settings) {
-        let mut told_of = self.get(TOLD_OF).unwrap_or_default();
-        for (name, line) in &settings.without_effect {
-            say(line);
-            told_of = format!("{told_of},{name}");
-        }
-        if !settings.without_effect.is_empty() {
-            self.set(TOLD_OF, told_of.trim_start_matches(','));
-        }
-    }
-
-    fn set(&mut self, name: &str, value: impl Into<OsString>) {
-        self.unset(name);
-        self.0.push((name.into(), value.into()));
-    }
-
-    fn unset(&mut self, name: &str) {
-        self.0.retain(|(n, _)| n != name);
-    }
-
-    fn strings(&self) -> impl Iterator<Item = CString> {
-        self.0.iter().filter_map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok())
-    }
-}
-
 /// Becomes the program. Returns only on failure, with the reason.
 fn exec(program: &Path, name: &OsStr, rest: &[OsString], environment: &Environment) -> Error {
     // The arguments come from our own, which have no zero byte.
@@ -461,13 +408,5 @@ mod tests {
         let module = name_of(Path::new(&at("python3")), &words(&["-m", "train"]));
         assert_eq!(module, format!("{} train", at("python3.11")));
         assert_eq!(name_of(Path::new(&at("train.py")), &[]), at("train.py"));
-    }
-
-    #[test]
-    fn the_environment_holds_a_name_once() {
-        let mut e = Environment(vec![("A".into(), "1".into()), ("B".into(), "2".into())]);
-        e.set("A", "3");
-        let all: Vec<_> = e.strings().collect();
-        assert_eq!(all, [c"B=2".to_owned(), c"A=3".to_owned()]);
     }
 }

@@ -8,18 +8,19 @@ use xsched_proto::class::Class;
 use xsched_proto::settings::Settings;
 use xsched_proto::variables;
 
-use super::{Args, Environment};
+use super::Args;
+use super::environment::Environment;
 use crate::failure::{Error, Result, say};
 use crate::folders;
 
 /// Variable by which `--share` reaches runs within this one, and the preload library.
 const VARIABLE: &str = "XSCHED_SHARE";
-/// MPS knows two priorities: 0 = normal, 1 = below normal.
+/// Variable with the priority of an MPS client: 0 = normal, 1 = below normal.
 const CLIENT_PRIORITY: &str = "CUDA_MPS_CLIENT_PRIORITY";
 /// Folder of NVIDIA's kernel module.
 const DRIVER: &str = "/proc/driver/nvidia";
 
-/// `--share`.
+/// Value of `--share`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Share {
     Time,
@@ -33,12 +34,12 @@ pub(super) enum Share {
 pub(super) struct Wish {
     share: Share,
     class: Class,
-    /// Pipe directory of an MPS daemon that a program with this environment would find.
+    /// Pipe directory of an MPS daemon that answers, and that a program with this environment would use.
     running: Option<PathBuf>,
 }
 
 impl Wish {
-    /// Reads flags, then the environment, whose words are known to be accepted.
+    /// Reads the option, then the environment, whose value was checked before.
     pub(super) fn of(args: &Args, settings: &Settings) -> Wish {
         let inherited = || variables::text(VARIABLE).and_then(|text| Share::from_str(&text, true).ok());
         let share = args.share.or_else(inherited).unwrap_or(Share::Auto);
@@ -47,11 +48,11 @@ impl Wish {
         Wish { share, class: Class::of(priority), running: mps::answers(&pipe).then_some(pipe) }
     }
 
-    /// Puts what comes of the wish into the program's environment. A program joins a pool by itself, when it first touches a
-    /// GPU: only then it is known to be one that does.
+    /// Sets the variables that follow from the wish in the program's environment. A program joins a pool by itself, at its first use of a
+    /// GPU, since before nobody knows whether it uses one.
     ///
     /// # Errors
-    /// Exit code 3 where the program cannot share its GPU as it must.
+    /// Exit code 3 if the program cannot share its GPU as it must.
     pub(super) fn settle(&self, has_daemon: bool, environment: &mut Environment) -> Result<()> {
         // True on a machine with NVIDIA's driver, or where the user has set a variable of MPS.
         let may_touch = || {
@@ -72,11 +73,12 @@ impl Wish {
             return Ok(());
         }
         if joins || self.running.is_some() {
-            // The library names a pool here. (To add a variable while other threads read them is not safe.)
+            // The library replaces this by a pool's directory. Adding a variable then would be unsafe, since other threads may read the
+            // environment.
             environment.set(mps::PIPE_DIRECTORY, nowhere());
         }
         if joins {
-            // There too the library has the last word.
+            // The library may replace this, too.
             environment.set(CLIENT_PRIORITY, priority);
         }
         if self.share == Share::Auto
@@ -94,8 +96,7 @@ fn missing() -> Error {
     Error::environment(format!("no MPS daemon answers at {}: start one with `{} -d`", at.display(), mps::CONTROL))
 }
 
-/// An empty folder, where no MPS daemon will ever answer; no folder at all where another user has taken the place of this
-/// user's.
+/// Empty folder, in which no MPS daemon ever answers; `/dev/null` if another user has taken the path of this user's folder.
 fn nowhere() -> PathBuf {
     let runtime = folders::runtime();
     let folder = runtime.join("no-mps");

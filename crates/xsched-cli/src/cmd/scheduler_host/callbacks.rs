@@ -1,4 +1,4 @@
-//! A registered scheduler's callbacks, and the answer that follows from what they say.
+//! Callbacks of a registered scheduler, and the daemon's answer from their results.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -25,7 +25,7 @@ struct Group {
     state: *const CDeviceState,
 }
 
-/// XSchedStream of the same.
+/// XSchedStream of include/xsched/scheduler.h.
 #[repr(C)]
 struct Stream {
     size: usize,
@@ -46,14 +46,14 @@ struct Stream {
     state: *const CDeviceState,
 }
 
-/// XSchedStreams of the same.
+/// XSchedStreams of include/xsched/scheduler.h.
 #[repr(C)]
 struct Streams {
     count: usize,
     streams: *const *const Stream,
 }
 
-/// The device in question: its key and, unless that is not known, how it is.
+/// Device of a question: its key, and its state if known.
 struct Device<'a> {
     key: &'a CStr,
     state: *const CDeviceState,
@@ -65,7 +65,7 @@ type OfGroup = unsafe extern "C" fn(*mut c_void, *const Group) -> c_int;
 type OfTwoGroups = unsafe extern "C" fn(*mut c_void, *const Group, *const Group) -> c_int;
 type OfStream = unsafe extern "C" fn(*mut c_void, *const Stream) -> c_int;
 
-/// XSchedScheduler of the same, and XSchedStreamScheduler: they differ in what the callbacks take.
+/// XSchedScheduler and XSchedStreamScheduler of include/xsched/scheduler.h: they differ in the arguments of the callbacks.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Table {
@@ -78,20 +78,20 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The version that decides stream by stream.
+    /// Version whose callbacks decide on each stream.
     pub(super) const PER_STREAM: u32 = 2;
 
-    /// A callback as its version has it.
+    /// Converts a pointer to a callback of the version's type.
     ///
     /// # Safety
-    /// `F` is the type of a function pointer, that which the header has in this place for this version.
+    /// `F` is the type of a function pointer: the one that the header has in this place for this version.
     unsafe fn callback<F: Copy>(pointer: *const c_void) -> Option<F> {
         // SAFETY: null is no function, and anything else one of this type by the registering library's promise.
         unsafe { std::mem::transmute_copy::<*const c_void, Option<F>>(&pointer) }
     }
 }
 
-/// The registered scheduler, and what wanted the device when it was asked last.
+/// Registered scheduler, and the groups that wanted the device at the last question.
 pub(super) struct Scheduler {
     table: Table,
     ready: Vec<u64>,
@@ -102,11 +102,11 @@ impl Scheduler {
         Scheduler { table, ready: Vec::new() }
     }
 
-    /// Asks the callbacks.
+    /// Answers a question by the callbacks.
     pub(super) fn answer(&mut self, question: Question) -> FromHost {
         let device = CString::new(question.device.clone()).unwrap_or_default();
         let fresh: Vec<bool> = question.groups.iter().map(|g| g.ready && !self.ready.contains(&g.id)).collect();
-        // Groups of other devices stay as they are.
+        // The question is about one device; groups of others stay in the list.
         self.ready.retain(|id| !question.groups.iter().any(|g| g.id == *id));
         self.ready.extend(question.groups.iter().filter(|g| g.ready).map(|g| g.id));
         let state = question.state.as_ref().map(c_device_state);
@@ -124,7 +124,7 @@ impl Scheduler {
         FromHost::Answer { device: question.device, number: question.number, run, again_in_us }
     }
 
-    /// Version 1: which groups may run, and whether one was refused that nothing preempts.
+    /// Version 1: chooses the groups that may run, and reports whether one was refused that no group preempts.
     fn groups(&self, groups: &[host::Group], fresh: &[bool], device: &Device<'_>) -> (Vec<u64>, bool) {
         let groups: Vec<Group> = groups.iter().map(|g| group(g, device)).collect();
         // SAFETY: what the header has in these places for this version.
@@ -159,7 +159,7 @@ impl Scheduler {
 
     /// Version 2: chooses the groups that may run by the answers on their streams, and reports whether one that wants to was refused.
     fn streams(&self, groups: &[host::Group], fresh: &[bool], device: &Device<'_>) -> (Vec<u64>, bool) {
-        // One without a stream has nothing to launch.
+        // A group without a stream has nothing to launch, so that it may run.
         let mut run: Vec<u64> = groups.iter().filter(|g| g.stream.is_none()).map(|g| g.id).collect();
         let known: Vec<(&host::Group, bool)> =
             groups.iter().zip(fresh.iter().copied()).filter(|(g, _)| g.stream.is_some()).collect();

@@ -1,4 +1,4 @@
-//! A device's state, as an operator's own scheduler sees it.
+//! State of a device, in the form that an operator's own scheduler reads.
 
 use xsched_proto::device::{DeviceState, Throttle};
 

@@ -6,7 +6,7 @@ use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCr
 /// Newest version of the kernel's interface that is used: restrictions of newer kernels than this one apply where they exist.
 const KNOWN: ABI = ABI::V6;
 
-/// Gives up capabilities for good, writing files, network connections and signals to other processes. Its error output stays.
+/// Gives up for good: capabilities, writing files, network connections, and signals to other processes. Error output stays possible.
 pub(super) fn give_up() -> Result<(), String> {
     xsched_daemon::give_up_capabilities().map_err(|e| format!("cannot give up capabilities: {e}"))?;
     confine().map_err(|e| format!("cannot give up writing: {e}"))

@@ -13,13 +13,13 @@ use super::model::{Model, Row, Snapshot, View};
 pub(super) enum Mode {
     Table,
     Help,
-    /// A filter is being typed; what it was before.
+    /// The user types a filter; the value is the former one.
     Filter(String),
-    /// A class is chosen for a process.
+    /// The user chooses a class for a process.
     Class(u32),
-    /// A policy is chosen, by its place in the list.
+    /// The user chooses a policy, by its place in the list.
     Policy(usize),
-    /// A change waits for a yes.
+    /// A change waits for the user's confirmation.
     Confirm(Change),
 }
 
@@ -73,16 +73,16 @@ impl Change {
     }
 }
 
-/// The classes by the key that chooses them.
+/// Classes by the keys that choose them.
 pub(super) const CLASSES: [(char, Class); 5] =
     [('l', Class::Low), ('n', Class::Normal), ('h', Class::High), ('r', Class::Realtime), ('s', Class::System)];
 
 /// Effect of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// Show it.
+    /// The screen is drawn.
     Draw,
-    /// Have it done.
+    /// The daemon is asked for a change.
     Do(Change),
     /// Ends the program.
     Quit,
@@ -93,15 +93,15 @@ pub(super) struct App {
     pub(super) model: Model,
     pub(super) view: View,
     pub(super) mode: Mode,
-    /// The row that changes are for: its process and group.
+    /// Row to which changes apply: its process and group.
     pub(super) selected: Option<(u32, Option<u64>)>,
-    /// A key has chosen it; before that the first row is selected, whichever that is.
+    /// True if a key chose the selected row. Until then the first row is selected, whichever it is.
     chosen: bool,
     /// Result of the last key.
     pub(super) message: Option<String>,
     /// Reason for which there is no news from the daemon.
     pub(super) trouble: Option<String>,
-    /// Rows that a page has, as of the last drawing.
+    /// Number of rows of a page, at the last drawing.
     pub(super) page: usize,
 }
 
@@ -119,14 +119,14 @@ impl App {
         }
     }
 
-    /// Takes what the daemon tells.
+    /// Takes a snapshot of the daemon.
     pub(super) fn take(&mut self, snapshot: Snapshot) {
         self.model.take(snapshot);
         self.trouble = None;
         self.select_what_is_there();
     }
 
-    /// The rows that are shown, and which of them is selected.
+    /// Visible rows, and the place of the selected one.
     pub(super) fn rows(&self) -> (Vec<&Row>, Option<usize>) {
         let rows = self.view.rows(&self.model);
         let at = rows.iter().position(|row| Some((row.pid, row.group)) == self.selected);
@@ -138,7 +138,7 @@ impl App {
         at.map(|at| rows[at])
     }
 
-    /// Selects the row at a place, as far as there are rows.
+    /// Selects the row at a place, or the last one if there are fewer.
     fn select(&mut self, at: usize) {
         let (rows, _) = self.rows();
         self.selected = rows.get(at.min(rows.len().saturating_sub(1))).map(|row| (row.pid, row.group));
@@ -156,7 +156,7 @@ impl App {
         self.select(at.saturating_add_signed(by));
     }
 
-    /// A key was pressed.
+    /// Handles a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> Then {
         let interrupt = key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c');
         if interrupt {
@@ -231,7 +231,7 @@ impl App {
                 self.mode = Mode::Table;
             }
             KeyCode::Backspace => _ = self.view.filter.pop(),
-            // As long as it is seen on a narrow screen.
+            // A longer filter would not fit on a narrow screen.
             KeyCode::Char(c) if !c.is_control() && self.view.filter.chars().count() < 40 => self.view.filter.push(c),
             _ => {}
         }
@@ -272,7 +272,7 @@ impl App {
     }
 }
 
-/// The policies that can be chosen here.
+/// Policies that can be chosen.
 pub(super) fn policies() -> impl Iterator<Item = &'static Entry> {
     registry::listed()
 }

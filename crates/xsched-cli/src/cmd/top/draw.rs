@@ -13,9 +13,9 @@ use super::model::{BUCKETS, Device, Row, state_name};
 /// Abilities of the terminal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Theme {
-    /// Not with `NO_COLOR`.
+    /// True unless `NO_COLOR` is set.
     pub(super) colour: bool,
-    /// Blocks of different height, in a terminal of UTF-8.
+    /// True if the terminal can show block characters: its locale is UTF-8.
     pub(super) blocks: bool,
 }
 
@@ -78,10 +78,10 @@ const COLUMNS: [Column; 14] = [
     left("HELD BY", 11, 6, |row, _| held_by(row)),
 ];
 
-/// The least room for the program's name.
+/// Smallest width of the program's name, in characters.
 const NAME_LEAST: usize = 14;
 
-/// The columns for which a line has room.
+/// Columns that fit into a line.
 fn columns(width: usize) -> Vec<&'static Column> {
     let mut by_rank: Vec<&Column> = COLUMNS.iter().collect();
     by_rank.sort_by_key(|column| column.rank);
@@ -97,16 +97,16 @@ fn columns(width: usize) -> Vec<&'static Column> {
     COLUMNS.iter().filter(|column| column.rank < least).collect()
 }
 
-/// A line of the table.
+/// Line of the table.
 enum Line<'a> {
     Device(&'a Device),
     Row(&'a Row, bool),
 }
 
-/// The whole screen. Returns how many lines the table has.
+/// Draws the whole screen. Returns the number of lines of the table.
 pub(super) fn screen(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) -> usize {
     let height = usize::from(area.height);
-    // Title and heads above, two lines on what is selected and one of keys below.
+    // Above are the title and the heads; below are two lines about the selected row, and one about keys.
     let below = if height >= 10 { 3 } else { 1 };
     let room = height.saturating_sub(2 + below);
     title(app, theme, line(area, 0), buffer);
@@ -147,7 +147,7 @@ pub(super) fn text_of(app: &App, theme: Theme, width: u16) -> String {
     dump(&buffer)
 }
 
-/// The signs of a buffer, line by line.
+/// Characters of a buffer, line by line.
 pub(super) fn dump(buffer: &Buffer) -> String {
     let width = usize::from(buffer.area.width);
     let row = |cells: &[ratatui::buffer::Cell]| {
@@ -389,7 +389,7 @@ fn policy_menu(at: usize, area: Rect, buffer: &mut Buffer) {
     window(" Policy ", lines, Some(at), area, buffer);
 }
 
-/// A framed list in the middle.
+/// Draws a list in a frame, in the middle of the screen.
 fn window(title: &str, lines: impl Iterator<Item = String>, selected: Option<usize>, area: Rect, buffer: &mut Buffer) {
     use ratatui::widgets::{Block, Clear, Widget};
     let lines: Vec<String> = lines.collect();
@@ -432,7 +432,7 @@ fn memory(bytes: Option<u64>) -> String {
     }
 }
 
-/// A wait, in seven signs at most.
+/// Text of a wait, seven characters at most.
 fn wait(us: Option<u64>) -> String {
     match us {
         None => "-".into(),
@@ -452,7 +452,7 @@ fn held_by(row: &Row) -> String {
     }
 }
 
-/// A sign for each part of the window: each step up is three times as long.
+/// One character for each part of the window. Each step up stands for three times the wait.
 fn sparkline(waits: &[Option<u64>], theme: Theme) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     const SIGNS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];

@@ -9,11 +9,11 @@ use super::model::{Snapshot, WINDOW_US};
 use crate::client::Connection;
 use crate::failure::Result;
 
-/// The connection, and how far it was followed.
+/// Connection to the daemon, and the number of records read so far.
 pub(super) struct Feed {
     socket: Option<PathBuf>,
     connection: Option<Connection>,
-    /// Number of the next record; none = nothing was followed yet.
+    /// Number of the next record; none = no record was read yet.
     next: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ impl Feed {
         Ok(snapshot)
     }
 
-    /// Has something changed. Returns what the daemon has to say about it.
+    /// Asks the daemon for a change, and returns the daemon's notes about it.
     pub(super) fn change(&mut self, change: &Change) -> Result<Vec<String>> {
         let note = |part| match part {
             DaemonMsg::Note { text } => Some(text),

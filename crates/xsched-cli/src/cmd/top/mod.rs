@@ -74,7 +74,7 @@ fn sort(text: &str) -> Result<Sort> {
     found.ok_or_else(|| Error::value(text, "order", Sort::ALL.map(Sort::name).join(", ")))
 }
 
-/// Shows it.
+/// Shows the table in a terminal, or prints it.
 pub(crate) fn main(args: Args) -> Result {
     let mut feed = Feed::open(args.socket)?;
     let mut app = App::new(View { sort: args.sort, reverse: false, filter: args.filter });
@@ -91,14 +91,14 @@ pub(crate) fn main(args: Args) -> Result {
     done.map_err(|e| Error::environment(format!("lost the terminal: {e}")))
 }
 
-/// As on any terminal, the name and the locale tell what it can do.
+/// Abilities of the terminal, from NO_COLOR and the locale.
 fn theme() -> Theme {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default().to_lowercase();
     Theme { colour: set("NO_COLOR").is_none(), blocks: locale.contains("utf-8") || locale.contains("utf8") }
 }
 
-/// Prints tables.
+/// Prints the table, once or again and again.
 fn print(mut feed: Feed, mut app: App, interval: Duration, once: bool) -> Result {
     let theme = Theme { colour: false, ..theme() };
     let mut out = std::io::stdout();
@@ -113,14 +113,14 @@ fn print(mut feed: Feed, mut app: App, interval: Duration, once: bool) -> Result
         match write!(out, "{}{end}", draw::text_of(&app, theme, width)).and_then(|()| out.flush()) {
             Ok(()) if once => return Ok(ExitCode::SUCCESS),
             Ok(()) => std::thread::sleep(interval),
-            // The reader is gone.
+            // The reader has closed the pipe.
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
             Err(e) => return Err(Error::environment(format!("cannot write to standard output: {e}"))),
         }
     }
 }
 
-/// Draws, and does what keys say, until one or a signal ends it.
+/// Draws the screen and handles keys, until a key or a signal ends the program.
 fn interact(
     terminal: &mut ratatui::DefaultTerminal,
     mut feed: Feed,
@@ -167,7 +167,7 @@ fn interact(
     }
 }
 
-/// Until a key, a signal, or a time.
+/// Waits for a key, a signal, or a time.
 fn wait(signals: &Signals, until: Instant) -> std::io::Result<()> {
     let left = until.saturating_duration_since(Instant::now());
     let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
@@ -184,7 +184,7 @@ fn wait(signals: &Signals, until: Instant) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Signals that end it or change the size of the terminal: they wake it up.
+/// Signals that end the program or report a new size of the terminal, and wake it up.
 struct Signals {
     wake: UnixStream,
     ended: Arc<AtomicUsize>,
@@ -203,7 +203,7 @@ impl Signals {
         Ok(Signals { wake, ended })
     }
 
-    /// The signal that ends it, if one came.
+    /// Signal that ends the program, if one came.
     fn taken(&self) -> Option<u8> {
         u8::try_from(self.ended.load(SeqCst)).ok().filter(|signal| *signal > 0)
     }

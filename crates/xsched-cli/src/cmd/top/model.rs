@@ -8,14 +8,14 @@ use xsched_proto::text::escaped;
 use xsched_proto::trace::Record;
 use xsched_proto::wire::{DaemonInfo, GroupInfo, GroupState, ProgramInfo, TracedGroup};
 
-use crate::history::{Told, Tracker, quantile};
+use crate::history::{Groups, Told, quantile};
 use crate::users::Names;
 
 /// Window over which waits and lost devices are shown, in µs.
 pub(super) const WINDOW_US: u64 = 60_000_000;
-/// The parts of it that a sparkline shows.
+/// Number of parts of the window that a sparkline shows.
 pub(super) const BUCKETS: usize = 12;
-/// Waits of one group that are kept; more within the window make room for later ones.
+/// Largest number of recorded waits of one group. Within the window, later ones replace earlier ones.
 const WAITS_MAX: usize = 20_000;
 
 /// Answers of the daemon at one time.
@@ -23,7 +23,7 @@ const WAITS_MAX: usize = 20_000;
 pub(super) struct Snapshot {
     /// True if earlier answers must not be continued: the daemon may be another one.
     pub(super) fresh: bool,
-    /// CLOCK_MONOTONIC of the daemon, in µs.
+    /// Time of the snapshot on the daemon's CLOCK_MONOTONIC, in µs.
     pub(super) at_us: u64,
     pub(super) daemon: Option<DaemonInfo>,
     pub(super) devices: Vec<DeviceInfo>,
@@ -31,51 +31,51 @@ pub(super) struct Snapshot {
     pub(super) groups: Vec<TracedGroup>,
     /// Records since the last snapshot; for the first one, those of the window.
     pub(super) records: Vec<Record>,
-    /// The records are whole since then, in µs.
+    /// Time since which no record is missing, in µs.
     pub(super) whole_since_us: u64,
 }
 
-/// A program on a device.
+/// Program on a device.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub(super) device: String,
-    /// `g<N>`; none = the program uses no device yet.
+    /// Number of the group, `g<N>`; none = the program uses no device yet.
     pub(super) group: Option<u64>,
     pub(super) pid: u32,
-    /// The user's name, or number where there is none.
+    /// Name of the user, or the number if there is no name.
     pub(super) user: String,
-    /// Fit to be shown.
+    /// Name of the program, without control characters.
     pub(super) name: String,
     pub(super) class: Class,
     pub(super) priority: i32,
     pub(super) weight: u32,
     pub(super) level: u8,
     pub(super) state: Option<GroupState>,
-    /// Part of the time in which the device was charged to it, in percent; none = there was no snapshot of it before.
+    /// Part of the time for which the device was charged to the program, in percent; none = there is no earlier snapshot.
     pub(super) gpu_percent: Option<f64>,
     pub(super) launches_per_s: Option<f64>,
     pub(super) memory_bytes: Option<u64>,
     /// Waits for the device within the window, in µs.
     pub(super) wait_p50_us: Option<u64>,
     pub(super) wait_p99_us: Option<u64>,
-    /// The longest wait of each part of the window, the oldest first; none = there was none.
+    /// Longest wait in each part of the window, the oldest first; none = there was no wait.
     pub(super) waits: [Option<u64>; BUCKETS],
-    /// Times it lost the device within the window while it wanted it.
+    /// Number of times that the program lost the device within the window while it wanted it.
     pub(super) lost: usize,
     /// Names of the programs that have the device that it waits for.
     pub(super) held_by: Vec<String>,
 }
 
-/// A device.
+/// Device and the programs on it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Device {
     pub(super) key: String,
     pub(super) policy: String,
     /// State of the device from its driver.
     pub(super) info: Option<DeviceInfo>,
-    /// Programs there that use it now.
+    /// Names of the programs that use the device now.
     pub(super) running: Vec<String>,
-    /// Programs there that wait.
+    /// Number of programs that wait for the device.
     pub(super) waiting: usize,
 }
 
@@ -113,7 +113,7 @@ pub(super) struct Model {
     pub(super) daemon: Option<DaemonInfo>,
     pub(super) devices: Vec<Device>,
     pub(super) rows: Vec<Row>,
-    tracker: Option<Tracker>,
+    groups: Option<Groups>,
     counted: HashMap<u64, Counted>,
     seen: HashMap<u64, Seen>,
     names: HashMap<u64, String>,
@@ -158,16 +158,16 @@ impl Model {
     /// Updates the waits from the records.
     fn follow(&mut self, snapshot: &Snapshot) {
         let Snapshot { at_us, groups, records, whole_since_us, .. } = snapshot;
-        let tracker = match &mut self.tracker {
-            Some(tracker) => {
-                tracker.update(*at_us, groups);
-                tracker
+        let states = match &mut self.groups {
+            Some(states) => {
+                states.update(*at_us, groups);
+                states
             }
-            first => first.insert(Tracker::new(groups, records, *whole_since_us)),
+            first => first.insert(Groups::new(groups, records, *whole_since_us)),
         };
         let mut told = Vec::new();
         for record in records {
-            tracker.take(record, &mut told);
+            states.take(record, &mut told);
             for told in told.drain(..) {
                 match told {
                     Told::Wait(id, us) => self.seen.entry(id).or_default().waits.push_back((record.at_us, us)),
@@ -216,7 +216,7 @@ impl Model {
             (row.priority, row.level, row.state) = (group.priority, group.level, Some(group.state));
             self.add_waits(id, &mut row);
             if group.state == GroupState::Ready {
-                let holders = self.tracker.iter().flat_map(|tracker| tracker.holders(id));
+                let holders = self.groups.iter().flat_map(|groups| groups.holders(id));
                 row.held_by = holders.map(|id| self.name(id)).collect();
             }
         }
@@ -224,8 +224,8 @@ impl Model {
     }
 
     fn add_waits(&self, id: u64, row: &mut Row) {
-        // A present wait counts with its length so far.
-        let since = self.tracker.as_ref().and_then(|tracker| tracker.waits_since(id));
+        // A burst that goes on counts so far.
+        let since = self.groups.as_ref().and_then(|groups| groups.waits_since(id));
         let now = since.map(|since| (self.at_us, self.at_us.saturating_sub(since)));
         let seen = self.seen.get(&id);
         let all = || seen.into_iter().flat_map(|seen| seen.waits.iter().copied()).chain(now);
@@ -295,7 +295,7 @@ impl Sort {
     pub(super) const ALL: [Sort; 7] =
         [Sort::Gpu, Sort::Wait, Sort::Priority, Sort::Launches, Sort::Memory, Sort::Pid, Sort::Name];
 
-    /// As it is typed and shown.
+    /// Name on the command line and the screen.
     pub(super) fn name(self) -> &'static str {
         match self {
             Sort::Gpu => "gpu",
@@ -308,7 +308,7 @@ impl Sort {
         }
     }
 
-    /// The next one, round and round.
+    /// Next order, with the first one after the last.
     pub(super) fn next(self) -> Sort {
         let at = Sort::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
         Sort::ALL[(at + 1) % Sort::ALL.len()]
@@ -320,12 +320,12 @@ impl Sort {
 pub(super) struct View {
     pub(super) sort: Sort,
     pub(super) reverse: bool,
-    /// Part of a name, a class, a state, a device or a process id; any case.
+    /// Part of a name, a class, a state, a device or a process id, in any case.
     pub(super) filter: String,
 }
 
 impl View {
-    /// The rows that are shown: by device, then as asked for. Equal ones lie by process and group.
+    /// Visible rows: by device, then in the chosen order, then by process and group.
     pub(super) fn rows<'a>(&self, model: &'a Model) -> Vec<&'a Row> {
         let mut rows: Vec<&Row> = model.rows.iter().filter(|row| self.shows(row)).collect();
         let milli = |value: Option<f64>| value.map(|value| (value * 1e3) as u64);

@@ -1,4 +1,4 @@
-//! From snapshots to rows, from keys to changes, from both to what a screen shows.
+//! Tests: rows from snapshots, changes from keys, and the screen from both.
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -6,11 +6,9 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Color, Modifier};
 use xsched_proto::class::Class;
 use xsched_proto::device::{DeviceInfo, DeviceProcess, DeviceState, Source};
-use xsched_proto::segment::HeardLate;
 use xsched_proto::trace::{Record, What, Why};
 use xsched_proto::wire::{
-    ClassFrom, DaemonInfo, GroupInfo, GroupState, Platform, ProgramInfo, QueueDomain, Request, Target, TracedGroup,
-    TracedProgram, Unscheduled,
+    ClassFrom, DaemonInfo, GroupInfo, GroupState, Platform, ProgramInfo, Request, Target, TracedGroup, TracedProgram,
 };
 
 use super::app::{App, Change, Mode, Then};
@@ -25,40 +23,7 @@ fn view() -> View {
 }
 
 fn group(id: u64, device: &str, state: GroupState, device_us: u64, launches: u64) -> GroupInfo {
-    GroupInfo {
-        id: format!("g{id}"),
-        device: device.into(),
-        platform: Platform::Sim,
-        domain: QueueDomain::Application,
-        system_launches: None,
-        exempt_launches: 0,
-        priority: 128,
-        level: 2,
-        threshold: 0,
-        batch: 0,
-        state,
-        interactive: false,
-        queues: Vec::new(),
-        launches,
-        unscheduled: Unscheduled::default(),
-        liveness_overrides: 0,
-        signal_overrides: 0,
-        heard_late: HeardLate::default(),
-        stalls: 0,
-        releases: 0,
-        suspensions: 0,
-        device_us,
-        share_asked_percent: None,
-        share_got_percent: None,
-        waits: Default::default(),
-        wait_us: 0,
-        longest_us: 0,
-        short: None,
-        timeslice_us: None,
-        completed: 0,
-        alone_us: None,
-        yielding: None,
-    }
+    GroupInfo { priority: 128, level: 2, state, launches, device_us, ..GroupInfo::new(id, device, Platform::Sim) }
 }
 
 fn program(pid: u32, exe: &str, class: Class, groups: Vec<GroupInfo>) -> ProgramInfo {
@@ -129,7 +94,7 @@ fn daemon() -> DaemonInfo {
     }
 }
 
-/// At 100 s: `serve` (high) runs on sim:0, `train` (low) waits there; a rival without a name has sim:1.
+/// Snapshot at 100 s: `serve` (high) runs on sim:0, where `train` (low) waits; a rival without a name has sim:1.
 fn snapshot(at_us: u64, gpu_us: u64, launches: u64) -> Snapshot {
     Snapshot {
         fresh: false,
@@ -212,7 +177,7 @@ fn rates_follow_from_two_snapshots_and_waits_from_records() {
     assert_eq!((high.gpu_percent, high.launches_per_s), (Some(75.0), Some(12_345.0)));
     assert_eq!((high.wait_p99_us, high.lost, high.held_by.len()), (Some(0), 0, 0));
     assert_eq!(row(&model, 1).wait_p99_us, Some(5_000_000), "a second later");
-    // The wait of 0.4 ms ended 21 s ago, the one that goes on is the newest.
+    // The wait of 0.4 ms ended 21 s ago; the wait that still lasts is the newest.
     let waits = row(&model, 1).waits;
     assert_eq!((waits[BUCKETS - 5], waits[BUCKETS - 1]), (Some(400), Some(5_000_000)));
     assert_eq!(waits.iter().flatten().count(), 2);
@@ -395,7 +360,7 @@ fn devices_tell_what_their_driver_tells() {
 fn colours_tell_states_apart_and_without_them_words_do() {
     let app = app();
     let style = |theme: Theme, x: u16, y: u16| screen(&app, theme, 80, 24).backend().buffer()[(x, y)].style();
-    // The first letter of a state, in the second row: the first one is selected.
+    // First letter of the state in the second row; the first row is selected.
     assert_eq!(style(COLOURED, 17, 4).fg, Some(Color::Yellow));
     assert_eq!(style(PLAIN, 17, 4).fg, Some(Color::Reset));
     let all = screen(&app, PLAIN, 80, 24);

@@ -1,4 +1,4 @@
-//! `xsched trace`: what was decided lately, as a picture for <https://ui.perfetto.dev>, a table, or JSON.
+//! `xsched trace`: the last decisions, as a file for <https://ui.perfetto.dev>, a table, or JSON.
 
 mod perfetto;
 mod protobuf;
@@ -73,14 +73,14 @@ const PERIOD: Duration = Duration::from_millis(250);
 struct Gathered {
     groups: Vec<TracedGroup>,
     records: Vec<Record>,
-    /// Begin of the time that was asked for,
+    /// Begin of the time that was asked for, in µs.
     asked_us: u64,
-    /// and what is known of it here.
+    /// Begin of the part of that time whose records the daemon still has, in µs.
     from_us: u64,
     to_us: u64,
 }
 
-/// Gathers, writes, prints.
+/// Gathers the records, and writes the file, the table or the JSON.
 pub(crate) fn main(args: Args) -> Result {
     if args.schema {
         return print(SCHEMA);
@@ -100,7 +100,7 @@ pub(crate) fn main(args: Args) -> Result {
     }
     let bytes = perfetto::encode(&history, clocks());
     if from_us > asked_us + 1_000 {
-        say(&format!("what happened is known of the last {} only", seconds(to_us.saturating_sub(from_us))));
+        say(&format!("what happened is known of the last {} only", summary::seconds(to_us.saturating_sub(from_us))));
     }
     if args.output.as_os_str() == "-" {
         return written("standard output", std::io::stdout().write_all(&bytes)).map(|()| ExitCode::SUCCESS);
@@ -143,7 +143,7 @@ fn gather_for(connection: &Connection, time: Duration) -> Result<Gathered> {
     }
 }
 
-/// One answer of the daemon about what happened.
+/// Asks the daemon for groups and records.
 fn ask(connection: &Connection, from: u64, since_us: u64) -> Result<(Head, Vec<TracedGroup>, Vec<Record>)> {
     let (mut head, mut groups, mut records) = (None, Vec::new(), Vec::new());
     for part in connection.ask(Request::Trace { from, since_us })? {
@@ -175,14 +175,10 @@ fn clocks() -> perfetto::Clocks {
     }
 }
 
-fn seconds(us: u64) -> String {
-    format!("{:.1} s", us as f64 / 1e6)
-}
-
 /// Published schema of the answer.
 const SCHEMA: &str = include_str!("../../../../../docs/reference/trace.schema.json");
 
-/// The answer, as `--json` prints it.
+/// Trace in the form that `--json` prints.
 #[derive(Serialize)]
 struct Answer {
     version: u32,

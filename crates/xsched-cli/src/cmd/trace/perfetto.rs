@@ -1,6 +1,6 @@
-//! A history as a trace of Perfetto's: <https://ui.perfetto.dev> shows it.
+//! Writes a history as a trace in Perfetto's format, which <https://ui.perfetto.dev> shows.
 //!
-//! Field numbers are those of Perfetto's published interface (`protos/perfetto/trace/`: `trace.proto`, `trace_packet.proto`,
+//! The field numbers are those of Perfetto's published interface (`protos/perfetto/trace/`: `trace.proto`, `trace_packet.proto`,
 //! `clock_snapshot.proto`, `track_event/track_descriptor.proto`, `process_descriptor.proto`, `track_event.proto`,
 //! `debug_annotation.proto`).
 
@@ -34,10 +34,10 @@ mod kind {
 
 /// Number of the packets' source; any number will do.
 const SEQUENCE: u64 = 1;
-/// A packet within the file.
+/// Field of a file that holds a packet.
 const FIELD_PACKET: u32 = 1;
 
-/// The numbers of tracks: each kind has a range of its own.
+/// Track number of a device. Each kind of track has its own range of numbers.
 fn device_track(at: usize) -> u64 {
     1 << 48 | at as u64
 }
@@ -50,7 +50,7 @@ fn group_track(id: u64) -> u64 {
     3 << 48 | id
 }
 
-/// The bytes of a file.
+/// Contents of the file.
 pub(super) fn encode(history: &History, clocks: Clocks) -> Vec<u8> {
     let mut out = Trace { bytes: Vec::new() };
     out.clocks(clocks);
@@ -141,7 +141,7 @@ impl Trace {
             .message(1, clock(clock::MONOTONIC, clocks.monotonic_ns))
             .message(1, clock(clock::BOOTTIME, clocks.boottime_ns))
             .number(2, clock::MONOTONIC);
-        // The state that later packets of this sequence rely on begins here.
+        // Begins the state on which later packets of this sequence rely.
         self.packet(Message::default().number(10, SEQUENCE).number(13, 1).message(6, snapshot));
     }
 

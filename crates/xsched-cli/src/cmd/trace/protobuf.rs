@@ -1,40 +1,40 @@
-//! Writing of protocol buffers' wire format: the three kinds of field that a trace needs.
+//! Writer for the wire format of protocol buffers: the three kinds of field that a trace needs.
 //!
-//! A message is written once, nothing is read, and of Perfetto's interface some thirty fields are used. This is shorter than their
-//! declarations for a code generator would be, and needs no compiler of `.proto` files to build the command.
+//! Messages are only written, never read, and use some thirty fields of Perfetto's interface. This module is shorter than their
+//! declarations for a code generator would be, and needs no compiler of `.proto` files.
 
-/// A message under construction.
+/// Message under construction.
 #[derive(Default)]
 pub(super) struct Message {
     bytes: Vec<u8>,
 }
 
 impl Message {
-    /// A number: of the types uint32, uint64, int64 (where not negative), bool and enumerations.
+    /// Adds a number of a type uint32, uint64, int64 (if not negative), bool or enumeration.
     pub(super) fn number(mut self, field: u32, value: u64) -> Message {
         self.varint(u64::from(field) << 3);
         self.varint(value);
         self
     }
 
-    /// A number of the type fixed64.
+    /// Adds a number of type fixed64.
     pub(super) fn fixed(mut self, field: u32, value: u64) -> Message {
         self.varint(u64::from(field) << 3 | 1);
         self.bytes.extend_from_slice(&value.to_le_bytes());
         self
     }
 
-    /// A text.
+    /// Adds a text.
     pub(super) fn text(self, field: u32, value: &str) -> Message {
         self.delimited(field, value.as_bytes())
     }
 
-    /// A message within.
+    /// Adds a message.
     pub(super) fn message(self, field: u32, value: Message) -> Message {
         self.delimited(field, &value.bytes)
     }
 
-    /// Its bytes.
+    /// Bytes of the message.
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -59,7 +59,7 @@ impl Message {
 mod tests {
     use super::*;
 
-    /// The examples of the format's own description.
+    /// Tests the examples in the format's own description.
     #[test]
     fn fields_are_written_as_the_format_says() {
         assert_eq!(Message::default().number(1, 150).into_bytes(), [0x08, 0x96, 0x01]);

@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use xsched_proto::text::escaped;
 
-use super::{perfetto, seconds};
+use super::perfetto;
 use crate::history::{Doing, History, quantile};
 
-/// The table.
+/// Table of all groups.
 pub(super) fn table(history: &History) -> String {
     let all_us = history.to_us.saturating_sub(history.from_us);
     let mut out = format!("{} up to now\n", seconds(all_us));
@@ -22,7 +22,7 @@ pub(super) fn table(history: &History) -> String {
         "GROUP", "PID", "CLASS", "DEVICE", "RAN", "WAITED", "WAITS", "P50", "P99", "LONGEST", "LOST", "HELD BY"
     );
     let percent = |us: u64| format!("{:.0} %", us as f64 * 100.0 / all_us.max(1) as f64);
-    // As `top` has them: what ran most comes first.
+    // The groups that ran most come first, as in `top`.
     let mut groups: Vec<_> = history.groups.iter().collect();
     groups.sort_by_key(|(id, _)| std::cmp::Reverse(history.ran_us(**id)));
     for (id, h) in groups {
@@ -67,11 +67,16 @@ pub(super) fn table(history: &History) -> String {
     out
 }
 
-/// Microseconds for people, short.
+/// Text of a time in µs, short and in a readable unit.
 fn duration(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} µs"),
         1_000..1_000_000 => format!("{:.1} ms", us as f64 / 1e3),
         _ => format!("{:.1} s", us as f64 / 1e6),
     }
+}
+
+/// A time as the summary shows it.
+pub(super) fn seconds(us: u64) -> String {
+    format!("{:.1} s", us as f64 / 1e6)
 }

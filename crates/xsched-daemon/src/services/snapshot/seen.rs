@@ -59,6 +59,8 @@ pub(crate) struct SeenGroup {
     pub(crate) system: bool,
     pub(crate) level: u8,
     pub(crate) status: GroupStatus,
+    /// Device time charged to it as in `usage`, in ns.
+    pub(crate) gpu_ns: u64,
     /// Gates that yield, where it has company.
     pub(crate) yielding: Option<SeenYielding>,
     /// The policy of its device.
@@ -182,6 +184,7 @@ impl Seen {
             stalls: words.stalls.load(Relaxed).into(),
             releases: words.releases.load(Relaxed),
             suspensions: status.suspensions,
+            gpu_us: group.gpu_ns / 1_000,
             device_us: status.used_us as u64,
             share_asked_percent: self.share_asked(shares, group),
             share_got_percent: shares.got_percent(group.id, &group.device),

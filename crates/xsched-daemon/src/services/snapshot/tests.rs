@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
+use xsched_policy::ProgramId;
 use xsched_proto::wire::{self, DaemonInfo, DaemonMsg, MAX_PACKET};
 use xsched_testkit::until;
 
@@ -18,7 +19,7 @@ const OTHER: u32 = 60_002;
 fn sight(policy: &str, ended: &[(u32, u32)]) -> Sight {
     let mut list = Ended::default();
     for (uid, pid) in ended {
-        list.push(crate::identity::pretended(*uid), 1, crate::ended::tests::program(*pid));
+        list.push(crate::identity::pretended(*uid), ProgramId(0), 1, crate::ended::tests::program(*pid));
     }
     Sight {
         now_ns: 2,

@@ -141,7 +141,7 @@ pub(crate) struct Program {
     release_patience_ns: u64,
     released_epoch: u32,
     closed_since: u64,
-    /// The thread whose launch blocks in the driver, with its lock held.
+    /// Thread whose launch blocks in the driver while it holds the driver's lock.
     driver: Option<(usize, Placed)>,
     /// Figures that a user sees: request times, the longest call for the driver's lock, device time.
     pub(crate) took_ns: Vec<u64>,

@@ -11,66 +11,42 @@ use xsched_proto::backlog::PAGE_BYTES;
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::device_part;
 use xsched_proto::wire::{Levels, Sharing};
+use xsched_vendor::functions;
 
 use super::hot::hot;
 use super::timeslice;
 use super::types::*;
 use super::{capture, pool, stream};
 use crate::enabled::CUDA;
-use crate::interpose::resolve;
 use crate::lock::Lock;
 use crate::platform;
 use crate::platform::shared::lacking::Lacking;
-use crate::platform::shared::{DefaultStreamMode, Driver, Handle, StreamKind};
+use crate::platform::shared::{DefaultStreamMode, Driver, Handle, StreamKind, search_beside};
 
-macro_rules! api {
-    ($($(#[$doc:meta])* $field:ident: $symbol:literal ($($ty:ty),*);)*) => {
-        /// Functions of the driver, with signatures as in cuda.h.
-        pub(super) struct Api {
-            $($(#[$doc])* pub(super) $field: unsafe extern "C" fn($($ty),*) -> CUresult,)*
-        }
-
-        impl Api {
-            fn load(address: usize) -> Option<Api> {
-                $(
-                    let $field = resolve::in_scope_of(address, $symbol);
-                    if $field.is_null() {
-                        return None;
-                    }
-                )*
-                Some(Api {
-                    $(
-                        // SAFETY: the driver's function of this name has cuda.h's signature.
-                        $field: unsafe {
-                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> CUresult>($field)
-                        },
-                    )*
-                })
-            }
-        }
-    };
-}
-
-api! {
-    ctx_get_current: c"cuCtxGetCurrent" (*mut CUcontext);
-    ctx_get_device: c"cuCtxGetDevice" (*mut CUdevice);
-    ctx_push: c"cuCtxPushCurrent_v2" (CUcontext);
-    ctx_pop: c"cuCtxPopCurrent_v2" (*mut CUcontext);
-    primary_state: c"cuDevicePrimaryCtxGetState" (CUdevice, *mut c_uint, *mut c_int);
-    device_count: c"cuDeviceGetCount" (*mut c_int);
-    device_attribute: c"cuDeviceGetAttribute" (*mut c_int, c_int, CUdevice);
-    device_name: c"cuDeviceGetName" (*mut c_char, c_int, CUdevice);
-    device_pci: c"cuDeviceGetPCIBusId" (*mut c_char, c_int, CUdevice);
-    device_uuid: c"cuDeviceGetUuid_v2" (*mut [u8; 16], CUdevice);
-    stream_context: c"cuStreamGetCtx" (CUstream, *mut CUcontext);
-    stream_priority: c"cuStreamGetPriority" (CUstream, *mut c_int);
-    stream_capturing: c"cuStreamIsCapturing" (CUstream, *mut c_int);
-    stream_flags: c"cuStreamGetFlags" (CUstream, *mut c_uint);
-    exchange_capture_mode: c"cuThreadExchangeStreamCaptureMode" (*mut c_int);
-    host_register: c"cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
-    host_device_pointer: c"cuMemHostGetDevicePointer_v2" (*mut CUdeviceptr, *mut c_void, c_uint);
-    wait_value: c"cuStreamWaitValue32_v2" (CUstream, CUdeviceptr, u32, c_uint);
-    write_value: c"cuStreamWriteValue32_v2" (CUstream, CUdeviceptr, u32, c_uint);
+functions! {
+    /// Functions of the driver, with signatures as in cuda.h.
+    pub(super) struct Api -> CUresult;
+    needed {
+        ctx_get_current: c"cuCtxGetCurrent" (*mut CUcontext);
+        ctx_get_device: c"cuCtxGetDevice" (*mut CUdevice);
+        ctx_push: c"cuCtxPushCurrent_v2" (CUcontext);
+        ctx_pop: c"cuCtxPopCurrent_v2" (*mut CUcontext);
+        primary_state: c"cuDevicePrimaryCtxGetState" (CUdevice, *mut c_uint, *mut c_int);
+        device_count: c"cuDeviceGetCount" (*mut c_int);
+        device_attribute: c"cuDeviceGetAttribute" (*mut c_int, c_int, CUdevice);
+        device_name: c"cuDeviceGetName" (*mut c_char, c_int, CUdevice);
+        device_pci: c"cuDeviceGetPCIBusId" (*mut c_char, c_int, CUdevice);
+        device_uuid: c"cuDeviceGetUuid_v2" (*mut [u8; 16], CUdevice);
+        stream_context: c"cuStreamGetCtx" (CUstream, *mut CUcontext);
+        stream_priority: c"cuStreamGetPriority" (CUstream, *mut c_int);
+        stream_capturing: c"cuStreamIsCapturing" (CUstream, *mut c_int);
+        stream_flags: c"cuStreamGetFlags" (CUstream, *mut c_uint);
+        exchange_capture_mode: c"cuThreadExchangeStreamCaptureMode" (*mut c_int);
+        host_register: c"cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
+        host_device_pointer: c"cuMemHostGetDevicePointer_v2" (*mut CUdeviceptr, *mut c_void, c_uint);
+        wait_value: c"cuStreamWaitValue32_v2" (CUstream, CUdeviceptr, u32, c_uint);
+        write_value: c"cuStreamWriteValue32_v2" (CUstream, CUdeviceptr, u32, c_uint);
+    }
 }
 
 /// State of contexts and devices, as learned from the driver.
@@ -180,7 +156,8 @@ impl Api {
         if LACKING.holds(real as usize) {
             return None;
         }
-        let Some(api) = Api::load(real as usize) else {
+        // SAFETY: the driver's functions have cuda.h's signatures.
+        let Ok(api) = (unsafe { Api::load(search_beside(real as usize)) }) else {
             LACKING.note(CUDA, real as usize);
             return None;
         };

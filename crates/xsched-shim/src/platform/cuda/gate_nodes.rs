@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 use xsched_core::PARTS;
 use xsched_flow::tuning::UNKNOWN_INSIDE_NS;
+use xsched_vendor::functions;
 
 use super::types::*;
-use crate::platform::shared::functions;
 use crate::platform::shared::path::kernel_key;
+use crate::platform::shared::search_beside;
 
 /// CUgraphNodeType of kernels, and of the other nodes that may lie beside gates. A graph with others (child graphs,
 /// memory nodes, conditions, newer types) stays as it is.
@@ -94,25 +95,29 @@ const _: () = assert!(size_of::<Operation>() == 48 && size_of::<Batch>() == 32 &
 functions! {
     /// Functions of the driver, with signatures as in cuda.h. The newest is of CUDA 12.0.
     struct Plain -> CUresult;
-    clone: c"cuGraphClone" (*mut CUgraph, CUgraph);
-    destroy: c"cuGraphDestroy" (CUgraph);
-    find_in_clone: c"cuGraphNodeFindInClone" (*mut CUgraphNode, CUgraphNode, CUgraph);
-    get_nodes: c"cuGraphGetNodes" (CUgraph, *mut CUgraphNode, *mut usize);
-    get_edges: c"cuGraphGetEdges" (CUgraph, *mut CUgraphNode, *mut CUgraphNode, *mut usize);
-    node_type: c"cuGraphNodeGetType" (CUgraphNode, *mut c_int);
-    kernel_parameters: c"cuGraphKernelNodeGetParams_v2" (CUgraphNode, *mut Kernel);
-    kernel_attribute: c"cuGraphKernelNodeGetAttribute" (CUgraphNode, c_uint, *mut [u32; ATTRIBUTE_WORDS]);
-    remove_edges: c"cuGraphRemoveDependencies" (CUgraph, *const CUgraphNode, *const CUgraphNode, usize);
-    add_edges: c"cuGraphAddDependencies" (CUgraph, *const CUgraphNode, *const CUgraphNode, usize);
-    add_batch: c"cuGraphAddBatchMemOpNode" (*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const Batch);
+    needed {
+        clone: c"cuGraphClone" (*mut CUgraph, CUgraph);
+        destroy: c"cuGraphDestroy" (CUgraph);
+        find_in_clone: c"cuGraphNodeFindInClone" (*mut CUgraphNode, CUgraphNode, CUgraph);
+        get_nodes: c"cuGraphGetNodes" (CUgraph, *mut CUgraphNode, *mut usize);
+        get_edges: c"cuGraphGetEdges" (CUgraph, *mut CUgraphNode, *mut CUgraphNode, *mut usize);
+        node_type: c"cuGraphNodeGetType" (CUgraphNode, *mut c_int);
+        kernel_parameters: c"cuGraphKernelNodeGetParams_v2" (CUgraphNode, *mut Kernel);
+        kernel_attribute: c"cuGraphKernelNodeGetAttribute" (CUgraphNode, c_uint, *mut [u32; ATTRIBUTE_WORDS]);
+        remove_edges: c"cuGraphRemoveDependencies" (CUgraph, *const CUgraphNode, *const CUgraphNode, usize);
+        add_edges: c"cuGraphAddDependencies" (CUgraph, *const CUgraphNode, *const CUgraphNode, usize);
+        add_batch: c"cuGraphAddBatchMemOpNode" (*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const Batch);
+    }
 }
 
 functions! {
     /// Functions of CUDA 12.3 that handle edges with data.
     struct WithData -> CUresult;
-    get_edges: c"cuGraphGetEdges_v2" (CUgraph, *mut CUgraphNode, *mut CUgraphNode, *mut EdgeData, *mut usize);
-    remove_edges: c"cuGraphRemoveDependencies_v2"
-        (CUgraph, *const CUgraphNode, *const CUgraphNode, *const EdgeData, usize);
+    needed {
+        get_edges: c"cuGraphGetEdges_v2" (CUgraph, *mut CUgraphNode, *mut CUgraphNode, *mut EdgeData, *mut usize);
+        remove_edges: c"cuGraphRemoveDependencies_v2"
+            (CUgraph, *const CUgraphNode, *const CUgraphNode, *const EdgeData, usize);
+    }
 }
 
 /// Functions of the driver.
@@ -134,8 +139,12 @@ impl Functions {
         static FOUND: AtomicPtr<Functions> = AtomicPtr::new(std::ptr::null_mut());
         if FOUND.load(Acquire).is_null() {
             // Without a lock, so that no thread waits while another calls the loader; two threads may do the same work.
-            let plain = Plain::load(address).ok_or("the driver is older than CUDA 12.0")?;
-            let found = Functions { plain, with_data: WithData::load(address) };
+            // SAFETY: the driver's functions have cuda.h's signatures.
+            let plain =
+                unsafe { Plain::load(search_beside(address)) }.map_err(|_| "the driver is older than CUDA 12.0")?;
+            // SAFETY: as above.
+            let with_data = unsafe { WithData::load(search_beside(address)) }.ok();
+            let found = Functions { plain, with_data };
             FOUND.store(Box::into_raw(Box::new(found)), Release);
         }
         // SAFETY: leaked when stored, never freed.

@@ -86,7 +86,7 @@ fn wanted(rt: &'static Runtime, api: &Api) -> Option<(Gate, u64)> {
     let (device, platform) = rt.device_of(0)?;
     let context = api.context();
     // The daemon sets the group's level, and a program may come here right after it created its context.
-    rt.await_registration(rt.find(legacy_key(context as usize))?.group(rt));
+    rt.find(legacy_key(context as usize))?.group(rt).await_registration(rt);
     let slot = &rt.segment().groups[0];
     let forced = rt.forced_level().is_some();
     let held = slot.level.load(Relaxed) == 2 && (forced || Class::of(rt.own_priority()).is_best_effort());

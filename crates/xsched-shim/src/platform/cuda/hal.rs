@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use xsched_core::{Runtime, XQueue};
+use xsched_vendor::functions;
 
 use super::api::Api;
 use super::hot;
 use super::types::*;
 use crate::interpose::resolve;
 use crate::platform::shared::hal::{HardwareQueue, StreamDriver, StreamQueue};
-use crate::platform::shared::{Handle, Stream, StreamKind, functions};
+use crate::platform::shared::{Handle, Stream, StreamKind, search_beside};
 
 /// CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING.
 const EVENT_FLAGS: c_uint = 3;
@@ -23,13 +24,15 @@ const SYNCHRONIZE: &CStr = c"cuStreamSynchronize";
 functions! {
     /// Functions of the driver that only the C API needs, signatures as in cuda.h.
     struct Functions -> CUresult;
-    synchronize: c"cuStreamSynchronize" (CUstream);
-    query: c"cuStreamQuery" (CUstream);
-    event_create: c"cuEventCreate" (*mut CUevent, c_uint);
-    event_record: c"cuEventRecord" (CUevent, CUstream);
-    event_synchronize: c"cuEventSynchronize" (CUevent);
-    event_query: c"cuEventQuery" (CUevent);
-    event_destroy: c"cuEventDestroy_v2" (CUevent);
+    needed {
+        synchronize: c"cuStreamSynchronize" (CUstream);
+        query: c"cuStreamQuery" (CUstream);
+        event_create: c"cuEventCreate" (*mut CUevent, c_uint);
+        event_record: c"cuEventRecord" (CUevent, CUstream);
+        event_synchronize: c"cuEventSynchronize" (CUevent);
+        event_query: c"cuEventQuery" (CUevent);
+        event_destroy: c"cuEventDestroy_v2" (CUevent);
+    }
 }
 
 static FUNCTIONS: OnceLock<Option<Functions>> = OnceLock::new();
@@ -42,7 +45,9 @@ fn functions() -> Option<&'static Functions> {
 /// A stream as seen by the calling thread; `None` if there is no driver in the process, no such stream, or no context.
 pub(crate) fn queue(stream: *mut c_void) -> Option<Arc<dyn HardwareQueue>> {
     let real = resolve::in_process(SYNCHRONIZE);
-    if real.is_null() || FUNCTIONS.get_or_init(|| Functions::load(real.addr())).is_none() {
+    // SAFETY: the driver's functions have cuda.h's signatures.
+    let found = || unsafe { Functions::load(search_beside(real.addr())) }.ok();
+    if real.is_null() || FUNCTIONS.get_or_init(found).is_none() {
         return None;
     }
     if !resolve::is_preloaded() {

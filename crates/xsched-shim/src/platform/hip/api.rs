@@ -11,6 +11,7 @@ use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue, thread};
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::device_part;
 use xsched_proto::settings::Log;
+use xsched_vendor::functions;
 
 use super::types::*;
 use super::{capture, stream};
@@ -18,71 +19,15 @@ use crate::enabled::HIP;
 use crate::interpose::{BINDINGS, near, resolve};
 use crate::lock::Lock;
 use crate::platform::shared::lacking::Lacking;
-use crate::platform::shared::{DefaultStreamMode, Driver, Handle, StreamKind};
+use crate::platform::shared::{DefaultStreamMode, Driver, Handle, StreamKind, search_beside};
 use crate::process;
 
 /// Query of a stream with a number as the answer.
 type StreamQuestion = unsafe extern "C" fn(hipStream_t, *mut c_int) -> hipError_t;
 
-macro_rules! api {
-    (needed { $($field:ident: $symbol:literal ($($ty:ty),*);)* } optional { $($other:ident: $name:literal ($($arg:ty),*);)* }) => {
-        /// One copy of the runtime: its functions, with signatures as in the header.
-        pub(super) struct Api {
-            /// Number of the copy: its index in [`COPIES`].
-            pub(super) index: usize,
-            /// First address of the copy, and its end.
-            start: usize,
-            end: usize,
-            /// Number of devices that the copy sees; -1 = not known yet.
-            devices: AtomicI32,
-            /// Devices that this process has registered its use of with the scheduler: bit n = device n.
-            announced: AtomicU64,
-            /// Set if the device asked last cannot reach the segment.
-            has_no_fences: AtomicBool,
-            known: Lock<Known>,
-            $(pub(super) $field: unsafe extern "C" fn($($ty),*) -> hipError_t,)*
-            $(pub(super) $other: Option<unsafe extern "C" fn($($arg),*) -> hipError_t>,)*
-        }
-
-        impl Api {
-            fn load(index: usize, address: usize) -> Option<Api> {
-                $(
-                    let $field = resolve::in_scope_of(address, $symbol);
-                    if $field.is_null() {
-                        return None;
-                    }
-                )*
-                $(let $other = resolve::in_scope_of(address, $name);)*
-                let (start, end) = resolve::range_of(address)?;
-                Some(Api {
-                    index,
-                    start,
-                    end,
-                    devices: AtomicI32::new(-1),
-                    announced: AtomicU64::new(0),
-                    has_no_fences: AtomicBool::new(false),
-                    known: Lock::new(),
-                    $(
-                        // SAFETY: the runtime's function of this name has the header's signature.
-                        $field: unsafe {
-                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> hipError_t>($field)
-                        },
-                    )*
-                    $(
-                        // SAFETY: as above; null becomes None.
-                        $other: unsafe {
-                            std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($arg),*) -> hipError_t>>(
-                                $other,
-                            )
-                        },
-                    )*
-                })
-            }
-        }
-    };
-}
-
-api! {
+functions! {
+    /// Functions of a copy of the runtime, with signatures as in the header.
+    pub(super) struct Functions -> hipError_t;
     needed {
         get_device: c"hipGetDevice" (*mut c_int);
         device_count: c"hipGetDeviceCount" (*mut c_int);
@@ -102,6 +47,23 @@ api! {
         wait_value: c"hipStreamWaitValue32" (hipStream_t, *mut c_void, u32, c_uint, u32);
         write_value: c"hipStreamWriteValue32" (hipStream_t, *mut c_void, u32, c_uint);
     }
+}
+
+/// One copy of the runtime.
+pub(super) struct Api {
+    /// Number of the copy: its index in [`COPIES`].
+    pub(super) index: usize,
+    /// First address of the copy, and its end.
+    start: usize,
+    end: usize,
+    /// Number of devices that the copy sees; -1 = not known yet.
+    devices: AtomicI32,
+    /// Devices that this process has registered its use of with the scheduler: bit n = device n.
+    announced: AtomicU64,
+    /// Set if the device asked last cannot reach the segment.
+    has_no_fences: AtomicBool,
+    known: Lock<Known>,
+    pub(super) functions: Functions,
 }
 
 /// Copies of the runtime that were called, in the order of their first call; at most as many as are told apart.
@@ -156,6 +118,22 @@ fn has_gates(name: &str) -> bool {
 }
 
 impl Api {
+    fn load(index: usize, address: usize) -> Option<Api> {
+        // SAFETY: the runtime's functions have the header's signatures.
+        let functions = unsafe { Functions::load(search_beside(address)) }.ok()?;
+        let (start, end) = resolve::range_of(address)?;
+        Some(Api {
+            index,
+            start,
+            end,
+            devices: AtomicI32::new(-1),
+            announced: AtomicU64::new(0),
+            has_no_fences: AtomicBool::new(false),
+            known: Lock::new(),
+            functions,
+        })
+    }
+
     #[cold]
     #[inline(never)]
     fn other(real: usize) -> Option<&'static Api> {
@@ -215,11 +193,11 @@ impl Api {
     /// succeeded.
     pub(super) fn quietly(&self, call: impl FnOnce() -> hipError_t) -> bool {
         // SAFETY: no arguments.
-        let pending = unsafe { (self.peek_error)() };
+        let pending = unsafe { (self.functions.peek_error)() };
         let rc = call();
         if rc != SUCCESS && pending == SUCCESS {
             // SAFETY: no arguments.
-            unsafe { (self.take_error)() };
+            unsafe { (self.functions.take_error)() };
         }
         rc == SUCCESS
     }
@@ -236,13 +214,13 @@ impl Api {
         if self.devices.load(Relaxed) < 0 {
             let mut count = 0;
             // SAFETY: pointer to a local.
-            if self.quietly(|| unsafe { (self.device_count)(&mut count) }) {
+            if self.quietly(|| unsafe { (self.functions.device_count)(&mut count) }) {
                 self.devices.store(count, Relaxed);
             }
         }
         let mut device = 0;
         // SAFETY: pointer to a local.
-        self.quietly(|| unsafe { (self.get_device)(&mut device) }).then_some(device)
+        self.quietly(|| unsafe { (self.functions.get_device)(&mut device) }).then_some(device)
     }
 
     /// Reports whether the scheduler knows that this process uses the calling thread's device.
@@ -265,8 +243,8 @@ impl Api {
         if let Some((key, _)) = self.known().devices.get(&device) {
             return Some(key.clone());
         }
-        let key = format!("pci:{}", self.text(device, self.device_pci)?.to_ascii_lowercase());
-        let name = self.device_name.and_then(|ask| self.text(device, ask)).unwrap_or_default();
+        let key = format!("pci:{}", self.text(device, self.functions.device_pci)?.to_ascii_lowercase());
+        let name = self.functions.device_name.and_then(|ask| self.text(device, ask)).unwrap_or_default();
         self.known().devices.insert(device, (key.clone(), has_gates(&name)));
         Some(key)
     }
@@ -309,7 +287,8 @@ impl Api {
     /// Registers a part of the segment. Returns its address for the calling thread's device; 0 = the device cannot
     /// reach it.
     fn register(&self, address: usize, bytes: usize) -> usize {
-        let (Some(register), Some(pointer), Some(_)) = (self.host_register, self.host_device_pointer, self.write_value)
+        let (Some(register), Some(pointer), Some(_)) =
+            (self.functions.host_register, self.functions.host_device_pointer, self.functions.write_value)
         else {
             return 0;
         };
@@ -318,7 +297,7 @@ impl Api {
         // Relaxed mode, since registering during a capture in global mode would invalidate the capture.
         let mut mode = CAPTURE_RELAXED;
         let mut exchange = || {
-            let Some(exchange) = self.exchange_capture_mode else { return false };
+            let Some(exchange) = self.functions.exchange_capture_mode else { return false };
             // SAFETY: pointer to a local.
             self.quietly(|| unsafe { exchange(&mut mode) })
         };
@@ -339,7 +318,7 @@ impl Api {
     pub(super) fn device_of(&self, handle: Handle) -> Option<c_int> {
         if handle.which == StreamKind::Own
             && self.devices.load(Relaxed) != 1
-            && let Some(ask) = self.stream_device
+            && let Some(ask) = self.functions.stream_device
         {
             let mut device = 0;
             // SAFETY: the application's stream; pointer to a local.
@@ -379,7 +358,9 @@ impl Driver for Api {
             // SAFETY: a stream that cannot be destroyed meanwhile; pointer to a local.
             self.quietly(|| unsafe { ask(handle.stream, &mut flags) })
         };
-        handle.which != StreamKind::Own || !self.stream_flags.is_some_and(asks) || flags & STREAM_NON_BLOCKING == 0
+        handle.which != StreamKind::Own
+            || !self.functions.stream_flags.is_some_and(asks)
+            || flags & STREAM_NON_BLOCKING == 0
     }
 
     fn some_capture(&self) -> bool {
@@ -403,11 +384,13 @@ impl Driver for Api {
             // first.
             let mut status = CAPTURE_NONE;
             // SAFETY: the application's stream; pointers to locals.
-            let is_one =
-                self.stream_capturing.is_none_or(|ask| self.quietly(|| unsafe { ask(handle.stream, &mut status) }));
+            let is_one = self
+                .functions
+                .stream_capturing
+                .is_none_or(|ask| self.quietly(|| unsafe { ask(handle.stream, &mut status) }));
             // SAFETY: as above.
             let asks = |ask: StreamQuestion| self.quietly(|| unsafe { ask(handle.stream, &mut priority) });
-            if !is_one || !self.stream_priority.is_none_or(asks) {
+            if !is_one || !self.functions.stream_priority.is_none_or(asks) {
                 return None;
             }
         }
@@ -424,7 +407,7 @@ impl Driver for Api {
 
     fn place_fence(&self, rt: &Runtime, queue: &XQueue, fence: &CompletionFence) -> bool {
         let word = queue.slot(rt).completed_word.as_ptr() as usize;
-        let (Some(at), Some(write)) = (self.seen(rt, word), self.write_value) else { return false };
+        let (Some(at), Some(write)) = (self.seen(rt, word), self.functions.write_value) else { return false };
         // SAFETY: a word of the registered segment; the stream is the one whose command was just taken.
         self.quietly(|| unsafe { write(queue.handle().cast(), at, fence.number, 0) })
     }
@@ -433,7 +416,7 @@ impl Driver for Api {
         static SAID: AtomicBool = AtomicBool::new(false);
         let group = usize::from(queue.group(rt).index());
         let word = rt.segment().groups[group].gate.as_ptr() as usize;
-        let (Some(at), Some(wait)) = (self.seen(rt, word), self.wait_value) else { return false };
+        let (Some(at), Some(wait)) = (self.seen(rt, word), self.functions.wait_value) else { return false };
         let stream = queue.handle().cast();
         // SAFETY: a word of the registered segment. A refusal leaves the host gate.
         let taken =

@@ -19,7 +19,7 @@ pub(super) fn recording(api: &Api, stream: hipStream_t, mode: DefaultStreamMode)
 #[cold]
 #[inline(never)]
 fn asks(api: &Api, stream: hipStream_t) -> Option<bool> {
-    let Some(is_capturing) = api.stream_capturing else { return Some(false) };
+    let Some(is_capturing) = api.functions.stream_capturing else { return Some(false) };
     let mut status = CAPTURE_NONE;
     // SAFETY: the caller's own stream; pointer to a local. On the null stream the question is an error while a stream
     // that synchronises with it captures; so would be any command there.

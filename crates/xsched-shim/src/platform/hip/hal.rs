@@ -4,13 +4,14 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use xsched_core::{Runtime, XQueue};
+use xsched_vendor::functions;
 
 use super::api::Api;
 use super::types::*;
 use crate::interpose::resolve;
 use crate::lock::Lock;
 use crate::platform::shared::hal::{HardwareQueue, StreamDriver, StreamQueue};
-use crate::platform::shared::{Handle, Stream, functions};
+use crate::platform::shared::{Handle, Stream, search_beside};
 
 /// hipEventBlockingSync | hipEventDisableTiming.
 const EVENT_FLAGS: c_uint = 3;
@@ -23,14 +24,16 @@ functions! {
     /// Functions of a copy of the runtime that only the C API needs, with signatures as in the header.
     #[derive(Clone, Copy)]
     struct Functions -> hipError_t;
-    synchronize: c"hipStreamSynchronize" (hipStream_t);
-    query: c"hipStreamQuery" (hipStream_t);
-    set_device: c"hipSetDevice" (c_int);
-    event_create: c"hipEventCreateWithFlags" (*mut hipEvent_t, c_uint);
-    event_record: c"hipEventRecord" (hipEvent_t, hipStream_t);
-    event_synchronize: c"hipEventSynchronize" (hipEvent_t);
-    event_query: c"hipEventQuery" (hipEvent_t);
-    event_destroy: c"hipEventDestroy" (hipEvent_t);
+    needed {
+        synchronize: c"hipStreamSynchronize" (hipStream_t);
+        query: c"hipStreamQuery" (hipStream_t);
+        set_device: c"hipSetDevice" (c_int);
+        event_create: c"hipEventCreateWithFlags" (*mut hipEvent_t, c_uint);
+        event_record: c"hipEventRecord" (hipEvent_t, hipStream_t);
+        event_synchronize: c"hipEventSynchronize" (hipEvent_t);
+        event_query: c"hipEventQuery" (hipEvent_t);
+        event_destroy: c"hipEventDestroy" (hipEvent_t);
+    }
 }
 
 /// Functions of each copy, by the copy's number.
@@ -45,7 +48,8 @@ pub(crate) fn queue(stream: *mut c_void) -> Option<Arc<dyn HardwareQueue>> {
     }
     let api = <Api as crate::platform::shared::Driver>::beside(real)?;
     if !FUNCTIONS.lock().iter().any(|(index, _)| *index == api.index) {
-        let functions = Functions::load(real.addr())?;
+        // SAFETY: the runtime's functions have the header's signatures.
+        let functions = unsafe { Functions::load(search_beside(real.addr())) }.ok()?;
         FUNCTIONS.lock().push((api.index, functions));
     }
     StreamQueue::<Api>::new(real, stream).map(|queue| Arc::new(queue) as Arc<dyn HardwareQueue>)
@@ -122,7 +126,7 @@ impl StreamDriver for Api {
         let slot = queue.slot(rt);
         let (go, reached) = (slot.go.as_ptr() as usize, slot.reached.as_ptr() as usize);
         let (Some(go), Some(reached)) = (self.seen(rt, go), self.seen(rt, reached)) else { return false };
-        let (Some(wait), Some(write)) = (self.wait_value, self.write_value) else { return false };
+        let (Some(wait), Some(write)) = (self.functions.wait_value, self.functions.write_value) else { return false };
         let stream: hipStream_t = queue.handle().cast();
         // SAFETY: words of the registered segment; the stream of a queue in use.
         self.quietly(|| unsafe { wait(stream, go, 1, WAIT_EQUAL, u32::MAX) })

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 use xsched_core::XQueue;
 use xsched_proto::segment::QUEUES;
+use xsched_vendor::functions;
 
 use super::dispatch::{Entry, Table};
 use super::sig;
@@ -14,24 +15,33 @@ use crate::interpose::{Hook, resolve};
 use crate::lock::Lock;
 use crate::process;
 
-/// Functions of one copy of the OpenCL library, or as many of them as one platform behind it implements.
+functions! {
+    /// Functions of one copy of the OpenCL library, or as many of them as one platform behind it implements.
+    #[derive(Clone, Copy)]
+    pub(super) struct Functions -> ();
+    optional {
+        flush: c"clFlush" [sig::clFlush];
+        retain_queue: c"clRetainCommandQueue" [sig::clRetainCommandQueue];
+        release_queue: c"clReleaseCommandQueue" [sig::clReleaseCommandQueue];
+        queue_info: c"clGetCommandQueueInfo" [sig::clGetCommandQueueInfo];
+        device_info: c"clGetDeviceInfo" [sig::clGetDeviceInfo];
+        event_info: c"clGetEventInfo" [sig::clGetEventInfo];
+        /// Since OpenCL 1.1.
+        set_event_callback: c"clSetEventCallback" [sig::clSetEventCallback];
+        release_event: c"clReleaseEvent" [sig::clReleaseEvent];
+        /// Since OpenCL 1.2.
+        marker: c"clEnqueueMarkerWithWaitList" [sig::clEnqueueMarkerWithWaitList];
+    }
+}
+
+/// A copy of the OpenCL library, or of one platform behind it.
 #[derive(Clone, Copy)]
 pub(super) struct Api {
     /// Address of one of the copy's functions.
     address: usize,
     /// The platform's table; `None` for the copy itself.
     table: Option<Table>,
-    flush: Option<sig::clFlush>,
-    retain_queue: Option<sig::clRetainCommandQueue>,
-    release_queue: Option<sig::clReleaseCommandQueue>,
-    pub(super) queue_info: Option<sig::clGetCommandQueueInfo>,
-    pub(super) device_info: Option<sig::clGetDeviceInfo>,
-    pub(super) event_info: Option<sig::clGetEventInfo>,
-    /// Since OpenCL 1.1.
-    pub(super) set_event_callback: Option<sig::clSetEventCallback>,
-    pub(super) release_event: Option<sig::clReleaseEvent>,
-    /// Since OpenCL 1.2.
-    pub(super) marker: Option<sig::clEnqueueMarkerWithWaitList>,
+    pub(super) functions: Functions,
 }
 
 /// Copies by the load address of the library; `None` for one that lacks a needed function.
@@ -67,26 +77,11 @@ impl Api {
     }
 
     fn load(address: usize) -> Option<Api> {
-        macro_rules! find {
-            ($name:ident, $symbol:literal) => {
-                // SAFETY: the symbol has the OpenCL API's signature of its name.
-                find(address, $symbol).map(|p| unsafe { std::mem::transmute::<*mut c_void, sig::$name>(p) })
-            };
-        }
-        Some(Api {
-            address,
-            table: None,
-            flush: find!(clFlush, c"clFlush"),
-            retain_queue: find!(clRetainCommandQueue, c"clRetainCommandQueue"),
-            release_queue: find!(clReleaseCommandQueue, c"clReleaseCommandQueue"),
-            // A file without this function is no library to call, but perhaps a driver behind one.
-            queue_info: Some(find!(clGetCommandQueueInfo, c"clGetCommandQueueInfo")?),
-            device_info: find!(clGetDeviceInfo, c"clGetDeviceInfo"),
-            event_info: find!(clGetEventInfo, c"clGetEventInfo"),
-            set_event_callback: find!(clSetEventCallback, c"clSetEventCallback"),
-            release_event: find!(clReleaseEvent, c"clReleaseEvent"),
-            marker: find!(clEnqueueMarkerWithWaitList, c"clEnqueueMarkerWithWaitList"),
-        })
+        // SAFETY: the library's functions have the OpenCL API's signatures.
+        let functions = unsafe { Functions::load(|name| find(address, name)) }.ok()?;
+        // A file without this function is no library to call, but perhaps a driver behind one.
+        functions.queue_info?;
+        Some(Api { address, table: None, functions })
     }
 
     /// The functions that exist for an object: a loader has all of them, the platform behind it perhaps not. To be
@@ -107,26 +102,26 @@ impl Api {
 
     fn implemented_by(&self, table: Table) -> Api {
         let has = |entry| table.has(entry);
-        Api {
-            address: self.address,
-            table: Some(table),
-            flush: self.flush.filter(|_| has(Entry::Flush)),
-            retain_queue: self.retain_queue.filter(|_| has(Entry::RetainQueue)),
-            release_queue: self.release_queue.filter(|_| has(Entry::ReleaseQueue)),
-            queue_info: self.queue_info.filter(|_| has(Entry::QueueInfo)),
-            device_info: self.device_info.filter(|_| has(Entry::DeviceInfo)),
-            event_info: self.event_info.filter(|_| has(Entry::EventInfo)),
-            set_event_callback: self.set_event_callback.filter(|_| has(Entry::SetEventCallback)),
-            release_event: self.release_event.filter(|_| has(Entry::ReleaseEvent)),
-            marker: self.marker.filter(|_| has(Entry::MarkerWithWaitList)),
-        }
+        let all = &self.functions;
+        let functions = Functions {
+            flush: all.flush.filter(|_| has(Entry::Flush)),
+            retain_queue: all.retain_queue.filter(|_| has(Entry::RetainQueue)),
+            release_queue: all.release_queue.filter(|_| has(Entry::ReleaseQueue)),
+            queue_info: all.queue_info.filter(|_| has(Entry::QueueInfo)),
+            device_info: all.device_info.filter(|_| has(Entry::DeviceInfo)),
+            event_info: all.event_info.filter(|_| has(Entry::EventInfo)),
+            set_event_callback: all.set_event_callback.filter(|_| has(Entry::SetEventCallback)),
+            release_event: all.release_event.filter(|_| has(Entry::ReleaseEvent)),
+            marker: all.marker.filter(|_| has(Entry::MarkerWithWaitList)),
+        };
+        Api { address: self.address, table: Some(table), functions }
     }
 
     /// Reports whether the completion of commands can be observed, by a callback for an event that is released
     /// afterwards. Without it a queue has host gates only: no budget limits it, and it counts as idle after a
     /// `clFinish` or a while without commands.
     pub(super) fn reports_completion(&self) -> bool {
-        self.set_event_callback.is_some() && self.release_event.is_some()
+        self.functions.set_event_callback.is_some() && self.functions.release_event.is_some()
     }
 }
 
@@ -134,14 +129,14 @@ fn of_platform() -> MutexGuard<'static, Vec<&'static Api>> {
     OF_PLATFORM.lock()
 }
 
-fn find(address: usize, name: &CStr) -> Option<*mut c_void> {
+fn find(address: usize, name: &CStr) -> *mut c_void {
     let mut own = resolve::in_scope_of(address, name);
     if own.is_null() {
         // Another preloaded library may wrap the function in use, and need not be linked against the library that it
         // wraps.
         own = resolve::next(name);
     }
-    (!own.is_null()).then_some(own)
+    own
 }
 
 fn known() -> MutexGuard<'static, Vec<(usize, Option<&'static Api>)>> {
@@ -191,11 +186,11 @@ impl Api {
     /// Keeps a living queue alive by a reference of ours.
     pub(super) fn pin(&self, queue: &XQueue) -> Option<Pinned> {
         let handle: cl_command_queue = queue.handle().cast();
-        let (retain, release) = (self.retain_queue?, self.release_queue?);
+        let (retain, release) = (self.functions.retain_queue?, self.functions.release_queue?);
         // SAFETY: the caller knows that the queue is alive.
         let rc = unsafe { retain(handle) };
         // Built only if the reference was taken, since its end releases it.
-        (rc == CL_SUCCESS).then(|| Pinned { flush: self.flush, release, queue: handle })
+        (rc == CL_SUCCESS).then(|| Pinned { flush: self.functions.flush, release, queue: handle })
     }
 }
 

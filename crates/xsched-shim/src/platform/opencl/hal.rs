@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use xsched_core::{Runtime, XQueue};
+use xsched_vendor::functions;
 
 use super::api::{self, Api};
 use super::path::{self, Call};
@@ -14,41 +15,22 @@ use crate::enabled::{OPENCL, platform_enabled};
 use crate::interpose::resolve;
 use crate::lock::Lock;
 use crate::platform::shared::hal::{HardwareQueue, Mark, PassingHolds, call_is_ours};
+use crate::platform::shared::search_beside;
 
 /// Function that identifies the copy of the library, and belongs to it.
 const FINISH: &CStr = c"clFinish";
 
-/// Functions of a copy of the library that only the C API needs.
-#[derive(Clone, Copy)]
-struct Functions {
-    finish: sig::clFinish,
-    flush: sig::clFlush,
-    wait: sig::clWaitForEvents,
-    marker: sig::clEnqueueMarkerWithWaitList,
-    event_info: sig::clGetEventInfo,
-    release_event: sig::clReleaseEvent,
-}
-
-impl Functions {
-    fn load(address: usize) -> Option<Functions> {
-        macro_rules! find {
-            ($name:ident, $symbol:literal) => {{
-                let found = resolve::in_scope_of(address, $symbol);
-                if found.is_null() {
-                    return None;
-                }
-                // SAFETY: the symbol has the OpenCL API's signature of its name.
-                unsafe { std::mem::transmute::<*mut c_void, sig::$name>(found) }
-            }};
-        }
-        Some(Functions {
-            finish: find!(clFinish, c"clFinish"),
-            flush: find!(clFlush, c"clFlush"),
-            wait: find!(clWaitForEvents, c"clWaitForEvents"),
-            marker: find!(clEnqueueMarkerWithWaitList, c"clEnqueueMarkerWithWaitList"),
-            event_info: find!(clGetEventInfo, c"clGetEventInfo"),
-            release_event: find!(clReleaseEvent, c"clReleaseEvent"),
-        })
+functions! {
+    /// Functions of a copy of the library that only the C API needs.
+    #[derive(Clone, Copy)]
+    struct Functions -> ();
+    needed {
+        finish: c"clFinish" [sig::clFinish];
+        flush: c"clFlush" [sig::clFlush];
+        wait: c"clWaitForEvents" [sig::clWaitForEvents];
+        marker: c"clEnqueueMarkerWithWaitList" [sig::clEnqueueMarkerWithWaitList];
+        event_info: c"clGetEventInfo" [sig::clGetEventInfo];
+        release_event: c"clReleaseEvent" [sig::clReleaseEvent];
     }
 }
 
@@ -71,7 +53,8 @@ pub(crate) fn hardware_queue(handle: *mut c_void) -> Option<Arc<dyn HardwareQueu
     }
     let api = Api::beside(real)?.for_object(handle);
     queue::describe(handle.cast(), api)?;
-    let functions = Functions::load(real.addr())?;
+    // SAFETY: the library's functions have the OpenCL API's signatures.
+    let functions = unsafe { Functions::load(search_beside(real.addr())) }.ok()?;
     Some(Arc::new(Queue { real: real.addr(), handle: handle.addr(), api, functions, asked: Lock::new() }))
 }
 

@@ -162,7 +162,7 @@ struct Note {
 /// Returns false if the driver refused.
 fn follow(rt: &'static Runtime, xqueue: &XQueue, fence: &CompletionFence, event: cl_event, owned: bool) -> bool {
     // Only queues whose library has both functions get fences.
-    let functions = api::of(xqueue).and_then(|api| api.set_event_callback.zip(api.release_event));
+    let functions = api::of(xqueue).and_then(|api| api.functions.set_event_callback.zip(api.functions.release_event));
     let Some((set_event_callback, release_event)) = functions else { return false };
     let release = owned.then_some((release_event, event as usize));
     let note = Box::into_raw(Box::new(Note { rt, fence: *fence, release }));
@@ -191,7 +191,7 @@ unsafe extern "C" fn completed(_event: cl_event, _status: cl_int, note: *mut c_v
 
 /// Follows all commands so far by a marker of our own. Returns false if the driver refused.
 fn place_marker(rt: &'static Runtime, xqueue: &XQueue, fence: &CompletionFence) -> bool {
-    let Some(marker) = api::of(xqueue).and_then(|api| api.marker) else { return false };
+    let Some(marker) = api::of(xqueue).and_then(|api| api.functions.marker) else { return false };
     let mut event: cl_event = std::ptr::null_mut();
     // SAFETY: a living queue, no wait list, a local for the event.
     if unsafe { marker(xqueue.handle().cast(), 0, std::ptr::null(), &mut event) } != CL_SUCCESS {
@@ -216,7 +216,7 @@ pub(super) fn queue_of(rt: &'static Runtime, api: &'static Api, event: cl_event)
     if event.is_null() {
         return None;
     }
-    let event_info = api.for_object(event).event_info?;
+    let event_info = api.for_object(event).functions.event_info?;
     let handle: cl_command_queue = info(|size, at, got| {
         // SAFETY: an event the application passes to the driver itself; pointers to a local.
         unsafe { event_info(event, CL_EVENT_COMMAND_QUEUE, size, at, got) }
@@ -228,7 +228,7 @@ pub(super) fn queue_of(rt: &'static Runtime, api: &'static Api, event: cl_event)
 /// complete.
 fn lend_to_awaited(rt: &'static Runtime, waiter: &XQueue, (n, list): (cl_uint, *const cl_event)) {
     let Some(api) = api::of(waiter) else { return };
-    let Some(set_event_callback) = api.set_event_callback else { return };
+    let Some(set_event_callback) = api.functions.set_event_callback else { return };
     if n == 0 || list.is_null() {
         return;
     }

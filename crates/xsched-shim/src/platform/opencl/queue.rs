@@ -11,7 +11,7 @@ use crate::enabled::OPENCL;
 
 /// Describes a queue to the core. `None` if the driver knows no such queue.
 pub(super) fn describe(handle: cl_command_queue, api: &'static Api) -> Option<QueueSpec> {
-    let Some(queue_info) = api.queue_info else {
+    let Some(queue_info) = api.functions.queue_info else {
         // A platform without queries about queues: all of them share one device key and have host gates only.
         let device = "opencl:unknown".into();
         return Some(QueueSpec { handle: handle.cast(), platform: OPENCL, device, priority_steps: 0, in_order: true });
@@ -60,7 +60,7 @@ fn priority_steps(handle: cl_command_queue, queue_info: sig::clGetCommandQueueIn
 /// address. `None` if the driver does not even return the type of the device: under a wrong key it would count as
 /// another device than its rivals'.
 fn device_key(device: cl_device_id, api: &Api) -> Option<String> {
-    let Some(device_info) = api.device_info else { return Some("opencl:unknown".into()) };
+    let Some(device_info) = api.functions.device_info else { return Some("opencl:unknown".into()) };
     let ask = |what: cl_device_info, size: usize, at: *mut c_void, got: *mut usize| {
         // SAFETY: size and pointers are those of a local variable.
         unsafe { device_info(device, what, size, at, got) }

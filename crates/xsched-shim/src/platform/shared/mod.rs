@@ -22,7 +22,7 @@ pub(super) mod path;
 pub(super) mod pipeline;
 pub(super) mod waits;
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 
 use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue};
 
@@ -124,35 +124,10 @@ fn elsewhere(hook: impl FnOnce() -> &'static Hook) -> *mut c_void {
     resolve::keeping_errno(|| resolve::anywhere(hook(), |first| first))
 }
 
-/// Defines a table of functions that are looked up by name in the object of a known one: `struct Name -> RESULT; field:
-/// c"symbol" (TYPES);`. `Name::load(address)` returns `None` if one of them is missing.
-macro_rules! functions {
-    ($(#[$about:meta])* struct $name:ident -> $result:ty; $($field:ident: $symbol:literal ($($ty:ty),*);)*) => {
-        $(#[$about])*
-        struct $name {
-            $($field: unsafe extern "C" fn($($ty),*) -> $result,)*
-        }
-
-        impl $name {
-            fn load(address: usize) -> Option<$name> {
-                Some($name {
-                    $($field: {
-                        let found = $crate::interpose::resolve::in_scope_of(address, $symbol);
-                        if found.is_null() {
-                            return None;
-                        }
-                        // SAFETY: a vendor's function of this name has the signature of the vendor's header.
-                        unsafe {
-                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> $result>(found)
-                        }
-                    },)*
-                })
-            }
-        }
-    };
+/// Search for a table of [`functions`](xsched_vendor::functions): names as the object that holds `address` sees them.
+pub(super) fn search_beside(address: usize) -> impl Fn(&CStr) -> *mut c_void {
+    move |name| resolve::in_scope_of(address, name)
 }
-
-pub(crate) use functions;
 
 /// The address of the library's function behind a hook, and the function itself: `let (address, function) =
 /// real!(name);`. Needs the function's hook, and the platform's `sig` and `NOT_INITIALIZED`, in scope.

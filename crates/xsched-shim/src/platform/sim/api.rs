@@ -7,23 +7,26 @@ use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue};
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::device_part;
 use xsched_proto::wire::Platform;
+use xsched_vendor::functions;
 
 use crate::enabled::SIM;
-use crate::interpose::resolve;
 use crate::lock::Lock;
-use crate::platform::shared::{DefaultStreamMode, Driver, Handle, Stream, StreamKind};
+use crate::platform::shared::{DefaultStreamMode, Driver, Handle, Stream, StreamKind, search_beside};
 
 /// simWaitAnd of simdev.h.
 const WAIT_AND: c_uint = 2;
 
-/// Functions of the library, with signatures as in simdev.h.
-pub(super) struct Api {
-    get_device: unsafe extern "C" fn(*mut c_int) -> c_int,
-    stream_priority: unsafe extern "C" fn(*mut c_void, *mut c_int) -> c_int,
-    host_register: unsafe extern "C" fn(*mut c_void, usize) -> c_int,
-    wait_value: unsafe extern "C" fn(*mut c_void, *mut c_void, u32, c_uint) -> c_int,
-    write_value: unsafe extern "C" fn(*mut c_void, *mut c_void, u32) -> c_int,
-    set_runnable: unsafe extern "C" fn(c_int, c_int) -> c_int,
+functions! {
+    /// Functions of the library, with signatures as in simdev.h.
+    pub(super) struct Api -> c_int;
+    needed {
+        get_device: c"simGetDevice" (*mut c_int);
+        stream_priority: c"simStreamGetPriority" (*mut c_void, *mut c_int);
+        host_register: c"simHostRegister" (*mut c_void, usize);
+        wait_value: c"simStreamWaitValue32" (*mut c_void, *mut c_void, u32, c_uint);
+        write_value: c"simStreamWriteValue32" (*mut c_void, *mut c_void, u32);
+        set_runnable: c"simContextSetRunnable" (c_int, c_int);
+    }
 }
 
 static API: AtomicPtr<Api> = AtomicPtr::new(std::ptr::null_mut());
@@ -35,7 +38,9 @@ impl Api {
     #[cold]
     #[inline(never)]
     fn first(real: *mut c_void) -> Option<&'static Api> {
-        let api = Box::into_raw(Box::new(Api::load(real as usize)?));
+        // SAFETY: the library's functions have simdev.h's signatures.
+        let api = unsafe { Api::load(search_beside(real as usize)) }.ok()?;
+        let api = Box::into_raw(Box::new(api));
         API.store(api, Release);
         Api::known()
     }
@@ -45,39 +50,6 @@ impl Api {
     pub(super) fn known() -> Option<&'static Api> {
         // SAFETY: leaked above, never freed.
         unsafe { API.load(Acquire).as_ref() }
-    }
-
-    fn load(address: usize) -> Option<Api> {
-        let find = |name| {
-            let found = resolve::in_scope_of(address, name);
-            (!found.is_null()).then_some(found)
-        };
-        // SAFETY: each symbol has simdev.h's signature of its name.
-        unsafe {
-            Some(Api {
-                get_device: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_int) -> c_int>(find(
-                    c"simGetDevice",
-                )?),
-                stream_priority: std::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(*mut c_void, *mut c_int) -> c_int,
-                >(find(c"simStreamGetPriority")?),
-                host_register: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, usize) -> c_int>(
-                    find(c"simHostRegister")?,
-                ),
-                wait_value: std::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(*mut c_void, *mut c_void, u32, c_uint) -> c_int,
-                >(find(c"simStreamWaitValue32")?),
-                write_value: std::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(*mut c_void, *mut c_void, u32) -> c_int,
-                >(find(c"simStreamWriteValue32")?),
-                set_runnable: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, c_int) -> c_int>(find(
-                    c"simContextSetRunnable",
-                )?),
-            })
-        }
     }
 
     /// The calling thread's device.

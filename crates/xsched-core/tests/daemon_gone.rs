@@ -8,7 +8,7 @@ use xsched_core::fast_path::{self, Entered};
 
 mod nothing;
 
-/// The launch that was let go must count, not only those that come later.
+/// The launch that goes on when the daemon is gone must count, not only later ones.
 #[test]
 fn the_launch_that_a_lost_daemon_lets_go_counts_as_unscheduled() {
     let rt = nothing::runtime();

@@ -1,85 +1,59 @@
-//! Fairness between classes, on top of any policy: a guaranteed part of the device, and classes that are only taken off
-//! it at the end of a quantum.
+//! Second stage: fairness between classes, on top of any policy. A class may have a guaranteed part of the device, and groups of a class may
+//! keep the device to the end of a quantum.
 
-use super::ClassRule;
-use super::device::{Member, may_run};
+use xsched_proto::trace::Why;
+
+use super::{Round, Stage};
+use crate::arbiter::ClassRule;
+use crate::arbiter::member::Member;
 use crate::tuning::CLAIM_QUANTA;
 use crate::{GroupId, Micros, Verdict};
 
 /// One class on one device.
-struct Standing {
+struct ClassAccount {
     rule: ClassRule,
-    /// Device time it is owed, µs; negative = it had more than its part.
+    /// Device time owed to the class, in µs; negative = it had more than its part.
     credit_us: f64,
-    /// Charged to its groups at the last look, µs.
+    /// Device time charged to its groups so far, in µs.
     used_us: f64,
     wanted: bool,
 }
 
-/// What was decided earlier and still holds.
+/// Decisions that hold for some time.
 #[derive(Clone, Default)]
-pub(super) struct Claims {
-    /// Whose turn it is by its guarantee, and until when.
+pub(in crate::arbiter) struct Claims {
+    /// Turn by guarantee: the class that has it, and its end.
     turn: Option<(usize, Micros)>,
-    /// Who keeps the device against the policy's word to the end of its quantum, and when that is.
+    /// Groups that keep the device to the end of their quantum, against the policy's verdict, and that end.
     kept: Vec<(GroupId, Micros)>,
 }
 
 /// The classes on one device.
 #[derive(Default)]
-pub(super) struct Fairness {
-    classes: Vec<Standing>,
+pub(in crate::arbiter) struct Guarantees {
+    classes: Vec<ClassAccount>,
     at: Micros,
     claims: Claims,
-    /// The same while a job that was chosen is refused: what it has a claim to is kept for it, others go on meanwhile.
+    /// Claims of [`Round::Refill`]: those of refused groups stay in `claims`, and others have the device meanwhile.
     meanwhile: Claims,
-    /// The last decision was made without those refused.
+    /// True if the last round was [`Round::Refill`].
     refused: bool,
 }
 
-impl Fairness {
-    pub(super) fn set(&mut self, rules: &[ClassRule]) {
-        let standing = |rule: &ClassRule| Standing { rule: *rule, credit_us: 0.0, used_us: 0.0, wanted: false };
-        self.classes = rules.iter().map(standing).collect();
+impl Guarantees {
+    pub(in crate::arbiter) fn set(&mut self, rules: &[ClassRule]) {
+        let account = |rule: &ClassRule| ClassAccount { rule: *rule, credit_us: 0.0, used_us: 0.0, wanted: false };
+        self.classes = rules.iter().map(account).collect();
         self.claims = Claims::default();
         self.meanwhile = Claims::default();
     }
 
-    /// Changes the policy's verdicts where a class has a claim. Returns when to look again.
-    pub(super) fn apply(&mut self, now: Micros, members: &[Member], verdicts: &mut [Verdict]) -> Option<Micros> {
-        if self.classes.is_empty() {
-            return None;
-        }
-        if !std::mem::take(&mut self.refused) {
-            self.meanwhile = Claims::default();
-        }
-        self.account(now, members);
-        self.change(now, members, verdicts)
-    }
-
-    /// As [`Self::apply`], with those refused taken as not wanting the device.
-    pub(super) fn apply_meanwhile(
-        &mut self,
-        now: Micros,
-        members: &[Member],
-        verdicts: &mut [Verdict],
-    ) -> Option<Micros> {
-        if self.classes.is_empty() {
-            return None;
-        }
-        self.refused = true;
-        std::mem::swap(&mut self.claims, &mut self.meanwhile);
-        let next = self.change(now, members, verdicts);
-        std::mem::swap(&mut self.claims, &mut self.meanwhile);
-        next
-    }
-
-    /// What [`Self::apply_meanwhile`] keeps in mind, to be put back should its decision not be the last.
-    pub(super) fn meanwhile(&self) -> Claims {
+    /// Claims of [`Round::Refill`], to be restored should the decision of that round not be the last.
+    pub(in crate::arbiter) fn meanwhile(&self) -> Claims {
         self.meanwhile.clone()
     }
 
-    pub(super) fn put_back(&mut self, meanwhile: Claims) {
+    pub(in crate::arbiter) fn restore(&mut self, meanwhile: Claims) {
         self.meanwhile = meanwhile;
     }
 
@@ -105,7 +79,7 @@ impl Fairness {
             }
         }
         for (c, (used, wants)) in self.classes.iter_mut().zip(seen) {
-            // Less than before: a group is gone, and its past with it.
+            // Less than before: a group was removed, and its past with it.
             let spent = (used - c.used_us).max(0.0);
             let earned = if c.wanted { passed * f64::from(c.rule.guarantee_percent) / 100.0 } else { 0.0 };
             let most = CLAIM_QUANTA * c.rule.quantum_us as f64;
@@ -114,7 +88,7 @@ impl Fairness {
         }
     }
 
-    /// A group that runs in a class that is not preemptible runs to the end of its quantum, with no other in between.
+    /// Keeps the device for groups of classes that are not preemptible to the end of their quantum, with no other in between.
     fn keep_within_quantum(&mut self, now: Micros, members: &[Member], verdicts: &mut [Verdict]) -> Option<Micros> {
         if self.classes.iter().all(|c| c.rule.preemptible) {
             return None;
@@ -125,10 +99,10 @@ impl Fairness {
             let Some(rule) = self.class_of(m).map(|c| self.classes[c].rule).filter(|r| !r.preemptible) else {
                 continue;
             };
-            if !may_run(m) || !m.group.granted && !verdicts[at].run {
+            if !m.may_run() || !m.group.granted && !verdicts[at].run {
                 continue;
             }
-            let since = m.running_since.unwrap_or(now);
+            let since = m.gate.running_since.unwrap_or(now);
             if verdicts[at].run {
                 keeps[at] = true;
                 continue;
@@ -137,7 +111,7 @@ impl Fairness {
             let quanta = now.saturating_sub(since).div_ceil(rule.quantum_us).max(1);
             let until = known.unwrap_or(since + quanta * rule.quantum_us);
             keeps[at] = now < until;
-            // Kept in mind also when it is over, until the group is really off the device.
+            // Stays listed when it is over, until the group is really off the device.
             ends.push((m.group.id, until));
         }
         self.claims.kept = ends;
@@ -145,22 +119,22 @@ impl Fairness {
             return None;
         }
         for (at, m) in members.iter().enumerate() {
-            verdicts[at].run = keeps[at] || verdicts[at].run && may_run(m) && m.group.granted;
-            verdicts[at].bounded = members.len() > 1;
+            verdicts[at].run = keeps[at] || verdicts[at].run && m.may_run() && m.group.granted;
+            verdicts[at].budgeted = members.len() > 1;
         }
         self.claims.kept.iter().map(|(_, until)| *until).filter(|until| now < *until).min()
     }
 
-    /// A class that is owed a quantum gets it, before whomever the policy chose.
+    /// Gives a class that is owed a quantum its turn, before the groups that the policy chose.
     fn give_turns(&mut self, now: Micros, members: &[Member], verdicts: &mut [Verdict]) -> Option<Micros> {
         if self.classes.iter().all(|c| c.rule.guarantee_percent == 0) {
             return None;
         }
         if members.len() > 1 {
-            // Even the most urgent may have to make room.
-            verdicts.iter_mut().for_each(|v| v.bounded = true);
+            // Even the most urgent group may have to make room.
+            verdicts.iter_mut().for_each(|v| v.budgeted = true);
         }
-        let classes: Vec<_> = members.iter().map(|m| self.class_of(m).filter(|_| may_run(m))).collect();
+        let classes: Vec<_> = members.iter().map(|m| self.class_of(m).filter(|_| m.may_run())).collect();
         let wanted = |class: usize| classes.contains(&Some(class));
         let left_out = |class: usize| {
             wanted(class) && !classes.iter().zip(verdicts.iter()).any(|(c, v)| *c == Some(class) && v.run)
@@ -188,5 +162,30 @@ impl Fairness {
             now + (short * 100.0 / f64::from(c.rule.guarantee_percent)).ceil() as Micros
         };
         waiting.iter().map(due).min()
+    }
+}
+
+impl Stage for Guarantees {
+    fn reason(&self) -> Why {
+        Why::Guarantee
+    }
+
+    /// Changes the verdicts where a class has a claim.
+    fn apply(&mut self, now: Micros, round: Round, members: &mut [Member], verdicts: &mut [Verdict]) -> Option<Micros> {
+        if self.classes.is_empty() {
+            return None;
+        }
+        if round == Round::All {
+            if !std::mem::take(&mut self.refused) {
+                self.meanwhile = Claims::default();
+            }
+            self.account(now, members);
+            return self.change(now, members, verdicts);
+        }
+        self.refused = true;
+        std::mem::swap(&mut self.claims, &mut self.meanwhile);
+        let next = self.change(now, members, verdicts);
+        std::mem::swap(&mut self.claims, &mut self.meanwhile);
+        next
     }
 }

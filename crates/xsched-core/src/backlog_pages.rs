@@ -1,26 +1,26 @@
-//! Programs that share a hardware context with more urgent ones: the pages that tell how those keep up.
+//! Backlog pages of programs that share a hardware context: they say if the more urgent ones keep up.
 //!
-//! The urgent program stores what it wants before it gives a command, its device what is done; a group whose gate yields looks at both
-//! before each of its own commands ([`xsched_proto::backlog`]; `xsched_flow::backlog` decides).
+//! The urgent program stores the fence that it wants before it gives a command, its device the fence that is reached; a group whose
+//! gate yields compares both before each of its own commands ([`xsched_proto::backlog`]; `xsched_flow::backlog` decides).
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use xsched_flow::backlog::Yielding;
-use xsched_proto::backlog::{PAGES, Page};
+use xsched_proto::backlog::{Backlog, PAGES, Page};
 use xsched_proto::segment::GroupSlot;
 
-/// The pages that this process knows. Mappings stay until the process ends: a new page takes the place of the former.
-pub(crate) struct Company {
+/// Backlog pages that this process knows. Mappings stay until the process ends: a new page takes the place of the former.
+pub(crate) struct BacklogPages {
     own: AtomicPtr<Page>,
     others: [AtomicPtr<Page>; PAGES],
-    /// Number of the newest of them.
+    /// Number of the newest page of another process.
     newest: AtomicU32,
 }
 
-impl Company {
-    pub(crate) fn new() -> Company {
-        Company {
+impl BacklogPages {
+    pub(crate) fn new() -> BacklogPages {
+        BacklogPages {
             own: AtomicPtr::new(core::ptr::null_mut()),
             others: [const { AtomicPtr::new(core::ptr::null_mut()) }; PAGES],
             newest: AtomicU32::new(0),
@@ -33,12 +33,12 @@ impl Company {
         unsafe { self.own.load(Acquire).as_ref() }
     }
 
-    /// The page of this process from now on.
+    /// Sets the page of this process.
     pub(crate) fn set_own(&self, page: &'static Page) {
         self.own.store(core::ptr::from_ref(page).cast_mut(), Release);
     }
 
-    /// The page of another process, its place and its number.
+    /// Sets the page of another process, in its place and with its number.
     pub(crate) fn set(&self, place: u8, epoch: u32, page: &'static Page) {
         if let Some(known) = self.others.get(usize::from(place)) {
             known.store(core::ptr::from_ref(page).cast_mut(), Release);
@@ -46,7 +46,19 @@ impl Company {
         self.newest.store(epoch, Release);
     }
 
-    /// True: all that a group yields to are known and keep up.
+    /// Backlog of a queue of this process, if it publishes one.
+    pub(crate) fn backlog(&self, queue: u16) -> Option<&'static Backlog> {
+        self.own()?.queue(queue)
+    }
+
+    /// Ends the backlog of a queue that goes: nothing of it is behind.
+    pub(crate) fn leave(&self, queue: u16) {
+        if let Some(backlog) = self.backlog(queue) {
+            backlog.settle(backlog.wanted());
+        }
+    }
+
+    /// True: all programs that a group yields to are known and keep up.
     pub(crate) fn is_clear(&self, slot: &GroupSlot) -> bool {
         let epoch = slot.yields_epoch.load(SeqCst);
         if (self.newest.load(Acquire).wrapping_sub(epoch) as i32) < 0 {
@@ -65,7 +77,7 @@ impl Company {
     }
 }
 
-/// Counts and state of a group that yields.
+/// State and counts of a group that yields.
 #[derive(Default)]
 pub(crate) struct Yields {
     state: Mutex<Yielding>,
@@ -81,9 +93,9 @@ impl Yields {
 /// Counts of all groups of a process that yield.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Yielded {
-    /// Times that commands were held since some queue was behind.
+    /// Times that commands were held because some queue was behind.
     pub holds: u64,
-    /// Time that threads waited for that, added up, in µs.
+    /// Time that threads waited for that queue to catch up, added up, in µs.
     pub held_us: u64,
     /// Commands given while the gate yielded.
     pub passed: u64,

@@ -13,9 +13,9 @@ fn launch(rt: &'static Runtime) -> CompletionFence {
     queue.commit(rt, &admission, true, counter).expect("each command is followed")
 }
 
-/// What is complete no longer counts: the bound once took all that such a queue had ever been given for in flight.
+/// Complete commands no longer count: the budget once took all commands that such a queue had ever been given for in flight.
 #[test]
-fn the_bound_leaves_room_on_an_unordered_queue_however_many_commands_came_before() {
+fn the_budget_leaves_room_on_an_unordered_queue_however_many_commands_came_before() {
     let rt = nothing::runtime();
     rt.queue(16, || nothing::spec(16, 0).map(|s| QueueSpec { in_order: false, platform: 1, ..s })).expect("a queue");
     let words = nothing::attach_with_room_for_ten(rt);

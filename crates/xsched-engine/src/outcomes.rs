@@ -1,0 +1,48 @@
+//! Outcomes of the transitions of groups: the host's statistics take them, and bursts become lines for measurements.
+//!
+//! A burst is a time in which a group wanted its device. A line of JSON tells of each, as soon as the daemon learns of its end. A program
+//! that begins the next burst before the daemon reads its words loses the time, not the count: `missed`.
+
+use xsched_policy::GroupId;
+use xsched_proto::transitions::Outcome;
+
+use crate::io::Effect;
+use crate::memory::Memory;
+use crate::state::Engine;
+
+impl<M: Memory> Engine<M> {
+    /// Keeps outcomes from now on, for [`Engine::take_outcomes`].
+    pub fn keep_outcomes(&mut self) {
+        self.outcomes.taken = true;
+        self.gatekeeper.keep_outcomes();
+    }
+
+    /// Outcomes since the last call: waits, preemptions, and how long groups took to leave.
+    pub fn take_outcomes(&mut self) -> Vec<(GroupId, Outcome)> {
+        std::mem::take(&mut self.outcomes.waiting)
+    }
+
+    /// Hands on the outcomes of the input that was handled.
+    pub(crate) fn hand_on_outcomes(&mut self) {
+        let mut effects = Vec::new();
+        for (id, outcome) in self.gatekeeper.outcomes() {
+            let Outcome::Burst { from_ns, length_ns, missed } = outcome else {
+                if self.outcomes.taken {
+                    self.outcomes.waiting.push((id, outcome));
+                }
+                continue;
+            };
+            let Some(group) = self.groups.get(&id).filter(|_| self.outcomes.bursts) else { continue };
+            let Some(program) = self.programs.get(&group.program.0) else { continue };
+            effects.push(Effect::Burst(format!(
+                "{{\"pid\":{},\"priority\":{},\"device\":{:?},\"from_us\":{},\"us\":{},\"missed\":{missed}}}\n",
+                program.pid,
+                program.priority(),
+                &*group.device,
+                from_ns.unwrap_or(0) / 1_000,
+                length_ns / 1_000,
+            )));
+        }
+        effects.into_iter().for_each(|effect| self.emit(effect));
+    }
+}

@@ -1,0 +1,108 @@
+//! Last stage: work that a suspended group has in flight comes to its end.
+//!
+//! Where the hardware gives such work short slices while a more urgent group has the device, it advances in each of them but for the time
+//! in which a slice begins, and costs the urgent group two switches of contexts each time. Some commands get nowhere in such a slice. So
+//! where the device still executes something after a while, the more urgent groups pause for a moment: once for each time that a gate
+//! closes.
+
+use xsched_proto::trace::Why;
+
+use super::{Round, Stage};
+use crate::arbiter::member::Member;
+use crate::tuning::{DRAIN_PATIENCE_US, DRAIN_POLL_US, DRAIN_US};
+use crate::{Micros, PoolId, Verdict};
+
+/// State of one group that leaves the device.
+#[derive(Clone, Copy, Default)]
+pub(in crate::arbiter) struct Drain {
+    /// See [`crate::Event::DrainsInSlices`].
+    pub(in crate::arbiter) in_slices: bool,
+    /// True if the device executes work of this group, as of the last poll since its gate closed; none = not polled yet.
+    pub(in crate::arbiter) executes: Option<bool>,
+    /// End of the pause of the others; past once they have paused.
+    until: Option<Micros>,
+}
+
+/// The drains of one device.
+#[derive(Default)]
+pub(in crate::arbiter) struct DrainStage {
+    /// Time from which [`crate::Event::Executes`] matters; none = it does not.
+    pub(in crate::arbiter) due_at: Option<Micros>,
+}
+
+/// True if it matters now whether the device executes work of this group.
+pub(in crate::arbiter) fn is_due(m: &Member, now: Micros) -> bool {
+    m.drain.in_slices
+        && !m.yields
+        && !m.group.granted
+        && m.gate.closed_at + DRAIN_PATIENCE_US <= now
+        && m.drain.until.is_none_or(|until| now < until)
+}
+
+impl Drain {
+    /// Continues the drain of a group whose gate closed at `closed_at`. Returns the time of the next poll, and true if all others pause
+    /// now; none = the drain is over.
+    fn go_on(&mut self, now: Micros, closed_at: Micros) -> Option<(Micros, bool)> {
+        let begins = closed_at + DRAIN_PATIENCE_US;
+        let (poll, pauses) = match self.executes {
+            _ if now < begins => (begins, false),
+            // Not polled yet. Where nothing is ever polled, there is no pause.
+            None if now < begins + DRAIN_US => (now + DRAIN_POLL_US, false),
+            Some(true) => {
+                let until = *self.until.get_or_insert(now + DRAIN_US);
+                (until.min(now + DRAIN_POLL_US), now < until)
+            }
+            _ => {
+                self.until = self.until.or(Some(now)).map(|until| until.min(now));
+                return None;
+            }
+        };
+        Some((poll, pauses))
+    }
+}
+
+impl Stage for DrainStage {
+    fn reason(&self) -> Why {
+        Why::Drain
+    }
+
+    /// Pauses all groups while one needs a moment to drain.
+    fn apply(
+        &mut self,
+        now: Micros,
+        _round: Round,
+        members: &mut [Member],
+        verdicts: &mut [Verdict],
+    ) -> Option<Micros> {
+        let runs = |(m, verdict): &(&Member, &Verdict)| verdict.run && m.wants();
+        let runners = || members.iter().zip(verdicts.iter()).filter(runs).map(|(m, _)| m);
+        // A job that pauses on one device has its groups on others wait, too.
+        let spans = runners().any(|m| m.job.spanning.is_some());
+        let most_urgent = runners().map(|m| m.group.priority).max().filter(|_| !spans);
+        // Beside a long command of the same pool nothing ends soon, whichever groups pause.
+        let long = members.iter().filter(|m| m.group.ready && !m.drain.in_slices).filter_map(|m| m.group.pool);
+        let long: Vec<PoolId> = long.collect();
+        let mut pauses = false;
+        self.due_at = None;
+        for (m, verdict) in members.iter_mut().zip(verdicts.iter()) {
+            let ends = m.drain.in_slices && m.group.pool.is_none_or(|pool| !long.contains(&pool));
+            let leaves = ends && !m.yields && m.job.spanning.is_none() && m.group.ready && !verdict.run;
+            if !leaves || m.group.granted {
+                m.drain = Drain { in_slices: m.drain.in_slices, ..Drain::default() };
+            }
+            if !leaves || most_urgent.is_none_or(|priority| priority <= m.group.priority) {
+                continue;
+            }
+            let closed_at = if m.group.granted { now } else { m.gate.closed_at };
+            let Some((poll, others_pause)) = m.drain.go_on(now, closed_at) else { continue };
+            pauses |= others_pause;
+            if m.drain.until.is_none_or(|until| now < until) {
+                self.due_at = [self.due_at, Some(poll)].into_iter().flatten().min();
+            }
+        }
+        if pauses {
+            verdicts.iter_mut().for_each(|verdict| verdict.run = false);
+        }
+        self.due_at
+    }
+}
