@@ -3,7 +3,7 @@
 
   pictures.py --bin target/release [--out docs/pictures] [--only NAME ...]
 
-Names: ps, top, doctor, demo. Two programs of testing/tasks run under a daemon of their own; what the commands print in a terminal
+Names: ps, top, doctor, demo. Two programs of examples/tour run under a daemon of their own; what the commands print in a terminal
 of so many columns (tmux) becomes an SVG that has the colours of the page that shows it, light or dark. `demo` draws its own. The
 programs lie in a temporary folder, whose name is shown as that of a usual installation.
 """
@@ -168,7 +168,7 @@ def main():
         folder = Path(name)
         for file in FILES:
             shutil.copy(args.bin / file, folder / file)
-        for file in (ROOT / "testing/tasks").glob("*.py"):
+        for file in (ROOT / "examples/tour").glob("*.py"):
             shutil.copy(file, folder)
         env = {key: value for key, value in os.environ.items() if not key.startswith(("XSCHED_", "SIMDEV_", "XDG_"))}
         env.update(PATH=f"{folder}:{env['PATH']}", HOME=name, XDG_RUNTIME_DIR=name, SIMDEV_SOCKET=f"{name}/sim.sock",

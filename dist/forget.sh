@@ -28,3 +28,8 @@ forget_containers() {
         fi
     done
 }
+
+# Removes what Python has compiled beside the examples, when they were run as root: their folders would stay.
+forget_examples() {
+    rm -rf "$1"/*/__pycache__
+}

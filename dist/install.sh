@@ -45,6 +45,7 @@ for file in $(echo "$now" | sed 's/^f //'); do
     rm -f "$new"
     case $file in
     lib/systemd/*.service) sed "s|/usr/bin/xsched|$prefix/bin/xsched|g" "$here/files/$file" >"$new" ;;
+    share/pkgconfig/*.pc) sed "s|^prefix=/usr$|prefix=$prefix|" "$here/files/$file" >"$new" ;;
     *) cp -P "$here/files/$file" "$new" ;;
     esac
     # By rename: programs keep the library that they have mapped.

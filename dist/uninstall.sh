@@ -14,6 +14,7 @@ all=$(cat "$manifest")
 #FORGET
 forget_library "$prefix/lib/xsched/"
 forget_containers "$prefix/lib/xsched/xsched"
+forget_examples "$prefix/share/doc/xsched/examples"
 
 if [ -d /run/systemd/system ] && [ "$(id -u)" = 0 ] &&
     [ "$(systemctl show -P FragmentPath xsched.service 2>/dev/null)" = "$prefix/lib/systemd/system/xsched.service" ]; then

@@ -2,7 +2,7 @@
 """Builds the wheel: wheel.py --bin FOLDER --out FOLDER --version VERSION. `cargo xtask wheel DIR` builds and strips what goes in.
 
 FOLDER has the command and its libraries. In an environment they come to lie as an installation by hand has them: `bin/xsched`,
-`lib/xsched/*.so`, `include/xsched/*.h`. The wheel is the same for the same files.
+`lib/xsched/*.so`, `include/xsched/*.h`, `share/pkgconfig/*.pc`, `share/doc/xsched/examples/tour`. The wheel is the same for the same files.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TAG = "py3-none-manylinux_2_28_x86_64"
-LIBRARIES = ("libxsched.so", "libpreempt.so", "libhalcuda.so", "libhalhip.so", "libhalopencl.so")
+LIBRARIES = ("libxsched.so", "libsimdev.so", "libpreempt.so", "libhalcuda.so", "libhalhip.so", "libhalopencl.so")
 PACKAGES = ("xsched", "torch_xsched")
 # The command by another name, which it looks at: a wheel holds no links. The installer puts its interpreter in.
 NAMES = ("xserver", "xcli")
@@ -38,6 +38,20 @@ License: Apache-2.0
 Requires-Python: >=3.10
 Classifier: Operating System :: POSIX :: Linux
 Classifier: Typing :: Typed
+Description-Content-Type: text/markdown
+
+{about}"""
+
+ABOUT = """\
+Programs share a GPU by priority, without being changed.
+
+    xsched doctor                                     what there is on this machine, and what to do next
+    xsched demo --device sim                          the effect on a simulated device, without a GPU
+    xsched run --priority high -- python serve.py     runs whenever it wants the GPU
+    xsched run --priority low -- python train.py      takes what is left
+    xsched ps                                         which runs, which waits
+
+Two programs to try that with lie in `share/doc/xsched/examples/tour` of the environment; they need no GPU.
 """
 
 WHEEL = f"""\
@@ -63,8 +77,14 @@ def contents(bin_folder, version):
     include = HERE.parent / "include"
     for header in sorted(include.rglob("*.h")):
         yield f"{data}/data/include/{header.relative_to(include)}", header.read_bytes(), False
+    for file in sorted((HERE.parent / "dist/pkgconfig").glob("*.pc")):
+        text = file.read_text().replace("@VERSION@", version)
+        # An environment may lie anywhere.
+        yield f"{data}/data/share/pkgconfig/{file.name}", text.replace("prefix=/usr\n", "prefix=${pcfiledir}/../..\n", 1).encode(), False
+    for file in sorted((HERE.parent / "examples/tour").glob("*.py")):
+        yield f"{data}/data/share/doc/xsched/examples/tour/{file.name}", file.read_bytes(), False
     yield f"{info}/licenses/LICENSE", (HERE.parent / "LICENSE").read_bytes(), False
-    yield f"{info}/METADATA", METADATA.format(version=version).encode(), False
+    yield f"{info}/METADATA", METADATA.format(version=version, about=ABOUT).encode(), False
     yield f"{info}/WHEEL", WHEEL.encode(), False
 
 

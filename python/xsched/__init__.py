@@ -14,7 +14,9 @@ from .program import Usage, hint, policy, priority, priority_of, raised, set_pri
 from .queue import Queue
 from .start import ensure
 
+__version__ = "0.1.0"
+
 __all__ = [
-    "Failed", "NotPreloaded", "NotRegistered", "Queue", "Usage", "XSchedError", "attached", "ensure", "hint", "policy",
+    "Failed", "NotPreloaded", "NotRegistered", "Queue", "Usage", "XSchedError", "__version__", "attached", "ensure", "hint", "policy",
     "priority", "priority_of", "raised", "set_priority", "set_scheduler", "usage",
 ]  # fmt: skip

@@ -22,9 +22,10 @@ class NotRegistered(XSchedError):
 
 
 # Of include/xsched/types.h.
+OUT_OF_RANGE = 2
 RESULTS = {
     1: "the vendor's interface refused, or there is none in the process",
-    2: "an argument is out of range",
+    OUT_OF_RANGE: "an argument is out of range",
     3: "the queue is closed, or libxsched.so has no such queue",
     4: "not in this state, or not from within a command",
     5: "the device cannot, the policy needs a daemon, or the process has 64 groups",

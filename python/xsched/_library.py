@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import operator
 import os
 import shutil
 from ctypes import POINTER, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any, Callable, Iterator, Optional
 
-from ._errors import Failed, NotPreloaded, XSchedError
+from ._errors import OUT_OF_RANGE, Failed, NotPreloaded, XSchedError
 
 _HANDLE = POINTER(c_uint64)
 # docs/reference/c-api.md has each of them.
@@ -126,8 +128,24 @@ def _open(library: str) -> ctypes.CDLL:
     return opened
 
 
+def whole_number(name: str, value: object) -> int:
+    """A value as a whole number, as NumPy's are too; `name` is the argument's."""
+    if not isinstance(value, bool):
+        with contextlib.suppress(TypeError):
+            return operator.index(value)  # type: ignore[arg-type]
+    raise TypeError(f"{name} is a whole number, not {value!r}")
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Whether an argument is the same after its conversion to C, which cuts off what is too large."""
+    return not isinstance(value, int) or (kind(value).value or 0) == value
+
+
 def call(name: str, *arguments: object) -> None:
     """Calls a function of the C API, without Python's lock; raises :class:`Failed` unless it succeeds."""
+    kinds = _FUNCTIONS[_LIBRARY_OF[name]][name]
+    if not all(map(_fits, arguments, kinds)):
+        raise Failed(name, OUT_OF_RANGE)
     function: Callable[..., int] = getattr(_open(_LIBRARY_OF[name]), name)
     result = function(*arguments)
     if result != 0:

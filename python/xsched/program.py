@@ -30,9 +30,16 @@ def priority_of(value: Union[int, str]) -> int:
     """A class's name or a number from -256 to 255 as a number."""
     if isinstance(value, str) and value.lower() in CLASSES:
         return CLASSES[value.lower()]
-    if isinstance(value, int) and not isinstance(value, bool) and -256 <= value <= 255:
-        return value
-    raise ValueError(f"a priority is one of {', '.join(CLASSES)} or a number from -256 to 255, not {value!r}")
+    wrong = f"a priority is one of {', '.join(CLASSES)} or a number from -256 to 255, not {value!r}"
+    if isinstance(value, str):
+        raise ValueError(wrong)
+    try:
+        number = _library.whole_number("priority", value)
+    except TypeError:
+        raise TypeError(wrong) from None
+    if -256 <= number <= 255:
+        return number
+    raise ValueError(wrong)
 
 
 @dataclass(frozen=True)
@@ -183,9 +190,9 @@ def hint(*, timeslice_us: Optional[int] = None, k: Optional[int] = None) -> None
     """Hints of the whole program: its time slice, 100 to 10000000 µs, and the `k` of ``kedf``, 1 to 64."""
     _library.need_attached()
     if timeslice_us is not None:
-        _library.call("XHintTimeslice", timeslice_us)
+        _library.call("XHintTimeslice", _library.whole_number("timeslice_us", timeslice_us))
     if k is not None:
-        if not 1 <= k <= 64:
+        if not 1 <= _library.whole_number("k", k) <= 64:
             raise ValueError(f"k is 1 to 64, not {k}")
         _library.call("XHintKDeadline", k)
 
@@ -210,7 +217,7 @@ def set_scheduler(kind: str, policy: Optional[str] = None) -> None:
     """Chooses what decides for this process: ``"global"`` (the daemon), ``"local"`` (a scheduler inside it, with `policy`), or
     ``"application"`` (nothing but :meth:`Queue.suspend`). Waits, for 2 s at most, until the former one has let go."""
     _library.need_attached()
-    if kind not in _SCHEDULERS:
+    if not isinstance(kind, str) or kind not in _SCHEDULERS:
         raise ValueError(f"a scheduler is one of {', '.join(_SCHEDULERS)}, not {kind!r}")
     if (kind == "local") != (policy is not None):
         raise ValueError("a policy is given with 'local', and only there")

@@ -32,6 +32,11 @@ def handle_of(stream: Any) -> int:
     raise TypeError(f"a stream is a number or an object with .cuda_stream, .ptr, .int_ptr or .handle, not {kind}")
 
 
+def _us_or_none(us: Optional[int]) -> int:
+    """Microseconds as the C API has them, for which -1 is none."""
+    return -1 if us is None else _library.whole_number("us", us)
+
+
 def _platform_of(stream: Any) -> str:
     if hasattr(stream, "int_ptr"):
         return "opencl"
@@ -64,7 +69,7 @@ class Queue:
         _library.need_attached()
         number = None if priority is None else priority_of(priority)
         platform = platform or _platform_of(stream)
-        if platform not in _CREATE:
+        if not isinstance(platform, str) or platform not in _CREATE:
             raise ValueError(f"platform is one of cuda, hip, opencl, not {platform!r}")
         if level not in (None, 1, 2, 3):
             raise ValueError(f"level is 1, 2, 3 or None, not {level!r}")
@@ -113,15 +118,15 @@ class Queue:
 
     def set_utilization(self, percent: int) -> None:
         """The part of the device that it asks for, 0 to 100 percent."""
-        _library.call("XHintUtilization", self._open(), percent)
+        _library.call("XHintUtilization", self._open(), _library.whole_number("percent", percent))
 
     def set_deadline(self, us: Optional[int]) -> None:
         """When a request is due after its begin, in µs; ``None``: no deadline."""
-        _library.call("XHintDeadline", self._open(), -1 if us is None else us)
+        _library.call("XHintDeadline", self._open(), _us_or_none(us))
 
     def set_laxity(self, us: Optional[int], lax: Union[int, str] = "low", critical: Union[int, str] = "high") -> None:
         """How long a request may wait, in µs, and its priorities before and after; ``None``: no laxity."""
-        _library.call("XHintLaxity", self._open(), -1 if us is None else us, priority_of(lax), priority_of(critical))
+        _library.call("XHintLaxity", self._open(), _us_or_none(us), priority_of(lax), priority_of(critical))
 
     def suspend(self, *, wait: Optional[str] = None, sync: bool = False) -> None:
         """Holds launches on the stream until :meth:`resume`.
@@ -131,7 +136,7 @@ class Queue:
         :param wait: before, ``"all"`` waits for what was launched so far, ``"idle"`` until nothing is left.
         :param sync: afterwards, waits for what the device still has.
         """
-        if wait not in _WAIT:
+        if not (wait is None or isinstance(wait, str)) or wait not in _WAIT:
             raise ValueError(f"wait is None, 'all' or 'idle', not {wait!r}")
         _library.call("XQueueSuspend", self._open(), _WAIT[wait] | (_SYNC if sync else 0))
 

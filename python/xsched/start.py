@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import sys
 import threading
-from typing import NoReturn, Optional, Sequence
+from typing import NoReturn, Optional, Sequence, Union
 
 from . import _library
 from ._errors import XSchedError
@@ -34,14 +34,26 @@ def _device_in_use() -> Optional[str]:
     return None
 
 
+def _words(options: Union[str, bytes]) -> list[str]:
+    """The words that a text was meant to be."""
+    return os.fsdecode(options).split() or ["--priority", "low"]
+
+
 def ensure(options: Sequence[str] = ()) -> None:
     """Sees to it that the program is scheduled: does nothing under the preload; else starts the interpreter again, with the
     same arguments, under ``xsched run OPTIONS``. Call it first thing: what ran before runs twice.
 
-    :param options: of ``xsched run``, as ``["--priority", "high"]``.
+    :param options: of ``xsched run``, one word each, as ``["--priority", "high"]``.
+    :raises TypeError: `options` is a text, or holds something else than texts.
     :raises XSchedError: it cannot be started again: an interactive session, a notebook, a child process, a program that has
         threads or uses a device already; or it was, to no effect.
     """
+    if isinstance(options, (str, bytes)):
+        raise TypeError(f"options are a list of words, such as {_words(options)}, not the text {options!r}")
+    options = list(options)
+    for option in options:
+        if not isinstance(option, str):
+            raise TypeError(f"options are a list of words, such as ['--priority', 'low'], and {option!r} is no text")
     was_started = os.environ.pop(_GUARD, None) is not None
     if _library.attached():
         return

@@ -18,6 +18,9 @@ if mode == "":
     refused(xsched.XSchedError, "PyTorch cannot be imported", torch_xsched.XSchedQueue)
     for wrong in ({"vendor": ["x"]}, {"system": "cublas"}, {"system": ["default"]}, {"user": [""]}):
         refused(ValueError, "domain", torch_xsched.XSchedScheduler, domains=wrong)
+    refused(TypeError, "['--priority', 'low'], not the text", xsched.ensure, "--priority low")
+    refused(TypeError, "1 is no text", xsched.ensure, ["--priority", 1])
+    refused(TypeError, "-256 to 255", xsched.priority_of, 1.5)
     refused(ValueError, "hpf", torch_xsched.XSchedScheduler, policy="best")
     check(torch_xsched.XSchedScheduler(policy="Laxity").policy == "lax", "a policy has several names")
 elif mode == "late":

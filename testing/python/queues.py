@@ -62,6 +62,20 @@ def main():
     refused(ValueError, "needs a daemon", xsched.set_scheduler, "local", "slo")
     refused(TypeError, ".cuda_stream", xsched.Queue, "stream")
     refused(xsched.Failed, "out of range", queue.set_utilization, 101)
+    # 2**32 + 50 is 50 in 32 bits.
+    refused(xsched.Failed, "out of range", queue.set_utilization, 2**32 + 50)
+    refused(xsched.Failed, "out of range", xsched.hint, timeslice_us=2**64 + 1000)
+    for wrong in ("50", 50.0, True, None):
+        refused(TypeError, "percent is a whole number", queue.set_utilization, wrong)
+    refused(TypeError, "us is a whole number", queue.set_deadline, "5000")
+    refused(TypeError, "us is a whole number", queue.set_laxity, 1.5)
+    refused(TypeError, "timeslice_us is a whole number", xsched.hint, timeslice_us="1000")
+    refused(TypeError, "k is a whole number", xsched.hint, k="2")
+    for wrong in (1.5, True, ["high"]):
+        refused(TypeError, "-256 to 255", queue.set_priority, wrong)
+    refused(ValueError, "'all'", queue.suspend, wait=["all"])
+    refused(ValueError, "cuda, hip, opencl", xsched.Queue, stream, platform=["cuda"])
+    refused(ValueError, "global", xsched.set_scheduler, ["local"])
     queue.close()
     queue.close()
     refused(xsched.XSchedError, "closed", queue.wait)

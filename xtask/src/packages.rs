@@ -9,10 +9,11 @@ use crate::test::step::{Step, Verdict};
 pub(crate) type Package = (&'static str, &'static str);
 
 /// Packages that `cargo xtask test` needs.
-pub(crate) const FOR_TESTS: [Package; 18] = [
+pub(crate) const FOR_TESTS: [Package; 19] = [
     ("gcc", "C test programs"),
     ("libc6-dev", "C test programs"),
     ("binutils", "checks of exported symbols"),
+    ("pkg-config", "compiling against the C API"),
     ("python3", "Python programs"),
     ("python3-venv", "the wheel, programs of PyPI"),
     ("python3-prometheus-client", "the format of the metrics page"),

@@ -1,4 +1,4 @@
-//! `cargo xtask wheel DIR`: one wheel with the command, its libraries, the C headers and the Python packages.
+//! `cargo xtask wheel DIR`: one wheel with the command, its libraries, the simulated device, the C headers and the Python packages.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,7 @@ pub(crate) fn run(root: &Path, folder: &Path) -> Result<(), String> {
     let stage = bundle::target_folder(root).join("wheel");
     bundle::remove(&stage)?;
     bundle::create(&stage)?;
-    for name in ["xsched"].iter().chain(&LIBRARIES) {
+    for name in ["xsched", "libsimdev.so"].iter().chain(&LIBRARIES) {
         let to = stage.join(name);
         bundle::copy(&release.join(name), &to)?;
         bundle::strip(&to)?;

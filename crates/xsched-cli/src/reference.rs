@@ -7,6 +7,24 @@ pub(crate) fn rows(markdown: &str, heading: &str) -> Vec<Vec<String>> {
     section.filter(|line| line.starts_with('|')).map(cells).skip(2).collect()
 }
 
+/// Fails unless an answer obeys its published schema, and has the fields that the schema requires and no others.
+#[cfg(test)]
+#[track_caller]
+pub(crate) fn obeys(schema: &str, answer: &serde_json::Value) {
+    let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let faults: Vec<_> = validator.iter_errors(answer).map(|e| format!("{}: {e}", e.instance_path())).collect();
+    assert!(faults.is_empty(), "{faults:?}");
+    let mut open = vec![(&schema, answer)];
+    while let Some((schema, value)) = open.pop() {
+        if let (Some(named), Some(fields)) = (schema["properties"].as_object(), value.as_object()) {
+            assert!(fields.keys().eq(named.keys()), "{:?} and {:?}", fields.keys(), named.keys());
+            open.extend(fields.iter().map(|(name, field)| (&named[name], field)));
+        }
+        open.extend(value.as_array().into_iter().flatten().map(|item| (&schema["items"], item)));
+    }
+}
+
 /// Cells of a row.
 pub(crate) fn cells(line: &str) -> Vec<String> {
     let line = line.trim().trim_start_matches('|').trim_end_matches('|');

@@ -285,7 +285,8 @@ fn the_reference_has_every_variable_and_no_other() {
         for word in page.text.split(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_') {
             let is_one = word.starts_with("XSCHED_") && word.len() > 7 && !word.ends_with('_');
             // Names of the C headers, which are no variables.
-            let other = ["XSCHED_SCHEDULER_VERSION", "XSCHED_THROTTLE_HW_THERMAL"].contains(&word);
+            let other = ["XSCHED_SCHEDULER_VERSION", "XSCHED_THROTTLE_HW_THERMAL", "XSCHED_PRIORITY_NOT_EXECUTED"]
+                .contains(&word);
             assert!(!is_one || other || named.contains(word), "{}: there is no variable {word}", page.name());
         }
     }
@@ -456,14 +457,21 @@ fn schema_is_page(command: &str, page_name: &str) -> usize {
 fn the_schemas_say_what_the_reference_says() {
     assert!(schema_is_page("ps", "docs/reference/ps-json.md") > 80);
     assert!(schema_is_page("doctor", "docs/reference/doctor.md") > 30);
+    assert!(schema_is_page("trace", "docs/reference/trace-json.md") > 30);
+    assert_eq!(schema_is_page("usage", "docs/reference/usage-json.md"), 10);
+    assert_eq!(schema_is_page("policy", "docs/reference/policy-json.md"), 13);
 }
 
 #[test]
-fn what_doctor_prints_obeys_its_schema() {
+fn what_doctor_and_policy_print_obeys_their_schemas() {
     let place = Place::new();
     let schema: serde_json::Value = serde_json::from_str(&said(place.xsched(&["doctor", "--schema"])).out).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let own = std::process::id().to_string();
+    let policies: serde_json::Value = serde_json::from_str(&said(place.xsched(&["policy", "--json"])).out).unwrap();
+    let of_policies: serde_json::Value =
+        serde_json::from_str(&said(place.xsched(&["policy", "--schema"])).out).unwrap();
+    assert!(jsonschema::is_valid(&of_policies, &policies) && policies["policies"].as_array().unwrap().len() > 10);
     for words in [&["doctor", "--json"][..], &["doctor", "--json", &own]] {
         let answer: serde_json::Value = serde_json::from_str(&said(place.xsched(words)).out).unwrap();
         let faults: Vec<_> = validator.iter_errors(&answer).map(|e| format!("{}: {e}", e.instance_path())).collect();
@@ -474,6 +482,42 @@ fn what_doctor_prints_obeys_its_schema() {
             assert_eq!(names(part), names(&of["properties"]));
         }
     }
+}
+
+/// Names and numbers of the constants in a C header.
+fn constants(header: &str) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(root().join(header)).unwrap();
+    let value = |line: &str| {
+        let line = line.trim();
+        let (name, value) = match line.strip_prefix("#define ") {
+            Some(macro_text) => macro_text.split_once(" (")?,
+            None => line.split_once(" = ").filter(|(name, _)| name.starts_with('k'))?,
+        };
+        let number: String = value.chars().take_while(|c| c.is_ascii_digit() || *c == '-').collect();
+        Some(format!("{name} = {number}"))
+    };
+    text.lines().filter_map(value).collect()
+}
+
+#[test]
+fn the_reference_has_every_constant_and_result_of_the_c_api() {
+    let page = page("docs/reference/c-api.md");
+    let mut named = BTreeSet::new();
+    let lines = page.text.lines().skip_while(|line| *line != "## Results");
+    for line in lines.take_while(|line| *line != "## Suspend and resume") {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [names, numbers, _] = cells[..] else { continue };
+        let names: Vec<&str> = names.split('`').skip(1).step_by(2).collect();
+        let is_constant = |name: &&str| name.starts_with('k') || name.starts_with("XSCHED_");
+        if names.first().is_some_and(is_constant) {
+            let numbers: Vec<&str> = numbers.split(", ").collect();
+            assert_eq!(names.len(), numbers.len(), "{line}");
+            named.extend(names.iter().zip(numbers).map(|(name, number)| format!("{name} = {number}")));
+        }
+    }
+    let there = constants("include/xsched/types.h");
+    assert!(there.len() > 60, "{there:?}");
+    same("constants", named, there);
 }
 
 /// Words in backquotes, outside blocks.

@@ -72,6 +72,56 @@ fn a_program_of_amds_own_compiler_has_its_queue() {
     passes(gpu.run(&["--local", "hpf"], &program, &[]));
 }
 
+/// Lays out headers, libraries and the files for pkg-config of this build below a prefix, as they are installed.
+fn installed(prefix: &Path) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the source tree");
+    for folder in ["lib", "share/pkgconfig"] {
+        std::fs::create_dir_all(prefix.join(folder)).expect("a folder");
+    }
+    let libraries = beside("libhalopencl.so").parent().expect("a folder").to_owned();
+    for (from, to) in [(root.join("include"), "include"), (libraries, "lib/xsched")] {
+        std::os::unix::fs::symlink(from, prefix.join(to)).expect("a link");
+    }
+    for file in std::fs::read_dir(root.join("dist/pkgconfig")).expect("files").flatten() {
+        let text = std::fs::read_to_string(file.path()).expect("text").replace("@VERSION@", env!("CARGO_PKG_VERSION"));
+        let text = text.replace("prefix=/usr\n", &format!("prefix={}\n", prefix.display()));
+        std::fs::write(prefix.join("share/pkgconfig").join(file.file_name()), text).expect("a file");
+    }
+}
+
+/// The command of `examples/c-api/README.md`, with an installed copy.
+#[test]
+fn the_opencl_example_is_compiled_by_pkg_config_and_runs_without_daemon_and_preload() {
+    let Ok(Kind::Plain(place)) = (platform("opencl").open)() else {
+        return xsched_e2e::skipped("the OpenCL example of the C API: no OpenCL device");
+    };
+    if Command::new("pkg-config").arg("--version").output().is_err() {
+        return xsched_e2e::skipped("the OpenCL example of the C API: apt-get install pkg-config");
+    }
+    installed(&place.join("usr"));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the source tree");
+    let example = root.join("examples/c-api");
+    let page = std::fs::read_to_string(example.join("README.md")).expect("the page");
+    let compile = page.lines().find(|line| line.starts_with("cc ")).expect("a line that compiles");
+    let compile = compile
+        .replace("opencl.c", example.join("opencl.c").to_str().expect("text"))
+        .replace("cc ", "cc -Wall -Wextra -Werror ");
+    let mut command = place.command("sh", &["-c", &compile]);
+    let done = command.current_dir(place.join("")).env("PKG_CONFIG_PATH", place.join("usr/share/pkgconfig")).output();
+    let done = done.expect("sh runs");
+    assert!(done.status.success(), "{compile}: {}", String::from_utf8_lossy(&done.stderr));
+    let (code, lines, errors) = Process::start(place.command(place.join("opencl"), &[])).wait();
+    assert_eq!((code, errors.as_str(), lines.len()), (0, "", 2), "{lines:?}");
+    assert!(lines.iter().all(|line| line.contains(": the urgent queue took ")), "{lines:?}");
+    // The other vendors' names lead to their libraries, and to the common one.
+    for (module, library) in [("xsched", "-lpreempt"), ("xsched-cuda", "-lhalcuda"), ("xsched-hip", "-lhalhip")] {
+        let mut command = place.command("pkg-config", &["--libs", module]);
+        let said = command.env("PKG_CONFIG_PATH", place.join("usr/share/pkgconfig")).output().expect("pkg-config runs");
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert!(said.contains(library) && said.contains("-lpreempt") && said.contains("-rpath"), "{module}: {said}");
+    }
+}
+
 const WITHOUT_DAEMON: [(&str, &str); 1] = [("XSCHED_LOG", "error")];
 
 #[test]

@@ -226,7 +226,9 @@ fn installed(gpu: &Gpu) -> Option<PathBuf> {
     let place = &gpu.place;
     let (stage, environment) = (place.join("stage"), place.join("venv"));
     std::fs::create_dir(&stage).expect("a folder");
-    for name in ["xsched", "libxsched.so", "libpreempt.so", "libhalcuda.so", "libhalhip.so", "libhalopencl.so"] {
+    let libraries =
+        ["libxsched.so", "libsimdev.so", "libpreempt.so", "libhalcuda.so", "libhalhip.so", "libhalopencl.so"];
+    for name in ["xsched"].into_iter().chain(libraries) {
         let mut strip = Command::new("strip");
         strip.arg("--strip-unneeded").arg("-o").arg(stage.join(name)).arg(beside(name));
         done(strip);
@@ -259,6 +261,10 @@ fn python_wheel_brings_the_command_the_libraries_and_both_packages() {
     let version = format!("xsched {}", env!("CARGO_PKG_VERSION"));
     assert_eq!(done(command("xsched", &["--version"])).trim(), version);
     assert_eq!(done(command("python", &["-m", "xsched", "--version"])).trim(), version);
+    assert_eq!(
+        done(command("python", &["-c", "import xsched; print(xsched.__version__)"])).trim(),
+        env!("CARGO_PKG_VERSION")
+    );
     assert!(environment.join("include/xsched/cuda/hal.h").is_file());
 
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
@@ -278,6 +284,50 @@ fn python_wheel_brings_the_command_the_libraries_and_both_packages() {
     for left in ["bin/xsched", "lib/xsched/libxsched.so", "include/xsched/xsched.h"] {
         assert!(!environment.join(left).exists(), "{left} stays");
     }
+}
+
+/// A user's first minutes with the wheel, on a machine without a GPU: the environment's `bin` is the only folder of xsched in PATH.
+#[test]
+fn python_wheel_shows_itself_without_a_gpu() {
+    let gpu = Gpu::new();
+    let Some(environment) = installed(&gpu) else { return };
+    let path = format!("{}:/usr/bin:/bin", environment.join("bin").display());
+    let command = |words: &str| {
+        let mut command = gpu.place.command("sh", &["-c", words]);
+        // The variables of the tests name this build's files.
+        for name in ["XSCHED_PRELOAD", "SIMDEV_LIBRARY", "SIMDEV_SERVER"] {
+            command.env_remove(name);
+        }
+        command.env("PATH", &path).env("PYTHONDONTWRITEBYTECODE", "1").current_dir(&environment);
+        command
+    };
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let demo = done(command("xsched demo --device sim --secs 1 --rounds 1"));
+    assert!(demo.contains("together, under xsched"), "{demo}");
+    let check = xsched_e2e::finish(
+        command("xsched check --device sim").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"),
+        WHEEL_TIMEOUT,
+    );
+    // A busy machine makes a step slow, which is no fault of the wheel.
+    let errors = String::from_utf8_lossy(&check.stderr);
+    assert!(matches!(check.status.code(), Some(0 | 1)) && !errors.contains("libsimdev"), "{check:?}");
+    let doctor: serde_json::Value = serde_json::from_str(&done(command("xsched doctor --json || true"))).expect("JSON");
+    let mut platforms = doctor["platforms"].as_array().expect("platforms").iter();
+    assert!(platforms.any(|one| one["platform"] == "sim" && one["present"] == true), "{doctor}");
+    // The programs of the tour find the simulated device by themselves.
+    let tour = environment.join("share/doc/xsched/examples/tour");
+    let python = environment.join("bin/python");
+    let mut serve = command(&format!(
+        "exec xsched run --priority high -- {} {}",
+        python.display(),
+        tour.join("serve.py").display()
+    ));
+    serve.current_dir(&tour);
+    let serve = Process::start(serve);
+    until("the program of the tour is scheduled", || {
+        let group = gpu.place.group(serve.pid());
+        group.is_some_and(|group| group["device"].as_str().is_some_and(|device| device.starts_with("sim:")))
+    });
 }
 
 #[test]

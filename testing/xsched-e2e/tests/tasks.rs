@@ -11,9 +11,9 @@ use xsched_e2e::{Place, TIMEOUT, beside, until};
 
 /// Framework that calls the simulated device as others call a vendor's library, and the two programs.
 const FILES: [(&str, &str); 3] = [
-    ("device.py", include_str!("../../../testing/tasks/device.py")),
-    ("serve.py", include_str!("../../../testing/tasks/serve.py")),
-    ("train.py", include_str!("../../../testing/tasks/train.py")),
+    ("device.py", include_str!("../../../examples/tour/device.py")),
+    ("serve.py", include_str!("../../../examples/tour/serve.py")),
+    ("train.py", include_str!("../../../examples/tour/train.py")),
 ];
 
 /// Path of the page.

@@ -34,3 +34,29 @@ pub(crate) fn write(root: &Path, prefix: &Path, work: &Path, out: &Path, release
     super::tree::compress(&plain)?;
     Ok(out.join(format!("{name}.tar.gz")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::package::{documents, tree};
+
+    /// The scripts with pages, examples and the files for pkg-config; no build is needed for these.
+    #[test]
+    fn pkg_config_knows_the_prefix_and_nothing_of_the_examples_is_left() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let place = tempfile::tempdir().unwrap();
+        let [files, folder, prefix] = ["tree", "archive", "prefix"].map(|name| place.path().join(name));
+        put(&files, "lib/xsched/libpreempt.so", b"").unwrap();
+        tree::pkg_config(&root, &files, "1.2.3").unwrap();
+        documents::lay_out(&root, &files).unwrap();
+        lay_out(&root, &files, &folder).unwrap();
+        quietly(Command::new(folder.join("install.sh")).arg(&prefix), "install.sh").unwrap();
+        let module = std::fs::read_to_string(prefix.join("share/pkgconfig/xsched-cuda.pc")).unwrap();
+        assert!(module.starts_with(&format!("prefix={}\n", prefix.display())), "{module}");
+        assert!(module.contains("Version: 1.2.3\n") && module.contains("Requires: xsched = 1.2.3\n"), "{module}");
+        // Root has run an example.
+        put(&prefix, "share/doc/xsched/examples/pytorch/__pycache__/pace.cpython-311.pyc", b"").unwrap();
+        quietly(Command::new(prefix.join("lib/xsched/uninstall.sh")).arg(&prefix), "uninstall.sh").unwrap();
+        assert!(!prefix.exists(), "{:?}", tree::walk(&prefix));
+    }
+}

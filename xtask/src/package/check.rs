@@ -12,7 +12,7 @@ use crate::package::tree::{binaries, read, walk};
 use crate::package::{Release, deb, write};
 
 /// Files that must be in the package besides the binaries.
-const CONTENTS: [&str; 14] = [
+const CONTENTS: [&str; 20] = [
     "usr/bin/xsched",
     "usr/lib/xsched/xcli",
     "usr/lib/xsched/libshimcuda.so",
@@ -26,7 +26,13 @@ const CONTENTS: [&str; 14] = [
     "usr/share/bash-completion/completions/xsched",
     "usr/share/zsh/vendor-completions/_xsched",
     "usr/share/doc/xsched/sbom.cdx.json",
+    "usr/share/doc/xsched/README.md",
+    "usr/share/doc/xsched/guide/getting-started.md",
     "usr/share/doc/xsched/examples/config.toml",
+    "usr/share/doc/xsched/examples/grafana/xsched.json",
+    "usr/share/doc/xsched/examples/prometheus/xsched.rules.yml",
+    "usr/share/doc/xsched/examples/tour/serve.py",
+    "usr/share/pkgconfig/xsched-cuda.pc",
 ];
 
 /// Makes the package and the archive twice, compares and tests them.

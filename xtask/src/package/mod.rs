@@ -4,6 +4,7 @@
 mod archive;
 pub(crate) mod check;
 mod deb;
+mod documents;
 mod sbom;
 pub(crate) mod tree;
 
@@ -16,8 +17,8 @@ use crate::release;
 /// Text of `cargo xtask package --help`.
 pub(crate) const HELP: &str = "\
 Builds xsched and writes into DIR a Debian package, and an archive with install.sh and uninstall.sh: the command, its libraries, C
-headers, systemd's units, manual pages, completions, an example of the configuration, the bill of materials. The same checkout,
-compiler and SOURCE_DATE_EPOCH (default: the time of the commit) give the same bytes.";
+headers, systemd's units, manual pages, completions, guide, examples, the bill of materials. The same checkout, compiler
+and SOURCE_DATE_EPOCH (default: the time of the commit) give the same bytes.";
 
 /// Text of `cargo xtask install --help`.
 pub(crate) const HELP_INSTALL: &str = "\

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::bundle::{self, LIBRARIES, ORIGINAL, copy, create};
-use crate::package::{Release, sbom};
+use crate::package::{Release, documents, sbom};
 
 /// Newest glibc that the files may need; the package depends on this version.
 pub(crate) const GLIBC: (u32, u32) = (2, 28);
@@ -24,7 +24,7 @@ const PACKAGES: [&str; 8] = [
 ];
 
 /// Files that are copied as they are: path in the repository, and path below the prefix.
-const CARRIED: [(&str, &str); 16] = [
+const CARRIED: [(&str, &str); 13] = [
     ("dist/xsched.service", "lib/systemd/system/xsched.service"),
     ("dist/user/xsched.service", "lib/systemd/user/xsched.service"),
     ("dist/xsched-pool.socket", "lib/systemd/system/xsched-pool.socket"),
@@ -35,13 +35,13 @@ const CARRIED: [(&str, &str); 16] = [
     ("dist/user/xsched-pool@.service", "lib/systemd/user/xsched-pool@.service"),
     ("dist/xsched.preset", "lib/systemd/system-preset/50-xsched.preset"),
     ("dist/xsched.preset", "lib/systemd/user-preset/50-xsched.preset"),
-    ("dist/config.toml", "share/doc/xsched/examples/config.toml"),
-    ("README.md", "share/doc/xsched/README.md"),
-    ("SECURITY.md", "share/doc/xsched/SECURITY.md"),
     ("CHANGELOG.md", "share/doc/xsched/CHANGELOG.md"),
     ("dist/debian/copyright", "share/doc/xsched/copyright"),
     ("crates/xsched-simdev/include/simdev.h", "include/xsched/simdev.h"),
 ];
+
+/// Folder of the files for pkg-config, in the repository.
+const PKG_CONFIG: &str = "dist/pkgconfig";
 
 /// Paths of completions, by shell.
 const COMPLETIONS: [(&str, &str); 3] = [
@@ -74,6 +74,8 @@ pub(crate) fn lay_out(root: &Path, built: &Path, prefix: &Path, release: &Releas
     for (from, to) in CARRIED {
         put(prefix, to, &read(&root.join(from))?)?;
     }
+    pkg_config(root, prefix, &release.version)?;
+    documents::lay_out(root, prefix)?;
     let bill = sbom::of(root, &PACKAGES, &release.version, release.epoch)?;
     put(prefix, "share/doc/xsched/sbom.cdx.json", bill.as_bytes())?;
     let command = library.join("xsched");
@@ -82,6 +84,16 @@ pub(crate) fn lay_out(root: &Path, built: &Path, prefix: &Path, release: &Releas
     }
     pages(&command, prefix)?;
     modes(prefix)
+}
+
+/// Writes the files for pkg-config. The archive's script changes the prefix in them.
+pub(crate) fn pkg_config(root: &Path, prefix: &Path, version: &str) -> Result<(), String> {
+    for from in walk(&root.join(PKG_CONFIG))?.iter().filter(|path| path.is_file()) {
+        let text = String::from_utf8_lossy(&read(from)?).replace("@VERSION@", version);
+        let name = from.file_name().unwrap_or_default().to_string_lossy();
+        put(prefix, &format!("share/pkgconfig/{name}"), text.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Writes the manual pages with the command: a folder for each section.

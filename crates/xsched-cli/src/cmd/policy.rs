@@ -18,6 +18,10 @@ pub(crate) struct Args {
     #[command(subcommand)]
     action: Option<Action>,
 
+    /// The JSON Schema of `list --json`
+    #[arg(long, exclusive = true)]
+    schema: bool,
+
     #[command(flatten)]
     common: Common,
 }
@@ -53,8 +57,14 @@ enum Action {
     },
 }
 
+/// Published schema of the answer.
+const SCHEMA: &str = include_str!("../../../../docs/reference/policy.schema.json");
+
 /// Lists, shows or sets the policy.
 pub(crate) fn main(args: Args) -> Result {
+    if args.schema {
+        return print(SCHEMA);
+    }
     let common = &args.common;
     match args.action {
         None | Some(Action::List) => list(common),

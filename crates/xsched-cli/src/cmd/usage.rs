@@ -35,6 +35,10 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
+    /// The JSON Schema of `--json`
+    #[arg(long, exclusive = true)]
+    schema: bool,
+
     /// The daemon's socket [default: $XSCHED_SOCKET, the system's, the user's]
     #[arg(long, value_name = "PATH", value_parser = values::socket)]
     socket: Option<PathBuf>,
@@ -70,8 +74,14 @@ struct Row {
     programs: u64,
 }
 
+/// Published schema of the answer.
+const SCHEMA: &str = include_str!("../../../../docs/reference/usage.schema.json");
+
 /// Asks the daemon and prints the answer.
 pub(crate) fn main(args: Args) -> Result {
+    if args.schema {
+        return print(SCHEMA);
+    }
     let since = SystemTime::now().checked_sub(args.since).and_then(|at| at.duration_since(UNIX_EPOCH).ok());
     let rows = ask(args.socket.as_deref(), since.unwrap_or_default(), args.by)?;
     if args.json {
@@ -194,6 +204,13 @@ mod tests {
         assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
         let csv = csv(UsageBy::Job, &rows);
         assert_eq!(csv.lines().nth(2), Some(",1.250000000,0.000000000,0.000000000,2.500000000,1"));
+    }
+
+    #[test]
+    fn the_answer_obeys_its_schema_which_has_every_field() {
+        let rows = [row_of(Some("train.py"), 7_384_000_000_000), row_of(None, 0)].iter().map(row).collect();
+        let answer = Answer { version: 1, since_s: 60, by: UsageBy::Job, rows };
+        crate::reference::obeys(SCHEMA, &serde_json::to_value(answer).unwrap());
     }
 
     #[test]

@@ -44,9 +44,11 @@ pub fn book() -> Vec<Page> {
     found
 }
 
-/// All pages of the book, and those at the root.
+/// All pages of the book, those at the root, and those that are installed beside the book.
 pub fn pages() -> Vec<Page> {
     let mut found = book();
+    found.push(page("dist/start.md"));
+    found.extend(["tour", "c-api", "opencl", "pytorch"].map(|name| page(&format!("examples/{name}/README.md"))));
     found.extend(
         ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(|name| Page::read(root().join(name))),
     );

@@ -25,7 +25,7 @@ impl Starting {
     }
 }
 
-/// Program of the server: `SIMDEV_SERVER`, else `xsched` beside this library.
+/// Program of the server: `SIMDEV_SERVER`, else `xsched` beside this library, else `../../bin/xsched` from there, as a wheel has it.
 fn executable() -> io::Result<PathBuf> {
     if let Some(path) = std::env::var_os("SIMDEV_SERVER").filter(|v| !v.is_empty()) {
         return std::fs::canonicalize(path);
@@ -40,7 +40,14 @@ fn executable() -> io::Result<PathBuf> {
     // SAFETY: dladdr gave a C string that lives as long as this library.
     let library = unsafe { CStr::from_ptr(info.dli_fname) };
     let library = std::fs::canonicalize(Path::new(std::ffi::OsStr::from_bytes(library.to_bytes())))?;
-    Ok(library.with_file_name("xsched"))
+    Ok(program_of(&library))
+}
+
+/// Path of the command that belongs to this library.
+fn program_of(library: &Path) -> PathBuf {
+    let beside = library.with_file_name("xsched");
+    let apart = library.with_file_name("../../bin/xsched").canonicalize();
+    if beside.is_file() { beside } else { apart.unwrap_or(beside) }
 }
 
 /// Starts `xsched sim-device` for this socket.
@@ -123,5 +130,25 @@ unsafe fn detach(null: RawFd, report: RawFd, argv: &[*const c_char], envp: &[*co
         libc::execve(argv[0], argv.as_ptr(), envp.as_ptr());
         say(*libc::__errno_location());
         libc::_exit(127)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_lies_beside_the_library_or_in_the_folder_of_programs() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path().canonicalize().unwrap();
+        let (bin, lib) = (place.join("bin"), place.join("lib/xsched"));
+        std::fs::create_dir_all(&bin).unwrap();
+        std::fs::create_dir_all(&lib).unwrap();
+        let library = lib.join("libsimdev.so");
+        assert_eq!(program_of(&library), lib.join("xsched"), "none: the place where it belongs");
+        std::fs::write(bin.join("xsched"), "").unwrap();
+        assert_eq!(program_of(&library), bin.join("xsched"));
+        std::fs::write(lib.join("xsched"), "").unwrap();
+        assert_eq!(program_of(&library), lib.join("xsched"));
     }
 }

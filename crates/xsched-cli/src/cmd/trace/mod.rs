@@ -45,6 +45,10 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "output")]
     json: bool,
 
+    /// The JSON Schema of `--json`
+    #[arg(long, exclusive = true)]
+    schema: bool,
+
     /// The daemon's socket [default: $XSCHED_SOCKET, the system's, the user's]
     #[arg(long, value_name = "PATH", value_parser = values::socket)]
     socket: Option<PathBuf>,
@@ -78,6 +82,9 @@ struct Gathered {
 
 /// Gathers the records, and writes the file, the table or the JSON.
 pub(crate) fn main(args: Args) -> Result {
+    if args.schema {
+        return print(SCHEMA);
+    }
     if args.output.as_os_str() == "-" && std::io::stdout().is_terminal() {
         return Err(Error::input("--output: a trace is no text, and standard output is a terminal: name a file"));
     }
@@ -167,6 +174,9 @@ fn clocks() -> perfetto::Clocks {
         boottime_ns: ns(ClockId::Boottime),
     }
 }
+
+/// Published schema of the answer.
+const SCHEMA: &str = include_str!("../../../../../docs/reference/trace.schema.json");
 
 /// Trace in the form that `--json` prints.
 #[derive(Serialize)]
@@ -268,6 +278,7 @@ mod tests {
         };
         let groups = [group(1, Some(program), false), group(2, None, true)];
         let answer = serde_json::to_value(Answer::new(&History::new(&groups, &[], 100, 300))).unwrap();
+        crate::reference::obeys(SCHEMA, &answer);
         let first = &answer["groups"][0];
         assert_eq!((&first["spans"][0]["held_by"], &first["wait_p50_us"]), (&serde_json::json!(["g2"]), &200.into()));
         assert_eq!(answer["groups"][1]["program"], Value::Null);
