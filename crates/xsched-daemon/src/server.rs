@@ -30,6 +30,7 @@ use crate::pool::Pools;
 use crate::precedence::Precedence;
 use crate::recent::Recent;
 use crate::service::Service;
+use crate::services::configuration::Configuration;
 use crate::services::identify::{Identify, Who};
 use crate::services::snapshot::Snapshots;
 use crate::services::trust::Trust;
@@ -103,6 +104,7 @@ pub(crate) struct Services {
     pub(crate) snapshots: Snapshots,
     pub(crate) usage: UsageBooks,
     pub(crate) trust: Trust,
+    pub(crate) configuration: Configuration,
     /// Log of the daemon.
     pub(crate) events: EventLog,
     /// File of bursts, if they are recorded.

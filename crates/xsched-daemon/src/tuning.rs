@@ -353,3 +353,14 @@ pub(crate) const METRICS_HEAD_MAX_BYTES: usize = 8 << 10;
 pub(crate) const METRICS_PATIENCE_MS: u64 = 2_000;
 /// Time after which an answer that the monitor does not take is given up, in ms.
 pub(crate) const METRICS_WRITE_MS: u64 = 5_000;
+
+// ---- Configuration -------------------------------------------------------------------------------------------------------
+
+/// Largest configuration file, in bytes.
+pub(crate) const CONFIG_MAX_BYTES: u64 = 4 << 20;
+/// Longest wait for the name service, for all accounts of a configuration together, in ms.
+pub(crate) const ACCOUNTS_MS: u64 = 2_000;
+/// Interval at which accounts that are not known are looked up again, in ns: a directory may start after the daemon.
+pub(crate) const ACCOUNTS_AGAIN_NS: u64 = 60_000_000_000;
+/// Number of lookups without an end from which on no further one begins.
+pub(crate) const ACCOUNTS_STUCK_MAX: usize = 4;

@@ -147,7 +147,10 @@ fn configuration_counts_and_its_mistakes_are_told_with_their_place() {
     let with = |text: &str| Options { config: vec![write("bad.toml", text)], ..options(folder.path()) };
     let place = folder.path().join("bad.toml").display().to_string();
     let line = bad(with("policy = \"hpf\"\n\n[limits]\nmax_clas = \"high\"\n"));
-    assert!(line.starts_with(&format!("{place}:4: unknown field `max_clas`")), "{line}");
+    assert!(
+        line.starts_with(&format!("{place}:4: unknown key `max_clas` of [limits]: did you mean `max_class`?")),
+        "{line}"
+    );
     let line = bad(with("policy = \"fifo\"\n"));
     assert_eq!(line, format!("{place}:1: 'fifo' is no policy: use one of {}", registry::names()));
     let line = bad(Options { policy: Some("fifo".into()), ..options(folder.path()) });
