@@ -209,7 +209,8 @@ fn a_configuration_is_read_again_and_one_that_is_wrong_changes_nothing() {
     );
     assert_eq!(daemon.state(), ("up".into(), vec![(-128, false)]), "as it was");
     // An account that is not known keeps nobody from a daemon.
-    let account = "[[rule]]\nuser = \"no-such-account\"\npriority = \"high\"\n[limits.users.no-such-account]\njobs = 1\n";
+    let account =
+        "[[rule]]\nuser = \"no-such-account\"\npriority = \"high\"\n[limits.users.no-such-account]\njobs = 1\n";
     daemon.configure(
         &format!("policy = \"up\"\n{account}[[rule]]\nexe = \"*\"\npriority = 7\n"),
         "config.toml:3: there is no account 'no-such-account' on this machine: the rule for it counts once there is one",
