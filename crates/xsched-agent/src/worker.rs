@@ -10,7 +10,7 @@ use xsched_flow::journal::Record;
 use xsched_flow::timeline::Evidence;
 use xsched_flow::tuning::{
     AGENT_STACK_BYTES, DESCRIPTION_LINES, GREETING_NS, LEASE_LOOK_NS, LOOK_NS, RARE_LOOK_LEAST_NS, RARE_LOOK_NS,
-    RETRY_NS,
+    REFUSED_NS, RETRY_NS,
 };
 use xsched_proto::Error;
 use xsched_proto::PROTOCOL_VERSION;
@@ -77,6 +77,8 @@ struct Worker {
     seen: BTreeMap<u16, Seen>,
     interrupted: Vec<u16>,
     unscheduled_said: AtomicBool,
+    /// Refusals of the daemon since a group of the program was last taken.
+    refusals: u32,
     level_said: AtomicBool,
 }
 
@@ -96,6 +98,7 @@ pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared
         seen: BTreeMap::new(),
         interrupted: Vec::new(),
         unscheduled_said: AtomicBool::new(false),
+        refusals: 0,
         level_said: AtomicBool::new(false),
     };
     // SAFETY: sigset_t is plain data; the functions fill it and change this thread's mask only, which is restored.
@@ -334,27 +337,21 @@ impl Worker {
                         Some(0)
                     }
                     Err(why) => {
-                        self.lose(&why, wait);
+                        let wait = self.lose_connection(&connection, &why, wait);
                         if self.is_starting() {
                             required::note(&why, true);
                         }
                         Some(wait)
                     }
                 },
-                Err(why) => {
-                    self.lose(&why, wait);
-                    Some(wait)
-                }
+                Err(why) => Some(self.lose_connection(&connection, &why, wait)),
             },
             Master::Daemon { mut connection } => match self.serve_daemon(&mut connection) {
                 Ok(()) => {
                     self.master = Master::Daemon { connection };
                     None
                 }
-                Err(why) => {
-                    self.lose(&why, RETRY_NS.0);
-                    Some(RETRY_NS.0)
-                }
+                Err(why) => Some(self.lose_connection(&connection, &why, RETRY_NS.0)),
             },
         }
     }
@@ -376,6 +373,23 @@ impl Worker {
         }
     }
 
+    /// Handles the end of a connection. A program that was refused asks again more and more rarely. Returns the wait before the next
+    /// attempt, in ns.
+    fn lose_connection(&mut self, connection: &Connection, why: &Error, wait: u64) -> u64 {
+        if !connection.is_refused() {
+            self.lose(why, wait);
+            return wait;
+        }
+        let wait = (REFUSED_NS.0 << self.refusals.min(8)).min(REFUSED_NS.1);
+        self.refusals += 1;
+        if self.refusals == 1 {
+            // The reason is news.
+            self.unscheduled_said.store(false, Relaxed);
+        }
+        self.lose(why, wait);
+        wait
+    }
+
     /// There is no daemon (any more): gates open, the application goes on, and we look again later.
     fn lose(&mut self, why: &Error, wait: u64) {
         self.master = Master::Seeking { at: now_ns() + wait, wait: (wait * 2).min(RETRY_NS.1) };
@@ -390,7 +404,8 @@ impl Worker {
         if self.settings.log >= Log::Debug {
             say(&format!("runs unscheduled for now: {why}"));
         } else {
-            let text = format!("runs unscheduled until a daemon answers: {why}");
+            let until = if self.refusals > 0 { "the daemon takes it" } else { "a daemon answers" };
+            let text = format!("runs unscheduled until {until}: {why}");
             say_once(&self.unscheduled_said, self.settings.log, Log::Info, &text);
         }
     }
@@ -460,6 +475,7 @@ impl Worker {
                             crate::say_attached(self.rt, slot, priority, &policy);
                         }
                         group.set_registration(self.rt, Registration::Attached);
+                        self.refusals = 0;
                     }
                 }
                 DaemonMsg::QueuePriority { slot, priority } => self.rt.move_queue(slot, priority),

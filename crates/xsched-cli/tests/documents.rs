@@ -188,7 +188,7 @@ fn the_reference_has_every_key_of_the_configuration_and_no_other() {
 fn tables_of_the_configuration_are_called_by_their_names_in_the_pages() {
     let known: BTreeSet<&str> = xsched_daemon::config_keys().filter_map(|(table, _)| table.split('.').next()).collect();
     // Tables of other programs' configurations.
-    let foreign = ["plugins", "crio", "containers", "injector"];
+    let foreign = ["plugins", "crio", "containers", "injector", "startup_taint"];
     let mut named = 0;
     for page in pages() {
         for (number, line) in page.text.lines().enumerate() {
@@ -309,7 +309,7 @@ fn fields(source: &str, structure: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_reference_has_every_field_of_ps_and_no_other() {
-    let source = ["info", "device"].map(|name| root().join(format!("crates/xsched-proto/src/{name}.rs")));
+    let source = ["info", "device", "wire"].map(|name| root().join(format!("crates/xsched-proto/src/{name}.rs")));
     let source = source.map(|file| std::fs::read_to_string(file).unwrap()).concat();
     let rows = page("docs/reference/ps-json.md").rows();
     for (heading, structure) in [
@@ -321,6 +321,7 @@ fn the_reference_has_every_field_of_ps_and_no_other() {
         ("programs[].groups[]", "GroupInfo"),
         ("programs[].groups[].queues[]", "QueueInfo"),
         ("programs[].groups[].waits", "Waits"),
+        ("refused[]", "RefusedProgram"),
         ("programs[].groups[].unscheduled", "Unscheduled"),
     ] {
         let (_, named) = rows.iter().find(|(h, _)| h == heading).unwrap_or_else(|| panic!("{heading}"));

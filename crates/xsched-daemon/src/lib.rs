@@ -56,6 +56,7 @@ mod precedence;
 mod process;
 mod proven;
 mod recent;
+mod refusals;
 mod reload;
 mod restart;
 mod rights;

@@ -29,6 +29,7 @@ use crate::pages::PageFiles;
 use crate::pool::Pools;
 use crate::precedence::Precedence;
 use crate::recent::Recent;
+use crate::refusals::Refusals;
 use crate::service::Service;
 use crate::services::configuration::Configuration;
 use crate::services::identify::{Identify, Who};
@@ -122,6 +123,7 @@ pub(crate) struct History {
     pub(crate) recent: Recent,
     pub(crate) shares: Rc<Shares>,
     pub(crate) ended: Ended,
+    pub(crate) refusals: Refusals,
     pub(crate) dropped_clients: u64,
     pub(crate) started_ns: u64,
 }

@@ -84,6 +84,13 @@ pub(crate) const RATION_CREDIT_NS: u64 = 1_000_000;
 /// Largest number of connections of one user, for others and for root and the daemon's own user: more than the programs that can have a
 /// group each.
 pub(crate) const USER_CONNS_MAX: (usize, usize) = (1_024, usize::MAX);
+/// Number of a user's connections beyond those of programs: commands, such as `ps`, are answered to a user whose programs have taken all
+/// connections.
+pub(crate) const COMMANDS_ROOM: usize = 8;
+/// Largest number of refused processes that are reported, of all users.
+pub(crate) const REFUSED_MAX: usize = 256;
+/// Time for which a refusal is reported after its last repetition, in ns: a refused process asks again within a minute.
+pub(crate) const REFUSED_KEPT_NS: u64 = 150_000_000_000;
 /// Divisor of all connections that gives root's part, so that others cannot lock root out.
 pub(crate) const ROOT_PART: usize = 8;
 /// Time after which a connection that has not sent its first message is closed, in ns.

@@ -21,6 +21,7 @@ use crate::net::{Net, Own};
 use crate::pages::{self};
 use crate::pool::Pools;
 use crate::recent::Recent;
+use crate::refusals::Refusals;
 use crate::service::{self, Service};
 use crate::services::configuration::Configuration;
 use crate::services::identify::Identify;
@@ -100,6 +101,7 @@ impl Server {
             recent: Recent::default(),
             shares: Rc::default(),
             ended: Ended::default(),
+            refusals: Refusals::default(),
             dropped_clients: 0,
             started_ns: now_ns,
         };

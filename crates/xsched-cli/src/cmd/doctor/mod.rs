@@ -99,6 +99,7 @@ enum Cause {
     Shadowed,
     PassedBy,
     NoDaemon,
+    Refused,
     NoCall,
     Held,
     Unscheduled,
