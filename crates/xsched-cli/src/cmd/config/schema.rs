@@ -73,7 +73,11 @@ fn accepted(key: &Key) -> Value {
     }
     match key.values.as_str() {
         "a class" => words(class_names()),
-        "a policy's name" => words(registry::POLICIES.iter().flat_map(|entry| names(entry))),
+        "a policy's name" => {
+            let mut all = words(registry::POLICIES.iter().flat_map(|entry| names(entry)));
+            all["anyOf"][0]["enum"] = registry::listed().map(|entry| entry.name).collect();
+            all
+        }
         "true, false" => json!({ "type": "boolean" }),
         "`unix:/PATH`, or an address with a port" => {
             let address = format!(
