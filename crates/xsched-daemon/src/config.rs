@@ -475,14 +475,6 @@ impl Config {
         names.filter(|name| !self.accounts.contains_key(*name)).cloned().collect()
     }
 
-    /// Reports whether a user of the files is this one.
-    fn is_user(&self, user: &User, uid: u32) -> bool {
-        match user {
-            User::Id(id) => *id == uid,
-            User::Name(name) => self.accounts.get(name) == Some(&uid),
-        }
-    }
-
     /// Merges a file, whose values win. Returns remarks on it; remarks and errors come with their line numbers.
     fn merge(&mut self, text: &str) -> Result<Vec<(usize, String)>, (usize, String)> {
         let file: File = toml::from_str(text).map_err(|e| faults::explain(text, &e))?;

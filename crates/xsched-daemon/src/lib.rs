@@ -57,6 +57,7 @@ mod process;
 mod proven;
 mod recent;
 mod refusals;
+mod refusing;
 mod reload;
 mod restart;
 mod rights;

@@ -8,10 +8,7 @@ use rustix::process::{Pid, test_kill_process};
 use xsched_engine::trim;
 use xsched_proto::wire::RefusedProgram;
 
-use crate::Error;
 use crate::identity::User;
-use crate::net::Stage;
-use crate::server::Server;
 use crate::tuning::{REFUSED_KEPT_NS, REFUSED_MAX};
 
 /// Refusal of one process.
@@ -45,7 +42,7 @@ pub(crate) struct Refusals(VecDeque<Arc<Refusal>>);
 
 impl Refusals {
     /// Notes a refusal. Returns false if the same process was refused for the same reason before.
-    fn note(&mut self, now_ns: u64, pid: u32, user: User, name: &str, why: &str) -> bool {
+    pub(crate) fn note(&mut self, now_ns: u64, pid: u32, user: User, name: &str, why: &str) -> bool {
         let before = self.take(pid);
         let is_new = before.as_ref().is_none_or(|before| before.why != why);
         let since_ns = before.as_ref().map_or(now_ns, |before| before.since_ns);
@@ -59,7 +56,7 @@ impl Refusals {
     }
 
     /// Forgets the refusal of a process that is accepted now.
-    fn take(&mut self, pid: u32) -> Option<Arc<Refusal>> {
+    pub(crate) fn take(&mut self, pid: u32) -> Option<Arc<Refusal>> {
         let at = self.0.iter().position(|refusal| refusal.pid == pid)?;
         self.0.remove(at)
     }
@@ -77,37 +74,6 @@ impl Refusals {
 fn is_there(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
-}
-
-impl Server {
-    /// Refuses a program: it gets the reason and runs unscheduled, and so do those who ask about it.
-    pub(crate) fn refuse_program(&mut self, id: u64, why: Error) {
-        if let Some((pid, user)) = self.net.conns.get(&id).map(|conn| (conn.pid, conn.user)) {
-            let name = self.engine.programs().get(&id).map(|program| program.name.clone());
-            self.note_refusal(pid, user, &name.unwrap_or_default(), why.line());
-        }
-        self.net.refuse(id, why);
-        self.net.doom(id, None);
-    }
-
-    /// Notes the refusal of a process, and logs it the first time.
-    pub(crate) fn note_refusal(&mut self, pid: u32, user: User, name: &str, why: &str) {
-        if self.history.refusals.note(self.now_ns, pid, user, name, why) {
-            self.record(user.uid, &format!("refused process {pid} of user {user}: {why}"));
-        }
-    }
-
-    /// Forgets the refusal of a process that has a group now.
-    pub(crate) fn accept_program(&mut self, id: u64) {
-        if let Some(pid) = self.net.conns.get(&id).map(|conn| conn.pid) {
-            self.history.refusals.take(pid);
-        }
-    }
-
-    /// Number of a user's attached programs, without commands.
-    pub(crate) fn programs_of(&self, user: User) -> usize {
-        self.net.conns.values().filter(|conn| conn.user == user && conn.stage == Stage::Program).count()
-    }
 }
 
 #[cfg(test)]

@@ -87,6 +87,14 @@ impl UserLimits {
 }
 
 impl Config {
+    /// Reports whether a user of the files is this one.
+    pub(super) fn is_user(&self, user: &User, uid: u32) -> bool {
+        match user {
+            User::Id(id) => *id == uid,
+            User::Name(name) => self.accounts.get(name) == Some(&uid),
+        }
+    }
+
     fn limits_of(&self, uid: u32) -> UserLimits {
         self.limits_of_own(uid).or(self.limits)
     }
