@@ -93,7 +93,7 @@ fn list_of_tables(text: &str) -> Option<(usize, &str)> {
         let name = line.split('#').next()?.trim().trim_matches(['[', ']', ' ']);
         let first = name.split('.').next();
         let is_table = |table: &&str| *table != "rule" && table.split('.').next() == first;
-        TABLES.iter().skip(1).any(|table| is_table(&table)).then_some((number, name))
+        TABLES.iter().skip(1).any(is_table).then_some((number, name))
     })
 }
 
