@@ -119,7 +119,7 @@ def reload():
     check("a reload changes the policy", code == 0 and until(lambda: xsched("policy", "get")[1] == "up"), text + xsched("policy", "get")[1])
     config.write_text('policy = "up"\nplicy = 1\n')
     sh("systemctl", "reload", "xsched")
-    check("a wrong configuration is told with its line", until(lambda: "config.toml:2: unknown field" in journal()), journal()[-300:])
+    check("a wrong configuration is told with its line", until(lambda: "config.toml:2: unknown key" in journal()), journal()[-300:])
     check("and changes nothing", xsched("policy", "get")[1] == "up")
     config.write_text('[[rule]]\ncgroup = "/batch.slice/*"\npriority = "low"\n')
     sh("systemctl", "reload", "xsched")

@@ -31,6 +31,7 @@ pub(crate) struct Connection {
     socket: Descriptor,
     waiting: VecDeque<Vec<u8>>,
     buffer: Vec<u8>,
+    is_refused: bool,
 }
 
 /// Message from the daemon, and the descriptor that came with it.
@@ -68,9 +69,29 @@ impl Connection {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-        sendmsg(&socket, &[IoSlice::new(&hello)], &mut ancillary, SendFlags::NOSIGNAL)
-            .map_err(|e| fail("cannot greet the daemon at", e))?;
-        Ok(Connection { socket: Descriptor::new(socket), waiting: VecDeque::new(), buffer: vec![0; MAX_PACKET] })
+        let sent = sendmsg(&socket, &[IoSlice::new(&hello)], &mut ancillary, SendFlags::NOSIGNAL);
+        let (waiting, buffer) = (VecDeque::new(), vec![0; MAX_PACKET]);
+        let mut connection = Connection { socket: Descriptor::new(socket), waiting, buffer, is_refused: false };
+        match sent {
+            // A daemon that has turned this process away has said why before: that is received next.
+            Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(connection),
+            Err(e) => Err(connection.last_words().unwrap_or_else(|| fail("cannot greet the daemon at", e))),
+        }
+    }
+
+    /// True once the daemon has refused this program.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+
+    /// Reason that the daemon gave before it ended the connection; none = it gave none.
+    fn last_words(&mut self) -> Option<Error> {
+        while let Ok(Some((message, _))) = self.receive() {
+            if let DaemonMsg::Refused(why) = message {
+                return Some(why.within("refused by the daemon"));
+            }
+        }
+        None
     }
 
     /// The socket, unless the application closed it.
@@ -102,7 +123,10 @@ impl Connection {
                 }
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
-                Err(e) => return Err(Error::environment(format!("the daemon is gone: {e}"))),
+                Err(e) => {
+                    let gone = || Error::environment(format!("the daemon is gone: {e}"));
+                    return Err(self.last_words().unwrap_or_else(gone));
+                }
             }
         }
         Ok(())
@@ -149,6 +173,7 @@ impl Connection {
         }
         let another = "the daemon is of another version: install one, and restart the daemon";
         let message = decode(&self.buffer[..got.bytes]).map_err(|e| e.within(another))?;
+        self.is_refused |= matches!(message, DaemonMsg::Refused(_));
         Ok(Some((message, fd)))
     }
 }

@@ -67,12 +67,13 @@ impl Reporter {
         self.unscheduled_said.store(said, Relaxed);
     }
 
-    /// Reports that the daemon is lost; with `XSCHED_LOG=debug` each time, and why.
-    pub(crate) fn daemon_lost(&self, why: &xsched_proto::Error) {
+    /// Reports that the daemon is lost, or has refused the program; with `XSCHED_LOG=debug` each time, and why.
+    pub(crate) fn daemon_lost(&self, why: &xsched_proto::Error, refused: bool) {
         if self.log >= Log::Debug {
             say(&format!("runs unscheduled for now: {why}"));
         } else {
-            self.unscheduled(Log::Info, &format!("runs unscheduled until a daemon answers: {why}"));
+            let until = if refused { "the daemon takes it" } else { "a daemon answers" };
+            self.unscheduled(Log::Info, &format!("runs unscheduled until {until}: {why}"));
         }
     }
 

@@ -33,6 +33,8 @@ struct Worker {
     polls: Polls,
     interrupts: Interrupts,
     report: Reporter,
+    /// Refusals of the daemon since a group of the program was last taken.
+    refusals: u32,
 }
 
 /// Starts the agent thread, with every signal blocked: handlers run on the application's own threads. Neither the processors nor the
@@ -50,6 +52,7 @@ pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared
         closed_since: 0,
         polls: Polls::default(),
         interrupts: Interrupts::default(),
+        refusals: 0,
     };
     // SAFETY: sigset_t is plain data; the functions fill it and change this thread's mask only, which is restored.
     let mut old: libc::sigset_t = unsafe { core::mem::zeroed() };

@@ -177,7 +177,8 @@ fn a_daemon_that_is_to_read_no_usual_configuration_starts_beside_a_wrong_one() {
     let folder = place.join("xsched");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("config.toml"), "plicy = 1\n").unwrap();
-    said(place.xsched(&["daemon"])).one_line(2, "config.toml:1: unknown field `plicy`");
+    said(place.xsched(&["daemon"]))
+        .one_line(2, "config.toml:1: unknown key `plicy` of the top level: did you mean `policy`?");
     let mut daemon = place.xsched(&["daemon", "--no-usual-config", "--idle-exit", "1"]).spawn().unwrap();
     until("it answers", || place.daemon_pid().is_some());
     until("it ends", || !alive(daemon.id()));

@@ -33,7 +33,13 @@ fn a_fault_of_the_configuration_is_told_with_its_line() {
     let bad = with("policy = \"hpf\"\nplicy = 1\n");
     let (status, found) = check(&bad, "configuration");
     assert_eq!((bad.code, &*status), (Some(3), "fail"), "{bad:?}");
-    assert!(found.starts_with(&format!("{}:2: unknown field `plicy`", file.display())), "{found}");
+    assert!(
+        found.starts_with(&format!(
+            "{}:2: unknown key `plicy` of the top level: did you mean `policy`?",
+            file.display()
+        )),
+        "{found}"
+    );
     let (status, found) = check(&with("[[rule]]\nexe = \"a\"\n"), "configuration");
     assert!(status == "note" && found.contains("config.toml:1: this rule gives nothing"), "{found}");
     let (status, found) = check(&with("policy = \"hpf\"\n"), "configuration");

@@ -1,11 +1,13 @@
 //! Configuration files: accepted values, and the precedence of later files over earlier ones.
 
+pub(crate) mod devices;
+pub(crate) mod faults;
 mod limits;
 mod metrics;
 mod rules;
 mod values;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -20,7 +22,9 @@ use xsched_proto::program;
 use xsched_proto::wire::COMMANDS_MAX;
 
 use crate::Error;
+use crate::accounts::{self, Account};
 use crate::container::Place;
+use crate::files::read_text;
 use crate::glob::glob;
 use crate::peer::Peer;
 use crate::tuning::{POOL_BUDGET_US, POOL_INNER_TIMESLICE_US, POOL_PROVEN_MINUTES, POOL_TIMESLICE_US};
@@ -42,8 +46,12 @@ pub(crate) struct Config {
     domains: Option<Domains>,
     /// Limits of users without limits of their own.
     limits: UserLimits,
-    /// Limits by user id.
-    users: BTreeMap<u32, UserLimits>,
+    /// Limits of single users, in the order of the files.
+    users: Vec<(User, UserLimits)>,
+    /// Ids of the accounts that the files name; the others are not known, or not yet.
+    accounts: BTreeMap<String, u32>,
+    /// Places in the files that name accounts.
+    named: Vec<Named>,
     /// Rules; the first that matches applies.
     pub(crate) rules: Vec<Rule>,
     classes: BTreeMap<Class, ClassTable>,
@@ -52,8 +60,20 @@ pub(crate) struct Config {
     pool: PoolTable,
     yields: YieldTable,
     metrics: MetricsTable,
+    /// True while an account that the files name is not known.
+    pub(crate) awaits_accounts: bool,
     /// Notices about the files for the reader of the log, one line each.
     pub(crate) notices: Vec<String>,
+}
+
+/// Place in a file that names an account.
+#[derive(Clone, Debug, PartialEq)]
+struct Named {
+    account: String,
+    /// File and line.
+    place: String,
+    /// Part of the file that depends on the account.
+    part: &'static str,
 }
 
 /// Settings for gates that yield among programs of one MPS server.
@@ -209,8 +229,12 @@ struct Domains(DomainMode);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ClassName(Class);
 struct PolicyName(String);
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct User(u32);
+/// User, by id or by the name of an account.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum User {
+    Id(u32),
+    Name(String),
+}
 
 impl<'de> Deserialize<'de> for Priority {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
@@ -234,7 +258,7 @@ impl<'de> Deserialize<'de> for ClassName {
             Ok(_) => Err(Error::value(text, "class", CLASSES)),
             Err(_) => class::parse_priority(text)
                 .map(|p| ClassName(Class::of(p)))
-                .map_err(|_| Error::value(text, "class", CLASSES)),
+                .map_err(|_| Error::word(text, "class", CLASSES, Class::ALL.map(Class::name))),
         })
     }
 }
@@ -358,23 +382,15 @@ impl<'de> Deserialize<'de> for Domains {
 
 impl<'de> Deserialize<'de> for User {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        scalar(d, "a user's name or id", |text| user_id(text).map(User))
+        scalar(d, "a user's name or id", |text| match text.parse() {
+            Ok(id) => Ok(User::Id(id)),
+            // No account has such a name: it would end a line of the name service's files.
+            Err(_) if text.is_empty() || text.contains([':', '\n', '\0']) => {
+                Err(Error::value(text, "user", "a user's name or id"))
+            }
+            Err(_) => Ok(User::Name(text.to_owned())),
+        })
     }
-}
-
-/// Converts a name or number to a user id, by /etc/passwd; users from elsewhere are given by number.
-fn user_id(text: &str) -> Result<u32, Error> {
-    if let Ok(id) = text.parse() {
-        return Ok(id);
-    }
-    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let found = passwd.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        (fields.next() == Some(text)).then(|| fields.nth(1)?.parse().ok())?
-    });
-    found.ok_or_else(|| {
-        Error::input(format!("there is no user '{text}' in /etc/passwd: use a name from there, or a user id"))
-    })
 }
 
 impl Rule {
@@ -384,7 +400,7 @@ impl Rule {
             exe: self.exe.clone(),
             script: self.script.clone(),
             command: self.command.clone(),
-            user: self.user,
+            user: self.user.clone(),
             cgroup: self.cgroup.clone(),
             container: self.container.clone(),
             pod: self.pod.clone(),
@@ -416,44 +432,77 @@ impl Config {
         let mut config = Config::default();
         for path in paths {
             let shown = path.as_ref().display();
-            let text = std::fs::read_to_string(path)
-                .map_err(|e| Error::Input(format!("cannot read the configuration {shown}: {e}")))?;
+            let text = read_text(path.as_ref())
+                .map_err(|why| Error::Input(format!("cannot read the configuration {shown}: {why}")))?;
+            let named = config.named.len();
             let remarks =
                 config.merge(&text).map_err(|(line, message)| Error::Input(format!("{shown}:{line}: {message}")))?;
             config.notices.extend(remarks.iter().map(|(line, message)| format!("{shown}:{line}: {message}")));
+            config.named[named..].iter_mut().for_each(|named| named.place = format!("{shown}:{}", named.place));
+        }
+        let found = config.find_accounts();
+        for Named { account, place, part } in &config.named {
+            let why = match found.get(account) {
+                Some(Account::Unknown) => format!("there is no account '{account}' on this machine"),
+                Some(Account::NoAnswer) => format!("the name service does not answer for account '{account}'"),
+                Some(Account::Id(_)) | None => continue,
+            };
+            config.notices.push(format!("{place}: {why}: {part} counts once there is one"));
         }
         Ok(config)
     }
 
+    /// Looks up the accounts that are not known yet. Returns the answers.
+    pub(crate) fn find_accounts(&mut self) -> BTreeMap<String, Account> {
+        let found = accounts::look_up(self.unknown_accounts());
+        let ids = found.iter().filter_map(|(name, answer)| match answer {
+            Account::Id(id) => Some((name.clone(), *id)),
+            Account::Unknown | Account::NoAnswer => None,
+        });
+        self.learn(ids.collect());
+        found
+    }
+
+    /// Takes ids of accounts that the files name.
+    pub(crate) fn learn(&mut self, ids: BTreeMap<String, u32>) {
+        self.accounts.extend(ids);
+        self.awaits_accounts = !self.unknown_accounts().is_empty();
+    }
+
+    /// Accounts that the files name and that are not known, or not yet.
+    pub(crate) fn unknown_accounts(&self) -> BTreeSet<String> {
+        let names = self.named.iter().map(|named| &named.account);
+        names.filter(|name| !self.accounts.contains_key(*name)).cloned().collect()
+    }
+
     /// Merges a file, whose values win. Returns remarks on it; remarks and errors come with their line numbers.
     fn merge(&mut self, text: &str) -> Result<Vec<(usize, String)>, (usize, String)> {
-        let file: File = toml::from_str(text).map_err(|e| {
-            let at = e.span().map_or(0, |s| s.start.min(text.len()));
-            let line = 1 + text.as_bytes()[..at].iter().filter(|&&b| b == b'\n').count();
-            let message = e.message().lines().collect::<Vec<_>>().join("; ");
-            // The file uses the wrong one of TOML's two kinds of headings.
-            let is_table = message.contains("expected a sequence") && text.lines().any(|l| l.trim_end() == "[rule]");
-            (line, if is_table { "each rule begins with [[rule]], not with [rule]".into() } else { message })
-        })?;
+        let file: File = toml::from_str(text).map_err(|e| faults::explain(text, &e))?;
+        let mut remarks = Vec::new();
         match (file.policy, file.parameters.is_empty()) {
             (None, true) => (),
             (None, false) => return Err((line_of(text, "parameters"), "parameters need a policy beside them".into())),
             (Some(name), _) => self.policy = Some(chosen(text, &name, &file.parameters)?),
         }
         for (device, table) in file.devices {
+            if let Some(why) = devices::odd_key(&device) {
+                remarks.push((line_of(text, &device), why));
+            }
             self.devices.insert(device, chosen(text, &table.policy, &table.parameters)?);
         }
         self.starvation_s = file.starvation_s.map(|s| s.0).or(self.starvation_s);
-        let mut remarks = Vec::new();
         self.budget_us = file.budget_us.map(|b| b.0).or(self.budget_us);
         self.idle_exit_s = file.idle_exit_s.map(|s| s.0.into()).or(self.idle_exit_s);
         self.domains = file.domains.or(self.domains);
         let (of_all, users) = file.limits.parts();
         self.limits = of_all.or(self.limits);
         for (user, limits) in users {
-            let known = self.users.entry(user.0).or_default();
-            *known = limits.or(*known);
+            self.name_account(text, &user, "users", "[limits.users] for it");
+            self.users.push((user, limits));
         }
+        file.rule.iter().filter_map(|rule| rule.user.as_ref()).for_each(|user| {
+            self.name_account(text, user, "user =", "the rule for it");
+        });
         let added = file.rule.len();
         let heading = |at: usize| {
             let headings = text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("[[rule]]"));
@@ -462,6 +511,9 @@ impl Config {
         if let Some(at) = file.rule.iter().position(Rule::gives_nothing) {
             remarks.push((heading(at), "this rule gives nothing: it only keeps those after it from matching".into()));
         }
+        let taken_back =
+            file.rule.iter().enumerate().filter_map(|(at, rule)| Some((heading(at), rule.without_effect()?)));
+        remarks.extend(taken_back);
         self.rules.splice(0..0, file.rule);
         remarks.extend(rules::unmatched(&self.rules, added).map(|(at, why)| (heading(at), why)));
         for (name, table) in file.classes {
@@ -498,6 +550,15 @@ impl Config {
         self.metrics = file.metrics.or(std::mem::take(&mut self.metrics));
         self.metrics.check().map_err(|why| (line_of(text, "listen"), why))?;
         Ok(remarks)
+    }
+
+    /// Notes an account that a file names, with its line, which has the word `beside`, too.
+    fn name_account(&mut self, text: &str, user: &User, beside: &str, part: &'static str) {
+        if let User::Name(account) = user {
+            let is_place = |line: &str| line.contains(account) && line.contains(beside);
+            let place = text.lines().position(is_place).map_or_else(|| line_of(text, account), |at| at + 1).to_string();
+            self.named.push(Named { account: account.clone(), place, part });
+        }
     }
 
     /// Address for monitors and its settings; none = metrics are not served.
@@ -557,7 +618,7 @@ impl Config {
 
     /// Weight of a user among the others.
     pub(crate) fn user_weight(&self, uid: u32) -> u32 {
-        let own = self.users.get(&uid).and_then(|user| user.weight);
+        let own = self.limits_of_own(uid).weight;
         own.map_or(class::WEIGHT_DEFAULT, |weight| weight.0)
     }
 
@@ -632,7 +693,7 @@ impl Config {
             r.exe.as_deref().is_none_or(|p| is_run_by(p, exe, names))
                 && r.script.as_deref().is_none_or(|p| script.is_some_and(|script| glob(p, script)))
                 && r.command.as_deref().is_none_or(|p| !command.is_empty() && glob(p, &command.join(" ")))
-                && r.user.is_none_or(|u| u.0 == uid)
+                && r.user.as_ref().is_none_or(|user| self.is_user(user, uid))
                 && r.cgroup.as_deref().is_none_or(|p| glob(p, &place.cgroup))
                 && r.container.as_deref().is_none_or(|p| place.is_in(p))
                 && r.pod.as_deref().is_none_or(|p| place.is_in_pod(p))
@@ -674,6 +735,7 @@ impl Config {
         for text in texts {
             config.merge(text)?;
         }
+        config.find_accounts();
         Ok(config)
     }
 }
@@ -796,7 +858,7 @@ mod tests {
     #[test]
     fn mistakes_are_told_with_their_line_and_what_is_accepted() {
         for (text, line, says) in [
-            ("policy = \"hpf\"\nplicy = 1\n", 2, "unknown field `plicy`"),
+            ("policy = \"hpf\"\nplicy = 1\n", 2, "unknown key `plicy` of the top level: did you mean `policy`?"),
             ("\npolicy = \"fifo\"\n", 2, "'fifo' is no policy: use one of hpf, "),
             ("policy = \"kedf\"\nparameters = { k = 0 }\n", 2, "'0' is no k: use a number from 1 to 64"),
             ("policy = \"hpf\"\nparameters = { k = 1 }\n", 2, "'k' is no parameter of hpf"),
@@ -807,9 +869,9 @@ mod tests {
             ("budget_us = 0\n", 1, "'0' is out of range: use a number from 1 to 1000000"),
             ("[[rule]]\nexe = \"a\"\npriority = 999\n", 3, "'999' is no priority"),
             ("[[rule]]\nexe = \"a\"\nlevel = 4\n", 3, "'4' is out of range: use a number from 1 to 3"),
-            ("[[rule]]\nexe = \"a\"\n\ncolour = 1\n", 4, "unknown field `colour`"),
+            ("[[rule]]\nexe = \"a\"\n\ncolour = 1\n", 4, "unknown key `colour` of [[rule]]: use exe, user, "),
             ("[limits]\nmax_class = \"godlike\"\n", 2, "'godlike' is no class"),
-            ("[limits.users.nobody-here]\nmax_class = \"high\"\n", 1, "there is no user 'nobody-here'"),
+            ("[limits.users.\"a:b\"]\nmax_class = \"high\"\n", 1, "'a:b' is no user"),
             ("domains = \"first\"\n", 1, "'first' is no mode of domains: use off, report, ahead or exempt"),
             ("[[rule]]\nexe = \"a\"\ndomains = 1\n", 3, "'1' is no mode of domains"),
             ("[pool]\nenabled = 1\n", 2, "expected a boolean"),
@@ -817,10 +879,152 @@ mod tests {
             ("[pool]\nevenness = 101\n", 2, "'101' is out of range: use a number from 0 to 100"),
             ("policy = \"hpf\"\n[rule]\nexe = \"a\"\n", 2, "begins with [[rule]]"),
             ("policy = \n", 1, ""),
+            // Text without quotation marks.
+            ("policy = fair\n", 1, "text needs quotes: policy = \"fair\""),
+            ("policy = trusted # none\n", 1, "text needs quotes: policy = \"trusted\""),
+            ("\n[[rule]]\nexe = /opt/batch/*\n", 3, "text needs quotes: exe = \"/opt/batch/*\""),
+            ("[[rule]]\ncommand = * --night\n", 2, "text needs quotes: command = \"* --night\""),
+            ("[[rule]]\nslo = 2.5ms\n", 2, "text needs quotes: slo = \"2.5ms\""),
+            ("[metrics]\nlisten = 127.0.0.1:9495\n", 2, "text needs quotes: listen = \"127.0.0.1:9495\""),
+            (
+                "policy = \"mlfq\"\nparameters = { recovery = periodic }\n",
+                2,
+                "text needs quotes: recovery = \"periodic\"",
+            ),
+            // Names that are nearly right.
+            ("[[rules]]\nexe = \"a\"\n", 1, "unknown table [[rules]]: did you mean [[rule]]?"),
+            ("[limit]\nconnections = 1\n", 1, "unknown table [limit]: did you mean [limits]?"),
+            ("[class.low]\nweight = 1\n", 1, "unknown table [class.low]: did you mean [classes.low]?"),
+            ("[Metrics]\nnames = true\n", 1, "unknown table [Metrics]: did you mean [metrics]?"),
+            (
+                "policy = \"up\"\n[colours]\nred = 1\n",
+                2,
+                "unknown table [colours]: use [devices.\"KEY\"], [limits], [[rule]], ",
+            ),
+            ("[[limits]]\nconnections = 1\n", 1, "use [limits]: only rules have [[ ]]"),
+            (
+                "max_class = \"high\"\n",
+                1,
+                "unknown key `max_class` of the top level: it is a key of [limits], [limits.users.NAME], [pool]",
+            ),
+            (
+                "[limits.users.root]\nwieght = 1\n",
+                2,
+                "unknown key `wieght` of [limits.users.NAME]: did you mean `weight`?",
+            ),
+            ("[classes.low]\nweigth = 1\n", 2, "did you mean `weight`?"),
+            ("[pool]\n[[rule]]\npriorty = \"low\"\n", 3, "unknown key `priorty` of [[rule]]: did you mean `priority`?"),
+            ("[devices.\"sim:0\"]\npolicy = \"up\"\nparams = {}\n", 3, "unknown key `params` of [devices.\"KEY\"]"),
+            ("policy = \"fiar\"\n", 1, "did you mean fair?"),
+            ("[[rule]]\nexe = \"a\"\npriority = \"hgih\"\n", 3, "did you mean high?"),
+            ("[limits]\nmax_class = \"nromal\"\n", 2, "did you mean normal?"),
         ] {
             let (at, message) = parse(&[text]).unwrap_err();
             assert!(message.contains(says) && !message.contains('\n'), "{text:?}: {message}");
             assert_eq!(at, line, "{text:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn an_account_that_is_not_known_is_remarked_on_and_counts_once_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        let text = "[limits.users.no-such-account]\nconnections = 7\n[limits.users.root]\nconnections = 9\n\
+                    [[rule]]\nuser = \"no-such-account\"\npriority = \"low\"\n[[rule]]\nuser = 4242\nweight = 3\n";
+        std::fs::write(&file, text).unwrap();
+        let mut c = Config::read(&[&file]).unwrap();
+        let why = "there is no account 'no-such-account' on this machine";
+        let place = file.display();
+        assert_eq!(
+            c.notices,
+            [
+                format!("{place}:1: {why}: [limits.users] for it counts once there is one"),
+                format!("{place}:6: {why}: the rule for it counts once there is one"),
+            ]
+        );
+        assert!(c.awaits_accounts);
+        let of = |c: &Config| {
+            let given = c.given("/bin/a", &[], &[], 4_242, &Place::at("/"));
+            (c.bounds(4_242, false).connections, c.bounds(0, true).connections, given.priority, given.hints.weight)
+        };
+        assert_eq!(of(&c), (1_024, 9, None, Some(3)), "the rest of the file counts");
+        c.learn(BTreeMap::from([("no-such-account".to_owned(), 4_242)]));
+        assert_eq!(of(&c), (7, 9, Some(-128), None));
+        assert!(!c.awaits_accounts);
+    }
+
+    #[test]
+    fn later_limits_of_a_user_win_by_name_and_by_id() {
+        let c = parse(&[
+            "[limits.users.root]\nconnections = 1\njobs = 1\n",
+            "[limits.users.0]\nconnections = 2\ngroups = 3\n",
+        ])
+        .unwrap();
+        let bounds = c.bounds(0, true);
+        assert_eq!((bounds.connections, bounds.jobs, bounds.groups), (2, 1, 3));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_remarked_on() {
+        let remarks = |text: &str| Config::default().merge(text).unwrap();
+        let rule = |conditions: &str| format!("[[rule]]\n{conditions}\nweight = 1\n");
+        for (conditions, says) in [
+            (
+                "exe = \"./train\"",
+                "begins with a slash, and \"./train\" does not: use the whole path, or the name \"train\"",
+            ),
+            ("exe = \"~/train\"", "begins with a slash, and \"~/train\" does not"),
+            ("exe = \"bin/*\"", "begins with a slash"),
+            ("exe = \"/opt/batch/\"", "is a folder: use \"/opt/batch/*\""),
+            ("exe = \"\"", "exe = \"\" is a condition that nothing fulfils"),
+            ("script = \"\"", "script = \"\" is a condition"),
+            ("command = \"\"", "command = \"\" is a condition"),
+            ("cgroup = \"\"", "cgroup = \"\" is a condition"),
+            ("pod = \"\"", "pod = \"\" is a condition"),
+        ] {
+            let found = remarks(&rule(conditions));
+            assert!(matches!(&found[..], [(1, why)] if why.contains(says)), "{conditions}: {found:?}");
+        }
+        let ceiling = remarks("[[rule]]\nexe = \"a\"\npriority = \"high\"\nceiling = \"normal\"\n");
+        assert!(
+            matches!(&ceiling[..], [(1, why)] if why == "the ceiling 127 (normal) is below the priority 128 (high): the ceiling counts"),
+            "{ceiling:?}"
+        );
+        let device = remarks("[devices.\"gpu0\"]\npolicy = \"up\"\n");
+        assert!(matches!(&device[..], [(1, why)] if why.starts_with("no device has the key 'gpu0'")), "{device:?}");
+        for fine in ["exe = \"*/train\"", "exe = \"train\"", "exe = \"*\"", "priority = \"low\"\nceiling = \"low\""] {
+            assert_eq!(remarks(&rule(fine)), [], "{fine}");
+        }
+    }
+
+    #[test]
+    fn a_rule_behind_one_that_matches_all_that_it_does_is_remarked_on() {
+        let second = |first: &str, second: &str| {
+            let text = format!("[[rule]]\n{first}\nweight = 1\n[[rule]]\n{second}\nweight = 2\n");
+            !Config::default().merge(&text).unwrap().is_empty()
+        };
+        for (first, behind) in [
+            ("exe = \"*\"", "user = 7"),
+            ("exe = \"**\"", "exe = \"a\""),
+            ("exe = \"*\"\ncgroup = \"*\"", "script = \"a\""),
+            ("exe = \"train\"", "exe = \"/nowhere/train\""),
+            ("exe = \"/nowhere/*\"", "exe = \"/nowhere/batch/*\""),
+            ("exe = \"python*\"", "exe = \"python3\"\nuser = 7"),
+            ("script = \"*\"", "script = \"train*.py\""),
+            ("command = \"*--night*\"", "command = \"* --night *\""),
+            ("cgroup = \"/user.slice/*\"", "cgroup = \"/user.slice/a/*\""),
+        ] {
+            assert!(second(first, behind), "{first}, {behind}");
+        }
+        for (first, other) in [
+            ("exe = \"/nowhere/*\"", "exe = \"train\""),
+            ("exe = \"a*\"", "exe = \"/nowhere/a*\""),
+            ("script = \"*\"", "exe = \"a\""),
+            ("command = \"*\"", "user = 7"),
+            ("container = \"*f\"", "container = \"0123456789abcdef\""),
+            ("exe = \"*\"\nuser = 7", "exe = \"a\""),
+        ] {
+            assert!(!second(first, other), "{first}, {other}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! Requests of commands.
 
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 
 use xsched_engine::{Changes, Order, Sender, What, check_hint, check_name};
@@ -10,6 +11,7 @@ use xsched_proto::wire::{DaemonMsg, Described, ParamInfo, PolicyInfo, Request, T
 use crate::client::Question;
 use crate::clock::now_ns;
 use crate::commands::Answer;
+use crate::config::devices::odd_key;
 use crate::identity::User;
 use crate::net::Stage;
 use crate::peer::PATH_MAX_BYTES;
@@ -91,13 +93,16 @@ impl Server {
         match request {
             Request::Ps => return Ok(Some(self.ps(id, false))),
             Request::PsAll => return Ok(Some(self.ps(id, true))),
-            Request::PolicyList => return Ok(Some(Answer::Policies(registry::POLICIES.iter()))),
+            Request::PolicyList => {
+                for text in self.policies_set() {
+                    self.net.send(id, &DaemonMsg::Note { text }, &[]);
+                }
+                return Ok(Some(Answer::Policies(registry::POLICIES.iter())));
+            }
             Request::PolicySet { name, params, device } => {
                 self.operators_only(user, "change the policy")?;
                 let choice = Choice::with(&name, params.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
-                if let Some(device) = &device {
-                    check_name(device, "device key")?;
-                }
+                let unseen = device.as_deref().map(|device| self.unseen_device(device)).transpose()?.flatten();
                 if choice.entry.name == host::POLICY && self.services.scheduler.is_none() {
                     let why = "no scheduler is loaded: start the daemon with --scheduler FILE";
                     return Err(Error::environment(why));
@@ -105,6 +110,9 @@ impl Server {
                 self.remember_policy(device.as_deref(), &choice);
                 self.record_command(id, &format!("policy {choice}{}", on(device.as_deref())));
                 self.input(Input::Policy(device, choice));
+                if let Some(text) = unseen {
+                    self.net.send(id, &DaemonMsg::Note { text }, &[]);
+                }
             }
             Request::Hint { targets, priority, hints, level, threshold, batch } => {
                 check_hint(priority, &hints, level)?;
@@ -151,6 +159,25 @@ impl Server {
             return Ok(());
         }
         Err(Error::environment(format!("only root and the daemon's own user may {what}")))
+    }
+
+    /// Note on a device key that no program has used so far.
+    ///
+    /// # Errors
+    /// Returns a line for a key that no device can have.
+    fn unseen_device(&self, device: &str) -> Result<Option<String>, Error> {
+        check_name(device, "device key")?;
+        let used = self.engine.groups().values().map(|group| &*group.device);
+        let known: BTreeSet<&str> = used.chain(self.services.devices.keys()).collect();
+        if known.contains(device) {
+            return Ok(None);
+        }
+        let names = known.into_iter().collect::<Vec<_>>().join(", ");
+        let known = if names.is_empty() { String::new() } else { format!("; in use now: {names}") };
+        match odd_key(device) {
+            Some(why) => Err(Error::input(format!("{why}{known}"))),
+            None => Ok(Some(format!("no program uses {device} now: the policy counts once one does{known}"))),
+        }
     }
 
     /// Connections of the process that the user of a command may control.

@@ -25,10 +25,7 @@ impl Server {
         match effect {
             Effect::Send(id, message) => self.net.send(id, &message, &[]),
             Effect::Finish(id, last) => self.finish(id, &last),
-            Effect::Refuse(id, why) => {
-                self.net.refuse(id, why);
-                self.net.doom(id, None);
-            }
+            Effect::Refuse(id, why) => self.refuse_program(id, why),
             Effect::Drop(id, why) => self.net.doom(id, Some(why)),
             Effect::Timeslice { program, slot, us, before_us } => self.tell_timeslice(program, slot, us, before_us),
             Effect::Page { to, owner, page, epoch } => self.tell_page(to, owner, page, epoch),

@@ -156,6 +156,11 @@ impl Kept {
         self.policies.insert(device.unwrap_or_default().to_owned(), policy);
     }
 
+    /// Policies that commands have set: the device, if it is of one, the policy, and that of the configuration at the time.
+    pub(crate) fn policies_set(&self) -> impl Iterator<Item = (Option<&str>, &str, &str)> {
+        self.policies.iter().map(|(device, policy)| (named(device), &*policy.is, &*policy.instead_of))
+    }
+
     /// Policies that commands had set, with their devices, but for those where the configuration has changed since.
     pub(crate) fn policies(&mut self, configured: impl Fn(Option<&str>) -> String) -> Vec<(Option<String>, Choice)> {
         self.policies.retain(|device, policy| policy.instead_of == configured(named(device)));

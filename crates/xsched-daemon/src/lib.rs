@@ -17,6 +17,7 @@
 
 mod abandoned;
 mod accounting;
+mod accounts;
 mod answers;
 mod bursts;
 mod check;
@@ -55,6 +56,8 @@ mod precedence;
 mod process;
 mod proven;
 mod recent;
+mod refusals;
+mod refusing;
 mod reload;
 mod restart;
 mod rights;
@@ -77,7 +80,8 @@ mod unsuitable;
 mod usage;
 mod worker;
 
-pub use check::check_config;
+pub use check::{check_config, config_keys, config_text};
+pub use config::devices::odd_key as odd_device_key;
 pub use container::record as container_record;
 pub use devices::{serve as serve_devices, sources as device_state_sources};
 pub use kept::kept_state;

@@ -63,6 +63,7 @@ impl Server {
             devices: self.services.devices.all(),
             programs: Vec::new(),
             ended: self.history.ended.iter(self.now_ns).cloned().collect(),
+            refused: self.history.refusals.all(self.now_ns),
         };
         let clients = self.engine.programs().keys().copied().collect();
         Looking { sight, askers: std::mem::take(&mut self.services.snapshots.waiting), clients, from: 0, took_ns: 0 }

@@ -1,19 +1,20 @@
 //! Reload of the configuration on SIGHUP.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use xsched_engine::Settings;
 use xsched_policy::Choice;
 
-use crate::Input;
 use crate::client::Client;
 use crate::config::Config;
 use crate::pages;
 use crate::server::Server;
 use crate::service;
+use crate::services::configuration::{Outcome, Task};
+use crate::{Error, Input};
 
 impl Server {
-    /// Reads the configuration again. A correct one applies from now on, also to running programs; a faulty one changes nothing.
+    /// Begins to read the configuration again. A correct one applies from now on, also to running programs; a faulty one changes nothing.
     pub(crate) fn reload(&mut self) {
         if self.life.has_terminal && service::terminal_is_gone() {
             self.say("the terminal is gone: the daemon ends");
@@ -21,8 +22,23 @@ impl Server {
             return;
         }
         self.life.service.reloading(self.now_ns);
-        match self.sources.read() {
-            Ok((config, policy)) => {
+        self.services.configuration.push(Task::Read(Box::new(self.sources.clone())));
+    }
+
+    /// Takes configurations that were read, and accounts that were looked up.
+    pub(crate) fn take_configuration(&mut self) {
+        while let Some(outcome) = self.services.configuration.take() {
+            match outcome {
+                Outcome::Read(read) => self.take_read(read),
+                Outcome::Accounts(ids) => self.take_accounts(ids),
+            }
+        }
+    }
+
+    fn take_read(&mut self, read: Result<Box<(Config, Choice)>, Error>) {
+        match read {
+            Ok(read) => {
+                let (config, policy) = *read;
                 let notices = config.notices.clone();
                 self.reconfigure(config, policy);
                 notices.iter().for_each(|line| self.say(line));
@@ -31,6 +47,27 @@ impl Server {
             Err(why) => self.say(&format!("the configuration stays as it was: {why}")),
         }
         self.life.service.ready();
+    }
+
+    /// Has accounts looked up that the configuration names and that are not known.
+    pub(crate) fn find_accounts(&mut self) {
+        self.services.configuration.push(Task::Accounts(self.config.unknown_accounts()));
+    }
+
+    fn take_accounts(&mut self, ids: BTreeMap<String, u32>) {
+        // The configuration may have been read again meanwhile.
+        let awaited = self.config.unknown_accounts();
+        let ids: BTreeMap<String, u32> = ids.into_iter().filter(|(name, _)| awaited.contains(name)).collect();
+        if ids.is_empty() {
+            return;
+        }
+        for (name, id) in &ids {
+            self.say(&format!("account '{name}' is user {id}: the configuration's part for it counts now"));
+        }
+        let mut config = self.config.clone();
+        config.learn(ids);
+        let policy = self.engine.settings().policy.clone();
+        self.reconfigure(config, policy);
     }
 
     fn reconfigure(&mut self, config: Config, policy: Choice) {

@@ -17,6 +17,21 @@ impl Server {
         self.remember();
     }
 
+    /// Sources of the policies in force, where that is not the configuration, a line each.
+    pub(crate) fn policies_set(&self) -> Vec<String> {
+        let by_start = self.sources.policy.as_ref().map(|_| {
+            format!("policy {}: by --policy of the daemon, before the configuration", self.engine.settings().policy)
+        });
+        let by_command = self
+            .kept
+            .policies_set()
+            .filter(|(device, policy, instead_of)| policy != instead_of && *instead_of == configured(self, *device));
+        let lines = by_command.map(|(device, policy, instead_of)| {
+            format!("policy {policy}{}: by xsched policy set, in place of {instead_of}", on(device))
+        });
+        by_start.into_iter().chain(lines).collect()
+    }
+
     /// Sets the policies again that commands had set before the restart.
     pub(crate) fn restore_policies(&mut self) {
         let mut kept = std::mem::take(&mut self.kept);

@@ -29,7 +29,9 @@ use crate::pages::PageFiles;
 use crate::pool::Pools;
 use crate::precedence::Precedence;
 use crate::recent::Recent;
+use crate::refusals::Refusals;
 use crate::service::Service;
+use crate::services::configuration::Configuration;
 use crate::services::identify::{Identify, Who};
 use crate::services::snapshot::Snapshots;
 use crate::services::trust::Trust;
@@ -103,6 +105,7 @@ pub(crate) struct Services {
     pub(crate) snapshots: Snapshots,
     pub(crate) usage: UsageBooks,
     pub(crate) trust: Trust,
+    pub(crate) configuration: Configuration,
     /// Log of the daemon.
     pub(crate) events: EventLog,
     /// File of bursts, if they are recorded.
@@ -120,6 +123,7 @@ pub(crate) struct History {
     pub(crate) recent: Recent,
     pub(crate) shares: Rc<Shares>,
     pub(crate) ended: Ended,
+    pub(crate) refusals: Refusals,
     pub(crate) dropped_clients: u64,
     pub(crate) started_ns: u64,
 }

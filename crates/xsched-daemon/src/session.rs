@@ -8,6 +8,8 @@ use rustix::event::epoll::EventFlags;
 use xsched_engine::{Arrival, Message, NewGroup, all_taken, bound_met};
 use xsched_policy::{Level, Lineage};
 use xsched_proto::PROTOCOL_VERSION;
+use xsched_proto::class::Class;
+use xsched_proto::hint::Hints;
 use xsched_proto::segment::SEGMENT_BYTES;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, ProgramOptions};
 
@@ -109,6 +111,7 @@ impl Server {
             self.adopt_segment(user, file);
         }
         if let Some(why) = self.too_much_kept(user) {
+            self.note_refusal(pid, user, called_by(&options.command, &who.exe), why.line());
             self.net.refuse(id, why);
             self.net.doom(id, None);
             return Ok(());
@@ -123,7 +126,7 @@ impl Server {
             who.exe = told;
         }
         let names = self.names(pid, user, std::mem::take(&mut who.names));
-        let cut = self.config.ceilings_of(user).notice(options.hints);
+        let (asked, hints) = (options.priority, options.hints);
         let wishes = wishes(&options);
         let peer = Peer { pid, uid: user.uid, user, exe: who.exe, names, place: who.place, start: who.start };
         let client = Client {
@@ -162,7 +165,21 @@ impl Server {
         self.net.set_stage(id, Stage::Program);
         self.programs.clients.insert(id, client);
         self.input(Input::Attached(id, Box::new(arrival)));
-        self.welcome(id, cut)
+        self.welcome(id, asked, hints)
+    }
+
+    /// Line on what a program asked for and does not get, because of a limit of its user or the ceiling of its rule.
+    fn cut(&self, id: u64, asked: Option<i32>, hints: Hints) -> Option<String> {
+        let program = self.engine.programs().get(&id)?;
+        let ceilings = self.config.ceilings_of(program.user);
+        let priority = asked.filter(|_| program.entitlement.limited).map(|asked| {
+            let given = program.entitlement.priority;
+            let of = if given >= ceilings.priority { "your limit" } else { "the ceiling of a rule" };
+            let named = |priority: i32| format!("{priority} ({})", Class::of(priority));
+            format!("priority {} is over {of}: {} counts", named(asked), named(given))
+        });
+        let lines: Vec<String> = [priority, ceilings.notice(hints)].into_iter().flatten().collect();
+        (!lines.is_empty()).then(|| lines.join("; "))
     }
 
     /// Place of a program among users, cgroups and namespaces.
@@ -174,8 +191,8 @@ impl Server {
         Lineage { user, cgroup: cgroups, namespace }
     }
 
-    /// Welcomes an attached program. `cut` is a line about wishes that the limits of its user reduced.
-    fn welcome(&mut self, id: u64, cut: Option<String>) -> Result<(), Error> {
+    /// Welcomes a program that has attached and asked for a priority and for hints.
+    fn welcome(&mut self, id: u64, asked: Option<i32>, hints: Hints) -> Result<(), Error> {
         let Some(program) = self.engine.programs().get(&id) else { return Ok(()) };
         let line = format!(
             "attached process {} of user {}, class {} ({}): {}",
@@ -199,7 +216,7 @@ impl Server {
         let streams_apart = self.services.scheduler.as_ref().is_some_and(|host| host.per_stream);
         let welcome = DaemonMsg::Welcome { version: PROTOCOL_VERSION, session: id, priority, domains, streams_apart };
         self.net.send(id, &welcome, &[page.as_fd()]);
-        if let Some(text) = cut {
+        if let Some(text) = self.cut(id, asked, hints) {
             self.net.send(id, &DaemonMsg::Note { text }, &[]);
         }
         if limited {
@@ -253,6 +270,7 @@ impl Server {
         let (slot, device) = (group.slot, group.device.clone());
         self.input(Input::Message(id, Message::GroupAdd(group)));
         if self.engine.group_at(id, slot).is_some() {
+            self.accept_program(id);
             self.open_accounts(id);
             self.warn_of_full_memory(id, &device);
         }
@@ -265,6 +283,10 @@ impl Server {
             return Some(all_taken("programs"));
         }
         let bounds = self.config.bounds(user.uid, user.is_own());
+        let attached = self.programs_of(user);
+        if attached >= bounds.connections.min(self.net.most_of_one(user.is_own())) {
+            return Some(bound_met(user, attached, "programs attached"));
+        }
         let theirs = || self.net.conns.values().filter(|conn| conn.user == user);
         let abandoned = self.programs.abandoned.values().filter(|abandoned| abandoned.user == user).count();
         if abandoned > 0

@@ -8,13 +8,14 @@ use crate::config::Config;
 use crate::{Error, Options, host};
 
 /// Places of the configuration.
+#[derive(Clone)]
 pub(crate) struct Sources {
     /// Files that are read where they exist.
     usual: Vec<PathBuf>,
     /// Files that must exist.
     given: Vec<PathBuf>,
     /// Policy named at the start, which wins.
-    policy: Option<String>,
+    pub(crate) policy: Option<String>,
     /// Policy where none is named.
     without: &'static str,
 }

@@ -47,6 +47,8 @@ pub(crate) enum Timer {
     Service,
     /// Release of free memory.
     Trim,
+    /// Lookup of accounts that the configuration names and that are not known yet.
+    Accounts,
     /// Work on snapshots for `ps`.
     Snapshots,
     /// Work that waits for its user's ration.

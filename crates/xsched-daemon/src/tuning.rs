@@ -84,6 +84,13 @@ pub(crate) const RATION_CREDIT_NS: u64 = 1_000_000;
 /// Largest number of connections of one user, for others and for root and the daemon's own user: more than the programs that can have a
 /// group each.
 pub(crate) const USER_CONNS_MAX: (usize, usize) = (1_024, usize::MAX);
+/// Number of a user's connections beyond those of programs: commands, such as `ps`, are answered to a user whose programs have taken all
+/// connections.
+pub(crate) const COMMANDS_ROOM: usize = 8;
+/// Largest number of refused processes that are reported, of all users.
+pub(crate) const REFUSED_MAX: usize = 256;
+/// Time for which a refusal is reported after its last repetition, in ns: a refused process asks again within a minute.
+pub(crate) const REFUSED_KEPT_NS: u64 = 150_000_000_000;
 /// Divisor of all connections that gives root's part, so that others cannot lock root out.
 pub(crate) const ROOT_PART: usize = 8;
 /// Time after which a connection that has not sent its first message is closed, in ns.
@@ -353,3 +360,14 @@ pub(crate) const METRICS_HEAD_MAX_BYTES: usize = 8 << 10;
 pub(crate) const METRICS_PATIENCE_MS: u64 = 2_000;
 /// Time after which an answer that the monitor does not take is given up, in ms.
 pub(crate) const METRICS_WRITE_MS: u64 = 5_000;
+
+// ---- Configuration -------------------------------------------------------------------------------------------------------
+
+/// Largest configuration file, in bytes.
+pub(crate) const CONFIG_MAX_BYTES: u64 = 4 << 20;
+/// Longest wait for the name service, for all accounts of a configuration together, in ms.
+pub(crate) const ACCOUNTS_MS: u64 = 2_000;
+/// Interval at which accounts that are not known are looked up again, in ns: a directory may start after the daemon.
+pub(crate) const ACCOUNTS_AGAIN_NS: u64 = 60_000_000_000;
+/// Number of lookups without an end from which on no further one begins.
+pub(crate) const ACCOUNTS_STUCK_MAX: usize = 4;

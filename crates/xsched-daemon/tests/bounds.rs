@@ -4,7 +4,9 @@ use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
 /// Limits that belong to no table: amounts of work at once, numbers of messages and requests, sizes of single words.
-const NO_TABLES: [&str; 14] = [
+const NO_TABLES: [&str; 16] = [
+    "CONFIG_MAX_BYTES",
+    "ACCOUNTS_STUCK_MAX",
     "EVENTS_MAX",
     "ACCEPTED_MAX",
     "USER_WEIGHT_MAX",

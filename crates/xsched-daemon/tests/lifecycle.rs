@@ -2,17 +2,20 @@
 
 mod support;
 
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use support::{Client, Daemon, connect, is_hung_up, options, receive, send, send_raw};
+use rustix::event::{EventfdFlags, eventfd};
+use support::{Client, Daemon, connect, hello, is_hung_up, memfd, options, own_pidfd, receive, seals, send, send_raw};
 use xsched_daemon::{Options, run};
 use xsched_policy::registry;
 use xsched_proto::Error;
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::hint::Hints;
-use xsched_proto::wire::{ClientMsg, DaemonMsg, Described, ProgramOptions, Request};
+use xsched_proto::segment::SEGMENT_BYTES;
+use xsched_proto::wire::{ClientMsg, DaemonMsg, Described, Levels, Platform, ProgramOptions, Request, Sharing};
 use xsched_testkit::until;
 
 #[test]
@@ -133,6 +136,8 @@ fn configuration_counts_and_its_mistakes_are_told_with_their_place() {
     let programs = daemon.ps().1;
     let given: Vec<_> = programs.iter().map(|p| (p.priority, p.weight)).collect();
     assert_eq!(given, [(-128, 7), (127, 9)]);
+    let cut = "priority 200 (realtime) is over the ceiling of a rule: 127 (normal) counts";
+    assert_eq!(receive(&proud.socket).map(|(told, _)| told), Some(DaemonMsg::Note { text: cut.into() }));
     plain.group(0, "sim:0");
     proud.group(0, "sim:0");
     assert_eq!(plain.words(0).budget_us.load(std::sync::atomic::Ordering::SeqCst), 900);
@@ -147,7 +152,10 @@ fn configuration_counts_and_its_mistakes_are_told_with_their_place() {
     let with = |text: &str| Options { config: vec![write("bad.toml", text)], ..options(folder.path()) };
     let place = folder.path().join("bad.toml").display().to_string();
     let line = bad(with("policy = \"hpf\"\n\n[limits]\nmax_clas = \"high\"\n"));
-    assert!(line.starts_with(&format!("{place}:4: unknown field `max_clas`")), "{line}");
+    assert!(
+        line.starts_with(&format!("{place}:4: unknown key `max_clas` of [limits]: did you mean `max_class`?")),
+        "{line}"
+    );
     let line = bad(with("policy = \"fifo\"\n"));
     assert_eq!(line, format!("{place}:1: 'fifo' is no policy: use one of {}", registry::names()));
     let line = bad(Options { policy: Some("fifo".into()), ..options(folder.path()) });
@@ -251,4 +259,70 @@ fn a_killed_program_leaves_the_device_at_once_even_if_a_child_keeps_its_connecti
     assert_eq!(daemon.ps().1.len(), 1);
     program.wait().unwrap();
     drop(stdin);
+}
+
+#[test]
+fn a_program_too_many_is_told_so_and_commands_have_room() {
+    let uid = rustix::process::geteuid().as_raw();
+    let daemon = Daemon::start_with(|o| {
+        let config = o.socket.parent().unwrap().parent().unwrap().join("config.toml");
+        std::fs::write(&config, format!("[limits.users.{uid}]\nconnections = 2\n")).unwrap();
+        o.config = vec![config];
+    });
+    let attached = [daemon.attach(0), daemon.attach(0)];
+    let refusals = || {
+        let parts = daemon.ask(Request::Ps).unwrap().into_iter();
+        let refused = parts.filter_map(|part| if let DaemonMsg::RefusedProgram(r) = part { Some(r) } else { None });
+        refused.map(|refused| (refused.pid, refused.uid, refused.why)).collect::<Vec<_>>()
+    };
+    assert_eq!(refusals(), [], "a command has room beside all programs that may be");
+    let (socket, event) = (connect(&daemon.socket), eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+    let segment = memfd(SEGMENT_BYTES, seals());
+    send(&socket, &hello(ProgramOptions::default()), &[segment.as_fd(), event.as_fd(), own_pidfd().as_fd()]);
+    let why = format!("user {uid} has 2 programs attached, as many as a user may have: see xsched ps");
+    assert_eq!(is_hung_up(&socket).expect("a reason"), why);
+    assert_eq!(refusals(), [(std::process::id(), uid, why)]);
+    // Not even commands have room without an end, and one more is told that.
+    let commands: Vec<_> = (0..8).map(|_| connect(&daemon.socket)).collect();
+    let more = connect(&daemon.socket);
+    assert!(is_hung_up(&more).expect("a reason").contains("its user has as many connections as a user may have"));
+    drop((attached, commands));
+    let is_program = |part: &DaemonMsg| matches!(part, DaemonMsg::Program(_));
+    let ask = || xsched_proto::ask::ask(&daemon.socket, Request::Ps, Duration::from_secs(30));
+    until("there is room again", || ask().is_ok_and(|answer| !answer.iter().any(is_program)));
+    let accepted = daemon.attach(0);
+    accepted.group(0, "sim:0");
+    assert_eq!(refusals(), []);
+}
+
+#[test]
+fn a_priority_over_the_ceiling_of_a_rule_is_told_to_the_program() {
+    let daemon = Daemon::start_with(|o| {
+        let config = o.socket.parent().unwrap().parent().unwrap().join("config.toml");
+        std::fs::write(&config, "[[rule]]\nexe = \"*\"\nceiling = \"normal\"\n").unwrap();
+        o.config = vec![config];
+    });
+    let note = |priority| {
+        let client = daemon.attach(priority);
+        client.say(&ClientMsg::GroupAdd {
+            slot: 0,
+            device: "sim:0".into(),
+            platform: Platform::Sim,
+            priority_steps: 0,
+            priority_fixed: None,
+            system: false,
+            levels: Levels::ONE,
+            sharing: Sharing::Time,
+        });
+        let mut notes = Vec::new();
+        loop {
+            match receive(&client.socket).expect("a message").0 {
+                DaemonMsg::Note { text } => notes.push(text),
+                DaemonMsg::GroupAdded { .. } => return notes,
+                _ => {}
+            }
+        }
+    };
+    assert_eq!(note(128), ["priority 128 (high) is over the ceiling of a rule: 127 (normal) counts"]);
+    assert_eq!(note(5), [""; 0]);
 }

@@ -203,8 +203,27 @@ fn a_configuration_is_read_again_and_one_that_is_wrong_changes_nothing() {
     assert_eq!(daemon.state(), ("hpf".into(), vec![(0, false)]));
     daemon.configure("policy = \"up\"\n[[rule]]\nexe = \"*\"\npriority = \"low\"\n", "was read again");
     assert_eq!(daemon.state(), ("up".into(), vec![(-128, false)]));
-    daemon.configure("policy = \"up\"\n\nplicy = 1\n", "config.toml:3: unknown field `plicy`");
+    daemon.configure(
+        "policy = \"up\"\n\nplicy = 1\n",
+        "config.toml:3: unknown key `plicy` of the top level: did you mean `policy`?",
+    );
     assert_eq!(daemon.state(), ("up".into(), vec![(-128, false)]), "as it was");
+    // An account that is not known keeps nobody from a daemon.
+    let account =
+        "[[rule]]\nuser = \"no-such-account\"\npriority = \"high\"\n[limits.users.no-such-account]\njobs = 1\n";
+    daemon.configure(
+        &format!("policy = \"up\"\n{account}[[rule]]\nexe = \"*\"\npriority = 7\n"),
+        "config.toml:3: there is no account 'no-such-account' on this machine: the rule for it counts once there is one",
+    );
+    until("the rest of the file counts", || daemon.state() == ("up".into(), vec![(7, false)]));
+    // A FIFO that nobody writes to holds nothing up.
+    let fifo = daemon.folder.path().join("config.toml");
+    std::fs::remove_file(&fifo).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    daemon.signal(Signal::HUP);
+    until("it is told", || daemon.log().contains("the configuration stays as it was: cannot read the configuration"));
+    assert!(daemon.log().contains("it is a FIFO: use a file"), "{}", daemon.log());
+    std::fs::remove_file(&fifo).unwrap();
     // A policy that a command set stays until the configuration names another one.
     daemon.ask(support::set_policy("cfs"));
     daemon.configure("policy = \"up\"\nstarvation_s = 3\n", "was read again");

@@ -386,6 +386,8 @@ fn nothing_lifts_a_program_above_its_ceiling() {
         o.config.push(file);
     });
     let client = daemon.attach(191);
+    let cut = "priority 191 (high) is over the ceiling of a rule: -100 (low) counts";
+    assert_eq!(receive(&client.socket).map(|(told, _)| told), Some(DaemonMsg::Note { text: cut.into() }));
     let add = |slot, priority_steps, priority_fixed, system| {
         client.words(slot).inherited_priority.store(i32::MIN, SeqCst);
         let device = "sim:0".to_owned();

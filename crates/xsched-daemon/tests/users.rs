@@ -10,7 +10,9 @@ use support::{Client, Daemon, ask, is_hung_up, receive, set_policy};
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::GROUPS;
 use xsched_proto::trace::{What, Why};
-use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions, Request, Sharing, Target};
+use xsched_proto::wire::{
+    ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions, RefusedProgram, Request, Sharing, Target,
+};
 use xsched_testkit::until;
 
 const NOBODY: u32 = 65_534;
@@ -28,8 +30,7 @@ fn as_another_user() {
     let much = Hints { weight: Some(10_000), timeslice_us: Some(10_000_000), ..Hints::default() };
     let wish = ProgramOptions { priority: Some(200), hints: much, ..ProgramOptions::default() };
     let client = Client::attach(socket.as_ref(), wish);
-    let line =
-        "weight 10000 is over your limit: 1000 counts; timeslice 10000000 us is over your limit: 100000 us counts";
+    let line = "priority 200 (realtime) is over your limit: 191 (high) counts; weight 10000 is over your limit: 1000 counts; timeslice 10000000 us is over your limit: 100000 us counts";
     assert_eq!(receive(&client.socket).map(|(told, _)| told), Some(DaemonMsg::Note { text: line.into() }));
     client.group(0, "sim:0");
     let answer = ask(Request::Ps).unwrap();
@@ -137,6 +138,12 @@ fn as_another_user_with_too_much() {
         });
         is_hung_up(&client.socket).expect("a reason")
     };
+    let refusals = || -> Vec<RefusedProgram> {
+        let parts = ask(socket.as_ref(), Request::Ps).unwrap().into_iter();
+        parts
+            .filter_map(|part| if let DaemonMsg::RefusedProgram(refused) = part { Some(refused) } else { None })
+            .collect()
+    };
     {
         let full = [attach(None), attach(None)];
         for (client, slot) in full.iter().flat_map(|client| (0..GROUPS as u16).map(move |slot| (client, slot))) {
@@ -146,10 +153,17 @@ fn as_another_user_with_too_much() {
         late.group(0, "sim:1");
         let why = refused(&late, 1, "sim:0");
         assert!(why.contains("user 65534 has 128 groups on sim:0, as many as a user may have"), "{why}");
+        assert_eq!(refusals().len(), 1, "ps tells of it");
+        assert_eq!(
+            (refusals()[0].pid, &refusals()[0].why),
+            (std::process::id(), &why.replace("refused by the daemon: ", ""))
+        );
         full[0].say(&ClientMsg::GroupRemove { slot: 5 });
-        attach(None).group(0, "sim:0");
+        let accepted = attach(None);
+        accepted.group(0, "sim:0");
+        assert_eq!(refusals(), [], "it was accepted");
     }
-    let gone = || ask(socket.as_ref(), Request::Ps).unwrap().len() == 1;
+    let gone = || !ask(socket.as_ref(), Request::Ps).unwrap().iter().any(|part| matches!(part, DaemonMsg::Program(_)));
     until("all are forgotten", gone);
     {
         let full: Vec<Client> = (0..8).map(|_| attach(None)).collect();

@@ -66,7 +66,11 @@ pub fn ask(socket: &Path, request: Request, patience: Duration) -> Result<Vec<Da
 pub fn ask_on(fd: &OwnedFd, request: Request, patience: Duration) -> Result<Vec<DaemonMsg>, NoAnswer> {
     let message = ClientMsg::Control { version: PROTOCOL_VERSION, request };
     let packet = encode(&message).map_err(NoAnswer::Unreadable)?;
-    rustix::net::send(fd, &packet, SendFlags::NOSIGNAL).map_err(NoAnswer::Lost)?;
+    match rustix::net::send(fd, &packet, SendFlags::NOSIGNAL) {
+        // A daemon that has turned this process away has said why before.
+        Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => {}
+        Err(e) => return Err(NoAnswer::Lost(e)),
+    }
     let mut answer = Vec::new();
     let mut buffer = vec![0u8; MAX_PACKET];
     loop {

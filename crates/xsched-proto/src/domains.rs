@@ -35,7 +35,7 @@ impl DomainMode {
 
     /// Mode with this name.
     pub fn named(word: &str) -> Option<DomainMode> {
-        DomainMode::ALL.into_iter().find(|mode| mode.name() == word)
+        DomainMode::ALL.into_iter().find(|mode| mode.name().eq_ignore_ascii_case(word))
     }
 
     /// Mode of a program that asks for `asked`, where its operator's rules give `given`. A program may always choose a mode that affects

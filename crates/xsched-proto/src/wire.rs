@@ -412,6 +412,23 @@ pub enum DaemonMsg {
     TraceGroups(Vec<TracedGroup>),
     /// Part of the answer to [`Request::Trace`]: records, in order.
     TraceRecords(Vec<Record>),
+    /// Part of the answer to [`Request::Ps`]: program that the daemon has refused.
+    RefusedProgram(RefusedProgram),
+}
+
+/// Program that the daemon has refused, because of a limit: it runs unscheduled, and asks again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedProgram {
+    /// Process id.
+    pub pid: u32,
+    /// User id.
+    pub uid: u32,
+    /// Name of the program, as in [`ProgramInfo::name`]; empty if it is not known.
+    pub name: String,
+    /// Reason, in one line.
+    pub why: String,
+    /// Time since the first refusal, in s.
+    pub since_s: u64,
 }
 
 /// Result of a change of a program.

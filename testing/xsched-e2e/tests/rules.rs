@@ -201,3 +201,45 @@ fn a_rule_for_a_command_means_the_one_of_the_start() {
         assert_eq!(program.finish().last().map(String::as_str), Some("ok"));
     }
 }
+
+#[test]
+fn a_program_over_a_limit_is_told_once_everywhere_and_is_scheduled_once_there_is_room() {
+    let place = Place::new();
+    let steady = place.sim_program("steady");
+    let uid = rustix::process::geteuid().as_raw();
+    let daemon = with_config(&place, &format!("[limits.users.{uid}]\ndevice_groups = 1\n"));
+    let start = || {
+        let mut program = place.run(&[], &steady, &["100", "1"]);
+        program.expect("ready");
+        program
+    };
+    let first = start();
+    until("the first one has its group", || place.group(first.pid()).is_some());
+    let mut second = start();
+    let pid = second.pid();
+    let why = format!("user {uid} has 1 groups on sim:0, as many as a user may have");
+    let refused = || place.ps()?["refused"].as_array()?.iter().find(|refused| refused["pid"] == pid).cloned();
+    // Without a growing wait the program would have asked ten times a second.
+    until("it was refused, and for some time", || {
+        refused().is_some_and(|refused| refused["since_s"].as_u64() >= Some(3))
+    });
+    let refusal = refused().expect("still");
+    assert!(refusal["why"].as_str().unwrap().starts_with(&why) && refusal["name"] == "steady", "{refusal}");
+    let attempts = daemon.errors().matches(&format!("attached process {pid} ")).count() as u64;
+    assert!(attempts <= 2 + refusal["since_s"].as_u64().unwrap() / 2, "{attempts} attempts: {}", daemon.errors());
+    assert_eq!(daemon.errors().matches(&format!("refused process {pid} ")).count(), 1, "{}", daemon.errors());
+    let said = second.errors();
+    let line = format!("xsched: runs unscheduled until the daemon takes it: refused by the daemon: {why}");
+    assert_eq!(said.matches(&line).count(), 1, "{said}");
+    assert!(!said.contains("is gone"), "{said}");
+    let doctor = place.xsched(&["doctor", "--json", &pid.to_string()]).output().unwrap();
+    let doctor = String::from_utf8(doctor.stdout).unwrap();
+    assert!(doctor.contains("\"refused\"") && doctor.contains(&why), "{doctor}");
+    let text = place.ask(&["ps"]);
+    assert!(text.lines().any(|line| line.contains("refused, runs unscheduled")), "{text}");
+    let from = now_ns();
+    second.find("a batch without a schedule", |line| line.parse::<u64>().ok().filter(|at| *at > from));
+    drop(first);
+    until("it is scheduled", || place.group(pid).is_some());
+    assert_eq!(refused(), None);
+}

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use xsched_core::{Registration, Scheduler, now_ns};
-use xsched_flow::tuning::{GREETING_NS, LEASE_LOOK_NS, RETRY_NS};
+use xsched_flow::tuning::{GREETING_NS, LEASE_LOOK_NS, REFUSED_NS, RETRY_NS};
 use xsched_proto::Error;
 use xsched_proto::domains::DomainMode;
 use xsched_proto::settings::{LOCAL_POLICY, Log, Mode};
@@ -181,14 +181,13 @@ impl Worker {
             Ok(Some(first)) => return Some(self.greet(connection, first, wait)),
             Err(why) => why,
         };
-        self.lose(&why, wait);
-        Some(wait)
+        Some(self.lose_connection(&connection, &why, wait))
     }
 
     /// Greeted: attaches to the daemon that has answered, unless that refuses. Returns the ns until the next service.
     fn greet(&mut self, mut connection: Connection, answer: Received, wait: u64) -> u64 {
         if let Err(why) = self.welcome(&mut connection, answer) {
-            self.lose(&why, wait);
+            let wait = self.lose_connection(&connection, &why, wait);
             if self.is_starting() {
                 required::note(&why, true);
             }
@@ -209,10 +208,7 @@ impl Worker {
                 self.master = Master::Daemon { connection };
                 None
             }
-            Err(why) => {
-                self.lose(&why, RETRY_NS.0);
-                Some(RETRY_NS.0)
-            }
+            Err(why) => Some(self.lose_connection(&connection, &why, RETRY_NS.0)),
         }
     }
 
@@ -234,6 +230,23 @@ impl Worker {
         };
     }
 
+    /// Handles the end of a connection. A program that was refused asks again more and more rarely. Returns the wait before the next
+    /// attempt, in ns.
+    fn lose_connection(&mut self, connection: &Connection, why: &Error, wait: u64) -> u64 {
+        if !connection.is_refused() {
+            self.lose(why, wait);
+            return wait;
+        }
+        let wait = (REFUSED_NS.0 << self.refusals.min(8)).min(REFUSED_NS.1);
+        self.refusals += 1;
+        if self.refusals == 1 {
+            // The reason is news.
+            self.report.set_unscheduled_said(false);
+        }
+        self.lose(why, wait);
+        wait
+    }
+
     /// Gives the daemon up: gates open, the application goes on, and the daemon is sought again after `wait` ns.
     fn lose(&mut self, why: &Error, wait: u64) {
         self.master = Master::Seeking { at: now_ns() + wait, wait: (wait * 2).min(RETRY_NS.1) };
@@ -245,7 +258,7 @@ impl Worker {
         }
         self.rt.detach();
         self.interrupts.restore(self.rt);
-        self.report.daemon_lost(why);
+        self.report.daemon_lost(why, self.refusals > 0);
     }
 
     /// True: the program must be scheduled and has not been so far.

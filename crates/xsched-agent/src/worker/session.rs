@@ -82,6 +82,7 @@ impl Worker {
                 if let Some(group) = self.rt.groups().find(|g| g.index() == slot) {
                     self.report.attached_to_daemon(self.rt, slot, priority, &policy);
                     group.set_registration(self.rt, Registration::Attached);
+                    self.refusals = 0;
                 }
             }
             DaemonMsg::QueuePriority { slot, priority } => self.rt.move_queue(slot, priority),

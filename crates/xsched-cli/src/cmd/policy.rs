@@ -9,7 +9,7 @@ use xsched_proto::text::escaped;
 use xsched_proto::wire::{DaemonMsg, ParamInfo, PolicyInfo, Request};
 
 use crate::candidates;
-use crate::failure::{Error, Result, print, print_json};
+use crate::failure::{Error, Result, print, print_json, say};
 use crate::{client, values};
 
 /// List the policies, or show or change the one in force
@@ -73,13 +73,20 @@ pub(crate) fn main(args: Args) -> Result {
     }
 }
 
-fn ask(common: &Common) -> Result<Vec<PolicyInfo>> {
+/// Policies, with lines on those in force that are not the configuration's.
+fn ask(common: &Common) -> Result<(Vec<PolicyInfo>, Vec<String>)> {
     let parts = client::ask(common.socket.as_deref(), Request::PolicyList)?;
+    let set = notes(&parts).map(str::to_owned).collect();
     let policies = parts.into_iter().filter_map(|part| match part {
         DaemonMsg::Policy(info) => Some(info),
         _ => None,
     });
-    Ok(policies.collect())
+    Ok((policies.collect(), set))
+}
+
+/// Notes of the daemon in an answer.
+fn notes(parts: &[DaemonMsg]) -> impl Iterator<Item = &str> {
+    parts.iter().filter_map(|part| if let DaemonMsg::Note { text } = part { Some(text.as_str()) } else { None })
 }
 
 #[derive(Serialize)]
@@ -91,9 +98,9 @@ struct Answer<'a> {
 
 /// List of policies from the daemon; without one, that of this version.
 fn list(common: &Common) -> Result {
-    let (policies, missing) = match ask(common) {
-        Ok(policies) => (policies, None),
-        Err(why) => (built_in(), Some(why)),
+    let (policies, set, missing) = match ask(common) {
+        Ok((policies, set)) => (policies, set, None),
+        Err(why) => (built_in(), Vec::new(), Some(why)),
     };
     let current = policies.iter().find(|p| p.current).map(|p| p.name.as_str());
     if common.json {
@@ -111,6 +118,9 @@ fn list(common: &Common) -> Result {
         for param in &p.params {
             let _ = writeln!(out, "  {:<16} {}={}: {} ({})", "", param.name, param.value, param.about, param.accepts);
         }
+    }
+    for line in set {
+        let _ = writeln!(out, "{}", escaped(&line));
     }
     if let Some(why) = missing {
         let _ = writeln!(out, "none is in force: {}", why.line());
@@ -137,7 +147,7 @@ fn built_in() -> Vec<PolicyInfo> {
 }
 
 fn get(common: &Common) -> Result {
-    let policies = ask(common)?;
+    let (policies, _) = ask(common)?;
     let Some(current) = policies.iter().find(|p| p.current) else {
         return Err(Error::environment("the daemon names no policy in force; is it of another version?"));
     };
@@ -151,9 +161,10 @@ fn get(common: &Common) -> Result {
 fn set(name: String, params: Vec<(String, String)>, device: Option<String>, common: &Common) -> Result {
     // A mistake is reported whether or not a daemon answers.
     let now = Choice::with(&name, params.iter().map(|(name, value)| (name.as_str(), value.as_str())))?.to_string();
-    let before = ask(common)?;
+    let (before, _) = ask(common)?;
     let set = Request::PolicySet { name: name.clone(), params, device: device.clone() };
-    client::ask(common.socket.as_deref(), set)?;
+    let answer = client::ask(common.socket.as_deref(), set)?;
+    notes(&answer).for_each(say);
     if common.json {
         return print_json(&serde_json::json!({"version": 1, "current": name, "was": was(&before, device.as_deref())}));
     }

@@ -87,8 +87,22 @@ impl UserLimits {
 }
 
 impl Config {
+    /// Reports whether a user of the files is this one.
+    pub(super) fn is_user(&self, user: &User, uid: u32) -> bool {
+        match user {
+            User::Id(id) => *id == uid,
+            User::Name(name) => self.accounts.get(name) == Some(&uid),
+        }
+    }
+
     fn limits_of(&self, uid: u32) -> UserLimits {
-        self.users.get(&uid).copied().unwrap_or_default().or(self.limits)
+        self.limits_of_own(uid).or(self.limits)
+    }
+
+    /// Limits that the files give to this user alone.
+    pub(super) fn limits_of_own(&self, uid: u32) -> UserLimits {
+        let own = self.users.iter().filter(|(user, _)| self.is_user(user, uid));
+        own.fold(UserLimits::default(), |earlier, (_, later)| later.or(earlier))
     }
 
     /// Largest values that programs of a user without privilege may ask for.
@@ -104,7 +118,7 @@ impl Config {
     /// Limits on the number of things that a user may have. `own` = root or the daemon's own user, whose limits are wider unless they are
     /// given.
     pub(crate) fn bounds(&self, uid: u32, own: bool) -> Bounds {
-        let limits = if own { self.users.get(&uid).copied().unwrap_or_default() } else { self.limits_of(uid) };
+        let limits = if own { self.limits_of_own(uid) } else { self.limits_of(uid) };
         let bound = |given: Option<Count>, usual| given.map_or(of_user(usual, own), |count| count.0 as usize);
         Bounds {
             connections: bound(limits.connections, USER_CONNS_MAX),

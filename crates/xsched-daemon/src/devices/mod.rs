@@ -53,6 +53,11 @@ impl Devices {
         Ok(Devices { samplers, wanted: BTreeSet::new(), known: BTreeMap::new() })
     }
 
+    /// Keys of the devices whose state is known.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.known.keys().map(String::as_str)
+    }
+
     /// Sets the devices that programs use. The keys come from programs: drivers are asked only about devices that they know.
     pub(crate) fn want<'a>(&mut self, keys: impl Iterator<Item = &'a str>) {
         let real = |key: &&str| key.starts_with("pci:") || key.starts_with("mig:");

@@ -6,12 +6,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use xsched_proto::trust;
+use xsched_proto::wire::{self, DaemonMsg};
 
 use super::conn::{Conn, Stage};
 use super::rendezvous::News;
 use super::{Net, Own, Token, descriptors, socket};
+use crate::Error;
 use crate::identity::{self, User};
-use crate::tuning::{ACCEPTED_MAX, ROOT_PART, SILENT_NS, SOCKET_MAX_BYTES};
+use crate::tuning::{ACCEPTED_MAX, COMMANDS_ROOM, ROOT_PART, SILENT_NS, SOCKET_MAX_BYTES};
 
 /// Number of connections that a user may have, by user id; `true` = root or the daemon's own user.
 pub(crate) type Limits<'a> = &'a dyn Fn(u32, bool) -> usize;
@@ -44,6 +46,11 @@ impl Net {
             let user = User::unknown(uid);
             if let Some(why) = self.too_many_connections(pid, user, limits) {
                 self.lines.push((uid, format!("turned process {pid} of user {user} away: {why}")));
+                let refusal = Error::environment(format!("{why}: see xsched ps"));
+                if let Ok(packet) = wire::encode(&DaemonMsg::Refused(refusal)) {
+                    // A new socket has room.
+                    let _ = socket::send(&socket, &packet, &[]);
+                }
                 self.reaper.close_socket(socket);
                 continue;
             }
@@ -88,10 +95,16 @@ impl Net {
             return Some("all connections are taken");
         }
         let own = identity::has_own_uid(user);
-        let of_one = if own { for_all } else { self.max_conns / 4 };
-        let most = limits(user.uid, own).min(of_one);
+        let of_one = if own { for_all } else { self.most_of_one(own) };
+        // Programs are refused at their first message, commands are not.
+        let most = limits(user.uid, own).min(of_one).saturating_add(COMMANDS_ROOM);
         let of_user = self.conns.values().filter(|c| c.user.uid == user.uid).count();
         (of_user >= most).then_some("its user has as many connections as a user may have")
+    }
+
+    /// Largest number of programs of one user, whatever the configuration allows. `own` = root or the daemon's own user.
+    pub(crate) fn most_of_one(&self, own: bool) -> usize {
+        if own { self.max_conns } else { self.max_conns / 4 }
     }
 
     /// Begins to accept connections, or leaves them in the backlog.

@@ -33,10 +33,11 @@ pub(crate) enum Own {
     /// Operator's own scheduler.
     Scheduler,
     Trust,
+    Configuration,
 }
 
 /// All kinds, by their numbers.
-const OWN: [Own; 11] = [
+const OWN: [Own; 12] = [
     Own::Listener,
     Own::Sites,
     Own::Timer,
@@ -48,6 +49,7 @@ const OWN: [Own; 11] = [
     Own::Snapshots,
     Own::Scheduler,
     Own::Trust,
+    Own::Configuration,
 ];
 
 impl Token {

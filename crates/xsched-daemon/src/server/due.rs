@@ -6,7 +6,7 @@ use super::Server;
 use crate::Input;
 use crate::host::Host;
 use crate::timers::Timer;
-use crate::tuning::{BEAT_NS, DEVICE_LOOK_NS, LOOK_NS, MEASURE_NS, NICE_NS, POOL_LOOK_NS, USAGE_NS};
+use crate::tuning::{ACCOUNTS_AGAIN_NS, BEAT_NS, DEVICE_LOOK_NS, LOOK_NS, MEASURE_NS, NICE_NS, POOL_LOOK_NS, USAGE_NS};
 
 impl Server {
     /// Does all work that is due.
@@ -27,6 +27,7 @@ impl Server {
                 Timer::Pools => self.poll_pools(),
                 Timer::Trust => self.tend_trust(),
                 Timer::Reaper => self.net.listen_again(),
+                Timer::Accounts => self.find_accounts(),
                 Timer::Trim => {
                     // While a gate is closed, decisions may come soon.
                     let is_quiet = !self.engine.arbiter().any_scrutinised();
@@ -62,6 +63,7 @@ impl Server {
             (Timer::Measure, unmeasured, MEASURE_NS),
             (Timer::Usage, self.history.accounting.is_needed(), USAGE_NS),
             (Timer::Pools, self.places.pools.need_looks(), POOL_LOOK_NS),
+            (Timer::Accounts, self.config.awaits_accounts, ACCOUNTS_AGAIN_NS),
         ];
         for (timer, wanted, period_ns) in kept {
             self.timers.keep(timer, wanted, now_ns + period_ns);

@@ -21,7 +21,9 @@ use crate::net::{Net, Own};
 use crate::pages::{self};
 use crate::pool::Pools;
 use crate::recent::Recent;
+use crate::refusals::Refusals;
 use crate::service::{self, Service};
+use crate::services::configuration::Configuration;
 use crate::services::identify::Identify;
 use crate::services::snapshot::Snapshots;
 use crate::services::trust::Trust;
@@ -64,6 +66,8 @@ impl Server {
         net.watch_own(&snapshots, Own::Snapshots)?;
         let trust = Trust::new(options.state.as_deref()).map_err(|e| fail("an event descriptor", e))?;
         net.watch_own(&trust, Own::Trust)?;
+        let configuration = Configuration::new().map_err(|e| fail("an event descriptor", e))?;
+        net.watch_own(&configuration, Own::Configuration)?;
         if let Some(host) = &host {
             net.watch_own(&host.socket, Own::Scheduler)?;
         }
@@ -85,6 +89,7 @@ impl Server {
             snapshots,
             usage,
             trust,
+            configuration,
             events,
             bursts,
             devices: Devices::new(options.device_host.clone()).map_err(|e| fail("an event descriptor", e))?,
@@ -96,6 +101,7 @@ impl Server {
             recent: Recent::default(),
             shares: Rc::default(),
             ended: Ended::default(),
+            refusals: Refusals::default(),
             dropped_clients: 0,
             started_ns: now_ns,
         };

@@ -19,8 +19,8 @@ use crate::Options;
 use crate::clock::now_ns;
 use crate::net::{Answering, Conn, Stage};
 use crate::tuning::{
-    COMMAND_OUT_MAX_BYTES, ENDED_QUEUES_MAX, EVENTS_MAX, PROGRAM_SOCKET_MAX_BYTES, RATION_CREDIT_NS, RATION_TIMES,
-    SILENT_NS, SOCKET_MAX_BYTES, UNREAD_NS, USER_ANSWERS_MAX, USER_OUT_MAX_BYTES,
+    COMMAND_OUT_MAX_BYTES, COMMANDS_ROOM, ENDED_QUEUES_MAX, EVENTS_MAX, PROGRAM_SOCKET_MAX_BYTES, RATION_CREDIT_NS,
+    RATION_TIMES, SILENT_NS, SOCKET_MAX_BYTES, UNREAD_NS, USER_ANSWERS_MAX, USER_OUT_MAX_BYTES,
 };
 use rustix::event::epoll::{self, EventFlags};
 
@@ -436,7 +436,11 @@ fn root_finds_a_place_whatever_the_others_have_taken() {
         .map(|uid| world.too_many(std::process::id(), crate::identity::pretended(uid)))
         .collect::<Vec<_>>();
     assert_eq!(of_user, [None, None, None]);
-    world.server.net.max_conns = 19;
+    while world.server.net.conns.len() > 14 {
+        world.turn();
+    }
+    world.server.net.max_conns = 40;
+    let _more: Vec<_> = (4..40 / 4 + COMMANDS_ROOM).map(|_| world.connect(ONE)).collect();
     let why = "its user has as many connections as a user may have";
     assert_eq!(world.too_many(std::process::id(), crate::identity::pretended(ONE)), Some(why), "a quarter of all");
 }

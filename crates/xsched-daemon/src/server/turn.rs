@@ -115,6 +115,7 @@ impl Server {
             Own::Snapshots => self.take_snapshot_ends(),
             Own::Scheduler => self.take_scheduler_answers(),
             Own::Trust => self.take_trust(),
+            Own::Configuration => self.take_configuration(),
         }
     }
 

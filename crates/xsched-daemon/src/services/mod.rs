@@ -8,6 +8,7 @@
 //! | [`snapshot`] | state of all programs, commands that have asked | end of each answer | nothing in it blocks |
 //! | [`trust`] | process of a program, its work, a fault | what is known of a program, lines for the log | replaced, not risked again for the same user |
 //! | [`usage`] | records to keep, question | sum of records | left: two would write the same files |
+//! | [`configuration`] | files, names of accounts | configuration, ids of accounts | its lookups are left behind |
 //! | [`writer`] | line, state file | – | left: two would write the same files |
 //! | `devices::sampler` | devices to ask about | state of a device, by its time | left: another would hang in the same driver |
 //! | `net::fd_reaper` | descriptor | – | nudged, replaced, not risked again for the same user |
@@ -21,6 +22,7 @@
 //!   the sockets of the first two itself, with a deadline for each answer; the sampler's thread asks the third.
 
 pub(crate) mod child_reaper;
+pub(crate) mod configuration;
 pub(crate) mod identify;
 pub(crate) mod snapshot;
 pub(crate) mod trust;

@@ -66,6 +66,7 @@ impl World {
             DaemonMsg::Backlog { page, epoch, own } => format!("page {page} {epoch}{}", if *own { " own" } else { "" }),
             DaemonMsg::Priority { priority } => format!("priority {priority}"),
             DaemonMsg::Note { text } => format!("note {}", self.named(text)),
+            DaemonMsg::RefusedProgram(refused) => format!("refused {}: {}", refused.name, refused.why),
             DaemonMsg::Changed(changed) => {
                 let values = changed.values.iter().map(|value| format!("{} {} > {}", value.what, value.was, value.now));
                 format!("{} {}", changed.name, values.collect::<Vec<_>>().join(", "))

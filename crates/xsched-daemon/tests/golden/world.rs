@@ -349,7 +349,14 @@ impl World {
             ["reload", config] => {
                 std::fs::write(self.folder.path().join("config.toml"), timeless(CONFIGS[number::<usize>(config)]))
                     .unwrap();
+                // Another thread reads the file.
+                let outcomes = || {
+                    let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+                    log.lines().filter(|line| line.contains(" the configuration ")).count()
+                };
+                let before = outcomes();
                 signal(self.daemon.id(), Signal::HUP);
+                until("the configuration is read again", || outcomes() > before);
             }
             ["end"] => (),
             ["as", _, command @ ..] => {

@@ -82,7 +82,7 @@ impl Daemon {
         let Some(DaemonMsg::Daemon(daemon)) = answer.next() else { panic!("no word about the daemon") };
         let programs = answer.filter_map(|m| match m {
             DaemonMsg::Program(p) => Some(*p),
-            DaemonMsg::Device(_) => None,
+            DaemonMsg::Device(_) | DaemonMsg::RefusedProgram(_) => None,
             other => panic!("{other:?}"),
         });
         (daemon, programs.collect())

@@ -16,7 +16,7 @@ use crate::folders;
 Examples:
   xsched config check                        the files that a daemon would read
   xsched config check --config new.toml      these, and a further one
-  xsched config show                         each value, and the file and line that it comes from")]
+  xsched config show                         each value in force, and the file and line that it comes from")]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,
@@ -26,7 +26,7 @@ pub(crate) struct Args {
 enum Action {
     /// Say whether a daemon could begin with it, and what is odd
     Check(Files),
-    /// Print each value, with the file and line that it comes from
+    /// Print each value in force, with its source: file and line, a command, or the default
     Show(Files),
     /// Print the JSON Schema, for editors
     Schema,
@@ -54,7 +54,7 @@ pub(crate) fn main(args: Args) -> Result {
         Action::Show(files) => {
             // A configuration that is refused is not in force.
             let remarks = remarks(&files)?;
-            let values = show::values(&files.paths())?;
+            let values = show::values(&files.paths(), &show::Running::ask())?;
             if files.json { print_json(&values) } else { print(&show::text(&values)) }?;
             outcome(&files, &remarks)
         }

@@ -1,12 +1,20 @@
 //! JSON Schema of the configuration.
 
 use serde_json::{Map, Value, json};
-use xsched_policy::registry;
-use xsched_proto::class::Class;
+use xsched_policy::{Accepts, Param, registry};
+use xsched_proto::class::{Class, PRIORITY_MAX, PRIORITY_MIN, PRIORITY_NEVER};
+use xsched_proto::hint::{Hint, TIME_MAX_US};
 
 use super::keys::{Key, keys};
 
-/// Makes the schema from the table of keys.
+/// Account: a name or an id.
+const ACCOUNT: &str = "^[^:\\n\\u0000]+$";
+/// Addresses that `[metrics]` may listen at: a socket, and a port that other machines do or do not reach.
+const OCTET: &str = "(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])";
+const PORT: &str = "0{0,4}(?:6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[0-5]?[0-9]{1,4})";
+
+/// Makes the schema from the table of keys. It accepts what a daemon accepts, except for conditions that a schema cannot express: the sum
+/// of all guarantees, and the size of an `slo`.
 pub(super) fn schema() -> Value {
     let keys = keys();
     let object = |table: &str| {
@@ -17,19 +25,27 @@ pub(super) fn schema() -> Value {
     };
     let each = |of: Value| json!({ "type": "object", "additionalProperties": of });
     let mut schema = object("");
+    schema["allOf"] = parameters();
     let mut limits = object("limits");
     limits["properties"]["users"] = each(object("limits.users.NAME"));
+    limits["properties"]["users"]["propertyNames"] = json!({ "pattern": ACCOUNT });
     let mut classes = each(object("classes.NAME"));
-    classes["propertyNames"] = json!({ "enum": Class::ALL.map(Class::name) });
+    classes["propertyNames"] = words(class_names());
+    let mut device = object("devices.KEY");
+    device["allOf"] = parameters();
+    let mut metrics = object("metrics");
+    let local = format!("^(?:unix:/.{{0,106}}|127(?:\\.{OCTET}){{3}}:{PORT}|\\[(?:::1|(?:0:){{7}}1)\\]:{PORT})$");
+    metrics["if"] = json!({ "properties": { "network": { "const": true } }, "required": ["network"] });
+    metrics["else"] = json!({ "properties": { "listen": { "pattern": local } } });
     let parts = [
-        ("devices", each(object("devices.KEY"))),
+        ("devices", each(device)),
         ("limits", limits),
         ("rule", json!({ "type": "array", "items": object("rule") })),
         ("classes", classes),
         ("namespaces", each(object("namespaces.NAME"))),
         ("pool", object("pool")),
         ("yield", object("yield")),
-        ("metrics", object("metrics")),
+        ("metrics", metrics),
     ];
     for (name, part) in parts {
         let about = schema["properties"][name]["description"].take();
@@ -42,44 +58,185 @@ pub(super) fn schema() -> Value {
 }
 
 fn value(key: &Key) -> Value {
-    let mut value = accepted(&key.values);
+    let mut value = accepted(key);
     let default = if key.default.is_empty() { String::new() } else { format!("; default: {}", key.default) };
     value["description"] = json!(format!("{}{default}", key.about));
     value
 }
 
 /// Schema for the accepted values, from the words of the reference.
-fn accepted(values: &str) -> Value {
-    let classes = Class::ALL.map(Class::name);
-    // Numbers may also be in quotation marks, as on the command line, and names in upper or lower case.
-    if let Some((least, most)) = values.split_once("..").filter(|(least, _)| least.parse::<i64>().is_ok())
-        && let Ok(most) = most.parse::<i64>()
+fn accepted(key: &Key) -> Value {
+    if let Some((least, most)) = key.values.split_once("..")
+        && let (Ok(least), Ok(most)) = (least.parse::<u64>(), most.parse::<u64>())
     {
-        return json!({ "type": "integer", "minimum": least.parse::<i64>().unwrap_or(0), "maximum": most });
+        return number(least, most);
     }
-    match values {
-        "a class" => json!({ "enum": classes }),
-        "a policy's name" => json!({ "enum": registry::listed().map(|entry| entry.name).collect::<Vec<_>>() }),
+    match key.values.as_str() {
+        "a class" => words(class_names()),
+        "a policy's name" => {
+            let mut all = words(registry::POLICIES.iter().flat_map(|entry| names(entry)));
+            all["anyOf"][0]["enum"] = registry::listed().map(|entry| entry.name).collect();
+            all
+        }
         "true, false" => json!({ "type": "boolean" }),
-        "`unix:/PATH`, or an address with a port" => json!({ "type": "string", "pattern": "^unix:/|:[0-9]+$" }),
-        "seconds from 1" => json!({ "type": "integer", "minimum": 1 }),
+        "`unix:/PATH`, or an address with a port" => {
+            let address = format!(
+                "^(?:unix:/.{{0,106}}|{OCTET}(?:\\.{OCTET}){{3}}:{PORT}|\\[[0-9A-Fa-f:.]+(?:%[0-9]+)?\\]:{PORT})$"
+            );
+            json!({ "type": "string", "pattern": address })
+        }
         "table" | "tables" => json!({ "type": "object" }),
         "list of tables" => json!({ "type": "array" }),
-        "name or number" => json!({ "type": ["string", "integer"] }),
+        "name or number" => json!({ "anyOf": [{ "type": "string", "pattern": ACCOUNT }, { "type": "integer" }] }),
         text if text.starts_with("class or ") => {
-            json!({ "anyOf": [{ "enum": classes }, { "const": "batch" }, { "type": "integer", "minimum": -256, "maximum": 255 }] })
+            let integer = json!({ "type": "integer", "minimum": PRIORITY_NEVER, "maximum": PRIORITY_MAX });
+            let text = format!("^(?:{})$", priority(PRIORITY_NEVER));
+            json!({ "anyOf": [{ "enum": class_names().collect::<Vec<_>>() }, integer, { "type": "string", "pattern": text }] })
         }
-        text if text.starts_with("as ") => json!({ "type": ["string", "integer"] }),
-        text if text.starts_with('`') => {
-            json!({ "enum": text.split(", ").map(|word| word.trim_matches('`')).collect::<Vec<_>>() })
-        }
+        text if text.starts_with("as ") => Hint::ALL
+            .into_iter()
+            .find(|hint| hint.name() == key.name)
+            .map_or_else(|| json!({ "type": ["string", "integer"] }), hint),
+        text if text.starts_with('`') => words(text.split(", ").map(|word| word.trim_matches('`'))),
         _ => json!({ "type": "string" }),
     }
+}
+
+/// Values of a hint. Blanks around a text do not count.
+fn hint(hint: Hint) -> Value {
+    let text = |pattern: String| json!({ "type": "string", "pattern": format!("^\\s*(?:{pattern})\\s*$") });
+    let integer = |least: u64, most: u64| json!({ "type": "integer", "minimum": least, "maximum": most });
+    let (none, minus) = (any_case("none") + "|-1", json!({ "const": -1 }));
+    let range = |least: u64, most: u64| json!({ "anyOf": [integer(least, most), text(digits(least, most))] });
+    let or_none = |least: u64, most: u64| json!({ "anyOf": [integer(least, most), minus.clone(), text(format!("{}|{none}", digits(least, most)))] });
+    match hint {
+        Hint::Weight => range(1, 10_000),
+        Hint::Utilization => range(0, 100),
+        Hint::Timeslice => range(100, 10_000_000),
+        Hint::Deadline => or_none(1, TIME_MAX_US),
+        Hint::K => or_none(1, xsched_proto::hint::K_MAX.into()),
+        Hint::Laxity => {
+            let (us, class) = (digits(1, TIME_MAX_US), priority(PRIORITY_MIN));
+            let laxity = format!("{us}(?::(?:{class}):(?:{class}))?|{none}");
+            json!({ "anyOf": [integer(1, TIME_MAX_US), minus, text(laxity)] })
+        }
+        Hint::Active => {
+            let on_off = ["on", "off", "true", "false", "0", "1"].map(any_case).join("|");
+            json!({ "anyOf": [{ "enum": ["on", "off"] }, integer(0, 1), text(on_off)] })
+        }
+        Hint::Slo => {
+            let number = "\\+?(?:[0-9]+\\.?[0-9]*|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?";
+            json!({ "anyOf": [minus, text(format!("(?:p99=)?{number}(?:us|µs|ms|s)|slowdown={number}x?|{number}x|{none}"))] })
+        }
+    }
+}
+
+/// Rules for the parameters of a policy: those of the policy beside them, and none without one.
+fn parameters() -> Value {
+    let without = json!({
+        "if": { "not": { "required": ["policy"] } },
+        "then": { "properties": { "parameters": { "maxProperties": 0 } } },
+    });
+    let value = |param: &Param| match param.accepts {
+        Accepts::Number { least, most, .. } => number(least, most),
+        Accepts::Word(known) => words(known.iter().copied()),
+    };
+    let of = |entry: &registry::Entry| {
+        let known: Map<String, Value> =
+            entry.params.iter().map(|param| (param.name.to_owned(), value(param))).collect();
+        let parameters = json!({ "additionalProperties": false, "properties": known });
+        json!({
+            "if": { "properties": { "policy": words(names(entry)) }, "required": ["policy"] },
+            "then": { "properties": { "parameters": parameters } },
+        })
+    };
+    std::iter::once(without).chain(registry::POLICIES.iter().map(|entry| of(entry))).collect()
+}
+
+fn names(entry: &registry::Entry) -> impl Iterator<Item = &'static str> {
+    std::iter::once(entry.name).chain(entry.aliases.iter().copied())
+}
+
+/// Names of classes, and the other name of `low`.
+fn class_names() -> impl Iterator<Item = &'static str> {
+    Class::ALL.into_iter().map(Class::name).chain(["batch"])
+}
+
+/// Words in upper or lower case. Editors offer them as they are listed.
+fn words<'a>(words: impl IntoIterator<Item = &'a str>) -> Value {
+    let words: Vec<&str> = words.into_iter().collect();
+    let pattern = words.iter().map(|word| any_case(word)).collect::<Vec<_>>().join("|");
+    json!({ "anyOf": [{ "enum": words }, { "type": "string", "pattern": format!("^(?:{pattern})$") }] })
+}
+
+/// Number within bounds, which may be in quotation marks, as on the command line.
+fn number(least: u64, most: u64) -> Value {
+    let text = format!("^(?:{})$", digits(least, most));
+    json!({ "anyOf": [{ "type": "integer", "minimum": least, "maximum": most }, { "type": "string", "pattern": text }] })
+}
+
+/// Pattern of a class or of a priority from `least`, which is below zero.
+fn priority(least: i32) -> String {
+    let classes = class_names().map(any_case).collect::<Vec<_>>().join("|");
+    let above = digits(0, u64::from(PRIORITY_MAX.unsigned_abs()));
+    let below = between(0, u64::from(least.unsigned_abs()));
+    format!("{classes}|{above}|-0*(?:{below})")
+}
+
+/// Pattern of a number as users type it: a plus and further zeros may stand before it.
+fn digits(least: u64, most: u64) -> String {
+    format!("\\+?0*(?:{})", between(least, most))
+}
+
+/// Pattern of the numbers between two, in decimal digits.
+fn between(least: u64, most: u64) -> String {
+    let mut parts = Vec::new();
+    let mut from = least;
+    while from <= most {
+        let nines = 10u64.pow(from.to_string().len() as u32) - 1;
+        let to = nines.min(most);
+        parts.push(alike(&from.to_string(), &to.to_string()));
+        from = to + 1;
+    }
+    parts.join("|")
+}
+
+/// Pattern of the numbers between two that have equally many digits.
+fn alike(least: &str, most: &str) -> String {
+    let (Some((low, lower)), Some((high, upper))) = (least.split_at_checked(1), most.split_at_checked(1)) else {
+        return String::new();
+    };
+    let (zeros, nines) = ("0".repeat(lower.len()), "9".repeat(lower.len()));
+    if least.bytes().all(|byte| byte == b'0') && most.bytes().all(|byte| byte == b'9') {
+        return format!("[0-9]{{{}}}", least.len());
+    }
+    if low == high {
+        return format!("{low}(?:{})", alike(lower, upper));
+    }
+    let digit = |text: &str| text.bytes().next().unwrap_or(b'0');
+    let mut parts = vec![format!("{low}(?:{})", alike(lower, &nines))];
+    if digit(low) + 1 < digit(high) {
+        let (from, to) = (char::from(digit(low) + 1), char::from(digit(high) - 1));
+        parts.push(format!("[{from}-{to}][0-9]{{{}}}", lower.len()));
+    }
+    parts.push(format!("{high}(?:{})", alike(&zeros, upper)));
+    parts.join("|")
+}
+
+/// Pattern of a word in upper or lower case.
+fn any_case(word: &str) -> String {
+    let letter = |letter: char| match letter {
+        'a'..='z' | 'A'..='Z' => format!("[{}{}]", letter.to_ascii_uppercase(), letter.to_ascii_lowercase()),
+        '0'..='9' | '_' | '-' => letter.to_string(),
+        other => format!("\\{other}"),
+    };
+    word.chars().map(letter).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn example(text: &str) -> Value {
         let table: toml::Table = toml::from_str(text).unwrap();
@@ -122,5 +279,158 @@ mod tests {
         ] {
             assert!(!validator.is_valid(&example(wrong)), "{wrong}");
         }
+    }
+
+    /// Values that some key accepts and others refuse: in TOML, with a word on each side of a bound.
+    fn candidates() -> Vec<String> {
+        let bounds = [
+            1,
+            3,
+            64,
+            90,
+            100,
+            128,
+            255,
+            256,
+            3_600,
+            10_000,
+            100_000,
+            1_000_000,
+            1_048_576,
+            10_000_000,
+            31_536_000,
+            3_600_000_000,
+        ];
+        let numbers: BTreeSet<i64> =
+            bounds.into_iter().flat_map(|n: i64| [n - 1, n, n + 1]).chain([-1, -255, -256, -257]).collect();
+        let texts = [
+            "low",
+            "HIGH",
+            "Batch",
+            "system",
+            "hpf",
+            "edf",
+            "UP",
+            "priority",
+            "external",
+            "fifo",
+            "off",
+            "Report",
+            "ahead",
+            "exempt",
+            "on",
+            "True",
+            "inside",
+            "Outside",
+            "auto",
+            "none",
+            "None",
+            "",
+            " ",
+            "a:b",
+            "+7",
+            "007",
+            " 7",
+            "-0",
+            "2.5ms",
+            "p99=2.5ms",
+            "2500us",
+            "1.05x",
+            "slowdown=1.05",
+            "2ns",
+            "2000:low:HIGH",
+            "2000:-255:7",
+            "5:low",
+            "5:low:-256",
+            "unix:/m",
+            "unix:m",
+            "unix:",
+            "127.0.0.1:9495",
+            "127.1.2.3:0",
+            "127.0.0.1",
+            "127.0.0.1:65536",
+            "[::1]:80",
+            "localhost:80",
+            "0.0.0.0:1",
+        ];
+        let quoted = numbers.iter().map(|n| format!("\"{n}\"")).chain(texts.map(|text| format!("{text:?}")));
+        let others = ["true", "false", "1.5", "[]", "[1]", "{}", "{ a = 1 }"].map(str::to_owned);
+        numbers.iter().map(i64::to_string).chain(quoted).chain(others).collect()
+    }
+
+    #[test]
+    fn the_schema_accepts_what_the_daemon_accepts_and_nothing_else() {
+        let validator = jsonschema::validator_for(&schema()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        let mut differ = Vec::new();
+        let mut accepted = 0;
+        let mut compare = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            let (daemon, schema) =
+                (xsched_daemon::check_config(std::slice::from_ref(&file)), validator.is_valid(&example(text)));
+            accepted += usize::from(schema);
+            if daemon.is_ok() != schema {
+                differ.push(format!("{text:?}: the schema says {schema}, the daemon {daemon:?}"));
+            }
+        };
+        let candidates = candidates();
+        // Values that are written alike are tried with one key of a kind, and some of them with each key.
+        let some: Vec<String> = candidates.iter().step_by(19).cloned().collect();
+        let mut tried = BTreeSet::new();
+        for key in keys() {
+            // What a table holds is tried by its own keys.
+            if ["table", "tables", "list of tables"].contains(&key.values.as_str()) {
+                continue;
+            }
+            let (heading, beside) = match key.table.as_str() {
+                "" => (String::new(), ""),
+                "rule" => ("[[rule]]\n".into(), ""),
+                "limits.users.NAME" => ("[limits.users.root]\n".into(), ""),
+                "classes.NAME" => ("[classes.high]\n".into(), ""),
+                "namespaces.NAME" => ("[namespaces.a]\n".into(), ""),
+                "devices.KEY" => ("[devices.\"sim:0\"]\n".into(), ""),
+                "metrics" if key.name == "network" => ("[metrics]\n".into(), "listen = \"0.0.0.0:1\"\n"),
+                table => (format!("[{table}]\n"), ""),
+            };
+            let mut kind = value(&key);
+            kind["description"].take();
+            let candidates = if tried.insert(kind.to_string()) { &candidates } else { &some };
+            candidates.iter().for_each(|value| compare(&format!("{heading}{beside}{} = {value}\n", key.name)));
+        }
+        for entry in registry::POLICIES {
+            for (head, candidates) in [("", &candidates), ("[devices.\"sim:0\"]\n", &some)] {
+                compare(&format!("{head}policy = {:?}\nparameters = {{ no_such = 1 }}\n", entry.name));
+                for (param, value) in
+                    entry.params.iter().flat_map(|param| candidates.iter().map(move |value| (param, value)))
+                {
+                    compare(&format!("{head}policy = {:?}\nparameters = {{ {} = {value} }}\n", entry.name, param.name));
+                }
+                let words = entry.params.iter().flat_map(|param| match param.accepts {
+                    Accepts::Word(words) => words.iter().map(|word| (param.name, word.to_uppercase())).collect(),
+                    Accepts::Number { .. } => Vec::new(),
+                });
+                words.for_each(|(name, word)| {
+                    compare(&format!("{head}policy = {:?}\nparameters = {{ {name} = {word:?} }}\n", entry.name))
+                });
+            }
+        }
+        for text in [
+            "parameters = {}",
+            "parameters = { k = 1 }",
+            "[devices.\"sim:0\"]\nparameters = {}",
+            "[classes.batch]\nweight = 1",
+            "[classes.HIGH]\nweight = 1",
+            "[classes.7]\nweight = 1",
+            "[classes.godlike]\nweight = 1",
+            "[limits.users.1000]\nweight = 1",
+            "[limits.users.\"a:b\"]\nweight = 1",
+            "[metrics]\nlisten = \"0.0.0.0:1\"\nnetwork = false",
+            "[metrics]\nlisten = \"[::]:1\"\nnetwork = true",
+        ] {
+            compare(text);
+        }
+        assert!(differ.is_empty(), "{} differ, such as {:#?}", differ.len(), &differ[..differ.len().min(40)]);
+        assert!(accepted > 1_000, "only {accepted} were accepted");
     }
 }

@@ -119,7 +119,10 @@ impl Report {
             }
             // An earlier check gives the reason.
             Err(_) if is_told => {}
-            Err(e) => self.checks.push(not_attached(mappings.as_deref(), e.line())),
+            Err(e) => {
+                let check = refused(pid, socket).unwrap_or_else(|| not_attached(mappings.as_deref(), e.line()));
+                self.checks.push(check);
+            }
         }
     }
 
@@ -310,6 +313,19 @@ fn other_daemon(pid: u32, socket: Option<&Path>, var: &impl Fn(&str) -> Option<s
             Some(Check::fail(name, Cause::NoDaemon, found, advice))
         }
     }
+}
+
+/// Check result for a program that the daemon refuses; none = it does not.
+fn refused(pid: u32, socket: Option<&Path>) -> Option<Check> {
+    let answer = client::ask(socket, Request::Ps).ok()?;
+    let refused = answer.into_iter().find_map(|part| match part {
+        DaemonMsg::RefusedProgram(refused) if refused.pid == pid => Some(refused),
+        _ => None,
+    })?;
+    let found = format!("the daemon refuses it: {}", refused.why);
+    let advice =
+        "end other programs of this user, or raise the limit in [limits] of the configuration; it asks again by itself";
+    Some(Check::fail("attached", Cause::Refused, found, advice))
 }
 
 /// Check result for a program that the daemon does not know though nothing prevents it.

@@ -55,6 +55,7 @@ pub(super) enum Cause {
     Shadowed,
     PassedBy,
     NoDaemon,
+    Refused,
     NoCall,
     Held,
     Unscheduled,

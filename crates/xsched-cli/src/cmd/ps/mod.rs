@@ -12,7 +12,7 @@ use xsched_proto::class::Class;
 use xsched_proto::device::DeviceInfo;
 use xsched_proto::paths::{self, Origin};
 use xsched_proto::text::escaped;
-use xsched_proto::wire::{DaemonInfo, DaemonMsg, GroupInfo, ProgramInfo, QueueDomain, Request};
+use xsched_proto::wire::{DaemonInfo, DaemonMsg, GroupInfo, ProgramInfo, QueueDomain, RefusedProgram, Request};
 
 use crate::failure::{Result, print, print_json};
 use crate::out_of_sight::{self, Other};
@@ -113,6 +113,8 @@ struct Answer {
     daemon: Option<DaemonInfo>,
     devices: Vec<DeviceInfo>,
     programs: Vec<ProgramInfo>,
+    /// Programs that the daemon has refused, because of a limit.
+    refused: Vec<RefusedProgram>,
     /// Daemons whose programs this daemon does not schedule.
     other_daemons: Vec<Other>,
 }
@@ -154,18 +156,32 @@ impl Args {
                 && (self.device.is_none() || !p.groups.is_empty())
         });
         answer.devices.retain(|device| is_here(&device.device));
+        answer.refused.retain(|refused| {
+            (self.pids.is_empty() || self.pids.contains(&refused.pid))
+                && self.user.is_none_or(|uid| refused.uid == uid)
+                && self.job.is_none()
+                && self.class.is_none()
+                && self.device.is_none()
+        });
     }
 }
 
 fn ask(socket: Option<&Path>, all: bool) -> Result<Answer> {
-    let mut answer =
-        Answer { version: 2, daemon: None, devices: Vec::new(), programs: Vec::new(), other_daemons: Vec::new() };
+    let mut answer = Answer {
+        version: 2,
+        daemon: None,
+        devices: Vec::new(),
+        programs: Vec::new(),
+        refused: Vec::new(),
+        other_daemons: Vec::new(),
+    };
     let request = if all { Request::PsAll } else { Request::Ps };
     for part in client::ask(socket, request)? {
         match part {
             DaemonMsg::Daemon(info) => answer.daemon = Some(info),
             DaemonMsg::Device(info) => answer.devices.push(*info),
             DaemonMsg::Program(info) => answer.programs.push(*info),
+            DaemonMsg::RefusedProgram(refused) => answer.refused.push(refused),
             _ => {}
         }
     }
@@ -189,6 +205,7 @@ fn table(answer: &Answer, wide: bool, sort: Sort, width: Width, left_out: usize)
         out.push_str(&width.fold(&head));
     }
     let hidden = hidden(answer);
+    let refused: String = answer.refused.iter().map(|program| width.fill(&refusal(program), 9)).collect();
     let others: String = answer.other_daemons.iter().map(|other| format!("{}\n", other.line())).collect();
     if answer.programs.is_empty() {
         let line = match (left_out, hidden.is_empty()) {
@@ -197,9 +214,10 @@ fn table(answer: &Answer, wide: bool, sort: Sort, width: Width, left_out: usize)
             (1, _) => "1 program is attached, none as asked for\n".to_owned(),
             (n, _) => format!("{n} programs are attached, none as asked for\n"),
         };
-        return format!("{out}{line}{hidden}{others}");
+        return format!("{out}{line}{refused}{hidden}{others}");
     }
     out.push_str(&table::table(&answer.programs, wide, sort, width));
+    out.push_str(&refused);
     if let Some(line) = interactive(&answer.programs) {
         out.push_str(&width.fill(&line, 2));
     }
@@ -208,6 +226,13 @@ fn table(answer: &Answer, wide: bool, sort: Sort, width: Width, left_out: usize)
     out.push_str(&hidden);
     out.push_str(&others);
     out
+}
+
+/// Line on a program that was refused.
+fn refusal(refused: &RefusedProgram) -> String {
+    let RefusedProgram { pid, uid, name, why, since_s } = refused;
+    let name = if name.is_empty() { String::new() } else { format!(" {}", escaped(name)) };
+    format!("{pid:>8}{name} of user {uid}: refused, runs unscheduled for {since_s} s: {}", escaped(why))
 }
 
 /// Line on the programs that only root sees; empty if there are none.

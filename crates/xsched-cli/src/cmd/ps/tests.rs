@@ -51,7 +51,14 @@ fn answer() -> Answer {
         domains: Default::default(),
         groups: vec![group],
     };
-    Answer { version: 2, daemon: None, devices: Vec::new(), programs: vec![program], other_daemons: Vec::new() }
+    Answer {
+        version: 2,
+        daemon: None,
+        devices: Vec::new(),
+        programs: vec![program],
+        refused: Vec::new(),
+        other_daemons: Vec::new(),
+    }
 }
 
 #[test]
@@ -266,4 +273,28 @@ fn rows_are_sorted_by_any_column_and_filtered() {
     assert!(left(&["--user", "1"]).is_empty() && left(&["--job", "day"]).is_empty());
     let none = Answer { programs: Vec::new(), ..full() };
     assert_eq!(table(&none, false, Sort::Pid, Width::Unlimited, 3), "3 programs are attached, none as asked for\n");
+}
+
+#[test]
+fn a_program_that_was_refused_is_shown_with_the_limit() {
+    let why = "user 7 has 1 programs attached, as many as a user may have: see xsched ps".to_owned();
+    let refused = |pid, uid, name: &str| RefusedProgram { pid, uid, name: name.into(), why: why.clone(), since_s: 12 };
+    let refused = || vec![refused(55, 7, "train.py"), refused(56, 8, "")];
+    let mut some = Answer { refused: refused(), ..answer() };
+    let text = table(&some, false, Sort::Pid, Width::Unlimited, 0);
+    let line = format!(
+        "\n      55 train.py of user 7: refused, runs unscheduled for 12 s: {why}\n      56 of user 8: refused"
+    );
+    assert!(text.contains(&line), "{text}");
+    let none = Answer { programs: Vec::new(), refused: refused(), ..answer() };
+    let text = table(&none, false, Sort::Pid, Width::Unlimited, 0);
+    assert!(text.contains("no program is attached") && text.contains(line.trim_start_matches('\n')), "{text}");
+    #[derive(clap::Parser)]
+    struct Typed {
+        #[command(flatten)]
+        args: Args,
+    }
+    let typed = <Typed as clap::Parser>::try_parse_from(["ps", "--user", "7"]).unwrap();
+    typed.args.select(&mut some);
+    assert_eq!(some.refused.iter().map(|refused| refused.pid).collect::<Vec<_>>(), [55]);
 }

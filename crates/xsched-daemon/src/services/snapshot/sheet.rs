@@ -10,6 +10,7 @@ use crate::devices::Device;
 use crate::ended::EndedProgram;
 use crate::identity::User;
 use crate::recent::Recent;
+use crate::refusals::Refusal;
 use crate::shares::Shares;
 use crate::tuning::PS_QUEUES;
 
@@ -23,6 +24,8 @@ pub(crate) struct Sight {
     pub(crate) devices: Vec<(String, Arc<Device>)>,
     pub(crate) programs: Vec<Seen>,
     pub(crate) ended: Vec<Arc<EndedProgram>>,
+    /// Refused processes, by process id.
+    pub(crate) refused: Vec<Arc<Refusal>>,
 }
 
 /// Snapshot as messages, as far as they are equal for all commands.
@@ -35,6 +38,7 @@ pub(super) struct Sheet {
     /// Messages on programs, by their places.
     of_programs: Vec<(Place, User, Vec<u8>)>,
     ended: Vec<Arc<EndedProgram>>,
+    refused: Vec<Arc<Refusal>>,
 }
 
 /// Place of the last message sent. An answer goes on with the next place, on whichever sheet.
@@ -48,12 +52,14 @@ pub(super) enum Place {
     Program(u32, u64, u16),
     /// By its number among those.
     Ended(u64),
+    /// By process.
+    Refused(u32),
     End,
 }
 
 impl Sheet {
     pub(super) fn new(sight: Sight) -> Sheet {
-        let Sight { now_ns, started_ns, daemon, recent, devices, programs, ended } = sight;
+        let Sight { now_ns, started_ns, daemon, recent, devices, programs, ended, refused } = sight;
         let groups = programs.iter().flat_map(|seen| &seen.groups);
         let charged = groups.map(|g| (g.id, &*g.device, recent.charged_us(now_ns, g.id, g.status.used_us)));
         let parts = programs.iter().map(|seen| (seen.hints.part(), seen.groups.iter().map(|g| &*g.device).collect()));
@@ -70,7 +76,7 @@ impl Sheet {
         }
         of_programs.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         let programs = programs.iter().map(|seen| (seen.peer.pid, seen.peer.user)).collect();
-        Sheet { now_ns, daemon, devices, programs, of_programs, ended }
+        Sheet { now_ns, daemon, devices, programs, of_programs, ended, refused }
     }
 
     /// Message that comes after a place, for a user, with its own place; none = the answer is complete. `all` = with programs that ended
@@ -104,6 +110,11 @@ impl Sheet {
         if let Some(ended) = self.ended[next..].iter().find(|ended| all && !is_hidden(&ended.user)) {
             let message = DaemonMsg::Program(Box::new(ended.info(self.now_ns)));
             return Ok(Some((Place::Ended(ended.number), wire::encode(&message)?)));
+        }
+        let next = self.refused.partition_point(|refused| Place::Refused(refused.pid) <= *told);
+        if let Some(refused) = self.refused[next..].iter().find(|refused| !is_hidden(&refused.user)) {
+            let message = DaemonMsg::RefusedProgram(refused.info(self.now_ns));
+            return Ok(Some((Place::Refused(refused.pid), wire::encode(&message)?)));
         }
         if *told < Place::End {
             return Ok(Some((Place::End, wire::encode(&DaemonMsg::End)?)));

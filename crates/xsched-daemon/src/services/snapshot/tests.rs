@@ -36,6 +36,7 @@ fn sight(policy: &str, ended: &[(u32, u32)]) -> Sight {
         recent: Recent::default(),
         devices: Vec::new(),
         programs: Vec::new(),
+        refused: Vec::new(),
         ended: list.iter(2).cloned().collect(),
     }
 }
