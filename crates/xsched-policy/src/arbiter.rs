@@ -18,6 +18,7 @@ use xsched_proto::trace::Why;
 
 use self::device::{Device, Member};
 use self::jobs::Jobs;
+use crate::share::Node;
 use crate::tuning::GUARD_US;
 use crate::{Answer, Choice, Group, GroupId, Lineage, Micros, PoolId, ProgramId, Question};
 
@@ -443,6 +444,12 @@ impl Arbiter {
             interactive: device.policy.is_interactive(id),
             alone_us: device.shares.alone_us(id),
         })
+    }
+
+    /// Steps from the top of the shares of a group's device to its party, see [`crate::share`]; none = there is no such group.
+    pub fn way(&self, id: GroupId) -> Option<Vec<Node>> {
+        let device = &self.devices[*self.device_of.get(&id)?];
+        Some(device.choice.way(&device.member(id)?.group))
     }
 
     /// What is charged to each group by now, in µs, in no order.

@@ -4,6 +4,7 @@ use xsched_proto::hint::Hint;
 
 use crate::Policy;
 use crate::params::{Param, Params};
+use crate::share;
 
 /// One policy.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct Entry {
     pub params: &'static [Param],
     /// The hints that it looks at. What else is said has no effect on its decisions.
     pub hints: &'static [Hint],
+    /// Way from the top of the device's shares to a group's party.
+    pub way: fn(&Params) -> share::Way,
     /// Whether programs take turns by the device time they used. What a suspended one has behind gates on the device
     /// cannot be told from what it still runs, so that such a policy goes without them.
     pub takes_turns: bool,
@@ -51,6 +54,7 @@ impl Entry {
             make,
             params: &[],
             hints: &[],
+            way: |_| share::by_program,
             takes_turns: false,
             across_devices: false,
             reads_nice: false,

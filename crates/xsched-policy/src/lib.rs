@@ -7,6 +7,7 @@
 //!   on all their devices or on none, inheritance, guarantees between classes, shares inside a pool, domains within a
 //!   program, and help for groups that starve.
 //! - [`Progress`] tells it which groups get nowhere.
+//! - [`share`] tells the parts of a device that programs ask for.
 //! - [`registry`] lists the policies by name; a [`Choice`] is one of them with its parameters.
 #![forbid(unsafe_code)]
 
@@ -18,6 +19,7 @@ mod params;
 mod policies;
 mod progress;
 pub mod registry;
+pub mod share;
 mod tuning;
 
 use std::sync::Arc;

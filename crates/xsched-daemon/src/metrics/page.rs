@@ -136,7 +136,7 @@ fn families(snapshot: &Snapshot, series: &Series, left_out: u64) -> Vec<Family> 
         ("xsched_weight", "Weight of programs, added up", None, living(|one| Value::Gauge(one.weight as f64))),
         (
             "xsched_share",
-            "Part of the weights of all programs on the device",
+            "Part of the device that programs ask for by their weights, under the policy fair by those of their users first",
             Some(Unit::Other("ratio".into())),
             living(|one| Value::Gauge(one.share)),
         ),

@@ -175,6 +175,7 @@ pub(super) mod tests {
             counters: Counters { usage: Usage { gpu_ns, ..Usage::default() }, ..Counters::default() },
             launched: Launched::Known(gpu_ns / 10),
             weight: 100,
+            ways: Vec::new(),
             share: 0.5,
             memory_bytes: None,
             gone: false,

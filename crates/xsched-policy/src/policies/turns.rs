@@ -8,25 +8,9 @@
 
 use std::collections::HashMap;
 
+use crate::share::Node;
 use crate::tuning::{LEFT_US, PART_LEAST, SHORT_IDLE_US, TURN_MAX, TURN_MIN_US, TURN_SLACK};
 use crate::{Group, GroupId, Micros, Policy, Verdict};
-
-/// A step of the way from the top of the tree to a party.
-pub(super) struct Node {
-    /// Which, among those of its kind with the same parent.
-    pub(super) id: u64,
-    /// A party, whose id is none of an inner node's though it be the same number.
-    pub(super) is_party: bool,
-    /// Weight among those; 0 = what the others leave.
-    pub(super) weight: f64,
-}
-
-impl Node {
-    /// The party that a group belongs to.
-    pub(super) fn party(id: u64, group: &Group) -> Node {
-        Node { id, is_party: true, weight: group.hints.part() }
-    }
-}
 
 /// The place of the top among the nodes.
 const TOP: usize = 0;
