@@ -137,6 +137,13 @@ impl Server {
             Request::PoolServer { pool, fault } => self.pool_server(id, pool, fault)?,
             Request::Usage { since_ms, by } => return self.ask_usage(id, user, since_ms, by).map(Some),
             Request::Trace { from, since_us } => return Ok(self.begin_trace(id, user, from, since_us)),
+            Request::Reload => {
+                self.operators_only(user, "have the configuration read again")?;
+                self.record_command(id, "read the configuration again");
+                for text in self.reload()? {
+                    self.net.send(id, &DaemonMsg::Note { text }, &[]);
+                }
+            }
             Request::Stop => {
                 self.operators_only(user, "stop the daemon")?;
                 self.record_command(id, "end the daemon");

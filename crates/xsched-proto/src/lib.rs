@@ -26,6 +26,7 @@
 //! - [`text`]: display of strings from other users.
 //! - [`trace`]: the daemon's record of its decisions.
 //! - [`trust`]: the check that a daemon belongs to this user or root.
+//! - [`units`]: times as users write and read them.
 //! - [`usage`]: time on devices.
 //! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
 //! - [`writing`]: writes in a process that is not ours, which must not end it.
@@ -57,6 +58,7 @@ pub mod similar;
 pub mod text;
 pub mod trace;
 pub mod trust;
+pub mod units;
 pub mod usage;
 pub mod variables;
 pub mod wakeup;

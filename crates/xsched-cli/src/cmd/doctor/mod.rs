@@ -81,6 +81,7 @@ enum Cause {
     OtherDaemon,
     OtherArbiter,
     LateDaemon,
+    SchedulerFailed,
     Preloaded,
     NoState,
     NoPermission,
