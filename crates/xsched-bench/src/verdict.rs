@@ -33,8 +33,8 @@ pub(crate) struct Measured<'a> {
     pub(crate) other: &'a str,
 }
 
-/// The sentence. `doubts` are those that the caller has besides.
-pub(crate) fn verdict(measured: &Measured<'_>, mut doubts: Vec<String>) -> String {
+/// The sentence. `noise` is a sign of a cause that can only be the machine; `doubts` are further ones of the caller.
+pub(crate) fn verdict(measured: &Measured<'_>, noise: Option<String>, doubts: Vec<String>) -> String {
     let Measured { alone, native, xsched, urgent, other } = *measured;
     let (without, with) = (native.p99_ms / alone.p99_ms, xsched.p99_ms / alone.p99_ms);
     let (native_range, xsched_range) = (native.range(), xsched.range());
@@ -47,7 +47,11 @@ pub(crate) fn verdict(measured: &Measured<'_>, mut doubts: Vec<String>) -> Strin
     };
     let both = format!("P99 of {urgent} is {without:.2} x of alone without xsched and {with:.2} x under it");
     let is_disturbed = without > DISTURBED || with > DISTURBED;
-    let finding = if !is_disturbed {
+    let (fast, slow) = alone.range();
+    let is_faster = without.min(with) < 1.0 / STEADY;
+    let finding = if noise.is_some() || slow > STEADY * fast || is_faster {
+        format!("nothing can be told: {both}{kept}")
+    } else if !is_disturbed {
         format!("{other} does not disturb {urgent} here, so that there is nothing to mend: {both}{kept}")
     } else if overlap {
         format!("no clear difference: {both}, and rounds of both are alike{kept}")
@@ -56,15 +60,18 @@ pub(crate) fn verdict(measured: &Measured<'_>, mut doubts: Vec<String>) -> Strin
     } else {
         format!("xsched does harm here: P99 of {urgent} is {with:.2} x of alone instead of {without:.2} x{kept}")
     };
+    let mut doubts: Vec<String> = noise.into_iter().chain(doubts).collect();
     let least = [alone, native, xsched].map(|figures| figures.requests).into_iter().min().unwrap_or(0);
     if least < FEW {
         doubts.push(format!("P99 rests on {least} requests, of which it is the worst"));
     }
-    let (fast, slow) = alone.range();
     if alone.p99_of_rounds_ms.len() < 2 {
         doubts.push("one round shows no noise".to_owned());
     } else if slow > STEADY * fast {
         doubts.push(format!("alone, P99 of one round is {:.1} x that of another", slow / fast));
+    }
+    if is_faster {
+        doubts.push("together, P99 is far better than alone, which only the machine can do".to_owned());
     }
     let doubt = if doubts.is_empty() { "none, the rounds agree".to_owned() } else { doubts.join("; ") };
     format!("Verdict: {finding}. Doubt: {doubt}.")
@@ -83,7 +90,7 @@ mod tests {
         let [alone, native, xsched] = [(alone, None), (native, Some(10.0)), (xsched, Some(8.0))]
             .map(|(rounds, work)| figures(requests, rounds, work));
         let (urgent, other) = ("the high program", "the low one");
-        verdict(&Measured { alone: &alone, native: &native, xsched: &xsched, urgent, other }, Vec::new())
+        verdict(&Measured { alone: &alone, native: &native, xsched: &xsched, urgent, other }, None, Vec::new())
     }
 
     #[test]
@@ -110,6 +117,9 @@ mod tests {
             "{few}"
         );
         let noisy = told(300, &[10.0, 20.0], &[60.0; 2], &[21.0; 2]);
+        assert!(noisy.starts_with("Verdict: nothing can be told: P99 of the high program is 3.00 x"), "{noisy}");
+        let faster = told(300, &[10.0, 10.0], &[4.0, 4.0], &[10.0, 10.0]);
+        assert!(faster.contains("nothing can be told") && faster.contains("which only the machine can do"), "{faster}");
         assert!(noisy.ends_with("Doubt: alone, P99 of one round is 2.0 x that of another."), "{noisy}");
     }
 }

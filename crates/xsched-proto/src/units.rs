@@ -131,6 +131,11 @@ pub fn exact_us(us: u64) -> String {
     format!("{}{point}{part} {unit}", us / unit_us)
 }
 
+/// As [`of`], for a time that is known to the second.
+pub fn of_s(s: u64) -> String {
+    if s == 0 { "0 s".to_owned() } else { of(Duration::from_secs(s)) }
+}
+
 /// As [`of`], for a time in ns.
 pub fn of_ns(ns: u64) -> String {
     // A number that is exact has no decimal.
@@ -246,6 +251,7 @@ mod tests {
             assert!(again.as_micros().abs_diff(us.into()) <= u128::from(us / 10), "{text}");
         }
         assert_eq!((of_ns(1), of_ns(u64::MAX)), ("0 µs".into(), "213503 d 23 h".into()));
+        assert_eq!([0, 1, 65].map(of_s), ["0 s", "1 s", "1 m 5 s"]);
         let exact = [0, 900, 2_405, 5_000, 1_000_001, 90_000_000].map(exact_us);
         assert_eq!(exact, ["0 µs", "900 µs", "2.405 ms", "5 ms", "1.000001 s", "90 s"]);
         let rough = [0, 12_999, 3_500_000, 75_000_000, 7_200_000_000, 99 * 86_400_000_000].map(rough_us);

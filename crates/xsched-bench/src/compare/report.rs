@@ -263,7 +263,7 @@ impl Report {
         }
         let (urgent, other) = ("the high program", "the low program");
         let measured = verdict::Measured { alone: &alone, native: &native, xsched: &xsched, urgent, other };
-        verdict::verdict(&measured, doubts)
+        verdict::verdict(&measured, None, doubts)
     }
 
     /// Report as a table.

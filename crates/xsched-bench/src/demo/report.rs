@@ -149,7 +149,7 @@ impl Report {
         let (urgent, other) = ("the urgent program", "the best-effort one");
         let measured = verdict::Measured { alone: &alone, native: &native, xsched: &xsched, urgent, other };
         let noise = self.noise().map(|why| format!("too noisy here, take these with care: {why}"));
-        verdict::verdict(&measured, noise.into_iter().collect())
+        verdict::verdict(&measured, noise, Vec::new())
     }
 
     fn rows(&self) -> [(&'static str, &Situation, RGBColor); 3] {

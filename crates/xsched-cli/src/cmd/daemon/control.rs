@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -47,7 +46,7 @@ pub(super) fn status(socket: Option<&Path>, json: bool) -> Result {
 }
 
 fn text(socket: &str, daemon: &DaemonInfo, programs: usize) -> String {
-    let up = units::of(Duration::from_secs(daemon.uptime_s));
+    let up = units::of_s(daemon.uptime_s);
     let mut out = format!("daemon         process {}, version {}, up {up}\n", daemon.pid, daemon.version);
     let devices = daemon.device_policies.iter().map(|(device, policy)| format!(", {policy} on {}", escaped(device)));
     let files = if daemon.configuration.is_empty() { "no file".to_owned() } else { daemon.configuration.join(", ") };

@@ -5,7 +5,6 @@ mod table;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -196,12 +195,8 @@ fn table(answer: &Answer, wide: bool, sort: Sort, width: Width, left_out: usize)
             .iter()
             .map(|(device, policy)| format!(", {policy} on {}", escaped(device)))
             .collect();
-        let head = format!(
-            "policy {}{of_devices}, daemon {} up {}",
-            daemon.policy,
-            daemon.pid,
-            units::of(Duration::from_secs(daemon.uptime_s))
-        );
+        let head =
+            format!("policy {}{of_devices}, daemon {} up {}", daemon.policy, daemon.pid, units::of_s(daemon.uptime_s));
         out.push_str(&width.fold(&head));
         let troubles = [&daemon.scheduler_failure, &daemon.configuration_fault];
         troubles.into_iter().flatten().for_each(|line| out.push_str(&width.fill(&escaped(line), 2)));

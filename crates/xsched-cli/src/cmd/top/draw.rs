@@ -1,7 +1,5 @@
 //! Drawing: everything goes into a buffer of cells, for a screen or for a text.
 
-use std::time::Duration;
-
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -218,7 +216,7 @@ fn text(area: Rect, buffer: &mut Buffer, text: &str, style: Style) -> Rect {
 fn title(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let rest = text(area, buffer, "xsched top ", BOLD);
     let Some(daemon) = &app.model.daemon else { return };
-    let up = units::of(Duration::from_secs(daemon.uptime_s));
+    let up = units::of_s(daemon.uptime_s);
     let mut pids: Vec<u32> = app.model.rows.iter().map(|row| row.pid).collect();
     pids.dedup();
     let hidden = match daemon.hidden_programs {
@@ -229,7 +227,7 @@ fn title(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let filter = if app.view.filter.is_empty() { String::new() } else { format!(" ({})", escaped(&app.view.filter)) };
     let programs = if pids.len() == 1 { "program" } else { "programs" };
     if let Some(trouble) = &app.trouble {
-        let age = units::of(Duration::from_secs(trouble.age.as_secs()));
+        let age = units::of_s(trouble.age.as_secs());
         let told = format!("NOT LIVE, {age} old: {}", escaped(&trouble.line));
         text(rest, buffer, &told, REVERSED);
         return;

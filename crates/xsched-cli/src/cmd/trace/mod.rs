@@ -170,7 +170,7 @@ fn gather_for(connection: &Connection, time: Duration, json: bool) -> Result<Gat
             (Err(why), None) => return Err(why),
             (Err(why), Some(_)) => failure = Some(why),
         }
-        progress.show(&format!("{} left, {} events", units::of(rounded(left)), records.len()));
+        progress.show(&format!("{} left, {} events", units::of_s(left.as_secs()), records.len()));
         if left <= PERIOD || failure.is_some() || ended.load(Relaxed) {
             let groups = groups.into_values().collect();
             // Times with missing records are left out.
@@ -178,11 +178,6 @@ fn gather_for(connection: &Connection, time: Duration, json: bool) -> Result<Gat
             return Ok(Gathered { groups, records, asked_us, from_us, to_us: to_us.unwrap_or(from_us), failure });
         }
     }
-}
-
-/// Whole seconds, so that a line that changes does not flicker.
-fn rounded(time: Duration) -> Duration {
-    Duration::from_secs(time.as_secs())
 }
 
 /// Flag that Ctrl-C and SIGTERM set from now on. A second signal ends the process.

@@ -103,7 +103,7 @@ fn laid_out(rows: &[([String; COLUMNS.len()], String)], width: Width) -> String 
     let widest = |at: usize| rows.iter().map(|(cells, _)| columns_of(&cells[at])).max().unwrap_or(0);
     let mut widths: Vec<usize> = (0..COLUMNS.len()).map(|at| widest(at).max(COLUMNS[at].0.len())).collect();
     let mut shown: Vec<usize> = (0..COLUMNS.len()).collect();
-    let name = rows.iter().map(|(_, name)| columns_of(name)).max().unwrap_or(0);
+    let name = rows.iter().map(|(_, name)| columns_of(name)).chain(["PROGRAM".len()]).max().unwrap_or(0);
     let mut room = usize::MAX;
     if let Width::Columns(all) = width {
         let used = |shown: &[usize], held_by: usize| -> usize {
