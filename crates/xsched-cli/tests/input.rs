@@ -100,7 +100,7 @@ fn variables_that_the_library_would_leave_out_are_refused_unless_an_option_stand
     };
     for (name, wrong, option, accepted) in [
         ("XSCHED_POLICY", "fifo", &["--local", "up"][..], "one of hpf, "),
-        ("XSCHED_AUTO_XQUEUE_PRIORITY", "-257", &["--priority", "-256"], "-256 = never runs"),
+        ("XSCHED_AUTO_XQUEUE_PRIORITY", "-257", &["--priority", "-255"], "-256 = never runs"),
         ("XSCHED_AUTO_XQUEUE_LEVEL", "0", &["--level", "auto"], "a number from 1 to 3, or auto"),
         ("XSCHED_FORCE_LEVEL", "0", &["--level", "auto"], "a number from 1 to 3, or auto"),
         ("XSCHED_AUTO_XQUEUE_THRESHOLD", "-1", &["--threshold", "0"], "a number from 1 to 1048576, or 0"),
@@ -115,6 +115,17 @@ fn variables_that_the_library_would_leave_out_are_refused_unless_an_option_stand
         run(&[option, local].concat(), name, wrong).quiet(4);
     }
     assert!(place.daemon_pid().is_none(), "no daemon was started");
+}
+
+#[test]
+fn a_program_that_is_never_to_run_is_not_started_without_a_word() {
+    let place = Place::new();
+    place.stand_in("library.so");
+    for (options, until) in [(&["--local", "hpf"][..], "for ever, since --local"), (&[], "until `xsched hint ")] {
+        let mut command = place.xsched(&["run", "-p", "-256"]);
+        command.args(options).args(["--", "sh", "-c", "exit 4"]).env("XSCHED_PRELOAD", place.join("library.so"));
+        said(command).one_line(4, &format!("priority -256: it waits at its first launch {until}"));
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn compare(place: &Place, high: &str, low: &str, options: &[&str]) -> Command {
 
 /// Reports whether a line is one about the progress.
 fn is_progress(line: &str) -> bool {
-    ["plays ", ": round ", ": note: "].iter().any(|part| line.starts_with(&format!("xsched: compare{part}")))
+    [" plays ", ": round ", ": note: "].iter().any(|part| line.starts_with(&format!("xsched: compare{part}")))
 }
 
 fn complaints(said: &str) -> String {

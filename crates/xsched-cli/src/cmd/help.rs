@@ -1,7 +1,11 @@
 //! `xsched help`: the help of a command, as its `--help` prints it.
 
+use std::ffi::OsString;
+use std::process::ExitCode;
+
 use crate::candidates;
-use crate::failure::{Error, Result, print};
+use crate::cli::command_of;
+use crate::failure::{Error, Result};
 
 /// Show the help of a command
 #[derive(clap::Args, Debug)]
@@ -15,7 +19,7 @@ pub(crate) struct Args {
 /// Prints the help.
 pub(crate) fn main(args: Args, mut all: clap::Command) -> Result {
     all.build();
-    let mut found = &all;
+    let (mut found, mut words) = (&all, vec![OsString::from("xsched")]);
     for word in &args.words {
         // Words after a command that has none within it are arguments of it.
         if !found.has_subcommands() {
@@ -26,6 +30,9 @@ pub(crate) fn main(args: Args, mut all: clap::Command) -> Result {
             let names: Vec<&str> = visible.map(clap::Command::get_name).collect();
             Error::word(word, "command", names.join(", "), names.iter().copied())
         })?;
+        words.push(word.into());
     }
-    print(&found.clone().render_long_help().to_string())
+    words.push("--help".into());
+    // Prints, and ends.
+    command_of(words).map(|_| ExitCode::SUCCESS)
 }

@@ -99,8 +99,8 @@ Priorities: higher goes first. A number belongs to the class at or below it.
   -256: never runs, until `xsched hint` gives it another priority
 A stream priority (CUDA, HIP) shifts a queue by ten a step, never above its
 program's class: -1 is ten above 0.
-`normal` is the default. `normal` and `low` are best-effort: they take what is left.
-On a system daemon more than `high` needs privilege.
+`normal` is the default. `normal` and `low` are best-effort: they take what is
+left. On a system daemon more than `high` needs privilege.
 
 Sharing an NVIDIA GPU: `time` gives a program a context of its own, which takes
 turns with all others. `pool` puts it beside the other low and normal programs
@@ -202,8 +202,11 @@ pub(crate) fn main(args: Args) -> Result {
         say(&format!("{off}, in {} and what it starts", name.to_string_lossy()));
     }
     if settings.options.priority == Some(PRIORITY_NEVER) && scheduler != Scheduler::Nobody {
-        let line = "priority -256: it waits at its first launch until `xsched hint` gives it another priority";
-        say(&format!("{line}; its process id is {}", std::process::id()));
+        let until = match scheduler {
+            Scheduler::Local => "for ever, since --local knows no `xsched hint`".to_owned(),
+            _ => format!("until `xsched hint {} --priority N` gives it another priority", std::process::id()),
+        };
+        say(&format!("priority -256: it waits at its first launch {until}"));
     }
     let mut has_daemon = false;
     match &scheduler {
