@@ -69,13 +69,14 @@ pub(crate) struct Args {
 
 const AFTER_HELP: &str = "\
 Examples:
-  xsched compare --high 'python3 serve.py' --low 'python3 train.py' --svg report.svg
-  xsched compare --high ./serve --requests 'took ([0-9.]+) ms' --low ./train --work '^step'
+  xsched compare --high 'python3 serve.py' --low 'python3 train.py'
+  xsched compare --high ./serve --requests 'took ([0-9.]+) ms' \\
+                 --low ./train --work '^step'
   xsched compare --from report.json --svg report.svg
 
-The low program must go on for as long as it is measured; it is ended then, and so is the high one.
-Without --requests and --work the programs are watched by a daemon that holds nothing back, and
-the table says what that costs the high program.";
+A program that ends while it is measured is started again; then both are ended.
+Without --requests and --work the programs are watched by a daemon that holds
+nothing back, and the table says what that costs the high program.";
 
 /// Parses a command that is not empty.
 fn command(text: &str) -> Result<String> {

@@ -18,7 +18,7 @@ use crate::{candidates, client};
 Examples:
   xsched hint 4711 --priority low        from now on it takes what is left
   xsched hint --job night --weight 300   all programs of a job
-  xsched hint --queue q3 --priority 140  one queue, ahead of its program's others
+  xsched hint --queue q3 --priority 140  one queue, before its program's
 
 A hint lasts as long as the program. For all programs of a kind, write a rule:
 xsched.toml(5).")]
