@@ -1,15 +1,12 @@
 //! Environment of `demo`, `check` and `compare`: a folder and daemons of their own. The user's daemon, configuration and state are left
 //! alone.
 
-use std::cell::Cell;
 use std::ffi::OsStr;
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use crate::children::Guarded;
-use crate::failure::{Error, Result, say};
+use crate::failure::{Error, Result};
 use crate::preload;
 
 /// Private folder; removed when this is dropped.
@@ -124,45 +121,4 @@ pub(crate) fn writable<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<
 /// Returns one line for the user.
 pub(crate) fn write(file: &Path, text: &str) -> Result<()> {
     std::fs::write(file, text).map_err(|e| Error::environment(format!("cannot write {}: {e}", file.display())))
-}
-
-/// Shortest time between two lines on the progress, elsewhere than on a terminal.
-const LINES_EVERY: Duration = Duration::from_secs(10);
-
-/// Progress of a measurement, on stderr: on a terminal one line that changes, elsewhere a line now and then.
-pub(crate) struct Progress {
-    name: &'static str,
-    on_terminal: bool,
-    last: Cell<Instant>,
-}
-
-impl Progress {
-    /// Begins the progress of the command `name`; `about` is the first line of a command that takes long.
-    pub(crate) fn new(name: &'static str, about: Option<&str>) -> Progress {
-        let on_terminal = std::io::stderr().is_terminal();
-        match (on_terminal, about) {
-            (true, about) => eprintln!("xsched {name} {}", about.unwrap_or_default()),
-            (false, Some(about)) => say(&format!("{name} {about}")),
-            (false, None) => {}
-        }
-        Progress { name, on_terminal, last: Cell::new(Instant::now()) }
-    }
-
-    pub(crate) fn show(&self, what: &str) {
-        if self.on_terminal {
-            eprint!("\r\x1b[K  {what} …");
-            let _ = std::io::stderr().flush();
-        } else if self.last.get().elapsed() >= LINES_EVERY {
-            self.last.set(Instant::now());
-            say(&format!("{}: {what}", self.name));
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if self.on_terminal {
-            eprint!("\r\x1b[K");
-        }
-    }
 }

@@ -50,6 +50,15 @@ pub(crate) fn classes() -> ArgValueCandidates {
     })
 }
 
+/// Commands, for `xsched help`.
+pub(crate) fn commands() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let command = crate::cli::command();
+        let visible = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+        visible.map(|sub| CompletionCandidate::new(sub.get_name()).help(sub.get_about().cloned())).collect()
+    })
+}
+
 /// Attached processes, with the names of their programs.
 pub(crate) fn pids() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {

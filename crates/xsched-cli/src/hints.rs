@@ -14,20 +14,20 @@ pub(crate) struct HintArgs {
     #[arg(long, value_name = "PERCENT", value_parser = parser(Hint::Utilization), allow_hyphen_values = true)]
     utilization: Option<Hints>,
 
-    /// How long a turn lasts, in µs [default: 5000] (up, pup, spup, fair, mlfq; hardware time slices)
-    #[arg(long, value_name = "US", value_parser = parser(Hint::Timeslice), allow_hyphen_values = true)]
+    /// How long a turn lasts, such as 5ms; a bare number is µs [default: 5ms] (up, pup, spup, fair, mlfq; hardware time slices)
+    #[arg(long, value_name = "TIME", value_parser = parser(Hint::Timeslice), allow_hyphen_values = true)]
     timeslice: Option<Hints>,
 
-    /// When a request is due, in µs from its begin, or none (kedf)
-    #[arg(long, value_name = "US|none", value_parser = parser(Hint::Deadline), allow_hyphen_values = true)]
+    /// When a request is due after its begin, such as 10ms, or none (kedf)
+    #[arg(long, value_name = "TIME|none", value_parser = parser(Hint::Deadline), allow_hyphen_values = true)]
     deadline: Option<Hints>,
 
     /// How many programs may have the device together while it has it, 1..64, or none (kedf)
     #[arg(long, value_name = "K|none", value_parser = parser(Hint::K), allow_hyphen_values = true)]
     k: Option<Hints>,
 
-    /// How long a request may wait, in µs, and the priorities before and after, such as 2000:low:high (lax)
-    #[arg(long, value_name = "US[:N:N]|none", value_parser = parser(Hint::Laxity), allow_hyphen_values = true)]
+    /// How long a request may wait, and the priorities before and after, such as 2ms:low:high (lax)
+    #[arg(long, value_name = "TIME[:N:N]|none", value_parser = parser(Hint::Laxity), allow_hyphen_values = true)]
     laxity: Option<Hints>,
 
     /// Whether it counts as having the active window, whatever window is (awf)
@@ -35,7 +35,7 @@ pub(crate) struct HintArgs {
     active: Option<Hints>,
 
     /// What it aims at: a P99 of its requests such as 2.5ms, a slowdown such as 1.2x, or none (slo)
-    #[arg(long, value_name = "TIME|TIMESx|none", value_parser = parser(Hint::Slo), allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME|Nx|none", value_parser = parser(Hint::Slo), allow_hyphen_values = true)]
     slo: Option<Hints>,
 }
 

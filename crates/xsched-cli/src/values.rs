@@ -1,5 +1,6 @@
 //! Parsers of values on the command line. Each parser's error is one line that names the accepted values.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,10 +8,12 @@ use xsched_policy::registry;
 use xsched_proto::Error;
 use xsched_proto::class;
 use xsched_proto::text::check_visible;
+use xsched_proto::units::{self, Bare};
 use xsched_proto::wire::COMMANDS_MAX;
 
 /// Time for which a daemon that was started for a program outlives its last client, in seconds.
 pub(crate) const IDLE_EXIT_S: u64 = 60;
+const S: Duration = Duration::from_secs(1);
 
 /// Parses a whole number within a range.
 fn number(text: &str, what: &str, min: u64, max: u64, unit: &str) -> Result<u64, Error> {
@@ -40,9 +43,15 @@ pub(crate) fn pid(text: &str) -> Result<u32, Error> {
     number(text, "process id", 1, i32::MAX as u64, "").map(|n| n as u32)
 }
 
-/// `--secs`.
+/// `--secs`: a time in whole seconds, the next longer one where it has a fraction.
 pub(crate) fn seconds(text: &str) -> Result<u64, Error> {
-    number(text, "number of seconds", 1, 86_400, "")
+    let time = units::within(text, "time", &(S..=S * 86_400), "30s", Bare::S)?;
+    Ok(time.as_secs() + u64::from(time.subsec_nanos() > 0))
+}
+
+/// `--seed`.
+pub(crate) fn seed(text: &str) -> Result<u64, Error> {
+    number(text, "seed", 0, u64::MAX, "")
 }
 
 /// `--rounds`.
@@ -67,9 +76,12 @@ pub(crate) fn level(text: &str) -> Result<Level, Error> {
 
 /// Reads a time, such as 10s.
 pub(crate) fn time(text: &str) -> Result<Duration, Error> {
-    let accepted = Duration::from_millis(1)..=Duration::from_secs(86_400);
-    let time = humantime::parse_duration(text).ok().filter(|time| accepted.contains(time));
-    time.ok_or_else(|| Error::value(text, "time", "a number and a unit up to one day, such as 500ms, 10s or 2m"))
+    time_within(text, Duration::from_millis(1)..=S * 86_400)
+}
+
+/// A time within a range; it has a unit.
+pub(crate) fn time_within(text: &str, range: RangeInclusive<Duration>) -> Result<Duration, Error> {
+    units::within(text, "time", &range, "10s", Bare::Refused)
 }
 
 /// Time that a daemon stays without clients; none = for ever.
@@ -81,27 +93,15 @@ pub(crate) fn idle_exit(text: &str) -> Result<IdleExit, Error> {
     if text.eq_ignore_ascii_case("never") {
         return Ok(IdleExit(None));
     }
-    match text.parse::<u64>() {
-        Ok(n) if (1..=31_536_000).contains(&n) => Ok(IdleExit(Some(Duration::from_secs(n)))),
-        _ => Err(Error::value(text, "idle time", "a number of seconds from 1, or never")),
-    }
+    let range = S..=S * 365 * 86_400;
+    let time = units::parse(text, Bare::S).filter(|time| range.contains(time));
+    let accepted = || units::accepted(&range, "10m", Bare::S) + ", or never";
+    time.map(|time| IdleExit(Some(time))).ok_or_else(|| Error::value(text, "idle time", accepted()))
 }
 
 /// Reads a value of `--since`: a number with a unit, s, m, h or d.
 pub(crate) fn time_ago(text: &str) -> Result<Duration, Error> {
-    let wrong = || Error::value(text, "time", "a number and s, m, h or d, such as 90s or 7d, up to 3650d");
-    let unit = text.chars().last().ok_or_else(wrong)?;
-    let seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3_600,
-        'd' => 86_400,
-        _ => return Err(wrong()),
-    };
-    let number = &text[..text.len() - 1];
-    let count = number.parse::<u64>().ok().filter(|_| number.bytes().all(|b| b.is_ascii_digit()));
-    let time = count.and_then(|n| n.checked_mul(seconds)).filter(|s| (1..=3_650 * 86_400).contains(s));
-    time.map(Duration::from_secs).ok_or_else(wrong)
+    units::within(text, "time", &(S..=S * 3_650 * 86_400), "12h", Bare::Refused)
 }
 
 /// `--scheduler`: an existing file.
@@ -213,7 +213,12 @@ mod tests {
         assert_eq!(level("AUTO"), Ok(Level(None)));
         assert!(level("4").is_err());
         assert_eq!(idle_exit("never"), Ok(IdleExit(None)));
-        assert!(idle_exit("0").is_err());
+        for same in ["60", "60s", "1m"] {
+            assert_eq!(idle_exit(same), Ok(IdleExit(Some(Duration::from_secs(60)))), "{same}");
+        }
+        assert!(idle_exit("0").is_err() && idle_exit("366d").is_err());
+        assert_eq!((seconds("90"), seconds("1500ms"), seconds("2m")), (Ok(90), Ok(2), Ok(120)));
+        assert!(seconds("0").is_err() && seconds("2d").is_err());
         assert_eq!(queue("q12"), Ok(12));
         for bad in ["12", "q", "q+1", "g1", "q99999999999999999999"] {
             assert!(queue(bad).is_err(), "{bad}");

@@ -155,6 +155,51 @@ fn ps_policy_and_refusals() {
 }
 
 #[test]
+fn a_daemon_tells_what_it_is_is_told_to_reload_and_to_stop() {
+    let place = Place::new();
+    let config = place.join("more.toml");
+    std::fs::write(&config, "policy = \"up\"\n").unwrap();
+    let log = std::fs::File::create(place.join("log")).unwrap();
+    let mut command = place.xsched(&["daemon", "--config", config.to_str().unwrap()]);
+    let mut daemon = command.stderr(log).spawn().unwrap();
+    until("it answers", || place.daemon_pid().is_some());
+    let written = || std::fs::read_to_string(place.join("log")).unwrap();
+    let (socket, file) = (place.socket().display().to_string(), config.display().to_string());
+    until("it says how it was started", || {
+        written().contains(&format!("listens at {socket}, policy up, configuration {file}\n"))
+    });
+    let status = said(place.xsched(&["daemon", "status"]));
+    status.quiet(0);
+    for line in [&socket, "policy         up\n", &file, &format!("process {},", daemon.id()), "programs       0\n"] {
+        assert!(status.out.contains(line), "{line}: {status:?}");
+    }
+    let json = parse(&said(place.xsched(&["daemon", "status", "--json"])).out);
+    assert_eq!((&json["daemon"]["configuration"], &json["socket"]), (&serde_json::json!([file]), &socket.into()));
+
+    std::fs::write(&config, "plicy = \"up\"\n").unwrap();
+    said(place.xsched(&["daemon", "reload"])).one_line(2, "more.toml:1: unknown field `plicy`");
+    let fault = "the configuration stays as it was: ";
+    for look in [&["ps"][..], &["daemon", "status"], &["doctor"]] {
+        let shown = said(place.xsched(look)).out.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(shown.contains(fault), "{look:?}: {shown}");
+    }
+    std::fs::write(&config, "policy = \"pup\"\n").unwrap();
+    let reload = said(place.xsched(&["daemon", "reload"]));
+    reload.quiet(0);
+    assert_eq!(reload.out, "the configuration was read again\n");
+    let status = said(place.xsched(&["daemon", "status"])).out;
+    assert!(status.contains("policy         pup\n") && !status.contains(fault), "{status}");
+
+    let stop = said(place.xsched(&["daemon", "stop"]));
+    stop.quiet(0);
+    // It is a child of this test, and stays until it is waited for; it has ended all the same.
+    assert!(daemon.try_wait().unwrap().is_some_and(|status| status.success()), "{stop:?}");
+    for word in ["status", "reload", "stop"] {
+        said(place.xsched(&["daemon", word])).one_line(3, "no daemon answers at");
+    }
+}
+
+#[test]
 fn a_stopped_daemon_is_told_from_none() {
     let place = Place::new();
     let mut daemon = place.xsched(&["daemon"]).spawn().unwrap();

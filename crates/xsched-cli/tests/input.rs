@@ -16,7 +16,15 @@ fn every_mistake_has_exit_code_2_and_one_line_that_says_what_is_accepted() {
         (&["run", "--priority"], "a value is required for '--priority"),
         (&["run", "--weight", "0", "true"], "'0' is no weight: use a number from 1 to 10000"),
         (&["run", "--weight", "-1", "true"], "'-1' is no weight"),
-        (&["run", "--timeslice", "5ms", "true"], "'5ms' is no timeslice: use a number from 100 to 10000000 (µs)"),
+        (
+            &["run", "--timeslice", "99us", "true"],
+            "'99us' is no timeslice: use a time from 100 µs to 10 s, such as 5ms (a bare number is µs)",
+        ),
+        (&["run", "--deadline", "2h", "true"], "'2h' is no deadline: use a time from 1 µs to 1 h, such as 10ms"),
+        (&["run", "--laxity", "5 parsecs", "true"], "'5 parsecs' is no laxity: use TIME or TIME:PRIORITY"),
+        (&["usage", "--since", "12"], "'12' is no time: use a time from 1 s to 3650 d, such as 12h"),
+        (&["trace", "--last", "2d"], "'2d' is no time: use a time from 1 ms to 1 d, such as 10s"),
+        (&["top", "--interval", "1ms"], "'1ms' is no interval: use a time from 200 ms to 1 h, such as 2s"),
         (&["run", "--level", "4", "true"], "'4' is no preemption level: use auto, 1, 2 or 3"),
         (&["run", "--threshold", "many", "true"], "'many' is no threshold"),
         (&["run", "--job", "", "true"], "a job's name has 1 to 128 printable characters"),
@@ -32,9 +40,9 @@ fn every_mistake_has_exit_code_2_and_one_line_that_says_what_is_accepted() {
         (&["run", "--share", "space", "true"], "possible values: time, pool, spatial, auto"),
         (&["run", "--prioritty", "high", "true"], "unexpected argument '--prioritty' found; a similar argument exists"),
         (&["daemon", "--policy", "fifo"], "'fifo' is no policy"),
-        (&["daemon", "--idle-exit", "soon"], "'soon' is no idle time: use a number of seconds from 1, or never"),
+        (&["daemon", "--idle-exit", "soon"], "'soon' is no idle time: use a time from 1 s to 365 d"),
         (&["daemon", "--config", "/does/not/exist.toml"], "/does/not/exist.toml is no file"),
-        (&["daemon", "--seed", "x"], "--seed: invalid digit"),
+        (&["daemon", "--seed", "x"], "--seed: 'x' is no seed: use a number from 0 to "),
         (&["policy", "set", "fifo"], "'fifo' is no policy"),
         (&["policy", "set", "kedf", "k=0"], "'0' is no k: use a number from 1 to 64"),
         (&["policy", "set", "hpf", "k=1"], "'k' is no parameter of hpf"),
@@ -45,10 +53,11 @@ fn every_mistake_has_exit_code_2_and_one_line_that_says_what_is_accepted() {
         (&["hint", "--pid", "0", "--weight", "2"], "'0' is no process id"),
         (&["hint", "--queue", "1", "--weight", "2"], "'1' is no queue"),
         (&["hint", "--pid", "1", "--level", "auto"], "1, 2 or 3, not auto"),
+        (&["suspend", "-5"], "unexpected argument '-5' found; see --help"),
         (&["suspend"], "one of PID, --pid <PID>, --tree <PID>"),
         (&["resume", "--pid", "x"], "'x' is no process id"),
         (&["demo", "--device", "abacus"], "possible values: auto, cuda, opencl, sim"),
-        (&["demo", "--secs", "0"], "'0' is no number of seconds"),
+        (&["demo", "--secs", "0"], "'0' is no time: use a time from 1 s to 1 d, such as 30s (a bare number is s)"),
         (&["demo", "--secs", "1", "--rounds", "50"], "give at least 10"),
         (&["demo", "--json", "/does/not/exist/f.json"], "cannot write /does/not/exist/f.json"),
         (&["check", "--device", "abacus"], "possible values: auto, cuda, hip, opencl, sim"),
@@ -60,7 +69,10 @@ fn every_mistake_has_exit_code_2_and_one_line_that_says_what_is_accepted() {
         (&["compare", "--from", "f", "--high", "true", "--svg", "f"], "--high"),
         (&["compare", "--high", "true", "--low", "true", "--requests", "ms"], "--requests: 'ms' takes no latency"),
         (&["compare", "--high", "true", "--low", "true", "--work", "("], "--work: '(' is no expression"),
-        (&["compare", "--high", "true", "--low", "true", "--gap", "0"], "'0' is no pause: use a number of ms from 0.1"),
+        (
+            &["compare", "--high", "true", "--low", "true", "--gap", "0"],
+            "'0' is no pause: use a time from 100 µs to 1 m",
+        ),
         (&["compare", "--high", "true", "--low", "true", "--warm-up", "x"], "'x' is no warm-up"),
         (
             &["compare", "--high", "true", "--low", "true", "--svg", "/does/not/exist/f"],
@@ -88,12 +100,12 @@ fn variables_that_the_library_would_leave_out_are_refused_unless_an_option_stand
     };
     for (name, wrong, option, accepted) in [
         ("XSCHED_POLICY", "fifo", &["--local", "up"][..], "one of hpf, "),
-        ("XSCHED_AUTO_XQUEUE_PRIORITY", "-257", &["--priority", "-256"], "-256 = never runs"),
+        ("XSCHED_AUTO_XQUEUE_PRIORITY", "-257", &["--priority", "-255"], "-256 = never runs"),
         ("XSCHED_AUTO_XQUEUE_LEVEL", "0", &["--level", "auto"], "a number from 1 to 3, or auto"),
         ("XSCHED_FORCE_LEVEL", "0", &["--level", "auto"], "a number from 1 to 3, or auto"),
         ("XSCHED_AUTO_XQUEUE_THRESHOLD", "-1", &["--threshold", "0"], "a number from 1 to 1048576, or 0"),
         ("XSCHED_AUTO_XQUEUE_BATCH_SIZE", "x", &["--batch", "8"], "a number from 1 to 1048576, or 0"),
-        ("XSCHED_AUTO_XQUEUE_LAXITY", "x", &["--laxity", "none"], "2000:low:high"),
+        ("XSCHED_AUTO_XQUEUE_LAXITY", "x", &["--laxity", "none"], "2ms:low:high"),
         ("XSCHED_SCHEDULER", "all", &["--local", "hpf"], "GLB, LCL or APP"),
     ] {
         let refused = run(&[], name, wrong);
@@ -103,6 +115,17 @@ fn variables_that_the_library_would_leave_out_are_refused_unless_an_option_stand
         run(&[option, local].concat(), name, wrong).quiet(4);
     }
     assert!(place.daemon_pid().is_none(), "no daemon was started");
+}
+
+#[test]
+fn a_program_that_is_never_to_run_is_not_started_without_a_word() {
+    let place = Place::new();
+    place.stand_in("library.so");
+    for (options, until) in [(&["--local", "hpf"][..], "for ever, since --local"), (&[], "until `xsched hint ")] {
+        let mut command = place.xsched(&["run", "-p", "-256"]);
+        command.args(options).args(["--", "sh", "-c", "exit 4"]).env("XSCHED_PRELOAD", place.join("library.so"));
+        said(command).one_line(4, &format!("priority -256: it waits at its first launch {until}"));
+    }
 }
 
 #[test]
@@ -130,9 +153,15 @@ fn help_version_completions_and_the_manual_are_there() {
     assert_eq!(version.out, format!("xsched {}\n", env!("CARGO_PKG_VERSION")));
     let help = said(place.xsched(&["run", "--help"]));
     help.quiet(0);
-    for line in ["realtime        192          192..254", "XSCHED_DISABLE=1", "xsched run --priority high"] {
+    for line in ["realtime         192           192..254", "XSCHED_DISABLE=1", "xsched run --priority high"] {
         assert!(help.out.contains(line), "{line}: {}", help.out);
     }
+    assert_eq!(said(place.xsched(&["help", "run"])).out, help.out);
+    assert_eq!(said(place.xsched(&["help"])).out, said(place.xsched(&["--help"])).out);
+    let set = said(place.xsched(&["help", "policy", "set"]));
+    assert_eq!(set.out, said(place.xsched(&["policy", "set", "--help"])).out);
+    said(place.xsched(&["help", "rnu"])).one_line(2, "'rnu' is no command: use run, ps, ");
+    said(place.xsched(&["help", "policy", "put"])).one_line(2, "'put' is no command: use list, get, set");
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = said(place.xsched(&["completions", shell]));
         script.quiet(0);

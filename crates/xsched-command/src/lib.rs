@@ -1,8 +1,9 @@
 //! Parts that all commands of xsched share: how a command ends ([`failure`]), the daemon that it asks ([`client`]), the user's folders
-//! ([`folders`]) and name ([`users`]), and the library that it preloads ([`preload`]).
+//! ([`folders`]) and name ([`users`]), the library that it preloads ([`preload`]), and the progress of one that takes long ([`progress`]).
 
 pub mod client;
 pub mod failure;
 pub mod folders;
 pub mod preload;
+pub mod progress;
 pub mod users;

@@ -24,6 +24,17 @@ pub(crate) struct Commands {
     pub(crate) questions: Vec<Question>,
     /// Commands that wait for others to be answered, see [`Answer::Waits`].
     pub(crate) waiting: VecDeque<(User, u64)>,
+    /// Readings of the configuration.
+    pub(crate) readings: Readings,
+}
+
+/// Numbers of readings of the configuration.
+#[derive(Default)]
+pub(crate) struct Readings {
+    /// Readings begun.
+    pub(crate) begun: u64,
+    /// Readings that ended, the first ones of those.
+    pub(crate) done: u64,
 }
 
 /// Incomplete answer.
@@ -44,6 +55,8 @@ pub(crate) enum Answer {
     OfTeller,
     /// The answer is records of usage, which are still being read.
     OfUsage,
+    /// The answer is the outcome of the reading of the configuration with this number.
+    OfReload(u64),
     /// The answer has one message for each of these rows.
     Usage(VecDeque<UsageRow>),
 }
@@ -52,9 +65,12 @@ impl Answer {
     /// Stage of a command with this answer.
     pub(crate) fn stage(&self) -> Answering {
         match self {
-            Answer::Waits(_) | Answer::OfClient | Answer::OfPool | Answer::OfTeller | Answer::OfUsage => {
-                Answering::Waits
-            }
+            Answer::Waits(_)
+            | Answer::OfClient
+            | Answer::OfPool
+            | Answer::OfTeller
+            | Answer::OfUsage
+            | Answer::OfReload(_) => Answering::Waits,
             Answer::Changing => Answering::Changes,
             Answer::Policies(_) | Answer::Trace(_) | Answer::Usage(_) => Answering::Continues,
         }

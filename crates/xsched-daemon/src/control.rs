@@ -77,7 +77,12 @@ impl Server {
             }
             Answer::Usage(rows) => rows.pop_front().map(|row| Some(DaemonMsg::Usage(row))),
             Answer::Trace(telling) => self.engine.trace_part(telling).map(Some),
-            Answer::Waits(_) | Answer::OfClient | Answer::OfPool | Answer::OfTeller | Answer::OfUsage => return,
+            Answer::Waits(_)
+            | Answer::OfClient
+            | Answer::OfPool
+            | Answer::OfTeller
+            | Answer::OfUsage
+            | Answer::OfReload(_) => return,
             Answer::Changing => return self.continue_change(id),
         };
         match next {
@@ -145,6 +150,11 @@ impl Server {
             Request::PoolServer { pool, fault } => self.pool_server(id, pool, fault)?,
             Request::Usage { since_ms, by } => return self.ask_usage(id, user, since_ms, by).map(Some),
             Request::Trace { from, since_us } => return Ok(self.begin_trace(id, user, from, since_us)),
+            Request::Reload => {
+                self.operators_only(user, "have the configuration read again")?;
+                self.record_command(id, "read the configuration again");
+                return Ok(Some(Answer::OfReload(self.reload())));
+            }
             Request::Stop => {
                 self.operators_only(user, "stop the daemon")?;
                 self.record_command(id, "end the daemon");

@@ -54,6 +54,9 @@ impl Server {
             uptime_s: self.now_ns.saturating_sub(self.history.started_ns) / 1_000_000_000,
             dropped_clients: self.history.dropped_clients,
             hidden_programs: 0,
+            configuration: self.history.configuration.clone(),
+            configuration_fault: self.history.configuration_fault.clone(),
+            scheduler_failure: self.history.scheduler_failure.clone(),
         };
         let sight = Sight {
             now_ns: self.now_ns,
@@ -158,6 +161,7 @@ impl Server {
                 yielding: keeper
                     .opened(self.now_us(), id)
                     .map(|opened| SeenYielding { rule: keeper.rule(self.now_us(), id), opened }),
+                way: arbiter.way(id)?,
                 policy: arbiter.policy_of(&group.device).entry,
             })
         });
@@ -206,15 +210,12 @@ impl Server {
             return self.history.shares.clone();
         }
         let (now_us, recent) = (self.now_us(), &self.history.recent);
-        let groups = self.engine.arbiter().used_us(now_us).filter_map(|(id, used_us)| {
+        let arbiter = self.engine.arbiter();
+        let groups = arbiter.used_us(now_us).filter_map(|(id, used_us)| {
             let device = &*self.engine.groups().get(&id)?.device;
-            Some((id, device, recent.charged_us(self.now_ns, id, used_us)))
+            Some((id, device, recent.charged_us(self.now_ns, id, used_us), arbiter.way(id)?))
         });
-        let programs = self.engine.programs().values().map(|program| {
-            let devices = self.engine.groups_of(program).map(|(_, group)| &*group.device);
-            (program.hints.part(), devices.collect())
-        });
-        self.history.shares = Rc::new(Shares::of(self.now_ns, groups, programs));
+        self.history.shares = Rc::new(Shares::of(self.now_ns, groups));
         self.history.shares.clone()
     }
 

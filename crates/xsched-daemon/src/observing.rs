@@ -1,10 +1,11 @@
 //! Data for monitors on the side of the loop: snapshots, made piece by piece, and observations in between.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use xsched_gatekeeper::ledger::Usage;
 use xsched_policy::ProgramId;
+use xsched_policy::share::{self, Node};
 use xsched_proto::class::Class;
 use xsched_proto::transitions::Outcome;
 
@@ -144,6 +145,7 @@ impl Server {
                     device,
                     launched: Launched::Count(program.memory.0.clone(), Vec::new()),
                     weight: program.hints.weight(),
+                    ways: Vec::new(),
                     share: 0.0,
                     memory_bytes: memory.iter().find(|(pid, _)| *pid == program.pid).map(|(_, bytes)| *bytes),
                     gone: false,
@@ -152,6 +154,7 @@ impl Server {
                 rows.len() - 1
             });
             let (row, words) = (&mut rows[at], &group.words);
+            row.ways.extend(self.engine.arbiter().way(id));
             row.counts.add_group(words, self.engine.arbiter().status(self.now_us(), id).as_ref());
             if let Launched::Count(_, slots) = &mut row.launched {
                 slots.push(group.slot);
@@ -175,6 +178,7 @@ impl Server {
                 row.launched = Launched::Known(Launched::sum(launches, slots));
             }
             (row.gone, row.weight, row.memory_bytes) = (true, 0, None);
+            row.ways.clear();
         }
         let Some(metrics) = &mut self.services.metrics else { return };
         metrics.gone.extend(rows);
@@ -191,14 +195,21 @@ impl Server {
     }
 }
 
-/// Computes each row's part of the weights on its device.
+/// Computes the part of its device that each row asks for: of programs that live, by the same sum as `ps`.
 fn share_out(rows: &mut [Row]) {
-    let mut sums: HashMap<Arc<str>, u64> = HashMap::new();
-    for row in rows.iter() {
-        *sums.entry(row.device.clone()).or_default() += u64::from(row.weight);
+    let mut devices: HashMap<Arc<str>, Vec<usize>> = HashMap::new();
+    for (at, row) in rows.iter().enumerate() {
+        devices.entry(row.device.clone()).or_default().push(at);
     }
-    for row in rows {
-        let sum = sums.get(&row.device).copied().unwrap_or(0).max(1);
-        row.share = f64::from(row.weight) / sum as f64;
+    for places in devices.values() {
+        let ways = places.iter().flat_map(|at| rows[*at].ways.iter().map(move |way| (*at, way.clone())));
+        let ways: Vec<(usize, Vec<Node>)> = ways.collect();
+        let asked = share::asked(ways.iter().map(|(_, way)| way.as_slice()));
+        let mut counted = HashSet::new();
+        for ((at, _), asked) in ways.iter().zip(asked) {
+            if counted.insert(asked.party) {
+                rows[*at].share += asked.part;
+            }
+        }
     }
 }

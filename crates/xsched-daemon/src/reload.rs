@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use xsched_engine::Settings;
 use xsched_policy::Choice;
+use xsched_proto::wire::DaemonMsg;
 
 use crate::client::Client;
+use crate::commands::Answer;
 use crate::config::Config;
 use crate::pages;
 use crate::server::Server;
@@ -14,15 +16,23 @@ use crate::services::configuration::{Outcome, Task};
 use crate::{Error, Input};
 
 impl Server {
-    /// Begins to read the configuration again. A correct one applies from now on, also to running programs; a faulty one changes nothing.
-    pub(crate) fn reload(&mut self) {
+    /// Reads the configuration again at a signal, which is also sent when the terminal is gone.
+    pub(crate) fn reload_or_end(&mut self) {
         if self.life.has_terminal && service::terminal_is_gone() {
             self.say("the terminal is gone: the daemon ends");
             self.life.stop = true;
             return;
         }
+        self.reload();
+    }
+
+    /// Begins to read the configuration again, on another thread. A correct one applies from then on, also to running programs; a faulty
+    /// one changes nothing. The log has the outcome. Returns the number of the reading.
+    pub(crate) fn reload(&mut self) -> u64 {
         self.life.service.reloading(self.now_ns);
         self.services.configuration.push(Task::Read(Box::new(self.sources.clone())));
+        self.commands.readings.begun += 1;
+        self.commands.readings.begun
     }
 
     /// Takes configurations that were read, and accounts that were looked up.
@@ -36,17 +46,47 @@ impl Server {
     }
 
     fn take_read(&mut self, read: Result<Box<(Config, Choice)>, Error>) {
-        match read {
-            Ok(read) => {
-                let (config, policy) = *read;
-                let notices = config.notices.clone();
-                self.reconfigure(config, policy);
+        let done = read.map(|read| {
+            let (config, policy) = *read;
+            let mut notices = config.notices.clone();
+            notices.extend(self.reconfigure(config, policy));
+            notices
+        });
+        self.life.service.ready();
+        match &done {
+            Ok(notices) => {
+                self.history.configuration = self.sources.names();
+                self.history.configuration_fault = None;
                 notices.iter().for_each(|line| self.say(line));
                 self.say("the configuration was read again");
             }
-            Err(why) => self.say(&format!("the configuration stays as it was: {why}")),
+            Err(why) => {
+                let line = format!("the configuration stays as it was: {why}");
+                self.say(&line);
+                self.history.configuration_fault = Some(line);
+            }
         }
-        self.life.service.ready();
+        self.commands.readings.done += 1;
+        self.answer_reload(&done);
+    }
+
+    /// Answers the commands that wait for the readings that have ended: with the notices, or with the fault.
+    fn answer_reload(&mut self, outcome: &Result<Vec<String>, Error>) {
+        let done = self.commands.readings.done;
+        let waits = |answer: &Answer| matches!(answer, Answer::OfReload(number) if *number <= done);
+        let asked: Vec<u64> =
+            self.commands.answers.iter().filter(|(_, answer)| waits(answer)).map(|(id, _)| *id).collect();
+        for id in asked {
+            match outcome {
+                Ok(notices) => {
+                    for text in notices {
+                        self.net.send(id, &DaemonMsg::Note { text: text.clone() }, &[]);
+                    }
+                    self.finish(id, &DaemonMsg::End);
+                }
+                Err(why) => self.finish(id, &DaemonMsg::Refused(why.clone())),
+            }
+        }
     }
 
     /// Has accounts looked up that the configuration names and that are not known.
@@ -70,11 +110,10 @@ impl Server {
         self.reconfigure(config, policy);
     }
 
-    fn reconfigure(&mut self, config: Config, policy: Choice) {
+    /// Applies another configuration. Returns a notice on a part that does not apply yet.
+    fn reconfigure(&mut self, config: Config, policy: Choice) -> Option<String> {
         let before = std::mem::replace(&mut self.config, config);
-        if before.metrics() != self.config.metrics() {
-            self.say("[metrics] counts from the daemon's next start on");
-        }
+        let is_late = before.metrics() != self.config.metrics();
         let Settings { policy: policy_before, has_details, .. } = self.engine.settings().clone();
         // A policy that a command has set stays, unless the configuration has changed it since.
         let mut policies: Vec<(Option<String>, Choice)> = Vec::new();
@@ -99,5 +138,6 @@ impl Server {
         if has_news {
             self.remember();
         }
+        is_late.then(|| "[metrics] counts from the daemon's next start on".to_owned())
     }
 }

@@ -124,6 +124,8 @@ impl Server {
             }
         }
         let then = if is_back { format!(": the policy is {default} from here on") } else { String::new() };
-        self.say(&format!("the scheduler {} failed: {why}{then}", host.library.display()));
+        let line = format!("the scheduler {} failed: {why}{then}", host.library.display());
+        self.say(&line);
+        self.history.scheduler_failure = Some(line);
     }
 }

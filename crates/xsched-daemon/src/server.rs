@@ -126,6 +126,12 @@ pub(crate) struct History {
     pub(crate) refusals: Refusals,
     pub(crate) dropped_clients: u64,
     pub(crate) started_ns: u64,
+    /// Names of the configuration files in force.
+    pub(crate) configuration: Vec<String>,
+    /// Fault for which the configuration was not read again.
+    pub(crate) configuration_fault: Option<String>,
+    /// End of the operator's own scheduler.
+    pub(crate) scheduler_failure: Option<String>,
 }
 
 /// Life of the loop: its timer, its end, its precedence among threads.

@@ -33,8 +33,13 @@ impl Sources {
     }
 
     /// Names of the files.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.files().iter().map(|file| file.display().to_string()).collect()
+    }
+
+    /// Names of the files in a line.
     pub(crate) fn text(&self) -> String {
-        let names: Vec<String> = self.files().iter().map(|file| file.display().to_string()).collect();
+        let names = self.names();
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     }
 

@@ -30,7 +30,7 @@ fn as_another_user() {
     let much = Hints { weight: Some(10_000), timeslice_us: Some(10_000_000), ..Hints::default() };
     let wish = ProgramOptions { priority: Some(200), hints: much, ..ProgramOptions::default() };
     let client = Client::attach(socket.as_ref(), wish);
-    let line = "priority 200 (realtime) is over your limit: 191 (high) counts; weight 10000 is over your limit: 1000 counts; timeslice 10000000 us is over your limit: 100000 us counts";
+    let line = "priority 200 (realtime) is over your limit: 191 (high) counts; weight 10000 is over your limit: 1000 counts; timeslice 10 s is over your limit: 100 ms counts";
     assert_eq!(receive(&client.socket).map(|(told, _)| told), Some(DaemonMsg::Note { text: line.into() }));
     client.group(0, "sim:0");
     let answer = ask(Request::Ps).unwrap();

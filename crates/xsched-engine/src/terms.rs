@@ -7,6 +7,7 @@ use xsched_proto::class::{self, Class};
 use xsched_proto::domains::DomainMode;
 use xsched_proto::entitlement::Claim;
 use xsched_proto::hint::Hints;
+use xsched_proto::units::exact_us;
 
 /// The terms of one program: its rule, and the limits of its user.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,7 +85,9 @@ impl Ceilings {
         let turn = asked.timeslice_us.filter(|us| *us > self.timeslice_us);
         let lines = [
             weight.map(|weight| format!("weight {weight} is over your limit: {} counts", self.weight)),
-            turn.map(|us| format!("timeslice {us} us is over your limit: {} us counts", self.timeslice_us)),
+            turn.map(|us| {
+                format!("timeslice {} is over your limit: {} counts", exact_us(us), exact_us(self.timeslice_us))
+            }),
         ];
         let lines: Vec<String> = lines.into_iter().flatten().collect();
         (!lines.is_empty()).then(|| lines.join("; "))

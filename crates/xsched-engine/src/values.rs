@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use xsched_proto::class::{self, Class};
 use xsched_proto::hint::Hint;
+use xsched_proto::units::exact_us;
 use xsched_proto::wire::ChangedValue;
 
 use crate::changes::Changes;
@@ -26,10 +27,10 @@ impl<M: Memory> Engine<M> {
             changes.batch.map(|_| ("batch", or_auto(program.batch))),
         ];
         let hints = changes.hints.given().map(|hint| {
-            let text = program.hints.text(hint);
+            let text = program.hints.shown(hint);
             let usual = || match hint {
                 Hint::Weight => program.hints.weight().to_string(),
-                Hint::Timeslice => program.hints.turn_us().to_string(),
+                Hint::Timeslice => exact_us(program.hints.turn_us()),
                 _ => "none".to_owned(),
             };
             (hint.name(), text.unwrap_or_else(usual))

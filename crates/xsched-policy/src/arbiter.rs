@@ -20,6 +20,7 @@ use self::jobs::Jobs;
 use self::member::Member;
 use self::stages::Round;
 use self::stages::evenness::Count;
+use crate::share::Node;
 use crate::tuning::GUARD_US;
 use crate::{Choice, GroupId, GroupView, Micros, PoolId, ProgramId, Question};
 
@@ -256,6 +257,12 @@ impl Arbiter {
             interactive: device.stages.policy.policy.is_interactive(id),
             alone_us: device.stages.evenness.alone_us(id),
         })
+    }
+
+    /// Steps from the top of the shares of a group's device to its party, see [`crate::share`]; none = there is no such group.
+    pub fn way(&self, id: GroupId) -> Option<Vec<Node>> {
+        let device = &self.devices[*self.device_of.get(&id)?];
+        Some(device.choice().way(&device.member(id)?.group))
     }
 
     /// Device time charged to each group by now, in µs, in no order.

@@ -2,9 +2,11 @@
 
 use xsched_proto::Error;
 
+use crate::GroupView;
 use crate::entry::Entry;
 use crate::params::Params;
 use crate::registry;
+use crate::share::Node;
 
 /// A policy and its parameters.
 #[derive(Clone, Debug)]
@@ -76,6 +78,13 @@ impl Choice {
     /// The parameters with their values, as users type them.
     pub fn values(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.entry.params.iter().map(|p| (p.name, p.accepts.text(self.params.number(p))))
+    }
+
+    /// Steps from the top of a device's shares to the party that a group belongs to.
+    pub fn way(&self, group: &GroupView) -> Vec<Node> {
+        let mut way = Vec::new();
+        (self.entry.way)(&self.params)(group, &mut way);
+        way
     }
 
     /// Makes an instance for one device. Those of one arbiter should not act at random in step: `salt` differs.

@@ -4,6 +4,7 @@ use xsched_proto::hint::Hint;
 
 use crate::Policy;
 use crate::params::{Param, Params};
+use crate::share;
 
 /// Properties of one policy.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct Entry {
     pub params: &'static [Param],
     /// Hints that it reads. Others have no effect on its decisions.
     pub hints: &'static [Hint],
+    /// Way from the top of the device's shares to a group's party.
+    pub way: fn(&Params) -> share::Way,
     /// True if programs take turns by the device time that they used. Device gates are not used then: work that waits behind one cannot be
     /// told from work that runs.
     pub takes_turns: bool,
@@ -51,6 +54,7 @@ impl Entry {
             make,
             params: &[],
             hints: &[],
+            way: |_| share::by_program,
             takes_turns: false,
             across_devices: false,
             reads_nice: false,

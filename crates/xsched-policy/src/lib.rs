@@ -7,6 +7,7 @@
 //!   against long waits, and the drain of suspended work. Around them: operator suspension, jobs that run on all their devices or on
 //!   none, inheritance, domains within a program, and turns for groups that starve.
 //! - [`Progress`] finds groups that make no progress.
+//! - [`share`] computes the parts of a device that programs ask for.
 //! - [`registry`] lists the policies by name; a [`Choice`] is one of them with its parameters.
 #![forbid(unsafe_code)]
 
@@ -18,6 +19,7 @@ mod params;
 mod policies;
 mod progress;
 pub mod registry;
+pub mod share;
 mod tuning;
 
 use std::sync::Arc;

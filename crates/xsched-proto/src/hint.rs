@@ -3,12 +3,15 @@
 //! [`Hint`] lists the kinds, with the words of the command line; [`Hints`] holds the values. A new kind is a variant, a field and
 //! an arm in each `match` here. The policies' registry says which policy uses which hint.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::class::{
     self, TIMESLICE_DEFAULT_US, TIMESLICE_MAX_US, TIMESLICE_MIN_US, WEIGHT_DEFAULT, WEIGHT_MAX, WEIGHT_MIN,
 };
+use crate::units::{self, Bare};
 
 /// Longest accepted deadline, laxity or target, in µs.
 pub const TIME_MAX_US: u64 = 3_600_000_000;
@@ -85,10 +88,12 @@ impl Hint {
         match self {
             Hint::Weight => "a number from 1 to 10000",
             Hint::Utilization => "a number from 0 to 100 (percent)",
-            Hint::Timeslice => "a number from 100 to 10000000 (µs)",
-            Hint::Deadline => "a number from 1 to 3600000000 (µs), or none",
+            Hint::Timeslice => "a time from 100 µs to 10 s, such as 5ms (a bare number is µs)",
+            Hint::Deadline => "a time from 1 µs to 1 h, such as 10ms (a bare number is µs), or none",
             Hint::K => "a number from 1 to 64, or none",
-            Hint::Laxity => "US or US:PRIORITY:CRITICAL_PRIORITY, such as 2000:low:high, or none",
+            Hint::Laxity => {
+                "TIME or TIME:PRIORITY:CRITICAL_PRIORITY, such as 2ms or 2ms:low:high (a bare number is µs), or none"
+            }
             Hint::Active => "on or off",
             Hint::Slo => {
                 "a P99 such as 2500us, 2.5ms or p99=2.5ms, a slowdown from 1.01x to 100x, such as slowdown=1.05, or none"
@@ -156,8 +161,8 @@ impl Hints {
         match hint {
             Hint::Weight => self.weight = Some(text.parse().ok()?),
             Hint::Utilization => self.utilization = Some(text.parse().ok()?),
-            Hint::Timeslice => self.timeslice_us = Some(text.parse().ok()?),
-            Hint::Deadline => self.deadline_us = Some(if is_none { 0 } else { positive(text)? }),
+            Hint::Timeslice => self.timeslice_us = Some(time_us(text, Bare::Us)?),
+            Hint::Deadline => self.deadline_us = Some(if is_none { 0 } else { time_us(text, Bare::Us)? }),
             Hint::K => self.k = Some(if is_none { 0 } else { u32::try_from(positive(text)?).ok()? }),
             Hint::Laxity => self.laxity = Some(laxity(text, is_none)?),
             Hint::Active => {
@@ -259,6 +264,24 @@ impl Hints {
         }
     }
 
+    /// Value of a hint for people: as [`Hints::text`], with times in their units.
+    pub fn shown(&self, hint: Hint) -> Option<String> {
+        let time = |us: u64| if us == 0 { "none".to_owned() } else { units::exact_us(us) };
+        match hint {
+            Hint::Timeslice => self.timeslice_us.map(time),
+            Hint::Deadline => self.deadline_us.map(time),
+            Hint::Laxity => self.laxity.map(|l| match (l.lax, l.critical) {
+                (Some(lax), Some(critical)) => format!("{}, {lax} then {critical}", time(l.us)),
+                _ => time(l.us),
+            }),
+            Hint::Slo => match self.slo {
+                Some(Slo::P99(us)) => Some(format!("P99 {}", time(us))),
+                _ => self.text(hint),
+            },
+            Hint::Weight | Hint::Utilization | Hint::K | Hint::Active => self.text(hint),
+        }
+    }
+
     /// Weight, or its default.
     pub fn weight(&self) -> u32 {
         self.weight.unwrap_or(WEIGHT_DEFAULT)
@@ -284,7 +307,7 @@ fn laxity(text: &str, is_none: bool) -> Option<Laxity> {
         return Some(Laxity { us: 0, lax: None, critical: None });
     }
     let mut parts = text.split(':');
-    let us = positive(parts.next()?)?;
+    let us = time_us(parts.next()?, Bare::Us)?;
     let priority = |text: &str| class::parse_priority(text).ok();
     let (lax, critical) = match (parts.next(), parts.next(), parts.next()) {
         (None, None, None) => (None, None),
@@ -301,14 +324,14 @@ fn slo(text: &str) -> Option<Slo> {
         return scaled(times, 100.0).filter(|p| *p >= 1.0 && *p <= 1e6).map(|p| Slo::Slowdown(p as u32));
     }
     let text = text.strip_prefix("p99=").unwrap_or(text);
-    let us = if let Some(us) = text.strip_suffix("us").or(text.strip_suffix("µs")) {
-        scaled(us, 1.0)
-    } else if let Some(ms) = text.strip_suffix("ms") {
-        scaled(ms, 1e3)
-    } else {
-        scaled(text.strip_suffix('s')?, 1e6)
-    };
-    us.filter(|us| *us >= 1.0 && *us <= TIME_MAX_US as f64).map(|us| Slo::P99(us as u64))
+    time_us(text, Bare::Refused).map(Slo::P99)
+}
+
+/// A time in whole µs, at least 1.
+fn time_us(text: &str, bare: Bare) -> Option<u64> {
+    let time = units::parse(text, bare)?;
+    // To the nearest: 1.0005ms is no whole number of µs.
+    u64::try_from((time + Duration::from_nanos(500)).as_micros()).ok().filter(|us| *us >= 1)
 }
 
 #[cfg(test)]
@@ -348,6 +371,23 @@ mod tests {
         for text in ["1.05x", "slowdown=1.05", "slowdown=1.05x"] {
             assert_eq!(read(Hint::Slo, text).unwrap().slo, Some(Slo::Slowdown(105)), "{text}");
         }
+        for (hint, text, shown) in [
+            (Hint::Weight, "300", "300"),
+            (Hint::Timeslice, "900", "900 µs"),
+            (Hint::Deadline, "10000", "10 ms"),
+            (Hint::Deadline, "none", "none"),
+            (Hint::Laxity, "2ms:low:high", "2 ms, -128 then 128"),
+            (Hint::Slo, "2500us", "P99 2.5 ms"),
+            (Hint::Slo, "1.05x", "1.05x"),
+        ] {
+            assert_eq!(read(hint, text).unwrap().shown(hint).as_deref(), Some(shown), "{hint:?}");
+        }
+        for text in ["5ms", "5000", "5 ms", "0.005s"] {
+            assert_eq!(read(Hint::Timeslice, text).unwrap().timeslice_us, Some(5_000), "{text}");
+            assert_eq!(read(Hint::Deadline, text).unwrap().deadline_us, Some(5_000), "{text}");
+            let laxity = Laxity { us: 5_000, lax: Some(-128), critical: Some(128) };
+            assert_eq!(read(Hint::Laxity, &format!("{text}:low:high")).unwrap().laxity, Some(laxity), "{text}");
+        }
         assert_eq!(read(Hint::Laxity, "7").unwrap().laxity, Some(Laxity { us: 7, lax: None, critical: None }));
         assert_eq!(read(Hint::Deadline, "-1").unwrap().deadline_us, Some(0), "as the original's interface has it");
     }
@@ -358,6 +398,10 @@ mod tests {
             (Hint::Weight, "0"),
             (Hint::Utilization, "101"),
             (Hint::Timeslice, "99"),
+            (Hint::Timeslice, "99us"),
+            (Hint::Timeslice, "11s"),
+            (Hint::Timeslice, "5 parsecs"),
+            (Hint::Deadline, "2h"),
             (Hint::Deadline, "0"),
             (Hint::K, "65"),
             (Hint::Laxity, "5:low"),
@@ -373,6 +417,11 @@ mod tests {
             let line = read(hint, text).expect_err(text).to_string();
             assert_eq!(line, format!("'{text}' is no {}: use {}", hint.name(), hint.accepted()));
         }
+        let us = Duration::from_micros;
+        let range = us(TIMESLICE_MIN_US)..=us(TIMESLICE_MAX_US);
+        assert_eq!(Hint::Timeslice.accepted(), units::accepted(&range, "5ms", Bare::Us));
+        let range = us(1)..=us(TIME_MAX_US);
+        assert_eq!(Hint::Deadline.accepted(), units::accepted(&range, "10ms", Bare::Us) + ", or none");
         assert!(Hints { weight: Some(0), ..Hints::default() }.check().is_err());
         assert!(Hints { slo: Some(Slo::P99(0)), ..Hints::default() }.check().is_err());
     }

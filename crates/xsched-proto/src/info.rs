@@ -25,6 +25,12 @@ pub struct DaemonInfo {
     pub dropped_clients: u64,
     /// Number of attached programs of other users, which the requesting user may not see.
     pub hidden_programs: u32,
+    /// Configuration files in force, in order.
+    pub configuration: Vec<String>,
+    /// Reason for which the configuration was not read again, if the last attempt failed; told to root and the daemon's own user.
+    pub configuration_fault: Option<String>,
+    /// End of the operator's own scheduler, if it failed, with the policy since then.
+    pub scheduler_failure: Option<String>,
 }
 
 /// Policy that can be chosen.

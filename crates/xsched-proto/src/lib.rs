@@ -27,6 +27,7 @@
 //! - [`text`]: strings of others, as they are shown.
 //! - [`trace`]: the daemon's record of its decisions; [`transitions`]: the stream that it is made of, and what that means.
 //! - [`trust`]: whether a daemon is this user's or root's.
+//! - [`units`]: times as users write and read them.
 //! - [`usage`]: time on devices.
 //! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
 //! - [`writing`]: writes in a process that is not ours, which must not end it.
@@ -61,6 +62,7 @@ pub mod text;
 pub mod trace;
 pub mod transitions;
 pub mod trust;
+pub mod units;
 pub mod usage;
 pub mod variables;
 pub mod wakeup;

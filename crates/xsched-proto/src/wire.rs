@@ -279,6 +279,8 @@ pub enum Request {
         /// Begin of the time asked for, CLOCK_MONOTONIC in µs.
         since_us: u64,
     },
+    /// Has the configuration read again. Answered by one [`DaemonMsg::Note`] for each oddity in it; refused with the fault of a wrong one.
+    Reload,
 }
 
 /// Target of a change: programs that the requesting user may control.

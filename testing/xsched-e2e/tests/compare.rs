@@ -18,7 +18,7 @@ fn compare(place: &Place, high: &str, low: &str, options: &[&str]) -> Command {
 
 /// Reports whether a line is one about the progress.
 fn is_progress(line: &str) -> bool {
-    line.starts_with("xsched: compare plays ") || line.starts_with("xsched: compare: round ")
+    [" plays ", ": round ", ": note: "].iter().any(|part| line.starts_with(&format!("xsched: compare{part}")))
 }
 
 fn complaints(said: &str) -> String {
@@ -120,14 +120,19 @@ fn a_program_that_fails_or_ends_or_does_nothing_is_told() {
     let place = Place::new();
     let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
     place.device();
-    let low = format!("{} be --secs 0.1", load.display());
+    let low = format!("test -e once || {{ touch once; exec {} be --secs 0.1; }}", load.display());
     let high = format!("{} lc --requests 1000000", load.display());
     for (high, low, options, expected) in [
         ("echo no device >&2; exit 7", "true", &[][..], "the high program failed (exit status: 7): no device"),
         ("true", "true", &[], "the high program ended before it was seen to work"),
         ("exec sleep 1000", "true", &["--start", "1"], "the high program gave no device any work within 1 s (--start)"),
         ("echo ready; exec sleep 1000", "true", &["--requests", "(ready)"], "the high program printed 'ready'"),
-        (&high, &low, &["--gap", "0.1", "--secs", "1"], "the low program ended"),
+        (
+            &high,
+            &low,
+            &["--gap", "0.1", "--secs", "1"],
+            "the low program was started again, and ended before it was seen to work",
+        ),
     ] {
         let mut command = compare(&place, high, low, options);
         command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
@@ -138,6 +143,23 @@ fn a_program_that_fails_or_ends_or_does_nothing_is_told() {
         let bad_input = expected.ends_with("'ready'");
         assert_eq!(output.status.code(), Some(if bad_input { 2 } else { 3 }), "{said}");
     }
+}
+
+#[test]
+fn programs_that_end_are_started_again_and_the_result_is_one_sentence() {
+    let place = Place::new();
+    let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
+    place.device();
+    let load = load.display();
+    let high = format!("{load} lc --kernels 5 --us 1000 --period-us 20000 --requests 15");
+    let low = format!("{load} be --us 200 --secs 0.3");
+    let (table, v) = report(&place, |secs| compare(&place, &high, &low, &["--secs", secs, "--rounds", "1"]));
+    assert_played(&v, 1);
+    assert!(v["started_again"].as_u64() >= Some(4), "each ends several times a second: {v}");
+    let verdict = v["verdict"].as_str().expect("a sentence");
+    assert!(verdict.starts_with("Verdict: ") && verdict.contains("programs ended and were started again"), "{verdict}");
+    assert_eq!(table.trim_end().lines().last(), Some(verdict));
+    assert!(table.contains("programs that ended while they were measured were started again, "), "{table}");
 }
 
 #[test]

@@ -187,7 +187,7 @@ fn where_the_slice_does_not_hold_there_is_no_pool() {
     machine.daemon = None;
     until("the daemon has ended", || machine.gpu.place.ps().is_none());
     machine.start_daemon(&[("LD_PRELOAD", keeps.to_str().unwrap())]);
-    let why = format!("time sharing: no pool: the time slice of {SHORT_SLICE_US} us does not hold: it is ");
+    let why = format!("time sharing: no pool: the time slice of {SHORT_SLICE_US} µs does not hold: it is ");
     let (enabled, errors) = machine.mps(LOW, &[]);
     assert_eq!(enabled, "0");
     assert!(errors.contains(&why), "{errors}");

@@ -243,6 +243,8 @@ fn a_crash_or_a_hang_costs_only_the_scheduler() {
                 if high < low { Ok(()) } else { Err(format!("{low} and {high} ms")) }
             });
         }
+        let told = place.ask(&["daemon", "status"]);
+        assert!(told.contains("trouble        the scheduler ") && told.contains(": the policy is hpf"), "{told}");
         assert!(daemon.has_ended().is_none());
         let errors = daemon.complaints();
         assert!(errors.contains(says) && errors.matches("xsched: ").count() == 1, "{errors}");

@@ -79,8 +79,8 @@ impl Shell {
         loop {
             match self.lines.recv_timeout(2 * TIMEOUT) {
                 Ok(line) if line == END => return said,
-                // A remark about a busy machine, which is not in the page; a blank line stands before it.
-                Ok(line) if line.starts_with("too noisy here") => drop(said.pop()),
+                // Remarks about a busy machine, which are not in the page.
+                Ok(line) if line.contains(": note: ") => {}
                 Ok(line) => said.push(line),
                 Err(_) => panic!("{block}: no end after {said:#?}"),
             }
@@ -121,6 +121,8 @@ impl Names {
         let text = self.0.iter().fold(text.to_owned(), |text, (name, here)| text.replace(name, here));
         text.replace("sleep 60", "sleep 0.1")
             .replace("timeout 1 ", "timeout 0.3 ")
+            // A look may be taken several times.
+            .replace("xsched trace ", "rm -f xsched.pftrace; xsched trace ")
             .replace("[limits.users.anna]", &format!("[limits.users.{}]", user()))
     }
 
@@ -146,7 +148,7 @@ fn user() -> String {
 
 /// Shape of a line: its words, which are equal each time. Figures with their units, and states that change all the time, are replaced.
 fn shape(line: &str) -> String {
-    const UNITS: [&str; 8] = ["ms", "s", "µs", "us", "%", "GiB", "MiB", "min"];
+    const UNITS: [&str; 10] = ["ms", "s", "µs", "us", "%", "GiB", "MiB", "m", "h", "d"];
     let mut words: Vec<&str> = Vec::new();
     for word in line.split_whitespace() {
         // A time in ms may begin in the same way.

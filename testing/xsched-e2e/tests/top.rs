@@ -195,7 +195,7 @@ fn top_prints_a_table_where_there_is_no_terminal() {
         assert!(row.trim_start().starts_with(&high.pid().to_string()), "{row}");
     }
     for (args, says) in [
-        (&["top", "--interval", "1ms"][..], "xsched: --interval: '1ms' is no interval: use a number and a unit from"),
+        (&["top", "--interval", "1ms"][..], "xsched: --interval: '1ms' is no interval: use a time from 200 ms to 1 h"),
         (&["top", "--sort", "size"], "xsched: --sort: 'size' is no order: use gpu, wait, priority, "),
         (&["top", "--once", "--batch"], "xsched: the argument '--once' cannot be used with '--batch'"),
     ] {

@@ -2,6 +2,7 @@
 //! by prost, and by the protocol classes of the Python package `perfetto`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use prost::Message;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use xsched_e2e::{Place, Process, now_ns, signal, skipped, until};
+use xsched_e2e::{Place, Process, TIMEOUT, finish, now_ns, signal, skipped, until};
 
 /// Parts of Perfetto's interface that the files use.
 mod perfetto {
@@ -267,6 +268,44 @@ fn a_trace_of_the_time_to_come_has_what_happens_then() {
     assert!(to - from >= 2_000_000, "{trace}");
     let all = [of_low, of_high].into_iter().flat_map(|group| group["spans"].as_array().expect("a list"));
     assert!(all.clone().all(|span| span["from_us"].as_u64() >= Some(from) && span["to_us"].as_u64() <= Some(to)));
+}
+
+#[test]
+fn a_trace_is_not_lost_and_overwrites_nothing() {
+    let place = Place::new();
+    let _daemon = place.daemon(&["--policy", "hpf"]);
+    let (_low, _high) = place.low_held_by_high();
+    let in_place = |args: &[&str]| {
+        let mut command = place.xsched(args);
+        command.current_dir(place.join(""));
+        command
+    };
+    // Ctrl-C ends it, and what there is by then is written.
+    let mut command = in_place(&["trace", "--for", "1h"]);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().expect("xsched runs");
+    let (mut errors, mut first) = (BufReader::new(child.stderr.take().expect("a pipe")), String::new());
+    errors.read_line(&mut first).expect("a line");
+    assert_eq!(first, "xsched: trace takes 1 h; Ctrl-C ends it early\n");
+    signal(child.id(), Signal::INT);
+    let output = finish(child, TIMEOUT);
+    let table = String::from_utf8(output.stdout).expect("text");
+    assert!(
+        output.status.success() && table.ends_with("\nxsched.pftrace: open it at https://ui.perfetto.dev\n"),
+        "{table}"
+    );
+    let bytes = std::fs::read(place.join("xsched.pftrace")).expect("the trace");
+    assert!(perfetto::Trace::decode(bytes.as_slice()).is_ok_and(|trace| !trace.packet.is_empty()));
+    // A second one has another name; one that was named is kept.
+    let again = in_place(&["trace"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&again.stdout).contains("xsched-2.pftrace: open it"), "{again:?}");
+    let refused = in_place(&["trace", "-o", "xsched.pftrace"]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert_eq!(said, "xsched: --output: xsched.pftrace exists: name another file, or add --force\n");
+    assert_eq!(std::fs::read(place.join("xsched.pftrace")).expect("the trace"), bytes);
+    assert!(in_place(&["trace", "-o", "xsched.pftrace", "--force"]).status().unwrap().success());
+    assert_ne!(std::fs::read(place.join("xsched.pftrace")).expect("the trace"), bytes);
 }
 
 #[test]

@@ -241,7 +241,10 @@ fn complaints(log: &str) -> String {
     let is_event = |line: &&str| {
         let Some(line) = line.strip_prefix("xsched: ") else { return false };
         let leaves = line.starts_with("process ") && line.ends_with(" has left");
-        leaves || line.starts_with("attached process ") || line.contains(": by user ")
+        leaves
+            || line.starts_with("listens at ")
+            || line.starts_with("attached process ")
+            || line.contains(": by user ")
     };
     log.lines().filter(|line| !is_event(line)).map(|line| format!("{line}\n")).collect()
 }

@@ -19,7 +19,8 @@ use xsched_daemon::mps::PIPE_DIRECTORY;
 use self::steps::{Outcome, Step};
 use crate::children::{self, Guarded};
 use crate::failure::{Error, Result};
-use crate::private::{Daemon, Private, Progress, clean};
+use crate::private::{Daemon, Private, clean};
+use crate::progress::Progress;
 
 /// Longest time that all steps of a platform may take: a first import of PyTorch reads gigabytes.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -61,31 +61,30 @@ pub(super) struct Program {
     seen: Arc<Mutex<Seen>>,
     began: Instant,
     ended: Option<(ExitStatus, Cost)>,
+    /// Resources of its first run, if it has ended and was started again.
+    first: Option<Cost>,
 }
 
 impl Program {
     /// Starts a command. Lines of its output that match `counts` are counted.
-    pub(super) fn start(mut command: Command, what: &'static str, counts: Option<&Regex>) -> Result<Program> {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        // SAFETY: prctl is async-signal-safe.
-        unsafe {
-            command.pre_exec(|| {
-                // If this process is killed, at least the command itself is killed too.
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                Ok(())
-            });
-        }
-        let mut child = command.spawn().map_err(|e| Error::environment(format!("cannot start {what}: {e}")))?;
-        let pid = Pid::from_raw(child.id() as i32).ok_or_else(|| Error::environment("a process without an id"))?;
+    pub(super) fn start(command: Command, what: &'static str, counts: Option<&Regex>) -> Result<Program> {
         let seen = Arc::default();
-        read(child.stdout.take(), counts.cloned(), &seen, false);
-        read(child.stderr.take(), counts.cloned(), &seen, true);
-        Ok(Program { what, pid, seen, began: Instant::now(), ended: None })
+        let pid = spawn(command, what, counts, &seen)?;
+        Ok(Program { what, pid, seen, began: Instant::now(), ended: None, first: None })
     }
 
-    /// Name of the program in messages.
-    pub(super) fn what(&self) -> &'static str {
-        self.what
+    /// Starts a program again that has ended. Its lines so far stay.
+    pub(super) fn again(&mut self, command: Command, counts: Option<&Regex>) -> Result<()> {
+        let cost = self.stop();
+        self.first.get_or_insert(cost);
+        self.pid = spawn(command, self.what, counts, &self.seen)?;
+        (self.began, self.ended) = (Instant::now(), None);
+        Ok(())
+    }
+
+    /// Number of its lines that have counted.
+    pub(super) fn lines(&self) -> u64 {
+        self.seen().marks.len() as u64
     }
 
     /// Time since its start.
@@ -132,9 +131,10 @@ impl Program {
         Error::environment(format!("{} failed ({status}){last}", self.what))
     }
 
-    /// Ends the command, unless it has ended, and the rest of its process group.
+    /// Ends the command, unless it has ended, and the rest of its process group. Returns the cost of its first run.
     pub(super) fn end(mut self) -> Cost {
-        self.stop()
+        let cost = self.stop();
+        self.first.unwrap_or(cost)
     }
 
     fn stop(&mut self) -> Cost {
@@ -180,6 +180,24 @@ impl Drop for Program {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// Starts a command in a process group of its own; its lines that match count.
+fn spawn(mut command: Command, what: &str, counts: Option<&Regex>, seen: &Arc<Mutex<Seen>>) -> Result<Pid> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    // SAFETY: prctl is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            // If this process is killed, at least the command itself is killed too.
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().map_err(|e| Error::environment(format!("cannot start {what}: {e}")))?;
+    let pid = Pid::from_raw(child.id() as i32).ok_or_else(|| Error::environment("a process without an id"))?;
+    read(child.stdout.take(), counts.cloned(), seen, false);
+    read(child.stderr.take(), counts.cloned(), seen, true);
+    Ok(pid)
 }
 
 fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {

@@ -9,6 +9,7 @@ use super::program::Cost;
 use super::stage::{Case, Played, Subject, Wish};
 use crate::failure::{Error, Result};
 use crate::picture::{self, Bar, Curve, RGBColor};
+use crate::verdict;
 
 mod page;
 
@@ -85,6 +86,10 @@ struct Json<'a> {
     launches: u64,
     unscheduled: u64,
     observing: Option<Observing>,
+    /// Number of times that programs ended and were started again.
+    started_again: u64,
+    /// Result in a sentence, with its doubt.
+    verdict: String,
     raw: Vec<Raw<'a>>,
 }
 
@@ -228,6 +233,41 @@ impl Report {
         all.fold((0, 0), |sum, p| (sum.0 + p.launches, sum.1 + p.unscheduled))
     }
 
+    fn again(&self) -> u64 {
+        self.rounds.iter().flatten().map(|played| played.again).sum()
+    }
+
+    /// One sentence of result, with its doubt.
+    fn verdict(&self) -> String {
+        let figures = |case: Case| {
+            let f = self.figures(case);
+            let p99 = |p: &Played| quantile(&sorted(p.latencies_ms.iter().copied()), 0.99);
+            verdict::Figures {
+                requests: f.requests,
+                p99_ms: f.p99_ms,
+                p99_of_rounds_ms: self.of(case).iter().map(p99).collect(),
+                work_per_s: f.work.map(|work| work.per_s),
+            }
+        };
+        let (alone, native, xsched) = (figures(Case::Alone), figures(Case::Native), figures(Case::Xsched));
+        let (launches, unscheduled) = self.launches();
+        let mut doubts = Vec::new();
+        if unscheduled * 100 > launches {
+            doubts.push(format!(
+                "{:.0} % of the launches went unscheduled",
+                unscheduled as f64 * 100.0 / launches as f64
+            ));
+        }
+        if self.again() > 0 {
+            doubts.push(
+                "programs ended and were started again, so that each was alone for a part of the time".to_owned(),
+            );
+        }
+        let (urgent, other) = ("the high program", "the low program");
+        let measured = verdict::Measured { alone: &alone, native: &native, xsched: &xsched, urgent, other };
+        verdict::verdict(&measured, None, doubts)
+    }
+
     /// Report as a table.
     pub(super) fn table(&self, wish: &Wish) -> String {
         let mut out = String::new();
@@ -290,6 +330,13 @@ impl Report {
         if unscheduled > 0 {
             let _ = writeln!(out, "unscheduled: {unscheduled} of {launches} launches under xsched");
         }
+        let again = self.again();
+        if again > 0 {
+            let times = if again == 1 { "once" } else { "times in all" };
+            let count = if again == 1 { String::new() } else { format!("{again} ") };
+            let _ = writeln!(out, "programs that ended while they were measured were started again, {count}{times}");
+        }
+        let _ = writeln!(out, "\n{}", self.verdict());
         out
     }
 
@@ -323,6 +370,8 @@ impl Report {
             launches,
             unscheduled,
             observing: self.observing(),
+            started_again: self.again(),
+            verdict: self.verdict(),
             raw: (0..rounds).map(round).collect(),
         };
         serde_json::to_string_pretty(&json).map(|s| s + "\n").map_err(Error::environment)
@@ -356,20 +405,6 @@ impl Report {
             true => "latency as the program prints it, ms",
         };
         picture::distributions(&caption, x_desc, &cases.map(curve)).map_err(Error::environment)
-    }
-
-    /// Outcome in one sentence.
-    fn answer(&self) -> String {
-        let (native, xsched) = (self.figures(Case::Native), self.figures(Case::Xsched));
-        let part = |f: &Figures| f.work.map_or(0.0, |w| w.to_alone * 100.0);
-        format!(
-            "Under xsched the P99 of the high program is {:.2} times that alone, without it {:.2} times; the low program does {:.0} % \
-             of its work alone, without xsched {:.0} %.",
-            xsched.p99_to_alone,
-            native.p99_to_alone,
-            part(&xsched),
-            part(&native)
-        )
     }
 }
 
@@ -468,6 +503,7 @@ mod tests {
         );
         assert!(line("together, under xsched").contains("1.10x"));
         assert!(line("the low program alone").ends_with("100 %"));
+        assert!(text.trim_end().lines().last().unwrap().starts_with("Verdict: "), "{text}");
         assert!(text.contains("for 18.2 % of the time, unwatched for 10.0 %"), "{text}");
     }
 
@@ -491,7 +527,9 @@ mod tests {
                 "requests",
                 "rounds",
                 "secs",
+                "started_again",
                 "unscheduled",
+                "verdict",
                 "warm_up_s",
                 "work",
                 "xsched"

@@ -1,5 +1,6 @@
 //! One situation of one round: the programs start, warm up, are measured, and end.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -16,6 +17,8 @@ use crate::private::{Daemon, Private, clean};
 
 /// Pause between two polls of the programs.
 const STEP: Duration = Duration::from_millis(10);
+/// Longest wait for the lines of a program that has ended.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Program of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +139,8 @@ pub(super) struct Played {
     /// Number of launches of both programs under xsched, and number of those that were not scheduled.
     pub(super) launches: u64,
     pub(super) unscheduled: u64,
+    /// Number of times that programs ended and were started again.
+    pub(super) again: u64,
     /// Resources that the high program used, alone.
     pub(super) cost: Option<Cost>,
 }
@@ -236,31 +241,82 @@ impl Stage {
         Program::start(self.command(way, part), part.what(), self.wish.of(part).1)
     }
 
-    /// Counts of a program at the daemon that watches it.
-    fn seen(&mut self, way: Way, part: Part) -> Result<Counts> {
+    /// Counts of a program, and of those of its kind that have ended, at the daemon that watches it.
+    fn seen(&mut self, way: Way, part: Part) -> Result<Seen> {
         let socket = match way {
-            Way::Bare => return Ok(Counts::default()),
+            Way::Bare => return Ok(Seen::default()),
             Way::Scheduled => &self.scheduler.daemon.socket,
             Way::Observed => &self.observer(part).daemon.socket,
         };
-        let answer = client::ask(Some(socket), Request::Ps)?;
+        let answer = client::ask(Some(socket), Request::PsAll)?;
         let is_its = |p: &&ProgramInfo| way == Way::Observed || (p.priority > 0) == (part == Part::High);
         let programs = answer.iter().filter_map(|m| if let DaemonMsg::Program(p) = m { Some(&**p) } else { None });
-        let mut counts = Counts::default();
-        for group in programs.filter(is_its).flat_map(|p| &p.groups) {
-            counts.launches += group.launches;
-            let u = &group.unscheduled;
-            counts.unscheduled += u.attach + u.passthrough + u.error;
+        let mut seen = Seen::default();
+        for program in programs.filter(is_its) {
+            let counts = seen.entry(program.pid).or_default();
+            for group in &program.groups {
+                counts.launches += group.launches;
+                let u = &group.unscheduled;
+                counts.unscheduled += u.attach + u.passthrough + u.error;
+            }
         }
-        Ok(counts)
+        Ok(seen)
+    }
+
+    /// Starts a program, with the counts of earlier ones of its kind, which do not belong to it.
+    fn enter(&mut self, case: Case, part: Part) -> Result<Running> {
+        let way = self.way(case, part);
+        let before = self.seen(way, part)?;
+        let program = self.start(way, part)?;
+        Ok(Running { part, way, program, before, now: Seen::default(), worked: 0, again: 0 })
+    }
+
+    /// Reads a program's counts.
+    fn count(&mut self, running: &mut Running) -> Result<Counts> {
+        for (pid, counts) in self.seen(running.way, running.part)? {
+            running.now.insert(pid, counts);
+        }
+        Ok(running.counts())
+    }
+
+    /// Starts programs again that have ended well.
+    ///
+    /// # Errors
+    /// Fails if a program failed, or ended without any work since it was started.
+    fn start_again(&mut self, running: &mut [Running]) -> Result<()> {
+        for running in running.iter_mut() {
+            if !running.program.has_finished()? {
+                continue;
+            }
+            let part = running.part;
+            let is_line = self.wish.of(part).1.is_some();
+            // Its last lines may be on their way still.
+            let until = Instant::now() + LAST_LINES;
+            let works = loop {
+                let counts = self.count(running)?;
+                let works = if is_line { running.program.lines() } else { counts.launches };
+                if works > running.worked || Instant::now() > until {
+                    break works;
+                }
+                pause()?;
+            };
+            if works == running.worked {
+                let why = format!("{} was started again, and ended before it was seen to work", part.what());
+                return Err(Error::environment(why));
+            }
+            running.worked = works;
+            running.again += 1;
+            let command = self.command(running.way, part);
+            running.program.again(command, self.wish.of(part).1)?;
+        }
+        Ok(())
     }
 
     /// Plays one situation.
     pub(super) fn play(&mut self, case: Case) -> Result<Played> {
         let mut running = Vec::new();
         for &part in case.parts() {
-            let way = self.way(case, part);
-            running.push((part, way, self.start(way, part)?));
+            running.push(self.enter(case, part)?);
         }
         // Bursts of earlier situations do not belong to this one.
         for part in [Part::High, Part::Low] {
@@ -269,24 +325,25 @@ impl Stage {
         self.scheduler.log.read()?;
         self.wait_until_all_work(&mut running)?;
         self.warm_up(&mut running)?;
-        let before = self.counts(&running)?;
+        let before = self.counts(&mut running)?;
         let begin_us = now_us();
         self.measure(&mut running)?;
-        let after = self.counts(&running)?;
+        let after = self.counts(&mut running)?;
         let end_us = now_us();
         let mut played = Played { seconds: (end_us - begin_us) as f64 / 1e6, ..Played::default() };
-        for ((part, way, program), (before, after)) in running.into_iter().zip(before.into_iter().zip(after)) {
+        for (running, (before, after)) in running.into_iter().zip(before.into_iter().zip(after)) {
+            let Running { part, way, program, again, .. } = running;
+            played.again += u64::from(again);
             let marks = program.marks(begin_us, end_us);
             let by_lines = self.wish.of(part).1.is_some();
             if way == Way::Scheduled {
-                // A program that has ended is not listed any more.
-                let launches = before.launches.max(after.launches);
+                let launches = after.launches;
                 if launches == 0 {
                     let why = format!("{} gave the device nothing under xsched; see `xsched doctor`", part.what());
                     return Err(Error::environment(why));
                 }
                 played.launches += launches;
-                played.unscheduled += before.unscheduled.max(after.unscheduled);
+                played.unscheduled += after.unscheduled;
             }
             match part {
                 Part::High if by_lines => played.latencies_ms = marks.iter().map(|mark| mark.number).collect(),
@@ -318,26 +375,26 @@ impl Stage {
         Ok(program.end())
     }
 
-    fn counts(&mut self, running: &[(Part, Way, Program)]) -> Result<Vec<Counts>> {
-        running.iter().map(|(part, way, _)| self.seen(*way, *part)).collect()
+    fn counts(&mut self, running: &mut [Running]) -> Result<Vec<Counts>> {
+        running.iter_mut().map(|running| self.count(running)).collect()
     }
 
-    fn wait_until_all_work(&mut self, running: &mut [(Part, Way, Program)]) -> Result<()> {
+    fn wait_until_all_work(&mut self, running: &mut [Running]) -> Result<()> {
         let mut works = vec![false; running.len()];
         while works.contains(&false) {
-            for ((part, way, program), works) in running.iter_mut().zip(&mut works) {
+            for (running, works) in running.iter_mut().zip(&mut works) {
                 // A program that fails reports that before anything else.
-                let finished = program.has_finished()?;
+                let (finished, part) = (running.program.has_finished()?, running.part);
                 *works = *works
-                    || match self.wish.of(*part).1 {
-                        Some(_) => program.has_spoken(),
-                        None => self.seen(*way, *part)?.launches > 0,
+                    || match self.wish.of(part).1 {
+                        Some(_) => running.program.has_spoken(),
+                        None => self.count(running)?.launches > 0,
                     };
                 if !*works && finished {
                     return Err(Error::environment(format!("{} ended before it was seen to work", part.what())));
                 }
-                if !*works && program.age() > self.wish.start {
-                    return Err(self.idle(*part));
+                if !*works && running.program.age() > self.wish.start {
+                    return Err(self.idle(part));
                 }
             }
             pause()?;
@@ -355,37 +412,19 @@ impl Stage {
         })
     }
 
-    fn warm_up(&self, running: &mut [(Part, Way, Program)]) -> Result<()> {
-        let until = Instant::now() + self.wish.warm_up;
-        while Instant::now() < until {
-            for (_, _, program) in running.iter_mut() {
-                if program.has_finished()? {
-                    let (what, s) = (program.what(), self.wish.warm_up.as_secs_f64());
-                    let why = format!("{what} ended within {s} s of its first work (--warm-up): have it run longer");
-                    return Err(Error::environment(why));
-                }
-            }
-            pause()?;
-        }
-        Ok(())
+    fn warm_up(&mut self, running: &mut [Running]) -> Result<()> {
+        self.let_run(running, self.wish.warm_up)
     }
 
-    /// Waits until the time is over, or the high program has ended.
-    fn measure(&self, running: &mut [(Part, Way, Program)]) -> Result<()> {
-        let until = Instant::now() + Duration::from_secs(self.wish.secs);
+    fn measure(&mut self, running: &mut [Running]) -> Result<()> {
+        self.let_run(running, Duration::from_secs(self.wish.secs))
+    }
+
+    /// Waits for some time. Programs that end in it are started again.
+    fn let_run(&mut self, running: &mut [Running], time: Duration) -> Result<()> {
+        let until = Instant::now() + time;
         while Instant::now() < until {
-            for (part, _, program) in running.iter_mut() {
-                if program.has_finished()? {
-                    match part {
-                        Part::High => return Ok(()),
-                        Part::Low => {
-                            let why =
-                                "the low program ended while it was measured: have it run longer, or lower --secs";
-                            return Err(Error::environment(why));
-                        }
-                    }
-                }
-            }
+            self.start_again(running)?;
             pause()?;
         }
         Ok(())
@@ -417,11 +456,41 @@ impl Stage {
     }
 }
 
+/// Counts of a daemon for programs, by process.
+type Seen = HashMap<u32, Counts>;
+
 /// Counts of a daemon for a program.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     launches: u64,
     unscheduled: u64,
+}
+
+/// Program of a situation, with the earlier ones that it was started again for.
+struct Running {
+    part: Part,
+    way: Way,
+    program: Program,
+    /// Counts of others at its start.
+    before: Seen,
+    now: Seen,
+    /// Work up to its last start: lines or launches.
+    worked: u64,
+    /// Number of times that it was started again.
+    again: u32,
+}
+
+impl Running {
+    fn counts(&self) -> Counts {
+        let since = |(pid, now): (&u32, &Counts)| {
+            let before = self.before.get(pid).copied().unwrap_or_default();
+            (now.launches.saturating_sub(before.launches), now.unscheduled.saturating_sub(before.unscheduled))
+        };
+        self.now.iter().map(since).fold(Counts::default(), |sum, (launches, unscheduled)| Counts {
+            launches: sum.launches + launches,
+            unscheduled: sum.unscheduled + unscheduled,
+        })
+    }
 }
 
 fn pause() -> Result<()> {

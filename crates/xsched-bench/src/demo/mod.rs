@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use xsched_daemon::mps::PIPE_DIRECTORY;
+use xsched_proto::units;
 use xsched_proto::wire::{DaemonMsg, Request};
 
 use self::load::{Calibration, Part};
@@ -20,7 +21,8 @@ use self::worker::{Latencies, PERIOD, Work};
 use crate::children::{self, Guarded, Worker};
 use crate::client;
 use crate::failure::{Error, Result, say};
-use crate::private::{Daemon, Private, Progress, clean, writable, write};
+use crate::private::{Daemon, Private, clean, writable, write};
+use crate::progress::Progress;
 
 /// Longest time to wait for a program to be ready: the first compilation of a kernel may be slow.
 const WARM_UP: Duration = Duration::from_secs(60);
@@ -101,7 +103,11 @@ fn measure(platforms: &[Platform], requests: u32, rounds: u32) -> Result<Report>
         Report { platform, device, alone: Situation::new()?, native: Situation::new()?, xsched: Situation::new()? };
     let cases = [Case::Alone, Case::Native, Case::Xsched];
     let measured = PERIOD * requests * rounds * cases.len() as u32;
-    let about = format!("on {}: rounds: {rounds}, about {} s", report.device, measured.as_secs() + 1);
+    let about = format!(
+        "on {}: rounds: {rounds}, about {}",
+        report.device,
+        units::of(Duration::from_secs(measured.as_secs() + 1))
+    );
     let progress = Progress::new("demo", Some(&about));
     for round in 0..rounds as usize {
         for step in 0..cases.len() {

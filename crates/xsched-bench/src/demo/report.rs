@@ -10,6 +10,7 @@ use super::load::{Burst, Part, Platform};
 use super::worker::PERIOD;
 use crate::failure::{Error, Result};
 use crate::picture::{self, Bar, Curve, RGBColor};
+use crate::verdict;
 
 /// Largest ratio of P99 to P50 alone, and of the P99 of one round to that of another, on a machine whose figures mean something: all
 /// requests of the demo are alike.
@@ -136,6 +137,21 @@ impl Report {
         }
     }
 
+    /// One sentence of result, with its doubt.
+    fn verdict(&self) -> String {
+        let figures = |s: &Situation| verdict::Figures {
+            requests: s.latency_ns.len() as usize,
+            p99_ms: s.quantile_ms(0.99),
+            p99_of_rounds_ms: s.p99_of_rounds_ms.clone(),
+            work_per_s: s.best_effort_per_s(),
+        };
+        let (alone, native, xsched) = (figures(&self.alone), figures(&self.native), figures(&self.xsched));
+        let (urgent, other) = ("the urgent program", "the best-effort one");
+        let measured = verdict::Measured { alone: &alone, native: &native, xsched: &xsched, urgent, other };
+        let noise = self.noise().map(|why| format!("too noisy here, take these with care: {why}"));
+        verdict::verdict(&measured, noise, Vec::new())
+    }
+
     fn rows(&self) -> [(&'static str, &Situation, RGBColor); 3] {
         [
             ("alone", &self.alone, picture::ALONE),
@@ -166,7 +182,7 @@ impl Report {
         for (name, s, _) in self.rows() {
             let ratio = s.quantile_ms(0.99) / self.alone.quantile_ms(0.99);
             let work = s.best_effort_per_s().map_or("-".to_owned(), |w| format!("{w:.0}"));
-            let kept = self.kept(s).map_or("-".to_owned(), |part| format!("{:.0}%", part * 100.0));
+            let kept = self.kept(s).map_or("-".to_owned(), |part| format!("{:.0} %", part * 100.0));
             let _ = writeln!(
                 out,
                 "{name:<26}{:>8.2}{:>9.2}{:>13}{:>10.2}{work:>15}{kept:>6}",
@@ -176,9 +192,7 @@ impl Report {
                 s.quantile_ms(1.0),
             );
         }
-        if let Some(why) = self.noise() {
-            let _ = writeln!(out, "\ntoo noisy here, take these with care: {why}");
-        }
+        let _ = writeln!(out, "\n{}", self.verdict());
         out
     }
 
@@ -276,7 +290,7 @@ mod tests {
         assert_eq!(with(&[&[10; 100], &[14; 100]], 11_000).noise(), None);
         let spread = with(&[&[[10; 98].as_slice(), &[16, 16]].concat()], 11_000);
         assert!(
-            spread.table().ends_with("take these with care: alone, P99 is 1.6 times P50, above the bound of 1.5\n")
+            spread.table().contains("Doubt: too noisy here, take these with care: alone, P99 is 1.6 times P50, above")
         );
         let rounds = with(&[&[10; 1], &[16; 100]], 11_000).noise().unwrap();
         assert!(rounds.contains("10.00 ms in one round and 16.00 ms in another"), "{rounds}");
@@ -288,7 +302,8 @@ mod tests {
         let text = report().table();
         assert!(text.contains("worst ms") && text.contains("30.0"), "{text}");
         assert!(text.contains("1.00x") && text.contains("3.00x") && text.contains("1.10x"), "{text}");
-        assert!(text.contains("100%") && text.contains("  88%"), "{text}");
+        assert!(text.trim_end().lines().last().unwrap().starts_with("Verdict: "), "{text}");
+        assert!(text.contains("100 %") && text.contains("  88 %"), "{text}");
         assert!(text.lines().skip(3).take(4).all(|line| line.len() <= 90), "{text}");
     }
 

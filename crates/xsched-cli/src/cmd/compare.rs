@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use regex_lite::Regex;
 use xsched_bench::compare::{self, Files, Wish};
+use xsched_proto::units::{self, Bare};
 
 use crate::failure::{Error, Result, print};
 use crate::values;
@@ -33,24 +34,24 @@ pub(crate) struct Args {
     #[arg(long, value_name = "REGEX", value_parser = work)]
     work: Option<Regex>,
 
-    /// Pause in ms that ends a request, where requests are busy spells
-    #[arg(long, value_name = "MS", default_value = "2", value_parser = gap)]
+    /// Pause that ends a request, where requests are busy spells
+    #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = gap)]
     gap: Duration,
 
-    /// Seconds measured in each situation of each round
-    #[arg(long, value_name = "S", default_value = "10", value_parser = values::seconds)]
+    /// Time measured in each situation of each round
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::seconds)]
     secs: u64,
 
     /// Rounds
     #[arg(long, value_name = "N", default_value = "3", value_parser = values::rounds)]
     rounds: u32,
 
-    /// Seconds between the first work of both programs and the beginning of what is measured
-    #[arg(long, value_name = "S", default_value = "5", value_parser = warm_up)]
+    /// Time between the first work of both programs and the beginning of what is measured
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = warm_up)]
     warm_up: Duration,
 
-    /// Longest wait for the first work of a program, in seconds
-    #[arg(long, value_name = "S", default_value = "120", value_parser = values::seconds)]
+    /// Longest wait for the first work of a program
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = values::seconds)]
     start: u64,
 
     /// Write the figures, and all single values, to a file
@@ -72,13 +73,14 @@ pub(crate) struct Args {
 
 const AFTER_HELP: &str = "\
 Examples:
-  xsched compare --high 'python3 serve.py' --low 'python3 train.py' --svg report.svg
-  xsched compare --high ./serve --requests 'took ([0-9.]+) ms' --low ./train --work '^step'
+  xsched compare --high 'python3 serve.py' --low 'python3 train.py'
+  xsched compare --high ./serve --requests 'took ([0-9.]+) ms' \\
+                 --low ./train --work '^step'
   xsched compare --from report.json --html report.html
 
-The low program must go on for as long as it is measured; it is ended then, and so is the high one.
-Without --requests and --work the programs are watched by a daemon that holds nothing back, and
-the table says what that costs the high program.";
+A program that ends while it is measured is started again; then both are ended.
+Without --requests and --work the programs are watched by a daemon that holds
+nothing back, and the table says what that costs the high program.";
 
 /// Parses a command that is not empty.
 fn command(text: &str) -> Result<String> {
@@ -108,17 +110,11 @@ fn requests(text: &str) -> Result<Regex> {
 }
 
 fn gap(text: &str) -> Result<Duration> {
-    match text.parse::<f64>() {
-        Ok(ms) if (0.1..=60_000.0).contains(&ms) => Ok(Duration::from_secs_f64(ms / 1e3)),
-        _ => Err(Error::value(text, "pause", "a number of ms from 0.1 to 60000")),
-    }
+    units::within(text, "pause", &(Duration::from_micros(100)..=Duration::from_secs(60)), "2ms", Bare::Ms)
 }
 
 fn warm_up(text: &str) -> Result<Duration> {
-    match text.parse::<f64>() {
-        Ok(s) if (0.0..=3_600.0).contains(&s) => Ok(Duration::from_secs_f64(s)),
-        _ => Err(Error::value(text, "warm-up", "a number of seconds from 0 to 3600")),
-    }
+    units::within(text, "warm-up", &(Duration::ZERO..=Duration::from_secs(3_600)), "5s", Bare::S)
 }
 
 /// Measures the two programs and reports the results.

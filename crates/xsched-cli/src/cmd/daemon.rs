@@ -1,4 +1,6 @@
-//! `xsched daemon`: the daemon in the foreground.
+//! `xsched daemon`: the daemon in the foreground, and commands to the one that runs.
+
+mod control;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,7 +12,7 @@ use crate::failure::{Error, Result};
 use crate::values::{self, IdleExit};
 use crate::{folders, preload};
 
-/// Run the daemon in the foreground
+/// Run the daemon in the foreground, or ask, reload or stop the one that runs
 ///
 /// `xsched run` starts one by itself; this is for services, containers and looking at what it does. SIGTERM and SIGINT
 /// end it, and programs go on unscheduled. SIGHUP has it read its configuration again.
@@ -20,9 +22,17 @@ use crate::{folders, preload};
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  xsched daemon --policy up                  shares by weight instead of priority
-  xsched daemon --socket /tmp/try.sock       beside another; `xsched run --socket /tmp/try.sock` finds it")]
+  xsched daemon --policy up             shares by weight instead of priority
+  xsched daemon --socket /tmp/try.sock  beside another, for
+                                        `xsched run --socket /tmp/try.sock`
+  xsched daemon status                  what runs, since when, by which files
+  xsched daemon reload                  applies a changed configuration
+  xsched daemon stop                    programs go on unscheduled")]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+
     /// Policy to start with, before the configuration's [default: hpf]
     #[arg(long, value_name = "NAME", value_parser = values::PolicyParser)]
     policy: Option<String>,
@@ -49,11 +59,11 @@ pub(crate) struct Args {
     log: Option<PathBuf>,
 
     /// End after so long without clients [default: never]
-    #[arg(long, value_name = "SECS|never", value_parser = values::idle_exit)]
+    #[arg(long, value_name = "TIME|never", value_parser = values::idle_exit)]
     idle_exit: Option<IdleExit>,
 
     /// Seed of whatever a policy does at random
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = values::seed)]
     seed: u64,
 
     /// A file that gets a line for each burst of a program
@@ -65,8 +75,41 @@ pub(crate) struct Args {
     no_usual_config: bool,
 }
 
-/// Runs until a command or a signal stops the daemon.
-pub(crate) fn main(args: Args) -> Result {
+/// Command to the daemon that runs.
+#[derive(clap::Subcommand, Debug)]
+enum Action {
+    /// Show the daemon that runs: its socket, policy, configuration, and what is wrong
+    Status {
+        #[command(flatten)]
+        at: At,
+        /// The same as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Have it read its configuration again; a faulty one changes nothing, and the fault is shown
+    Reload(At),
+    /// End it, and wait until it has ended; programs go on unscheduled
+    Stop(At),
+}
+
+#[derive(clap::Args, Debug)]
+struct At {
+    /// The daemon's socket [default: $XSCHED_SOCKET, the system's, the user's]
+    #[arg(long, value_name = "PATH", value_parser = values::socket)]
+    socket: Option<PathBuf>,
+}
+
+/// Runs until a command or a signal stops the daemon, or passes a command on to it.
+pub(crate) fn main(mut args: Args) -> Result {
+    match args.action.take() {
+        Some(Action::Status { at, json }) => control::status(at.socket.as_deref(), json),
+        Some(Action::Reload(at)) => control::reload(at.socket.as_deref()),
+        Some(Action::Stop(at)) => control::stop(at.socket.as_deref()),
+        None => serve(args),
+    }
+}
+
+fn serve(args: Args) -> Result {
     let (socket, origin) = paths::socket_path(args.socket);
     if origin == Origin::User {
         folders::private(socket.parent().unwrap_or(std::path::Path::new("/")))?;

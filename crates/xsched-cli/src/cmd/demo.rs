@@ -20,8 +20,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: Choice,
 
-    /// Seconds measured in each of the three situations, over all rounds
-    #[arg(long, value_name = "S", default_value = "10", value_parser = values::seconds)]
+    /// Time measured in each of the three situations, over all rounds
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::seconds)]
     secs: u64,
 
     /// Rounds; each measures all three situations

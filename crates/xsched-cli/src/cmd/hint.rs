@@ -16,11 +16,13 @@ use crate::{candidates, client};
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  xsched hint 4711 --priority low            from now on it takes what is left
-  xsched hint --job night --weight 300       all programs of a job
-  xsched hint --queue q3 --priority 140      one queue, ahead of its program's others
+  xsched hint 4711 --priority low        from now on it takes what is left
+  xsched hint --job night --weight 300   all programs of a job
+  xsched hint --queue q3 --priority 140  one queue, before its program's
 
-A hint lasts as long as the program. For all programs of a kind, write a rule: xsched.toml(5).")]
+A hint lasts as long as the program. For all programs of a kind, write a rule:
+xsched.toml(5).")]
+#[command(override_usage = "xsched hint [OPTIONS] <PROGRAMS> <VALUES>")]
 #[command(group = clap::ArgGroup::new("target").required(true).multiple(true).args(WhomArgs::IDS).arg("queue"))]
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true)
     .args(["priority", "level", "threshold", "batch"]).args(HintArgs::IDS))]

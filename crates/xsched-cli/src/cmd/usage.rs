@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use xsched_proto::text::escaped;
+use xsched_proto::units;
 use xsched_proto::usage::{UsageBy, UsageRow};
 use xsched_proto::wire::{DaemonMsg, Request};
 
@@ -45,8 +46,9 @@ pub(crate) struct Args {
 }
 
 const AFTER_HELP: &str = "\
-GPU TIME  device time; time in which several programs were on a device is divided among them, so that it sums to the time
-          that the device was busy
+GPU TIME  device time; time in which several programs were on a device is
+          divided among them, so that it sums to the time that the device was
+          busy
 PART      of the device time in this list
 RESIDENT  time in which it was on a device, whatever else was there
 AT MOST   part of the GPU time that nothing has measured: it may be too much
@@ -138,24 +140,14 @@ fn table(by: UsageBy, rows: &[UsageRow]) -> String {
             out,
             "{:<24} {:>12} {:>6} {:>12} {:>8} {:>9}",
             escaped(row.key.as_deref().unwrap_or("-")),
-            time(row.gpu_ns),
+            units::of_ns(row.gpu_ns),
             percent(row.gpu_ns, all),
-            time(row.resident_ns),
+            units::of_ns(row.resident_ns),
             percent(row.at_most_ns, row.gpu_ns),
             row.programs
         );
     }
     out
-}
-
-/// Time in the form of `2h 03m`, `3m 20s`, `1.250 s`.
-fn time(ns: u64) -> String {
-    let s = ns / 1_000_000_000;
-    match s {
-        0..60 => format!("{:.3} s", ns as f64 / 1e9),
-        60..3_600 => format!("{}m {:02}s", s / 60, s % 60),
-        _ => format!("{}h {:02}m", s / 3_600, s / 60 % 60),
-    }
 }
 
 fn csv(by: UsageBy, rows: &[UsageRow]) -> String {
@@ -199,8 +191,8 @@ mod tests {
         let table = table(UsageBy::Job, &rows);
         let lines: Vec<&str> = table.lines().collect();
         assert!(lines[0].starts_with("JOB ") && lines[1].starts_with("train.py ") && lines[2].starts_with("- "));
-        assert!(lines[1].contains(" 2h 03m  100 %       4h 06m      0 %"), "{table}");
-        assert!(lines[2].contains(" 1.250 s    0 %      2.500 s      0 %"), "{table}");
+        assert!(lines[1].contains(" 2 h 3 m  100 %      4 h 6 m      0 %"), "{table}");
+        assert!(lines[2].contains(" 1.2 s    0 %        2.5 s      0 %"), "{table}");
         assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
         let csv = csv(UsageBy::Job, &rows);
         assert_eq!(csv.lines().nth(2), Some(",1.250000000,0.000000000,0.000000000,2.500000000,1"));

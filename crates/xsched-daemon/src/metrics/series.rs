@@ -150,6 +150,7 @@ pub(super) mod tests {
             counts: Counts::of(Usage { gpu_ns, ..Usage::default() }),
             launched: Launched::Known(gpu_ns / 10),
             weight: 100,
+            ways: Vec::new(),
             share: 0.5,
             memory_bytes: None,
             gone: false,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use xsched_gatekeeper::ledger::Usage;
 use xsched_policy::ProgramId;
+use xsched_policy::share::Node;
 use xsched_proto::class::Class;
 
 use super::histogram::Histogram;
@@ -37,7 +38,9 @@ pub(crate) struct Row {
     pub(crate) counts: Counts,
     pub(crate) launched: Launched,
     pub(crate) weight: u32,
-    /// The part of the weights of all programs on the device.
+    /// Ways of its groups to their parties among the shares of the device.
+    pub(crate) ways: Vec<Vec<Node>>,
+    /// The part of the device that it asks for, 0 to 1.
     pub(crate) share: f64,
     pub(crate) memory_bytes: Option<u64>,
     /// The program is gone.

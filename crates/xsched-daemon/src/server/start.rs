@@ -104,6 +104,9 @@ impl Server {
             refusals: Refusals::default(),
             dropped_clients: 0,
             started_ns: now_ns,
+            configuration: sources.names(),
+            configuration_fault: None,
+            scheduler_failure: None,
         };
         let life = Life {
             timer,
@@ -138,10 +141,8 @@ impl Server {
         unreadable.iter().for_each(|why| server.say(&why.to_string()));
         server.restore_policies();
         server.start_metrics()?;
-        server.detail_of_own(|| {
-            let (at, policy) = (options.socket.display(), &server.engine.settings().policy.entry.name);
-            format!("listens at {at}, policy {policy}, configuration {}", server.sources.text())
-        });
+        let (at, policy) = (options.socket.display(), server.engine.arbiter().policy());
+        server.say(&format!("listens at {at}, policy {policy}, configuration {}", server.sources.text()));
         Ok(server)
     }
 }

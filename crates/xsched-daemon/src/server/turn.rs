@@ -126,7 +126,7 @@ impl Server {
                     self.detail_of_own(|| "ends: it was told to by a signal".to_owned());
                     self.life.stop = true;
                 }
-                Signal::Reload => self.reload(),
+                Signal::Reload => self.reload_or_end(),
             }
         }
     }

@@ -5,7 +5,8 @@ use xsched_proto::hint::Hint;
 use crate::Policy;
 use crate::entry::Entry;
 use crate::params::Params;
-use crate::policies::turns::{Node, Turns};
+use crate::policies::turns::Turns;
+use crate::share;
 
 pub(super) static ENTRY: Entry = Entry {
     hints: &[Hint::Weight, Hint::Utilization, Hint::Timeslice],
@@ -19,5 +20,5 @@ pub(super) static ENTRY: Entry = Entry {
 };
 
 fn make(_: &Params) -> Box<dyn Policy> {
-    Box::new(Turns::new(|group, path| path.push(Node::party(group.program.0, group))))
+    Box::new(Turns::new(share::by_program))
 }

@@ -8,25 +8,9 @@
 
 use std::collections::HashMap;
 
+use crate::share::Node;
 use crate::tuning::{LEFT_US, PART_LEAST, SHORT_IDLE_US, TURN_MAX, TURN_MIN_US, TURN_SLACK};
 use crate::{GroupId, GroupView, Micros, Policy, Verdict};
-
-/// A step of the way from the top of the tree to a party.
-pub(super) struct Node {
-    /// Number among nodes of its kind with the same parent.
-    pub(super) id: u64,
-    /// True for a party. Numbers of parties and of inner nodes are independent.
-    pub(super) is_party: bool,
-    /// Weight among its siblings; 0 = the rest that the others leave.
-    pub(super) weight: f64,
-}
-
-impl Node {
-    /// The party that a group belongs to.
-    pub(super) fn party(id: u64, group: &GroupView) -> Node {
-        Node { id, is_party: true, weight: group.hints.part() }
-    }
-}
 
 /// Index of the top among the nodes.
 const TOP: usize = 0;

@@ -48,7 +48,7 @@ impl Report {
              <meta name=\"viewport\" content=\"width=device-width\">\n<title>{0}</title>\n<style>{STYLE}</style></head><body>\n\
              <h1>{0}</h1>\n<p class=\"answer\">{1}</p>\n",
             escaped(&title),
-            escaped(&self.answer())
+            escaped(&self.verdict())
         );
         // Writing to a String cannot fail.
         let _ = write!(

@@ -22,9 +22,9 @@ use crate::failure::Result;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  xsched cdi generate                                     once, as root
-  podman run --device xsched.dev/class=low IMAGE …        a container whose programs are of class low
-  xsched cdi list                                         which containers are scheduled, and why not")]
+  xsched cdi generate                              once, as root
+  podman run --device xsched.dev/class=low IMAGE …  programs of class low
+  xsched cdi list                                  which are scheduled, why not")]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,

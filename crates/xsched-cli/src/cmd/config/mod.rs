@@ -16,7 +16,7 @@ use crate::folders;
 Examples:
   xsched config check                        the files that a daemon would read
   xsched config check --config new.toml      these, and a further one
-  xsched config show                         each value in force, and the file and line that it comes from")]
+  xsched config show                         each value, with its file and line")]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use xsched_daemon::mps::PIPE_DIRECTORY;
 use xsched_proto::segment::HeardLate;
 use xsched_proto::settings::Settings;
+use xsched_proto::units;
 use xsched_proto::wire::{self, DaemonMsg, ProgramInfo, Request};
 use xsched_proto::{paths, variables};
 
@@ -235,6 +236,13 @@ fn daemon_checks(socket: Option<&Path>) -> (Option<u32>, Vec<Check>) {
         let found = format!("{about}; this command is of version {ours}");
         Check::note(name, Cause::OtherVersion, found, "restart the daemon; programs go on and attach again")
     }];
+    if let Some(found) = &d.scheduler_failure {
+        let advice = "mend the scheduler (the daemon's log has its last lines) and restart the daemon";
+        checks.push(Check::note(name, Cause::SchedulerFailed, found, advice));
+    }
+    if let Some(found) = &d.configuration_fault {
+        checks.push(Check::note(name, Cause::BadConfiguration, found, "mend it, then `xsched daemon reload`"));
+    }
     checks.extend(late_check(told()));
     for device in answer.iter().filter_map(|m| if let DaemonMsg::Device(device) = m { Some(device) } else { None }) {
         let outside = device.processes.iter().flatten().filter(|p| p.outside);
@@ -257,11 +265,11 @@ fn late_check<'a>(programs: impl Iterator<Item = &'a ProgramInfo>) -> Option<Che
     let groups = programs.flat_map(|p| &p.groups);
     let late = groups.fold(HeardLate::default(), |late, group| late.and(group.heard_late));
     let found = format!(
-        "the daemon was late {} time{} to take notice that a program wanted its device, by up to {:.1} ms: less urgent programs kept it \
+        "the daemon was late {} time{} to take notice that a program wanted its device, by up to {}: less urgent programs kept it \
          until then",
         late.count,
         if late.count == 1 { "" } else { "s" },
-        late.longest_us as f64 / 1e3
+        units::of_us(late.longest_us.into())
     );
     let advice = "the machine did not give the daemon a processor: run it as a system service, or as root, so that it goes before \
                   ordinary threads; or leave processors free";

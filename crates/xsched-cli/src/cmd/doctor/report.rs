@@ -37,6 +37,7 @@ pub(super) enum Cause {
     OtherDaemon,
     OtherArbiter,
     LateDaemon,
+    SchedulerFailed,
     Preloaded,
     NoState,
     NoPermission,

@@ -1,10 +1,12 @@
 //! State of devices, below the table of programs.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use xsched_proto::device::DeviceInfo;
 use xsched_proto::program::file_name;
 use xsched_proto::text::escaped;
+use xsched_proto::units;
 
 use crate::width::Width;
 
@@ -20,7 +22,9 @@ pub(super) fn lines(device: &DeviceInfo, width: Width) -> String {
     let reasons = state.throttle.iter().flatten().map(|reason| reason.text()).collect::<BTreeSet<_>>();
     let slowed = (!reasons.is_empty()).then(|| reasons.into_iter().collect::<Vec<_>>().join(", "));
     let parts = [
-        device.stale.then(|| format!("as of {} s ago, its driver does not answer", state.age_ms / 1_000)),
+        device.stale.then(|| {
+            format!("as of {} ago, its driver does not answer", units::of(Duration::from_millis(state.age_ms)))
+        }),
         memory.map(|(used, total)| format!("memory {:.1} of {:.1} GiB", gib(used), gib(total))),
         state.active_percent.map(|percent| format!("active {percent} %")),
         with_limit(state.temperature_c.map(i64::from), state.temperature_limit_c.map(i64::from), "°C"),

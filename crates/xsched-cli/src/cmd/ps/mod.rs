@@ -12,6 +12,7 @@ use xsched_proto::class::Class;
 use xsched_proto::device::DeviceInfo;
 use xsched_proto::paths::{self, Origin};
 use xsched_proto::text::escaped;
+use xsched_proto::units;
 use xsched_proto::wire::{DaemonInfo, DaemonMsg, GroupInfo, ProgramInfo, QueueDomain, RefusedProgram, Request};
 
 use crate::failure::{Result, print, print_json};
@@ -73,20 +74,29 @@ pub(crate) struct Args {
 }
 
 const AFTER_HELP: &str = "\
-PROGRAM   the script that an interpreter runs, else the file name of the executable; with --wide the command line
-BY        what chose the class: a rule, an option (or the environment), a hint, nothing (default); `+` = asked for more
-HOW       how it shares an NVIDIA GPU: by time, in the pool of its user, or spatially under MPS
-LV        the preemption level in force
-STATE     idle, ready (waits for the device, with how long), running, suspended (by `xsched suspend`, or priority -256),
-          detached (opened its own gate), ended (with how long ago)
-SHARE     its part of the device, in percent: what it asks for by its weight or utilization, / what it got in the last 10 s
-GPU TIME  device time charged, as in `xsched usage`; P99WAIT: what 99 % of its waits at the closed gate did not exceed; WAITED: all of them
-UNSCHED   launches that reached the device without a decision: before the daemon's answer, by an operator's rule, or
-          after an internal error
+PROGRAM   the script that an interpreter runs, else the file name of the
+          executable; with --wide the command line
+BY        what chose the class: a rule, an option (or the environment), a hint,
+          nothing (default); `+` = asked for more
+HOW       how it shares an NVIDIA GPU: by time, in the pool of its user, or
+          spatially under MPS
+LEVEL     the preemption level in force
+STATE     idle, ready (waits for the device, with how long), running, suspended
+          (by `xsched suspend`, or priority -256), detached (opened its own
+          gate), ended (with how long ago)
+SHARE     its part of the device time of the last 10 s, such as 68 %; where the
+          policy goes by shares, in percent what it asks for / what it got
+GPU TIME  device time charged
+P99WAIT   what 99 % of its waits at the closed gate did not exceed
+WAITED    all its waits there
+UNSCHED   launches that reached the device without a decision: before the
+          daemon's answer, by an operator's rule, or after an internal error
 
-The table fits the terminal, or $COLUMNS: columns are left out, and long names end in an ellipsis. What goes to a pipe or a file is
-not cut. Below, the programs that go before others of their priority because they pause, a line for each device whose driver tells how it is (NVIDIA's by NVML, AMD's by amdgpu), and the processes
-that use it without being attached";
+The table fits the terminal, or $COLUMNS: columns are left out, and long names
+end in an ellipsis. What goes to a pipe or a file is not cut. Below, the
+programs that go before others of their priority because they pause, a line for
+each device whose driver tells how it is (NVIDIA's by NVML, AMD's by amdgpu),
+and the processes that use it without being attached";
 
 /// Columns that `--sort` accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -201,8 +211,11 @@ fn table(answer: &Answer, wide: bool, sort: Sort, width: Width, left_out: usize)
             .iter()
             .map(|(device, policy)| format!(", {policy} on {}", escaped(device)))
             .collect();
-        let head = format!("policy {}{of_devices}, daemon {} up {} s", daemon.policy, daemon.pid, daemon.uptime_s);
+        let head =
+            format!("policy {}{of_devices}, daemon {} up {}", daemon.policy, daemon.pid, units::of_s(daemon.uptime_s));
         out.push_str(&width.fold(&head));
+        let troubles = [&daemon.scheduler_failure, &daemon.configuration_fault];
+        troubles.into_iter().flatten().for_each(|line| out.push_str(&width.fill(&escaped(line), 2)));
     }
     let hidden = hidden(answer);
     let refused: String = answer.refused.iter().map(|program| width.fill(&refusal(program), 9)).collect();

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use xsched_proto::text::escaped;
+use xsched_proto::units::{of_us, rough_us};
 use xsched_proto::wire::{GroupInfo, GroupState, PoolSide, ProgramInfo, Share};
 
 use super::Sort;
@@ -76,17 +77,17 @@ const COLUMNS: [Column; 19] = [
         Some(Share::Spatial) => "spatial".into(),
         None => NOTHING.into(),
     }),
-    number("LV", Shown::Always, 10, |row| or_nothing(row.group.map(|group| group.level))),
+    number("LEVEL", Shown::Always, 10, |row| or_nothing(row.group.map(|group| group.level))),
     column("STATE", Shown::Always, 1, state),
     number("SHARE", Shown::IfAny, 6, share),
-    number("GPU TIME", Shown::Always, 3, |row| or_nothing(row.group.map(|group| duration(group.gpu_us)))),
+    number("GPU TIME", Shown::Always, 3, |row| or_nothing(row.group.map(|group| of_us(group.gpu_us)))),
     number("P99WAIT", Shown::Always, 4, |row| {
-        or_nothing(row.group.and_then(|group| group.waits.p99_us).map(|us| duration(us as u64)))
+        or_nothing(row.group.and_then(|group| group.waits.p99_us).map(|us| of_us(us as u64)))
     }),
-    number("WAITED", Shown::Wide, 13, |row| or_nothing(row.group.map(|group| duration(group.wait_us)))),
+    number("WAITED", Shown::Wide, 13, |row| or_nothing(row.group.map(|group| of_us(group.wait_us)))),
     number("LAUNCHES", Shown::Wide, 13, |row| or_nothing(row.group.map(|group| group.launches))),
     number("UNSCHED", Shown::WideOrIfAny, 11, |row| or_nothing(row.group.map(unscheduled).filter(|n| *n > 0))),
-    number("ATTACHED", Shown::Wide, 13, |row| duration(row.program.attached_s.saturating_mul(1_000_000))),
+    number("ATTACHED", Shown::Wide, 13, |row| of_us(row.program.attached_s.saturating_mul(1_000_000))),
 ];
 
 /// Table within its width, without control characters from other users.
@@ -204,14 +205,14 @@ fn state(row: &Row<'_>) -> String {
     if let Some(s) = row.program.ended_s {
         // To the second: a program that ended in this second has ended 0 s ago.
         return match s {
-            0 => "ended 0s".into(),
-            s => format!("ended {}", rough(s.saturating_mul(1_000_000))),
+            0 => "ended 0 s".into(),
+            s => format!("ended {}", rough_us(s.saturating_mul(1_000_000))),
         };
     }
     let Some(group) = row.group else { return NOTHING.into() };
     match group.state {
         GroupState::Idle => "idle".into(),
-        GroupState::Ready if group.waits.now > 0 => format!("ready {}", rough(group.waits.now_us)),
+        GroupState::Ready if group.waits.now > 0 => format!("ready {}", rough_us(group.waits.now_us)),
         GroupState::Ready => "ready".into(),
         GroupState::Running => "running".into(),
         GroupState::Suspended => "suspended".into(),
@@ -219,12 +220,13 @@ fn state(row: &Row<'_>) -> String {
     }
 }
 
-/// Share asked for / share got; one of them alone where the other is not known.
+/// Share asked for / share got. Where the policy goes by no shares, the share got, with its unit.
 fn share(row: &Row<'_>) -> String {
     let Some(group) = row.group.filter(|_| row.program.ended_s.is_none()) else { return NOTHING.into() };
     let percent = |percent: Option<f64>| or_nothing(percent.map(|percent| percent.round() as u32));
     match (group.share_asked_percent, group.share_got_percent) {
         (None, None) => NOTHING.into(),
+        (None, got) => format!("{} %", percent(got)),
         (asked, got) => format!("{}/{}", percent(asked), percent(got)),
     }
 }
@@ -241,31 +243,4 @@ fn what(row: &Row<'_>, wide: bool) -> String {
         name = format!("{name} [{title}]");
     }
     escaped(&name).into_owned()
-}
-
-/// Time in 4 columns, for output, given in µs.
-fn rough(us: u64) -> String {
-    match us {
-        0..1_000 => "0ms".into(),
-        1_000..1_000_000 => format!("{}ms", us / 1_000),
-        1_000_000..100_000_000 => format!("{}s", us / 1_000_000),
-        100_000_000..6_000_000_000 => format!("{}m", us / 60_000_000),
-        6_000_000_000..360_000_000_000 => format!("{}h", us / 3_600_000_000),
-        _ => format!("{}d", us / 86_400_000_000),
-    }
-}
-
-/// Time in 6 columns, for output, given in µs.
-fn duration(us: u64) -> String {
-    let scaled = |value: f64, unit: &str| {
-        if value < 99.95 { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }
-    };
-    match us {
-        0..1_000 => format!("{us}µs"),
-        1_000..999_500 => scaled(us as f64 / 1e3, "ms"),
-        999_500..600_000_000 => scaled(us as f64 / 1e6, "s"),
-        600_000_000..36_000_000_000 => format!("{}min", us / 60_000_000),
-        36_000_000_000..864_000_000_000 => format!("{}h", us / 3_600_000_000),
-        _ => format!("{}d", us / 86_400_000_000),
-    }
 }

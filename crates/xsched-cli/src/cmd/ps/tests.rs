@@ -95,7 +95,7 @@ fn a_device_has_a_line_and_what_uses_it_unattached_another() {
     };
     assert_eq!(
         devices::lines(&old, Width::Unlimited),
-        "pci:0000:41:00.0: as of 12 s ago, its driver does not answer\n"
+        "pci:0000:41:00.0: as of 12.3 s ago, its driver does not answer\n"
     );
 }
 
@@ -126,9 +126,20 @@ fn programs_of_others_are_counted() {
         uptime_s: 1,
         dropped_clients: 0,
         hidden_programs,
+        configuration: Vec::new(),
+        configuration_fault: None,
+        scheduler_failure: None,
     };
     answer.daemon = Some(daemon(0));
     assert!(!shown(&answer).contains("not shown"));
+    let told = DaemonInfo {
+        configuration_fault: Some("it has a fault".into()),
+        scheduler_failure: Some("the scheduler failed".into()),
+        ..daemon(0)
+    };
+    answer.daemon = Some(told);
+    let text = shown(&answer);
+    assert_eq!(text.lines().skip(1).take(2).collect::<Vec<_>>(), ["the scheduler failed", "it has a fault"], "{text}");
     answer.daemon = Some(daemon(3));
     assert!(shown(&answer).ends_with("\n3 programs of other users are not shown\n"));
     answer.programs.clear();
@@ -202,7 +213,7 @@ fn the_table_fits_its_terminal_and_is_whole_where_there_is_none() {
         assert!(head.contains(column), "{column}: {text}");
     }
     for cell in
-        ["4711 ", " 41:00.0 ", " ready 12ms ", " 25/31 ", " 11.6s ", " 61.7ms ", " train.py\n", "ended 75s", "…"]
+        ["4711 ", " 41:00.0 ", " ready 12 ms ", " 25/31 ", " 11.6 s ", " 61.7 ms ", " train.py\n", "ended 1 m", "…"]
     {
         assert!(text.contains(cell), "{cell}: {text}");
     }
@@ -210,11 +221,14 @@ fn the_table_fits_its_terminal_and_is_whole_where_there_is_none() {
     usual.programs.iter_mut().for_each(|p| p.job = None);
     let text = table(&usual, false, Sort::Pid, Width::Columns(80), 0);
     let head = text.lines().next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!(head, "PID USER CLASS DEVICE HOW LV STATE SHARE GPU TIME P99WAIT PROGRAM", "{text}");
+    assert_eq!(head, "PID USER CLASS DEVICE HOW LEVEL STATE SHARE GPU TIME P99WAIT PROGRAM", "{text}");
+    usual.programs.iter_mut().flat_map(|p| &mut p.groups).for_each(|group| group.share_asked_percent = None);
+    let text = table(&usual, false, Sort::Pid, Width::Unlimited, 0);
+    assert!(text.contains(" 31 % ") && !text.contains("-/31"), "{text}");
     assert!(at(20).contains("PID"), "what it is and how it is stays");
     let wide = table(&answer, true, Sort::Pid, Width::Unlimited, 0);
     for column in
-        [" BY ", " PRIO ", " WEIGHT ", " LV ", " WAITED ", " LAUNCHES ", " UNSCHED ", " ATTACHED ", " COMMAND\n"]
+        [" BY ", " PRIO ", " WEIGHT ", " LEVEL ", " WAITED ", " LAUNCHES ", " UNSCHED ", " ATTACHED ", " COMMAND\n"]
     {
         assert!(wide.contains(column), "{column}: {wide}");
     }

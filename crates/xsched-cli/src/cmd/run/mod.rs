@@ -7,6 +7,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use xsched_proto::class::PRIORITY_NEVER;
 use xsched_proto::paths;
 use xsched_proto::settings::{Mode, Settings};
 use xsched_proto::variables;
@@ -90,35 +91,41 @@ Examples:
   xsched run --require -- ./app          rather not at all than unscheduled
 
 Priorities: higher goes first. A number belongs to the class at or below it.
-  class      name stands for   numbers      nice, roughly   stream priority (CUDA, HIP)
-  system          255          255              -20          shifts a queue by ten a step
-  realtime        192          192..254      -19..-15        never above its program's class:
-  high            128          128..191      -14..-5         -1 is ten above 0
-  normal            0            0..127       -4..4
-  low, batch     -128         -255..-1         5..19
+  class       name stands for    numbers     nice, roughly
+  system           255           255             -20
+  realtime         192           192..254     -19..-15
+  high             128           128..191     -14..-5
+  normal             0             0..127      -4..4
+  low, batch      -128          -255..-1        5..19
   -256: never runs, until `xsched hint` gives it another priority
-`normal` is the default. `normal` and `low` are best-effort: they take what is left.
-On a system daemon more than `high` needs privilege.
+A stream priority (CUDA, HIP) shifts a queue by ten a step, never above its
+program's class: -1 is ten above 0.
+`normal` is the default. `normal` and `low` are best-effort: they take what is
+left. On a system daemon more than `high` needs privilege.
 
-Sharing an NVIDIA GPU: `time` gives a program a context of its own, which takes turns with all
-others. `pool` puts it beside the other low and normal programs of its user, in one context
-that takes turns with the urgent programs: more work in total, but a GPU fault of one program
-ends all in the pool. `spatial` makes it a client of the MPS daemon that runs. `auto` is `pool`
-for low and normal programs where it can be had, and `time` else.
+Sharing an NVIDIA GPU: `time` gives a program a context of its own, which takes
+turns with all others. `pool` puts it beside the other low and normal programs
+of its user, in one context that takes turns with the urgent programs: more work
+in total, but a GPU fault of one program ends all in the pool. `spatial` makes
+it a client of the MPS daemon that runs. `auto` is `pool` for low and normal
+programs where it can be had, and `time` else.
 
-A program that the preload library cannot enter (setuid, 32-bit or of another machine, musl,
-old glibc) runs unscheduled, and one line says so. One that is linked
-statically, as launchers are, is taken to use no device itself; what it starts is scheduled.
+A program that the preload library cannot enter (setuid, 32-bit or of another
+machine, musl, old glibc) runs unscheduled, and one line says so. One that is
+linked statically, as launchers are, is taken to use no device itself; what it
+starts is scheduled.
 XSCHED_DISABLE=1 runs the program as if xsched was not there.
 
---require guards the start, of the program and of each process that it starts: a process that
-no scheduler has taken at its first launch ends with exit code 3 (XSCHED_REQUIRE=1 does the same
-without `run`). A daemon that is lost later is said once, and the program goes on unscheduled.
-A process that is itself started with XSCHED_DISABLE=1 is left alone. One whose environment
-was replaced gets ours back, unless XSCHED_FOLLOW=0 is set. COMMAND itself is refused where the
-library cannot enter it, but for one that is linked statically. A process that COMMAND starts
-and that the library cannot enter is not guarded, nor is the static COMMAND itself: nothing of
-ours is in it. At the end of a COMMAND that used no device such processes are named.";
+--require guards the start, of the program and of each process that it starts: a
+process that no scheduler has taken at its first launch ends with exit code 3
+(XSCHED_REQUIRE=1 does the same without `run`). A daemon that is lost later is
+said once, and the program goes on unscheduled. A process that is itself started
+with XSCHED_DISABLE=1 is left alone. One whose environment was replaced gets
+ours back, unless XSCHED_FOLLOW=0 is set. COMMAND itself is refused where the
+library cannot enter it, but for one that is linked statically. A process that
+COMMAND starts and that the library cannot enter is not guarded, nor is the
+static COMMAND itself: nothing of ours is in it. At the end of a COMMAND that
+used no device such processes are named.";
 
 /// Scheduler of the program.
 #[derive(Debug, PartialEq, Eq)]
@@ -194,6 +201,13 @@ pub(crate) fn main(args: Args) -> Result {
             return Err(refused(&format!("{off}: unset it")));
         }
         say(&format!("{off}, in {} and what it starts", name.to_string_lossy()));
+    }
+    if settings.options.priority == Some(PRIORITY_NEVER) && scheduler != Scheduler::Nobody {
+        let until = match scheduler {
+            Scheduler::Local => "for ever, since --local knows no `xsched hint`".to_owned(),
+            _ => format!("until `xsched hint {} --priority N` gives it another priority", std::process::id()),
+        };
+        say(&format!("priority -256: it waits at its first launch {until}"));
     }
     let mut has_daemon = false;
     match &scheduler {

@@ -1,5 +1,7 @@
 //! State of the screen and effect of keys: pure. Requests for the daemon are returned.
 
+use std::time::Duration;
+
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use xsched_policy::registry::{self, Entry};
 use xsched_proto::class::Class;
@@ -88,6 +90,15 @@ pub(super) enum Then {
     Quit,
 }
 
+/// Lack of news from the daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Trouble {
+    /// Reason.
+    pub(super) line: String,
+    /// Time since the last news.
+    pub(super) age: Duration,
+}
+
 /// State of the whole screen.
 pub(super) struct App {
     pub(super) model: Model,
@@ -100,7 +111,7 @@ pub(super) struct App {
     /// Result of the last key.
     pub(super) message: Option<String>,
     /// Reason for which there is no news from the daemon.
-    pub(super) trouble: Option<String>,
+    pub(super) trouble: Option<Trouble>,
     /// Number of rows of a page, at the last drawing.
     pub(super) page: usize,
 }

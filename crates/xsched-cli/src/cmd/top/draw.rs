@@ -5,10 +5,12 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
 use xsched_proto::text::escaped;
+use xsched_proto::units;
 use xsched_proto::wire::GroupState;
 
 use super::app::{App, CLASSES, Mode, policies};
 use super::model::{BUCKETS, Device, Row, state_name};
+use crate::width::{Width, columns_of, cut};
 
 /// Abilities of the terminal.
 #[derive(Clone, Copy, Debug)]
@@ -71,13 +73,15 @@ const COLUMNS: [Column; 14] = [
     right("GPU", 5, 4, |row, _| percent(row.gpu_percent)),
     right("MEMORY", 9, 11, |row, _| memory(row.memory_bytes)),
     right("LAUNCH/S", 8, 8, |row, _| row.launches_per_s.map_or("-".into(), count)),
-    right("P50", 7, 9, |row, _| wait(row.wait_p50_us)),
-    right("P99", 7, 5, |row, _| wait(row.wait_p99_us)),
+    right("P50", WAIT, 9, |row, _| wait(row.wait_p50_us)),
+    right("P99", WAIT, 5, |row, _| wait(row.wait_p99_us)),
     left("WAITS, 60 s", BUCKETS, 7, |row, theme| sparkline(&row.waits, theme)),
     right("LOST", 5, 10, |row, _| row.lost.to_string()),
     left("HELD BY", 11, 6, |row, _| held_by(row)),
 ];
 
+/// Width of a wait, in characters.
+const WAIT: usize = 7;
 /// Smallest width of the program's name, in characters.
 const NAME_LEAST: usize = 14;
 
@@ -97,6 +101,9 @@ fn columns(width: usize) -> Vec<&'static Column> {
     COLUMNS.iter().filter(|column| column.rank < least).collect()
 }
 
+/// Lines about the selected row.
+const DETAILS: usize = 3;
+
 /// Line of the table.
 enum Line<'a> {
     Device(&'a Device),
@@ -106,8 +113,8 @@ enum Line<'a> {
 /// Draws the whole screen. Returns the number of lines of the table.
 pub(super) fn screen(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) -> usize {
     let height = usize::from(area.height);
-    // Above are the title and the heads; below are two lines about the selected row, and one about keys.
-    let below = if height >= 10 { 3 } else { 1 };
+    // Above are the title and the heads; below are the lines about the selected row, and one about keys.
+    let below = if height >= 10 { DETAILS + 1 } else { 1 };
     let room = height.saturating_sub(2 + below);
     title(app, theme, line(area, 0), buffer);
     heads(line(area, 1), buffer);
@@ -117,10 +124,16 @@ pub(super) fn screen(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) -
         table_line(entry, theme, line(area, 2 + at), buffer);
     }
     if lines.is_empty() {
-        text(line(area, 2), buffer, &nothing(app), theme.dim());
+        let esc = if app.view.filter.is_empty() { "" } else { "; Esc shows all" };
+        text(line(area, 2), buffer, &(nothing(app) + esc), theme.dim());
     }
-    if below == 3 {
-        details(app, theme, area, buffer);
+    if below > 1 {
+        details(app, area, buffer);
+    }
+    if app.trouble.is_some() {
+        // The table shows the past.
+        let table = Rect { y: area.y + 2, height: room as u16, ..area }.intersection(area);
+        buffer.set_style(table, theme.dim());
     }
     bottom(app, theme, line(area, height.saturating_sub(1)), buffer);
     match app.mode {
@@ -128,7 +141,22 @@ pub(super) fn screen(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) -
         Mode::Policy(at) => policy_menu(at, area, buffer),
         _ => {}
     }
+    in_signs_of(theme, buffer);
     room
+}
+
+/// Replaces what a terminal without UTF-8 cannot show.
+fn in_signs_of(theme: Theme, buffer: &mut Buffer) {
+    if theme.blocks {
+        return;
+    }
+    for cell in &mut buffer.content {
+        match cell.symbol() {
+            "µ" => _ = cell.set_symbol("u"),
+            "…" => _ = cell.set_symbol("~"),
+            _ => {}
+        }
+    }
 }
 
 /// Whole output as text of this width.
@@ -144,6 +172,7 @@ pub(super) fn text_of(app: &App, theme: Theme, width: u16) -> String {
     if lines.is_empty() {
         text(line(area, 2), &mut buffer, &nothing(app), Style::new());
     }
+    in_signs_of(theme, &mut buffer);
     dump(&buffer)
 }
 
@@ -178,6 +207,7 @@ fn text(area: Rect, buffer: &mut Buffer, text: &str, style: Style) -> Rect {
     if area.is_empty() {
         return area;
     }
+    let text = cut(text, usize::from(area.width));
     let (x, _) = buffer.set_stringn(area.x, area.y, text, usize::from(area.width), style);
     let used = x - area.x;
     Rect { x, width: area.width - used, ..area }
@@ -186,11 +216,7 @@ fn text(area: Rect, buffer: &mut Buffer, text: &str, style: Style) -> Rect {
 fn title(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let rest = text(area, buffer, "xsched top ", BOLD);
     let Some(daemon) = &app.model.daemon else { return };
-    let up = match daemon.uptime_s {
-        s @ 0..120 => format!("{s} s"),
-        s @ 120..7_200 => format!("{} min", s / 60),
-        s => format!("{} h", s / 3_600),
-    };
+    let up = units::of_s(daemon.uptime_s);
     let mut pids: Vec<u32> = app.model.rows.iter().map(|row| row.pid).collect();
     pids.dedup();
     let hidden = match daemon.hidden_programs {
@@ -200,6 +226,12 @@ fn title(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let order = if app.view.reverse { ", reversed" } else { "" };
     let filter = if app.view.filter.is_empty() { String::new() } else { format!(" ({})", escaped(&app.view.filter)) };
     let programs = if pids.len() == 1 { "program" } else { "programs" };
+    if let Some(trouble) = &app.trouble {
+        let age = units::of_s(trouble.age.as_secs());
+        let told = format!("NOT LIVE, {age} old: {}", escaped(&trouble.line));
+        text(rest, buffer, &told, REVERSED);
+        return;
+    }
     let told = format!(
         "{} {programs}{hidden}{filter}, by {}{order}, policy {}, daemon {} up {up}",
         pids.len(),
@@ -300,30 +332,33 @@ fn nothing(app: &App) -> String {
     match (app.model.rows.is_empty(), app.model.daemon.as_ref().map_or(0, |daemon| daemon.hidden_programs)) {
         (true, 0) => "no program is attached; start one with `xsched run -- COMMAND`".into(),
         (true, n) => format!("no program of yours is attached, and {n} of others"),
-        (false, _) => "no program is like that; Esc shows all".into(),
+        (false, _) => format!("no program has '{}' in its line", escaped(&app.view.filter)),
     }
 }
 
 /// Draws the details of the selected program.
-fn details(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) {
-    let above = usize::from(area.height) - 3;
+fn details(app: &App, area: Rect, buffer: &mut Buffer) {
+    let above = usize::from(area.height) - DETAILS - 1;
     let (rows, at) = app.rows();
     let Some(row) = at.map(|at| rows[at]) else { return };
-    let rest = text(line(area, above), buffer, &format!("{} {}", row.pid, row.name), BOLD);
+    let name = format!("{} {}", row.pid, row.name);
     let (group, device) = match row.group {
         Some(group) => (format!("g{group}"), escaped(&row.device).into_owned()),
         None => ("-".into(), "no device".into()),
     };
     let who = format!(
-        "  {group} on {device}, user {}, {} (priority {}), weight {}, level {}",
+        "{group} on {device}, user {}, {} (priority {}), weight {}, level {}",
         escaped(&row.user),
         row.class,
         row.priority,
         row.weight,
         row.level
     );
-    text(rest, buffer, &who, theme.dim());
-    let held = if row.held_by.is_empty() { String::new() } else { format!("; held by {}", row.held_by.join(", ")) };
+    let held = match (row.state, row.held_by.is_empty()) {
+        (Some(GroupState::Suspended), _) => "; by `xsched suspend`, or priority -256".to_owned(),
+        (_, true) => String::new(),
+        (_, false) => format!("; held by {}", row.held_by.join(", ")),
+    };
     let memory = row.memory_bytes.map_or_else(String::new, |bytes| format!(", {}", memory(Some(bytes))));
     let does = format!(
         "{}, GPU {}, {} launches/s{memory}; waits P50 {}, P99 {}; lost {}{held}",
@@ -334,7 +369,18 @@ fn details(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) {
         wait(row.wait_p99_us),
         row.lost
     );
-    text(line(area, above + 1), buffer, &does, Style::new());
+    let filled = Width::Columns(usize::from(area.width)).fill(&format!("{name}  {who}; {does}"), 2);
+    let mut lines = filled.lines();
+    for n in 0..DETAILS {
+        let is_last = n + 1 == DETAILS;
+        let content =
+            if is_last { lines.by_ref().collect::<Vec<_>>().join(" ") } else { lines.next().unwrap_or("").into() };
+        let place = line(area, above + n);
+        match content.strip_prefix(&name) {
+            Some(others) if n == 0 => _ = text(text(place, buffer, &name, BOLD), buffer, others, Style::new()),
+            _ => _ = text(place, buffer, &content, Style::new()),
+        }
+    }
 }
 
 fn bottom(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) {
@@ -349,7 +395,7 @@ fn bottom(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) {
         Mode::Confirm(change) => Some(format!("{} y = yes", change.question())),
         Mode::Table | Mode::Help => None,
     };
-    match (prompt, app.message.as_ref().or(app.trouble.as_ref())) {
+    match (prompt, app.message.as_ref()) {
         (Some(prompt), _) => _ = text(area, buffer, &prompt, BOLD),
         (None, Some(message)) => _ = text(area, buffer, &escaped(message), BOLD),
         (None, None) => {
@@ -374,7 +420,7 @@ const HELP: &[&str] = &[
     "GPU       part of the time that the device was charged to it",
     "P50, P99  waits for the device within 60 s; one that goes on counts",
     "WAITS     the longest wait of each 5 s, the newest on the right:",
-    "          each step up is three times as long, from 100 us to 0.1 s",
+    "          each step up is three times as long, from 0.1 to 100 ms",
     "LOST      times it lost the device within 60 s while it wanted it",
     "HELD BY   what has the device that it waits for",
 ];
@@ -432,20 +478,16 @@ fn memory(bytes: Option<u64>) -> String {
     }
 }
 
-/// Text of a wait, seven characters at most.
+/// Text of a wait.
 fn wait(us: Option<u64>) -> String {
-    match us {
-        None => "-".into(),
-        Some(us @ 0..1_000) => format!("{us} us"),
-        Some(us @ 1_000..99_950) => format!("{:.1} ms", us as f64 / 1e3),
-        Some(us @ 99_950..999_500) => format!("{:.0} ms", us as f64 / 1e3),
-        Some(us @ 999_500..1_000_000_000) => format!("{:.1} s", us as f64 / 1e6),
-        Some(us) => format!("{} s", us / 1_000_000),
-    }
+    let short =
+        |us| Some(units::of_us(us)).filter(|text| columns_of(text) <= WAIT).unwrap_or_else(|| units::rough_us(us));
+    us.map_or("-".into(), short)
 }
 
 fn held_by(row: &Row) -> String {
     match row.held_by.as_slice() {
+        _ if row.state == Some(GroupState::Suspended) => "suspended".into(),
         [] => "-".into(),
         [one] => one.clone(),
         [first, others @ ..] => format!("{first} +{}", others.len()),

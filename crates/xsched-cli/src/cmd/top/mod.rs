@@ -21,10 +21,12 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 
-use self::app::{App, Then};
+use self::app::{App, Then, Trouble};
 use self::draw::Theme;
 use self::feed::Feed;
 use self::model::{Sort, View};
+use xsched_proto::units::{self, Bare};
+
 use crate::failure::{Error, Result};
 use crate::values;
 
@@ -64,9 +66,7 @@ const TEXT_WIDTH: u16 = 140;
 const FIRST: Duration = Duration::from_millis(300);
 
 fn interval(text: &str) -> Result<Duration> {
-    let fits = |time: &Duration| (Duration::from_millis(200)..=Duration::from_secs(3_600)).contains(time);
-    let time = values::time(text).ok().filter(fits);
-    time.ok_or_else(|| Error::value(text, "interval", "a number and a unit from 200ms to 1h, such as 2s"))
+    units::within(text, "interval", &(Duration::from_millis(200)..=Duration::from_secs(3_600)), "2s", Bare::Refused)
 }
 
 fn sort(text: &str) -> Result<Sort> {
@@ -129,7 +129,7 @@ fn interact(
     signals: &Signals,
 ) -> std::io::Result<ExitCode> {
     let theme = theme();
-    let mut next = Instant::now() + FIRST;
+    let (mut news, mut next) = (Instant::now(), Instant::now() + FIRST);
     loop {
         let mut page = 0;
         terminal.draw(|frame| page = draw::screen(app, theme, frame.area(), frame.buffer_mut()))?;
@@ -158,9 +158,12 @@ fn interact(
         }
         if Instant::now() >= next {
             match feed.snapshot(now_us()) {
-                Ok(snapshot) => app.take(snapshot),
+                Ok(snapshot) => {
+                    app.take(snapshot);
+                    news = Instant::now();
+                }
                 // The daemon may come back.
-                Err(why) => app.trouble = Some(why.line().to_owned()),
+                Err(why) => app.trouble = Some(Trouble { line: why.line().to_owned(), age: news.elapsed() }),
             }
             next = Instant::now() + interval;
         }

@@ -1,5 +1,7 @@
 //! Tests: rows from snapshots, changes from keys, and the screen from both.
 
+use std::time::Duration;
+
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -11,7 +13,7 @@ use xsched_proto::wire::{
     ClassFrom, DaemonInfo, GroupInfo, GroupState, Platform, ProgramInfo, Request, Target, TracedGroup, TracedProgram,
 };
 
-use super::app::{App, Change, Mode, Then};
+use super::app::{App, Change, Mode, Then, Trouble};
 use super::draw::{self, Theme};
 use super::model::{BUCKETS, Model, Snapshot, Sort, View};
 
@@ -91,6 +93,9 @@ fn daemon() -> DaemonInfo {
         uptime_s: 61,
         dropped_clients: 0,
         hidden_programs: 1,
+        configuration: Vec::new(),
+        configuration_fault: None,
+        scheduler_failure: None,
     }
 }
 
@@ -305,15 +310,16 @@ fn a_screen_of_80_by_24_has_what_matters_and_the_rest_of_the_selected_one() {
     let text = shown(&app, 80, 24);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 24);
-    assert_eq!(lines[0], "xsched top 2 programs, 1 of others, by gpu, policy hpf, daemon 7 up 61 s");
+    assert_eq!(lines[0], "xsched top 2 programs, 1 of others, by gpu, policy hpf, daemon 7 up 1 m 1 s");
     assert_eq!(lines[1], "    PID CLASS    STATE       GPU     P99 WAITS, 60 s  HELD BY     PROGRAM");
     assert_eq!(lines[2], "sim:0  serve has it, 1 waits");
-    assert_eq!(lines[3], "     42 high     running    75 %    0 us      ▁       -           serve");
-    assert_eq!(lines[4], "     41 low      ready       0 %   5.0 s        ▃   █ serve       t\\u{1b}[31mn");
+    assert_eq!(lines[3], "     42 high     running    75 %    0 µs      ▁       -           serve");
+    assert_eq!(lines[4], "     41 low      ready       0 %     5 s        ▃   █ serve       t\\u{1b}[31mn");
     assert_eq!(lines[5], "sim:1  free, 1 waits");
-    assert!(lines[6].contains("another pro"), "{}", lines[6]);
-    assert_eq!(lines[21], "41 t\\u{1b}[31mn  g1 on sim:0, user 60001, low (priority 128), weight 100, level");
-    assert_eq!(lines[22], "ready, GPU 0 %, 0.0 launches/s; waits P50 400 us, P99 5.0 s; lost 2; held by ser");
+    assert!(lines[6].contains("another pr…"), "{}", lines[6]);
+    assert_eq!(lines[20], "41 t\\u{1b}[31mn  g1 on sim:0, user 60001, low (priority 128), weight 100, level");
+    assert_eq!(lines[21], "  2; ready, GPU 0 %, 0.0 launches/s; waits P50 400 µs, P99 5 s; lost 2; held by");
+    assert_eq!(lines[22], "  serve");
     assert_eq!(lines[23], "? help  q quit  s sort  / filter  c class  x suspend  p policy");
 }
 
@@ -325,7 +331,7 @@ fn a_screen_of_140_by_50_has_all_columns() {
     let heads = "    PID USER   CLASS    WEIGHT LEVEL STATE       GPU    MEMORY LAUNCH/S     P50     P99 WAITS, 60 s   LOST \
                  HELD BY     PROGRAM";
     assert_eq!(lines[1], heads);
-    let row = "     42 60001  high        100 2     running    75 %         -   12.3 k    0 us    0 us      ▁           0 \
+    let row = "     42 60001  high        100 2     running    75 %         -   12.3 k    0 µs    0 µs      ▁           0 \
                -           serve";
     assert_eq!(lines[3], row);
 }
@@ -408,5 +414,41 @@ fn an_empty_table_says_why() {
     assert!(shown(&app, 80, 24).contains("no program of yours is attached, and 1 of others"));
     let mut app = self::app();
     app.view.filter = "zz".into();
-    assert!(shown(&app, 80, 24).contains("no program is like that; Esc shows all"));
+    assert!(shown(&app, 80, 24).contains("no program has 'zz' in its line; Esc shows all"));
+    assert!(draw::text_of(&app, PLAIN, 140).ends_with("no program has 'zz' in its line\n"), "nothing can be pressed");
+}
+
+#[test]
+fn a_table_without_news_says_so_and_since_when() {
+    let mut app = app();
+    app.trouble = Some(Trouble { line: "no daemon answers at /s".into(), age: Duration::from_millis(65_200) });
+    let screen = screen(&app, PLAIN, 80, 24);
+    let text = draw::dump(screen.backend().buffer());
+    assert!(text.starts_with("xsched top NOT LIVE, 1 m 5 s old: no daemon answers at /s\n"), "{text}");
+    let style = |y: u16| screen.backend().buffer()[(17, y)].style();
+    assert!(style(4).add_modifier.contains(Modifier::DIM), "the rows are of the past");
+    app.take(snapshot(103_000_000, 0, 0));
+    assert!(!shown(&app, 80, 24).contains("NOT LIVE"));
+}
+
+#[test]
+fn what_does_not_fit_is_cut_where_it_is_seen() {
+    let mut app = app();
+    app.view.filter = "s".repeat(40);
+    let text = shown(&app, 80, 24);
+    assert!(text.lines().next().unwrap().ends_with('…'), "{text}");
+    key(&mut app, 'p');
+    let text = shown(&app, 60, 24);
+    assert!(text.lines().any(|line| line.contains('…') && line.contains('│')), "{text}");
+}
+
+#[test]
+fn one_that_is_suspended_is_held_by_no_program() {
+    let mut app = app();
+    let mut now = snapshot(102_000_000, 2_000_000, 20_000);
+    now.programs.iter_mut().flat_map(|p| &mut p.groups).for_each(|g| g.state = GroupState::Suspended);
+    app.take(now);
+    let text = draw::text_of(&app, PLAIN, 140);
+    assert!(text.lines().any(|line| line.contains("suspended   ") && line.trim_end().ends_with("serve")), "{text}");
+    assert!(!text.lines().any(|line| line.contains(" ready ")), "{text}");
 }

@@ -1,5 +1,6 @@
 //! `xsched trace`: the last decisions, as a file for <https://ui.perfetto.dev>, a table, or JSON.
 
+mod output;
 mod perfetto;
 mod protobuf;
 mod summary;
@@ -8,19 +9,28 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use xsched_command::progress::Progress;
 use xsched_policy::registry::POLICIES;
 use xsched_proto::text::escaped;
 use xsched_proto::trace::Record;
+use xsched_proto::units;
 use xsched_proto::wire::{DaemonMsg, Head, Request, TracedGroup, TracedProgram};
 
 use crate::client::Connection;
 use crate::failure::{Error, Result, print, print_json, say};
 use crate::history::{Doing, History, Span, quantile};
 use crate::values;
+use crate::width;
+
+use self::output::Output;
 
 /// Show what was ready, ran, waited, was preempted, and why, as a trace for Perfetto
 ///
@@ -37,9 +47,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = values::time)]
     r#for: Option<Duration>,
 
-    /// Where the trace goes; - = standard output
-    #[arg(long, short = 'o', value_name = "FILE", default_value = "xsched.pftrace")]
-    output: PathBuf,
+    /// Where the trace goes; - = standard output [default: xsched.pftrace, or xsched-2.pftrace and so on]
+    #[arg(long, short = 'o', value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Overwrite the file of --output
+    #[arg(long, requires = "output")]
+    force: bool,
 
     /// Instead of a file and a table, all of it as JSON
     #[arg(long, conflicts_with = "output")]
@@ -59,12 +73,17 @@ Examples:
   xsched trace                      what just happened? The last 10 s
   xsched trace --for 5s -o slow.pftrace
 
-A TIME is a number and a unit: 500ms, 10s, 2m. Open the file at https://ui.perfetto.dev: a track for each device and each group,
-and an arrow from each wait to what had the device. The table:
+A TIME is a number and a unit: 500ms, 10s, 2m. Ctrl-C ends --for early, and what
+there is by then is written. Open the file at https://ui.perfetto.dev: a track
+for each device and each group, and an arrow from each wait to what had the
+device. The table fits the terminal, or $COLUMNS:
 
-RAN       part of the time in which it wanted the device and had it; WAITED: and did not have it
-WAITS     times it wanted the device, with median, P99 and longest wait; LOST: times it lost the device while it wanted it
-HELD BY   the group that had the device for most of that time";
+RAN       part of the time in which it wanted the device and had it
+WAITED    part of the time in which it wanted the device and did not have it
+WAITS     times it wanted the device, with median, P99 and longest wait
+LOST      times it lost the device while it wanted it
+HELD BY   the group that had the device for most of its waits; `suspended` where
+          an operator kept it off for longer than others did";
 
 /// Interval at which the daemon is asked for more: far shorter than the time after which it forgets records.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -78,6 +97,8 @@ struct Gathered {
     /// Begin of the part of that time whose records the daemon still has, in µs.
     from_us: u64,
     to_us: u64,
+    /// Failure that ended it early.
+    failure: Option<Error>,
 }
 
 /// Gathers the records, and writes the file, the table or the JSON.
@@ -85,62 +106,96 @@ pub(crate) fn main(args: Args) -> Result {
     if args.schema {
         return print(SCHEMA);
     }
-    if args.output.as_os_str() == "-" && std::io::stdout().is_terminal() {
+    let name = args.output.as_deref();
+    let to_stdout = name.is_some_and(|name| name.as_os_str() == "-");
+    if to_stdout && std::io::stdout().is_terminal() {
         return Err(Error::input("--output: a trace is no text, and standard output is a terminal: name a file"));
     }
+    if let Some(name) = name.filter(|_| !to_stdout) {
+        output::check(name, args.force)?;
+    }
     let connection = Connection::open(args.socket.as_deref())?;
+    // Made before the time that it is to hold: a folder without room or right is told at once.
+    let output = if to_stdout || args.json { None } else { Some(Output::create(name, args.force)?) };
     let gathered = match args.r#for {
-        Some(time) => gather_for(&connection, time)?,
+        Some(time) => gather_for(&connection, time, args.json)?,
         None => gather(&connection, args.last.unwrap_or(Duration::from_secs(10)))?,
     };
     let Gathered { asked_us, from_us, to_us, .. } = gathered;
+    let code = |failure: Option<Error>| match failure {
+        None => ExitCode::SUCCESS,
+        Some(why) => xsched_command::failure::report(&why),
+    };
     let history = History::new(&gathered.groups, &gathered.records, from_us, to_us);
     if args.json {
-        return print_json(&Answer::new(&history));
+        print_json(&Answer::new(&history))?;
+        return Ok(code(gathered.failure));
     }
     let bytes = perfetto::encode(&history, clocks());
     if from_us > asked_us + 1_000 {
-        say(&format!("what happened is known of the last {} only", summary::seconds(to_us.saturating_sub(from_us))));
+        say(&format!("what happened is known of the last {} only", units::of_us(to_us.saturating_sub(from_us))));
     }
-    if args.output.as_os_str() == "-" {
-        return written("standard output", std::io::stdout().write_all(&bytes)).map(|()| ExitCode::SUCCESS);
-    }
-    let file = args.output.display().to_string();
-    written(&file, std::fs::write(&args.output, &bytes))?;
-    print(&format!("{}\n{}: open it at https://ui.perfetto.dev\n", summary::table(&history), escaped(&file)))
-}
-
-fn written(what: &str, done: std::io::Result<()>) -> Result<()> {
-    done.map_err(|e| Error::environment(format!("cannot write {what}: {e}")))
+    let Some(output) = output else {
+        let done = std::io::stdout().write_all(&bytes);
+        done.map_err(|e| Error::environment(format!("cannot write standard output: {e}")))?;
+        return Ok(code(gathered.failure));
+    };
+    let file = output.write(&bytes)?.display().to_string();
+    let table = summary::table(&history, width::of_output());
+    print(&format!("{table}\n{}: open it at https://ui.perfetto.dev\n", escaped(&file)))?;
+    Ok(code(gathered.failure))
 }
 
 /// Gathers the past, up to now.
 fn gather(connection: &Connection, time: Duration) -> Result<Gathered> {
     let asked_us = monotonic_us().saturating_sub(time.as_micros() as u64);
     let (head, groups, records) = ask(connection, 0, asked_us)?;
-    Ok(Gathered { groups, records, asked_us, from_us: asked_us.max(head.whole_since_us), to_us: head.now_us })
+    let from_us = asked_us.max(head.whole_since_us);
+    Ok(Gathered { groups, records, asked_us, from_us, to_us: head.now_us, failure: None })
 }
 
-/// Gathers the future, from now on.
-fn gather_for(connection: &Connection, time: Duration) -> Result<Gathered> {
+/// Gathers the future, from now on. A signal, or the loss of the daemon, ends it early: what was gathered by then is kept.
+fn gather_for(connection: &Connection, time: Duration, json: bool) -> Result<Gathered> {
+    let ended = stop_on_signals()?;
     let (begin, asked_us) = (Instant::now(), monotonic_us());
     let (mut groups, mut records, mut next) = (BTreeMap::new(), Vec::new(), 0);
-    let mut from_us = asked_us;
+    let (mut from_us, mut to_us, mut failure) = (asked_us, None, None);
+    // What reads the JSON needs no word about it.
+    let about = format!("takes {}; Ctrl-C ends it early", units::of(time));
+    let progress = Progress::new("trace", Some(about.as_str()).filter(|_| !json || std::io::stderr().is_terminal()));
     loop {
         let left = time.saturating_sub(begin.elapsed());
         std::thread::sleep(left.min(PERIOD));
-        let (head, known, more) = ask(connection, next, asked_us)?;
-        next = head.next;
-        from_us = from_us.max(head.whole_since_us);
-        groups.extend(known.into_iter().map(|group| (group.id, group)));
-        records.extend(more);
-        if left <= PERIOD {
+        match (ask(connection, next, asked_us), to_us) {
+            (Ok((head, known, more)), _) => {
+                next = head.next;
+                from_us = from_us.max(head.whole_since_us);
+                to_us = Some(head.now_us);
+                groups.extend(known.into_iter().map(|group| (group.id, group)));
+                records.extend(more);
+            }
+            (Err(why), None) => return Err(why),
+            (Err(why), Some(_)) => failure = Some(why),
+        }
+        progress.show(&format!("{} left, {} events", units::of_s(left.as_secs()), records.len()));
+        if left <= PERIOD || failure.is_some() || ended.load(Relaxed) {
             let groups = groups.into_values().collect();
             // Times with missing records are left out.
             records.retain(|record: &Record| record.at_us >= from_us);
-            return Ok(Gathered { groups, records, asked_us, from_us, to_us: head.now_us });
+            return Ok(Gathered { groups, records, asked_us, from_us, to_us: to_us.unwrap_or(from_us), failure });
         }
     }
+}
+
+/// Flag that Ctrl-C and SIGTERM set from now on. A second signal ends the process.
+fn stop_on_signals() -> Result<Arc<AtomicBool>> {
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        let done = signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, ended.clone())
+            .and_then(|_| signal_hook::flag::register(signal, ended.clone()));
+        done.map_err(|e| Error::environment(format!("cannot wait for signals: {e}")))?;
+    }
+    Ok(ended)
 }
 
 /// Asks the daemon for groups and records.

@@ -101,6 +101,7 @@ fn largest(kind: &str) -> Request {
         "PoolRefused" => Request::PoolRefused { pipe: text(LONG) },
         "PoolServer" => Request::PoolServer { pool: 7, fault: Some(text(LONG)) },
         "Stop" => Request::Stop,
+        "Reload" => Request::Reload,
         "Usage" => Request::Usage { since_ms: 0, by: UsageBy::Program },
         "Trace" => Request::Trace { from: 0, since_us: 0 },
         other => panic!("{other}: add the largest legal message of this kind"),

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use xsched_gatekeeper::InForce;
 use xsched_gatekeeper::company::Opened;
 use xsched_policy::registry::Entry;
+use xsched_policy::share::Node;
 use xsched_policy::{GroupId, GroupStatus};
 use xsched_proto::class::Class;
 use xsched_proto::domains::DomainMode;
@@ -63,6 +64,8 @@ pub(crate) struct SeenGroup {
     pub(crate) gpu_ns: u64,
     /// Gates that yield, where it has company.
     pub(crate) yielding: Option<SeenYielding>,
+    /// Way to its party among the shares of its device.
+    pub(crate) way: Vec<Node>,
     /// The policy of its device.
     pub(crate) policy: &'static Entry,
 }
@@ -186,7 +189,7 @@ impl Seen {
             suspensions: status.suspensions,
             gpu_us: group.gpu_ns / 1_000,
             device_us: status.used_us as u64,
-            share_asked_percent: self.share_asked(shares, group),
+            share_asked_percent: Self::share_asked(shares, group),
             share_got_percent: shares.got_percent(group.id, &group.device),
             waits: waits(words, started_ns),
             wait_us: words.wait_ns.load(Relaxed).saturating_add(words.waiting_ns(now_ns(), started_ns)) / 1_000,
@@ -210,15 +213,10 @@ impl Seen {
         }
     }
 
-    /// Part of a device that the group asks for, in percent of the sum over all programs there; none where the policy uses neither weight
-    /// nor utilization.
-    fn share_asked(&self, shares: &Shares, group: &SeenGroup) -> Option<f64> {
+    /// Part of a device that the group's party asks for, in percent; none where the policy uses neither weight nor utilization.
+    fn share_asked(shares: &Shares, group: &SeenGroup) -> Option<f64> {
         let looks_at = |hint| group.policy.overlooks([hint]).is_empty();
-        if looks_at(Hint::Utilization) || looks_at(Hint::Weight) {
-            shares.asked_percent(self.hints.part(), &group.device)
-        } else {
-            None
-        }
+        if looks_at(Hint::Utilization) || looks_at(Hint::Weight) { shares.asked_percent(group.id) } else { None }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use xsched_proto::wire::{self, DaemonInfo, DaemonMsg, ProgramInfo, QueueInfo};
 
-use super::seen::{Seen, of_queue, queue_id};
+use super::seen::{Seen, SeenGroup, of_queue, queue_id};
 use crate::Error;
 use crate::devices::Device;
 use crate::ended::EndedProgram;
@@ -61,9 +61,8 @@ impl Sheet {
     pub(super) fn new(sight: Sight) -> Sheet {
         let Sight { now_ns, started_ns, daemon, recent, devices, programs, ended, refused } = sight;
         let groups = programs.iter().flat_map(|seen| &seen.groups);
-        let charged = groups.map(|g| (g.id, &*g.device, recent.charged_us(now_ns, g.id, g.status.used_us)));
-        let parts = programs.iter().map(|seen| (seen.hints.part(), seen.groups.iter().map(|g| &*g.device).collect()));
-        let shares = Shares::of(now_ns, charged, parts);
+        let charged = |g: &SeenGroup| recent.charged_us(now_ns, g.id, g.status.used_us);
+        let shares = Shares::of(now_ns, groups.map(|g| (g.id, &*g.device, charged(g), g.way.clone())));
         let mut of_programs = Vec::with_capacity(programs.len());
         for seen in &programs {
             let user = seen.peer.user;
@@ -88,8 +87,10 @@ impl Sheet {
         let is_hidden = |theirs: &User| !user.may_see(*theirs);
         if *told < Place::Daemon {
             let hidden = self.programs.iter().filter(|(_, theirs)| is_hidden(theirs)).count();
-            let daemon =
+            let mut daemon =
                 DaemonInfo { hidden_programs: u32::try_from(hidden).unwrap_or(u32::MAX), ..self.daemon.clone() };
+            // A line of a file that others may not read can be in it.
+            daemon.configuration_fault = daemon.configuration_fault.filter(|_| user.is_own());
             return Ok(Some((Place::Daemon, wire::encode(&DaemonMsg::Daemon(daemon))?)));
         }
         // The driver names processes to every user, but not which of them are attached.

@@ -47,8 +47,8 @@ pub(super) fn report(wanted_us: u64, read_us: Option<u64>, ask: impl Fn(u32, u32
     let (client, object) = (CLIENT.load(Acquire), OBJECT.load(Acquire));
     let (mut rules, mut architecture) = ([0; 1], [0; 4]);
     let fault = if read_us != Some(wanted_us) {
-        let has = read_us.map_or("is refused".to_owned(), |us| format!("is {us} us"));
-        Some(format!("the time slice of {wanted_us} us does not hold: it {has}"))
+        let has = read_us.map_or("is refused".to_owned(), |us| format!("is {us} µs"));
+        Some(format!("the time slice of {wanted_us} µs does not hold: it {has}"))
     } else if object != 0 && ask(client, object, COMPUTE_MODE, &mut rules) && rules[0] != 0 {
         Some("the GPU is not in its default compute mode".to_owned())
     } else if object != 0 && ask(client, object, ARCHITECTURE, &mut architecture) && architecture[0] < VOLTA {
