@@ -1,7 +1,7 @@
 //! `libxsched.so`, the preload library.
 //!
 //! - [`interpose`] stands between callers and vendor libraries: the stubs that callers reach, and the search for the
-//! function that the caller would have reached without them.
+//!   function that the caller would have reached without them.
 //! - [`domain`] attributes launches to libraries, for pass-through rules and scheduling domains.
 //! - [`platform`] has one folder for each vendor interface: which functions enqueue, wait, create or destroy, and how
 //!   each is reported to the core.

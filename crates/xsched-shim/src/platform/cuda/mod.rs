@@ -1,8 +1,7 @@
 //! CUDA: in-order gating of all commands for streams, on the driver API, which all of CUDA goes through.
 //!
 //! - `signatures` (generated): the signature of each function. Each hooked one has a row in the file that hooks it,
-//! under
-//!   its class; `no_device_work.txt` lists the others.
+//!   under its class; `no_device_work.txt` lists the others.
 //! - [`enqueue`]: commands for streams; [`waits`]: calls that wait for the device, or may; [`lifetime`]: creation and end
 //!   of contexts and streams; [`lookup`]: `cuGetProcAddress`.
 //! - [`stream`]: the XQueue that a stream handle means, and whether the stream only records; [`capture`]: begin and end of

@@ -1,8 +1,7 @@
 //! HIP: in-order gating of all commands for streams.
 //!
 //! - `signatures` (generated): the signature of each function; `outside`: those that the header lacks. Each hooked one
-//! has a
-//!   row in the file that hooks it, under its class; `no_device_work.txt` lists the others.
+//!   has a row in the file that hooks it, under its class; `no_device_work.txt` lists the others.
 //! - [`enqueue`]: commands for streams; [`waits`]: calls that wait for the device, or may; [`lifetime`]: first use of
 //!   devices, creation and end of contexts and streams; [`lookup`]: `hipGetProcAddress`; [`capture`]: begin and end of
 //!   captures.

@@ -1,8 +1,7 @@
 //! OpenCL: in-order gating of every enqueue function.
 //!
 //! - [`enqueue`]: the functions that enqueue; [`others`]: functions that wait, create, destroy or look up. Each has its
-//! row
-//!   there, under its class; `record.txt` and `no_device_work.txt` list the functions that are not hooked.
+//!   row there, under its class; `record.txt` and `no_device_work.txt` list the functions that are not hooked.
 //! - [`path`]: the common part of all enqueues: fast path, slow path, fences.
 //! - [`hal`]: queues as the C API uses them.
 //! - [`queue`]: description of a command queue, read once; [`api`]: the few vendor functions that this library calls
