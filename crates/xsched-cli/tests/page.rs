@@ -84,7 +84,7 @@ fn a_page_is_laid_out_on_wide_and_narrow_screens() {
         assert_eq!(layout["rows"], 5, "{layout}");
         assert_eq!(layout["alert"], false, "a command is text: {layout}");
         let answer = layout["answer"].as_str().unwrap();
-        assert!(answer.contains("1.10") && answer.contains("3.00") && answer.contains("70 %"), "{answer}");
+        assert!(answer.contains("1.10 x") && answer.contains("3.00 x") && answer.contains("Doubt"), "{answer}");
         let pictures = layout["pictures"].as_array().unwrap();
         assert_eq!(pictures.len(), 2, "{layout}");
         for picture in pictures {
