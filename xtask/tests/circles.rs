@@ -89,13 +89,40 @@ fn a_method_that_std_has_too_counts_where_the_type_is_evident() {
     }
 }
 
+/// Callers of a method of a trait through a trait object, a generic parameter, and a path.
+const CALLERS: [&str; 3] =
+    ["fn f(t: &dyn T) { t.act() }", "fn f<X: T>(t: X) { t.act() }", "fn f(t: impl T) { T::act(&t) }"];
+
 #[test]
-fn a_call_of_a_trait_is_one_of_each_implementation() {
-    let b = "pub struct B; impl crate::a::T for B { fn act(&self) { crate::a::back() } }";
-    for caller in ["fn f(t: &dyn T) { t.act() }", "fn f<X: T>(t: X) { t.act() }", "fn f(t: impl T) { T::act(&t) }"] {
-        go_round(&format!("pub trait T {{ fn act(&self); }} pub fn back() {{}} {caller}"), b);
+fn a_call_of_a_trait_of_another_file_is_one_of_each_implementation() {
+    let b = "pub struct B; impl crate::T for B { fn act(&self) { crate::a::back() } }";
+    let root = "mod a; mod b; pub trait T { fn act(&self); }";
+    let circles = |a: &str| circles_of(&[("lib.rs", root), ("a.rs", a), ("b.rs", b)]);
+    for caller in CALLERS {
+        let a = format!("use crate::T; pub fn back() {{}} {caller}");
+        assert_eq!(circles(&a), [["a.rs", "b.rs"]], "{caller}");
     }
-    do_not_go_round("pub trait T { fn act(&self); } pub fn back() {}", b);
+    assert!(circles("pub fn back() {}").is_empty());
+}
+
+#[test]
+fn a_call_of_a_trait_that_the_file_declares_is_one_of_the_trait_only() {
+    let declared = "pub trait T { fn act(&self); fn twice(&self) { self.act(); self.act() } } pub fn back() {}";
+    let b = "pub struct B; impl crate::a::T for B { fn act(&self) { crate::a::back() } }";
+    for caller in CALLERS {
+        do_not_go_round(&format!("{declared} {caller}"), b);
+    }
+    // A file that names an implementation stands above it all the same.
+    for caller in
+        ["fn f(b: &crate::b::B) { b.act() }", "fn f(b: &crate::b::B) { T::act(b); <crate::b::B as T>::act(b) }"]
+    {
+        go_round(&format!("{declared} {caller}"), b);
+    }
+    // The trait is no cover for other calls of the file.
+    go_round(
+        &format!("{declared} fn f(t: &dyn T) {{ t.act(); crate::b::help() }}"),
+        &format!("{b} pub fn help() {{}}"),
+    );
 }
 
 #[test]

@@ -38,12 +38,12 @@ fn serve(listener: &OwnedFd, answer: &[Vec<u8>]) {
 
 pub(crate) fn run(mut data: &[u8]) {
     let mut packets = Vec::new();
-    while let Some(packet) = crate::piece(&mut data) {
+    while let Some(packet) = crate::piece::piece(&mut data) {
         packets.push(packet.to_vec());
     }
     PACKETS.send(packets).expect("the other side is there");
     match ask::ask(&socket(), Request::Ps, PATIENCE) {
-        Ok(parts) => crate::planted(|| parts.len() >= 3),
+        Ok(parts) => crate::planted::planted(|| parts.len() >= 3),
         Err(NoAnswer::Silent) => panic!("it waits for a daemon that has hung up"),
         Err(_) => {}
     }

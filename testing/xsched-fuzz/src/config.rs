@@ -51,5 +51,5 @@ pub(crate) fn run(data: &[u8]) {
     for line in &said {
         assert!(!line.chars().any(char::is_control), "not one clear line: {line:?}");
     }
-    crate::planted(|| said.is_empty() && first.contains(&b'=') && second.contains(&b'='));
+    crate::planted::planted(|| said.is_empty() && first.contains(&b'=') && second.contains(&b'='));
 }

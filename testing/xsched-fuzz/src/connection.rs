@@ -35,7 +35,7 @@ pub(crate) fn run(mut data: &[u8]) {
         program.step(step % 8, &mut data);
     }
     let (_, programs) = DAEMON.ps();
-    crate::planted(|| programs.iter().any(|program| program.groups.len() >= 2));
+    crate::planted::planted(|| programs.iter().any(|program| program.groups.len() >= 2));
     drop(program);
     let (info, _) = DAEMON.ps();
     assert_eq!(info.pid, std::process::id());
@@ -85,7 +85,7 @@ impl Program {
                 let _ = rustix::net::recv(&self.socket, answer.as_mut_slice(), RecvFlags::DONTWAIT);
             }
             _ => {
-                let packet = crate::piece(data).unwrap_or_default();
+                let packet = crate::piece::piece(data).unwrap_or_default();
                 // The fuzzer runs as the daemon's own user, who may stop it.
                 let ends = matches!(decode(packet), Ok(ClientMsg::Control { request: Request::Stop, .. }));
                 if !packet.is_empty() && !ends {

@@ -10,12 +10,15 @@ mod daemon;
 mod journal;
 mod library;
 mod packets;
+mod piece;
+mod planted;
 mod rules;
 mod running;
 mod scratch;
 mod state;
 mod words;
 
+pub use planted::PLANTED;
 pub use words::changed;
 
 use std::path::{Path, PathBuf};
@@ -53,20 +56,3 @@ pub const TARGETS: [Target; 9] = [
     Target { name: "journal", run: journal::run, slow: false, words: &[] },
     Target { name: "state", run: state::run, slow: true, words: state::WORDS },
 ];
-
-/// Variable that plants a bug in every target, as a test of the fuzzer.
-pub const PLANTED: &str = "XSCHED_FUZZ_PLANTED";
-
-/// Bug that exists only if asked for. `reached` is true after bytes that no seed has, behind the checks of the tested function.
-fn planted(reached: impl FnOnce() -> bool) {
-    static ASKED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| std::env::var_os(PLANTED).is_some());
-    assert!(!*ASKED || !reached(), "the planted bug");
-}
-
-/// Takes a piece off the front of the data: the first byte is its length. Returns none at the end of the data.
-fn piece<'a>(data: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let (length, rest) = data.split_first()?;
-    let (piece, rest) = rest.split_at(rest.len().min(usize::from(*length)));
-    *data = rest;
-    Some(piece)
-}

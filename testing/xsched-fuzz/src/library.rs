@@ -65,7 +65,7 @@ pub(crate) fn run(mut data: &[u8]) {
         }
     }
     library.answers();
-    crate::planted(|| {
+    crate::planted::planted(|| {
         let groups = library.rt.queues().map(|queue| queue.group(library.rt).index());
         groups.filter(|group| *group > 0).collect::<std::collections::BTreeSet<_>>().len() == QUEUES
     });
@@ -139,11 +139,11 @@ impl Library {
             6 => {
                 // A greeting at the wrong time, whose page may be unusable.
                 let (bytes, seals) = (u64::from(byte()) * 64, SealFlags::from_bits_truncate(byte().into()));
-                let packet = crate::piece(data).unwrap_or_default();
+                let packet = crate::piece::piece(data).unwrap_or_default();
                 return self.say(packet, &[page(bytes, seals).as_fd()]);
             }
             _ => {
-                let packet = crate::piece(data).unwrap_or_default();
+                let packet = crate::piece::piece(data).unwrap_or_default();
                 return self.say(packet, &[]);
             }
         };

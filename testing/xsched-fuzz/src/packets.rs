@@ -8,7 +8,7 @@ pub(crate) fn run(data: &[u8]) {
     let _ = version_of(data);
     again::<DaemonMsg>(data);
     let read = again::<ClientMsg>(data);
-    crate::planted(|| {
+    crate::planted::planted(|| {
         let Some(ClientMsg::Hello { options, .. }) = read else { return false };
         options.batch.is_some() && options.level.is_some() && options.job.is_some_and(|job| job.len() >= 2)
     });

@@ -69,7 +69,7 @@ pub(crate) fn run(data: &[u8]) {
     scratch::write(&state.join("unsuitable.toml"), unsuitable);
     scratch::write(&state.join("proven.toml"), unsuitable);
     let taken = xsched_daemon::kept_state(&state, &socket, "hpf");
-    crate::planted(|| taken.iter().any(|line| line.starts_with(": ")));
+    crate::planted::planted(|| taken.iter().any(|line| line.starts_with(": ")));
     if taken.is_empty() {
         // A daemon that takes over nothing starts as with an empty folder.
         return;

@@ -662,9 +662,14 @@ impl Walk<'_> {
         all.clone()
     }
 
-    /// Enters calls of these functions and, for a trait's function, of all implementations.
+    /// Enters calls of these functions and, for a function of a trait that another file declares, of all implementations.
     fn enter(&mut self, found: &[usize], line: usize) {
-        let all: BTreeSet<usize> = found.iter().flat_map(|function| self.index.behind(*function)).collect();
+        let behind = |function: &usize| {
+            // The implementations know of a trait that is declared here; this file need not know of them.
+            let is_inverted = self.index.is_declared(*function) && self.index.functions[*function].file == self.file;
+            if is_inverted { vec![*function] } else { self.index.behind(*function) }
+        };
+        let all: BTreeSet<usize> = found.iter().flat_map(behind).collect();
         let mut is_own = false;
         for function in all {
             let called = &self.index.functions[function];

@@ -536,13 +536,18 @@ impl<'a> Index<'a> {
         self.extensions.get(name).map_or(&[], Vec::as_slice)
     }
 
+    /// Reports whether a function is one that a trait declares, with a default body or without.
+    pub(super) fn is_declared(&self, function: usize) -> bool {
+        let called = &self.functions[function];
+        called.of.is_some() && called.of == called.of_trait
+    }
+
     /// Functions that a call may reach: for a trait's function, all implementations.
     pub(super) fn behind(&self, function: usize) -> Vec<usize> {
-        let called = &self.functions[function];
-        let is_declared = called.of.is_some() && called.of == called.of_trait;
-        if !is_declared {
+        if !self.is_declared(function) {
             return vec![function];
         }
+        let called = &self.functions[function];
         let all = self.functions.iter().enumerate();
         let same = all.filter(|(_, one)| one.of_trait == called.of_trait && one.name == called.name && one.has_body);
         same.map(|(number, _)| number).collect()

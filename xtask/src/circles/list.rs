@@ -76,30 +76,39 @@ fn compare(listed: &[Circle], packages: &[Package]) -> Vec<String> {
     wrong
 }
 
-/// Writes the list again with the present circles, each with the reason of the listed circle that contains it.
+/// Writes the list again, see [`shortened`].
 pub(super) fn shorten(root: &Path, packages: &[Package]) -> Result<(), String> {
-    let listed = read(root)?;
-    let mut text = HEAD.to_string();
-    for package in packages {
-        for circle in &package.circles {
-            let files = package.named(circle);
-            let lies_in = |listed: &&Circle| {
-                listed.package == package.name && files.iter().all(|file| listed.files.contains(file))
-            };
-            if let Some(listed) = listed.iter().find(lies_in) {
-                text += &entry(&package.name, &listed.reason, &files);
-            }
-        }
-    }
-    std::fs::write(root.join(LIST), text).map_err(|error| format!("{LIST}: {error}"))?;
+    let text: String = shortened(&read(root)?, packages).iter().map(entry).collect();
+    std::fs::write(root.join(LIST), HEAD.to_string() + &text).map_err(|error| format!("{LIST}: {error}"))?;
     let still = check(root, packages)?;
     if still.is_empty() { Ok(()) } else { Err(format!("{LIST} is written; not in it:\n{}", still.join("\n"))) }
 }
 
-fn entry(package: &str, reason: &str, files: &[String]) -> String {
+/// The present circles, each with the reason of the listed circle that contains it. Of a circle that grew, the part that is listed stays.
+fn shortened(listed: &[Circle], packages: &[Package]) -> Vec<Circle> {
+    let mut kept = Vec::new();
+    for package in packages {
+        let listed: Vec<_> = listed.iter().filter(|circle| circle.package == package.name).collect();
+        for circle in &package.circles {
+            let files = package.named(circle);
+            let common = |listed: &Circle| -> Vec<String> {
+                files.iter().filter(|file| listed.files.contains(file)).cloned().collect()
+            };
+            let whole = listed.iter().find(|listed| common(listed).len() == files.len());
+            let parts = listed.iter().filter(|listed| whole.is_none() && common(listed).len() > 1);
+            kept.extend(
+                whole.into_iter().chain(parts).map(|listed| Circle { files: common(listed), ..(*listed).clone() }),
+            );
+        }
+    }
+    kept
+}
+
+fn entry(circle: &Circle) -> String {
     let quoted = |text: &str| toml::Value::String(text.to_string()).to_string();
-    let mut text = format!("\n[[circle]]\ncrate = {}\nreason = {}\nfiles = [\n", quoted(package), quoted(reason));
-    for file in files {
+    let (package, reason) = (quoted(&circle.package), quoted(&circle.reason));
+    let mut text = format!("\n[[circle]]\ncrate = {package}\nreason = {reason}\nfiles = [\n");
+    for file in &circle.files {
         text += &format!("    {},\n", quoted(file));
     }
     text + "]\n"
@@ -107,7 +116,7 @@ fn entry(package: &str, reason: &str, files: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Circle, compare};
+    use super::{Circle, compare, shortened};
     use crate::circles::Package;
 
     fn package(circles: &[&[usize]]) -> Package {
@@ -135,5 +144,20 @@ mod tests {
         assert!(wrong(&["a", "b"], &[]).contains("shorten the list"));
         assert!(wrong(&["a", "b", "c", "d"], &[&[0, 1], &[2, 3]]).contains("shorten the list"));
         assert!(wrong(&["a", "b"], &[&[0, 1], &[2, 3]]).contains("is not listed"));
+    }
+
+    #[test]
+    fn a_shortened_list_keeps_a_circle_that_grew_and_drops_one_that_is_gone() {
+        let kept = |list: &[&str], circles: &[&[usize]]| -> Vec<Vec<String>> {
+            let kept = shortened(&listed(list), &[package(circles)]);
+            assert!(kept.iter().all(|circle| circle.reason == "some"));
+            kept.into_iter().map(|circle| circle.files).collect()
+        };
+        assert_eq!(kept(&["a", "b"], &[&[0, 1, 2]]), [["a", "b"]], "it grew");
+        assert_eq!(kept(&["a", "b", "d"], &[&[0, 1, 2]]), [["a", "b"]], "it grew and lost a file");
+        assert_eq!(kept(&["a", "b", "c"], &[&[0, 1]]), [["a", "b"]], "it shrank");
+        assert_eq!(kept(&["a", "b", "c", "d"], &[&[0, 1], &[2, 3]]), [["a", "b"], ["c", "d"]], "it fell apart");
+        assert!(kept(&["a", "b"], &[]).is_empty(), "it is gone");
+        assert!(kept(&["a", "b"], &[&[1, 2]]).is_empty(), "another one");
     }
 }

@@ -1,8 +1,9 @@
 //! Circles of files by calls: `cargo xtask circles [CRATE [--calls | --unresolved]] [--write]`.
 //!
 //! A file that calls a function of another file of its crate stands above it. Functions, methods, methods of traits and functions passed
-//! as values count. A call of a trait's method counts as a call of each implementation in the crate, and of the default one. Parent
-//! and child modules are files like all others. Files that stand above each other form a circle, which [`LIST`] must name.
+//! as values count. A call of a trait's method counts as a call of each implementation in the crate, and of the default one, unless the
+//! caller's own file declares the trait: that file states its needs, and the implementations stand above it. Parent and child modules are
+//! files like all others. Files that stand above each other form a circle, which [`LIST`] must name.
 //!
 //! Limits. Types are inferred only as far as they are evident: written types of arguments, fields, results and `let`, and what the containers of the
 //! standard library make of them. A method call on anything else counts if one file only of the workspace defines a method of that name, and no

@@ -1,7 +1,10 @@
-//! Host functions in streams, and the library's threads.
+//! Host functions in streams.
 
-use super::context::{Context, Mark, lock, sleep_on};
-use super::error::{Error, Result};
+use super::context::{Context, Mark, Slot};
+use super::error::Result;
+use super::thread::spawn;
+use super::wait::{lock, sleep_on};
+use crate::command::Action;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Acquire;
@@ -26,7 +29,7 @@ pub(super) struct Calls(Mutex<Pending>);
 
 impl Calls {
     /// Makes sure that there is a thread to run the functions.
-    pub(super) fn start(&self, context: &'static Context) -> Result<()> {
+    fn start(&self, context: &'static Context) -> Result<()> {
         let mut pending = lock(&self.0);
         if !pending.thread {
             spawn("simdev-calls", || context.calls.run(context))?;
@@ -36,7 +39,7 @@ impl Calls {
     }
 
     /// Stores a function before its command enters the ring.
-    pub(super) fn add(&self, mark: Mark, function: Function) {
+    fn add(&self, mark: Mark, function: Function) {
         let call = Call { count: mark.count, function };
         lock(&self.0).by_stream.entry(mark.slot).or_default().push_back(call);
     }
@@ -67,16 +70,16 @@ impl Calls {
     }
 }
 
-/// Starts a thread that receives none of the program's signals.
-pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
-    // SAFETY: both sets are local; filled before use.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        let thread = std::thread::Builder::new().name(name.into()).stack_size(256 << 10).spawn(body);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-        thread.map(drop).map_err(|_| Error::OutOfMemory)
+impl Context {
+    /// Runs a function when a stream reaches it, on a thread of the context. The stream waits for it.
+    pub fn call(&'static self, slot: Slot, function: Function) -> Result<Mark> {
+        self.calls.start(self)?;
+        let function = Mutex::new(Some(function));
+        self.submit(slot, |_, mark| {
+            if let Some(function) = lock(&function).take() {
+                self.calls.add(mark, function);
+            }
+            Ok(Some(Action::Call))
+        })
     }
 }

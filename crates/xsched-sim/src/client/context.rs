@@ -1,21 +1,23 @@
 //! A process's context on one device: the command ring, streams and events.
 
-use super::calls::{Calls, Function};
+use super::calls::Calls;
 use super::connect::greet;
 use super::error::{Error, Result};
 use super::heap::Heap;
+use super::imports::Imports;
 use super::regions::Regions;
-use super::share::Imports;
-use crate::command::{Action, Command, Fault, Place};
+use super::thread::spawn;
+use super::wait::{lock, sleep_on};
+use crate::command::{Action, Command, Fault};
 use crate::layout::{ARENA_BYTES, DEVICE_BYTES, EVENTS, RING, STREAM_DEPTH, STREAMS, Shared};
 use crate::memory::{Mapping, now_ns};
 use crate::wire::{self, Request, WORDS};
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::thread::futex;
 use std::ffi::c_void;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU32, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, fence};
 
 /// Smallest block whose pages are returned to the system when it is freed, in bytes.
 const LARGE: u64 = 64 << 10;
@@ -115,11 +117,6 @@ pub struct Context {
     pub(super) calls: Calls,
 }
 
-/// Locks a mutex, even if another thread panicked while it held the lock.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Context {
     /// Creates a context on a device, which is started if need be. `ordering` is that of its default stream.
     pub fn new(device: u8, ordering: Ordering) -> Result<&'static Self> {
@@ -160,7 +157,7 @@ impl Context {
             request: Mutex::new(()),
             calls: Calls::default(),
         }));
-        super::calls::spawn("simdev-watch", || context.watch())?;
+        spawn("simdev-watch", || context.watch())?;
         Ok(context)
     }
 
@@ -547,18 +544,6 @@ impl Context {
         Ok(self.shared().events[usize::from(event.number)].at_ns.load(Acquire))
     }
 
-    /// Runs a function when a stream reaches it, on a thread of the context. The stream waits for it.
-    pub fn call(&'static self, slot: Slot, function: Function) -> Result<Mark> {
-        self.calls.start(self)?;
-        let function = Mutex::new(Some(function));
-        self.submit(slot, |_, mark| {
-            if let Some(function) = lock(&function).take() {
-                self.calls.add(mark, function);
-            }
-            Ok(Some(Action::Call))
-        })
-    }
-
     /// Offset in the arena of a range, if it lies inside.
     pub fn offset(&self, pointer: *const c_void, bytes: usize) -> Option<u64> {
         let offset = pointer.addr().checked_sub(self.arena.base().addr())? as u64;
@@ -568,15 +553,6 @@ impl Context {
     /// Address of an offset in the arena.
     pub fn address(&self, offset: u64) -> *mut c_void {
         self.arena.base().wrapping_add(offset as usize).cast()
-    }
-
-    /// Location of the word of 4 or 8 bytes at this address, if the device can reach it.
-    pub fn place(&self, pointer: *const c_void, bytes: usize) -> Result<Place> {
-        if !pointer.addr().is_multiple_of(bytes) {
-            return Err(Error::InvalidValue);
-        }
-        let arena = self.offset(pointer, bytes).map(|offset| Place { region: 0, offset });
-        arena.or_else(|| self.regions.find(pointer, bytes as u64)).ok_or(Error::InvalidValue)
     }
 
     /// Sends a request to the device, and returns the words after the status.
@@ -659,9 +635,4 @@ impl EventSlot {
             _ => Err(Error::InvalidHandle),
         }
     }
-}
-
-/// Sleeps until `word` is no longer `seen`; may return early.
-pub(super) fn sleep_on(word: &AtomicU32, seen: u32) {
-    let _ = futex::wait(word, futex::Flags::empty(), seen, None);
 }

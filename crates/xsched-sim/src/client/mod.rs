@@ -11,16 +11,21 @@ mod connect;
 mod context;
 mod error;
 mod heap;
+mod imports;
 mod maps;
 mod regions;
 mod share;
 mod spawn;
+mod thread;
+mod wait;
 
-pub use calls::{Function, spawn};
-pub use context::{Context, EventSlot, Heaps, Invitation, Mark, Ordering, Slot, State, lock};
+pub use calls::Function;
+pub use context::{Context, EventSlot, Heaps, Invitation, Mark, Ordering, Slot, State};
 pub use error::{Error, Result};
 pub use heap::Heap;
 pub use share::{Export, PAGE};
+pub use thread::spawn;
+pub use wait::lock;
 
 use crate::wire::Request;
 

@@ -1,8 +1,9 @@
 //! Registration of the program's own memory with the device.
 
-use super::context::{Context, lock};
+use super::context::Context;
 use super::error::{Error, Result};
 use super::maps::backing;
+use super::wait::lock;
 use crate::command::Place;
 use crate::wire::Request;
 use std::ffi::c_void;
@@ -29,7 +30,7 @@ pub struct Regions(Mutex<Table>);
 
 impl Regions {
     /// Location of the word at this address, if it is registered.
-    pub fn find(&self, pointer: *const c_void, bytes: u64) -> Option<Place> {
+    fn find(&self, pointer: *const c_void, bytes: u64) -> Option<Place> {
         let address = pointer.addr() as u64;
         let table = lock(&self.0);
         let inside = |r: &&Region| address >= r.start && address + bytes <= r.start + r.bytes;
@@ -64,5 +65,16 @@ impl Regions {
         let index = table.regions.iter().position(|r| r.start == start).ok_or(Error::InvalidValue)?;
         let region = table.regions.swap_remove(index);
         context.ask(Request::Unregister { region: region.number }, None).map(drop)
+    }
+}
+
+impl Context {
+    /// Location of the word of 4 or 8 bytes at this address, if the device can reach it.
+    pub fn place(&self, pointer: *const c_void, bytes: usize) -> Result<Place> {
+        if !pointer.addr().is_multiple_of(bytes) {
+            return Err(Error::InvalidValue);
+        }
+        let arena = self.offset(pointer, bytes).map(|offset| Place { region: 0, offset });
+        arena.or_else(|| self.regions.find(pointer, bytes as u64)).ok_or(Error::InvalidValue)
     }
 }

@@ -1,11 +1,9 @@
 //! Memory shared by contexts of several processes: pages of one arena in another.
 
-use super::context::{Context, lock};
+use super::context::Context;
 use super::error::{Error, Result};
-use crate::layout::ARENA_BYTES;
+use super::wait::lock;
 use crate::wire::Request;
-use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 /// Size of a page, in bytes.
 pub const PAGE: u64 = 4096;
@@ -19,23 +17,6 @@ pub struct Export {
     pub secret: u64,
     /// Size of the pages, in bytes.
     pub bytes: u64,
-}
-
-/// Pages of other arenas in a context's arena: offset → bytes.
-#[derive(Default)]
-pub(super) struct Imports(Mutex<BTreeMap<u64, u64>>);
-
-impl Imports {
-    /// Offsets and lengths of the arena's own pages, in bytes.
-    pub(super) fn gaps(&self) -> Vec<(u64, u64)> {
-        let (mut gaps, mut next) = (Vec::new(), 0);
-        for (&at, &bytes) in lock(&self.0).iter() {
-            gaps.push((next, at - next));
-            next = at + bytes;
-        }
-        gaps.push((next, ARENA_BYTES as u64 - next));
-        gaps
-    }
 }
 
 impl Context {

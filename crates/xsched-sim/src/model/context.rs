@@ -1,7 +1,38 @@
 //! One context: its streams, the FIFO of kernels that they feed, and the members that the streams belong to.
 
-use super::{Board, ContextId, Timing, WHOLE, Work, member_of, streams_of};
+use super::streams::{member_of, streams_of};
+use super::{ContextId, Timing, WHOLE};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Demand of a command on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A kernel or a copy that takes this much device time, in ns.
+    Run(u64),
+    /// Takes no device time: event records, value writes.
+    Instant,
+    /// Blocks its stream until [`Board::holds`] returns true.
+    Poll,
+    /// Blocks its stream until `stream` of the same context has completed `count` commands.
+    After {
+        /// The stream waited for.
+        stream: u32,
+        /// Number of its commands, counted from its creation.
+        count: u64,
+    },
+    /// Blocks its stream from [`Board::call`] until [`Model::returned`](super::Model::returned).
+    Call,
+}
+
+/// The memory side of the device. Called in device order.
+pub trait Board<P> {
+    /// Reports that a command completed at `at` ns, the `count`th of its stream.
+    fn complete(&mut self, at: u64, context: ContextId, stream: u32, count: u64, command: P);
+    /// Reports whether the condition of this [`Work::Poll`] holds.
+    fn holds(&mut self, command: &P) -> bool;
+    /// Makes the call of a [`Work::Call`] that became first in its stream.
+    fn call(&mut self, context: ContextId, stream: u32, count: u64);
+}
 
 #[derive(Debug)]
 struct Stream<P> {

@@ -24,72 +24,21 @@
 //! - Evicting a context cuts its kernel at once; the device is then busy for the switch cost.
 
 mod context;
+mod streams;
 #[cfg(test)]
 mod tests;
 
 use context::Context;
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+
+pub use context::{Board, Work};
+pub use streams::{member_of, own_number, stream_of};
 
 /// Identifies a context for the life of a model; never reused.
 pub type ContextId = u64;
 
 /// Width of a whole device, in thousandths of it.
 pub const WHOLE: u32 = 1000;
-
-/// Number of low bits of a stream's number that hold its number within its member. The bits above hold the member, 0
-/// for the context itself.
-const MEMBER_SHIFT: u32 = 16;
-
-/// Number in the context of a member's stream.
-pub const fn stream_of(member: u32, stream: u32) -> u32 {
-    member << MEMBER_SHIFT | stream
-}
-
-/// Member that a context's stream belongs to.
-pub const fn member_of(stream: u32) -> u32 {
-    stream >> MEMBER_SHIFT
-}
-
-/// Number of a stream within its member.
-pub const fn own_number(stream: u32) -> u32 {
-    stream & ((1 << MEMBER_SHIFT) - 1)
-}
-
-/// Numbers of all streams of a member.
-fn streams_of(member: u32) -> RangeInclusive<u32> {
-    stream_of(member, 0)..=stream_of(member, (1 << MEMBER_SHIFT) - 1)
-}
-
-/// Demand of a command on the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// A kernel or a copy that takes this much device time, in ns.
-    Run(u64),
-    /// Takes no device time: event records, value writes.
-    Instant,
-    /// Blocks its stream until [`Board::holds`] returns true.
-    Poll,
-    /// Blocks its stream until `stream` of the same context has completed `count` commands.
-    After {
-        /// The stream waited for.
-        stream: u32,
-        /// Number of its commands, counted from its creation.
-        count: u64,
-    },
-    /// Blocks its stream from [`Board::call`] until [`Model::returned`].
-    Call,
-}
-
-/// The memory side of the device. Called in device order.
-pub trait Board<P> {
-    /// Reports that a command completed at `at` ns, the `count`th of its stream.
-    fn complete(&mut self, at: u64, context: ContextId, stream: u32, count: u64, command: P);
-    /// Reports whether the condition of this [`Work::Poll`] holds.
-    fn holds(&mut self, command: &P) -> bool;
-    /// Makes the call of a [`Work::Call`] that became first in its stream.
-    fn call(&mut self, context: ContextId, stream: u32, count: u64);
-}
 
 /// Timing parameters of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
