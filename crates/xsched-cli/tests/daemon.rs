@@ -192,7 +192,7 @@ fn a_daemon_tells_what_it_is_is_told_to_reload_and_to_stop() {
 
     let stop = said(place.xsched(&["daemon", "stop"]));
     stop.quiet(0);
-    // It is a child of this test, and stays until it is waited for; it has ended all the same.
+    // The daemon is a child of this test, and stays until it is waited for; it has ended all the same.
     assert!(daemon.try_wait().unwrap().is_some_and(|status| status.success()), "{stop:?}");
     for word in ["status", "reload", "stop"] {
         said(place.xsched(&["daemon", word])).one_line(3, "no daemon answers at");

@@ -15,11 +15,11 @@ const S: u64 = 1_000_000_000;
 pub enum Bare {
     /// A number needs a unit.
     Refused,
-    /// Microseconds.
+    /// A bare number is µs.
     Us,
-    /// Milliseconds.
+    /// A bare number is ms.
     Ms,
-    /// Seconds.
+    /// A bare number is seconds.
     S,
 }
 

@@ -379,7 +379,7 @@ mod tests {
         let some: Vec<String> = candidates.iter().step_by(19).cloned().collect();
         let mut tried = BTreeSet::new();
         for key in keys() {
-            // What a table holds is tried by its own keys.
+            // Contents of a table are tried by the table's own keys.
             if ["table", "tables", "list of tables"].contains(&key.values.as_str()) {
                 continue;
             }

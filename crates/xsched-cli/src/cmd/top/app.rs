@@ -93,7 +93,7 @@ pub(super) enum Then {
 /// Lack of news from the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trouble {
-    /// Reason.
+    /// Reason, as one line.
     pub(super) line: String,
     /// Time since the last news.
     pub(super) age: Duration,

@@ -160,7 +160,7 @@ fn gather_for(connection: &Connection, time: Duration, json: bool) -> Result<Gat
     let (begin, asked_us) = (Instant::now(), monotonic_us());
     let (mut groups, mut records, mut next) = (BTreeMap::new(), Vec::new(), 0);
     let (mut from_us, mut to_us, mut failure) = (asked_us, None, None);
-    // What reads the JSON needs no word about it.
+    // A reader of the JSON needs no word about it.
     let about = format!("takes {}; Ctrl-C ends it early", units::of(time));
     let progress = Progress::new("trace", Some(about.as_str()).filter(|_| !json || std::io::stderr().is_terminal()));
     loop {
