@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
@@ -15,6 +16,9 @@ use crate::{client, users};
 
 /// Variable by which a completion script asks for candidates.
 pub(crate) const VARIABLE: &str = "XSCHED_COMPLETE";
+
+/// Description of the command line that is completed.
+static COMMAND: OnceLock<fn() -> clap::Command> = OnceLock::new();
 
 /// Shells whose scripts are answered.
 const SHELLS: [&str; 5] = ["bash", "elvish", "fish", "powershell", "zsh"];
@@ -31,6 +35,7 @@ pub(crate) fn answer(command: fn() -> clap::Command) -> Result<(), Error> {
             return Err(Error::input(format!("{VARIABLE}: '{shell}' is no shell: use one of {known}, or unset it")));
         }
     }
+    let _ = COMMAND.set(command);
     clap_complete::CompleteEnv::with_factory(command).var(VARIABLE).complete();
     Ok(())
 }
@@ -53,7 +58,7 @@ pub(crate) fn classes() -> ArgValueCandidates {
 /// Commands, for `xsched help`.
 pub(crate) fn commands() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
-        let command = crate::cli::command();
+        let Some(command) = COMMAND.get().map(|command| command()) else { return Vec::new() };
         let visible = command.get_subcommands().filter(|sub| !sub.is_hide_set());
         visible.map(|sub| CompletionCandidate::new(sub.get_name()).help(sub.get_about().cloned())).collect()
     })

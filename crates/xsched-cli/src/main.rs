@@ -63,7 +63,8 @@ fn dispatch(command: Command) -> Result {
         Command::Compare(args) => cmd::compare::main(args),
         Command::Completions(args) => cmd::completions::main(args),
         Command::Man(args) => cmd::man::main(args, cli::command()),
-        Command::Help(args) => cmd::help::main(args, cli::command()),
+        // The parser prints help at once, and ends.
+        Command::Help(args) => cmd::help::main(args, cli::command()).and_then(cli::command_of).and_then(dispatch),
         Command::SimDevice(args) => cmd::sim_device::main(args),
         Command::PoolKeeper => xsched_daemon::keep_pool().map(|()| std::process::ExitCode::SUCCESS),
         Command::DeviceHost => xsched_daemon::serve_devices().map(|()| std::process::ExitCode::SUCCESS),

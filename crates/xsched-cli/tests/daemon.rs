@@ -177,7 +177,7 @@ fn a_daemon_tells_what_it_is_is_told_to_reload_and_to_stop() {
     assert_eq!((&json["daemon"]["configuration"], &json["socket"]), (&serde_json::json!([file]), &socket.into()));
 
     std::fs::write(&config, "plicy = \"up\"\n").unwrap();
-    said(place.xsched(&["daemon", "reload"])).one_line(2, "more.toml:1: unknown field `plicy`");
+    said(place.xsched(&["daemon", "reload"])).one_line(2, "more.toml:1: unknown key `plicy`");
     let fault = "the configuration stays as it was: ";
     for look in [&["ps"][..], &["daemon", "status"], &["doctor"]] {
         let shown = said(place.xsched(look)).out.split_whitespace().collect::<Vec<_>>().join(" ");

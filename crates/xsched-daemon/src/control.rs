@@ -20,8 +20,8 @@ use crate::restart::on;
 use crate::server::{Opening, Server};
 use crate::services::identify;
 use crate::trusted::Joining;
-use crate::tuning::ANSWER_NS;
-use crate::{Error, Input, host, unsuitable};
+use crate::tuning::{ANSWER_NS, HOST_POLICY};
+use crate::{Error, Input, unsuitable};
 
 impl Server {
     /// Takes a command's request: once its user is identified, [`Server::control`] continues.
@@ -108,7 +108,7 @@ impl Server {
                 self.operators_only(user, "change the policy")?;
                 let choice = Choice::with(&name, params.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
                 let unseen = device.as_deref().map(|device| self.unseen_device(device)).transpose()?.flatten();
-                if choice.entry.name == host::POLICY && self.services.scheduler.is_none() {
+                if choice.entry.name == HOST_POLICY && self.services.scheduler.is_none() {
                     let why = "no scheduler is loaded: start the daemon with --scheduler FILE";
                     return Err(Error::environment(why));
                 }

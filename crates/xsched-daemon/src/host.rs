@@ -17,8 +17,6 @@ use crate::tuning::{DEADLINE_NS, LOAD_S};
 
 /// Reason for the end of the scheduler's process, equal whether a send or a receive finds it out.
 pub(crate) const ENDED: &str = "it ended";
-/// Policy whose questions go to the process.
-pub(crate) const POLICY: &str = "external";
 
 /// Running scheduler process.
 pub(crate) struct Host {

@@ -38,7 +38,7 @@ impl Server {
         let policies = kept.policies(|device| configured(self, device));
         self.kept = kept;
         for (device, choice) in policies {
-            if choice.entry.name == crate::host::POLICY && self.services.scheduler.is_none() {
+            if choice.entry.name == crate::tuning::HOST_POLICY && self.services.scheduler.is_none() {
                 continue;
             }
             self.say(&format!("policy {choice}{}: kept over the restart", on(device.as_deref())));

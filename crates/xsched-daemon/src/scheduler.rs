@@ -10,9 +10,9 @@ use xsched_proto::host::{self, FromHost};
 use xsched_proto::wire::encode;
 
 use crate::Input;
-use crate::host::{ENDED, Host, POLICY};
+use crate::host::{ENDED, Host};
 use crate::server::Server;
-use crate::tuning::{AGAIN_US, DEADLINE_NS};
+use crate::tuning::{AGAIN_US, DEADLINE_NS, HOST_POLICY};
 
 impl Server {
     /// Sends the questions of the policy `external` to the operator's scheduler.
@@ -114,8 +114,8 @@ impl Server {
         let default = registry::DEFAULT;
         let arbiter = self.engine.arbiter();
         let mut back: Vec<Option<String>> = Vec::new();
-        back.extend((arbiter.policy().entry.name == POLICY).then_some(None));
-        let devices = arbiter.policies().filter(|(_, choice)| choice.entry.name == POLICY);
+        back.extend((arbiter.policy().entry.name == HOST_POLICY).then_some(None));
+        let devices = arbiter.policies().filter(|(_, choice)| choice.entry.name == HOST_POLICY);
         back.extend(devices.map(|(device, _)| Some(device.to_owned())));
         let is_back = !back.is_empty();
         for device in back {

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use xsched_policy::Choice;
 
 use crate::config::Config;
-use crate::{Error, Options, host};
+use crate::tuning::HOST_POLICY;
+use crate::{Error, Options};
 
 /// Places of the configuration.
 #[derive(Clone)]
@@ -22,7 +23,7 @@ pub(crate) struct Sources {
 
 impl Sources {
     pub(crate) fn new(options: &Options) -> Sources {
-        let without = if options.scheduler.is_some() { host::POLICY } else { xsched_policy::registry::DEFAULT };
+        let without = if options.scheduler.is_some() { HOST_POLICY } else { xsched_policy::registry::DEFAULT };
         let (usual, given) = (options.usual_config.clone(), options.config.clone());
         Sources { usual, given, policy: options.policy.clone(), without }
     }
@@ -54,7 +55,7 @@ impl Sources {
             (None, Some(choice)) => choice.clone(),
             (None, None) => Choice::named(self.without)?,
         };
-        if policy.entry.name == host::POLICY && self.without != host::POLICY {
+        if policy.entry.name == HOST_POLICY && self.without != HOST_POLICY {
             return Err(Error::Input("the policy external needs a scheduler: --scheduler FILE".into()));
         }
         Ok((config, policy))

@@ -9,6 +9,9 @@ pub(crate) fn of_user(bounds: (usize, usize), own: bool) -> usize {
     if own { bounds.1 } else { bounds.0 }
 }
 
+/// Name of the policy whose questions go to a scheduler that was loaded.
+pub(crate) const HOST_POLICY: &str = "external";
+
 // ---- Programs ------------------------------------------------------------------------------------------------------------
 
 /// Interval at which the progress of running groups is polled while some group waits, in ns.

@@ -1,10 +1,8 @@
 //! `xsched help`: the help of a command, as its `--help` prints it.
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 use crate::candidates;
-use crate::cli::command_of;
 use crate::failure::{Error, Result};
 
 /// Show the help of a command
@@ -16,8 +14,8 @@ pub(crate) struct Args {
     words: Vec<String>,
 }
 
-/// Prints the help.
-pub(crate) fn main(args: Args, mut all: clap::Command) -> Result {
+/// Finds the command. Returns the command line that prints its help.
+pub(crate) fn main(args: Args, mut all: clap::Command) -> Result<Vec<OsString>> {
     all.build();
     let (mut found, mut words) = (&all, vec![OsString::from("xsched")]);
     for word in &args.words {
@@ -33,6 +31,5 @@ pub(crate) fn main(args: Args, mut all: clap::Command) -> Result {
         words.push(word.into());
     }
     words.push("--help".into());
-    // Prints, and ends.
-    command_of(words).map(|_| ExitCode::SUCCESS)
+    Ok(words)
 }

@@ -14,7 +14,7 @@ fn serves(place: &Place, args: &[&str], policy: &str) -> String {
         place.ps().is_some_and(|ps| ps["daemon"]["pid"] == pid)
     });
     assert_eq!(place.ps().unwrap()["daemon"]["policy"], policy);
-    let errors = server.errors();
+    let errors = server.complaints();
     xsched_e2e::signal(pid, rustix::process::Signal::TERM);
     assert_eq!(server.wait().0, 0);
     errors

@@ -14,7 +14,7 @@ const OCTET: &str = "(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])";
 const PORT: &str = "0{0,4}(?:6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[0-5]?[0-9]{1,4})";
 
 /// Makes the schema from the table of keys. It accepts what a daemon accepts, except for conditions that a schema cannot express: the sum
-/// of all guarantees, and the size of an `slo`.
+/// of all guarantees, the size of an `slo`, and that of a time with a unit.
 pub(super) fn schema() -> Value {
     let keys = keys();
     let object = |table: &str| {
@@ -112,12 +112,14 @@ fn hint(hint: Hint) -> Value {
     match hint {
         Hint::Weight => range(1, 10_000),
         Hint::Utilization => range(0, 100),
-        Hint::Timeslice => range(100, 10_000_000),
-        Hint::Deadline => or_none(1, TIME_MAX_US),
+        Hint::Timeslice => json!({ "anyOf": [integer(100, 10_000_000), text(time(100, 10_000_000))] }),
+        Hint::Deadline => {
+            json!({ "anyOf": [integer(1, TIME_MAX_US), minus, text(format!("{}|{none}", time(1, TIME_MAX_US)))] })
+        }
         Hint::K => or_none(1, xsched_proto::hint::K_MAX.into()),
         Hint::Laxity => {
-            let (us, class) = (digits(1, TIME_MAX_US), priority(PRIORITY_MIN));
-            let laxity = format!("{us}(?::(?:{class}):(?:{class}))?|{none}");
+            let (time, class) = (time(1, TIME_MAX_US), priority(PRIORITY_MIN));
+            let laxity = format!("(?:{time})(?::(?:{class}):(?:{class}))?|{none}");
             json!({ "anyOf": [integer(1, TIME_MAX_US), minus, text(laxity)] })
         }
         Hint::Active => {
@@ -186,6 +188,12 @@ fn priority(least: i32) -> String {
 /// Pattern of a number as users type it: a plus and further zeros may stand before it.
 fn digits(least: u64, most: u64) -> String {
     format!("\\+?0*(?:{})", between(least, most))
+}
+
+/// Pattern of a time: numbers with units, whose range no pattern tells, or a number of µs within bounds.
+fn time(least_us: u64, most_us: u64) -> String {
+    let unit = "us|µs|μs|ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?";
+    format!("(?:[0-9]+(?:\\.[0-9]+)?\\s*(?:{unit})\\s*)+|0*(?:{})", between(least_us, most_us))
 }
 
 /// Pattern of the numbers between two, in decimal digits.
