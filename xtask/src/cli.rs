@@ -50,6 +50,8 @@ pub(crate) enum Task {
         #[arg(long, conflicts_with = "name")]
         write: bool,
     },
+    /// Print the largest functions and structs
+    Sizes,
     /// Hold journals against the models
     Replay {
         /// Journals as they were written, or gzip of them; after --bless, to take over the answers that differ

@@ -4,6 +4,7 @@
 pub mod circles;
 mod failure;
 pub mod prose;
+pub mod sizes;
 pub mod workspace;
 
 pub use failure::Failure;

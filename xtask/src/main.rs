@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use cli::Task;
 use test::Extent;
-use xtask::{Failure, circles, prose};
+use xtask::{Failure, circles, prose, sizes};
 
 fn main() -> ExitCode {
     let (line, code) = match cli::read(std::env::args_os()).map_err(Failure::Input).and_then(run) {
@@ -52,6 +52,7 @@ fn run(task: Task) -> Result<ExitCode, Failure> {
         Task::Circles(words) => circles::run(&root, words.name.as_deref(), detail(&words))?,
         Task::Prose { write: true, .. } => prose::write(&root)?,
         Task::Prose { name, .. } => prose::run(&root, name.as_deref())?,
+        Task::Sizes => sizes::run(&root)?,
         Task::Replay { words } => return Ok(replay(&words)),
         Task::Fuzz { target, secs, planted } => fuzz::run(&root, &fuzz::Wish { target, secs, planted })?,
         Task::HipRuntime { debug: true, folder } => hip_runtime::run(&root, &folder, hip_runtime::Built::Debug)?,

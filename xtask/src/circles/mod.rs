@@ -15,7 +15,7 @@ mod calls;
 mod graph;
 mod index;
 mod list;
-mod tree;
+pub(crate) mod tree;
 mod types;
 
 use std::fmt::Write;

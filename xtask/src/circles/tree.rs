@@ -4,18 +4,18 @@
 use std::path::{Path, PathBuf};
 
 /// A parsed file.
-pub(super) struct Source {
+pub(crate) struct Source {
     /// Path of the file below the crate's `src`.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Number of the crate.
-    pub(super) package: usize,
+    pub(crate) package: usize,
     /// Path of the module, with the crate's name first.
-    pub(super) module: String,
-    pub(super) syntax: syn::File,
+    pub(crate) module: String,
+    pub(crate) syntax: syn::File,
 }
 
 /// Reads all files of a crate.
-pub(super) fn read(folder: &Path, package: usize, found: &mut Vec<Source>) -> Result<(), String> {
+pub(crate) fn read(folder: &Path, package: usize, found: &mut Vec<Source>) -> Result<(), String> {
     let source = folder.join("src");
     let name = folder.file_name().unwrap_or_default().to_string_lossy().replace('-', "_");
     let mut roots = vec![("lib.rs".to_string(), name.clone()), ("main.rs".to_string(), format!("{name}#main"))];
@@ -107,7 +107,7 @@ fn path_attribute(attributes: &[syn::Attribute]) -> Option<String> {
 }
 
 /// Reports whether an item is for tests only: `#[test]`, `#[cfg(test)]`, `#[cfg(all(test, …))]`.
-pub(super) fn is_test(attributes: &[syn::Attribute]) -> bool {
+pub(crate) fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         if attribute.path().is_ident("test") {
             return true;

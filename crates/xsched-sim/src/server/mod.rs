@@ -412,38 +412,9 @@ impl Server {
                 let known = region != 0 && client.regions.remove(&region).is_some();
                 reply(&client.socket, if known { status::OK } else { status::INVALID_VALUE }, [0; 4])
             }
-            Some(Request::Invite) => {
-                if client.member != 0 || self.invitations.len() >= MOST_INVITATIONS {
-                    return reply(&client.socket, status::INVALID_VALUE, [0; 4]);
-                }
-                let number = self.next_invitation;
-                self.next_invitation += 1;
-                let secret = secret();
-                self.invitations.insert(number, Invitation { owner: key, secret, joined: None });
-                reply(&client.socket, status::OK, [number, secret, 0, 0])
-            }
-            Some(Request::Expel { number, at_once }) => {
-                let own = self.invitations.get(&number).is_some_and(|invitation| invitation.owner == key);
-                let joined = own.then(|| self.invitations.remove(&number)).flatten().and_then(|one| one.joined);
-                let replied = reply(&client.socket, if own { status::OK } else { status::INVALID_VALUE }, [0; 4]);
-                match joined {
-                    Some(member) if at_once => self.remove(member),
-                    Some(member) => self.leave(member),
-                    None => (),
-                }
-                replied
-            }
-            Some(Request::Export { offset, bytes }) => {
-                if !client.may_export(offset, bytes) || self.exports.len() >= MOST_EXPORTS {
-                    return reply(&client.socket, status::INVALID_VALUE, [0; 4]);
-                }
-                let number = self.next_export;
-                self.next_export += 1;
-                let secret = secret();
-                let arena = client.arena.clone();
-                self.exports.insert(number, Exported { owner: key, secret, arena, offset, bytes });
-                reply(&client.socket, status::OK, [number, secret, 0, 0])
-            }
+            Some(Request::Invite) => self.invite(key),
+            Some(Request::Expel { number, at_once }) => self.expel(key, number, at_once),
+            Some(Request::Export { offset, bytes }) => self.export(key, offset, bytes),
             Some(Request::Unexport { number }) => {
                 let own = self.exports.get(&number).is_some_and(|export| export.owner == key);
                 if own {
@@ -473,6 +444,47 @@ impl Server {
             }
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
+    }
+
+    /// Lets one more client join a client's context.
+    fn invite(&mut self, key: u64) -> io::Result<()> {
+        let Some(client) = self.clients.get(&key) else { return Ok(()) };
+        if client.member != 0 || self.invitations.len() >= MOST_INVITATIONS {
+            return reply(&client.socket, status::INVALID_VALUE, [0; 4]);
+        }
+        let number = self.next_invitation;
+        self.next_invitation += 1;
+        let secret = secret();
+        self.invitations.insert(number, Invitation { owner: key, secret, joined: None });
+        reply(&client.socket, status::OK, [number, secret, 0, 0])
+    }
+
+    /// Withdraws a client's invitation, and ends the membership of the client that joined by it.
+    fn expel(&mut self, key: u64, number: u64, at_once: bool) -> io::Result<()> {
+        let Some(client) = self.clients.get(&key) else { return Ok(()) };
+        let own = self.invitations.get(&number).is_some_and(|invitation| invitation.owner == key);
+        let joined = own.then(|| self.invitations.remove(&number)).flatten().and_then(|one| one.joined);
+        let replied = reply(&client.socket, if own { status::OK } else { status::INVALID_VALUE }, [0; 4]);
+        match joined {
+            Some(member) if at_once => self.remove(member),
+            Some(member) => self.leave(member),
+            None => (),
+        }
+        replied
+    }
+
+    /// Lets other clients import pages of a client's arena.
+    fn export(&mut self, key: u64, offset: u64, bytes: u64) -> io::Result<()> {
+        let Some(client) = self.clients.get(&key) else { return Ok(()) };
+        if !client.may_export(offset, bytes) || self.exports.len() >= MOST_EXPORTS {
+            return reply(&client.socket, status::INVALID_VALUE, [0; 4]);
+        }
+        let number = self.next_export;
+        self.next_export += 1;
+        let secret = secret();
+        let arena = client.arena.clone();
+        self.exports.insert(number, Exported { owner: key, secret, arena, offset, bytes });
+        reply(&client.socket, status::OK, [number, secret, 0, 0])
     }
 
     /// Handles the end of a client. If it is a member of another's context, work that the device executes for it
