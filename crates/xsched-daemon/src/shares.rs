@@ -25,10 +25,13 @@ struct OfGroup {
     asked: f64,
 }
 
+/// Group, its charged time in µs, and the way to its party.
+type Charged = (GroupId, f64, Vec<Node>);
+
 impl Shares {
     /// Makes the sums in one pass over the groups, with device, charged time and way to the party of each.
     pub(crate) fn of<'a>(at_ns: u64, groups: impl Iterator<Item = (GroupId, &'a str, f64, Vec<Node>)>) -> Shares {
-        let mut devices: HashMap<&str, Vec<(GroupId, f64, Vec<Node>)>> = HashMap::new();
+        let mut devices: HashMap<&str, Vec<Charged>> = HashMap::new();
         for (id, device, us, way) in groups {
             devices.entry(device).or_default().push((id, us, way));
         }

@@ -42,7 +42,7 @@ fn a_program_and_the_daemon_that_run_starts_say_what_goes_on() {
     let has = |line: &str| daemon_log(&place).iter().any(|said| said.contains(line));
     let told = so_within(TIMEOUT, || has(&format!("of process {pid} ends: 7 launches, ")));
     assert!(told, "process {pid}: {:#?}", daemon_log(&place));
-    assert!(has(&format!("xsched: listens at {}, policy hpf, configuration none", place.socket().display())));
+    assert!(has(&format!("listens at {}, policy hpf, configuration none", place.socket().display())));
     assert!(has(&format!(" of process {pid}: sim:0 through sim, levels 1, 2, 3, level 3, priority -128, policy hpf")));
     // The daemon keeps its first log level.
     let daemon = place.ps().unwrap()["daemon"]["pid"].as_u64().unwrap() as u32;

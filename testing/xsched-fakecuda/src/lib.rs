@@ -13,7 +13,7 @@
 //! - [`rm`]: channel groups and time slices, requested by `ioctl` as a driver does.
 //! - [`mps`]: contexts of several processes in one, and the two programs needed for that; [`visible`]: the devices that a
 //!   process sees.
-//! - [`lookup`]: `cuGetProcAddress`.
+//! - [`lookup`] serves `cuGetProcAddress`.
 //!
 //! # Differences from hardware
 //! The only kernels are those of [`module::Kernel`]; a PTX text provides only their names. Kernels of one context run

@@ -23,8 +23,7 @@
 //! - `quit` lets the clients end first, and the daemon with the last.
 //!
 //! # Differences from NVIDIA's
-//! - `get_server_timeslices PID` exists here only: it prints a line for each device, with its number and the slice of
-//! the
+//! - `get_server_timeslices PID` exists here only: it prints a line for each device, with its number and the slice of the
 //!   server's compute channel group there, in µs.
 //! - There is one server, of the user who started the daemon. Its state INITIALIZING is never seen: a query waits meanwhile.
 //! - Client priorities, memory limits and all other settings of the control program are refused with a message.

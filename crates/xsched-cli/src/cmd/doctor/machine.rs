@@ -269,7 +269,7 @@ fn late_check<'a>(programs: impl Iterator<Item = &'a ProgramInfo>) -> Option<Che
          until then",
         late.count,
         if late.count == 1 { "" } else { "s" },
-        units::of_us(late.longest_us.into())
+        units::of_us(late.longest_us)
     );
     let advice = "the machine did not give the daemon a processor: run it as a system service, or as root, so that it goes before \
                   ordinary threads; or leave processors free";
