@@ -525,9 +525,8 @@ mod tests {
         assert!(most <= bound, "{most} of {bound}");
     }
 
-    /// `cargo test --release -p xsched-policy --lib longest -- --ignored --nocapture`
     #[test]
-    #[ignore = "a measurement"]
+    #[ignore = "a measurement; `cargo test --release -p xsched-policy --lib longest -- --ignored --nocapture`"]
     fn longest_decision_about_jobs() {
         let mixes = [(16, 16, 64), (64, 30, 0), (256, 30, 400)];
         for (policy, (jobs, devices, others)) in mixes.into_iter().flat_map(|mix| [("up", mix), ("hpf", mix)]) {
