@@ -5,7 +5,7 @@ use std::path::Path;
 use xsched_proto::class::Class;
 
 use super::Rule;
-use crate::glob::glob;
+use crate::config::glob::glob;
 
 impl Rule {
     /// Reports whether this rule matches whatever the other one does.

@@ -4,7 +4,7 @@ pub mod record;
 
 use std::path::{Path, PathBuf};
 
-use crate::glob::glob;
+use crate::config::glob::glob;
 use crate::identity::User;
 use record::Record;
 use xsched_proto::class::Class;

@@ -8,7 +8,7 @@ use xsched_policy::Choice;
 use crate::Error;
 use crate::accounts::{self, Account};
 use crate::config::Config;
-use crate::sources::Sources;
+use crate::config::sources::Sources;
 use crate::worker::{Service, Spec, Worker};
 
 pub(crate) enum Task {

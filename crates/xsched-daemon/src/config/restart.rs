@@ -4,7 +4,7 @@
 use xsched_policy::Choice;
 
 use crate::Input;
-use crate::kept::KeptSeat;
+use crate::config::kept::KeptSeat;
 use crate::server::Server;
 use crate::timers::Timer;
 use crate::tuning::REMEMBER_NS;

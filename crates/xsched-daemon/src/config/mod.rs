@@ -1,10 +1,16 @@
-//! Configuration files: accepted values, and the precedence of later files over earlier ones.
+//! Configuration: values that its files accept, their precedence and reload, and the settings that commands make.
 
+pub(crate) mod check;
 pub(crate) mod devices;
 pub(crate) mod faults;
+pub(crate) mod glob;
+pub(crate) mod kept;
 mod limits;
 mod metrics;
+mod reload;
+pub(crate) mod restart;
 mod rules;
+pub(crate) mod sources;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,9 +29,9 @@ use xsched_proto::wire::COMMANDS_MAX;
 
 use crate::Error;
 use crate::accounts::{self, Account};
+use crate::config::glob::glob;
 use crate::container::Place;
 use crate::files::read_text;
-use crate::glob::glob;
 use crate::peer::Peer;
 use crate::tuning::{POOL_BUDGET_US, POOL_INNER_TIMESLICE_US, POOL_PROVEN_MINUTES, POOL_TIMESLICE_US};
 
@@ -780,7 +786,7 @@ mod tests {
     /// The example shows each key with its default, except keys behind which a comment names the default.
     #[test]
     fn the_example_has_the_defaults_in_force() {
-        let text = include_str!("../../../dist/config.toml");
+        let text = include_str!("../../../../dist/config.toml");
         let (defaults, _) = text.split_once("# Examples of what has no default.").unwrap();
         let is_key = |line: &&str| line.starts_with("# ") && (line.contains(" = ") || line.starts_with("# ["));
         let keys = defaults.lines().filter(is_key).filter(|line| !line.contains("# default: "));
