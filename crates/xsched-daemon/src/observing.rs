@@ -9,10 +9,10 @@ use xsched_policy::share::{self, Node};
 use xsched_proto::class::Class;
 use xsched_proto::transitions::Outcome;
 
-use crate::clock::now_ns;
 use crate::metrics::{Counts, DaemonRow, DeviceRow, Launched, Metrics, Row, Snapshot};
 use crate::net::Own;
 use crate::server::Server;
+use crate::server::clock::now_ns;
 use crate::tuning::{METRICS_DECISION_MAX_NS, METRICS_GONE_MAX, METRICS_PIECE};
 use crate::{Error, Program};
 use xsched_engine::trim;

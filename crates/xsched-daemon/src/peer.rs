@@ -6,10 +6,10 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::Error;
-use crate::clock::now_ns;
 use crate::container::Place;
 use crate::identity::{self, Process, User};
 use crate::process::start_ticks;
+use crate::server::clock::now_ns;
 
 /// Clock ticks a second (USER_HZ), the unit of a process's start time in /proc.
 const TICKS: u64 = 100;

@@ -14,16 +14,16 @@ use xsched_proto::segment::SEGMENT_BYTES;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, ProgramOptions};
 
 use crate::client::{Client, bounded, wishes};
-use crate::clock::now_ns;
 use crate::identity::{self, User};
 use crate::memory::{ClientSegment, Shared, file_id};
 use crate::naming::called_by;
 use crate::net::socket::{self, Passed, ProgramFds};
 use crate::net::{Ended, Stage, Token, Wake};
 use crate::peer::{self, Peer};
+use crate::server::clock::now_ns;
+use crate::server::timers::Timer;
 use crate::server::{Opening, Server};
 use crate::services::identify::{self, Who};
-use crate::timers::Timer;
 use crate::tuning::PROGRAM_SOCKET_MAX_BYTES;
 use crate::{Error, Input, standing};
 

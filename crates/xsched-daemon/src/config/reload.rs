@@ -11,7 +11,7 @@ use crate::commands::Answer;
 use crate::config::Config;
 use crate::pages;
 use crate::server::Server;
-use crate::service;
+use crate::server::service;
 use crate::services::configuration::{Outcome, Task};
 use crate::{Error, Input};
 

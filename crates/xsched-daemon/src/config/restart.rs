@@ -6,7 +6,7 @@ use xsched_policy::Choice;
 use crate::Input;
 use crate::config::kept::KeptSeat;
 use crate::server::Server;
-use crate::timers::Timer;
+use crate::server::timers::Timer;
 use crate::tuning::REMEMBER_NS;
 
 impl Server {

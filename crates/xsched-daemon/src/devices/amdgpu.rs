@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use xsched_proto::device::{DeviceState, Source};
 
 use super::driver::{DeviceLabel, Driver, Look};
-use crate::clock::now_ns;
+use crate::server::clock::now_ns;
 
 /// AMD's id as a vendor of PCI devices.
 const VENDOR: &str = "0x1002";

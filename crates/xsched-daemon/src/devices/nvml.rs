@@ -6,7 +6,7 @@ use xsched_proto::device::{DeviceProcess, DeviceState, Source, Throttle};
 use xsched_vendor::nvml::{self, Nvml};
 
 use super::driver::{DeviceLabel, Driver, Look};
-use crate::clock::now_ns;
+use crate::server::clock::now_ns;
 
 /// Bits of `nvmlClocksEventReasons`.
 const REASONS: [(u64, Throttle); 5] = [

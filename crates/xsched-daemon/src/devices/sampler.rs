@@ -6,8 +6,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::clock::now_ns;
 use crate::devices::{Driver, Look, Open};
+use crate::server::clock::now_ns;
 use crate::tuning::{DEVICE_LINGER_MS, DEVICE_LOOK_NS};
 use crate::worker::{Next, Service, Spec, Worker, readable};
 
@@ -129,7 +129,7 @@ mod tests {
     impl Driver for Echo {
         fn look(&mut self, wanted: &BTreeSet<String>) -> Vec<Look> {
             let look = |device: &String| Look {
-                at_ns: crate::clock::now_ns(),
+                at_ns: crate::server::clock::now_ns(),
                 device: device.clone(),
                 source: Source::Nvml,
                 name: None,

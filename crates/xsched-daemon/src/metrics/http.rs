@@ -13,9 +13,9 @@ use super::exchange::Exchange;
 use super::page;
 use super::series::{Series, Shown};
 use crate::Error;
-use crate::clock::now_ns;
 use crate::config::{Listen, MetricsConfig};
-use crate::service;
+use crate::server::clock::now_ns;
+use crate::server::service;
 use crate::tuning::{METRICS_HEAD_MAX_BYTES, METRICS_HEAD_MS, METRICS_PATIENCE_MS, METRICS_THREADS, METRICS_WRITE_MS};
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

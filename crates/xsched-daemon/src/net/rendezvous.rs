@@ -233,7 +233,7 @@ fn holder(path: &Path) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::now_ns;
+    use crate::server::clock::now_ns;
     use xsched_proto::rendezvous::call;
 
     /// Makes the part of a daemon that listens at a path; the test's process answers.

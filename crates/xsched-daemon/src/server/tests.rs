@@ -16,8 +16,8 @@ use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions,
 
 use super::*;
 use crate::Options;
-use crate::clock::now_ns;
 use crate::net::{Answering, Conn, Stage};
+use crate::server::clock::now_ns;
 use crate::tuning::{
     COMMAND_OUT_MAX_BYTES, COMMANDS_ROOM, ENDED_QUEUES_MAX, EVENTS_MAX, PROGRAM_SOCKET_MAX_BYTES, RATION_CREDIT_NS,
     RATION_TIMES, SILENT_NS, SOCKET_MAX_BYTES, UNREAD_NS, USER_ANSWERS_MAX, USER_OUT_MAX_BYTES,

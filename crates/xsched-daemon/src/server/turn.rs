@@ -5,11 +5,11 @@ use rustix::io::Errno;
 use xsched_proto::wire::MAX_PACKET;
 
 use super::Server;
-use crate::clock::now_ns;
 use crate::identity::User;
 use crate::net::{Own, Served, Token, Work};
-use crate::precedence::Precedence;
-use crate::signals::Signal;
+use crate::server::clock::now_ns;
+use crate::server::precedence::Precedence;
+use crate::server::signals::Signal;
 use crate::tuning::{EVENTS_MAX, FOREIGN_WAKES_NS, SLICE_NS, STALL_NS};
 use crate::{Error, Input};
 

@@ -184,7 +184,7 @@ pub(crate) fn task(conn: u64, socket: BorrowedFd<'_>, pid: u32, uid: u32, pidfd:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::now_ns;
+    use crate::server::clock::now_ns;
 
     fn outcome(identify: &mut Identify) -> (u64, Result<Who, Error>) {
         let until = now_ns() + 20_000_000_000;

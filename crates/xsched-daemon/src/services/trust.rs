@@ -14,9 +14,9 @@ use std::time::Duration;
 use xsched_engine::Standing;
 use xsched_proto::program;
 
-use crate::clock::now_ns;
 use crate::process::start_ticks;
 use crate::proven::{Files, Proven, Work};
+use crate::server::clock::now_ns;
 use crate::tuning::{
     LOST_MAX, PROVEN_WRITE_NS, TRUST_COMMAND_MAX_BYTES, TRUST_FILES_MAX, TRUST_MAPS_MAX_BYTES, TRUST_PATHS_MAX_BYTES,
     TRUST_QUEUE, WRITER_END_MS,

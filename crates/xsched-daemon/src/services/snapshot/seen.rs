@@ -20,10 +20,10 @@ use xsched_proto::wire::{
     Waits, YieldRule, Yielding,
 };
 
-use crate::clock::now_ns;
 use crate::memory::{ClientSegment, GroupWords, Launches};
 use crate::naming::{called_by, named_of};
 use crate::peer::Peer;
+use crate::server::clock::now_ns;
 use crate::shares::Shares;
 
 /// A program.

@@ -7,7 +7,7 @@ use xsched_proto::wire::DaemonMsg;
 
 use crate::net::socket::unread_bytes;
 use crate::server::Server;
-use crate::timers::Timer;
+use crate::server::timers::Timer;
 use crate::tuning::{REMEMBER_NS, UNREAD_BYTES};
 use crate::{Input, pages};
 

@@ -1,10 +1,16 @@
 //! Server: the daemon as one value, with the engine, the connections, and the services beside. [`turn`] is its loop, [`due`] the work at
 //! set times.
 
+pub(crate) mod clock;
 mod due;
+mod effects;
+mod precedence;
+pub(crate) mod service;
+mod signals;
 mod start;
 #[cfg(test)]
 mod tests;
+pub(crate) mod timers;
 mod turn;
 
 use std::collections::HashMap;
@@ -28,18 +34,18 @@ use crate::net::Net;
 use crate::net::socket::ProgramFds;
 use crate::pages::PageFiles;
 use crate::pool::Pools;
-use crate::precedence::Precedence;
 use crate::recent::Recent;
 use crate::refusals::Refusals;
-use crate::service::Service;
+use crate::server::precedence::Precedence;
+use crate::server::service::Service;
+use crate::server::signals::Signals;
+use crate::server::timers::Timers;
 use crate::services::configuration::Configuration;
 use crate::services::identify::{Identify, Who};
 use crate::services::snapshot::Snapshots;
 use crate::services::trust::Trust;
 use crate::services::usage::UsageBooks;
 use crate::shares::Shares;
-use crate::signals::Signals;
-use crate::timers::Timers;
 use crate::trim::Trim;
 use crate::trusted::Trusting;
 use crate::unsuitable::Unsuitable;
