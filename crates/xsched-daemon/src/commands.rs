@@ -8,9 +8,9 @@ use xsched_policy::registry::Entry;
 use xsched_proto::usage::UsageRow;
 use xsched_proto::wire::Request;
 
-use crate::client::Question;
 use crate::identity::User;
 use crate::net::Answering;
+use crate::programs::client::Question;
 use crate::services::identify::Who;
 
 /// Commands by connection, with their unfinished answers.

@@ -8,7 +8,6 @@ use xsched_policy::registry::Entry;
 use xsched_policy::{Arbiter, Choice, Param, registry};
 use xsched_proto::wire::{DaemonMsg, Described, ParamInfo, PolicyInfo, Request, Target};
 
-use crate::client::Question;
 use crate::commands::Answer;
 use crate::config::devices::odd_key;
 use crate::config::restart::on;
@@ -16,6 +15,7 @@ use crate::identity::User;
 use crate::net::Stage;
 use crate::peer::PATH_MAX_BYTES;
 use crate::process::start_ticks;
+use crate::programs::client::Question;
 use crate::server::clock::now_ns;
 use crate::server::{Opening, Server};
 use crate::services::identify;

@@ -15,12 +15,10 @@
 //!
 //! docs/internals/daemon.md describes all of it, with two walks.
 
-mod abandoned;
 mod accounting;
 mod accounts;
 mod answers;
 mod bursts;
-mod client;
 mod commands;
 mod config;
 mod container;
@@ -29,38 +27,31 @@ mod details;
 mod devices;
 mod ended;
 mod events;
-mod expected;
 mod fair;
 mod files;
-mod follow;
 mod host;
 mod identity;
 mod listing;
 mod measuring;
-mod memory;
 mod metrics;
 pub mod mps;
-mod naming;
 mod net;
 mod observing;
-mod pages;
 mod peer;
 mod places;
 mod pool;
 mod process;
+mod programs;
 mod proven;
 mod recent;
 mod refusals;
-mod refusing;
 mod rights;
 mod scheduler;
 mod server;
 mod services;
-mod session;
 mod shares;
 mod standing;
 mod state;
-mod trim;
 mod trusted;
 mod trusting;
 mod tuning;
@@ -80,10 +71,10 @@ pub use rights::give_up_capabilities;
 pub use xsched_proto::Error;
 
 /// Engine with the memory of this daemon's programs.
-type Engine = xsched_engine::Engine<memory::Shared>;
-type Group = xsched_engine::Group<memory::GroupWords>;
-type Input = xsched_engine::Input<memory::Shared>;
-type Program = xsched_engine::Program<memory::Shared>;
+type Engine = xsched_engine::Engine<programs::memory::Shared>;
+type Group = xsched_engine::Group<programs::memory::GroupWords>;
+type Input = xsched_engine::Input<programs::memory::Shared>;
+type Program = xsched_engine::Program<programs::memory::Shared>;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use xsched_proto::wire::{DaemonInfo, DaemonMsg};
 
-use crate::client::Client;
 use crate::commands::Answer;
 use crate::net::sending::UNREAD;
+use crate::programs::client::Client;
 use crate::server::Server;
 use crate::server::clock::own_cpu_ns;
 use crate::services::snapshot::{Asker, Failed, Looking, Seen, SeenGroup, SeenQueue, SeenYielding, Sight};

@@ -6,10 +6,10 @@ use xsched_engine::Settings;
 use xsched_policy::Choice;
 use xsched_proto::wire::DaemonMsg;
 
-use crate::client::Client;
 use crate::commands::Answer;
 use crate::config::Config;
-use crate::pages;
+use crate::programs::client::Client;
+use crate::programs::pages;
 use crate::server::Server;
 use crate::server::service;
 use crate::services::configuration::{Outcome, Task};

@@ -12,7 +12,7 @@ use super::histogram::Histogram;
 use super::statistics::Counts;
 use crate::devices::DeviceLabel;
 use crate::identity::User;
-use crate::memory::ClientSegment;
+use crate::programs::memory::ClientSegment;
 use crate::tuning::{METRICS_HISTOGRAMS_MAX, METRICS_KEPT_NS, METRICS_USER_HISTOGRAMS_MAX};
 use crate::usage::Identity;
 

@@ -5,11 +5,12 @@ use std::os::fd::AsFd;
 use xsched_engine::Effect;
 use xsched_proto::wire::DaemonMsg;
 
+use crate::Input;
 use crate::net::socket::unread_bytes;
+use crate::programs::pages;
 use crate::server::Server;
 use crate::server::timers::Timer;
 use crate::tuning::{REMEMBER_NS, UNREAD_BYTES};
-use crate::{Input, pages};
 
 impl Server {
     /// Gives the engine an input and carries out its effects.

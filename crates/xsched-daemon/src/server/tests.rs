@@ -533,9 +533,10 @@ fn the_memory_of_a_segment_goes_with_its_process_whoever_keeps_it_and_counts_unt
     let why = world.server.too_much_kept(crate::identity::pretended(ONE)).expect("a quarter of all");
     assert!(why.line().contains("1 processes that have left"), "{}", why.line());
     // A segment that is attached again is no longer abandoned.
-    world
-        .server
-        .adopt_segment(crate::identity::pretended(OTHER), crate::memory::file_id(&other_segment).expect("a file"));
+    world.server.adopt_segment(
+        crate::identity::pretended(OTHER),
+        crate::programs::memory::file_id(&other_segment).expect("a file"),
+    );
     assert_eq!(world.server.programs.abandoned.keys().copied().collect::<Vec<_>>(), [id]);
     world.server.abandoned_process_ended(id);
     assert_eq!((world.server.programs.abandoned.len(), blocks(&segment)), (0, 0));
@@ -550,7 +551,7 @@ fn texts_that_wait_take_no_more_memory_than_is_kept_of_them() {
         exe: long(),
         ..ProgramOptions::default()
     };
-    let options = crate::client::bounded(options).expect("it may be long");
+    let options = crate::programs::client::bounded(options).expect("it may be long");
     let kept: usize = options.command.iter().map(String::capacity).sum();
     assert!(kept <= xsched_proto::program::COMMAND_MAX_BYTES, "{kept} bytes of the command");
     assert!(options.title.is_some_and(|title| title.capacity() <= xsched_proto::program::COMMAND_MAX_BYTES));

@@ -9,8 +9,8 @@ use xsched_proto::class::Class;
 
 use super::{Identity, Query, Record};
 use crate::Program;
-use crate::naming::named_of;
 use crate::peer::Peer;
+use crate::programs::naming::named_of;
 use crate::tuning::USAGE_NAME_MAX_BYTES;
 
 /// Facts about the programs that have accounts, beside the accounts themselves.

@@ -10,10 +10,10 @@ use xsched_testkit::until;
 
 use super::*;
 use crate::Input;
-use crate::client::Expected;
 use crate::commands::Answer;
 use crate::pool::Pool;
 use crate::pool::keeper::Owner;
+use crate::programs::client::Expected;
 use crate::services::identify::Who;
 use crate::trusted::Joining;
 use crate::tuning::{POOL_MEMBERS_MAX, TRUST_LOOK_NS, TRUST_WAIT_NS};

@@ -20,9 +20,9 @@ use xsched_proto::wire::{
     Waits, YieldRule, Yielding,
 };
 
-use crate::memory::{ClientSegment, GroupWords, Launches};
-use crate::naming::{called_by, named_of};
 use crate::peer::Peer;
+use crate::programs::memory::{ClientSegment, GroupWords, Launches};
+use crate::programs::naming::{called_by, named_of};
 use crate::server::clock::now_ns;
 use crate::shares::Shares;
 

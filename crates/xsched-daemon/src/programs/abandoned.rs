@@ -2,10 +2,10 @@
 //! long as any process keeps the file open. So the segment's memory is released when its process has ended, whichever process keeps the
 //! file, and until then the segment counts as a program of its user.
 
-use crate::client::{Abandoned, Client};
 use crate::identity::User;
-use crate::memory::{FileId, discard};
 use crate::process::alive;
+use crate::programs::client::{Abandoned, Client};
+use crate::programs::memory::{FileId, discard};
 use crate::server::Server;
 
 impl Server {

@@ -10,10 +10,10 @@ use xsched_proto::class::Class;
 use xsched_proto::entitlement::Entitlement;
 use xsched_proto::wire::Sharing;
 
-use crate::client::Expected;
 use crate::identity::{self, User};
 use crate::net::Token;
 use crate::peer::Peer;
+use crate::programs::client::Expected;
 use crate::server::Server;
 use crate::unsuitable;
 use crate::{Error, Group, Program};

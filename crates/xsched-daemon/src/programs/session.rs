@@ -13,13 +13,13 @@ use xsched_proto::hint::Hints;
 use xsched_proto::segment::SEGMENT_BYTES;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, ProgramOptions};
 
-use crate::client::{Client, bounded, wishes};
 use crate::identity::{self, User};
-use crate::memory::{ClientSegment, Shared, file_id};
-use crate::naming::called_by;
 use crate::net::socket::{self, Passed, ProgramFds};
 use crate::net::{Ended, Stage, Token, Wake};
 use crate::peer::{self, Peer};
+use crate::programs::client::{Client, bounded, wishes};
+use crate::programs::memory::{ClientSegment, Shared, file_id};
+use crate::programs::naming::called_by;
 use crate::server::clock::now_ns;
 use crate::server::timers::Timer;
 use crate::server::{Opening, Server};

@@ -9,8 +9,8 @@ use xsched_proto::wire::ProgramOptions;
 
 use crate::Error;
 use crate::identity::User;
-use crate::memory::{ClientSegment, FileId};
 use crate::peer::{self, Peer};
+use crate::programs::memory::{ClientSegment, FileId};
 
 /// Attached process: its identity, and the descriptors that it shares with the daemon.
 pub(crate) struct Client {
