@@ -11,7 +11,7 @@ use xsched_proto::host::FromHost;
 use xsched_proto::wire::{MAX_PACKET, decode};
 
 use crate::Error;
-use crate::process::own_program;
+use crate::identity::process::own_program;
 use crate::services::child_reaper;
 use crate::tuning::{DEADLINE_NS, LOAD_S};
 

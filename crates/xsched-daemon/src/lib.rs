@@ -16,12 +16,10 @@
 //! docs/internals/daemon.md describes all of it, with two walks.
 
 mod accounting;
-mod accounts;
 mod answers;
 mod bursts;
 mod commands;
 mod config;
-mod container;
 mod control;
 mod details;
 mod devices;
@@ -37,20 +35,16 @@ mod metrics;
 pub mod mps;
 mod net;
 mod observing;
-mod peer;
 mod places;
 mod pool;
-mod process;
 mod programs;
 mod proven;
 mod recent;
 mod refusals;
-mod rights;
 mod scheduler;
 mod server;
 mod services;
 mod shares;
-mod standing;
 mod state;
 mod trusted;
 mod trusting;
@@ -62,12 +56,12 @@ mod worker;
 pub use config::check::{check_config, config_keys, config_text};
 pub use config::devices::odd_key as odd_device_key;
 pub use config::kept::kept_state;
-pub use container::record as container_record;
 pub use devices::{serve as serve_devices, sources as device_state_sources};
+pub use identity::container::record as container_record;
+pub use identity::rights::give_up_capabilities;
 pub use metrics::{Metric, all_metrics};
 pub use pool::keeper::keep_pool;
 pub use pool::obstacle as pool_obstacle;
-pub use rights::give_up_capabilities;
 pub use xsched_proto::Error;
 
 /// Engine with the memory of this daemon's programs.

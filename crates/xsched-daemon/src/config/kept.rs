@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use xsched_engine::{Changes, Seat, Side, trim};
 use xsched_policy::{Choice, PoolId};
 
-use crate::process::start_ticks;
+use crate::identity::process::start_ticks;
 use crate::proven::Proven;
 use crate::services::writer::MakeText;
 use crate::tuning::{ABSENT_MAX, STATE_MAX_BYTES};

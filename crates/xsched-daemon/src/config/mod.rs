@@ -28,11 +28,11 @@ use xsched_proto::program;
 use xsched_proto::wire::COMMANDS_MAX;
 
 use crate::Error;
-use crate::accounts::{self, Account};
 use crate::config::glob::glob;
-use crate::container::Place;
 use crate::files::read_text;
-use crate::peer::Peer;
+use crate::identity::accounts::{self, Account};
+use crate::identity::container::Place;
+use crate::identity::peer::Peer;
 use crate::tuning::{POOL_BUDGET_US, POOL_INNER_TIMESLICE_US, POOL_PROVEN_MINUTES, POOL_TIMESLICE_US};
 
 use limits::{Limits, UserLimits};

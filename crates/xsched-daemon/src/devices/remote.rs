@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::driver::{Driver, Look};
 use super::nvml;
-use crate::{Error, rights};
+use crate::Error;
+use crate::identity::rights;
 
 /// Command of this program that runs such a process.
 const COMMAND: &str = "device-host";

@@ -3,7 +3,7 @@
 //! file, and until then the segment counts as a program of its user.
 
 use crate::identity::User;
-use crate::process::alive;
+use crate::identity::process::alive;
 use crate::programs::client::{Abandoned, Client};
 use crate::programs::memory::{FileId, discard};
 use crate::server::Server;

@@ -9,7 +9,7 @@ use xsched_proto::wire::ProgramOptions;
 
 use crate::Error;
 use crate::identity::User;
-use crate::peer::{self, Peer};
+use crate::identity::peer::{self, Peer};
 use crate::programs::memory::{ClientSegment, FileId};
 
 /// Attached process: its identity, and the descriptors that it shares with the daemon.

@@ -10,9 +10,9 @@ use xsched_proto::class::Class;
 use xsched_proto::entitlement::Entitlement;
 use xsched_proto::wire::Sharing;
 
+use crate::identity::peer::Peer;
 use crate::identity::{self, User};
 use crate::net::Token;
-use crate::peer::Peer;
 use crate::programs::client::Expected;
 use crate::server::Server;
 use crate::unsuitable;

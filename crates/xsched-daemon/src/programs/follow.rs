@@ -1,8 +1,8 @@
 //! Nice values of processes, which policies may use and which change without notice.
 
 use crate::Input;
+use crate::identity::standing::nice;
 use crate::server::Server;
-use crate::standing::nice;
 
 impl Server {
     /// Reads the nice values of all programs.

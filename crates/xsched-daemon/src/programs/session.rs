@@ -13,10 +13,11 @@ use xsched_proto::hint::Hints;
 use xsched_proto::segment::SEGMENT_BYTES;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, ProgramOptions};
 
+use crate::identity::peer::{self, Peer};
+use crate::identity::standing;
 use crate::identity::{self, User};
 use crate::net::socket::{self, Passed, ProgramFds};
 use crate::net::{Ended, Stage, Token, Wake};
-use crate::peer::{self, Peer};
 use crate::programs::client::{Client, bounded, wishes};
 use crate::programs::memory::{ClientSegment, Shared, file_id};
 use crate::programs::naming::called_by;
@@ -25,7 +26,7 @@ use crate::server::timers::Timer;
 use crate::server::{Opening, Server};
 use crate::services::identify::{self, Who};
 use crate::tuning::PROGRAM_SOCKET_MAX_BYTES;
-use crate::{Error, Input, standing};
+use crate::{Error, Input};
 
 /// Number of descriptors of a program beside its connection: its segment, its eventfd, and its pidfd.
 const PROGRAM_FDS: usize = 3;

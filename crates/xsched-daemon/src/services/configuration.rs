@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use xsched_policy::Choice;
 
 use crate::Error;
-use crate::accounts::{self, Account};
 use crate::config::Config;
 use crate::config::sources::Sources;
+use crate::identity::accounts::{self, Account};
 use crate::worker::{Service, Spec, Worker};
 
 pub(crate) enum Task {

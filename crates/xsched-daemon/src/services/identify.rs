@@ -8,11 +8,11 @@ use std::sync::Arc;
 use xsched_policy::Level;
 
 use crate::Error;
-use crate::container::{Place, record};
+use crate::identity::container::{Place, record};
+use crate::identity::peer;
+use crate::identity::process::{ancestors, start_ticks};
+use crate::identity::standing;
 use crate::identity::{self, Process, User};
-use crate::peer;
-use crate::process::{ancestors, start_ticks};
-use crate::standing;
 use crate::tuning::LOST_MAX;
 use crate::worker::epochs::Epochs;
 use crate::worker::{ByUser, Spec, Worker};
@@ -165,7 +165,7 @@ fn identify(task: Task, containers: &Path) -> Result<Who, Error> {
         place,
     };
     // A process that is still alive after the reading is the one that was read about, since no other can get its pid while it lives.
-    let is_alive = |pidfd: &OwnedFd| crate::process::alive(pidfd);
+    let is_alive = |pidfd: &OwnedFd| crate::identity::process::alive(pidfd);
     match (&process, &pidfd) {
         (Process::Ended, _) => Err(Error::environment("its process has ended")),
         (Process::Known(pidfd), _) | (_, Some(pidfd)) if !is_alive(pidfd) => {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use xsched_engine::Standing;
 use xsched_proto::program;
 
-use crate::process::start_ticks;
+use crate::identity::process::start_ticks;
 use crate::proven::{Files, Proven, Work};
 use crate::server::clock::now_ns;
 use crate::tuning::{

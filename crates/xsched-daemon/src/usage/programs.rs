@@ -9,7 +9,7 @@ use xsched_proto::class::Class;
 
 use super::{Identity, Query, Record};
 use crate::Program;
-use crate::peer::Peer;
+use crate::identity::peer::Peer;
 use crate::programs::naming::named_of;
 use crate::tuning::USAGE_NAME_MAX_BYTES;
 

@@ -20,7 +20,7 @@ use xsched_proto::wire::{
     Waits, YieldRule, Yielding,
 };
 
-use crate::peer::Peer;
+use crate::identity::peer::Peer;
 use crate::programs::memory::{ClientSegment, GroupWords, Launches};
 use crate::programs::naming::{called_by, named_of};
 use crate::server::clock::now_ns;

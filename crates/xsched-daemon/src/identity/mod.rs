@@ -1,6 +1,13 @@
 //! User of a connection, across namespaces. The rights of uid 0 belong to the root of the daemon's own machine: a container's uid 0 is
 //! another user, to which rules and limits apply as to any other.
 
+pub(crate) mod accounts;
+pub(crate) mod container;
+pub(crate) mod peer;
+pub(crate) mod process;
+pub(crate) mod rights;
+pub(crate) mod standing;
+
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;

@@ -6,9 +6,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::Error;
-use crate::container::Place;
+use crate::identity::container::Place;
+use crate::identity::process::start_ticks;
 use crate::identity::{self, Process, User};
-use crate::process::start_ticks;
 use crate::server::clock::now_ns;
 
 /// Clock ticks a second (USER_HZ), the unit of a process's start time in /proc.
@@ -27,7 +27,7 @@ pub(crate) struct Peer {
     /// File names by which the process was run, as reported by it or its starter: that of a link or a script, perhaps cut.
     pub(crate) names: Vec<String>,
     pub(crate) place: Place,
-    /// See [`crate::process::start_ticks`].
+    /// See [`crate::identity::process::start_ticks`].
     pub(crate) start: Option<u64>,
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn cut(mut text: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::alive;
+    use crate::identity::process::alive;
     use std::os::fd::AsFd;
 
     #[test]
