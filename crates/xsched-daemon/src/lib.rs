@@ -16,11 +16,9 @@
 //! docs/internals/daemon.md describes all of it, with two walks.
 
 mod accounting;
-mod answers;
 mod bursts;
 mod commands;
 mod config;
-mod control;
 mod details;
 mod devices;
 mod ended;
@@ -29,7 +27,6 @@ mod fair;
 mod files;
 mod host;
 mod identity;
-mod listing;
 mod measuring;
 mod metrics;
 pub mod mps;

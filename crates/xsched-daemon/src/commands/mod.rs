@@ -1,5 +1,9 @@
 //! Commands, and their incomplete answers.
 
+mod answers;
+mod control;
+mod listing;
+
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
