@@ -16,15 +16,14 @@
 //! docs/internals/daemon.md describes all of it, with two walks.
 
 mod accounting;
-mod bursts;
 mod commands;
 mod config;
 mod details;
 mod devices;
-mod ended;
 mod events;
 mod fair;
 mod files;
+mod history;
 mod host;
 mod identity;
 mod measuring;
@@ -36,12 +35,9 @@ mod places;
 mod pool;
 mod programs;
 mod proven;
-mod recent;
-mod refusals;
 mod scheduler;
 mod server;
 mod services;
-mod shares;
 mod state;
 mod trusted;
 mod trusting;

@@ -6,12 +6,12 @@ use std::rc::Rc;
 use xsched_proto::wire::{DaemonInfo, DaemonMsg};
 
 use crate::commands::Answer;
+use crate::history::shares::Shares;
 use crate::net::sending::UNREAD;
 use crate::programs::client::Client;
 use crate::server::Server;
 use crate::server::clock::own_cpu_ns;
 use crate::services::snapshot::{Asker, Failed, Looking, Seen, SeenGroup, SeenQueue, SeenYielding, Sight};
-use crate::shares::Shares;
 use crate::tuning::{ENDED_QUEUES_MAX, SIGHT_PIECE};
 use crate::{Error, Program};
 

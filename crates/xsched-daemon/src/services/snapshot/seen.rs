@@ -20,11 +20,11 @@ use xsched_proto::wire::{
     Waits, YieldRule, Yielding,
 };
 
+use crate::history::shares::Shares;
 use crate::identity::peer::Peer;
 use crate::programs::memory::{ClientSegment, GroupWords, Launches};
 use crate::programs::naming::{called_by, named_of};
 use crate::server::clock::now_ns;
-use crate::shares::Shares;
 
 /// A program.
 pub(crate) struct Seen {

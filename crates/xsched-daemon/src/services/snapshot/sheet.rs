@@ -7,11 +7,11 @@ use xsched_proto::wire::{self, DaemonInfo, DaemonMsg, ProgramInfo, QueueInfo};
 use super::seen::{Seen, SeenGroup, of_queue, queue_id};
 use crate::Error;
 use crate::devices::Device;
-use crate::ended::EndedProgram;
+use crate::history::ended::EndedProgram;
+use crate::history::recent::Recent;
+use crate::history::refusals::Refusal;
+use crate::history::shares::Shares;
 use crate::identity::User;
-use crate::recent::Recent;
-use crate::refusals::Refusal;
-use crate::shares::Shares;
 use crate::tuning::PS_QUEUES;
 
 /// Snapshot as the loop takes it, in pieces.

@@ -8,8 +8,8 @@ use xsched_proto::wire::{self, DaemonInfo, DaemonMsg, MAX_PACKET};
 use xsched_testkit::until;
 
 use super::*;
-use crate::ended::Ended;
-use crate::recent::Recent;
+use crate::history::ended::Ended;
+use crate::history::recent::Recent;
 
 /// Users that are neither root nor the daemon's own.
 const ONE: u32 = 60_001;
@@ -19,7 +19,7 @@ const OTHER: u32 = 60_002;
 fn sight(policy: &str, ended: &[(u32, u32)]) -> Sight {
     let mut list = Ended::default();
     for (uid, pid) in ended {
-        list.push(crate::identity::pretended(*uid), ProgramId(0), 1, crate::ended::tests::program(*pid));
+        list.push(crate::identity::pretended(*uid), ProgramId(0), 1, crate::history::ended::tests::program(*pid));
     }
     Sight {
         now_ns: 2,
