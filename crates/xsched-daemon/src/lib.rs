@@ -15,7 +15,6 @@
 //!
 //! docs/internals/daemon.md describes all of it, with two walks.
 
-mod accounting;
 mod commands;
 mod config;
 mod details;
@@ -26,7 +25,6 @@ mod files;
 mod history;
 mod host;
 mod identity;
-mod measuring;
 mod metrics;
 pub mod mps;
 mod net;

@@ -1,8 +1,10 @@
 //! Time on devices, kept beyond the end of programs and of the daemon: [`record`] is the data, [`mod@file`] and [`folder`] the storage,
 //! [`sum`] the answers, [`programs`] the source of records. Everything is written and read beside the loop (`services::usage`).
 
+mod accounting;
 mod file;
 mod folder;
+mod measuring;
 mod programs;
 mod record;
 mod sum;
