@@ -28,7 +28,6 @@ mod identity;
 mod metrics;
 pub mod mps;
 mod net;
-mod observing;
 mod places;
 mod pool;
 mod programs;

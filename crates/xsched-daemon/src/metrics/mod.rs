@@ -5,6 +5,7 @@ mod exchange;
 mod histogram;
 mod http;
 mod labels;
+mod observing;
 mod page;
 mod series;
 mod snapshot;
