@@ -26,20 +26,14 @@ mod history;
 mod host;
 mod identity;
 mod metrics;
-pub mod mps;
 mod net;
-mod places;
 mod pool;
 mod programs;
-mod proven;
 mod scheduler;
 mod server;
 mod services;
 mod state;
-mod trusted;
-mod trusting;
 mod tuning;
-mod unsuitable;
 mod usage;
 mod worker;
 
@@ -51,6 +45,7 @@ pub use identity::container::record as container_record;
 pub use identity::rights::give_up_capabilities;
 pub use metrics::{Metric, all_metrics};
 pub use pool::keeper::keep_pool;
+pub use pool::mps;
 pub use pool::obstacle as pool_obstacle;
 pub use xsched_proto::Error;
 

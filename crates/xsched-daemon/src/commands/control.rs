@@ -15,13 +15,14 @@ use crate::identity::User;
 use crate::identity::peer::PATH_MAX_BYTES;
 use crate::identity::process::start_ticks;
 use crate::net::Stage;
+use crate::pool::trusted::Joining;
+use crate::pool::unsuitable;
 use crate::programs::client::Question;
 use crate::server::clock::now_ns;
 use crate::server::{Opening, Server};
 use crate::services::identify;
-use crate::trusted::Joining;
 use crate::tuning::{ANSWER_NS, HOST_POLICY};
-use crate::{Error, Input, unsuitable};
+use crate::{Error, Input};
 
 impl Server {
     /// Takes a command's request: once its user is identified, [`Server::control`] continues.

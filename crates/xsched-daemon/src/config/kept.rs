@@ -13,10 +13,10 @@ use xsched_engine::{Changes, Seat, Side, trim};
 use xsched_policy::{Choice, PoolId};
 
 use crate::identity::process::start_ticks;
-use crate::proven::Proven;
+use crate::pool::proven::Proven;
+use crate::pool::unsuitable::Unsuitable;
 use crate::services::writer::MakeText;
 use crate::tuning::{ABSENT_MAX, STATE_MAX_BYTES};
-use crate::unsuitable::Unsuitable;
 use crate::{Error, Program};
 
 const HEAD: &str =

@@ -25,9 +25,9 @@ use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::wire::{MAX_PACKET, decode, encode};
 
 use crate::Error;
-use crate::mps::{CONTROL, PIPE_DIRECTORY, answers};
 use crate::net::socket;
 use crate::pool::machine;
+use crate::pool::mps::{CONTROL, PIPE_DIRECTORY, answers};
 
 /// Number of attempts to have a control daemon start its server, and the pause between them.
 const START_TRIES: usize = 20;
@@ -274,7 +274,7 @@ impl Kept {
     }
 
     /// Has the control daemon start its server. A control daemon that has bound its socket and does not listen yet seems to answer
-    /// ([`crate::mps::answers`]), but takes no command.
+    /// ([`crate::pool::mps::answers`]), but takes no command.
     fn start_server(&self) {
         let start = || self.tell(&format!("start_server -uid {}", self.owner.uid)).is_ok_and(|status| status.success());
         for _ in 0..START_TRIES {

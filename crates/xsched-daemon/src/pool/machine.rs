@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::mps::CONTROL;
+use crate::pool::mps::CONTROL;
 
 /// Folder in which NVIDIA's kernel module shows its GPUs.
 const GPUS: &str = "/proc/driver/nvidia/gpus";

@@ -11,7 +11,13 @@
 pub(crate) mod keeper;
 pub(crate) mod log;
 pub(crate) mod machine;
+pub mod mps;
+mod places;
 pub(crate) mod process;
+pub(crate) mod proven;
+pub(crate) mod trusted;
+mod trusting;
+pub(crate) mod unsuitable;
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;

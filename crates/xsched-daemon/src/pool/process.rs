@@ -20,8 +20,8 @@ use xsched_proto::wire::{MAX_PACKET, decode, encode};
 use super::keeper::{FromKeeper, Order, ToKeeper};
 use crate::Error;
 use crate::identity::process::own_program;
-use crate::mps::answers;
 use crate::net::socket;
+use crate::pool::mps::answers;
 use crate::services::child_reaper;
 use crate::tuning::POOL_LOG_MAX_BYTES;
 

@@ -13,9 +13,9 @@ use xsched_proto::wire::Sharing;
 use crate::identity::peer::Peer;
 use crate::identity::{self, User};
 use crate::net::Token;
+use crate::pool::unsuitable;
 use crate::programs::client::Expected;
 use crate::server::Server;
-use crate::unsuitable;
 use crate::{Error, Group, Program};
 
 impl Server {

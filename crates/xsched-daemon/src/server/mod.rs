@@ -35,6 +35,8 @@ use crate::metrics::Metrics;
 use crate::net::Net;
 use crate::net::socket::ProgramFds;
 use crate::pool::Pools;
+use crate::pool::trusted::Trusting;
+use crate::pool::unsuitable::Unsuitable;
 use crate::programs::client::{Abandoned, Client, Expected};
 use crate::programs::pages::PageFiles;
 use crate::programs::trim::Trim;
@@ -47,8 +49,6 @@ use crate::services::identify::{Identify, Who};
 use crate::services::snapshot::Snapshots;
 use crate::services::trust::Trust;
 use crate::services::usage::UsageBooks;
-use crate::trusted::Trusting;
-use crate::unsuitable::Unsuitable;
 use crate::usage::Accounting;
 use crate::{Engine, Error};
 

@@ -20,6 +20,8 @@ use crate::host::Host;
 use crate::net::socket::Listener;
 use crate::net::{Net, Own};
 use crate::pool::Pools;
+use crate::pool::trusted::Trusting;
+use crate::pool::unsuitable::Unsuitable;
 use crate::programs::memory::HeartbeatPage;
 use crate::programs::pages::{self};
 use crate::programs::trim::Trim;
@@ -32,8 +34,6 @@ use crate::services::identify::Identify;
 use crate::services::snapshot::Snapshots;
 use crate::services::trust::Trust;
 use crate::services::usage::UsageBooks;
-use crate::trusted::Trusting;
-use crate::unsuitable::Unsuitable;
 use crate::usage::Accounting;
 use crate::{Engine, Error, Options};
 

@@ -562,7 +562,7 @@ fn texts_that_wait_take_no_more_memory_than_is_kept_of_them() {
     let opening = world.server.programs.openings.get(&id).expect("it waits");
     let Opening::Command(Request::Announce { program, .. }) = opening else { panic!("another request") };
     assert!(program.capacity() <= crate::tuning::PROGRAM_MAX_BYTES);
-    assert!(crate::unsuitable::key(ONE, &long()).capacity() <= crate::tuning::PROGRAM_MAX_BYTES);
+    assert!(crate::pool::unsuitable::key(ONE, &long()).capacity() <= crate::tuning::PROGRAM_MAX_BYTES);
     let (socket, id) = world.connect(ONE);
     world.server.ask(id, Request::PoolRefused { pipe: long() });
     assert!(matches!(received(&socket)[..], [DaemonMsg::Refused(_)]));

@@ -1,5 +1,5 @@
 //! Trust in programs: the files that a process runs are compared with those of its earlier runs, which may take long, and new facts are
-//! kept ([`crate::proven`]).
+//! kept ([`crate::pool::proven`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Metadata};
@@ -15,7 +15,7 @@ use xsched_engine::Standing;
 use xsched_proto::program;
 
 use crate::identity::process::start_ticks;
-use crate::proven::{Files, Proven, Work};
+use crate::pool::proven::{Files, Proven, Work};
 use crate::server::clock::now_ns;
 use crate::tuning::{
     LOST_MAX, PROVEN_WRITE_NS, TRUST_COMMAND_MAX_BYTES, TRUST_FILES_MAX, TRUST_MAPS_MAX_BYTES, TRUST_PATHS_MAX_BYTES,
@@ -31,7 +31,7 @@ pub(crate) struct Process {
     pub(crate) uid: u32,
     /// See [`start_ticks`].
     pub(crate) start: Option<u64>,
-    /// Name of the program, see [`crate::proven::key`].
+    /// Name of the program, see [`crate::pool::proven::key`].
     pub(crate) key: String,
     /// Paths in the announcement of the process.
     pub(crate) announced: Vec<String>,
@@ -44,7 +44,7 @@ pub(crate) enum Task {
     Minute(Process, Work),
     /// Work of a process that has ended.
     Ended(Process, Work),
-    /// A program of a user had a GPU fault; see [`crate::unsuitable::key`].
+    /// A program of a user had a GPU fault; see [`crate::pool::unsuitable::key`].
     Fault(u32, String),
     /// Write of all records, since the daemon ends.
     Write,

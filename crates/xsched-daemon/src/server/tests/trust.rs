@@ -13,9 +13,9 @@ use crate::Input;
 use crate::commands::Answer;
 use crate::pool::Pool;
 use crate::pool::keeper::Owner;
+use crate::pool::trusted::Joining;
 use crate::programs::client::Expected;
 use crate::services::identify::Who;
-use crate::trusted::Joining;
 use crate::tuning::{POOL_MEMBERS_MAX, TRUST_LOOK_NS, TRUST_WAIT_NS};
 
 impl World {

@@ -14,10 +14,10 @@ use crate::Error;
 use crate::net::Own;
 use crate::pool::keeper::{Order, Owner};
 use crate::pool::process::{self, Process};
+use crate::pool::trusted::Joining;
 use crate::pool::{Pool, Stage, log, machine};
 use crate::server::Server;
 use crate::services::trust::Known;
-use crate::trusted::Joining;
 use crate::tuning::{POOL_BLAME_NS, POOL_LINGER_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS};
 
 impl Server {

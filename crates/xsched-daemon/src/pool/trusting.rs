@@ -8,11 +8,11 @@ use xsched_proto::wire::{DaemonMsg, Platform};
 
 use crate::identity::User;
 use crate::pool::keeper::Owner;
-use crate::proven::{self, Work};
+use crate::pool::proven::{self, Work};
+use crate::pool::trusted::{Followed, Joining, Waiting};
 use crate::server::Server;
 use crate::server::timers::Timer;
 use crate::services::trust::{Known, Outcome, Process, Task};
-use crate::trusted::{Followed, Joining, Waiting};
 use crate::tuning::{TRUST_LOOK_NS, TRUST_PIECE, TRUST_WAIT_NS};
 use crate::{Error, Program};
 
@@ -188,7 +188,7 @@ impl Server {
     }
 }
 
-/// Paths in the name of a program ([`crate::unsuitable::key`]): those of the announced executable and of its script.
+/// Paths in the name of a program ([`crate::pool::unsuitable::key`]): those of the announced executable and of its script.
 fn paths_in(program: &str) -> Vec<String> {
     let Some(at) = program.find(" /") else { return Vec::new() };
     let announced = &program[at + 1..];

@@ -95,7 +95,7 @@ struct Record {
     counted_ns: Option<u64>,
 }
 
-/// Name of a program in the records. `program` is its [`crate::unsuitable::key`].
+/// Name of a program in the records. `program` is its [`crate::pool::unsuitable::key`].
 pub(crate) fn key(program: &str, exe: &str) -> String {
     format!("{program} ({})", exe.replace(char::is_control, "?"))
 }
@@ -263,7 +263,7 @@ impl Proven {
         self.is_news |= *record != before;
     }
 
-    /// Cancels a program's proof after a GPU fault. `program` is its [`crate::unsuitable::key`]. Returns lines on the loss.
+    /// Cancels a program's proof after a GPU fault. `program` is its [`crate::pool::unsuitable::key`]. Returns lines on the loss.
     pub(crate) fn fault(&mut self, program: &str) -> Vec<String> {
         let begin = format!("{program} (");
         let mut lines = Vec::new();
