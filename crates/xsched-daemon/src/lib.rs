@@ -32,7 +32,6 @@ mod programs;
 mod scheduler;
 mod server;
 mod services;
-mod state;
 mod tuning;
 mod usage;
 mod worker;

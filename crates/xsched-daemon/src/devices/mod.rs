@@ -9,6 +9,7 @@ mod driver;
 mod nvml;
 mod remote;
 mod sampler;
+mod state;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
