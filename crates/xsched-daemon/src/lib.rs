@@ -23,7 +23,6 @@ mod events;
 mod fair;
 mod files;
 mod history;
-mod host;
 mod identity;
 mod metrics;
 mod net;

@@ -4,7 +4,7 @@ use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 
 use super::Server;
 use crate::Input;
-use crate::host::Host;
+use crate::scheduler::process::Host;
 use crate::server::timers::Timer;
 use crate::tuning::{ACCOUNTS_AGAIN_NS, BEAT_NS, DEVICE_LOOK_NS, LOOK_NS, MEASURE_NS, NICE_NS, POOL_LOOK_NS, USAGE_NS};
 

@@ -18,7 +18,7 @@
 //! - `metrics`: its threads take requests from sockets of their own, several at a time, each of which may block one of them; the loop works
 //!   for them. The snapshots that the loop gives them are numbered, and a snapshot older than a request does not answer it.
 //! - `rendezvous`: its thread serves a socket and takes no tasks.
-//! - Other processes: an operator's scheduler (`host`), the keeper of a pool (`pool`), the library of a driver (`devices`). The loop polls
+//! - Other processes: an operator's scheduler (`scheduler`), the keeper of a pool (`pool`), the library of a driver (`devices`). The loop polls
 //!   the sockets of the first two itself, with a deadline for each answer; the sampler's thread asks the third.
 
 pub(crate) mod child_reaper;

@@ -1,5 +1,7 @@
 //! Operator's own scheduler: a process beside the daemon that is asked and answers. If it ends, the daemon goes on.
 
+pub(crate) mod process;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering::Acquire;
 
@@ -10,7 +12,7 @@ use xsched_proto::host::{self, FromHost};
 use xsched_proto::wire::encode;
 
 use crate::Input;
-use crate::host::{ENDED, Host};
+use crate::scheduler::process::{ENDED, Host};
 use crate::server::Server;
 use crate::tuning::{AGAIN_US, DEADLINE_NS, HOST_POLICY};
 
