@@ -17,10 +17,7 @@
 
 mod commands;
 mod config;
-mod details;
 mod devices;
-mod events;
-mod fair;
 mod files;
 mod history;
 mod identity;
@@ -33,7 +30,6 @@ mod server;
 mod services;
 mod tuning;
 mod usage;
-mod worker;
 
 pub use config::check::{check_config, config_keys, config_text};
 pub use config::devices::odd_key as odd_device_key;

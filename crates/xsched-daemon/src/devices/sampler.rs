@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::devices::{Driver, Look, Open};
 use crate::server::clock::now_ns;
+use crate::services::worker::{Next, Service, Spec, Worker, readable};
 use crate::tuning::{DEVICE_LINGER_MS, DEVICE_LOOK_NS};
-use crate::worker::{Next, Service, Spec, Worker, readable};
 
 /// Devices to ask about from now on.
 type Task = BTreeSet<String>;

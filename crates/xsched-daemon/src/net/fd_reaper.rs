@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType};
 
+use crate::services::worker::{End, Queue, Service, Spec, Worker};
 use crate::tuning::{CLOSER_NICE, LOST_MAX, QUEUED_MAX};
-use crate::worker::{End, Queue, Service, Spec, Worker};
 
 /// Largest number of descriptors in a packet, by the kernel (`SCM_MAX_FD`). There is room to receive them all: the kernel would release
 /// those without room on the receiving thread.
@@ -199,10 +199,12 @@ mod tests {
         reaper.close_received(kept.into(), 7);
         reaper.close_received(kept_too.into(), 8);
         // A pipe reports its end when its last writer is gone.
-        xsched_testkit::until("that of another user is closed", || crate::worker::readable(other.as_fd(), Some(0)));
-        assert!(!crate::worker::readable(reader.as_fd(), Some(0)));
+        xsched_testkit::until("that of another user is closed", || {
+            crate::services::worker::readable(other.as_fd(), Some(0))
+        });
+        assert!(!crate::services::worker::readable(reader.as_fd(), Some(0)));
         reaper.0.forget_lost();
         reaper.end();
-        xsched_testkit::until("it is closed", || crate::worker::readable(reader.as_fd(), Some(0)));
+        xsched_testkit::until("it is closed", || crate::services::worker::readable(reader.as_fd(), Some(0)));
     }
 }

@@ -1,7 +1,7 @@
 //! Connections: bytes, users, and the order of turns. Nothing here knows of scheduling.
 //!
 //! [`Net`] has the sockets and the kernel's list of events. Work for connections waits in fair queues, by user; users other than root and
-//! the daemon's own have rations of the loop's time ([`crate::fair`]). [`Net::serve`] takes one packet or sends kept messages, and leaves
+//! the daemon's own have rations of the loop's time ([`crate::services::fair`]). [`Net::serve`] takes one packet or sends kept messages, and leaves
 //! the rest to the loop.
 
 mod accepting;
@@ -23,8 +23,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::Error;
-use crate::fair::{FairQueue, Rationed};
 use crate::identity::User;
+use crate::services::fair::{FairQueue, Rationed};
 use crate::tuning::{RATION_CREDIT_NS, RATION_TIMES};
 
 pub(crate) use conn::{Answering, Conn, Stage, Wake};

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::worker::{Next, Service, Spec, Worker};
+use crate::services::worker::{Next, Service, Spec, Worker};
 
 /// A task has no outcome.
 enum Nothing {}

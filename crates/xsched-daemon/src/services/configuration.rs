@@ -9,7 +9,7 @@ use crate::Error;
 use crate::config::Config;
 use crate::config::sources::Sources;
 use crate::identity::accounts::{self, Account};
-use crate::worker::{Service, Spec, Worker};
+use crate::services::worker::{Service, Spec, Worker};
 
 pub(crate) enum Task {
     /// Reads all files.

@@ -13,9 +13,9 @@ use crate::identity::peer;
 use crate::identity::process::{ancestors, start_ticks};
 use crate::identity::standing;
 use crate::identity::{self, Process, User};
+use crate::services::worker::epochs::Epochs;
+use crate::services::worker::{ByUser, Spec, Worker};
 use crate::tuning::LOST_MAX;
-use crate::worker::epochs::Epochs;
-use crate::worker::{ByUser, Spec, Worker};
 
 /// Process at the other end of a connection.
 pub(crate) struct Task {

@@ -1,6 +1,6 @@
-//! Services: work that threads do beside the loop, because it may take long. Each is a [`crate::worker::Worker`] with a task, an outcome
+//! Services: work that threads do beside the loop, because it may take long. Each is a [`crate::services::worker::Worker`] with a task, an outcome
 //! and the function that does a task. The loop hands tasks over and takes outcomes, in whatever order they come. An outcome belongs to one
-//! request, by its number ([`crate::worker::epochs`]), so that a late, repeated or missing outcome changes nothing but its own answer.
+//! request, by its number ([`crate::services::worker::epochs`]), so that a late, repeated or missing outcome changes nothing but its own answer.
 //!
 //! | service | task | outcome | stuck |
 //! | --- | --- | --- | --- |
@@ -23,8 +23,12 @@
 
 pub(crate) mod child_reaper;
 pub(crate) mod configuration;
+mod details;
+pub(crate) mod events;
+pub(crate) mod fair;
 pub(crate) mod identify;
 pub(crate) mod snapshot;
 pub(crate) mod trust;
 pub(crate) mod usage;
+pub(crate) mod worker;
 pub(crate) mod writer;

@@ -17,12 +17,12 @@ use xsched_proto::program;
 use crate::identity::process::start_ticks;
 use crate::pool::proven::{Files, Proven, Work};
 use crate::server::clock::now_ns;
+use crate::services::worker::epochs::Epochs;
+use crate::services::worker::{ByUser, End, Next, Service, Spec, Worker, readable};
 use crate::tuning::{
     LOST_MAX, PROVEN_WRITE_NS, TRUST_COMMAND_MAX_BYTES, TRUST_FILES_MAX, TRUST_MAPS_MAX_BYTES, TRUST_PATHS_MAX_BYTES,
     TRUST_QUEUE, WRITER_END_MS,
 };
-use crate::worker::epochs::Epochs;
-use crate::worker::{ByUser, End, Next, Service, Spec, Worker, readable};
 
 /// Process of a program that may prove itself.
 #[derive(Clone, Debug)]

@@ -8,10 +8,10 @@ use std::time::Duration;
 use xsched_proto::usage::UsageRow;
 
 use crate::Error;
+use crate::services::worker::epochs::Epochs;
+use crate::services::worker::{End, Spec, Worker};
 use crate::tuning::{USAGE_QUEUE, WRITER_END_MS};
 use crate::usage::{Folder, Query, Record, rows};
-use crate::worker::epochs::Epochs;
-use crate::worker::{End, Spec, Worker};
 
 pub(crate) enum Task {
     Keep(Vec<Record>),

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::Error;
 use crate::files::replace;
+use crate::services::worker::{End, Service, Spec, Worker};
 use crate::tuning::{LINES_MAX, LOG_FILE_MAX_BYTES, WRITER_END_MS};
-use crate::worker::{End, Service, Spec, Worker};
 
 /// Destination of lines.
 pub(crate) enum Sink {

@@ -18,13 +18,13 @@ use rustix::io::Errno;
 pub(crate) use self::seen::{Seen, SeenGroup, SeenQueue, SeenYielding};
 pub(crate) use self::sheet::Sight;
 use self::sheet::{Place, Sheet};
-use crate::fair::FairQueue;
 use crate::identity::User;
 use crate::net::socket;
 use crate::server::clock::now_ns;
+use crate::services::fair::FairQueue;
+use crate::services::worker::epochs::Epochs;
+use crate::services::worker::{Next, Service, Spec, Worker, timespec};
 use crate::tuning::{SIGHT_REST, SIGHT_REST_MAX_NS, TOLD_AT_A_TIME, UNREAD_NS};
-use crate::worker::epochs::Epochs;
-use crate::worker::{Next, Service, Spec, Worker, timespec};
 
 /// The loop's side.
 pub(crate) struct Snapshots {

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::fair::FairQueue;
 use crate::server::clock::now_ns;
+use crate::services::fair::FairQueue;
 use crate::tuning::{LOST_NS, NUDGE_NS};
 
 /// Signal that ends a system call of a thread. It is ignored by default, so that a late one does no harm.
