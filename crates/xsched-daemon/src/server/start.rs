@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 
 use crate::commands::Commands;
@@ -21,7 +20,7 @@ use crate::pool::Pools;
 use crate::pool::trusted::Trusting;
 use crate::pool::unsuitable::Unsuitable;
 use crate::programs::memory::HeartbeatPage;
-use crate::programs::pages::{self};
+use crate::programs::pages;
 use crate::programs::trim::Trim;
 use crate::scheduler::process::Host;
 use crate::server::clock::now_ns;
@@ -41,62 +40,109 @@ use super::{History, Life, Places, Programs, Server, Services};
 
 impl Server {
     pub(crate) fn new(options: &Options) -> Result<Server, Error> {
-        let fail = |what: &str, e: Errno| Error::Environment(format!("cannot make {what}: {e}"));
         // Set up before there are threads, so that none of them takes a signal.
-        let signals = Signals::new().map_err(|e| fail("a signal descriptor", e))?;
+        let signals = made("a signal descriptor", Signals::new())?;
         let sources = Sources::new(options);
         let (config, policy) = sources.read()?;
         let may_yield = pages::may_yield()?;
         let events = EventLog::new(options.log.as_deref(), options.log_details)?;
-        let host = options.scheduler.as_deref().map(Host::start).transpose()?;
+        let scheduler = options.scheduler.as_deref().map(Host::start).transpose()?;
         let bursts = options.bursts.as_deref().map(Bursts::create).transpose()?;
         let now_ns = now_ns();
         let net = Net::new(Listener::new(&options.socket)?, now_ns)?;
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(|e| fail("a timer", e))?;
-        let heartbeat = HeartbeatPage::new().map_err(|e| fail("the heartbeat page", e))?;
-        let identify = Identify::new(&options.socket).map_err(|e| fail("an event descriptor", e))?;
-        let usage = UsageBooks::new(options.state.as_deref(), &options.socket);
-        let usage = usage.map_err(|e| fail("an event descriptor", e))?;
-        let snapshots = Snapshots::new().map_err(|e| fail("an event descriptor", e))?;
-        net.watch_own(&timer, Own::Timer)?;
-        net.watch_own(&signals, Own::Signals)?;
-        net.watch_own(&identify, Own::Identified)?;
-        net.watch_own(&usage, Own::Usage)?;
-        net.watch_own(&snapshots, Own::Snapshots)?;
-        let trust = Trust::new(options.state.as_deref()).map_err(|e| fail("an event descriptor", e))?;
-        net.watch_own(&trust, Own::Trust)?;
-        let configuration = Configuration::new().map_err(|e| fail("an event descriptor", e))?;
-        net.watch_own(&configuration, Own::Configuration)?;
-        if let Some(host) = &host {
-            net.watch_own(&host.socket, Own::Scheduler)?;
-        }
-        let from_config = config.idle_exit_s.map(Duration::from_secs);
-        let idle_exit = options.idle_exit.or(from_config);
-        let (kept, unreadable) = Kept::read(options.state.as_deref(), &options.socket);
+        let idle_exit = options.idle_exit.or(config.idle_exit_s.map(Duration::from_secs));
+        let life = Life::new(signals, idle_exit, now_ns)?;
+        let heartbeat = made("the heartbeat page", HeartbeatPage::new())?;
         let settings = config.settings(policy, may_yield, events.has_details);
-        let places = Places {
+        let engine = Engine::new(settings, heartbeat, options.seed, bursts.is_some());
+        let services = Services::new(options, events, bursts, scheduler)?;
+        life.watch(&net)?;
+        services.watch(&net)?;
+        let (kept, unreadable) = Kept::read(options.state.as_deref(), &options.socket);
+        let mut server = Server {
+            engine,
+            net,
+            commands: Commands::default(),
+            programs: Programs::default(),
+            places: Places::new(options),
+            services,
+            history: History::new(&sources, now_ns),
+            life,
+            config,
+            sources,
+            kept,
+            timers: Timers::default(),
+            trim: Trim::default(),
+            now_ns,
+        };
+        server.begin(options, unreadable)?;
+        Ok(server)
+    }
+
+    /// Restores settings made at run time, starts metrics, and logs the start.
+    fn begin(&mut self, options: &Options, unreadable: Option<Error>) -> Result<(), Error> {
+        self.engine.set_now(self.now_ns);
+        self.config.notices.iter().for_each(|line| self.say(line));
+        unreadable.iter().for_each(|why| self.say(&why.to_string()));
+        self.restore_policies();
+        self.start_metrics()?;
+        let (at, policy) = (options.socket.display(), self.engine.arbiter().policy());
+        self.say(&format!("listens at {at}, policy {policy}, configuration {}", self.sources.text()));
+        Ok(())
+    }
+}
+
+impl Places {
+    fn new(options: &Options) -> Places {
+        Places {
             expected: HashMap::new(),
             jobs: HashMap::new(),
             unsuitable: Unsuitable::read(options.state.as_deref()),
             pools: Pools::new(options.library.clone(), options.pool_keeper.clone()),
             trusting: Trusting::default(),
             has_left: false,
-        };
-        let engine = Engine::new(settings, heartbeat, options.seed, bursts.is_some());
-        let services = Services {
-            identify,
-            snapshots,
-            usage,
-            trust,
-            configuration,
+        }
+    }
+}
+
+impl Services {
+    /// Makes all services but metrics, which need the server. None has a thread before its first task.
+    fn new(
+        options: &Options,
+        events: EventLog,
+        bursts: Option<Bursts>,
+        scheduler: Option<Host>,
+    ) -> Result<Services, Error> {
+        const EVENT: &str = "an event descriptor";
+        let state = options.state.as_deref();
+        Ok(Services {
+            identify: made(EVENT, Identify::new(&options.socket))?,
+            snapshots: made(EVENT, Snapshots::new())?,
+            usage: made(EVENT, UsageBooks::new(state, &options.socket))?,
+            trust: made(EVENT, Trust::new(state))?,
+            configuration: made(EVENT, Configuration::new())?,
             events,
             bursts,
-            devices: Devices::new(options.device_host.clone()).map_err(|e| fail("an event descriptor", e))?,
+            devices: made(EVENT, Devices::new(options.device_host.clone()))?,
             metrics: None,
-            scheduler: host,
-        };
-        let history = History {
+            scheduler,
+        })
+    }
+
+    /// Has the loop woken by the services' results.
+    fn watch(&self, net: &Net) -> Result<(), Error> {
+        net.watch_own(&self.identify, Own::Identified)?;
+        net.watch_own(&self.usage, Own::Usage)?;
+        net.watch_own(&self.snapshots, Own::Snapshots)?;
+        net.watch_own(&self.trust, Own::Trust)?;
+        net.watch_own(&self.configuration, Own::Configuration)?;
+        self.scheduler.iter().try_for_each(|host| net.watch_own(&host.socket, Own::Scheduler))
+    }
+}
+
+impl History {
+    fn new(sources: &Sources, now_ns: u64) -> History {
+        History {
             accounting: Accounting::default(),
             recent: Recent::default(),
             shares: Rc::default(),
@@ -107,9 +153,15 @@ impl Server {
             configuration: sources.names(),
             configuration_fault: None,
             scheduler_failure: None,
-        };
-        let life = Life {
-            timer,
+        }
+    }
+}
+
+impl Life {
+    fn new(signals: Signals, idle_exit: Option<Duration>, now_ns: u64) -> Result<Life, Error> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Life {
+            timer: made("a timer", timerfd_create(TimerfdClockId::Monotonic, flags))?,
             armed: None,
             signals,
             service: Service::new(),
@@ -119,30 +171,17 @@ impl Server {
             idle_exit_ns: idle_exit.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
             idle_since: Some(now_ns),
             longest: (0, ""),
-        };
-        let mut server = Server {
-            engine,
-            net,
-            commands: Commands::default(),
-            programs: Programs::default(),
-            places,
-            services,
-            history,
-            life,
-            config,
-            sources,
-            kept,
-            timers: Timers::default(),
-            trim: Trim::default(),
-            now_ns,
-        };
-        server.engine.set_now(now_ns);
-        server.config.notices.iter().for_each(|line| server.say(line));
-        unreadable.iter().for_each(|why| server.say(&why.to_string()));
-        server.restore_policies();
-        server.start_metrics()?;
-        let (at, policy) = (options.socket.display(), server.engine.arbiter().policy());
-        server.say(&format!("listens at {at}, policy {policy}, configuration {}", server.sources.text()));
-        Ok(server)
+        })
     }
+
+    /// Has the loop woken by the timer and by signals.
+    fn watch(&self, net: &Net) -> Result<(), Error> {
+        net.watch_own(&self.timer, Own::Timer)?;
+        net.watch_own(&self.signals, Own::Signals)
+    }
+}
+
+/// Returns a part of the daemon, or the error that names the part that could not be made.
+fn made<T>(part: &str, result: rustix::io::Result<T>) -> Result<T, Error> {
+    result.map_err(|e| Error::Environment(format!("cannot make {part}: {e}")))
 }
