@@ -1,17 +1,15 @@
 //! The scheduling daemon: one thread, one epoll loop, around the decisions of `xsched-engine`.
 //!
-//! - The loop: `server` (its turn, due work), `timers`, `effects` (inputs to the engine, effects of its decisions), `precedence`,
-//!   `signals`, `service` (the service manager), `clock`.
-//! - Connections: `net` (sockets, packets, rations, descriptors that are closed slowly), `fair` (turns of users).
-//! - Programs: `session` (attaching and messages), `client`, `memory` (their segments), `trim` (release of free memory), `pages`,
-//!   `abandoned` (segments that outlive their programs), `follow` (nice values), `expected` (announced ones).
-//! - Identity: `peer`, `identity`, `process`, `container`, `standing`, `naming`, `rights`.
-//! - Commands: `control`, `commands`, `answers`, `listing` (for `ps`; parts of it are in `recent` and `shares`, ended programs in `ended`).
-//! - Pools: `places`, `pool`, `unsuitable`, `proven`, `trusting`, [`mps`].
-//! - Beside the loop: `worker` (the type), `services` (identification, snapshots, log, usage), `devices`, `host` with `scheduler` (an
-//!   operator's own), `metrics` with `observing`, `usage` with `accounting` and `measuring`.
-//! - Configuration: `config`, `glob`, `sources`, `reload`, `check`; `kept` and `restart`: settings made at run time; `events`, `details`:
-//!   the log; `bursts`: a file for measurements; `state`: the state of devices; `tuning`: times and limits.
+//! - `server`: the loop, its timers and signals, inputs to the engine and effects of its decisions.
+//! - `net`: connections: sockets, packets, rations, descriptors that are closed slowly.
+//! - `programs`: attached and announced programs, their messages, and the memory that they share with the daemon.
+//! - `identity`: users, processes, containers and rights.
+//! - `commands`: requests of commands, and their answers.
+//! - `pool`: pools, programs that prove themselves or do not suit others, [`mps`].
+//! - `services`: threads beside the loop: identification, snapshots, log, usage; `scheduler`: a process of the operator's.
+//! - `devices`: state of devices; `metrics`: data for monitors; `usage`: time on devices, kept; `history`: other records of the past.
+//! - `config`: the configuration, and settings made at run time.
+//! - `files`: files that are complete at any time; `tuning`: times and limits.
 //!
 //! docs/internals/daemon.md describes all of it, with two walks.
 

@@ -1,4 +1,4 @@
-//! Commands, and their incomplete answers.
+//! Commands of users, and their incomplete answers.
 
 mod answers;
 mod control;

@@ -1,4 +1,6 @@
-//! User of a connection, across namespaces. The rights of uid 0 belong to the root of the daemon's own machine: a container's uid 0 is
+//! Users, processes and containers of clients, and rights.
+//!
+//! A user is one across namespaces. The rights of uid 0 belong to the root of the daemon's own machine: a container's uid 0 is
 //! another user, to which rules and limits apply as to any other.
 
 pub(crate) mod accounts;

@@ -1,8 +1,8 @@
 //! Connections: bytes, users, and the order of turns. Nothing here knows of scheduling.
 //!
 //! [`Net`] has the sockets and the kernel's list of events. Work for connections waits in fair queues, by user; users other than root and
-//! the daemon's own have rations of the loop's time ([`crate::services::fair`]). [`Net::serve`] takes one packet or sends kept messages, and leaves
-//! the rest to the loop.
+//! the daemon's own have rations of the loop's time ([`crate::services::fair`]). [`Net::serve`] takes one packet or sends kept messages,
+//! and leaves the rest to the loop.
 
 mod accepting;
 mod conn;

@@ -1,6 +1,6 @@
-//! Services: work that threads do beside the loop, because it may take long. Each is a [`crate::services::worker::Worker`] with a task, an outcome
-//! and the function that does a task. The loop hands tasks over and takes outcomes, in whatever order they come. An outcome belongs to one
-//! request, by its number ([`crate::services::worker::epochs`]), so that a late, repeated or missing outcome changes nothing but its own answer.
+//! Services: work that threads do beside the loop, because it may take long. Each is a [`worker::Worker`] with a task, an outcome and
+//! the function that does a task. The loop hands tasks over and takes outcomes, in whatever order they come. An outcome belongs to one
+//! request, by its number ([`worker::epochs`]), so that a late, repeated or missing outcome changes nothing but its own answer.
 //!
 //! | service | task | outcome | stuck |
 //! | --- | --- | --- | --- |
