@@ -32,7 +32,7 @@ fn gpu_s(rows: &[Row], key: &str) -> f64 {
 
 fn load(place: &Place) -> std::path::PathBuf {
     place.device();
-    place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"])
+    place.compile("programs/sim/simload.c", &["-lsimdev", "-lpthread", "-lm"])
 }
 
 fn result(program: Process) -> Value {
