@@ -100,7 +100,7 @@ fn told(path: &Path, why: NoAnswer) -> Error {
     let at = path.display();
     match why {
         NoAnswer::NotConnected(Errno::NOENT | Errno::CONNREFUSED) => Error::environment(format!(
-            "no daemon answers at {at}; `xsched run` starts one with a program, `xsched daemon` without"
+            "no daemon answers at {at}: start one with `xsched daemon`; `xsched run` starts one by itself"
         )),
         NoAnswer::Refused(why) => why,
         NoAnswer::Distrusted(why) => Error::environment(why),

@@ -19,6 +19,7 @@ mod abandoned;
 mod accounting;
 mod accounts;
 mod answers;
+mod appointments;
 mod bursts;
 mod check;
 mod client;
