@@ -39,6 +39,7 @@ pub use metrics::{Metric, all_metrics};
 pub use pool::keeper::keep_pool;
 pub use pool::mps;
 pub use pool::obstacle as pool_obstacle;
+pub use usage::{StoredProgram, StoredUsage};
 pub use xsched_proto::Error;
 
 /// Engine with the memory of this daemon's programs.

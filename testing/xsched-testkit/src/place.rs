@@ -152,6 +152,7 @@ impl Place {
             let mut command = self.xsched(&["sim-device", "--socket", socket.to_str().expect("text")]);
             command.env("SIMDEV_DEVICES", count.to_string()).envs(variables.iter().copied());
             *device = Some(Process::start(command));
+            // The file appears once the device can be connected to.
             until("the device answers", || socket.exists());
         }
     }

@@ -5,6 +5,7 @@
 //! and leaves the rest to the loop.
 
 mod accepting;
+mod appointments;
 mod conn;
 mod descriptors;
 mod ending;
@@ -27,6 +28,7 @@ use crate::identity::User;
 use crate::services::fair::{FairQueue, Rationed};
 use crate::tuning::{RATION_CREDIT_NS, RATION_TIMES};
 
+use appointments::Appointments;
 pub(crate) use conn::{Answering, Conn, Stage, Wake};
 pub(crate) use ending::Ended;
 pub(crate) use receiving::Served;
@@ -48,6 +50,8 @@ pub(crate) struct Net {
     /// Connections to end after the current piece of work, and the reason if they are at fault.
     pub(crate) doomed: Vec<(u64, Option<Error>)>,
     pub(crate) reaper: FdReaper,
+    /// Times at which refused programs ask again.
+    appointments: Appointments,
     /// Largest number of connections at a time.
     pub(crate) max_conns: usize,
     /// Last number given to a connection, or to another thing from the same sequence.
@@ -121,6 +125,7 @@ impl Net {
             spare: descriptors::spare(),
             unread_at: None,
             silent_at: None,
+            appointments: Appointments::default(),
             lines: Vec::new(),
         };
         for socket in net.listener.sockets() {
