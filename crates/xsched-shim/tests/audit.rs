@@ -219,3 +219,17 @@ fn entries_of_a_dispatch_table_lie_where_the_header_has_them() {
     cc.stdin.take().expect("stdin").write_all(text.as_bytes()).expect("it reads");
     assert!(cc.wait().expect("a child").success(), "see above");
 }
+
+/// A fill runs as a kernel, which kernels of other programs slow down; a copy does not. See `copies` of `xsched_core::Work`.
+#[test]
+fn fills_of_memory_are_no_copies() {
+    let cuda = (include_str!("../src/platform/cuda/enqueue.rs"), "fn cuMemset");
+    let hip = (include_str!("../src/platform/hip/enqueue.rs"), "fn hipMemset");
+    for (rows, name) in [cuda, hip] {
+        let fills: Vec<&str> = rows.lines().map(str::trim).filter(|row| row.starts_with(name)).collect();
+        assert!(fills.len() > 20, "{name}: {} functions", fills.len());
+        for row in fills {
+            assert!(row.contains("memset(") && !row.contains("transfer("), "{row}");
+        }
+    }
+}

@@ -91,6 +91,12 @@ int main(void)
     OK(launch_fill(NULL, mine, N, 5));
     CHECK("and used anew", all_are(mine, N, 5));
     GIVES("release", SUCCESS, cuDevicePrimaryCtxRelease_v2(device));
+    OK(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    CHECK("it was retained before the reset, too", active == 1);
+    GIVES("release that", SUCCESS, cuDevicePrimaryCtxRelease_v2(device));
+    OK(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    CHECK("that was the last", active == 0);
+    GIVES("a release too many", INVALID_CONTEXT, cuDevicePrimaryCtxRelease_v2(device));
     OK(cuCtxSetCurrent(NULL));
     OK(cuCtxGetCurrent(&seen));
     CHECK("no context", seen == NULL);

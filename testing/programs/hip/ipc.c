@@ -1,5 +1,7 @@
 /* Memory and events that two processes share. The second is this program again; each prints while the other waits. */
 #include "hip.h"
+#include <pthread.h>
+#include <sched.h>
 #include <spawn.h>
 #include <sys/wait.h>
 
@@ -27,6 +29,55 @@ static const float *seen(const float *from)
     static float host[N];
     OK(hipMemcpy(host, from, sizeof host, DEVICE_TO_HOST));
     return host;
+}
+
+enum { ROUNDS = 4000 };
+
+static float *both_close;
+static int arrivals, closed_well;
+
+/* The two threads leave this together, closer to each other than they would after a sleep. */
+static void both(int number)
+{
+    __atomic_fetch_add(&arrivals, 1, __ATOMIC_ACQ_REL);
+    for (int i = 0; __atomic_load_n(&arrivals, __ATOMIC_ACQUIRE) < 2 * number; i++) {
+        if (i > 2000) {
+            sched_yield();
+        }
+    }
+}
+
+static void *closes(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < ROUNDS; i++) {
+        both(2 * i + 1);
+        hipError_t result = hipIpcCloseMemHandle(both_close);
+        __atomic_fetch_add(&closed_well, result == SUCCESS, __ATOMIC_RELAXED);
+        both(2 * i + 2);
+    }
+    return 0;
+}
+
+/* Two threads close memory that was opened twice, at the same time: then it is closed. */
+static void close_by_two(hipIpcMemHandle_t handle)
+{
+    pthread_t other;
+    int opened = 0;
+    if (pthread_create(&other, 0, closes, 0)) {
+        exit(3);
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        opened += hipIpcOpenMemHandle(&both_close, handle, LAZY) == SUCCESS;
+        opened += hipIpcOpenMemHandle(&both_close, handle, LAZY) == SUCCESS;
+        both(2 * i + 1);
+        hipError_t result = hipIpcCloseMemHandle(both_close);
+        __atomic_fetch_add(&closed_well, result == SUCCESS, __ATOMIC_RELAXED);
+        both(2 * i + 2);
+    }
+    pthread_join(other, 0);
+    CHECK("two threads close what was opened twice", opened == 2 * ROUNDS && closed_well == opened);
+    GIVES("then it is closed", INVALID_HANDLE, hipIpcCloseMemHandle(both_close));
 }
 
 static int second_process(void)
@@ -80,6 +131,7 @@ static int second_process(void)
     CHECK("the other is where it was", x == other && all_are(seen(x), 100, 11));
     OK(hipIpcCloseMemHandle(x));
     OK(hipIpcCloseMemHandle(other));
+    close_by_two(given.other);
     float *fresh = 0;
     OK(hipMalloc(&fresh, N * sizeof *fresh));
     OK(run_fill(fresh, N, 3, stream));

@@ -98,6 +98,20 @@ int main(void)
     CHECK("and has an address", back[2] == 1);
     GIVES("past its end", INVALID_VALUE, hipMemcpyToSymbol(variable, host, 64, 4, HOST_TO_DEVICE));
 
+    /* Code that is unloaded takes its variables along, also where other code has one in the same place. */
+    static int place[16];
+    for (size_t n = 4; n <= 16; n += 12) {
+        void **other = __hipRegisterFatBinary(&fat_binary);
+        __hipRegisterVar(other, place, "other", "other", 0, n * sizeof *place, 0, 0);
+        memset(back, 0xff, 64);
+        OK(hipMemcpyFromSymbol(back, place, n * sizeof *place, 0, DEVICE_TO_HOST));
+        CHECK("a variable begins with zeros", back[0] == 0 && back[1] == 0 && back[n - 1] == 0);
+        OK(hipMemcpyToSymbol(place, host, n * sizeof *place, 0, HOST_TO_DEVICE));
+        OK(hipGetSymbolAddress(&address, place));
+        __hipUnregisterFatBinary(other);
+        GIVES("and is gone with its code", INVALID_VALUE, hipMemset(address, 0, 4));
+    }
+
     hipStream_t stream = 0;
     int *pooled = 0;
     OK(hipStreamCreate(&stream));

@@ -6,12 +6,13 @@ use xsched_e2e::{HipGpu, Process, beside, now_ns, until};
 /// Major versions of the runtime.
 const MAJORS: [u32; 3] = [5, 6, 7];
 /// Programs of `testing/programs/hip` that print a line for each check and end by themselves.
-const PROGRAMS: [&str; 16] = [
+const PROGRAMS: [&str; 17] = [
     "capture",
     "copies",
     "errors",
     "events",
     "graphs",
+    "ipc",
     "kernels",
     "library",
     "memops",

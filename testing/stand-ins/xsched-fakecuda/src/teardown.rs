@@ -42,10 +42,10 @@ pub(crate) fn primary_release(number: c_int) -> Result<()> {
     Ok(())
 }
 
-/// Resets a device's primary context. The next retain creates a new one.
+/// Resets a device's primary context. The next retain creates a new one. A reset releases nothing: each retain before it
+/// still has its release, as NVIDIA documents and driver 580 does.
 pub(crate) fn primary_reset(number: c_int) -> Result<()> {
     let mut primary = primary(device(number)?)?;
-    primary.references = 0;
     if let Some(context) = primary.context.take() {
         primary.fault = primary.fault.or(context.sim.fault());
         end(&context);

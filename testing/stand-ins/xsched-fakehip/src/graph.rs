@@ -384,6 +384,7 @@ pub(crate) fn launch(null: Null, exec: usize, stream: usize) -> Result<()> {
     target.issue(count, |real| driver()?.graph_launch(exec.real, real))
 }
 
+/// Uploads a graph to the device. A command for the device, as on hardware: `commands` has it, though nothing is copied here.
 pub(crate) fn upload(exec: usize, stream: usize) -> Result<()> {
     let (exec, target) = (find_exec(exec)?, Target::find(Null::Legacy, stream)?);
     target.with(|real| driver()?.graph_upload(exec.real, real))?;

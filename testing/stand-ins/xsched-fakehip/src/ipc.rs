@@ -30,12 +30,7 @@ pub(crate) fn open_memory(out: Out<u64>, handle: Handle, flags: c_uint) -> Resul
     let (mut address, mut start, mut bytes) = (0, 0, 0);
     driver()?.ipc_open_memory(&raw mut address, handle, flags)?;
     driver()?.address_range(&raw mut start, &raw mut bytes, address)?;
-    let mut opened = lock(&OPENED);
-    let times = opened.entry((address, current_number())).or_default();
-    *times += 1;
-    if *times == 1 {
-        memory::note_opened(address, bytes);
-    }
+    opens((address, current_number()), bytes);
     Ok(out.put(address)?)
 }
 
@@ -45,18 +40,39 @@ pub(crate) fn close_memory(address: u64) -> Result<()> {
         return Err(Error::INVALID_VALUE);
     }
     let key = (address, current_number());
-    let Some(times) = lock(&OPENED).get(&key).copied() else {
+    let Some(bytes) = closes(key) else {
         return stats::wrong(&format!("{address:#x} is no memory of another process"), Error::INVALID_HANDLE);
     };
-    driver()?.ipc_close_memory(address)?;
-    let mut opened = lock(&OPENED);
-    if times == 1 {
-        opened.remove(&key);
-        memory::closed(address);
-    } else {
-        opened.insert(key, times - 1);
+    // Without the lock, since the driver may wait for work that ends only after another thread has opened or freed memory.
+    let closed = driver()?.ipc_close_memory(address);
+    if closed.is_err() {
+        opens(key, bytes);
     }
-    Ok(())
+    closed
+}
+
+/// Counts one opening of memory, and notes its range with the first.
+fn opens(key: (u64, usize), bytes: usize) {
+    let mut opened = lock(&OPENED);
+    let times = opened.entry(key).or_default();
+    *times += 1;
+    if *times == 1 {
+        memory::note_opened(key.0, bytes);
+    }
+}
+
+/// Counts one opening less, and removes the range of the memory with the last. Returns the length in bytes; `None` if the memory
+/// is not open.
+fn closes(key: (u64, usize)) -> Option<usize> {
+    let mut opened = lock(&OPENED);
+    let times = opened.get_mut(&key)?;
+    let bytes = memory::range_of(key.0).map_or(0, |range| range.bytes as usize);
+    *times -= 1;
+    if *times == 0 {
+        opened.remove(&key);
+        memory::closed(key.0);
+    }
+    Some(bytes)
 }
 
 pub(crate) fn get_event(out: Out<Handle>, event: usize) -> Result<()> {

@@ -86,8 +86,16 @@ pub(crate) fn unregister(binary: usize) {
     registered.variables.retain(|_, variable| variable.binary != binary);
     drop(registered);
     // A program that has not used a device must not initialise one at its end.
-    if crate::runtime::is_up() && current().is_ok_and(crate::runtime::Device::is_active) {
+    if !crate::runtime::is_up() {
+        return;
+    }
+    if current().is_ok_and(crate::runtime::Device::is_active) {
         let _ = crate::runtime::enter().and_then(|()| driver()?.synchronize());
+    }
+    for device in crate::runtime::runtime().map_or(&[][..], |runtime| &runtime.devices) {
+        for address in device.take_variables(binary) {
+            let _ = crate::memory::free(address);
+        }
     }
 }
 
@@ -146,17 +154,18 @@ pub(crate) fn variable(host: usize) -> Result<(u64, usize)> {
         return Ok((address, variable.size));
     }
     let (variable, image) = (variable.clone(), registered.binaries.get(&variable.binary).copied().unwrap_or(0));
+    let key = (variable.binary, host);
     drop(registered);
     let context = current()?.context()?;
     let mut variables = lock(&context.variables);
-    if let Some(&address) = variables.get(&host) {
+    if let Some(&address) = variables.get(&key) {
         return Ok((address, variable.size));
     }
     // SAFETY: the image of a registered binary stays until it is unregistered.
     let image = unsafe { Image::at(std::ptr::with_exposed_provenance(image)) };
     let data = image.and_then(|image| image.variable(&variable.name)).map(|(_, data)| data).unwrap_or_default();
     let address = module::allocate(variable.size, &data)?;
-    variables.insert(host, address);
+    variables.insert(key, address);
     Ok((address, variable.size))
 }
 

@@ -26,8 +26,8 @@ pub(crate) struct Context {
     pub(crate) handle: usize,
     /// The driver's functions, one for each kernel of this library.
     pub(crate) kernels: OnceLock<Result<Vec<usize>>>,
-    /// Addresses of the registered variables on this device, by the host address of the variable.
-    pub(crate) variables: Mutex<std::collections::HashMap<usize, u64>>,
+    /// Addresses of the registered variables on this device, by their code object and host address.
+    pub(crate) variables: Mutex<std::collections::HashMap<(usize, usize), u64>>,
 }
 
 static RUNTIME: OnceLock<Result<Runtime>> = OnceLock::new();
@@ -85,6 +85,14 @@ impl Device {
 
     pub(crate) fn is_active(&self) -> bool {
         lock(&self.context).is_some()
+    }
+
+    /// Removes the variables of a code object from the context, if there is one. Returns their addresses.
+    pub(crate) fn take_variables(&self, binary: usize) -> Vec<u64> {
+        let Some(context) = lock(&self.context).clone() else { return Vec::new() };
+        let mut variables = lock(&context.variables);
+        let taken = variables.extract_if(|(owner, _), _| *owner == binary);
+        taken.map(|(_, address)| address).collect()
     }
 
     /// Drops the context, and reports whether there was one.

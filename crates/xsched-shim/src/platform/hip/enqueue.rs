@@ -10,7 +10,7 @@ use crate::interpose::hooks;
 use crate::platform::shared::StreamKind::{Legacy, PerThread};
 use crate::platform::shared::behind;
 use crate::platform::shared::path::{
-    UNKNOWN, blocking_transfer, enqueue, graph, join, kernel, order, prequeueable, transfer,
+    UNKNOWN, blocking_transfer, enqueue, graph, join, kernel, memset, order, prequeueable, transfer,
 };
 
 /// Stream of functions that take none.
@@ -219,30 +219,30 @@ enqueues! {
     fn hipMemcpyToSymbol_spt(symbol: *mut c_void, src: *mut c_void, sizeBytes: usize, offset: usize, kind: c_uint) [PerThread NO_STREAM, copy(kind, sizeBytes)];
     fn hipMemcpyWithStream(dst: *mut c_void, src: *mut c_void, sizeBytes: usize, kind: c_uint, stream: hipStream_t) [Legacy stream, blocking_transfer(sizeBytes)];
     fn hipMemcpy_spt(dst: *mut c_void, src: *mut c_void, sizeBytes: usize, kind: c_uint) [PerThread NO_STREAM, copy(kind, sizeBytes)];
-    fn hipMemset(dst: *mut c_void, value: c_int, sizeBytes: usize) [Legacy NO_STREAM, transfer(sizeBytes)];
-    fn hipMemset2D(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize) [Legacy NO_STREAM, transfer(area(width, height))];
-    fn hipMemset2DAsync(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, stream: hipStream_t) [Legacy stream, prequeueable(transfer(area(width, height)))];
-    fn hipMemset2DAsync_spt(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, stream: hipStream_t) [PerThread stream, prequeueable(transfer(area(width, height)))];
-    fn hipMemset2D_spt(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize) [PerThread NO_STREAM, transfer(area(width, height))];
-    fn hipMemset3D(pitchedDevPtr: Words<4>, value: c_int, extent: Words<3>) [Legacy NO_STREAM, transfer(0)];
-    fn hipMemset3DAsync(pitchedDevPtr: Words<4>, value: c_int, extent: Words<3>, stream: hipStream_t) [Legacy stream, prequeueable(transfer(0))];
-    fn hipMemset3DAsync_spt(pitchedDevPtr: Words<4>, value: c_int, extent: Words<3>, stream: hipStream_t) [PerThread stream, prequeueable(transfer(0))];
-    fn hipMemset3D_spt(pitchedDevPtr: Words<4>, value: c_int, extent: Words<3>) [PerThread NO_STREAM, transfer(0)];
-    fn hipMemsetAsync(dst: *mut c_void, value: c_int, sizeBytes: usize, stream: hipStream_t) [Legacy stream, prequeueable(transfer(sizeBytes))];
-    fn hipMemsetAsync_spt(dst: *mut c_void, value: c_int, sizeBytes: usize, stream: hipStream_t) [PerThread stream, prequeueable(transfer(sizeBytes))];
-    fn hipMemsetD16(dest: *mut c_void, value: u16, count: usize) [Legacy NO_STREAM, transfer(count)];
-    fn hipMemsetD16Async(dest: *mut c_void, value: u16, count: usize, stream: hipStream_t) [Legacy stream, prequeueable(transfer(count))];
-    fn hipMemsetD2D16(dst: *mut c_void, dstPitch: usize, value: u16, width: usize, height: usize) [Legacy NO_STREAM, transfer(area(width, height))];
-    fn hipMemsetD2D16Async(dst: *mut c_void, dstPitch: usize, value: u16, width: usize, height: usize, stream: hipStream_t) [Legacy stream, prequeueable(transfer(area(width, height)))];
-    fn hipMemsetD2D32(dst: *mut c_void, dstPitch: usize, value: c_uint, width: usize, height: usize) [Legacy NO_STREAM, transfer(area(width, height))];
-    fn hipMemsetD2D32Async(dst: *mut c_void, dstPitch: usize, value: c_uint, width: usize, height: usize, stream: hipStream_t) [Legacy stream, prequeueable(transfer(area(width, height)))];
-    fn hipMemsetD2D8(dst: *mut c_void, dstPitch: usize, value: c_uchar, width: usize, height: usize) [Legacy NO_STREAM, transfer(area(width, height))];
-    fn hipMemsetD2D8Async(dst: *mut c_void, dstPitch: usize, value: c_uchar, width: usize, height: usize, stream: hipStream_t) [Legacy stream, prequeueable(transfer(area(width, height)))];
-    fn hipMemsetD32(dest: *mut c_void, value: c_int, count: usize) [Legacy NO_STREAM, transfer(count)];
-    fn hipMemsetD32Async(dst: *mut c_void, value: c_int, count: usize, stream: hipStream_t) [Legacy stream, prequeueable(transfer(count))];
-    fn hipMemsetD8(dest: *mut c_void, value: c_uchar, count: usize) [Legacy NO_STREAM, transfer(count)];
-    fn hipMemsetD8Async(dest: *mut c_void, value: c_uchar, count: usize, stream: hipStream_t) [Legacy stream, prequeueable(transfer(count))];
-    fn hipMemset_spt(dst: *mut c_void, value: c_int, sizeBytes: usize) [PerThread NO_STREAM, transfer(sizeBytes)];
+    fn hipMemset(dst: *mut c_void, value: c_int, sizeBytes: usize) [Legacy NO_STREAM, memset(sizeBytes)];
+    fn hipMemset2D(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize) [Legacy NO_STREAM, memset(area(width, height))];
+    fn hipMemset2DAsync(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, stream: hipStream_t) [Legacy stream, prequeueable(memset(area(width, height)))];
+    fn hipMemset2DAsync_spt(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, stream: hipStream_t) [PerThread stream, prequeueable(memset(area(width, height)))];
+    fn hipMemset2D_spt(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize) [PerThread NO_STREAM, memset(area(width, height))];
+    fn hipMemset3D(pitchedDevPtr: Words<4>, value: c_int, extent: Words<3>) [Legacy NO_STREAM, memset(0)];
+    fn hipMemset3DAsync(pitchedDevPtr: Words<4>, value: c_int, extent: Words<3>, stream: hipStream_t) [Legacy stream, prequeueable(memset(0))];
+    fn hipMemset3DAsync_spt(pitchedDevPtr: Words<4>, value: c_int, extent: Words<3>, stream: hipStream_t) [PerThread stream, prequeueable(memset(0))];
+    fn hipMemset3D_spt(pitchedDevPtr: Words<4>, value: c_int, extent: Words<3>) [PerThread NO_STREAM, memset(0)];
+    fn hipMemsetAsync(dst: *mut c_void, value: c_int, sizeBytes: usize, stream: hipStream_t) [Legacy stream, prequeueable(memset(sizeBytes))];
+    fn hipMemsetAsync_spt(dst: *mut c_void, value: c_int, sizeBytes: usize, stream: hipStream_t) [PerThread stream, prequeueable(memset(sizeBytes))];
+    fn hipMemsetD16(dest: *mut c_void, value: u16, count: usize) [Legacy NO_STREAM, memset(count)];
+    fn hipMemsetD16Async(dest: *mut c_void, value: u16, count: usize, stream: hipStream_t) [Legacy stream, prequeueable(memset(count))];
+    fn hipMemsetD2D16(dst: *mut c_void, dstPitch: usize, value: u16, width: usize, height: usize) [Legacy NO_STREAM, memset(area(width, height))];
+    fn hipMemsetD2D16Async(dst: *mut c_void, dstPitch: usize, value: u16, width: usize, height: usize, stream: hipStream_t) [Legacy stream, prequeueable(memset(area(width, height)))];
+    fn hipMemsetD2D32(dst: *mut c_void, dstPitch: usize, value: c_uint, width: usize, height: usize) [Legacy NO_STREAM, memset(area(width, height))];
+    fn hipMemsetD2D32Async(dst: *mut c_void, dstPitch: usize, value: c_uint, width: usize, height: usize, stream: hipStream_t) [Legacy stream, prequeueable(memset(area(width, height)))];
+    fn hipMemsetD2D8(dst: *mut c_void, dstPitch: usize, value: c_uchar, width: usize, height: usize) [Legacy NO_STREAM, memset(area(width, height))];
+    fn hipMemsetD2D8Async(dst: *mut c_void, dstPitch: usize, value: c_uchar, width: usize, height: usize, stream: hipStream_t) [Legacy stream, prequeueable(memset(area(width, height)))];
+    fn hipMemsetD32(dest: *mut c_void, value: c_int, count: usize) [Legacy NO_STREAM, memset(count)];
+    fn hipMemsetD32Async(dst: *mut c_void, value: c_int, count: usize, stream: hipStream_t) [Legacy stream, prequeueable(memset(count))];
+    fn hipMemsetD8(dest: *mut c_void, value: c_uchar, count: usize) [Legacy NO_STREAM, memset(count)];
+    fn hipMemsetD8Async(dest: *mut c_void, value: c_uchar, count: usize, stream: hipStream_t) [Legacy stream, prequeueable(memset(count))];
+    fn hipMemset_spt(dst: *mut c_void, value: c_int, sizeBytes: usize) [PerThread NO_STREAM, memset(sizeBytes)];
     fn hipStreamAttachMemAsync(stream: hipStream_t, dev_ptr: *mut c_void, length: usize, flags: c_uint) [Legacy stream, transfer(0)];
 }
 
