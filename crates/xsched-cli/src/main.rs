@@ -22,6 +22,7 @@ mod start;
 mod target;
 mod values;
 mod whom;
+mod why;
 mod width;
 
 use cli::Command;
