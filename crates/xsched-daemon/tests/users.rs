@@ -230,7 +230,8 @@ fn another_user_has_so_many_groups_and_jobs_and_others_are_served_as_before() {
 #[test]
 #[ignore = "a process that the next test starts; `cargo test -p xsched-daemon --test users` as root"]
 fn as_a_user_with_shares() {
-    let (Some(socket), Ok(given)) = (std::env::var_os("XSCHED_TEST_SOCKET"), std::env::var("XSCHED_TEST_SHARES")) else {
+    let (Some(socket), Ok(given)) = (std::env::var_os("XSCHED_TEST_SOCKET"), std::env::var("XSCHED_TEST_SHARES"))
+    else {
         return;
     };
     let (weights, expected) = given.split_once(' ').unwrap();
@@ -302,9 +303,7 @@ fn the_parts_of_two_users_are_the_same_for_root_and_for_each_of_them() {
         answer.iter().filter(is_done).count() == USERS_WITH_SHARES.len()
     };
     let ended = |child: &mut std::process::Child| child.try_wait().unwrap().is_some();
-    until("both users have seen theirs", || {
-        done(&daemon.ask(Request::Ps).unwrap()) || children.iter_mut().any(ended)
-    });
+    until("both users have seen theirs", || done(&daemon.ask(Request::Ps).unwrap()) || children.iter_mut().any(ended));
     let seen = shares(&daemon.ask(Request::Ps).unwrap());
     for child in &mut children {
         drop(child.stdin.take());
