@@ -18,6 +18,8 @@ const BUSY_PERCENT: f64 = 50.0;
 const BESIDE_PERCENT: f64 = 5.0;
 /// Time that others take to leave the device from which on it is worth a word, in µs.
 const LEFT_US: u64 = 1_000;
+/// Part of the time of a program on the device, in percent, from which on the times that others take to leave it are worth a word.
+const LEFT_PERCENT: u64 = 1;
 /// Part of the launches, in percent, from which on those without a decision are worth a word.
 const UNSCHEDULED_PERCENT: f64 = 1.0;
 
@@ -38,6 +40,8 @@ pub(crate) struct Times {
     pub(crate) why: Option<Why>,
     /// Median and P99 of the times that it took to leave the device after losing it, in µs.
     pub(crate) left_us: Option<(u64, u64)>,
+    /// These times added up, in µs.
+    pub(crate) leaving_us: u64,
 }
 
 impl Times {
@@ -63,6 +67,7 @@ impl Times {
         }
         times.holder = holders.into_iter().max_by_key(|(id, us)| (*us, std::cmp::Reverse(*id))).map(|(id, _)| id);
         times.why = reasons.into_iter().max_by_key(|(_, us)| *us).map(|(why, _)| why);
+        times.leaving_us = left.iter().sum();
         times.left_us = quantile(&mut left, 0.5).zip(quantile(&mut left, 0.99));
         times
     }
@@ -80,7 +85,7 @@ impl Times {
     }
 }
 
-/// Everything that is known: answers to `ps` and `trace`.
+/// Answers to `ps` and `trace`.
 #[derive(Clone, Copy)]
 pub(crate) struct Known<'a> {
     pub(crate) programs: &'a [ProgramInfo],
@@ -91,21 +96,21 @@ pub(crate) struct Known<'a> {
 /// Kind of a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// It has used no device yet.
+    /// No device has been used yet.
     NoDevice,
     /// An operator keeps it off.
     Suspended,
-    /// Its priority is never to run.
+    /// The priority is never to run.
     Never,
-    /// It opened its own gate.
+    /// The program opened its own gate.
     Detached,
     /// A more urgent program has the device.
     Urgent,
-    /// It takes turns with programs that are as urgent, or by their shares.
+    /// Turns with programs that are as urgent, or by their shares.
     Turns,
-    /// It has had the part of the device that it asks for.
+    /// The part of the device that it asks for is used up.
     Share,
-    /// Its job cannot have all its devices.
+    /// The job cannot have all its devices.
     Job,
     /// Vendor libraries of the same program go first.
     Domain,
@@ -113,17 +118,17 @@ pub(crate) enum Cause {
     Stage,
     /// Commands of a less urgent program are still on the device.
     InFlight,
-    /// It makes no progress on the device.
+    /// No progress on the device.
     Stalled,
     /// Launches went past the scheduler.
     Unscheduled,
     /// Others run on the device at the same time.
     Beside,
-    /// It leaves the device idle.
+    /// The program's own host code: it leaves the device idle.
     Host,
     /// The device works for it alone.
     Alone,
-    /// It gets the device as it wants it.
+    /// The device is there whenever it is wanted.
     Served,
 }
 
@@ -308,7 +313,10 @@ fn in_flight(group: &GroupInfo, times: &Times, others: &[Other<'_>]) -> Option<A
     // One of another user is less urgent if this one never had to leave the device.
     let unknown = times.left_us.is_none();
     let less_urgent = |other: &&Other<'_>| other.priority.map_or(unknown, |priority| priority < group.priority);
-    let slow = |other: &&Other<'_>| other.times.left_us.is_some_and(|(p50, _)| p50 >= LEFT_US);
+    let slow = |other: &&Other<'_>| {
+        let often = other.times.leaving_us * 100 >= times.ran_us * LEFT_PERCENT;
+        often && other.times.left_us.is_some_and(|(p50, _)| p50 >= LEFT_US)
+    };
     let other = others.iter().filter(less_urgent).filter(slow).max_by_key(|other| other.times.left_us)?;
     let (p50, p99) = other.times.left_us?;
     let name = &other.name;

@@ -174,7 +174,7 @@ fn stages_of_the_decision_behind_the_policy_are_named() {
 
 #[test]
 fn kernels_in_flight_of_a_less_urgent_program_are_told_with_what_shortens_them() {
-    let left = Times { left_us: Some((8 * MS, 9 * MS)), ..wait_for(2, 20, 37) };
+    let left = Times { left_us: Some((8 * MS, 9 * MS)), leaving_us: 2 * S, ..wait_for(2, 20, 37) };
     let serve = |change: fn(&mut ProgramInfo)| World::new(left.clone(), times(40, 0)).with(1, change);
     let text = "starts behind kernels of train (low) in flight: 8 ms to leave, P99 9 ms";
     let by_level = "run that one without `--level` (it has level 2), in a pool, or with shorter kernels";
@@ -187,11 +187,15 @@ fn kernels_in_flight_of_a_less_urgent_program_are_told_with_what_shortens_them()
     );
     let advice = "shorter kernels there, or `run --share pool` for it; level 3 is in force";
     serve(|train| train.groups[0].level = 3).is(2, Cause::InFlight, text, advice);
-    // A more urgent program that took long to leave does not stand before it.
-    let mut other = World::new(times(40, 0), Times { left_us: Some((8 * MS, 9 * MS)), ..times(10, 0) });
-    other.times.insert(1, times(40, 2));
+    // A few times in a minute are no reason.
+    let seldom = World::new(Times { leaving_us: 40 * MS, ..left.clone() }, times(40, 0));
     let text = "has the device 67 % of the time, and whenever it wants it";
-    other.is(1, Cause::Served, text, "its kernels are the limit: a profiler, a faster device");
+    let kernels = "its kernels are the limit: a profiler, a faster device";
+    seldom.is(2, Cause::Served, text, kernels);
+    // A more urgent program that took long to leave does not stand before it.
+    let mut other = World::new(times(40, 0), Times { left_us: Some((8 * MS, 9 * MS)), leaving_us: S, ..times(10, 0) });
+    other.times.insert(1, times(40, 2));
+    other.is(1, Cause::Served, text, kernels);
 }
 
 #[test]
@@ -282,6 +286,7 @@ fn times_are_those_within_the_window() {
         holder: Some(7),
         why: Some(Why::Policy),
         left_us: Some((5, 9)),
+        leaving_us: 15,
     };
     assert_eq!(times, expected);
     assert_eq!(Times::of([].iter(), Vec::new(), 0, 0).percent(0), 0.0);
