@@ -94,6 +94,12 @@ pub fn ask_if_there(socket: Option<&Path>, request: Request) -> Result<Option<Ve
     }
 }
 
+/// Error where nothing listens at a socket; none = the one that is found by itself.
+pub fn absent(socket: Option<&Path>) -> Error {
+    let path = paths::socket_path(socket.map(Path::to_owned)).0;
+    told(&path, NoAnswer::NotConnected(rustix::io::Errno::NOENT))
+}
+
 /// Error for a missing answer, as a command reports it.
 fn told(path: &Path, why: NoAnswer) -> Error {
     use rustix::io::Errno;
