@@ -73,7 +73,8 @@ impl Connection {
         ancillary.push(SendAncillaryMessage::ScmRights(&fds));
         let sent = sendmsg(&socket, &[IoSlice::new(&hello)], &mut ancillary, SendFlags::NOSIGNAL);
         let (waiting, buffer) = (VecDeque::new(), vec![0; MAX_PACKET]);
-        let mut connection = Connection { socket: Descriptor::new(socket), waiting, buffer, is_refused: false, ask_again_ns: None };
+        let mut connection =
+            Connection { socket: Descriptor::new(socket), waiting, buffer, is_refused: false, ask_again_ns: None };
         match sent {
             // A daemon that has turned this process away has said why before: that is received next.
             Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(connection),
@@ -227,8 +228,7 @@ mod tests {
     #[test]
     fn the_time_to_ask_again_comes_with_the_refusal_and_is_no_message_of_its_own() {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let (daemon, ours) =
-            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let (daemon, ours) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let (waiting, buffer) = (VecDeque::new(), vec![0; MAX_PACKET]);
         let socket = Descriptor::new(ours);
         let mut connection = Connection { socket, waiting, buffer, is_refused: false, ask_again_ns: None };

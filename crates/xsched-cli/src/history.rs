@@ -210,6 +210,11 @@ impl Groups {
         Some(self.groups.get(&group)?.tracker.waits_since_ns()? / 1_000)
     }
 
+    /// Span of a group that goes on; its end is not known.
+    pub(crate) fn span(&self, group: u64) -> Option<&Span> {
+        self.groups.get(&group)?.span.as_ref()
+    }
+
     /// Groups that have the device of this group, and use it.
     pub(crate) fn holders(&self, group: u64) -> Vec<u64> {
         let Some(s) = self.groups.get(&group) else { return Vec::new() };

@@ -23,6 +23,7 @@ mod stored;
 mod target;
 mod values;
 mod whom;
+mod why;
 mod width;
 
 use cli::Command;

@@ -226,6 +226,114 @@ fn another_user_has_so_many_groups_and_jobs_and_others_are_served_as_before() {
     beside_another_user("as_another_user_with_too_much");
 }
 
+/// No test by itself: a user with programs of these weights, who sees its own parts of the device among those of all.
+#[test]
+#[ignore = "a process that the next test starts; `cargo test -p xsched-daemon --test users` as root"]
+fn as_a_user_with_shares() {
+    let (Some(socket), Ok(given)) = (std::env::var_os("XSCHED_TEST_SOCKET"), std::env::var("XSCHED_TEST_SHARES"))
+    else {
+        return;
+    };
+    let (weights, expected) = given.split_once(' ').unwrap();
+    let weights: Vec<u32> = weights.split(',').map(|weight| weight.parse().unwrap()).collect();
+    let attach = |weight: &u32| {
+        let hints = Hints { weight: Some(*weight), ..Hints::default() };
+        let client = Client::attach(socket.as_ref(), ProgramOptions { hints, ..ProgramOptions::default() });
+        client.group(0, "sim:0");
+        client
+    };
+    let clients: Vec<Client> = weights.iter().map(attach).collect();
+    let of_others = USERS_WITH_SHARES.iter().map(|(_, weights, _)| weights.len()).sum::<usize>() - weights.len();
+    let ps = || ask(socket.as_ref(), Request::Ps).unwrap();
+    let hidden = |part: &DaemonMsg| matches!(part, DaemonMsg::Daemon(d) if d.hidden_programs as usize == of_others);
+    until("the programs of the other user are there", || ps().iter().any(hidden));
+    assert_eq!(shares(&ps()), [(rustix::process::geteuid().as_raw(), expected.to_owned())], "its own, and no other's");
+    // A second device tells root's side that this side is done.
+    clients[0].group(1, "sim:1");
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut std::io::stdin(), &mut rest).unwrap();
+}
+
+/// Users, the weights of their programs, and the parts of the device that these ask for, in %: users come first under `fair`.
+const USERS_WITH_SHARES: [(u32, &[u32], &str); 2] = [(NOBODY, &[100], "67"), (60_001, &[100, 900], "3,30")];
+
+/// Users in an answer to `ps`, with the parts of sim:0 that their programs ask for, in %.
+fn shares(answer: &[DaemonMsg]) -> Vec<(u32, String)> {
+    let mut of_users = std::collections::BTreeMap::<u32, Vec<f64>>::new();
+    for part in answer {
+        let DaemonMsg::Program(program) = part else { continue };
+        let here = program.groups.iter().filter(|group| group.device == "sim:0");
+        of_users.entry(program.uid).or_default().extend(here.map(|group| group.share_asked_percent.expect("a part")));
+    }
+    let text = |mut percents: Vec<f64>| {
+        percents.sort_by(f64::total_cmp);
+        percents.iter().map(|percent| format!("{percent:.0}")).collect::<Vec<_>>().join(",")
+    };
+    of_users.into_iter().rev().map(|(uid, percents)| (uid, text(percents))).collect()
+}
+
+#[test]
+fn the_parts_of_two_users_are_the_same_for_root_and_for_each_of_them() {
+    if !rustix::process::geteuid().is_root() {
+        return xsched_testkit::skipped("parts of two users: only root can make processes of other users");
+    }
+    let daemon = Daemon::start_with(|o| {
+        let config = reachable_folder(o).join("config.toml");
+        std::fs::write(&config, format!("policy = \"fair\"\n[limits.users.{NOBODY}]\nweight = 200\n")).unwrap();
+        o.config = vec![config];
+    });
+    let exe = copy_of_this_program(&daemon);
+    let start = |(uid, weights, expected): &(u32, &[u32], &str)| {
+        let weights = weights.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        Command::new(&exe)
+            .args(["--exact", "--ignored", "as_a_user_with_shares"])
+            .env("XSCHED_TEST_SOCKET", &daemon.socket)
+            .env("XSCHED_TEST_SHARES", format!("{weights} {expected}"))
+            .current_dir("/")
+            .stdin(std::process::Stdio::piped())
+            .uid(*uid)
+            .gid(*uid)
+            .spawn()
+            .unwrap()
+    };
+    let mut children: Vec<_> = USERS_WITH_SHARES.iter().map(start).collect();
+    // A user that saw something wrong has ended, and never gets to its second device.
+    let done = |answer: &[DaemonMsg]| {
+        let is_done = |part: &&DaemonMsg| matches!(part, DaemonMsg::Program(p) if p.groups.len() == 2);
+        answer.iter().filter(is_done).count() == USERS_WITH_SHARES.len()
+    };
+    let ended = |child: &mut std::process::Child| child.try_wait().unwrap().is_some();
+    until("both users have seen theirs", || done(&daemon.ask(Request::Ps).unwrap()) || children.iter_mut().any(ended));
+    let seen = shares(&daemon.ask(Request::Ps).unwrap());
+    for child in &mut children {
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success(), "what a user sees");
+    }
+    assert_eq!(seen, USERS_WITH_SHARES.map(|(uid, _, expected)| (uid, expected.to_owned())), "what root sees");
+}
+
+/// Makes the folder of a daemon's socket, in which other users may look, and returns the one that it is in.
+fn reachable_folder(options: &xsched_daemon::Options) -> std::path::PathBuf {
+    let folder = options.socket.parent().unwrap();
+    std::fs::create_dir_all(folder).unwrap();
+    reachable(folder);
+    reachable(folder.parent().unwrap());
+    folder.parent().unwrap().to_owned()
+}
+
+fn reachable(path: &std::path::Path) {
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+/// Copies the program of this test to a place where other users may execute it.
+fn copy_of_this_program(daemon: &Daemon) -> std::path::PathBuf {
+    let exe = daemon.folder.path().join("program");
+    // `cp` copies in another process: a child forked here meanwhile would have the file open for writing.
+    assert!(Command::new("cp").args([&std::env::current_exe().unwrap(), &exe]).status().unwrap().success());
+    reachable(&exe);
+    exe
+}
+
 /// See [`beside`].
 fn beside_another_user(what: &str) -> Option<String> {
     beside(what, &[], NOBODY)
@@ -238,23 +346,14 @@ fn beside(what: &str, command: &[&str], uid: u32) -> Option<String> {
         xsched_testkit::skipped("another user's view of a daemon: only root can make a process of another user");
         return None;
     }
-    let reachable = |path: &std::path::Path| {
-        std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
-    };
     let daemon = Daemon::start_with(|o| {
-        let folder = o.socket.parent().unwrap();
-        std::fs::create_dir_all(folder).unwrap();
-        reachable(folder);
-        reachable(folder.parent().unwrap());
-        o.log = Some(folder.parent().unwrap().join("log"));
+        let folder = reachable_folder(o);
+        o.log = Some(folder.join("log"));
     });
     let own = daemon.attach(0);
     own.group(0, "sim:0");
     own.ready(0);
-    let exe = daemon.folder.path().join("program");
-    // `cp` copies in another process: a child forked here meanwhile would have the file open for writing.
-    assert!(Command::new("cp").args([&std::env::current_exe().unwrap(), &exe]).status().unwrap().success());
-    reachable(&exe);
+    let exe = copy_of_this_program(&daemon);
     let line: Vec<&std::ffi::OsStr> = command.iter().map(|word| word.as_ref()).chain([exe.as_os_str()]).collect();
     let status = Command::new(line[0])
         .args(&line[1..])

@@ -188,6 +188,20 @@ fn top_prints_a_table_where_there_is_no_terminal() {
     assert!(table.starts_with("xsched top 2 programs, by pid, policy hpf, daemon "), "{table}");
     let row = row(&table, low.pid()).expect("a row");
     assert!(row.contains(" steady "), "what holds it: {row}");
+    // Why it is slow, and what to do about it: below the table, and where `ps` is asked for it.
+    let reason = format!(
+        "{} steady: waits #: steady (high) has the device, and goes first → usual for low; for more: `xsched hint {0} -p high`",
+        low.pid()
+    );
+    let (begin, end) = reason.split_once('#').expect("both halves");
+    let tells = |text: &str| {
+        let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        joined.split_once(begin).is_some_and(|(_, rest)| rest.contains(end))
+    };
+    for words in [&["top", "--once"][..], &["ps", &low.pid().to_string()]] {
+        until("it tells why", || tells(&place.ask(words)));
+    }
+    assert!(!place.ask(&["ps"]).contains(" → "), "nothing was asked for");
     let mut batch = Process::start(place.xsched(&["top", "--batch", "--interval", "200ms", "--filter", "high"]));
     for _ in 0..3 {
         batch.find("a head", |line| line.starts_with("xsched top ").then_some(()));

@@ -305,6 +305,9 @@ mod tests {
         }
         assert_eq!(wait_after_refusal(Some(0), 0), RETRY_NS.0, "no attempts without pause");
         assert_eq!(wait_after_refusal(Some(u64::MAX), 0), ASK_AGAIN_MAX_NS);
-        assert_eq!([0, 1, 2, 3, 4, 9].map(|n| wait_after_refusal(None, n)), [2, 4, 8, 16, 30, 30].map(|s| ms(s * 1_000)));
+        assert_eq!(
+            [0, 1, 2, 3, 4, 9].map(|n| wait_after_refusal(None, n)),
+            [2, 4, 8, 16, 30, 30].map(|s| ms(s * 1_000))
+        );
     }
 }

@@ -67,6 +67,8 @@ struct Observing {
 
 #[derive(Serialize)]
 struct Json<'a> {
+    /// Is [`VERSION`].
+    version: u32,
     high: &'a str,
     low: &'a str,
     /// Source of requests: `bursts`, or the expression.
@@ -132,6 +134,8 @@ struct RecordedPlayed {
     work: f64,
 }
 
+/// Version of the JSON.
+const VERSION: u32 = 1;
 /// Value of `requests` in the JSON if requests are busy spells.
 const BURSTS: &str = "bursts";
 
@@ -354,6 +358,7 @@ impl Report {
         let rounds = self.of(Case::Alone).len();
         let (launches, unscheduled) = self.launches();
         let json = Json {
+            version: VERSION,
             high: &wish.high,
             low: &wish.low,
             requests: wish.requests.as_ref().map_or(BURSTS, |r| r.as_str()),
@@ -507,34 +512,31 @@ mod tests {
         assert!(text.contains("for 18.2 % of the time, unwatched for 10.0 %"), "{text}");
     }
 
+    /// Fails unless an answer obeys the published schema, and has every field of it and no other.
+    #[track_caller]
+    fn obeys(answer: &serde_json::Value) {
+        let text = include_str!("../../../../docs/reference/compare.schema.json");
+        let schema: serde_json::Value = serde_json::from_str(text).unwrap();
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        let faults: Vec<_> = validator.iter_errors(answer).map(|e| format!("{}: {e}", e.instance_path())).collect();
+        assert!(faults.is_empty(), "{faults:?}");
+        let mut open = vec![(&schema, answer)];
+        while let Some((schema, value)) = open.pop() {
+            if let (Some(named), Some(fields)) = (schema["properties"].as_object(), value.as_object()) {
+                let missing: Vec<_> = fields.keys().filter(|name| !named.contains_key(*name)).collect();
+                assert!(missing.is_empty(), "not in the schema: {missing:?}");
+                open.extend(fields.iter().map(|(name, field)| (&named[name], field)));
+            }
+            open.extend(value.as_array().into_iter().flatten().map(|item| (&schema["items"], item)));
+        }
+    }
+
     #[test]
     fn json_has_the_published_shape() {
         let v: serde_json::Value = serde_json::from_str(&report().json(&wish()).unwrap()).unwrap();
-        let keys = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-        assert_eq!(
-            keys(&v),
-            [
-                "alone",
-                "gap_ms",
-                "high",
-                "in_requests",
-                "launches",
-                "low",
-                "low_alone_per_s",
-                "native",
-                "observing",
-                "raw",
-                "requests",
-                "rounds",
-                "secs",
-                "started_again",
-                "unscheduled",
-                "verdict",
-                "warm_up_s",
-                "work",
-                "xsched"
-            ]
-        );
+        obeys(&v);
+        let with_lines = Report { observed: Vec::new(), ..report() };
+        obeys(&serde_json::from_str(&with_lines.json(&wish()).unwrap()).unwrap());
         assert_eq!(v["raw"].as_array().unwrap().len(), 3);
         assert_eq!(v["raw"][0]["xsched"]["latencies_ms"].as_array().unwrap().len(), 100);
         assert_eq!((&v["launches"], &v["requests"], &v["work"]), (&15.into(), &"bursts".into(), &"launches".into()));

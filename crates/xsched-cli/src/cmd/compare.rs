@@ -19,11 +19,11 @@ use crate::values;
 #[command(after_help = AFTER_HELP, group(clap::ArgGroup::new("drawn").args(["svg", "html"]).multiple(true)))]
 pub(crate) struct Args {
     /// The program that must be quick, as a line for the shell
-    #[arg(long, value_name = "COMMAND", value_parser = command, required_unless_present = "from")]
+    #[arg(long, value_name = "COMMAND", value_parser = command, required_unless_present_any = ["from", "schema"])]
     high: Option<String>,
 
     /// The program that takes what is left
-    #[arg(long, value_name = "COMMAND", value_parser = command, required_unless_present = "from")]
+    #[arg(long, value_name = "COMMAND", value_parser = command, required_unless_present_any = ["from", "schema"])]
     low: Option<String>,
 
     /// Requests are lines of the high program: an expression with a group that takes the latency in ms [default: busy spells]
@@ -69,7 +69,14 @@ pub(crate) struct Args {
     /// Measure nothing: draw what --json wrote earlier, with --svg or --html
     #[arg(long, value_name = "FILE", requires = "drawn", conflicts_with_all = ["high", "low", "json"])]
     from: Option<PathBuf>,
+
+    /// The JSON Schema of what --json writes
+    #[arg(long, exclusive = true)]
+    schema: bool,
 }
+
+/// Published schema of the file.
+const SCHEMA: &str = include_str!("../../../../docs/reference/compare.schema.json");
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -119,6 +126,9 @@ fn warm_up(text: &str) -> Result<Duration> {
 
 /// Measures the two programs and reports the results.
 pub(crate) fn main(args: Args) -> Result {
+    if args.schema {
+        return print(SCHEMA);
+    }
     let files = Files { json: args.json.as_deref(), svg: args.svg.as_deref(), html: args.html.as_deref() };
     if let Some(from) = &args.from {
         return compare::redraw(from, &files).map(|()| ExitCode::SUCCESS);

@@ -50,8 +50,6 @@ pub(crate) struct Net {
     /// Connections to end after the current piece of work, and the reason if they are at fault.
     pub(crate) doomed: Vec<(u64, Option<Error>)>,
     pub(crate) reaper: FdReaper,
-    /// Times at which refused programs ask again.
-    appointments: Appointments,
     /// Largest number of connections at a time.
     pub(crate) max_conns: usize,
     /// Last number given to a connection, or to another thing from the same sequence.
@@ -78,6 +76,8 @@ pub(crate) struct Rations {
     pub(crate) commands: Rationed<User, u64>,
     /// Messages of programs, and of connections that have not opened yet: a user's commands do not delay that user's programs.
     pub(crate) messages: Rationed<User, Work>,
+    /// Times at which refused programs ask again.
+    appointments: Appointments,
 }
 
 /// Piece of work for a connection, of bounded size.
@@ -93,7 +93,7 @@ impl Rations {
     fn new() -> Rations {
         let of = || Rationed::new(RATION_TIMES, RATION_CREDIT_NS);
         let (messages, [wakes, looks, commands]) = (Rationed::new(RATION_TIMES, RATION_CREDIT_NS), [of(), of(), of()]);
-        Rations { wakes, looks, commands, messages }
+        Rations { wakes, looks, commands, messages, appointments: Appointments::default() }
     }
 
     /// Time at which the first waiting piece may be done, in ns.
@@ -125,7 +125,6 @@ impl Net {
             spare: descriptors::spare(),
             unread_at: None,
             silent_at: None,
-            appointments: Appointments::default(),
             lines: Vec::new(),
         };
         for socket in net.listener.sockets() {

@@ -73,7 +73,7 @@ impl Net {
 
     /// Message with the time at which a program of this user, refused now, is to ask again.
     pub(super) fn ask_again(&mut self, uid: u32) -> DaemonMsg {
-        let after_ns = self.appointments.next(self.now_ns, uid);
+        let after_ns = self.rations.appointments.next(self.now_ns, uid);
         DaemonMsg::AskAgain { after_ms: u32::try_from(after_ns.div_ceil(1_000_000)).unwrap_or(u32::MAX) }
     }
 

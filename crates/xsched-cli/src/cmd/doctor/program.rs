@@ -55,7 +55,7 @@ pub(super) fn examine(pid: u32, socket: Option<&Path>) -> Report {
     let (functions, queues, notes) = Default::default();
     let mut report = Report { functions, queues, notes, ..Report::new(Some(pid), checks) };
     report.add_checks(pid, socket);
-    report.ok = report.checks.iter().all(|check| check.status != Status::Fail);
+    report.conclude();
     report
 }
 

@@ -89,6 +89,78 @@ impl Check {
     }
 }
 
+/// Causes in the order of their importance: one that keeps everything from working first, then what spoils more than what follows it.
+const IMPORTANCE: [Cause; 35] = [
+    Cause::NoProcess,
+    Cause::OldGlibc,
+    Cause::NoLibrary,
+    Cause::LibraryNotLoadable,
+    Cause::NotPreloadable,
+    Cause::Secure,
+    Cause::SwitchedOff,
+    Cause::BadConfiguration,
+    Cause::BadVariable,
+    Cause::NoAnswer,
+    Cause::OtherVersion,
+    Cause::NoScheduler,
+    Cause::FileMissing,
+    Cause::NotLoaded,
+    Cause::NotPreloaded,
+    Cause::NoDaemon,
+    Cause::OtherDaemon,
+    Cause::Shadowed,
+    Cause::PassedBy,
+    Cause::Refused,
+    Cause::Stopped,
+    Cause::Held,
+    Cause::NoPermission,
+    Cause::NoDevice,
+    Cause::SchedulerFailed,
+    Cause::OtherArbiter,
+    Cause::Preloaded,
+    Cause::NotAttached,
+    Cause::Unscheduled,
+    Cause::NoCall,
+    Cause::UselessVariable,
+    Cause::OddConfiguration,
+    Cause::LateDaemon,
+    Cause::NotReadable,
+    Cause::NoState,
+];
+
+/// The one thing to do next.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Next {
+    /// Name of the check that asks for it; none = there is nothing to mend.
+    pub(super) check: Option<&'static str>,
+    pub(super) cause: Option<Cause>,
+    /// Step, in one line.
+    pub(super) step: String,
+}
+
+impl Next {
+    /// Cure of the most important finding: of a failed check before that of a note. `pid` = the program that was examined.
+    fn of(checks: &[Check], pid: Option<u32>) -> Next {
+        let rank = |check: &&Check| {
+            let at = IMPORTANCE.iter().position(|cause| Some(*cause) == check.cause);
+            (check.status != Status::Fail, at.unwrap_or(IMPORTANCE.len()))
+        };
+        // Most machines lack a source for the state of devices, and do without.
+        let found = checks.iter().filter(|check| check.advice.is_some() && check.cause != Some(Cause::NoState));
+        match (found.min_by_key(rank), pid) {
+            (Some(check), _) => {
+                let step = check.advice.clone().unwrap_or_default();
+                Next { check: Some(check.name), cause: check.cause, step }
+            }
+            (None, None) => Next { check: None, cause: None, step: "nothing to do: try `xsched demo`".to_owned() },
+            (None, Some(pid)) => {
+                let step = format!("nothing to do: `xsched ps {pid}` says what it waits for");
+                Next { check: None, cause: None, step }
+            }
+        }
+    }
+}
+
 /// Report on the machine or a program.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -98,6 +170,7 @@ pub(super) struct Report {
     /// Program that was examined; none = the machine.
     pub(super) pid: Option<u32>,
     pub(super) checks: Vec<Check>,
+    pub(super) next: Next,
     pub(super) platforms: Vec<Platform>,
     pub(super) functions: Vec<program::Function>,
     pub(super) queues: Vec<program::Queue>,
@@ -111,12 +184,19 @@ impl Report {
             version: 2,
             ok: checks.iter().all(|c| c.status != Status::Fail),
             pid,
+            next: Next::of(&checks, pid),
             checks,
             platforms,
             functions,
             queues,
             notes,
         }
+    }
+
+    /// Draws the conclusions from the checks, after others were added.
+    pub(super) fn conclude(&mut self) {
+        self.ok = self.checks.iter().all(|check| check.status != Status::Fail);
+        self.next = Next::of(&self.checks, self.pid);
     }
 
     pub(super) fn text(&self, width: Width) -> String {
@@ -152,6 +232,10 @@ impl Report {
         for note in &self.notes {
             out += &width.fill(&format!("note  {note}"), 6);
         }
+        let Next { check, step, .. } = &self.next;
+        let check = check.map_or_else(String::new, |name| format!("{name:<14} "));
+        out += "\n";
+        out += &width.fill(&format!("next  {check}{}", escaped(step)), 6 + check.len());
         out
     }
 }
@@ -193,6 +277,45 @@ fn platforms(all: &[Platform], width: Width) -> String {
 mod tests {
     use super::*;
     use clap::ValueEnum;
+
+    #[test]
+    fn every_cause_has_its_importance() {
+        for cause in Cause::value_variants() {
+            assert_eq!(IMPORTANCE.iter().filter(|other| *other == cause).count(), 1, "{cause:?}");
+        }
+        assert_eq!(IMPORTANCE.len(), Cause::value_variants().len());
+    }
+
+    #[test]
+    fn the_last_line_is_the_cure_of_the_most_important_finding() {
+        let notes = || {
+            vec![
+                Check::ok("glibc", "2.36"),
+                Check::note("environment", Cause::UselessVariable, "XSCHED_A is none", "unset it"),
+                Check::note("state", Cause::NoState, "no memory", "nothing to do"),
+                Check::note("device", Cause::NoDevice, "no device", "install a driver"),
+            ]
+        };
+        let last = |pid: Option<u32>, checks: Vec<Check>| {
+            let text = Report::new(pid, checks).text(Width::Unlimited);
+            assert_eq!(text.lines().filter(|line| line.starts_with("next  ")).count(), 1, "{text}");
+            text.trim_end().lines().last().unwrap().to_owned()
+        };
+        assert_eq!(last(None, notes()), "next  device         install a driver", "the more important note");
+        let mut failed = notes();
+        failed.push(Check::fail("configuration", Cause::BadConfiguration, "a.toml:2: no", "correct it"));
+        failed.push(Check::fail("preload", Cause::NoLibrary, "there is none", "install it"));
+        assert_eq!(last(None, failed), "next  preload        install it", "without it nothing works");
+        let mut fine = notes();
+        fine.retain(|check| ["glibc", "state"].contains(&check.name));
+        assert_eq!(last(None, fine), "next  nothing to do: try `xsched demo`");
+        assert_eq!(last(Some(7), Vec::new()), "next  nothing to do: `xsched ps 7` says what it waits for");
+        let mut later = Report::new(Some(7), Vec::new());
+        later.checks.push(Check::fail("library", Cause::NotPreloaded, "it is not there", "start it anew"));
+        later.conclude();
+        let next = Next { check: Some("library"), cause: Some(Cause::NotPreloaded), step: "start it anew".into() };
+        assert_eq!((later.ok, later.next), (false, next));
+    }
 
     #[test]
     fn the_reference_has_every_cause_and_no_other() {

@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use xsched_proto::class::Class;
 use xsched_proto::device::DeviceInfo;
@@ -17,7 +18,9 @@ use xsched_proto::units;
 use xsched_proto::wire::{DaemonInfo, DaemonMsg, GroupInfo, ProgramInfo, QueueDomain, RefusedProgram, Request};
 
 use crate::failure::{Result, print, print_json};
+use crate::history::History;
 use crate::out_of_sight::{self, Other};
+use crate::why::{Known, Times};
 use crate::width::{self, Width};
 use crate::{candidates, client, users, values};
 
@@ -25,7 +28,7 @@ use crate::{candidates, client, users, values};
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Only these processes
+    /// Only these processes, and why each is as slow as it is
     #[arg(value_name = "PID", value_parser = values::pid, add = candidates::pids())]
     pids: Vec<u32>,
 
@@ -140,6 +143,7 @@ pub(crate) fn main(args: Args) -> Result {
     }
     let Some(mut answer) = ask(args.socket.as_deref(), args.all)? else { return past::show(&args) };
     let all = answer.programs.len();
+    let everything = answer.programs.clone();
     args.select(&mut answer);
     match (args.json, args.queues) {
         (true, _) => print_json(&answer),
@@ -147,7 +151,9 @@ pub(crate) fn main(args: Args) -> Result {
         (false, false) => {
             let width = if args.wide { Width::Unlimited } else { width::of_output() };
             let left_out = all - answer.programs.len();
-            print(&table(&answer, args.wide, args.sort, width, left_out))
+            let reasons =
+                if args.pids.is_empty() { String::new() } else { reasons(&everything, &answer, &args, width) };
+            print(&(table(&answer, args.wide, args.sort, width, left_out) + &reasons))
         }
     }
 }
@@ -203,6 +209,54 @@ fn ask(socket: Option<&Path>, all: bool) -> Result<Option<Answer>> {
         answer.other_daemons = out_of_sight::others(client::server(&path));
     }
     Ok(Some(answer))
+}
+
+/// Time that the reasons of the programs that were asked for go by, in µs.
+const REASON_US: u64 = 60_000_000;
+
+/// Reason for which each program that was asked for is as slow as it is, in a line for each device. Without the daemon's records there is
+/// none.
+fn reasons(everything: &[ProgramInfo], answer: &Answer, args: &Args, width: Width) -> String {
+    let now = clock_gettime(ClockId::Monotonic);
+    let now_us = now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000;
+    let request = Request::Trace { from: 0, since_us: now_us.saturating_sub(REASON_US) };
+    let (mut head, mut groups, mut records) = (None, Vec::new(), Vec::new());
+    for part in client::ask(args.socket.as_deref(), request).unwrap_or_default() {
+        match part {
+            DaemonMsg::TraceHead(told) => head = Some(told),
+            DaemonMsg::TraceGroups(told) => groups.extend(told),
+            DaemonMsg::TraceRecords(told) => records.extend(told),
+            _ => {}
+        }
+    }
+    let Some(head) = head else { return String::new() };
+    let from_us = head.now_us.saturating_sub(REASON_US).max(head.whole_since_us);
+    let times = Times::of_history(&History::new(&groups, &records, from_us, head.now_us));
+    let known = Known { programs: everything, groups: &groups, times: &times };
+    lines_of_reasons(&known, answer, width)
+}
+
+fn lines_of_reasons(known: &Known<'_>, answer: &Answer, width: Width) -> String {
+    let policy = |device: &str| {
+        let daemon = answer.daemon.as_ref();
+        daemon.map_or("", |daemon| daemon.device_policies.get(device).unwrap_or(&daemon.policy))
+    };
+    let mut out = String::new();
+    for program in answer.programs.iter().filter(|program| program.ended_s.is_none()) {
+        let named = format!("{:>8} {}", program.pid, escaped(&program.name));
+        let mut add = |named: &str, why: crate::why::Answer| {
+            out.push_str(&width.fill(&format!("{named}: {}", why.line()), 9));
+        };
+        match program.groups.as_slice() {
+            [] => add(&named, known.why(program, None, "")),
+            [one] => add(&named, known.why(program, Some(one), policy(&one.device))),
+            several => several.iter().for_each(|group| {
+                let named = format!("{named} on {}", escaped(&group.device));
+                add(&named, known.why(program, Some(group), policy(&group.device)));
+            }),
+        }
+    }
+    out
 }
 
 /// Whole output. `left_out` = number of programs that were not asked for.

@@ -103,6 +103,10 @@ fn columns(width: usize) -> Vec<&'static Column> {
 
 /// Lines about the selected row.
 const DETAILS: usize = 3;
+/// Lines below them: why it is as slow as it is, and what to do.
+const REASON: usize = 2;
+/// Height from which on there are lines for the reason.
+const REASON_HEIGHT: usize = 16;
 
 /// Line of the table.
 enum Line<'a> {
@@ -114,7 +118,8 @@ enum Line<'a> {
 pub(super) fn screen(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) -> usize {
     let height = usize::from(area.height);
     // Above are the title and the heads; below are the lines about the selected row, and one about keys.
-    let below = if height >= 10 { DETAILS + 1 } else { 1 };
+    let reason = if height >= REASON_HEIGHT { REASON } else { 0 };
+    let below = if height >= 10 { DETAILS + reason + 1 } else { 1 };
     let room = height.saturating_sub(2 + below);
     title(app, theme, line(area, 0), buffer);
     heads(line(area, 1), buffer);
@@ -128,7 +133,10 @@ pub(super) fn screen(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) -
         text(line(area, 2), buffer, &(nothing(app) + esc), theme.dim());
     }
     if below > 1 {
-        details(app, area, buffer);
+        details(app, height - below, area, buffer);
+        if reason > 0 {
+            why(app, theme, height - reason - 1, area, buffer);
+        }
     }
     if app.trouble.is_some() {
         // The table shows the past.
@@ -173,7 +181,7 @@ pub(super) fn text_of(app: &App, theme: Theme, width: u16) -> String {
         text(line(area, 2), &mut buffer, &nothing(app), Style::new());
     }
     in_signs_of(theme, &mut buffer);
-    dump(&buffer)
+    dump(&buffer) + &reasons(app, theme, width)
 }
 
 /// Characters of a buffer, line by line.
@@ -336,9 +344,33 @@ fn nothing(app: &App) -> String {
     }
 }
 
-/// Draws the details of the selected program.
-fn details(app: &App, area: Rect, buffer: &mut Buffer) {
-    let above = usize::from(area.height) - DETAILS - 1;
+/// Draws the reason for which the selected program is as slow as it is, below `above` lines.
+fn why(app: &App, theme: Theme, above: usize, area: Rect, buffer: &mut Buffer) {
+    let (rows, at) = app.rows();
+    let Some(answer) = at.and_then(|at| app.model.why(rows[at])) else { return };
+    let arrow = if theme.blocks { "→" } else { "->" };
+    let rest = text(line(area, above), buffer, "why ", theme.accent().patch(BOLD));
+    text(rest, buffer, &answer.text, Style::new());
+    text(line(area, above + 1), buffer, &format!("  {arrow} {}", answer.advice), Style::new());
+}
+
+/// Reasons of the visible programs that something makes slower, or of the only one, in a line for each.
+fn reasons(app: &App, theme: Theme, width: u16) -> String {
+    let (rows, _) = app.rows();
+    let mut out = String::new();
+    for row in &rows {
+        let Some(answer) = app.model.why(row).filter(|answer| answer.is_news() || rows.len() == 1) else { continue };
+        let mut content = format!("{:>7} {}: {}", row.pid, row.name, answer.line());
+        if !theme.blocks {
+            content = content.replace('→', "->").replace('µ', "u").replace('…', "~");
+        }
+        out += &Width::Columns(width.into()).fill(&content, 8);
+    }
+    out
+}
+
+/// Draws the details of the selected program, below `above` lines.
+fn details(app: &App, above: usize, area: Rect, buffer: &mut Buffer) {
     let (rows, at) = app.rows();
     let Some(row) = at.map(|at| rows[at]) else { return };
     let name = format!("{} {}", row.pid, row.name);

@@ -8,8 +8,9 @@ use xsched_proto::text::escaped;
 use xsched_proto::trace::Record;
 use xsched_proto::wire::{DaemonInfo, GroupInfo, GroupState, ProgramInfo, TracedGroup};
 
-use crate::history::{Groups, Told, quantile};
+use crate::history::{Groups, Span, Told, quantile};
 use crate::users::Names;
+use crate::why::{Answer, Known, Times};
 
 /// Window over which waits and lost devices are shown, in µs.
 pub(super) const WINDOW_US: u64 = 60_000_000;
@@ -93,6 +94,9 @@ struct Seen {
     /// End of each wait, and its length, in µs.
     waits: VecDeque<(u64, u64)>,
     lost: VecDeque<u64>,
+    spans: VecDeque<Span>,
+    /// Time of each leaving of the device after losing it, and how long it took, in µs.
+    left: VecDeque<(u64, u64)>,
 }
 
 impl Seen {
@@ -102,6 +106,12 @@ impl Seen {
         }
         while self.lost.front().is_some_and(|at| *at < before_us) {
             self.lost.pop_front();
+        }
+        while self.spans.front().is_some_and(|span| span.to_us < before_us) || self.spans.len() > WAITS_MAX {
+            self.spans.pop_front();
+        }
+        while self.left.front().is_some_and(|(at, _)| *at < before_us) || self.left.len() > WAITS_MAX {
+            self.left.pop_front();
         }
     }
 }
@@ -118,6 +128,11 @@ pub(super) struct Model {
     seen: HashMap<u64, Seen>,
     names: HashMap<u64, String>,
     users: Names,
+    /// Last answers of the daemon, for [`Model::why`].
+    programs: Vec<ProgramInfo>,
+    traced: Vec<TracedGroup>,
+    /// Time since which spans are known, in µs.
+    spans_since_us: u64,
 }
 
 impl Model {
@@ -127,7 +142,7 @@ impl Model {
             *self = Model::default();
         }
         self.follow(&snapshot);
-        let Snapshot { at_us, daemon, devices, programs, .. } = snapshot;
+        let Snapshot { at_us, daemon, devices, programs, groups, .. } = snapshot;
         self.at_us = at_us;
         let memory: HashMap<(&str, u32), u64> = devices
             .iter()
@@ -153,6 +168,31 @@ impl Model {
         self.rows = rows;
         self.devices = self.all_devices(daemon.as_ref(), devices);
         self.daemon = daemon;
+        self.programs = programs;
+        self.traced = groups;
+    }
+
+    /// Reason for which the program of a row is as slow as it is.
+    pub(super) fn why(&self, row: &Row) -> Option<Answer> {
+        let program = self.programs.iter().find(|program| program.pid == row.pid)?;
+        let group = program.groups.iter().find(|group| row.group.is_some() && number(group) == row.group);
+        let here = self.traced.iter().filter(|traced| traced.device == row.device);
+        let times = here.map(|traced| (traced.id, self.times(traced.id))).collect();
+        let policy = self.devices.iter().find(|device| device.key == row.device).map_or("", |device| &device.policy);
+        Some(Known { programs: &self.programs, groups: &self.traced, times: &times }.why(program, group, policy))
+    }
+
+    /// Times of a group within the window.
+    fn times(&self, id: u64) -> Times {
+        let seen = self.seen.get(&id);
+        let is_cut = seen.is_some_and(|seen| seen.spans.len() == WAITS_MAX);
+        let first = seen.filter(|_| is_cut).and_then(|seen| seen.spans.front()).map_or(0, |span| span.from_us);
+        let from_us = self.at_us.saturating_sub(WINDOW_US).max(self.spans_since_us).max(first);
+        let now = self.groups.as_ref().and_then(|groups| groups.span(id));
+        let now = now.map(|span| Span { to_us: self.at_us, ..span.clone() });
+        let spans = seen.into_iter().flat_map(|seen| &seen.spans).chain(&now);
+        let left = seen.map_or_else(Vec::new, |seen| seen.left.iter().map(|(_, us)| *us).collect());
+        Times::of(spans, left, from_us, self.at_us)
     }
 
     /// Updates the waits from the records.
@@ -163,7 +203,10 @@ impl Model {
                 states.update(*at_us, groups);
                 states
             }
-            first => first.insert(Groups::new(groups, records, *whole_since_us)),
+            first => {
+                self.spans_since_us = *whole_since_us;
+                first.insert(Groups::new(groups, records, *whole_since_us))
+            }
         };
         let mut told = Vec::new();
         for record in records {
@@ -172,7 +215,9 @@ impl Model {
                 match told {
                     Told::Wait(id, us) => self.seen.entry(id).or_default().waits.push_back((record.at_us, us)),
                     Told::Preempted(id) => self.seen.entry(id).or_default().lost.push_back(record.at_us),
-                    Told::Span(..) | Told::Left(..) | Told::Late(..) => {}
+                    Told::Span(id, span) => self.seen.entry(id).or_default().spans.push_back(span),
+                    Told::Left(id, us) => self.seen.entry(id).or_default().left.push_back((record.at_us, us)),
+                    Told::Late(..) => {}
                 }
             }
         }

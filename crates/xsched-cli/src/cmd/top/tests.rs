@@ -317,9 +317,10 @@ fn a_screen_of_80_by_24_has_what_matters_and_the_rest_of_the_selected_one() {
     assert_eq!(lines[4], "     41 low      ready       0 %     5 s        ▃   █ serve       t\\u{1b}[31mn");
     assert_eq!(lines[5], "sim:1  free, 1 waits");
     assert!(lines[6].contains("another pr…"), "{}", lines[6]);
-    assert_eq!(lines[20], "41 t\\u{1b}[31mn  g1 on sim:0, user 60001, low (priority 128), weight 100, level");
-    assert_eq!(lines[21], "  2; ready, GPU 0 %, 0.0 launches/s; waits P50 400 µs, P99 5 s; lost 2; held by");
-    assert_eq!(lines[22], "  serve");
+    assert_eq!(lines[18], "41 t\\u{1b}[31mn  g1 on sim:0, user 60001, low (priority 128), weight 100, level");
+    assert_eq!(lines[19], "  2; ready, GPU 0 %, 0.0 launches/s; waits P50 400 µs, P99 5 s; lost 2; held by");
+    assert_eq!(lines[20], "  serve");
+    assert!(lines[21].starts_with("why ") && lines[22].starts_with("  → "), "{text}");
     assert_eq!(lines[23], "? help  q quit  s sort  / filter  c class  x suspend  p policy");
 }
 
@@ -451,4 +452,43 @@ fn one_that_is_suspended_is_held_by_no_program() {
     let text = draw::text_of(&app, PLAIN, 140);
     assert!(text.lines().any(|line| line.contains("suspended   ") && line.trim_end().ends_with("serve")), "{text}");
     assert!(!text.lines().any(|line| line.contains(" ready ")), "{text}");
+}
+
+/// `train` has left the device and waits for it since 96 s.
+fn slowed() -> App {
+    let mut records = first().records;
+    records.insert(5, record(96_000_100, 1, What::Drained));
+    records.sort_by_key(|record| record.at_us);
+    let less_urgent = |snapshot: Snapshot| {
+        let mut snapshot = snapshot;
+        snapshot.programs[1].groups[0].priority = -128;
+        snapshot
+    };
+    let mut app = App::new(view());
+    app.take(less_urgent(Snapshot { records, ..first() }));
+    app.take(less_urgent(snapshot(101_000_000, 1_750_000, 17_345)));
+    app
+}
+
+#[test]
+fn the_selected_program_is_told_why_it_is_slow_and_what_to_do() {
+    let mut app = slowed();
+    press(&mut app, KeyCode::Down);
+    let text = shown(&app, 100, 24);
+    let reason = "why waits 8 % of the time: serve (high) has the device, and goes first\n  \
+                  → usual for low; for more: `xsched hint 41 -p high`, or `xsched policy set fair`\n? help";
+    assert!(text.contains(reason), "{text}");
+    press(&mut app, KeyCode::Up);
+    assert!(!shown(&app, 100, 24).contains("why waits"), "another program is selected");
+    // There is room for it only where the table keeps some.
+    assert!(!shown(&app, 100, 15).contains("\nwhy ") && shown(&app, 100, 16).contains("\nwhy "));
+}
+
+#[test]
+fn a_table_that_is_printed_tells_the_reasons_below() {
+    let text = draw::text_of(&slowed(), PLAIN, 200);
+    let line =
+        "     41 t\\u{1b}[31mn: waits 8 % of the time: serve (high) has the device, and goes first → usual for low;";
+    assert!(text.lines().any(|it| it.starts_with(line)), "{text}");
+    assert!(!text.contains("     42 serve: "), "it is not slowed, and not the only one: {text}");
 }
