@@ -116,16 +116,24 @@ fn one_line(all: &clap::Command, error: &clap::Error, words: impl IntoIterator<I
             }
         }
         ErrorKind::MissingRequiredArgument => {
-            if let Some(missing) = context(ContextKind::InvalidArg) {
-                // A group of options of which one is needed has the form `<A|--b <B>>`.
-                let group = missing.strip_prefix('<').and_then(|m| m.strip_suffix('>')).filter(|m| m.contains("|-"));
-                let missing = match group
-                    .or_else(|| missing.strip_prefix('<')?.strip_suffix('>').filter(|m| m.starts_with('-')))
-                {
-                    Some(group) => format!("one of {} is needed", group.replace("|-", ", -")),
-                    None => format!("{missing} is missing"),
-                };
-                return format!("{missing}; see --help");
+            let missing = match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::Strings(missing)) => missing.as_slice(),
+                Some(ContextValue::String(missing)) => std::slice::from_ref(missing),
+                _ => &[],
+            };
+            // A group of options of which one is needed has the form `<A|--b <B>>`. It is long, so that one is told at a time.
+            let inner = |missing: &'_ String| -> Option<String> {
+                let inner = missing.strip_prefix('<')?.strip_suffix('>')?;
+                (inner.contains("|-") || inner.starts_with('-')).then(|| inner.replace("|-", ", -"))
+            };
+            if let Some(group) = missing.iter().find_map(inner) {
+                return format!("one of {group} is needed; see --help");
+            }
+            if let [missing] = missing {
+                return format!("{missing} is missing; see --help");
+            }
+            if !missing.is_empty() {
+                return format!("{} are missing; see --help", missing.join(" and "));
             }
         }
         ErrorKind::InvalidSubcommand => {
@@ -263,6 +271,7 @@ mod tests {
             ),
             (vec!["policy", "put"], "there is no command 'put': use list, get, set"),
             (vec!["hint", "--weight", "1"], "one of PID, --pid <PID>, --tree <PID>"),
+            (vec!["compare"], "--high <COMMAND> and --low <COMMAND> are missing; see --help"),
             (vec!["hint", "1"], "one of --priority <N|CLASS>, --level <1|2|3>"),
             (vec!["ps", "all"], "[PID]...: 'all' is no process id: use a number from 1"),
             (vec!["ps", "-5"], "unexpected argument '-5' found; see --help"),
@@ -274,6 +283,14 @@ mod tests {
             assert!(line.starts_with(expected), "{line}");
             assert!(!line.contains('\n'), "{line}");
         }
+        // Two groups of options are missing: their brackets are not told, nor both at once.
+        let none = Cli::try_parse_from(["xsched", "hint"]).unwrap_err();
+        let line = one_line(&command(), &none, [OsString::from("hint")]);
+        assert!(
+            line.starts_with("one of PID, --pid <PID>, ") && line.ends_with("<QUEUE> is needed; see --help"),
+            "{line}"
+        );
+        assert!(line.chars().count() < 160, "{line}");
     }
 
     /// Commands of the pages that cannot be run in a test are parsed at least.

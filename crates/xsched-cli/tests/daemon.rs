@@ -139,6 +139,13 @@ fn ps_policy_and_refusals() {
     said(place.xsched(&["policy", "--socket", "/nowhere/s", "get"])).one_line(3, "/nowhere/s");
     assert_eq!(parse(&said(place.xsched(&["policy", "--json"])).out)["current"], "hpf");
 
+    // A policy for a device that cannot exist is refused, and noted for one that nothing uses.
+    said(place.xsched(&["policy", "set", "up", "--device", "nosuch"])).one_line(2, "no device has the key 'nosuch'");
+    let noted = said(place.xsched(&["policy", "set", "up", "--device", "sim:7"]));
+    let both = format!("{}{}", noted.out, noted.err);
+    assert_eq!(noted.code, Some(0));
+    assert!(both.contains("no program uses sim:7 now: the policy counts once one does"), "{noted:?}");
+
     let nobody = std::process::id().to_string();
     said(place.xsched(&["hint", "--pid", &nobody, "--weight", "5"])).one_line(3, &nobody);
     said(place.xsched(&["suspend", "--pid", &nobody])).one_line(3, &nobody);

@@ -6,6 +6,9 @@
 #[allow(dead_code, reason = "the platform suite uses the rest")]
 mod platforms;
 
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -379,7 +382,9 @@ fn fair_divides_device_time_by_user_before_program() {
         return xsched_e2e::skipped("fair by user: needs root, to run programs of two users");
     }
     let bench = Bench::new();
-    let _daemon = bench.place.daemon(&["--policy", "fair"]);
+    let (config, monitor) = (bench.place.join("metrics.toml"), bench.place.join("m.sock"));
+    std::fs::write(&config, format!("[metrics]\nlisten = \"unix:{}\"\n", monitor.display())).unwrap();
+    let _daemon = bench.place.daemon(&["--policy", "fair", "--config", config.to_str().unwrap()]);
     let own: Vec<_> = (0..3).map(|_| bench.deep(&[])).collect();
     let command = bench.place.run_command_of(NOBODY, &[], &bench.work, &["steady", "200", "64"]);
     let mut other = Process::start(command);
@@ -389,6 +394,22 @@ fn fair_divides_device_time_by_user_before_program() {
     bench.parts_are("three programs of one user and one of another", &programs, |parts| {
         (100.0 * parts[3] / parts.iter().sum::<f64>() - 50.0).abs() <= 2.0
     });
+    // What is asked for is told by the same sum, in `ps` and to monitors.
+    let asked = |program: &Process| bench.place.group(program.pid()).unwrap()["share_asked_percent"].as_f64().unwrap();
+    let each: Vec<f64> = programs.iter().map(|program| (asked(program) * 10.0).round() / 10.0).collect();
+    assert_eq!(each, [16.7, 16.7, 16.7, 50.0]);
+    let mut stream = UnixStream::connect(&monitor).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    let mut by_user: BTreeMap<&str, f64> = BTreeMap::new();
+    for sample in page.lines().filter(|line| line.starts_with("xsched_share_ratio{")) {
+        let user = sample.split_once("user=\"").and_then(|(_, rest)| rest.split('"').next()).unwrap();
+        let ratio: f64 = sample.rsplit(' ').next().and_then(|ratio| ratio.parse().ok()).unwrap();
+        *by_user.entry(user).or_default() += ratio;
+    }
+    let halves = by_user.len() == 2 && by_user.values().all(|ratio| (ratio - 0.5).abs() < 0.001);
+    assert!(halves, "{by_user:?}");
     end(other);
     own.into_iter().for_each(end);
 }
