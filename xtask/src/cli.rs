@@ -127,6 +127,9 @@ pub(crate) enum Task {
         /// Use the machine's own processor, where /dev/kvm works
         #[arg(long)]
         kvm: bool,
+        /// Play a newcomer's first minutes with package, archive and wheel of the release build
+        #[arg(long)]
+        minutes: bool,
         /// Suite of Debian
         #[arg(long, value_name = "SUITE", default_value = vm::SUITES[0], value_parser = PossibleValuesParser::new(vm::SUITES))]
         suite: String,

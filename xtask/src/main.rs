@@ -64,7 +64,7 @@ fn run(task: Task) -> Result<ExitCode, Failure> {
         Task::Package { folder: Some(folder), .. } => package::run(&root, &folder)?,
         Task::Package { folder: None, .. } => package::check::run(&root)?,
         Task::Install { prefix } => package::install(&root, &prefix)?,
-        Task::Vm { kvm, suite } => vm::run(&root, vm::Options { suite, kvm })?,
+        Task::Vm { kvm, minutes, suite } => vm::run(&root, vm::Options { suite, kvm, minutes })?,
         Task::Containers { cost } => containers::run(&root, cost)?,
         Task::Kubernetes => kubernetes::run(&root)?,
     }
