@@ -7,7 +7,7 @@ use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
-use crate::{containers, fuzz, kubernetes, package, rocm, test, vm};
+use crate::{containers, distribution, fuzz, kubernetes, package, rocm, test, vm};
 
 /// Build and test tasks of xsched
 #[derive(Debug, Parser)]
@@ -112,6 +112,16 @@ pub(crate) enum Task {
         folder: Option<PathBuf>,
         /// Make both twice from what is built, and check contents, equal bytes, lintian and the scripts
         #[arg(long, conflicts_with = "folder")]
+        check: bool,
+    },
+    /// Make all files of a release
+    #[command(long_about = distribution::HELP)]
+    Release {
+        /// The folder that they are written into; a former release in it is replaced
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        /// Make them a second time from a clone in another folder, and compare
+        #[arg(long)]
         check: bool,
     },
     /// Install below a prefix
