@@ -158,7 +158,7 @@ class Play:
                 text = self.until(line, both)
                 victim = next((row.split()[0] for row in text.splitlines() if row.endswith("train.py")), None)
             elif command == "xsched doctor":
-                self.types(line, wanted=["ok    library", "ok    sim"])
+                self.types(line, wanted=["ok    preload", "ok    device", "      sim  "], may_say=("No such file or directory", "such file or directory"))
             elif command.startswith("xsched demo"):
                 self.types(line, wanted=["alone"])
             else:

@@ -20,6 +20,8 @@ SCREENS = HERE / "screens"
 SEARCHED = "/usr/local/bin:/usr/bin:/bin"
 # Pages of those who install the archive or the wheel: they are read in the checkout.
 PAGES = HERE / "pages/share/doc/xsched"
+# Else in a folder of a Debian that was not booted.
+BOOTED = Path("/run/systemd/system").is_dir()
 said = []
 
 
@@ -31,7 +33,7 @@ def say(line):
 def session(way, user, path=SEARCHED):
     """A play in a new shell of a user who has just logged in."""
     of = pwd.getpwnam(user)
-    runtime = {"XDG_RUNTIME_DIR": f"/run/user/{of.pw_uid}"} if of.pw_uid else {}
+    runtime = {"XDG_RUNTIME_DIR": f"/run/user/{of.pw_uid}"} if of.pw_uid and BOOTED else {}
     screens = SCREENS / f"{way.replace(' ', '-')}.typescript"
     return Play(way, Shell(screens, of.pw_dir, path, runtime, of), say)
 
@@ -43,14 +45,16 @@ def package():
     anna = session(way, "anna")
     anna.pages(Path("/usr/share/doc/xsched"))
     anna.types("xsched daemon stop")
-    anna.types("man -P cat xsched | head -5", wanted=["xsched"]) if Path("/usr/bin/man").exists() else None
-    root.types("systemctl enable --now xsched", may_say=("Created symlink",))
-    anna.types("xsched daemon status", wanted=["/run/xsched/xsched.sock"])
-    anna.page(Path("/usr/share/doc/xsched/guide/getting-started.md"))
-    root.types("systemctl disable --now xsched", may_say=("Removed",))
-    anna.types("systemctl --user enable --now xsched", may_say=("Created symlink",))
-    anna.types("xsched daemon status", wanted=["/run/user/"])
-    anna.types("systemctl --user disable --now xsched", may_say=("Removed",))
+    if BOOTED:
+        root.types("systemctl enable --now xsched", may_say=("Created symlink",))
+        anna.types("xsched daemon status", wanted=["/run/xsched/xsched.sock"])
+        anna.page(Path("/usr/share/doc/xsched/guide/getting-started.md"))
+        root.types("systemctl disable --now xsched", may_say=("Removed",))
+        anna.types("systemctl --user enable --now xsched", may_say=("Created symlink",))
+        anna.types("xsched daemon status", wanted=["/run/user/"])
+        anna.types("systemctl --user disable --now xsched", may_say=("Removed",))
+    else:
+        say("# no systemd runs here: the service of machine and user is left out")
     root.types("apt purge xsched", keys=[("[Y/n]", "y\n")], may_say=("does not have a stable CLI",))
     root.check("nothing is left", not Path("/usr/lib/xsched").exists() and not Path("/var/lib/xsched").exists())
     anna.shell.close()
@@ -89,7 +93,8 @@ def wheel():
 
 def main():
     subprocess.run(["useradd", "--create-home", "--shell", "/bin/bash", "anna"], check=True)
-    subprocess.run(["loginctl", "enable-linger", "anna"], check=True)
+    if BOOTED:
+        subprocess.run(["loginctl", "enable-linger", "anna"], check=True)
     SCREENS.mkdir()
     MADE.mkdir()
     for path in HERE.glob("xsched*"):
@@ -100,9 +105,11 @@ def main():
             part()
         except Exception as e:  # One way's fault must not hide the others' results.
             say(f"not ok {part.__name__}: {e!r}")
-    with tarfile.open("/dev/vdc", "w") as disk:
-        disk.add(SCREENS, arcname=".")
-    say(f"end {len(said)} {sum(line.startswith('not ok') for line in said)}")
+    if BOOTED:
+        with tarfile.open("/dev/vdc", "w") as disk:
+            disk.add(SCREENS, arcname=".")
+    done = [line for line in said if not line.startswith("#")]
+    say(f"end {len(done)} {sum(line.startswith('not ok') for line in done)}")
 
 
 sys.exit(main())

@@ -31,7 +31,13 @@ pub(crate) fn run(root: &Path, out: &Path, check: bool) -> Result<(), String> {
     let out = std::path::absolute(out).map_err(|e| format!("{}: {e}", out.display()))?;
     let release = Release::of(root);
     remove(&out)?;
+    let of = commit(root)?;
     make(root, &out, &release)?;
+    // The files are of the commit only if nothing was changed while they were built.
+    unchanged(root)?;
+    if commit(root)? != of {
+        return Err("another commit was checked out meanwhile: again".into());
+    }
     let sums = sums(&out)?;
     if check {
         let again = again(root, &release)?;
@@ -59,6 +65,12 @@ fn unchanged(root: &Path) -> Result<(), String> {
         Some(line) => Err(format!("the working tree differs from its commit ({}): commit or stash first", line.trim())),
         None => Ok(()),
     }
+}
+
+/// Hash of the commit that is checked out.
+fn commit(root: &Path) -> Result<Vec<u8>, String> {
+    let output = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(root).output();
+    output.map(|output| output.stdout).map_err(|e| format!("git: {e}"))
 }
 
 /// Refuses a folder with other files than a release's, since a release replaces them.

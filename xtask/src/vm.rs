@@ -193,7 +193,9 @@ fn boot(folder: &Path, disks: [&Path; 2], answers: Option<&Path>, kvm: bool) -> 
     };
     let mut qemu = Command::new("qemu-system-x86_64");
     qemu.args(if kvm { ["-accel", "kvm"] } else { ["-accel", "tcg,thread=multi"] });
-    qemu.args(["-cpu", "max", "-m", "1024", "-smp", "2", "-nodefaults", "-no-reboot", "-display", "none"]);
+    // Hosts that are guests themselves pass that register on and refuse to have it set.
+    qemu.args(["-cpu", if kvm { "max,arch-capabilities=off" } else { "max" }]);
+    qemu.args(["-m", "1024", "-smp", "2", "-nodefaults", "-no-reboot", "-display", "none"]);
     qemu.args(["-serial", "stdio", "-snapshot", "-device", "virtio-rng-pci"]);
     qemu.arg("-kernel").arg(newest("vmlinuz")?).arg("-initrd").arg(newest("initrd")?);
     qemu.args(["-append", "root=/dev/vda rw console=ttyS0 quiet panic=-1 systemd.show_status=0 mitigations=off"]);
