@@ -35,7 +35,8 @@ def session(way, user, path=SEARCHED):
     of = pwd.getpwnam(user)
     runtime = {"XDG_RUNTIME_DIR": f"/run/user/{of.pw_uid}"} if of.pw_uid and BOOTED else {}
     screens = SCREENS / f"{way.replace(' ', '-')}.typescript"
-    return Play(way, Shell(screens, of.pw_dir, path, runtime, of), say)
+    # A folder with processes of its own looks like a container to xsched, which says so.
+    return Play(way, Shell(screens, of.pw_dir, path, runtime, of), say, () if BOOTED else ("mount /run/xsched in the container",))
 
 
 def package():
@@ -55,7 +56,8 @@ def package():
         anna.types("systemctl --user disable --now xsched", may_say=("Removed",))
     else:
         say("# no systemd runs here: the service of machine and user is left out")
-    root.types("apt purge xsched", keys=[("[Y/n]", "y\n")], may_say=("does not have a stable CLI",))
+    # Debian 12's systemd has that folder by another name, so that dpkg takes it for the package's own.
+    root.types("apt purge xsched", keys=[("[Y/n]", "y\n")], may_say=("does not have a stable CLI", "system-preset' not empty"))
     root.check("nothing is left", not Path("/usr/lib/xsched").exists() and not Path("/var/lib/xsched").exists())
     anna.shell.close()
     root.shell.close()
@@ -86,7 +88,7 @@ def wheel():
     anna.pages(PAGES, "/tmp/venv")
     anna.types("xsched daemon stop")
     anna.types("pip uninstall -y xsched")
-    left = [str(path) for path in Path("/tmp/venv").rglob("*xsched*")]
+    left = [str(path) for path in Path("/tmp/venv").rglob("*xsched*") if path.is_file()]
     anna.check("nothing is left", not left, left)
     anna.shell.close()
 

@@ -110,7 +110,7 @@ pub(crate) enum Task {
         /// The folder that they are written into
         #[arg(value_name = "DIR", required_unless_present = "check")]
         folder: Option<PathBuf>,
-        /// Make both twice from what is built, and check contents, equal bytes, lintian and the scripts
+        /// Make both twice from what is built, and check contents, equal bytes, lintian, the scripts, and a newcomer's first minutes
         #[arg(long, conflicts_with = "folder")]
         check: bool,
     },

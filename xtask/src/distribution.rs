@@ -191,7 +191,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         assert_eq!(refuse_foreign(place.path()), Ok(()));
         fs::write(place.path().join("mine"), "").unwrap();
-        assert!(refuse_foreign(place.path()).unwrap_err().ends_with("is not empty and no release: name another folder"));
+        assert!(
+            refuse_foreign(place.path()).unwrap_err().ends_with("is not empty and no release: name another folder")
+        );
         fs::write(place.path().join(SUMS), "").unwrap();
         assert_eq!(refuse_foreign(place.path()), Ok(()));
     }
