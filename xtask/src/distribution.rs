@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::bundle::{copy, copy_tree, create, quietly, remove, target_folder};
 use crate::package::tree::walk;
-use crate::package::{Release, tree};
+use crate::package::{Release, documents, tree};
 
 /// Text of `cargo xtask release --help`.
 pub(crate) const HELP: &str = "\
@@ -101,10 +101,10 @@ fn make(root: &Path, out: &Path, release: &Release) -> Result<(), String> {
         copy(&files.join(path), &out.join("completions").join(completion(shell)))?;
     }
     copy(&files.join("share/doc/xsched/sbom.cdx.json"), &out.join(format!("xsched-{}.cdx.json", release.version)))?;
-    for (from, name) in [("docs/guide/upgrading.md", "UPGRADING.md"), ("LICENSE", "LICENSE")] {
-        copy(&root.join(from), &out.join(name))?;
-    }
-    Ok(())
+    copy(&root.join("LICENSE"), &out.join("LICENSE"))?;
+    let page = Path::new("docs/guide/upgrading.md");
+    let text = String::from_utf8(tree::read(&root.join(page))?).map_err(|e| format!("{}: {e}", page.display()))?;
+    tree::put(out, "UPGRADING.md", documents::alone(&text, page).as_bytes())
 }
 
 /// Name of a shell's completions among the files of a release.
