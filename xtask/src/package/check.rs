@@ -68,7 +68,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
 fn first_minutes(root: &Path, work: &Path, way: &str, prefix: &Path, pages: &Path) -> Result<(), String> {
     let screens = work.join(format!("{way}.typescript"));
     let mut play = Command::new("python3");
-    play.arg(root.join("testing/minutes/play.py")).args(["--way", way]).env("PYTHONDONTWRITEBYTECODE", "1");
+    play.arg(root.join("testing/machines/minutes/play.py")).args(["--way", way]).env("PYTHONDONTWRITEBYTECODE", "1");
     play.arg("--prefix").arg(prefix).arg("--pages").arg(pages).arg("--screens").arg(&screens);
     match play.status() {
         Ok(status) if status.success() => Ok(()),
