@@ -63,4 +63,8 @@ if [ -d /run/systemd/system ] && [ "$(id -u)" = 0 ]; then
         systemctl try-restart xsched.service || echo "install.sh: xsched.service did not start again: journalctl -u xsched" >&2
     fi
 fi
+case :$PATH: in
+*:"$prefix/bin":*) ;;
+*) echo "the command is $prefix/bin/xsched: put $prefix/bin into PATH, or log in again where that is done for it" ;;
+esac
 echo "installed below $prefix; to remove it: $prefix/lib/xsched/uninstall.sh $prefix"

@@ -30,28 +30,59 @@ os.execv(command(), sys.argv)
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
 METADATA = """\
-Metadata-Version: 2.1
+Metadata-Version: 2.4
 Name: xsched
 Version: {version}
 Summary: Preemptive scheduling of GPUs: the xsched command, its libraries, and Python packages over them
-License: Apache-2.0
+License-Expression: Apache-2.0
+License-File: LICENSE
+Keywords: GPU,CUDA,HIP,OpenCL,scheduler,priority,preemption,PyTorch
 Requires-Python: >=3.10
+Classifier: Development Status :: 4 - Beta
+Classifier: Environment :: Console
+Classifier: Environment :: GPU
+Classifier: Intended Audience :: Developers
+Classifier: Intended Audience :: System Administrators
 Classifier: Operating System :: POSIX :: Linux
+Classifier: Programming Language :: Python :: 3
+Classifier: Programming Language :: Rust
+Classifier: Topic :: System :: Hardware
 Classifier: Typing :: Typed
 Description-Content-Type: text/markdown
 
 {about}"""
 
 ABOUT = """\
-Programs share a GPU by priority, without being changed.
+# xsched
 
-    xsched doctor                                     what there is on this machine, and what to do next
-    xsched demo --device sim                          the effect on a simulated device, without a GPU
-    xsched run --priority high -- python serve.py     runs whenever it wants the GPU
-    xsched run --priority low -- python train.py      takes what is left
-    xsched ps                                         which runs, which waits
+Two programs share one GPU. One must answer in milliseconds; the other wants every idle cycle. xsched puts the first one first, without
+changing either.
+
+```sh
+xsched doctor                                     # what there is on this machine, and what to do next
+xsched demo --device sim                          # the effect on a simulated device, without a GPU
+xsched run --priority high -- python serve.py     # runs whenever it wants the GPU
+xsched run --priority low -- python train.py      # takes what is left
+xsched ps                                         # which runs, which waits
+```
 
 Two programs to try that with lie in `share/doc/xsched/examples/tour` of the environment; they need no GPU.
+
+The wheel brings the `xsched` command, which is the daemon too, the library that it preloads into programs, the libraries and headers of
+the C API, a simulated device, and two Python packages: `xsched`, for programs that say themselves what is urgent, and `torch_xsched`, the
+same for PyTorch. CUDA, HIP and OpenCL are scheduled, on Linux, x86-64, glibc 2.28 or newer. No service is started and no setting of the
+machine changes; `pip uninstall xsched` removes all of it.
+
+```python
+import xsched
+
+xsched.ensure(["--priority", "low"])     # starts the program again under `xsched run`, unless it is there already
+with xsched.raised("high"):              # the process is urgent in here
+    ...
+print(xsched.usage())                    # launches, and microseconds of device and of waiting
+```
+
+A gate is cooperative, no security boundary, and both programs must fit into the GPU's memory together. Apache-2.0.
 """
 
 WHEEL = f"""\

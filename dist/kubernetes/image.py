@@ -7,6 +7,7 @@ import argparse
 import hashlib
 import io
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -69,7 +70,7 @@ def main():
         config_name = hashlib.sha256(config).hexdigest() + ".json"
         layer_name = f"{digest}/layer.tar"
         manifest = json.dumps([{"Config": config_name, "RepoTags": [name], "Layers": [layer_name]}]).encode()
-        mtime = int(args.package.stat().st_mtime)
+        mtime = int(os.environ.get("SOURCE_DATE_EPOCH") or args.package.stat().st_mtime)
         with tarfile.open(args.image, "w") as archive:
             info = archive.gettarinfo(layer, layer_name)
             info.mtime, info.uid, info.gid, info.uname, info.gname, info.mode = mtime, 0, 0, "", "", 0o644

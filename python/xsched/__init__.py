@@ -14,7 +14,7 @@ from .program import Usage, hint, policy, priority, priority_of, raised, set_pri
 from .queue import Queue
 from .start import ensure
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Failed", "NotPreloaded", "NotRegistered", "Queue", "Usage", "XSchedError", "__version__", "attached", "ensure", "hint", "policy",

@@ -7,7 +7,7 @@ use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
-use crate::{containers, fuzz, kubernetes, package, rocm, test, vm};
+use crate::{containers, distribution, fuzz, kubernetes, package, rocm, test, vm};
 
 /// Build and test tasks of xsched
 #[derive(Debug, Parser)]
@@ -110,8 +110,18 @@ pub(crate) enum Task {
         /// The folder that they are written into
         #[arg(value_name = "DIR", required_unless_present = "check")]
         folder: Option<PathBuf>,
-        /// Make both twice from what is built, and check contents, equal bytes, lintian and the scripts
+        /// Make both twice from what is built, and check contents, equal bytes, lintian, the scripts, and a newcomer's first minutes
         #[arg(long, conflicts_with = "folder")]
+        check: bool,
+    },
+    /// Make all files of a release
+    #[command(long_about = distribution::HELP)]
+    Release {
+        /// The folder that they are written into; a former release in it is replaced
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        /// Make them a second time from a clone in another folder, and compare
+        #[arg(long)]
         check: bool,
     },
     /// Install below a prefix
@@ -127,6 +137,9 @@ pub(crate) enum Task {
         /// Use the machine's own processor, where /dev/kvm works
         #[arg(long)]
         kvm: bool,
+        /// Play a newcomer's first minutes with package, archive and wheel of the release build
+        #[arg(long)]
+        minutes: bool,
         /// Suite of Debian
         #[arg(long, value_name = "SUITE", default_value = vm::SUITES[0], value_parser = PossibleValuesParser::new(vm::SUITES))]
         suite: String,

@@ -7,6 +7,7 @@ mod c;
 mod cli;
 mod containers;
 mod cuda;
+mod distribution;
 mod fuzz;
 mod generate;
 mod hip;
@@ -63,8 +64,9 @@ fn run(task: Task) -> Result<ExitCode, Failure> {
         Task::Wheel { folder } => wheel::run(&root, &folder)?,
         Task::Package { folder: Some(folder), .. } => package::run(&root, &folder)?,
         Task::Package { folder: None, .. } => package::check::run(&root)?,
+        Task::Release { folder, check } => distribution::run(&root, &folder, check)?,
         Task::Install { prefix } => package::install(&root, &prefix)?,
-        Task::Vm { kvm, suite } => vm::run(&root, vm::Options { suite, kvm })?,
+        Task::Vm { kvm, minutes, suite } => vm::run(&root, vm::Options { suite, kvm, minutes })?,
         Task::Containers { cost } => containers::run(&root, cost)?,
         Task::Kubernetes => kubernetes::run(&root)?,
     }

@@ -8,19 +8,22 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use crate::bundle::{copy, create, remove, target_folder};
-use crate::package;
+use crate::{package, wheel};
 
 pub(crate) const HELP: &str = "\
 Boots a Debian guest in QEMU and tries in it what needs systemd, several users and namespaces: package and archive, the units, reloads,
 restarts, the watchdog, pools with stand-ins for NVIDIA's programs, containers of Podman with and without root. The processor is emulated, which takes some
-minutes; --kvm uses the machine's own where /dev/kvm works. SUITE is one of Debian's: bookworm (the default), trixie, sid. Needs
+minutes; --kvm uses the machine's own where /dev/kvm works. SUITE is one of Debian's: bookworm (the default), trixie, sid. --minutes
+plays a newcomer's first minutes instead: package, archive and wheel of the release build, by the commands of the pages. Needs
 qemu-system-x86, mmdebstrap, genext2fs and e2fsprogs, and makes the guest at the first time (400 MB).";
 
 /// Packages of the guest besides a minimal Debian.
 const PACKAGES: &str = "systemd-sysv,dbus,dbus-user-session,libpam-systemd,uidmap,linux-image-cloud-amd64,udev,procps,python3-minimal,libpython3-stdlib,\
-    podman,crun,catatonit,fuse-overlayfs,apparmor";
+    podman,crun,catatonit,fuse-overlayfs,apparmor,python3-venv";
 /// Suites that may be tried.
 pub(crate) const SUITES: [&str; 3] = ["bookworm", "trixie", "sid"];
+/// Size of the disk for a play's screens.
+const SCREENS_BYTES: u64 = 16 << 20;
 /// Longest time that the guest may take.
 const PATIENCE: Duration = Duration::from_secs(1_200);
 /// Beginning of the guest's lines on its console.
@@ -32,6 +35,8 @@ pub(crate) struct Options {
     pub(crate) suite: String,
     /// The machine's own processor is used, not an emulated one.
     pub(crate) kvm: bool,
+    /// A newcomer's first minutes are played instead of the checks.
+    pub(crate) minutes: bool,
 }
 
 /// Makes the guest if it is missing, boots it with the built programs, and prints its lines.
@@ -47,12 +52,25 @@ pub(crate) fn run(root: &Path, options: Options) -> Result<(), String> {
             return Err(format!("{program} is not installed: apt-get install {package}"));
         }
     }
-    let Options { suite, kvm } = options;
+    let Options { suite, kvm, minutes } = options;
     let folder = target_folder(root).join("vm").join(&suite);
     create(&folder)?;
     let image = guest(&folder, &suite)?;
-    let payload = payload(root, &folder)?;
-    boot(&folder, &image, &payload, kvm)
+    if !minutes {
+        let payload = payload(root, &folder)?;
+        return boot(&folder, [&image, &payload], None, kvm);
+    }
+    let (payload, screens) = (first_minutes(root, &folder)?, folder.join("screens"));
+    let disk = folder.join("screens.tar");
+    // The guest writes an archive onto the bare disk.
+    let made = std::fs::File::create(&disk).and_then(|file| file.set_len(SCREENS_BYTES));
+    made.map_err(|e| format!("{}: {e}", disk.display()))?;
+    let outcome = boot(&folder, [&image, &payload], Some(&disk), kvm);
+    remove(&screens)?;
+    create(&screens)?;
+    done(Command::new("tar").arg("-C").arg(&screens).arg("-xf").arg(&disk))?;
+    println!("the screens are in {}", screens.display());
+    outcome
 }
 
 fn done(command: &mut Command) -> Result<(), String> {
@@ -149,8 +167,23 @@ fn payload(root: &Path, folder: &Path) -> Result<PathBuf, String> {
     Ok(archive)
 }
 
-/// Boots the guest and prints its lines. The guest's writes to its disks are discarded.
-fn boot(folder: &Path, image: &Path, payload: &Path, kvm: bool) -> Result<(), String> {
+/// Makes a disk with package, archive and wheel of the release build, and the play of a newcomer's first minutes.
+fn first_minutes(root: &Path, folder: &Path) -> Result<PathBuf, String> {
+    let stage = folder.join("payload");
+    remove(&stage)?;
+    package::run(root, &stage)?;
+    wheel::run(root, &stage)?;
+    package::documents::lay_out(root, &stage.join("pages"))?;
+    for (script, name) in [("vm/minutes.py", "guest.py"), ("minutes/play.py", "play.py")] {
+        copy(&root.join("testing/machines").join(script), &stage.join(name))?;
+    }
+    let archive = folder.join("payload.tar");
+    done(Command::new("tar").arg("-C").arg(&stage).arg("-cf").arg(&archive).arg("."))?;
+    Ok(archive)
+}
+
+/// Boots the guest with its disks and prints its lines. Writes of the guest are discarded, but for those to the disk that it answers on.
+fn boot(folder: &Path, disks: [&Path; 2], answers: Option<&Path>, kvm: bool) -> Result<(), String> {
     let newest = |prefix: &str| -> Result<PathBuf, String> {
         let boot = folder.join("boot");
         let files = std::fs::read_dir(&boot).map_err(|e| format!("{}: {e}", boot.display()))?;
@@ -160,12 +193,17 @@ fn boot(folder: &Path, image: &Path, payload: &Path, kvm: bool) -> Result<(), St
     };
     let mut qemu = Command::new("qemu-system-x86_64");
     qemu.args(if kvm { ["-accel", "kvm"] } else { ["-accel", "tcg,thread=multi"] });
-    qemu.args(["-cpu", "max", "-m", "1024", "-smp", "2", "-nodefaults", "-no-reboot", "-display", "none"]);
+    // Hosts that are guests themselves pass that register on and refuse to have it set.
+    qemu.args(["-cpu", if kvm { "max,arch-capabilities=off" } else { "max" }]);
+    qemu.args(["-m", "1024", "-smp", "2", "-nodefaults", "-no-reboot", "-display", "none"]);
     qemu.args(["-serial", "stdio", "-snapshot", "-device", "virtio-rng-pci"]);
     qemu.arg("-kernel").arg(newest("vmlinuz")?).arg("-initrd").arg(newest("initrd")?);
     qemu.args(["-append", "root=/dev/vda rw console=ttyS0 quiet panic=-1 systemd.show_status=0 mitigations=off"]);
-    for disk in [image, payload] {
+    for disk in disks {
         qemu.arg("-drive").arg(format!("file={},format=raw,if=virtio", disk.display()));
+    }
+    if let Some(disk) = answers {
+        qemu.arg("-drive").arg(format!("file={},format=raw,if=virtio,snapshot=off", disk.display()));
     }
     let child = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
     let mut child = child.map_err(|e| format!("qemu-system-x86_64: {e}"))?;

@@ -10,4 +10,4 @@ mod picture;
 mod private;
 mod verdict;
 
-use xsched_command::{client, failure, preload, progress};
+use xsched_command::{client, failure, preload, progress, width};

@@ -24,11 +24,10 @@ mod target;
 mod values;
 mod whom;
 mod why;
-mod width;
 
 use cli::Command;
 use failure::Result;
-use xsched_command::{client, failure, folders, preload, users};
+use xsched_command::{client, failure, folders, preload, users, width};
 
 fn main() -> std::process::ExitCode {
     inherited::outlive_file_limit();

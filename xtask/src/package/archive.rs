@@ -50,7 +50,15 @@ mod tests {
         tree::pkg_config(&root, &files, "1.2.3").unwrap();
         documents::lay_out(&root, &files).unwrap();
         lay_out(&root, &files, &folder).unwrap();
-        quietly(Command::new(folder.join("install.sh")).arg(&prefix), "install.sh").unwrap();
+        let install = |path: &str| {
+            let output = Command::new(folder.join("install.sh")).arg(&prefix).env("PATH", path).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let bin = prefix.join("bin").display().to_string();
+        assert!(install("/usr/bin:/bin").contains(&format!("put {bin} into PATH")));
+        // Again, with the folder in PATH.
+        assert!(!install(&format!("{bin}:/usr/bin:/bin")).contains("PATH"));
         let module = std::fs::read_to_string(prefix.join("share/pkgconfig/xsched-cuda.pc")).unwrap();
         assert!(module.starts_with(&format!("prefix={}\n", prefix.display())), "{module}");
         assert!(module.contains("Version: 1.2.3\n") && module.contains("Requires: xsched = 1.2.3\n"), "{module}");

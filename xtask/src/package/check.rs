@@ -61,7 +61,38 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
         }
         None => println!("SKIPPED: lintian is not installed; apt-get install lintian"),
     }
-    installs(&work, &one.archive)
+    installs(root, &work, &one.archive)
+}
+
+/// Types the commands of the installed pages, in their order, as one does who has just installed xsched. The screens are kept.
+fn first_minutes(root: &Path, work: &Path, way: &str, prefix: &Path, pages: &Path) -> Result<(), String> {
+    let screens = work.join(format!("{way}.typescript"));
+    let mut play = Command::new("python3");
+    play.arg(root.join("testing/machines/minutes/play.py")).args(["--way", way]).env("PYTHONDONTWRITEBYTECODE", "1");
+    play.arg("--prefix").arg(prefix).arg("--pages").arg(pages).arg("--screens").arg(&screens);
+    match play.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => {
+            Err(format!("a newcomer's first minutes with the {way} fail; the screens are in {}", screens.display()))
+        }
+        Err(error) => Err(format!("python3: {error}; apt-get install python3")),
+    }
+}
+
+/// Makes the wheel, and plays the first minutes with it in a virtual environment.
+fn wheel_minutes(root: &Path, work: &Path, pages: &Path) -> Result<(), String> {
+    let (folder, environment) = (work.join("wheel"), work.join("environment"));
+    crate::wheel::run(root, &folder)?;
+    let venv = Command::new("python3").args(["-m", "venv"]).arg(&environment).output();
+    if !venv.is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: the first minutes with the wheel: python3 -m venv fails; apt-get install python3-venv");
+        return Ok(());
+    }
+    let wheels = walk(&folder)?.into_iter().filter(|path| path.is_file());
+    let mut pip = Command::new(environment.join("bin/pip"));
+    pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-index"]).args(wheels);
+    done(&mut pip)?;
+    first_minutes(root, work, "wheel", &environment, pages)
 }
 
 fn listing(package: &Path) -> Result<BTreeSet<String>, String> {
@@ -73,7 +104,7 @@ fn listing(package: &Path) -> Result<BTreeSet<String>, String> {
 }
 
 /// Tests the archive's scripts: installation into a fresh folder, again over itself, and removal.
-fn installs(work: &Path, archive: &Path) -> Result<(), String> {
+fn installs(root: &Path, work: &Path, archive: &Path) -> Result<(), String> {
     done(Command::new("tar").arg("-C").arg(work).arg("-xzf").arg(archive))?;
     let name = archive.file_name().unwrap_or_default().to_string_lossy();
     let folder = work.join(name.trim_end_matches(".tar.gz"));
@@ -96,6 +127,8 @@ fn installs(work: &Path, archive: &Path) -> Result<(), String> {
     if !says.status.success() {
         return Err("what install.sh has installed does not start".into());
     }
+    first_minutes(root, work, "archive", &prefix, &prefix.join("share/doc/xsched"))?;
+    wheel_minutes(root, work, &prefix.join("share/doc/xsched"))?;
     let unit = prefix.join("lib/systemd/system/xsched.service");
     let unit = fs::read_to_string(&unit).map_err(|e| format!("{}: {e}", unit.display()))?;
     if !unit.contains(&format!("ExecStart={}/bin/xsched daemon", prefix.display())) {
@@ -106,6 +139,7 @@ fn installs(work: &Path, archive: &Path) -> Result<(), String> {
     if after != before {
         return Err(format!("uninstall.sh leaves {after:?}, where there was {before:?}"));
     }
+    println!("the first minutes go well with archive and wheel; their screens are in {}", work.display());
     println!("install.sh installs, replaces by renaming, and uninstall.sh leaves nothing");
     Ok(())
 }

@@ -46,12 +46,7 @@ pub(crate) fn write(root: &Path, prefix: &Path, work: &Path, out: &Path, release
     let overrides = super::script(root, "debian/lintian-overrides")?;
     put(&usr, "share/lintian/overrides/xsched", &overrides)?;
     chmod(&usr.join("share/lintian/overrides/xsched"), 0o644)?;
-    let size: u64 = walk(&usr)?
-        .iter()
-        .filter(|path| path.is_file())
-        .filter_map(|path| path.metadata().ok())
-        .map(|m| m.len().div_ceil(1024))
-        .sum();
+    let size = installed_kib(&usr)?;
     let (major, minor) = GLIBC;
     let control = format!(
         "Package: xsched\nVersion: {version}\nArchitecture: amd64\nMaintainer: {maintainer}\nInstalled-Size: {size}\n\
@@ -83,6 +78,15 @@ fn maintainer() -> String {
     }
 }
 
+/// Size of the installed files in KiB, in the way of dpkg-gencontrol: a file takes whole KiB, folders and links one each.
+fn installed_kib(folder: &Path) -> Result<u64, String> {
+    let size = |path: &PathBuf| match path.symlink_metadata() {
+        Ok(meta) if meta.is_file() => meta.len().div_ceil(1024),
+        _ => 1,
+    };
+    Ok(walk(folder)?.iter().map(size).sum())
+}
+
 /// Date in the form of Debian's changelogs.
 fn date(epoch: u64) -> Result<String, String> {
     let mut date = Command::new("date");
@@ -112,5 +116,19 @@ pub(crate) fn lintian(package: &Path) -> Option<Result<(), String>> {
             String::from_utf8_lossy(&output.stderr)
         ))),
         Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_do_not_count_as_what_they_lead_to() {
+        let place = tempfile::tempdir().unwrap();
+        put(place.path(), "lib/large", &[0; 10_000]).unwrap();
+        std::os::unix::fs::symlink("large", place.path().join("lib/link")).unwrap();
+        // Two folders, a link, and ten KiB.
+        assert_eq!(installed_kib(place.path()), Ok(13));
     }
 }

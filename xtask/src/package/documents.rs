@@ -152,6 +152,11 @@ fn carried(text: &str, from: &Path, to: &Path, places: &BTreeMap<PathBuf, PathBu
     })
 }
 
+/// Text of a page for readers who have it alone: links to other files become plain text.
+pub(crate) fn alone(text: &str, page: &Path) -> String {
+    carried(text, page, page, &BTreeMap::new())
+}
+
 /// Path in the repository of a link's file, as seen from a page.
 fn resolved(page: &Path, file: &str) -> PathBuf {
     let mut path = page.parent().unwrap_or(Path::new("")).to_owned();
@@ -194,6 +199,12 @@ mod tests {
                         p [h](../include/x.h) [w](https://example) [own](#here) [a] b\n\n\
                         ```sh\necho '[x](two.md)'\n```\n";
         assert_eq!(carried(page, Path::new("docs/guide/one.md"), Path::new("share/one.md"), &places), expected);
+    }
+
+    #[test]
+    fn a_page_alone_has_no_links_to_files() {
+        let page = "[a](b.md) and [c](https://example) ![d](e.svg)";
+        assert_eq!(alone(page, Path::new("docs/guide/one.md")), "a and [c](https://example) d");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 mod archive;
 pub(crate) mod check;
 mod deb;
-mod documents;
+pub(crate) mod documents;
 mod sbom;
 pub(crate) mod tree;
 

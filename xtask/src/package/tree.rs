@@ -44,7 +44,7 @@ const CARRIED: [(&str, &str); 13] = [
 const PKG_CONFIG: &str = "dist/pkgconfig";
 
 /// Paths of completions, by shell.
-const COMPLETIONS: [(&str, &str); 3] = [
+pub(crate) const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "share/bash-completion/completions/xsched"),
     ("zsh", "share/zsh/site-functions/_xsched"),
     ("fish", "share/fish/vendor_completions.d/xsched.fish"),

@@ -17,7 +17,7 @@ use crate::children;
 use crate::failure::{Error, Result, say};
 use crate::private::{writable, write};
 use crate::progress::Progress;
-use crate::verdict;
+use crate::{verdict, width};
 
 /// Measures, writes the files that are wished for, and returns a table.
 ///
@@ -31,7 +31,7 @@ pub fn run(wish: Wish, rounds: u32, files: &Files<'_>) -> Result<String> {
     let wish = &stage.wish;
     files.json.map_or(Ok(()), |file| write(file, &report.json(wish)?))?;
     files.write_drawn(&report, &wish.subject())?;
-    Ok(report.table(wish))
+    Ok(width::of_output().fill_sentences(&report.table(wish)))
 }
 
 /// Files to be written.

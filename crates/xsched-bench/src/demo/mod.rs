@@ -23,6 +23,7 @@ use crate::client;
 use crate::failure::{Error, Result, say};
 use crate::private::{Daemon, Private, clean, writable, write};
 use crate::progress::Progress;
+use crate::width;
 
 /// Longest time to wait for a program to be ready: the first compilation of a kernel may be slow.
 const WARM_UP: Duration = Duration::from_secs(60);
@@ -87,7 +88,7 @@ pub fn run(wish: &Wish) -> Result<String> {
         .and_then(|report| {
             wish.json.as_deref().map_or(Ok(()), |file| write(file, &report.json()?))?;
             wish.svg.as_deref().map_or(Ok(()), |file| report.plot(file))?;
-            Ok(report.table())
+            Ok(width::of_output().fill_sentences(&report.table()))
         })
         .map_err(|why| why.within("demo"))
 }

@@ -176,8 +176,8 @@ impl Report {
         );
         let _ = writeln!(
             out,
-            "{:<26}{:>8}{:>9}{:>13}{:>10}{:>15}{:>6}",
-            "", "P50 ms", "P99 ms", "P99 / alone", "worst ms", "best-effort/s", "kept"
+            "{:<24}{:>8}{:>8}{:>10}{:>10}{:>14}{:>6}",
+            "", "P50 ms", "P99 ms", "P99/alone", "worst ms", "best-effort/s", "kept"
         );
         for (name, s, _) in self.rows() {
             let ratio = s.quantile_ms(0.99) / self.alone.quantile_ms(0.99);
@@ -185,7 +185,7 @@ impl Report {
             let kept = self.kept(s).map_or("-".to_owned(), |part| format!("{:.0} %", part * 100.0));
             let _ = writeln!(
                 out,
-                "{name:<26}{:>8.2}{:>9.2}{:>13}{:>10.2}{work:>15}{kept:>6}",
+                "{name:<24}{:>8.2}{:>8.2}{:>10}{:>10.2}{work:>14}{kept:>6}",
                 s.quantile_ms(0.5),
                 s.quantile_ms(0.99),
                 format!("{ratio:.2}x"),
@@ -304,7 +304,7 @@ mod tests {
         assert!(text.contains("1.00x") && text.contains("3.00x") && text.contains("1.10x"), "{text}");
         assert!(text.trim_end().lines().last().unwrap().starts_with("Verdict: "), "{text}");
         assert!(text.contains("100 %") && text.contains("  88 %"), "{text}");
-        assert!(text.lines().skip(3).take(4).all(|line| line.len() <= 90), "{text}");
+        assert!(text.lines().skip(3).take(4).all(|line| line.len() <= 80), "{text}");
     }
 
     #[test]

@@ -92,7 +92,7 @@ pub(super) fn stop(socket: Option<&Path>) -> Result {
         }
     }
     print(&format!(
-        "the daemon at {} has ended; its programs go on unscheduled\n",
+        "the daemon at {} has ended; programs that it had go on unscheduled\n",
         escaped(&path.display().to_string())
     ))
 }

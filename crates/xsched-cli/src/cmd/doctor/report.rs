@@ -7,7 +7,7 @@ use xsched_proto::text::escaped;
 
 use super::cuda::Cuda;
 use super::program;
-use crate::width::Width;
+use xsched_command::width::Width;
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -261,7 +261,7 @@ fn platforms(all: &[Platform], width: Width) -> String {
     for p in all {
         let levels = p.levels.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
         let what = match p.present {
-            true => format!("{}; levels {levels}", p.devices.join(", ")),
+            true => format!("{}; level{} {levels}", p.devices.join(", "), if p.levels.len() == 1 { "" } else { "s" }),
             false => "not here".to_owned(),
         };
         let note = p.note.as_deref().map(|n| format!(" ({n})")).unwrap_or_default();

@@ -279,7 +279,7 @@ fn table(answer: &Answer, wide: bool, sort: Sort, width: Width, left_out: usize)
     let others: String = answer.other_daemons.iter().map(|other| format!("{}\n", other.line())).collect();
     if answer.programs.is_empty() {
         let line = match (left_out, hidden.is_empty()) {
-            (0, true) => "no program is attached; start one with `xsched run -- COMMAND`\n".to_owned(),
+            (0, true) => "no program is attached: one is from its first use of a device; start one with `xsched run -- COMMAND`\n".to_owned(),
             (0, false) => "no program of yours is attached; start one with `xsched run -- COMMAND`\n".to_owned(),
             (1, _) => "1 program is attached, none as asked for\n".to_owned(),
             (n, _) => format!("{n} programs are attached, none as asked for\n"),

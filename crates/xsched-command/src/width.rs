@@ -4,7 +4,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Width of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Width {
+pub enum Width {
     /// No line may be longer than this many columns.
     Columns(usize),
     /// The output goes to a pipe or a file.
@@ -12,7 +12,7 @@ pub(crate) enum Width {
 }
 
 /// Width of standard output. `COLUMNS` wins over the terminal.
-pub(crate) fn of_output() -> Width {
+pub fn of_output() -> Width {
     let given = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).filter(|n| *n > 0);
     let of_terminal = || {
         let stdout = std::io::stdout();
@@ -25,7 +25,7 @@ pub(crate) fn of_output() -> Width {
 
 impl Width {
     /// Breaks a line after commas where it is too long; further lines are indented.
-    pub(crate) fn fold(self, line: &str) -> String {
+    pub fn fold(self, line: &str) -> String {
         let Width::Columns(columns) = self else { return format!("{line}\n") };
         let mut out = String::new();
         let mut used = 0;
@@ -44,7 +44,7 @@ impl Width {
     }
 
     /// Breaks a line at blanks where it is too long; further lines are indented by `indent` columns.
-    pub(crate) fn fill(self, line: &str, indent: usize) -> String {
+    pub fn fill(self, line: &str, indent: usize) -> String {
         let Width::Columns(columns) = self else { return format!("{line}\n") };
         let begin = line.len() - line.trim_start().len();
         let (mut out, mut used) = (line[..begin].to_owned(), begin);
@@ -62,15 +62,21 @@ impl Width {
         out.push('\n');
         out
     }
+
+    /// Breaks the sentences of a text at blanks where they are too long. Rows of tables, which have several blanks in a row, stay.
+    pub fn fill_sentences(self, text: &str) -> String {
+        let line = |line: &str| if line.contains("  ") { format!("{line}\n") } else { self.fill(line, 0) };
+        text.lines().map(line).collect()
+    }
 }
 
 /// Number of columns that a text takes.
-pub(crate) fn columns_of(text: &str) -> usize {
+pub fn columns_of(text: &str) -> usize {
     text.width()
 }
 
 /// Text of at most this many columns, with an ellipsis in place of the cut part.
-pub(crate) fn cut(text: &str, columns: usize) -> String {
+pub fn cut(text: &str, columns: usize) -> String {
     if columns_of(text) <= columns {
         return text.to_owned();
     }
@@ -100,5 +106,8 @@ mod tests {
         assert_eq!(Width::Unlimited.fill(line, 13), format!("{line}\n"));
         assert_eq!(Width::Columns(18).fill(line, 13), "ok    glibc  2.36\n             is\n             here\n");
         assert_eq!(Width::Columns(8).fill("   → a longword b", 5), "   → a\n     longword\n     b\n");
+        let text = "a table  1.0\n\nVerdict: all is well\n";
+        assert_eq!(Width::Columns(9).fill_sentences(text), "a table  1.0\n\nVerdict:\nall is\nwell\n");
+        assert_eq!(Width::Unlimited.fill_sentences(text), text);
     }
 }
