@@ -180,12 +180,8 @@ fn place(socket: &Path, options: ProgramOptions, insists: bool) -> Option<CStrin
 /// not work in one, nor do kernels that launch others.
 fn obstacle() -> Option<String> {
     let var = |name: &str| std::env::var(name).unwrap_or_default();
-    let preloads = var("LD_PRELOAD");
-    if preloads.contains("libsanitizer") || !var("NV_SANITIZER_INJECTION_PORT_BASE").is_empty() {
-        return Some("compute-sanitizer needs a context of its own".into());
-    }
-    if !var("CUDA_INJECTION64_PATH").is_empty() || preloads.contains("Injection") || preloads.contains("TreeLauncher") {
-        return Some("a profiler needs a context of its own".into());
+    if let Some(observer) = observer(var) {
+        return Some(format!("{observer} needs a context of its own"));
     }
     if var("CUDA_VISIBLE_DEVICES").contains("MIG-") {
         return Some("an instance of a divided GPU has no pool".into());
@@ -198,9 +194,40 @@ fn obstacle() -> Option<String> {
     device_runtime::linked_into().map(|file| format!("kernels of {file} launch others, which MPS does not run"))
 }
 
+/// Tool that observes this process on its device, by the variables that it sets. Nsight Compute keeps its own library
+/// out of a program's `LD_PRELOAD`; the port of its injection is how it is known.
+fn observer(var: impl Fn(&str) -> String) -> Option<&'static str> {
+    let preloads = var("LD_PRELOAD");
+    if preloads.contains("libsanitizer") || !var("NV_SANITIZER_INJECTION_PORT_BASE").is_empty() {
+        return Some("compute-sanitizer");
+    }
+    let injected = ["CUDA_INJECTION64_PATH", "NV_NSIGHT_INJECTION_PORT_BASE"].iter().any(|name| !var(name).is_empty());
+    let preloaded = ["Injection", "TreeLauncher"].iter().any(|part| preloads.contains(part));
+    (injected || preloaded).then_some("a profiler")
+}
+
 /// Replaces the value of a variable that exists. The C library's table, which other threads may be reading, then does
 /// not move.
 fn replace(variable: &CStr, value: &CStr) {
     // SAFETY: two C strings.
     unsafe { libc::setenv(variable.as_ptr().cast::<c_char>(), value.as_ptr(), 1) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn observer_by(name: &str, value: &str) -> Option<&'static str> {
+        observer(|asked| if asked == name { value.into() } else { String::new() })
+    }
+
+    #[test]
+    fn observers_are_known_by_their_variables() {
+        assert_eq!(observer_by("NV_SANITIZER_INJECTION_PORT_BASE", "49152"), Some("compute-sanitizer"));
+        assert_eq!(observer_by("NV_NSIGHT_INJECTION_PORT_BASE", "49152"), Some("a profiler")); // ncu 2025.3
+        assert_eq!(observer_by("CUDA_INJECTION64_PATH", "libcupti.so"), Some("a profiler"));
+        assert_eq!(observer_by("LD_PRELOAD", "libxsched.so:libToolsInjection64.so"), Some("a profiler")); // nsys
+        assert_eq!(observer_by("LD_PRELOAD", "libxsched.so"), None);
+        assert_eq!(observer_by("NV_NSIGHT_INJECTION_PORT_BASE", ""), None);
+    }
 }
