@@ -166,6 +166,8 @@ impl Names {
             None => line,
         };
         let line = line.replace(&self.home.display().to_string(), "/home/anna");
+        let in_names = self.home.display().to_string().trim_start_matches('/').replace('/', "-");
+        let line = line.replace(&in_names, "home-anna");
         line.replace(&self.bin.display().to_string(), "/usr/lib/xsched").trim_end().to_owned()
     }
 }
