@@ -325,7 +325,8 @@ pub(crate) struct GroupHistory {
 /// Reports whether a group waited when the records began, for a reason that they do not name.
 pub(crate) fn is_unexplained(groups: &[TracedGroup], records: &[Record]) -> bool {
     let beginnings = beginnings(records);
-    groups.iter().filter(|group| group.program.is_some()).any(|group| {
+    // Groups of other users have no reasons.
+    groups.iter().filter(|group| group.why != Why::Unsaid).any(|group| {
         let beginning = beginnings.get(&group.id).copied().unwrap_or_default();
         beginning.is_explained && beginning.of(group) == (true, false)
     })
