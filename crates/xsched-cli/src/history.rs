@@ -164,17 +164,23 @@ pub(crate) struct Groups {
     /// over.
     began: Vec<u64>,
     now_us: u64,
+    /// Groups that an operator kept off at the beginning, as far as records of before tell.
+    suspended: BTreeSet<u64>,
 }
 
 impl Groups {
     /// Groups as they were at a time, from what they are after all records since then.
     pub(crate) fn new(groups: &[TracedGroup], records: &[Record], from_us: u64) -> Groups {
-        let mut all = Groups::default();
+        Groups::resumed(groups, records, from_us, BTreeSet::new())
+    }
+
+    /// The same where some groups are known to have been suspended then, which later records do not imply.
+    fn resumed(groups: &[TracedGroup], records: &[Record], from_us: u64, suspended: BTreeSet<u64>) -> Groups {
+        let mut all = Groups { suspended, ..Groups::default() };
         let beginnings = beginnings(records);
         for group in groups {
             let beginning = beginnings.get(&group.id).copied().unwrap_or_default();
-            let (ready, granted) = beginning.of(group);
-            all.add(from_us, group, ready, granted);
+            all.add(from_us, group, beginning.of(group), beginning.is_explained);
         }
         all
     }
@@ -184,19 +190,22 @@ impl Groups {
         let known: BTreeSet<u64> = groups.iter().map(|group| group.id).collect();
         self.groups.retain(|id, _| known.contains(id));
         for group in groups.iter().filter(|group| !group.ended) {
-            self.add(at_us, group, false, false);
+            self.add(at_us, group, (false, false), true);
         }
     }
 
-    fn add(&mut self, at_us: u64, group: &TracedGroup, ready: bool, granted: bool) {
+    /// Adds a group that wants the device and has it, or not. `is_explained` = records to come give its gate a reason, which may be another
+    /// than the one before.
+    fn add(&mut self, at_us: u64, group: &TracedGroup, (ready, granted): (bool, bool), is_explained: bool) {
         if self.groups.contains_key(&group.id) {
             return;
         }
-        // If nothing has changed, the present reason is also that of the beginning.
-        let why = if (ready, granted) == (group.ready, group.granted) {
-            Reason { why: group.why, policy: group.policy, level: group.level, preempted: false }
-        } else {
-            Reason::default()
+        let present = Reason { why: group.why, policy: group.policy, level: group.level, preempted: false };
+        let is_as_now = (ready, granted) == (group.ready, group.granted) && group.why != Why::Suspended;
+        let why = match is_explained {
+            true if self.suspended.contains(&group.id) => Reason { why: Why::Suspended, ..present },
+            true if !is_as_now => Reason::default(),
+            _ => present,
         };
         let tracker = Tracker::resumed(at_us.saturating_mul(1_000), ready, granted, why.why);
         let mut state = State { device: group.device.clone(), tracker, why, did_until: at_us, span: None };
@@ -318,6 +327,24 @@ pub(crate) struct GroupHistory {
     pub(crate) late_us: Vec<u64>,
 }
 
+/// Reports whether a group waited when the records began, for a reason that they do not name.
+pub(crate) fn is_unexplained(groups: &[TracedGroup], records: &[Record]) -> bool {
+    let beginnings = beginnings(records);
+    // Groups of other users have no reasons.
+    groups.iter().filter(|group| group.why != Why::Unsaid).any(|group| {
+        let beginning = beginnings.get(&group.id).copied().unwrap_or_default();
+        beginning.is_explained && beginning.of(group) == (true, false)
+    })
+}
+
+/// Groups that an operator kept off at a time, from records that begin earlier, at `since_us`.
+pub(crate) fn suspended_at(groups: &[TracedGroup], records: &[Record], since_us: u64, at_us: u64) -> BTreeSet<u64> {
+    let mut states = Groups::new(groups, records, since_us);
+    let mut told = Vec::new();
+    records.iter().take_while(|record| record.at_us < at_us).for_each(|record| states.take(record, &mut told));
+    states.groups.iter().filter(|(_, s)| s.doing() == Some(Doing::Suspended)).map(|(id, _)| *id).collect()
+}
+
 /// History of all groups within a time.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
@@ -327,9 +354,16 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Makes the history from all records of some groups within a time. The groups are given in their state at its end.
-    pub(crate) fn new(groups: &[TracedGroup], records: &[Record], from_us: u64, to_us: u64) -> History {
-        let mut states = Groups::new(groups, records, from_us);
+    /// Makes the history from all records of some groups within a time. The groups are given in their state at its end, and those that
+    /// were suspended at its beginning.
+    pub(crate) fn resumed(
+        groups: &[TracedGroup],
+        records: &[Record],
+        suspended: BTreeSet<u64>,
+        from_us: u64,
+        to_us: u64,
+    ) -> History {
+        let mut states = Groups::resumed(groups, records, from_us, suspended);
         let mut told = Vec::new();
         records.iter().for_each(|record| states.take(record, &mut told));
         states.finish(to_us, &mut told);
@@ -358,6 +392,12 @@ impl History {
             }
         }
         History { from_us, to_us, groups: all }
+    }
+
+    /// The same where none is known to have been suspended then.
+    #[cfg(test)]
+    pub(crate) fn new(groups: &[TracedGroup], records: &[Record], from_us: u64, to_us: u64) -> History {
+        History::resumed(groups, records, BTreeSet::new(), from_us, to_us)
     }
 
     /// Time that a group spent in a state, in µs.
@@ -394,6 +434,8 @@ struct Beginning {
     ready: Option<bool>,
     /// True if its gate was open.
     granted: Option<bool>,
+    /// True if records give its gate a reason.
+    is_explained: bool,
 }
 
 impl Beginning {
@@ -419,6 +461,7 @@ fn beginnings(records: &[Record]) -> HashMap<u64, Beginning> {
         let of_group = all.entry(record.group).or_default();
         of_group.ready = of_group.ready.or(ready);
         of_group.granted = of_group.granted.or(granted);
+        of_group.is_explained |= matches!(record.what, What::Waits | What::Opened | What::Closed);
     }
     all
 }
@@ -596,6 +639,23 @@ mod tests {
             [(Doing::Waits, 100, 200), (Doing::Suspended, 200, 500), (Doing::Waits, 500, 600), (Doing::Runs, 600, 900)];
         assert_eq!(seen(&history, 1), expected);
         assert_eq!(history.groups[&1].waits_us, [100]);
+    }
+
+    #[test]
+    fn a_look_that_begins_amid_a_suspension_knows_of_it_by_what_was_before() {
+        let records = [
+            record(200, 1, What::Closed, Why::Suspended, 0),
+            record(210, 1, What::Drained, Why::Unsaid, 0),
+            record(500, 1, What::Waits, Why::Policy, 0),
+            record(600, 1, What::Opened, Why::Policy, 1),
+        ];
+        let (groups, late) = ([group(1)], &records[2..]);
+        assert!(is_unexplained(&groups, late) && !is_unexplained(&groups, &records));
+        let suspended = suspended_at(&groups, &records, 100, 300);
+        assert_eq!((suspended.len(), suspended_at(&groups, &records, 100, 550).len()), (1, 0));
+        let history = History::resumed(&groups, late, suspended, 300, 900);
+        let expected = [(Doing::Suspended, 300, 500), (Doing::Waits, 500, 600), (Doing::Runs, 600, 900)];
+        assert_eq!((seen(&history, 1), history.groups[&1].waits_us.as_slice()), (expected.into(), &[100][..]));
     }
 
     #[test]

@@ -398,7 +398,7 @@ fn a_group_is_printed_as_its_schema_says() {
 /// `docs/guide/checking.md` explains the columns that `ps` prints.
 #[test]
 fn the_columns_of_ps_in_the_pages_are_those_it_prints() {
-    let source = ["mod", "table"].map(|name| root().join(format!("crates/xsched-cli/src/cmd/ps/{name}.rs")));
+    let source = ["mod", "past", "table"].map(|name| root().join(format!("crates/xsched-cli/src/cmd/ps/{name}.rs")));
     let source = source.map(|file| std::fs::read_to_string(file).unwrap()).concat();
     for page in pages() {
         for block in page.blocks() {
@@ -406,10 +406,11 @@ fn the_columns_of_ps_in_the_pages_are_those_it_prints() {
             if block.text.starts_with("xsched top ") {
                 continue;
             }
-            // This column's name has two words.
+            // Names of two words.
             let heads = block.text.lines().filter(|l| l.trim_start().starts_with("PID "));
             let names = heads.flat_map(|l| {
-                l.replace("GPU TIME", "GPU_TIME").split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+                let l = l.replace("GPU TIME", "GPU_TIME").replace("LAST SEEN", "LAST_SEEN");
+                l.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
             });
             for column in names.map(|name| name.replace('_', " ")) {
                 assert!(

@@ -72,23 +72,6 @@ fn a_program_of_amds_own_compiler_has_its_queue() {
     passes(gpu.run(&["--local", "hpf"], &program, &[]));
 }
 
-/// Lays out headers, libraries and the files for pkg-config of this build below a prefix, as they are installed.
-fn installed(prefix: &Path) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the source tree");
-    for folder in ["lib", "share/pkgconfig"] {
-        std::fs::create_dir_all(prefix.join(folder)).expect("a folder");
-    }
-    let libraries = beside("libhalopencl.so").parent().expect("a folder").to_owned();
-    for (from, to) in [(root.join("include"), "include"), (libraries, "lib/xsched")] {
-        std::os::unix::fs::symlink(from, prefix.join(to)).expect("a link");
-    }
-    for file in std::fs::read_dir(root.join("dist/pkgconfig")).expect("files").flatten() {
-        let text = std::fs::read_to_string(file.path()).expect("text").replace("@VERSION@", env!("CARGO_PKG_VERSION"));
-        let text = text.replace("prefix=/usr\n", &format!("prefix={}\n", prefix.display()));
-        std::fs::write(prefix.join("share/pkgconfig").join(file.file_name()), text).expect("a file");
-    }
-}
-
 /// The command of `examples/c-api/README.md`, with an installed copy.
 #[test]
 fn the_opencl_example_is_compiled_by_pkg_config_and_runs_without_daemon_and_preload() {
@@ -98,7 +81,7 @@ fn the_opencl_example_is_compiled_by_pkg_config_and_runs_without_daemon_and_prel
     if Command::new("pkg-config").arg("--version").output().is_err() {
         return xsched_e2e::skipped("the OpenCL example of the C API: apt-get install pkg-config");
     }
-    installed(&place.join("usr"));
+    xsched_e2e::installed(&place.join("usr"));
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the source tree");
     let example = root.join("examples/c-api");
     let page = std::fs::read_to_string(example.join("README.md")).expect("the page");

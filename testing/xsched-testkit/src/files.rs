@@ -26,3 +26,20 @@ pub(crate) fn put(file: &Path, there: &Path) {
         assert!(copied.success(), "{} is not copied to {}", file.display(), there.display());
     }
 }
+
+/// Lays out headers, libraries and the files for pkg-config of this build below a prefix, as they are installed.
+pub fn installed(prefix: &Path) {
+    for folder in ["lib", "share/pkgconfig"] {
+        std::fs::create_dir_all(prefix.join(folder)).expect("a folder");
+    }
+    let root = source("").canonicalize().expect("the source tree");
+    let libraries = beside("libhalopencl.so").parent().expect("a folder").to_owned();
+    for (from, to) in [(root.join("include"), "include"), (libraries, "lib/xsched")] {
+        std::os::unix::fs::symlink(from, prefix.join(to)).expect("a link");
+    }
+    for file in std::fs::read_dir(root.join("dist/pkgconfig")).expect("files").flatten() {
+        let text = std::fs::read_to_string(file.path()).expect("text").replace("@VERSION@", env!("CARGO_PKG_VERSION"));
+        let text = text.replace("prefix=/usr\n", &format!("prefix={}\n", prefix.display()));
+        std::fs::write(prefix.join("share/pkgconfig").join(file.file_name()), text).expect("a file");
+    }
+}

@@ -13,7 +13,7 @@ mod process;
 mod random;
 mod wait;
 
-pub use files::beside;
+pub use files::{beside, installed};
 pub use gpu::Gpu;
 pub use hip::HipGpu;
 pub use place::Place;

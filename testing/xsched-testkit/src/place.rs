@@ -252,8 +252,24 @@ impl Place {
         command
     }
 
-    /// Command that runs a program as another user. There must be a daemon and a device. Needs root.
+    /// Command that runs a program under `xsched run` as another user. There must be a daemon and a device. Needs root.
     pub fn run_command_of(&self, uid: u32, options: &[&str], program: &Path, args: &[&str]) -> Command {
+        self.reach_by(uid);
+        let mut command = self.run_command(options, program, args);
+        self.becomes(&mut command, uid);
+        command
+    }
+
+    /// Command that runs as another user. There must be a daemon and a device. Needs root.
+    pub fn command_of(&self, uid: u32, program: impl AsRef<OsStr>, args: &[&str]) -> Command {
+        self.reach_by(uid);
+        let mut command = self.command(program, args);
+        self.becomes(&mut command, uid);
+        command
+    }
+
+    /// Lets another user reach the build, the daemon and the device, and makes it a runtime folder.
+    fn reach_by(&self, uid: u32) {
         self.share_build();
         let runtime = self.join(&format!("run-{uid}"));
         std::fs::create_dir_all(&runtime).expect("a runtime folder");
@@ -261,10 +277,12 @@ impl Place {
         for (path, mode) in [(self.join(""), 0o755), (self.join("sim.sock"), 0o666), (self.socket(), 0o666)] {
             std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("own files");
         }
-        let mut command = self.run_command(options, program, args);
+    }
+
+    fn becomes(&self, command: &mut Command, uid: u32) {
+        let runtime = self.join(&format!("run-{uid}"));
         command.env("LD_LIBRARY_PATH", self.join("build")).env("XDG_RUNTIME_DIR", runtime).env_remove("XSCHED_STATS");
         command.current_dir("/").uid(uid).gid(uid);
-        command
     }
 
     /// Answer of `xsched ps`, or none without a daemon. A daemon that is slow to answer, as on a busy machine, is asked three times.

@@ -7,7 +7,7 @@ use xsched_proto::text::escaped;
 
 use super::cuda::Cuda;
 use super::program;
-use xsched_command::width::Width;
+use crate::width::Width;
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

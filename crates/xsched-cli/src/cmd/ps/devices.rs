@@ -8,7 +8,7 @@ use xsched_proto::program::file_name;
 use xsched_proto::text::escaped;
 use xsched_proto::units;
 
-use xsched_command::width::Width;
+use crate::width::Width;
 
 /// State of a device in one line, and in another the processes that use it without being attached.
 pub(super) fn lines(device: &DeviceInfo, width: Width) -> String {

@@ -302,6 +302,8 @@ fn table(answer: &Answer, wide: bool, sort: Sort, width: Width, left_out: usize)
 fn refusal(refused: &RefusedProgram) -> String {
     let RefusedProgram { pid, uid, name, why, since_s } = refused;
     let name = if name.is_empty() { String::new() } else { format!(" {}", escaped(name)) };
+    // The advice is for the program's own output.
+    let why = why.strip_suffix(": see xsched ps").unwrap_or(why);
     format!("{pid:>8}{name} of user {uid}: refused, runs unscheduled for {since_s} s: {}", escaped(why))
 }
 

@@ -291,15 +291,21 @@ fn rows_are_sorted_by_any_column_and_filtered() {
 
 #[test]
 fn a_program_that_was_refused_is_shown_with_the_limit() {
-    let why = "user 7 has 1 programs attached, as many as a user may have: see xsched ps".to_owned();
-    let refused = |pid, uid, name: &str| RefusedProgram { pid, uid, name: name.into(), why: why.clone(), since_s: 12 };
+    let why = "user 7 has 1 programs attached, as many as a user may have";
+    let refused = |pid, uid, name: &str| RefusedProgram {
+        pid,
+        uid,
+        name: name.into(),
+        why: format!("{why}: see xsched ps"),
+        since_s: 12,
+    };
     let refused = || vec![refused(55, 7, "train.py"), refused(56, 8, "")];
     let mut some = Answer { refused: refused(), ..answer() };
     let text = table(&some, false, Sort::Pid, Width::Unlimited, 0);
     let line = format!(
         "\n      55 train.py of user 7: refused, runs unscheduled for 12 s: {why}\n      56 of user 8: refused"
     );
-    assert!(text.contains(&line), "{text}");
+    assert!(text.contains(&line) && !text.contains("see xsched ps"), "{text}");
     let none = Answer { programs: Vec::new(), refused: refused(), ..answer() };
     let text = table(&none, false, Sort::Pid, Width::Unlimited, 0);
     assert!(text.contains("no program is attached") && text.contains(line.trim_start_matches('\n')), "{text}");

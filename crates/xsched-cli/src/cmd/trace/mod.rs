@@ -5,7 +5,7 @@ mod perfetto;
 mod protobuf;
 mod summary;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,13 +20,13 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use xsched_command::progress::Progress;
 use xsched_policy::registry::POLICIES;
 use xsched_proto::text::escaped;
-use xsched_proto::trace::Record;
+use xsched_proto::trace::{Record, Why};
 use xsched_proto::units;
 use xsched_proto::wire::{DaemonMsg, Head, Request, TracedGroup, TracedProgram};
 
 use crate::client::Connection;
 use crate::failure::{Error, Result, print, print_json, say};
-use crate::history::{Doing, History, Span, quantile};
+use crate::history::{self, Doing, History, Span, quantile};
 use crate::values;
 use crate::width;
 
@@ -92,6 +92,8 @@ const PERIOD: Duration = Duration::from_millis(250);
 struct Gathered {
     groups: Vec<TracedGroup>,
     records: Vec<Record>,
+    /// Groups that an operator kept off at `from_us`.
+    suspended: BTreeSet<u64>,
     /// Begin of the time that was asked for, in µs.
     asked_us: u64,
     /// Begin of the part of that time whose records the daemon still has, in µs.
@@ -126,7 +128,7 @@ pub(crate) fn main(args: Args) -> Result {
         None => ExitCode::SUCCESS,
         Some(why) => xsched_command::failure::report(&why),
     };
-    let history = History::new(&gathered.groups, &gathered.records, from_us, to_us);
+    let history = History::resumed(&gathered.groups, &gathered.records, gathered.suspended, from_us, to_us);
     if args.json {
         print_json(&Answer::new(&history))?;
         return Ok(code(gathered.failure));
@@ -151,7 +153,30 @@ fn gather(connection: &Connection, time: Duration) -> Result<Gathered> {
     let asked_us = monotonic_us().saturating_sub(time.as_micros() as u64);
     let (head, groups, records) = ask(connection, 0, asked_us)?;
     let from_us = asked_us.max(head.whole_since_us);
-    Ok(Gathered { groups, records, asked_us, from_us, to_us: head.now_us, failure: None })
+    let suspended = suspended_at(connection, &groups, &records, from_us, head.now_us)?;
+    Ok(Gathered { groups, records, suspended, asked_us, from_us, to_us: head.now_us, failure: None })
+}
+
+/// Groups that an operator kept off at a time, where records since then do not tell. Looks back as far as it takes.
+fn suspended_at(
+    connection: &Connection,
+    groups: &[TracedGroup],
+    records: &[Record],
+    at_us: u64,
+    now_us: u64,
+) -> Result<BTreeSet<u64>> {
+    let mut back_us = 4 * now_us.saturating_sub(at_us);
+    let mut is_unexplained = history::is_unexplained(groups, records);
+    let mut suspended = BTreeSet::new();
+    while is_unexplained {
+        let asked_us = now_us.saturating_sub(back_us);
+        let (head, groups, records) = ask(connection, 0, asked_us)?;
+        let since_us = asked_us.max(head.whole_since_us);
+        suspended = history::suspended_at(&groups, &records, since_us, at_us);
+        is_unexplained = history::is_unexplained(&groups, &records) && since_us == asked_us && asked_us > 0;
+        back_us = back_us.saturating_mul(4);
+    }
+    Ok(suspended)
 }
 
 /// Gathers the future, from now on. A signal, or the loss of the daemon, ends it early: what was gathered by then is kept.
@@ -160,6 +185,9 @@ fn gather_for(connection: &Connection, time: Duration, json: bool) -> Result<Gat
     let (begin, asked_us) = (Instant::now(), monotonic_us());
     let (mut groups, mut records, mut next) = (BTreeMap::new(), Vec::new(), 0);
     let (mut from_us, mut to_us, mut failure) = (asked_us, None, None);
+    let (_, present, _) = ask(connection, 0, asked_us)?;
+    let kept_off = present.iter().filter(|group| group.why == Why::Suspended && group.ready && !group.granted);
+    let suspended: BTreeSet<u64> = kept_off.map(|group| group.id).collect();
     // A reader of the JSON needs no word about it.
     let about = format!("takes {}; Ctrl-C ends it early", units::of(time));
     let progress = Progress::new("trace", Some(about.as_str()).filter(|_| !json || std::io::stderr().is_terminal()));
@@ -182,7 +210,15 @@ fn gather_for(connection: &Connection, time: Duration, json: bool) -> Result<Gat
             let groups = groups.into_values().collect();
             // Times with missing records are left out.
             records.retain(|record: &Record| record.at_us >= from_us);
-            return Ok(Gathered { groups, records, asked_us, from_us, to_us: to_us.unwrap_or(from_us), failure });
+            return Ok(Gathered {
+                groups,
+                records,
+                suspended,
+                asked_us,
+                from_us,
+                to_us: to_us.unwrap_or(from_us),
+                failure,
+            });
         }
     }
 }
@@ -310,7 +346,6 @@ mod tests {
 
     use serde_json::Value;
     use xsched_proto::class::Class;
-    use xsched_proto::trace::Why;
     use xsched_proto::wire::Platform;
 
     use super::*;
