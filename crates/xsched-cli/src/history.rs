@@ -394,8 +394,7 @@ impl History {
         History { from_us, to_us, groups: all }
     }
 
-    /// The same where none is known to have been suspended then.
-    #[cfg(test)]
+    /// History of groups of which none is known to have been suspended at the beginning.
     pub(crate) fn new(groups: &[TracedGroup], records: &[Record], from_us: u64, to_us: u64) -> History {
         History::resumed(groups, records, BTreeSet::new(), from_us, to_us)
     }

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use support::{
-    Client, Daemon, connect, hello, is_hung_up, is_turned_away, memfd, options, own_pidfd, receive, seals, send,
-    send_raw,
+    Client, Daemon, connect, hello, is_turned_away, memfd, options, own_pidfd, receive, seals, send, send_raw,
 };
 use xsched_daemon::{Options, run};
 use xsched_policy::registry;
