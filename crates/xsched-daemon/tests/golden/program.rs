@@ -1,12 +1,12 @@
 //! Programs, whose processes only connect; the daemon's process; and simulated progress of all groups.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, LazyLock, Mutex, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -68,7 +68,19 @@ impl Program {
         self.process.id()
     }
 
+    /// Starts a program's process. Texts name processes by their ids, so a process whose id stands for something else there is not used.
     pub(crate) fn start(name: char, socket: &Path) -> Program {
+        loop {
+            let mut program = Program::start_any(name, socket);
+            if !recorded_numbers().contains(&program.pid()) {
+                return program;
+            }
+            program.process.kill().unwrap();
+            program.process.wait().unwrap();
+        }
+    }
+
+    fn start_any(name: char, socket: &Path) -> Program {
         let (line, other) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -200,4 +212,18 @@ pub(crate) fn count(segments: &[&'static Segment]) {
 /// Number of times that the daemon found a group of a program without progress.
 pub(crate) fn stalls(segment: &Segment) -> u32 {
     segment.groups[..8].iter().map(|words| words.stalls.load(Relaxed)).sum()
+}
+
+/// Numbers in all recordings.
+fn recorded_numbers() -> &'static HashSet<u32> {
+    static NUMBERS: LazyLock<HashSet<u32>> = LazyLock::new(|| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+        let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+        let texts = files.filter(|file| file.extension().is_some_and(|e| e == "txt"));
+        let numbers = |text: String| {
+            text.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect::<Vec<u32>>()
+        };
+        texts.flat_map(|file| numbers(std::fs::read_to_string(file).unwrap())).collect()
+    });
+    &NUMBERS
 }
