@@ -387,7 +387,7 @@ class Bench:
         return {"rounds": rounds, "table": table, "runs": seen}
 
     def opencl(self):
-        program = compile_c(ROOT / "testing/opencl/clload.c", self.work / "clload", "-lOpenCL", "-lm")
+        program = compile_c(ROOT / "testing/ladders/opencl/clload.c", self.work / "clload", "-lOpenCL", "-lm")
         cal = ["--calibrate-file", self.work / "calibration"]
         run([program, "calibrate", *cal], self.env, 120)
         requests, rounds = (50, 1) if self.quick else (500, 5)
@@ -410,7 +410,7 @@ class Bench:
             daemon.stop()
 
     def simload(self):
-        return compile_c(ROOT / "testing/sim/simload.c", self.work / "simload", f"-I{ROOT}/crates/xsched-simdev/include",
+        return compile_c(ROOT / "testing/programs/sim/simload.c", self.work / "simload", f"-I{ROOT}/crates/xsched-simdev/include",
                          f"-L{self.bin}", f"-Wl,-rpath,{self.bin}", "-lsimdev", "-lm", "-lpthread")
 
     def sim(self):
@@ -472,7 +472,7 @@ class Bench:
         return [by_pid[p.process.pid] for p in programs]
 
     def groups(self):
-        program = compile_c(ROOT / "testing/hazards/groups.c", self.work / "groups", f"-I{ROOT}/crates/xsched-simdev/include",
+        program = compile_c(ROOT / "testing/programs/hazards/groups.c", self.work / "groups", f"-I{ROOT}/crates/xsched-simdev/include",
                             f"-L{self.bin}", f"-Wl,-rpath,{self.bin}", "-lsimdev", "-lm", "-lpthread")
         seconds, rounds = (2, 1) if self.quick else (10, 3)
         names = {1: "high", 0: "middle", -1: "low"}

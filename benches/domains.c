@@ -8,11 +8,11 @@
  *
  * Prints {"latency_ms": [...], "own_per_s": N}; a request's latency runs from when it was due. */
 #ifdef OPENCL
-#include "../testing/opencl/apps/check.h"
+#include "../testing/programs/opencl/check.h"
 #elif defined CUDA
-#include "../testing/cuda/c/cu.h"
+#include "../testing/programs/cuda/cu.h"
 #else
-#include "../testing/hazards/hazard.h"
+#include "../testing/programs/hazards/hazard.h"
 #endif
 #include <errno.h>
 #include <pthread.h>

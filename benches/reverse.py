@@ -10,7 +10,7 @@ hip: two programs on the software HIP runtime, each with requests of 20 kernels 
 
 streams: one program on the simulated device, six threads with a stream each, two of them of each of three priorities; the
 scheduler is examples/reverse-scheduler/streams.c, which decides for streams.
-torch: one PyTorch program (testing/python/two_streams.py), two threads with a stream of each priority; the same scheduler.
+torch: one PyTorch program (testing/programs/python/two_streams.py), two threads with a stream of each priority; the same scheduler.
 
 The pairs ask for 55 and 80 % of their device, streams for more than all of it. Systems take turns: native, xsched with its default policy,
 xsched with the reversing scheduler. The table shows P50 and P99 in ms, medians of the rounds with their range. --out
@@ -75,7 +75,7 @@ class OpenCl(Pair):
 
     def __init__(self, options, work):
         super().__init__(options, work)
-        self.program = harness.compile_c(ROOT / "testing/opencl/clload.c", self.work / "clload", "-lOpenCL", "-lm")
+        self.program = harness.compile_c(ROOT / "testing/ladders/opencl/clload.c", self.work / "clload", "-lOpenCL", "-lm")
         self.calibration = self.work / "calibration"
         done = harness.run([self.program, "calibrate", "--calibrate-file", self.calibration])
         if done.status != 0:
@@ -154,7 +154,7 @@ class Streams(Pair):
     def program(self):
         flags = [f"-I{ROOT}/crates/xsched-simdev/include", f"-L{self.options.bin}", "-lsimdev", "-lpthread", "-lm"]
         flags.append(f"-Wl,-rpath,{self.options.bin}")
-        return [harness.compile_c(ROOT / "testing/hazards/groups.c", self.work / "groups", *flags)]
+        return [harness.compile_c(ROOT / "testing/programs/hazards/groups.c", self.work / "groups", *flags)]
 
     def window(self, system):
         seconds = 2 if self.options.quick else 8
@@ -180,7 +180,7 @@ class Torch(Streams):
     PRIORITIES = {"high": "1", "low": "0"}
 
     def program(self):
-        return [sys.executable, ROOT / "testing/python/two_streams.py"]
+        return [sys.executable, ROOT / "testing/programs/python/two_streams.py"]
 
 
 def measure(kind, options):

@@ -6,7 +6,7 @@ decisions of the daemon stay as they were?
           [--seed N] [--share HOW]
   soak.py --plot FILE --svg FILE [--title TEXT]
 
-Programs of testing/suite/work.c give commands back to back; each checks its result at its end, and its launches are held against
+Programs of testing/programs/suite/work.c give commands back to back; each checks its result at its end, and its launches are held against
 what the scheduler counted. Meanwhile, in a random order that the seed decides: programs start, end, are killed, stopped and
 continued, suspended and resumed, get another priority; the policy changes, and the configuration is read again. Each ten seconds a
 line of JSON is written (--out): memory, descriptors, threads, mapped files and processor time of the daemon, how many programs
@@ -139,7 +139,7 @@ class Soak:
             raise Skip(f"no {self.xsched} or no {self.probe}: cargo build --release --workspace, or --bin DIR")
         if self.program is None:
             header = f'-DPLATFORM="{options.platform}.h"'
-            self.program = compile_c(ROOT / "testing/suite/work.c", work / "work", header, "-lpthread", "-lm",
+            self.program = compile_c(ROOT / "testing/programs/suite/work.c", work / "work", header, "-lpthread", "-lm",
                                      *LIBRARIES[options.platform])
         self.config, self.policy = work / "config.toml", "hpf"
         self.write_config()

@@ -3,7 +3,7 @@
 
   startup.py [--bin DIR] [--out FILE] [--systems A,B] [--variant NAME=WORDS] [--programs A,B] [--no-rival] [--limit S]
 
-The programs are those of testing/cuda/programs: they load code, allocate, copy and compile more than they compute. The
+The programs are those of testing/ladders/cuda/programs: they load code, allocate, copy and compile more than they compute. The
 urgent one serves a request of ten kernels of 500 µs every 10 ms. Each system has its turn with caches of its
 own. Of programs that have not ended after --limit seconds it is recorded what their threads are at and what the daemon says;
 they are killed. Systems: native, xsched, and variants as coloc.py has them, such as --variant l2='--level 2'.
@@ -21,7 +21,7 @@ import units
 from systems import ROOT, Trouble, Variant, Worker, end_all
 
 PROGRAMS = ("torch_compile", "torch_text", "torch_vision", "torch_train", "torch_basic")
-FOLDER = ROOT / "testing/cuda/programs"
+FOLDER = ROOT / "testing/ladders/cuda/programs"
 KERNELS, KERNEL_US, PERIOD_US = 10, 500, 10_000  # of the urgent one
 LIMIT_S = 120
 # As a part of all measurements.

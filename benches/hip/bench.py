@@ -4,7 +4,7 @@
   bench.py ladder|coloc|groups|all [--backend cpu|cuda] [--runtime DIR] [--driver DIR] [--bin DIR] [--out FILE] [--quick]
   bench.py report [--out FILE]
 
-ladder: testing/hip/ladder.py, once. coloc: a latency-critical program (requests of 20 kernels, 2 ms) beside one best-effort program, and beside five (kernels
+ladder: testing/ladders/hip/ladder.py, once. coloc: a latency-critical program (requests of 20 kernels, 2 ms) beside one best-effort program, and beside five (kernels
 of 0.1 to 1 ms, eight queued before each wait). groups: three groups of two latency-critical ones, as six processes and
 as six threads with streams of three priorities, at 80 % load. Systems:
 
@@ -41,7 +41,7 @@ import systems  # noqa: E402
 import units  # noqa: E402
 from systems import Trouble, Variant, Worker  # noqa: E402
 
-LADDER = HERE.parent.parent / "testing/hip/ladder.py"
+LADDER = HERE.parent.parent / "testing/ladders/hip/ladder.py"
 LADDER_S = 240  # it may take
 STEPS = ("ladder", "coloc", "groups")
 MIXES = {"1 high + 1 low": ["lc", "be"], "1 high + 5 low": ["lc"] + ["be"] * 5}

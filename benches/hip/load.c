@@ -14,7 +14,7 @@
  * Modes: paced, closed, flat, and alone: one thread of `threads`, paced. flat answers when how many kernels were done.
  *
  * Exit status: 0, 1 where a result is wrong, 2 for a wrong word, 3 where the device or the runtime refuses. */
-#include "../../testing/hip/c/hip.h"
+#include "../../testing/programs/hip/hip.h"
 #include <time.h>
 
 struct handle;

@@ -15,7 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-sys.path[:0] = [str(HERE), str(ROOT / "benches/cuda"), str(ROOT / "testing/lib"), str(ROOT / "testing/hip")]
+sys.path[:0] = [str(HERE), str(ROOT / "benches/cuda"), str(ROOT / "testing/lib"), str(ROOT / "testing/ladders/hip")]
 
 import harness  # noqa: E402
 import programs  # noqa: E402
@@ -36,7 +36,7 @@ def build(runtime, folder):
     """The program and its BLAS-like library, in `folder`; gives the program."""
     runtime, folder = Path(runtime).resolve(), Path(folder).resolve()
     flags = [f"-L{runtime}", f"-l:{RUNTIME}", "-lpthread", "-ldl"]
-    blas, spin = ROOT / "testing/hip/libs/fakeblas.c", HERE / "spin.c"
+    blas, spin = ROOT / "testing/ladders/hip/libs/fakeblas.c", HERE / "spin.c"
     harness.compile_c(blas, folder / BLAS, spin, f"-Wl,-soname,{BLAS}", *flags, shared=True)
     link = [f"-L{folder}", f"-l:{BLAS}", "-Wl,-rpath,$ORIGIN", f"-Wl,-rpath-link,{runtime}"]
     return harness.compile_c(HERE / "load.c", folder / "load", *link, *flags)

@@ -27,7 +27,7 @@ def compile_c(source, output, *flags, shared=False):
     compiler = "g++" if source.suffix == ".cpp" else "gcc"
     if not shutil.which(compiler):
         raise Skip(f"{compiler} is missing (apt-get install {compiler})")
-    inputs = [source, *source.parent.glob("*.h"), *source.parent.glob("apps/*.h")]
+    inputs = [source, *source.parent.glob("*.h"), *TESTING.glob("programs/*/*.h")]
     if output.exists() and output.stat().st_mtime > max(p.stat().st_mtime for p in inputs):
         return output
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,7 @@ pub(crate) const LIBRARIES: [&str; 5] =
 pub(crate) struct Contents {
     /// C programs, or folders of them, each `*.c` of which becomes one program.
     compiled: &'static [&'static str],
-    /// Platform for programs of `testing/capi`, and those programs, which become `capi-NAME`.
+    /// Platform for programs of `testing/programs/capi`, and those programs, which become `capi-NAME`.
     api: (&'static str, &'static [&'static str]),
     /// C libraries: source, and name of the product.
     libraries: &'static [(&'static str, &'static str)],
@@ -54,27 +54,27 @@ pub(crate) struct Contents {
 pub(crate) const CUDA: Contents = Contents {
     compiled: &[
         "benches/cuda",
-        "testing/cuda/programs",
+        "testing/ladders/cuda/programs",
         // Programs that the ladder runs.
-        "testing/cuda/c/basics.c",
-        "testing/cuda/c/capture.c",
-        "testing/cuda/c/contexts.c",
-        "testing/cuda/c/errors.c",
-        "testing/cuda/c/events.c",
-        "testing/cuda/c/graph_nodes.c",
-        "testing/cuda/c/graph_threads.c",
-        "testing/cuda/c/graphs.c",
-        "testing/cuda/c/groups.c",
-        "testing/cuda/c/hostfuncs.c",
-        "testing/cuda/c/memops.c",
-        "testing/cuda/c/multithread.c",
-        "testing/cuda/c/streams.c",
+        "testing/programs/cuda/basics.c",
+        "testing/programs/cuda/capture.c",
+        "testing/programs/cuda/contexts.c",
+        "testing/programs/cuda/errors.c",
+        "testing/programs/cuda/events.c",
+        "testing/programs/cuda/graph_nodes.c",
+        "testing/programs/cuda/graph_threads.c",
+        "testing/programs/cuda/graphs.c",
+        "testing/programs/cuda/groups.c",
+        "testing/programs/cuda/hostfuncs.c",
+        "testing/programs/cuda/memops.c",
+        "testing/programs/cuda/multithread.c",
+        "testing/programs/cuda/streams.c",
         // Programs that benches/cuda/pool.py runs.
-        "testing/cuda/c/pooled.c",
-        "testing/cuda/c/steady.c",
+        "testing/programs/cuda/pooled.c",
+        "testing/programs/cuda/steady.c",
     ],
     api: ("cuda", &["calls", "hints", "local", "manual", "threads"]),
-    libraries: &[("testing/cuda/count/count.c", "count.so")],
+    libraries: &[("testing/ladders/cuda/count/count.c", "count.so")],
     carried: &[
         "benches/cuda",
         "benches/h200",
@@ -82,11 +82,13 @@ pub(crate) const CUDA: Contents = Contents {
         "benches/soak.py",
         "examples/pytorch",
         "python",
-        "testing/capi",
-        "testing/cuda",
-        "testing/hip",
+        "testing/ladders/cuda",
+        "testing/ladders/hip",
         "testing/lib",
-        "testing/python",
+        "testing/programs/capi",
+        "testing/programs/cuda",
+        "testing/programs/hip",
+        "testing/programs/python",
     ],
     top: &[
         ("bench.sh", BENCH),
@@ -107,14 +109,14 @@ pub(crate) const HIP: Contents = Contents {
     libraries: &[],
     carried: &[
         "benches/cuda",
-        "testing/cuda/programs",
-        "testing/hip/c",
-        "testing/hip/kit",
+        "testing/ladders/cuda/programs",
+        "testing/ladders/hip/kit",
         "testing/lib",
+        "testing/programs/hip",
         "docs/guide/amd-kit.md",
     ],
     top: &[
-        ("kit.sh", include_str!("../../testing/hip/kit/kit.sh")),
+        ("kit.sh", include_str!("../../testing/ladders/hip/kit/kit.sh")),
         (
             "README.txt",
             "An AMD GPU, ROCm, Python 3.11 or newer: ./kit.sh --quick, then ./kit.sh; see docs/guide/amd-kit.md.\n",
@@ -131,10 +133,10 @@ exec python3 \"$here/benches/cuda/bench.py\" --bin \"$here/bin\" --results \"$he
 ";
 
 const COMPAT: &str = "#!/bin/sh
-# Runs real programs bare and under xsched and compares; results go to results/. See testing/cuda/ladder.py --help.
+# Runs real programs bare and under xsched and compares; results go to results/. See testing/ladders/cuda/ladder.py --help.
 here=$(cd \"$(dirname \"$0\")\" && pwd) || exit 3
 mkdir -p \"$here/work\" \"$here/results\" || exit 3
-exec python3 \"$here/testing/cuda/ladder.py\" --bin \"$here/bin\" --work \"$here/work\" \\
+exec python3 \"$here/testing/ladders/cuda/ladder.py\" --bin \"$here/bin\" --work \"$here/work\" \\
     --json \"$here/results/ladder.json\" \"$@\"
 ";
 
@@ -221,11 +223,11 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
     }
     let (platform, programs) = contents.api;
     for name in programs {
-        let source = root.join(format!("testing/capi/{name}.c"));
+        let source = root.join(format!("testing/programs/capi/{name}.c"));
         compile(root, &source, &bin.join(format!("capi-{name}")), &api_flags(root, &bin, platform))?;
     }
     if contents.soak {
-        compile(root, &root.join("testing/suite/work.c"), &bin.join("soak-work"), &["-DPLATFORM=\"cuda.h\""])?;
+        compile(root, &root.join("testing/programs/suite/work.c"), &bin.join("soak-work"), &["-DPLATFORM=\"cuda.h\""])?;
         let probe = bin.join("decision");
         copy(&release.join("decision"), &probe)?;
         strip(&probe)?;

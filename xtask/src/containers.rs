@@ -1,4 +1,4 @@
-//! `cargo xtask containers`: containers of a real engine under one daemon ([`containers.py`](../../testing/containers/containers.py)).
+//! `cargo xtask containers`: containers of a real engine under one daemon ([`containers.py`](../../testing/machines/containers/containers.py)).
 
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +20,7 @@ pub(crate) fn run(root: &Path, costs: bool) -> Result<(), String> {
     std::fs::create_dir_all(&floor).map_err(|e| format!("{}: {e}", floor.display()))?;
     xsched_floor::make(&floor);
     let mut script = Command::new("python3");
-    script.arg("testing/containers/containers.py").arg("--bin").arg(target.join("release"));
+    script.arg("testing/machines/containers/containers.py").arg("--bin").arg(target.join("release"));
     script
         .arg("--kept")
         .arg(target.join("containers"))

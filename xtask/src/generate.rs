@@ -47,7 +47,7 @@ const SETS: [Set; 3] = [
         hindrance: |root| cuda::header(&root.join("target")).err(),
         make: |root| {
             let made = cuda::generate(&root.join("target"))?;
-            let names = "testing/cuda/names.txt".to_string();
+            let names = "testing/ladders/cuda/names.txt".to_string();
             let files = vec![(format!("{CUDA}/signatures.rs"), made.signatures), (names, made.names)];
             Ok(Made { files, functions: made.functions })
         },
@@ -124,7 +124,7 @@ mod tests {
         let root = crate::root();
         let names = ["opencl/signatures.rs", "opencl/types.rs", "cuda/signatures.rs", "hip/signatures.rs"];
         let files = names.map(|name| format!("crates/xsched-shim/src/platform/{name}"));
-        for name in files.iter().map(String::as_str).chain(["testing/cuda/names.txt"]) {
+        for name in files.iter().map(String::as_str).chain(["testing/ladders/cuda/names.txt"]) {
             let text = std::fs::read_to_string(root.join(name)).expect("a committed file");
             let first = text.lines().next().expect("a first line");
             let first = first.trim_start_matches(['/', '#', ' ']);

@@ -1,8 +1,8 @@
 //! `cargo xtask hip-runtime [--debug] DIR`: lays out the software HIP runtime as `libamdhip64.so.5`, `.so.6` and `.so.7`, for use with
 //! `LD_LIBRARY_PATH=DIR`. The command `xsched`, which runs the simulated device, lies beside them.
 //!
-//! All three libraries are linked from one archive (`testing/xsched-fakehip`) and a small assembly file each, which is generated here: every
-//! name of that major version (`testing/hip/symbols.txt`) jumps to its implementation, or to a function that reports its lack. This leaves
+//! All three libraries are linked from one archive (`testing/stand-ins/xsched-fakehip`) and a small assembly file each, which is generated here: every
+//! name of that major version (`testing/ladders/hip/symbols.txt`) jumps to its implementation, or to a function that reports its lack. This leaves
 //! the versions of symbols to the linker; Rust cannot set them in its own shared libraries.
 
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const NAMES: &str = "testing/hip/symbols.txt";
+const NAMES: &str = "testing/ladders/hip/symbols.txt";
 const MAJORS: [u32; 3] = [5, 6, 7];
 /// System libraries that the archive needs.
 const SYSTEM: [&str; 3] = ["-ldl", "-lpthread", "-lm"];

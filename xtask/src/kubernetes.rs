@@ -59,7 +59,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     let mut script = |name: &str, arguments: &[&Path]| -> Result<(), String> {
         println!("== {name} {}", arguments.last().unwrap_or(&Path::new("")).display());
         let mut command = Command::new(&python);
-        command.arg("-B").arg(root.join("testing/kubernetes").join(name)).args(arguments);
+        command.arg("-B").arg(root.join("testing/machines/kubernetes").join(name)).args(arguments);
         let code = command.status().map_err(|e| format!("{}: {e}", python.display()))?.code();
         match code {
             Some(0) => {}

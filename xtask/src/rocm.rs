@@ -1,5 +1,5 @@
 //! `cargo xtask rocm [--suite SUITE] DIR`: makes a folder with AMD's own libraries of a newer ROCm than this machine's, from a suite of
-//! Debian: sid for ROCm 6.4, experimental for 7.2. Nothing is installed. The ladder `testing/hip/rocm/rocm.py` runs on this folder.
+//! Debian: sid for ROCm 6.4, experimental for 7.2. Nothing is installed. The ladder `testing/ladders/hip/rocm/rocm.py` runs on this folder.
 //!
 //! apt resolves, downloads and checks the packages, with its own lists and cache; dpkg-deb unpacks them. The folder contains `root` (the
 //! packages' files, with their C library and its loader), `amd` (AMD's HIP runtime, moved out of `root`, so that programs find the software

@@ -70,11 +70,11 @@ const NOTHING_RAN: i32 = 3;
 /// Tests of the measuring scripts, and tests of programs that run side by side.
 const SCRIPTS: [&[&str]; 6] = [
     &["-m", "unittest", "-v", "benches/cuda/test_conduct.py"],
-    &["testing/side_by_side.py", "--trials", "6"],
+    &["testing/ladders/side_by_side.py", "--trials", "6"],
     &["-m", "unittest", "-v", "benches/cuda/test_coloc.py"],
     &["-m", "unittest", "-v", "benches/hip/test_bench.py"],
-    &["-m", "unittest", "-v", "testing/cuda/test_ladder.py"],
-    &["-m", "unittest", "-v", "testing/opencl/test_ladder.py"],
+    &["-m", "unittest", "-v", "testing/ladders/cuda/test_ladder.py"],
+    &["-m", "unittest", "-v", "testing/ladders/opencl/test_ladder.py"],
 ];
 
 /// Tests that a run includes.
@@ -174,7 +174,7 @@ impl Run {
         let checks = ["deny", "--offline", "check", "licenses", "bans", "sources"];
         self.step("dependencies", |s| s.component("deny", &checks));
         let clippy = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
-        let kit = ["-m", "unittest", "-v", "testing/hip/kit/test_kit.py"].map(OsString::from);
+        let kit = ["-m", "unittest", "-v", "testing/ladders/hip/kit/test_kit.py"].map(OsString::from);
         // Three steps run at a time, the longest first: some mainly wait, others compute, and none compares times.
         self.at_once(
             3,
@@ -343,7 +343,7 @@ impl Step<'_> {
         command.args(crates.iter().flat_map(|name| ["-p".to_owned(), format!("xsched-{name}")]));
         let flags = format!("-Zsanitizer={kind} -Cunsafe-allow-abi-mismatch=sanitizer");
         command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", flags);
-        let suppressions = self.root.join("testing/sanitizers/thread.supp");
+        let suppressions = self.root.join("testing/lib/thread.supp");
         command.env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()));
         // Tests keep some memory until the process ends.
         command.env("ASAN_OPTIONS", "detect_leaks=0");
@@ -382,14 +382,15 @@ impl Step<'_> {
 
     /// Runs programs side by side, from this build.
     fn side_by_side(&self, built: &str, options: &[&str]) -> Verdict {
-        let mut args = vec!["testing/side_by_side.py".into(), "--bin".into(), self.target.join(built).into_os_string()];
+        let mut args =
+            vec!["testing/ladders/side_by_side.py".into(), "--bin".into(), self.target.join(built).into_os_string()];
         args.extend(options.iter().map(Into::into));
         self.python(built, &args)
     }
 
     /// Builds the containers that take a moment; `cargo xtask containers` builds the others.
     fn containers(&self) -> Verdict {
-        let mut args = vec!["testing/containers/containers.py".into(), "--bin".into()];
+        let mut args = vec!["testing/machines/containers/containers.py".into(), "--bin".into()];
         args.push(self.target.join("debug").into_os_string());
         args.extend(["--kept".into(), self.target.join("containers").into_os_string()]);
         self.python("debug", &args)
@@ -400,7 +401,7 @@ impl Step<'_> {
         if let Err(error) = std::fs::create_dir_all(&work) {
             return self.failed(&format!("{}: {error}", work.display()));
         }
-        let mut args = vec!["testing/opencl/ladder.py".into(), "--work".into(), work.clone().into_os_string()];
+        let mut args = vec!["testing/ladders/opencl/ladder.py".into(), "--work".into(), work.clone().into_os_string()];
         args.extend(["--bin".into(), self.target.join("release").into_os_string()]);
         args.extend(["--json".into(), work.join("results.json").into_os_string()]);
         if let Some(examples) = packages::pyopencl_examples(&work) {
@@ -417,7 +418,7 @@ impl Step<'_> {
             return Verdict::Skipped("the software HIP runtime was not laid out, see above".into());
         }
         let mut args =
-            vec!["testing/hip/ladder.py".into(), "--bin".into(), self.target.join("release").into_os_string()];
+            vec!["testing/ladders/hip/ladder.py".into(), "--bin".into(), self.target.join("release").into_os_string()];
         args.extend(["--runtime".into(), runtime.into_os_string()]);
         args.extend(["--json".into(), work.join("results.json").into_os_string()]);
         args.extend(["--work".into(), work.into_os_string()]);
@@ -434,7 +435,7 @@ impl Step<'_> {
         }
         for (number, folder) in folders.iter().enumerate() {
             let work = self.target.join(format!("rocm-ladder-{number}"));
-            let mut args = vec!["testing/hip/rocm/rocm.py".into()];
+            let mut args = vec!["testing/ladders/hip/rocm/rocm.py".into()];
             let json = work.join("results.json");
             let paths: [(&str, &Path); 5] = [
                 ("--bin", &release),

@@ -1,5 +1,5 @@
 //! `cargo xtask vm`: a Debian guest in QEMU, with systemd as process 1, in which units, several users, containers' namespaces and
-//! reloads are tried ([`guest.py`](../../testing/vm/guest.py)). The guest is made once and kept in the target folder.
+//! reloads are tried ([`guest.py`](../../testing/machines/vm/guest.py)). The guest is made once and kept in the target folder.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -130,7 +130,7 @@ fn payload(root: &Path, folder: &Path) -> Result<PathBuf, String> {
         done(Command::new("strip").arg("--strip-debug").arg(stage.join(to)))?;
     }
     for script in ["guest.py", "tools.py", "package.py", "pools.py", "engines.py"] {
-        copy(&root.join("testing/vm").join(script), &stage.join(script))?;
+        copy(&root.join("testing/machines/vm").join(script), &stage.join(script))?;
     }
     let cc = |source: &str, to: &str, flags: &[&str]| {
         let mut cc = Command::new("cc");
@@ -138,12 +138,12 @@ fn payload(root: &Path, folder: &Path) -> Result<PathBuf, String> {
         cc.arg("-I").arg(root.join("crates/xsched-simdev/include")).arg("-L").arg(&stage).args(flags);
         done(cc.args(["-lpthread", "-lm", "-ldl"]))
     };
-    cc("hazards/steady.c", "steady", &["-lsimdev", "-Wl,-rpath,/opt/x"])?;
-    cc("cuda/c/pooled.c", "pooled", &[])?;
+    cc("programs/hazards/steady.c", "steady", &["-lsimdev", "-Wl,-rpath,/opt/x"])?;
+    cc("programs/cuda/pooled.c", "pooled", &[])?;
     let include = format!("-I{}", root.join("include").display());
-    cc("domains/rights_scheduler.c", "librights.so", &["-shared", "-fPIC", &include])?;
-    cc("cuda/c/fakerm.c", "fakerm.so", &["-shared", "-fPIC"])?;
-    cc("nvml/nvml.c", "libnvidia-ml.so.1", &["-shared", "-fPIC"])?;
+    cc("programs/domains/rights_scheduler.c", "librights.so", &["-shared", "-fPIC", &include])?;
+    cc("programs/cuda/fakerm.c", "fakerm.so", &["-shared", "-fPIC"])?;
+    cc("stand-ins/nvml/nvml.c", "libnvidia-ml.so.1", &["-shared", "-fPIC"])?;
     let archive = folder.join("payload.tar");
     done(Command::new("tar").arg("-C").arg(&stage).arg("-cf").arg(&archive).arg("."))?;
     Ok(archive)

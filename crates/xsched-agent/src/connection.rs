@@ -32,6 +32,8 @@ pub(crate) struct Connection {
     waiting: VecDeque<Vec<u8>>,
     buffer: Vec<u8>,
     is_refused: bool,
+    /// Time from its refusal after which this program is to ask again, in ns, as the daemon wants it.
+    ask_again_ns: Option<u64>,
 }
 
 /// Message from the daemon, and the descriptor that came with it.
@@ -71,7 +73,7 @@ impl Connection {
         ancillary.push(SendAncillaryMessage::ScmRights(&fds));
         let sent = sendmsg(&socket, &[IoSlice::new(&hello)], &mut ancillary, SendFlags::NOSIGNAL);
         let (waiting, buffer) = (VecDeque::new(), vec![0; MAX_PACKET]);
-        let mut connection = Connection { socket: Descriptor::new(socket), waiting, buffer, is_refused: false };
+        let mut connection = Connection { socket: Descriptor::new(socket), waiting, buffer, is_refused: false, ask_again_ns: None };
         match sent {
             // A daemon that has turned this process away has said why before: that is received next.
             Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(connection),
@@ -82,6 +84,11 @@ impl Connection {
     /// True once the daemon has refused this program.
     pub(crate) fn is_refused(&self) -> bool {
         self.is_refused
+    }
+
+    /// Time after which a program that was refused for want of room is to ask again, in ns; none = the daemon gave none.
+    pub(crate) fn ask_again_ns(&self) -> Option<u64> {
+        self.ask_again_ns
     }
 
     /// Reason that the daemon gave before it ended the connection; none = it gave none.
@@ -144,8 +151,19 @@ impl Connection {
         }
     }
 
-    /// The next message, if one is there.
+    /// The next message, if one is there. The time for the next attempt is kept for [`Connection::ask_again_ns`].
     pub(crate) fn receive(&mut self) -> Result<Option<Received>, Error> {
+        loop {
+            match self.receive_any()? {
+                Some((DaemonMsg::AskAgain { after_ms }, _)) => {
+                    self.ask_again_ns = Some(u64::from(after_ms) * 1_000_000);
+                }
+                message => return Ok(message),
+            }
+        }
+    }
+
+    fn receive_any(&mut self) -> Result<Option<Received>, Error> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let got = loop {
@@ -204,6 +222,23 @@ mod tests {
         rustix::net::bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
         rustix::net::listen(&socket, 8).unwrap();
         socket
+    }
+
+    #[test]
+    fn the_time_to_ask_again_comes_with_the_refusal_and_is_no_message_of_its_own() {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (daemon, ours) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let (waiting, buffer) = (VecDeque::new(), vec![0; MAX_PACKET]);
+        let socket = Descriptor::new(ours);
+        let mut connection = Connection { socket, waiting, buffer, is_refused: false, ask_again_ns: None };
+        let why = Error::environment("all are taken");
+        for message in [DaemonMsg::AskAgain { after_ms: 1_700 }, DaemonMsg::Refused(why.clone())] {
+            rustix::net::send(&daemon, &encode(&message).unwrap(), SendFlags::NOSIGNAL).unwrap();
+        }
+        let received = connection.receive().unwrap().map(|(message, _)| message);
+        assert_eq!(received, Some(DaemonMsg::Refused(why)));
+        assert_eq!((connection.is_refused(), connection.ask_again_ns()), (true, Some(1_700_000_000)));
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod original;
 mod out_of_sight;
 mod reference;
 mod start;
+mod stored;
 mod target;
 mod values;
 mod whom;

@@ -140,7 +140,7 @@ fn lock(socket: &Path, deadline: Instant) -> Result<Option<File>> {
             return Ok(None);
         }
         if Instant::now() > deadline {
-            return Err(Error::environment(format!("somebody else holds {} but no daemon answers", path.display())));
+            return Err(Error::environment(format!("another command holds {} and no daemon answers: end it, or wait", path.display())));
         }
         std::thread::sleep(STEP);
     }

@@ -94,13 +94,19 @@ pub fn ask_if_there(socket: Option<&Path>, request: Request) -> Result<Option<Ve
     }
 }
 
+/// Error where nothing listens at a socket; none = the one that is found by itself.
+pub fn absent(socket: Option<&Path>) -> Error {
+    let path = paths::socket_path(socket.map(Path::to_owned)).0;
+    told(&path, NoAnswer::NotConnected(rustix::io::Errno::NOENT))
+}
+
 /// Error for a missing answer, as a command reports it.
 fn told(path: &Path, why: NoAnswer) -> Error {
     use rustix::io::Errno;
     let at = path.display();
     match why {
         NoAnswer::NotConnected(Errno::NOENT | Errno::CONNREFUSED) => Error::environment(format!(
-            "no daemon answers at {at}; `xsched run` starts one with a program, `xsched daemon` without"
+            "no daemon answers at {at}: start one with `xsched daemon`; `xsched run` starts one by itself"
         )),
         NoAnswer::Refused(why) => why,
         NoAnswer::Distrusted(why) => Error::environment(why),

@@ -19,6 +19,7 @@ mod abandoned;
 mod accounting;
 mod accounts;
 mod answers;
+mod appointments;
 mod bursts;
 mod check;
 mod client;
@@ -89,6 +90,7 @@ pub use metrics::{Metric, all_metrics};
 pub use pool::keeper::keep_pool;
 pub use pool::obstacle as pool_obstacle;
 pub use rights::give_up_capabilities;
+pub use usage::{StoredProgram, StoredUsage};
 pub use xsched_proto::Error;
 
 /// Engine with the memory of this daemon's programs.

@@ -12,7 +12,7 @@ impl Server {
             let name = self.engine.programs().get(&id).map(|program| program.name.clone());
             self.note_refusal(pid, user, &name.unwrap_or_default(), why.line());
         }
-        self.net.refuse(id, why);
+        self.net.refuse_for_now(id, why);
         self.net.doom(id, None);
     }
 

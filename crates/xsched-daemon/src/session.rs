@@ -112,7 +112,7 @@ impl Server {
         }
         if let Some(why) = self.too_much_kept(user) {
             self.note_refusal(pid, user, called_by(&options.command, &who.exe), why.line());
-            self.net.refuse(id, why);
+            self.net.refuse_for_now(id, why);
             self.net.doom(id, None);
             return Ok(());
         }

@@ -92,6 +92,13 @@ pub(crate) const USER_CONNS_MAX: (usize, usize) = (1_024, usize::MAX);
 pub(crate) const COMMANDS_ROOM: usize = 8;
 /// Largest number of refused processes that are reported, of all users.
 pub(crate) const REFUSED_MAX: usize = 256;
+/// Shortest and longest time after which a program that was refused for want of room asks again, in ns. The longest is below
+/// [`REFUSED_KEPT_NS`].
+pub(crate) const ASK_AGAIN_NS: (u64, u64) = (1_500_000_000, 60_000_000_000);
+/// Time between two such attempts of programs of one user, in ns: 200 attempts in a second cost the loop a few % of its time.
+pub(crate) const ASK_SPACING_NS: u64 = 5_000_000;
+/// Largest number of users that have such times of their own.
+pub(crate) const ASK_USERS_MAX: usize = 1_024;
 /// Time for which a refusal is reported after its last repetition, in ns: a refused process asks again within a minute.
 pub(crate) const REFUSED_KEPT_NS: u64 = 150_000_000_000;
 /// Divisor of all connections that gives root's part, so that others cannot lock root out.

@@ -64,7 +64,7 @@ impl World {
             std::fs::create_dir(folder.path().join(name)).unwrap();
         }
         if let Some(flags) = flags {
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/nvml/nvml.c");
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/stand-ins/nvml/nvml.c");
             let mut cc = Command::new("cc");
             cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]);
             cc.arg(folder.path().join("lib/libnvidia-ml.so.1")).arg(source).args(flags);

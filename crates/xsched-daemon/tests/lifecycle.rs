@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use support::{Client, Daemon, connect, hello, is_hung_up, memfd, options, own_pidfd, receive, seals, send, send_raw};
+use support::{Client, Daemon, connect, hello, is_hung_up, is_turned_away, memfd, options, own_pidfd, receive, seals, send, send_raw};
 use xsched_daemon::{Options, run};
 use xsched_policy::registry;
 use xsched_proto::Error;
@@ -213,7 +213,9 @@ fn another_version_is_told_so() {
     for first in [0, 1] {
         let socket = connect(&daemon.socket);
         send_raw(&socket, &[&[first, PROTOCOL_VERSION as u8 - 1][..], &[0xff; 30]].concat(), &[]).unwrap();
-        let why = is_hung_up(&socket).expect("a reason");
+        let (why, again_ms) = is_turned_away(&socket);
+        assert_eq!(again_ms, None, "only an operator helps");
+        let why = why.expect("a reason");
         assert!(why.contains(&format!("this program {}: install one version", PROTOCOL_VERSION - 1)), "{why}");
     }
     assert_eq!(daemon.ps().0.dropped_clients, 0, "an old program is no attacker");
@@ -280,12 +282,16 @@ fn a_program_too_many_is_told_so_and_commands_have_room() {
     let segment = memfd(SEGMENT_BYTES, seals());
     send(&socket, &hello(ProgramOptions::default()), &[segment.as_fd(), event.as_fd(), own_pidfd().as_fd()]);
     let why = format!("user {uid} has 2 programs attached, as many as a user may have: see xsched ps");
-    assert_eq!(is_hung_up(&socket).expect("a reason"), why);
+    // Room may come soon: the program is told when to ask again.
+    let soon = |again_ms: Option<u32>| again_ms.is_some_and(|ms| (1_500..2_000).contains(&ms));
+    let (told, again_ms) = is_turned_away(&socket);
+    assert_eq!((told.as_deref(), soon(again_ms)), (Some(&*why), true), "{again_ms:?}");
     assert_eq!(refusals(), [(std::process::id(), uid, why)]);
     // Not even commands have room without an end, and one more is told that.
     let commands: Vec<_> = (0..8).map(|_| connect(&daemon.socket)).collect();
     let more = connect(&daemon.socket);
-    assert!(is_hung_up(&more).expect("a reason").contains("its user has as many connections as a user may have"));
+    let (told, again_ms) = is_turned_away(&more);
+    assert!(told.expect("a reason").contains("its user has as many connections as a user may have") && soon(again_ms));
     drop((attached, commands));
     let is_program = |part: &DaemonMsg| matches!(part, DaemonMsg::Program(_));
     let ask = || xsched_proto::ask::ask(&daemon.socket, Request::Ps, Duration::from_secs(30));

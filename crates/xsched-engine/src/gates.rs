@@ -74,13 +74,13 @@ impl<M: Memory> Engine<M> {
             }
         }
         self.carry_out(now_us);
-        self.decided();
+        self.history.decided();
         if self.give_pages() {
             // Gates may yield to them from now on.
             self.carry_out(now_us);
         }
         // Messages: after all gates.
-        while let Some(id) = self.reassert.pop() {
+        while let Some(id) = self.follow_ups.next_slice() {
             self.reassert_timeslice(id);
         }
     }
@@ -107,7 +107,7 @@ impl<M: Memory> Engine<M> {
         } else if group.words.level.load(Relaxed) >= 2 {
             // Everything but the command that runs just now is held on the device.
             self.gatekeeper.off_device(self.now_us(), id);
-            self.reassert.push(id);
+            self.follow_ups.add_slice(id);
         }
     }
 
@@ -115,7 +115,7 @@ impl<M: Memory> Engine<M> {
         if self.groups.get(&id).is_some_and(|group| group.interrupted) {
             self.interrupt(id, false);
         }
-        self.reassert.push(id);
+        self.follow_ups.add_slice(id);
     }
 
     /// Stores the level of a group for its program: no gates on the device where the policy wants none.

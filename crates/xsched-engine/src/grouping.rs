@@ -287,7 +287,7 @@ impl<M: Memory> Engine<M> {
             self.close_blank_book(number, device);
         }
         self.remove_queues(user, program.queues.values().map(|queue| queue.id));
-        self.counting.remove(&id);
+        self.follow_ups.drop_sum(id);
         if self.pages.remove(id) {
             self.emit(Effect::PageGone(id));
         }

@@ -14,8 +14,9 @@
 //!
 //! Who writes which part of the state: `programs` and `groups` are written by `grouping`, `queueing` (queues of a program), `hints`
 //! (values for the policy), `timeslices` (the slice that was told) and `gates` (what follows from a gate), each its own fields.
-//! `settings` is written by `handle`, `looked_at` and `counting` by `progress`, `reassert` by `gates`, `active_windows` by `follow`,
-//! `changing` by `command`, and each of `parts` by one module.
+//! `settings` is written by `handle`, `active_windows` by `follow`, `changing` by `command`. Two of `parts` have several writers, of one
+//! field each: `follow_ups` has `gates` (time slices) and `progress` (the rest), `history` has `trace`, `outcomes` and `gates` (the number of
+//! decisions). Each other part is written by one module.
 
 #![forbid(unsafe_code)]
 

@@ -13,13 +13,13 @@ use crate::state::Engine;
 impl<M: Memory> Engine<M> {
     /// Keeps outcomes from now on, for [`Engine::take_outcomes`].
     pub fn keep_outcomes(&mut self) {
-        self.outcomes.taken = true;
+        self.history.outcomes.keep();
         self.gatekeeper.keep_outcomes();
     }
 
     /// Outcomes since the last call: waits, preemptions, and how long groups took to leave.
     pub fn take_outcomes(&mut self) -> Vec<(GroupId, Outcome)> {
-        std::mem::take(&mut self.outcomes.waiting)
+        self.history.outcomes.take()
     }
 
     /// Hands on the outcomes of the input that was handled.
@@ -27,12 +27,10 @@ impl<M: Memory> Engine<M> {
         let mut effects = Vec::new();
         for (id, outcome) in self.gatekeeper.outcomes() {
             let Outcome::Burst { from_ns, length_ns, missed } = outcome else {
-                if self.outcomes.taken {
-                    self.outcomes.waiting.push((id, outcome));
-                }
+                self.history.outcomes.add(id, outcome);
                 continue;
             };
-            let Some(group) = self.groups.get(&id).filter(|_| self.outcomes.bursts) else { continue };
+            let Some(group) = self.groups.get(&id).filter(|_| self.history.outcomes.has_bursts()) else { continue };
             let Some(program) = self.programs.get(&group.program.0) else { continue };
             effects.push(Effect::Burst(format!(
                 "{{\"pid\":{},\"priority\":{},\"device\":{:?},\"from_us\":{},\"us\":{},\"missed\":{missed}}}\n",

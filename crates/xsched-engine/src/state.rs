@@ -1,6 +1,6 @@
 //! The engine's state, in parts that each have one owner, and the little that all modules use of it.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use xsched_gatekeeper::Gatekeeper;
 use xsched_policy::{Arbiter, Event, GroupId};
@@ -8,11 +8,11 @@ use xsched_proto::wire::DaemonMsg;
 
 use crate::group::Group;
 use crate::io::Effect;
-use crate::memory::{LaunchSum, Memory};
+use crate::memory::Memory;
 use crate::parts::books::Books;
 use crate::parts::changing::Changing;
-use crate::parts::gone::Gone;
-use crate::parts::outcomes::Outcomes;
+use crate::parts::follow_ups::FollowUps;
+use crate::parts::history::History;
 use crate::parts::pages::Pages;
 use crate::parts::queues::Queues;
 use crate::program::Program;
@@ -30,27 +30,19 @@ pub struct Engine<M: Memory> {
     pub(crate) programs: HashMap<u64, Box<Program<M>>>,
     pub(crate) groups: HashMap<GroupId, Group<M::Words>>,
     pub(crate) queues: Queues,
-    /// Groups that are gone, for the trace.
-    pub(crate) gone: Gone,
     /// Books of usage that are open.
     pub(crate) books: Books,
     /// Backlog pages of urgent programs in foreign MPS servers.
     pub(crate) pages: Pages,
     /// Commands that change programs, by connection.
     pub(crate) changing: HashMap<u64, Changing>,
-    /// Sums of counters that are not complete yet, by program.
-    pub(crate) counting: HashMap<u64, LaunchSum>,
-    /// Programs whose progress was of interest at the last look.
-    pub(crate) looked_at: BTreeSet<u64>,
-    /// Groups whose time slices may have to be set again once all gates are stored.
-    pub(crate) reassert: Vec<GroupId>,
+    /// Work that follows from decisions.
+    pub(crate) follow_ups: FollowUps,
     /// Process of the active window, by user.
     pub(crate) active_windows: HashMap<u32, u32>,
-    pub(crate) outcomes: Outcomes,
+    pub(crate) history: History,
     /// Number of the last group or queue.
     last_id: u64,
-    /// Number of times that gates were decided.
-    decisions: u64,
     effects: VecDeque<Effect>,
 }
 
@@ -76,17 +68,13 @@ impl<M: Memory> Engine<M> {
             programs: HashMap::new(),
             groups: HashMap::new(),
             queues: Queues::default(),
-            gone: Gone::default(),
             books: Books::default(),
             pages: Pages::default(),
             changing: HashMap::new(),
-            counting: HashMap::new(),
-            looked_at: BTreeSet::new(),
-            reassert: Vec::new(),
+            follow_ups: FollowUps::default(),
             active_windows: HashMap::new(),
-            outcomes: Outcomes::new(bursts),
+            history: History::new(bursts),
             last_id: 0,
-            decisions: 0,
             effects: VecDeque::new(),
         }
     }
@@ -111,10 +99,6 @@ impl<M: Memory> Engine<M> {
     pub(crate) fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
-    }
-
-    pub(crate) fn decided(&mut self) {
-        self.decisions += 1;
     }
 
     pub(crate) fn event(&mut self, event: Event) {
@@ -174,7 +158,7 @@ impl<M: Memory> Engine<M> {
 
     /// Number of times that gates were decided.
     pub fn decisions(&self) -> u64 {
-        self.decisions
+        self.history.decisions()
     }
 
     /// Numbers of things that are kept.
@@ -186,7 +170,7 @@ impl<M: Memory> Engine<M> {
             books: self.books.keys().count(),
             pages: self.pages.len(),
             commands: self.changing.len(),
-            sums: self.counting.len(),
+            sums: self.follow_ups.sums(),
         }
     }
 }

@@ -10,10 +10,9 @@ use xsched_proto::trace::{Record, Why};
 use xsched_proto::wire::{DaemonMsg, Head, TracedGroup, TracedProgram};
 
 use crate::memory::Memory;
-use crate::parts::gone::{Gone, GoneGroup};
+use crate::parts::gone::GoneGroup;
 use crate::state::Engine;
-use crate::trim;
-use crate::tuning::{TRACED_BYTES, TRACED_ENDED_MAX, TRACED_RECORDS};
+use crate::tuning::{TRACED_BYTES, TRACED_RECORDS};
 use crate::user::User;
 
 /// The part of an answer that is still to be sent.
@@ -82,12 +81,7 @@ impl<M: Memory> Engine<M> {
         ended.group.ended = true;
         let ring = self.gatekeeper.ring();
         let oldest_us = ring.and_then(|ring| ring.get(ring.oldest())).map_or(0, |record| record.at_us);
-        let Gone(gone) = &mut self.gone;
-        while gone.front().is_some_and(|e| e.at_us < oldest_us) {
-            gone.pop_front();
-        }
-        gone.push_back(Arc::new(ended));
-        trim(gone, TRACED_ENDED_MAX, |e| e.user);
+        self.history.gone.add(ended, oldest_us);
     }
 
     /// Begins to tell what happened since a record or a time in µs, whichever is later. `started_us` is when the daemon started.
@@ -105,7 +99,7 @@ impl<M: Memory> Engine<M> {
     /// The groups of a user's own programs, and those of others on the same devices, by their numbers; and which of them are its own.
     fn to_tell(&self, user: User, since_us: u64) -> (VecDeque<ToTell>, HashMap<u64, bool>) {
         let is_own = |theirs: User| user.may_see(theirs);
-        let gone = || self.gone.0.iter().filter(|e| e.at_us >= since_us);
+        let gone = || self.history.gone.since(since_us);
         let of_living = self.groups.values().filter(|group| is_own(group.user)).map(|group| &*group.device);
         let of_gone = gone().filter(|e| is_own(e.user)).map(|e| &*e.group.device);
         let devices: HashSet<&str> = of_living.chain(of_gone).collect();
@@ -129,7 +123,7 @@ impl<M: Memory> Engine<M> {
                 ToTell::Gone(gone) => Some(gone.group.clone()),
                 ToTell::Living(id) => {
                     let living = self.traced(id).map(|living| living.group);
-                    living.or_else(|| Some(self.gone.0.iter().find(|e| e.group.id == id.0)?.group.clone()))
+                    living.or_else(|| Some(self.history.gone.numbered(id.0)?.group.clone()))
                 }
             };
             let Some(group) = group else { continue };

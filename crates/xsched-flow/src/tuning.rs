@@ -188,7 +188,9 @@ pub const SIGNAL_LATEST_NS: u64 = 1_000_000_000;
 pub const GREETING_NS: u64 = 1_000_000_000;
 /// First and longest wait between attempts to find a daemon again, in ns: short after a restart, and cheap where there is none.
 pub const RETRY_NS: (u64, u64) = (100_000_000, 2_000_000_000);
-/// First and longest wait after a refusal of the daemon, in ns: a limit is met for as long as other programs run.
+/// Longest wait after a refusal for want of room, in ns, whatever the daemon wants.
+pub const ASK_AGAIN_MAX_NS: u64 = 60_000_000_000;
+/// First and longest wait after a refusal for another reason, in ns: that holds until an operator acts.
 pub const REFUSED_NS: (u64, u64) = (2_000_000_000, 30_000_000_000);
 /// Time after which a program that must be scheduled ends if it is not scheduled, in ns.
 pub const REQUIRED_NS: u64 = 3_000_000_000;

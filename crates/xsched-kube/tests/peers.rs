@@ -11,10 +11,10 @@ use xsched_testkit::skipped;
 
 const KUBE: &str = env!("CARGO_BIN_EXE_xsched-kube");
 
-/// Runs a program of `testing/kubernetes` on one of our programs, or on the folder of all. Exit code 77 means that
+/// Runs a program of `testing/machines/kubernetes` on one of our programs, or on the folder of all. Exit code 77 means that
 /// something it needs is missing.
 fn run(name: &str, arguments: &[PathBuf]) {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/kubernetes").join(name);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/machines/kubernetes").join(name);
     let python = fetched("venv/bin/python3").unwrap_or_else(|| "python3".into());
     let mut command = Command::new(python);
     command.arg("-B").arg(script).args(arguments);

@@ -416,6 +416,11 @@ pub enum DaemonMsg {
     TraceRecords(Vec<Record>),
     /// Part of the answer to [`Request::Ps`]: program that the daemon has refused.
     RefusedProgram(RefusedProgram),
+    /// Comes before [`DaemonMsg::Refused`] where the refusal is for want of room, which may come: a program asks again then.
+    AskAgain {
+        /// Time from now to the next attempt, in ms.
+        after_ms: u32,
+    },
 }
 
 /// Program that the daemon has refused, because of a limit: it runs unscheduled, and asks again.

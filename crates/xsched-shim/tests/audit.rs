@@ -72,7 +72,7 @@ fn every_cuda_function_is_in_exactly_one_class() {
     assert!(signatures.len() > 600, "the list is not cut short: {}", signatures.len());
     // Beyond the header: exports of a real driver (580.159), read from its symbol table.
     let mut wanted = signatures.clone();
-    wanted.extend(include_str!("../../../testing/cuda/exports-580.159.txt").lines());
+    wanted.extend(include_str!("../../../testing/ladders/cuda/exports-580.159.txt").lines());
     let hooked = hooked(cuda::HOOKS);
     let undeclared: Vec<_> = hooked.difference(&signatures).collect();
     assert!(undeclared.is_empty(), "hooked, but not declared: {undeclared:?}");
@@ -89,9 +89,10 @@ fn every_hip_function_is_in_exactly_one_class() {
     // calls but no header declares; and exports of Debian's libraries of 6.4 and 7.2, which are in the software
     // runtime's list.
     let mut wanted = signatures.clone();
-    wanted.extend(include_str!("../../../testing/hip/exports-5.2.21153.txt").lines());
-    wanted.extend(include_str!("../../../testing/hip/names-7.14.txt").lines());
-    let symbols = include_str!("../../../testing/hip/symbols.txt").lines().filter(|line| !line.starts_with('#'));
+    wanted.extend(include_str!("../../../testing/ladders/hip/exports-5.2.21153.txt").lines());
+    wanted.extend(include_str!("../../../testing/ladders/hip/names-7.14.txt").lines());
+    let symbols =
+        include_str!("../../../testing/ladders/hip/symbols.txt").lines().filter(|line| !line.starts_with('#'));
     wanted.extend(symbols.filter_map(|line| line.split_whitespace().nth(1)));
     wanted.extend([
         "__hipRegisterManagedVar",

@@ -27,7 +27,7 @@ fn compile(headers: &[&str], body: &str) -> Result<(), String> {
     text.push_str("#include <stddef.h>\n");
     text.push_str(body);
     std::fs::write(&file, text).expect("a file");
-    let include = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testing/kfd/include");
+    let include = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testing/stand-ins/kfd/include");
     let output = Command::new("cc").args(["-std=gnu11", "-fsyntax-only", "-I"]).arg(include).arg(&file).output();
     let output = output.expect("a C compiler");
     let _ = std::fs::remove_file(&file);

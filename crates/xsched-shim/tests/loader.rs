@@ -1,6 +1,6 @@
 //! Resolution of calls: with the preload library a call reaches the same function as without it.
 //!
-//! The programs of `testing/loader` load copies of a fake OpenCL library in every way that a process may, and print the
+//! The programs of `testing/programs/loader` load copies of a fake OpenCL library in every way that a process may, and print the
 //! copy that each call reached. Every scenario runs bare first, which shows what the loader does, then preloaded.
 
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn folder() -> &'static Path {
         }
         let folder = all.join(std::process::id().to_string());
         std::fs::create_dir_all(&folder).expect("folder for the programs");
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/loader/build.sh");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/programs/loader/build.sh");
         let built = Command::new("sh").arg(script).arg(&folder).output().expect("sh");
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         folder

@@ -32,7 +32,7 @@ fn gpu_s(rows: &[Row], key: &str) -> f64 {
 
 fn load(place: &Place) -> std::path::PathBuf {
     place.device();
-    place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"])
+    place.compile("programs/sim/simload.c", &["-lsimdev", "-lpthread", "-lm"])
 }
 
 fn result(program: Process) -> Value {
@@ -198,4 +198,45 @@ fn usage_outlives_programs_and_daemons() {
     assert_eq!((&json["version"], &json["rows"][0]["key"]), (&1.into(), &"high".into()));
     let rows = place.ask(&["usage", "--since", "1s", "--csv"]);
     assert!(rows.lines().count() <= 2, "{rows}");
+}
+
+/// A daemon of a user ends a minute after its last program.
+#[test]
+fn usage_and_the_programs_that_ended_are_told_without_a_daemon() {
+    let place = Place::new();
+    let load = load(&place);
+    let asked = |args: &[&str]| {
+        let done = place.xsched(args).output().expect("xsched runs");
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        (done.status.code(), text(done.stdout), text(done.stderr))
+    };
+    let absent = |args: &[&str]| {
+        let (code, out, said) = asked(args);
+        assert_eq!((code, out.as_str(), said.lines().count()), (Some(3), "", 1), "{args:?}: {said}");
+        assert!(said.contains("no daemon answers at") && said.contains("`xsched run` starts one"), "{said}");
+    };
+    // Nothing was recorded yet.
+    absent(&["usage"]);
+    absent(&["ps", "--all"]);
+    let daemon = place.daemon(&[]);
+    let program = requests(&place, &load, "gone", 20_000, 20);
+    let pid = program.pid();
+    result(program);
+    let before = usage(&place, "job");
+    end(daemon, "TERM");
+    let (code, csv, said) = asked(&["usage", "--by", "job", "--csv"]);
+    assert_eq!((code, said.lines().count()), (Some(0), 1), "{said}");
+    assert!(said.contains("no daemon answers at") && said.contains("records in /"), "{said}");
+    let ns = csv.lines().nth(1).and_then(|line| line.strip_prefix("gone,")?.split(',').next()).expect("a row");
+    // The last part may be charged after the question.
+    assert!(ns.replace('.', "").parse::<u64>().expect("ns") >= of(&before, "gone").1[0], "{csv} {before:?}");
+    let (code, table, said) = asked(&["ps", "--all"]);
+    assert_eq!((code, said.lines().count()), (Some(0), 1), "{said}");
+    let row = table.lines().nth(1).expect("a row");
+    assert!(row.contains(&format!("{pid} ")) && row.contains("sim:0") && row.contains("simload (job gone)"), "{table}");
+    assert!(table.starts_with("     PID USER"), "{table}");
+    let (code, none, _) = asked(&["ps", "--all", "--job", "another"]);
+    assert_eq!((code, none.as_str()), (Some(0), "no program of the last hour is recorded\n"));
+    absent(&["ps"]);
+    absent(&["ps", "--all", "--json"]);
 }

@@ -68,7 +68,7 @@ fn awf_follows_the_active_window() {
         return skipped("the active window: no Xvfb");
     };
     place.device();
-    let work = place.compile("suite/work.c", &["-DPLATFORM=\"sim.h\"", "-lpthread", "-lm", "-lsimdev"]);
+    let work = place.compile("programs/suite/work.c", &["-DPLATFORM=\"sim.h\"", "-lpthread", "-lm", "-lsimdev"]);
     let _daemon = place.daemon(&["--policy", "awf"]);
     let programs = [0, 1].map(|_| {
         let mut program = place.run(&[], &work, &["steady", "200", "64"]);

@@ -1,5 +1,5 @@
 //! The C API: programs compiled with `include/xsched` and linked with the small libraries, with and without the preload, on every platform
-//! with queues for it. The programs are in `testing/capi`, and each checks its own results.
+//! with queues for it. The programs are in `testing/programs/capi`, and each checks its own results.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,7 +23,7 @@ fn on_each(program: &str, test: impl Fn(&Device)) {
         let include = format!("-I{}", Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include").display());
         let hal = format!("-lhal{name}");
         let flags = [include.as_str(), "-Wno-unused-function", "-lpreempt", hal.as_str()];
-        match Device::with(platform, &format!("capi/{program}.c"), &flags) {
+        match Device::with(platform, &format!("programs/capi/{program}.c"), &flags) {
             Ok(device) => {
                 println!("{name}");
                 test(&device);
@@ -42,13 +42,13 @@ fn passes(process: Process) {
     assert!(!lines.is_empty() && lines.iter().all(|line| line.starts_with("ok ")), "{lines:#?}");
 }
 
-/// Path of `testing/capi/compiled.hip`, compiled by AMD's compiler; else the reason for which there is none.
+/// Path of `testing/programs/capi/compiled.hip`, compiled by AMD's compiler; else the reason for which there is none.
 fn compiled_by_hipcc(gpu: &HipGpu) -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let libraries = beside("libhalhip.so").parent().expect("a folder").to_owned();
     let program = gpu.place.join("compiled");
     let mut hipcc = Command::new("hipcc");
-    hipcc.args(["--offload-arch=gfx906", "-w", "-x", "hip"]).arg(root.join("testing/capi/compiled.hip"));
+    hipcc.args(["--offload-arch=gfx906", "-w", "-x", "hip"]).arg(root.join("testing/programs/capi/compiled.hip"));
     hipcc.arg("-o").arg(&program).arg("-I").arg(root.join("include")).arg("-L").arg(&libraries);
     hipcc.arg(format!("-Wl,-rpath,{}", libraries.display())).args(["-lpreempt", "-lhalhip"]);
     let done = hipcc.output().map_err(|error| format!("no hipcc ({error}): apt-get install hipcc"))?;
@@ -255,7 +255,7 @@ fn commands_run_where_scheduling_is_off() {
 #[test]
 fn a_python_program_puts_xqueues_on_its_streams() {
     let gpu = Gpu::new();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/capi/streams.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/programs/capi/streams.py");
     let start = |command: Command| {
         let mut command = command;
         let libraries = beside("libpreempt.so").parent().expect("a folder").to_owned();

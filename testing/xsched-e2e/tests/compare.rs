@@ -72,7 +72,7 @@ fn assert_played(v: &Value, rounds: usize) {
 #[test]
 fn bursts_of_programs_that_say_nothing_are_compared() {
     let place = Place::new();
-    let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
+    let load = place.compile("programs/sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
     place.device();
     let load = load.display();
     let high = format!("{load} lc --kernels 5 --us 1000 --period-us 40000 --requests 1000000");
@@ -118,7 +118,7 @@ fn lines_that_programs_print_are_compared() {
 #[test]
 fn a_program_that_fails_or_ends_or_does_nothing_is_told() {
     let place = Place::new();
-    let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
+    let load = place.compile("programs/sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
     place.device();
     let low = format!("test -e once || {{ touch once; exec {} be --secs 0.1; }}", load.display());
     let high = format!("{} lc --requests 1000000", load.display());
@@ -148,7 +148,7 @@ fn a_program_that_fails_or_ends_or_does_nothing_is_told() {
 #[test]
 fn programs_that_end_are_started_again_and_the_result_is_one_sentence() {
     let place = Place::new();
-    let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
+    let load = place.compile("programs/sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
     place.device();
     let load = load.display();
     let high = format!("{load} lc --kernels 5 --us 1000 --period-us 20000 --requests 15");

@@ -63,7 +63,7 @@ fn programs_print_the_same_under_chaos_at_level_3() {
 fn names_looked_up_under_the_scheduler_are_the_drivers_or_stand_for_them() {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&[]);
-    let names = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/cuda/names.txt");
+    let names = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/ladders/cuda/names.txt");
     let program = gpu.program("procaddress");
     let lines = gpu.run(&[], &program, &[names.to_str().unwrap()]).finish();
     assert!(lines.len() >= 5 && lines.iter().all(|line| line.starts_with("ok ")), "{lines:?}");

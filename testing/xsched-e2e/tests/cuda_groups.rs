@@ -351,7 +351,7 @@ fn goes_on(python: &mut Process) {
 fn threads_that_launch_with_pythons_lock_in_hand_stop_nobody() {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/cuda/gil.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/ladders/cuda/gil.py");
     let mut python = gpu.run(&[], Path::new("python3"), &[script.to_str().unwrap()]);
     python.expect("ready");
     goes_on(&mut python);

@@ -109,7 +109,7 @@ fn agents_of_a_killed_daemon_sleep() {
     let place = Place::new();
     let daemon = place.daemon(&["--policy", "hpf"]);
     place.device();
-    let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
+    let load = place.compile("programs/sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
     // Together the programs want more than the device can do, so that one of them wants it whenever the daemon dies, and each often waits
     // for its own commands.
     let requests = ["lc", "--us", "100", "--period-us", "800", "--requests", "1000000"];

@@ -13,7 +13,7 @@ const DEVICE: &str = "pci:0000:0a:00.0";
 fn stand_in(gpu: &Gpu) -> (PathBuf, PathBuf) {
     let (folder, values) = (gpu.place.join("management"), gpu.place.join("values"));
     [&folder, &values].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
-    let library = gpu.place.compile("nvml/nvml.c", &["-shared", "-fPIC"]);
+    let library = gpu.place.compile("stand-ins/nvml/nvml.c", &["-shared", "-fPIC"]);
     std::os::unix::fs::symlink(library, folder.join("libnvidia-ml.so.1")).unwrap();
     let set = |name: &str, value: u64| std::fs::write(values.join(name), value.to_string()).unwrap();
     set("memory_used", 61 * GIB);
@@ -76,7 +76,7 @@ fn a_scheduler_of_ones_own_is_told_the_devices_state() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut cc = std::process::Command::new("cc");
     cc.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(&scheduler);
-    cc.arg(root.join("testing/domains/state_scheduler.c")).arg("-I").arg(root.join("include"));
+    cc.arg(root.join("testing/programs/domains/state_scheduler.c")).arg("-I").arg(root.join("include"));
     assert!(cc.status().expect("a C compiler").success());
     let variables: [(&str, &OsStr); 2] = [("LD_LIBRARY_PATH", folder.as_os_str()), ("FAKENVML", values.as_os_str())];
     let mut daemon = gpu.place.daemon_with(&["--scheduler", scheduler.to_str().unwrap()], &variables);

@@ -65,14 +65,14 @@ fn a_program_that_is_scheduled_has_nothing_to_mend_until_it_is_held() {
 fn a_program_that_no_preload_can_enter_is_told_so() {
     let place = Place::new();
     let _daemon = place.daemon(&[]);
-    let stays = place.compile("hazards/stays.c", &["-static"]);
+    let stays = place.compile("programs/hazards/stays.c", &["-static"]);
     names(&place, &started(preloaded(&place, &stays, &[])), "executable", "not-preloadable", "linked statically");
     if !rustix::process::geteuid().is_root() {
         skipped("doctor of a setuid program: only root can make one");
         return;
     }
     let dynamic = place.join("dynamic");
-    std::fs::copy(place.compile("hazards/stays.c", &[]), &dynamic).unwrap();
+    std::fs::copy(place.compile("programs/hazards/stays.c", &[]), &dynamic).unwrap();
     std::os::unix::fs::chown(&dynamic, Some(65534), None).unwrap();
     std::fs::set_permissions(&dynamic, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();
     names(&place, &started(preloaded(&place, &dynamic, &[])), "executable", "secure", "setuid");
@@ -82,7 +82,7 @@ fn a_program_that_no_preload_can_enter_is_told_so() {
 fn a_program_that_was_started_otherwise_is_told_so() {
     let place = Place::new();
     let _daemon = place.daemon(&[]);
-    let stays = place.compile("hazards/stays.c", &[]);
+    let stays = place.compile("programs/hazards/stays.c", &[]);
     let with = |name: &str, value: &str| {
         let mut command = preloaded(&place, &stays, &[]);
         command.env(name, value);
@@ -94,7 +94,7 @@ fn a_program_that_was_started_otherwise_is_told_so() {
     names(&place, &with("XSCHED_POLICY", "hpf"), "environment", "no-scheduler", "only inside itself");
     names(&place, &with("XSCHED_SOCKET", "/none/x.sock"), "daemon", "no-daemon", "/none/x.sock");
     names(&place, &with("HOME", "/"), "attached", "no-call", "has loaded no vendor's library");
-    let linked = place.compile("hazards/stays.c", &["-Wl,--no-as-needed", "-lsimdev"]);
+    let linked = place.compile("programs/hazards/stays.c", &["-Wl,--no-as-needed", "-lsimdev"]);
     let idle = started(preloaded(&place, &linked, &[]));
     names(&place, &idle, "attached", "no-call", "has loaded libsimdev.so, but has given no command");
     let stopped = started(preloaded(&place, &linked, &[]));
@@ -110,8 +110,8 @@ fn a_program_that_was_started_otherwise_is_told_so() {
 fn calls_that_pass_by_the_library_are_found_in_the_programs_memory() {
     let place = Place::new();
     let _daemon = place.daemon(&[]);
-    let plugin = place.compile("hazards/plugin.c", &["-shared", "-fPIC", "-lsimdev", "-lm"]);
-    let opens = place.compile("hazards/deepbind.c", &["-ldl"]);
+    let plugin = place.compile("programs/hazards/plugin.c", &["-shared", "-fPIC", "-lsimdev", "-lm"]);
+    let opens = place.compile("programs/hazards/deepbind.c", &["-ldl"]);
     place.device();
     let program = started(place.run_command(&[], &opens, &[plugin.to_str().unwrap()]));
     if !rustix::process::geteuid().is_root() {
@@ -127,8 +127,8 @@ fn calls_that_pass_by_the_library_are_found_in_the_programs_memory() {
 fn a_library_that_stands_before_ours_is_named() {
     let place = Place::new();
     let _daemon = place.daemon(&[]);
-    let wrapper = place.compile("hazards/shadow.c", &["-shared", "-fPIC"]);
-    let mut command = place.command(place.compile("hazards/stays.c", &[]), &[]);
+    let wrapper = place.compile("programs/hazards/shadow.c", &["-shared", "-fPIC"]);
+    let mut command = place.command(place.compile("programs/hazards/stays.c", &[]), &[]);
     command.env("LD_PRELOAD", format!("{}:{}", wrapper.display(), beside("libxsched.so").display()));
     let found = format!("{} stands before it and answers simLaunchKernel", wrapper.display());
     names(&place, &started(command), "library", "shadowed", &found);
@@ -161,7 +161,7 @@ fn a_program_that_sees_other_files_lacks_the_library_or_the_socket() {
     }
     let place = Place::new();
     let _daemon = place.daemon(&[]);
-    let stays = place.compile("hazards/stays.c", &[]);
+    let stays = place.compile("programs/hazards/stays.c", &[]);
     // The library lies in a folder of its own, which the other mount namespace hides.
     let folder = place.join("lib");
     std::fs::create_dir(&folder).unwrap();

@@ -185,7 +185,7 @@ fn an_exempt_program_has_no_gates_on_the_device() {
 #[test]
 fn exempt_launches_pass_a_program_of_a_higher_class_and_others_wait_for_it() {
     let chain = Chain::over_cuda();
-    let steady = chain.place.compile("cuda/c/steady.c", &["-lpthread", "-lm"]);
+    let steady = chain.place.compile("programs/cuda/steady.c", &["-lpthread", "-lm"]);
     for mode in ["off", "report", "ahead", "exempt"] {
         let _daemon = daemon(&chain, &rule(mode));
         let mut program = chain.run_cuda_told(&["--priority", "low"], &[]);

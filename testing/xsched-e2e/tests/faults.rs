@@ -3,7 +3,7 @@
 //! compute something else.
 //!
 //! What fails is chosen by the software CUDA driver and HIP runtime (`fakecuda::Failures`) and by an OpenCL layer
-//! (`testing/opencl/fail_layer.c`): the functions that the program calls when it runs bare are spared, the others count.
+//! (`testing/ladders/opencl/fail_layer.c`): the functions that the program calls when it runs bare are spared, the others count.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -86,7 +86,7 @@ impl Vendor {
 
     fn opencl() -> Vendor {
         let place = Place::new();
-        let layer = place.compile("opencl/fail_layer.c", &["-shared", "-fPIC", "-Wno-unused-parameter"]);
+        let layer = place.compile("ladders/opencl/fail_layer.c", &["-shared", "-fPIC", "-Wno-unused-parameter"]);
         Vendor::OpenCl { place, layer }
     }
 

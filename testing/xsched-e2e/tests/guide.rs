@@ -12,7 +12,7 @@ use xsched_e2e::{Place, beside, finish};
 
 /// Beginnings of commands that are not run, with the reasons.
 const LISTED: [(&str, &str); 22] = [
-    ("./kit.sh", "needs an AMD GPU and an hour; its steps have tests of their own in testing/hip"),
+    ("./kit.sh", "needs an AMD GPU and an hour; its steps have tests of their own in testing/ladders/hip"),
     ("apt install", "changes the machine: `cargo xtask vm` does it in a guest"),
     ("apt remove", "changes the machine: `cargo xtask vm` does it in a guest"),
     ("systemctl", "changes the machine: `cargo xtask vm` does it in a guest"),

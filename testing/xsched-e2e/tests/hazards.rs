@@ -124,8 +124,8 @@ fn a_library_is_opened_uses_the_device_and_is_closed() {
     let libraries = beside("libsimdev.so");
     let folder = libraries.parent().unwrap().to_str().unwrap();
     let flags = ["-shared", "-fPIC", "-L", folder, "-lsimdev", "-lm"];
-    let plugin = place.compile("hazards/plugin.c", &flags);
-    let program = place.compile("hazards/loads_plugin.c", &["-ldl"]);
+    let plugin = place.compile("programs/hazards/plugin.c", &flags);
+    let program = place.compile("programs/hazards/loads_plugin.c", &["-ldl"]);
     let (_daemon, rival) = unrest(&place);
     let lines = place.run(&[], &program, &[plugin.to_str().unwrap()]).finish();
     assert_eq!(lines.last().map(String::as_str), Some("ok"));
@@ -307,7 +307,7 @@ fn programs_built_with_a_sanitizer_run_as_without_the_library_and_are_scheduled(
             continue;
         }
         let flag = format!("-fsanitize={name}");
-        let program = place.compile("hazards/launches.c", &[&flag, "-lsimdev", "-lpthread", "-lm"]);
+        let program = place.compile("programs/hazards/launches.c", &[&flag, "-lsimdev", "-lpthread", "-lm"]);
         let mut preloaded = place.command(&program, &[]);
         preloaded.env("LD_PRELOAD", beside("libxsched.so"));
         let child = place.run_command(&[], "sh".as_ref(), &["-c", "exec \"$0\"", program.to_str().unwrap()]);
@@ -382,7 +382,7 @@ fn a_thread_is_cancelled_while_it_is_held() {
 
 /// Python program that is to be interrupted.
 fn python(place: &Place, args: &[&str]) -> Process {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testing/hazards/interrupt.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testing/programs/hazards/interrupt.py");
     let python = ["python3", "/usr/bin/python3"].into_iter().find(|p| {
         std::process::Command::new(p).arg("-c").arg("import ctypes").output().is_ok_and(|o| o.status.success())
     });

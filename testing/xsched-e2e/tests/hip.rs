@@ -5,7 +5,7 @@ use xsched_e2e::{HipGpu, Process, beside, now_ns, until};
 
 /// Major versions of the runtime.
 const MAJORS: [u32; 3] = [5, 6, 7];
-/// Programs of `testing/hip/c` that print a line for each check and end by themselves.
+/// Programs of `testing/programs/hip` that print a line for each check and end by themselves.
 const PROGRAMS: [&str; 16] = [
     "capture",
     "copies",

@@ -1,5 +1,5 @@
-//! Level 3 on AMD's compute driver, as far as it can be tested without a device. `testing/kfd` plays the kernel, checks each request as the
-//! kernel would, and records every byte; `testing/kfd/hsa.c` plays AMD's runtime. Programs, preload library, daemon and command are real.
+//! Level 3 on AMD's compute driver, as far as it can be tested without a device. `testing/stand-ins/kfd` plays the kernel, checks each request as the
+//! kernel would, and records every byte; `testing/stand-ins/kfd/hsa.c` plays AMD's runtime. Programs, preload library, daemon and command are real.
 //! The test does not show that a kernel is preempted.
 
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use xsched_e2e::{Lateness, Place, Process, TIMEOUT, now_ns, until};
 
 /// Folder of the source tree that stands in for `/sys`.
 fn sysfs() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testing/kfd/sysfs")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testing/stand-ins/kfd/sysfs")
 }
 
 /// Machine with two pretended AMD GPUs.
@@ -55,15 +55,18 @@ impl Request {
 impl Amd {
     fn new() -> Amd {
         let place = Place::new();
-        let headers = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testing/kfd/include");
+        let headers = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testing/stand-ins/kfd/include");
         let headers = format!("-I{}", headers.to_str().unwrap());
-        let more = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testing/kfd/more.c");
-        let kernel = place
-            .compile("kfd/fakekfd.c", &[&headers, more.to_str().unwrap(), "-shared", "-fPIC", "-ldl", "-lpthread"]);
-        let runtime = place.compile("kfd/hsa.c", &[&headers, "-shared", "-fPIC", "-Wl,-soname,libhsa-runtime64.so.1"]);
+        let more = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testing/stand-ins/kfd/more.c");
+        let kernel = place.compile(
+            "stand-ins/kfd/fakekfd.c",
+            &[&headers, more.to_str().unwrap(), "-shared", "-fPIC", "-ldl", "-lpthread"],
+        );
+        let runtime =
+            place.compile("stand-ins/kfd/hsa.c", &[&headers, "-shared", "-fPIC", "-Wl,-soname,libhsa-runtime64.so.1"]);
         std::fs::rename(&runtime, place.join("libhsa-runtime64.so.1")).unwrap();
         let library = place.join("libhsa-runtime64.so.1");
-        let program = place.compile("kfd/load.c", &[library.to_str().unwrap(), "-lpthread"]);
+        let program = place.compile("stand-ins/kfd/load.c", &[library.to_str().unwrap(), "-lpthread"]);
         Amd { place, kernel, program, sysfs: sysfs() }
     }
 
@@ -71,7 +74,7 @@ impl Amd {
     fn with_real_runtime() -> Amd {
         let mut amd = Amd::new();
         std::fs::remove_file(amd.place.join("libhsa-runtime64.so.1")).unwrap();
-        amd.program = amd.place.compile("kfd/load.c", &["-l:libhsa-runtime64.so.1", "-lpthread"]);
+        amd.program = amd.place.compile("stand-ins/kfd/load.c", &["-l:libhsa-runtime64.so.1", "-lpthread"]);
         amd
     }
 
@@ -79,7 +82,7 @@ impl Amd {
     fn with_real_hip() -> Amd {
         let mut amd = Amd::with_real_runtime();
         amd.program = amd.place.join("hipreal");
-        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testing/kfd/hipreal.cpp");
+        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testing/stand-ins/kfd/hipreal.cpp");
         let mut hipcc = Command::new("hipcc");
         hipcc.args(["-O1", "--offload-arch=gfx90a", "-o"]).arg(&amd.program).arg(source);
         let done = hipcc.output().expect("hipcc: apt-get install hipcc");
@@ -92,11 +95,11 @@ impl Amd {
         let mut amd = Amd::new();
         let below = amd.place.join("libhsa-runtime64.so.1");
         let flags = ["-shared", "-fPIC", "-Wl,-soname,libamdhip64.so.6", below.to_str().unwrap()];
-        let runtime = amd.place.compile("kfd/hip.c", &flags);
+        let runtime = amd.place.compile("stand-ins/kfd/hip.c", &flags);
         let library = amd.place.join("libamdhip64.so.6");
         std::fs::rename(&runtime, &library).unwrap();
         let flags = [library.to_str().unwrap(), below.to_str().unwrap(), "-lpthread"];
-        amd.program = amd.place.compile("kfd/hipload.c", &flags);
+        amd.program = amd.place.compile("stand-ins/kfd/hipload.c", &flags);
         amd
     }
 

@@ -15,7 +15,7 @@ fn p50_beside(us: &str, batch: &str, level: &str, config: &str) -> f64 {
     let place = Place::new();
     place.devices_with(1, &[("SIMDEV_TIMESLICE_US", "20000")]);
     let (steady, load) =
-        (place.sim_program("steady"), place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]));
+        (place.sim_program("steady"), place.compile("programs/sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]));
     let file = place.join("config.toml");
     std::fs::write(&file, config).unwrap();
     let _daemon = place.daemon(&["--policy", "hpf", "--config", file.to_str().unwrap()]);

@@ -22,7 +22,8 @@ struct Old {
 impl Old {
     fn new() -> Old {
         let place = Place::new();
-        let driver = place.compile("opencl/old_icd.c", &["-shared", "-fPIC", "-DCL_TARGET_OPENCL_VERSION=300", "-ldl"]);
+        let driver =
+            place.compile("ladders/opencl/old_icd.c", &["-shared", "-fPIC", "-DCL_TARGET_OPENCL_VERSION=300", "-ldl"]);
         let vendors = place.join("vendors");
         std::fs::create_dir(&vendors).expect("a folder");
         std::fs::write(vendors.join("old.icd"), driver.to_str().expect("text")).expect("a file");

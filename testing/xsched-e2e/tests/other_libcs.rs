@@ -38,7 +38,7 @@ fn a_program_of_musl_runs_as_without_the_library() {
     let place = Place::new();
     let program = place.join("other_libc");
     let mut compiler = Command::new("musl-gcc");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/hazards/other_libc.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/programs/hazards/other_libc.c");
     compiler.arg(source).arg("-o").arg(&program);
     match compiler.status() {
         Ok(status) => assert!(status.success(), "{compiler:?}: {status}"),
@@ -72,7 +72,7 @@ fn aged(place: &Place, version: &str) -> PathBuf {
 #[test]
 fn a_program_of_an_older_glibc_runs_as_without_the_library() {
     let place = Place::new();
-    let program = place.compile("hazards/other_libc.c", &["-lpthread", "-ldl"]);
+    let program = place.compile("programs/hazards/other_libc.c", &["-lpthread", "-ldl"]);
     let folder = aged(&place, "2.27");
     let variables = [("LD_LIBRARY_PATH", folder.to_str().expect("text"))];
     runs_as_without(&place, &program, &variables, "the glibc of this program is 2.27, older than 2.28");

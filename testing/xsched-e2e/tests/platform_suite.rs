@@ -1,5 +1,5 @@
 //! Properties that hold on every platform, written once: each property below runs on the simulated device, OpenCL, CUDA and HIP, with the
-//! same workload (`testing/suite/work.c`). Where a platform's device is missing, its tests are skipped and give the reason.
+//! same workload (`testing/programs/suite/work.c`). Where a platform's device is missing, its tests are skipped and give the reason.
 //!
 //! Compared are counts, order and results. Where a part of the device is compared, it is the program's own count in a time that the program
 //! measures itself. The way to add a platform: `docs/internals/adding.md`.

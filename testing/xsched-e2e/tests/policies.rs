@@ -31,7 +31,7 @@ impl Bench {
     fn with_devices(count: u32) -> Bench {
         let place = Place::new();
         place.devices(count);
-        let work = place.compile("suite/work.c", &["-DPLATFORM=\"sim.h\"", "-lpthread", "-lm", "-lsimdev"]);
+        let work = place.compile("programs/suite/work.c", &["-DPLATFORM=\"sim.h\"", "-lpthread", "-lm", "-lsimdev"]);
         Bench { place, work }
     }
 
@@ -204,7 +204,7 @@ fn hhpf_keeps_the_second_device_of_an_urgent_program_free() {
     let beside = |policy: &str| {
         let bench = Bench::with_devices(2);
         let _daemon = bench.place.daemon(&["--policy", policy]);
-        let hop = bench.place.compile("sim/hop.c", &["-lsimdev"]);
+        let hop = bench.place.compile("programs/sim/hop.c", &["-lsimdev"]);
         let mut urgent = bench.place.run(&["--priority", "high"], &hop, &["500", "40"]);
         urgent.expect("ready");
         let mut command = bench.place.run_command(&["--priority", "low"], &bench.work, &["steady", "200", "8"]);

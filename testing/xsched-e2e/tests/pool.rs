@@ -183,7 +183,7 @@ fn class_order_holds_inside_a_pool() {
 #[test]
 fn where_the_slice_does_not_hold_there_is_no_pool() {
     let mut machine = Machine::new();
-    let keeps = machine.gpu.place.compile("cuda/c/fakerm.c", &["-shared", "-fPIC", "-DKEEPS_SLICES"]);
+    let keeps = machine.gpu.place.compile("programs/cuda/fakerm.c", &["-shared", "-fPIC", "-DKEEPS_SLICES"]);
     machine.daemon = None;
     until("the daemon has ended", || machine.gpu.place.ps().is_none());
     machine.start_daemon(&[("LD_PRELOAD", keeps.to_str().unwrap())]);

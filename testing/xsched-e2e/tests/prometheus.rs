@@ -80,7 +80,7 @@ fn every_expression_returns_data_from_prometheus() {
         .0
         .to_owned();
     // An urgent program with pauses, and one that it preempts.
-    let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
+    let load = place.compile("programs/sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
     place.device();
     let args = ["lc", "--kernels", "2", "--us", "500", "--period-us", "10000", "--requests", "6000"];
     let _urgent = place.run(&["--priority", "high"], &load, &args);

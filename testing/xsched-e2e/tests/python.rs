@@ -1,4 +1,4 @@
-//! The Python packages `xsched` and `torch_xsched`, in programs on the software CUDA driver (`testing/python`).
+//! The Python packages `xsched` and `torch_xsched`, in programs on the software CUDA driver (`testing/programs/python`).
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,9 +15,9 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the source tree")
 }
 
-/// Starts a Python program of `testing/python`: under `xsched run` with these options, or bare.
+/// Starts a Python program of `testing/programs/python`: under `xsched run` with these options, or bare.
 fn start(gpu: &Gpu, run: Option<&[&str]>, script: &str, args: &[&str]) -> Process {
-    let script = root().join("testing/python").join(script);
+    let script = root().join("testing/programs/python").join(script);
     let words: Vec<&str> = std::iter::once(script.to_str().expect("text")).chain(args.iter().copied()).collect();
     let command = match run {
         Some(options) => gpu.place.run_command(options, Path::new("python3"), &words),
@@ -272,7 +272,7 @@ fn python_wheel_brings_the_command_the_libraries_and_both_packages() {
     assert!(done(command("xcli", &["policy", "-q"])).contains("hpf"));
     let python = environment.join("bin/python");
     let python = python.to_str().expect("text");
-    let script = |name: &str| root().join("testing/python").join(name).to_str().expect("text").to_owned();
+    let script = |name: &str| root().join("testing/programs/python").join(name).to_str().expect("text").to_owned();
     let mut program = Process::start(command("xsched", &["run", "--", python, &script("queues.py")]));
     program.expect("here");
     program.tell("go on");

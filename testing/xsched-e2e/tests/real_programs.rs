@@ -70,7 +70,7 @@ fn priority(class: &str) -> Vec<&str> {
 }
 
 fn opencl(place: &Place) -> impl Fn(&str) -> Process {
-    let program = place.compile("opencl/clload.c", &["-DCL_TARGET_OPENCL_VERSION=300", "-lOpenCL", "-lm"]);
+    let program = place.compile("ladders/opencl/clload.c", &["-DCL_TARGET_OPENCL_VERSION=300", "-lOpenCL", "-lm"]);
     let measured = place.join("calibration").to_str().expect("text").to_owned();
     let words = |words: &[&str]| -> Vec<String> {
         [words, &["--calibrate-file", &measured]].concat().iter().map(|w| (*w).to_owned()).collect()

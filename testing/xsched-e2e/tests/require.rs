@@ -144,7 +144,7 @@ fn what_a_static_launcher_starts_is_scheduled_or_ends() {
     let place = Place::new();
     let daemon = place.daemon(&[]);
     let program = place.sim_program("starts_later");
-    let launcher = place.compile("hazards/launcher.c", &["-static"]);
+    let launcher = place.compile("programs/hazards/launcher.c", &["-static"]);
     let launched = || {
         let mut launcher = place.run(&["--require"], &launcher, &["execve", "keep", program.to_str().unwrap()]);
         launcher.expect("ready");
@@ -170,7 +170,7 @@ fn a_child_whose_environment_was_replaced_is_scheduled_all_the_same() {
     let _daemon = place.daemon(&[]);
     let program = place.sim_program("starts_later");
     let program = program.to_str().unwrap();
-    let launcher = place.compile("hazards/launcher.c", &[]);
+    let launcher = place.compile("programs/hazards/launcher.c", &[]);
     let other = place.join("other.c");
     std::fs::write(&other, "int nothing_at_all;").unwrap();
     let other = place.compile(other.to_str().unwrap(), &["-shared", "-fPIC"]);
@@ -208,7 +208,7 @@ fn a_child_is_not_followed_where_it_would_do_harm_or_is_not_wanted() {
     let place = Place::new();
     let _daemon = place.daemon(&[]);
     let program = place.sim_program("starts_later");
-    let launcher = place.compile("hazards/launcher.c", &[]);
+    let launcher = place.compile("programs/hazards/launcher.c", &[]);
     let started = |environment: &str, follow: &str| {
         let mut run = place.run_command(&[], &launcher, &["execve", environment, program.to_str().unwrap()]);
         run.env("XSCHED_FOLLOW", follow);

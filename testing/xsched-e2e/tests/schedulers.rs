@@ -27,10 +27,10 @@ fn library(place: &Place, file: &str, flags: &[&str], name: &str) -> String {
 /// P99 in ms of two equal programs, one high and one low, side by side. A third program is present and idle, so that both are followed
 /// closely from their first launch on.
 fn high_and_low(place: &Place, options: &[&str]) -> (f64, f64) {
-    let hazards = root().join("testing/hazards");
-    let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
+    let hazards = root().join("testing/programs/hazards");
+    let load = place.compile("programs/sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
     let args = ["lc", "--kernels", "8", "--us", "1000", "--period-us", "14000", "--requests", "150"];
-    let idle = place.compile("domains/idle.c", &["-I", hazards.to_str().expect("text"), "-lsimdev", "-lm"]);
+    let idle = place.compile("programs/domains/idle.c", &["-I", hazards.to_str().expect("text"), "-lsimdev", "-lm"]);
     let mut company = place.run(&["--priority", "normal"], &idle, &[]);
     company.expect("ready");
     let start = |class: &str| place.run(&[options, &["--priority", class]].concat(), &load, &args);
@@ -74,7 +74,7 @@ fn a_scheduler_runs_without_the_daemons_rights() {
     let place = Place::new();
     place.device();
     let (file, told) =
-        (place.join("written"), library(&place, "testing/domains/rights_scheduler.c", &[], "librights.so"));
+        (place.join("written"), library(&place, "testing/programs/domains/rights_scheduler.c", &[], "librights.so"));
     let daemon = place.daemon_with(&["--scheduler", &told], &[("RIGHTS_FILE", file.as_os_str())]);
     assert_eq!(place.ps().unwrap()["daemon"]["policy"], "external");
     until("it has told", || daemon.errors().contains("rights write"));
@@ -107,7 +107,7 @@ fn beside_scheduler<T>(place: &Place, library: &str, mut body: impl FnMut() -> T
 
 /// Median latencies of the requests of one program, in ms: on its least urgent streams and on its most urgent ones.
 fn low_and_high_streams(place: &Place) -> (f64, f64) {
-    let groups = place.compile("hazards/groups.c", &["-lsimdev", "-lpthread", "-lm"]);
+    let groups = place.compile("programs/hazards/groups.c", &["-lsimdev", "-lpthread", "-lm"]);
     let lines = place.run(&[], &groups, &["2.5"]).finish();
     let median = |priority: &str| {
         let of = |line: &String| line.strip_prefix(priority)?.strip_prefix(' ')?.parse().ok();
@@ -139,8 +139,8 @@ fn a_scheduler_for_streams_reverses_two_priorities_of_one_program() {
 fn a_scheduler_for_streams_is_told_of_each_stream_with_its_priority_and_launches() {
     let place = Place::new();
     place.device();
-    let told = library(&place, "testing/domains/told_streams.c", &[], "libtold.so");
-    let groups = place.compile("hazards/groups.c", &["-lsimdev", "-lpthread", "-lm"]);
+    let told = library(&place, "testing/programs/domains/told_streams.c", &[], "libtold.so");
+    let groups = place.compile("programs/hazards/groups.c", &["-lsimdev", "-lpthread", "-lm"]);
     let (pid, lines) = beside_scheduler(&place, &told, || {
         let program = place.run(&[], &groups, &["0.5"]);
         let pid = program.pid();
@@ -231,7 +231,7 @@ fn a_crash_or_a_hang_costs_only_the_scheduler() {
     ] {
         let place = Place::new();
         place.device();
-        let bad = library(&place, "testing/domains/bad_scheduler.c", flags, "libbad.so");
+        let bad = library(&place, "testing/programs/domains/bad_scheduler.c", flags, "libbad.so");
         let mut daemon = place.daemon(&["--scheduler", &bad]);
         // Their results are right. Their wait for the scheduler, 100 ms, is as long as one's wait for the other: the P99 of the next two
         // counts.
@@ -265,9 +265,9 @@ fn what_is_no_scheduler_is_refused_in_one_line() {
     };
     refused(&["--scheduler", "/nowhere/libx.so"], 2, "is no file");
     refused(&["--policy", "external"], 2, "needs a scheduler");
-    let none = library(&place, "testing/domains/bad_scheduler.c", &["-DNONE"], "libnone.so");
+    let none = library(&place, "testing/programs/domains/bad_scheduler.c", &["-DNONE"], "libnone.so");
     refused(&["--scheduler", &none], 2, "it registers no scheduler");
-    let old = library(&place, "testing/domains/bad_scheduler.c", &["-DOLD"], "libold.so");
+    let old = library(&place, "testing/programs/domains/bad_scheduler.c", &["-DOLD"], "libold.so");
     refused(&["--scheduler", &old], 2, "returned 1");
     let text = place.join("text.so");
     std::fs::write(&text, "no library").unwrap();

@@ -7,7 +7,7 @@ use xsched_e2e::{Place, Process, beside};
 
 /// Command of a program with the wrapper before libxsched.so.
 fn shadowed(place: &Place, program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> Command {
-    let wrapper = place.compile("hazards/shadow.c", &["-shared", "-fPIC"]);
+    let wrapper = place.compile("programs/hazards/shadow.c", &["-shared", "-fPIC"]);
     let mut command = place.command(program, args);
     command.env("LD_PRELOAD", format!("{} {}", wrapper.display(), beside("libxsched.so").display()));
     command
@@ -49,7 +49,7 @@ fn a_library_that_takes_the_launches_is_told_once() {
 fn a_program_without_the_interface_is_left_alone_until_it_loads_it() {
     let place = Place::new();
     assert_eq!(ends(shadowed(&place, "sh", &["-c", "true; exit 3"])), (3, String::new()));
-    let opens = place.compile("hazards/opens.c", &[]);
+    let opens = place.compile("programs/hazards/opens.c", &[]);
     let library = beside("libsimdev.so");
     assert_eq!(ends(shadowed(&place, &opens, &[library.to_str().unwrap()])), (0, told(&place)));
 }

@@ -8,7 +8,7 @@ const TRIES: u32 = 5;
 /// Device time, and kernels, of a program of weight 75 beside one of weight 25, in percent.
 fn shares_of_75_to_25(timeslice_us: &str) -> [f64; 2] {
     let place = Place::new();
-    let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
+    let load = place.compile("programs/sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
     place.device();
     let _daemon = place.daemon(&["--policy", "up"]);
     let start = |weight| {

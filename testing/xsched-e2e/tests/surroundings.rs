@@ -226,7 +226,7 @@ fn a_program_that_cannot_make_a_pidfd_is_scheduled() {
     for (error, begins) in [("38", true), ("1", false)] {
         let place = Place::new();
         let steady = place.sim_program("steady");
-        let without = place.compile("hazards/without_pidfd.c", &[]);
+        let without = place.compile("programs/hazards/without_pidfd.c", &[]);
         let start = |command: &Command| Process::start(under(&place, &[without.to_str().unwrap(), error], command));
         assert_eq!(start(&place.command("true", &[])).wait().0, 0, "the filter works");
         let _daemon = (!begins).then(|| place.daemon(&[]));

@@ -189,7 +189,7 @@ fn what_the_daemon_never_took_notice_of_is_told_by_all_that_can_be_asked() {
     let mut low = place.run(&["--priority", "low"], &place.sim_program("steady"), &[]);
     low.expect("ready");
     low.progress_after(now_ns());
-    let work = place.compile("suite/work.c", &["-DPLATFORM=\"sim.h\"", "-lsimdev", "-lpthread", "-lm"]);
+    let work = place.compile("programs/suite/work.c", &["-DPLATFORM=\"sim.h\"", "-lsimdev", "-lpthread", "-lm"]);
     let mut high = place.run(&["--priority", "high"], &work, &["requests", "500", "4"]);
     high.expect("ready");
     let pid = high.pid();

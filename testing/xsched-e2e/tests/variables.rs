@@ -108,7 +108,7 @@ fn a_secure_execution_reads_and_opens_nothing() {
     let _daemon = place.daemon(&[]);
     place.device();
     let own = format!("-l:{}", beside("libxsched.so").file_name().unwrap().to_str().unwrap());
-    let program = place.compile("hazards/launches.c", &["-Wl,--no-as-needed", &own, "-lsimdev", "-lm"]);
+    let program = place.compile("programs/hazards/launches.c", &["-Wl,--no-as-needed", &own, "-lsimdev", "-lm"]);
     // The program gets a file of its own: the tests' programs are links to shared ones.
     let copy = place.join("copy");
     assert!(Command::new("cp").args([&program, &copy]).status().unwrap().success());

@@ -36,7 +36,7 @@ impl Gpu {
         let driver = place.join("driver");
         std::fs::create_dir(&driver).unwrap();
         put(&beside("libfakecuda.so"), &driver.join("libcuda.so.1"));
-        let manager = place.compile("cuda/c/fakerm.c", &["-shared", "-fPIC"]);
+        let manager = place.compile("programs/cuda/fakerm.c", &["-shared", "-fPIC"]);
         Gpu { place, driver, manager }
     }
 
@@ -50,9 +50,9 @@ impl Gpu {
         &self.driver
     }
 
-    /// Compiles a program of `testing/cuda/c`.
+    /// Compiles a program of `testing/programs/cuda`.
     pub fn program(&self, name: &str) -> PathBuf {
-        self.place.compile(&format!("cuda/c/{name}.c"), &["-lpthread", "-lm"])
+        self.place.compile(&format!("programs/cuda/{name}.c"), &["-lpthread", "-lm"])
     }
 
     /// Starts a command whose environment leads it to the driver.

@@ -40,11 +40,11 @@ impl HipGpu {
         self.runtime.join(format!("libamdhip64.so.{major}"))
     }
 
-    /// Compiles a program of `testing/hip/c`, linked against the runtime of a major version.
+    /// Compiles a program of `testing/programs/hip`, linked against the runtime of a major version.
     pub fn program(&self, name: &str, major: u32) -> PathBuf {
         let library = self.library(major);
         let library = library.to_str().expect("text");
-        self.place.compile(&format!("hip/c/{name}.c"), &[library, "-lpthread", "-lm", "-ldl"])
+        self.place.compile(&format!("programs/hip/{name}.c"), &[library, "-lpthread", "-lm", "-ldl"])
     }
 
     /// Starts a command whose environment leads it to the runtime.

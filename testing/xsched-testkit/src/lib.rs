@@ -1,7 +1,7 @@
 //! Parts that tests share: processes, daemons and devices of a test's own, and waits with a deadline.
 //!
 //! A [`Place`] is a folder with sockets of its own; one at a time, since times are measured. In it a test starts
-//! [`Process`]es: a daemon, and C programs of `testing/hazards`, to which it talks by lines.
+//! [`Process`]es: a daemon, and C programs of `testing/programs/hazards`, to which it talks by lines.
 #![forbid(unsafe_code)]
 
 mod files;

@@ -117,15 +117,15 @@ impl Place {
         output
     }
 
-    /// Compiles a program of `testing/hazards` for the simulated device, and starts the device.
+    /// Compiles a program of `testing/programs/hazards` for the simulated device, and starts the device.
     pub fn sim_program(&self, name: &str) -> PathBuf {
         self.device();
-        self.compile(&format!("hazards/{name}.c"), &["-lsimdev", "-lpthread", "-lm"])
+        self.compile(&format!("programs/hazards/{name}.c"), &["-lsimdev", "-lpthread", "-lm"])
     }
 
-    /// Compiles an OpenCL program of `testing/hazards`.
+    /// Compiles an OpenCL program of `testing/programs/hazards`.
     pub fn opencl_program(&self, name: &str) -> PathBuf {
-        self.compile(&format!("hazards/{name}.c"), &["-lOpenCL", "-lpthread", "-lm"])
+        self.compile(&format!("programs/hazards/{name}.c"), &["-lOpenCL", "-lpthread", "-lm"])
     }
 
     /// Text of all files in the daemons' state folder, which is kept for the next daemon.
@@ -152,6 +152,7 @@ impl Place {
             let mut command = self.xsched(&["sim-device", "--socket", socket.to_str().expect("text")]);
             command.env("SIMDEV_DEVICES", count.to_string()).envs(variables.iter().copied());
             *device = Some(Process::start(command));
+            // The file appears once the device can be connected to.
             until("the device answers", || socket.exists());
         }
     }

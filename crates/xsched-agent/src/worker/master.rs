@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use xsched_core::{Registration, Scheduler, now_ns};
-use xsched_flow::tuning::{GREETING_NS, LEASE_LOOK_NS, REFUSED_NS, RETRY_NS};
+use xsched_flow::tuning::{ASK_AGAIN_MAX_NS, GREETING_NS, LEASE_LOOK_NS, REFUSED_NS, RETRY_NS};
 use xsched_proto::Error;
 use xsched_proto::domains::DomainMode;
 use xsched_proto::settings::{LOCAL_POLICY, Log, Mode};
@@ -230,14 +230,13 @@ impl Worker {
         };
     }
 
-    /// Handles the end of a connection. A program that was refused asks again more and more rarely. Returns the wait before the next
-    /// attempt, in ns.
+    /// Handles the end of a connection. Returns the wait before the next attempt, in ns.
     fn lose_connection(&mut self, connection: &Connection, why: &Error, wait: u64) -> u64 {
         if !connection.is_refused() {
             self.lose(why, wait);
             return wait;
         }
-        let wait = (REFUSED_NS.0 << self.refusals.min(8)).min(REFUSED_NS.1);
+        let wait = wait_after_refusal(connection.ask_again_ns(), self.refusals);
         self.refusals += 1;
         if self.refusals == 1 {
             // The reason is news.
@@ -282,5 +281,30 @@ impl Worker {
             self.lose(&Error::environment("the daemon is silent"), RETRY_NS.0);
         }
         Some(LEASE_LOOK_NS)
+    }
+}
+
+/// Wait before the next attempt of a program that was refused, in ns: what the daemon wants where it refused for want of room. A refusal for
+/// another reason, such as the version, holds until an operator acts: such a program asks more and more rarely.
+fn wait_after_refusal(wanted_ns: Option<u64>, refusals: u32) -> u64 {
+    match wanted_ns {
+        Some(ns) => ns.clamp(RETRY_NS.0, ASK_AGAIN_MAX_NS),
+        None => (REFUSED_NS.0 << refusals.min(8)).min(REFUSED_NS.1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_refused_for_want_of_room_asks_when_the_daemon_wants_it_and_any_other_more_and_more_rarely() {
+        let ms = |ms: u64| ms * 1_000_000;
+        for refusals in [0, 3, 100] {
+            assert_eq!(wait_after_refusal(Some(ms(1_700)), refusals), ms(1_700));
+        }
+        assert_eq!(wait_after_refusal(Some(0), 0), RETRY_NS.0, "no attempts without pause");
+        assert_eq!(wait_after_refusal(Some(u64::MAX), 0), ASK_AGAIN_MAX_NS);
+        assert_eq!([0, 1, 2, 3, 4, 9].map(|n| wait_after_refusal(None, n)), [2, 4, 8, 16, 30, 30].map(|s| ms(s * 1_000)));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::Serialize;
 use xsched_proto::text::escaped;
@@ -12,11 +12,12 @@ use xsched_proto::wire::{DaemonMsg, Request};
 
 use crate::failure::{Result, print, print_json};
 use crate::users::Names;
-use crate::{client, values};
+use crate::{client, stored, values};
 
 /// Show who had devices for how long, also of programs that have ended
 ///
-/// Your own programs; root sees those of all users. The daemon keeps records over restarts, in its state folder.
+/// Your own programs; root sees those of all users. The daemon keeps records over restarts, in its state folder; where none
+/// runs, your own daemon's records are read there.
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -84,8 +85,7 @@ pub(crate) fn main(args: Args) -> Result {
     if args.schema {
         return print(SCHEMA);
     }
-    let since = SystemTime::now().checked_sub(args.since).and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-    let rows = ask(args.socket.as_deref(), since.unwrap_or_default(), args.by)?;
+    let rows = ask(args.socket.as_deref(), stored::ms_before_now(args.since), args.by)?;
     if args.json {
         let rows = rows.iter().map(row).collect();
         return print_json(&Answer { version: 1, since_s: args.since.as_secs(), by: args.by, rows });
@@ -93,16 +93,19 @@ pub(crate) fn main(args: Args) -> Result {
     if args.csv { print(&csv(args.by, &rows)) } else { print(&table(args.by, &rows)) }
 }
 
-fn ask(socket: Option<&Path>, since: Duration, by: UsageBy) -> Result<Vec<UsageRow>> {
-    let since_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-    let parts = client::ask(socket, Request::Usage { since_ms, by })?;
-    let rows = parts.into_iter().filter_map(|part| if let DaemonMsg::Usage(row) = part { Some(row) } else { None });
+/// Asks the daemon, or reads what it has left where none answers.
+fn ask(socket: Option<&Path>, since_ms: u64, by: UsageBy) -> Result<Vec<UsageRow>> {
+    let row = |part| if let DaemonMsg::Usage(row) = part { Some(row) } else { None };
+    let rows = match client::ask_if_there(socket, Request::Usage { since_ms, by })? {
+        Some(parts) => parts.into_iter().filter_map(row).collect(),
+        None => stored::find(socket)?.rows(since_ms, by)?,
+    };
     let mut names = Names::default();
     let mut shown = |key: String| match key.parse() {
         Ok(uid) if by == UsageBy::User => names.of(uid).to_owned(),
         _ => key,
     };
-    Ok(rows.map(|row| UsageRow { key: row.key.map(&mut shown), ..row }).collect())
+    Ok(rows.into_iter().map(|row| UsageRow { key: row.key.map(&mut shown), ..row }).collect())
 }
 
 fn row(row: &UsageRow) -> Row {

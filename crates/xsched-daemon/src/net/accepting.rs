@@ -47,9 +47,11 @@ impl Net {
             if let Some(why) = self.too_many_connections(pid, user, limits) {
                 self.lines.push((uid, format!("turned process {pid} of user {user} away: {why}")));
                 let refusal = Error::environment(format!("{why}: see xsched ps"));
-                if let Ok(packet) = wire::encode(&DaemonMsg::Refused(refusal)) {
-                    // A new socket has room.
-                    let _ = socket::send(&socket, &packet, &[]);
+                // A new socket has room.
+                for message in [self.ask_again(uid), DaemonMsg::Refused(refusal)] {
+                    if let Ok(packet) = wire::encode(&message) {
+                        let _ = socket::send(&socket, &packet, &[]);
+                    }
                 }
                 self.reaper.close_socket(socket);
                 continue;

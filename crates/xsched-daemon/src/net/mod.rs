@@ -23,6 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::Error;
+use crate::appointments::Appointments;
 use crate::fair::{FairQueue, Rationed};
 use crate::identity::User;
 use crate::tuning::{RATION_CREDIT_NS, RATION_TIMES};
@@ -48,6 +49,8 @@ pub(crate) struct Net {
     /// Connections to end after the current piece of work, and the reason if they are at fault.
     pub(crate) doomed: Vec<(u64, Option<Error>)>,
     pub(crate) reaper: FdReaper,
+    /// Times at which refused programs ask again.
+    appointments: Appointments,
     /// Largest number of connections at a time.
     pub(crate) max_conns: usize,
     /// Last number given to a connection, or to another thing from the same sequence.
@@ -121,6 +124,7 @@ impl Net {
             spare: descriptors::spare(),
             unread_at: None,
             silent_at: None,
+            appointments: Appointments::default(),
             lines: Vec::new(),
         };
         for socket in net.listener.sockets() {

@@ -62,6 +62,21 @@ impl Net {
         self.send(id, &DaemonMsg::Refused(why), &[]);
     }
 
+    /// Sends a refusal for want of room, with the time at which the program is to ask again.
+    pub(crate) fn refuse_for_now(&mut self, id: u64, why: Error) {
+        if let Some(uid) = self.conns.get(&id).map(|conn| conn.user.uid) {
+            let message = self.ask_again(uid);
+            self.send(id, &message, &[]);
+        }
+        self.refuse(id, why);
+    }
+
+    /// Message with the time at which a program of this user, refused now, is to ask again.
+    pub(super) fn ask_again(&mut self, uid: u32) -> DaemonMsg {
+        let after_ns = self.appointments.next(self.now_ns, uid);
+        DaemonMsg::AskAgain { after_ms: u32::try_from(after_ns.div_ceil(1_000_000)).unwrap_or(u32::MAX) }
+    }
+
     /// Sends messages that are kept for a connection, as many as the other side takes.
     pub(crate) fn flush(&mut self, id: u64) {
         let now_ns = self.now_ns;

@@ -9,7 +9,7 @@ use xsched_proto::usage::UsageRow;
 
 use crate::Error;
 use crate::tuning::{USAGE_QUEUE, WRITER_END_MS};
-use crate::usage::{Folder, Query, Record, rows};
+use crate::usage::{Folder, Query, Record, folder_of, rows};
 use crate::worker::epochs::Epochs;
 use crate::worker::{End, Spec, Worker};
 
@@ -40,8 +40,7 @@ impl UsageBooks {
     /// # Errors
     /// Fails if no descriptor is left.
     pub(crate) fn new(folder: Option<&Path>, socket: &Path) -> rustix::io::Result<UsageBooks> {
-        let name = socket.to_string_lossy().trim_start_matches('/').replace('/', "-");
-        let path = folder.map(|folder| folder.join(format!("usage-{name}")));
+        let path = folder.map(|folder| folder_of(folder, socket));
         let keeps = path.is_some();
         let end = End::Drained(Duration::from_millis(WRITER_END_MS));
         let spec = Spec { queued_max: USAGE_QUEUE, end, ..Spec::named("xsched-usage") };

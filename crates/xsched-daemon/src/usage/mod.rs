@@ -1,10 +1,11 @@
 //! Time on devices, kept beyond the end of programs and of the daemon: [`record`] is the data, [`mod@file`] and [`folder`] the storage,
-//! [`sum`] the answers, [`programs`] the source of records. Everything is written and read beside the loop (`services::usage`).
+//! [`sum`] the answers, [`programs`] the source of records, [`stored`] what a command reads without a daemon. Everything else is written and read beside the loop (`services::usage`).
 
 mod file;
 mod folder;
 mod programs;
 mod record;
+mod stored;
 mod sum;
 
 use xsched_proto::usage::UsageBy;
@@ -12,6 +13,8 @@ use xsched_proto::usage::UsageBy;
 pub(crate) use self::folder::Folder;
 pub(crate) use self::programs::{Accounting, Sweep};
 pub(crate) use self::record::{Identity, Record};
+pub(crate) use self::stored::folder_of;
+pub use self::stored::{StoredProgram, StoredUsage};
 pub(crate) use self::sum::rows;
 
 /// Question of a command.

@@ -183,13 +183,20 @@ pub fn receive_packet(socket: &OwnedFd) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
 
 /// Reads until the connection ends, and returns the reason if one was sent.
 pub fn is_hung_up(socket: &OwnedFd) -> Option<String> {
-    let mut why = None;
+    is_turned_away(socket).0
+}
+
+/// The reason for which the daemon ends a connection, and the time in ms after which it wants to be asked again, told before.
+pub fn is_turned_away(socket: &OwnedFd) -> (Option<String>, Option<u32>) {
+    let (mut why, mut again_ms) = (None, None);
     while let Some((message, _)) = receive(socket) {
-        if let DaemonMsg::Refused(error) = message {
-            why = Some(error.to_string());
+        match message {
+            DaemonMsg::Refused(error) => why = Some(error.to_string()),
+            DaemonMsg::AskAgain { after_ms } if why.is_none() => again_ms = Some(after_ms),
+            _ => {}
         }
     }
-    why
+    (why, again_ms)
 }
 
 pub fn ask(path: &Path, request: Request) -> Result<Vec<DaemonMsg>, Error> {

@@ -60,7 +60,7 @@ impl Node {
 
     /// Compiles the fake of NVIDIA's library into the folder's `lib`.
     pub fn compile_nvml(&self) {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/nvml/nvml.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/stand-ins/nvml/nvml.c");
         let mut cc = Command::new("cc");
         cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]);
         let done = cc.arg(self.path("lib/libnvidia-ml.so.1")).arg(source).output().expect("a C compiler");

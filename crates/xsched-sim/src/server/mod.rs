@@ -13,14 +13,13 @@ use crate::command::Fault;
 use crate::memory::now_ns;
 use crate::model::{Board, ContextId, Model, Timing, Work, member_of, own_number, stream_of};
 use crate::wire::{self, Request, status};
-use client::Client;
+use client::{Client, Peer, Seat};
 use effect::Effect;
 use lock::Listener;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use rustix::process::{PidfdFlags, pidfd_open};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use settings::Settings;
 use std::collections::BTreeMap;
@@ -208,7 +207,7 @@ impl Server {
         let now = now_ns();
         for Arrival { stamp, key, input } in arrivals {
             let Some(client) = self.clients.get(&key).filter(|client| client.faulted.is_none()) else { continue };
-            let (index, id, member) = (client.device, client.context, client.member);
+            let Seat { device: index, context: id, member } = client.seat;
             let device = &mut self.devices[index];
             let bus = &mut Bus { clients: &mut self.clients, keys: &self.keys[index] };
             // Neither earlier than the time already played, nor in the future.
@@ -244,11 +243,12 @@ impl Server {
         }
         for client in self.clients.values_mut() {
             client.tell();
-            let device = &mut self.devices[client.device];
+            let Seat { device, context, member } = client.seat;
+            let device = &mut self.devices[device];
             match client.faulted {
                 None => {}
-                Some(Fault::Assert) if client.member != 0 => device.clear_member(client.context, client.member),
-                Some(_) => device.remove_context(client.context),
+                Some(Fault::Assert) if member != 0 => device.clear_member(context, member),
+                Some(_) => device.remove_context(context),
             }
         }
         for key in dead {
@@ -336,27 +336,26 @@ impl Server {
             if !gone {
                 let _ = self.greet(key, socket);
             }
-        } else if let Some(client) = self.clients.get(&key) {
-            let pidfd = client.pidfd.as_ref();
-            if gone || pidfd.is_some_and(exited) || self.answer(key).is_err() {
-                self.leave(key);
-            }
+        } else if let Some(client) = self.clients.get(&key)
+            && (gone || client.peer.has_ended() || self.answer(key).is_err())
+        {
+            self.leave(key);
         }
     }
 
     fn greet(&mut self, key: u64, socket: OwnedFd) -> io::Result<()> {
         let (words, _) = wire::receive(&socket)?;
+        let peer = Peer::new(socket);
         match Request::decode(words) {
-            Some(Request::Count) => reply(&socket, status::OK, [self.devices.len() as u64, 0, 0, 0]),
+            Some(Request::Count) => peer.reply(status::OK, [self.devices.len() as u64, 0, 0, 0]),
             Some(Request::Context { device }) => {
-                let Some(index) = usize::try_from(device).ok().filter(|&d| d < self.devices.len()) else {
-                    return reply(&socket, status::NO_DEVICE, [0; 4]);
+                let Some(device) = usize::try_from(device).ok().filter(|&d| d < self.devices.len()) else {
+                    return peer.reply(status::NO_DEVICE, [0; 4]);
                 };
-                let id = self.devices[index].add_context();
-                let made = Client::new(peer(&socket), socket, index, (id, 0), self.timing.timeslice_ns)
-                    .and_then(|(client, fds)| self.welcome(key, client, &fds));
+                let context = self.devices[device].add_context();
+                let made = self.welcome(key, peer, Seat { device, context, member: 0 });
                 if made.is_err() {
-                    self.devices[index].remove_context(id);
+                    self.devices[device].remove_context(context);
                 }
                 made
             }
@@ -365,52 +364,53 @@ impl Server {
                 let invitation = self.invitations.get_mut(&number).filter(open);
                 let owner = invitation.as_ref().and_then(|invitation| self.clients.get(&invitation.owner));
                 let (Some(invitation), Some(owner)) = (invitation, owner) else {
-                    return reply(&socket, status::INVALID_VALUE, [0; 4]);
+                    return peer.reply(status::INVALID_VALUE, [0; 4]);
                 };
-                let (index, id) = (owner.device, owner.context);
-                let Some(member) = self.devices[index].add_member_with(id, width, below) else {
-                    return reply(&socket, status::OUT_OF_MEMORY, [0; 4]);
+                let Seat { device, context, .. } = owner.seat;
+                let Some(member) = self.devices[device].add_member_with(context, width, below) else {
+                    return peer.reply(status::OUT_OF_MEMORY, [0; 4]);
                 };
                 invitation.joined = Some(key);
-                let made = Client::new(peer(&socket), socket, index, (id, member), self.timing.timeslice_ns)
-                    .and_then(|(client, fds)| self.welcome(key, client, &fds));
+                let made = self.welcome(key, peer, Seat { device, context, member });
                 if made.is_err() {
-                    self.devices[index].remove_member(id, member);
+                    self.devices[device].remove_member(context, member);
                 }
                 made
             }
-            _ => reply(&socket, status::INVALID_VALUE, [0; 4]),
+            _ => peer.reply(status::INVALID_VALUE, [0; 4]),
         }
     }
 
-    fn welcome(&mut self, key: u64, client: Client, fds: &[OwnedFd; 2]) -> io::Result<()> {
+    /// Makes a process a client in a seat.
+    fn welcome(&mut self, key: u64, peer: Peer, seat: Seat) -> io::Result<()> {
+        let (client, fds) = Client::new(peer, seat, self.timing.timeslice_ns)?;
         let bell = EventData::new_u64(key | DOORBELL);
         // Edge-triggered, so that the doorbell need not be read.
         epoll::add(&self.epoll, &client.doorbell, bell, EventFlags::IN | EventFlags::ET)?;
-        if let Some(pidfd) = &client.pidfd {
+        if let Some(pidfd) = &client.peer.pidfd {
             epoll::add(&self.epoll, pidfd, EventData::new_u64(key), EventFlags::IN)?;
         }
         let words = [status::OK, self.timing.timeslice_ns, 0, 0, 0, 0, 0, 0];
-        wire::send(&client.socket, words, &[fds[0].as_fd(), fds[1].as_fd(), client.doorbell.as_fd()])?;
-        self.keys[client.device].insert((client.context, client.member), key);
+        wire::send(&client.peer.socket, words, &[fds[0].as_fd(), fds[1].as_fd(), client.doorbell.as_fd()])?;
+        self.keys[seat.device].insert((seat.context, seat.member), key);
         self.clients.insert(key, client);
         Ok(())
     }
 
     fn answer(&mut self, key: u64) -> io::Result<()> {
         let Some(client) = self.clients.get_mut(&key) else { return Ok(()) };
-        let (words, fds) = match wire::receive(&client.socket) {
+        let (words, fds) = match wire::receive(&client.peer.socket) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             other => other?,
         };
         match Request::decode(words) {
             Some(Request::Register { region, offset, bytes }) => {
-                let done = fds.first().is_some_and(|fd| client.register(region, fd, offset, bytes).is_ok());
-                reply(&client.socket, if done { status::OK } else { status::INVALID_VALUE }, [0; 4])
+                let done = fds.first().is_some_and(|fd| client.memory.register(region, fd, offset, bytes).is_ok());
+                client.peer.reply(if done { status::OK } else { status::INVALID_VALUE }, [0; 4])
             }
             Some(Request::Unregister { region }) => {
-                let known = region != 0 && client.regions.remove(&region).is_some();
-                reply(&client.socket, if known { status::OK } else { status::INVALID_VALUE }, [0; 4])
+                let known = client.memory.unregister(region);
+                client.peer.reply(if known { status::OK } else { status::INVALID_VALUE }, [0; 4])
             }
             Some(Request::Invite) => self.invite(key),
             Some(Request::Expel { number, at_once }) => self.expel(key, number, at_once),
@@ -420,27 +420,29 @@ impl Server {
                 if own {
                     self.exports.remove(&number);
                 }
-                reply(&client.socket, if own { status::OK } else { status::INVALID_VALUE }, [0; 4])
+                client.peer.reply(if own { status::OK } else { status::INVALID_VALUE }, [0; 4])
             }
             Some(Request::Import { number, secret, at, bytes }) => {
                 let of = |export: &&Exported| (export.secret, export.bytes) == (secret, bytes) && export.owner != key;
                 let export = self.exports.get(&number).filter(of);
-                match export.filter(|export| client.import(at, &export.arena, export.offset, bytes).is_ok()) {
+                match export.filter(|export| client.memory.import(at, &export.arena, export.offset, bytes).is_ok()) {
                     Some(export) => {
                         let words = [status::OK, export.offset, 0, 0, 0, 0, 0, 0];
-                        wire::send(&client.socket, words, &[export.arena.as_fd()])
+                        wire::send(&client.peer.socket, words, &[export.arena.as_fd()])
                     }
-                    None => reply(&client.socket, status::INVALID_VALUE, [0; 4]),
+                    None => client.peer.reply(status::INVALID_VALUE, [0; 4]),
                 }
             }
-            Some(Request::Restore { at }) => match client.restore(at) {
-                Ok(()) => wire::send(&client.socket, [status::OK, 0, 0, 0, 0, 0, 0, 0], &[client.arena.as_fd()]),
-                Err(_) => reply(&client.socket, status::INVALID_VALUE, [0; 4]),
+            Some(Request::Restore { at }) => match client.memory.restore(at) {
+                Ok(()) => {
+                    wire::send(&client.peer.socket, [status::OK, 0, 0, 0, 0, 0, 0, 0], &[client.memory.arena().as_fd()])
+                }
+                Err(_) => client.peer.reply(status::INVALID_VALUE, [0; 4]),
             },
             Some(Request::Counters) => {
-                let (device, total) = (&self.devices[client.device], self.launched[client.device]);
-                let counters = [client.launched, client.completed, device.switches(), total];
-                reply(&client.socket, status::OK, counters)
+                let (device, total) = (&self.devices[client.seat.device], self.launched[client.seat.device]);
+                let counters = [client.launched(), client.completed, device.switches(), total];
+                client.peer.reply(status::OK, counters)
             }
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
@@ -449,14 +451,14 @@ impl Server {
     /// Lets one more client join a client's context.
     fn invite(&mut self, key: u64) -> io::Result<()> {
         let Some(client) = self.clients.get(&key) else { return Ok(()) };
-        if client.member != 0 || self.invitations.len() >= MOST_INVITATIONS {
-            return reply(&client.socket, status::INVALID_VALUE, [0; 4]);
+        if client.seat.member != 0 || self.invitations.len() >= MOST_INVITATIONS {
+            return client.peer.reply(status::INVALID_VALUE, [0; 4]);
         }
         let number = self.next_invitation;
         self.next_invitation += 1;
         let secret = secret();
         self.invitations.insert(number, Invitation { owner: key, secret, joined: None });
-        reply(&client.socket, status::OK, [number, secret, 0, 0])
+        client.peer.reply(status::OK, [number, secret, 0, 0])
     }
 
     /// Withdraws a client's invitation, and ends the membership of the client that joined by it.
@@ -464,7 +466,7 @@ impl Server {
         let Some(client) = self.clients.get(&key) else { return Ok(()) };
         let own = self.invitations.get(&number).is_some_and(|invitation| invitation.owner == key);
         let joined = own.then(|| self.invitations.remove(&number)).flatten().and_then(|one| one.joined);
-        let replied = reply(&client.socket, if own { status::OK } else { status::INVALID_VALUE }, [0; 4]);
+        let replied = client.peer.reply(if own { status::OK } else { status::INVALID_VALUE }, [0; 4]);
         match joined {
             Some(member) if at_once => self.remove(member),
             Some(member) => self.leave(member),
@@ -476,22 +478,23 @@ impl Server {
     /// Lets other clients import pages of a client's arena.
     fn export(&mut self, key: u64, offset: u64, bytes: u64) -> io::Result<()> {
         let Some(client) = self.clients.get(&key) else { return Ok(()) };
-        if !client.may_export(offset, bytes) || self.exports.len() >= MOST_EXPORTS {
-            return reply(&client.socket, status::INVALID_VALUE, [0; 4]);
+        if !client.memory.may_export(offset, bytes) || self.exports.len() >= MOST_EXPORTS {
+            return client.peer.reply(status::INVALID_VALUE, [0; 4]);
         }
         let number = self.next_export;
         self.next_export += 1;
         let secret = secret();
-        let arena = client.arena.clone();
+        let arena = client.memory.arena().clone();
         self.exports.insert(number, Exported { owner: key, secret, arena, offset, bytes });
-        reply(&client.socket, status::OK, [number, secret, 0, 0])
+        client.peer.reply(status::OK, [number, secret, 0, 0])
     }
 
     /// Handles the end of a client. If it is a member of another's context, work that the device executes for it
     /// finishes first.
     fn leave(&mut self, key: u64) {
         let Some(client) = self.clients.get_mut(&key) else { return };
-        let has_work = client.member != 0 && self.devices[client.device].has_work(client.context, client.member);
+        let Seat { device, context, member } = client.seat;
+        let has_work = member != 0 && self.devices[device].has_work(context, member);
         if !has_work || client.faulted.is_some() {
             return self.remove(key);
         }
@@ -499,8 +502,8 @@ impl Server {
             let now = now_ns();
             client.leaves = Some(now + TEARDOWN_NS.start()..=now + TEARDOWN_NS.end());
             // Its socket needs no more attention.
-            let _ = epoll::delete(&self.epoll, &client.socket);
-            if let Some(pidfd) = &client.pidfd {
+            let _ = epoll::delete(&self.epoll, &client.peer.socket);
+            if let Some(pidfd) = &client.peer.pidfd {
                 let _ = epoll::delete(&self.epoll, pidfd);
             }
         }
@@ -510,7 +513,7 @@ impl Server {
     /// faults.
     fn see_off(&mut self, key: u64, now: u64) {
         let Some(client) = self.clients.get(&key) else { return };
-        let (index, id, member) = (client.device, client.context, client.member);
+        let Seat { device: index, context: id, member } = client.seat;
         let Some(time) = client.leaves.clone().filter(|time| *time.start() <= now) else { return };
         if client.faulted.is_none() && self.devices[index].executes(id, member) {
             if now < *time.end() {
@@ -519,8 +522,8 @@ impl Server {
             let all: Vec<u64> = of_context(&self.keys[index], id, 0..=u32::MAX).collect();
             // NVIDIA's server blames one of the remaining clients.
             let blamed =
-                all.iter().filter_map(|other| self.clients.get(other)).find(|c| ![0, member].contains(&c.member));
-            let blamed = blamed.map_or(0, |client| client.pid);
+                all.iter().filter_map(|other| self.clients.get(other)).find(|c| ![0, member].contains(&c.seat.member));
+            let blamed = blamed.map_or(0, |client| client.peer.pid);
             for other in all {
                 self.clients.entry(other).and_modify(|client| client.fault(Fault::Address, blamed));
                 self.clients.get(&other).iter().for_each(|client| client.tell_of_fault());
@@ -532,11 +535,11 @@ impl Server {
     /// Ends a client's context with all clients that joined it, or its membership in another's. Its work is dropped.
     fn remove(&mut self, key: u64) {
         let Some(client) = self.clients.remove(&key) else { return };
-        let (index, id) = (client.device, client.context);
+        let Seat { device: index, context: id, member } = client.seat;
         self.exports.retain(|_, export| export.owner != key);
-        self.keys[index].remove(&(id, client.member));
-        if client.member != 0 {
-            self.devices[index].remove_member(id, client.member);
+        self.keys[index].remove(&(id, member));
+        if member != 0 {
+            self.devices[index].remove_member(id, member);
             self.invitations.retain(|_, invitation| invitation.joined != Some(key));
             return;
         }
@@ -547,10 +550,6 @@ impl Server {
     }
 }
 
-fn reply(socket: &OwnedFd, status: u64, [a, b, c, d]: [u64; 4]) -> io::Result<()> {
-    wire::send(socket, [status, a, b, c, d, 0, 0, 0], &[])
-}
-
 /// Keys of the clients that are these members of a context.
 fn of_context(keys: &Keys, id: ContextId, members: RangeInclusive<u32>) -> impl Iterator<Item = u64> + '_ {
     keys.range((id, *members.start())..=(id, *members.end())).map(|(_, &key)| key)
@@ -559,19 +558,6 @@ fn of_context(keys: &Keys, id: ContextId, members: RangeInclusive<u32>) -> impl 
 /// Random number that only a client which was sent it can know.
 fn secret() -> u64 {
     RandomState::new().build_hasher().finish()
-}
-
-/// Process at the other end: its ID, and a descriptor that shows its end.
-fn peer(socket: &OwnedFd) -> (u32, Option<OwnedFd>) {
-    let Ok(peer) = rustix::net::sockopt::socket_peercred(socket) else { return (0, None) };
-    let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
-    (pid, pidfd_open(peer.pid, PidfdFlags::NONBLOCK).ok())
-}
-
-fn exited(pidfd: &OwnedFd) -> bool {
-    let mut fds = [rustix::event::PollFd::new(pidfd, rustix::event::PollFlags::IN)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(n) if n > 0)
 }
 
 /// Connects a model to the memory of its clients.
@@ -591,7 +577,7 @@ impl Board<(Effect, bool)> for Bus<'_> {
         let (effect, counted) = command;
         let Some(client) = self.client(context, stream).filter(|client| client.faulted.is_none()) else { return };
         if let Effect::Fault(fault) = effect {
-            let (pid, culprit) = (client.pid, client.member);
+            let (pid, culprit) = (client.peer.pid, client.seat.member);
             let alone = fault == Fault::Assert && culprit != 0;
             let members = if alone { culprit..=culprit } else { 0..=u32::MAX };
             let mut keys: Vec<u64> = of_context(self.keys, context, members).collect();

@@ -44,7 +44,7 @@ impl Bench {
         self.folder.path().join("server")
     }
 
-    /// A program of tests/c or testing/sim that uses this bench's device.
+    /// A program of tests/c or testing/programs/sim that uses this bench's device.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(compiled(program));
         command
@@ -98,7 +98,7 @@ fn compiled(program: &str) -> PathBuf {
     let folder = FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let sources = ["one", "many"].map(|name| here.join("tests/c").join(name).with_extension("c"));
-        for source in sources.into_iter().chain([here.join("../../testing/sim/simload.c")]) {
+        for source in sources.into_iter().chain([here.join("../../testing/programs/sim/simload.c")]) {
             let program = folder.path().join(source.file_stem().unwrap());
             let mut cc = Command::new("cc");
             cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&source);

@@ -29,14 +29,14 @@ fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
 }
 
-/// Compiles a file of `testing/domains` against other libraries of the chain and the device.
+/// Compiles a file of `testing/programs/domains` against other libraries of the chain and the device.
 fn build(place: &Place, output: &str, file: &str, flags: &[&str], needs: &[PathBuf]) -> PathBuf {
     let simdev = beside("libsimdev.so");
     let libraries = simdev.parent().expect("a folder");
     let output = place.join(output);
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&output);
-    cc.arg(source("testing/domains").join(file)).arg("-I").arg(source("include"));
+    cc.arg(source("testing/programs/domains").join(file)).arg("-I").arg(source("include"));
     cc.arg("-I").arg(source("crates/xsched-simdev/include")).args(flags).args(needs);
     for folder in [libraries, &place.join("")] {
         cc.arg(format!("-Wl,-rpath,{}", folder.display()));
@@ -72,7 +72,7 @@ fn soname(name: &str) -> String {
 /// Compiles the chain over the HIP runtime, and returns the program.
 pub fn over_hip(gpu: &HipGpu) -> PathBuf {
     let runtime = gpu.library(6);
-    let mut all = links(&gpu.place, &[source("testing/domains/runtime.c"), runtime.clone()], &["-DHIP"]);
+    let mut all = links(&gpu.place, &[source("testing/programs/domains/runtime.c"), runtime.clone()], &["-DHIP"]);
     all.push(runtime);
     let folder = format!("-Wl,-rpath-link,{}", gpu.runtime.display());
     build(&gpu.place, "chain", "chain_hip.c", &["-lpthread", "-ldl", &folder], &all)

@@ -48,13 +48,13 @@ const FUNCTIONS: [(&str, &[&str]); 5] = [
     ("opencl/hal.h", &["OclQueueCreate"]),
 ];
 
-/// Every function of the page is declared, and called by a program of `testing/capi`, which the tests of the C interface run.
+/// Every function of the page is declared, and called by a program of `testing/programs/capi`, which the tests of the C interface run.
 #[test]
 fn functions_of_the_original_are_on_the_page_declared_and_called() {
     all_are_tried("Functions", FUNCTIONS.iter().flat_map(|(_, names)| names.iter().copied()));
     let place = Place::new();
     let root = markdown::root();
-    let programs = programs(&root.join("testing/capi"));
+    let programs = programs(&root.join("testing/programs/capi"));
     for (header, names) in FUNCTIONS {
         let pointers: String = names.iter().map(|name| format!("(void *){name}, ")).collect();
         let source = place.join("names.c");
@@ -66,7 +66,7 @@ fn functions_of_the_original_are_on_the_page_declared_and_called() {
         let done = finish(cc.spawn().unwrap(), xsched_e2e::TIMEOUT);
         assert!(done.status.success(), "{header}: {}", String::from_utf8_lossy(&done.stderr));
         for name in names {
-            assert!(programs.contains(&format!("{name}(")), "no program of testing/capi calls {name}");
+            assert!(programs.contains(&format!("{name}(")), "no program of testing/programs/capi calls {name}");
         }
     }
 }

@@ -109,7 +109,7 @@ fn linked(place: &Place, folder: &Path) {
     let search = format!("-L{}", folder.display());
     let rpath = format!("-Wl,--disable-new-dtags,-rpath,{}", folder.display());
     let program = place.compile(
-        "hazards/steady.c",
+        "programs/hazards/steady.c",
         &["-Wl,--no-as-needed", &search, &rpath, "-lshimcuda", "-lsimdev", "-lpthread", "-lm"],
     );
     for preload in [None, Some("libxsched.so")] {

@@ -7,7 +7,7 @@ use xsched_e2e::{Gpu, HipGpu, Place, Process, beside};
 
 /// Platform of the suite.
 pub(crate) struct Platform {
-    /// Name of its header in `testing/suite`, and of its tests' module.
+    /// Name of its header in `testing/programs/suite`, and of its tests' module.
     pub(crate) name: &'static str,
     /// Levels that it supports here.
     pub(crate) levels: &'static [&'static str],
@@ -80,7 +80,7 @@ pub(crate) struct Device {
 impl Device {
     /// Opens the platform; an error gives the reason for which there is no device.
     pub(crate) fn new(platform: &Platform) -> Result<Device, String> {
-        Device::with(platform, "suite/work.c", &[])
+        Device::with(platform, "programs/suite/work.c", &[])
     }
 
     /// Opens a platform with another program of `testing`, compiled with these options.

@@ -1,6 +1,7 @@
 //! `xsched ps`: programs, their groups and queues.
 
 mod devices;
+mod past;
 mod table;
 
 use std::fmt::Write;
@@ -137,7 +138,7 @@ pub(crate) fn main(args: Args) -> Result {
     if args.schema {
         return print(SCHEMA);
     }
-    let mut answer = ask(args.socket.as_deref(), args.all)?;
+    let Some(mut answer) = ask(args.socket.as_deref(), args.all)? else { return past::show(&args) };
     let all = answer.programs.len();
     args.select(&mut answer);
     match (args.json, args.queues) {
@@ -176,7 +177,8 @@ impl Args {
     }
 }
 
-fn ask(socket: Option<&Path>, all: bool) -> Result<Answer> {
+/// Answer of the daemon; none where none listens.
+fn ask(socket: Option<&Path>, all: bool) -> Result<Option<Answer>> {
     let mut answer = Answer {
         version: 2,
         daemon: None,
@@ -186,7 +188,8 @@ fn ask(socket: Option<&Path>, all: bool) -> Result<Answer> {
         other_daemons: Vec::new(),
     };
     let request = if all { Request::PsAll } else { Request::Ps };
-    for part in client::ask(socket, request)? {
+    let Some(parts) = client::ask_if_there(socket, request)? else { return Ok(None) };
+    for part in parts {
         match part {
             DaemonMsg::Daemon(info) => answer.daemon = Some(info),
             DaemonMsg::Device(info) => answer.devices.push(*info),
@@ -199,7 +202,7 @@ fn ask(socket: Option<&Path>, all: bool) -> Result<Answer> {
     if origin != Origin::Explicit {
         answer.other_daemons = out_of_sight::others(client::server(&path));
     }
-    Ok(answer)
+    Ok(Some(answer))
 }
 
 /// Whole output. `left_out` = number of programs that were not asked for.

@@ -1,10 +1,11 @@
 //! `xsched run`: sets the environment and executes the program.
 
 mod environment;
+mod exec;
 mod share;
 
-use std::ffi::{CString, OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use xsched_proto::class::PRIORITY_NEVER;
@@ -18,7 +19,7 @@ use crate::failure::{Error, Result, say};
 use crate::hints::HintArgs;
 use crate::target::{self, Verdict};
 use crate::values::{self, Level};
-use crate::{client, inherited, out_of_sight, preload, start};
+use crate::{client, out_of_sight, preload, start};
 
 use self::environment::Environment;
 use self::share::Share;
@@ -154,102 +155,179 @@ impl Scheduler {
 
 /// Becomes the command. Returns the reason if it cannot.
 pub(crate) fn main(args: Args) -> Result {
-    let Some((name, rest)) = args.command.split_first() else {
-        return Err(Error::input("the command is missing: xsched run [OPTIONS] -- COMMAND [ARGS]"));
-    };
-    let required = is_required(&args);
-    let program = target::resolve(name)?;
-    let mut environment = Environment::inherited();
+    let mut run = Run::new(&args)?;
     if variables::is_disabled() {
-        if required {
+        if run.required {
             return Err(refused("XSCHED_DISABLE is set, which switches scheduling off: unset it"));
         }
-        return Err(exec(&program, name, rest, &environment));
+        return Err(run.exec());
     }
     let library = preload::find()?;
-    if let Verdict::Cannot { file, why, hands_on } = target::inspect(&program)? {
-        let line = format!("{} is {why}: it cannot be scheduled", file.display());
-        if required {
-            return Err(Error::environment(format!("{line}, and --require was given")));
-        }
-        say(&format!("{line}; {} runs unscheduled", name.to_string_lossy()));
-        if !hands_on {
-            return Err(exec(&program, name, rest, &environment));
-        }
+    if !run.is_library_of_use()? {
+        return Err(run.exec());
     }
-    let library = preload::speakable(&library)?;
-    environment.set("LD_PRELOAD", preload::prepend(&library, std::env::var_os("LD_PRELOAD").as_deref()));
-    if let Some(options) = preload::sanitizer_options(std::env::var_os("ASAN_OPTIONS").as_deref()) {
-        environment.set("ASAN_OPTIONS", options);
-    }
-    args.hand_over(&mut environment);
-    let settings = environment.settings()?;
-    environment.tell_of(&settings);
+    run.preload(&library)?;
+    args.hand_over(&mut run.environment);
+    let settings = run.environment.settings()?;
+    run.environment.tell_of(&settings);
     let scheduler = Scheduler::of(&args, &settings);
     let job = args.job.clone().unwrap_or_else(fresh_job);
     let sharing = share::Wish::of(&args, &settings);
-    environment.set("XSCHED_JOB", &job);
-    environment.set("XSCHED_RUN", std::process::id().to_string());
-    if required {
-        environment.set("XSCHED_REQUIRE", "1");
-    } else {
-        environment.unset("XSCHED_REQUIRE");
+    run.identify(&job);
+    run.report_unscheduled_streams(&settings)?;
+    run.report_never(&settings, &scheduler);
+    let has_daemon = run.attach(&scheduler, job)?;
+    sharing.settle(has_daemon, &mut run.environment)?;
+    Err(run.exec())
+}
+
+/// Program on its way to its start.
+#[derive(Debug)]
+struct Run<'a> {
+    args: &'a Args,
+    /// File to execute.
+    program: PathBuf,
+    /// Name of the program as it was given.
+    name: &'a OsStr,
+    /// Arguments of the program.
+    rest: &'a [OsString],
+    /// Set if it must not start unscheduled.
+    required: bool,
+    environment: Environment,
+}
+
+impl<'a> Run<'a> {
+    /// Finds the program.
+    fn new(args: &'a Args) -> Result<Run<'a>> {
+        let Some((name, rest)) = args.command.split_first() else {
+            return Err(Error::input("the command is missing: xsched run [OPTIONS] -- COMMAND [ARGS]"));
+        };
+        let required = is_required(args);
+        let program = target::resolve(name)?;
+        Ok(Run { args, program, name, rest, required, environment: Environment::inherited() })
     }
-    if !settings.auto_xqueue {
+
+    /// Name of the program for messages.
+    fn name(&self) -> Cow<'a, str> {
+        self.name.to_string_lossy()
+    }
+
+    /// Becomes the program. Returns only on failure, with the reason.
+    fn exec(&self) -> Error {
+        exec::exec(&self.program, self.name, self.rest, &self.environment)
+    }
+
+    /// Reports whether the library is of use: in the program, or in those that it starts. Says so where the program itself cannot be
+    /// scheduled.
+    fn is_library_of_use(&self) -> Result<bool> {
+        let Verdict::Cannot { file, why, hands_on } = target::inspect(&self.program)? else { return Ok(true) };
+        let line = format!("{} is {why}: it cannot be scheduled", file.display());
+        if self.required {
+            return Err(Error::environment(format!("{line}, and --require was given")));
+        }
+        say(&format!("{line}; {} runs unscheduled", self.name()));
+        Ok(hands_on)
+    }
+
+    /// Has the program load the library.
+    fn preload(&mut self, library: &Path) -> Result<()> {
+        let library = preload::speakable(library)?;
+        let before = std::env::var_os("LD_PRELOAD");
+        self.environment.set("LD_PRELOAD", preload::prepend(&library, before.as_deref()));
+        if let Some(options) = preload::sanitizer_options(std::env::var_os("ASAN_OPTIONS").as_deref()) {
+            self.environment.set("ASAN_OPTIONS", options);
+        }
+        Ok(())
+    }
+
+    /// Tells the program its job, the run that started it, and whether it has to be scheduled.
+    fn identify(&mut self, job: &str) {
+        self.environment.set("XSCHED_JOB", job);
+        self.environment.set("XSCHED_RUN", std::process::id().to_string());
+        if self.required {
+            self.environment.set("XSCHED_REQUIRE", "1");
+        } else {
+            self.environment.unset("XSCHED_REQUIRE");
+        }
+    }
+
+    /// Reports streams that go unscheduled.
+    fn report_unscheduled_streams(&self, settings: &Settings) -> Result<()> {
+        if settings.auto_xqueue {
+            return Ok(());
+        }
         let off = "XSCHED_AUTO_XQUEUE=OFF has streams go unscheduled";
-        if required {
+        if self.required {
             return Err(refused(&format!("{off}: unset it")));
         }
-        say(&format!("{off}, in {} and what it starts", name.to_string_lossy()));
+        say(&format!("{off}, in {} and what it starts", self.name()));
+        Ok(())
     }
-    if settings.options.priority == Some(PRIORITY_NEVER) && scheduler != Scheduler::Nobody {
+
+    /// Reports a priority with which the program waits at its first launch.
+    fn report_never(&self, settings: &Settings, scheduler: &Scheduler) {
+        if settings.options.priority != Some(PRIORITY_NEVER) {
+            return;
+        }
         let until = match scheduler {
+            Scheduler::Nobody => return,
             Scheduler::Local => "for ever, since --local knows no `xsched hint`".to_owned(),
-            _ => format!("until `xsched hint {} --priority N` gives it another priority", std::process::id()),
+            Scheduler::Daemon(..) => {
+                format!("until `xsched hint {} --priority N` gives it another priority", std::process::id())
+            }
         };
         say(&format!("priority -256: it waits at its first launch {until}"));
     }
-    let mut has_daemon = false;
-    match &scheduler {
-        Scheduler::Daemon(socket, origin) => {
-            environment.set("XSCHED_SOCKET", socket);
-            match start::ensure(socket, *origin, args.scheduler.as_deref()) {
-                Ok(is_new) => {
-                    tell_of_others(socket, *origin, is_new, required)?;
-                    if args.scheduler.is_some() {
-                        decides_by_scheduler(socket)?;
-                    }
-                    if required {
-                        answers(socket)?;
-                    }
-                    client::tell(socket, Request::Announce { job: job.clone(), program: name_of(&program, rest) });
-                    has_daemon = true;
-                    environment.unset("XSCHED_TOLD");
-                }
-                Err(why) if required => return Err(refused(why.line())),
-                Err(why) => {
-                    say(&format!("{}; {} runs unscheduled", why.line(), name.to_string_lossy()));
-                    if let start::NoDaemon::Distrusted(_) = why {
-                        environment.unset("XSCHED_SOCKET");
-                        environment.set("XSCHED_NO_DAEMON", "1");
-                    }
-                    // The library would print the same line.
-                    environment.set("XSCHED_TOLD", "1");
-                }
+
+    /// Makes the scheduler ready, and tells the program of it. Returns true if there is a daemon.
+    fn attach(&mut self, scheduler: &Scheduler, job: String) -> Result<bool> {
+        match scheduler {
+            Scheduler::Daemon(socket, origin) => self.attach_to_daemon(socket, *origin, job),
+            Scheduler::Local => Ok(false),
+            Scheduler::Nobody if self.required => {
+                Err(refused("XSCHED_NO_DAEMON or XSCHED_SCHEDULER=APP asks for no scheduler: unset it"))
+            }
+            Scheduler::Nobody => {
+                say(&format!("no daemon is used; {} runs unscheduled", self.name()));
+                self.environment.set("XSCHED_TOLD", "1");
+                Ok(false)
             }
         }
-        Scheduler::Local => {}
-        Scheduler::Nobody if required => {
-            let why = "XSCHED_NO_DAEMON or XSCHED_SCHEDULER=APP asks for no scheduler: unset it";
-            return Err(refused(why));
-        }
-        Scheduler::Nobody => {
-            say(&format!("no daemon is used; {} runs unscheduled", name.to_string_lossy()));
-            environment.set("XSCHED_TOLD", "1");
-        }
     }
-    sharing.settle(has_daemon, &mut environment)?;
-    Err(exec(&program, name, rest, &environment))
+
+    /// Starts the daemon where none answers, and announces the program to it. Returns true if there is one.
+    fn attach_to_daemon(&mut self, socket: &Path, origin: paths::Origin, job: String) -> Result<bool> {
+        self.environment.set("XSCHED_SOCKET", socket);
+        let is_new = match start::ensure(socket, origin, self.args.scheduler.as_deref()) {
+            Ok(is_new) => is_new,
+            Err(why) if self.required => return Err(refused(why.line())),
+            Err(why) => {
+                self.go_without_daemon(&why);
+                return Ok(false);
+            }
+        };
+        tell_of_others(socket, origin, is_new, self.required)?;
+        if self.args.scheduler.is_some() {
+            decides_by_scheduler(socket)?;
+        }
+        if self.required {
+            answers(socket)?;
+        }
+        client::tell(socket, Request::Announce { job, program: name_of(&self.program, self.rest) });
+        self.environment.unset("XSCHED_TOLD");
+        Ok(true)
+    }
+
+    /// Reports that there is no daemon.
+    fn go_without_daemon(&mut self, why: &start::NoDaemon) {
+        say(&format!("{}; {} runs unscheduled", why.line(), self.name()));
+        if let start::NoDaemon::Distrusted(_) = why {
+            self.environment.unset("XSCHED_SOCKET");
+            self.environment.set("XSCHED_NO_DAEMON", "1");
+        }
+        // The library would print the same line.
+        self.environment.set("XSCHED_TOLD", "1");
+    }
 }
 
 /// Reports programs that the daemon does not schedule together with this one. Where a system daemon serves, a daemon of another user's is
@@ -356,43 +434,6 @@ fn name_of(program: &Path, rest: &[OsString]) -> String {
 fn fresh_job() -> String {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     format!("run-{}-{:x}", std::process::id(), now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
-}
-
-/// Becomes the program. Returns only on failure, with the reason.
-fn exec(program: &Path, name: &OsStr, rest: &[OsString], environment: &Environment) -> Error {
-    // The arguments come from our own, which have no zero byte.
-    let c = |s: &OsStr| CString::new(s.as_bytes().to_vec()).unwrap_or_default();
-    let path = c(program.as_os_str());
-    let mut arguments: Vec<CString> = std::iter::once(c(name)).chain(rest.iter().map(|a| c(a))).collect();
-    let environment: Vec<CString> = environment.strings().collect();
-    inherited::restore();
-    let mut error = execve(&path, &arguments, &environment);
-    if error.raw_os_error() == Some(libc::ENOEXEC) {
-        // A text file without `#!` is run by a shell, as a shell itself would do.
-        arguments.splice(..1, [c(OsStr::new("sh")), path]);
-        if is_text(program) {
-            error = execve(c"/bin/sh", &arguments, &environment);
-        }
-    }
-    let kind = if error.kind() == std::io::ErrorKind::NotFound { Error::NotFound } else { Error::NotExecutable };
-    kind(format!("{}: cannot execute: {error}", name.to_string_lossy()))
-}
-
-fn is_text(path: &Path) -> bool {
-    use std::io::Read;
-    let mut head = Vec::new();
-    let read = std::fs::File::open(path).and_then(|f| f.take(256).read_to_end(&mut head));
-    read.is_ok() && !head.contains(&0)
-}
-
-fn execve(path: &std::ffi::CStr, arguments: &[CString], environment: &[CString]) -> std::io::Error {
-    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
-        strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
-    };
-    let (arguments, environment) = (pointers(arguments), pointers(environment));
-    // SAFETY: all three are C strings, the arrays end in null, and everything outlives the call.
-    unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
-    std::io::Error::last_os_error()
 }
 
 #[cfg(test)]
