@@ -117,7 +117,9 @@ def startup(found):
 
 def gather(folder):
     """Everything in a folder of results."""
-    found = [r for path in sorted(Path(folder).glob("*.jsonl")) for r in records.load(path)]
+    records_of = (r for path in sorted(Path(folder).glob("*.jsonl")) for r in records.load(path))
+    # Some benchmarks write records of a form of their own, which no table here shows.
+    found = [r for r in records_of if "bench" in r]
 
     def of(*names):
         return newest([r for r in found if r["bench"] in names])

@@ -38,20 +38,22 @@ pub(crate) enum Task {
     },
     /// Print the files of each crate that call each other in a circle, and how many calls could not be resolved
     Circles(Circles),
-    /// Count comments that open headless, and comments of one word
+    /// Count comments and blocks of documents that open headless, and comments of one word
     ///
     /// Headless are: What, Who, Whose, Whether, Which, Those, The same, It, How, By whom, …; Where and When without a main clause;
     /// bare pronouns.
     Prose {
-        /// Print the comments of this crate, with their places
-        #[arg(value_name = "CRATE")]
+        /// Print those of this crate, or of this page (docs/README.md), with their places
+        #[arg(value_name = "CRATE|PAGE")]
         name: Option<String>,
-        /// Lower xtask/prose.toml to the numbers that there are; raises none
+        /// Lower xtask/prose.toml and xtask/pages.toml to the numbers that there are; raises none
         #[arg(long, conflicts_with = "name")]
         write: bool,
     },
     /// Print the largest functions and structs
     Sizes,
+    /// Check that subjects of commits have at most 72 columns
+    Commits,
     /// Hold journals against the models
     Replay {
         /// Journals as they were written, or gzip of them; after --bless, to take over the answers that differ
@@ -239,7 +241,7 @@ mod tests {
             (&["fuzz", "nothing"], "invalid value 'nothing' for '[TARGET]': 'nothing' is no target: use one of "),
             (&["fuzz", "--secs", "0"], "invalid value '0' for '--secs <N>'"),
             (&["circles", "--calls"], "the following required arguments were not provided: <CRATE>"),
-            (&["prose", "core", "--write"], "the argument '[CRATE]' cannot be used with '--write'"),
+            (&["prose", "core", "--write"], "the argument '[CRATE|PAGE]' cannot be used with '--write'"),
         ] {
             let line = typed(words).unwrap_err();
             assert!(line.starts_with(expected) && !line.contains('\n'), "{words:?}: {line}");

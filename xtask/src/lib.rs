@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod circles;
+pub mod commits;
 mod failure;
 pub mod prose;
 pub mod sizes;

@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 use cli::Task;
 use test::Extent;
-use xtask::{Failure, circles, prose, sizes};
+use xtask::{Failure, circles, commits, prose, sizes};
 
 fn main() -> ExitCode {
     let (line, code) = match cli::read(std::env::args_os()).map_err(Failure::Input).and_then(run) {
@@ -54,6 +54,7 @@ fn run(task: Task) -> Result<ExitCode, Failure> {
         Task::Prose { write: true, .. } => prose::write(&root)?,
         Task::Prose { name, .. } => prose::run(&root, name.as_deref())?,
         Task::Sizes => sizes::run(&root)?,
+        Task::Commits => commits::run(&root)?,
         Task::Replay { words } => return Ok(replay(&words)),
         Task::Fuzz { target, secs, planted } => fuzz::run(&root, &fuzz::Wish { target, secs, planted })?,
         Task::HipRuntime { debug: true, folder } => hip_runtime::run(&root, &folder, hip_runtime::Built::Debug)?,

@@ -1,4 +1,4 @@
-//! Form of comments: `cargo xtask prose [CRATE] [--write]`.
+//! Form of comments and documents: `cargo xtask prose [CRATE | PAGE] [--write]`. Documents are in [`pages`].
 //!
 //! A comment is a run of whole lines of one kind (`///`, `//!` or `//`), and is judged by its first line. It is *headless* if it opens with
 //! a clause or pronoun in place of the noun or verb that it is about ([`is_headless`]), and a *fragment* if it is one word in all, but
@@ -12,6 +12,8 @@ use proc_macro2::{TokenStream, TokenTree};
 use serde::Deserialize;
 
 use crate::Failure;
+
+pub mod pages;
 
 /// Place of the list in the workspace.
 pub const LIST: &str = "xtask/prose.toml";
@@ -282,22 +284,26 @@ pub fn compare(listed: &BTreeMap<String, Allowed>, crates: &[Crate]) -> Vec<Stri
     wrong
 }
 
-/// Lowers the list to the numbers that there are.
+/// Lowers both lists to the numbers that there are.
 ///
 /// # Errors
-/// A crate cannot be read, or the list cannot be written.
+/// A crate or page cannot be read, or a list cannot be written.
 pub fn write(root: &Path) -> Result<(), String> {
-    lower(root, &crates(root)?)
+    lower(root, &crates(root)?)?;
+    pages::lower(root, &pages::all(root)?)
 }
 
-/// Prints the numbers of all crates, or the comments of one.
+/// Prints the numbers of all crates and pages, or the headless comments or blocks of one.
 ///
 /// # Errors
-/// There is no such crate, or one cannot be read.
+/// There is no such crate or page, or one cannot be read.
 pub fn run(root: &Path, name: Option<&str>) -> Result<(), Failure> {
+    if let Some(page) = name.filter(|name| name.ends_with(".md")) {
+        return pages::print(root, page);
+    }
     let crates = crates(root)?;
     let Some(name) = name else {
-        print!("{}", table(&crates));
+        print!("{}\n{}", table(&crates), pages::table(&pages::all(root)?));
         return Ok(());
     };
     let long = format!("xsched-{name}");

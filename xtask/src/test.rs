@@ -36,7 +36,7 @@ failed, 2 for a wrong argument.";
 
 /// Text of `cargo xtask ci --help`.
 pub(crate) const HELP_CI: &str = "\
-The checks beside the tests of `cargo xtask test`, after which continuous integration runs it: lint, licences of dependencies, the
+The checks beside the tests of `cargo xtask test`, after which continuous integration runs it: subjects of commits, lint, licences of dependencies, the
 Debian package and the archive, containers of Podman, a Kubernetes node's programs against real peers, the kit for AMD GPUs, and the
 OpenCL and HIP ladders of real programs, also under random suspension; that of AMD's newer libraries where `cargo xtask rocm` has made
 a folder of them. It makes a release build. On two processors with nothing else to do: at most 18 minutes, half of them to compile.
@@ -169,6 +169,7 @@ impl Run {
                 Box::new(|s: &Step| s.installed(&[&packages::FOR_TESTS[..], &packages::FOR_CI].concat())) as Body,
             )],
         );
+        self.step("commits", |s| s.task(&["commits"]));
         self.step("release build", |s| s.hip_runtime(Built::Release));
         let checks = ["deny", "--offline", "check", "licenses", "bans", "sources"];
         self.step("dependencies", |s| s.component("deny", &checks));

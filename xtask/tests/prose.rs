@@ -1,7 +1,8 @@
-//! Comments that open headless or are one word, by crate, against `xtask/prose.toml`.
+//! Comments that open headless or are one word, by crate, against `xtask/prose.toml`; blocks of documents, by page, against `xtask/pages.toml`.
 
 use std::path::Path;
 
+use xtask::prose::pages::{self, Kind};
 use xtask::prose::{self, is_headless};
 
 #[test]
@@ -73,4 +74,54 @@ fn a_comment_counts_once_and_literals_do_not() {
             (15, "Two words.", false)
         ]
     );
+}
+
+#[test]
+fn pages_keep_to_the_limit_or_to_the_list() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let all = pages::all(&root).unwrap();
+    assert!(all.len() > 40 && all.iter().all(|page| page.blocks > 0), "{} pages", all.len());
+    let wrong = pages::compare(&pages::listed(&root).unwrap(), &all);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn blocks_are_paragraphs_items_and_cells() {
+    let text = "# What a heading says\n\nWhat it is,\nin two lines.\n<!-- What\nremark -->\n\n- **Those** of `x`.\n  More.\n1. Item.\n\n\
+                ```sh\nWhat\n```\n\n| file | what |\n| --- | --- |\n| `a|b` | none |\n\n[It is a link](x.md).\n";
+    let found = pages::blocks(text);
+    let short: Vec<_> = found.iter().map(|one| (one.line, one.text.as_str(), one.is_headless())).collect();
+    assert_eq!(
+        short,
+        [
+            (3, "What it is, in two lines.", true),
+            (8, "**Those** of `x`. More.", true),
+            (10, "Item.", false),
+            (16, "file", false),
+            (16, "what", true),
+            (18, "`a|b`", false),
+            (18, "none", false),
+            (20, "[It is a link](x.md).", true),
+        ]
+    );
+    assert_eq!((found[0].kind, found[1].kind, found[3].kind), (Kind::Paragraph, Kind::Item, Kind::Cell));
+}
+
+#[test]
+fn a_listed_page_has_exactly_its_number() {
+    let block = pages::blocks("What it is.\n");
+    let page = |headless: usize| pages::Page {
+        name: "docs/a.md".into(),
+        blocks: 40,
+        headless: vec![block[0].clone(); headless],
+    };
+    let wrong = |list: Option<usize>, headless: usize| {
+        let listed = list.map(|number| ("docs/a.md".to_string(), number)).into_iter().collect();
+        pages::compare(&listed, &[page(headless)]).join("\n")
+    };
+    assert_eq!((wrong(None, 2), wrong(Some(5), 5)), (String::new(), String::new()));
+    assert!(wrong(None, 3).contains("3 of 40 blocks open headless, 2 may"));
+    assert!(wrong(Some(5), 6).contains("5 are listed"));
+    assert!(wrong(Some(5), 4).contains("lower the list") && wrong(Some(2), 2).contains("lower the list"));
+    assert!(pages::compare(&[("docs/b.md".to_string(), 1)].into(), &[page(0)])[0].contains("no such page"));
 }

@@ -17,7 +17,7 @@ use crate::failure::{Result, say};
 pub(crate) fn find(socket: Option<&Path>) -> Result<StoredUsage> {
     let (path, origin) = paths::socket_path(socket.map(Path::to_owned));
     let own = folders::state().and_then(|state| StoredUsage::find(&state, &path));
-    // Those of the machine's daemon, whose socket may be gone with it. They are root's.
+    // Records of the machine's daemon, whose socket may be gone with it, belong to root.
     let is_asked = path == Path::new(paths::SYSTEM_SOCKET) || origin != paths::Origin::Explicit;
     let system = || StoredUsage::find(&PathBuf::from("/var/lib/xsched"), Path::new(paths::SYSTEM_SOCKET));
     let is_root = rustix::process::geteuid().is_root();

@@ -65,6 +65,29 @@ fn every_link_leads_somewhere() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
+/// Pages that code and scripts cite exist, with the heading after `#`.
+#[test]
+fn pages_that_the_code_cites_exist() {
+    let (pages, mut wrong, mut cited) = (pages(), Vec::new(), 0);
+    for (file, text) in sources() {
+        for (at, _) in text.match_indices("docs/") {
+            let is_part = |c: char| c.is_ascii_alphanumeric() || "/._-#".contains(c);
+            let name = text[at..].split(|c| !is_part(c)).next().unwrap_or_default().trim_end_matches('.');
+            let (page, anchor) = name.split_once('#').unwrap_or((name, ""));
+            if !page.ends_with(".md") || text[..at].ends_with(|c: char| c.is_alphanumeric() || "./_-\"".contains(c)) {
+                continue;
+            }
+            cited += 1;
+            let there = pages.iter().find(|there| there.name() == page);
+            if !there.is_some_and(|page| anchor.is_empty() || page.anchors().iter().any(|known| known == anchor)) {
+                wrong.push(format!("{file}: {name}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(cited > 5, "{cited} pages are cited");
+}
+
 /// Raw results name files of the repository by their paths in it, not by the path of a checkout.
 #[test]
 fn raw_results_say_nothing_of_where_a_checkout_lay() {
@@ -86,7 +109,7 @@ fn raw_results_say_nothing_of_where_a_checkout_lay() {
             }
         }
     }
-    assert!(files > 50, "{files}");
+    assert!(files > 20, "{files}");
 }
 
 #[test]
@@ -111,14 +134,8 @@ fn the_readme_fits_on_a_screen_and_a_half() {
 fn every_block_of_commands_says_where_it_can_run() {
     for page in pages() {
         for block in page.blocks() {
-            let Some((kind, tags)) = block.tags.split_first() else {
-                assert!(
-                    page.name().starts_with("docs/notebook/"),
-                    "{}: say what it holds, such as sh or text",
-                    block.at
-                );
-                continue;
-            };
+            let (kind, tags) =
+                block.tags.split_first().unwrap_or_else(|| panic!("{}: tag it, as sh or text", block.at));
             let shell = ["sh", "bash", "console", "shell"].contains(&kind.as_str());
             let known = matches!(tags, [tag] if ["run", "tour", "gpu", "root", "build"].contains(&tag.as_str()));
             assert!(!shell || known, "{}: tag it run, tour, gpu, root or build", block.at);
@@ -570,9 +587,14 @@ fn the_internals_name_what_the_code_has() {
         known.extend(text.split(|c: char| !(c.is_alphanumeric() || c == '_')));
     }
     let (mut wrong, mut names) = (Vec::new(), 0);
-    for name in ["accounting", "failure", "gates", "glossary", "launch", "pool", "protocols", "simulated"] {
-        let page = page(&format!("docs/internals/{name}.md"));
+    // Names in vendors' interfaces that no source here has.
+    let foreign = ["rocblas_status_invalid_handle", "libamd_comgr"];
+    for page in book().into_iter().filter(|page| page.name().starts_with("docs/internals/")) {
         for (line, word) in quoted(&page) {
+            // `NAME` stands for a name, and `_v2` for an end of one.
+            if word.contains("NAME") || word.starts_with('_') || foreign.contains(&word.as_str()) {
+                continue;
+            }
             let is = |more: &str| word.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c));
             let there = if word.ends_with(".rs") && is("_/.-") {
                 // Pages say `core/admit.rs` for `crates/xsched-core/src/admit.rs`.

@@ -1,4 +1,4 @@
-//! Every constant of the core: name, unit, reason, and where it was measured. "Notebook" is `docs/notebook/h200.md`.
+//! Every constant of the core: name, unit, reason, and the device where it was measured.
 //!
 //! A name ends in its unit: `_NS`, `_US`; counts have none.
 
@@ -126,7 +126,7 @@ pub const DRAINS_NS: u64 = 10_000_000;
 /// Delay after which unfenced commands, some 50 to 200 µs of expected time, are presumed complete, in ns.
 pub const UNFENCED_NS: u64 = 1_000_000;
 /// Interval at which a group without rivals is polled, in ns. Deciding after each of its waits cost a program 0.06 to 0.14 ms per
-/// wait (notebook).
+/// wait (H200).
 pub const RARE_LOOK_NS: u64 = 100_000_000;
 /// Shortest time between a rare poll and the poll before it, in ns, where that one came a little early.
 pub const RARE_LOOK_LEAST_NS: u64 = 1_000_000;
@@ -155,7 +155,7 @@ pub const OVERRIDES_IN_A_ROW: u32 = 12;
 pub const CROSS_STREAM_NS: u64 = 10_000_000_000;
 /// Release timeout: commands that device gates have held for this long go on, in ns. It is longer than most busy spells of programs that
 /// serve requests, since a release disturbs them. With 50 ms, a language model that had two requests to serve in a row waited 0.4 ms for
-/// each token of the second (H200, notebook). Five programs came to a stop without it (notebook).
+/// each token of the second (H200). Five programs came to a stop without it (H200).
 pub const RELEASE_NS: u64 = 1_000_000_000;
 /// Lower limit of the release timeout, in ns: longer than most requests take. Each release halves the timeout down to this; each grant that
 /// arrives in time doubles it, up to [`RELEASE_NS`].

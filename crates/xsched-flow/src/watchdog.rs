@@ -39,7 +39,7 @@ pub struct Bypass {
 }
 
 /// Reports whether all gates on the device stand open, whatever the group's grant. A command on the device that waits for a stream held at
-/// a gate keeps the device: 2 to 6 ms at each end of a rival's time slice (H200, notebook).
+/// a gate keeps the device: 2 to 6 ms at each end of a rival's time slice (H200).
 #[inline]
 pub fn bypasses(ask: &Bypass) -> bool {
     let unfit = ask.gates_inside && !ask.fits_inside;

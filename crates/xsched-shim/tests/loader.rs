@@ -413,7 +413,7 @@ fn children_forked_while_other_threads_are_within_this_library() {
     }
 }
 
-/// Errors that were reported with another scheduler, which mixed two copies (see docs/internals/hip-errors.md). Here
+/// Errors that were reported with another scheduler, which mixed two copies (see docs/internals/hip.md#two-copies-of-the-runtime). Here
 /// the program itself mixes them, so they occur with and without the preload library.
 #[test]
 fn what_one_hip_runtime_made_is_unknown_to_another() {

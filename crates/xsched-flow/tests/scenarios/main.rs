@@ -1,4 +1,4 @@
-//! Scenarios in virtual time: for each rule of the models, the behaviour with it and the fault without it. `docs/internals/rules.md` lists
+//! Scenarios in virtual time: for each rule of the models, the behaviour with it and the fault without it. `docs/internals/models.md#rules` lists
 //! the rules.
 //!
 //! Everything is computed; no test waits. Two worlds ask the models of the product: [`flat_out`] is one program that launches as fast as

@@ -95,7 +95,7 @@ fn register_handlers() {
 }
 
 /// Opens all gates at the end of the program, since a driver then waits for its streams. The driver of a client of an
-/// MPS server does not wait, and opening its gates may end the other clients (`docs/notebook/h100.md`): as long as such
+/// MPS server does not wait, and opening its gates may end the other clients (`docs/internals/pool.md`): as long as such
 /// a client has work, its gates follow the daemon until the process has ended.
 extern "C" fn at_exit() {
     stage::leave_unless_ours(stage::Occasion::End);

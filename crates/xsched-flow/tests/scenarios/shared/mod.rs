@@ -2,7 +2,7 @@
 //!
 //! Time passes in steps. Besides the order of a stream, two effects of driver and device are modelled: a full stream blocks the launch in
 //! the driver, which then holds its lock; and a command on the device that waits for a stream held there keeps the device for a while
-//! whenever the time slice of another program ends (measured on an H200, `docs/notebook/h200.md`).
+//! whenever the time slice of another program ends (measured on an H200, `docs/internals/gates.md`).
 
 mod agent;
 mod host;
