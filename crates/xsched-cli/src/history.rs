@@ -174,7 +174,7 @@ impl Groups {
         Groups::resumed(groups, records, from_us, BTreeSet::new())
     }
 
-    /// The same where some groups are known to have been suspended then, which later records do not imply.
+    /// States of groups of which some are known to have been suspended at the beginning, which later records do not imply.
     fn resumed(groups: &[TracedGroup], records: &[Record], from_us: u64, suspended: BTreeSet<u64>) -> Groups {
         let mut all = Groups { suspended, ..Groups::default() };
         let beginnings = beginnings(records);

@@ -394,7 +394,7 @@ fn fair_divides_device_time_by_user_before_program() {
     bench.parts_are("three programs of one user and one of another", &programs, |parts| {
         (100.0 * parts[3] / parts.iter().sum::<f64>() - 50.0).abs() <= 2.0
     });
-    // What is asked for is told by the same sum, in `ps` and to monitors.
+    // The sum of what is asked for is one figure, in `ps` and for monitors.
     let asked = |program: &Process| bench.place.group(program.pid()).unwrap()["share_asked_percent"].as_f64().unwrap();
     let each: Vec<f64> = programs.iter().map(|program| (asked(program) * 10.0).round() / 10.0).collect();
     assert_eq!(each, [16.7, 16.7, 16.7, 50.0]);

@@ -188,7 +188,7 @@ fn top_prints_a_table_where_there_is_no_terminal() {
     assert!(table.starts_with("xsched top 2 programs, by pid, policy hpf, daemon "), "{table}");
     let row = row(&table, low.pid()).expect("a row");
     assert!(row.contains(" steady "), "what holds it: {row}");
-    // Why it is slow, and what to do about it: below the table, and where `ps` is asked for it.
+    // A cause and a remedy stand below the table, and where `ps` is asked for the program.
     let reason = format!(
         "{} steady: waits #: steady (high) has the device, and goes first → usual for low; for more: `xsched hint {0} -p high`",
         low.pid()
