@@ -193,6 +193,9 @@ fn every_command_runs_or_has_a_reason_why_not() {
         } else if line.tag == "gpu" && line.at.contains("amd-kit") {
             // The meaning of a line of the kit stands beside it.
             listed += 1;
+        } else if line.at.contains("guide/recipes.md") {
+            // Recipes need PyTorch, engines of containers, SLURM or the machine's own files: benches/recipes/play.py plays them.
+            listed += 1;
         } else {
             run += 1;
             if seen.insert(line.text.clone()) {
