@@ -232,14 +232,14 @@ fn tables_of_the_configuration_are_called_by_their_names_in_the_pages() {
 /// Tables of the policies' page, from the registry.
 fn policies() -> String {
     let code = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    let mut text = String::from("| policy | what it does | for | hints it looks at |\n| --- | --- | --- | --- |\n");
+    let mut text = String::from("| policy | effect | for | hints |\n| --- | --- | --- | --- |\n");
     for entry in registry::listed() {
         let names = std::iter::once(entry.name).chain(entry.aliases.iter().copied()).collect::<Vec<_>>();
         let hints = entry.hints.iter().map(|hint| hint.name()).collect::<Vec<_>>();
         let about = entry.about.replace('|', "\\|");
         text += &format!("| {} | {about} | {} | {} |\n", code(&names), entry.good_for, code(&hints));
     }
-    text += "\n## Parameters\n\n| parameter | values | default | what |\n| --- | --- | --- | --- |\n";
+    text += "\n## Parameters\n\n| parameter | values | default | meaning |\n| --- | --- | --- | --- |\n";
     for entry in registry::listed() {
         for param in entry.params {
             let Param { name, about, accepts } = param;
@@ -386,7 +386,7 @@ fn the_reference_of_metrics_is_what_the_daemon_tells() {
             format!("| `{}` | {} | {} |\n", metric.name, metric.kind, described::continued(&metric.help))
         };
         let rows: String = xsched_daemon::all_metrics().iter().map(row).collect();
-        format!("{head}| metric | kind | what |\n| --- | --- | --- |\n{rows}")
+        format!("{head}| metric | kind | meaning |\n| --- | --- | --- |\n{rows}")
     });
 }
 

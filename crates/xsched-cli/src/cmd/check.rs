@@ -14,7 +14,7 @@ use crate::failure::{Error, Result, print, print_json};
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  xsched check\n  xsched check --python ~/venv/bin/python3")]
 pub(crate) struct Args {
-    /// Where: auto takes every CUDA, HIP and OpenCL device there is; sim is the simulated one
+    /// Device: auto takes every CUDA, HIP and OpenCL device there is; sim is the simulated one
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: Choice,
 
@@ -71,7 +71,7 @@ pub(crate) fn main(args: Args) -> Result {
 /// Take the steps on a platform
 #[derive(clap::Args, Debug)]
 pub(crate) struct StepsArgs {
-    /// Which
+    /// Platform to take the steps on
     #[arg(value_name = "PLATFORM")]
     platform: Platform,
 }

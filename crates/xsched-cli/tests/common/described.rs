@@ -54,7 +54,7 @@ pub(crate) fn table(shape: Shape) -> String {
         let text = continued(&field.text()).replace('|', "\\|");
         format!("| `{}` | {} | {text} |\n", field.name, kind(field.shape))
     };
-    format!("| field | type | what |\n| --- | --- | --- |\n{}", fields(shape).iter().map(row).collect::<String>())
+    format!("| field | type | meaning |\n| --- | --- | --- |\n{}", fields(shape).iter().map(row).collect::<String>())
 }
 
 /// A page with the table below a heading replaced.
