@@ -66,7 +66,7 @@ fn read(rest: &mut &str, before: &[String], found: &mut Vec<Vec<String>>) {
             None => break,
         }
     }
-    // What follows the path, up to the next one of a list: ` as name`, `*`.
+    // Text behind the path, up to the next path of a list: ` as name`, `*`.
     *rest = &rest[rest.find([',', '}', ';', '\n', '(', ' ']).unwrap_or(rest.len())..];
     if rest.starts_with(" as ") {
         *rest = &rest[rest.find([',', '}', ';']).unwrap_or(rest.len())..];
