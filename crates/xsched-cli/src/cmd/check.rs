@@ -7,7 +7,7 @@ use xsched_bench::check::{self, Platform, Wish, steps};
 
 use crate::failure::{Error, Result, print, print_json};
 
-/// Take simple steps on each device here, bare and under xsched, and say where they differ
+/// Compare simple steps on each device, bare and under xsched
 ///
 /// Device count, properties, memory, copies, a kernel; then, where PyTorch can be imported: a matrix product, a
 /// convolution, a small model. Needs no running daemon. Exit code 0: no difference, 1: a difference, 3: no device.

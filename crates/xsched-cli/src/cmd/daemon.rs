@@ -85,7 +85,7 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Make it read its configuration again; a faulty one changes nothing, and the fault is shown
+    /// Make the daemon read its configuration again; a faulty one changes nothing
     Reload(At),
     /// End the daemon, and wait until it has ended; programs go on unscheduled
     Stop(At),

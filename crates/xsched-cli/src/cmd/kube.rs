@@ -8,7 +8,7 @@ use crate::failure::{Error, Result};
 
 const NAME: &str = "xsched-kube";
 
-/// Bring classes to the pods of a Kubernetes node: a device plugin, a plugin of the container runtime
+/// Bring classes to the pods of a Kubernetes node
 ///
 /// Becomes the program `xsched-kube`. It lies beside this one, or in ../lib/xsched from there.
 #[derive(clap::Args, Debug)]

@@ -14,7 +14,7 @@ use crate::failure::{Result, print, print_json};
 use crate::users::Names;
 use crate::{client, stored, values};
 
-/// Show device time by user, job, program, class or device, also of programs that have ended
+/// Show the device time of programs, also of those that have ended
 ///
 /// Your own programs; root sees those of all users. The daemon keeps records over restarts, in its state folder; where none
 /// runs, your own daemon's records are read there.

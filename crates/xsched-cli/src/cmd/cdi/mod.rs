@@ -18,7 +18,7 @@ use xsched_proto::class::Class;
 
 use crate::failure::Result;
 
-/// Give containers the scheduler: a device of the Container Device Interface for each class
+/// Give containers the scheduler, by a CDI device for each class
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:

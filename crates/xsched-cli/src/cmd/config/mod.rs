@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use crate::failure::{Error, Result, print, print_json, say};
 use crate::folders;
 
-/// Check the configuration, show the values in force with their sources, or print its schema
+/// Check the configuration, show the values in force, or print its schema
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
