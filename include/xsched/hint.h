@@ -6,7 +6,7 @@
  * XHintSetScheduler() waits. With XSCHED_DISABLE=1, or for a platform that XSCHED_PLATFORMS leaves out, hints succeed without
  * effect. A hint holds for later launches, and outlives a change of the scheduler or the daemon.
  *
- * A hint for an XQueue puts it into a group of its own, which the scheduler decides of by itself, with gates on the host only.
+ * A hint for an XQueue puts it into a group of its own, for which the scheduler decides separately, with gates on the host only.
  * It fails with kXSchedErrorNotSupported if the process has 64 groups.
  */
 #ifndef XSCHED_HINT_H

@@ -50,7 +50,7 @@ class Queue:
     :param stream: a stream's number, or an object of PyTorch, CuPy, Numba or PyOpenCL; ``None`` is the default stream. The
         stream must live longer than the queue.
     :param priority: a class's name or -255 to 255, never above what the operator allows; ``None``: the program's.
-    :param platform: ``"cuda"``, ``"hip"`` or ``"opencl"``; ``None``: found by the stream and the loaded libraries.
+    :param platform: ``"cuda"``, ``"hip"`` or ``"opencl"``; ``None``: found from the stream and the loaded libraries.
     :param level: the highest preemption level, 1 to 3; ``None``: the highest of the device.
     :raises NotPreloaded: the preload library is not in this process.
     :raises Failed: the driver knows no such stream.
