@@ -68,7 +68,7 @@ pub(crate) fn with_table(page: &str, heading: &str, table: &str) -> String {
 }
 
 /// Words without marks of code, and links as their text.
-fn bare(text: &str) -> String {
+pub(crate) fn bare(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('[') {
