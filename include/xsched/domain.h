@@ -1,11 +1,11 @@
-/* Scheduling domains: whose work a launch is. Exported by libxsched.so, under one name for HIP and one for CUDA; both do
- * the same. A program that may run without xsched declares them weak (define XSCHED_WEAK before including this) and
- * looks whether they are there.
+/* Scheduling domains: the owner of a launch, a vendor's library or the program. Exported by libxsched.so, under one name for
+ * HIP and one for CUDA with the same effect. A program that may run without xsched declares the functions weak (define
+ * XSCHED_WEAK before including this) and checks whether they are there.
  *
- * A domain holds for what is launched and for streams made:
- *   1. what the calling thread pushed last, until it pops it;
- *   2. else what the library that calls the device's interface has set on this thread;
- *   3. else, for a launch, what its stream was made with, if that was explicit;
+ * Domain of a launch or of a new stream:
+ *   1. the one that the calling thread pushed last, until it pops it;
+ *   2. else the one that the library that calls the device's interface has set on this thread;
+ *   3. else, for a launch, the one that its stream was made with, if that was explicit;
  *   4. else AUTO: SYSTEM if the caller is a known vendor library (hipBLAS, MIOpen, cuDNN, ...), APPLICATION if not.
  *
  * Set binds to the code of the library that calls it, on the calling thread: one that sets SYSTEM in its
@@ -15,8 +15,8 @@
  *
  * Streams made under explicit SYSTEM go before the other streams of the same process and priority while they have work;
  * never before another program's of a higher class, unless an operator's rule says so (system_ceiling). AUTO only
- * reports. Default streams are everybody's and stay APPLICATION. An operator may let all SYSTEM launches, said or found, go
- * ahead in whatever stream, or exempt them from waiting (`domains` in the daemon's configuration).
+ * reports. Default streams are shared and stay APPLICATION. An operator may let all SYSTEM launches, explicit or found, go
+ * ahead in any stream, or exempt them from waiting (`domains` in the daemon's configuration).
  *
  * Return values: 0 = success, 1 = invalid value (no such domain, null pointer), 2 = out of memory (more than 32 pushed),
  * 401 = illegal state (nothing to pop; set from code that belongs to no library). Both vendors number them so. */

@@ -1,4 +1,4 @@
-/* A scheduler of your own, as a shared library: decides by callbacks who has a device.
+/* A scheduler of your own, as a shared library: its callbacks decide which groups have a device.
  *
  *   xsched daemon --scheduler ./libmine.so          a daemon whose policy is this one ("external")
  *   xsched run --scheduler ./libmine.so -- ./app    the same, for a daemon that this starts
@@ -8,12 +8,12 @@
  * the daemon, one at a time: a crash, or a callback that does not return within 100 ms, ends that process, the policy is
  * hpf from then on, and the daemon says so once. In any other process registration is answered by 801 (not supported).
  *
- * When anything changes on a device, its groups are looked at again: `submit` is called for each that has come to want
+ * When anything changes on a device, all its groups are decided anew: `submit` is called for each that has come to want
  * the device; then a group may have it if no other that wants it preempts it, and if `resume` agrees:
  *
  *   runs(g) = for no ready w: preempt(context, g, w)   and   (g not ready, or resume(context, g))
  *
- * A group that is not ready and "runs" starts without waiting when it becomes ready. If by this nobody who wants the
+ * A group that is not ready and "runs" starts without waiting when it becomes ready. If by this no group that wants the
  * device may have it, the one that waits longest does.
  *
  * Version 2 of the table decides stream by stream: see XSchedStreamScheduler below. */
@@ -29,15 +29,15 @@ extern "C" {
 
 #define XSCHED_SCHEDULER_VERSION 1
 
-/* How a device is, as its driver tells it (NVML, amdgpu). A look is at most some seconds old. New members come at the end;
+/* State of a device, as its driver reports it (NVML, amdgpu), at most some seconds old. New members come at the end;
  * `size` tells which there are. */
 typedef struct XSchedDeviceState {
     size_t size;
-    uint64_t age_ms;                                /* how long ago the driver was asked */
+    uint64_t age_ms;                                /* age of the reading */
     uint64_t memory_used_bytes, memory_total_bytes; /* total 0 = not known */
     int32_t active_percent;                         /* part of the last second in which some kernel ran; these: -1 = not known */
     int32_t memory_active_percent;                  /* the same of device memory */
-    int32_t temperature_c, temperature_limit_c;     /* the limit: where it slows itself down */
+    int32_t temperature_c, temperature_limit_c;     /* the limit: the device slows down there */
     int32_t power_w, power_limit_w;
     int32_t sm_clock_mhz;
     int32_t throttle;                               /* XSCHED_THROTTLE_...; 0 = not slowed down */
@@ -78,7 +78,7 @@ typedef struct XSchedScheduler {
 int hipRegisterScheduler(const XSchedScheduler *scheduler);
 int XRegisterScheduler(const XSchedScheduler *scheduler);
 
-/* Version 2: each stream is decided for by itself, also beside the others of its program. */
+/* Version 2: a decision for each stream, also beside the others of its program. */
 #define XSCHED_STREAM_SCHEDULER_VERSION 2
 
 struct XSchedStreams;
@@ -107,9 +107,9 @@ typedef struct XSchedStreams {
 } XSchedStreams;
 
 /* When anything changes on a device, `submit` is called for each stream that has come to want it; then `preempt` for each
- * stream that has the device (not zero = it is taken away) and `resume` for each that has it not (not zero = it gets it).
- * One that has it without wanting it starts without waiting. If by this no stream that wants the device may have it, the
- * one that waits longest does. */
+ * stream that has the device (not zero = it loses it) and `resume` for each that does not (not zero = it gets it).
+ * A stream that has the device without wanting it starts without waiting. If by this no stream that wants the device may
+ * have it, the one that waits longest does. */
 typedef struct XSchedStreamScheduler {
     size_t size;               /* sizeof(XSchedStreamScheduler) */
     uint32_t version;          /* XSCHED_STREAM_SCHEDULER_VERSION */
@@ -119,7 +119,7 @@ typedef struct XSchedStreamScheduler {
     int (*resume)(void *context, const XSchedStream *stream);     /* NULL = always */
 } XSchedStreamScheduler;
 
-/* The same function with a table of version 2, which it is told by. */
+/* Registers a table of version 2. */
 static inline int hipRegisterStreamScheduler(const XSchedStreamScheduler *scheduler)
 {
     return hipRegisterScheduler((const XSchedScheduler *)(const void *)scheduler);

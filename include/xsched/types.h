@@ -1,6 +1,6 @@
 /**
  * @file
- * Handles, results and numbers of xsched's C interface. Names and values are those of XSched 1.2.0.
+ * Handles, results and constants of xsched's C interface. Names and values are those of XSched 1.2.0.
  */
 #ifndef XSCHED_TYPES_H
 #define XSCHED_TYPES_H
@@ -8,45 +8,45 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** A kind of device and its address. */
+/** Kind of a device and its address. */
 typedef uint64_t XDevice;
 /** PCI address of a device. */
 typedef uint32_t XDeviceId;
 
-/** An XQueue: a number, never a pointer, and never used again. 0 is none. */
+/** Handle of an XQueue: a number, never a pointer, and never used again. 0 is none. */
 typedef uint64_t XQueueHandle;
-/** A queue of the hardware's as its vendor's interface has it: a CUDA or HIP stream, an OpenCL command queue. */
+/** Handle of a hardware queue: a CUDA or HIP stream, an OpenCL command queue. */
 typedef uint64_t HwQueueHandle;
-/** A command. */
+/** Handle of a command. */
 typedef uint64_t HwCommandHandle;
 
-/** -255 to 255, greater is more urgent; 0 unless said otherwise. ::XSCHED_PRIORITY_NOT_EXECUTED beside. */
+/** Priority, -255 to 255, greater is more urgent, 0 by default; or ::XSCHED_PRIORITY_NOT_EXECUTED. */
 typedef int32_t Priority;
-/** Part of a device, 0 to 100 percent; 100 unless said otherwise. */
+/** Part of a device, 0 to 100 percent, 100 by default. */
 typedef int32_t Utilization;
-/** Microseconds, 100 to 10000000; 5000 unless said otherwise. */
+/** Length of a turn in microseconds, 100 to 10000000, 5000 by default. */
 typedef int64_t Timeslice;
-/** Microseconds, 1 to 3600000000; -1 = none. */
+/** Longest wait of a request in microseconds, 1 to 3600000000; -1 = none. */
 typedef int64_t Laxity;
-/** Microseconds from the begin of a request, 1 to 3600000000; -1 = none. */
+/** Time from the begin of a request until it is due in microseconds, 1 to 3600000000; -1 = none. */
 typedef int64_t Deadline;
 
-/** The priority of a queue that is not to be executed until it gets another one. */
+/** Priority of a queue that is not executed until it gets another one. */
 #define XSCHED_PRIORITY_NOT_EXECUTED (-256)
 
-/** What a function answers. */
+/** Result of a function. */
 typedef enum {
     kXSchedSuccess = 0,
-    kXSchedErrorHardware = 1,     /**< The vendor's interface refused, or there is none in the process. */
-    kXSchedErrorInvalidValue = 2, /**< An argument is out of range, or a null pointer. */
-    kXSchedErrorNotFound = 3,     /**< A handle stands for nothing (any more); or there is no libxsched.so. */
-    kXSchedErrorNotAllowed = 4,   /**< Not in this state, or not from within a command. */
-    kXSchedErrorNotSupported = 5, /**< The device cannot. */
-    kXSchedErrorBadResponse = 6,  /**< The scheduler did not answer as it should. */
-    kXSchedErrorUnknown = 999     /**< An error of xsched's own: scheduling is off from here on. */
+    kXSchedErrorHardware = 1,     /**< Refused by the vendor's interface, or none in the process. */
+    kXSchedErrorInvalidValue = 2, /**< Argument out of range, or null pointer. */
+    kXSchedErrorNotFound = 3,     /**< Unknown handle, or no libxsched.so. */
+    kXSchedErrorNotAllowed = 4,   /**< Not in this state, or not within a command. */
+    kXSchedErrorNotSupported = 5, /**< The device cannot, the policy needs a daemon, or the process has 64 groups. */
+    kXSchedErrorBadResponse = 6,  /**< The former scheduler did not end within 2 s. */
+    kXSchedErrorUnknown = 999     /**< Internal error: scheduling is off from here on. */
 } XResult;
 
-/** A vendor's interface. CUDA, HIP and OpenCL are scheduled; the others are named for programs that print them. */
+/** Interface of a vendor. CUDA, HIP and OpenCL are scheduled; the others are named for programs that print them. */
 typedef enum {
     kPlatformUnknown = 0,
     kPlatformVPI = 1,
@@ -58,7 +58,7 @@ typedef enum {
     kPlatformLevelZero = 7
 } XPlatform;
 
-/** A kind of device. */
+/** Kind of device. */
 typedef enum {
     kDeviceTypeUnknown = 0,
     kDeviceTypeCPU = 1,
@@ -69,7 +69,7 @@ typedef enum {
     kDeviceTypeMCA = 6
 } XDeviceType;
 
-/** What a suspended queue stops. */
+/** Preemption level: the commands that a suspended queue stops. */
 typedef enum {
     kPreemptLevelUnknown = 0,
     kPreemptLevelBlock = 1,      /**< Commands that are not launched yet. */
@@ -78,14 +78,14 @@ typedef enum {
     kPreemptLevelMax = 4
 } XPreemptLevel;
 
-/** Whether a queue has work. */
+/** State of a queue. */
 typedef enum {
     kQueueStateUnknown = 0,
-    kQueueStateIdle = 1, /**< All that it was given is complete. */
+    kQueueStateIdle = 1, /**< All commands are complete. */
     kQueueStateReady = 2 /**< Commands are buffered, or run. */
 } XQueueState;
 
-/** What queues can do: bits. */
+/** Features of queues: bits. */
 typedef enum {
     kQueueFeatureAsyncSubmit = 1,
     kQueueFeatureDynamicLevel = 2,
@@ -95,27 +95,27 @@ typedef enum {
     kQueueFeatureResumeDropCommands = 32
 } XQueueFeature;
 
-/** Bits of XQueueCreate(). */
+/** Flags of XQueueCreate(). */
 typedef enum {
     kQueueCreateFlagNone = 0,
     kQueueCreateFlagBlockingSubmit = 1 /**< Commands are launched by the thread that submits them. */
 } XQueueCreateFlag;
 
-/** Bits of XQueueSuspend(). */
+/** Flags of XQueueSuspend(). */
 typedef enum {
     kQueueSuspendFlagNone = 0,
-    kQueueSuspendFlagSyncHwQueue = 1, /**< Afterwards, wait for what was launched and is not held. */
-    kQueueSuspendFlagWaitAll = 2,     /**< First wait for all that was submitted so far. */
-    kQueueSuspendFlagWaitIdle = 4     /**< First wait until nothing is left, also of what is submitted meanwhile. */
+    kQueueSuspendFlagSyncHwQueue = 1, /**< Afterwards, wait for launched commands that are not held. */
+    kQueueSuspendFlagWaitAll = 2,     /**< First wait for all commands submitted so far. */
+    kQueueSuspendFlagWaitIdle = 4     /**< First wait until nothing is left, later submissions included. */
 } XQueueSuspendFlag;
 
-/** Bits of XQueueResume(). */
+/** Flags of XQueueResume(). */
 typedef enum {
     kQueueResumeFlagNone = 0,
-    kQueueResumeFlagDropCommands = 1 /**< Forget what is buffered; ignored at level 1. */
+    kQueueResumeFlagDropCommands = 1 /**< Drop buffered commands; ignored at level 1. */
 } XQueueResumeFlag;
 
-/** What decides which queue runs. */
+/** Scheduler: the part that decides which queue runs. */
 typedef enum {
     kSchedulerUnknown = 0,
     kSchedulerAppManaged = 1, /**< The program, by XQueueSuspend() and XQueueResume(). */
@@ -124,7 +124,7 @@ typedef enum {
     kSchedulerMax = 4
 } XSchedulerType;
 
-/** By what a scheduler inside the process decides; docs/reference/policies.md has each. */
+/** Policies of a scheduler inside the process; docs/reference/policies.md describes each. */
 typedef enum {
     kPolicyUnknown = 0,
     kPolicyHighestPriorityFirst = 1,
@@ -141,9 +141,9 @@ typedef enum {
 } XPolicyType;
 
 /**
- * What a command does: launches work on its queue, and returns kXSchedSuccess or why not. It is called on a thread of
- * xsched's (or, with kQueueCreateFlagBlockingSubmit and HwQueueLaunch(), on the caller's), with the context of the queue as
- * that thread's. It must not throw, nor wait for its own queue.
+ * Function of a command: launches work on the queue, and returns kXSchedSuccess or an error. It is called on a thread of
+ * xsched (with kQueueCreateFlagBlockingSubmit and HwQueueLaunch() on the caller's), with the queue's context current. It must
+ * not throw, nor wait for its own queue.
  */
 typedef XResult (*LaunchCallback)(HwQueueHandle hwq, void *data);
 

@@ -1,15 +1,15 @@
 /**
  * @file
- * XQueues: preemptible command queues over queues of the hardware's. Link with -lpreempt.
+ * XQueues: preemptible command queues over hardware queues (streams). Link with -lpreempt.
  *
  * An XQueue buffers commands and launches them in the order of their submission, a few at a time. While it is suspended, by the
- * program or by the scheduler, nothing is launched. Commands that the program launches by itself, on the same stream, are
- * scheduled with it where libxsched.so is preloaded (`xsched run`), and else not.
+ * program or by the scheduler, nothing is launched. The program's other launches on the same stream are scheduled with it if
+ * libxsched.so is preloaded (`xsched run`), and else not scheduled.
  *
- * Every function may be called from any thread. Those that wait say so; none of them may wait for a queue from within one of
- * its own commands (kXSchedErrorNotAllowed). Handles are valid in the process that made them, not in a child that it forks.
- * Beside what is listed, each function answers kXSchedErrorNotFound for a handle that stands for nothing, and
- * kXSchedErrorInvalidValue for a null pointer.
+ * Every function may be called from any thread. Functions that wait say so; none may wait for a queue from within one of the
+ * queue's own commands (kXSchedErrorNotAllowed). Handles are valid in the process that made them, not in a forked child.
+ * Beside the results listed, each function returns kXSchedErrorNotFound for an unknown handle, and kXSchedErrorInvalidValue for
+ * a null pointer.
  */
 #ifndef XSCHED_XQUEUE_H
 #define XSCHED_XQUEUE_H
@@ -21,81 +21,82 @@ extern "C" {
 #endif
 
 /**
- * Makes an XQueue over a queue of the hardware's that has none. What libxsched.so knows of the stream already (its priority,
- * its launches) stays.
+ * Makes an XQueue over a hardware queue that has none. Priority and launches that libxsched.so knows of the stream are kept.
  *
  * @param[out] xq     The XQueue.
  * @param      hwq    From CudaQueueCreate(), HipQueueCreate() or OclQueueCreate().
- * @param      level  ::XPreemptLevel, 1 to 3: what suspending it stops, and the most that the scheduler does to it.
+ * @param      level  ::XPreemptLevel, 1 to 3: the effect of a suspension, and the most that the scheduler does to the queue.
  * @param      flags  ::XQueueCreateFlag bits.
  * @retval kXSchedErrorNotSupported  The device lacks this level, or there is no such level.
- * @retval kXSchedErrorNotAllowed    It has an XQueue.
+ * @retval kXSchedErrorNotAllowed    The hardware queue has an XQueue.
  * @retval kXSchedErrorInvalidValue  Unknown flags.
  */
 XResult XQueueCreate(XQueueHandle *xq, HwQueueHandle hwq, int64_t level, int64_t flags);
 
 /**
- * Ends an XQueue: resumes it, launches what is buffered (which may wait for the scheduler) and returns. The stream stays, with
- * what still runs there; commands of level 2 and above are waited for. Wait with XQueueWaitAll() before if that matters.
+ * Ends an XQueue: resumes it, launches its buffer, which may wait for the scheduler, and returns. The stream stays, with the
+ * commands that still run there; only those of level 2 and above are waited for. To wait for all, call XQueueWaitAll() before.
  */
 XResult XQueueDestroy(XQueueHandle xq);
 
 /**
- * The XQueue over a queue of the hardware's: the one that was made, or, where libxsched.so is preloaded and has seen launches
- * there, one of level 1 that is made for it now.
- * @retval kXSchedErrorNotFound  It has none.
+ * Returns the XQueue over a hardware queue. If none was made, but libxsched.so is preloaded and has seen launches there, one of
+ * level 1 is made.
+ * @retval kXSchedErrorNotFound  The hardware queue has none.
  */
 XResult XQueueGet(XQueueHandle *xq, HwQueueHandle hwq);
 
 /**
  * Changes the level; commands that were launched before keep theirs.
- * @retval kXSchedErrorNotSupported  The device lacks it, or there is no such level. The former one stays.
+ * @retval kXSchedErrorNotSupported  The device lacks the level, or there is no such level. The former one stays.
  */
 XResult XQueueSetPreemptLevel(XQueueHandle xq, int64_t level);
 
 /**
- * How much is launched ahead.
+ * Sets the number of commands launched ahead.
  *
  * @param xq          The XQueue.
- * @param threshold   Commands in flight at most; 16 unless said otherwise. At level 1 so many run on after a suspension.
- * @param batch_size  Commands launched one after the other; 8 unless said otherwise.
+ * @param threshold   Commands in flight at most, 16 by default. At level 1 so many run on after a suspension.
+ * @param batch_size  Commands launched in one go, 8 by default.
  * @retval kXSchedErrorInvalidValue  batch_size < 1 or threshold < batch_size; the former values stay.
  */
 XResult XQueueSetLaunchConfig(XQueueHandle xq, int64_t threshold, int64_t batch_size);
 
 /**
- * Takes a command into the buffer and returns; with kQueueCreateFlagBlockingSubmit, launches it on the calling thread, as soon
- * as the queue may go on, and answers what its callback returned. A command can be submitted again after it was launched.
- * @retval kXSchedErrorNotAllowed  It is in a buffer.
+ * Buffers a command and returns. With kQueueCreateFlagBlockingSubmit, launches it on the calling thread as soon as the queue may
+ * go on, and returns the result of its callback. A command can be submitted again after it was launched.
+ * @retval kXSchedErrorNotAllowed  The command is in a buffer already.
  */
 XResult XQueueSubmit(XQueueHandle xq, HwCommandHandle command);
 
 /**
  * Waits until a command is complete, however long its queue is suspended.
- * @return What its callback returned.
- * @retval kXSchedErrorNotFound  It was not submitted here, or XQueueResume() dropped it.
+ * @return Result of its callback.
+ * @retval kXSchedErrorNotFound  The command was not submitted here, or XQueueResume() dropped it.
  * @retval kXSchedErrorHardware  The driver reports an error of the device.
  */
 XResult XQueueWait(XQueueHandle xq, HwCommandHandle command);
 
-/** Waits until all that was submitted or launched so far is complete. @retval kXSchedErrorHardware  As XQueueWait(). */
+/** Waits until all commands submitted or launched so far are complete. @retval kXSchedErrorHardware  As XQueueWait(). */
 XResult XQueueWaitAll(XQueueHandle xq);
 
 /**
- * Whether all is complete (kQueueStateIdle) or not (kQueueStateReady). Does not wait. On OpenCL, which cannot be asked, the
- * answer is that of a marker: an idle queue may be called ready the first time.
+ * Reports whether all commands are complete (kQueueStateIdle) or not (kQueueStateReady). Does not wait. On OpenCL, which has no
+ * such query, a marker is used: an idle queue may be reported as ready the first time.
  */
 XResult XQueueQuery(XQueueHandle xq, XQueueState *state);
 
 /**
- * Stops launching: commands stay in the buffer, and other threads' launches on the stream wait where libxsched.so is preloaded.
- * A command whose launch has begun may still be launched, and a thread that holds Python's lock is not held. At level 1 what is in flight runs on. At level 2 and above
- * submitted commands in flight stop before the next of them; level 3 adds nothing here, since an interrupt would concern the
- * other queues of the program too. What the driver itself does to a held stream (freeing memory waits for it) holds the caller.
+ * Stops launching: commands stay in the buffer, and, if libxsched.so is preloaded, the program's other launches on the stream
+ * wait. A command whose launch has begun may still be launched, and a thread that holds Python's lock is not held up.
+ *
+ * At level 1 commands in flight run on. At level 2 and above submitted commands in flight stop before the next of them. Level 3
+ * adds nothing here, since an interrupt would stop the program's other queues too. Driver calls that wait for a held stream, such
+ * as freeing memory, wait for the resumption.
  *
  * @param xq     The XQueue. If it is suspended already, nothing happens.
- * @param flags  ::XQueueSuspendFlag bits. WaitIdle, and else WaitAll, waits before the queue is suspended; SyncHwQueue
- *               afterwards, for the last command that no closed gate holds.
+ * @param flags  ::XQueueSuspendFlag bits. WaitIdle, or else WaitAll, waits before the suspension; SyncHwQueue afterwards, for
+ *               the last command that no closed gate holds.
  * @retval kXSchedErrorInvalidValue  Unknown flags.
  */
 XResult XQueueSuspend(XQueueHandle xq, int64_t flags);
@@ -109,23 +110,23 @@ XResult XQueueSuspend(XQueueHandle xq, int64_t flags);
  */
 XResult XQueueResume(XQueueHandle xq, int64_t flags);
 
-/** How many submitted commands are not complete, as far as is known. Does not wait. */
+/** Counts submitted commands that are not complete, as far as is known. Does not wait. */
 XResult XQueueProfileHwCommandCount(XQueueHandle xq, int64_t *count);
 
 /**
- * Gives a handle up; the stream or queue behind it is not touched.
- * @retval kXSchedErrorNotAllowed  It has an XQueue.
+ * Releases a handle; the stream or queue behind it is not touched.
+ * @retval kXSchedErrorNotAllowed  The hardware queue has an XQueue.
  */
 XResult HwQueueDestroy(HwQueueHandle hwq);
 
 /**
  * Launches a command on the calling thread, past the buffer of an XQueue. It waits like any launch: for the scheduler, and while
- * the XQueue is suspended. From within a command it is part of that.
- * @return What its callback returned.
+ * the XQueue is suspended. Called within another command, it is part of that one.
+ * @return Result of its callback.
  */
 XResult HwQueueLaunch(HwQueueHandle hwq, HwCommandHandle command);
 
-/** Waits until all that was launched there is complete. @retval kXSchedErrorHardware  As XQueueWait(). */
+/** Waits until all commands launched there are complete. @retval kXSchedErrorHardware  As XQueueWait(). */
 XResult HwQueueSynchronize(HwQueueHandle hwq);
 
 /**
@@ -133,11 +134,11 @@ XResult HwQueueSynchronize(HwQueueHandle hwq);
  *
  * @param[out] command   The command.
  * @param      callback  See ::LaunchCallback.
- * @param      data      Is passed to it; valid until the command is launched for the last time.
+ * @param      data      Passed to the callback; must be valid until the command is launched for the last time.
  */
 XResult HwCommandCreateCallback(HwCommandHandle *command, LaunchCallback callback, void *data);
 
-/** Gives a command up. One that was submitted is launched all the same. */
+/** Releases a command. A submitted one is launched all the same. */
 XResult HwCommandDestroy(HwCommandHandle command);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /**
  * @file
- * The C interface of xsched: XQueues and hints. `xsched/cuda/hal.h`, `xsched/hip/hal.h` and `xsched/opencl/hal.h` have what is
- * the vendor's.
+ * C interface of xsched: XQueues and hints. The vendors' queues are in `xsched/cuda/hal.h`, `xsched/hip/hal.h` and
+ * `xsched/opencl/hal.h`.
  */
 #ifndef XSCHED_XSCHED_H
 #define XSCHED_XSCHED_H

@@ -1,11 +1,19 @@
-"""xsched for Python: priorities, hints and suspension of streams, and of the whole program.
+"""Priorities, hints and suspension of streams and of the whole program.
 
-The program runs under the preload library: start it by ``xsched run -- python …``, or call :func:`ensure` first thing.
+The program must run under the preload library: start it with ``xsched run -- python …``, or call :func:`ensure` first.
 
 - :class:`Queue`: one stream of any framework as a preemptible queue.
-- :func:`raised`, :func:`set_priority`, :func:`usage`: the whole program, as the daemon has it.
-- :func:`set_scheduler`, :func:`policy`: what decides which queue runs.
-- :func:`attached`, :func:`ensure`: whether the program is scheduled at all.
+- :func:`raised`, :func:`set_priority`, :func:`priority`, :func:`hint`, :func:`usage`: the whole program.
+- :func:`set_scheduler`, :func:`policy`: the scheduler and its policy.
+- :func:`attached`, :func:`ensure`: the preload library.
+
+    import xsched
+
+    xsched.ensure(["--priority", "low"])  # before anything uses a device
+    with xsched.raised("high"):
+        answer_a_request()
+    with xsched.Queue(torch.cuda.Stream(), priority="high") as queue:
+        ...
 """
 
 from ._errors import Failed, NotPreloaded, NotRegistered, XSchedError

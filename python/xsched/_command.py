@@ -1,4 +1,4 @@
-"""What the daemon is asked, by the ``xsched`` command."""
+"""Requests to the daemon, by the ``xsched`` command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMEOUT_S = 10
 
 
 def ask(*words: str) -> str:
-    """Runs ``xsched WORDS`` and returns what it prints; raises with the command's own line. What it notes becomes a warning."""
+    """Runs ``xsched WORDS`` and returns what it prints; raises with the command's own line. Its notes become warnings."""
     # The command itself needs no scheduler.
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     try:

@@ -1,14 +1,14 @@
-"""What goes wrong, in one line that says what to do."""
+"""Errors, each in one line that says what to do."""
 
 from __future__ import annotations
 
 
 class XSchedError(RuntimeError):
-    """Any error of this package."""
+    """Base class of this package's errors."""
 
 
 class NotPreloaded(XSchedError):
-    """The preload library is not in this process: its launches are unscheduled."""
+    """The preload library is not in this process, so that its launches are unscheduled."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -18,7 +18,7 @@ class NotPreloaded(XSchedError):
 
 
 class NotRegistered(XSchedError):
-    """The daemon does not know the program."""
+    """The daemon does not know the program, as before its first device call."""
 
 
 # Of include/xsched/types.h.
@@ -27,15 +27,15 @@ RESULTS = {
     1: "the vendor's interface refused, or there is none in the process",
     OUT_OF_RANGE: "an argument is out of range",
     3: "the queue is closed, or libxsched.so has no such queue",
-    4: "not in this state, or not from within a command",
+    4: "not in this state, or not within a command",
     5: "the device cannot, the policy needs a daemon, or the process has 64 groups",
-    6: "the former scheduler has not let go within 2 s",
-    999: "an error of xsched's own: scheduling is off from here on",
+    6: "the former scheduler has not ended within 2 s",
+    999: "internal error of xsched: scheduling is off from here on",
 }
 
 
 class Failed(XSchedError):
-    """A function of the C API answered with an error; `result` is its number."""
+    """Error of a function of the C API: `function` is its name, `result` the number."""
 
     def __init__(self, function: str, result: int) -> None:
         super().__init__(f"{function}: {RESULTS.get(result, f'result {result}')}")

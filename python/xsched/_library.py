@@ -42,12 +42,12 @@ _LIBRARY_OF = {name: library for library, names in _FUNCTIONS.items() for name i
 
 
 def is_set(variable: str) -> bool:
-    """Whether a variable of the environment that switches something is on, as the library reads it."""
+    """True if a variable of the environment that switches something is on, as the library reads it."""
     return os.environ.get(variable, "").lower() not in ("", "0", "off", "no", "false")
 
 
 def attached() -> bool:
-    """Whether the preload library is in this process and may schedule it."""
+    """True if the preload library is in this process and may schedule it."""
     return not is_set("XSCHED_DISABLE") and hasattr(ctypes.CDLL(None), "XSchedFunctions")
 
 
@@ -69,7 +69,7 @@ def mapped_files() -> dict[str, int]:
 
 
 def is_loaded(library: str) -> bool:
-    """Whether the loader has a library of this name in this process. Loads nothing."""
+    """True if the loader has a library of this name in this process. Loads nothing."""
     try:
         ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:

@@ -1,4 +1,4 @@
-"""The whole program: its priority, its use of the device, what decides for it."""
+"""The whole program: its priority, its use of the device, its scheduler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._errors import NotRegistered, XSchedError
 
 CLASSES = {"system": 255, "realtime": 192, "high": 128, "normal": 0, "low": -128, "batch": -128}
 _SCHEDULERS = {"application": 1, "local": 2, "global": 3}
-# Those that a process can have for itself, by their numbers in include/xsched/types.h.
+# Policies that a process can have for itself, by their numbers in include/xsched/types.h.
 _POLICIES = {
     "hpf": 1, "hhpf": 2, "chpf": 3, "up": 4, "pup": 5, "spup": 6, "kedf": 7, "lax": 8, "awf": 9, "cfs": 10, "mlfq": 11,
 }  # fmt: skip
@@ -27,7 +27,7 @@ _REGISTRATION_S = 2.0
 
 
 def priority_of(value: Union[int, str]) -> int:
-    """A class's name or a number from -256 to 255 as a number."""
+    """Converts a class's name, or a number from -256 to 255, to a number."""
     if isinstance(value, str) and value.lower() in CLASSES:
         return CLASSES[value.lower()]
     wrong = f"a priority is one of {', '.join(CLASSES)} or a number from -256 to 255, not {value!r}"
@@ -44,12 +44,13 @@ def priority_of(value: Union[int, str]) -> int:
 
 @dataclass(frozen=True)
 class Usage:
-    """What the program has had of its devices so far, all its queues together."""
+    """Statistics of the program, all its queues together: `launches`, launches `unscheduled` (without a decision), `suspensions` (times
+    that a gate was closed), `device_us` (time on the devices, µs), `wait_us` (time at closed gates, µs)."""
 
     launches: int
-    """Commands."""
+    """Commands launched."""
     unscheduled: int
-    """Of them, those without a decision."""
+    """Launches without a decision."""
     suspensions: int
     """Times that a gate was closed."""
     device_us: int
@@ -76,9 +77,9 @@ def _entry() -> dict[str, Any]:
 
 
 def usage() -> Usage:
-    """What the program has had so far.
+    """Statistics of the program so far, all its queues together.
 
-    :raises NotRegistered: it has made no device call yet.
+    :raises NotRegistered: the program has made no device call yet.
     """
     groups = _entry()["groups"]
 
@@ -95,18 +96,18 @@ def usage() -> Usage:
 
 
 def priority() -> int:
-    """The program's own priority that is in force, -255 to 255.
+    """Priority of the program that is in force, -255 to 255.
 
-    :raises NotRegistered: it has made no device call yet.
+    :raises NotRegistered: the program has made no device call yet.
     """
     return int(_entry()["priority"])
 
 
 def set_priority(value: Union[int, str]) -> int:
-    """Gives the program another class or priority, as ``xsched hint`` does. Returns the one that is in force now, which is
-    lower where the operator allows no more; a warning says so.
+    """Sets the program's class or priority, as ``xsched hint`` does. Returns the one in force, which is lower, with a warning,
+    if the operator allows no more.
 
-    :raises NotRegistered: it has made no device call yet.
+    :raises NotRegistered: the program has made no device call yet.
     """
     wished = priority_of(value)
     _entry()
@@ -169,10 +170,12 @@ os.register_at_fork(after_in_child=_forget)
 
 @contextlib.contextmanager
 def raised(value: Union[int, str] = "high") -> Iterator[None]:
-    """Inside the block the whole process has this class or priority, its default streams and all threads included; after the
-    last block that is open, its former one. Of several open blocks the highest holds. Each change takes some milliseconds.
+    """Context manager: gives the whole process, all threads and default streams included, this class or priority.
 
-    :raises NotPreloaded: nothing would change.
+    Of several open blocks the highest priority holds. After the last one the process has its former priority again. Each change
+    takes some milliseconds.
+
+    :raises NotPreloaded: the preload library is not in this process.
     :raises NotRegistered: the program has made no device call yet.
     """
     number = priority_of(value)
@@ -187,7 +190,7 @@ def raised(value: Union[int, str] = "high") -> Iterator[None]:
 
 
 def hint(*, timeslice_us: Optional[int] = None, k: Optional[int] = None) -> None:
-    """Hints of the whole program: its time slice, 100 to 10000000 µs, and the `k` of ``kedf``, 1 to 64."""
+    """Sets hints of the whole program: the length of its turns, 100 to 10000000 µs, and the `k` of ``kedf``, 1 to 64."""
     _library.need_attached()
     if timeslice_us is not None:
         _library.call("XHintTimeslice", _library.whole_number("timeslice_us", timeslice_us))
@@ -214,8 +217,8 @@ def _number_of_policy(name: str) -> int:
 
 
 def set_scheduler(kind: str, policy: Optional[str] = None) -> None:
-    """Chooses what decides for this process: ``"global"`` (the daemon), ``"local"`` (a scheduler inside it, with `policy`), or
-    ``"application"`` (nothing but :meth:`Queue.suspend`). Waits, for 2 s at most, until the former one has let go."""
+    """Sets the scheduler of this process: ``"global"`` (the daemon), ``"local"`` (one inside the process, with `policy`), or
+    ``"application"`` (only :meth:`Queue.suspend` holds a queue). Waits, for 2 s at most, until the former one has ended."""
     _library.need_attached()
     if not isinstance(kind, str) or kind not in _SCHEDULERS:
         raise ValueError(f"a scheduler is one of {', '.join(_SCHEDULERS)}, not {kind!r}")
@@ -231,7 +234,7 @@ _chosen: Optional[tuple[str, Optional[str]]] = None
 
 
 def scheduler() -> tuple[str, Optional[str]]:
-    """What decides for this process, as :func:`set_scheduler` takes it: chosen by it, else by the environment."""
+    """Scheduler of this process, as :func:`set_scheduler` takes it: chosen by it, else by the environment."""
     if _chosen is not None:
         return _chosen
     kind, name = os.environ.get("XSCHED_SCHEDULER", "").upper(), os.environ.get("XSCHED_POLICY", "").lower()
@@ -243,7 +246,7 @@ def scheduler() -> tuple[str, Optional[str]]:
 
 
 def policy() -> str:
-    """The daemon's policy, by its name, on devices that have none of their own.
+    """Name of the daemon's policy on devices without one of their own.
 
     :raises XSchedError: no daemon answers.
     """
@@ -253,7 +256,7 @@ def policy() -> str:
 def policies() -> set[str]:
     """The names of the policies in force on the devices that this program uses.
 
-    :raises NotRegistered: it has made no device call yet.
+    :raises NotRegistered: the program has made no device call yet.
     """
     own = _entry()
     daemon = ps()["daemon"]

@@ -49,13 +49,13 @@ class Queue:
 
     :param stream: a stream's number, or an object of PyTorch, CuPy, Numba or PyOpenCL; ``None`` is the default stream. The
         stream must live longer than the queue.
-    :param priority: a class's name or -255 to 255; ``None``: as the program. Never above what the operator allows it.
-    :param platform: ``"cuda"``, ``"hip"`` or ``"opencl"``; ``None``: told by the stream and by what is loaded.
-    :param level: the highest preemption level, 1 to 3; ``None``: what the device has.
-    :raises NotPreloaded: the stream's launches would not be scheduled.
+    :param priority: a class's name or -255 to 255, never above what the operator allows; ``None``: the program's.
+    :param platform: ``"cuda"``, ``"hip"`` or ``"opencl"``; ``None``: found from the stream and the loaded libraries.
+    :param level: the highest preemption level, 1 to 3; ``None``: the highest of the device.
+    :raises NotPreloaded: the preload library is not in this process.
     :raises Failed: the driver knows no such stream.
 
-    It ends by :meth:`close` or at the end of a ``with`` block, else with the process; the stream itself stays.
+    The queue ends by :meth:`close`, at the end of a ``with`` block, or with the process; the stream itself stays.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Queue:
 
     @property
     def priority(self) -> Optional[int]:
-        """What was asked for; ``None``: as the program."""
+        """Priority that was asked for; ``None``: the program's."""
         return self._priority
 
     @priority.setter
@@ -111,21 +111,21 @@ class Queue:
         self.set_priority(value)
 
     def set_priority(self, value: Union[int, str]) -> None:
-        """Sets the queue apart from the others, with a class's name or -255 to 255; -256: it does not run until another one."""
+        """Sets the queue's priority: a class's name or -255 to 255; -256: it does not run until it gets another one."""
         number = priority_of(value)
         _library.call("XHintPriority", self._open(), number)
         self._priority = number
 
     def set_utilization(self, percent: int) -> None:
-        """The part of the device that it asks for, 0 to 100 percent."""
+        """Sets the part of the device that the queue asks for, 0 to 100 percent."""
         _library.call("XHintUtilization", self._open(), _library.whole_number("percent", percent))
 
     def set_deadline(self, us: Optional[int]) -> None:
-        """When a request is due after its begin, in µs; ``None``: no deadline."""
+        """Sets the time from a request's begin until it is due, in µs; ``None``: no deadline."""
         _library.call("XHintDeadline", self._open(), _us_or_none(us))
 
     def set_laxity(self, us: Optional[int], lax: Union[int, str] = "low", critical: Union[int, str] = "high") -> None:
-        """How long a request may wait, in µs, and its priorities before and after; ``None``: no laxity."""
+        """Sets the longest wait of a request, in µs, and the priorities until then and from then on; ``None``: no laxity."""
         _library.call("XHintLaxity", self._open(), _us_or_none(us), priority_of(lax), priority_of(critical))
 
     def suspend(self, *, wait: Optional[str] = None, sync: bool = False) -> None:
@@ -133,30 +133,30 @@ class Queue:
 
         A thread that holds Python's lock while it launches is not held: PyTorch, CuPy and ctypes release it.
 
-        :param wait: before, ``"all"`` waits for what was launched so far, ``"idle"`` until nothing is left.
-        :param sync: afterwards, waits for what the device still has.
+        :param wait: before the suspension, ``"all"`` waits for all launches so far, ``"idle"`` until nothing is left.
+        :param sync: afterwards, waits for the commands that the device still has.
         """
         if not (wait is None or isinstance(wait, str)) or wait not in _WAIT:
             raise ValueError(f"wait is None, 'all' or 'idle', not {wait!r}")
         _library.call("XQueueSuspend", self._open(), _WAIT[wait] | (_SYNC if sync else 0))
 
     def resume(self) -> None:
-        """Lets it go on."""
+        """Ends the suspension."""
         _library.call("XQueueResume", self._open(), 0)
 
     def wait(self) -> None:
-        """Waits until all that was launched so far is complete."""
+        """Waits until all launches so far are complete."""
         _library.call("XQueueWaitAll", self._open())
 
     def idle(self) -> bool:
-        """Whether all that was launched is complete. Does not wait."""
+        """True if all launches are complete. Does not wait."""
         state = c_int()
         _library.call("XQueueQuery", self._open(), byref(state))
         return state.value == _IDLE
 
     def close(self) -> None:
-        """Resumes it and gives it up; its stream is again one of the program's, as any other. Twice does nothing, nor does
-        it for a second queue over a stream, which is the first one's."""
+        """Resumes the queue and ends it; the stream is again one of the program's. A second call does nothing, nor does a call
+        for a second queue over a stream, which belongs to the first."""
         with self._lock:
             handle, self._handle = self._handle, None
         if handle is None:

@@ -40,13 +40,14 @@ def _words(options: Union[str, bytes]) -> list[str]:
 
 
 def ensure(options: Sequence[str] = ()) -> None:
-    """Sees to it that the program is scheduled: does nothing under the preload; else starts the interpreter again, with the
-    same arguments, under ``xsched run OPTIONS``. Call it first thing: what ran before runs twice.
+    """Starts the interpreter again under ``xsched run OPTIONS``, with the same arguments, unless the preload library is in it.
 
-    :param options: of ``xsched run``, one word each, as ``["--priority", "high"]``.
+    Call it before all else: code before it runs twice.
+
+    :param options: options of ``xsched run``, one word each, as ``["--priority", "high"]``.
     :raises TypeError: `options` is a text, or holds something else than texts.
-    :raises XSchedError: it cannot be started again: an interactive session, a notebook, a child process, a program that has
-        threads or uses a device already; or it was, to no effect.
+    :raises XSchedError: the program cannot be started again (an interactive session, a notebook, a child process, a program that
+        has threads or uses a device already), or was started again to no effect.
     """
     if isinstance(options, (str, bytes)):
         raise TypeError(f"options are a list of words, such as {_words(options)}, not the text {options!r}")

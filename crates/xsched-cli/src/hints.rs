@@ -3,38 +3,38 @@
 use xsched_proto::Error;
 use xsched_proto::hint::{Hint, Hints};
 
-/// What is said for the policy. Each policy looks at some of it: `xsched policy list`.
+/// Hints for the policy. Each policy looks at some of them: `xsched policy list`.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct HintArgs {
     /// Weight of its share, 1..10000 [default: 100] (up, pup, spup, cfs, fair)
     #[arg(long, value_name = "W", value_parser = parser(Hint::Weight), allow_hyphen_values = true)]
     weight: Option<Hints>,
 
-    /// Its part of the device in percent, 0..100, before its weight (up, pup, spup, cfs, fair)
+    /// Part of the device in percent, 0..100; counts before the weight (up, pup, spup, cfs, fair)
     #[arg(long, value_name = "PERCENT", value_parser = parser(Hint::Utilization), allow_hyphen_values = true)]
     utilization: Option<Hints>,
 
-    /// How long a turn lasts, such as 5ms; a bare number is µs [default: 5ms] (up, pup, spup, fair, mlfq; hardware time slices)
+    /// Length of a turn, such as 5ms; a bare number is µs [default: 5ms] (up, pup, spup, fair, mlfq; hardware time slices)
     #[arg(long, value_name = "TIME", value_parser = parser(Hint::Timeslice), allow_hyphen_values = true)]
     timeslice: Option<Hints>,
 
-    /// When a request is due after its begin, such as 10ms, or none (kedf)
+    /// Time from the begin of a request until it is due, such as 10ms, or none (kedf)
     #[arg(long, value_name = "TIME|none", value_parser = parser(Hint::Deadline), allow_hyphen_values = true)]
     deadline: Option<Hints>,
 
-    /// How many programs may have the device together while it has it, 1..64, or none (kedf)
+    /// Number of programs that may have the device together, this one among them, 1..64, or none (kedf)
     #[arg(long, value_name = "K|none", value_parser = parser(Hint::K), allow_hyphen_values = true)]
     k: Option<Hints>,
 
-    /// How long a request may wait, and the priorities before and after, such as 2ms:low:high (lax)
+    /// Longest wait of a request, and the priorities until then and from then on, such as 2ms:low:high (lax)
     #[arg(long, value_name = "TIME[:N:N]|none", value_parser = parser(Hint::Laxity), allow_hyphen_values = true)]
     laxity: Option<Hints>,
 
-    /// Whether it counts as having the active window, whatever window is (awf)
+    /// Treat the program as the one with the active window, or as another, whatever window is active (awf)
     #[arg(long, value_name = "on|off", value_parser = parser(Hint::Active))]
     active: Option<Hints>,
 
-    /// What it aims at: a P99 of its requests such as 2.5ms, a slowdown such as 1.2x, or none (slo)
+    /// Target: a P99 of its requests such as 2.5ms, a slowdown such as 1.2x, or none (slo)
     #[arg(long, value_name = "TIME|Nx|none", value_parser = parser(Hint::Slo), allow_hyphen_values = true)]
     slo: Option<Hints>,
 }

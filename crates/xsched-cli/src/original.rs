@@ -89,13 +89,13 @@ struct Hint {
     /// The program
     #[arg(long, value_name = "PID")]
     pid: Option<String>,
-    /// Priority from -255 to 255; -256: it does not run any more
+    /// Priority from -255 to 255; -256: never runs
     #[arg(short = 'p', value_name = "PRIORITY", allow_hyphen_values = true)]
     priority: Option<String>,
     /// Its part of the device in percent, 0 to 100
     #[arg(short = 'u', value_name = "UTILIZATION", allow_hyphen_values = true)]
     utilization: Option<String>,
-    /// How long its turn lasts, in µs
+    /// Length of its turn, in µs
     #[arg(short = 't', value_name = "TIMESLICE", allow_hyphen_values = true)]
     timeslice: Option<String>,
 }

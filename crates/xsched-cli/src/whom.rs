@@ -17,7 +17,7 @@ pub(crate) struct WhomArgs {
     #[arg(value_name = "PID", value_parser = values::pid, add = candidates::pids())]
     pids: Vec<u32>,
 
-    /// As PID
+    /// Process ids, as PID
     #[arg(long, value_name = "PID", value_parser = values::pid, add = candidates::pids())]
     pid: Vec<u32>,
 

@@ -232,14 +232,14 @@ fn tables_of_the_configuration_are_called_by_their_names_in_the_pages() {
 /// Tables of the policies' page, from the registry.
 fn policies() -> String {
     let code = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    let mut text = String::from("| policy | what it does | for | hints it looks at |\n| --- | --- | --- | --- |\n");
+    let mut text = String::from("| policy | effect | for | hints |\n| --- | --- | --- | --- |\n");
     for entry in registry::listed() {
         let names = std::iter::once(entry.name).chain(entry.aliases.iter().copied()).collect::<Vec<_>>();
         let hints = entry.hints.iter().map(|hint| hint.name()).collect::<Vec<_>>();
         let about = entry.about.replace('|', "\\|");
         text += &format!("| {} | {about} | {} | {} |\n", code(&names), entry.good_for, code(&hints));
     }
-    text += "\n## Parameters\n\n| parameter | values | default | what |\n| --- | --- | --- | --- |\n";
+    text += "\n## Parameters\n\n| parameter | values | default | meaning |\n| --- | --- | --- | --- |\n";
     for entry in registry::listed() {
         for param in entry.params {
             let Param { name, about, accepts } = param;
@@ -386,7 +386,7 @@ fn the_reference_of_metrics_is_what_the_daemon_tells() {
             format!("| `{}` | {} | {} |\n", metric.name, metric.kind, described::continued(&metric.help))
         };
         let rows: String = xsched_daemon::all_metrics().iter().map(row).collect();
-        format!("{head}| metric | kind | what |\n| --- | --- | --- |\n{rows}")
+        format!("{head}| metric | kind | meaning |\n| --- | --- | --- |\n{rows}")
     });
 }
 
@@ -440,7 +440,7 @@ fn the_columns_of_ps_in_the_pages_are_those_it_prints() {
     }
 }
 
-/// Checks that the published schema has the fields of the reference, with their types. Returns their number.
+/// Checks that the published schema has the fields of the reference, with their types and descriptions. Returns their number.
 fn schema_is_page(command: &str, page_name: &str) -> usize {
     let place = Place::new();
     let schema: serde_json::Value = serde_json::from_str(&said(place.xsched(&[command, "--schema"])).out).unwrap();
@@ -453,7 +453,7 @@ fn schema_is_page(command: &str, page_name: &str) -> usize {
             at = heading.trim_end_matches('`').to_owned();
         }
         let cells: Vec<&str> = line.split(" | ").collect();
-        let [name, kind, _] = cells[..] else { continue };
+        let [name, kind, meaning] = cells[..] else { continue };
         let Some(name) = name.strip_prefix("| `").and_then(|name| name.strip_suffix('`')) else { continue };
         // In the schema, `programs[].groups[]` is properties, items, properties, items.
         let mut within = &schema;
@@ -480,6 +480,10 @@ fn schema_is_page(command: &str, page_name: &str) -> usize {
         };
         assert!(expected.contains(&types[0]), "{at}: {name}: {types:?}");
         assert_eq!(types.contains(&"null"), kind.ends_with(" or null"), "{at}: {name}: {types:?}");
+        if let Some(description) = field["description"].as_str() {
+            let meaning = described::bare(&meaning.trim_end_matches(" |").replace("\\|", "|"));
+            assert_eq!(description, meaning, "{at}: {name}");
+        }
         checked += 1;
     }
     checked

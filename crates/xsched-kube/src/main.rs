@@ -26,7 +26,7 @@ use xsched_proto::paths::SYSTEM_SOCKET;
 const NODE_VARIABLE: &str = "NODE_NAME";
 const POD_RESOURCES: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 
-/// What a node of Kubernetes needs beside the daemon
+/// Programs that a node of Kubernetes needs beside the daemon
 #[derive(Parser)]
 #[command(name = "xsched-kube", bin_name = "xsched kube", version, max_term_width = 100)]
 #[command(disable_help_subcommand = true, subcommand_required = true, arg_required_else_help = true)]
@@ -73,7 +73,7 @@ enum Command {
         #[arg(long, value_name = "PATH", default_value = SYSTEM_SOCKET)]
         socket: PathBuf,
 
-        /// Where the API server answers over HTTP, as `kubectl proxy` has it
+        /// Address at which the API server answers over HTTP, as of `kubectl proxy`
         #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8001", value_parser = http)]
         api: String,
 

@@ -1,4 +1,4 @@
-//! A policy that was chosen, with the values of its parameters.
+//! Choice of a policy, with the values of its parameters.
 
 use xsched_proto::Error;
 

@@ -1,14 +1,36 @@
 //! Scheduling policies and the arbiter that drives them: pure state machines, `(state, event, now) → actions`.
-//! No clock, no I/O, no thread in here. The daemon, the in-process scheduler and the simulator run this very code.
+//! The crate has no clock, no I/O and no threads. The daemon, the in-process scheduler and the simulator run the same code.
 //!
-//! - [`Policy`] decides which groups of one device may run.
-//! - [`Arbiter`] holds the groups of all devices, turns [`Event`]s into decisions and these into [`Action`]s. It charges device time.
-//!   A decision has stages, of which the policy is the first: then come guarantees between classes, evenness inside a pool, a guard
-//!   against long waits, and the drain of suspended work. Around them: operator suspension, jobs that run on all their devices or on
-//!   none, inheritance, domains within a program, and turns for groups that starve.
-//! - [`Progress`] finds groups that make no progress.
-//! - [`share`] computes the parts of a device that programs ask for.
-//! - [`registry`] lists the policies by name; a [`Choice`] is one of them with its parameters.
+//! - [`Policy`]: decides which groups of one device may run.
+//! - [`Arbiter`]: holds the groups of all devices, turns [`Event`]s into decisions and these into [`Action`]s, and charges device time.
+//!   A decision has stages. The policy is the first; then come guarantees between classes, evenness inside a pool, a guard against long
+//!   waits, and the drain of suspended work. Around them are suspension by operators, jobs that run on all their devices or on none,
+//!   inheritance, domains within a program, and turns for groups that starve.
+//! - [`Progress`]: finds groups that make no progress.
+//! - [`share`]: computes the parts of a device that programs ask for.
+//! - [`registry`]: lists the policies by name; a [`Choice`] is one of them with its parameters.
+//!
+//! Two programs on one device, under highest priority first:
+//!
+//! ```
+//! use xsched_policy::{Action, Arbiter, Choice, Event, GroupId, GroupSpec, ProgramId};
+//!
+//! let mut arbiter = Arbiter::new(Choice::named("hpf")?, 0);
+//! let (training, service) = (GroupId(1), GroupId(2));
+//! let mut actions = Vec::new();
+//! for (id, priority) in [(training, -128), (service, 128)] {
+//!     let spec = GroupSpec { priority, ..GroupSpec::new(id, ProgramId(id.0), "sim:0") };
+//!     arbiter.event(0, Event::Add(spec), &mut actions);
+//! }
+//! arbiter.event(10, Event::Ready(training), &mut actions);
+//! assert!(actions.contains(&Action::Open(training)));
+//!
+//! // The service wants the device 1 ms later: the training's gate closes.
+//! actions.clear();
+//! arbiter.event(1_010, Event::Ready(service), &mut actions);
+//! assert!(actions.contains(&Action::Close(training)));
+//! # Ok::<(), xsched_proto::Error>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod arbiter;
@@ -36,11 +58,11 @@ pub use tuning::{GUARD_US, LOOK_US};
 /// Microseconds of a monotonic clock of the caller's choice.
 pub type Micros = u64;
 
-/// Number of a group, the unit of suspension: by default all queues of a process on a device.
+/// Number of a group, the unit of suspension: all queues of a process on a device with the same priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u64);
 
-/// Number of a program, which is a process.
+/// Number of a program. A program is a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProgramId(pub u64);
 
@@ -60,15 +82,15 @@ pub struct Level {
 /// Position of a program in the hierarchies that shares may follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lineage {
-    /// Its user.
+    /// User of the program.
     pub user: Level,
-    /// Its cgroups, from the root's child down.
+    /// Cgroups of the program, from the root's child down.
     pub cgroup: Vec<Level>,
     /// The Kubernetes namespace of its pod; none = the program is in no pod.
     pub namespace: Option<Level>,
 }
 
-/// A policy's view of one group.
+/// View of one group for a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupView {
     /// Number of the group.
@@ -145,7 +167,7 @@ impl GroupView {
     }
 }
 
-/// A policy's verdict on one group. Several groups may run at a time: in turns of the hardware, or side by side in a pool.
+/// Verdict of a policy on one group. Several groups may run at a time: in turns of the hardware, or side by side in a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Opens its gate. A group that is not ready gets an open gate if it should start at once when it becomes ready.

@@ -1,4 +1,4 @@
-//! What the arbiter adds to every policy.
+//! Parts of the arbiter that hold under every policy.
 
 mod world;
 
@@ -358,8 +358,8 @@ fn a_devices_state_is_told_to_its_policy_and_to_one_that_follows() {
     assert_eq!(told(&mut w), Some(("d0".into(), Some(state(5)))));
 }
 
-/// When the gates of a group of `low` and of one of `high` changed that came at 10 ms, and which were open then. The device executes
-/// something of the first one until `executes_until`. It may share a pool with another, whose commands are short or long.
+/// Times at which the gates changed of a group of `low`, and of one of `high` that came at 10 ms, with the gates open then. The device
+/// executes something of the first one until `executes_until`. It may share a pool with another, whose commands are short or long.
 fn gates_beside_a_drain(executes_until: u64, pool_with_short: Option<bool>) -> Vec<(u64, Vec<u64>)> {
     let mut w = World::new("hpf");
     let pool = pool_with_short.map(|_| PoolId(7));

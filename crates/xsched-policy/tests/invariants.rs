@@ -1,4 +1,4 @@
-//! What holds whatever happens. The same cases each time; `PROPTEST_RNG_SEED=2 PROPTEST_CASES=60000` tries others, and more;
+//! Invariants under any events. The cases are equal each time; `PROPTEST_RNG_SEED=2 PROPTEST_CASES=60000` tries others, and more;
 //! `cargo xtask test --long` does.
 
 mod world;

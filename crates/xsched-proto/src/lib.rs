@@ -1,35 +1,41 @@
 //! Protocol between xsched processes: the messages on the socket, the shared memory segment with its gate words, the scale of classes and
 //! priorities, and the path of the socket.
 //!
-//! - [`wire`]: [`wire::ClientMsg`] and [`wire::DaemonMsg`], one per packet of a `SOCK_SEQPACKET` unix socket; [`info`]: the parts of these
-//!   messages that report programs to commands; [`platform`]: interfaces and levels.
-//! - [`segment`]: the memory a client shares with the daemon; a [`segment::GroupSlot`] holds one gate.
-//! - [`files`]: opening files that an environment variable names.
-//! - [`gate`]: the gate word, its bits, and which side stores each of them.
 //! - [`ask`]: one request to the daemon and its answer.
-//! - [`memory`]: the words, barriers and sleeps that protocols over shared memory are made of.
-//! - [`backlog`]: how an urgent program reports to others whether its queues keep up.
+//! - [`backlog`]: reports of an urgent program to others on whether its queues keep up.
 //! - [`bounded`]: limits of the lists in messages.
 //! - [`class`]: five classes over the priorities -255..=255.
 //! - [`clock`]: clocks of time namespaces.
-//! - [`statistics`]: figures of groups, each declared once; [`described`]: how schema and reference follow from that.
-//! - [`device`]: the state of a device.
+//! - [`described`]: schema and reference of [`statistics`], made from their declaration.
+//! - [`device`]: state of a device.
 //! - [`domains`]: treatment of launches that come from vendors' libraries.
+//! - [`entitlement`]: priority that a program gets, by its wish, the operator's rules and its user's limits.
 //! - [`error`]: errors as an operator reads them.
+//! - [`files`]: opening of files that an environment variable names.
+//! - [`gate`]: gate word, its bits, and the side that stores each of them.
 //! - [`hint`]: hints of a program to the policy.
-//! - [`histogram`]: durations in buckets; [`program`]: names of programs.
+//! - [`histogram`]: durations in buckets.
 //! - [`host`]: messages between the daemon and an operator's own scheduler.
-//! - [`paths`]: the path of the socket.
-//! - [`rendezvous`]: a second address of a daemon, for when its socket's file is gone.
-//! - [`preload`]: the library in `LD_PRELOAD`.
-//! - [`settings`]: what the environment asks for; [`variables`]: which variables there are.
-//! - [`similar`]: what was probably meant.
-//! - [`text`]: strings of others, as they are shown.
-//! - [`trace`]: the daemon's record of its decisions; [`transitions`]: the stream that it is made of, and what that means.
-//! - [`trust`]: whether a daemon is this user's or root's.
+//! - [`info`]: parts of [`wire::DaemonMsg`] that report programs to commands.
+//! - [`memory`]: words, barriers and sleeps of protocols over shared memory.
+//! - [`paths`]: path of the socket.
+//! - [`platform`]: vendor interfaces and preemption levels.
+//! - [`preload`]: library in `LD_PRELOAD`.
+//! - [`program`]: names of programs.
+//! - [`rendezvous`]: second address of a daemon, for when its socket's file is gone.
+//! - [`segment`]: memory that a client shares with the daemon; a [`segment::GroupSlot`] holds one gate.
+//! - [`settings`]: settings from the environment.
+//! - [`similar`]: suggestions for a misspelt word.
+//! - [`statistics`]: figures of groups, each declared once.
+//! - [`text`]: display of strings of others.
+//! - [`trace`]: records of the daemon's decisions.
+//! - [`transitions`]: stream of events of groups, and the words that follow from it.
+//! - [`trust`]: check that a daemon is this user's or root's.
 //! - [`units`]: times as users write and read them.
 //! - [`usage`]: time on devices.
-//! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
+//! - [`variables`]: names and values of environment variables.
+//! - [`wakeup`]: prompt scheduling of threads that other programs wait for.
+//! - [`wire`]: messages [`wire::ClientMsg`] and [`wire::DaemonMsg`], one per packet of a `SOCK_SEQPACKET` unix socket.
 //! - [`writing`]: writes in a process that is not ours, which must not end it.
 
 pub mod ask;

@@ -21,8 +21,7 @@ described! {
         pub device: String,
         /// Vendor interface: `cuda`, `hip`, `hsa`, `opencl`, `sim`.
         pub platform: Platform,
-        /// `system` for streams of the explicit SYSTEM domain, and where `domains` is `ahead` for those that vendors' libraries launch in;
-        /// else `application`.
+        /// `system`: streams of the explicit SYSTEM domain, and with `domains` `ahead` those of vendors' libraries; else `application`.
         pub domain: QueueDomain,
         /// Launches of vendors' libraries; null: not counted (`XSCHED_DOMAINS=report`).
         pub system_launches: Option<u64>,
@@ -34,16 +33,16 @@ described! {
         pub level: u8,
         /// Commands in flight while another program wants the device; 0: automatic.
         pub threshold: u32,
-        /// Commands after which room for others comes back; 0: automatic.
+        /// Commands that free their room under `threshold` together; 0: automatic.
         pub batch: u32,
         /// `idle`, `ready` (waits for the device), `running`, `suspended` (by an operator, or priority -256), `detached` (its gate is open
         /// whatever the daemon says).
         pub state: GroupState,
-        /// True where it goes before others of its priority because it [pauses](../guide/sharing.md#equal-programs).
+        /// True: goes before others of its priority, because it [pauses](../guide/sharing.md#equal-programs).
         pub interactive: bool,
-        /// Its queues.
+        /// Queues of the group.
         pub queues: Vec<QueueInfo>,
-        /// Commands given to devices: those of all its queues, also of queues that are gone.
+        /// Commands launched, those of queues that are gone included.
         pub launches: u64,
         /// Launches without a decision, by reason.
         pub unscheduled: Unscheduled,
@@ -53,39 +52,37 @@ described! {
         pub signal_overrides: u64,
         /// Times that the daemon was late to take notice that the group wanted its device.
         pub heard_late: HeardLate,
-        /// Times that it counted as idle for want of progress, and others had the device.
+        /// Times that it made no progress, so that it counted as idle and others had the device.
         pub stalls: u64,
-        /// Times that commands which gates on the device had held for long were let go.
+        /// Times that commands were released which gates on the device had held for long.
         pub releases: u64,
         /// Times that the gate of a group was closed.
         pub suspensions: u64,
-        /// GPU time: its part of the device time of its program, as [`xsched usage`](../internals/accounting.md) charges it, µs; up to
-        /// 100 ms ago.
+        /// Part of its program's device time as [`xsched usage`](../internals/accounting.md) charges it, µs; up to 100 ms ago.
         pub gpu_us: u64,
-        /// Device time by which policies share, µs: charged at once, with the time for which the device is kept for its next request.
+        /// Device time by which policies share, µs: charged at once, the time that the device is kept for it included.
         pub device_us: u64,
-        /// Its part of the device by its weight or utilization, in % of what all programs there ask for; null: the policy goes by neither.
+        /// Part of the device by weight or utilization, in % of all requests there; null: the policy uses neither.
         pub share_asked_percent: Option<f64>,
-        /// Its part of the device time that was charged to programs there in the last 10 s, %; null: none was.
+        /// Part of the device time charged there in the last 10 s, %; null: none was.
         pub share_got_percent: Option<f64>,
-        /// Its waits at the closed gate.
+        /// Waits at the closed gate.
         pub waits: Waits,
-        /// Time that threads of programs have stood at the closed gate; µs, with the waits that go on.
+        /// Time that threads have waited at the closed gate, waits that go on included, µs.
         pub wait_us: u64,
-        /// Its longest command as estimated, µs, of a graph with [gates inside](../internals/cuda.md#gates-inside-graphs) the longest part
-        /// between two; 0: nothing is known.
+        /// Longest command as estimated, µs; of a graph with [gates inside](../internals/cuda.md#gates-inside-graphs) the longest part
+        /// between two; 0: not known.
         pub longest_us: u64,
-        /// True where most of its time is commands of 400 µs or less; null: nothing is known.
+        /// True: most of its time is commands of 400 µs or less; null: not known.
         pub short: Option<bool>,
         /// Hardware time slice that the daemon chose last, µs; null: none.
         pub timeslice_us: Option<u64>,
-        /// Commands that are complete, as the program tells while others use the device.
+        /// Commands complete; the program counts them only while others use the device.
         pub completed: u64,
-        /// Time of one of these commands while the group is alone in its [pool](../internals/pool.md#shares), µs; null: not known, or in no
-        /// pool.
+        /// Time of one of these while the group is alone in its [pool](../internals/pool.md#shares), µs; null: not known, or no pool.
         pub alone_us: Option<f64>,
-        /// [Gates that yield](../internals/yield.md) among programs of one hardware context (CUDA); null: its context is its own, or gates
-        /// do not yield.
+        /// [Gates that yield](../internals/yield.md) among programs of one hardware context (CUDA); null: its own context, or gates do
+        /// not yield.
         pub yielding: Option<Yielding>,
     }
 }
@@ -107,13 +104,13 @@ described! {
     pub struct Waits {
         /// Threads that wait now.
         pub now: u32,
-        /// Time that these have waited so far, on average, µs.
+        /// Mean time of these waits so far, µs.
         pub now_us: u64,
         /// Waits that have ended.
         pub count: u64,
-        /// The time that half of these did not exceed, µs, right to 20 %; null: there was none.
+        /// Median of these waits, µs, exact to 20 %; null: there was none.
         pub p50_us: Option<f64>,
-        /// The time that 99 % of them did not exceed, likewise.
+        /// P99 of them, likewise.
         pub p99_us: Option<f64>,
     }
 }
@@ -124,7 +121,7 @@ described! {
     pub struct HeardLate {
         /// Times it took 5 ms or more.
         pub count: u64,
-        /// Time that it took then, added up, µs.
+        /// Sum of these times, µs.
         pub us: u64,
         /// The longest of these times, µs.
         pub longest_us: u64,
@@ -139,7 +136,7 @@ described! {
         pub attach: u64,
         /// Launches by a [pass-through rule](../guide/passthrough.md).
         pub passthrough: u64,
-        /// Launches after an internal error, or of a queue of which the driver does not tell anything.
+        /// Launches after an internal error, or on a queue that the driver tells nothing of.
         pub error: u64,
     }
 }
@@ -148,18 +145,17 @@ described! {
     /// Gates that yield among programs of one hardware context.
     #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
     pub struct Yielding {
-        /// Rule for others beside this group: `yields`, `probe` (closes for one burst), `closes`; null: it has kept none from the device so
-        /// far.
+        /// Rule for others beside this group: `yields`, `probe` (closes for one burst), `closes`; null: it has held up no other yet.
         pub rule: Option<YieldRule>,
-        /// Times that the rule became `closes`, since the group got on worse beside others than its target allows.
+        /// Times that the rule became `closes`: the group got on worse beside others than its target allows.
         pub flips: u64,
         /// Times that its own closed gate began to yield.
         pub opened: u64,
-        /// Time for which it did, µs.
+        /// Time that it yielded, µs.
         pub opened_us: u64,
-        /// Commands given in that time.
+        /// Commands launched in that time.
         pub passed: u64,
-        /// Time that its threads waited then, since those that it makes room for were behind, µs.
+        /// Time that its threads waited meanwhile, for groups that were behind, µs.
         pub held_us: u64,
     }
 }

@@ -166,7 +166,7 @@ pub enum Described {
     },
     /// Note for an administrator.
     Note {
-        /// Returns one line for the user.
+        /// Text, in one line.
         text: String,
     },
 }
@@ -367,7 +367,7 @@ pub enum DaemonMsg {
     },
     /// Note for the program's user, in one line, such as a hint that the policy in force ignores.
     Note {
-        /// Returns one line for the user.
+        /// Text, in one line.
         text: String,
     },
     /// Asks the program to describe itself, answered by [`ClientMsg::Description`].

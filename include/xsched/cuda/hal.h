@@ -1,6 +1,6 @@
 /**
  * @file
- * CUDA streams as queues of the hardware's. Link with -lhalcuda -lpreempt; CUDA's own header is not needed, and may be included
+ * CUDA streams as hardware queues. Link with -lhalcuda -lpreempt; CUDA's own header is not needed, and may be included
  * as well. The driver must be in the process already: it is never loaded from here, and no context is made or destroyed.
  */
 #ifndef XSCHED_CUDA_HAL_H
@@ -16,7 +16,8 @@ extern "C" {
 typedef struct CUstream_st *CUstream;
 
 /**
- * A handle for a stream: the same each time, until HwQueueDestroy(). Any thread; one with a context for a default stream.
+ * Returns a handle for a stream, the same each time until HwQueueDestroy(). May be called from any thread; for a default stream,
+ * from one with a context.
  *
  * @param[out] hwq     The handle.
  * @param      stream  Must outlive the handle. Null = the legacy default stream of the calling thread's context.
@@ -26,8 +27,9 @@ typedef struct CUstream_st *CUstream;
 XResult CudaQueueCreate(HwQueueHandle *hwq, CUstream stream);
 
 /**
- * The handle of a stream that has one, or of one whose launches were seen (where libxsched.so is preloaded).
- * @retval kXSchedErrorNotFound  It has none. Else as CudaQueueCreate().
+ * Returns the handle of a stream that has one, or, if libxsched.so is preloaded, whose launches were seen. Errors as of
+ * CudaQueueCreate(), and:
+ * @retval kXSchedErrorNotFound  The stream has none.
  */
 XResult CudaQueueGet(HwQueueHandle *hwq, CUstream stream);
 

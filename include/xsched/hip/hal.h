@@ -1,6 +1,6 @@
 /**
  * @file
- * HIP streams as queues of the hardware's. Link with -lhalhip -lpreempt; HIP's own header is not needed, and may be included as
+ * HIP streams as hardware queues. Link with -lhalhip -lpreempt; HIP's own header is not needed, and may be included as
  * well. The runtime must be in the process already: it is never loaded from here.
  */
 #ifndef XSCHED_HIP_HAL_H
@@ -16,8 +16,8 @@ extern "C" {
 typedef struct ihipStream_t *hipStream_t;
 
 /**
- * A handle for a stream: the same each time, until HwQueueDestroy(). Any thread; for the default stream, one that uses its
- * device. Where a process has several copies of the runtime, the stream must be of the first.
+ * Returns a handle for a stream, the same each time until HwQueueDestroy(). May be called from any thread; for the default
+ * stream, from one that uses its device. If a process has several copies of the runtime, the stream must be of the first.
  *
  * @param[out] hwq     The handle.
  * @param      stream  Must outlive the handle. Null = the default stream of the calling thread's device.

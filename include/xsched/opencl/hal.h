@@ -1,6 +1,6 @@
 /**
  * @file
- * OpenCL command queues as queues of the hardware's. Link with -lhalopencl -lpreempt; OpenCL's own header is not needed, and may
+ * OpenCL command queues as hardware queues. Link with -lhalopencl -lpreempt; OpenCL's own header is not needed, and may
  * be included as well. The library must be in the process already: it is never loaded from here.
  */
 #ifndef XSCHED_OPENCL_HAL_H
@@ -16,7 +16,7 @@ extern "C" {
 typedef struct _cl_command_queue *cl_command_queue;
 
 /**
- * A handle for a command queue: the same each time, until HwQueueDestroy(). Any thread.
+ * Returns a handle for a command queue, the same each time until HwQueueDestroy(). May be called from any thread.
  *
  * @param[out] hwq    The handle.
  * @param      queue  Must outlive the handle.

@@ -15,10 +15,10 @@ use crate::client;
 use crate::failure::{Error, Result, say};
 use crate::values;
 
-/// Tell the daemon whose window is active, for the policy awf (X11)
+/// Report the active window to the daemon, for the policy awf (X11)
 ///
 /// Runs until the session ends, best started with it. Programs count as active when the active window belongs to them or to a
-/// process that started them. In a Wayland session, say it yourself: `xsched hint --pid PID --active on`.
+/// process that started them. In a Wayland session use `xsched hint --pid PID --active on`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The X display [default: $DISPLAY]

@@ -7,14 +7,14 @@ use xsched_bench::check::{self, Platform, Wish, steps};
 
 use crate::failure::{Error, Result, print, print_json};
 
-/// Take simple steps on each device here, bare and under xsched, and say where they differ
+/// Compare simple steps on each device, bare and under xsched
 ///
 /// Device count, properties, memory, copies, a kernel; then, where PyTorch can be imported: a matrix product, a
 /// convolution, a small model. Needs no running daemon. Exit code 0: no difference, 1: a difference, 3: no device.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  xsched check\n  xsched check --python ~/venv/bin/python3")]
 pub(crate) struct Args {
-    /// Where: auto takes every CUDA, HIP and OpenCL device there is; sim is the simulated one
+    /// Device: auto takes every CUDA, HIP and OpenCL device there is; sim is the simulated one
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: Choice,
 
@@ -71,7 +71,7 @@ pub(crate) fn main(args: Args) -> Result {
 /// Take the steps on a platform
 #[derive(clap::Args, Debug)]
 pub(crate) struct StepsArgs {
-    /// Which
+    /// Platform to take the steps on
     #[arg(value_name = "PLATFORM")]
     platform: Platform,
 }

@@ -14,7 +14,7 @@ use crate::values;
 /// Measure two programs of yours: alone, together, and together under xsched
 ///
 /// A round plays each situation once, the next round in another order. Needs no running daemon, and leaves one that
-/// runs alone: what is compared must have the device for itself.
+/// runs alone: the two programs must have the device for themselves.
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP, group(clap::ArgGroup::new("drawn").args(["svg", "html"]).multiple(true)))]
 pub(crate) struct Args {
@@ -42,11 +42,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::seconds)]
     secs: u64,
 
-    /// Rounds
+    /// Number of rounds
     #[arg(long, value_name = "N", default_value = "3", value_parser = values::rounds)]
     rounds: u32,
 
-    /// Time between the first work of both programs and the beginning of what is measured
+    /// Time between the first work of both programs and the first measurement
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = warm_up)]
     warm_up: Duration,
 
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// Make a page with the table and pictures, to be sent to somebody: one file that needs nothing else
+    /// Make a page with the table and pictures, in one file that needs no other
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
@@ -70,7 +70,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", requires = "drawn", conflicts_with_all = ["high", "low", "json"])]
     from: Option<PathBuf>,
 
-    /// The JSON Schema of what --json writes
+    /// Print the JSON Schema of the file of --json
     #[arg(long, exclusive = true)]
     schema: bool,
 }

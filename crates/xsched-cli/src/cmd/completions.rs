@@ -7,7 +7,7 @@ use crate::failure::{Error, Result, print};
 
 /// Print a completion script for a shell
 ///
-/// The script asks `xsched` itself, so that it knows the programs, jobs and devices that there are.
+/// The script asks `xsched`, so that it offers the programs, jobs and devices of this machine.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -15,7 +15,7 @@ Examples:
   xsched completions zsh  > ~/.zfunc/_xsched        in a folder of $fpath
   xsched completions fish > ~/.config/fish/completions/xsched.fish")]
 pub(crate) struct Args {
-    /// Which shell
+    /// Shell that the script is for
     #[arg(value_name = "SHELL")]
     shell: clap_complete::Shell,
 }

@@ -14,11 +14,11 @@ use crate::{folders, preload};
 
 /// Run the daemon in the foreground, or ask, reload or stop the one that runs
 ///
-/// `xsched run` starts one by itself; this is for services, containers and looking at what it does. SIGTERM and SIGINT
-/// end it, and programs go on unscheduled. SIGHUP has it read its configuration again.
+/// `xsched run` starts one by itself; this is for services, containers and diagnosis. SIGTERM and SIGINT
+/// end it, and programs go on unscheduled. SIGHUP makes it read its configuration again.
 ///
-/// It writes who attaches and leaves, who is turned away and why, and who changes what, a line each, to stderr or a file.
-/// What commands have set (suspended programs, hints, policies) is kept over a restart.
+/// Its log, on stderr or in a file, has a line for each program that attaches, leaves or is refused, and for each change.
+/// Suspensions, hints and policies that commands have set are kept over a restart.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", value_parser = values::library)]
     scheduler: Option<PathBuf>,
 
-    /// Where to listen [default: $XSCHED_SOCKET, the system's, the user's]
+    /// Socket to listen at [default: $XSCHED_SOCKET, the system's, the user's]
     #[arg(long, value_name = "PATH", value_parser = values::socket)]
     socket: Option<PathBuf>,
 
@@ -49,8 +49,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// A socket where each connection gets a process that starts the MPS daemon of a pool (dist/xsched-pool.socket) [default: the
-    /// daemon starts it]
+    /// Socket of the service that starts the MPS daemons of pools (dist/xsched-pool.socket) [default: the daemon starts them]
     #[arg(long, value_name = "SOCKET", value_parser = values::socket)]
     pool_keeper: Option<PathBuf>,
 
@@ -62,7 +61,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME|never", value_parser = values::idle_exit)]
     idle_exit: Option<IdleExit>,
 
-    /// Seed of whatever a policy does at random
+    /// Seed of the policy's random choices
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::seed)]
     seed: u64,
 
@@ -78,17 +77,17 @@ pub(crate) struct Args {
 /// Command to the daemon that runs.
 #[derive(clap::Subcommand, Debug)]
 enum Action {
-    /// Show the daemon that runs: its socket, policy, configuration, and what is wrong
+    /// Show the daemon that runs: its socket, policy, configuration and faults
     Status {
         #[command(flatten)]
         at: At,
-        /// The same as JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Have it read its configuration again; a faulty one changes nothing, and the fault is shown
+    /// Make the daemon read its configuration again; a faulty one changes nothing
     Reload(At),
-    /// End it, and wait until it has ended; programs go on unscheduled
+    /// End the daemon, and wait until it has ended; programs go on unscheduled
     Stop(At),
 }
 

@@ -16,7 +16,7 @@ use crate::values;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  xsched demo --secs 50 --json demo.json --svg demo.svg")]
 pub(crate) struct Args {
-    /// Where: auto takes a CUDA device, else an OpenCL one, else the simulated one
+    /// Device: auto takes a CUDA device, else an OpenCL one, else the simulated one
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: Choice,
 
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::seconds)]
     secs: u64,
 
-    /// Rounds; each measures all three situations
+    /// Number of rounds; each measures all three situations
     #[arg(long, value_name = "N", default_value = "5", value_parser = values::rounds)]
     rounds: u32,
 
@@ -65,11 +65,11 @@ pub(crate) fn main(args: Args) -> Result {
 /// A program of the demo
 #[derive(clap::Args, Debug)]
 pub(crate) struct WorkerArgs {
-    /// Which device
+    /// Platform of the device
     #[arg(long)]
     platform: Platform,
 
-    /// Which program
+    /// Program to be
     #[arg(long)]
     role: Role,
 

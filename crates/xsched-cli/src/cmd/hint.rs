@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "QUEUE", value_parser = values::queue, add = candidates::queues())]
     queue: Vec<u64>,
 
-    /// New priority: a class or -255..255 (see `xsched run --help`), -256 = it does not run any more
+    /// New priority: a class or -255..255 (see `xsched run --help`), -256 = never runs
     #[arg(long, short = 'p', value_name = "N|CLASS", value_parser = values::priority,
         allow_hyphen_values = true, add = candidates::classes())]
     priority: Option<i32>,
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = values::threshold, allow_hyphen_values = true)]
     threshold: Option<u32>,
 
-    /// Commands after which room for others comes back while another program wants the device, 0 = automatic
+    /// Number of commands that free their room under the threshold together, 0 = automatic
     #[arg(long, value_name = "N", value_parser = values::batch, allow_hyphen_values = true)]
     batch: Option<u32>,
 

@@ -8,7 +8,7 @@ use crate::failure::{Error, Result};
 
 const NAME: &str = "xsched-kube";
 
-/// Bring classes to the pods of a Kubernetes node: a device plugin, a plugin of the container runtime
+/// Bring classes to the pods of a Kubernetes node
 ///
 /// Becomes the program `xsched-kube`. It lies beside this one, or in ../lib/xsched from there.
 #[derive(clap::Args, Debug)]
@@ -19,7 +19,7 @@ Examples:
   xsched kube device-plugin --simulated 2
   xsched kube nri --config /etc/xsched/kubernetes.toml")]
 pub(crate) struct Args {
-    /// What it is to do, and its options: `xsched kube --help`
+    /// Subcommand and its options: `xsched kube --help` lists them
     #[arg(value_name = "WORDS", trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }

@@ -18,7 +18,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     action: Option<Action>,
 
-    /// The JSON Schema of `list --json`
+    /// Print the JSON Schema of `list --json`
     #[arg(long, exclusive = true)]
     schema: bool,
 
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Args, Debug)]
 struct Common {
-    /// The answer as JSON
+    /// Print JSON
     #[arg(long, global = true)]
     json: bool,
 
@@ -48,7 +48,7 @@ enum Action {
         /// The policy's name
         #[arg(value_name = "NAME", value_parser = values::PolicyParser)]
         name: String,
-        /// Its parameters, such as k=2; those left out have their defaults (`xsched policy list`)
+        /// Parameters, such as k=2; omitted ones have their defaults (`xsched policy list`)
         #[arg(value_name = "NAME=VALUE", value_parser = values::parameter)]
         params: Vec<(String, String)>,
         /// Only on this device, by its key in `xsched ps` [default: on all]

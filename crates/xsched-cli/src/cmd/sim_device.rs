@@ -9,7 +9,7 @@ use crate::values::{self, IdleExit};
 /// Serve the simulated device
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Where to listen
+    /// Socket to listen at
     #[arg(long, value_name = "PATH", value_parser = values::socket)]
     socket: PathBuf,
 

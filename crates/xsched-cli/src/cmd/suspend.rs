@@ -10,7 +10,7 @@ use crate::{client, values};
 
 /// Keep programs off their devices until `resume`
 ///
-/// What they have on a device already runs to its end; their next launch waits. The programs themselves are not stopped.
+/// Commands already on a device run to their end; the next launch waits. The programs themselves are not stopped.
 #[derive(clap::Args, Debug)]
 #[command(override_usage = "xsched suspend|resume [OPTIONS] <PROGRAMS>")]
 #[command(group = clap::ArgGroup::new("target").required(true).multiple(true).args(WhomArgs::IDS))]

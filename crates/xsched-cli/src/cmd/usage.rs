@@ -14,7 +14,7 @@ use crate::failure::{Result, print, print_json};
 use crate::users::Names;
 use crate::{client, stored, values};
 
-/// Show who had devices for how long, also of programs that have ended
+/// Show the device time of programs, also of those that have ended
 ///
 /// Your own programs; root sees those of all users. The daemon keeps records over restarts, in its state folder; where none
 /// runs, your own daemon's records are read there.
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "1d", value_parser = values::time_ago)]
     since: Duration,
 
-    /// What to add up by: user, job, program, class, device
+    /// Key to add up by: user, job, program, class, device
     #[arg(long, value_name = "WHAT", default_value = "program", hide_possible_values = true, value_parser = by)]
     by: UsageBy,
 
@@ -33,11 +33,11 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "json")]
     csv: bool,
 
-    /// The same as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 
-    /// The JSON Schema of `--json`
+    /// Print the JSON Schema of `--json`
     #[arg(long, exclusive = true)]
     schema: bool,
 

@@ -54,7 +54,7 @@ pub(crate) fn table(shape: Shape) -> String {
         let text = continued(&field.text()).replace('|', "\\|");
         format!("| `{}` | {} | {text} |\n", field.name, kind(field.shape))
     };
-    format!("| field | type | what |\n| --- | --- | --- |\n{}", fields(shape).iter().map(row).collect::<String>())
+    format!("| field | type | meaning |\n| --- | --- | --- |\n{}", fields(shape).iter().map(row).collect::<String>())
 }
 
 /// A page with the table below a heading replaced.
@@ -68,7 +68,7 @@ pub(crate) fn with_table(page: &str, heading: &str, table: &str) -> String {
 }
 
 /// Words without marks of code, and links as their text.
-fn bare(text: &str) -> String {
+pub(crate) fn bare(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('[') {

@@ -199,24 +199,24 @@ fn of_devices(snapshot: &Snapshot) -> Vec<Family> {
     vec![
         Family::counter(
             "xsched_device_busy",
-            "Time that some program was on a device: the sum of xsched_gpu_seconds",
+            "Time that any program was on the device: the sum of xsched_gpu_seconds",
             busy.collect(),
         )
         .unit(Unit::Seconds),
-        Family::gauge("xsched_device_policy", "The policy in force on a device", policy.collect()),
+        Family::gauge("xsched_device_policy", "Policy in force on a device", policy.collect()),
         Family::histogram(
             "xsched_wait",
-            "From wanting a device to having it, or to going on beside those that have it, each time; 0 with an open gate",
+            "Time from wanting a device to having it, or running beside those that have it; 0 with an open gate",
             waits.collect(),
         ),
         Family::histogram(
             "xsched_preemption",
-            "From a preemption to hearing that the group is off its device; at levels 2 and 3 not every one is heard of",
+            "Time from a preemption to the report that the group is off its device; at levels 2 and 3 not all report",
             left.collect(),
         ),
         Family::counter(
             "xsched_preemptions",
-            "Times that a group was preempted: it lost its device while it wanted it, and no operator suspended it",
+            "Times that a group lost its device while it wanted it, suspensions by operators aside",
             preempted.collect(),
         ),
     ]
@@ -234,20 +234,20 @@ fn of_daemon(snapshot: &Snapshot, left_out: u64) -> Vec<Family> {
             "Connections ended for malformed or hostile messages",
             one(Value::Count(daemon.dropped_clients)),
         ),
-        Family::counter("xsched_decisions", "Times that gates were decided", one(Value::Count(daemon.decisions))),
+        Family::counter("xsched_decisions", "Decisions about gates", one(Value::Count(daemon.decisions))),
         Family::histogram(
             "xsched_decision",
-            "From a program's announcement that it wants a device to the daemon's having decided",
+            "Time from a program's announcement that it wants a device to the decision",
             one(Value::Times(snapshot.observations.decisions.clone())),
         ),
         Family::gauge("xsched_uptime", "Time since the daemon's start", one(Value::Gauge(daemon.uptime_s)))
             .unit(Unit::Seconds),
         Family::gauge(
             "xsched_series_left_out",
-            "Programs without room among the series",
+            "Programs left out for want of series",
             one(Value::Gauge(left_out as f64)),
         ),
-        Family::gauge("xsched_build_info", "The daemon's version", vec![(version, Value::Gauge(1.0))]),
+        Family::gauge("xsched_build_info", "Version of the daemon", vec![(version, Value::Gauge(1.0))]),
     ]
 }
 

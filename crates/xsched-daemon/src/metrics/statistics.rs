@@ -75,22 +75,20 @@ impl Counter {
 pub(crate) const COUNTERS: [Counter; 10] = [
     Counter::usage(
         "xsched_gpu",
-        "Device time of programs; time that several have together is divided among them",
+        "Device time; time that several programs have together is divided among them",
         |usage| usage.gpu_ns,
     ),
     Counter::usage(
         "xsched_gpu_by_driver",
-        "The part of the device time that rests on the driver's own figure of how active the device was",
+        "Part of the device time that rests on the driver's figure of the device's activity",
         |usage| usage.by_driver_ns,
     ),
     Counter::usage(
         "xsched_gpu_at_most",
-        "The part of the device time that nothing has measured, so that it may be too much",
+        "Part of the device time that was not measured and may be too much",
         |usage| usage.at_most_ns,
     ),
-    Counter::usage("xsched_resident", "Time that programs were on a device, whatever else was there", |usage| {
-        usage.resident_ns
-    }),
+    Counter::usage("xsched_resident", "Time on a device, whatever else was there", |usage| usage.resident_ns),
     Counter::of_group("xsched_gate_wait", "wait_us", Source::Words(|words| words.wait_ns.load(Relaxed))).time(),
     Counter::of_group("xsched_launches", "launches", Source::Launches),
     unscheduled(|words| words.unscheduled_attach.load(Relaxed)).reason("attach"),

@@ -1,6 +1,6 @@
 //! Completely fair: each group has a virtual runtime that grows with the device time it uses, slower for heavier ones. The one
 //! that is furthest behind runs, for its part of a period. A newcomer begins at the device's least virtual runtime, and one that
-//! wakes up far behind the running one takes its place as soon as that one has had the shortest turn.
+//! wakes up far behind the running one takes its place as soon as that one has had shortest turn.
 //!
 //! The weight follows the priority as Linux' weights follow nice values: a quarter more for each of 40 whole steps, which the
 //! priorities -255..=255 are spread over. A utilization or weight multiplies it.
@@ -27,12 +27,12 @@ pub(super) static ENTRY: Entry = Entry {
 
 const LATENCY: Param = Param {
     name: "latency_us",
-    about: "the period in which each program that wants the device has a turn, in µs",
+    about: "period in which each program that wants the device has a turn, in µs",
     accepts: Accepts::Number { least: 1_000, most: 1_000_000, default: 20_000 },
 };
 const GRANULARITY: Param = Param {
     name: "granularity_us",
-    about: "the shortest turn, in µs; many programs make the period longer",
+    about: "shortest turn, in µs; many programs make the period longer",
     accepts: Accepts::Number { least: 100, most: 100_000, default: 2_000 },
 };
 
@@ -154,7 +154,7 @@ impl Policy for Cfs {
             *verdict = Verdict { run, budgeted: groups.len() > 1 };
         }
         let (id, since) = self.current.filter(|_| wanting.count > 1)?;
-        // The next decision comes after the shortest turn, should another group be far behind by then.
+        // The next decision comes after shortest turn, should another group be far behind by then.
         let slice = self.slice(self.entities.place(id)?, &wanting);
         let until = if ran(since) < self.granularity_us { self.granularity_us } else { slice };
         Some((since + until.ceil() as Micros).max(now + 1))

@@ -23,7 +23,7 @@ pub(super) static ENTRY: Entry = Entry {
 };
 
 const BY: Param =
-    Param { name: "by", about: "whose parts come first", accepts: Accepts::Word(&["user", "cgroup", "namespace"]) };
+    Param { name: "by", about: "parties among whom the device is divided first", accepts: Accepts::Word(&["user", "cgroup", "namespace"]) };
 
 fn make(params: &Params) -> Box<dyn Policy> {
     Box::new(Turns::new(way(params)))

@@ -20,7 +20,7 @@ pub(super) static ENTRY: Entry = Entry {
 
 const INTERACTIVE: Param = Param {
     name: "interactive",
-    about: "whether a program that pauses goes before those of its priority that never do",
+    about: "precedence of programs that pause over those of their priority that never do",
     accepts: Accepts::Word(&["on", "off"]),
 };
 

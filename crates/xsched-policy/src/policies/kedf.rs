@@ -24,7 +24,7 @@ pub(super) static ENTRY: Entry = Entry {
 
 const K: Param = Param {
     name: "k",
-    about: "how many programs may have the device together",
+    about: "number of programs that may have the device together",
     accepts: Accepts::Number { least: 1, most: K_MAX as u64, default: 1 },
 };
 

@@ -27,17 +27,17 @@ pub(super) static ENTRY: Entry = Entry {
 
 const LEVELS: Param = Param {
     name: "levels",
-    about: "how many levels there are",
+    about: "number of levels",
     accepts: Accepts::Number { least: 2, most: 8, default: 4 },
 };
 const RECOVERY: Param = Param {
     name: "recovery",
-    about: "how a group rises again: by leaving the device alone, or all of them once in a period",
+    about: "way back to the top: soft = by leaving the device alone, periodic = all groups once in a period",
     accepts: Accepts::Word(&["soft", "periodic"]),
 };
 const PERIOD: Param = Param {
     name: "period_us",
-    about: "the period of periodic recovery, in µs",
+    about: "period of periodic recovery, in µs",
     accepts: Accepts::Number { least: 10_000, most: 100_000_000, default: 1_000_000 },
 };
 

@@ -28,7 +28,7 @@ fn policies_of_one_device_leave_the_others_untouched() {
     (20..23).for_each(|id| w.add_ready(spec(id, "d2"), 0));
     assert_eq!(w.open().iter().filter(|id| **id >= 20).count(), 2);
     assert_eq!(w.arbiter.policies().map(|(device, _)| device).collect::<Vec<_>>(), ["d1", "d2"]);
-    // One for all replaces those of single devices.
+    // A policy for all devices replaces those of single ones.
     w.choose(choice("hpf"));
     w.run(3_001_000);
     assert_eq!(w.open(), [2, 12, 20, 21, 22]);

@@ -36,7 +36,7 @@ fn mlfq_what_turns_long_goes_down_and_what_rests_rises() {
     w.add_ready(group(1, 0), 0);
     w.add_ready(group(2, 0), 0);
     w.run(200_000);
-    // Both are at the lowest level; a newcomer has the device for the quanta of the upper ones: 5, 10 and 20 ms.
+    // The two groups are at the lowest level; a newcomer has the device for the quanta of the upper ones: 5, 10 and 20 ms.
     w.add_ready(group(3, 0), 0);
     w.run(235_000);
     assert_eq!(w.used(3), 35_000.0);
@@ -83,7 +83,7 @@ fn mlfq_periodic_recovery_does_not_forgive_in_between() {
     w.add_ready(group(2, 0), 0);
     w.run(400_000);
     w.ready(1);
-    // Both are at the lowest level, where a turn is 40 ms.
+    // The two groups are at the lowest level, where a turn is 40 ms.
     assert_eq!(w.open(), [1]);
     w.run(439_999);
     assert_eq!(w.open(), [1]);

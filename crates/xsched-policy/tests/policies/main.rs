@@ -1,4 +1,4 @@
-//! What each policy is chosen for, in a closed loop in virtual time.
+//! Purpose of each policy, in a closed loop in virtual time.
 
 #[path = "../world/mod.rs"]
 mod world;

@@ -182,7 +182,7 @@ fn shares_a_pause_gives_no_credit_and_leaves_the_device_to_the_others() {
     w.run(32 * S);
     let (shares, _) = w.shares(30 * S, 32 * S);
     assert_shares(&shares, &[(1, 0.5), (2, 0.5)]);
-    // The same for one that comes late.
+    // Equal shares for a group that comes late, too.
     w.add_kernels(pooled(3, 0), gemm());
     w.run(33 * S);
     w.run(40 * S);
@@ -305,7 +305,7 @@ fn shares_a_program_that_gets_nowhere_keeps_the_others_back_for_a_moment_only() 
     w.add_kernels(pooled(1, 0), resnet());
     w.add_kernels(pooled(2, 0), resnet());
     w.run(10 * S);
-    // It waits on the device for something that does not come.
+    // The group waits on the device for something that does not come.
     w.sims.get_mut(&2).unwrap().kernels.as_mut().unwrap().lengths = vec![1_000 * S];
     w.sims.get_mut(&2).unwrap().kernels.as_mut().unwrap().width = 0;
     w.run(12 * S);
@@ -326,7 +326,7 @@ fn shares_a_job_on_several_devices_is_never_held() {
     assert!(!w.log.iter().any(|(_, action)| matches!(action, Action::Close(GroupId(1 | 2 | 5)))));
 }
 
-/// One that may have next to nothing has a turn all the same.
+/// A group that may have next to nothing has a turn all the same.
 #[test]
 fn shares_the_guard_against_starvation_helps_those_held_too() {
     let mut w = World::new("hpf");

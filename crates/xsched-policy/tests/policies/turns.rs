@@ -7,7 +7,7 @@ use xsched_policy::{Action, GroupId, Micros};
 use crate::world::{Work, World, spec};
 use crate::{of_program, part};
 
-/// For how long each party had its gate open at a stretch, and what all of them had used at its end, in order.
+/// Stretches of time in which a party had its gate open, with the device time of all parties at the end of each, in order.
 pub(crate) struct Stretches(Vec<(u64, BTreeMap<u64, f64>)>);
 
 impl Stretches {
@@ -47,7 +47,7 @@ impl Stretches {
         ends
     }
 
-    /// How far the share of any party is from its aim, in points, over any so many rounds.
+    /// Largest distance of a party's share from its aim, in points, over any so many rounds.
     pub(crate) fn worst(&self, rounds: usize, aims: &[(u64, f64)]) -> f64 {
         let ends = self.rounds();
         assert!(ends.len() > 5 * rounds, "{} rounds", ends.len());

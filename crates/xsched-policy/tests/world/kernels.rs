@@ -7,22 +7,22 @@ use xsched_policy::{Event, GroupId, GroupSpec, LOOK_US, Micros, Progress};
 
 use super::{Sim, World};
 
-/// How often a client looks for completions, in µs.
+/// Interval at which a client looks for completions, in µs.
 const TOLD_US: Micros = 2_000;
 
-/// What a group launches, always pending while it is ready.
+/// Kernels of a group, always pending while it is ready.
 #[derive(Debug)]
 pub struct Kernels {
     /// Lengths alone, in µs, one after the other and again from the first.
     pub lengths: Vec<u64>,
-    /// What of the device each takes, in %.
+    /// Part of the device that each takes, in %.
     pub width: u32,
     /// Given to the driver at a time.
     pub depth: usize,
     next: usize,
     /// The first one runs, once it has started.
     given: VecDeque<Kernel>,
-    /// When each was complete.
+    /// Time at which each was complete.
     pub ended: Vec<Micros>,
     progress: Progress,
 }

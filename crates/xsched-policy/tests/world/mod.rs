@@ -42,7 +42,7 @@ pub struct Sim {
     pub requests: Vec<Request>,
     /// Times its gate closed while it was ready.
     pub preemptions: u64,
-    /// What it runs side by side with others; none = the device is shared by time.
+    /// Kernels that it runs side by side with others; none = the device is shared by time.
     pub kernels: Option<Kernels>,
     /// Its gate closed, or it wants no more, and its kernels are still to end.
     pub drains: bool,
@@ -51,13 +51,13 @@ pub struct Sim {
 /// Requests that come by themselves.
 #[derive(Clone, Debug)]
 pub struct Work {
-    /// When the next one comes.
+    /// Time at which the next one comes.
     pub next: Micros,
     /// Time between two, in µs.
     pub period_us: u64,
     /// Device time that each takes, in µs.
     pub device_us: f64,
-    /// Each takes up to so much more device time, in µs, evenly spread.
+    /// Additional device time of each at most, in µs, evenly spread.
     pub jitter_us: u64,
     /// The next one comes up to so much later, in µs, evenly spread.
     pub late_us: u64,
@@ -108,7 +108,7 @@ impl Work {
 #[derive(Clone, Debug)]
 pub struct Request {
     pub came: Micros,
-    /// When it had the device first.
+    /// Time at which it had the device first.
     pub began: Option<Micros>,
     pub ended: Option<Micros>,
     /// Device time that it still needs, in µs.
@@ -127,7 +127,7 @@ impl Sim {
         f64::from(self.weight)
     }
 
-    /// How long its commands take, in µs.
+    /// Length of its commands, in µs.
     fn command_us(&self, id: u64) -> u64 {
         match &self.kernels {
             Some(kernels) => kernels.longest_us(),
@@ -163,15 +163,15 @@ pub struct World {
     pub sims: BTreeMap<u64, Sim>,
     /// Ids given so far by the test, so that none is given twice.
     pub ids: u64,
-    /// What several do together on a device, as a multiple of what one does alone.
+    /// Work of several together on a device, as a multiple of that of one alone.
     pub overlap: f64,
-    /// All that the arbiter asked for.
+    /// Actions of the arbiter.
     pub log: Vec<(Micros, Action)>,
     /// Stops of [`World::run`].
     pub looks: u64,
     /// Kernels that came so far.
     came: u64,
-    /// When the progress of groups with kernels was looked at last.
+    /// Time of the last look at the progress of groups with kernels.
     looked: Micros,
     actions: Vec<Action>,
 }
@@ -304,7 +304,7 @@ impl World {
                 Action::Open(_) => {
                     flip(&mut sim.open, true);
                     sim.drains_until = None;
-                    // One that pauses is idle once its kernels have ended.
+                    // A group that pauses is idle once its kernels have ended.
                     sim.drains &= !sim.ready;
                 }
                 Action::Close(_) => {
@@ -386,7 +386,7 @@ impl World {
         }
     }
 
-    /// What a group gets done in a µs, as a part of what it would do alone.
+    /// Work of a group in a µs, as a part of that alone.
     fn rate(&self, sim: &Sim) -> f64 {
         if !sim.on_device() || sim.kernels.is_some() {
             return 0.0;
@@ -396,7 +396,7 @@ impl World {
         if count > 1 { self.overlap / count as f64 } else { 1.0 }
     }
 
-    /// When requests come, and end if nothing changes.
+    /// Next time at which a request comes, or ends if nothing changes.
     fn next_of_work(&self) -> Option<Micros> {
         let working = self.sims.values().filter(|s| s.work.is_some());
         let next = working.flat_map(|sim| {
@@ -441,7 +441,7 @@ impl World {
         self.sims[&id].used_us
     }
 
-    /// Whether a group that nothing takes off the device may let the pause of a more urgent one pass first.
+    /// True if a group that nothing takes off the device may let the pause of a more urgent one pass first.
     fn rests(&self, id: u64) -> bool {
         let device = &self.sims[&id].device;
         let all: Vec<_> = self.arbiter.groups().filter(|(at, _)| at == device).map(|(_, group)| group).collect();

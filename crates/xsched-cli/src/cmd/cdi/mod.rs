@@ -18,7 +18,7 @@ use xsched_proto::class::Class;
 
 use crate::failure::Result;
 
-/// Give containers the scheduler: a device of the Container Device Interface for each class
+/// Give containers the scheduler, by a CDI device for each class
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -36,7 +36,7 @@ enum Action {
     Generate(Generate),
     /// List the containers that were made with a class, and whether their programs are scheduled
     List(List),
-    /// What an engine runs when it makes a container
+    /// Hook that an engine runs when it makes a container
     #[command(hide = true)]
     Hook(Hook),
 }
@@ -51,7 +51,7 @@ struct Generate {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// Write nothing: say whether the file there is what would be written
+    /// Write nothing: exit code 3 unless the file is as it would be written
     #[arg(long, conflicts_with = "remove")]
     check: bool,
 
@@ -66,7 +66,7 @@ struct List {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// The answer as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use crate::failure::{Error, Result, print, print_json, say};
 use crate::folders;
 
-/// Check the configuration, show what is in force and where it stands, or print its schema
+/// Check the configuration, show the values in force, or print its schema
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -24,7 +24,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum Action {
-    /// Say whether a daemon could begin with it, and what is odd
+    /// Check that a daemon would accept it, and report oddities
     Check(Files),
     /// Print each value in force, with its source: file and line, a command, or the default
     Show(Files),
@@ -38,11 +38,11 @@ struct Files {
     #[arg(long, value_name = "FILE")]
     config: Vec<PathBuf>,
 
-    /// A remark counts as an error
+    /// Treat remarks as errors
     #[arg(long)]
     strict: bool,
 
-    /// The answer as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

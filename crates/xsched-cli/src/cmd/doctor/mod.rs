@@ -23,7 +23,7 @@ use crate::width;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Exit code 3 if a check failed; with --strict, also if there is a note.")]
 pub(crate) struct Args {
-    /// Look into this program: is it scheduled, and if not, why; the functions it calls and who owns them, its queues
+    /// Program to examine: is it scheduled, and if not, why; the functions it calls, the files that own them, its queues
     #[arg(value_name = "PID", value_parser = values::pid, add = candidates::pids())]
     program: Option<u32>,
 
@@ -31,15 +31,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PID", value_parser = values::pid, conflicts_with = "program", add = candidates::pids())]
     pid: Option<u32>,
 
-    /// Also what is only worth a note counts as failed
+    /// Treat notes as failures
     #[arg(long)]
     strict: bool,
 
-    /// The answer as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 
-    /// The JSON Schema of `--json`
+    /// Print the JSON Schema of `--json`
     #[arg(long, exclusive = true)]
     schema: bool,
 

@@ -27,9 +27,9 @@ pub(crate) enum What {
     Opencl,
     /// The simulated device.
     Sim,
-    /// Whether libxsched.so is loaded.
+    /// The preload library: is it loaded?
     Preload,
-    /// What tells how devices are: memory, activity, heat.
+    /// Source of the states of devices: memory, activity, heat.
     State,
 }
 
@@ -49,7 +49,7 @@ impl What {
 /// Look at one vendor library
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Which
+    /// Library to look at
     #[arg(value_name = "WHAT")]
     what: What,
 }

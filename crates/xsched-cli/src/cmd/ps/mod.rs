@@ -32,15 +32,15 @@ pub(crate) struct Args {
     #[arg(value_name = "PID", value_parser = values::pid, add = candidates::pids())]
     pids: Vec<u32>,
 
-    /// Also programs that ended within the last hour
+    /// Also list programs that ended within the last hour
     #[arg(long, short = 'a')]
     all: bool,
 
-    /// All columns, and nothing is cut
+    /// Show all columns, and cut nothing
     #[arg(long, short = 'w')]
     wide: bool,
 
-    /// The column to sort by; numbers with the largest first
+    /// Column to sort by; numbers with the largest first
     #[arg(long, value_name = "COLUMN", value_enum, default_value_t = Sort::Pid, hide_default_value = true)]
     sort: Sort,
 
@@ -56,11 +56,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CLASS", value_parser = values::ClassParser)]
     class: Option<Class>,
 
-    /// Only what is on this device, by its key or the end of that
+    /// Only programs on this device, by its key or the end of it
     #[arg(long, value_name = "DEVICE", add = candidates::devices())]
     device: Option<String>,
 
-    /// Everything there is to know, as JSON
+    /// Print all values as JSON
     #[arg(long)]
     json: bool,
 
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "json")]
     queues: bool,
 
-    /// The JSON Schema of `--json`
+    /// Print the JSON Schema of `--json`
     #[arg(long, exclusive = true)]
     schema: bool,
 
@@ -80,9 +80,9 @@ pub(crate) struct Args {
 const AFTER_HELP: &str = "\
 PROGRAM   the script that an interpreter runs, else the file name of the
           executable; with --wide the command line
-BY        what chose the class: a rule, an option (or the environment), a hint,
+BY        source of the class: a rule, an option (or the environment), a hint,
           nothing (default); `+` = asked for more
-HOW       how it shares an NVIDIA GPU: by time, in the pool of its user, or
+HOW       sharing of an NVIDIA GPU: by time, in the pool of its user, or
           spatially under MPS
 LEVEL     the preemption level in force
 STATE     idle, ready (waits for the device, with how long), running, suspended
@@ -91,13 +91,13 @@ STATE     idle, ready (waits for the device, with how long), running, suspended
 SHARE     its part of the device time of the last 10 s, such as 68 %; where the
           policy goes by shares, in percent what it asks for / what it got
 GPU TIME  device time charged
-P99WAIT   what 99 % of its waits at the closed gate did not exceed
+P99WAIT   time that 99 % of its waits at the closed gate did not exceed
 WAITED    all its waits there
 UNSCHED   launches that reached the device without a decision: before the
           daemon's answer, by an operator's rule, or after an internal error
 
 The table fits the terminal, or $COLUMNS: columns are left out, and long names
-end in an ellipsis. What goes to a pipe or a file is not cut. Below, the
+end in an ellipsis. Output to a pipe or a file is not cut. Below, the
 programs that go before others of their priority because they pause, a line for
 each device whose driver tells how it is (NVIDIA's by NVML, AMD's by amdgpu),
 and the processes that use it without being attached";

@@ -31,7 +31,7 @@ use self::share::Share;
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Who goes first: low, normal, high, realtime, system, or -255..255 (table below)
+    /// Priority: low, normal, high, realtime, system, or -255..255 (table below)
     #[arg(long, short = 'p', value_name = "N|CLASS", value_parser = values::priority, allow_hyphen_values = true,
         add = candidates::classes())]
     priority: Option<i32>,
@@ -43,19 +43,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "auto|1|2|3", value_parser = values::level, allow_hyphen_values = true)]
     level: Option<Level>,
 
-    /// Commands in flight while another program wants the device, 0 = automatic
+    /// Number of commands in flight while another program wants the device, 0 = automatic
     #[arg(long, value_name = "N", value_parser = values::threshold, allow_hyphen_values = true)]
     threshold: Option<u32>,
 
-    /// Commands after which room for others comes back while another program wants the device, 0 = automatic
+    /// Number of commands that free their room under the threshold together, 0 = automatic
     #[arg(long, value_name = "N", value_parser = values::batch, allow_hyphen_values = true)]
     batch: Option<u32>,
 
-    /// Programs of one job get all their devices together or none [default: this run and its descendants]
+    /// Job, whose programs get all their devices together or none [default: this run and its descendants]
     #[arg(long, value_name = "NAME", value_parser = values::job, add = candidates::jobs())]
     job: Option<String>,
 
-    /// How it shares an NVIDIA GPU with others: by turns, or side by side [default: auto]
+    /// Sharing of an NVIDIA GPU with others: by turns, or side by side [default: auto]
     #[arg(long, value_name = "time|pool|spatial|auto")]
     share: Option<Share>,
 

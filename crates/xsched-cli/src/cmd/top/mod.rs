@@ -43,15 +43,15 @@ pub(crate) struct Args {
     #[arg(long)]
     batch: bool,
 
-    /// Time between two looks: 200ms to 1h
+    /// Time between two updates: 200ms to 1h
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
 
-    /// What comes first: gpu, wait, priority, launches, memory, pid or name
+    /// Order of the rows: gpu, wait, priority, launches, memory, pid or name
     #[arg(long, value_name = "KEY", default_value = "gpu", value_parser = sort)]
     sort: Sort,
 
-    /// Only what has this in its name, class, state, device or process id
+    /// Only rows with this text in name, class, state, device or process id
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter: String,
 

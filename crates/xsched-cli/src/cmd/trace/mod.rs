@@ -34,20 +34,20 @@ use self::output::Output;
 
 /// Show what was ready, ran, waited, was preempted, and why, as a trace for Perfetto
 ///
-/// The daemon remembers its last decisions, so that it can be asked afterwards. You see your own programs; root sees all.
+/// The daemon keeps its last decisions, so that it can be asked afterwards. You see your own programs; root sees all.
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 #[command(group = clap::ArgGroup::new("time").args(["last", "for"]))]
 pub(crate) struct Args {
-    /// The time up to now [default: 10s]
+    /// Length of the time up to now [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = values::time)]
     last: Option<Duration>,
 
-    /// The time from now on
+    /// Length of the time from now on
     #[arg(long, value_name = "TIME", value_parser = values::time)]
     r#for: Option<Duration>,
 
-    /// Where the trace goes; - = standard output [default: xsched.pftrace, or xsched-2.pftrace and so on]
+    /// File of the trace; - = standard output [default: xsched.pftrace, or xsched-2.pftrace and so on]
     #[arg(long, short = 'o', value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -55,11 +55,11 @@ pub(crate) struct Args {
     #[arg(long, requires = "output")]
     force: bool,
 
-    /// Instead of a file and a table, all of it as JSON
+    /// Print JSON instead of a file and a table
     #[arg(long, conflicts_with = "output")]
     json: bool,
 
-    /// The JSON Schema of `--json`
+    /// Print the JSON Schema of `--json`
     #[arg(long, exclusive = true)]
     schema: bool,
 
@@ -73,8 +73,8 @@ Examples:
   xsched trace                      what just happened? The last 10 s
   xsched trace --for 5s -o slow.pftrace
 
-A TIME is a number and a unit: 500ms, 10s, 2m. Ctrl-C ends --for early, and what
-there is by then is written. Open the file at https://ui.perfetto.dev: a track
+A TIME is a number and a unit: 500ms, 10s, 2m. Ctrl-C ends --for early, and the
+part until then is written. Open the file at https://ui.perfetto.dev: a track
 for each device and each group, and an arrow from each wait to what had the
 device. The table fits the terminal, or $COLUMNS:
 
