@@ -1,17 +1,23 @@
 #!/usr/bin/env python3
 """The co-location tables and picture of the README and of the results pages, from raw files.
 
-  readme.py [--full] [--mps FILE] [--svg FILE] [FILE ...]
+  readme.py [--full] [--mps FILE] [--svg FILE] FILE ...
+  readme.py --write
 
-FILE is what coloc.py wrote [docs/benchmarks/h200/coloc.jsonl]; where several have a mix, the last one counts. Prints Markdown: two
-tables of the mixes in `ROWS`, of one figure a cell, the best of a row in bold: the P99 of all requests of all rounds together,
-relative to the same alone, and the best-effort work. --full: one table of all mixes with every figure, the worst mix first. Where tokens
+--write makes all published tables and pictures anew, by the commands that stand above them in the pages (`made by:`).
+
+FILE is what coloc.py wrote; where several have a mix, the last one counts. Prints Markdown: a
+table of the mixes in `ROWS`, one figure a cell, the best of each three in bold: the P99 of all requests of all rounds together,
+relative to the same alone, and the best-effort work. `~` marks figures of which half of the windows or more are noisy (figures.py says
+when). --full: one table of all mixes with every figure, the worst mix first. Where tokens
 are streamed, P99 is that of the gaps between them. --svg draws the P99 of the same rows. MPS comes from the same file where it was
 measured there, else from the files that --mps names (the later one wins), with the commit beside it.
 """
 
 import argparse
 import math
+import os
+import re
 import sys
 from pathlib import Path
 
@@ -19,8 +25,10 @@ import coloc
 import records
 import svg
 
-HERE = Path(__file__).resolve().parent
-RAW = HERE.parents[1] / "docs" / "benchmarks" / "h200"
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("README.md", "docs/results/h100.md", "docs/results/h200.md")
+# A command that a page names, and the table below it.
+MADE = re.compile(r"(<!-- made by: python3 benches/cuda/readme\.py (.*?) -->\n)((?:\|.*\n)+)")
 NAMES = {
     "rn18": "ResNet-18",
     "rn50": "ResNet-50",
@@ -76,13 +84,21 @@ def promised(row):
     return shown
 
 
+def is_noisy(row):
+    """True if half of a system's windows or more are marked."""
+    return bool(row.get("noisy")) or 2 * row.get("left_out", 0) >= row.get("left_out", 0) + row.get("windows", 1)
+
+
 def figures(file, mps_files):
     """Mix -> what the table says of it, the worst first."""
     found, commit = {}, commits(file)
     # The pages say of their figures that they are of all rounds.
     others = {other: (coloc.summaries(other, leave_out=False), commits(other)) for other in mps_files}
+    quiet = coloc.summaries(file)
     for mix, whole in coloc.summaries(file, leave_out=False).items():
         rows = {name: promised(row) for name, row in whole["systems"].items() if "p99" in row}
+        for name, row in rows.items():
+            row["is_noisy"] = is_noisy(quiet[mix]["systems"].get(name, {}))
         systems = {name: dict(row, commit=commit[mix]) for name, row in rows.items()}
         for summaries, built in others.values():
             row = summaries.get(mix, {"systems": {}})["systems"].get("mps-prio")
@@ -102,7 +118,8 @@ def cell(row, commit):
     if not row:
         return "not measured"
     both = f"{ratio(row['p99_to_alone'])} × · {ratio(row['p99_to_alone_by_round']['median'])} ×"
-    return f"{row['p99']:.2f} ms · {both}" if row["commit"] == commit else f"{both} ({row['commit']})"
+    sign = "~" if row.get("is_noisy") else ""
+    return f"{sign}{row['p99']:.2f} ms · {both}" if row["commit"] == commit else f"{both} ({row['commit']})"
 
 
 def kept(row):
@@ -110,22 +127,22 @@ def kept(row):
     return "–" if left is None else f"{100 * left:.0f}"
 
 
-HEAD = (
-    "latency-critical + best-effort",
-    "alone",
-    "nothing done",
-    "**xsched**",
-    "MPS, client priorities",
-    "best-effort work: nothing done / xsched / MPS",
-)
+# Systems of the full table, in order, and what it calls them.
+FULL = {
+    "native": "nothing done",
+    "mps-prio": "MPS, client priorities",
+    "xsched": "**xsched**",
+    "xsched-inside": "xsched, urgent program inside",
+}
+HEAD = ("urgent + best-effort", "alone", *FULL.values(), "best-effort work, in the same order")
 
 
 def table(found):
     rows = []
     for mix, systems in found.items():
         commit = systems["xsched"]["commit"]
-        cells = [cell(systems.get(name), commit) for name in ("native", "xsched", "mps-prio")]
-        parts = [kept(systems.get(name)) for name in ("native", "xsched", "mps-prio")]
+        cells = [cell(systems.get(name), commit) for name in FULL]
+        parts = [kept(systems.get(name)) for name in FULL]
         work = " / ".join(parts) + " %" if set(parts) != {"–"} else "–"
         rows.append((title(mix), f"{systems['alone']['p99']:.2f} ms", *cells, work))
     return records.table(HEAD, rows)
@@ -137,28 +154,25 @@ def best(values, least):
     return [value is not None and value == (min if least else max)(there) for value in values]
 
 
-def small_table(found, head, of, show, least):
-    """A row for each mix, a column for each system, one figure a cell."""
+def small_cells(systems, of, show, least):
+    """One figure of each system, the best in bold."""
+    values = [of(systems[name]) if name in systems else None for name in SYSTEMS]
+    shown = [None if value is None else show(value) for value in values]
+    marks = best([None if value is None else float(show(value).split()[0]) for value in values], least)
+    noise = ["~" if systems.get(name, {}).get("is_noisy") else "" for name in SYSTEMS]
+    cells = [None if cell is None else f"{sign}{cell}" for sign, cell in zip(noise, shown)]
+    return [f"**{cell}**" if mark else cell for cell, mark in zip(cells, marks)]
+
+
+def small_table(found):
+    """The README's table: a row for each mix; P99 of each system, then best-effort work of each."""
     rows = []
     for mix, systems in found.items():
-        values = [of(systems[name]) if name in systems else None for name in SYSTEMS]
-        shown = [None if value is None else show(value) for value in values]
-        marks = best([None if value is None else float(show(value).split()[0]) for value in values], least)
-        rows.append((short(mix), *(f"**{cell}**" if mark else cell for cell, mark in zip(shown, marks))))
-    return records.table((head, *SYSTEMS.values()), rows)
-
-
-def small_tables(found):
-    """What the README shows."""
-    p99 = small_table(found, "P99 relative to alone", lambda row: row["p99_to_alone"], lambda v: f"{ratio(v)} ×", least=True)
-    work = small_table(
-        found,
-        "best-effort work",
-        lambda row: row.get("best_effort_of_time_left"),
-        lambda v: f"{100 * v:.0f} %",
-        least=False,
-    )
-    return f"{p99}\n\n{work}"
+        p99 = small_cells(systems, lambda row: row["p99_to_alone"], lambda v: f"{ratio(v)} ×", least=True)
+        work = small_cells(systems, lambda row: row.get("best_effort_of_time_left"), lambda v: f"{100 * v:.0f} %", least=False)
+        rows.append((short(mix), *p99, *work))
+    names = SYSTEMS.values()
+    return records.table(("", *(f"P99: {name}" for name in names), *(f"work: {name}" for name in names)), rows)
 
 
 def ticks(low, high):
@@ -203,26 +217,49 @@ def picture(found, path):
     Path(path).write_text(svg.document(wide, bottom + 12, parts + bars, "P99 relative to running alone"))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="*", metavar="FILE", default=[RAW / "coloc.jsonl"])
-    parser.add_argument("--full", action="store_true", help="all mixes and figures")
-    parser.add_argument("--mps", type=Path, action="append", default=[], help="further files that have mps-prio")
-    parser.add_argument("--svg", type=Path, help="draw the picture as well")
-    args = parser.parse_args()
-    for path in (*args.files, *args.mps):
-        if not path.is_file():
-            parser.error(f"{path} is no file")
+def made(words):
+    """The table that these arguments ask for; draws the picture, too."""
+    args = arguments(words)
     found = {}
     for path in args.files:
         found.update(figures(path, args.mps))
     if not args.full:
         found = {mix: found[mix] for mix in ROWS if mix in found}
     if not found:
-        parser.error(f"{', '.join(map(str, args.files))}: no co-location")
-    print(table(found) if args.full else small_tables(found))
+        sys.exit(f"readme.py: {', '.join(map(str, args.files))}: no co-location")
     if args.svg:
         picture(found, args.svg)
+    return table(found) if args.full else small_table(found)
+
+
+def rewritten(text):
+    """A page with its tables made anew."""
+    return MADE.sub(lambda found: f"{found[1]}{made(found[2].split())}\n", text)
+
+
+def arguments(words=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, nargs="*", metavar="FILE")
+    parser.add_argument("--full", action="store_true", help="all mixes and figures")
+    parser.add_argument("--mps", type=Path, action="append", default=[], help="further files that have mps-prio")
+    parser.add_argument("--svg", type=Path, help="draw the picture as well")
+    parser.add_argument("--write", action="store_true", help="make all published tables and pictures anew")
+    args = parser.parse_args(words)
+    if bool(args.files) == args.write:
+        parser.error("give files, or --write")
+    for path in (*args.files, *args.mps):
+        if not path.is_file():
+            parser.error(f"{path} is no file")
+    return args
+
+
+def main():
+    if not arguments().write:
+        print(made(sys.argv[1:]))
+        return 0
+    os.chdir(ROOT)
+    for page in PAGES:
+        Path(page).write_text(rewritten(Path(page).read_text()))
     return 0
 
 

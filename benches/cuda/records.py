@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import lzma
 import statistics
 from pathlib import Path
 
@@ -20,10 +21,13 @@ def append(path, record):
 
 
 def load(path):
-    """All records of a file; what a killed writer left half done is left out."""
+    """All records of a file, which may be packed (.xz); a line that a killed writer left half done is left out."""
     path = Path(path)
+    if not path.exists():
+        return []
+    text = lzma.decompress(path.read_bytes()).decode() if path.suffix == ".xz" else path.read_text()
     found = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in text.splitlines():
         try:
             found.append(json.loads(line))
         except json.JSONDecodeError:

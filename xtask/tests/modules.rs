@@ -1,5 +1,5 @@
-//! Checks that the modules in a crate's root do not name each other in a circle, be it by way of others. Parents and children may name each
-//! other.
+//! Checks that the modules of a crate, each file one, do not name each other in a circle, be it by way of others. That a child names
+//! its parent, whose items it extends or uses, is no circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,16 +17,18 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Module of the crate's root that a file belongs to; none for the root itself.
-fn module_of(source: &Path, file: &Path) -> Option<String> {
-    let first = file.strip_prefix(source).unwrap().iter().next().unwrap().to_str().unwrap();
-    let name = first.strip_suffix(".rs").unwrap_or(first);
-    (!["lib", "main"].contains(&name)).then(|| name.to_string())
+/// Path of the module that a file is, below the crate's root; empty for the root itself.
+fn module_of(source: &Path, file: &Path) -> Vec<String> {
+    let below = file.strip_prefix(source).unwrap().with_extension("");
+    let mut path: Vec<_> = below.iter().map(|part| part.to_str().unwrap().to_string()).collect();
+    if path.last().is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str())) {
+        path.pop();
+    }
+    path
 }
 
-/// First names behind each `crate::` of a text: one, or those of a list.
-fn named(text: &str) -> Vec<String> {
-    let word = |text: &str| -> String { text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect() };
+/// Paths behind each `crate::` of a text; those of a list singly.
+fn named(text: &str) -> Vec<Vec<String>> {
     let code: String = text.lines().map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n");
     let mut found = Vec::new();
     for (at, _) in code.match_indices("crate::") {
@@ -34,39 +36,77 @@ fn named(text: &str) -> Vec<String> {
         if code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '$') {
             continue;
         }
-        let rest = &code[at + "crate::".len()..];
-        let Some(list) = rest.strip_prefix('{') else {
-            found.push(word(rest));
-            continue;
-        };
-        let (mut depth, mut begins) = (0, true);
-        for (at, c) in list.char_indices() {
-            match c {
-                '{' => depth += 1,
-                '}' if depth == 0 => break,
-                '}' => depth -= 1,
-                ',' if depth == 0 => begins = true,
-                c if begins && !c.is_whitespace() => {
-                    found.push(word(&list[at..]));
-                    begins = false;
-                }
-                _ => {}
-            }
-        }
+        let mut rest = &code[at + "crate::".len()..];
+        read(&mut rest, &[], &mut found);
     }
     found
+}
+
+/// Reads a path, or a list of paths, behind the path that leads to it.
+fn read(rest: &mut &str, before: &[String], found: &mut Vec<Vec<String>>) {
+    let mut path = before.to_vec();
+    loop {
+        *rest = rest.trim_start();
+        if let Some(list) = rest.strip_prefix('{') {
+            *rest = list;
+            while !rest.starts_with('}') && !rest.is_empty() {
+                read(rest, &path, found);
+                *rest = rest.trim_start_matches([',', ' ', '\n']);
+            }
+            *rest = rest.strip_prefix('}').unwrap_or(rest);
+            return;
+        }
+        let length = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        if length > 0 {
+            path.push(rest[..length].to_string());
+        }
+        *rest = &rest[length..];
+        match rest.strip_prefix("::") {
+            Some(more) => *rest = more,
+            None => break,
+        }
+    }
+    // Text behind the path, up to the next path of a list: ` as name`, `*`.
+    *rest = &rest[rest.find([',', '}', ';', '\n', '(', ' ']).unwrap_or(rest.len())..];
+    if rest.starts_with(" as ") {
+        *rest = &rest[rest.find([',', '}', ';']).unwrap_or(rest.len())..];
+    }
+    found.push(path);
+}
+
+/// True if a module's text has a path that begins with this child of it.
+fn names_child(text: &str, child: &str) -> bool {
+    let path = format!("{child}::");
+    let begins = |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
+    text.match_indices(&path).any(|(at, _)| begins(at))
 }
 
 fn edges(source: &Path) -> Edges {
     let mut files = Vec::new();
     rust_files(source, &mut files);
-    let modules: BTreeSet<_> = files.iter().filter_map(|file| module_of(source, file)).collect();
+    let modules: BTreeSet<_> =
+        files.iter().map(|file| module_of(source, file)).filter(|path| !path.is_empty()).collect();
     let mut edges = Edges::new();
     for file in &files {
-        let Some(module) = module_of(source, file) else { continue };
+        let module = module_of(source, file);
         let text = std::fs::read_to_string(file).unwrap();
-        let others = named(&text).into_iter().filter(|name| *name != module && modules.contains(name));
-        edges.entry(module.clone()).or_default().extend(others);
+        // A parent names its children by `child::`.
+        let is_child =
+            |other: &Vec<String>| !module.is_empty() && other.len() == module.len() + 1 && other.starts_with(&module);
+        for child in modules.iter().filter(|other| is_child(other)) {
+            if names_child(&text, child.last().unwrap()) {
+                edges.entry(module.join("::")).or_default().insert(child.join("::"));
+            }
+        }
+        for path in named(&text) {
+            // The longest part of the path that is a module.
+            let Some(other) = (1..=path.len()).rev().map(|n| &path[..n]).find(|part| modules.contains(*part)) else {
+                continue;
+            };
+            if !module.is_empty() && !module.starts_with(other) && !other.starts_with(&module) {
+                edges.entry(module.join("::")).or_default().insert(other.join("::"));
+            }
+        }
     }
     edges
 }
@@ -107,5 +147,6 @@ fn no_modules_go_round_in_a_circle() {
 #[test]
 fn names_are_found_in_lists_and_paths() {
     let text = "use crate::{a, b::{c, d}, e};\nlet x = crate::f::g(); // crate::h\nuse other_crate::i;";
-    assert_eq!(named(text), ["a", "b", "e", "f"]);
+    let paths: Vec<_> = named(text).iter().map(|path| path.join("::")).collect();
+    assert_eq!(paths, ["a", "b::c", "b::d", "e", "f::g"]);
 }

@@ -639,3 +639,67 @@ fn the_scales_are_those_of_the_code() {
     }
     assert_eq!(seen.len(), ALL_CLASSES.len(), "{seen:?}");
 }
+
+/// Lines that a script of the recipes prints, run with these variables and with `programs` before all others.
+fn script_of_a_recipe(script: &str, programs: &Path, variables: &[(&str, &str)]) -> Vec<String> {
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+    let mut command = std::process::Command::new("/bin/sh");
+    command.arg(root().join("examples/recipes/slurm").join(script));
+    command.env_remove("LD_PRELOAD").env("PATH", path).envs(variables.iter().copied());
+    let said = said(command);
+    assert_eq!(said.code, Some(0), "{script}: {said:?}");
+    said.out.lines().map(str::to_owned).collect()
+}
+
+/// Checks the scripts for SLURM: the task's environment by its partition, an end without a fault where the daemon or the programs are
+/// not there, and the line of this job alone in the log.
+#[test]
+fn the_scripts_for_slurm_say_class_and_job_and_never_fail() {
+    let place = Place::new();
+    let programs = place.join("programs");
+    std::fs::create_dir(&programs).unwrap();
+    let stand_in = |name: &str, script: &str| {
+        let file = programs.join(name);
+        std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    for (partition, class) in [("interactive", Class::High), ("batch", Class::Low), ("other", Class::Low)] {
+        let variables = [("SLURM_JOB_PARTITION", partition), ("SLURM_JOB_ID", "7"), ("XSCHED_PRIORITY", "system")];
+        let lines = script_of_a_recipe("task-prolog", &programs, &variables);
+        let class = format!("export XSCHED_PRIORITY={class}");
+        assert_eq!(lines, ["export LD_PRELOAD=/usr/lib/xsched/libxsched.so", &class, "export XSCHED_JOB=slurm-7"]);
+        for line in &lines[1..] {
+            let name = line.trim_start_matches("export ").split('=').next().unwrap();
+            assert!(variables::all().any(|known| known == name), "{line}");
+        }
+    }
+    stand_in("xsched", "exit 3");
+    stand_in("systemctl", &format!("echo \"$@\" >> {}; exit 1", place.join("started").display()));
+    stand_in("logger", &format!("cat >> {}", place.join("log").display()));
+    script_of_a_recipe("prolog", &programs, &[]);
+    assert_eq!(std::fs::read_to_string(place.join("started")).unwrap(), "start xsched\n");
+    script_of_a_recipe("epilog", &programs, &[("SLURM_JOB_ID", "7")]);
+    stand_in("xsched", "echo slurm-7,1.5; echo slurm-77,2.5; echo other,3.5");
+    script_of_a_recipe("epilog", &programs, &[("SLURM_JOB_ID", "7")]);
+    assert_eq!(std::fs::read_to_string(place.join("log")).unwrap(), "slurm-7,1.5\n");
+}
+
+/// Compares the list of the recipes' programs with their folder, and the kernel that the page shows with its file.
+#[test]
+fn the_recipes_are_those_of_their_folder() {
+    let folder = root().join("examples/recipes");
+    let named = page("examples/recipes/README.md").rows().into_iter().flat_map(|(_, names)| names);
+    let there = std::fs::read_dir(&folder).unwrap().flatten().flat_map(|entry| {
+        let name = entry.file_name().into_string().unwrap();
+        match (entry.path().is_dir(), name.as_str()) {
+            (true, "jupyter") => Some("jupyter/kernel.json".to_owned()),
+            (true, "__pycache__") | (false, "README.md") => None,
+            (true, folder) => Some(format!("{folder}/")),
+            (false, file) => Some(file.to_owned()),
+        }
+    });
+    same("examples/recipes", named, there);
+    let text = std::fs::read_to_string(folder.join("jupyter/kernel.json")).unwrap();
+    let shown = text.lines().find(|line| line.contains("argv")).unwrap().trim().trim_end_matches(',');
+    assert!(page("docs/guide/recipes.md").text.contains(shown), "{shown}");
+}
