@@ -5,11 +5,10 @@
 
 Names:
   launch    what interposition costs per enqueue: bare, alone (open gate), beside another program (gating active)
-  hip       the same per hipLaunchKernel: on a stream, on the null stream of one device, and of two
-  cost      the same beside a look-up by dladdr at each call, with domains reported, and with pass-through rules
+  cost      launches beside a look-up by dladdr at each call, with domains reported, and with pass-through rules
   cold      cuLaunchKernel where caches are cold: after so many KiB of other data and code
-  decision  first launch of a more urgent program until the other's gate is closed, beside a bare eventfd hop
-  scale     the same beside up to 990 programs that are idle, with 16 queues each; memory and processor time of the daemon
+  scale     first launch of a more urgent program until the other's gate is closed, beside up to 990 programs that are idle, with 16
+            queues each; memory and processor time of the daemon
   flood     the same while another user floods the daemon with groups, jobs, requests or answers not read (as root)
   observed  how long answers of a monitor, ps, usage and trace take with 1,000 programs, and decisions meanwhile
   observing a launch, and an urgent program's requests on the simulated device, with and without top, a monitor, usage and trace
@@ -77,9 +76,6 @@ class Bench:
 
     # ---- launch ------------------------------------------------------------------------------------------------
 
-    def launch(self):
-        return self.launch_on("nullcl.c", "libOpenCL.so.1")
-
     def launch_against(self, other):
         """A launch with this build and another one, in turns: bare, alone, and beside another program. The ratio is taken round by
         round."""
@@ -113,18 +109,9 @@ class Bench:
             result[kind] = {"added": added, "this_to_other": ratio}
         return result
 
-    def hip(self):
-        return {
-            "own stream": self.launch_on("nullhip.c", "libamdhip64.so.6", "-DHIP=0x1230"),
-            "null stream": self.launch_on("nullhip.c", "libamdhip64.so.6", "-DHIP=0"),
-            "null stream, two devices": self.launch_on("nullhip.c", "libamdhip64.so.6", "-DHIP=0", "-DDEVICES=2"),
-        }
-
-    def launch_on(self, library, soname, *flags):
-        # A folder for each set of flags: what is there is not compiled again.
-        folder = self.work / "".join([soname, *flags])
-        null = compile_c(ROOT / "benches" / library, folder / soname, f"-Wl,-soname,{soname}", *flags, shared=True)
-        program = compile_c(ROOT / "benches/launch.c", folder / "launch", str(null), f"-Wl,-rpath,{folder}", *flags)
+    def launch(self):
+        null = compile_c(ROOT / "benches/nullcl.c", self.work / "libOpenCL.so.1", "-Wl,-soname,libOpenCL.so.1", shared=True)
+        program = compile_c(ROOT / "benches/launch.c", self.work / "launch", str(null), f"-Wl,-rpath,{self.work}")
         n, rounds = (100_000, 2) if self.quick else (2_000_000, 9)
         rows = {"bare": [], "alone": [], "gated": []}
         daemon = Daemon(self.xsched, self.work, "hpf")
@@ -240,15 +227,7 @@ class Bench:
         return {"cycles_added_per_call": table, "bare_cycles": spread([r["cycles"] for r in rows["bare"]]),
                 "reports_cycles": reports}
 
-    # ---- decision ----------------------------------------------------------------------------------------------
-
-    def decision(self):
-        samples = 500 if self.quick else 3_000
-        command = ["cargo", "run", "--quiet", "--release", "-p", "xsched-decisions", "--bin", "decision", samples]
-        done = run(command, dict(os.environ), 600, cwd=ROOT)
-        if done.status != 0:
-            raise RuntimeError(done.stderr)
-        return {"samples": samples, "said": done.stdout.splitlines()}
+    # ---- decisions ---------------------------------------------------------------------------------------------
 
     def scale(self):
         samples = 50 if self.quick else 500
@@ -419,7 +398,7 @@ class Bench:
             daemon.stop()
         return results
 
-    # ---- shares and groups ---------------------------------------------------------------------------------------
+    # ---- shares ------------------------------------------------------------------------------------------------
 
     def shares(self):
         """Completed identical work over 20 s, the first 2 s left out: the programs run longer than they are looked at."""
@@ -462,7 +441,7 @@ def main():
     parser.add_argument("--out", type=Path, help="folder for one JSON file per name (default: standard output)")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--against", metavar="BIN", help="`launch`: a folder of another build, measured in turns with this one")
-    names = ["launch", "hip", "cost", "cold", "decision", "scale", "flood", "observed", "observing", "opencl", "sim", "shares"]
+    names = ["launch", "cost", "cold", "scale", "flood", "observed", "observing", "opencl", "sim", "shares"]
     parser.add_argument("names", nargs="+", choices=names, metavar="NAME")
     args = parser.parse_args()
     for name in args.names:
