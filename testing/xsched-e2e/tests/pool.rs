@@ -773,16 +773,17 @@ fn a_pool_belongs_to_the_user_of_its_programs() {
     let mut others = machine.gpu.with_driver(command);
     others.expect("mps 1");
     others.expect("context 0");
-    let owner = |pid: u32| std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(format!("/proc/{pid}")).unwrap());
-    let servers: Vec<u32> = machine
-        .pools()
-        .iter()
-        .filter_map(|pool| machine.gpu.place.mps_says(pool.join("pipe").to_str().unwrap(), "get_server_list").ok())
-        .map(|pid| pid.parse().unwrap())
-        .collect();
-    let mut owners: Vec<u32> = servers.into_iter().map(owner).collect();
-    owners.sort_unstable();
-    assert_eq!(owners, [0, OTHER]);
+    let owner = |pid: u32| Some(std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(format!("/proc/{pid}")).ok()?));
+    until("each user has a server", || {
+        let servers = machine
+            .pools()
+            .into_iter()
+            .filter_map(|pool| machine.gpu.place.mps_says(pool.join("pipe").to_str().unwrap(), "get_server_list").ok())
+            .map(|pid| pid.parse().unwrap());
+        let mut owners: Vec<u32> = servers.filter_map(owner).collect();
+        owners.sort_unstable();
+        owners == [0, OTHER]
+    });
     drop(own);
 }
 
