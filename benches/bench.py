@@ -5,19 +5,16 @@
 
 Names:
   launch    what interposition costs per enqueue: bare, alone (open gate), beside another program (gating active)
-  hip       the same per hipLaunchKernel: on a stream, on the null stream of one device, and of two
-  cost      the same beside a look-up by dladdr at each call, with domains reported, and with pass-through rules
+  cost      launches beside a look-up by dladdr at each call, with domains reported, and with pass-through rules
   cold      cuLaunchKernel where caches are cold: after so many KiB of other data and code
-  start     what the preload costs a program that never touches a device
-  decision  first launch of a more urgent program until the other's gate is closed, beside a bare eventfd hop
-  scale     the same beside up to 990 programs that are idle, with 16 queues each; memory and processor time of the daemon
+  scale     first launch of a more urgent program until the other's gate is closed, beside up to 990 programs that are idle, with 16
+            queues each; memory and processor time of the daemon
   flood     the same while another user floods the daemon with groups, jobs, requests or answers not read (as root)
   observed  how long answers of a monitor, ps, usage and trace take with 1,000 programs, and decisions meanwhile
   observing a launch, and an urgent program's requests on the simulated device, with and without top, a monitor, usage and trace
   opencl    latency-critical beside best-effort on the OpenCL device: alone, native, under xsched
   sim       the same on the simulated device, by level, and with long best-effort kernels
   shares    weighted fair share between two best-effort programs on the simulated device
-  groups    three groups of two, as processes and as threads, on the simulated device
 
 The systems compared alternate within one run; ratios are taken round by round, then their median. --quick makes few
 short rounds, to try the script itself: its figures mean nothing. Needs gcc, the OpenCL headers and a built workspace;
@@ -79,9 +76,6 @@ class Bench:
 
     # ---- launch ------------------------------------------------------------------------------------------------
 
-    def launch(self):
-        return self.launch_on("nullcl.c", "libOpenCL.so.1")
-
     def launch_against(self, other):
         """A launch with this build and another one, in turns: bare, alone, and beside another program. The ratio is taken round by
         round."""
@@ -115,18 +109,9 @@ class Bench:
             result[kind] = {"added": added, "this_to_other": ratio}
         return result
 
-    def hip(self):
-        return {
-            "own stream": self.launch_on("nullhip.c", "libamdhip64.so.6", "-DHIP=0x1230"),
-            "null stream": self.launch_on("nullhip.c", "libamdhip64.so.6", "-DHIP=0"),
-            "null stream, two devices": self.launch_on("nullhip.c", "libamdhip64.so.6", "-DHIP=0", "-DDEVICES=2"),
-        }
-
-    def launch_on(self, library, soname, *flags):
-        # A folder for each set of flags: what is there is not compiled again.
-        folder = self.work / "".join([soname, *flags])
-        null = compile_c(ROOT / "benches" / library, folder / soname, f"-Wl,-soname,{soname}", *flags, shared=True)
-        program = compile_c(ROOT / "benches/launch.c", folder / "launch", str(null), f"-Wl,-rpath,{folder}", *flags)
+    def launch(self):
+        null = compile_c(ROOT / "benches/nullcl.c", self.work / "libOpenCL.so.1", "-Wl,-soname,libOpenCL.so.1", shared=True)
+        program = compile_c(ROOT / "benches/launch.c", self.work / "launch", str(null), f"-Wl,-rpath,{self.work}")
         n, rounds = (100_000, 2) if self.quick else (2_000_000, 9)
         rows = {"bare": [], "alone": [], "gated": []}
         daemon = Daemon(self.xsched, self.work, "hpf")
@@ -242,29 +227,7 @@ class Bench:
         return {"cycles_added_per_call": table, "bare_cycles": spread([r["cycles"] for r in rows["bare"]]),
                 "reports_cycles": reports}
 
-    # ---- start -------------------------------------------------------------------------------------------------
-
-    def start(self):
-        """Whole life of a program that does nothing, in ms."""
-        times = {"bare": [], "preloaded": []}
-        preloaded = dict(self.env, LD_PRELOAD=str(self.bin / "libxsched.so"))
-        for _ in range(20 if self.quick else 400):
-            for name, env in (("bare", self.env), ("preloaded", preloaded)):
-                begin = time.perf_counter()
-                os.waitpid(os.posix_spawn("/bin/true", ["true"], env), 0)
-                times[name].append((time.perf_counter() - begin) * 1e3)
-        return {**{f"{n}_ms": round(median(v), 4) for n, v in times.items()},
-                "added_ms": spread([b - a for a, b in zip(times["bare"], times["preloaded"])])}
-
-    # ---- decision ----------------------------------------------------------------------------------------------
-
-    def decision(self):
-        samples = 500 if self.quick else 3_000
-        command = ["cargo", "run", "--quiet", "--release", "-p", "xsched-decisions", "--bin", "decision", samples]
-        done = run(command, dict(os.environ), 600, cwd=ROOT)
-        if done.status != 0:
-            raise RuntimeError(done.stderr)
-        return {"samples": samples, "said": done.stdout.splitlines()}
+    # ---- decisions ---------------------------------------------------------------------------------------------
 
     def scale(self):
         samples = 50 if self.quick else 500
@@ -435,7 +398,7 @@ class Bench:
             daemon.stop()
         return results
 
-    # ---- shares and groups ---------------------------------------------------------------------------------------
+    # ---- shares ------------------------------------------------------------------------------------------------
 
     def shares(self):
         """Completed identical work over 20 s, the first 2 s left out: the programs run longer than they are looked at."""
@@ -471,39 +434,6 @@ class Bench:
         by_pid = {p["pid"]: sum(g["launches"] for g in p["groups"]) for p in daemon.ps()["programs"]}
         return [by_pid[p.process.pid] for p in programs]
 
-    def groups(self):
-        program = compile_c(ROOT / "testing/programs/hazards/groups.c", self.work / "groups", f"-I{ROOT}/crates/xsched-simdev/include",
-                            f"-L{self.bin}", f"-Wl,-rpath,{self.bin}", "-lsimdev", "-lm", "-lpthread")
-        seconds, rounds = (2, 1) if self.quick else (10, 3)
-        names = {1: "high", 0: "middle", -1: "low"}
-        rows = []
-        daemon = Daemon(self.xsched, self.work, "hpf")
-        try:
-            for _ in range(rounds):
-                native = run([program, seconds], self.env, 300)
-                threads = run([*self.under(daemon), program, seconds], self.env, 300)
-                both = [Background([*self.under(daemon, "--priority", {1: "high", 0: "normal", -1: "low"}[p]), program, seconds, 0],
-                                   self.env, self.work, f"group{p}") for p in names]
-                for one in both:
-                    one.process.wait(300)
-                texts = {p: one.stdout.read_text() for p, one in zip(names, both)}
-                row = {}
-                for kind, text in (("native threads", native.stdout), ("threads", threads.stdout)):
-                    row[kind] = {names[p]: self.quantiles([l.split()[1] for l in text.splitlines() if re.match(rf"{p} [\d.]+$", l)]) for p in names}
-                row["processes"] = {names[p]: self.quantiles([l.split()[1] for l in texts[p].splitlines() if re.match(r"-?\d [\d.]+$", l)]) for p in names}
-                rows.append(row)
-                print(f"  {json.dumps(row)}", file=sys.stderr)
-        finally:
-            daemon.stop()
-        table = {kind: {name: {q: round(median(r[kind][name][q] for r in rows), 3) for q in ("p50_ms", "p99_ms")} for name in names.values()}
-                 for kind in rows[0]}
-        return {"rounds": rounds, "seconds": seconds, "table": table, "runs": rows}
-
-    @staticmethod
-    def quantiles(texts):
-        values = [float(t) for t in texts]
-        return {"p50_ms": percentile(values, 0.5), "p99_ms": percentile(values, 0.99), "n": len(values)}
-
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -511,7 +441,7 @@ def main():
     parser.add_argument("--out", type=Path, help="folder for one JSON file per name (default: standard output)")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--against", metavar="BIN", help="`launch`: a folder of another build, measured in turns with this one")
-    names = ["launch", "hip", "cost", "cold", "start", "decision", "scale", "flood", "observed", "observing", "opencl", "sim", "shares", "groups"]
+    names = ["launch", "cost", "cold", "scale", "flood", "observed", "observing", "opencl", "sim", "shares"]
     parser.add_argument("names", nargs="+", choices=names, metavar="NAME")
     args = parser.parse_args()
     for name in args.names:

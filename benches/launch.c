@@ -1,5 +1,4 @@
-/* launch N ROUNDS: time per clEnqueueNDRangeKernel in ns and TSC cycles, one line of JSON a round. With -DHIP=HANDLE it is
- * hipLaunchKernel on the stream of that handle.
+/* launch N ROUNDS: time per clEnqueueNDRangeKernel in ns and TSC cycles, one line of JSON a round.
  * launch hold: launches once, says so, and stays (a second program on the device) until its input ends. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,13 +6,8 @@
 #include <time.h>
 #include <x86intrin.h>
 
-#ifdef HIP
-struct dim3 { unsigned x, y, z; };
-int hipLaunchKernel(const void *, struct dim3, struct dim3, void **, size_t, void *);
-#else
 int clEnqueueNDRangeKernel(void *, void *, unsigned, const size_t *, const size_t *, const size_t *, unsigned,
                            void *const *, void **);
-#endif
 
 static double now_ns(void) {
     struct timespec t;
@@ -22,13 +16,8 @@ static double now_ns(void) {
 }
 
 static int launch(void) {
-#ifdef HIP
-    static const char kernel;
-    return hipLaunchKernel(&kernel, (struct dim3){4, 1, 1}, (struct dim3){256, 1, 1}, NULL, 0, (void *)HIP);
-#else
     static const size_t size[3] = {1024, 1, 1};
     return clEnqueueNDRangeKernel((void *)0x1230, (void *)0x4560, 1, NULL, size, NULL, 0, NULL, NULL);
-#endif
 }
 
 int main(int argc, char **argv) {

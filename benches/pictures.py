@@ -3,13 +3,15 @@
 
   pictures.py --bin target/release [--out docs/pictures] [--only NAME ...]
 
-Names: ps, top, doctor, demo. Two programs of examples/tour run under a daemon of their own; what the commands print in a terminal
-of so many columns (tmux) becomes an SVG that has the colours of the page that shows it, light or dark. `demo` draws its own. The
-programs lie in a temporary folder, whose name is shown as that of a usual installation.
+Names: ps, top, doctor, demo, time-sharing, architecture. Two programs of examples/tour run under a daemon of their own; what the
+commands print in a terminal of so many columns (tmux) becomes an SVG that has the colours of the page that shows it, light or dark.
+`demo` draws its own. `time-sharing` draws 100 ms of the daemon's record (timeline.py), and `architecture` needs no run (drawing.py).
+The programs lie in a temporary folder, whose name is shown as that of a usual installation.
 """
 
 import argparse
 import html
+import json
 import os
 import re
 import shutil
@@ -22,7 +24,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benches/cuda"))
+import drawing  # noqa: E402
 import svg  # noqa: E402
+import timeline  # noqa: E402
+
+TIMELINE_MS = 100
+NAMES = ["ps", "top", "doctor", "demo", "time-sharing", "architecture"]
 
 FILES = ["xsched", "libxsched.so", "libsimdev.so"]
 
@@ -161,9 +168,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=ROOT / "docs/pictures")
-    parser.add_argument("--only", nargs="+", choices=[*PICTURES, "demo"], default=[*PICTURES, "demo"])
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
+    if "architecture" in args.only:
+        (args.out / "architecture.svg").write_text(drawing.architecture())
+    if args.only == ["architecture"]:
+        return 0
     with tempfile.TemporaryDirectory(prefix="xsched-pictures-", dir="/tmp") as name:
         folder = Path(name)
         for file in FILES:
@@ -192,6 +203,12 @@ def main():
                 for here, there in usual:
                     screen = [line.replace(here, there) for line in screen]
                 (args.out / f"{picture}.svg").write_text(drawn(command, screen, columns))
+            if "time-sharing" in args.only:
+                command = ["xsched", "trace", "--last", "1s", "--json"]
+                trace = json.loads(subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout)
+                begin = (trace["from_us"] + trace["to_us"] - 1000 * TIMELINE_MS) / 2
+                text = timeline.drawn(trace, "Time sharing under hpf", begin, 1000 * TIMELINE_MS)
+                (args.out / "time-sharing.svg").write_text(text)
         finally:
             for process in reversed(started):
                 process.terminate()

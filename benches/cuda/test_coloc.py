@@ -1039,9 +1039,40 @@ class Published(unittest.TestCase):
         commits = re.findall(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,12}\b", self.readme())
         self.assertLessEqual(len(commits), 1, commits)
 
+    def test_the_drawing_of_the_architecture_is_that_of_its_script(self):
+        sys.path.insert(0, str(self.ROOT / "benches"))
+        import drawing
+
+        self.assertEqual((self.ROOT / "docs/pictures/architecture.svg").read_text(), drawing.architecture())
+
+    def test_a_timeline_shows_runs_and_waits_of_its_part_of_a_record(self):
+        def group(name, of, *spans):
+            told = [{"doing": doing, "from_us": begin, "to_us": end} for doing, begin, end in spans]
+            return {"id": f"g{name}", "program": {"name": name, "class": of, "pid": 1}, "spans": told}
+
+        low = group("train", "low", ("runs", 0, 9_000), ("leaves", 9_000, 10_000), ("waits", 10_000, 40_000), ("runs", 90_000, 99_000))
+        high = group("serve", "high", ("runs", 10_000, 40_000))
+        trace = {"from_us": 0, "to_us": 100_000, "groups": [low, high, {"id": "g9", "program": None, "spans": []}]}
+        with tempfile.TemporaryDirectory() as work:
+            record, picture = Path(work) / "t.json", Path(work) / "t.svg"
+            record.write_text(json.dumps(trace))
+            script = [sys.executable, self.ROOT / "benches/timeline.py"]
+            subprocess.run([*script, record, "--svg", picture, "--from", "5", "--ms", "50"], check=True)
+            text = picture.read_text()
+            bars = re.findall(r'<rect class="(xsched|alone)" x="([0-9.]+)" y="[0-9.]+" width="([0-9.]+)" height="26.0"', text)
+            # 690 pixels for 50 ms: from 10 to 40 ms of the record for the urgent one, which comes first, from 5 to 9 for the other one.
+            self.assertEqual(bars, [("xsched", "219.0", "414.0"), ("alone", "150.0", "55.2")])
+            self.assertIn('<polyline class="alone-line" points="219.0,131.0 633.0,131.0"', text)
+            self.assertLess(text.index(">serve<"), text.index(">train<"))
+            record.write_text(json.dumps({**trace, "groups": []}))
+            done = subprocess.run([*script, record, "--svg", picture], capture_output=True, text=True)
+            self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), done.stderr)
+
     def test_no_bar_is_cut_and_no_text_lies_outside(self):
-        for name in ("h100/p99.svg", "h100/p99-all.svg", "h200/p99.svg", "soak-pocl.svg", "h100/soak-cuda.svg"):
-            text = (self.BENCHMARKS / name).read_text()
+        names = ("h100/p99.svg", "h100/p99-all.svg", "h200/p99.svg", "soak-pocl.svg", "h100/soak-cuda.svg")
+        pictures = [self.ROOT / "docs/pictures" / f"{name}.svg" for name in ("architecture", "time-sharing")]
+        for name in [*(self.BENCHMARKS / name for name in names), *pictures]:
+            text = name.read_text()
             wide, high = map(float, re.search(r'viewBox="0 0 (\d+) (\d+)"', text).groups())
             self.assertNotIn("→", text)
             for x, y, more, words in re.findall(r'<text x="([0-9.]+)" y="([0-9.]+)"([^>]*)>([^<]*)</text>', text):

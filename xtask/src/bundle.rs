@@ -77,7 +77,6 @@ pub(crate) const CUDA: Contents = Contents {
     libraries: &[("testing/ladders/cuda/count/count.c", "count.so")],
     carried: &[
         "benches/cuda",
-        "benches/h200",
         "benches/hip",
         "benches/soak.py",
         "examples/pytorch",
@@ -93,7 +92,6 @@ pub(crate) const CUDA: Contents = Contents {
     top: &[
         ("bench.sh", BENCH),
         ("compat.sh", COMPAT),
-        ("compare.sh", COMPARE),
         ("hip.sh", HIP_BENCH),
         ("soak.sh", SOAK),
         ("README.txt", README),
@@ -140,12 +138,6 @@ exec python3 \"$here/testing/ladders/cuda/ladder.py\" --bin \"$here/bin\" --work
     --json \"$here/results/ladder.json\" \"$@\"
 ";
 
-const COMPARE: &str = "#!/bin/sh
-# `xsched check`, and `xsched compare` with PyTorch's examples; results go to results/. See benches/h200/compare.sh.
-here=$(cd \"$(dirname \"$0\")\" && pwd) || exit 3
-exec sh \"$here/benches/h200/compare.sh\" --bin \"$here/bin\" --results \"$here/results\" \"$@\"
-";
-
 const HIP_BENCH: &str = "#!/bin/sh
 # HIP programs on the software HIP runtime, on this machine's CUDA driver: the compatibility ladder, then co-location.
 # Results go to results/hip.jsonl. See benches/hip/bench.py --help.
@@ -174,8 +166,7 @@ Needs: an NVIDIA driver, Python 3.11 or newer; PyTorch, torchvision and transfor
   ./bench.sh --gpus 4 --part K/N the same on four GPUs at a time: N of 4 is enough
   ./bench.sh --only coloc        one of them; ./bench.sh --help has the names
   ./compat.sh --part K/N         real programs, bare and under xsched, compared
-  ./compare.sh --quick, ./compare.sh
-                                 xsched check, and xsched compare with the PyTorch examples, about 12 minutes
+  bin/xsched check               does xsched work with this machine's PyTorch?
   ./hip.sh --quick, ./hip.sh     HIP programs on a software HIP runtime over this machine's driver, under 8 minutes
   ./soak.sh SECS                 programs that come and go at random under one daemon; are results right, is memory flat?
   python3 benches/cuda/report.py results
