@@ -1068,6 +1068,28 @@ class Published(unittest.TestCase):
             done = subprocess.run([*script, record, "--svg", picture], capture_output=True, text=True)
             self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), done.stderr)
 
+    def test_the_readmes_first_rows_are_those_that_it_says_xsched_is_for(self):
+        first = re.search(r"\*\*xsched is for the first (\w+) rows\*\*", self.readme())[1]
+        first = ["no", "one", "two", "three", "four"].index(first)
+        worth = []
+        for _, *cells in self.rows():
+            native, mps, xsched = (float(cell.strip("*~").split()[0]) for cell in cells[: len(readme.SYSTEMS)])
+            worth.append(min(native, mps) / xsched >= 2)
+        self.assertEqual(worth, [True] * first + [False] * (len(worth) - first), "twice as good as the better of the others")
+
+    def test_all_charts_have_the_palette_of_the_others(self):
+        palette = {colour for pair in (svg.INK, svg.LINES, *svg.FILLS.values()) for colour in pair}
+        charts = [self.ROOT / "docs/pictures/demo.svg", *self.BENCHMARKS.rglob("*.svg")]
+        self.assertGreater(len(charts), 5)
+        for chart in charts:
+            used = {colour.lower() for colour in re.findall(r"#[0-9A-Fa-f]{6}\b", chart.read_text())}
+            self.assertEqual(used - palette, set(), chart)
+        # In the key of a chart that the command draws, a stroke stands before the words for it.
+        key = re.compile(r'stroke="(#[0-9A-Fa-f]{6})"[^>]*/>\s*<text [^>]*>\s*(alone|together, without xsched|together, under xsched):')
+        meant = {"alone": svg.ALONE, "together, without xsched": svg.NATIVE, "together, under xsched": svg.XSCHED}
+        told = {words: colour.lower() for colour, words in key.findall((self.ROOT / "docs/pictures/demo.svg").read_text())}
+        self.assertEqual(told, {words: light for words, (light, _) in meant.items()})
+
     def test_no_bar_is_cut_and_no_text_lies_outside(self):
         names = ("h100/p99.svg", "h100/p99-all.svg", "h200/p99.svg", "soak-pocl.svg", "h100/soak-cuda.svg")
         pictures = [self.ROOT / "docs/pictures" / f"{name}.svg" for name in ("architecture", "time-sharing")]

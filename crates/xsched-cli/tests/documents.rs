@@ -229,6 +229,27 @@ fn tables_of_the_configuration_are_called_by_their_names_in_the_pages() {
     assert!(named > 20, "only {named} tables are named");
 }
 
+/// Pages from which a newcomer starts a release build name its time: without it a build looks like one that hangs.
+#[test]
+fn pages_with_a_release_build_say_how_long_it_takes() {
+    let builds = ["build --release", "run --release", "xtask package ", "xtask install ", "xtask wheel "];
+    let (mut silent, mut asked) = (Vec::new(), 0);
+    for page in pages() {
+        if page.name() != "README.md" && !page.name().starts_with("docs/guide/") {
+            continue;
+        }
+        let builds = |text: &str| builds.iter().any(|build| text.contains(&format!("cargo {build}")));
+        let Some(block) = page.blocks().into_iter().find(|block| builds(&block.text)) else { continue };
+        asked += 1;
+        let words: Vec<&str> = page.text.split_whitespace().collect();
+        if !words.join(" ").contains("minutes on two processors") {
+            silent.push(block.at);
+        }
+    }
+    assert!(silent.is_empty(), "no time is named for the builds of {silent:?}");
+    assert!(asked >= 4, "only {asked} pages have a build");
+}
+
 /// Tables of the policies' page, from the registry.
 fn policies() -> String {
     let code = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
