@@ -117,6 +117,36 @@ pub struct ProgramInfo {
 }
 
 impl ProgramInfo {
+    /// Program that has just attached and said nothing: no groups, and defaults.
+    pub fn new(pid: u32, uid: u32, exe: &str, class: crate::class::Class) -> ProgramInfo {
+        ProgramInfo {
+            pid,
+            uid,
+            exe: exe.into(),
+            name: exe.rsplit('/').next().unwrap_or_default().into(),
+            command: Vec::new(),
+            title: None,
+            job: None,
+            container: None,
+            container_name: None,
+            pod: None,
+            namespace: None,
+            attached_s: 0,
+            ended_s: None,
+            class,
+            class_from: ClassFrom::Default,
+            limited: false,
+            priority: class.nominal(),
+            weight: 100,
+            hints: Default::default(),
+            share: None,
+            pool: None,
+            pool_why: None,
+            domains: Default::default(),
+            groups: Vec::new(),
+        }
+    }
+
     /// Name of the container for output: `namespace/pod/name`, as far as these are known, else its id.
     pub fn container(&self) -> Option<String> {
         let names = [&self.namespace, &self.pod, &self.container_name];

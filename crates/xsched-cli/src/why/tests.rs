@@ -17,30 +17,10 @@ fn program(pid: u32, name: &str, class: Class) -> ProgramInfo {
         ..GroupInfo::new(pid.into(), "sim:0", Platform::Sim)
     };
     ProgramInfo {
-        pid,
-        uid: 60_001,
-        exe: format!("/bin/{name}"),
-        name: name.into(),
-        command: Vec::new(),
-        title: None,
-        job: None,
-        container: None,
-        container_name: None,
-        pod: None,
-        namespace: None,
         attached_s: 1,
-        ended_s: None,
-        class,
         class_from: ClassFrom::Option,
-        limited: false,
-        priority: class.nominal(),
-        weight: 100,
-        hints: Default::default(),
-        share: None,
-        pool: None,
-        pool_why: None,
-        domains: Default::default(),
         groups: vec![group],
+        ..ProgramInfo::new(pid, 60_001, &format!("/bin/{name}"), class)
     }
 }
 

@@ -89,35 +89,9 @@ impl Ended {
 pub(crate) mod tests {
     use super::*;
     use xsched_proto::class::Class;
-    use xsched_proto::wire::ClassFrom;
 
     pub(crate) fn program(pid: u32) -> ProgramInfo {
-        ProgramInfo {
-            pid,
-            uid: 1,
-            exe: String::new(),
-            name: String::new(),
-            command: Vec::new(),
-            title: None,
-            job: None,
-            container: None,
-            container_name: None,
-            pod: None,
-            namespace: None,
-            attached_s: 3,
-            ended_s: None,
-            class: Class::Normal,
-            class_from: ClassFrom::Default,
-            limited: false,
-            priority: 0,
-            weight: 100,
-            hints: Default::default(),
-            share: None,
-            pool: None,
-            pool_why: None,
-            domains: Default::default(),
-            groups: Vec::new(),
-        }
+        ProgramInfo { attached_s: 3, ..ProgramInfo::new(pid, 1, "", Class::Normal) }
     }
 
     #[test]

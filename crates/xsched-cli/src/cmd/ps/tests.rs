@@ -26,30 +26,10 @@ fn answer() -> Answer {
         ..GroupInfo::new(1, "sim:0", Platform::Sim)
     };
     let program = ProgramInfo {
-        pid: 42,
-        uid: 1000,
-        exe: "/bin/a\x1b[31mpp".into(),
-        name: "a\x1b[31mpp".into(),
-        command: Vec::new(),
-        title: None,
-        job: None,
-        container: None,
-        container_name: None,
-        pod: None,
-        namespace: None,
         attached_s: 1,
-        ended_s: None,
-        class: Class::High,
         class_from: ClassFrom::Option,
-        limited: false,
-        priority: 128,
-        weight: 100,
-        hints: Default::default(),
-        share: None,
-        pool: None,
-        pool_why: None,
-        domains: Default::default(),
         groups: vec![group],
+        ..ProgramInfo::new(42, 1000, "/bin/a\x1b[31mpp", Class::High)
     };
     Answer {
         version: 2,

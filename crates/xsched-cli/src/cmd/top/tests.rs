@@ -29,32 +29,7 @@ fn group(id: u64, device: &str, state: GroupState, device_us: u64, launches: u64
 }
 
 fn program(pid: u32, exe: &str, class: Class, groups: Vec<GroupInfo>) -> ProgramInfo {
-    ProgramInfo {
-        pid,
-        uid: 60_001,
-        exe: exe.into(),
-        name: exe.rsplit('/').next().unwrap_or_default().into(),
-        command: Vec::new(),
-        title: None,
-        job: None,
-        container: None,
-        container_name: None,
-        pod: None,
-        namespace: None,
-        attached_s: 1,
-        ended_s: None,
-        class,
-        class_from: ClassFrom::Option,
-        limited: false,
-        priority: class.nominal(),
-        weight: 100,
-        hints: Default::default(),
-        share: None,
-        pool: None,
-        pool_why: None,
-        domains: Default::default(),
-        groups,
-    }
+    ProgramInfo { attached_s: 1, class_from: ClassFrom::Option, groups, ..ProgramInfo::new(pid, 60_001, exe, class) }
 }
 
 fn traced(id: u64, device: &str, exe: Option<&str>, ready: bool, granted: bool) -> TracedGroup {
