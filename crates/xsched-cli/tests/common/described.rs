@@ -72,10 +72,19 @@ pub(crate) fn bare(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('[') {
-        let (name, target) = after.split_once("](").expect("a link");
         out += before;
-        out += name;
-        rest = target.split_once(')').expect("its end").1;
+        // Brackets of a name, as of `programs[].name`, are no link.
+        let link = after.split_once("](").and_then(|(name, target)| Some((name, target.split_once(')')?.1)));
+        match link.filter(|(name, _)| !name.contains('[')) {
+            Some((name, end)) => {
+                out += name;
+                rest = end;
+            }
+            None => {
+                out.push('[');
+                rest = after;
+            }
+        }
     }
     (out + rest).replace('`', "")
 }
@@ -137,6 +146,6 @@ pub(crate) fn with_groups(published: &str) -> String {
     // Its end is the brace below its beginning.
     let close = format!("\n{}}}", " ".repeat(indent));
     let end = begin + published[begin..].find(&close).expect("its end") + close.len();
-    let groups = schema("Its groups", Shape::List(&GroupInfo::SHAPE), indent);
+    let groups = schema("Groups of the program", Shape::List(&GroupInfo::SHAPE), indent);
     format!("{}{groups}{}", &published[..begin], &published[end..])
 }
