@@ -8,7 +8,7 @@ from pathlib import Path
 import harness
 
 HERE = Path(__file__).resolve().parent
-CHECKS = HERE.parents[1] / "programs/hip"
+SOURCES = HERE.parents[1] / "programs/hip"
 MAJORS = (5, 6, 7)
 # Every check program runs on the newest major, the most telling ones on all.
 CHECKS = """minimal kernels streams events capture modes graphs nodes ipc memops memory errors spt module library multithread
@@ -41,7 +41,7 @@ class Builder:
         return [f"-L{self.runtime}", f"-l:libamdhip64.so.{major}", "-lpthread", "-ldl"]
 
     def check(self, name, major):
-        return self.compile_c(CHECKS / f"{name}.c", self.folder / f"{name}-{major}", *self.flags(major))
+        return self.compile_c(SOURCES / f"{name}.c", self.folder / f"{name}-{major}", *self.flags(major))
 
     def copies(self):
         """A program with two copies of the runtime, and where they are."""

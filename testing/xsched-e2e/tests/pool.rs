@@ -470,7 +470,9 @@ impl Proving {
     fn restarted(&mut self, changes: &[(&str, &str, &str)]) {
         let machine = &mut self.machine;
         signal(machine.daemon.as_ref().unwrap().pid(), Signal::TERM);
-        until("the daemon has ended, and its pools", || machine.gpu.place.ps().is_none() && machine.pools().is_empty());
+        // Its records are written at its end, when its socket is closed already.
+        until("the daemon has ended", || machine.daemon.as_mut().unwrap().has_ended().is_some());
+        until("its pools have ended", || machine.pools().is_empty());
         let file = machine.gpu.place.join(".local/state/xsched/proven.toml");
         let text = std::fs::read_to_string(&file).unwrap();
         let mut found = 0;
