@@ -250,6 +250,20 @@ fn pages_with_a_release_build_say_how_long_it_takes() {
     assert!(asked >= 4, "only {asked} pages have a build");
 }
 
+/// Pages that a newcomer begins with lead to the two programs that they start.
+#[test]
+fn the_programs_that_the_first_pages_start_are_linked() {
+    let tour = page("examples/tour/README.md");
+    for program in ["serve.py", "train.py"] {
+        assert!(tour.text.contains(program) && tour.path.with_file_name(program).is_file(), "{program}");
+    }
+    for first in ["README.md", "dist/start.md", "docs/guide/tasks.md"].map(page) {
+        assert!(first.text.contains("serve.py") && first.text.contains("train.py"), "{}", first.name());
+        let leads_there = first.links().iter().any(|(_, link)| link.ends_with("examples/tour/README.md"));
+        assert!(leads_there, "{} has no link to the programs that it starts", first.name());
+    }
+}
+
 /// Tables of the policies' page, from the registry.
 fn policies() -> String {
     let code = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
