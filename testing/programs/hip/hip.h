@@ -93,6 +93,7 @@ hipError_t hipMemcpyToSymbol(const void *, const void *, size_t, size_t, int);
 hipError_t hipMemcpyFromSymbol(void *, const void *, size_t, size_t, int);
 hipError_t hipGetSymbolAddress(void *, const void *);
 hipError_t hipGetSymbolSize(size_t *, const void *);
+hipError_t hipMemPtrGetInfo(void *, size_t *);
 hipError_t hipMemset(void *, int, size_t);
 hipError_t hipMemset_spt(void *, int, size_t);
 hipError_t hipMemsetAsync(void *, int, size_t, hipStream_t);

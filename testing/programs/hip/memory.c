@@ -109,7 +109,7 @@ int main(void)
         OK(hipMemcpyToSymbol(place, host, n * sizeof *place, 0, HOST_TO_DEVICE));
         OK(hipGetSymbolAddress(&address, place));
         __hipUnregisterFatBinary(other);
-        GIVES("and is gone with its code", INVALID_VALUE, hipMemset(address, 0, 4));
+        GIVES("and is gone with its code", INVALID_VALUE, hipMemPtrGetInfo(address, &size));
     }
 
     hipStream_t stream = 0;
