@@ -170,6 +170,14 @@ impl Client {
         assert_eq!(self.0.line(), answer);
     }
 
+    /// Waits until the client's contexts are in this error. The server tells its clients one after the other.
+    fn fails_with(&mut self, error: i32) {
+        until("the client has the error", || {
+            self.0.tell("sync");
+            self.0.line() == format!("sync {error}")
+        });
+    }
+
     #[track_caller]
     fn gives(&mut self, us: u64) {
         self.says(&format!("give {us}"), "given 0");
@@ -382,7 +390,7 @@ fn a_client_that_is_killed_in_the_midst_of_a_kernel_takes_all_along_if_that_is_l
     long.gives(FOR_EVER_US);
     signal(long.0.pid(), Signal::KILL);
     until("they have faulted", || pool.status() == "FAULT");
-    innocent.says("sync", &format!("sync {ILLEGAL_ADDRESS}"));
+    innocent.fails_with(ILLEGAL_ADDRESS);
     let line = format!("Client {{PID: {}, Context: 1}} encountered a fatal GPU error", innocent.0.pid());
     assert!(pool.log().contains(&line), "{}", pool.log());
 }
