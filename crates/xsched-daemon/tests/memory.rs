@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::SeqCst;
 
 use support::{Client, Daemon, receive};
@@ -134,4 +136,27 @@ fn a_reserve_follows_what_its_program_holds_without_being_asked() {
     until("it is seen", || kept() == 25 * GIB);
     drop(urgent);
     until("it is gone", || kept() == 0);
+}
+
+#[test]
+fn monitors_are_told_what_programs_hold_by_their_own_count() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (socket, config) = (folder.path().join("m.sock"), folder.path().join("config.toml"));
+    std::fs::write(&config, format!("[metrics]\nlisten = \"unix:{}\"\n", socket.display())).expect("written");
+    let daemon = Daemon::start_with(|options| options.config = vec![config]);
+    let client = attach(&daemon, of_job(Some(Amount::Bytes(10 * GIB))));
+    client.group(0, "sim:0");
+    assert!(words(&client).take(3 * GIB));
+    words(&client).overhead_bytes.store(GIB, SeqCst);
+    let mut stream = UnixStream::connect(&socket).expect("it listens");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it reads");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("text");
+    let value = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(&format!("{name}{{"))).unwrap_or_else(|| panic!("{text}"));
+        assert!(line.contains("device=\"sim:0\"") && line.contains("job=\"train\""), "{line}");
+        line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).expect("a number") as u64
+    };
+    let names = ["held", "overhead", "exported", "limit"].map(|name| format!("xsched_memory_{name}_bytes"));
+    assert_eq!(names.map(|name| value(&name)), [3 * GIB, GIB, 0, 10 * GIB]);
 }

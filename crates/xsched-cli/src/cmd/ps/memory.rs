@@ -20,16 +20,22 @@ pub(super) fn limit(program: &ProgramInfo, device: Option<&str>) -> Option<u64> 
 
 /// Details on the memory of a program, in a line for each device; none where nothing is held and no limit applies.
 pub(super) fn lines(program: &ProgramInfo) -> impl Iterator<Item = String> + '_ {
+    let line = |(device, text)| format!("{:>8} {} on {device}: memory {text}", program.pid, escaped(&program.name));
+    details(program).map(line)
+}
+
+/// Details on the memory of a program, by device.
+pub(crate) fn details(program: &ProgramInfo) -> impl Iterator<Item = (String, String)> + '_ {
     let told = |memory: &&MemoryInfo| {
         memory.held.used_bytes > 0
             || memory.limit_bytes.is_some()
             || memory.reserve_bytes > 0
             || memory.held.refused > 0
     };
-    program.memory.iter().filter(told).map(|memory| line(program, memory))
+    program.memory.iter().filter(told).map(|memory| (escaped(&memory.device).into_owned(), text(memory)))
 }
 
-fn line(program: &ProgramInfo, memory: &MemoryInfo) -> String {
+fn text(memory: &MemoryInfo) -> String {
     let held = &memory.held;
     let kinds = [
         (held.plain_bytes, "plain"),
@@ -61,5 +67,5 @@ fn line(program: &ProgramInfo, memory: &MemoryInfo) -> String {
         }),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    format!("{:>8} {} on {}: memory {}", program.pid, escaped(&program.name), escaped(&memory.device), parts.join(", "))
+    parts.join(", ")
 }

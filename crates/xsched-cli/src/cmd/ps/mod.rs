@@ -25,6 +25,8 @@ use crate::why::{Known, Times};
 use crate::width::{self, Width};
 use crate::{candidates, client, users, values};
 
+pub(crate) use self::memory::details as memory_of;
+
 /// List the programs under the scheduler, one line for each device they use
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
