@@ -28,6 +28,8 @@ pub struct MemoryTerms {
     pub reserve: Option<Amount>,
     /// Limit of all programs of its user.
     pub user: Option<Amount>,
+    /// Its container, as a number.
+    pub within: Option<u64>,
     /// Its container, as a number, and the limit of all programs in it.
     pub container: Option<(u64, Amount)>,
     /// Its pod, as a number, and the limit of all programs in it.
@@ -61,8 +63,8 @@ struct Held {
 }
 
 impl<M: Memory> Engine<M> {
-    /// Number of the program that a process belongs to: its job, or that of an attached process of its user that has started it, else its
-    /// own.
+    /// Number of the program that a process belongs to: its job; else that of an attached process of its user that has started it; else all
+    /// of its user in its container; else its own.
     pub(crate) fn account_of(&self, id: u64, program: &Program<M>) -> u64 {
         if let Some(job) = &program.job {
             return number_of(job);
@@ -70,7 +72,11 @@ impl<M: Memory> Engine<M> {
         let starters = program.ancestors.iter().filter(|pid| **pid != program.pid);
         let mut attached = starters
             .filter_map(|pid| self.programs.values().find(|other| other.pid == *pid && other.user == program.user));
-        attached.next().map_or_else(|| number_of(&id), |starter| starter.account)
+        let alone = || match program.terms.memory.within {
+            Some(container) => number_of(&(container, program.user)),
+            None => number_of(&id),
+        };
+        attached.next().map_or_else(alone, |starter| starter.account)
     }
 
     /// A program uses memory of a device.
@@ -154,11 +160,14 @@ impl<M: Memory> Engine<M> {
             (class, settings.classes[at].map(of)),
             (Pot::Device, settings.capacity.map(|amount| of(amount).min(capacity_bytes))),
         ];
-        let reserve = program.memory_reserve.or(given.reserve);
+        let reserve = program.memory_reserve.or(given.reserve).map_or(0, of);
+        let limits: Vec<(Pot, u64)> = limits.into_iter().filter_map(|(pot, limit)| Some((pot, limit?))).collect();
+        let most = limits.iter().map(|(_, limit)| *limit).chain([capacity_bytes]).min().unwrap_or(0);
         HolderTerms {
-            limits: limits.into_iter().filter_map(|(pot, limit)| Some((pot, limit?))).collect(),
+            limits,
             program: program.account,
-            reserve_bytes: reserve.map_or(0, of).min(capacity_bytes),
+            // Room that the program itself may not take is of no use to it.
+            reserve_bytes: reserve.min(most),
             priority: program.priority(),
         }
     }
