@@ -122,9 +122,7 @@ impl<M: Memory> Engine<M> {
 
     /// Brings limits and reserves up to date with what programs hold, and with changes of the configuration and of priorities.
     pub(crate) fn look_at_memory(&mut self) {
-        let mut devices: Vec<Arc<str>> = self.ledger.holders().map(|(_, holder)| holder.device().clone()).collect();
-        devices.sort_unstable();
-        devices.dedup();
+        let devices: Vec<Arc<str>> = self.ledger.devices().cloned().collect();
         devices.iter().for_each(|device| self.settle_memory(device));
     }
 
@@ -134,8 +132,9 @@ impl<M: Memory> Engine<M> {
     }
 
     fn renew_terms(&mut self, device: &str) {
-        let on = self.ledger.holders().filter(|(_, holder)| &**holder.device() == device);
-        let renewed: Vec<(HolderId, HolderTerms)> = on
+        let renewed: Vec<(HolderId, HolderTerms)> = self
+            .ledger
+            .on(device)
             .filter_map(|(id, holder)| {
                 let terms = self.holder_terms(self.programs.get(&id.0)?, holder.capacity_bytes());
                 (terms != *holder.terms()).then_some((id, terms))
@@ -205,7 +204,7 @@ impl<M: Memory> Engine<M> {
             let of = if n == 0 { format!(" of {}", of_bytes(own.capacity_bytes())) } else { String::new() };
             parts.push(format!("{}{of} are {whose}", of_bytes(used)));
         }
-        let kept = self.ledger.keep_free(asking);
+        let kept = own.keep_free_bytes();
         if kept > 0 {
             parts.push(format!("{} are reserved for more urgent programs", of_bytes(kept)));
         }
@@ -215,7 +214,7 @@ impl<M: Memory> Engine<M> {
     /// Programs that hold memory of a device, each with all its processes.
     fn held_on(&self, device: &str) -> Vec<Held> {
         let mut held: BTreeMap<u64, Held> = BTreeMap::new();
-        for (id, holder) in self.ledger.holders().filter(|(_, holder)| &**holder.device() == device) {
+        for (id, holder) in self.ledger.on(device) {
             let Some(program) = self.programs.get(&id.0) else { continue };
             let new = || Held { name: program.name.clone(), class: program.class(), user: program.user, used: 0 };
             let held = held.entry(program.account).or_insert_with(new);
@@ -226,15 +225,12 @@ impl<M: Memory> Engine<M> {
 
     /// Memory of a program, by device.
     pub fn memory_of(&self, id: u64) -> Vec<MemoryInfo> {
-        self.ledger.of(id).map(|((_, slot), holder)| self.memory_info((id, slot), holder)).collect()
+        self.ledger.of(id).map(|(_, holder)| self.memory_info(holder)).collect()
     }
 
-    fn memory_info(&self, id: HolderId, holder: &Holder<M::Account>) -> MemoryInfo {
+    fn memory_info(&self, holder: &Holder<M::Account>) -> MemoryInfo {
         let program = holder.terms().program;
-        let of_program = self
-            .ledger
-            .holders()
-            .filter(|(_, other)| other.terms().program == program && other.device() == holder.device());
+        let of_program = self.ledger.on(holder.device()).filter(|(_, other)| other.terms().program == program);
         let program_used_bytes = of_program.map(|(_, other)| other.present_bytes()).fold(0, u64::saturating_add);
         MemoryInfo {
             device: holder.device().to_string(),
@@ -244,7 +240,7 @@ impl<M: Memory> Engine<M> {
             allowance_bytes: holder.allowance_bytes(),
             program_used_bytes,
             reserve_bytes: holder.terms().reserve_bytes,
-            keep_free_bytes: self.ledger.keep_free(id),
+            keep_free_bytes: holder.keep_free_bytes(),
         }
     }
 

@@ -81,7 +81,8 @@ fn amounts_of_memory_in_annotations_come_with_a_class() {
         let bad = with("bad", Some("high"), "much");
         let adjust = runtime.create(&bad, &container(&bad, "main")).await.unwrap();
         assert_eq!(adjust.env, [reserve]);
-        let line = "pod serving/bad: xsched.dev/memory-limit: 'much' is no amount: use an amount of memory such as 20GiB";
+        let line =
+            "pod serving/bad: xsched.dev/memory-limit: 'much' is no amount: use an amount of memory such as 20GiB";
         assert!(program.log().contains(line), "{}", program.log());
         let unscheduled = with("none", None, "20GiB");
         assert_eq!(runtime.create(&unscheduled, &container(&unscheduled, "main")).await, None);

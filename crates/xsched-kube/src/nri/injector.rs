@@ -154,7 +154,8 @@ impl Injector {
             return decision;
         }
         for (annotation, variable) in MEMORY {
-            let Some(text) = pod.annotations.get(annotation).filter(|_| self.config.injector.has(&pod.namespace)) else {
+            let Some(text) = pod.annotations.get(annotation).filter(|_| self.config.injector.has(&pod.namespace))
+            else {
                 continue;
             };
             match Amount::parse(text) {
