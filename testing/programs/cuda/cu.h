@@ -89,6 +89,26 @@ typedef struct {
 } CUDA_HOST_NODE_PARAMS;
 
 typedef struct {
+    int type, id; /* 1 = the device of this number */
+} CUmemLocation;
+
+typedef struct {
+    int type, requestedHandleTypes; /* 1 = pinned; 1 = a descriptor */
+    CUmemLocation location;
+    void *win32HandleMetaData;
+    struct {
+        unsigned char compressionType, gpuDirectRDMACapable;
+        unsigned short usage;
+        unsigned char reserved[4];
+    } allocFlags;
+} CUmemAllocationProp;
+
+typedef struct {
+    CUmemLocation location;
+    int flags; /* 0, 1 = read, 3 = read and write */
+} CUmemAccessDesc;
+
+typedef struct {
     int allocType, handleTypes, locationType, locationId; /* 1 = pinned, 0 = none; 1 = on the device of this number */
     uint64_t rest[9];
     const void *accessDescs;
@@ -180,6 +200,20 @@ typedef struct {
     F(cuMemFree_v2, (CUdeviceptr))                                                                                     \
     F(cuMemAllocAsync, (CUdeviceptr *, size_t, CUstream))                                                              \
     F(cuMemFreeAsync, (CUdeviceptr, CUstream))                                                                         \
+    F(cuMemAddressReserve, (CUdeviceptr *, size_t, size_t, CUdeviceptr, uint64_t))                                     \
+    F(cuMemAddressFree, (CUdeviceptr, size_t))                                                                         \
+    F(cuMemCreate, (uint64_t *, size_t, const CUmemAllocationProp *, uint64_t))                                        \
+    F(cuMemRelease, (uint64_t))                                                                                        \
+    F(cuMemRetainAllocationHandle, (uint64_t *, void *))                                                               \
+    F(cuMemMap, (CUdeviceptr, size_t, size_t, uint64_t, uint64_t))                                                     \
+    F(cuMemUnmap, (CUdeviceptr, size_t))                                                                               \
+    F(cuMemSetAccess, (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t))                                          \
+    F(cuMemGetAccess, (uint64_t *, const CUmemLocation *, CUdeviceptr))                                                \
+    F(cuMemGetAllocationGranularity, (size_t *, const CUmemAllocationProp *, int))                                     \
+    F(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp *, uint64_t))                                       \
+    F(cuMemExportToShareableHandle, (void *, uint64_t, int, uint64_t))                                                 \
+    F(cuMemImportFromShareableHandle, (uint64_t *, void *, int))                                                       \
+    F(cuPointerGetAttribute, (void *, int, CUdeviceptr))                                                               \
     F(cuMemGetInfo_v2, (size_t *, size_t *))                                                                           \
     F(cuMemGetAddressRange_v2, (CUdeviceptr *, size_t *, CUdeviceptr))                                                 \
     F(cuMemHostAlloc, (void **, size_t, unsigned))                                                                     \

@@ -13,12 +13,14 @@
 //! - [`rm`]: channel groups and time slices, requested by `ioctl` as a driver does.
 //! - [`mps`]: contexts of several processes in one, and the two programs needed for that; [`visible`]: the devices that a
 //!   process sees.
+//! - [`vmm`]: ranges of addresses and memory mapped in them.
 //! - [`lookup`] serves `cuGetProcAddress`.
 //!
 //! # Differences from hardware
 //! The only kernels are those of [`module::Kernel`]; a PTX text provides only their names. Kernels of one context run
 //! one at a time, as do a graph's nodes. The host can read device memory. Not implemented: managed memory, arrays and
-//! textures, virtual memory management, memory nodes of graphs, green contexts, multicast.
+//! textures, green contexts, multicast. A reserved range of addresses lies in one context and ends with it, and a
+//! descriptor of exported memory alone does not keep it in use.
 //!
 //! # Counts
 //! `fakeGetCounters` stores the counts of operations (the fields of [`stats::Counters`], in order). With
@@ -62,6 +64,7 @@ mod stream;
 mod table;
 mod teardown;
 mod visible;
+mod vmm;
 
 pub use edge::{In, Out, Text};
 pub use fail::Failures;

@@ -12,6 +12,7 @@ use crate::result::{Error, Result};
 use crate::sequence::potentially_unsafe;
 use crate::stats;
 use crate::stream;
+use crate::vmm;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex};
 use xsched_sim::client::{self, lock};
@@ -69,6 +70,9 @@ pub(crate) fn check_device(address: u64, bytes: usize) -> Result<()> {
     if bytes == 0 {
         return Ok(());
     }
+    if let Some(result) = vmm::check(address, bytes) {
+        return result;
+    }
     if let Some((ctx, offset)) = owner(address, bytes) {
         let heaps = lock(&ctx.sim.heaps);
         let inside = |heap: &client::Heap| {
@@ -105,7 +109,7 @@ fn alloc_device(ctx: &Ctx, bytes: usize) -> Result<u64> {
         return Err(Error::INVALID_VALUE);
     }
     reap(&ctx.memory.freed, ctx.sim, |heaps| &mut heaps.device);
-    let offset = lock(&ctx.sim.heaps).device.alloc(bytes as u64).ok_or(Error::OUT_OF_MEMORY)?;
+    let offset = ctx.sim.allocate(bytes as u64)?;
     Ok(ctx.sim.address(offset).expose_provenance() as u64)
 }
 
@@ -144,6 +148,10 @@ fn free_block(address: u64, heap: fn(&mut client::Heaps) -> &mut client::Heap) -
         stats::illegal(format!("no memory begins at {address:#x}"));
         return Err(Error::INVALID_VALUE);
     };
+    if vmm::of(address).is_some() {
+        stats::illegal(format!("reserved addresses at {address:#x} are freed"));
+        return Err(Error::INVALID_VALUE);
+    }
     if ctx.ipc.opened(address).is_some() {
         stats::illegal(format!("memory of another process at {address:#x} is freed"));
         return Err(Error::INVALID_VALUE);
@@ -241,12 +249,19 @@ pub(crate) fn host_flags(out: Out<c_uint>, address: *mut c_void) -> Result<()> {
 pub(crate) fn info(free: Out<usize>, total: Out<usize>) -> Result<()> {
     let ctx = current()?;
     reap(&ctx.memory.freed, ctx.sim, |heaps| &mut heaps.device);
-    free.put(lock(&ctx.sim.heaps).device.free_bytes() as usize)?;
-    total.put(DEVICE_BYTES)
+    let memory = ctx.sim.memory()?;
+    free.put(memory.free() as usize)?;
+    total.put(memory.capacity as usize)
 }
 
 pub(crate) fn address_range(base: Out<u64>, size: Out<usize>, address: u64) -> Result<()> {
     current()?;
+    if let Some(known) = vmm::of(address) {
+        let mapping = known.mapping.ok_or(Error::NOT_FOUND)?;
+        base.maybe(mapping.start);
+        size.maybe(mapping.bytes as usize);
+        return Ok(());
+    }
     let (ctx, offset) = owner(address, 1).ok_or(Error::NOT_FOUND)?;
     if let Some((start, length)) = ctx.ipc.opened(address) {
         base.maybe(start);
@@ -286,7 +301,7 @@ pub(crate) fn free_async(null: Null, address: u64, stream: usize) -> Result<()> 
     }
     let offset = ctx.sim.offset(pointer(address), 0).filter(|&o| lock(&ctx.sim.heaps).device.is_block(o));
     let mut freed = lock(&ctx.memory.freed);
-    let own = ctx.ipc.opened(address).is_none();
+    let own = ctx.ipc.opened(address).is_none() && vmm::of(address).is_none();
     let Some(offset) = offset.filter(|&o| own && freed.iter().all(|&(_, other)| other != o)) else {
         stats::illegal(format!("no memory begins at {address:#x}"));
         return Err(Error::INVALID_VALUE);
@@ -335,7 +350,14 @@ pub(crate) fn pointer_attribute(value: Out<c_void>, attribute: c_uint, address: 
     if found.is_none() && !registered {
         return Err(Error::INVALID_VALUE);
     }
+    let virtual_range = vmm::of(address);
+    let mapping = virtual_range.as_ref().and_then(|known| known.mapping.as_ref());
+    let block = || {
+        let (mut base, mut size) = (0, 0);
+        address_range(Out::to(&mut base), Out::to(&mut size), address).map(|()| (base, size as u64))
+    };
     match attribute {
+        1 if virtual_range.is_some() => as_double().put(0),
         1 => as_double().put(found.map_or(0, |(ctx, _)| ctx.handle as u64)),
         // CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST.
         2 => as_word().put(if on_device { 2 } else { 1 }),
@@ -343,6 +365,16 @@ pub(crate) fn pointer_attribute(value: Out<c_void>, attribute: c_uint, address: 
         4 if on_device => Err(Error::INVALID_VALUE),
         4 => as_double().put(address),
         6 | 8 => as_word().put(0),
+        // CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
+        10 => as_word().put((on_device && virtual_range.is_none()).into()),
+        // RANGE_START_ADDR, RANGE_SIZE: of the reservation. MAPPED, ALLOWED_HANDLE_TYPES.
+        11 => as_double().put(virtual_range.map_or_else(|| block().map(|(base, _)| base), |known| Ok(known.start))?),
+        12 => as_double().put(virtual_range.map_or_else(|| block().map(|(_, size)| size), |known| Ok(known.bytes))?),
+        13 => as_word().put((virtual_range.is_none() || mapping.is_some()).into()),
+        14 => as_double().put(mapping.map_or(0, |mapping| mapping.handles as u64)),
+        // MAPPING_SIZE, MAPPING_BASE_ADDR
+        18 => as_double().put(block()?.1),
+        19 => as_double().put(block()?.0),
         9 => as_word().put(found.map_or(0, |(ctx, _)| ctx.device as u32)),
         _ => Err(Error::NOT_SUPPORTED),
     }

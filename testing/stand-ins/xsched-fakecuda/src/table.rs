@@ -11,7 +11,7 @@ use crate::op::{Callback, HostFunction};
 use crate::result::Error;
 use crate::{
     calls, capture, context, counts, device, event, exec, graph, ipc, memops, memory, module, nodes, process, sequence,
-    stream, teardown,
+    stream, teardown, vmm,
 };
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 
@@ -256,6 +256,21 @@ functions! {
     driver cuMemPoolTrimTo(pool: Pool, keep: usize) => memory::pool_trim;
     driver cuMemPoolGetAttribute(pool: Pool, which: c_uint, value: Out<u64>) => memory::pool_attribute;
     driver cuMemPoolSetAttribute(pool: Pool, which: c_uint, value: In<u64>) => memory::pool_set_attribute;
+
+    driver cuMemAddressReserve(out: Out<u64>, bytes: usize, alignment: usize, wish: u64, flags: u64) => vmm::reserve;
+    driver cuMemAddressFree(at: u64, bytes: usize) => vmm::unreserve;
+    driver cuMemCreate(out: Out<u64>, bytes: usize, properties: In<vmm::Properties>, flags: u64) => vmm::create;
+    driver cuMemRelease(handle: u64) => vmm::release;
+    driver cuMemRetainAllocationHandle(out: Out<u64>, at: Pointer) => vmm::retain;
+    driver cuMemMap(at: u64, bytes: usize, offset: usize, handle: u64, flags: u64) => vmm::map;
+    driver cuMemUnmap(at: u64, bytes: usize) => vmm::unmap;
+    driver cuMemSetAccess(at: u64, bytes: usize, given: In<vmm::Access>, count: usize) => vmm::set_access;
+    driver cuMemGetAccess(out: Out<u64>, location: In<vmm::Location>, at: u64) => vmm::get_access;
+    driver cuMemGetAllocationGranularity(out: Out<usize>, properties: In<vmm::Properties>, option: c_uint)
+        => vmm::granularity;
+    driver cuMemGetAllocationPropertiesFromHandle(out: Out<vmm::Properties>, handle: u64) => vmm::properties;
+    driver cuMemExportToShareableHandle(out: Out<c_void>, handle: u64, kind: c_int, flags: u64) => vmm::export;
+    driver cuMemImportFromShareableHandle(out: Out<u64>, descriptor: Pointer, kind: c_int) => vmm::import;
 
     driver cuIpcGetMemHandle(out: Out<ipc::Handle>, at: u64) => ipc::get_memory;
     driver cuIpcOpenMemHandle_v2(out: Out<u64>, handle: ipc::Handle, flags: c_uint) => ipc::open_memory;

@@ -8,6 +8,7 @@ use crate::module::{FUNCTIONS, MODULES};
 use crate::process::device;
 use crate::result::{Error, Result};
 use crate::stream::{STREAMS, forget_of};
+use crate::vmm;
 use std::ffi::c_int;
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Release;
@@ -25,6 +26,7 @@ fn end(ctx: &Ctx) {
     MODULES.remove_if(|module| module.ctx.as_ref().is_some_and(mine));
     FUNCTIONS.remove_if(|function| function.ctx.as_ref().is_some_and(mine));
     forget_registered(ctx);
+    vmm::forget(ctx);
     CONTEXTS.remove(ctx.handle);
 }
 

@@ -25,7 +25,18 @@ macro_rules! programs {
 
 programs! {
     basics: 0, streams: 0, events: 0, memops: 1, hostfuncs: 1, capture: 0, graphs: 0, graph_nodes: 0, errors: 1, contexts: 0,
-    multithread: 0,
+    multithread: 0, memory: 0, vmm: 1,
+}
+
+/// Devices have the memory that the variable says, and so do the refusals.
+#[test]
+fn a_device_has_the_memory_that_is_asked_for() {
+    for mib in ["64", "3072"] {
+        let bench = Bench::new();
+        let mut command = bench.command(&bench.compile("memory", &[]));
+        command.env("SIMDEV_MEMORY_MIB", mib).env("EXPECT_MIB", mib);
+        bench.check(command);
+    }
 }
 
 #[test]
