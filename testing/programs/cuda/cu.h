@@ -34,6 +34,7 @@ typedef struct CUker *CUkernel;
 typedef struct CUgra *CUgraph;
 typedef struct CUnod *CUgraphNode;
 typedef struct CUexe *CUgraphExec;
+typedef struct CUpoo *CUmemoryPool;
 typedef void (*CUhostFn)(void *);
 typedef void (*CUstreamCallback)(CUstream, CUresult, void *);
 
@@ -102,6 +103,15 @@ typedef struct {
         unsigned char reserved[4];
     } allocFlags;
 } CUmemAllocationProp;
+
+typedef struct {
+    int allocType, handleTypes; /* 1 = pinned; 0 = none */
+    CUmemLocation location;
+    void *win32SecurityAttributes;
+    size_t maxSize; /* 0 = as the driver likes */
+    unsigned short usage;
+    unsigned char reserved[54];
+} CUmemPoolProps;
 
 typedef struct {
     CUmemLocation location;
@@ -199,6 +209,15 @@ typedef struct {
     F(cuMemAllocPitch_v2, (CUdeviceptr *, size_t *, size_t, size_t, unsigned))                                         \
     F(cuMemFree_v2, (CUdeviceptr))                                                                                     \
     F(cuMemAllocAsync, (CUdeviceptr *, size_t, CUstream))                                                              \
+    F(cuMemAllocFromPoolAsync, (CUdeviceptr *, size_t, CUmemoryPool, CUstream))                                        \
+    F(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice))                                                           \
+    F(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))                                                                  \
+    F(cuDeviceSetMemPool, (CUdevice, CUmemoryPool))                                                                    \
+    F(cuMemPoolCreate, (CUmemoryPool *, const CUmemPoolProps *))                                                       \
+    F(cuMemPoolDestroy, (CUmemoryPool))                                                                                \
+    F(cuMemPoolTrimTo, (CUmemoryPool, size_t))                                                                         \
+    F(cuMemPoolGetAttribute, (CUmemoryPool, int, void *))                                                              \
+    F(cuMemPoolSetAttribute, (CUmemoryPool, int, void *))                                                              \
     F(cuMemFreeAsync, (CUdeviceptr, CUstream))                                                                         \
     F(cuMemAddressReserve, (CUdeviceptr *, size_t, size_t, CUdeviceptr, uint64_t))                                     \
     F(cuMemAddressFree, (CUdeviceptr, size_t))                                                                         \

@@ -42,6 +42,29 @@ static pid_t other(int told)
         pause();
 }
 
+/* Whether both versions of the management library's call tell the same as the driver. */
+static int agrees(void)
+{
+    struct { unsigned long long total, free, used; } first;
+    struct { unsigned version; unsigned long long total, reserved, free, used; } second;
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW), *board;
+    if (!library)
+        return 0;
+    int (*init)(void) = (int (*)(void))dlsym(library, "nvmlInit_v2");
+    int (*by_index)(unsigned, void **) = (int (*)(unsigned, void **))dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
+    int (*one)(void *, void *) = (int (*)(void *, void *))dlsym(library, "nvmlDeviceGetMemoryInfo");
+    int (*two)(void *, void *) = (int (*)(void *, void *))dlsym(library, "nvmlDeviceGetMemoryInfo_v2");
+    size_t unused = 0, total = 0;
+    CUdeviceptr p;
+    second.version = sizeof second | 2u << 24;
+    OK(cuMemAlloc_v2(&p, 4 * MIB));
+    OK(cuMemGetInfo_v2(&unused, &total));
+    int same = !init() && !by_index(0, &board) && !one(board, &first) && !two(board, &second) && first.total == total
+        && second.total == total && first.free == unused && second.free == unused && first.used == total - unused;
+    OK(cuMemFree_v2(p));
+    return same;
+}
+
 int main(void)
 {
     int pipe_of[2], status;
@@ -61,6 +84,8 @@ int main(void)
     CHECK("what it has is not free", with_other + 24 * MIB <= total);
     CHECK("it is killed", !kill(child, SIGKILL) && waitpid(child, &status, 0) == child);
     CHECK("what it had is free", becomes_free(with_other + 24 * MIB));
+
+    CHECK("the management library agrees", !getenv("FAKENVML") || agrees());
 
     size_t before = free_bytes();
     CUdeviceptr p = 7, q;

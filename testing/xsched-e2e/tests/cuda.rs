@@ -9,7 +9,7 @@ use serde_json::Value;
 use xsched_e2e::{Gpu, Process, now_ns, one_of, signal, until};
 use xsched_proto::class::SHORT_SLICE_US;
 
-const PROGRAMS: [&str; 12] = [
+const PROGRAMS: [&str; 13] = [
     "basics",
     "streams",
     "events",
@@ -22,6 +22,7 @@ const PROGRAMS: [&str; 12] = [
     "multithread",
     "memory",
     "vmm",
+    "pools",
 ];
 
 /// Output of each program without xsched, and its intended errors.

@@ -6,14 +6,14 @@
 
 use crate::books::reap;
 use crate::context::{CONTEXTS, Ctx, current};
-use crate::edge::{In, Null, Out};
-use crate::process::device;
+use crate::edge::{Null, Out};
+use crate::pool;
 use crate::result::{Error, Result};
 use crate::sequence::potentially_unsafe;
 use crate::stats;
 use crate::stream;
 use crate::vmm;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_uint, c_void};
 use std::sync::{Arc, Mutex};
 use xsched_sim::client::{self, lock};
 use xsched_sim::command::Place;
@@ -108,7 +108,7 @@ fn alloc_device(ctx: &Ctx, bytes: usize) -> Result<u64> {
     if bytes == 0 {
         return Err(Error::INVALID_VALUE);
     }
-    reap(&ctx.memory.freed, ctx.sim, |heaps| &mut heaps.device);
+    ctx.memory.reap(ctx.sim);
     let offset = ctx.sim.allocate(bytes as u64)?;
     Ok(ctx.sim.address(offset).expose_provenance() as u64)
 }
@@ -158,7 +158,9 @@ fn free_block(address: u64, heap: fn(&mut client::Heaps) -> &mut client::Heap) -
     }
     ctx.sim.synchronize()?;
     ctx.ipc.freed(ctx.sim, offset);
-    Ok(ctx.sim.release(offset, heap)?)
+    ctx.sim.release(offset, heap)?;
+    ctx.memory.unpool(offset);
+    Ok(())
 }
 
 pub(crate) fn free(address: u64) -> Result<()> {
@@ -248,7 +250,7 @@ pub(crate) fn host_flags(out: Out<c_uint>, address: *mut c_void) -> Result<()> {
 
 pub(crate) fn info(free: Out<usize>, total: Out<usize>) -> Result<()> {
     let ctx = current()?;
-    reap(&ctx.memory.freed, ctx.sim, |heaps| &mut heaps.device);
+    ctx.memory.reap(ctx.sim);
     let memory = ctx.sim.memory()?;
     free.put(memory.free() as usize)?;
     total.put(memory.capacity as usize)
@@ -276,20 +278,34 @@ pub(crate) fn address_range(base: Out<u64>, size: Out<usize>, address: u64) -> R
     Ok(())
 }
 
-pub(crate) fn alloc_async(null: Null, out: Out<u64>, bytes: usize, stream: usize) -> Result<()> {
+fn pooled(null: Null, out: Out<u64>, bytes: usize, stream: usize, pool: Option<usize>) -> Result<()> {
     let (out, stream) = (out.required()?, stream::find(null, stream)?);
     let ctx = stream.context()?;
-    // Memory nodes of graphs are not implemented.
+    let pool = pool.map_or_else(|| pool::current(ctx.device), |pool| pool::given(pool, ctx.device))?;
+    // Not implemented: it becomes a memory node of the graph.
     if let Some(capture) = stream.capture() {
         capture.invalidate();
         return Err(Error::NOT_SUPPORTED);
     }
-    out.put(alloc_device(&ctx, bytes)?)
+    if bytes == 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    ctx.memory.reap(ctx.sim);
+    let offset = ctx.memory.pooled(ctx.sim, pool, bytes)?;
+    out.put(ctx.sim.address(offset).expose_provenance() as u64)
+}
+
+pub(crate) fn alloc_async(null: Null, out: Out<u64>, bytes: usize, stream: usize) -> Result<()> {
+    pooled(null, out, bytes, stream, None)
 }
 
 pub(crate) fn alloc_from_pool(null: Null, out: Out<u64>, bytes: usize, pool: usize, stream: usize) -> Result<()> {
-    default_pool(pool)?;
-    alloc_async(null, out, bytes, stream)
+    pooled(null, out, bytes, stream, Some(pool))
+}
+
+/// Frees the memory whose streams have reached its end, of all contexts.
+pub(crate) fn reap_all() {
+    CONTEXTS.all().iter().for_each(|ctx| ctx.memory.reap(ctx.sim));
 }
 
 pub(crate) fn free_async(null: Null, address: u64, stream: usize) -> Result<()> {
@@ -310,32 +326,6 @@ pub(crate) fn free_async(null: Null, address: u64, stream: usize) -> Result<()> 
     let mark = ctx.sim.end(stream.slot)?;
     freed.push((mark, offset));
     Ok(())
-}
-
-/// Handle of the only memory pool of a device.
-const POOL: usize = 0x59_0000_0040;
-
-fn default_pool(handle: usize) -> Result<()> {
-    if handle == POOL { Ok(()) } else { Err(Error::INVALID_VALUE) }
-}
-
-pub(crate) fn device_pool(out: Out<usize>, number: c_int) -> Result<()> {
-    device(number)?;
-    out.put(POOL)
-}
-
-/// Trims nothing: freed memory is free at once.
-pub(crate) fn pool_trim(pool: usize, _: usize) -> Result<()> {
-    default_pool(pool)
-}
-
-pub(crate) fn pool_attribute(pool: usize, _: c_uint, value: Out<u64>) -> Result<()> {
-    default_pool(pool)?;
-    value.put(0)
-}
-
-pub(crate) fn pool_set_attribute(pool: usize, _: c_uint, _: In<u64>) -> Result<()> {
-    default_pool(pool)
 }
 
 /// CU_POINTER_ATTRIBUTE_CONTEXT, MEMORY_TYPE, DEVICE_POINTER, HOST_POINTER, SYNC_MEMOPS, IS_MANAGED, DEVICE_ORDINAL.
@@ -372,6 +362,11 @@ pub(crate) fn pointer_attribute(value: Out<c_void>, attribute: c_uint, address: 
         12 => as_double().put(virtual_range.map_or_else(|| block().map(|(_, size)| size), |known| Ok(known.bytes))?),
         13 => as_word().put((virtual_range.is_none() || mapping.is_some()).into()),
         14 => as_double().put(mapping.map_or(0, |mapping| mapping.handles as u64)),
+        // MEMPOOL_HANDLE
+        17 => as_double().put(
+            found.and_then(|(ctx, _)| ctx.memory.pool_of(ctx.sim.offset(pointer(block().ok()?.0), 1)?)).unwrap_or(0)
+                as u64,
+        ),
         // MAPPING_SIZE, MAPPING_BASE_ADDR
         18 => as_double().put(block()?.1),
         19 => as_double().put(block()?.0),

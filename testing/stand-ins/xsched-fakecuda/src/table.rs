@@ -10,8 +10,8 @@ use crate::edge::{In, Need, Null, Out, Text, edge};
 use crate::op::{Callback, HostFunction};
 use crate::result::Error;
 use crate::{
-    calls, capture, context, counts, device, event, exec, graph, ipc, memops, memory, module, nodes, process, sequence,
-    stream, teardown, vmm,
+    calls, capture, context, counts, device, event, exec, graph, ipc, memops, memory, module, nodes, pool, process,
+    sequence, stream, teardown, vmm,
 };
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 
@@ -251,11 +251,14 @@ functions! {
     driver cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz(
         out: Out<u64>, bytes: usize, pool: Pool, stream: Stream) => memory::alloc_from_pool;
     driver cuMemFreeAsync / cuMemFreeAsync_ptsz(at: u64, stream: Stream) => memory::free_async;
-    driver cuDeviceGetDefaultMemPool(out: Out<Pool>, device: c_int) => memory::device_pool;
-    driver cuDeviceGetMemPool(out: Out<Pool>, device: c_int) => memory::device_pool;
-    driver cuMemPoolTrimTo(pool: Pool, keep: usize) => memory::pool_trim;
-    driver cuMemPoolGetAttribute(pool: Pool, which: c_uint, value: Out<u64>) => memory::pool_attribute;
-    driver cuMemPoolSetAttribute(pool: Pool, which: c_uint, value: In<u64>) => memory::pool_set_attribute;
+    driver cuDeviceGetDefaultMemPool(out: Out<Pool>, device: c_int) => pool::default;
+    driver cuDeviceGetMemPool(out: Out<Pool>, device: c_int) => pool::get_current;
+    driver cuDeviceSetMemPool(device: c_int, pool: Pool) => pool::set_current;
+    driver cuMemPoolCreate(out: Out<Pool>, properties: In<pool::Properties>) => pool::create;
+    driver cuMemPoolDestroy(pool: Pool) => pool::destroy;
+    driver cuMemPoolTrimTo(pool: Pool, keep: usize) => pool::trim;
+    driver cuMemPoolGetAttribute(pool: Pool, which: c_uint, value: Out<c_void>) => pool::attribute;
+    driver cuMemPoolSetAttribute(pool: Pool, which: c_uint, value: Out<c_void>) => pool::set_attribute;
 
     driver cuMemAddressReserve(out: Out<u64>, bytes: usize, alignment: usize, wish: u64, flags: u64) => vmm::reserve;
     driver cuMemAddressFree(at: u64, bytes: usize) => vmm::unreserve;

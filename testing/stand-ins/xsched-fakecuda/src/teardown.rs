@@ -5,6 +5,7 @@ use crate::context::{CONTEXTS, Ctx, find, primary, stack, top};
 use crate::event::EVENTS;
 use crate::memory::forget_registered;
 use crate::module::{FUNCTIONS, MODULES};
+use crate::pool;
 use crate::process::device;
 use crate::result::{Error, Result};
 use crate::stream::{STREAMS, forget_of};
@@ -27,6 +28,8 @@ fn end(ctx: &Ctx) {
     FUNCTIONS.remove_if(|function| function.ctx.as_ref().is_some_and(mine));
     forget_registered(ctx);
     vmm::forget(ctx);
+    ctx.memory.unpool_all();
+    pool::synchronized(ctx);
     CONTEXTS.remove(ctx.handle);
 }
 

@@ -136,6 +136,11 @@ fn keeper(state: &mut State, number: usize) -> Result<&'static client::Context> 
     Ok(made)
 }
 
+/// Context that stands for the process at a device, for memory that belongs to no context.
+pub(crate) fn keeper_of(number: usize) -> Result<&'static client::Context> {
+    keeper(&mut lock(&STATE), number)
+}
+
 impl State {
     /// Puts memory into account and gives it a handle.
     fn add(&mut self, number: usize, file: OwnedFd, bytes: u64, properties: Properties) -> Result<u64> {
