@@ -281,6 +281,9 @@ typedef struct {
     F(cuGraphNodeGetType, (CUgraphNode, int *))                                                                        \
     F(cuGraphAddMemAllocNode, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUDA_MEM_ALLOC_NODE_PARAMS *))     \
     F(cuGraphAddMemFreeNode, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUdeviceptr))                       \
+    F(cuDeviceGetGraphMemAttribute, (CUdevice, int, void *))                                                           \
+    F(cuDeviceSetGraphMemAttribute, (CUdevice, int, void *))                                                           \
+    F(cuDeviceGraphMemTrim, (CUdevice))                                                                                \
     F(cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, uint64_t))                                                 \
     F(cuGraphInstantiateWithParams, (CUgraphExec *, CUgraph, CUDA_GRAPH_INSTANTIATE_PARAMS *))                         \
     F(cuGraphExecDestroy, (CUgraphExec))                                                                               \

@@ -87,6 +87,32 @@ int main(void)
     CHECK("and gone with it", free_bytes() == before);
     GIVES("the device's own", INVALID_VALUE, cuMemPoolDestroy(own));
 
+    CUgraph graph;
+    CUgraphExec exec;
+    CUgraphNode node;
+    CUDA_MEM_ALLOC_NODE_PARAMS alloc = {.allocType = 1, .locationType = 1, .locationId = device, .bytesize = 4 * MIB};
+    uint64_t graphs = 77, none = 0;
+    OK(cuCtxSynchronize());
+    OK(cuDeviceGraphMemTrim(device));
+    before = free_bytes();
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &alloc));
+    OK(cuGraphAddMemFreeNode(&node, graph, &node, 1, alloc.dptr));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, s));
+    OK(cuStreamSynchronize(s));
+    GIVES("highest amount of graphs", SUCCESS, cuDeviceGetGraphMemAttribute(device, 1, &graphs));
+    CHECK("is the node's", graphs >= 4 * MIB);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    GIVES("what graphs keep", SUCCESS, cuDeviceGraphMemTrim(device));
+    CHECK("is back", free_bytes() == before);
+    OK(cuDeviceGetGraphMemAttribute(device, 0, &graphs));
+    CHECK("none is in use", graphs == 0);
+    GIVES("highest amount made present", SUCCESS, cuDeviceSetGraphMemAttribute(device, 1, &none));
+    OK(cuDeviceGetGraphMemAttribute(device, 1, &graphs));
+    CHECK("is none", graphs == 0);
+
     properties.maxSize = 4 * MIB;
     GIVES("a small one", SUCCESS, cuMemPoolCreate(&gone, &properties));
     GIVES("has room for little", OUT_OF_MEMORY, cuMemAllocFromPoolAsync(&p, 16 * MIB, gone, s));

@@ -2,7 +2,7 @@
 
 use crate::pool::Pool;
 use crate::result::{Error, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use xsched_sim::client::{self, Export, Mark, lock};
 
@@ -11,6 +11,8 @@ use xsched_sim::client::{self, Export, Mark, lock};
 pub(crate) struct Blocks {
     pub(crate) stages: Mutex<Vec<(Mark, u64)>>,
     pub(crate) freed: Mutex<Vec<(Mark, u64)>>,
+    /// Blocks of graphs' nodes, by offset.
+    pub(crate) of_graphs: Mutex<BTreeSet<u64>>,
     /// Blocks of pools, with their lengths, by offset.
     pooled: Mutex<BTreeMap<u64, (Arc<Pool>, u64)>>,
 }
@@ -60,7 +62,8 @@ impl Blocks {
     pub(crate) fn reap(&self, sim: &client::Context) {
         let done: Vec<u64> = {
             let mut freed = lock(&self.freed);
-            let done: Vec<u64> = freed.iter().filter(|(mark, _)| sim.reached(*mark)).map(|&(_, offset)| offset).collect();
+            let done: Vec<u64> =
+                freed.iter().filter(|(mark, _)| sim.reached(*mark)).map(|&(_, offset)| offset).collect();
             freed.retain(|&(_, offset)| !done.contains(&offset));
             done
         };

@@ -7,6 +7,7 @@
 use crate::books::reap;
 use crate::context::{CONTEXTS, Ctx, current};
 use crate::edge::{Null, Out};
+use crate::graph_memory;
 use crate::pool;
 use crate::result::{Error, Result};
 use crate::sequence::potentially_unsafe;
@@ -113,15 +114,10 @@ fn alloc_device(ctx: &Ctx, bytes: usize) -> Result<u64> {
     Ok(ctx.sim.address(offset).expose_provenance() as u64)
 }
 
-/// Allocates device memory in the calling thread's context.
-pub(crate) fn allocated(bytes: usize) -> Result<u64> {
-    alloc_device(&*current()?, bytes)
-}
-
 pub(crate) fn alloc(out: Out<u64>, bytes: usize) -> Result<()> {
     let out = out.required()?;
     potentially_unsafe()?;
-    out.put(allocated(bytes)?)
+    out.put(alloc_device(&*current()?, bytes)?)
 }
 
 pub(crate) fn alloc_pitch(out: Out<u64>, pitch: Out<usize>, width: usize, rows: usize, unit: c_uint) -> Result<()> {
@@ -158,6 +154,8 @@ fn free_block(address: u64, heap: fn(&mut client::Heaps) -> &mut client::Heap) -
     }
     ctx.sim.synchronize()?;
     ctx.ipc.freed(ctx.sim, offset);
+    let length = lock(&ctx.sim.heaps).device.block_of(offset).map_or(0, |(_, length)| length);
+    graph_memory::freed(&ctx, offset, length);
     ctx.sim.release(offset, heap)?;
     ctx.memory.unpool(offset);
     Ok(())
@@ -323,6 +321,8 @@ pub(crate) fn free_async(null: Null, address: u64, stream: usize) -> Result<()> 
         return Err(Error::INVALID_VALUE);
     };
     ctx.ipc.freed(ctx.sim, offset);
+    let length = lock(&ctx.sim.heaps).device.block_of(offset).map_or(0, |(_, length)| length);
+    graph_memory::freed(&ctx, offset, length);
     let mark = ctx.sim.end(stream.slot)?;
     freed.push((mark, offset));
     Ok(())

@@ -10,8 +10,8 @@ use crate::edge::{In, Need, Null, Out, Text, edge};
 use crate::op::{Callback, HostFunction};
 use crate::result::Error;
 use crate::{
-    calls, capture, context, counts, device, event, exec, graph, ipc, memops, memory, module, nodes, pool, process,
-    sequence, stream, teardown, vmm,
+    calls, capture, context, counts, device, event, exec, graph, graph_memory, ipc, memops, memory, module, nodes,
+    pool, process, sequence, stream, teardown, vmm,
 };
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 
@@ -458,6 +458,9 @@ functions! {
         => graph::add_alloc;
     driver cuGraphAddMemFreeNode(out: Out<Node>, graph: Graph, after: In<Node>, count: usize, at: u64)
         => graph::add_free;
+    driver cuDeviceGetGraphMemAttribute(device: c_int, which: c_uint, value: Out<u64>) => graph_memory::attribute;
+    driver cuDeviceSetGraphMemAttribute(device: c_int, which: c_uint, value: In<u64>) => graph_memory::set_attribute;
+    driver cuDeviceGraphMemTrim(device: c_int) => graph_memory::trim;
     driver cuGraphRemoveDependencies(graph: Graph, from: In<Node>, to: In<Node>, count: usize)
         => graph::remove_dependencies;
     driver cuGraphRemoveDependencies_v2(graph: Graph, from: In<Node>, to: In<Node>, data: In<graph::EdgeData>, count: usize)

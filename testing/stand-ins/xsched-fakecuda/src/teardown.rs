@@ -3,6 +3,7 @@
 use crate::capture;
 use crate::context::{CONTEXTS, Ctx, find, primary, stack, top};
 use crate::event::EVENTS;
+use crate::graph_memory;
 use crate::memory::forget_registered;
 use crate::module::{FUNCTIONS, MODULES};
 use crate::pool;
@@ -28,6 +29,7 @@ fn end(ctx: &Ctx) {
     FUNCTIONS.remove_if(|function| function.ctx.as_ref().is_some_and(mine));
     forget_registered(ctx);
     vmm::forget(ctx);
+    graph_memory::forget(ctx);
     ctx.memory.unpool_all();
     pool::synchronized(ctx);
     CONTEXTS.remove(ctx.handle);
