@@ -259,6 +259,15 @@ impl Server {
                 self.description(id, token, more, lines);
                 return Ok(());
             }
+            ClientMsg::MemoryDevice { slot, .. } => {
+                let answer = DaemonMsg::MemoryAnswer { slot, number: 0, granted: true, why: None };
+                self.net.send(id, &answer, &[]);
+                return Ok(());
+            }
+            ClientMsg::MemoryAsk { slot, number, .. } => {
+                self.net.send(id, &DaemonMsg::MemoryAnswer { slot, number, granted: true, why: None }, &[]);
+                return Ok(());
+            }
             ClientMsg::Hello { .. } | ClientMsg::Control { .. } => {
                 return Err(Error::input("it has introduced itself before"));
             }
