@@ -71,7 +71,8 @@ impl<'a> Run<'a> {
             unplaced: *unplaced,
             ..ProgramOutcome::default()
         };
-        let is_placed = self.scenario.programs.iter().any(|kind| kind.device.is_empty()) && self.scenario.device_count() > 1;
+        let is_placed =
+            self.scenario.programs.iter().any(|kind| kind.device.is_empty()) && self.scenario.device_count() > 1;
         Outcome {
             policy: self.written.clone(),
             placement: if is_placed { self.strategy.name().to_owned() } else { String::new() },

@@ -91,7 +91,13 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Devices of a machine with room, best first by a number.
-    fn best_of(&self, machine: &Machine, new: &Tenant, wanted: usize, cost: impl Fn(&Room) -> f64) -> Option<(f64, Vec<usize>)> {
+    fn best_of(
+        &self,
+        machine: &Machine,
+        new: &Tenant,
+        wanted: usize,
+        cost: impl Fn(&Room) -> f64,
+    ) -> Option<(f64, Vec<usize>)> {
         let mut with_room: Vec<(f64, usize)> = (0..machine.devices)
             .map(|at| (at, &self.rooms[machine.first + at]))
             .filter(|(_, room)| room.fits(new))
@@ -115,7 +121,9 @@ impl Search<'_> {
         let mut best: Option<(f64, usize, Vec<usize>)> = None;
         for (at, machine) in self.machines.iter().enumerate() {
             let found = match strategy {
-                Strategy::FirstFit | Strategy::Spread => self.best_of(machine, new, wanted, |room| room.beside(new).count() as f64),
+                Strategy::FirstFit | Strategy::Spread => {
+                    self.best_of(machine, new, wanted, |room| room.beside(new).count() as f64)
+                }
                 Strategy::Interference => self.best_of(machine, new, wanted, |room| room.harm(new)),
                 // The fullest machine that still takes all: large holes are kept for large jobs.
                 Strategy::Gang => {
@@ -238,9 +246,14 @@ mod tests {
         let plan = plan(scenario, strategy);
         let of = |machine: &Machine| {
             let first = machine.first;
-            machine.programs.iter().map(move |p| (p.kind, p.number, p.devices.iter().map(|d| d + first).collect())).collect()
+            machine
+                .programs
+                .iter()
+                .map(move |p| (p.kind, p.number, p.devices.iter().map(|d| d + first).collect()))
+                .collect()
         };
-        let mut all: Vec<_> = plan.machines.iter().flat_map(|machine| -> Vec<(usize, u32, Vec<usize>)> { of(machine) }).collect();
+        let mut all: Vec<_> =
+            plan.machines.iter().flat_map(|machine| -> Vec<(usize, u32, Vec<usize>)> { of(machine) }).collect();
         all.sort();
         all
     }

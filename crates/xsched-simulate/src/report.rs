@@ -195,7 +195,11 @@ pub fn table(run: &Outcome) -> String {
     for program in run.programs.iter().filter(|program| program.open_requests > program.placed as u64) {
         let open = program.open_requests;
         let since = units::of_ns(program.longest_open_ns);
-        let _ = writeln!(text, "  {} does not keep up: {open} requests are open at the end, the first for {since}", program.name);
+        let _ = writeln!(
+            text,
+            "  {} does not keep up: {open} requests are open at the end, the first for {since}",
+            program.name
+        );
     }
     text
 }

@@ -44,7 +44,11 @@ pub fn picture(question: &str, runs: &[Outcome]) -> String {
     let mut shapes = String::new();
     for power in low as i32..=high as i32 {
         let x = LEFT + BARS * (f64::from(power) - low) / (high - low);
-        let _ = writeln!(shapes, "<line x1=\"{x:.1}\" y1=\"56\" x2=\"{x:.1}\" y2=\"{:.1}\" stroke=\"#dddddd\"/>", height - 24.0 - runs.len() as f64 * ROW);
+        let _ = writeln!(
+            shapes,
+            "<line x1=\"{x:.1}\" y1=\"56\" x2=\"{x:.1}\" y2=\"{:.1}\" stroke=\"#dddddd\"/>",
+            height - 24.0 - runs.len() as f64 * ROW
+        );
         text(x, 68.0, "middle", &units::of_ns(10_u64.pow(power.max(0) as u32)));
     }
     let mut y = 76.0;
@@ -72,9 +76,15 @@ pub fn picture(question: &str, runs: &[Outcome]) -> String {
     for (at, run) in runs.iter().enumerate() {
         y += ROW;
         let colour = COLOURS[at % COLOURS.len()];
-        let _ = writeln!(shapes, "<rect x=\"{LEFT}\" y=\"{:.1}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>", y - 10.0);
+        let _ =
+            writeln!(shapes, "<rect x=\"{LEFT}\" y=\"{:.1}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>", y - 10.0);
         let place = if run.placement.is_empty() { String::new() } else { format!(", {}", run.placement) };
-        text(LEFT + 20.0, y, "start", &format!("{}{place}: devices work {:.0} %", run.policy, run.device_use_percent()));
+        text(
+            LEFT + 20.0,
+            y,
+            "start",
+            &format!("{}{place}: devices work {:.0} %", run.policy, run.device_use_percent()),
+        );
     }
     svg + &shapes + "</svg>\n"
 }

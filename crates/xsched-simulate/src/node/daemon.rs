@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use xsched_engine::{Arrival, Bounds, Ceilings, Effect, Engine, Given, Input, Message, NewGroup, Rank, Settings, Terms};
+use xsched_engine::{
+    Arrival, Bounds, Ceilings, Effect, Engine, Given, Input, Message, NewGroup, Rank, Settings, Terms,
+};
 use xsched_engine::{User, Wishes};
 use xsched_policy::{Choice, LOOK_US, Level, Lineage};
 use xsched_proto::class::Class;

@@ -112,7 +112,14 @@ impl Device {
     }
 
     /// Gives the device a command, behind a gate if it is `gated`.
-    pub(super) fn submit(&mut self, seat: Seat, command: Command, gated: bool, segments: &[Segment], done: &mut Vec<Done>) {
+    pub(super) fn submit(
+        &mut self,
+        seat: Seat,
+        command: Command,
+        gated: bool,
+        segments: &[Segment],
+        done: &mut Vec<Done>,
+    ) {
         let mut board = Gates { segments, done };
         let stream = stream_of(seat.member, 0);
         if gated {

@@ -103,7 +103,12 @@ const SPANS_MAX: usize = 2_000_000;
 
 impl<'a> Node<'a> {
     /// A machine with its programs, at the begin of virtual time. No policy: the machine has no xsched.
-    pub(crate) fn new(scenario: &'a Scenario, machine: &'a Machine, policy: Option<&Choice>, has_spans: bool) -> Node<'a> {
+    pub(crate) fn new(
+        scenario: &'a Scenario,
+        machine: &'a Machine,
+        policy: Option<&Choice>,
+        has_spans: bool,
+    ) -> Node<'a> {
         let seed = scenario.seed ^ (machine.first as u64) << 20;
         let kind = &scenario.devices[machine.kind];
         let member = |placed: &'a Placed| Member {

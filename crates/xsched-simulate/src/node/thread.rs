@@ -161,13 +161,8 @@ impl Node<'_> {
         let budget = Budget::new(budget_us, budget_commands, has_gates);
         let mut prequeues = false;
         if !gate.is_open() {
-            let ask = AtGate {
-                word: gate.bits(),
-                can_prequeue: true,
-                loads: false,
-                has_gates,
-                budgeted: budget_us != 0,
-            };
+            let ask =
+                AtGate { word: gate.bits(), can_prequeue: true, loads: false, has_gates, budgeted: budget_us != 0 };
             prequeues = at_gate(&ask, || self.ranks[rank].pending);
             if !prequeues {
                 self.wait_at_gate(rank);
@@ -250,8 +245,7 @@ impl Node<'_> {
     /// True if a command fits into the budget. Else the thread waits for room.
     fn has_room(&mut self, rank: usize, budget: &Budget, estimate_ns: u64) -> bool {
         let r = &self.ranks[rank];
-        let in_flight =
-            InFlight { commands: r.fences.len() as u64, ns: r.issued_ns.saturating_sub(r.done.issued_ns) };
+        let in_flight = InFlight { commands: r.fences.len() as u64, ns: r.issued_ns.saturating_sub(r.done.issued_ns) };
         let first_ns = r.fences.front().map_or(0, |fence| fence.issued_ns.saturating_sub(r.done.issued_ns));
         let consumed_ns = self.now_ns.saturating_sub(r.running_since_ns).min(first_ns);
         if r.pending == 0 || fits(budget, &in_flight, estimate_ns, || consumed_ns) {
@@ -262,7 +256,10 @@ impl Node<'_> {
             self.segments[rank].limited.fetch_add(1, Relaxed);
         }
         // Room comes with a completion, or while the running command uses up its time.
-        let over_ns = in_flight.ns.saturating_sub(LEAD_NS).min(in_flight.ns.saturating_add(estimate_ns).saturating_sub(budget.ns));
+        let over_ns = in_flight
+            .ns
+            .saturating_sub(LEAD_NS)
+            .min(in_flight.ns.saturating_add(estimate_ns).saturating_sub(budget.ns));
         let room_ns = r.running_since_ns + over_ns;
         let at_ns = if over_ns <= first_ns && room_ns > self.now_ns { room_ns } else { self.now_ns + ROOM_LOOK_NS };
         self.ranks[rank].thread = Thread::ForRoom;

@@ -116,7 +116,10 @@ impl Scenario {
             need((1..=1_000_000).contains(&kernels.count), "kernels: use a count from 1 to 1,000,000")?;
         }
         let is_of_time = program.device_ns(1.0).max(program.host.mean_ns()) > 0;
-        need(is_of_time || program.arrivals != super::Arrivals::default(), "a request takes no time: it would never end")?;
+        need(
+            is_of_time || program.arrivals != super::Arrivals::default(),
+            "a request takes no time: it would never end",
+        )?;
         let devices = self.device_count() as u32;
         need(program.device.iter().all(|at| *at < devices), &format!("device: use numbers from 0 to {}", devices - 1))?;
         need(program.devices > 0, "devices: use a number from 1")?;
@@ -124,7 +127,10 @@ impl Scenario {
         need(program.devices <= most, &format!("devices: use 1 to {most}, as one machine has"))?;
         let room = self.devices.iter().map(|kind| kind.memory).fold(0.0, f64::max);
         need(program.memory <= room, &format!("memory: use up to {room} GiB, as a device has"))?;
-        need(program.device.is_empty() || program.devices == 1, "device: a job of several devices is placed; leave it out")
+        need(
+            program.device.is_empty() || program.devices == 1,
+            "device: a job of several devices is placed; leave it out",
+        )
     }
 
     fn check_event(&self, event: &Event) -> Result<(), Error> {

@@ -15,7 +15,9 @@ pub(super) fn line_of(text: &str, fault: &toml::de::Error) -> Error {
 fn meant(message: &str) -> String {
     let quoted = |text: &str| -> Vec<String> { text.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
     for (what, name) in [("unknown field ", "key"), ("unknown variant ", "value")] {
-        let Some((given, expected)) = message.strip_prefix(what).and_then(|rest| rest.split_once(", ")) else { continue };
+        let Some((given, expected)) = message.strip_prefix(what).and_then(|rest| rest.split_once(", ")) else {
+            continue;
+        };
         let (given, known) = (given.trim_matches('`'), quoted(expected));
         return match nearest(given, known.iter().map(String::as_str)) {
             Some(meant) => format!("unknown {name} `{given}`: did you mean `{meant}`?"),

@@ -121,7 +121,8 @@ impl Display for Kernels {
 impl Display for Event {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "\n[[event]]\nat = \"{}\"", exact(self.at.0))?;
-        let texts = [("policy", &self.policy), ("kill", &self.kill), ("program", &self.program), ("class", &self.class)];
+        let texts =
+            [("policy", &self.policy), ("kill", &self.kill), ("program", &self.program), ("class", &self.class)];
         for (key, text) in texts {
             if let Some(text) = text {
                 writeln!(f, "{key} = {text:?}")?;

@@ -96,10 +96,9 @@ pub(crate) fn main(args: Args) -> Result {
         run.has_spans = args.trace.is_some() && at == 0;
         outcomes.push(play(&run));
     }
-    for (path, text) in [
-        (&args.json, json_text(&scenario, &outcomes)?),
-        (&args.svg, picture(&scenario.question, &outcomes)),
-    ] {
+    for (path, text) in
+        [(&args.json, json_text(&scenario, &outcomes)?), (&args.svg, picture(&scenario.question, &outcomes))]
+    {
         if let Some(path) = path {
             write(path, text.as_bytes())?;
         }
