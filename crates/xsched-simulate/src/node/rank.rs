@@ -153,8 +153,9 @@ impl Rank {
 
     /// Takes in that the device has reached a command.
     pub(super) fn reached(&mut self, seq: u64) {
-        while let Some(fence) = self.fences.pop_front_if(|fence| fence.seq <= seq) {
-            self.done = fence;
+        while let Some(fence) = self.fences.front().filter(|fence| fence.seq <= seq) {
+            self.done = *fence;
+            self.fences.pop_front();
         }
         if self.pending == 0 {
             self.done = Fence { seq: self.issued, issued_ns: self.issued_ns };

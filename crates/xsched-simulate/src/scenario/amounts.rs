@@ -9,7 +9,7 @@ use xsched_proto::units::{self, Bare};
 use crate::random::Random;
 
 /// A time in ns, written with its unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub u64);
 
 /// A distribution of times.

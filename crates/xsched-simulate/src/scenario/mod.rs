@@ -218,12 +218,6 @@ fn no_time() -> Times {
     Times::Fixed(0)
 }
 
-impl Default for Time {
-    fn default() -> Time {
-        Time(0)
-    }
-}
-
 /// When requests come. One key is given.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
