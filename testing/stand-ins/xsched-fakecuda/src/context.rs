@@ -3,6 +3,7 @@
 use crate::books::{Blocks, Shares};
 use crate::edge::{In, Out};
 use crate::mps::Pool;
+use crate::pool;
 use crate::process::{device, driver, known, note_fds, of_the_machine};
 use crate::result::{Error, Result};
 use crate::rm::Group;
@@ -147,6 +148,7 @@ impl Ctx {
         no_capture_in(self.id)?;
         let waited = self.sim.synchronize();
         self.check()?;
+        pool::synchronized(self);
         Ok(waited?)
     }
 }
