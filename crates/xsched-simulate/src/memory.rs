@@ -49,6 +49,20 @@ impl Segment {
         self.0.completed.fetch_add(1, Relaxed);
         self.0.group.completed.fetch_add(1, Relaxed);
     }
+
+    /// Counts the commands of a burst, which the device has as one.
+    pub(crate) fn count_burst(&self, commands: u32) {
+        self.0.launches.fetch_add(commands.into(), Relaxed);
+        self.0.issued.fetch_add(commands, Relaxed);
+    }
+
+    /// Writes how many commands of the burst are not complete.
+    pub(crate) fn set_left(&self, left: u64) {
+        let launches = self.0.launches.load(Relaxed);
+        let completed = launches.saturating_sub(left);
+        self.0.completed.store(completed as u32, Relaxed);
+        self.0.group.completed.fetch_max(completed, Relaxed);
+    }
 }
 
 impl Deref for Segment {
