@@ -108,9 +108,20 @@ impl<M: Memory> Engine<M> {
         let device = holder.device().clone();
         self.renew_terms(&device);
         let short = self.ledger.ask((id, slot), bytes).err();
+        let granted = short.is_none() && self.leaves_reserve((id, slot), bytes);
         let why = self.holders_line((id, slot), short);
-        self.send(id, DaemonMsg::MemoryAnswer { slot, number, granted: short.is_none(), why });
+        self.send(id, DaemonMsg::MemoryAnswer { slot, number, granted, why });
         Ok(())
+    }
+
+    /// Returns true if an allocation leaves free what is reserved for more urgent programs, as far as memory of attached programs goes. The
+    /// program itself asks its driver, which knows of other memory, too.
+    fn leaves_reserve(&self, id: HolderId, bytes: u64) -> bool {
+        let Some(own) = self.ledger.get(id) else { return true };
+        let kept = own.keep_free_bytes();
+        let held = self.ledger.on(own.device()).map(|(_, holder)| holder.present_bytes());
+        let needed = held.chain([kept, bytes]).fold(0, u64::saturating_add);
+        kept == 0 || needed <= own.capacity_bytes()
     }
 
     /// A program has left: its memory is free for others.

@@ -396,6 +396,11 @@ fn what_an_urgent_program_reserves_is_kept_free_until_it_takes_it() {
     w.input(Input::MemoryTime);
     assert_eq!(kept(&low), 18 * GIB);
     assert_eq!(low.segment.account(0).seen(68 * GIB, CAPACITY), (50 * GIB, CAPACITY));
+    for (bytes, fits) in [(50 * GIB, true), (50 * GIB + 1, false)] {
+        w.say(&low, Message::MemoryAsk { slot: 0, number: 5, bytes });
+        let why = "12 GiB of 80 GiB are serve's (high), 18 GiB are reserved for more urgent programs";
+        assert_eq!(answer(&mut w, &low, 5), (fits, Some(why.into())));
+    }
     assert_eq!(allocate(&mut w, &urgent, 40 * GIB), Ok(()), "a reserve is no limit");
     w.say(&low, Message::MemoryAsk { slot: 0, number: 4, bytes: GIB });
     assert_eq!(answer(&mut w, &low, 4), (true, Some("52 GiB of 80 GiB are serve's (high)".into())));
