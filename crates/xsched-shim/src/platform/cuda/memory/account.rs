@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use xsched_agent::say_once;
-use xsched_proto::account::{MemorySlot, UNLIMITED, of_bytes};
+use xsched_proto::account::{MemorySlot, MemoryUse, UNLIMITED, of_bytes};
 use xsched_proto::settings::{Log, Settings};
 
 use super::super::types::CUresult;
@@ -187,6 +187,25 @@ pub(super) fn unexport(slot: u16, bytes: u64) {
 
 fn lower(word: &AtomicU64, bytes: u64) {
     let _ = word.fetch_update(Relaxed, Relaxed, |now| Some(now.saturating_sub(bytes)));
+}
+
+/// The words of a device as a JSON object.
+pub(super) fn described(slot: u16) -> Option<String> {
+    let is = MemoryUse::of(words(slot)?);
+    let members = [
+        ("used", is.used_bytes),
+        ("peak", is.peak_bytes),
+        ("plain", is.plain_bytes),
+        ("pooled", is.pooled_bytes),
+        ("virtual", is.virtual_bytes),
+        ("graph", is.graph_bytes),
+        ("array", is.array_bytes),
+        ("overhead", is.overhead_bytes),
+        ("exported", is.exported_bytes),
+        ("host", is.host_bytes),
+        ("refused", is.refused),
+    ];
+    Some(format!("{{{}}}", members.map(|(name, value)| format!("\"{name}\":{value}")).join(",")))
 }
 
 /// Reports whether the process may have memory of this device without a limit, and none is reserved on it.
