@@ -17,7 +17,7 @@ use crate::runtime::Runtime;
 pub struct MemoryAnswer {
     /// The allocation may be tried again: there is room for it now.
     pub granted: bool,
-    /// Reason of a refusal and the holders of the memory, in one line.
+    /// Holders of the memory, in one line, with the limit that was met, if one was; none = no daemon has answered.
     pub why: Option<String>,
 }
 

@@ -452,7 +452,8 @@ pub enum DaemonMsg {
         number: u32,
         /// True if the allowance is large enough for the allocation now.
         granted: bool,
-        /// Reason of a refusal and the holders of the memory, in one line.
+        /// Holders of the memory, in one line, with the limit that was met, if one was. It comes with each answer to a question: a program
+        /// whose driver refuses an allocation asks for it, too.
         why: Option<String>,
     },
 }

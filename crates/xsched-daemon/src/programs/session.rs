@@ -259,15 +259,10 @@ impl Server {
                 self.description(id, token, more, lines);
                 return Ok(());
             }
-            ClientMsg::MemoryDevice { slot, .. } => {
-                let answer = DaemonMsg::MemoryAnswer { slot, number: 0, granted: true, why: None };
-                self.net.send(id, &answer, &[]);
-                return Ok(());
+            ClientMsg::MemoryDevice { slot, device, capacity_bytes } => {
+                Message::MemoryDevice { slot, device, capacity_bytes }
             }
-            ClientMsg::MemoryAsk { slot, number, .. } => {
-                self.net.send(id, &DaemonMsg::MemoryAnswer { slot, number, granted: true, why: None }, &[]);
-                return Ok(());
-            }
+            ClientMsg::MemoryAsk { slot, number, bytes } => Message::MemoryAsk { slot, number, bytes },
             ClientMsg::Hello { .. } | ClientMsg::Control { .. } => {
                 return Err(Error::input("it has introduced itself before"));
             }
