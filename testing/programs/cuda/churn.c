@@ -1,5 +1,5 @@
 /* Random allocations: churn SEED. A line "go N" is answered, after N bursts of allocations and frees of all kinds, by "used BYTES",
- * the memory that this program is told to have. "end" ends the program, with what it has. As `churn device`, "used BYTES" is that of
+ * the memory that this program is told to have. "take MIB" is answered by "took RESULT". "end" ends the program, with what it has. As `churn device`, "used BYTES" is that of
  * the device at each line. */
 #include "cu.h"
 
@@ -84,6 +84,12 @@ int main(int argc, char **argv)
     puts("ready");
     fflush(stdout);
     while (fgets(line, sizeof line, stdin) && strncmp(line, "end", 3)) {
+        CUdeviceptr taken;
+        if (!strncmp(line, "take ", 5)) {
+            printf("took %d\n", cuMemAlloc_v2(&taken, strtoul(line + 5, NULL, 10) * MIB));
+            fflush(stdout);
+            continue;
+        }
         unsigned long bursts = strncmp(line, "go ", 3) ? 0 : strtoul(line + 3, NULL, 10);
         size_t unused, total;
         for (unsigned long n = 0; n < bursts && !whole; n++) {

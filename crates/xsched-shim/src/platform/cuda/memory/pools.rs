@@ -114,7 +114,10 @@ fn with_question(
     let Some(pool) = pool else { return rc };
     process::guarded("after an allocation", || {
         if claim == Claim::Counted {
-            account::failed(here.slot, growth, rc);
+            account::unclaim(here.slot, growth);
+        }
+        if rc == OUT_OF_MEMORY {
+            account::refused_by_driver(here.slot, bytes);
         }
         if !is_unlimited && growth == 0 {
             return None;
