@@ -146,7 +146,7 @@ pub(super) fn settle(slot: u16, part: Part, claimed: u64, exact: u64) {
     let Some(words) = words(slot) else { return };
     if exact > claimed {
         words.take_anyway(exact - claimed);
-    } else {
+    } else if exact < claimed {
         words.give(claimed - exact);
     }
     part.word(words).fetch_add(exact, Relaxed);
