@@ -28,6 +28,8 @@ pub struct MemoryTerms {
     pub reserve: Option<Amount>,
     /// Limit of all programs of its user.
     pub user: Option<Amount>,
+    /// Its container, as a number.
+    pub within: Option<u64>,
     /// Its container, as a number, and the limit of all programs in it.
     pub container: Option<(u64, Amount)>,
     /// Its pod, as a number, and the limit of all programs in it.
@@ -61,8 +63,8 @@ struct Held {
 }
 
 impl<M: Memory> Engine<M> {
-    /// Number of the program that a process belongs to: its job, or that of an attached process of its user that has started it, else its
-    /// own.
+    /// Number of the program that a process belongs to: its job; else that of an attached process of its user that has started it; else all
+    /// of its user in its container; else its own.
     pub(crate) fn account_of(&self, id: u64, program: &Program<M>) -> u64 {
         if let Some(job) = &program.job {
             return number_of(job);
@@ -70,7 +72,11 @@ impl<M: Memory> Engine<M> {
         let starters = program.ancestors.iter().filter(|pid| **pid != program.pid);
         let mut attached = starters
             .filter_map(|pid| self.programs.values().find(|other| other.pid == *pid && other.user == program.user));
-        attached.next().map_or_else(|| number_of(&id), |starter| starter.account)
+        let alone = || match program.terms.memory.within {
+            Some(container) => number_of(&(container, program.user)),
+            None => number_of(&id),
+        };
+        attached.next().map_or_else(alone, |starter| starter.account)
     }
 
     /// A program uses memory of a device.
@@ -116,9 +122,7 @@ impl<M: Memory> Engine<M> {
 
     /// Brings limits and reserves up to date with what programs hold, and with changes of the configuration and of priorities.
     pub(crate) fn look_at_memory(&mut self) {
-        let mut devices: Vec<Arc<str>> = self.ledger.holders().map(|(_, holder)| holder.device().clone()).collect();
-        devices.sort_unstable();
-        devices.dedup();
+        let devices: Vec<Arc<str>> = self.ledger.devices().cloned().collect();
         devices.iter().for_each(|device| self.settle_memory(device));
     }
 
@@ -128,8 +132,9 @@ impl<M: Memory> Engine<M> {
     }
 
     fn renew_terms(&mut self, device: &str) {
-        let on = self.ledger.holders().filter(|(_, holder)| &**holder.device() == device);
-        let renewed: Vec<(HolderId, HolderTerms)> = on
+        let renewed: Vec<(HolderId, HolderTerms)> = self
+            .ledger
+            .on(device)
             .filter_map(|(id, holder)| {
                 let terms = self.holder_terms(self.programs.get(&id.0)?, holder.capacity_bytes());
                 (terms != *holder.terms()).then_some((id, terms))
@@ -154,11 +159,14 @@ impl<M: Memory> Engine<M> {
             (class, settings.classes[at].map(of)),
             (Pot::Device, settings.capacity.map(|amount| of(amount).min(capacity_bytes))),
         ];
-        let reserve = program.memory_reserve.or(given.reserve);
+        let reserve = program.memory_reserve.or(given.reserve).map_or(0, of);
+        let limits: Vec<(Pot, u64)> = limits.into_iter().filter_map(|(pot, limit)| Some((pot, limit?))).collect();
+        let most = limits.iter().map(|(_, limit)| *limit).chain([capacity_bytes]).min().unwrap_or(0);
         HolderTerms {
-            limits: limits.into_iter().filter_map(|(pot, limit)| Some((pot, limit?))).collect(),
+            limits,
             program: program.account,
-            reserve_bytes: reserve.map_or(0, of).min(capacity_bytes),
+            // Room that the program itself may not take is of no use to it.
+            reserve_bytes: reserve.min(most),
             priority: program.priority(),
         }
     }
@@ -196,7 +204,7 @@ impl<M: Memory> Engine<M> {
             let of = if n == 0 { format!(" of {}", of_bytes(own.capacity_bytes())) } else { String::new() };
             parts.push(format!("{}{of} are {whose}", of_bytes(used)));
         }
-        let kept = self.ledger.keep_free(asking);
+        let kept = own.keep_free_bytes();
         if kept > 0 {
             parts.push(format!("{} are reserved for more urgent programs", of_bytes(kept)));
         }
@@ -206,7 +214,7 @@ impl<M: Memory> Engine<M> {
     /// Programs that hold memory of a device, each with all its processes.
     fn held_on(&self, device: &str) -> Vec<Held> {
         let mut held: BTreeMap<u64, Held> = BTreeMap::new();
-        for (id, holder) in self.ledger.holders().filter(|(_, holder)| &**holder.device() == device) {
+        for (id, holder) in self.ledger.on(device) {
             let Some(program) = self.programs.get(&id.0) else { continue };
             let new = || Held { name: program.name.clone(), class: program.class(), user: program.user, used: 0 };
             let held = held.entry(program.account).or_insert_with(new);
@@ -217,15 +225,12 @@ impl<M: Memory> Engine<M> {
 
     /// Memory of a program, by device.
     pub fn memory_of(&self, id: u64) -> Vec<MemoryInfo> {
-        self.ledger.of(id).map(|((_, slot), holder)| self.memory_info((id, slot), holder)).collect()
+        self.ledger.of(id).map(|(_, holder)| self.memory_info(holder)).collect()
     }
 
-    fn memory_info(&self, id: HolderId, holder: &Holder<M::Account>) -> MemoryInfo {
+    fn memory_info(&self, holder: &Holder<M::Account>) -> MemoryInfo {
         let program = holder.terms().program;
-        let of_program = self
-            .ledger
-            .holders()
-            .filter(|(_, other)| other.terms().program == program && other.device() == holder.device());
+        let of_program = self.ledger.on(holder.device()).filter(|(_, other)| other.terms().program == program);
         let program_used_bytes = of_program.map(|(_, other)| other.present_bytes()).fold(0, u64::saturating_add);
         MemoryInfo {
             device: holder.device().to_string(),
@@ -235,7 +240,7 @@ impl<M: Memory> Engine<M> {
             allowance_bytes: holder.allowance_bytes(),
             program_used_bytes,
             reserve_bytes: holder.terms().reserve_bytes,
-            keep_free_bytes: self.ledger.keep_free(id),
+            keep_free_bytes: holder.keep_free_bytes(),
         }
     }
 

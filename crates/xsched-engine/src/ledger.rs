@@ -113,6 +113,11 @@ impl<W: Deref<Target = MemorySlot>> Holder<W> {
         Some(self.words.allowance_bytes.load(Relaxed)).filter(|bytes| *bytes != UNLIMITED)
     }
 
+    /// Memory that the process leaves to more urgent programs, in bytes.
+    pub fn keep_free_bytes(&self) -> u64 {
+        self.words.keep_free_bytes.load(Relaxed).min(self.capacity_bytes)
+    }
+
     /// Smallest limit that applies, in bytes.
     pub fn limit_bytes(&self) -> Option<u64> {
         self.terms.limits.iter().map(|(_, bytes)| *bytes).min()
@@ -158,67 +163,274 @@ impl<W: Deref<Target = MemorySlot>> Holder<W> {
     }
 }
 
+/// Processes on one device.
+#[derive(Debug)]
+struct Site<W> {
+    holders: BTreeMap<HolderId, Holder<W>>,
+}
+
+/// Processes of one pot on a device, added up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    committed: u64,
+    used: u64,
+    members: usize,
+}
+
+/// Sums over the processes on a device.
+#[derive(Debug, Default)]
+struct Sums {
+    pots: BTreeMap<Pot, Sum>,
+    /// Programs with reserves that they have not taken: number, priority, and the rest of the reserve in bytes.
+    reserves: Vec<(u64, i32, u64)>,
+}
+
+impl Sums {
+    fn of(&self, pot: Pot) -> Sum {
+        self.pots.get(&pot).copied().unwrap_or_default()
+    }
+
+    /// Memory that is reserved for programs more urgent than a process, and that they have not taken, in bytes.
+    fn keep_free<W>(&self, own: &Holder<W>) -> u64 {
+        let is_for =
+            |(program, priority, _): &&(u64, i32, u64)| *program != own.terms.program && *priority > own.terms.priority;
+        let open = self.reserves.iter().filter(is_for).map(|(.., open)| *open);
+        open.fold(0, u64::saturating_add).min(own.capacity_bytes)
+    }
+
+    /// Memory that a process may hold in all, with the others' part as it is, and the pot that leaves it no more; none = there is no limit.
+    fn room<W: Deref<Target = MemorySlot>>(&self, own: &Holder<W>) -> Option<(u64, Pot)> {
+        let most = |(pot, limit): &(Pot, u64)| {
+            let others = self.of(*pot).committed.saturating_sub(own.committed());
+            let kept = if *pot == Pot::Device { self.keep_free(own) } else { 0 };
+            (limit.saturating_sub(others).saturating_sub(kept), *pot)
+        };
+        own.terms.limits.iter().map(most).min()
+    }
+
+    /// Returns true if a process shares none of its limits.
+    fn is_alone<W>(&self, own: &Holder<W>) -> bool {
+        own.terms.limits.iter().all(|(pot, _)| self.of(*pot).members <= 1)
+    }
+
+    /// Follows the change of a process.
+    fn change<W: Deref<Target = MemorySlot>>(&mut self, holder: &mut Holder<W>, change: impl FnOnce(&mut Holder<W>)) {
+        let before = holder.committed();
+        change(holder);
+        for (pot, _) in &holder.terms.limits {
+            let sum = self.pots.entry(*pot).or_default();
+            sum.committed = sum.committed.saturating_sub(before).saturating_add(holder.committed());
+        }
+    }
+}
+
+impl<W: Deref<Target = MemorySlot>> Site<W> {
+    /// Reads what all processes hold, and adds it up.
+    fn read(&mut self) -> Sums {
+        self.holders.values_mut().for_each(Holder::read);
+        self.sums()
+    }
+
+    fn sums(&self) -> Sums {
+        let mut sums = Sums::default();
+        // Reserve, priority and use of each program.
+        let mut programs: BTreeMap<u64, (u64, i32, u64)> = BTreeMap::new();
+        let reserved = self.holders.values().any(|holder| holder.terms.reserve_bytes > 0);
+        for holder in self.holders.values() {
+            let terms = &holder.terms;
+            for (pot, _) in &terms.limits {
+                let sum = sums.pots.entry(*pot).or_default();
+                sum.committed = sum.committed.saturating_add(holder.committed());
+                sum.used = sum.used.saturating_add(holder.used);
+                sum.members += 1;
+            }
+            if reserved {
+                let (reserve, priority, used) = programs.entry(terms.program).or_insert((0, terms.priority, 0));
+                *reserve = (*reserve).max(terms.reserve_bytes.min(holder.capacity_bytes));
+                *priority = (*priority).max(terms.priority);
+                *used = used.saturating_add(holder.used);
+            }
+        }
+        let open = |(program, (reserve, priority, used)): (u64, (u64, i32, u64))| {
+            (program, priority, reserve.saturating_sub(used))
+        };
+        sums.reserves = programs.into_iter().map(open).filter(|(.., open)| *open > 0).collect();
+        sums
+    }
+
+    /// Takes back what other processes may take, and have not taken, of the limits that a process has.
+    fn take_back_for(&mut self, id: HolderId, sums: &mut Sums) {
+        let Some(own) = self.holders.get(&id) else { return };
+        let pots = own.terms.limits.clone();
+        for (other, holder) in &mut self.holders {
+            if *other != id && pots.iter().any(|(pot, _)| holder.is_in(*pot)) {
+                sums.change(holder, |holder| holder.lower(0));
+            }
+        }
+    }
+
+    /// Grants a process so much memory in all, if its limits leave that, and some beyond.
+    fn grant(&mut self, id: HolderId, wanted: u64, sums: &mut Sums) -> Result<(), Short> {
+        let room = |site: &Site<W>, sums: &Sums| site.holders.get(&id).and_then(|own| sums.room(own));
+        let Some((mut most, _)) = room(self, sums) else { return Ok(()) };
+        if wanted > most {
+            self.take_back_for(id, sums);
+            let Some((left, pot)) = room(self, sums) else { return Ok(()) };
+            if wanted > left {
+                let limits = self.holders.get(&id).map_or(&[][..], |own| &own.terms.limits);
+                let limit_bytes = limits.iter().find(|(other, _)| *other == pot).map_or(0, |(_, bytes)| *bytes);
+                return Err(Short { pot, limit_bytes, used_bytes: sums.of(pot).used });
+            }
+            most = left;
+        }
+        if let Some(holder) = self.holders.get_mut(&id) {
+            let alone = sums.is_alone(holder);
+            let step = wanted.checked_next_multiple_of(STEP_BYTES).unwrap_or(wanted);
+            let granted = if alone { most } else { holder.granted.min(most).max(step.min(most)) };
+            sums.change(holder, |holder| holder.granted = granted);
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self) {
+        let mut sums = self.read();
+        for id in self.holders.keys().copied().collect::<Vec<_>>() {
+            self.settle_one(id, &mut sums);
+        }
+        self.publish();
+    }
+
+    fn settle_one(&mut self, id: HolderId, sums: &mut Sums) {
+        let Some(holder) = self.holders.get_mut(&id) else { return };
+        let Some((most, _)) = sums.room(holder) else { return };
+        let (alone, is_new, used) = (sums.is_alone(holder), holder.is_new, holder.used);
+        holder.is_new = false;
+        sums.change(holder, |holder| {
+            if alone {
+                holder.granted = holder.granted.max(most);
+            }
+            // A limit that became smaller takes nothing away that the process holds.
+            holder.lower(used.max(most));
+        });
+        if is_new && !alone && self.grant(id, used.saturating_add(1), sums).is_err() {
+            // Another daemon may have granted what it holds.
+            if let Some(holder) = self.holders.get_mut(&id) {
+                let most = sums.room(holder).map_or(0, |(most, _)| most);
+                sums.change(holder, |holder| holder.granted = used.min(most));
+            }
+        }
+    }
+
+    /// Stores the words of all processes.
+    fn publish(&mut self) {
+        self.holders.values_mut().for_each(Holder::allow);
+        let sums = self.sums();
+        for holder in self.holders.values() {
+            let (limit, others) = seen(holder, &sums);
+            holder.words.keep_free_bytes.store(sums.keep_free(holder), Relaxed);
+            holder.words.others_used_bytes.store(others, Relaxed);
+            holder.words.limit_bytes.store(limit, Relaxed);
+        }
+    }
+}
+
+/// Size of the device as a process is to see it (0 = as it is), and the part of it that others have taken, in bytes.
+fn seen<W: Deref<Target = MemorySlot>>(own: &Holder<W>, sums: &Sums) -> (u64, u64) {
+    let Some(limit) = own.limit_bytes() else { return (0, 0) };
+    let left = |(pot, limit): &(Pot, u64)| {
+        let kept = if *pot == Pot::Device { sums.keep_free(own) } else { 0 };
+        limit.saturating_sub(sums.of(*pot).used).saturating_sub(kept)
+    };
+    let left = own.terms.limits.iter().map(left).min().unwrap_or(0);
+    (limit, limit.saturating_sub(own.used).saturating_sub(left))
+}
+
 /// Processes on all devices, with what they hold.
 #[derive(Debug)]
 pub struct Ledger<W> {
-    holders: BTreeMap<HolderId, Holder<W>>,
+    sites: BTreeMap<Arc<str>, Site<W>>,
+    /// Device of each process.
+    devices: BTreeMap<HolderId, Arc<str>>,
 }
 
 impl<W> Default for Ledger<W> {
     fn default() -> Ledger<W> {
-        Ledger { holders: BTreeMap::new() }
+        Ledger { sites: BTreeMap::new(), devices: BTreeMap::new() }
     }
 }
 
 impl<W: Deref<Target = MemorySlot>> Ledger<W> {
     /// A process begins to use a device, and may hold memory there already. One that is known stays as it is.
     pub fn add(&mut self, id: HolderId, device: Arc<str>, words: W, capacity_bytes: u64, terms: HolderTerms) {
-        self.holders.entry(id).or_insert_with(|| {
-            let mut holder = Holder { device, words, capacity_bytes, terms, granted: 0, used: 0, is_new: true };
-            holder.read();
-            holder
-        });
+        if self.devices.contains_key(&id) {
+            return;
+        }
+        let mut holder =
+            Holder { device: device.clone(), words, capacity_bytes, terms, granted: 0, used: 0, is_new: true };
+        holder.read();
+        self.devices.insert(id, device.clone());
+        self.sites.entry(device).or_insert_with(|| Site { holders: BTreeMap::new() }).holders.insert(id, holder);
     }
 
-    /// Removes all that the processes of a connection hold. Returns their devices.
+    /// Removes all that the process behind a connection holds. Returns its devices.
     pub fn remove(&mut self, connection: u64) -> Vec<Arc<str>> {
         let ids: Vec<HolderId> = self.of(connection).map(|(id, _)| id).collect();
-        ids.into_iter().filter_map(|id| self.holders.remove(&id)).map(|holder| holder.device).collect()
+        let mut left = Vec::new();
+        for device in ids.into_iter().filter_map(|id| self.devices.remove(&id)) {
+            if let Some(site) = self.sites.get_mut(&device) {
+                site.holders.retain(|(other, _), _| *other != connection);
+            }
+            self.sites.retain(|_, site| !site.holders.is_empty());
+            left.push(device);
+        }
+        left
     }
 
     /// Memory of the process behind a connection, by device.
     pub fn of(&self, connection: u64) -> impl Iterator<Item = (HolderId, &Holder<W>)> {
-        self.holders.range((connection, 0)..=(connection, u16::MAX)).map(|(id, holder)| (*id, holder))
+        let own = self.devices.range((connection, 0)..=(connection, u16::MAX));
+        own.filter_map(|(id, device)| Some((*id, self.sites.get(device)?.holders.get(id)?)))
     }
 
     /// All processes.
     pub fn holders(&self) -> impl Iterator<Item = (HolderId, &Holder<W>)> {
-        self.holders.iter().map(|(id, holder)| (*id, holder))
+        self.sites.values().flat_map(|site| site.holders.iter().map(|(id, holder)| (*id, holder)))
+    }
+
+    /// Processes on a device.
+    pub fn on(&self, device: &str) -> impl Iterator<Item = (HolderId, &Holder<W>)> {
+        self.sites.get(device).into_iter().flat_map(|site| site.holders.iter().map(|(id, holder)| (*id, holder)))
+    }
+
+    /// Devices of which processes hold memory.
+    pub fn devices(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.sites.keys()
     }
 
     /// Process on a device, by its number.
     pub fn get(&self, id: HolderId) -> Option<&Holder<W>> {
-        self.holders.get(&id)
+        self.sites.get(self.devices.get(&id)?)?.holders.get(&id)
     }
 
     /// Number of processes and devices that are kept.
     pub fn len(&self) -> usize {
-        self.holders.len()
+        self.devices.len()
     }
 
     /// Returns true if nobody holds anything.
     pub fn is_empty(&self) -> bool {
-        self.holders.is_empty()
+        self.devices.is_empty()
     }
 
     /// Returns true if words of some process follow from what others do: they share a limit, or memory is reserved.
     pub fn needs_looks(&self) -> bool {
-        self.holders.values().any(|holder| holder.is_limited() || holder.terms.reserve_bytes > 0)
+        self.holders().any(|(_, holder)| holder.is_limited() || holder.terms.reserve_bytes > 0)
     }
 
     /// Puts other terms in force for a process. The allowance follows by [`Ledger::settle`].
     pub fn set_terms(&mut self, id: HolderId, terms: HolderTerms) {
-        if let Some(holder) = self.holders.get_mut(&id) {
+        let Some(site) = self.devices.get(&id).and_then(|device| self.sites.get_mut(device)) else { return };
+        if let Some(holder) = site.holders.get_mut(&id) {
             // As if it came now: what it holds was not granted.
             if !holder.is_limited() && !terms.limits.is_empty() {
                 (holder.granted, holder.is_new) = (0, true);
@@ -227,11 +439,7 @@ impl<W: Deref<Target = MemorySlot>> Ledger<W> {
         }
     }
 
-    fn on<'a>(&'a self, device: &'a str) -> impl Iterator<Item = (HolderId, &'a Holder<W>)> {
-        self.holders().filter(move |(_, holder)| &*holder.device == device)
-    }
-
-    /// Memory that the processes of a pot hold on a device, in bytes.
+    /// Memory that the processes of a pot hold on a device, as last read, in bytes.
     pub fn used(&self, device: &str, pot: Pot) -> u64 {
         let is_in = |holder: &Holder<W>| match pot {
             Pot::Program(program) => holder.terms.program == program,
@@ -241,158 +449,24 @@ impl<W: Deref<Target = MemorySlot>> Ledger<W> {
         used.fold(0, u64::saturating_add)
     }
 
-    /// Memory of a device that is reserved for programs more urgent than a process, and that they have not taken, in bytes.
-    pub fn keep_free(&self, id: HolderId) -> u64 {
-        let Some(own) = self.holders.get(&id) else { return 0 };
-        if self.holders.values().all(|holder| holder.terms.reserve_bytes == 0) {
-            return 0;
-        }
-        // Reserve and use of each program that is more urgent.
-        let mut programs: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-        for (_, holder) in self.on(&own.device) {
-            let terms = &holder.terms;
-            if terms.program != own.terms.program && terms.priority > own.terms.priority {
-                let (reserve, used) = programs.entry(terms.program).or_default();
-                *reserve = (*reserve).max(terms.reserve_bytes.min(holder.capacity_bytes));
-                *used = used.saturating_add(holder.used);
-            }
-        }
-        let open = programs.values().map(|(reserve, used)| reserve.saturating_sub(*used));
-        open.fold(0, u64::saturating_add).min(own.capacity_bytes)
-    }
-
-    /// Memory that a process may hold in all by each of its limits, with the others' part as it is.
-    fn room(&self, id: HolderId) -> Option<(u64, Pot)> {
-        let own = self.holders.get(&id)?;
-        let most = |(pot, limit): &(Pot, u64)| {
-            let others = self.on(&own.device).filter(|(other, holder)| *other != id && holder.is_in(*pot));
-            let taken = others.map(|(_, holder)| holder.committed()).fold(0, u64::saturating_add);
-            let kept = if *pot == Pot::Device { self.keep_free(id) } else { 0 };
-            (limit.saturating_sub(taken).saturating_sub(kept), *pot)
-        };
-        own.terms.limits.iter().map(most).min()
-    }
-
-    /// Returns true if a process shares none of its limits.
-    fn is_alone(&self, id: HolderId) -> bool {
-        let Some(own) = self.holders.get(&id) else { return false };
-        let mut others = self.on(&own.device).filter(|(other, _)| *other != id);
-        !others.any(|(_, holder)| own.terms.limits.iter().any(|(pot, _)| holder.is_in(*pot)))
-    }
-
-    /// Takes back what other processes may take, and have not taken, of the limits that a process has.
-    fn take_back_for(&mut self, id: HolderId) {
-        let Some(own) = self.holders.get(&id) else { return };
-        let (device, pots) = (own.device.clone(), own.terms.limits.clone());
-        for (other, holder) in &mut self.holders {
-            if *other != id && holder.device == device && pots.iter().any(|(pot, _)| holder.is_in(*pot)) {
-                holder.lower(0);
-            }
-        }
-    }
-
-    /// Reads what all processes on a device hold.
-    fn read(&mut self, device: &str) {
-        self.holders.values_mut().filter(|holder| &*holder.device == device).for_each(Holder::read);
-    }
-
-    /// Grants a process so much memory in all, if its limits leave that, and some beyond.
-    fn grant(&mut self, id: HolderId, wanted: u64) -> Result<(), Short> {
-        let Some((mut most, _)) = self.room(id) else { return Ok(()) };
-        if wanted > most {
-            self.take_back_for(id);
-            let Some((left, pot)) = self.room(id) else { return Ok(()) };
-            if wanted > left {
-                return Err(self.short(id, pot));
-            }
-            most = left;
-        }
-        let alone = self.is_alone(id);
-        if let Some(holder) = self.holders.get_mut(&id) {
-            let step = wanted.checked_next_multiple_of(STEP_BYTES).unwrap_or(wanted);
-            holder.granted = if alone { most } else { holder.granted.min(most).max(step.min(most)) };
-        }
-        Ok(())
-    }
-
-    fn short(&self, id: HolderId, pot: Pot) -> Short {
-        let Some(own) = self.holders.get(&id) else { return Short { pot, limit_bytes: 0, used_bytes: 0 } };
-        let limit_bytes = own.terms.limits.iter().find(|(other, _)| *other == pot).map_or(0, |(_, bytes)| *bytes);
-        Short { pot, limit_bytes, used_bytes: self.used(&own.device, pot) }
-    }
-
     /// A process asks for room for so many bytes. Words of all processes on the device are up to date afterwards.
     ///
     /// # Errors
     /// The limit in the way.
     pub fn ask(&mut self, id: HolderId, bytes: u64) -> Result<(), Short> {
-        let Some(holder) = self.holders.get(&id) else { return Ok(()) };
-        let device = holder.device.clone();
-        self.read(&device);
-        let wanted = self.holders.get(&id).map_or(0, |holder| holder.used.saturating_add(bytes));
-        let granted = self.grant(id, wanted);
-        self.publish(&device);
+        let Some(site) = self.devices.get(&id).and_then(|device| self.sites.get_mut(device)) else { return Ok(()) };
+        let mut sums = site.read();
+        let wanted = site.holders.get(&id).map_or(0, |holder| holder.used.saturating_add(bytes));
+        let granted = site.grant(id, wanted, &mut sums);
+        site.publish();
         granted
     }
 
     /// Brings grants and words of all processes on a device up to date: after one came or went, or its terms changed, and from time to
     /// time.
     pub fn settle(&mut self, device: &str) {
-        self.read(device);
-        let ids: Vec<HolderId> = self.on(device).map(|(id, _)| id).collect();
-        for id in ids {
-            self.settle_one(id);
+        if let Some(site) = self.sites.get_mut(device) {
+            site.settle();
         }
-        self.publish(device);
-    }
-
-    fn settle_one(&mut self, id: HolderId) {
-        let Some((most, _)) = self.room(id) else { return };
-        let (alone, is_new) = (self.is_alone(id), self.holders.get(&id).is_some_and(|holder| holder.is_new));
-        let Some(holder) = self.holders.get_mut(&id) else { return };
-        let used = holder.used;
-        holder.is_new = false;
-        if alone {
-            holder.granted = holder.granted.max(most);
-        }
-        // A limit that became smaller takes nothing away that the process holds.
-        holder.lower(used.max(most));
-        if is_new && !alone && self.grant(id, used.saturating_add(1)).is_err() {
-            // Another daemon may have granted what it holds.
-            let most = self.room(id).map_or(0, |(most, _)| most);
-            if let Some(holder) = self.holders.get_mut(&id) {
-                holder.granted = used.min(most);
-            }
-        }
-    }
-
-    /// Stores the words of all processes on a device.
-    fn publish(&mut self, device: &str) {
-        let ids: Vec<HolderId> = self.on(device).map(|(id, _)| id).collect();
-        for id in &ids {
-            if let Some(holder) = self.holders.get_mut(id) {
-                holder.allow();
-            }
-        }
-        for id in ids {
-            let keep_free = self.keep_free(id);
-            let (limit, others) = self.seen(id);
-            let Some(holder) = self.holders.get(&id) else { continue };
-            holder.words.keep_free_bytes.store(keep_free, Relaxed);
-            holder.words.others_used_bytes.store(others, Relaxed);
-            holder.words.limit_bytes.store(limit, Relaxed);
-        }
-    }
-
-    /// Size of the device as a process is to see it (0 = as it is), and the part of it that others have taken, in bytes.
-    fn seen(&self, id: HolderId) -> (u64, u64) {
-        let Some(own) = self.holders.get(&id) else { return (0, 0) };
-        let Some(limit) = own.limit_bytes() else { return (0, 0) };
-        let left = |(pot, limit): &(Pot, u64)| {
-            let kept = if *pot == Pot::Device { self.keep_free(id) } else { 0 };
-            limit.saturating_sub(self.used(&own.device, *pot)).saturating_sub(kept)
-        };
-        let left = own.terms.limits.iter().map(left).min().unwrap_or(0);
-        (limit, limit.saturating_sub(own.used).saturating_sub(left))
     }
 }

@@ -336,6 +336,13 @@ fn a_process_that_another_one_started_counts_with_it_without_a_job() {
         arrival.ancestors = vec![arrival.pid, parent.pid, 1];
     });
     let stranger = called(&mut w, "worker", limited);
+    let contained = |arrival: &mut xsched_engine::Arrival<_>| {
+        limited(arrival);
+        arrival.terms.memory.within = Some(8);
+    };
+    let (one, other) = (called(&mut w, "one", contained), called(&mut w, "other", contained));
+    assert_eq!(allocate(&mut w, &one, 3 * GIB), Ok(()));
+    assert!(allocate(&mut w, &other, 2 * GIB).is_err(), "a container is one program");
     assert_eq!(allocate(&mut w, &parent, 3 * GIB), Ok(()));
     assert!(allocate(&mut w, &child, 2 * GIB).is_err());
     assert_eq!(allocate(&mut w, &stranger, 4 * GIB), Ok(()));
@@ -395,6 +402,12 @@ fn what_an_urgent_program_reserves_is_kept_free_until_it_takes_it() {
     assert_eq!(kept(&low), 0, "a question has it looked at");
     w.leave(&urgent);
     assert!(!w.engine.follows_memory());
+    let limited = called(&mut w, "serve", |arrival| {
+        arrival.wishes.priority = Some(Class::High.nominal());
+        arrival.wishes.memory_reserve = Some(Amount::PerMille(1_000));
+        arrival.wishes.memory_limit = Some(Amount::Bytes(5 * GIB));
+    });
+    assert_eq!((kept(&low), kept(&limited)), (5 * GIB, 0), "no more than it may take");
 }
 
 #[test]

@@ -169,6 +169,7 @@ impl Config {
             program: of_rule(|rule| rule.memory_limit),
             reserve: of_rule(|rule| rule.memory_reserve),
             user: limits.memory.map(|memory| memory.0),
+            within: place.container().map(|name| number_of(&name)),
             container: within(place.container(), self.enclosed.container),
             pod: within(place.pod_uid(), self.enclosed.pod),
             rule: rule.zip(total).map(|((at, _), total)| (at as u32, total)),

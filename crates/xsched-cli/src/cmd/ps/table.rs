@@ -26,9 +26,9 @@ impl Row<'_> {
         self.group.map(|group| &*group.device)
     }
 
-    /// Memory that the program holds on the device, or in all.
+    /// Memory that the program holds on the device, or in all. One that has ended holds none.
     fn held(&self) -> Option<u64> {
-        memory::held(self.program, self.device())
+        memory::held(self.program, self.device()).filter(|_| self.program.ended_s.is_none())
     }
 }
 

@@ -334,6 +334,8 @@ fn memory_has_a_column_where_it_is_counted_and_a_line_of_details() {
         lines.next().and_then(|row| Some(row.get(end - 6..end)?.trim().to_owned())).expect("a row")
     };
     assert_eq!((cell("MEM"), cell("LIMIT")), ("12 GiB".to_owned(), "20 GiB".to_owned()), "{text}");
+    let ended = ProgramInfo { ended_s: Some(1), ..answer.programs[0].clone() };
+    assert!(!shown(&Answer { programs: vec![ended], ..self::answer() }).contains("MEM"), "it holds none any more");
     let line = memory::lines(&answer.programs[0]).next().expect("a line");
     assert_eq!(
         line,
