@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
 use xsched_engine::{GroupWords, LaunchSum, Memory};
+use xsched_proto::account::MemorySlot;
 use xsched_proto::segment::{DEVICE_PLACES, GroupSlot, Heartbeat};
 
 /// The memory of one program.
@@ -48,6 +49,20 @@ impl Segment {
         self.0.completed.fetch_add(1, Relaxed);
         self.0.group.completed.fetch_add(1, Relaxed);
     }
+
+    /// Counts the commands of a burst, which the device has as one.
+    pub(crate) fn count_burst(&self, commands: u32) {
+        self.0.launches.fetch_add(commands.into(), Relaxed);
+        self.0.issued.fetch_add(commands, Relaxed);
+    }
+
+    /// Writes how many commands of the burst are not complete.
+    pub(crate) fn set_left(&self, left: u64) {
+        let launches = self.0.launches.load(Relaxed);
+        let completed = launches.saturating_sub(left);
+        self.0.completed.store(completed as u32, Relaxed);
+        self.0.group.completed.fetch_max(completed, Relaxed);
+    }
 }
 
 impl Deref for Segment {
@@ -66,10 +81,16 @@ impl std::fmt::Debug for Segment {
 
 impl Memory for Segment {
     type Words = Segment;
+    type Account = Box<MemorySlot>;
     type Heartbeat = Arc<Heartbeat>;
 
     fn group(&self, _slot: u16) -> Segment {
         self.clone()
+    }
+
+    /// Words of no one: simulated programs hold no memory that is counted.
+    fn account(&self, _slot: u16) -> Box<MemorySlot> {
+        Box::default()
     }
 
     fn announce(&self, _slot: u16) {}

@@ -1,6 +1,8 @@
 //! Placement: which program is on which devices. It is decided program by program, in the order of their begins, by what is known of each
 //! before it runs: memory, class, expected load, begin and end.
 
+use std::collections::BTreeSet;
+
 use xsched_proto::class::Class;
 
 use crate::scenario::{Scenario, Strategy};
@@ -78,124 +80,22 @@ impl Room {
     }
 }
 
-/// Places of all devices of a program, by machine.
-type Choice = Option<(usize, Vec<usize>)>;
-
-/// Search for places.
+/// Search for places of programs that are alike. What a place costs is known for each machine, and changes only where one is taken: time grows
+/// with the number of devices and the number of programs, not with their product.
 struct Search<'a> {
     machines: &'a [Machine],
-    rooms: Vec<Room>,
-    /// Machine of the last program that was placed: those before it are full where places are given out in order.
-    hint: usize,
+    rooms: &'a mut [Room],
+    strategy: Strategy,
+    new: Tenant,
+    /// Devices that each program needs.
+    wanted: usize,
+    /// Machines with room by what they cost, the cheapest first.
+    ranked: BTreeSet<(u64, usize)>,
 }
 
-impl Search<'_> {
-    /// Devices of a machine with room, best first by a number.
-    fn best_of(
-        &self,
-        machine: &Machine,
-        new: &Tenant,
-        wanted: usize,
-        cost: impl Fn(&Room) -> f64,
-    ) -> Option<(f64, Vec<usize>)> {
-        let mut with_room: Vec<(f64, usize)> = (0..machine.devices)
-            .map(|at| (at, &self.rooms[machine.first + at]))
-            .filter(|(_, room)| room.fits(new))
-            .map(|(at, room)| (cost(room), at))
-            .collect();
-        if with_room.len() < wanted {
-            return None;
-        }
-        with_room.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-        with_room.truncate(wanted);
-        Some((with_room.iter().map(|(cost, _)| cost).sum(), with_room.iter().map(|(_, at)| *at).collect()))
-    }
-
-    fn choose(&mut self, strategy: Strategy, new: &Tenant, wanted: usize) -> Choice {
-        if strategy == Strategy::FirstFit {
-            let order = (self.hint..self.machines.len()).chain(0..self.hint);
-            let found = order.filter_map(|at| Some((at, self.best_of(&self.machines[at], new, wanted, |_| 0.0)?.1)));
-            let first = if self.hint == 0 { found.min_by_key(|(at, _)| *at) } else { { found }.next() };
-            return first;
-        }
-        let mut best: Option<(f64, usize, Vec<usize>)> = None;
-        for (at, machine) in self.machines.iter().enumerate() {
-            let found = match strategy {
-                Strategy::FirstFit | Strategy::Spread => {
-                    self.best_of(machine, new, wanted, |room| room.beside(new).count() as f64)
-                }
-                Strategy::Interference => self.best_of(machine, new, wanted, |room| room.harm(new)),
-                // The fullest machine that still takes all: large holes are kept for large jobs.
-                Strategy::Gang => {
-                    let devices = || (0..machine.devices).map(|at| &self.rooms[machine.first + at]);
-                    let free = devices().filter(|room| room.beside(new).next().is_none()).count() as f64;
-                    let spread = self.best_of(machine, new, wanted, |room| room.beside(new).count() as f64);
-                    spread.map(|(cost, places)| (cost * 1_000.0 + free, places))
-                }
-            };
-            if let Some((cost, places)) = found
-                && best.as_ref().is_none_or(|(least, _, _)| cost < *least)
-            {
-                let is_free = cost == 0.0;
-                best = Some((cost, at, places));
-                if is_free {
-                    break;
-                }
-            }
-        }
-        best.map(|(_, at, places)| (at, places))
-    }
-}
-
-fn machines(scenario: &Scenario) -> Vec<Machine> {
-    let mut machines: Vec<Machine> = Vec::new();
-    let mut first = 0;
-    for (kind, device) in scenario.devices.iter().enumerate() {
-        let mut left = device.count as usize;
-        while left > 0 {
-            let devices = left.min(device.per_node as usize);
-            machines.push(Machine { kind, first, devices, programs: Vec::new() });
-            first += devices;
-            left -= devices;
-        }
-    }
-    machines
-}
-
-/// Expected part of a device that a program takes: all, where its requests come without a pause.
-fn load_of(scenario: &Scenario, kind: usize) -> f64 {
-    let program = &scenario.programs[kind];
-    let device_ns = program.device_ns(scenario.devices[0].copy_rate) as f64;
-    let arrivals = &program.arrivals;
-    let apart_ns = match (arrivals.every.or(arrivals.poisson), &arrivals.pause, &arrivals.gaps) {
-        (Some(time), _, _) => time.0 as f64,
-        (None, Some(pause), _) => pause.mean_ns() as f64 + device_ns + program.host.mean_ns() as f64,
-        (None, None, Some(gaps)) => gaps.mean_ns() as f64,
-        _ => device_ns + program.host.mean_ns() as f64,
-    };
-    (device_ns / apart_ns.max(1.0)).min(1.0)
-}
-
-/// Places all programs of a scenario.
-pub(crate) fn plan(scenario: &Scenario, strategy: Strategy) -> Plan {
-    let mut machines = machines(scenario);
-    let room = |machine: &Machine| Room { tenants: Vec::new(), memory: scenario.devices[machine.kind].memory };
-    let rooms: Vec<Room> = machines.iter().flat_map(|machine| vec![room(machine); machine.devices]).collect();
-    let mut machine_of = Vec::with_capacity(rooms.len());
-    for (at, machine) in machines.iter().enumerate() {
-        machine_of.resize(machine.first + machine.devices, at);
-    }
-    let mut order: Vec<usize> = (0..scenario.programs.len()).collect();
-    // Of those that begin at the same time, the urgent and the large ones find their places first.
-    order.sort_by_key(|kind| {
-        let program = &scenario.programs[*kind];
-        let priority = program.priority().ok().flatten().unwrap_or(0);
-        (program.start, std::cmp::Reverse(program.devices), std::cmp::Reverse(priority))
-    });
-    let mut unplaced = vec![0; scenario.programs.len()];
-    let mut chosen: Vec<(usize, Placed)> = Vec::new();
-    let mut search = Search { machines: &machines, rooms, hint: 0 };
-    for kind in order {
+impl<'a> Search<'a> {
+    fn new(machines: &'a [Machine], rooms: &'a mut [Room], strategy: Strategy, new: Tenant, wanted: usize) -> Search<'a> {
+        for kind in order {
         let program = &scenario.programs[kind];
         let priority = program.priority().ok().flatten().unwrap_or(0);
         let tenant = Tenant {
@@ -205,20 +105,20 @@ pub(crate) fn plan(scenario: &Scenario, strategy: Strategy) -> Plan {
             urgent: !Class::of(priority).is_best_effort(),
             load: load_of(scenario, kind),
         };
+        if !program.device.is_empty() {
+            for (number, device) in (0..program.count).zip(program.device.iter().cycle()) {
+                let (device, at) = (*device as usize, machine_of[*device as usize]);
+                rooms[device].tenants.push(tenant);
+                chosen.push((at, Placed { kind, number, devices: vec![device - machines[at].first] }));
+            }
+            continue;
+        }
+        let mut search = Search::new(&machines, &mut rooms, strategy, tenant, program.devices as usize);
         for number in 0..program.count {
-            let place = match program.device.get(number as usize % program.device.len().max(1)) {
-                Some(device) => {
-                    let at = machine_of[*device as usize];
-                    Some((at, vec![*device as usize - machines[at].first]))
-                }
-                None => search.choose(strategy, &tenant, program.devices as usize),
-            };
-            let Some((at, devices)) = place else {
-                unplaced[kind] += 1;
-                continue;
-            };
-            devices.iter().for_each(|device| search.rooms[machines[at].first + device].tenants.push(tenant));
-            chosen.push((at, Placed { kind, number, devices }));
+            match search.take() {
+                Some((at, devices)) => chosen.push((at, Placed { kind, number, devices })),
+                None => unplaced[kind] += 1,
+            }
         }
     }
     for (at, placed) in chosen {

@@ -4,8 +4,10 @@
 //! the daemon), a device (a command is complete), or the daemon (a timer). `thread` has what a program's thread does, `lifetimes` how programs
 //! and daemons come and go.
 
+mod bursts;
 mod daemon;
 mod device;
+mod fluid;
 mod lifetimes;
 mod rank;
 mod thread;
@@ -131,7 +133,7 @@ impl<'a> Node<'a> {
             now_ns: 0,
             agenda: BinaryHeap::new(),
             entries: 0,
-            devices: (0..machine.devices).map(|_| Device::new(kind)).collect(),
+            devices: (0..machine.devices).map(|at| Device::new(kind, scenario.detail, seed + at as u64)).collect(),
             daemon: policy.map(|policy| Daemon::new(policy.clone(), &scenario.daemon, seed)),
             members: machine.programs.iter().map(member).collect(),
             ranks: Vec::new(),
@@ -185,6 +187,10 @@ impl<'a> Node<'a> {
                     self.take(happening);
                 }
             } else if let Some(daemon) = &mut self.daemon {
+                for device in &mut self.devices {
+                    device.run_until(self.now_ns, &self.segments, &mut self.done);
+                    device.publish(&self.segments);
+                }
                 daemon.turn(self.now_ns);
                 self.after_gates();
             }

@@ -9,6 +9,7 @@ use xsched_proto::class::SHORT_US;
 use xsched_proto::segment::length;
 
 use super::device::Seat;
+use super::fluid::Burst;
 
 /// Where a program's thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub(super) struct Rank {
     pub(super) at: (usize, u32),
     /// The next command, once its thread has looked at its gate.
     pub(super) next: Option<u64>,
+    /// The burst that is on the device, or that waits.
+    pub(super) burst: Option<Burst>,
     /// Estimates by kind of command.
     pub(super) estimates: Vec<Cell>,
     /// Commands given to the device so far, and their expected time in ns.
@@ -97,6 +100,7 @@ impl Rank {
             step: 0,
             at: (0, 0),
             next: None,
+            burst: None,
             estimates: vec![Cell::default(); kinds],
             issued: 0,
             issued_ns: 0,

@@ -11,6 +11,7 @@ use xsched_proto::gate::Gate;
 use xsched_proto::segment::state;
 
 use crate::outcome::Track;
+use crate::scenario::Detail;
 
 use super::device::{Command, Done};
 use super::rank::{Fence, Thread};
@@ -89,6 +90,9 @@ impl Node<'_> {
 
     /// The thread goes on from where it is.
     pub(super) fn go_on(&mut self, rank: usize) {
+        if self.scenario.detail == Detail::Bursts {
+            return self.go_on_in_bursts(rank);
+        }
         let kind = self.members[self.ranks[rank].member].kind;
         loop {
             let (at, n) = self.ranks[rank].at;
@@ -119,7 +123,7 @@ impl Node<'_> {
         }
     }
 
-    fn end_request(&mut self, rank: usize) {
+    pub(super) fn end_request(&mut self, rank: usize) {
         self.ranks[rank].thread = Thread::Rests;
         let member = self.ranks[rank].member;
         self.members[member].serving -= 1;
@@ -178,7 +182,7 @@ impl Node<'_> {
     }
 
     /// Announces a launch of a group that is idle, or counts as idle, as far as the daemon knows.
-    fn announce_if_idle(&mut self, rank: usize) {
+    pub(super) fn announce_if_idle(&mut self, rank: usize) {
         let gate = self.segments[rank].gate.load();
         if gate.is_detached() {
             return;
@@ -218,7 +222,7 @@ impl Node<'_> {
         }
     }
 
-    fn wait_at_gate(&mut self, rank: usize) {
+    pub(super) fn wait_at_gate(&mut self, rank: usize) {
         self.ranks[rank].thread = Thread::AtGate;
         self.ranks[rank].waits_since_ns = self.now_ns;
         self.segments[rank].begin_wait(self.now_ns);
@@ -328,9 +332,12 @@ impl Node<'_> {
 
     /// The device has completed a command.
     pub(super) fn complete(&mut self, done: Done) {
-        let Done { at_ns, command: Command { rank, seq, kind, ns } } = done;
+        let Done { at_ns, command: Command { rank, seq, kind, ns }, left } = done;
         if self.ranks[rank].thread == Thread::Gone {
             return;
+        }
+        if self.scenario.detail == Detail::Bursts {
+            return self.complete_burst(at_ns, rank, left);
         }
         let gate = self.segments[rank].gate.load();
         let segment = &self.segments[rank];
@@ -365,7 +372,7 @@ impl Node<'_> {
     }
 
     /// Follows what a group does: tells that it is drained, begins its grace time.
-    fn follow(&mut self, rank: usize) {
+    pub(super) fn follow(&mut self, rank: usize) {
         let segment = &self.segments[rank];
         let gate: Gate = segment.gate.load();
         if gate.is_detached() {

@@ -27,6 +27,9 @@ pub enum Times {
     Quantiles(Vec<u64>),
 }
 
+/// Number of times up to which each is drawn by itself.
+const FEW: u32 = 8;
+
 /// Accepted distributions, for messages and documents.
 pub const TIMES_HELP: &str = "a time such as 200us, A..B, T +- 10%, exp T, or a list of quantiles";
 
@@ -89,14 +92,31 @@ impl Times {
         }
     }
 
-    /// Longest time that is drawn now and then, in ns: that of one in some hundred.
-    pub fn long_ns(&self) -> u64 {
+    /// Sum of so many times of the distribution, in ns.
+    pub(crate) fn draw_sum(&self, count: u32, random: &mut Random) -> f64 {
+        if count <= FEW {
+            return (0..count).map(|_| self.draw(random) as f64).sum();
+        }
+        // Of many, the sum is nearly normal.
+        let (mean_ns, count) = (self.mean_ns() as f64, f64::from(count));
+        (mean_ns * count + self.deviation_ns() * count.sqrt() * random.normal()).max(mean_ns * count / 10.0)
+    }
+
+    /// Standard deviation of the distribution, in ns.
+    fn deviation_ns(&self) -> f64 {
         match self {
-            Times::Fixed(ns) => *ns,
-            Times::Between(_, high) => *high,
-            Times::Normal(mean, part) => (*mean as f64 * (1.0 + 2.5 * part)) as u64,
-            Times::Exponential(mean) => mean.saturating_mul(5),
-            Times::Quantiles(all) => all.last().copied().unwrap_or(0),
+            Times::Fixed(_) => 0.0,
+            Times::Between(low, high) => (high - low) as f64 / 12_f64.sqrt(),
+            Times::Normal(mean, part) => *mean as f64 * part,
+            Times::Exponential(mean) => *mean as f64,
+            Times::Quantiles(all) => {
+                let mean = self.mean_ns() as f64;
+                let square = |pair: &[u64]| {
+                    let [a, b] = [pair[0] as f64 - mean, pair[1] as f64 - mean];
+                    (a * a + a * b + b * b) / 3.0
+                };
+                (all.windows(2).map(square).sum::<f64>() / (all.len().max(2) - 1) as f64).sqrt()
+            }
         }
     }
 }
