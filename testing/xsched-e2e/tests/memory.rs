@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use rustix::process::Signal;
+use serde_json::Value;
 use xsched_e2e::{Gpu, Process, Random, signal, until};
 
 /// Limit of most tests, in MiB; devices have 256.
@@ -106,6 +107,29 @@ fn a_limit_that_the_daemon_keeps_holds_for_each_way() {
     assert!(status == 0 && failed.is_empty(), "{failed:?} {complaints}");
     assert_eq!(lines.iter().filter(|line| line.ends_with(": limited")).count(), 14);
     assert!(complaints.contains("out of GPU memory: the limit of the program is 64 MiB"), "{complaints}");
+    let stats = gpu.place.stats().into_iter().map(|(_, stats)| stats["memory"][0].clone());
+    let left = |stats: &Value| stats["refused"].as_u64() > Some(14) && stats["peak"].as_u64() == Some(64 << 20);
+    let at_end = stats.into_iter().find(left).expect("the parent's");
+    for part in ["used", "plain", "pooled", "virtual", "graph", "array", "overhead", "exported", "host"] {
+        assert_eq!(at_end[part], 0, "{at_end}");
+    }
+}
+
+#[test]
+fn shared_and_pinned_memory_is_told_apart() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let mut process = gpu.run(&[], &gpu.program("churn"), &["1"]);
+    process.expect("ready");
+    process.tell("share");
+    assert_eq!(process.line(), format!("used {}", 6 << 20), "the device's own figure");
+    let told = gpu.place.program(process.pid()).expect("it is known");
+    let held = &told["memory"][0]["held"];
+    let mib = |name: &str| held[name].as_u64().map(|bytes| bytes >> 20);
+    let figures = ["used_bytes", "plain_bytes", "virtual_bytes", "exported_bytes", "host_bytes"].map(mib);
+    assert_eq!(figures, [6, 4, 2, 6, 1].map(Some), "{held}");
+    process.tell("end");
+    process.finish();
 }
 
 #[test]
