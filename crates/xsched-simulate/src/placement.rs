@@ -94,8 +94,108 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(machines: &'a [Machine], rooms: &'a mut [Room], strategy: Strategy, new: Tenant, wanted: usize) -> Search<'a> {
-        for kind in order {
+    fn new(
+        machines: &'a [Machine],
+        rooms: &'a mut [Room],
+        strategy: Strategy,
+        new: Tenant,
+        wanted: usize,
+    ) -> Search<'a> {
+        let mut search = Search { machines, rooms, strategy, new, wanted, ranked: BTreeSet::new() };
+        (0..machines.len()).for_each(|machine| search.rank(machine));
+        search
+    }
+
+    fn rank(&mut self, machine: usize) {
+        if let Some((cost, _)) = self.best_of(machine) {
+            self.ranked.insert(((cost * 1e6) as u64, machine));
+        }
+    }
+
+    /// The devices of a machine that cost least, and their cost.
+    fn best_of(&self, machine: usize) -> Option<(f64, Vec<usize>)> {
+        let Machine { first, devices, .. } = self.machines[machine];
+        let rooms = &self.rooms[first..first + devices];
+        let neighbours = |room: &Room| room.beside(&self.new).count() as f64;
+        let cost = |room: &Room| match self.strategy {
+            Strategy::FirstFit => 0.0,
+            Strategy::Spread | Strategy::Gang => neighbours(room),
+            Strategy::Interference => room.harm(&self.new),
+        };
+        let fitting = rooms.iter().enumerate().filter(|(_, room)| room.fits(&self.new));
+        let mut with_room: Vec<(f64, usize)> = fitting.map(|(at, room)| (cost(room), at)).collect();
+        if with_room.len() < self.wanted {
+            return None;
+        }
+        with_room.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+        with_room.truncate(self.wanted);
+        let mut cost: f64 = with_room.iter().map(|(cost, _)| cost).sum();
+        if self.strategy == Strategy::Gang {
+            // The fullest machine that still takes all: large holes are kept for large jobs.
+            let free = rooms.iter().filter(|room| neighbours(room) == 0.0).count();
+            cost = cost * 1_000.0 + free as f64;
+        }
+        Some((cost, with_room.into_iter().map(|(_, at)| at).collect()))
+    }
+
+    /// Takes the cheapest place: a machine and its devices. None: there is no room.
+    fn take(&mut self) -> Option<(usize, Vec<usize>)> {
+        let (_, machine) = self.ranked.pop_first()?;
+        let (_, devices) = self.best_of(machine)?;
+        devices.iter().for_each(|device| self.rooms[self.machines[machine].first + device].tenants.push(self.new));
+        self.rank(machine);
+        Some((machine, devices))
+    }
+}
+
+fn machines(scenario: &Scenario) -> Vec<Machine> {
+    let mut machines: Vec<Machine> = Vec::new();
+    let mut first = 0;
+    for (kind, device) in scenario.devices.iter().enumerate() {
+        let mut left = device.count as usize;
+        while left > 0 {
+            let devices = left.min(device.per_node as usize);
+            machines.push(Machine { kind, first, devices, programs: Vec::new() });
+            first += devices;
+            left -= devices;
+        }
+    }
+    machines
+}
+
+/// Expected part of a device that a program takes: all, where its requests come without a pause.
+fn load_of(scenario: &Scenario, kind: usize) -> f64 {
+    let program = &scenario.programs[kind];
+    let device_ns = program.device_ns(scenario.devices[0].copy_rate) as f64;
+    let arrivals = &program.arrivals;
+    let apart_ns = match (arrivals.every.or(arrivals.poisson), &arrivals.pause, &arrivals.gaps) {
+        (Some(time), _, _) => time.0 as f64,
+        (None, Some(pause), _) => pause.mean_ns() as f64 + device_ns + program.host.mean_ns() as f64,
+        (None, None, Some(gaps)) => gaps.mean_ns() as f64,
+        _ => device_ns + program.host.mean_ns() as f64,
+    };
+    (device_ns / apart_ns.max(1.0)).min(1.0)
+}
+
+/// Places all programs of a scenario.
+pub(crate) fn plan(scenario: &Scenario, strategy: Strategy) -> Plan {
+    let mut machines = machines(scenario);
+    let room = |machine: &Machine| Room { tenants: Vec::new(), memory: scenario.devices[machine.kind].memory };
+    let mut rooms: Vec<Room> = machines.iter().flat_map(|machine| vec![room(machine); machine.devices]).collect();
+    let mut machine_of = Vec::with_capacity(rooms.len());
+    for (at, machine) in machines.iter().enumerate() {
+        machine_of.resize(machine.first + machine.devices, at);
+    }
+    let mut order: Vec<usize> = (0..scenario.programs.len()).collect();
+    // Of those that begin at the same time, the urgent and the large ones find their places first.
+    order.sort_by_key(|kind| {
+        let program = &scenario.programs[*kind];
+        let priority = program.priority().ok().flatten().unwrap_or(0);
+        (program.start, std::cmp::Reverse(program.devices), std::cmp::Reverse(priority))
+    });
+    let mut unplaced = vec![0; scenario.programs.len()];
+    let mut chosen: Vec<(usize, Placed)> = Vec::new();
+    for kind in order {
         let program = &scenario.programs[kind];
         let priority = program.priority().ok().flatten().unwrap_or(0);
         let tenant = Tenant {

@@ -87,7 +87,12 @@ impl Fluid {
     /// Adds a program. Returns its place.
     pub(super) fn add(&mut self, pooled_percent: Option<u32>) -> usize {
         let width = pooled_percent.unwrap_or(100) * 10;
-        self.slots.push(Slot { timeslice_ns: self.timeslice_ns, width, is_pooled: pooled_percent.is_some(), ended_ns: 0 });
+        self.slots.push(Slot {
+            timeslice_ns: self.timeslice_ns,
+            width,
+            is_pooled: pooled_percent.is_some(),
+            ended_ns: 0,
+        });
         self.slots.len() - 1
     }
 
@@ -216,7 +221,8 @@ impl Fluid {
                 }
             }
         }
-        let turn_ns = |context: Context| self.flows.iter().find(|flow| flow.context == context).map_or(1.0, |flow| flow.turn_ns);
+        let turn_ns =
+            |context: Context| self.flows.iter().find(|flow| flow.context == context).map_or(1.0, |flow| flow.turn_ns);
         let round: f64 = contexts.iter().map(|context| turn_ns(context.0) + switch_ns).sum();
         let switches = if several { contexts.len() as f64 / round } else { 0.0 };
         self.use_now = (part.iter().sum::<f64>().min(1.0), switches);
