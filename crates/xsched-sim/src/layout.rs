@@ -14,8 +14,11 @@ pub const RING: usize = 8192;
 /// Number of commands that a stream accepts before the next waits for the first to complete; as many as a GPU's channel
 /// holds.
 pub const STREAM_DEPTH: u64 = 1024;
-/// Size of a context's device memory in bytes: the lower part of the arena.
-pub const DEVICE_BYTES: usize = 256 << 20;
+/// Size of a context's range of device addresses in bytes: the lower part of the arena. How much memory there is behind
+/// them is up to the device's capacity.
+pub const DEVICE_BYTES: usize = 8 << 30;
+/// Memory of a device in bytes, unless `SIMDEV_MEMORY_MIB` says otherwise.
+pub const CAPACITY: u64 = 256 << 20;
 /// Size of the host memory that the device can reach, in bytes: the upper part of the arena.
 pub const HOST_BYTES: usize = 256 << 20;
 /// Size of the arena, in bytes. Sparse: only pages in use take memory.

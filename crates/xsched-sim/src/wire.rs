@@ -13,7 +13,7 @@ pub const WORDS: usize = 8;
 /// A message.
 pub type Words = [u64; WORDS];
 /// First word of a greeting. Its last byte is the version of everything that is shared.
-pub const MAGIC: u64 = u64::from_be_bytes(*b"simdev\0\x05");
+pub const MAGIC: u64 = u64::from_be_bytes(*b"simdev\0\x06");
 /// Largest number of descriptors in a message.
 pub const MAX_FDS: usize = 3;
 
@@ -102,6 +102,41 @@ pub enum Request {
         /// Length of the export, in bytes.
         bytes: u64,
     },
+    /// Takes memory of the client's device into account as in use by the client. `OUT_OF_MEMORY` if there is not as much.
+    Take {
+        /// Size of the memory, in bytes.
+        bytes: u64,
+    },
+    /// Takes memory out of the account again.
+    Give {
+        /// Size of the memory, in bytes.
+        bytes: u64,
+    },
+    /// Takes memory that several clients may hold into account, once for all of them: a memfd that is sealed against
+    /// resizing, whose descriptor comes with the request. Reply: number of the memory, and its device.
+    Hold,
+    /// Ends one hold of the client.
+    Drop {
+        /// Number of the memory.
+        number: u64,
+    },
+    /// Asks for the memory of the client's device. Reply: capacity and use in bytes, and what the client uses itself.
+    Memory,
+    /// Greeting: asks for the memory of this device. Reply: capacity and use in bytes. The connection then ends.
+    MemoryOf {
+        /// Index of the device.
+        device: u64,
+    },
+    /// Puts pages of a memfd, whose descriptor comes with the request, in place of some of the client's arena. The memfd is
+    /// sealed against shrinking. Ends as an import does.
+    Map {
+        /// Offset of the place in this context's arena, in whole pages.
+        at: u64,
+        /// Offset of the pages in their file.
+        offset: u64,
+        /// Length of the pages, in bytes.
+        bytes: u64,
+    },
     /// Ends an import: the arena's own pages come back. Reply: nothing, with the descriptor of the arena.
     Restore {
         /// Offset at which the pages were imported.
@@ -127,6 +162,13 @@ impl Request {
                 [MAGIC, 11, number, width.into(), below.into(), secret, 0, 0]
             }
             Self::Expel { number, at_once } => [MAGIC, 12, number, at_once.into(), 0, 0, 0, 0],
+            Self::Take { bytes } => [MAGIC, 13, bytes, 0, 0, 0, 0, 0],
+            Self::Give { bytes } => [MAGIC, 14, bytes, 0, 0, 0, 0, 0],
+            Self::Hold => [MAGIC, 15, 0, 0, 0, 0, 0, 0],
+            Self::Drop { number } => [MAGIC, 16, number, 0, 0, 0, 0, 0],
+            Self::Memory => [MAGIC, 17, 0, 0, 0, 0, 0, 0],
+            Self::MemoryOf { device } => [MAGIC, 18, device, 0, 0, 0, 0, 0],
+            Self::Map { at, offset, bytes } => [MAGIC, 19, at, offset, bytes, 0, 0, 0],
         }
     }
 
@@ -146,6 +188,13 @@ impl Request {
             (true, 10) => Some(Self::Invite),
             (true, 11) => Some(Self::Join { number: a, secret, width: u32::try_from(offset).ok()?, below: bytes != 0 }),
             (true, 12) => Some(Self::Expel { number: a, at_once: offset != 0 }),
+            (true, 13) => Some(Self::Take { bytes: a }),
+            (true, 14) => Some(Self::Give { bytes: a }),
+            (true, 15) => Some(Self::Hold),
+            (true, 16) => Some(Self::Drop { number: a }),
+            (true, 17) => Some(Self::Memory),
+            (true, 18) => Some(Self::MemoryOf { device: a }),
+            (true, 19) => Some(Self::Map { at: a, offset, bytes }),
             _ => None,
         }
     }

@@ -209,7 +209,7 @@ fn simMalloc(ptr: *mut Raw, size: usize) {
         return Err(Error::InvalidValue);
     }
     let context = current()?;
-    let offset = lock(&context.heaps).device.alloc(size as u64).ok_or(Error::OutOfMemory)?;
+    let offset = context.allocate(size as u64)?;
     // SAFETY: as the caller says.
     unsafe { put(ptr, context.address(offset)) }
 }

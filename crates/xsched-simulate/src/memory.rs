@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
 use xsched_engine::{GroupWords, LaunchSum, Memory};
+use xsched_proto::account::MemorySlot;
 use xsched_proto::segment::{DEVICE_PLACES, GroupSlot, Heartbeat};
 
 /// The memory of one program.
@@ -80,10 +81,16 @@ impl std::fmt::Debug for Segment {
 
 impl Memory for Segment {
     type Words = Segment;
+    type Account = Box<MemorySlot>;
     type Heartbeat = Arc<Heartbeat>;
 
     fn group(&self, _slot: u16) -> Segment {
         self.clone()
+    }
+
+    /// Words of no one: simulated programs hold no memory that is counted.
+    fn account(&self, _slot: u16) -> Box<MemorySlot> {
+        Box::default()
     }
 
     fn announce(&self, _slot: u16) {}

@@ -34,6 +34,8 @@ typedef struct CUker *CUkernel;
 typedef struct CUgra *CUgraph;
 typedef struct CUnod *CUgraphNode;
 typedef struct CUexe *CUgraphExec;
+typedef struct CUpoo *CUmemoryPool;
+typedef struct CUarr *CUarray;
 typedef void (*CUhostFn)(void *);
 typedef void (*CUstreamCallback)(CUstream, CUresult, void *);
 
@@ -87,6 +89,47 @@ typedef struct {
     CUhostFn fn;
     void *userData;
 } CUDA_HOST_NODE_PARAMS;
+
+typedef struct {
+    size_t Width, Height;
+    int Format; /* 0x20 = floats */
+    unsigned NumChannels;
+} CUDA_ARRAY_DESCRIPTOR;
+
+typedef struct {
+    size_t Width, Height, Depth;
+    int Format;
+    unsigned NumChannels, Flags;
+} CUDA_ARRAY3D_DESCRIPTOR;
+
+typedef struct {
+    int type, id; /* 1 = the device of this number */
+} CUmemLocation;
+
+typedef struct {
+    int type, requestedHandleTypes; /* 1 = pinned; 1 = a descriptor */
+    CUmemLocation location;
+    void *win32HandleMetaData;
+    struct {
+        unsigned char compressionType, gpuDirectRDMACapable;
+        unsigned short usage;
+        unsigned char reserved[4];
+    } allocFlags;
+} CUmemAllocationProp;
+
+typedef struct {
+    int allocType, handleTypes; /* 1 = pinned; 0 = none */
+    CUmemLocation location;
+    void *win32SecurityAttributes;
+    size_t maxSize; /* 0 = as the driver likes */
+    unsigned short usage;
+    unsigned char reserved[54];
+} CUmemPoolProps;
+
+typedef struct {
+    CUmemLocation location;
+    int flags; /* 0, 1 = read, 3 = read and write */
+} CUmemAccessDesc;
 
 typedef struct {
     int allocType, handleTypes, locationType, locationId; /* 1 = pinned, 0 = none; 1 = on the device of this number */
@@ -176,10 +219,39 @@ typedef struct {
     F(cuEventSynchronize, (CUevent))                                                                                   \
     F(cuEventElapsedTime, (float *, CUevent, CUevent))                                                                 \
     F(cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                                          \
+    F(cuMemAllocManaged, (CUdeviceptr *, size_t, unsigned))                                                            \
+    F(cuArrayCreate_v2, (CUarray *, const CUDA_ARRAY_DESCRIPTOR *))                                                    \
+    F(cuArray3DCreate_v2, (CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *))                                                \
+    F(cuArrayDestroy, (CUarray))                                                                                       \
+    F(cuMipmappedArrayCreate, (CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *, unsigned))                                  \
+    F(cuMipmappedArrayDestroy, (CUarray))                                                                              \
     F(cuMemAllocPitch_v2, (CUdeviceptr *, size_t *, size_t, size_t, unsigned))                                         \
     F(cuMemFree_v2, (CUdeviceptr))                                                                                     \
     F(cuMemAllocAsync, (CUdeviceptr *, size_t, CUstream))                                                              \
+    F(cuMemAllocFromPoolAsync, (CUdeviceptr *, size_t, CUmemoryPool, CUstream))                                        \
+    F(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice))                                                           \
+    F(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))                                                                  \
+    F(cuDeviceSetMemPool, (CUdevice, CUmemoryPool))                                                                    \
+    F(cuMemPoolCreate, (CUmemoryPool *, const CUmemPoolProps *))                                                       \
+    F(cuMemPoolDestroy, (CUmemoryPool))                                                                                \
+    F(cuMemPoolTrimTo, (CUmemoryPool, size_t))                                                                         \
+    F(cuMemPoolGetAttribute, (CUmemoryPool, int, void *))                                                              \
+    F(cuMemPoolSetAttribute, (CUmemoryPool, int, void *))                                                              \
     F(cuMemFreeAsync, (CUdeviceptr, CUstream))                                                                         \
+    F(cuMemAddressReserve, (CUdeviceptr *, size_t, size_t, CUdeviceptr, uint64_t))                                     \
+    F(cuMemAddressFree, (CUdeviceptr, size_t))                                                                         \
+    F(cuMemCreate, (uint64_t *, size_t, const CUmemAllocationProp *, uint64_t))                                        \
+    F(cuMemRelease, (uint64_t))                                                                                        \
+    F(cuMemRetainAllocationHandle, (uint64_t *, void *))                                                               \
+    F(cuMemMap, (CUdeviceptr, size_t, size_t, uint64_t, uint64_t))                                                     \
+    F(cuMemUnmap, (CUdeviceptr, size_t))                                                                               \
+    F(cuMemSetAccess, (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t))                                          \
+    F(cuMemGetAccess, (uint64_t *, const CUmemLocation *, CUdeviceptr))                                                \
+    F(cuMemGetAllocationGranularity, (size_t *, const CUmemAllocationProp *, int))                                     \
+    F(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp *, uint64_t))                                       \
+    F(cuMemExportToShareableHandle, (void *, uint64_t, int, uint64_t))                                                 \
+    F(cuMemImportFromShareableHandle, (uint64_t *, void *, int))                                                       \
+    F(cuPointerGetAttribute, (void *, int, CUdeviceptr))                                                               \
     F(cuMemGetInfo_v2, (size_t *, size_t *))                                                                           \
     F(cuMemGetAddressRange_v2, (CUdeviceptr *, size_t *, CUdeviceptr))                                                 \
     F(cuMemHostAlloc, (void **, size_t, unsigned))                                                                     \
@@ -228,6 +300,9 @@ typedef struct {
     F(cuGraphNodeGetType, (CUgraphNode, int *))                                                                        \
     F(cuGraphAddMemAllocNode, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUDA_MEM_ALLOC_NODE_PARAMS *))     \
     F(cuGraphAddMemFreeNode, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUdeviceptr))                       \
+    F(cuDeviceGetGraphMemAttribute, (CUdevice, int, void *))                                                           \
+    F(cuDeviceSetGraphMemAttribute, (CUdevice, int, void *))                                                           \
+    F(cuDeviceGraphMemTrim, (CUdevice))                                                                                \
     F(cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, uint64_t))                                                 \
     F(cuGraphInstantiateWithParams, (CUgraphExec *, CUgraph, CUDA_GRAPH_INSTANTIATE_PARAMS *))                         \
     F(cuGraphExecDestroy, (CUgraphExec))                                                                               \

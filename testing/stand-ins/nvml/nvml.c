@@ -1,15 +1,19 @@
 /* A stand-in for NVIDIA's management library, for tests on machines without a GPU: libnvidia-ml.so.1 with one device, or with
  * one that is split in two MIG devices, or with as many as the file `count` says, of which the others have a UUID only. What it tells is read at each call from files of the folder $FAKENVML, one number each; a
- * file that is not there is a value that is not supported. While the file `hang` is there, reading the memory in use does not
+ * file that is not there is a value that is not supported, but for the memory: that is then asked of the simulated
+ * device at $SIMDEV_SOCKET, so that it is the software driver's. While the file `hang` is there, reading the memory in use does not
  * return; it makes the file `hangs`. While `crash` is there, it makes `crashes` and ends the process. `open` is there between nvmlInit and nvmlShutdown.
  *
  * The file `xid` is an event, a critical error of the first device or of the one in `xid_of`; it is removed when it is told.
  *
  * With -DOLD it has what a driver of 2020 has: the first version of the memory's structure, other names. */
+#define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, INSUFFICIENT = 7, TIMEOUT = 10, XID = 8, BOARDS = 4 };
@@ -109,6 +113,12 @@ int nvmlDeviceGetPciInfo_v3(void *device, pci_t *pci)
     return SUCCESS;
 }
 
+int nvmlDeviceGetHandleByPciBusId_v2(const char *address, void **device)
+{
+    *device = &board;
+    return strcasestr(address, "0000:0a:00.0") ? SUCCESS : INVALID;
+}
+
 int nvmlDeviceGetName(void *device, char *text, unsigned room)
 {
     (void)device;
@@ -149,6 +159,24 @@ int nvmlDeviceGetUUID(void *device, char *text, unsigned room)
     return SUCCESS;
 }
 
+/* Capacity and use of the first simulated device: a greeting of its socket, eight words (MemoryOf in xsched-sim's wire.rs). */
+static int ask_device(unsigned long long *total, unsigned long long *used)
+{
+    const char *at = getenv("SIMDEV_SOCKET");
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    uint64_t words[8] = {0x73696d6465760006, 18};
+    int fd = at ? socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0) : -1;
+    if (fd < 0)
+        return NOT_SUPPORTED;
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", at);
+    int answered = !connect(fd, (struct sockaddr *)&address, sizeof address) && write(fd, words, sizeof words) == sizeof words
+        && read(fd, words, sizeof words) == sizeof words && words[0] == 0;
+    close(fd);
+    *total = words[1];
+    *used = words[2];
+    return answered ? SUCCESS : NOT_SUPPORTED;
+}
+
 static int memory_used(unsigned long long *used)
 {
     while (!access(path("hang"), F_OK)) {
@@ -162,23 +190,33 @@ static int memory_used(unsigned long long *used)
     return read_number("memory_used", used);
 }
 
+static int memory_of(unsigned long long *total, unsigned long long *used)
+{
+    int code = memory_used(used) | read_number("memory_total", total);
+    return code ? ask_device(total, used) : code;
+}
+
 #ifndef OLD
 int nvmlDeviceGetMemoryInfo_v2(void *device, memory2_t *memory)
 {
     if (memory->version != (sizeof *memory | 2u << 24))
         return INVALID;
     unsigned long long share = device == &board ? 1 : 2;
-    int code = memory_used(&memory->used) | read_number("memory_total", &memory->total);
+    int code = memory_of(&memory->total, &memory->used);
     memory->total /= share;
+    memory->free = memory->total - memory->used;
     return code;
 }
-#else
+#endif
+
 int nvmlDeviceGetMemoryInfo(void *device, memory_t *memory)
 {
-    (void)device;
-    return memory_used(&memory->used) | read_number("memory_total", &memory->total);
+    unsigned long long share = device == &board ? 1 : 2;
+    int code = memory_of(&memory->total, &memory->used);
+    memory->total /= share;
+    memory->free = memory->total - memory->used;
+    return code;
 }
-#endif
 
 int nvmlDeviceGetUtilizationRates(void *device, utilization_t *rates)
 {

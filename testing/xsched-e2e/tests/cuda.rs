@@ -9,8 +9,21 @@ use serde_json::Value;
 use xsched_e2e::{Gpu, Process, now_ns, one_of, signal, until};
 use xsched_proto::class::SHORT_SLICE_US;
 
-const PROGRAMS: [&str; 10] =
-    ["basics", "streams", "events", "memops", "hostfuncs", "capture", "graphs", "errors", "contexts", "multithread"];
+const PROGRAMS: [&str; 13] = [
+    "basics",
+    "streams",
+    "events",
+    "memops",
+    "hostfuncs",
+    "capture",
+    "graphs",
+    "errors",
+    "contexts",
+    "multithread",
+    "memory",
+    "vmm",
+    "pools",
+];
 
 /// Output of each program without xsched, and its intended errors.
 fn bare(gpu: &Gpu) -> BTreeMap<&'static str, (PathBuf, Vec<String>, Value)> {

@@ -1,5 +1,6 @@
 //! A process's context on one device: the command ring, streams and events.
 
+use super::account::Account;
 use super::calls::Calls;
 use super::connect::greet;
 use super::error::{Error, Result};
@@ -113,6 +114,7 @@ pub struct Context {
     /// The program's own memory that is registered with the device.
     pub regions: Regions,
     pub(super) imports: Imports,
+    pub(super) account: Account,
     request: Mutex<()>,
     pub(super) calls: Calls,
 }
@@ -154,6 +156,7 @@ impl Context {
             heaps: Mutex::new(Heaps { device: Heap::new(0..device_end), host: Heap::new(device_end..end) }),
             regions: Regions::default(),
             imports: Imports::default(),
+            account: Account::default(),
             request: Mutex::new(()),
             calls: Calls::default(),
         }));
@@ -193,7 +196,7 @@ impl Context {
         }
     }
 
-    /// Frees a block of one of the heaps.
+    /// Frees a block of one of the heaps, and the device's memory behind it, if there is any.
     pub fn release(&self, offset: u64, heap: impl Fn(&mut Heaps) -> &mut Heap) -> Result<()> {
         let mut heaps = lock(&self.heaps);
         let bytes = heap(&mut heaps).free(offset).ok_or(Error::InvalidValue)?;
@@ -205,6 +208,8 @@ impl Context {
                 rustix::mm::madvise(self.address(start), (end - start) as usize, rustix::mm::Advice::LinuxRemove)
             };
         }
+        drop(heaps);
+        self.unpaid(offset);
         Ok(())
     }
 

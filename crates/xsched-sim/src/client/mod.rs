@@ -6,6 +6,7 @@
 //!
 //! Contexts are never freed: a reset or a fork closes the old one and leaves it, since another thread may be inside.
 
+mod account;
 mod calls;
 mod connect;
 mod context;
@@ -19,6 +20,7 @@ mod spawn;
 mod thread;
 mod wait;
 
+pub use account::DeviceMemory;
 pub use calls::Function;
 pub use context::{Context, EventSlot, Heaps, Invitation, Mark, Ordering, Slot, State};
 pub use error::{Error, Result};

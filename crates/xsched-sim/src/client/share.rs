@@ -4,6 +4,7 @@ use super::context::Context;
 use super::error::{Error, Result};
 use super::wait::lock;
 use crate::wire::Request;
+use rustix::fd::OwnedFd;
 
 /// Size of a page, in bytes.
 pub const PAGE: u64 = 4096;
@@ -40,6 +41,19 @@ impl Context {
         let fd = fds.first().ok_or(Error::DeviceLost)?;
         if self.arena().replace(at, fd, offset, bytes).is_err() {
             self.ask(Request::Restore { at }, None)?;
+            return Err(Error::OutOfMemory);
+        }
+        imports.insert(at, bytes);
+        Ok(())
+    }
+
+    /// Puts pages of a memfd, sealed against shrinking, at `at` in this arena, for the device and for this process, until
+    /// [`Self::restore`]. The place must be allocated by the caller and not in use.
+    pub fn map(&self, at: u64, fd: &OwnedFd, offset: u64, bytes: u64) -> Result<()> {
+        let mut imports = lock(&self.imports.0);
+        self.ask(Request::Map { at, offset, bytes }, Some(fd))?;
+        if self.arena().replace(at, fd, offset, bytes).is_err() {
+            self.request(Request::Restore { at }, None)?;
             return Err(Error::OutOfMemory);
         }
         imports.insert(at, bytes);

@@ -6,6 +6,7 @@
 
 mod client;
 mod effect;
+mod ledger;
 mod lock;
 mod settings;
 
@@ -15,6 +16,7 @@ use crate::model::{Board, ContextId, Model, Timing, Work, member_of, own_number,
 use crate::wire::{self, Request, status};
 use client::{Client, Peer, Seat};
 use effect::Effect;
+use ledger::Ledger;
 use lock::Listener;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd, OwnedFd};
@@ -53,8 +55,8 @@ const DOORBELL: u64 = 1 << 63;
 
 /// Serves the device on `socket`. Returns after no client has been connected for `idle_exit`, if that is given.
 ///
-/// Reads `SIMDEV_TIMESLICE_US` (2000), `SIMDEV_SWITCH_US` (50), `SIMDEV_SHARES` (0) and `SIMDEV_DEVICES` (1) from the
-/// environment; an error of kind `InvalidInput` names a wrong one. `AddrInUse`: another server uses this socket.
+/// Reads `SIMDEV_TIMESLICE_US` (2000), `SIMDEV_SWITCH_US` (50), `SIMDEV_SHARES` (0), `SIMDEV_DEVICES` (1) and
+/// `SIMDEV_MEMORY_MIB` (256; several for several devices, with commas) from the environment; an error of kind `InvalidInput` names a wrong one. `AddrInUse`: another server uses this socket.
 pub fn run(socket: &Path, idle_exit: Option<Duration>) -> io::Result<()> {
     let settings = Settings::from_env()?;
     // Only this thread sleeps in this process. With the default timer slack of 50 µs every completion would be late.
@@ -110,6 +112,8 @@ struct Server {
     devices: Vec<Device>,
     /// Number of launches received, by device.
     launched: Vec<u64>,
+    /// Memory in use.
+    ledger: Ledger,
     /// Connections that have not sent their greeting.
     greeting: BTreeMap<u64, OwnedFd>,
     clients: BTreeMap<u64, Client>,
@@ -148,6 +152,7 @@ impl Server {
             timing: settings.timing,
             devices: (0..settings.devices).map(|_| device()).collect(),
             launched: vec![0; settings.devices],
+            ledger: Ledger::new(settings.memory.clone()),
             greeting: BTreeMap::new(),
             clients: BTreeMap::new(),
             exports: BTreeMap::new(),
@@ -348,6 +353,14 @@ impl Server {
         let peer = Peer::new(socket);
         match Request::decode(words) {
             Some(Request::Count) => peer.reply(status::OK, [self.devices.len() as u64, 0, 0, 0]),
+            Some(Request::MemoryOf { device }) => {
+                match usize::try_from(device).ok().filter(|&d| d < self.devices.len()) {
+                    Some(device) => {
+                        peer.reply(status::OK, [self.ledger.capacity(device), self.ledger.used(device), 0, 0])
+                    }
+                    None => peer.reply(status::NO_DEVICE, [0; 4]),
+                }
+            }
             Some(Request::Context { device }) => {
                 let Some(device) = usize::try_from(device).ok().filter(|&d| d < self.devices.len()) else {
                     return peer.reply(status::NO_DEVICE, [0; 4]);
@@ -439,6 +452,36 @@ impl Server {
                 }
                 Err(_) => client.peer.reply(status::INVALID_VALUE, [0; 4]),
             },
+            Some(Request::Map { at, offset, bytes }) => {
+                let done = fds.first().is_some_and(|fd| client.memory.map(at, fd, offset, bytes).is_ok());
+                client.peer.reply(if done { status::OK } else { status::INVALID_VALUE }, [0; 4])
+            }
+            Some(Request::Take { bytes }) => {
+                let taken = self.ledger.take(key, client.seat.device, bytes);
+                client.peer.reply(if taken { status::OK } else { status::OUT_OF_MEMORY }, [0; 4])
+            }
+            Some(Request::Give { bytes }) => {
+                let given = self.ledger.give(key, bytes);
+                client.peer.reply(if given { status::OK } else { status::INVALID_VALUE }, [0; 4])
+            }
+            Some(Request::Hold) => {
+                let Some((number, bytes)) = fds.first().and_then(client::held) else {
+                    return client.peer.reply(status::INVALID_VALUE, [0; 4]);
+                };
+                match self.ledger.hold(key, client.seat.device, number, bytes) {
+                    Some(device) => client.peer.reply(status::OK, [number, device as u64, 0, 0]),
+                    None => client.peer.reply(status::OUT_OF_MEMORY, [0; 4]),
+                }
+            }
+            Some(Request::Drop { number }) => {
+                let dropped = self.ledger.drop_hold(key, number);
+                client.peer.reply(if dropped { status::OK } else { status::INVALID_VALUE }, [0; 4])
+            }
+            Some(Request::Memory) => {
+                let device = client.seat.device;
+                let memory = [self.ledger.capacity(device), self.ledger.used(device), self.ledger.own(key), 0];
+                client.peer.reply(status::OK, memory)
+            }
             Some(Request::Counters) => {
                 let (device, total) = (&self.devices[client.seat.device], self.launched[client.seat.device]);
                 let counters = [client.launched(), client.completed, device.switches(), total];
@@ -537,6 +580,7 @@ impl Server {
         let Some(client) = self.clients.remove(&key) else { return };
         let Seat { device: index, context: id, member } = client.seat;
         self.exports.retain(|_, export| export.owner != key);
+        self.ledger.remove(key);
         self.keys[index].remove(&(id, member));
         if member != 0 {
             self.devices[index].remove_member(id, member);

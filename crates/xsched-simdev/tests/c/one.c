@@ -115,7 +115,7 @@ static void errors(void)
     GIVES(simErrorInvalidValue, simFree(p));
     OK(simMalloc(&p, 64));
 
-    simKernel k = kernel(simOpFill, p, 1 << 30, 1, 1);
+    simKernel k = kernel(simOpFill, p, 3u << 30, 1, 1);
     GIVES(simErrorInvalidValue, simLaunchKernel(&k, s));
     k = kernel(simOpFill, (float *)&k, 4, 1, 1);
     GIVES(simErrorInvalidValue, simLaunchKernel(&k, s));

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use xsched_engine::{
-    Arrival, Bounds, Ceilings, Effect, Engine, Given, Input, Message, NewGroup, Rank, Settings, Terms,
+    Arrival, Bounds, Ceilings, Effect, Engine, Given, Input, MemorySettings, MemoryTerms, Message, NewGroup, Rank,
+    Settings, Terms,
 };
 use xsched_engine::{User, Wishes};
 use xsched_policy::{Choice, LOOK_US, Level, Lineage};
@@ -50,6 +51,7 @@ fn settings(policy: Choice, written: &Written) -> Settings {
         pool_budget_us: 400,
         yields: false,
         has_details: false,
+        memory: MemorySettings::default(),
     }
 }
 
@@ -65,7 +67,7 @@ fn terms() -> Terms {
         devices: usize::MAX,
         books: usize::MAX,
     };
-    Terms { given: Given::default(), ceilings: Ceilings::NONE, bounds }
+    Terms { given: Given::default(), ceilings: Ceilings::NONE, bounds, memory: MemoryTerms::default() }
 }
 
 /// The user of programs that name none.

@@ -1,8 +1,9 @@
 //! Accounts of a context: blocks to be freed later, and memory shared with other processes.
 
+use crate::pool::Pool;
 use crate::result::{Error, Result};
-use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use xsched_sim::client::{self, Export, Mark, lock};
 
 /// Blocks of a context that are to be freed once a stream reaches a mark.
@@ -10,6 +11,10 @@ use xsched_sim::client::{self, Export, Mark, lock};
 pub(crate) struct Blocks {
     pub(crate) stages: Mutex<Vec<(Mark, u64)>>,
     pub(crate) freed: Mutex<Vec<(Mark, u64)>>,
+    /// Blocks of graphs' nodes, by offset.
+    pub(crate) of_graphs: Mutex<BTreeSet<u64>>,
+    /// Blocks of pools, with their lengths, by offset.
+    pooled: Mutex<BTreeMap<u64, (Arc<Pool>, u64)>>,
 }
 
 impl Blocks {
@@ -17,6 +22,55 @@ impl Blocks {
     pub(crate) fn stage(&self, sim: &client::Context, bytes: usize) -> Result<u64> {
         reap(&self.stages, sim, |heaps| &mut heaps.host);
         lock(&sim.heaps).host.alloc(bytes as u64).ok_or(Error::OUT_OF_MEMORY)
+    }
+
+    /// Allocates a block of a pool.
+    pub(crate) fn pooled(&self, sim: &client::Context, pool: Arc<Pool>, bytes: usize) -> Result<u64> {
+        let (offset, length) = {
+            let heap = &mut lock(&sim.heaps).device;
+            let offset = heap.alloc(bytes as u64).ok_or(Error::OUT_OF_MEMORY)?;
+            (offset, heap.block_of(offset).map_or(0, |(_, length)| length))
+        };
+        if let Err(error) = pool.take(length) {
+            lock(&sim.heaps).device.free(offset);
+            return Err(error);
+        }
+        lock(&self.pooled).insert(offset, (pool, length));
+        Ok(offset)
+    }
+
+    /// Pool of the block at an offset; `None` if it is of none.
+    pub(crate) fn pool_of(&self, offset: u64) -> Option<usize> {
+        lock(&self.pooled).get(&offset).map(|(pool, _)| pool.handle)
+    }
+
+    /// Returns the memory of a block that was freed to its pool, if it is of one.
+    pub(crate) fn unpool(&self, offset: u64) {
+        let found = lock(&self.pooled).remove(&offset);
+        if let Some((pool, bytes)) = found {
+            pool.returned(bytes);
+        }
+    }
+
+    /// Returns the memory of all blocks to their pools, when their context ends.
+    pub(crate) fn unpool_all(&self) {
+        let all = std::mem::take(&mut *lock(&self.pooled));
+        all.into_values().for_each(|(pool, bytes)| pool.returned(bytes));
+    }
+
+    /// Frees the device memory whose streams have reached its end.
+    pub(crate) fn reap(&self, sim: &client::Context) {
+        let done: Vec<u64> = {
+            let mut freed = lock(&self.freed);
+            let done: Vec<u64> =
+                freed.iter().filter(|(mark, _)| sim.reached(*mark)).map(|&(_, offset)| offset).collect();
+            freed.retain(|&(_, offset)| !done.contains(&offset));
+            done
+        };
+        for offset in done {
+            let _ = sim.release(offset, |heaps| &mut heaps.device);
+            self.unpool(offset);
+        }
     }
 
     /// Frees a stage once the mark is reached.

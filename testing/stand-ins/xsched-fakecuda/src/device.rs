@@ -4,7 +4,7 @@ use crate::edge::{In, Out};
 use crate::process::{device, driver, of_the_machine};
 use crate::result::{Error, Result, describe};
 use std::ffi::{c_char, c_int, c_void};
-use xsched_sim::layout::DEVICE_BYTES;
+use xsched_sim::client::DeviceMemory;
 
 /// CUDA 13.5, the version of the header that lists the names.
 pub(crate) const VERSION: c_int = 13050;
@@ -58,8 +58,8 @@ pub(crate) fn uuid(out: Out<[u8; 16]>, number: c_int) -> Result<()> {
 }
 
 pub(crate) fn total_memory(out: Out<usize>, number: c_int) -> Result<()> {
-    device(number)?;
-    out.put(DEVICE_BYTES)
+    let device = of_the_machine(device(number)?);
+    out.put(DeviceMemory::of(device as u64)?.capacity as usize)
 }
 
 pub(crate) fn compute_capability(major: Out<c_int>, minor: Out<c_int>, number: c_int) -> Result<()> {
@@ -94,6 +94,8 @@ pub(crate) fn attribute(out: Out<c_int>, which: c_int, number: c_int) -> Result<
         75 => 9,                                // compute capability
         79 | 80 | 90 => 1,                      // L1 caches, compute preemption
         81 | 97 => 227 << 10,                   // shared memory per multiprocessor, per block if asked for
+        102 => 1,                               // virtual memory management
+        103 => 1,                               // memory shared by descriptors
         92..=94 | 122 | 123 => 1,               // stream memory operations, their 64-bit words, NOR
         91 | 99 => 1,                           // registered host memory, by its own address
         95 => 1,                                // cooperative launches

@@ -2,6 +2,7 @@
 
 use crate::context::{Ctx, current};
 use crate::edge::Out;
+use crate::pool;
 use crate::process::known;
 use crate::result::{Error, Result};
 use crate::sequence::{Sequence, potentially_unsafe};
@@ -119,7 +120,9 @@ pub(crate) fn synchronize(handle: usize) -> Result<()> {
     if let Some(shared) = event.shared {
         return shared.synchronize(&ctx);
     }
-    ctx.sim.recorded(event.slot)?.map_or(Ok(()), |mark| ctx.wait(mark))
+    ctx.sim.recorded(event.slot)?.map_or(Ok(()), |mark| ctx.wait(mark))?;
+    pool::synchronized(&ctx);
+    Ok(())
 }
 
 pub(crate) fn elapsed(out: Out<f32>, start: usize, end: usize) -> Result<()> {

@@ -91,6 +91,8 @@ pub(crate) fn launch(null: Null, exec: usize, stream: usize) -> Result<()> {
         return Err(Error::STREAM_CAPTURE_UNSUPPORTED);
     }
     stream.issue_all(&ops)?;
+    let end = stream.context()?.sim.end(stream.slot)?;
+    ops.iter().for_each(|op| op.used_until(end));
     Counters::add(&COUNTERS.graph_launches);
     Ok(())
 }

@@ -4,6 +4,9 @@
 //! `HOW` is `once`, `on` (all counted calls after it fail too) or `all` (every call after it fails, counted or not, as
 //! after a fault of the device). `X_FAIL_SPARED="NAME NAME…"`: functions that are not counted. If these are the
 //! functions that a program calls, the counted ones are those that other code in its process calls.
+//!
+//! `X_FAIL_CALL="NAME:N:CODE NAME:N:CODE…"`: the `N`th call of the function `NAME` returns `CODE`, once, and does nothing
+//! else.
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -19,6 +22,16 @@ pub struct Failures {
     /// Prefix of its variables.
     prefix: &'static str,
     asked: OnceLock<Option<Asked>>,
+    named: OnceLock<Vec<Named>>,
+}
+
+/// A call that fails: the function, number and result, and the number of calls so far.
+#[derive(Debug)]
+struct Named {
+    name: String,
+    number: u64,
+    code: i32,
+    calls: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -40,9 +53,9 @@ enum How {
 }
 
 impl Failures {
-    /// Failures of a library with the variables `PREFIX_FAIL` and `PREFIX_FAIL_SPARED`.
+    /// Failures of a library with the variables `PREFIX_FAIL`, `PREFIX_FAIL_SPARED` and `PREFIX_FAIL_CALL`.
     pub const fn new(prefix: &'static str) -> Self {
-        Self { prefix, asked: OnceLock::new() }
+        Self { prefix, asked: OnceLock::new(), named: OnceLock::new() }
     }
 
     fn asked(&self) -> Option<&Asked> {
@@ -60,15 +73,44 @@ impl Failures {
         self.asked.get_or_init(read).as_ref()
     }
 
+    fn named(&self) -> &[Named] {
+        self.named.get_or_init(|| {
+            let name = format!("{}_FAIL_CALL", self.prefix);
+            let text = std::env::var(&name).unwrap_or_default();
+            let calls: Option<Vec<Named>> = text.split_whitespace().map(Named::parse).collect();
+            calls.unwrap_or_else(|| {
+                eprintln!("{name}={text} is not `NAME:N:CODE`, or several with spaces, N from 1");
+                std::process::exit(2);
+            })
+        })
+    }
+
     /// Result that a call of this function must return, if it is to fail.
     pub fn of(&self, name: &str) -> Option<i32> {
-        self.asked()?.of(name)
+        // Every entry counts every call of its function.
+        let named = self.named().iter().fold(None, |found, call| call.of(name).or(found));
+        let counted = self.asked().and_then(|asked| asked.of(name));
+        named.or(counted)
     }
 
     /// Number of counted calls and the function that failed first; `None` if calls are not counted.
     pub fn told(&self) -> Option<(u64, Option<&str>)> {
         let asked = self.asked()?;
         Some((asked.counted.load(Relaxed), asked.failed.get().map(String::as_str)))
+    }
+}
+
+impl Named {
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(':');
+        let name = words.next().filter(|name| !name.is_empty())?.to_owned();
+        let number = words.next()?.parse().ok().filter(|&number| number > 0)?;
+        let code = words.next()?.parse().ok()?;
+        words.next().is_none().then_some(Self { name, number, code, calls: AtomicU64::new(0) })
+    }
+
+    fn of(&self, name: &str) -> Option<i32> {
+        (self.name == name && self.calls.fetch_add(1, Relaxed) + 1 == self.number).then_some(self.code)
     }
 }
 
@@ -112,6 +154,16 @@ mod tests {
     fn answers(text: &str) -> [Option<i32>; 6] {
         let asked = Asked::parse(text, "program also").expect("well formed");
         ["own", "program", "own", "other", "also", "own"].map(|name| asked.of(name))
+    }
+
+    #[test]
+    fn a_named_call_fails_once() {
+        let call = Named::parse("cuMemCreate:2:2").expect("well formed");
+        let answers = ["cuMemCreate", "cuMemMap", "cuMemCreate", "cuMemCreate"].map(|name| call.of(name));
+        assert_eq!(answers, [None, None, Some(2), None]);
+        for wrong in ["cuMemCreate", ":1:2", "cuMemCreate:0:2", "cuMemCreate:1:x", "cuMemCreate:1:2:3"] {
+            assert!(Named::parse(wrong).is_none(), "{wrong}");
+        }
     }
 
     #[test]

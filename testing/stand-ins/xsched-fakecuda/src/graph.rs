@@ -2,9 +2,9 @@
 
 use crate::context;
 use crate::edge::{In, Out};
+use crate::graph_memory::Block;
 use crate::launch::Launch;
 use crate::memops;
-use crate::memory;
 use crate::module;
 use crate::op::{Argument, HostFunction, Op};
 use crate::process::known;
@@ -165,7 +165,7 @@ pub(crate) fn destroy(handle: usize) -> Result<()> {
 pub(crate) fn clone(out: Out<usize>, handle: usize) -> Result<()> {
     let (out, from) = (out.required()?, find(handle)?.nodes());
     // By cuda.h, which does not name the error.
-    if from.iter().any(|node| matches!(node.op, Op::Memory(_))) {
+    if from.iter().any(|node| matches!(node.op, Op::Memory(_) | Op::Free)) {
         return Err(Error::NOT_SUPPORTED);
     }
     let cloned = |node: Node| Node { id: next_id(), origin: node.id, handle: 0, ..node };
@@ -338,13 +338,14 @@ pub(crate) fn add_alloc(
     params: Out<AllocParams>,
 ) -> Result<()> {
     let mut given = params.read()?;
-    given.address = memory::allocated(given.bytes)?;
+    let block = Block::new(&context::current()?, given.bytes)?;
+    given.address = block.address();
     params.put(given)?;
-    add_node(out, graph, after, count, Op::Memory(10))
+    add_node(out, graph, after, count, Op::Memory(block))
 }
 
 pub(crate) fn add_free(out: Out<usize>, graph: usize, after: In<usize>, count: usize, _address: u64) -> Result<()> {
-    add_node(out, graph, after, count, Op::Memory(11))
+    add_node(out, graph, after, count, Op::Free)
 }
 
 pub(crate) fn add_child(out: Out<usize>, graph: usize, after: In<usize>, count: usize, child: usize) -> Result<()> {
@@ -496,7 +497,8 @@ pub(crate) fn kind(op: &Op) -> c_int {
         Op::Empty => 5,
         Op::Wait(_) => 6,
         Op::Record(_) => 7,
-        Op::Memory(kind) => *kind,
+        Op::Memory(_) => 10,
+        Op::Free => 11,
         Op::MemOps(_) => 12,
     }
 }

@@ -5,6 +5,7 @@ use crate::edge::In;
 use crate::memory;
 use crate::module::{Kernel, find_function};
 use crate::result::{Error, Result};
+use crate::vmm;
 use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
 use xsched_sim::command::{Action, KernelOp, TensorOp};
@@ -58,6 +59,7 @@ impl Launch {
         let [first, second, third, fourth, fifth, sixth, seventh] = self.arguments;
         let floats = |address: u64, count: u32| {
             let pointer = std::ptr::with_exposed_provenance::<c_void>(address as usize);
+            vmm::check(address, count as usize * 4).unwrap_or(Ok(())).ok()?;
             ctx.sim.offset(pointer, count as usize * 4).filter(|offset| offset.is_multiple_of(4))
         };
         let count = first as u32;
@@ -99,6 +101,7 @@ impl Launch {
         let place = |i: usize| {
             let pointer = std::ptr::with_exposed_provenance::<c_void>(operands[i] as usize);
             let bytes = usize::try_from(counts[i]).ok()?.checked_mul(4)?;
+            vmm::check(operands[i], bytes).unwrap_or(Ok(())).ok()?;
             ctx.sim.offset(pointer, bytes).filter(|offset| offset.is_multiple_of(4))
         };
         let (x, w, y) = (place(0)?, place(1)?, place(2)?);

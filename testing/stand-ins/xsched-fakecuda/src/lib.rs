@@ -6,19 +6,23 @@
 //! - [`process`]: state of the process; [`slab`]: handles; [`stats`], [`counts`]: counts of operations and calls.
 //! - [`context`], [`stream`], [`event`], [`memory`], [`module`], [`graph`]: the objects; [`books`]: accounts of a context;
 //!   [`teardown`]: ends of contexts.
-//! - [`nodes`]: parameters of a graph's nodes; [`exec`]: executable graphs; [`ipc`], [`shared`]: memory and events shared by
+//! - [`nodes`]: parameters of a graph's nodes; [`exec`]: executable graphs; [`graph_memory`]: that of their nodes; [`ipc`], [`shared`]: memory and events shared by
 //!   processes.
 //! - [`op`]: a command, which is [submitted](given) to the device or recorded by a [`capture`] ([`issue`]); [`launch`],
 //!   [`copy`], [`memops`]: its kinds; [`calls`]: the functions that submit them. [`sequence`]: restrictions by captures.
 //! - [`rm`]: channel groups and time slices, requested by `ioctl` as a driver does.
 //! - [`mps`]: contexts of several processes in one, and the two programs needed for that; [`visible`]: the devices that a
 //!   process sees.
+//! - [`pool`]: memory in the order of a stream.
+//! - [`vmm`]: ranges of addresses and memory mapped in them.
 //! - [`lookup`] serves `cuGetProcAddress`.
 //!
 //! # Differences from hardware
 //! The only kernels are those of [`module::Kernel`]; a PTX text provides only their names. Kernels of one context run
 //! one at a time, as do a graph's nodes. The host can read device memory. Not implemented: managed memory, arrays and
-//! textures, virtual memory management, memory nodes of graphs, green contexts, multicast.
+//! textures, green contexts, multicast. A reserved range of addresses lies in one context and ends with it, and a
+//! descriptor of exported memory alone does not keep it in use. Memory of a graph's node is in use from the creation of
+//! the node on, and an allocation cannot be captured.
 //!
 //! # Counts
 //! `fakeGetCounters` stores the counts of operations (the fields of [`stats::Counters`], in order). With
@@ -28,6 +32,7 @@
 //! # Failures
 //! `FAKECUDA_FAIL` makes calls fail, see [`fail`].
 
+mod array;
 mod books;
 mod calls;
 mod capture;
@@ -41,6 +46,7 @@ mod exec;
 mod fail;
 mod given;
 mod graph;
+mod graph_memory;
 mod ipc;
 mod issue;
 mod launch;
@@ -51,6 +57,7 @@ mod module;
 mod mps;
 mod nodes;
 mod op;
+mod pool;
 mod process;
 mod result;
 mod rm;
@@ -62,6 +69,7 @@ mod stream;
 mod table;
 mod teardown;
 mod visible;
+mod vmm;
 
 pub use edge::{In, Out, Text};
 pub use fail::Failures;

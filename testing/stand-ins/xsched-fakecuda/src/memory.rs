@@ -6,13 +6,15 @@
 
 use crate::books::reap;
 use crate::context::{CONTEXTS, Ctx, current};
-use crate::edge::{In, Null, Out};
-use crate::process::device;
+use crate::edge::{Null, Out};
+use crate::graph_memory;
+use crate::pool;
 use crate::result::{Error, Result};
 use crate::sequence::potentially_unsafe;
 use crate::stats;
 use crate::stream;
-use std::ffi::{c_int, c_uint, c_void};
+use crate::vmm;
+use std::ffi::{c_uint, c_void};
 use std::sync::{Arc, Mutex};
 use xsched_sim::client::{self, lock};
 use xsched_sim::command::Place;
@@ -69,6 +71,9 @@ pub(crate) fn check_device(address: u64, bytes: usize) -> Result<()> {
     if bytes == 0 {
         return Ok(());
     }
+    if let Some(result) = vmm::check(address, bytes) {
+        return result;
+    }
     if let Some((ctx, offset)) = owner(address, bytes) {
         let heaps = lock(&ctx.sim.heaps);
         let inside = |heap: &client::Heap| {
@@ -104,20 +109,15 @@ fn alloc_device(ctx: &Ctx, bytes: usize) -> Result<u64> {
     if bytes == 0 {
         return Err(Error::INVALID_VALUE);
     }
-    reap(&ctx.memory.freed, ctx.sim, |heaps| &mut heaps.device);
-    let offset = lock(&ctx.sim.heaps).device.alloc(bytes as u64).ok_or(Error::OUT_OF_MEMORY)?;
+    ctx.memory.reap(ctx.sim);
+    let offset = ctx.sim.allocate(bytes as u64)?;
     Ok(ctx.sim.address(offset).expose_provenance() as u64)
-}
-
-/// Allocates device memory in the calling thread's context.
-pub(crate) fn allocated(bytes: usize) -> Result<u64> {
-    alloc_device(&*current()?, bytes)
 }
 
 pub(crate) fn alloc(out: Out<u64>, bytes: usize) -> Result<()> {
     let out = out.required()?;
     potentially_unsafe()?;
-    out.put(allocated(bytes)?)
+    out.put(alloc_device(&*current()?, bytes)?)
 }
 
 pub(crate) fn alloc_pitch(out: Out<u64>, pitch: Out<usize>, width: usize, rows: usize, unit: c_uint) -> Result<()> {
@@ -144,13 +144,21 @@ fn free_block(address: u64, heap: fn(&mut client::Heaps) -> &mut client::Heap) -
         stats::illegal(format!("no memory begins at {address:#x}"));
         return Err(Error::INVALID_VALUE);
     };
+    if vmm::of(address).is_some() {
+        stats::illegal(format!("reserved addresses at {address:#x} are freed"));
+        return Err(Error::INVALID_VALUE);
+    }
     if ctx.ipc.opened(address).is_some() {
         stats::illegal(format!("memory of another process at {address:#x} is freed"));
         return Err(Error::INVALID_VALUE);
     }
     ctx.sim.synchronize()?;
     ctx.ipc.freed(ctx.sim, offset);
-    Ok(ctx.sim.release(offset, heap)?)
+    let length = lock(&ctx.sim.heaps).device.block_of(offset).map_or(0, |(_, length)| length);
+    graph_memory::freed(&ctx, offset, length);
+    ctx.sim.release(offset, heap)?;
+    ctx.memory.unpool(offset);
+    Ok(())
 }
 
 pub(crate) fn free(address: u64) -> Result<()> {
@@ -178,9 +186,13 @@ pub(crate) fn alloc_host(out: Out<*mut c_void>, bytes: usize) -> Result<()> {
     host_alloc(out, bytes, 0)
 }
 
-pub(crate) fn alloc_managed(_: Out<u64>, _: usize, _: c_uint) -> Result<()> {
-    current()?;
-    Err(Error::NOT_SUPPORTED)
+/// Allocates memory that the host can use, too: as all memory of the device is here.
+pub(crate) fn alloc_managed(out: Out<u64>, bytes: usize, flags: c_uint) -> Result<()> {
+    // CU_MEM_ATTACH_GLOBAL, CU_MEM_ATTACH_HOST.
+    if ![1, 2].contains(&flags) {
+        return Err(Error::INVALID_VALUE);
+    }
+    alloc(out, bytes)
 }
 
 pub(crate) fn host_register(address: *mut c_void, bytes: usize, flags: c_uint) -> Result<()> {
@@ -240,13 +252,20 @@ pub(crate) fn host_flags(out: Out<c_uint>, address: *mut c_void) -> Result<()> {
 
 pub(crate) fn info(free: Out<usize>, total: Out<usize>) -> Result<()> {
     let ctx = current()?;
-    reap(&ctx.memory.freed, ctx.sim, |heaps| &mut heaps.device);
-    free.put(lock(&ctx.sim.heaps).device.free_bytes() as usize)?;
-    total.put(DEVICE_BYTES)
+    ctx.memory.reap(ctx.sim);
+    let memory = ctx.sim.memory()?;
+    free.put(memory.free() as usize)?;
+    total.put(memory.capacity as usize)
 }
 
 pub(crate) fn address_range(base: Out<u64>, size: Out<usize>, address: u64) -> Result<()> {
     current()?;
+    if let Some(known) = vmm::of(address) {
+        let mapping = known.mapping.ok_or(Error::NOT_FOUND)?;
+        base.maybe(mapping.start);
+        size.maybe(mapping.bytes as usize);
+        return Ok(());
+    }
     let (ctx, offset) = owner(address, 1).ok_or(Error::NOT_FOUND)?;
     if let Some((start, length)) = ctx.ipc.opened(address) {
         base.maybe(start);
@@ -261,20 +280,34 @@ pub(crate) fn address_range(base: Out<u64>, size: Out<usize>, address: u64) -> R
     Ok(())
 }
 
-pub(crate) fn alloc_async(null: Null, out: Out<u64>, bytes: usize, stream: usize) -> Result<()> {
+fn pooled(null: Null, out: Out<u64>, bytes: usize, stream: usize, pool: Option<usize>) -> Result<()> {
     let (out, stream) = (out.required()?, stream::find(null, stream)?);
     let ctx = stream.context()?;
-    // Memory nodes of graphs are not implemented.
+    let pool = pool.map_or_else(|| pool::current(ctx.device), |pool| pool::given(pool, ctx.device))?;
+    // Not implemented: it becomes a memory node of the graph.
     if let Some(capture) = stream.capture() {
         capture.invalidate();
         return Err(Error::NOT_SUPPORTED);
     }
-    out.put(alloc_device(&ctx, bytes)?)
+    if bytes == 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    ctx.memory.reap(ctx.sim);
+    let offset = ctx.memory.pooled(ctx.sim, pool, bytes)?;
+    out.put(ctx.sim.address(offset).expose_provenance() as u64)
+}
+
+pub(crate) fn alloc_async(null: Null, out: Out<u64>, bytes: usize, stream: usize) -> Result<()> {
+    pooled(null, out, bytes, stream, None)
 }
 
 pub(crate) fn alloc_from_pool(null: Null, out: Out<u64>, bytes: usize, pool: usize, stream: usize) -> Result<()> {
-    default_pool(pool)?;
-    alloc_async(null, out, bytes, stream)
+    pooled(null, out, bytes, stream, Some(pool))
+}
+
+/// Frees the memory whose streams have reached its end, of all contexts.
+pub(crate) fn reap_all() {
+    CONTEXTS.all().iter().for_each(|ctx| ctx.memory.reap(ctx.sim));
 }
 
 pub(crate) fn free_async(null: Null, address: u64, stream: usize) -> Result<()> {
@@ -286,41 +319,17 @@ pub(crate) fn free_async(null: Null, address: u64, stream: usize) -> Result<()> 
     }
     let offset = ctx.sim.offset(pointer(address), 0).filter(|&o| lock(&ctx.sim.heaps).device.is_block(o));
     let mut freed = lock(&ctx.memory.freed);
-    let own = ctx.ipc.opened(address).is_none();
+    let own = ctx.ipc.opened(address).is_none() && vmm::of(address).is_none();
     let Some(offset) = offset.filter(|&o| own && freed.iter().all(|&(_, other)| other != o)) else {
         stats::illegal(format!("no memory begins at {address:#x}"));
         return Err(Error::INVALID_VALUE);
     };
     ctx.ipc.freed(ctx.sim, offset);
+    let length = lock(&ctx.sim.heaps).device.block_of(offset).map_or(0, |(_, length)| length);
+    graph_memory::freed(&ctx, offset, length);
     let mark = ctx.sim.end(stream.slot)?;
     freed.push((mark, offset));
     Ok(())
-}
-
-/// Handle of the only memory pool of a device.
-const POOL: usize = 0x59_0000_0040;
-
-fn default_pool(handle: usize) -> Result<()> {
-    if handle == POOL { Ok(()) } else { Err(Error::INVALID_VALUE) }
-}
-
-pub(crate) fn device_pool(out: Out<usize>, number: c_int) -> Result<()> {
-    device(number)?;
-    out.put(POOL)
-}
-
-/// Trims nothing: freed memory is free at once.
-pub(crate) fn pool_trim(pool: usize, _: usize) -> Result<()> {
-    default_pool(pool)
-}
-
-pub(crate) fn pool_attribute(pool: usize, _: c_uint, value: Out<u64>) -> Result<()> {
-    default_pool(pool)?;
-    value.put(0)
-}
-
-pub(crate) fn pool_set_attribute(pool: usize, _: c_uint, _: In<u64>) -> Result<()> {
-    default_pool(pool)
 }
 
 /// CU_POINTER_ATTRIBUTE_CONTEXT, MEMORY_TYPE, DEVICE_POINTER, HOST_POINTER, SYNC_MEMOPS, IS_MANAGED, DEVICE_ORDINAL.
@@ -335,7 +344,14 @@ pub(crate) fn pointer_attribute(value: Out<c_void>, attribute: c_uint, address: 
     if found.is_none() && !registered {
         return Err(Error::INVALID_VALUE);
     }
+    let virtual_range = vmm::of(address);
+    let mapping = virtual_range.as_ref().and_then(|known| known.mapping.as_ref());
+    let block = || {
+        let (mut base, mut size) = (0, 0);
+        address_range(Out::to(&mut base), Out::to(&mut size), address).map(|()| (base, size as u64))
+    };
     match attribute {
+        1 if virtual_range.is_some() => as_double().put(0),
         1 => as_double().put(found.map_or(0, |(ctx, _)| ctx.handle as u64)),
         // CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST.
         2 => as_word().put(if on_device { 2 } else { 1 }),
@@ -343,6 +359,21 @@ pub(crate) fn pointer_attribute(value: Out<c_void>, attribute: c_uint, address: 
         4 if on_device => Err(Error::INVALID_VALUE),
         4 => as_double().put(address),
         6 | 8 => as_word().put(0),
+        // CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
+        10 => as_word().put((on_device && virtual_range.is_none()).into()),
+        // RANGE_START_ADDR, RANGE_SIZE: of the reservation. MAPPED, ALLOWED_HANDLE_TYPES.
+        11 => as_double().put(virtual_range.map_or_else(|| block().map(|(base, _)| base), |known| Ok(known.start))?),
+        12 => as_double().put(virtual_range.map_or_else(|| block().map(|(_, size)| size), |known| Ok(known.bytes))?),
+        13 => as_word().put((virtual_range.is_none() || mapping.is_some()).into()),
+        14 => as_double().put(mapping.map_or(0, |mapping| mapping.handles as u64)),
+        // MEMPOOL_HANDLE
+        17 => as_double().put(
+            found.and_then(|(ctx, _)| ctx.memory.pool_of(ctx.sim.offset(pointer(block().ok()?.0), 1)?)).unwrap_or(0)
+                as u64,
+        ),
+        // MAPPING_SIZE, MAPPING_BASE_ADDR
+        18 => as_double().put(block()?.1),
+        19 => as_double().put(block()?.0),
         9 => as_word().put(found.map_or(0, |(ctx, _)| ctx.device as u32)),
         _ => Err(Error::NOT_SUPPORTED),
     }

@@ -4,6 +4,7 @@ use crate::context::Ctx;
 use crate::copy::{Copy, Set};
 use crate::event::Event;
 use crate::given::{Given, give};
+use crate::graph_memory::Block;
 use crate::launch::Launch;
 use crate::memops::MemOp;
 use crate::process::in_host_function;
@@ -49,14 +50,24 @@ pub(crate) enum Op {
     Wait(Arc<Event>),
     MemOps(Vec<MemOp>),
     Empty,
-    /// A node of this kind (CUgraphNodeType) that allocates or frees memory. The memory is allocated when the node is
-    /// created, and lasts as long as its context.
-    Memory(c_int),
+    /// A node that allocates memory. The memory is allocated when the node is created.
+    Memory(Arc<Block>),
+    /// A node that frees memory.
+    Free,
     /// A child graph: its commands in order.
     Child(Vec<Op>),
 }
 
 impl Op {
+    /// Notes that a graph with this command uses memory of its nodes until this mark.
+    pub(crate) fn used_until(&self, mark: Mark) {
+        match self {
+            Self::Memory(block) => block.used_until(mark),
+            Self::Child(ops) => ops.iter().for_each(|op| op.used_until(mark)),
+            _ => {}
+        }
+    }
+
     /// Submits the command to the device. In a graph (`graph`) no work may be left for the host.
     pub(crate) fn run(&self, ctx: &Arc<Ctx>, slot: Slot, graph: bool) -> Result<Given> {
         if let Self::Copy(copy) = self {
@@ -102,7 +113,7 @@ impl Op {
                 ops.iter().try_for_each(|op| give(ctx, slot, op.action(ctx)?).map(drop))?;
                 Ok(ctx.sim.end(slot)?)
             }
-            Self::Empty | Self::Memory(_) => Ok(ctx.sim.end(slot)?),
+            Self::Empty | Self::Memory(_) | Self::Free => Ok(ctx.sim.end(slot)?),
             Self::Child(ops) => {
                 ops.iter().try_for_each(|op| op.run(ctx, slot, graph).map(drop))?;
                 Ok(ctx.sim.end(slot)?)

@@ -2,6 +2,7 @@
 
 use crate::context::{Ctx, PRIORITIES, current};
 use crate::edge::{Null, Out};
+use crate::pool;
 use crate::process::known;
 use crate::result::{Error, Result};
 use crate::sequence::{self, Member, Sequence};
@@ -225,7 +226,9 @@ pub(crate) fn synchronize(null: Null, handle: usize) -> Result<()> {
     stream.not_capturing(&ctx)?;
     ctx.sim.ends(stream.slot)?.into_iter().try_for_each(|mark| ctx.wait(mark))?;
     // A fault counts even if no command is pending.
-    ctx.check()
+    ctx.check()?;
+    pool::synchronized(&ctx);
+    Ok(())
 }
 
 pub(crate) fn get_priority(null: Null, handle: usize, out: Out<c_int>) -> Result<()> {

@@ -10,8 +10,8 @@ use crate::edge::{In, Need, Null, Out, Text, edge};
 use crate::op::{Callback, HostFunction};
 use crate::result::Error;
 use crate::{
-    calls, capture, context, counts, device, event, exec, graph, ipc, memops, memory, module, nodes, process, sequence,
-    stream, teardown,
+    array, calls, capture, context, counts, device, event, exec, graph, graph_memory, ipc, memops, memory, module,
+    nodes, pool, process, sequence, stream, teardown, vmm,
 };
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 
@@ -251,11 +251,34 @@ functions! {
     driver cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz(
         out: Out<u64>, bytes: usize, pool: Pool, stream: Stream) => memory::alloc_from_pool;
     driver cuMemFreeAsync / cuMemFreeAsync_ptsz(at: u64, stream: Stream) => memory::free_async;
-    driver cuDeviceGetDefaultMemPool(out: Out<Pool>, device: c_int) => memory::device_pool;
-    driver cuDeviceGetMemPool(out: Out<Pool>, device: c_int) => memory::device_pool;
-    driver cuMemPoolTrimTo(pool: Pool, keep: usize) => memory::pool_trim;
-    driver cuMemPoolGetAttribute(pool: Pool, which: c_uint, value: Out<u64>) => memory::pool_attribute;
-    driver cuMemPoolSetAttribute(pool: Pool, which: c_uint, value: In<u64>) => memory::pool_set_attribute;
+    driver cuArrayCreate_v2(out: Out<usize>, descriptor: In<array::Rectangle>) => array::create;
+    driver cuArray3DCreate_v2(out: Out<usize>, descriptor: In<array::Cuboid>) => array::create_3d;
+    driver cuArrayDestroy(array: usize) => array::destroy;
+    driver cuMipmappedArrayCreate(out: Out<usize>, descriptor: In<array::Cuboid>, levels: c_uint) => array::create_mipmapped;
+    driver cuMipmappedArrayDestroy(array: usize) => array::destroy;
+    driver cuDeviceGetDefaultMemPool(out: Out<Pool>, device: c_int) => pool::default;
+    driver cuDeviceGetMemPool(out: Out<Pool>, device: c_int) => pool::get_current;
+    driver cuDeviceSetMemPool(device: c_int, pool: Pool) => pool::set_current;
+    driver cuMemPoolCreate(out: Out<Pool>, properties: In<pool::Properties>) => pool::create;
+    driver cuMemPoolDestroy(pool: Pool) => pool::destroy;
+    driver cuMemPoolTrimTo(pool: Pool, keep: usize) => pool::trim;
+    driver cuMemPoolGetAttribute(pool: Pool, which: c_uint, value: Out<c_void>) => pool::attribute;
+    driver cuMemPoolSetAttribute(pool: Pool, which: c_uint, value: Out<c_void>) => pool::set_attribute;
+
+    driver cuMemAddressReserve(out: Out<u64>, bytes: usize, alignment: usize, wish: u64, flags: u64) => vmm::reserve;
+    driver cuMemAddressFree(at: u64, bytes: usize) => vmm::unreserve;
+    driver cuMemCreate(out: Out<u64>, bytes: usize, properties: In<vmm::Properties>, flags: u64) => vmm::create;
+    driver cuMemRelease(handle: u64) => vmm::release;
+    driver cuMemRetainAllocationHandle(out: Out<u64>, at: Pointer) => vmm::retain;
+    driver cuMemMap(at: u64, bytes: usize, offset: usize, handle: u64, flags: u64) => vmm::map;
+    driver cuMemUnmap(at: u64, bytes: usize) => vmm::unmap;
+    driver cuMemSetAccess(at: u64, bytes: usize, given: In<vmm::Access>, count: usize) => vmm::set_access;
+    driver cuMemGetAccess(out: Out<u64>, location: In<vmm::Location>, at: u64) => vmm::get_access;
+    driver cuMemGetAllocationGranularity(out: Out<usize>, properties: In<vmm::Properties>, option: c_uint)
+        => vmm::granularity;
+    driver cuMemGetAllocationPropertiesFromHandle(out: Out<vmm::Properties>, handle: u64) => vmm::properties;
+    driver cuMemExportToShareableHandle(out: Out<c_void>, handle: u64, kind: c_int, flags: u64) => vmm::export;
+    driver cuMemImportFromShareableHandle(out: Out<u64>, descriptor: Pointer, kind: c_int) => vmm::import;
 
     driver cuIpcGetMemHandle(out: Out<ipc::Handle>, at: u64) => ipc::get_memory;
     driver cuIpcOpenMemHandle_v2(out: Out<u64>, handle: ipc::Handle, flags: c_uint) => ipc::open_memory;
@@ -440,6 +463,9 @@ functions! {
         => graph::add_alloc;
     driver cuGraphAddMemFreeNode(out: Out<Node>, graph: Graph, after: In<Node>, count: usize, at: u64)
         => graph::add_free;
+    driver cuDeviceGetGraphMemAttribute(device: c_int, which: c_uint, value: Out<u64>) => graph_memory::attribute;
+    driver cuDeviceSetGraphMemAttribute(device: c_int, which: c_uint, value: In<u64>) => graph_memory::set_attribute;
+    driver cuDeviceGraphMemTrim(device: c_int) => graph_memory::trim;
     driver cuGraphRemoveDependencies(graph: Graph, from: In<Node>, to: In<Node>, count: usize)
         => graph::remove_dependencies;
     driver cuGraphRemoveDependencies_v2(graph: Graph, from: In<Node>, to: In<Node>, data: In<graph::EdgeData>, count: usize)

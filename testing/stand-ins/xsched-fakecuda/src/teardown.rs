@@ -3,11 +3,14 @@
 use crate::capture;
 use crate::context::{CONTEXTS, Ctx, find, primary, stack, top};
 use crate::event::EVENTS;
+use crate::graph_memory;
 use crate::memory::forget_registered;
 use crate::module::{FUNCTIONS, MODULES};
+use crate::pool;
 use crate::process::device;
 use crate::result::{Error, Result};
 use crate::stream::{STREAMS, forget_of};
+use crate::vmm;
 use std::ffi::c_int;
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Release;
@@ -25,6 +28,10 @@ fn end(ctx: &Ctx) {
     MODULES.remove_if(|module| module.ctx.as_ref().is_some_and(mine));
     FUNCTIONS.remove_if(|function| function.ctx.as_ref().is_some_and(mine));
     forget_registered(ctx);
+    vmm::forget(ctx);
+    graph_memory::forget(ctx);
+    ctx.memory.unpool_all();
+    pool::synchronized(ctx);
     CONTEXTS.remove(ctx.handle);
 }
 

@@ -25,7 +25,36 @@ macro_rules! programs {
 
 programs! {
     basics: 0, streams: 0, events: 0, memops: 1, hostfuncs: 1, capture: 0, graphs: 0, graph_nodes: 0, errors: 1, contexts: 0,
-    multithread: 0,
+    multithread: 0, memory: 0, vmm: 1, pools: 0,
+}
+
+/// Devices have the memory that the variable says, and so do the refusals.
+#[test]
+fn a_device_has_the_memory_that_is_asked_for() {
+    for mib in ["64", "3072"] {
+        let bench = Bench::new();
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-fPIC", "-o"]).arg(bench.path("libnvidia-ml.so.1"));
+        assert!(cc.arg(source("testing/stand-ins/nvml/nvml.c")).status().unwrap().success());
+        let mut command = bench.command(&bench.compile("memory", &[]));
+        command.env("FAKENVML", bench.path("."));
+        command.env("SIMDEV_MEMORY_MIB", mib).env("EXPECT_MIB", mib);
+        bench.check(command);
+    }
+}
+
+/// A named call fails once, with the wanted result, and leaves nothing behind.
+#[test]
+fn a_named_call_fails() {
+    let bench = Bench::new();
+    let mut command = bench.command(&bench.compile("memory", &[]));
+    // The first two are those for more than there is; the third is for half of it.
+    command.env("FAKECUDA_FAIL_CALL", "cuMemAlloc_v2:2:700");
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let failed: Vec<&str> = text.lines().filter(|line| !line.starts_with("ok ")).collect();
+    assert!(failed.iter().any(|line| line.contains("gave 700 instead of 0")), "{text}");
+    assert!(text.contains("ok refusals leave nothing behind"), "{text}");
 }
 
 #[test]

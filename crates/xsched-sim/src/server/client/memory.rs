@@ -12,6 +12,13 @@ use std::rc::Rc;
 /// Upper limit of a client's imports, and of its regions.
 const MOST: usize = 1024;
 
+/// Number and size of memory that several clients may hold; `None` if it may change its size.
+pub(in crate::server) fn held(fd: &OwnedFd) -> Option<(u64, u64)> {
+    let seals = rustix::fs::fcntl_get_seals(fd).ok()?;
+    let stat = rustix::fs::fstat(fd).ok()?;
+    seals.contains(SealFlags::SHRINK | SealFlags::GROW).then_some((stat.st_ino, stat.st_size.cast_unsigned()))
+}
+
 /// Memory of a client that the device can reach.
 pub(in crate::server) struct Memory {
     regions: Regions,
@@ -62,6 +69,19 @@ impl Memory {
         arena.replace(at, fd, offset, bytes)?;
         self.imports.insert(at, bytes);
         Ok(())
+    }
+
+    /// Puts pages of the client's own memfd in place of some of the arena's.
+    pub(in crate::server) fn map(&mut self, at: u64, fd: &OwnedFd, offset: u64, bytes: u64) -> io::Result<()> {
+        let refuse = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        if !rustix::fs::fcntl_get_seals(fd)?.contains(SealFlags::SHRINK) {
+            return refuse("memory that may shrink");
+        }
+        let size = rustix::fs::fstat(fd)?.st_size.cast_unsigned();
+        if offset.checked_add(bytes).is_none_or(|end| end > size) {
+            return refuse("a range outside the file");
+        }
+        self.import(at, fd, offset, bytes)
     }
 
     /// Puts its own pages back in place of imported ones.

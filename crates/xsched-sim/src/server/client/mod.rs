@@ -12,6 +12,7 @@ use crate::model::ContextId;
 use crate::wire;
 use input::{Reader, Violation};
 use memory::Memory;
+pub(super) use memory::held;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::process::{PidfdFlags, pidfd_open};
