@@ -52,6 +52,8 @@ pub(crate) const ALL: &[(&str, Values)] = &[
     ("XSCHED_JOURNAL", Any),
     ("XSCHED_LEVELZERO_LIB", Any),
     ("XSCHED_LOG", Any),
+    ("XSCHED_MEMORY", Words(&["swap"])),
+    ("XSCHED_MEMORY_MOVES", Any),
     ("XSCHED_NO_DAEMON", Flag),
     ("XSCHED_OPENCL_LIB", Any),
     ("XSCHED_PASSTHROUGH_CONFIG", Any),
