@@ -30,8 +30,8 @@ use std::ffi::{CStr, c_int, c_void};
 
 use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue};
 
-use crate::platform::cuda::residency::under;
 use crate::interpose::{Hook, resolve};
+use crate::platform::cuda::residency::under;
 
 /// A stream's handle.
 pub(super) type Stream = *mut c_void;

@@ -92,7 +92,7 @@ fn ok(result: CUresult) -> Result<(), CUresult> {
 
 impl Calls {
     /// The functions beside `real`, for the calling thread's context. `None` if memory cannot move there: another device that may
-    /// have access is in sight, or a part of the driver is missing.
+    /// have access is in sight, the context is an MPS server's, or a part of the driver is missing.
     pub(super) fn beside(real: *mut c_void) -> Option<Calls> {
         // SAFETY: the driver's functions have cuda.h's signatures.
         let functions = unsafe { Functions::load(search_beside(real as usize)) }.ok()?;
@@ -108,12 +108,16 @@ impl Calls {
                 && !context.is_null()
                 && (functions.get_device)(&mut device) == SUCCESS
                 && (functions.device_count)(&mut devices) == SUCCESS
+                // A fault of one client of a server ends the others.
+                && !has(device, ATTRIBUTE_MPS)
                 && has(device, ATTRIBUTE_VIRTUAL)
                 && has(device, ATTRIBUTE_VIRTUAL_HOST)
                 && (functions.device_attribute)(&mut node, ATTRIBUTE_NODE, device) == SUCCESS
         };
         // SAFETY: pointer to a local.
-        let made = answered && devices == 1 && unsafe { (functions.stream_create)(&mut stream, STREAM_NON_BLOCKING) } == SUCCESS;
+        let made = answered
+            && devices == 1
+            && unsafe { (functions.stream_create)(&mut stream, STREAM_NON_BLOCKING) } == SUCCESS;
         let (context, stream) = (context as usize, stream as usize);
         made.then(|| Calls { functions, context, device, node: node.max(0), stream, store: Lock::new() })
     }
@@ -148,8 +152,18 @@ impl Calls {
 
     /// Waits for all commands of the context.
     pub(super) fn synchronize(&self) -> Result<(), CUresult> {
-        // SAFETY: takes nothing.
-        ok(unsafe { (self.functions.synchronize)() })
+        let mut before = std::ptr::null_mut();
+        // SAFETY: pointer to a local; the context is the chunks', and the calling thread gets back the one that it had.
+        unsafe {
+            ok((self.functions.get_current)(&mut before))?;
+            if before as usize == self.context {
+                return ok((self.functions.synchronize)());
+            }
+            ok((self.functions.set_current)(self.context as CUcontext))?;
+            let result = ok((self.functions.synchronize)());
+            (self.functions.set_current)(before);
+            result
+        }
     }
 
     pub(super) fn reserve(&self, bytes: u64) -> Result<u64, CUresult> {

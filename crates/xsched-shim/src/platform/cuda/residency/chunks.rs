@@ -7,7 +7,7 @@ use xsched_core::residency::{Chunk, Driver as _, Residents};
 
 use super::super::types::*;
 use super::calls::Calls;
-use super::{MOVABLE, Movable, POSSIBLE, mover, movable, pass};
+use super::{MOVABLE, Movable, POSSIBLE, movable, mover, pass};
 use crate::lock::Lock;
 use crate::platform::shared::Driver as _;
 

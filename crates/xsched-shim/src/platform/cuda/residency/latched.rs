@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 
 use super::super::types::*;
 use super::super::{sig, signatures};
-use super::{POSSIBLE, chunks, pass};
+use super::{MOVABLE, POSSIBLE, chunks, pass};
 use crate::interpose::Hook;
 use crate::process;
 
@@ -79,7 +79,11 @@ static OWN: &[Latched] = &[
     Latched { name: "cuCtxDestroy", call: destroy as *const (), real: &cuCtxDestroy::REAL },
     Latched { name: "cuCtxDestroy_v2", call: destroy_v2 as *const (), real: &cuCtxDestroy_v2::REAL },
     Latched { name: "cuDevicePrimaryCtxReset", call: reset as *const (), real: &cuDevicePrimaryCtxReset::REAL },
-    Latched { name: "cuDevicePrimaryCtxReset_v2", call: reset_v2 as *const (), real: &cuDevicePrimaryCtxReset_v2::REAL },
+    Latched {
+        name: "cuDevicePrimaryCtxReset_v2",
+        call: reset_v2 as *const (),
+        real: &cuDevicePrimaryCtxReset_v2::REAL,
+    },
     Latched { name: "cuDevicePrimaryCtxRelease", call: release as *const (), real: &cuDevicePrimaryCtxRelease::REAL },
     Latched {
         name: "cuDevicePrimaryCtxRelease_v2",
@@ -94,8 +98,11 @@ pub(super) fn before(hook: &Hook, real: *mut c_void) -> *mut c_void {
     let Some(latched) = OWN.iter().chain(TABLE).find(|latched| latched.name == name) else { return real };
     match latched.real.compare_exchange(std::ptr::null_mut(), real, AcqRel, Acquire) {
         Err(other) if other != real => {
-            // A second copy of the driver: its calls would not be seen.
-            POSSIBLE.store(false, Relaxed);
+            // A second copy of the driver, whose calls pass no latch. It reaches no chunk that the first one has made; none is made
+            // if there was none so far.
+            if MOVABLE.get().is_none() {
+                POSSIBLE.store(false, Relaxed);
+            }
             return real;
         }
         _ => USED.store(true, Release),
