@@ -191,7 +191,7 @@ fn parameters(tokens: &[Token]) -> Result<Vec<Param>, String> {
         };
         let name = match decl.name.as_deref() {
             None => format!("arg{i}"),
-            Some(name @ ("type" | "fn")) => format!("{name}_"),
+            Some(name @ ("type" | "fn" | "mod")) => format!("{name}_"),
             Some(name) => name.to_string(),
         };
         params.push(Param { name, rust });

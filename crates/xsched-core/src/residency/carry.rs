@@ -188,6 +188,31 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
         place
     }
 
+    /// Takes the chunks in a range of addresses out, to be discarded.
+    pub fn take_range(&mut self, at: u64, bytes: u64) -> Vec<Chunk<H>> {
+        let within = |chunk: &mut Chunk<H>| at <= chunk.at && chunk.at < at + bytes;
+        self.chunks.extract_if(.., within).collect()
+    }
+
+    /// Frees chunks that can be reached. Returns memory that the driver would not take back, for [`Residents::keep_unreleased`].
+    pub fn discard<D: Driver<Handle = H>>(driver: &mut D, chunks: Vec<Chunk<H>>) -> Vec<H> {
+        let mut unreleased = Vec::new();
+        for mut chunk in chunks {
+            let hidden = chunk.hide(driver).is_ok();
+            unreleased.extend(chunk.device.filter(|&handle| driver.release(handle).is_err()));
+            // Memory that is still mapped must not get another chunk's contents.
+            if let Some(stored) = chunk.store.filter(|_| hidden) {
+                driver.give(stored, chunk.bytes);
+            }
+        }
+        unreleased
+    }
+
+    /// Takes over memory that is to be released with a later move.
+    pub fn keep_unreleased(&mut self, handles: Vec<H>) {
+        self.unreleased.extend(handles);
+    }
+
     /// Moves all memory. No thread may touch it meanwhile, and the device must have executed all that does.
     pub fn carry<D: Driver<Handle = H>>(&mut self, driver: &mut D, to: Place) -> Moved<D::Error> {
         self.unreleased.retain(|&handle| driver.release(handle).is_err());

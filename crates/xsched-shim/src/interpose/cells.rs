@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 use super::{BINDINGS, Hook};
+use crate::platform::cuda::residency::under;
 
 /// A real function for each binding; null = not known.
 pub type Reals = [AtomicPtr<c_void>; BINDINGS];
@@ -36,6 +37,6 @@ impl Hook {
 
     /// Sets the cell that calls read.
     pub(super) fn fill(&self, binding: usize, real: *mut c_void) {
-        self.cells[binding].store(real, Release);
+        self.cells[binding].store(under(self, real), Release);
     }
 }

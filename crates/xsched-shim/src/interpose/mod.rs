@@ -23,6 +23,7 @@ use std::sync::atomic::Ordering::*;
 use xsched_core::thread;
 
 pub use self::cells::{Cells, Reals};
+use crate::platform::cuda::residency::under;
 use crate::stage;
 
 /// Number of copies of vendor libraries told apart in one process; further ones are left unscheduled and reported.
@@ -67,10 +68,10 @@ impl Hook {
         stage::leave_unless_ours(stage::Occasion::Use);
         let known = self.known(binding);
         if known.is_null() {
-            return resolve::for_caller(self, caller);
+            return under(self, resolve::for_caller(self, caller));
         }
         self.fill(binding, known);
-        known
+        under(self, known)
     }
 }
 

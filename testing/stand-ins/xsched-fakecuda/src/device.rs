@@ -102,6 +102,7 @@ pub(crate) fn attribute(out: Out<c_int>, which: c_int, number: c_int) -> Result<
         106 => 32,                              // blocks per multiprocessor
         115 => 1,                               // memory pools
         120 => 1,                               // clusters
+        141 | 145 => 1,                         // virtual memory management of the host's memory
         133 => driver()?.pool.is_some().into(), // MPS
         _ if (1..=161).contains(&which) => 0,   // all that is not there
         _ => return Err(Error::INVALID_VALUE),

@@ -354,7 +354,7 @@ pub(crate) fn pointer_attribute(value: Out<c_void>, attribute: c_uint, address: 
         1 if virtual_range.is_some() => as_double().put(0),
         1 => as_double().put(found.map_or(0, |(ctx, _)| ctx.handle as u64)),
         // CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST.
-        2 => as_word().put(if on_device { 2 } else { 1 }),
+        2 => as_word().put(if on_device && mapping.is_none_or(|mapping| mapping.on_device) { 2 } else { 1 }),
         3 => as_double().put(address),
         4 if on_device => Err(Error::INVALID_VALUE),
         4 => as_double().put(address),

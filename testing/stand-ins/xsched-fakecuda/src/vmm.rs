@@ -1,8 +1,8 @@
 //! Virtual memory management: ranges of addresses, and memory that is mapped in them.
 //!
 //! Memory is a sealed memfd, of which the device's server keeps account for all processes that hold it. It belongs to the
-//! process, not to a context, so a context of its own for each device (the *keeper*) stands for it at the device. A range
-//! lies in the arena of one context, and ends with it.
+//! process, not to a context, so a context of its own for each device (the *keeper*) stands for it at the device. Memory of
+//! the host is a memfd, too, and in no account. A range lies in the arena of one context, and ends with it.
 
 use crate::context::{Ctx, current};
 use crate::edge::{In, Out};
@@ -35,9 +35,15 @@ pub(crate) struct Location {
 impl Location {
     /// Device of the location. Memory of the host is not supported.
     pub(crate) fn device(self) -> Result<usize> {
+        self.place()?.ok_or(Error::NOT_SUPPORTED)
+    }
+
+    /// Device of the location; `None` for the host, which has one node.
+    fn place(self) -> Result<Option<usize>> {
         match self.kind {
-            1 => device(self.id),
-            2..=4 => Err(Error::NOT_SUPPORTED),
+            1 => device(self.id).map(Some),
+            3 if self.id != 0 => Err(Error::INVALID_VALUE),
+            2..=4 => Ok(None),
             _ => Err(Error::INVALID_VALUE),
         }
     }
@@ -55,7 +61,8 @@ pub(crate) struct Properties {
 }
 
 impl Properties {
-    fn check(&self) -> Result<usize> {
+    /// Device of the memory; `None` for memory of the host.
+    fn check(&self) -> Result<Option<usize>> {
         // CU_MEM_ALLOCATION_TYPE_PINNED
         if self.kind != 1 {
             return Err(Error::INVALID_VALUE);
@@ -63,7 +70,7 @@ impl Properties {
         if self.handles & !DESCRIPTOR != 0 {
             return Err(Error::NOT_SUPPORTED);
         }
-        self.location.device()
+        self.location.place()
     }
 }
 
@@ -81,15 +88,16 @@ struct Physical {
     file: OwnedFd,
     bytes: u64,
     properties: Properties,
-    keeper: &'static client::Context,
-    /// Number of the memory at the device.
-    number: u64,
+    /// Context that stands for it at its device, and its number there; `None` for memory of the host.
+    held: Option<(&'static client::Context, u64)>,
 }
 
 impl Drop for Physical {
     fn drop(&mut self) {
-        // When the device is gone, so is the account.
-        let _ = self.keeper.drop_hold(self.number);
+        if let Some((keeper, number)) = self.held {
+            // When the device is gone, so is the account.
+            let _ = keeper.drop_hold(number);
+        }
     }
 }
 
@@ -143,12 +151,12 @@ pub(crate) fn keeper_of(number: usize) -> Result<&'static client::Context> {
 
 impl State {
     /// Puts memory into account and gives it a handle.
-    fn add(&mut self, number: usize, file: OwnedFd, bytes: u64, properties: Properties) -> Result<u64> {
-        let keeper = keeper(self, number)?;
-        let (held, _) = keeper.hold(&file)?;
+    fn add(&mut self, number: Option<usize>, file: OwnedFd, bytes: u64, properties: Properties) -> Result<u64> {
+        let keeper = number.map(|number| keeper(self, number)).transpose()?;
+        let held = keeper.map(|keeper| Ok::<_, Error>((keeper, keeper.hold(&file)?.0))).transpose()?;
         self.last += 1;
         let handle = 0x5a << 40 | self.last << 6;
-        let memory = Arc::new(Physical { handle, file, bytes, properties, keeper, number: held });
+        let memory = Arc::new(Physical { handle, file, bytes, properties, held });
         self.handles.insert(handle, (memory, 1));
         Ok(handle)
     }
@@ -297,7 +305,7 @@ pub(crate) fn unmap(address: u64, bytes: usize) -> Result<()> {
 pub(crate) fn set_access(address: u64, bytes: usize, given: In<Access>, count: usize) -> Result<()> {
     let (wanted, given) = (span(address, bytes)?, given.list(count)?);
     for access in &given {
-        access.location.device()?;
+        access.location.place()?;
         // CU_MEM_ACCESS_FLAGS_PROT_NONE, READ, READWRITE.
         if ![0, 1, 3].contains(&access.flags) {
             return Err(Error::INVALID_VALUE);
@@ -307,7 +315,8 @@ pub(crate) fn set_access(address: u64, bytes: usize, given: In<Access>, count: u
     let range = state.range(&wanted)?;
     for at in range.whole(&wanted)? {
         let Some(mapped) = range.mapped.get_mut(&at) else { continue };
-        mapped.access.extend(given.iter().map(|access| (access.location.id, access.flags)));
+        let devices = given.iter().filter(|access| access.location.kind == 1);
+        mapped.access.extend(devices.map(|access| (access.location.id, access.flags)));
     }
     Ok(())
 }
@@ -357,7 +366,7 @@ pub(crate) fn import(out: Out<u64>, descriptor: *mut c_void, kind: c_int) -> Res
     let bytes = rustix::fs::fstat(&file).map_err(|_| Error::INVALID_VALUE)?.st_size.cast_unsigned();
     let location = Location { kind: 1, id: ctx.device as c_int };
     let properties = Properties { kind: 1, handles: DESCRIPTOR, location, windows: 0, flags: [0; 8] };
-    out.put(lock(&STATE).add(ctx.device, file, bytes, properties)?)
+    out.put(lock(&STATE).add(Some(ctx.device), file, bytes, properties)?)
 }
 
 /// The mapping that contains an address.
@@ -365,6 +374,8 @@ pub(crate) struct Mapping {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
     pub(crate) handles: c_int,
+    /// The memory is the device's.
+    pub(crate) on_device: bool,
     access: BTreeMap<c_int, c_int>,
 }
 
@@ -385,6 +396,7 @@ pub(crate) fn of(address: u64) -> Option<Known> {
         start,
         bytes: mapped.bytes,
         handles: mapped.memory.properties.handles,
+        on_device: mapped.memory.held.is_some(),
         access: mapped.access.clone(),
     });
     (address < start + range.bytes).then_some(Known { start, bytes: range.bytes, mapping })

@@ -9,6 +9,7 @@
 //! - [`graphs`]: instantiation, update and launch of graphs; [`gate_nodes`]: gates inside them; [`gated`]: those that
 //!   have some.
 //! - [`memory`]: memory of the process, counted and limited.
+//! - [`residency`]: memory that can leave the device, behind a latch before all of these calls.
 //! - [`pool`]: membership of the process in its user's pool; [`served`]: the server of one.
 //! - [`hal`]: streams as the C API uses them, over [`stream_driver`].
 //! - [`api`]: the few driver functions that this library calls itself.
@@ -37,6 +38,7 @@ mod lookup;
 pub(crate) mod memory;
 #[allow(non_snake_case)] // vendor names
 mod pool;
+pub(crate) mod residency;
 #[allow(non_snake_case)] // vendor names
 pub(crate) mod served;
 mod signatures;
@@ -126,6 +128,7 @@ pub(crate) fn forget_all() {
     gated::forget_all();
     timeslice::forget_all();
     memory::forget_all();
+    residency::forget_all();
     pool::forget();
 }
 
@@ -138,7 +141,9 @@ impl xsched_core::Platform for Cuda {
     }
 
     fn levels(&self, device: &str) -> Levels {
-        api::levels(device)
+        let levels = api::levels(device);
+        // A command that waits on the device keeps its memory there, and the moves wait for it.
+        if residency::is_wanted() { levels.without(Levels::TWO) } else { levels }
     }
 
     fn sharing(&self, device: &str) -> Sharing {

@@ -520,9 +520,9 @@ macro_rules! cuda_signatures {
             fn cuMipmappedArrayGetLevel(pLevelArray: *mut c_void, hMipmappedArray: *mut c_void, level: c_uint);
             fn cuMipmappedArrayGetMemoryRequirements(memoryRequirements: *mut c_void, mipmap: *mut c_void, device: CUdevice);
             fn cuMipmappedArrayGetSparseProperties(sparseProperties: *mut c_void, mipmap: *mut c_void);
-            fn cuModuleEnumerateFunctions(functions: *mut c_void, numFunctions: c_uint, mod: *mut c_void);
+            fn cuModuleEnumerateFunctions(functions: *mut c_void, numFunctions: c_uint, mod_: *mut c_void);
             fn cuModuleGetFunction(hfunc: *mut c_void, hmod: *mut c_void, name: *mut c_void);
-            fn cuModuleGetFunctionCount(count: *mut c_void, mod: *mut c_void);
+            fn cuModuleGetFunctionCount(count: *mut c_void, mod_: *mut c_void);
             fn cuModuleGetGlobal(dptr: *mut c_void, bytes: *mut c_void, hmod: *mut c_void, name: *mut c_void);
             fn cuModuleGetGlobal_v2(dptr: *mut c_void, bytes: *mut c_void, hmod: *mut c_void, name: *mut c_void);
             fn cuModuleGetLoadingMode(mode: *mut c_void);

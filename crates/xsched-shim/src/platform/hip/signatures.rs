@@ -398,7 +398,7 @@ macro_rules! hip_signatures {
             fn hipMipmappedArrayDestroy(hMipmappedArray: *mut c_void);
             fn hipMipmappedArrayGetLevel(pLevelArray: *mut c_void, hMipMappedArray: *mut c_void, level: c_uint);
             fn hipModuleGetFunction(function: *mut c_void, module: *mut c_void, kname: *mut c_void);
-            fn hipModuleGetFunctionCount(count: *mut c_void, mod: *mut c_void);
+            fn hipModuleGetFunctionCount(count: *mut c_void, mod_: *mut c_void);
             fn hipModuleGetGlobal(dptr: *mut c_void, bytes: *mut c_void, hmod: *mut c_void, name: *mut c_void);
             fn hipModuleGetTexRef(texRef: *mut c_void, hmod: *mut c_void, name: *mut c_void);
             fn hipModuleLaunchCooperativeKernel(f: hipFunction_t, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, stream: hipStream_t, kernelParams: *mut c_void);

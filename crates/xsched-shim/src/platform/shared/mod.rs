@@ -31,6 +31,7 @@ use std::ffi::{CStr, c_int, c_void};
 use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue};
 
 use crate::interpose::{Hook, resolve};
+use crate::platform::cuda::residency::under;
 
 /// A stream's handle.
 pub(super) type Stream = *mut c_void;
@@ -125,7 +126,8 @@ pub(super) fn behind(real: *mut c_void, hook: impl FnOnce() -> &'static Hook) ->
 #[cold]
 #[inline(never)]
 fn elsewhere(hook: impl FnOnce() -> &'static Hook) -> *mut c_void {
-    resolve::keeping_errno(|| resolve::anywhere(hook(), |first| first))
+    let hook = hook();
+    resolve::keeping_errno(|| under(hook, resolve::anywhere(hook, |first| first)))
 }
 
 /// Search for a table of [`functions`](xsched_vendor::functions): names as the object that holds `address` sees them.
