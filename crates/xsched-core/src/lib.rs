@@ -54,6 +54,7 @@ mod protocol;
 mod queue;
 mod registry;
 mod remember;
+pub mod residency;
 mod runtime;
 mod sync;
 pub mod thread;

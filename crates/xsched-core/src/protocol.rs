@@ -5,6 +5,7 @@
 pub(crate) mod idle;
 pub(crate) mod park;
 pub(crate) mod registration;
+pub(crate) mod residency;
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 /* Random allocations: churn SEED. A line "go N" is answered, after N bursts of allocations and frees of all kinds, by "used BYTES",
- * the memory that this program is told to have. "end" ends the program, with what it has. As `churn device`, "used BYTES" is that of
+ * the memory that this program is told to have. "take MIB" is answered by "took RESULT". "share" takes 4 MiB plainly and 2 MiB
+ * behind a handle, exports both, and pins 1 MiB. "end" ends the program, with what it has. As `churn device`, "used BYTES" is that of
  * the device at each line. */
 #include "cu.h"
 
@@ -74,6 +75,25 @@ static void give(struct piece *piece)
     piece->kind = 0;
 }
 
+static void share(void)
+{
+    CUmemAllocationProp properties = {.type = 1, .requestedHandleTypes = 1, .location = {1, device}};
+    CUresult (*ipc)(void *, CUdeviceptr);
+    uint64_t handle, bytes[8];
+    CUdeviceptr p;
+    void *pinned;
+    int file;
+    OK(cuGetProcAddress("cuIpcGetMemHandle", (void **)&ipc, 12000, 0));
+    OK(cuMemAlloc_v2(&p, 4 * MIB));
+    OK(ipc(bytes, p + 4096));
+    OK(ipc(bytes, p));
+    OK(cuMemCreate(&handle, 2 * MIB, &properties, 0));
+    OK(cuMemExportToShareableHandle(&file, handle, 1, 0));
+    OK(cuMemHostAlloc(&pinned, MIB, 0));
+    /* As another process would: it counts here already. */
+    OK(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)file, 1));
+}
+
 int main(int argc, char **argv)
 {
     int whole = argc > 1 && !strcmp(argv[1], "device");
@@ -84,6 +104,14 @@ int main(int argc, char **argv)
     puts("ready");
     fflush(stdout);
     while (fgets(line, sizeof line, stdin) && strncmp(line, "end", 3)) {
+        CUdeviceptr taken;
+        if (!strncmp(line, "take ", 5)) {
+            printf("took %d\n", cuMemAlloc_v2(&taken, strtoul(line + 5, NULL, 10) * MIB));
+            fflush(stdout);
+            continue;
+        }
+        if (!strncmp(line, "share", 5))
+            share();
         unsigned long bursts = strncmp(line, "go ", 3) ? 0 : strtoul(line + 3, NULL, 10);
         size_t unused, total;
         for (unsigned long n = 0; n < bursts && !whole; n++) {

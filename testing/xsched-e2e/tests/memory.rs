@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use rustix::process::Signal;
+use serde_json::Value;
 use xsched_e2e::{Gpu, Process, Random, signal, until};
 
 /// Limit of most tests, in MiB; devices have 256.
@@ -86,6 +87,84 @@ fn used(process: &mut Process, bursts: u64) -> u64 {
     process.tell(&format!("go {bursts}"));
     let line = process.line();
     line.strip_prefix("used ").and_then(|bytes| bytes.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+}
+
+/// Result of an allocation of this many MiB by a program `churn`.
+fn take(process: &mut Process, mib: u64) -> String {
+    process.tell(&format!("take {mib}"));
+    process.line()
+}
+
+#[test]
+fn a_limit_that_the_daemon_keeps_holds_for_each_way() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let program = gpu.program("limits");
+    let mut command = gpu.place.run_command(&["--memory-limit", &format!("{LIMIT}MiB")], &program, &[]);
+    command.env("LIMIT_MIB", LIMIT);
+    let (status, lines, complaints) = gpu.with_driver(command).wait();
+    let failed: Vec<&String> = lines.iter().filter(|line| !line.starts_with("ok ")).collect();
+    assert!(status == 0 && failed.is_empty(), "{failed:?} {complaints}");
+    assert_eq!(lines.iter().filter(|line| line.ends_with(": limited")).count(), 14);
+    assert!(complaints.contains("out of GPU memory: the limit of the program is 64 MiB"), "{complaints}");
+    let stats = gpu.place.stats().into_iter().map(|(_, stats)| stats["memory"][0].clone());
+    let left = |stats: &Value| stats["refused"].as_u64() > Some(14) && stats["peak"].as_u64() == Some(64 << 20);
+    let at_end = stats.into_iter().find(left).expect("the parent's");
+    for part in ["used", "plain", "pooled", "virtual", "graph", "array", "overhead", "exported", "host"] {
+        assert_eq!(at_end[part], 0, "{at_end}");
+    }
+}
+
+#[test]
+fn shared_and_pinned_memory_is_told_apart() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let mut process = gpu.run(&[], &gpu.program("churn"), &["1"]);
+    process.expect("ready");
+    process.tell("share");
+    assert_eq!(process.line(), format!("used {}", 6 << 20), "the device's own figure");
+    let told = gpu.place.program(process.pid()).expect("it is known");
+    let held = &told["memory"][0]["held"];
+    let mib = |name: &str| held[name].as_u64().map(|bytes| bytes >> 20);
+    let figures = ["used_bytes", "plain_bytes", "virtual_bytes", "exported_bytes", "host_bytes"].map(mib);
+    assert_eq!(figures, [6, 4, 2, 6, 1].map(Some), "{held}");
+    process.tell("end");
+    process.finish();
+}
+
+#[test]
+fn a_program_that_finds_the_device_full_says_who_holds_it() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let program = gpu.program("churn");
+    let mut holder = gpu.run(&["--priority", "low"], &program, &["1"]);
+    holder.expect("ready");
+    assert_eq!(take(&mut holder, 200), "took 0");
+    let mut other = gpu.run(&[], &program, &["2"]);
+    other.expect("ready");
+    assert_eq!([take(&mut other, 100), take(&mut other, 100), take(&mut other, 8)], ["took 2", "took 2", "took 0"]);
+    other.tell("end");
+    let (status, _, said) = other.wait();
+    assert_eq!((status, said.matches("out of GPU memory").count()), (0, 1), "{said}");
+    assert!(said.contains("200 MiB of 256 MiB are churn's (low)"), "{said}");
+    holder.tell("end");
+    holder.finish();
+}
+
+#[test]
+fn room_that_an_urgent_program_has_reserved_stays_free() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let program = gpu.program("churn");
+    let mut urgent = gpu.run(&["--priority", "high", "--memory-reserve", "100MiB"], &program, &["1"]);
+    urgent.expect("ready");
+    let mut low = gpu.run(&["--priority", "low"], &program, &["2"]);
+    low.expect("ready");
+    assert_eq!([take(&mut low, 180), take(&mut low, 140)], ["took 2", "took 0"], "of 256, less 100");
+    assert_eq!(take(&mut urgent, 110), "took 0");
+    for process in [low, urgent] {
+        process.wait();
+    }
 }
 
 /// Bursts of each process in a round, processes at a time, rounds: 10,000 bursts in all.

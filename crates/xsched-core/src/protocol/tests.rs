@@ -17,6 +17,8 @@ use super::idle::{self, Readiness};
 use super::park::{self, Left, Progress};
 use super::registration::{Answered, Holding, Registration, wait_registered};
 
+mod residency;
+
 /// Part that a memory lacks: nothing.
 const NOTHING: u8 = 0;
 /// One of the barriers.

@@ -1,6 +1,7 @@
 //! Statistics of this platform for `XSCHED_STATS`.
 
 use super::gated;
+use super::memory;
 use super::timeslice::{self, Counts};
 
 /// Counts of CUDA graphs with gates inside, and of those that should have some but have none, as a further JSON member;
@@ -27,5 +28,5 @@ fn slices() -> String {
 
 /// Statistics of this platform, as further members of a JSON object.
 pub(crate) fn members() -> String {
-    graphs() + &slices()
+    graphs() + &slices() + &memory::members()
 }

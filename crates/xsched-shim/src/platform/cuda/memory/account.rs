@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use xsched_agent::say_once;
-use xsched_proto::account::{MemorySlot, UNLIMITED, of_bytes};
+use xsched_proto::account::{MemorySlot, MemoryUse, UNLIMITED, of_bytes};
 use xsched_proto::settings::{Log, Settings};
 
 use super::super::types::CUresult;
@@ -92,8 +92,9 @@ fn claim_slowly(slot: u16, words: &MemorySlot, bytes: u64) -> Claim {
     let mut why = None;
     for _ in 0..QUESTIONS {
         let answer = rt.ask_memory(slot, bytes);
-        if !answer.granted {
-            why = answer.why;
+        why = answer.why;
+        // The daemon knows what is reserved, and the driver what is free.
+        if !answer.granted || !is_left_free(words, bytes) {
             break;
         }
         if words.take(bytes) {
@@ -101,8 +102,25 @@ fn claim_slowly(slot: u16, words: &MemorySlot, bytes: u64) -> Claim {
         }
     }
     words.refuse(words.beyond(bytes));
-    report(words, bytes, why);
+    if !SAID.load(Relaxed) {
+        report(words, bytes, why);
+    }
     Claim::Refused
+}
+
+/// Handles the driver's answer that the device has no room for an allocation: the daemon knows the programs that have
+/// taken it. A size beyond the whole device is no case for that.
+#[cold]
+pub(super) fn refused_by_driver(slot: u16, bytes: u64) {
+    let Some(words) = words(slot) else { return };
+    words.refuse(bytes);
+    let is_possible = driver::info().is_some_and(|(_, total)| bytes <= total);
+    if is_possible
+        && !SAID.load(Relaxed)
+        && let Some(why) = process::running().and_then(|rt| rt.ask_memory(slot, bytes).why)
+    {
+        report(words, bytes, Some(why));
+    }
 }
 
 /// Reports whether the device has room for an allocation besides what is kept free for more urgent programs.
@@ -111,16 +129,15 @@ fn is_left_free(words: &MemorySlot, bytes: u64) -> bool {
     keep == 0 || driver::info().is_none_or(|(free, _)| free >= keep.saturating_add(bytes))
 }
 
+/// Set once a refusal was reported.
+static SAID: AtomicBool = AtomicBool::new(false);
+
 fn report(words: &MemorySlot, bytes: u64, why: Option<String>) {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if SAID.load(Relaxed) {
-        return;
-    }
     let why = why.unwrap_or_else(|| {
         let (used, limit) = (words.used_bytes.load(Relaxed), words.allowance_bytes.load(Relaxed));
         format!("this process holds {} of the {} that it may", of_bytes(used), of_bytes(limit))
     });
-    let line = format!("out of GPU memory: {} more were asked for; {why}", of_bytes(bytes));
+    let line = format!("out of GPU memory: {why} ({} more were asked for)", of_bytes(bytes));
     say_once(&SAID, Settings::of_process().log, Log::Error, &line);
 }
 
@@ -129,18 +146,24 @@ pub(super) fn settle(slot: u16, part: Part, claimed: u64, exact: u64) {
     let Some(words) = words(slot) else { return };
     if exact > claimed {
         words.take_anyway(exact - claimed);
-    } else {
+    } else if exact < claimed {
         words.give(claimed - exact);
     }
     part.word(words).fetch_add(exact, Relaxed);
 }
 
+/// Counts a claim out again.
+pub(super) fn unclaim(slot: u16, claimed: u64) {
+    if let Some(words) = words(slot) {
+        words.give(claimed);
+    }
+}
+
 /// Counts a claim out again, since the driver has returned an error.
 pub(super) fn failed(slot: u16, claimed: u64, rc: CUresult) {
-    let Some(words) = words(slot) else { return };
-    words.give(claimed);
+    unclaim(slot, claimed);
     if rc == OUT_OF_MEMORY {
-        words.refuse(claimed);
+        refused_by_driver(slot, claimed);
     }
 }
 
@@ -187,6 +210,25 @@ pub(super) fn unexport(slot: u16, bytes: u64) {
 
 fn lower(word: &AtomicU64, bytes: u64) {
     let _ = word.fetch_update(Relaxed, Relaxed, |now| Some(now.saturating_sub(bytes)));
+}
+
+/// The words of a device as a JSON object.
+pub(super) fn described(slot: u16) -> Option<String> {
+    let is = MemoryUse::of(words(slot)?);
+    let members = [
+        ("used", is.used_bytes),
+        ("peak", is.peak_bytes),
+        ("plain", is.plain_bytes),
+        ("pooled", is.pooled_bytes),
+        ("virtual", is.virtual_bytes),
+        ("graph", is.graph_bytes),
+        ("array", is.array_bytes),
+        ("overhead", is.overhead_bytes),
+        ("exported", is.exported_bytes),
+        ("host", is.host_bytes),
+        ("refused", is.refused),
+    ];
+    Some(format!("{{{}}}", members.map(|(name, value)| format!("\"{name}\":{value}")).join(",")))
 }
 
 /// Reports whether the process may have memory of this device without a limit, and none is reserved on it.

@@ -95,6 +95,11 @@ pub(super) fn slot_of(device: CUdevice) -> Option<u16> {
     DEVICES.iter().position(|known| known.load(Relaxed) == device + 1).map(|slot| slot as u16)
 }
 
+/// Slots of all devices whose memory is counted.
+pub(super) fn slots() -> impl Iterator<Item = u16> {
+    (0..MEMORY_SLOTS as u16).filter(|slot| number(*slot).is_some())
+}
+
 /// Notes that a device's memory is in pools.
 pub(super) fn note_pools(slot: u16) {
     WITH_POOLS.fetch_or(1 << slot, Relaxed);

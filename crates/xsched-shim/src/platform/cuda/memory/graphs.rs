@@ -54,7 +54,7 @@ pub(super) fn claim(slot: u16, bytes: u64) -> Claim {
     SOME.store(true, Relaxed);
     let claim = account::claim(slot, bytes);
     if claim == Claim::Counted {
-        account::failed(slot, bytes, SUCCESS);
+        account::unclaim(slot, bytes);
     }
     claim
 }

@@ -139,6 +139,12 @@ pub(super) fn context_ended(context: Option<usize>) {
     graphs::refresh_all();
 }
 
+/// Memory by device at this moment, in bytes, as a further member of a JSON object; empty if none was counted.
+pub(super) fn members() -> String {
+    let devices: Vec<String> = device::slots().filter_map(account::described).collect();
+    if devices.is_empty() { String::new() } else { format!(",\"memory\":[{}]", devices.join(",")) }
+}
+
 /// Resets all state, in a forked child.
 pub(super) fn forget_all() {
     device::forget_all();

@@ -1,7 +1,7 @@
 //! Memory pools: counted by the memory that each pool holds, in use or not. The driver tells it. An allocation that a pool
-//! serves from what it holds costs no question: the driver is asked again once as much was allocated as was free in the
-//! pool before. Frees are not counted towards that, and a pool may release memory at a synchronisation, so that between
-//! two questions the count may be too high, or too low by what fragments a pool.
+//! serves from what it holds should cost no question. So a program without a limit is asked again only once as much was
+//! allocated as was free in the pool, or 64 MiB if the pool has not grown meanwhile: between two questions the count may
+//! be too low by that, or too high, since a pool releases memory at synchronisations. Under a limit each allocation asks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering::*};
@@ -87,15 +87,18 @@ fn with_question(
     mode: DefaultStreamMode,
     call: impl Fn() -> CUresult + Copy,
 ) -> CUresult {
+    let is_unlimited = account::is_unlimited(here.slot);
     let asked = process::guarded("before an allocation", || {
         if Api::beside(real)?.recording(stream, mode) == Some(true) {
             return Some((None, graphs::claim(here.slot, bytes), 0));
         }
         device::note_pools(here.slot);
         let pool = pool.or_else(|| driver::pool_in_use(device::number(here.slot)?))? as usize;
-        let growth = {
+        let growth = if is_unlimited {
+            0
+        } else {
             let mut pools = POOLS.lock();
-            let known = pools.entry(pool).or_insert(Some(Known { slot: here.slot, counted: 0, exported: false }));
+            let known = pools.entry(pool).or_insert(Some(Known::new(here.slot)));
             let (reserved, used) = recount(pool, known.as_mut()?)?;
             let needed = used.saturating_add(bytes).saturating_sub(reserved);
             needed.checked_next_multiple_of(UNIT).unwrap_or(needed)
@@ -111,12 +114,20 @@ fn with_question(
     let Some(pool) = pool else { return rc };
     process::guarded("after an allocation", || {
         if claim == Claim::Counted {
-            account::failed(here.slot, growth, rc);
+            account::unclaim(here.slot, growth);
+        }
+        if rc == OUT_OF_MEMORY {
+            account::refused_by_driver(here.slot, bytes);
+        }
+        if !is_unlimited && growth == 0 {
+            return None;
         }
         let mut pools = POOLS.lock();
-        let (reserved, used) = recount(pool, pools.get_mut(&pool)?.as_mut()?)?;
-        let slack = i64::try_from(reserved.saturating_sub(used)).unwrap_or(SLACK_MAX).min(SLACK_MAX);
-        SLACK.get(usize::from(here.slot))?.store(slack, Relaxed);
+        let known = pools.entry(pool).or_insert(Some(Known::new(here.slot))).as_mut()?;
+        let before = known.counted;
+        let (reserved, used) = recount(pool, known)?;
+        let left = i64::try_from(reserved.saturating_sub(used)).unwrap_or(SLACK_MAX).min(SLACK_MAX);
+        SLACK.get(usize::from(here.slot))?.store(if reserved == before { SLACK_MAX } else { left }, Relaxed);
         Some(())
     });
     rc
@@ -159,7 +170,7 @@ fn made(_: *mut c_void, place: *mut c_void, properties: *mut c_void, call: impl 
             let known = location.device().map(|device| {
                 let slot = device::slot_of(device)?;
                 device::note_pools(slot);
-                Some(Known { slot, counted: 0, exported: false })
+                Some(Known::new(slot))
             });
             // A pool of the device that is not known yet is entered at its first use.
             if let Some(known) = known.map_or(Some(None), |of_device| of_device.map(Some)) {
@@ -179,6 +190,10 @@ fn enter(pool: usize, known: Option<Known>) {
 }
 
 impl Known {
+    fn new(slot: u16) -> Known {
+        Known { slot, counted: 0, exported: false }
+    }
+
     fn count_out(&self) {
         account::subtract(self.slot, Part::Pooled, self.counted);
         if self.exported {

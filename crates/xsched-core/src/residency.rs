@@ -1,0 +1,6 @@
+//! Memory that leaves the device and comes back: the latch that threads pass before they touch it, and the calls that move it.
+
+mod carry;
+
+pub use crate::protocol::residency::{Entry, Goal, Inside, LOOK_NS, Latch, Moves, Place, Seen, Turn};
+pub use carry::{Chunk, Driver, Moved, Residents, Stored};

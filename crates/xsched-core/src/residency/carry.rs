@@ -1,0 +1,288 @@
+//! Moves of memory as transactions. A move is a sequence of driver calls, each of which may fail. After a failure every chunk is as
+//! before, or backed by host memory at the same address if the driver does not give that either. The state of a chunk follows each
+//! call that succeeds, so that it is the record from which a move is undone.
+
+use super::Place;
+
+#[cfg(test)]
+mod tests;
+
+/// Host memory of the store: mapped for the device at an address of its own, from which and to which copies go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored<H> {
+    /// Handle of the memory.
+    pub handle: H,
+    /// Address of its own.
+    pub at: u64,
+}
+
+/// Calls of a driver that a move needs. Sizes are in bytes. None of them may wait for commands of the program, and a call that fails
+/// must have had no effect.
+pub trait Driver {
+    /// Handle of physical memory.
+    type Handle: Copy + Eq + core::fmt::Debug;
+    /// Reason of a refusal.
+    type Error;
+
+    /// Makes memory on the device.
+    fn create(&mut self, bytes: u64) -> Result<Self::Handle, Self::Error>;
+    /// Gives memory back to the device, once nothing maps it.
+    fn release(&mut self, handle: Self::Handle) -> Result<(), Self::Error>;
+    /// Maps memory, without access.
+    fn map(&mut self, at: u64, bytes: u64, handle: Self::Handle) -> Result<(), Self::Error>;
+    /// Gives all devices access that are to have it.
+    fn allow(&mut self, at: u64, bytes: u64) -> Result<(), Self::Error>;
+    /// Takes a mapping away.
+    fn unmap(&mut self, at: u64, bytes: u64) -> Result<(), Self::Error>;
+    /// Enqueues a copy between two mapped addresses.
+    fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), Self::Error>;
+    /// Waits for all copies.
+    fn finish(&mut self) -> Result<(), Self::Error>;
+    /// Takes memory from the store.
+    fn take(&mut self, bytes: u64) -> Result<Stored<Self::Handle>, Self::Error>;
+    /// Gives memory back to the store.
+    fn give(&mut self, stored: Stored<Self::Handle>, bytes: u64);
+}
+
+/// Backing of a chunk's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mapped {
+    /// The chunk's memory on the device, with its contents.
+    Device,
+    /// Its memory in the store, with its contents.
+    Host,
+    /// Memory on the device without the contents, which are in the store.
+    Empty,
+    /// Memory without access, which the driver did not unmap; the contents are in the store.
+    Blind,
+    /// Nothing; the contents are in the store.
+    Nothing,
+}
+
+/// Part of a program's memory that moves as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk<H> {
+    at: u64,
+    bytes: u64,
+    mapped: Mapped,
+    device: Option<H>,
+    store: Option<Stored<H>>,
+}
+
+impl<H: Copy> Chunk<H> {
+    /// Chunk that is mapped, with access, to memory on the device.
+    pub fn new(at: u64, bytes: u64, handle: H) -> Self {
+        Chunk { at, bytes, mapped: Mapped::Device, device: Some(handle), store: None }
+    }
+
+    /// Handle of its memory on the device, unless it is away.
+    pub fn handle(&self) -> Option<H> {
+        self.device
+    }
+
+    /// Bytes of it in the store.
+    pub fn stored_bytes(&self) -> u64 {
+        if self.store.is_some() { self.bytes } else { 0 }
+    }
+
+    fn is_reachable(&self) -> bool {
+        matches!(self.mapped, Mapped::Device | Mapped::Host)
+    }
+
+    /// One try to bring the chunk back to what it was `before`, or to host memory. Nothing is left to do for a chunk that is there.
+    fn return_to<D: Driver<Handle = H>>(&mut self, driver: &mut D, before: &Self) {
+        // Memory without contents or access must not stay where it could be touched. A chunk whose device memory still has the
+        // contents goes back to it.
+        let returns = before.mapped == Mapped::Device;
+        let amiss = match self.mapped {
+            Mapped::Empty | Mapped::Blind => true,
+            Mapped::Host => returns || !before.is_reachable(),
+            Mapped::Device | Mapped::Nothing => false,
+        };
+        if amiss && self.mapped != before.mapped {
+            let _ = self.hide(driver);
+        }
+        if self.mapped == Mapped::Nothing && returns {
+            let _ = self.show_device(driver, Mapped::Device);
+        }
+        if self.mapped == Mapped::Nothing && before.is_reachable() {
+            let _ = self.show_host(driver);
+        }
+    }
+
+    fn show_host<D: Driver<Handle = H>>(&mut self, driver: &mut D) -> Result<(), D::Error> {
+        match self.store {
+            Some(stored) => self.show(driver, stored.handle, Mapped::Host),
+            None => Ok(()),
+        }
+    }
+
+    /// Maps memory on the device, which has the chunk's contents or not.
+    fn show_device<D: Driver<Handle = H>>(&mut self, driver: &mut D, then: Mapped) -> Result<(), D::Error> {
+        match self.device {
+            Some(handle) => self.show(driver, handle, then),
+            None => Ok(()),
+        }
+    }
+
+    fn show<D: Driver<Handle = H>>(&mut self, driver: &mut D, handle: H, then: Mapped) -> Result<(), D::Error> {
+        driver.map(self.at, self.bytes, handle)?;
+        let allowed = driver.allow(self.at, self.bytes);
+        self.mapped = if allowed.is_ok() { then } else { Mapped::Blind };
+        if allowed.is_err() {
+            let _ = self.hide(driver);
+        }
+        allowed
+    }
+
+    fn hide<D: Driver<Handle = H>>(&mut self, driver: &mut D) -> Result<(), D::Error> {
+        if self.mapped != Mapped::Nothing {
+            driver.unmap(self.at, self.bytes)?;
+            self.mapped = Mapped::Nothing;
+        }
+        Ok(())
+    }
+}
+
+/// Times that each step is tried while a move is undone.
+const TRIES: usize = 2;
+
+/// Result of a move.
+#[derive(Debug)]
+pub struct Moved<E> {
+    /// Place of the memory. [`Place::Host`]: all of it can be reached, and a part of it at least is host memory.
+    pub place: Place,
+    /// Failure that ended the move, or that left something to be released later.
+    pub error: Option<E>,
+}
+
+/// All movable memory of a program on one device.
+pub struct Residents<H> {
+    /// The chunks. A program's new memory is added while the latch is open, freed memory taken out.
+    pub chunks: Vec<Chunk<H>>,
+    /// Memory of the device that the driver would not take back. Tried again with each move.
+    unreleased: Vec<H>,
+    /// Memory of the store that a copy may still write to.
+    unusable: Vec<Stored<H>>,
+    /// Copies were enqueued and not waited for.
+    copies: bool,
+}
+
+impl<H> Default for Residents<H> {
+    fn default() -> Self {
+        Residents { chunks: Vec::new(), unreleased: Vec::new(), unusable: Vec::new(), copies: false }
+    }
+}
+
+impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
+    /// Place of the memory.
+    pub fn place(&self) -> Place {
+        let mut place = Place::Device;
+        for chunk in &self.chunks {
+            match chunk.mapped {
+                Mapped::Device => {}
+                Mapped::Host => place = Place::Host,
+                Mapped::Empty | Mapped::Blind | Mapped::Nothing => return Place::Away,
+            }
+        }
+        place
+    }
+
+    /// Moves all memory. No thread may touch it meanwhile, and the device must have executed all that does.
+    pub fn carry<D: Driver<Handle = H>>(&mut self, driver: &mut D, to: Place) -> Moved<D::Error> {
+        self.unreleased.retain(|&handle| driver.release(handle).is_err());
+        let before = self.chunks.clone();
+        let result = match to {
+            Place::Away => self.leave(driver),
+            Place::Host => self.leave(driver).and_then(|()| self.show_all_host(driver)),
+            Place::Device => self.come_back(driver),
+        };
+        match result {
+            Ok(()) if to == Place::Device => self.empty_store(driver),
+            Ok(()) => {}
+            Err(_) => self.undo(driver, &before),
+        }
+        let mut error = result.err();
+        // Last of all: memory that is released is someone else's.
+        for chunk in &mut self.chunks {
+            let unused = matches!(chunk.mapped, Mapped::Nothing | Mapped::Host);
+            let Some(handle) = chunk.device.take_if(|_| unused) else { continue };
+            if let Err(refusal) = driver.release(handle) {
+                self.unreleased.push(handle);
+                error.get_or_insert(refusal);
+            }
+        }
+        Moved { place: self.place(), error }
+    }
+
+    /// Copies to the store what is not there, and takes all mappings away.
+    fn leave<D: Driver<Handle = H>>(&mut self, driver: &mut D) -> Result<(), D::Error> {
+        for chunk in self.chunks.iter_mut().filter(|chunk| chunk.mapped == Mapped::Device) {
+            let stored = driver.take(chunk.bytes)?;
+            chunk.store = Some(stored);
+            self.copies = true;
+            driver.copy(stored.at, chunk.at, chunk.bytes)?;
+        }
+        self.finish(driver)?;
+        self.chunks.iter_mut().try_for_each(|chunk| chunk.hide(driver))
+    }
+
+    fn show_all_host<D: Driver<Handle = H>>(&mut self, driver: &mut D) -> Result<(), D::Error> {
+        self.chunks.iter_mut().try_for_each(|chunk| chunk.show_host(driver))
+    }
+
+    /// Makes memory on the device for all chunks that have none, maps it and fills it.
+    fn come_back<D: Driver<Handle = H>>(&mut self, driver: &mut D) -> Result<(), D::Error> {
+        for chunk in self.chunks.iter_mut().filter(|chunk| chunk.device.is_none()) {
+            chunk.device = Some(driver.create(chunk.bytes)?);
+        }
+        for chunk in self.chunks.iter_mut().filter(|chunk| !matches!(chunk.mapped, Mapped::Device | Mapped::Empty)) {
+            chunk.hide(driver)?;
+            chunk.show_device(driver, Mapped::Empty)?;
+        }
+        for chunk in self.chunks.iter().filter(|chunk| chunk.mapped == Mapped::Empty) {
+            let Some(stored) = chunk.store else { continue };
+            self.copies = true;
+            driver.copy(chunk.at, stored.at, chunk.bytes)?;
+        }
+        self.finish(driver)?;
+        for chunk in self.chunks.iter_mut().filter(|chunk| chunk.mapped == Mapped::Empty) {
+            chunk.mapped = Mapped::Device;
+        }
+        Ok(())
+    }
+
+    fn finish<D: Driver<Handle = H>>(&mut self, driver: &mut D) -> Result<(), D::Error> {
+        if self.copies {
+            driver.finish()?;
+            self.copies = false;
+        }
+        Ok(())
+    }
+
+    /// Gives the store back what chunks on the device have there.
+    fn empty_store<D: Driver<Handle = H>>(&mut self, driver: &mut D) {
+        for chunk in self.chunks.iter_mut().filter(|chunk| chunk.mapped == Mapped::Device) {
+            if let Some(stored) = chunk.store.take() {
+                driver.give(stored, chunk.bytes);
+            }
+        }
+    }
+
+    /// Brings every chunk back to what it was before, or to host memory.
+    fn undo<D: Driver<Handle = H>>(&mut self, driver: &mut D, before: &[Chunk<H>]) {
+        if (0..TRIES).all(|_| self.finish(driver).is_err()) {
+            // A context whose copies do not end has failed for good. Nothing that a copy may touch is unmapped or used again.
+            for (chunk, before) in self.chunks.iter_mut().zip(before) {
+                if before.mapped == Mapped::Device && chunk.mapped == Mapped::Device {
+                    self.unusable.extend(chunk.store.take());
+                }
+            }
+            return;
+        }
+        for _ in 0..TRIES {
+            self.chunks.iter_mut().zip(before).for_each(|(chunk, before)| chunk.return_to(driver, before));
+        }
+        self.empty_store(driver);
+    }
+}

@@ -1,0 +1,392 @@
+//! Moves on a driver of maps, with failures at each call. After each move the chunks' record is compared with the driver's, and with
+//! the contents that the program left.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+
+const BYTES: u64 = 2 << 20;
+const CHUNKS: u64 = 4;
+/// Contents of memory that was never written.
+const RUBBISH: u64 = 0;
+
+/// Calls that fail.
+#[derive(Clone, Debug)]
+enum Failures {
+    At(Vec<usize>),
+    From(usize),
+    /// One of so many, by a generator of numbers.
+    Random(u64, u64),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Refused;
+
+struct Memory {
+    contents: u64,
+    released: bool,
+}
+
+struct Maps {
+    failures: Failures,
+    calls: usize,
+    next: u64,
+    device: BTreeMap<u64, Memory>,
+    host: BTreeMap<u64, Memory>,
+    /// Handle and access of the memory that is mapped at an address.
+    mapped: BTreeMap<u64, (u64, bool)>,
+    copies: Vec<(u64, u64)>,
+    store: Vec<Stored<u64>>,
+    maps_device: bool,
+}
+
+impl Maps {
+    fn new() -> Self {
+        Maps {
+            failures: Failures::At(Vec::new()),
+            calls: 0,
+            next: 1,
+            device: BTreeMap::new(),
+            host: BTreeMap::new(),
+            mapped: BTreeMap::new(),
+            copies: Vec::new(),
+            store: Vec::new(),
+            maps_device: true,
+        }
+    }
+
+    fn call(&mut self) -> Result<(), Refused> {
+        let number = self.calls;
+        self.calls += 1;
+        let fails = match &mut self.failures {
+            Failures::At(numbers) => numbers.contains(&number),
+            Failures::From(first) => number >= *first,
+            Failures::Random(state, one_of) => {
+                *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (*state >> 33) % *one_of == 0
+            }
+        };
+        if fails { Err(Refused) } else { Ok(()) }
+    }
+
+    fn memory(&mut self, handle: u64) -> &mut Memory {
+        let Maps { device, host, .. } = self;
+        device.get_mut(&handle).or_else(|| host.get_mut(&handle)).expect("memory of this handle")
+    }
+
+    fn contents_at(&mut self, at: u64) -> u64 {
+        let (handle, allowed) = *self.mapped.get(&at).expect("mapped");
+        assert!(allowed, "no access at {at:#x}");
+        self.memory(handle).contents
+    }
+
+    fn fill_at(&mut self, at: u64, contents: u64) {
+        let (handle, allowed) = *self.mapped.get(&at).expect("mapped");
+        assert!(allowed, "no access at {at:#x}");
+        self.memory(handle).contents = contents;
+    }
+
+    fn sweep(&mut self) {
+        let mapped: BTreeSet<u64> = self.mapped.values().map(|&(handle, _)| handle).collect();
+        self.device.retain(|handle, memory| !memory.released || mapped.contains(handle));
+    }
+}
+
+impl Driver for Maps {
+    type Handle = u64;
+    type Error = Refused;
+
+    fn create(&mut self, _: u64) -> Result<u64, Refused> {
+        self.call()?;
+        self.next += 1;
+        self.device.insert(self.next, Memory { contents: RUBBISH, released: false });
+        Ok(self.next)
+    }
+
+    fn release(&mut self, handle: u64) -> Result<(), Refused> {
+        self.call()?;
+        let memory = self.device.get_mut(&handle).expect("device memory");
+        assert!(!memory.released, "released twice");
+        memory.released = true;
+        self.sweep();
+        Ok(())
+    }
+
+    fn map(&mut self, at: u64, _: u64, handle: u64) -> Result<(), Refused> {
+        self.call()?;
+        if self.device.contains_key(&handle) && !self.maps_device {
+            return Err(Refused);
+        }
+        assert!(self.mapped.insert(at, (handle, false)).is_none(), "mapped over a mapping");
+        Ok(())
+    }
+
+    fn allow(&mut self, at: u64, _: u64) -> Result<(), Refused> {
+        self.call()?;
+        self.mapped.get_mut(&at).expect("mapped").1 = true;
+        Ok(())
+    }
+
+    fn unmap(&mut self, at: u64, _: u64) -> Result<(), Refused> {
+        self.call()?;
+        assert!(self.copies.iter().all(|&(to, from)| to != at && from != at), "unmapped under a copy");
+        self.mapped.remove(&at).expect("mapped");
+        self.sweep();
+        Ok(())
+    }
+
+    fn copy(&mut self, to: u64, from: u64, _: u64) -> Result<(), Refused> {
+        self.call()?;
+        self.contents_at(from);
+        self.contents_at(to);
+        self.copies.push((to, from));
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), Refused> {
+        self.call()?;
+        for (to, from) in std::mem::take(&mut self.copies) {
+            let contents = self.contents_at(from);
+            self.fill_at(to, contents);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, _: u64) -> Result<Stored<u64>, Refused> {
+        self.call()?;
+        if let Some(stored) = self.store.pop() {
+            return Ok(stored);
+        }
+        self.next += 1;
+        let stored = Stored { handle: self.next, at: self.next << 32 };
+        self.host.insert(stored.handle, Memory { contents: RUBBISH, released: false });
+        self.mapped.insert(stored.at, (stored.handle, true));
+        Ok(stored)
+    }
+
+    fn give(&mut self, stored: Stored<u64>, _: u64) {
+        assert!(self.copies.iter().all(|&(to, _)| to != stored.at), "given back under a copy");
+        // Another chunk's contents will come here.
+        self.memory(stored.handle).contents = RUBBISH;
+        self.store.push(stored);
+    }
+}
+
+/// A program with memory, and what it wrote there.
+struct Program {
+    driver: Maps,
+    residents: Residents<u64>,
+    written: Vec<u64>,
+}
+
+impl Program {
+    fn new() -> Self {
+        let mut driver = Maps::new();
+        let mut residents = Residents::default();
+        for i in 0..CHUNKS {
+            let at = (1 << 40) + i * BYTES;
+            let handle = driver.create(BYTES).expect("memory");
+            driver.map(at, BYTES, handle).expect("mapping");
+            driver.allow(at, BYTES).expect("access");
+            residents.chunks.push(Chunk::new(at, BYTES, handle));
+        }
+        let mut program = Program { driver, residents, written: Vec::new() };
+        program.write(100);
+        program
+    }
+
+    fn at(place: Place) -> Self {
+        let mut program = Program::new();
+        program.carry(place, Failures::At(Vec::new()));
+        assert_eq!(program.residents.place(), place);
+        program
+    }
+
+    /// The program runs, where its memory can be reached: it finds what it wrote, and writes anew.
+    fn write(&mut self, first: u64) {
+        for (chunk, &contents) in self.residents.chunks.iter().zip(&self.written) {
+            assert_eq!(self.driver.contents_at(chunk.at), contents);
+        }
+        self.written = (first..).take(self.residents.chunks.len()).collect();
+        for (chunk, &contents) in self.residents.chunks.iter().zip(&self.written) {
+            self.driver.fill_at(chunk.at, contents);
+        }
+    }
+
+    fn carry(&mut self, to: Place, failures: Failures) -> Moved<Refused> {
+        self.driver.failures = failures;
+        self.driver.calls = 0;
+        let moved = self.residents.carry(&mut self.driver, to);
+        self.driver.failures = Failures::At(Vec::new());
+        self.verify();
+        assert_eq!(moved.place, self.residents.place());
+        if moved.error.is_none() {
+            assert_eq!(moved.place, to);
+        }
+        moved
+    }
+
+    /// The record agrees with the driver, nothing is lost, and nothing is left over.
+    fn verify(&mut self) {
+        let Residents { chunks, unreleased, unusable, .. } = &self.residents;
+        for (chunk, &contents) in chunks.iter().zip(&self.written) {
+            let mapped = self.driver.mapped.get(&chunk.at).copied();
+            match chunk.mapped {
+                Mapped::Device => {
+                    assert_eq!(mapped.map(|(handle, _)| handle), chunk.device);
+                    assert_eq!(self.driver.contents_at(chunk.at), contents, "{chunk:?}");
+                }
+                Mapped::Host => {
+                    assert_eq!(mapped.map(|(handle, _)| handle), chunk.store.map(|stored| stored.handle));
+                    assert_eq!(self.driver.contents_at(chunk.at), contents, "{chunk:?}");
+                }
+                Mapped::Empty | Mapped::Blind | Mapped::Nothing => {
+                    let access = match chunk.mapped {
+                        Mapped::Empty => Some(true),
+                        Mapped::Blind => Some(false),
+                        _ => None,
+                    };
+                    assert_eq!(mapped.map(|(_, allowed)| allowed), access, "{chunk:?}");
+                    let stored = chunk.store.expect("contents");
+                    assert_eq!(self.driver.contents_at(stored.at), contents, "{chunk:?}");
+                }
+            }
+        }
+        let known = |handles: &mut dyn Iterator<Item = u64>| handles.collect::<BTreeSet<u64>>();
+        let device = known(&mut chunks.iter().filter_map(|chunk| chunk.device).chain(unreleased.iter().copied()));
+        assert_eq!(
+            device,
+            self.driver.device.keys().copied().collect(),
+            "device memory without an owner, or the reverse"
+        );
+        let stored = chunks.iter().filter_map(|chunk| chunk.store).chain(unusable.iter().copied());
+        let host = known(&mut stored.chain(self.driver.store.iter().copied()).map(|stored| stored.handle));
+        assert_eq!(host, self.driver.host.keys().copied().collect(), "host memory without an owner, or the reverse");
+    }
+}
+
+const PLACES: [Place; 3] = [Place::Device, Place::Host, Place::Away];
+
+/// Every move that the latch makes.
+fn moves() -> impl Iterator<Item = (Place, Place)> {
+    PLACES.into_iter().flat_map(|from| PLACES.into_iter().map(move |to| (from, to))).filter(|(from, to)| from != to)
+}
+
+fn calls(from: Place, to: Place) -> usize {
+    let mut program = Program::at(from);
+    assert!(program.carry(to, Failures::At(Vec::new())).error.is_none());
+    program.driver.calls
+}
+
+#[test]
+fn every_move_keeps_contents_and_leaves_nothing_over() {
+    for (from, to) in moves() {
+        let mut program = Program::at(from);
+        let moved = program.carry(to, Failures::At(Vec::new()));
+        assert_eq!((moved.place, moved.error), (to, None), "{from:?} to {to:?}");
+        program.carry(Place::Device, Failures::At(Vec::new()));
+        program.write(200);
+        assert_eq!(program.driver.device.len() as u64, CHUNKS);
+    }
+}
+
+/// One failure: all chunks are as before, or the move was made and memory is left to release, which the next move does.
+#[test]
+fn a_failure_at_any_call_leaves_everything_as_before() {
+    for (from, to) in moves() {
+        for n in 0..calls(from, to) {
+            let mut program = Program::at(from);
+            let before = program.residents.chunks.clone();
+            let moved = program.carry(to, Failures::At(vec![n]));
+            let said = format!("{from:?} to {to:?}, failure at call {n}");
+            assert_eq!(moved.error, Some(Refused), "{said}");
+            if moved.place == to {
+                assert_eq!(program.residents.unreleased.len(), 1, "{said}");
+            } else {
+                assert_eq!(program.residents.chunks, before, "{said}");
+                assert!(program.residents.unreleased.is_empty(), "{said}");
+            }
+            // The program goes on if it could before, and the same move succeeds later.
+            if moved.place != Place::Away {
+                program.write(300);
+            }
+            assert_eq!(program.carry(to, Failures::At(Vec::new())).place, to, "{said}");
+            assert!(program.residents.unreleased.is_empty() && program.residents.unusable.is_empty(), "{said}");
+            program.carry(Place::Device, Failures::At(Vec::new()));
+            program.write(400);
+        }
+    }
+}
+
+/// Two failures, the second perhaps while the first is undone: memory that could be reached still can, or has left as it should.
+#[test]
+fn a_failure_while_a_failure_is_undone_loses_and_leaks_nothing() {
+    for (from, to) in moves() {
+        for n in 0..calls(from, to) {
+            for m in n + 1..n + 30 {
+                let mut program = Program::at(from);
+                let moved = program.carry(to, Failures::At(vec![n, m]));
+                let left = to == Place::Away && only_unreleased(&program);
+                assert!(from == Place::Away || moved.place != Place::Away || left, "{from:?} to {to:?}: {n}, {m}");
+                let after = program.carry(Place::Device, Failures::At(Vec::new()));
+                assert_eq!(after.place, Place::Device, "{from:?} to {to:?}, failures at calls {n} and {m}: {moved:?}");
+                program.write(500);
+            }
+        }
+    }
+}
+
+/// A driver that maps no memory of the device any more: what was unmapped is backed by the host, and the program goes on.
+#[test]
+fn memory_that_the_device_does_not_get_back_is_backed_by_the_host() {
+    let mut host_backed = 0;
+    for n in 0..calls(Place::Device, Place::Away) {
+        let mut program = Program::new();
+        program.driver.maps_device = false;
+        let moved = program.carry(Place::Away, Failures::At(vec![n]));
+        if moved.place == Place::Away {
+            assert!(only_unreleased(&program));
+            continue;
+        }
+        host_backed += u32::from(moved.place == Place::Host);
+        program.write(600);
+        program.driver.maps_device = true;
+        assert_eq!(program.carry(Place::Device, Failures::At(Vec::new())).place, Place::Device);
+        program.write(700);
+    }
+    assert!(host_backed > 0);
+}
+
+fn only_unreleased(program: &Program) -> bool {
+    program.residents.chunks.iter().all(|chunk| chunk.mapped == Mapped::Nothing)
+}
+
+/// A context that has failed for good.
+#[test]
+fn calls_that_all_fail_leave_a_record_that_agrees_with_the_driver() {
+    for (from, to) in moves() {
+        for n in 0..calls(from, to) {
+            Program::at(from).carry(to, Failures::From(n));
+        }
+    }
+}
+
+#[test]
+fn contents_are_the_same_over_random_moves_with_random_failures() {
+    let mut random = 1u64;
+    let mut program = Program::new();
+    let mut reached = [0; 3];
+    for cycle in 0..10_000 {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let to = PLACES[(random >> 40) as usize % 3];
+        let failures = if cycle % 3 == 0 { Failures::At(Vec::new()) } else { Failures::Random(random, 12) };
+        let moved = program.carry(to, failures);
+        reached[moved.place as usize] += 1;
+        if moved.place != Place::Away {
+            program.write(cycle * 10);
+        }
+    }
+    assert!(reached.iter().all(|&times| times > 1_000), "{reached:?}");
+    program.carry(Place::Device, Failures::At(Vec::new()));
+    assert_eq!(program.driver.device.len() as u64, CHUNKS);
+}
