@@ -49,6 +49,26 @@ fn contents_stay_while_gates_close_and_open_too() {
     moves_under("chaos");
 }
 
+/// Calls of moves and of allocations fail now and then: moves are undone, and the driver allocates what cannot be chunks.
+#[test]
+fn contents_stay_while_calls_of_moves_fail() {
+    let gpu = Gpu::new();
+    let program = gpu.program("residency");
+    let bare = gpu.bare(&program, &["10"]).finish();
+    let _daemon = gpu.place.daemon(&[]);
+    let calls = ["cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease"];
+    let failing = |name: &&str| (9..200).step_by(11).map(|n| format!("{name}:{n}:999")).collect::<Vec<_>>().join(" ");
+    let failing = calls.iter().map(failing).collect::<Vec<_>>().join(" ");
+    let mut command = gpu.place.run_command(&[], &program, &["10"]);
+    command.env("XSCHED_MEMORY", "swap").env("XSCHED_MEMORY_MOVES", "4").env("FAKECUDA_FAIL_CALL", failing);
+    let process = gpu.with_driver(command);
+    let pid = process.pid();
+    assert_eq!(process.finish(), bare);
+    let (moves, failed) = moves(&gpu, pid);
+    println!("{failed} of {moves} moves failed");
+    assert!(failed >= 1 && failed < moves, "{failed} of {moves} moves failed");
+}
+
 /// Programs whose memory is small, or not of a kind that moves, are as without; so is one that nothing moves.
 #[test]
 fn what_does_not_move_is_as_without() {
