@@ -1,84 +1,13 @@
 //! Memory of this process on its devices: the slot of each device, and questions to the daemon for more of it.
 
-use core::sync::atomic::{AtomicU32, Ordering::*};
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use core::sync::atomic::Ordering::*;
 
 use xsched_flow::tuning::{ATTACH_NS, MEMORY_ANSWER_NS};
 use xsched_proto::account::{Amount, MEMORY_SLOTS, MemorySlot, UNLIMITED};
-use xsched_proto::memory::{Hardware, Memory, Sleepers};
 use xsched_proto::wire::ClientMsg;
 
-use crate::clock::now_ns;
+use crate::memory_questions::{MemoryAnswer, daemon};
 use crate::runtime::Runtime;
-
-/// The daemon's answer to a question for memory.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MemoryAnswer {
-    /// The allocation may be tried again: there is room for it now.
-    pub granted: bool,
-    /// Holders of the memory, in one line, with the limit that was met, if one was; none = no daemon has answered.
-    pub why: Option<String>,
-}
-
-/// Values of [`DeviceMemory::daemon`]; 0 = the daemon is sought.
-mod daemon {
-    /// Attached.
-    pub(super) const ATTACHED: u32 = 1;
-    /// There is none.
-    pub(super) const NONE: u32 = 2;
-}
-
-/// Questions to the daemon, and its answers.
-#[derive(Default)]
-pub(crate) struct DeviceMemory {
-    /// Limit that the program was started with.
-    limit: Option<Amount>,
-    daemon: AtomicU32,
-    /// Bits of the slots whose limits the daemon has set.
-    known: AtomicU32,
-    /// Number of the last question.
-    asked: AtomicU32,
-    /// Changes with each of the words above and with each answer. A futex.
-    changes: AtomicU32,
-    /// Questions that threads wait on, with their answers.
-    questions: Mutex<BTreeMap<u32, Option<MemoryAnswer>>>,
-}
-
-const _: () = assert!(MEMORY_SLOTS <= 32);
-
-impl DeviceMemory {
-    fn questions(&self) -> MutexGuard<'_, BTreeMap<u32, Option<MemoryAnswer>>> {
-        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn changed(&self) {
-        self.changes.fetch_add(1, Release);
-        Hardware::wake(&self.changes, Sleepers::Own);
-    }
-
-    /// Sleeps until `done` or for `most_ns` at most.
-    fn wait_until(&self, most_ns: u64, done: impl Fn() -> bool) {
-        let deadline = now_ns() + most_ns;
-        loop {
-            let before = self.changes.load(Acquire);
-            let left = deadline.saturating_sub(now_ns());
-            if done() || left == 0 {
-                return;
-            }
-            let _ = Hardware::sleep(&self.changes, before, Sleepers::Own, left);
-        }
-    }
-
-    /// Limit of the process where no daemon knows better.
-    fn own_allowance(&self, capacity_bytes: u64) -> u64 {
-        self.limit.map_or(UNLIMITED, |limit| limit.of(capacity_bytes))
-    }
-
-    fn is_known(&self, slot: u16) -> bool {
-        self.known.load(Acquire) & 1 << slot != 0
-    }
-}
 
 impl Runtime {
     /// Counts memory against this limit where no daemon sets one.
@@ -95,8 +24,7 @@ impl Runtime {
             slot.limit_bytes.store(if own == UNLIMITED { 0 } else { own }, Relaxed);
             slot.allowance_bytes.store(own, SeqCst);
         })?;
-        if is_new {
-            self.poke_agent();
+        if is_new && self.port.ring_agent() {
             let memory = &self.memory;
             memory.wait_until(ATTACH_NS, || memory.daemon.load(Acquire) == daemon::NONE || memory.is_known(slot));
         }
@@ -113,13 +41,16 @@ impl Runtime {
     pub fn ask_memory(&self, slot: u16, bytes: u64) -> MemoryAnswer {
         let memory = &self.memory;
         let by_words = || MemoryAnswer { granted: self.memory(slot).beyond(bytes) == 0, why: None };
-        if memory.daemon.load(Acquire) != daemon::ATTACHED || self.is_over() {
+        if memory.daemon.load(Acquire) != daemon::ATTACHED || self.port.is_over() {
             return by_words();
         }
         let number = memory.asked.fetch_add(1, Relaxed).wrapping_add(1).max(1);
         memory.questions().insert(number, None);
         self.send(ClientMsg::MemoryAsk { slot, number, bytes });
-        self.poke_agent();
+        if !self.port.ring_agent() {
+            memory.questions().remove(&number);
+            return by_words();
+        }
         let is_answered = || memory.questions().get(&number).is_none_or(Option::is_some);
         memory.wait_until(MEMORY_ANSWER_NS, || is_answered() || memory.daemon.load(Acquire) != daemon::ATTACHED);
         let answer = memory.questions().remove(&number).flatten();

@@ -46,6 +46,7 @@ mod learning;
 #[cfg(test)]
 mod lengths;
 mod membership;
+mod memory_questions;
 #[cfg(test)]
 #[path = "../tests/nothing/mod.rs"]
 mod nothing;
@@ -69,11 +70,11 @@ pub use attachment::{Unscheduled, require_registration};
 pub use backlog_pages::Yielded;
 pub use clock::now_ns;
 pub use descriptor::{Descriptor, close_all_in_child};
-pub use device_memory::MemoryAnswer;
 pub use estimate::PARTS;
 pub use group::Group;
 pub use hold::Hold;
 pub use inherit::{HoldsAll, Inheritance, ask_before_waiting};
+pub use memory_questions::MemoryAnswer;
 pub use protocol::registration::Registration;
 pub use queue::{CompletionFence, XQueue};
 pub use registry::{QueueSpec, Registry};

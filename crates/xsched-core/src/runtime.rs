@@ -11,10 +11,10 @@ use crate::Platform;
 use crate::agent_port::AgentPort;
 use crate::backlog_pages::BacklogPages;
 use crate::daemon_page::DaemonPage;
-use crate::device_memory::DeviceMemory;
 use crate::estimate::Estimates;
 use crate::gate_conditions::GateConditions;
 use crate::group::Group;
+use crate::memory_questions::DeviceMemory;
 use crate::registry::Registry;
 
 /// The scheduler's state in this process: the registry of queues and groups, which it dereferences to, and beside it what launches

@@ -1,8 +1,9 @@
 //! Memory of the device that a client uses, as it tells the device.
 
 use super::connect::greet;
-use super::context::Context;
+use super::context::{Context, Heaps, LARGE};
 use super::error::{Error, Result};
+use super::heap::Heap;
 use super::wait::lock;
 use crate::layout::DEVICE_BYTES;
 use crate::wire::Request;
@@ -50,12 +51,29 @@ impl Context {
     }
 
     /// Ends the account of a block that was freed. What remains when the device is gone does not matter.
-    pub(super) fn unpaid(&self, offset: u64) {
+    fn unpaid(&self, offset: u64) {
         if offset < DEVICE_BYTES as u64
             && let Some(bytes) = lock(&self.account.0).remove(&offset)
         {
             let _ = self.give(bytes);
         }
+    }
+
+    /// Frees a block of one of the heaps, and the device's memory behind it, if there is any.
+    pub fn release(&self, offset: u64, heap: impl Fn(&mut Heaps) -> &mut Heap) -> Result<()> {
+        let mut heaps = lock(&self.heaps);
+        let bytes = heap(&mut heaps).free(offset).ok_or(Error::InvalidValue)?;
+        // Only whole pages, since the first and the last may be shared with neighbouring blocks.
+        let (start, end) = (offset.next_multiple_of(4096), (offset + bytes) & !4095);
+        if bytes >= LARGE {
+            // SAFETY: pages of our own mapping of a memfd, all inside a block that is free now and locked.
+            let _ = unsafe {
+                rustix::mm::madvise(self.address(start), (end - start) as usize, rustix::mm::Advice::LinuxRemove)
+            };
+        }
+        drop(heaps);
+        self.unpaid(offset);
+        Ok(())
     }
 
     /// Takes memory of the device into account as in use, without a place for it.

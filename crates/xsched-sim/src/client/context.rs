@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, fence};
 
 /// Smallest block whose pages are returned to the system when it is freed, in bytes.
-const LARGE: u64 = 64 << 10;
+pub(super) const LARGE: u64 = 64 << 10;
 
 /// Order of a stream's commands relative to other streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,23 +194,6 @@ impl Context {
             let _ =
                 unsafe { rustix::mm::madvise(self.address(start), bytes as usize, rustix::mm::Advice::LinuxRemove) };
         }
-    }
-
-    /// Frees a block of one of the heaps, and the device's memory behind it, if there is any.
-    pub fn release(&self, offset: u64, heap: impl Fn(&mut Heaps) -> &mut Heap) -> Result<()> {
-        let mut heaps = lock(&self.heaps);
-        let bytes = heap(&mut heaps).free(offset).ok_or(Error::InvalidValue)?;
-        // Only whole pages, since the first and the last may be shared with neighbouring blocks.
-        let (start, end) = (offset.next_multiple_of(4096), (offset + bytes) & !4095);
-        if bytes >= LARGE {
-            // SAFETY: pages of our own mapping of a memfd, all inside a block that is free now and locked.
-            let _ = unsafe {
-                rustix::mm::madvise(self.address(start), (end - start) as usize, rustix::mm::Advice::LinuxRemove)
-            };
-        }
-        drop(heaps);
-        self.unpaid(offset);
-        Ok(())
     }
 
     /// Body of a thread: notices the end of the device.

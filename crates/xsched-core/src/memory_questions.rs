@@ -1,0 +1,78 @@
+//! Questions for device memory that threads have put to the daemon, and its answers.
+
+use core::sync::atomic::{AtomicU32, Ordering::*};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use xsched_proto::account::{Amount, MEMORY_SLOTS, UNLIMITED};
+use xsched_proto::memory::{Hardware, Memory, Sleepers};
+
+use crate::clock::now_ns;
+
+/// The daemon's answer to a question for memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryAnswer {
+    /// The allocation may be tried again: there is room for it now.
+    pub granted: bool,
+    /// Holders of the memory, in one line, with the limit that was met, if one was; none = no daemon has answered.
+    pub why: Option<String>,
+}
+
+/// Values of [`DeviceMemory::daemon`]; 0 = the daemon is sought.
+pub(crate) mod daemon {
+    /// Attached.
+    pub(crate) const ATTACHED: u32 = 1;
+    /// There is none.
+    pub(crate) const NONE: u32 = 2;
+}
+
+/// Questions to the daemon, and its answers.
+#[derive(Default)]
+pub(crate) struct DeviceMemory {
+    /// Limit that the program was started with.
+    pub(crate) limit: Option<Amount>,
+    pub(crate) daemon: AtomicU32,
+    /// Bits of the slots whose limits the daemon has set.
+    pub(crate) known: AtomicU32,
+    /// Number of the last question.
+    pub(crate) asked: AtomicU32,
+    /// Changes with each of the words above and with each answer. A futex.
+    pub(crate) changes: AtomicU32,
+    /// Questions that threads wait on, with their answers.
+    pub(crate) questions: Mutex<BTreeMap<u32, Option<MemoryAnswer>>>,
+}
+
+const _: () = assert!(MEMORY_SLOTS <= 32);
+
+impl DeviceMemory {
+    pub(crate) fn questions(&self) -> MutexGuard<'_, BTreeMap<u32, Option<MemoryAnswer>>> {
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn changed(&self) {
+        self.changes.fetch_add(1, Release);
+        Hardware::wake(&self.changes, Sleepers::Own);
+    }
+
+    /// Sleeps until `done` or for `most_ns` at most.
+    pub(crate) fn wait_until(&self, most_ns: u64, done: impl Fn() -> bool) {
+        let deadline = now_ns() + most_ns;
+        loop {
+            let before = self.changes.load(Acquire);
+            let left = deadline.saturating_sub(now_ns());
+            if done() || left == 0 {
+                return;
+            }
+            let _ = Hardware::sleep(&self.changes, before, Sleepers::Own, left);
+        }
+    }
+
+    /// Limit of the process where no daemon knows better.
+    pub(crate) fn own_allowance(&self, capacity_bytes: u64) -> u64 {
+        self.limit.map_or(UNLIMITED, |limit| limit.of(capacity_bytes))
+    }
+
+    pub(crate) fn is_known(&self, slot: u16) -> bool {
+        self.known.load(Acquire) & 1 << slot != 0
+    }
+}
