@@ -216,6 +216,24 @@ static void agree(void)
     CHECK("its second version agrees", second.total == total && second.free == unused && second.used == total - unused);
 }
 
+/* Memory that was freed in the order of a stream is had again, without a synchronisation by the program. */
+static void in_turn(void)
+{
+    CUdeviceptr p;
+    int got = 0;
+    uint64_t ns = 1000000;
+    void *arguments[] = {&ns};
+    for (int i = 0; i < 16 && !got; i++) {
+        got = cuMemAllocAsync(&p, PIECE, stream);
+        if (!got) {
+            OK(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL));
+            OK(cuMemFreeAsync(p, stream));
+        }
+    }
+    CHECK("freed memory is had again at once", !got);
+    OK(cuStreamSynchronize(stream));
+}
+
 static void contexts(void)
 {
     CUcontext other, popped;
@@ -275,6 +293,8 @@ int main(int argc, char **argv)
     GIVES("more than there can be", OUT_OF_MEMORY, cuMemAlloc_v2(&held, SIZE_MAX - 4096));
     CHECK("errors count nothing", used() == before);
 
+    in_turn();
+    CHECK("and counted out", becomes(before));
     size_t most = everything(), again = everything();
     CHECK("all of it, twice", most == again && used() == before);
     CHECK("as much as there is", most / (4 * MIB) == (total - before) / (4 * MIB));

@@ -87,9 +87,9 @@ static void counts(void)
 
 static void unsupported(void)
 {
-    CUresult (*mipmap)(void *) = NULL;
-    *(void **)&mipmap = dlsym(RTLD_DEFAULT, "cuMipmappedArrayDestroy");
-    GIVES("what is not implemented says so", NOT_SUPPORTED, mipmap(NULL));
+    CUresult (*texture)(void *) = NULL;
+    *(void **)&texture = dlsym(RTLD_DEFAULT, "cuTexRefDestroy");
+    GIVES("what is not implemented says so", NOT_SUPPORTED, texture(NULL));
 }
 
 /* Calls as in the open kernel module, to the group of the compute engine of the only context. */

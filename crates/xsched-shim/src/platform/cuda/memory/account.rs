@@ -70,12 +70,17 @@ pub(super) fn claim(slot: u16, bytes: u64) -> Claim {
     if words.keep_free_bytes.load(Relaxed) == 0 && words.take(bytes) {
         return Claim::Counted;
     }
-    claim_slowly(slot, words, bytes)
+    claim_slowly(slot, words, bytes, true)
+}
+
+/// As [`claim`], for a caller that tries again: a refusal is not reported.
+pub(super) fn try_claim(slot: u16, bytes: u64) -> Claim {
+    words(slot).map_or(Claim::Uncounted, |words| claim_slowly(slot, words, bytes, false))
 }
 
 #[cold]
 #[inline(never)]
-fn claim_slowly(slot: u16, words: &MemorySlot, bytes: u64) -> Claim {
+fn claim_slowly(slot: u16, words: &MemorySlot, bytes: u64, is_last: bool) -> Claim {
     if words.keep_free_bytes.load(Relaxed) == 0 && words.allowance_bytes.load(SeqCst) == UNLIMITED {
         return Claim::Uncounted;
     }
@@ -101,9 +106,11 @@ fn claim_slowly(slot: u16, words: &MemorySlot, bytes: u64) -> Claim {
             return Claim::Counted;
         }
     }
-    words.refuse(words.beyond(bytes));
-    if !SAID.load(Relaxed) {
-        report(words, bytes, why);
+    if is_last {
+        words.refuse(words.beyond(bytes));
+        if !SAID.load(Relaxed) {
+            report(words, bytes, why);
+        }
     }
     Claim::Refused
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 use xsched_vendor::functions;
 
 use super::super::types::*;
-use crate::platform::shared::search_beside;
+use crate::platform::shared::{DefaultStreamMode, search_beside};
 
 /// CUmemoryPool.
 pub(super) type Pool = *mut c_void;
@@ -27,6 +27,8 @@ functions! {
         pool_in_use: c"cuDeviceGetMemPool" (*mut Pool, CUdevice);
         pool_attribute: c"cuMemPoolGetAttribute" (Pool, c_uint, *mut u64);
         pool_trim: c"cuMemPoolTrimTo" (Pool, usize);
+        synchronize: c"cuStreamSynchronize" (CUstream);
+        synchronize_per_thread: c"cuStreamSynchronize_ptsz" (CUstream);
         graphs_attribute: c"cuDeviceGetGraphMemAttribute" (CUdevice, c_uint, *mut u64);
         graphs_trim: c"cuDeviceGraphMemTrim" (CUdevice);
     }
@@ -95,6 +97,16 @@ pub(super) fn trim_pool(pool: Pool) {
         // SAFETY: a pool that the program has not destroyed.
         unsafe { trim(pool, 0) };
     }
+}
+
+/// Waits for a stream, whose null handle means the default stream of this mode.
+pub(super) fn synchronize(stream: CUstream, mode: DefaultStreamMode) -> CUresult {
+    let function = api().and_then(|api| match mode {
+        DefaultStreamMode::PerThread => api.synchronize_per_thread,
+        DefaultStreamMode::Legacy | DefaultStreamMode::Own => api.synchronize,
+    });
+    // SAFETY: the caller's own stream.
+    function.map_or(NOT_INITIALIZED, |function| unsafe { function(stream) })
 }
 
 /// Memory that the graphs of a device hold.

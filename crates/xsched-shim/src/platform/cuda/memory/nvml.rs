@@ -121,8 +121,8 @@ unsafe extern "C" fn nvmlDeviceGetMemoryInfo(handle: *mut c_void, memory: *mut M
     let (real, function) = real!(nvmlDeviceGetMemoryInfo);
     // SAFETY: the caller's own arguments.
     let rc = unsafe { function(handle, memory) };
-    // SAFETY: the caller's own structure, which the library just filled.
     if rc == SUCCESS
+        // SAFETY: the caller's own structure, which the library just filled.
         && let Some(memory) = unsafe { memory.as_mut() }
         && let Some((free, total)) = seen(real, handle, memory.free, memory.total)
     {
@@ -135,8 +135,8 @@ unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(handle: *mut c_void, memory: *mu
     let (real, function) = real!(nvmlDeviceGetMemoryInfo_v2);
     // SAFETY: the caller's own arguments.
     let rc = unsafe { function(handle, memory) };
-    // SAFETY: the caller's own structure, which the library just filled.
     if rc == SUCCESS
+        // SAFETY: the caller's own structure, which the library just filled.
         && let Some(memory) = unsafe { memory.as_mut() }
         && let Some((free, total)) = seen(real, handle, memory.free, memory.total)
     {

@@ -72,9 +72,10 @@ impl Before {
         }
         // SAFETY: the types are those of nvml.h.
         let api = unsafe { Api::load(|name: &CStr| resolve::look_up(library, name)) }.ok()?;
-        // SAFETY: needs nothing.
         let begun = match (api.init, api.init_all) {
+            // SAFETY: needs nothing.
             (Some(init), _) => unsafe { init(NO_ATTACH) },
+            // SAFETY: as above.
             (None, Some(init)) => unsafe { init() },
             (None, None) => NOT_SUPPORTED,
         };

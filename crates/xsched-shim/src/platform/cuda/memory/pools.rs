@@ -21,6 +21,7 @@ use crate::interpose::hooks;
 use crate::lock::Lock;
 use crate::platform::shared::StreamKind::{Legacy, PerThread};
 use crate::platform::shared::path::order;
+use crate::platform::shared::waits::stream_call;
 use crate::platform::shared::{DefaultStreamMode, Driver};
 use crate::process;
 
@@ -54,6 +55,15 @@ fn recount(pool: usize, known: &mut Known) -> Option<(u64, u64)> {
     }
     known.counted = reserved;
     Some((reserved, used))
+}
+
+/// Memory by which a pool has to grow for an allocation.
+fn growth(pool: usize, slot: u16, bytes: u64) -> Option<u64> {
+    let mut pools = POOLS.lock();
+    let known = pools.entry(pool).or_insert(Some(Known::new(slot)));
+    let (reserved, used) = recount(pool, known.as_mut()?)?;
+    let needed = used.saturating_add(bytes).saturating_sub(reserved);
+    Some(needed.checked_next_multiple_of(UNIT).unwrap_or(needed))
 }
 
 /// Runs a call that allocates from a pool (`None` = the one in use on the stream's device).
@@ -94,16 +104,17 @@ fn with_question(
         }
         device::note_pools(here.slot);
         let pool = pool.or_else(|| driver::pool_in_use(device::number(here.slot)?))? as usize;
-        let growth = if is_unlimited {
-            0
-        } else {
-            let mut pools = POOLS.lock();
-            let known = pools.entry(pool).or_insert(Some(Known::new(here.slot)));
-            let (reserved, used) = recount(pool, known.as_mut()?)?;
-            let needed = used.saturating_add(bytes).saturating_sub(reserved);
-            needed.checked_next_multiple_of(UNIT).unwrap_or(needed)
-        };
-        // Without the lock: a claim may trim the pools.
+        if is_unlimited {
+            return Some((Some(pool), account::claim(here.slot, 0), 0));
+        }
+        let growth = growth(pool, here.slot, bytes)?;
+        // Without the lock on pools: a claim may trim them.
+        if account::try_claim(here.slot, growth) == Claim::Counted {
+            return Some((Some(pool), Claim::Counted, growth));
+        }
+        // Memory that was freed in the order of the stream may not be free yet.
+        stream_call::<Api>(real, stream, mode, || driver::synchronize(stream, mode));
+        let growth = self::growth(pool, here.slot, bytes)?;
         Some((Some(pool), account::claim(here.slot, growth), growth))
     });
     let Some((pool, claim, growth)) = asked.flatten() else { return order::<Api>(real, stream, mode, call) };
