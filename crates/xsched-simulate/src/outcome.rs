@@ -1,4 +1,4 @@
-//! What a run has shown: for each kind of program, for each device, and in all.
+//! The outcome of a run: for each kind of program, for each device, and in all.
 
 use crate::histogram::Histogram;
 
@@ -32,7 +32,7 @@ pub struct ProgramOutcome {
     pub name: String,
     /// Programs of this kind that had a place.
     pub placed: u32,
-    /// Those for which there was none.
+    /// Programs for which there was none.
     pub unplaced: u32,
     /// Times of requests, from their arrival to their end.
     pub requests: Histogram,

@@ -187,7 +187,7 @@ pub(crate) fn plan(scenario: &Scenario, strategy: Strategy) -> Plan {
         machine_of.resize(machine.first + machine.devices, at);
     }
     let mut order: Vec<usize> = (0..scenario.programs.len()).collect();
-    // Of those that begin at the same time, the urgent and the large ones find their places first.
+    // The urgent and the large ones of those that begin at the same time find their places first.
     order.sort_by_key(|kind| {
         let program = &scenario.programs[*kind];
         let priority = program.priority().ok().flatten().unwrap_or(0);

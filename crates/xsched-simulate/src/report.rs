@@ -72,7 +72,7 @@ pub struct JsonProgram {
 /// Times of requests, in µs.
 #[derive(Serialize)]
 pub struct JsonLatency {
-    /// Mean.
+    /// Mean of all.
     pub mean: f64,
     /// Half of the requests take no longer.
     pub p50: f64,

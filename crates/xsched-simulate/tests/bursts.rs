@@ -22,9 +22,9 @@ fn play(scenario: &Scenario, policy: &str, detail: Detail) -> Outcome {
     Run::new(&scenario, policy, scenario.placement.strategy).expect("a policy").play()
 }
 
-/// Most that the mean time of requests and their number may differ, in percent.
+/// Largest difference of the mean time of requests, and of their number, in percent.
 const MOST_PERCENT: f64 = 5.0;
-/// That of a pool, where the share of each program follows from few measurements of how fast it is alone.
+/// Largest difference in a pool, where the share of each program follows from few measurements of how fast it is alone.
 const MOST_PERCENT_IN_POOL: f64 = 7.0;
 
 #[test]

@@ -85,7 +85,7 @@ fn a_job_goes_on_when_all_its_devices_have_done_their_part() {
     let outcome = play(text, "fair");
     let [job, other] = ["job", "other"].map(|name| of(&outcome, name));
     assert_eq!(job.placed, 1);
-    // It has two devices for the half of the time that it has the second one.
+    // The job has two devices for the half of the time that it has the second one.
     assert!((job.share_percent() - 50.0).abs() < 8.0, "{}", job.share_percent());
     assert!(other.share_percent() > 40.0, "{}", other.share_percent());
     assert!(job.requests.count() > 30, "{}", job.requests.count());

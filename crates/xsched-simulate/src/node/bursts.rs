@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use xsched_proto::class::SHORT_US;
 use xsched_proto::segment::length;
 
-use super::Node;
 use super::device::Command;
 use super::fluid::Burst;
 use super::rank::Thread;
+use super::state::Node;
 
 impl Node<'_> {
     /// The thread goes on: with the burst that waits, the next one of the request, or the end of the request.

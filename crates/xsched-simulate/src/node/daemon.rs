@@ -23,14 +23,14 @@ const BEAT_NS: u64 = 50_000_000;
 pub(super) enum Told {
     /// Its context has another time slice, in µs.
     Timeslice(u64),
-    /// What it runs is interrupted, or goes on.
+    /// The running command is interrupted, or goes on.
     Interrupt(bool),
 }
 
 /// A daemon.
 pub(super) struct Daemon {
     pub(super) engine: Engine<Segment>,
-    /// What programs were told, in order.
+    /// Messages to programs, in order.
     pub(super) told: Vec<(usize, Told)>,
     looks: VecDeque<u64>,
     look_ns: Option<u64>,

@@ -26,7 +26,7 @@ pub(super) struct Command {
 pub(super) struct Done {
     pub(super) at_ns: u64,
     pub(super) command: Command,
-    /// What is left of a burst whose gate has closed; none = it is complete.
+    /// The rest of a burst whose gate has closed; none = it is complete.
     pub(super) left: Option<Burst>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Seat {
 pub(super) enum Device {
     /// Each kernel by itself.
     Exact(Exact),
-    /// Bursts.
+    /// A device that executes bursts.
     Fluid(Fluid),
 }
 

@@ -16,7 +16,7 @@ pub(super) struct Burst {
     pub(super) left_ns: f64,
     /// Mean device time of a command, in ns.
     pub(super) kernel_ns: f64,
-    /// Commands.
+    /// Number of commands.
     pub(super) commands: u32,
     /// Part of the device that the host keeps at work, 1 at most.
     pub(super) pace: f64,

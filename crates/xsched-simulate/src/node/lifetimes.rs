@@ -13,7 +13,7 @@ use crate::scenario::{Device, Preemption};
 
 use super::daemon::{Daemon, Newcomer, id_of};
 use super::rank::{Rank, Thread};
-use super::{Happening, Node};
+use super::state::{Happening, Node};
 
 /// The interface of programs to a device, and the levels that it has.
 fn platform_of(device: &Device) -> (Platform, Levels) {

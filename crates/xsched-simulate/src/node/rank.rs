@@ -11,18 +11,18 @@ use xsched_proto::segment::length;
 use super::device::Seat;
 use super::fluid::Burst;
 
-/// Where a program's thread is.
+/// Place of a program's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Thread {
     /// Between two requests.
     Rests,
-    /// It computes on the host until its next step.
+    /// On the host, until its next step.
     Computes,
     /// At the closed gate.
     AtGate,
-    /// It waits for room in the in-flight budget.
+    /// In a wait for room in the in-flight budget.
     ForRoom,
-    /// It waits until all its commands are complete.
+    /// In a wait until all its commands are complete.
     ForDevice,
     /// The program has ended.
     Gone,

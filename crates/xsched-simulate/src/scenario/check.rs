@@ -1,4 +1,4 @@
-//! What the reader of TOML cannot check: names, ranges, and what excludes each other.
+//! Checks that the reader of TOML cannot make: names, ranges, and what excludes each other.
 
 use std::collections::BTreeSet;
 
@@ -35,24 +35,6 @@ pub(crate) fn parse_policy(text: &str) -> Result<Option<Choice>, Error> {
 }
 
 impl Scenario {
-    pub(super) fn read_files(&mut self, file: impl Fn(&str) -> Result<String, Error>) -> Result<(), Error> {
-        for program in &mut self.programs {
-            let Some(path) = &program.arrivals.file else { continue };
-            let place = format!("program {}: {path}", program.name);
-            for (at, line) in file(path).map_err(|e| e.within(&place))?.lines().enumerate() {
-                let line = line.split('#').next().unwrap_or_default().trim();
-                if line.is_empty() {
-                    continue;
-                }
-                let ms: Option<f64> = line.parse().ok().filter(|ms: &f64| ms.is_finite() && *ms >= 0.0);
-                let fault = || Error::input(format!("{place}, line {}: '{line}' is no time in ms", at + 1));
-                program.arrivals.times.push((ms.ok_or_else(fault)? * 1e6) as u64);
-            }
-            program.arrivals.times.sort_unstable();
-        }
-        Ok(())
-    }
-
     /// # Errors
     /// One line that names the part of the scenario and says what is accepted.
     pub(super) fn check(&self) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 mod amounts;
 mod check;
 mod faults;
+mod reading;
 mod written;
 
 use serde::Deserialize;
@@ -34,7 +35,7 @@ pub struct Scenario {
     /// Seed of all random numbers.
     #[serde(default = "one_seed")]
     pub seed: u64,
-    /// How finely programs are played.
+    /// Fineness with which programs are played.
     #[serde(default)]
     pub detail: Detail,
     /// The daemon.
@@ -49,7 +50,7 @@ pub struct Scenario {
     /// Changes over time.
     #[serde(default, rename = "event")]
     pub events: Vec<Event>,
-    /// How programs that name no device get one.
+    /// Placement of programs that name no device.
     #[serde(default)]
     pub placement: Placement,
 }
@@ -66,7 +67,7 @@ fn one() -> u32 {
     1
 }
 
-/// How finely programs are played.
+/// Fineness with which programs are played.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Detail {
@@ -107,7 +108,7 @@ pub struct Device {
     pub timeslice: Time,
     /// Cost of a switch from one context to another.
     pub switch: Time,
-    /// How commands of a program can be stopped.
+    /// Means by which commands of a program can be stopped.
     pub preemption: Preemption,
     /// Memory, in GiB.
     pub memory: f64,
@@ -132,7 +133,7 @@ impl Default for Device {
     }
 }
 
-/// How commands of a program can be stopped.
+/// Means by which commands of a program can be stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Preemption {
@@ -140,9 +141,9 @@ pub enum Preemption {
     Host,
     /// Commands in the driver, at gates on the device (level 2).
     Gates,
-    /// That, and the device gives each context a time slice of its class (level 3 of NVIDIA).
+    /// Gates, and the device gives each context a time slice of its class (level 3 of NVIDIA).
     Slices,
-    /// That, and the running command is interrupted (level 3 elsewhere).
+    /// Gates, and the running command is interrupted (level 3 elsewhere).
     Interrupt,
 }
 
@@ -200,7 +201,7 @@ pub struct Program {
     /// Its end; none = that of the scenario.
     #[serde(default)]
     pub end: Option<Time>,
-    /// When requests come.
+    /// Times of requests.
     #[serde(default)]
     pub arrivals: Arrivals,
     /// Time of the host before the first command of a request.
@@ -218,7 +219,7 @@ fn no_time() -> Times {
     Times::Fixed(0)
 }
 
-/// When requests come. One key is given.
+/// Times of requests. One key is given.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arrivals {
@@ -290,7 +291,7 @@ pub struct Event {
     pub class: Option<String>,
 }
 
-/// How programs that name no device get one.
+/// Placement of programs that name no device.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Placement {
@@ -377,17 +378,6 @@ impl Kernels {
 }
 
 impl Scenario {
-    /// A scenario from its text, checked. `file` returns the text of a file that it names.
-    ///
-    /// # Errors
-    /// One line that says where the fault is and what is accepted.
-    pub fn read(text: &str, file: impl Fn(&str) -> Result<String, Error>) -> Result<Scenario, Error> {
-        let mut scenario: Scenario = toml::from_str(text).map_err(|fault| faults::line_of(text, &fault))?;
-        scenario.read_files(file)?;
-        scenario.check()?;
-        Ok(scenario)
-    }
-
     /// Number of all devices.
     pub fn device_count(&self) -> usize {
         self.devices.iter().map(|kind| kind.count as usize).sum()

@@ -1,0 +1,224 @@
+//! A program's thread where each kernel is played: commands pass the gate and the budget, and completions are seen. What decides is
+//! `xsched-flow`'s, as in the preload library.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use xsched_flow::activity::is_contended;
+use xsched_flow::admission::{AtGate, Budget, InFlight, Place, at_gate, fence_commands, fits, place};
+use xsched_flow::estimate::told_ns;
+use xsched_flow::tuning::{BEHIND_NS, LEAD_NS, UNKNOWN_NS};
+
+use crate::outcome::Track;
+
+use super::device::{Command, Done};
+use super::rank::{Fence, Thread};
+use super::state::Node;
+
+/// Time between two tries of a thread that waits for room although none is due, in ns.
+const ROOM_LOOK_NS: u64 = 1_000_000;
+
+impl Node<'_> {
+    /// The thread goes on from where it is.
+    pub(super) fn go_on_in_kernels(&mut self, rank: usize) {
+        let kind = self.members[self.ranks[rank].member].kind;
+        loop {
+            let (at, n) = self.ranks[rank].at;
+            let Some(kernels) = kind.kernels.get(at) else {
+                if self.ranks[rank].pending > 0 {
+                    self.ranks[rank].thread = Thread::ForDevice;
+                    return;
+                }
+                return self.end_request(rank);
+            };
+            if n == kernels.count {
+                if kernels.wait && self.ranks[rank].pending > 0 {
+                    self.ranks[rank].thread = Thread::ForDevice;
+                    return;
+                }
+                self.ranks[rank].at = (at + 1, 0);
+                continue;
+            }
+            if !self.launch(rank) {
+                return;
+            }
+            self.ranks[rank].at = (at, n + 1);
+            let m = &mut self.members[self.ranks[rank].member];
+            let launch_ns = kernels.launch.draw(&mut m.work);
+            if launch_ns > 0 {
+                return self.compute(rank, launch_ns);
+            }
+        }
+    }
+
+    /// Gives the device the next command. False: the thread waits, or is elsewhere.
+    fn launch(&mut self, rank: usize) -> bool {
+        let at = self.ranks[rank].at.0;
+        let member = self.ranks[rank].member;
+        let kind = self.members[member].kind;
+        let ns = match self.ranks[rank].next {
+            Some(ns) => ns,
+            None => {
+                let copy_rate = self.scenario.devices[self.machine.kind].copy_rate;
+                let ns = kind.kernels[at].times(copy_rate).draw(&mut self.members[member].work).max(1);
+                self.segments[rank].count_launch();
+                self.ranks[rank].next = Some(ns);
+                ns
+            }
+        };
+        self.announce_if_idle(rank);
+        let gate = self.segments[rank].gate.load();
+        let is_followed = is_contended(gate.bits());
+        let budget_us = if is_followed { self.segments[rank].budget_us.load(Relaxed) } else { 0 };
+        let budget_commands = if is_followed { self.segments[rank].budget_commands.load(Relaxed) } else { 0 };
+        let has_gates = !gate.is_detached() && self.segments[rank].level.load(Relaxed) >= 2;
+        let budget = Budget::new(budget_us, budget_commands, has_gates);
+        let mut prequeues = false;
+        if !gate.is_open() {
+            let ask =
+                AtGate { word: gate.bits(), can_prequeue: true, loads: false, has_gates, budgeted: budget_us != 0 };
+            prequeues = at_gate(&ask, || self.ranks[rank].pending);
+            if !prequeues {
+                self.wait_at_gate(rank);
+                return false;
+            }
+        }
+        let estimate = self.ranks[rank].estimates[at].expected_ns();
+        if !budget.is_none() && !self.has_room(rank, &budget, estimate.unwrap_or(UNKNOWN_NS)) {
+            return false;
+        }
+        self.submit(rank, Launch { ns, estimate, budget_us, budget_commands, has_gates, prequeues });
+        true
+    }
+
+    /// True if a command fits into the budget. Else the thread waits for room.
+    fn has_room(&mut self, rank: usize, budget: &Budget, estimate_ns: u64) -> bool {
+        let r = &self.ranks[rank];
+        let in_flight = InFlight { commands: r.fences.len() as u64, ns: r.issued_ns.saturating_sub(r.done.issued_ns) };
+        let first_ns = r.fences.front().map_or(0, |fence| fence.issued_ns.saturating_sub(r.done.issued_ns));
+        let consumed_ns = self.now_ns.saturating_sub(r.running_since_ns).min(first_ns);
+        if r.pending == 0 || fits(budget, &in_flight, estimate_ns, || consumed_ns) {
+            return true;
+        }
+        let was_waiting = r.thread == Thread::ForRoom;
+        if !was_waiting {
+            self.segments[rank].limited.fetch_add(1, Relaxed);
+        }
+        // Room comes with a completion, or while the running command uses up its time.
+        let over_ns = in_flight
+            .ns
+            .saturating_sub(LEAD_NS)
+            .min(in_flight.ns.saturating_add(estimate_ns).saturating_sub(budget.ns));
+        let room_ns = r.running_since_ns + over_ns;
+        let at_ns = if over_ns <= first_ns && room_ns > self.now_ns { room_ns } else { self.now_ns + ROOM_LOOK_NS };
+        self.ranks[rank].thread = Thread::ForRoom;
+        self.set_step(rank, at_ns);
+        false
+    }
+
+    fn submit(&mut self, rank: usize, launch: Launch) {
+        let Launch { ns, estimate, budget_us, budget_commands, has_gates, prequeues } = launch;
+        let estimate_ns = estimate.unwrap_or(UNKNOWN_NS);
+        let segment = &self.segments[rank];
+        let (grants, batch) = (segment.grants.load(Relaxed), segment.batch_commands.load(Relaxed));
+        let forced = self.members[self.ranks[rank].member].kind.level.is_some();
+        let r = &mut self.ranks[rank];
+        let is_first_prequeued = prequeues && r.prequeued != Some(grants);
+        if prequeues {
+            r.prequeued = Some(grants);
+        }
+        if budget_us != 0 && estimate.is_some() {
+            if let Some(length) = r.lengths(estimate_ns) {
+                segment.lengths.store(length, Relaxed);
+            }
+            if estimate_ns > BEHIND_NS {
+                segment.limited.fetch_add(1, Relaxed);
+            }
+        }
+        r.issued += 1;
+        let ask = Place {
+            seq: r.issued,
+            estimate_ns: estimate,
+            issued_ns: r.issued_ns,
+            fenced: r.fenced.seq,
+            fenced_ns: r.fenced.issued_ns,
+            gated_ns: r.gated_ns,
+            before: r.issued - 1,
+            budget_us,
+            fence_commands: fence_commands(budget_commands, batch),
+            gate_due: is_first_prequeued,
+            has_gates,
+            forced,
+            in_order: true,
+            calls_back: false,
+            blocking: false,
+        };
+        let placed = place(&ask, || 0, || true);
+        r.issued_ns += estimate_ns;
+        if placed.device_gate {
+            r.gated_ns = ask.issued_ns;
+        }
+        if placed.fence {
+            r.fenced = Fence { seq: r.issued, issued_ns: r.issued_ns };
+            r.fences.push_back(r.fenced);
+        }
+        if r.pending == 0 {
+            r.running_since_ns = self.now_ns;
+        }
+        r.pending += 1;
+        r.burst_ns += estimate_ns;
+        r.next = None;
+        let command = Command { rank, seq: r.issued, kind: r.at.0 as u32, ns };
+        let (device, seat) = (r.device, r.seat);
+        segment.count_issue();
+        self.play_device(device);
+        self.devices[device].submit(seat, command, placed.device_gate, &self.segments, &mut self.done);
+    }
+
+    /// The device has completed a command.
+    pub(super) fn complete_kernel(&mut self, done: Done) {
+        let Done { at_ns, command: Command { rank, seq, kind, ns }, .. } = done;
+        if self.ranks[rank].thread == Thread::Gone {
+            return;
+        }
+        let gate = self.segments[rank].gate.load();
+        let segment = &self.segments[rank];
+        let r = &mut self.ranks[rank];
+        r.pending -= 1;
+        r.device_ns += ns;
+        segment.count_completion();
+        let cell = &mut r.estimates[kind as usize];
+        *cell = cell.sample(ns, true);
+        let told_us = told_ns(*cell, true, gate.is_contended()) / 1_000;
+        if told_us > segment.longest_us.load(Relaxed) {
+            segment.longest_us.store(told_us, Relaxed);
+        }
+        r.reached(seq);
+        let (member, device) = (r.member, r.device);
+        let began_ns = r.running_since_ns.max(at_ns.saturating_sub(ns));
+        r.running_since_ns = at_ns;
+        let placed = self.members[member].placed;
+        self.span(Track::Device(self.machine.first + device, placed.kind, placed.number), "runs", began_ns, at_ns);
+        let is_complete = self.ranks[rank].pending == 0;
+        if is_complete {
+            self.ranks[rank].idle_since_ns = at_ns;
+        }
+        match self.ranks[rank].thread {
+            Thread::ForRoom => self.go_on_in_kernels(rank),
+            Thread::ForDevice if is_complete => self.go_on_in_kernels(rank),
+            _ => (),
+        }
+        if self.ranks[rank].pending == 0 {
+            self.follow(rank);
+        }
+    }
+}
+
+/// A command on its way to the device.
+struct Launch {
+    ns: u64,
+    estimate: Option<u64>,
+    budget_us: u32,
+    budget_commands: u32,
+    has_gates: bool,
+    prequeues: bool,
+}

@@ -1,0 +1,82 @@
+//! Requests of a program: they come, are served one after the other, and end when all ranks have done their part.
+
+use crate::outcome::Track;
+
+use super::rank::Thread;
+use super::state::{Happening, Node};
+
+impl Node<'_> {
+    /// Sets the arrival of a program's next request.
+    pub(super) fn set_arrival(&mut self, member: usize) {
+        let now_ns = self.now_ns;
+        let m = &mut self.members[member];
+        let arrivals = &m.kind.arrivals;
+        let at_ns = if let Some(every) = arrivals.every {
+            // Programs of one kind are not in step.
+            let first = m.came == 0;
+            now_ns + if first { (every.0 as f64 * m.arrivals.unit()) as u64 } else { every.0 }
+        } else if let Some(poisson) = arrivals.poisson {
+            now_ns + (poisson.0 as f64 * m.arrivals.exponential()) as u64
+        } else if let Some(gaps) = &arrivals.gaps {
+            now_ns + gaps.draw(&mut m.arrivals)
+        } else if arrivals.file.is_some() {
+            let Some(at_ns) = arrivals.times.get(m.came as usize) else { return };
+            (m.kind.start.0 + at_ns).max(now_ns)
+        } else {
+            let pause_ns = arrivals.pause.as_ref().map_or(0, |pause| pause.draw(&mut m.arrivals));
+            now_ns + if m.came == 0 { 0 } else { pause_ns }
+        };
+        m.came += 1;
+        self.set(at_ns, Happening::Arrives(member));
+    }
+
+    /// True if a program's next request comes after the one before is complete.
+    pub(super) fn is_closed_loop(&self, member: usize) -> bool {
+        let arrivals = &self.members[member].kind.arrivals;
+        arrivals.every.is_none() && arrivals.poisson.is_none() && arrivals.gaps.is_none() && arrivals.file.is_none()
+    }
+
+    pub(super) fn arrive(&mut self, member: usize) {
+        if self.members[member].ranks.iter().all(|rank| self.ranks[*rank].thread == Thread::Gone) {
+            return;
+        }
+        self.members[member].requests.push_back(self.now_ns);
+        if self.members[member].serving == 0 {
+            self.serve(member);
+        }
+        if !self.is_closed_loop(member) {
+            self.set_arrival(member);
+        }
+    }
+
+    /// Begins the request that has waited longest.
+    pub(super) fn serve(&mut self, member: usize) {
+        let ranks = self.members[member].ranks.clone();
+        self.members[member].serving = ranks.len();
+        for rank in ranks {
+            let m = &mut self.members[member];
+            let host_ns = m.kind.host.draw(&mut m.work);
+            self.ranks[rank].at = (0, 0);
+            self.ranks[rank].next = None;
+            self.compute(rank, host_ns);
+        }
+    }
+
+    pub(super) fn end_request(&mut self, rank: usize) {
+        self.ranks[rank].thread = Thread::Rests;
+        let member = self.ranks[rank].member;
+        self.members[member].serving -= 1;
+        if self.members[member].serving > 0 {
+            return;
+        }
+        let Some(came_ns) = self.members[member].requests.pop_front() else { return };
+        let placed = self.members[member].placed;
+        self.outcome.programs[placed.kind].requests.add(self.now_ns - came_ns);
+        self.span(Track::Requests(placed.kind, placed.number), "request", came_ns, self.now_ns);
+        if self.is_closed_loop(member) {
+            self.set_arrival(member);
+        } else if !self.members[member].requests.is_empty() {
+            self.serve(member);
+        }
+    }
+}

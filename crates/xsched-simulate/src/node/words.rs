@@ -1,0 +1,118 @@
+//! The words that a program shares with the daemon: it announces itself, waits at its gate, is drained, and is idle after its grace time. The
+//! models of `xsched-flow` decide, as in the preload library.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use xsched_flow::activity::{Activity, Step, next_grace_ns};
+use xsched_proto::gate::Gate;
+use xsched_proto::segment::state;
+
+use crate::outcome::Track;
+
+use super::rank::Thread;
+use super::state::{Happening, Node};
+
+impl Node<'_> {
+    /// Announces a launch of a group that is idle, or counts as idle, as far as the daemon knows.
+    pub(super) fn announce_if_idle(&mut self, rank: usize) {
+        let gate = self.segments[rank].gate.load();
+        if gate.is_detached() {
+            return;
+        }
+        let gap_ns = self.now_ns.saturating_sub(self.ranks[rank].idle_since_ns);
+        if self.ranks[rank].grace_since_ns != 0 {
+            let r = &mut self.ranks[rank];
+            r.grace_since_ns = 0;
+            r.grace_ns = next_grace_ns(r.grace_ns, gap_ns);
+        }
+        if gate.must_announce() {
+            let r = &mut self.ranks[rank];
+            if r.idle_since_ns != 0 {
+                r.grace_ns = next_grace_ns(r.grace_ns, gap_ns);
+            }
+            self.announce(rank);
+        } else if gate.is_stalled() && self.segments[rank].gate.go_on() {
+            self.tell(rank);
+        }
+    }
+
+    /// The group wants the device from now on.
+    pub(super) fn announce(&mut self, rank: usize) {
+        let segment = &self.segments[rank];
+        segment.gate.announce();
+        segment.ready_at_ns.store(self.now_ns, Relaxed);
+        segment.state.store(state::READY, Relaxed);
+        self.ranks[rank].ready_since_ns = self.now_ns;
+        self.ranks[rank].burst_ns = 0;
+        self.tell(rank);
+    }
+
+    pub(super) fn wait_at_gate(&mut self, rank: usize) {
+        self.ranks[rank].thread = Thread::AtGate;
+        self.ranks[rank].waits_since_ns = self.now_ns;
+        self.segments[rank].begin_wait(self.now_ns);
+        self.waiting.push(rank);
+        self.follow(rank);
+    }
+
+    /// The gate is open: the thread goes on.
+    pub(super) fn leave_gate(&mut self, rank: usize) {
+        let (since_ns, member, device) =
+            (self.ranks[rank].waits_since_ns, self.ranks[rank].member, self.ranks[rank].device);
+        self.segments[rank].end_wait(since_ns);
+        let placed = self.members[member].placed;
+        let track = Track::Waits(placed.kind, placed.number, self.machine.first + device);
+        self.span(track, "waits at its gate", since_ns, self.now_ns);
+        let segment = &self.segments[rank];
+        if segment.state.load(Relaxed) == state::DRAINED {
+            segment.state.store(state::READY, Relaxed);
+        }
+        self.ranks[rank].running_since_ns = self.now_ns;
+        self.compute(rank, 0);
+    }
+
+    /// Follows what a group does: tells that it is drained, begins its grace time.
+    pub(super) fn follow(&mut self, rank: usize) {
+        let segment = &self.segments[rank];
+        let gate: Gate = segment.gate.load();
+        if gate.is_detached() {
+            return;
+        }
+        let activity = self.ranks[rank].activity(gate.bits(), segment.state.load(Relaxed), self.now_ns);
+        match activity.step() {
+            Step::TellDrained => {
+                if segment.state.swap(state::DRAINED, Relaxed) != state::DRAINED {
+                    self.tell(rank);
+                }
+            }
+            Step::BeginGrace => {
+                self.ranks[rank].grace_since_ns = self.now_ns.max(1);
+                self.set(self.now_ns + self.ranks[rank].grace_ns, Happening::GraceEnds(rank));
+            }
+            Step::Nothing => (),
+        }
+    }
+
+    /// The group is idle if nothing came in its grace time.
+    pub(super) fn end_grace(&mut self, rank: usize) {
+        let segment = &self.segments[rank];
+        let gate = segment.gate.load();
+        if self.ranks[rank].thread == Thread::Gone || gate.is_detached() || self.ranks[rank].pending > 0 {
+            return;
+        }
+        let activity = self.ranks[rank].activity(gate.bits(), segment.state.load(Relaxed), self.now_ns);
+        let Activity::Grace { left_ns: Some(left_ns) } = activity else { return };
+        if left_ns > 0 {
+            return;
+        }
+        let r = &mut self.ranks[rank];
+        r.grace_since_ns = 0;
+        segment.gate.call_idle();
+        let burst_ns = r.idle_since_ns.saturating_sub(r.ready_since_ns);
+        segment.burst_us.store(burst_ns / 1_000, Relaxed);
+        segment.burst_device_us.store((r.burst_ns / 1_000) as u32, Relaxed);
+        segment.bursts.fetch_add(1, Relaxed);
+        segment.state.store(state::IDLE, Relaxed);
+        self.tell(rank);
+    }
+}
