@@ -3,9 +3,10 @@
 
   pictures.py --bin target/release [--out docs/pictures] [--only NAME ...]
 
-Names: ps, top, doctor, demo, time-sharing, architecture. Two programs of examples/tour run under a daemon of their own; what the
+Names: ps, top, doctor, demo, time-sharing, architecture, pool, inside. Two programs of examples/tour run under a daemon of their own; what the
 commands print in a terminal of so many columns (tmux) becomes an SVG that has the colours of the page that shows it, light or dark.
-`demo` draws its own. `time-sharing` draws 100 ms of the daemon's record (timeline.py), and `architecture` needs no run (drawing.py).
+`demo` draws its own. `time-sharing` draws 100 ms of the daemon's record (timeline.py). No run is needed for `architecture` (drawing.py),
+`pool` and `inside`, which were recorded on a GPU (docs/benchmarks/h100).
 The programs lie in a temporary folder, whose name is shown as that of a usual installation.
 """
 
@@ -29,7 +30,11 @@ import svg  # noqa: E402
 import timeline  # noqa: E402
 
 TIMELINE_MS = 100
-NAMES = ["ps", "top", "doctor", "demo", "time-sharing", "architecture"]
+NAMES = ["ps", "top", "doctor", "demo", "time-sharing", "architecture", "pool", "inside"]
+
+# Records of a GPU, and the titles of what is drawn of them.
+RECORDED = {"pool": "Two best-effort programs in a pool, an urgent one outside", "inside": "The same three programs, all inside one pool"}
+RECORDED_MS = 60
 
 FILES = ["xsched", "libxsched.so", "libsimdev.so"]
 
@@ -173,7 +178,12 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     if "architecture" in args.only:
         (args.out / "architecture.svg").write_text(drawing.architecture())
-    if args.only == ["architecture"]:
+    for recorded, title in RECORDED.items():
+        if recorded in args.only:
+            trace = timeline.read(ROOT / f"docs/benchmarks/h100/timeline-{recorded}.json.xz")
+            text = timeline.drawn(trace, title, *timeline.middle(trace, RECORDED_MS))
+            (args.out / f"{recorded}.svg").write_text(text)
+    if not set(args.only) - {"architecture", *RECORDED}:
         return 0
     with tempfile.TemporaryDirectory(prefix="xsched-pictures-", dir="/tmp") as name:
         folder = Path(name)
@@ -206,8 +216,7 @@ def main():
             if "time-sharing" in args.only:
                 command = ["xsched", "trace", "--last", "1s", "--json"]
                 trace = json.loads(subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout)
-                begin = (trace["from_us"] + trace["to_us"] - 1000 * TIMELINE_MS) / 2
-                text = timeline.drawn(trace, "Time sharing under hpf", begin, 1000 * TIMELINE_MS)
+                text = timeline.drawn(trace, "Time sharing under hpf", *timeline.middle(trace, TIMELINE_MS))
                 (args.out / "time-sharing.svg").write_text(text)
         finally:
             for process in reversed(started):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws what `xsched trace --json` recorded: a lane for each program, with its runs and its waits.
 
-  timeline.py TRACE.json --svg PICTURE [--ms N] [--from MS] [--title TEXT]
+  timeline.py TRACE.json[.xz] --svg PICTURE [--ms N] [--from MS] [--title TEXT]
 
 From the middle of the record, N ms [100]; --from begins so many ms after its beginning. For a pool or a program that yields inside
 itself, on a machine with a GPU while the programs run:
@@ -11,6 +11,7 @@ itself, on a machine with a GPU while the programs run:
 
 import argparse
 import json
+import lzma
 import sys
 from pathlib import Path
 
@@ -22,6 +23,18 @@ CLASSES = ["system", "realtime", "high", "normal", "low"]
 # What a span is drawn as: the bar's part of the full height. Waits are a line, so that what runs stands out.
 HEIGHTS = {"runs": 1.0, "leaves": 0.45}
 WAITING = ("waits", "suspended", "stalled")
+
+
+def read(path):
+    """The record in a file, which may be packed (.xz)."""
+    return json.loads(lzma.open(path).read() if path.suffix == ".xz" else path.read_text())
+
+
+def middle(trace, ms):
+    """Beginning and length, in µs, of so many ms from the middle of the record."""
+    whole = trace["to_us"] - trace["from_us"]
+    wide = min(ms * 1000, whole)
+    return trace["from_us"] + (whole - wide) / 2, wide
 
 
 def place(name):
@@ -86,15 +99,15 @@ def main():
     parser.add_argument("--title", default="The device over time")
     args = parser.parse_args()
     try:
-        trace = json.loads(args.trace.read_text())
-        whole = trace["to_us"] - trace["from_us"]
+        trace = read(args.trace)
+        begin, wide = middle(trace, args.ms)
         if not lanes(trace):
             raise ValueError("no program of yours is in it")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, lzma.LZMAError, ValueError, KeyError, TypeError) as error:
         print(f"timeline.py: {args.trace} is no output of `xsched trace --json` that can be drawn: {error}", file=sys.stderr)
         return 2
-    wide = min(args.ms * 1000, whole)
-    begin = trace["from_us"] + (args.begin * 1000 if args.begin is not None else (whole - wide) / 2)
+    if args.begin is not None:
+        begin = trace["from_us"] + args.begin * 1000
     args.svg.write_text(drawn(trace, args.title, begin, wide))
     return 0
 

@@ -153,7 +153,7 @@ class Pools:
 
     def one(self, case):
         self.system = f"pool {case}"
-        self.site.variants[self.system] = Variant("--share pool")
+        self.site.variants[self.system] = Variant("@pool.urgent=outside --share pool")
         found = {}
         try:
             urgent = Urgent(self.told("high"))

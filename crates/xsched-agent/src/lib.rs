@@ -59,6 +59,7 @@ pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, Error> 
         event()?,
         event()?,
     );
+    let runtime = runtime.with_memory_limit(settings.options.memory_limit);
     let runtime = if settings.auto_xqueue { runtime } else { runtime.without_queues() };
     let runtime: &'static Runtime = Box::leak(Box::new(runtime));
     worker::spawn(runtime, settings, host, shared)?;

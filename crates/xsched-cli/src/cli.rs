@@ -51,6 +51,7 @@ pub(crate) enum Command {
     Check(cmd::check::Args),
     Demo(cmd::demo::Args),
     Compare(cmd::compare::Args),
+    Simulate(cmd::simulate::Args),
     Config(cmd::config::Args),
     Kube(cmd::kube::Args),
     Daemon(cmd::daemon::Args),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use xsched_policy::registry;
 use xsched_proto::Error;
+use xsched_proto::account::Amount;
 use xsched_proto::class;
 use xsched_proto::text::check_visible;
 use xsched_proto::units::{self, Bare};
@@ -26,6 +27,11 @@ fn number(text: &str, what: &str, min: u64, max: u64, unit: &str) -> Result<u64,
 /// `--priority`.
 pub(crate) fn priority(text: &str) -> Result<i32, Error> {
     class::parse_priority(text)
+}
+
+/// `--memory-limit` and `--memory-reserve`.
+pub(crate) fn memory(text: &str) -> Result<Amount, Error> {
+    Amount::parse(text).ok_or_else(|| Error::value(text, "amount of memory", Amount::ACCEPTED))
 }
 
 /// `--threshold`.

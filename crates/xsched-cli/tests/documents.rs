@@ -367,7 +367,8 @@ fn fields(source: &str, structure: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_reference_has_every_field_of_ps_and_no_other() {
-    let source = ["info", "device", "wire"].map(|name| root().join(format!("crates/xsched-proto/src/{name}.rs")));
+    let source =
+        ["info", "device", "wire", "account"].map(|name| root().join(format!("crates/xsched-proto/src/{name}.rs")));
     let source = source.map(|file| std::fs::read_to_string(file).unwrap()).concat();
     let rows = page("docs/reference/ps-json.md").rows();
     for (heading, structure) in [
@@ -376,6 +377,8 @@ fn the_reference_has_every_field_of_ps_and_no_other() {
         ("devices[].latest", "DeviceState"),
         ("devices[].processes[]", "DeviceProcess"),
         ("programs[]", "ProgramInfo"),
+        ("programs[].memory[]", "MemoryInfo"),
+        ("programs[].memory[].held", "MemoryUse"),
         ("refused[]", "RefusedProgram"),
     ] {
         let (_, named) = rows.iter().find(|(h, _)| h == heading).unwrap_or_else(|| panic!("{heading}"));
@@ -532,6 +535,7 @@ fn the_schemas_say_what_the_reference_says() {
     assert_eq!(schema_is_page("usage", "docs/reference/usage-json.md"), 10);
     assert_eq!(schema_is_page("policy", "docs/reference/policy-json.md"), 13);
     assert_eq!(schema_is_page("compare", "docs/reference/compare-json.md"), 45);
+    assert_eq!(schema_is_page("simulate", "docs/reference/simulate-json.md"), 27);
 }
 
 #[test]

@@ -27,6 +27,11 @@ fn every_mistake_has_exit_code_2_and_one_line_that_says_what_is_accepted() {
         (&["top", "--interval", "1ms"], "'1ms' is no interval: use a time from 200 ms to 1 h, such as 2s"),
         (&["run", "--level", "4", "true"], "'4' is no preemption level: use auto, 1, 2 or 3"),
         (&["run", "--threshold", "many", "true"], "'many' is no threshold"),
+        (
+            &["run", "--memory-limit", "20", "true"],
+            "'20' is no amount of memory: use an amount of memory such as 20GiB, 512MiB or 25%",
+        ),
+        (&["run", "--memory-reserve", "120%", "true"], "'120%' is no amount of memory"),
         (&["run", "--job", "", "true"], "a job's name has 1 to 128 printable characters"),
         (
             &["run", "--job", "a\u{202e}b", "true"],

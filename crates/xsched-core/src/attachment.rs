@@ -94,12 +94,18 @@ impl Runtime {
     /// Agent: a daemon holds the gates from now on; `heartbeat` is its page (null for a scheduler in this process).
     pub fn attach(&self, heartbeat: *mut Heartbeat) {
         self.daemon_page.set(heartbeat);
+        if heartbeat.is_null() {
+            self.detach_memory()
+        } else {
+            self.attach_memory()
+        }
         self.attach_groups();
     }
 
     /// Opens every gate: no daemon holds them any more. The application goes on unscheduled.
     pub fn detach(&self) {
         self.port.welcome();
+        self.detach_memory();
         if self.detach_groups() {
             self.poke_agent();
         }
@@ -114,6 +120,7 @@ impl Runtime {
     /// Opens every gate for good: the application closed the descriptors, so that nothing can be reported any more.
     fn descriptors_lost(&self) {
         self.end_scheduling();
+        self.detach_memory();
         self.detach_groups();
     }
 

@@ -11,7 +11,8 @@
 //!
 //! Calls between modules go one way. Application threads and the agent come in through `fast_path`, `remember`, `admit`, `sync` or
 //! `membership`; they wait in `waiting` and `yielding`, which lend priority by `inherit`; `activity` and `device_gates` follow from
-//! `completion`; all of them reach the agent and the daemon by `attachment`, and queues and groups in `registry`.
+//! `completion`; all of them reach the agent and the daemon by `attachment`, and queues and groups in `registry`. Beside them,
+//! `device_memory` has the accounts of memory, by device.
 //!
 //! No vendor function is called from here and nothing is reordered: the application's own call goes on into the driver as soon as
 //! [`XQueue::admit`] returns, and [`XQueue::commit`] takes the driver's answer.
@@ -31,6 +32,7 @@ mod completion;
 mod daemon_page;
 mod descriptor;
 mod device_gates;
+mod device_memory;
 mod estimate;
 pub mod fast_path;
 mod gate_conditions;
@@ -67,6 +69,7 @@ pub use attachment::{Unscheduled, require_registration};
 pub use backlog_pages::Yielded;
 pub use clock::now_ns;
 pub use descriptor::{Descriptor, close_all_in_child};
+pub use device_memory::MemoryAnswer;
 pub use estimate::PARTS;
 pub use group::Group;
 pub use hold::Hold;

@@ -11,6 +11,7 @@ use crate::Platform;
 use crate::agent_port::AgentPort;
 use crate::backlog_pages::BacklogPages;
 use crate::daemon_page::DaemonPage;
+use crate::device_memory::DeviceMemory;
 use crate::estimate::Estimates;
 use crate::gate_conditions::GateConditions;
 use crate::group::Group;
@@ -22,6 +23,7 @@ pub struct Runtime {
     registry: Registry,
     pub(crate) port: AgentPort,
     pub(crate) daemon_page: DaemonPage,
+    pub(crate) memory: DeviceMemory,
     pub(crate) estimates: Estimates,
     pub(crate) backlog_pages: BacklogPages,
     pub(crate) gate_conditions: GateConditions,
@@ -77,6 +79,7 @@ impl Runtime {
             registry: Registry::new(segment, platforms, base_priority),
             port: AgentPort::new(daemon_event, agent_event),
             daemon_page: DaemonPage::new(),
+            memory: DeviceMemory::default(),
             estimates: Estimates::new(),
             backlog_pages: BacklogPages::new(),
             gate_conditions: GateConditions::default(),

@@ -230,6 +230,9 @@ pub(crate) const LOAD_S: i64 = 5;
 pub(crate) const AGAIN_US: (u64, u64) = (1_000, 3_600_000_000);
 /// Interval at which nice values are read, in ns, while a policy uses them: the kernel alone is told of `renice`.
 pub(crate) const NICE_NS: u64 = 100_000_000;
+/// Interval at which limits and reserves of memory follow what programs hold, in ns, while there are any: others see it in the memory that
+/// is free for them. A program that asks for memory is answered by what is held then.
+pub(crate) const MEMORY_NS: u64 = 250_000_000;
 
 // ---- Pools ---------------------------------------------------------------------------------------------------------------
 

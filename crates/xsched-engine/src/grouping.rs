@@ -24,7 +24,8 @@ impl<M: Memory> Engine<M> {
         if self.programs.contains_key(&id) {
             return;
         }
-        let program = Program::new(ProgramId(id), arrival, &self.settings);
+        let mut program = Program::new(ProgramId(id), arrival, &self.settings);
+        program.account = self.account_of(id, &program);
         self.programs.insert(id, Box::new(program));
     }
 
@@ -271,6 +272,7 @@ impl<M: Memory> Engine<M> {
             self.remember_gone(group_id);
         }
         let Some(program) = self.programs.remove(&id) else { return };
+        self.release_memory(id);
         let mut devices: BTreeSet<Arc<str>> = BTreeSet::new();
         for group_id in program.groups {
             let group = self.take_group(group_id);
@@ -307,6 +309,7 @@ mod tests {
     use std::ops::Deref;
 
     use xsched_policy::{Choice, Level, Lineage};
+    use xsched_proto::account::MemorySlot;
     use xsched_proto::class::Class;
     use xsched_proto::hint::Hints;
     use xsched_proto::segment::{GroupSlot, Heartbeat};
@@ -340,9 +343,13 @@ mod tests {
 
     impl Memory for Fresh {
         type Words = Words;
+        type Account = Box<MemorySlot>;
         type Heartbeat = Box<Heartbeat>;
         fn group(&self, _: u16) -> Words {
             Words(Arc::default())
+        }
+        fn account(&self, _: u16) -> Box<MemorySlot> {
+            Box::default()
         }
         fn announce(&self, _: u16) {}
         fn add_launches(&self, _: &mut LaunchSum, _: usize) -> bool {
@@ -366,6 +373,7 @@ mod tests {
             pool_budget_us: 400,
             yields: true,
             has_details: false,
+            memory: Default::default(),
         };
         let best_effort = std::array::from_fn(|_| 0.into());
         let heartbeat = Heartbeat { beat_ns: 0.into(), best_effort, clock_offset_ns: 0.into() };
@@ -397,7 +405,7 @@ mod tests {
             lineage,
             memory: Fresh,
             wishes: Wishes::default(),
-            terms: Terms { given: Given::default(), ceilings: Ceilings::NONE, bounds },
+            terms: Terms { given: Given::default(), ceilings: Ceilings::NONE, bounds, memory: Default::default() },
         };
         engine.handle(1, Input::Attached(id, Box::new(arrival)));
     }

@@ -46,6 +46,7 @@ impl<M: Memory> Engine<M> {
                 self.act();
             }
             Input::Beat => self.heartbeat.beat_ns.store(self.now_ns, Release),
+            Input::MemoryTime => self.look_at_memory(),
             Input::Device(device, state) => self.gatekeeper.observe(self.now_us(), &device, state.as_deref()),
             Input::Nice(values) => self.take_nice(values),
             Input::ActiveWindow { uid, pid } => self.active_window(uid, pid),
@@ -77,6 +78,10 @@ impl<M: Memory> Engine<M> {
                 Ok(())
             }
             Message::QueueRemove(slot) => self.remove_queue(id, slot),
+            Message::MemoryDevice { slot, device, capacity_bytes } => {
+                self.add_memory(id, slot, &device, capacity_bytes)
+            }
+            Message::MemoryAsk { slot, number, bytes } => self.ask_memory(id, slot, number, bytes),
         }
     }
 
@@ -99,6 +104,7 @@ impl<M: Memory> Engine<M> {
             self.reconsider(program, terms);
         }
         self.reconsider_company();
+        self.look_at_memory();
         self.publish_levels();
         self.act();
         let devices: BTreeSet<Arc<str>> = self.groups.values().map(|group| group.device.clone()).collect();

@@ -50,6 +50,8 @@ pub enum Input<M> {
     PolicyTime,
     /// The page by which programs see that the daemon lives is due.
     Beat,
+    /// Limits and reserves of memory are to follow what programs hold.
+    MemoryTime,
     /// The state of a device as its driver tells.
     Device(Arc<str>, Option<Box<DeviceState>>),
     /// Nice values of programs.
@@ -127,6 +129,24 @@ pub enum Message {
     },
     /// A queue goes.
     QueueRemove(u16),
+    /// The program uses memory of a device.
+    MemoryDevice {
+        /// Slot of the device.
+        slot: u16,
+        /// Key of the device.
+        device: String,
+        /// Memory of the device, in bytes.
+        capacity_bytes: u64,
+    },
+    /// The program asks for more memory.
+    MemoryAsk {
+        /// Slot of the device.
+        slot: u16,
+        /// Number of the question.
+        number: u32,
+        /// Size of the allocation, in bytes.
+        bytes: u64,
+    },
 }
 
 /// A group that comes.

@@ -8,13 +8,14 @@
 //! Where things are:
 //! - `handle` takes inputs apart. `grouping`, `queueing`, `hints`, `command`, `follow` do what they are named after.
 //! - `gates` reads words and stores decisions; `progress`, `timeslices` and `company` look after what follows from gates.
+//! - `holding` has limits of memory and answers programs that ask for more of it; [`ledger`] counts it.
 //! - `pooling` says what a pool is; `program` and `group` are what is known of each; `terms` what the configuration says of them; `io` has inputs and effects.
 //! - `trace`, `values`, `accounts` and `outcomes` tell what happened: from the one stream of [`xsched_proto::transitions`], which the gatekeeper makes.
 //! - `state` is all of it in one value, with `parts` that are more than a table.
 //!
 //! Who writes which part of the state: `programs` and `groups` are written by `grouping`, `queueing` (queues of a program), `hints`
 //! (values for the policy), `timeslices` (the slice that was told) and `gates` (what follows from a gate), each its own fields.
-//! `settings` is written by `handle`, `active_windows` by `follow`, `changing` by `command`. Two of `parts` have several writers, of one
+//! `ledger` is written by `holding`, `settings` by `handle`, `active_windows` by `follow`, `changing` by `command`. Two of `parts` have several writers, of one
 //! field each: `follow_ups` has `gates` (time slices) and `progress` (the rest), `history` has `trace`, `outcomes` and `gates` (the number of
 //! decisions). Each other part is written by one module.
 
@@ -30,7 +31,9 @@ mod group;
 mod grouping;
 mod handle;
 mod hints;
+mod holding;
 mod io;
+pub mod ledger;
 mod memory;
 mod outcomes;
 mod parts;
@@ -54,6 +57,7 @@ use xsched_proto::text;
 pub use changes::Changes;
 pub use group::{Group, are_short};
 pub use hints::{check_hint, overlooked_line};
+pub use holding::{MemorySettings, MemoryTerms, number_of};
 pub use io::{Effect, Input, Message, NewGroup, Order, Sender, What};
 pub use memory::{GroupWords, LaunchSum, Memory};
 pub use parts::books::Books;

@@ -2,17 +2,23 @@
 
 use std::ops::Deref;
 
+use xsched_proto::account::MemorySlot;
 use xsched_proto::segment::{GROUPS, GroupSlot, Heartbeat};
 
 /// The memory of one program: its words, and counters that are read piece by piece.
 pub trait Memory {
     /// The words of one group.
     type Words: GroupWords;
+    /// The words on memory of one device.
+    type Account: Deref<Target = MemorySlot>;
     /// The page by which programs see that the daemon lives.
     type Heartbeat: Deref<Target = Heartbeat>;
 
     /// The words of the group in a slot below [`GROUPS`].
     fn group(&self, slot: u16) -> Self::Words;
+
+    /// The words on memory in a slot below [`xsched_proto::account::MEMORY_SLOTS`].
+    fn account(&self, slot: u16) -> Self::Account;
 
     /// Marks the place of a queue as used: its counters are read from now on.
     fn announce(&self, slot: u16);

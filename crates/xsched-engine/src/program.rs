@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use xsched_policy::{GroupId, Lineage, ProgramId};
+use xsched_proto::account::Amount;
 use xsched_proto::class::{self, Class, Contention};
 use xsched_proto::domains::DomainMode;
 use xsched_proto::entitlement::Entitlement;
@@ -60,6 +61,10 @@ pub struct Wishes {
     pub job: Option<String>,
     /// Treatment of launches of vendors' libraries.
     pub domains: Option<DomainMode>,
+    /// Largest amount of memory of the program on each device.
+    pub memory_limit: Option<Amount>,
+    /// Memory of each device that less urgent programs leave to it.
+    pub memory_reserve: Option<Amount>,
 }
 
 /// An attached process.
@@ -115,6 +120,12 @@ pub struct Program<M> {
     pub batch: u32,
     /// Job, with its user in front: programs of different users are never one job.
     pub job: Option<String>,
+    /// Number of the program that the process belongs to, for limits of memory.
+    pub account: u64,
+    /// Limit of memory that it asked for.
+    pub memory_limit: Option<Amount>,
+    /// Reserve of memory that it asked for.
+    pub memory_reserve: Option<Amount>,
     /// Its groups, in the order in which they came.
     pub groups: Vec<GroupId>,
     /// Its queues by slot.
@@ -179,6 +190,9 @@ impl<M> Program<M> {
             threshold: wishes.threshold.or(terms.given.threshold).unwrap_or(0),
             batch: wishes.batch.or(terms.given.batch).unwrap_or(0),
             job: wishes.job.map(|job| format!("{user}:{job}")),
+            account: 0,
+            memory_limit: wishes.memory_limit,
+            memory_reserve: wishes.memory_reserve,
             groups: Vec::new(),
             queues: BTreeMap::new(),
             held: false,

@@ -8,6 +8,7 @@ use xsched_proto::wire::DaemonMsg;
 
 use crate::group::Group;
 use crate::io::Effect;
+use crate::ledger::Ledger;
 use crate::memory::Memory;
 use crate::parts::books::Books;
 use crate::parts::changing::Changing;
@@ -30,6 +31,8 @@ pub struct Engine<M: Memory> {
     pub(crate) programs: HashMap<u64, Box<Program<M>>>,
     pub(crate) groups: HashMap<GroupId, Group<M::Words>>,
     pub(crate) queues: Queues,
+    /// Memory on devices.
+    pub(crate) ledger: Ledger<M::Account>,
     /// Books of usage that are open.
     pub(crate) books: Books,
     /// Backlog pages of urgent programs in foreign MPS servers.
@@ -68,6 +71,7 @@ impl<M: Memory> Engine<M> {
             programs: HashMap::new(),
             groups: HashMap::new(),
             queues: Queues::default(),
+            ledger: Ledger::default(),
             books: Books::default(),
             pages: Pages::default(),
             changing: HashMap::new(),
@@ -167,6 +171,7 @@ impl<M: Memory> Engine<M> {
             programs: self.programs.len(),
             groups: self.groups.len(),
             queues: self.queues.len(),
+            holders: self.ledger.len(),
             books: self.books.keys().count(),
             pages: self.pages.len(),
             commands: self.changing.len(),
@@ -185,6 +190,8 @@ pub struct Inventory {
     pub groups: usize,
     /// Queues of all programs.
     pub queues: usize,
+    /// Processes that hold memory, by device.
+    pub holders: usize,
     /// Open books.
     pub books: usize,
     /// Backlog pages.

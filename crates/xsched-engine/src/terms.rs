@@ -9,6 +9,8 @@ use xsched_proto::entitlement::Claim;
 use xsched_proto::hint::Hints;
 use xsched_proto::units::exact_us;
 
+use crate::holding::{MemorySettings, MemoryTerms};
+
 /// The terms of one program: its rule, and the limits of its user.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
@@ -18,6 +20,8 @@ pub struct Terms {
     pub ceilings: Ceilings,
     /// Limits on how much the user may have.
     pub bounds: Bounds,
+    /// Limits of memory on devices.
+    pub memory: MemoryTerms,
 }
 
 impl Terms {
@@ -144,6 +148,8 @@ pub struct Settings {
     pub yields: bool,
     /// True if the log has details of groups.
     pub has_details: bool,
+    /// Limits of memory on devices.
+    pub memory: MemorySettings,
 }
 
 impl Settings {

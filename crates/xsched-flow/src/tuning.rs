@@ -170,6 +170,8 @@ pub const GATE_LOOK_NS: u64 = 1_000_000_000;
 /// Longest time for which the first launch of a group waits for the daemon's answer, in ns. Where twenty programs start at once the answer
 /// takes more than 100 ms.
 pub const ATTACH_NS: u64 = 500_000_000;
+/// Longest time for which an allocation waits for the daemon's answer to a question for memory, in ns.
+pub const MEMORY_ANSWER_NS: u64 = 500_000_000;
 
 // ---- Signals -------------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use common::kubelet::Kubelet;
 use common::runtime::{Runtime, container, pod};
 use common::{Node, Program, block_on, until};
-use xsched_kube::api::nri::{CdiDevice, Container, ContainerAdjustment, Empty, Hook, Mount, STOPPED};
+use xsched_kube::api::nri::{CdiDevice, Container, ContainerAdjustment, Empty, Hook, KeyValue, Mount, STOPPED};
 
 const CEILINGS: &str = "[injector.ceilings]\nserving = \"high\"\nbatch = \"low\"\n";
 
@@ -54,6 +54,38 @@ fn an_annotated_pod_gets_its_class_as_a_cdi_device() {
         assert_eq!(adjust.cdi_devices, [CdiDevice { name: "xsched.dev/class=high".to_owned() }]);
         assert!(adjust.env.is_empty() && adjust.mounts.is_empty());
         program.end();
+    });
+}
+
+#[test]
+fn amounts_of_memory_in_annotations_come_with_a_class() {
+    block_on(async {
+        let node = Node::new();
+        let (program, mut runtime) = started(&node, CEILINGS, "2.0.0").await;
+        let with = |name: &str, class: Option<&str>, limit: &str| {
+            let mut pod = pod("serving", name, class);
+            pod.annotations.insert("xsched.dev/memory-limit".to_owned(), limit.to_owned());
+            pod.annotations.insert("xsched.dev/memory-reserve".to_owned(), "10%".to_owned());
+            pod
+        };
+        let good = with("good", Some("high"), "20 GiB");
+        let variable = |key: &str, value: &str| KeyValue { key: key.to_owned(), value: value.to_owned() };
+        let (limit, reserve) = (variable("XSCHED_MEMORY_LIMIT", "20GiB"), variable("XSCHED_MEMORY_RESERVE", "10%"));
+        let adjust = runtime.create(&good, &container(&good, "main")).await.unwrap();
+        assert_eq!((adjust.env, adjust.cdi_devices.len()), (vec![limit, reserve.clone()], 1));
+        // A container that has its class from elsewhere.
+        let mut scheduled = container(&good, "main");
+        scheduled.cdi_devices = vec![CdiDevice { name: "xsched.dev/class=low".to_owned() }];
+        let adjust = runtime.create(&good, &scheduled).await.unwrap();
+        assert_eq!((adjust.env.len(), adjust.cdi_devices.len()), (2, 0));
+        let bad = with("bad", Some("high"), "much");
+        let adjust = runtime.create(&bad, &container(&bad, "main")).await.unwrap();
+        assert_eq!(adjust.env, [reserve]);
+        let line =
+            "pod serving/bad: xsched.dev/memory-limit: 'much' is no amount: use an amount of memory such as 20GiB";
+        assert!(program.log().contains(line), "{}", program.log());
+        let unscheduled = with("none", None, "20GiB");
+        assert_eq!(runtime.create(&unscheduled, &container(&unscheduled, "main")).await, None);
     });
 }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::account::MemoryUse;
 use crate::domains::DomainMode;
 use crate::platform::Platform;
 use crate::trace::Why;
@@ -114,6 +115,8 @@ pub struct ProgramInfo {
     pub domains: DomainMode,
     /// Suspension units of the program.
     pub groups: Vec<GroupInfo>,
+    /// Memory of the process, by device; empty = its memory is not counted.
+    pub memory: Vec<MemoryInfo>,
 }
 
 impl ProgramInfo {
@@ -144,6 +147,7 @@ impl ProgramInfo {
             pool_why: None,
             domains: Default::default(),
             groups: Vec::new(),
+            memory: Vec::new(),
         }
     }
 
@@ -153,6 +157,27 @@ impl ProgramInfo {
         let names: Vec<&str> = names.into_iter().filter_map(|name| name.as_deref()).collect();
         if names.is_empty() { self.container.clone() } else { Some(names.join("/")) }
     }
+}
+
+/// Memory of a process on one device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryInfo {
+    /// Device key.
+    pub device: String,
+    /// Memory that the process holds, by kind.
+    pub held: MemoryUse,
+    /// Memory of the device, in bytes.
+    pub capacity_bytes: u64,
+    /// Smallest limit that applies to the process, alone or with others, in bytes; none = there is no limit.
+    pub limit_bytes: Option<u64>,
+    /// Memory that the process may hold before it has to ask the daemon, in bytes; none = there is no limit.
+    pub allowance_bytes: Option<u64>,
+    /// Memory that all processes of the program hold, in bytes.
+    pub program_used_bytes: u64,
+    /// Memory that less urgent programs leave to the program, in bytes.
+    pub reserve_bytes: u64,
+    /// Memory that the process leaves to more urgent programs, in bytes.
+    pub keep_free_bytes: u64,
 }
 
 /// Origin of a program's class. A later variant takes precedence over an earlier one.

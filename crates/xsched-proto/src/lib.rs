@@ -1,6 +1,7 @@
 //! Protocol between xsched processes: the messages on the socket, the shared memory segment with its gate words, the scale of classes and
 //! priorities, and the path of the socket.
 //!
+//! - [`account`]: memory of a process on its devices, as client and daemon share it.
 //! - [`ask`]: one request to the daemon and its answer.
 //! - [`backlog`]: reports of an urgent program to others on whether its queues keep up.
 //! - [`bounded`]: limits of the lists in messages.
@@ -38,6 +39,7 @@
 //! - [`wire`]: messages [`wire::ClientMsg`] and [`wire::DaemonMsg`], one per packet of a `SOCK_SEQPACKET` unix socket.
 //! - [`writing`]: writes in a process that is not ours, which must not end it.
 
+pub mod account;
 pub mod ask;
 pub mod backlog;
 pub mod bounded;
@@ -78,4 +80,4 @@ pub mod writing;
 pub use error::Error;
 
 /// Version of the socket protocol and of the segment layout; both sides must agree on it exactly.
-pub const PROTOCOL_VERSION: u32 = 24;
+pub const PROTOCOL_VERSION: u32 = 25;

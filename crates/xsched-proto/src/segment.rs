@@ -10,6 +10,7 @@
 //! …        QueueSlot   [QUEUES]    per XQueue: its group, launches, the completion word the device writes
 //! …        CounterSlot [COUNTERS]  launches of one thread on one queue: a plain add, no sharing
 //! …        Histogram   [GROUPS]    times that threads waited at the closed gate
+//! …        MemorySlot  [MEMORY_SLOTS]  memory of the process on one device
 //! ```
 //!
 //! A segment has slots for many more queues than most programs have. Slots are used from the first on, and unused pages take no memory: the
@@ -17,6 +18,7 @@
 
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 
+use crate::account::{MEMORY_SLOTS, MemorySlot};
 use crate::gate::GateWord;
 use crate::histogram::Histogram;
 
@@ -335,6 +337,8 @@ pub struct Segment {
     pub counters: [CounterSlot; COUNTERS],
     /// Times that threads waited at the closed gate of each group, without the present waits.
     pub waits: [Histogram; GROUPS],
+    /// Memory of the process, by device.
+    pub memory: [MemorySlot; MEMORY_SLOTS],
 }
 
 /// Size of a [`Segment`] in bytes, a whole number of pages.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::account::Amount;
 use crate::class::parse_priority;
 use crate::domains::DomainMode;
 use crate::hint::{Hint, Hints};
@@ -154,6 +155,8 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
                 "0" => Some(DomainMode::Off),
                 word => DomainMode::named(word),
             }),
+            memory_limit: self.value("XSCHED_MEMORY_LIMIT", Amount::ACCEPTED, Amount::parse),
+            memory_reserve: self.value("XSCHED_MEMORY_RESERVE", Amount::ACCEPTED, Amount::parse),
             command: Vec::new(),
             title: None,
             exe: String::new(),

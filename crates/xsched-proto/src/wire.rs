@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::account::Amount;
 use crate::bounded::{DESCRIBED_MAX, PARAMS_MAX, TARGETS_MAX, WORDS_MAX, at_most};
 use crate::device::DeviceInfo;
 use crate::domains::DomainMode;
@@ -43,6 +44,10 @@ pub struct ProgramOptions {
     pub job: Option<String>,
     /// Treatment of launches that come from vendors' libraries; none = the daemon's rules or default.
     pub domains: Option<DomainMode>,
+    /// Largest amount of memory of the program on each device, all of its processes together; none = the daemon's rules or no limit.
+    pub memory_limit: Option<Amount>,
+    /// Memory of each device that less urgent programs leave to this one; none = the daemon's rules or nothing.
+    pub memory_reserve: Option<Amount>,
     /// Command line of the program at its start, as [`crate::program::cut`] cuts it.
     #[serde(deserialize_with = "at_most::<WORDS_MAX, _, _>")]
     pub command: Vec<String>,
@@ -138,6 +143,24 @@ pub enum ClientMsg {
     ProgramHint {
         /// Values for the policy; absent = unchanged.
         hints: Hints,
+    },
+    /// The program uses memory of a device. Answered by [`DaemonMsg::MemoryAnswer`] with number 0 once its limits are in force.
+    MemoryDevice {
+        /// Index of the device's [`crate::account::MemorySlot`].
+        slot: u16,
+        /// Device key, as in [`ClientMsg::GroupAdd`].
+        device: String,
+        /// Memory of the device, in bytes.
+        capacity_bytes: u64,
+    },
+    /// The program is about to allocate more than it may. Answered by [`DaemonMsg::MemoryAnswer`].
+    MemoryAsk {
+        /// Slot of the device.
+        slot: u16,
+        /// Number of the question, greater than 0.
+        number: u32,
+        /// Size of the allocation, in bytes.
+        bytes: u64,
     },
 }
 
@@ -420,6 +443,18 @@ pub enum DaemonMsg {
     AskAgain {
         /// Time from now to the next attempt, in ms.
         after_ms: u32,
+    },
+    /// Answer to [`ClientMsg::MemoryAsk`], and to [`ClientMsg::MemoryDevice`]. The words of the slot are up to date.
+    MemoryAnswer {
+        /// Slot of the device.
+        slot: u16,
+        /// Number of the question; 0 = the device is known.
+        number: u32,
+        /// True if the allowance is large enough for the allocation now.
+        granted: bool,
+        /// Holders of the memory, in one line, with the limit that was met, if one was. It comes with each answer to a question: a program
+        /// whose driver refuses an allocation asks for it, too.
+        why: Option<String>,
     },
 }
 

@@ -35,6 +35,7 @@ typedef struct CUgra *CUgraph;
 typedef struct CUnod *CUgraphNode;
 typedef struct CUexe *CUgraphExec;
 typedef struct CUpoo *CUmemoryPool;
+typedef struct CUarr *CUarray;
 typedef void (*CUhostFn)(void *);
 typedef void (*CUstreamCallback)(CUstream, CUresult, void *);
 
@@ -88,6 +89,18 @@ typedef struct {
     CUhostFn fn;
     void *userData;
 } CUDA_HOST_NODE_PARAMS;
+
+typedef struct {
+    size_t Width, Height;
+    int Format; /* 0x20 = floats */
+    unsigned NumChannels;
+} CUDA_ARRAY_DESCRIPTOR;
+
+typedef struct {
+    size_t Width, Height, Depth;
+    int Format;
+    unsigned NumChannels, Flags;
+} CUDA_ARRAY3D_DESCRIPTOR;
 
 typedef struct {
     int type, id; /* 1 = the device of this number */
@@ -206,6 +219,12 @@ typedef struct {
     F(cuEventSynchronize, (CUevent))                                                                                   \
     F(cuEventElapsedTime, (float *, CUevent, CUevent))                                                                 \
     F(cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                                          \
+    F(cuMemAllocManaged, (CUdeviceptr *, size_t, unsigned))                                                            \
+    F(cuArrayCreate_v2, (CUarray *, const CUDA_ARRAY_DESCRIPTOR *))                                                    \
+    F(cuArray3DCreate_v2, (CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *))                                                \
+    F(cuArrayDestroy, (CUarray))                                                                                       \
+    F(cuMipmappedArrayCreate, (CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *, unsigned))                                  \
+    F(cuMipmappedArrayDestroy, (CUarray))                                                                              \
     F(cuMemAllocPitch_v2, (CUdeviceptr *, size_t *, size_t, size_t, unsigned))                                         \
     F(cuMemFree_v2, (CUdeviceptr))                                                                                     \
     F(cuMemAllocAsync, (CUdeviceptr *, size_t, CUstream))                                                              \

@@ -7,6 +7,7 @@
  * The file `xid` is an event, a critical error of the first device or of the one in `xid_of`; it is removed when it is told.
  *
  * With -DOLD it has what a driver of 2020 has: the first version of the memory's structure, other names. */
+#define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,6 +111,12 @@ int nvmlDeviceGetPciInfo_v3(void *device, pci_t *pci)
     pci->bus = 0x0a;
     snprintf(pci->address, sizeof pci->address, "00000000:0A:00.0");
     return SUCCESS;
+}
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char *address, void **device)
+{
+    *device = &board;
+    return strcasestr(address, "0000:0a:00.0") ? SUCCESS : INVALID;
 }
 
 int nvmlDeviceGetName(void *device, char *text, unsigned room)

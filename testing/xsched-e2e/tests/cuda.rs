@@ -46,7 +46,10 @@ fn same_as_bare(policy: &str, level: &str) {
         println!("{name}, {policy}, level {level}");
         let process = gpu.run(&["--level", level], &program, &[]);
         let pid = process.pid();
-        assert_eq!(process.finish(), lines, "{name}, {policy}, level {level}");
+        let (code, found, errors) = process.wait();
+        // Some find the device full, which is reported.
+        let errors: Vec<&str> = errors.lines().filter(|line| !line.contains("out of GPU memory")).collect();
+        assert_eq!((code, found, errors), (0, lines, Vec::new()), "{name}, {policy}, level {level}");
         gpu.assert_counts(pid);
         assert_eq!(gpu.driver_stats(pid)["illegal"], illegal, "{name}: {}", gpu.driver_stats(pid));
     }

@@ -17,7 +17,7 @@ fn start(gpu: &Gpu, options: &[&str], seed: Option<&str>, program: &Path, args: 
 
 /// Moves of a process that has ended, and those that failed.
 fn moves(gpu: &Gpu, pid: u32) -> (u64, u64) {
-    let memory = gpu.place.stats_of(pid)["memory"].clone();
+    let memory = gpu.place.stats_of(pid)["residency"].clone();
     let n = |name: &str| memory[name].as_u64().unwrap_or_else(|| panic!("no memory of {pid} can move: {memory}"));
     (n("moves"), n("failed"))
 }
@@ -105,6 +105,6 @@ fn other_programs_have_no_movable_memory() {
     let pid = process.pid();
     assert!(process.finish().iter().all(|line| line.starts_with("ok ")));
     let stats: Value = gpu.place.stats_of(pid);
-    assert_eq!(stats["memory"], json!(null), "{stats}");
+    assert_eq!(stats["residency"], json!(null), "{stats}");
     gpu.assert_counts(pid);
 }

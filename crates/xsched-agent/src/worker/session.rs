@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-use xsched_core::Registration;
+use xsched_core::{MemoryAnswer, Registration};
 use xsched_flow::tuning::DESCRIPTION_LINES;
 use xsched_proto::class::Class;
 use xsched_proto::settings::Log;
@@ -94,6 +94,9 @@ impl Worker {
             // The daemon sends each note once.
             DaemonMsg::Note { text } => self.report.line(Log::Info, &text),
             DaemonMsg::Describe { token } => self.describe(connection, token)?,
+            DaemonMsg::MemoryAnswer { slot, number, granted, why } => {
+                self.rt.memory_answered(slot, number, MemoryAnswer { granted, why });
+            }
             DaemonMsg::Refused(why) => return Err(why.within("refused by the daemon")),
             _ => {}
         }

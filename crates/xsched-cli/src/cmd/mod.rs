@@ -18,6 +18,7 @@ pub(crate) mod ps;
 pub(crate) mod run;
 pub(crate) mod scheduler_host;
 pub(crate) mod sim_device;
+pub(crate) mod simulate;
 pub(crate) mod suspend;
 pub(crate) mod top;
 pub(crate) mod trace;

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::*;
 
+use xsched_proto::account::MemorySlot;
 use xsched_proto::entitlement::group_priority;
 use xsched_proto::hint::Hints;
 use xsched_proto::wire::{ClientMsg, Levels};
@@ -82,6 +83,40 @@ impl Registry {
             .queues()
             .map(|q| ClientMsg::QueueAdd { slot: q.index, group: q.group.load(Relaxed) })
             .collect::<Vec<_>>();
-        said_of_all.into_iter().chain(groups).chain(queues).collect()
+        let memory = tables.memory.iter().enumerate().map(|(slot, (device, capacity_bytes))| ClientMsg::MemoryDevice {
+            slot: slot as u16,
+            device: device.clone(),
+            capacity_bytes: *capacity_bytes,
+        });
+        said_of_all.into_iter().chain(groups).chain(queues).chain(memory).collect()
+    }
+
+    /// Leaves a message to the agent, which is to be poked.
+    pub(crate) fn send(&self, message: ClientMsg) {
+        self.tables().outbox.push(message);
+    }
+
+    /// Slot of a device whose memory is counted, and if it is new. A new slot is made by `make` and announced: the agent is to be poked.
+    pub(crate) fn add_memory_device(
+        &self,
+        device: &str,
+        capacity_bytes: u64,
+        make: impl FnOnce(&MemorySlot),
+    ) -> Option<(u16, bool)> {
+        let mut tables = self.tables();
+        if let Some(slot) = tables.memory.iter().position(|(known, _)| known == device) {
+            return Some((slot as u16, false));
+        }
+        let slot = tables.memory.len();
+        make(self.segment.memory.get(slot)?);
+        tables.memory.push((device.to_owned(), capacity_bytes));
+        let slot = slot as u16;
+        tables.outbox.push(ClientMsg::MemoryDevice { slot, device: device.to_owned(), capacity_bytes });
+        Some((slot, true))
+    }
+
+    /// Slots of devices whose memory is counted, with their memory in bytes.
+    pub(crate) fn memory_capacities(&self) -> Vec<(u16, u64)> {
+        self.tables().memory.iter().enumerate().map(|(slot, (_, bytes))| (slot as u16, *bytes)).collect()
     }
 }

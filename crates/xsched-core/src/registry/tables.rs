@@ -70,6 +70,8 @@ pub(super) struct Tables {
     free_counters: Places,
     /// Messages to the daemon that the agent has yet to send.
     pub(super) outbox: Vec<ClientMsg>,
+    /// Devices whose memory is counted, with their memory in bytes, by slot.
+    pub(super) memory: Vec<(String, u64)>,
     /// Wishes of the program, by group.
     pub(super) said: HashMap<u16, Said>,
     /// Hints of the program for all its groups.

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use rustix::event::{EventfdFlags, eventfd};
 use xsched_core::{Admission, Platform, QueueSpec, Registration, Runtime, Work, XQueue};
+use xsched_proto::account::Amount;
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::{Counter, GroupSlot, Segment};
 
@@ -43,6 +44,12 @@ pub(crate) fn runtime_over(platforms: &'static [&'static dyn Platform]) -> &'sta
 #[allow(dead_code)] // Not every test that includes this uses it.
 pub(crate) fn runtime_without_queues() -> &'static Runtime {
     Box::leak(Box::new(made_over(PLATFORMS).without_queues()))
+}
+
+/// Makes a runtime with a limit of memory.
+#[allow(dead_code)] // Not every test that includes this uses it.
+pub(crate) fn runtime_with_limit(limit: Option<Amount>) -> &'static Runtime {
+    Box::leak(Box::new(made_over(PLATFORMS).with_memory_limit(limit)))
 }
 
 fn made_over(platforms: &'static [&'static dyn Platform]) -> Runtime {

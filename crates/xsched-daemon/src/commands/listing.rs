@@ -183,6 +183,7 @@ impl Server {
             pool_why: client.place_why.clone(),
             groups: groups.collect(),
             queues: Vec::new(),
+            memory: self.engine.memory_of(conn),
         }
     }
 

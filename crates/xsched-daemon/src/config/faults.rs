@@ -5,10 +5,10 @@ use xsched_proto::similar::nearest;
 
 use super::limits::{Limits, UserLimits};
 use super::metrics::MetricsTable;
-use super::{ClassTable, DeviceTable, File, NamespaceTable, PoolTable, Rule, YieldTable};
+use super::{ClassTable, DeviceTable, File, MemoryTable, NamespaceTable, PoolTable, Rule, YieldTable};
 
 /// Tables of a file, by their headings; the first is the top level.
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 11] = [
     "",
     "devices.KEY",
     "limits",
@@ -18,6 +18,7 @@ const TABLES: [&str; 10] = [
     "namespaces.NAME",
     "pool",
     "yield",
+    "memory",
     "metrics",
 ];
 
@@ -50,8 +51,8 @@ fn keys_of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
 }
 
 /// All tables with their keys, as the file's types have them.
-pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 10] {
-    let [top, device, limits, user, rule, class, namespace, pool, yields, metrics] = TABLES;
+pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 11] {
+    let [top, device, limits, user, rule, class, namespace, pool, yields, memory, metrics] = TABLES;
     [
         (top, keys_of::<File>()),
         (device, keys_of::<DeviceTable>()),
@@ -62,6 +63,7 @@ pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 10] {
         (namespace, keys_of::<NamespaceTable>()),
         (pool, keys_of::<PoolTable>()),
         (yields, keys_of::<YieldTable>()),
+        (memory, keys_of::<MemoryTable>()),
         (metrics, keys_of::<MetricsTable>()),
     ]
 }

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use xsched_engine::{Bounds, Ceilings};
+use xsched_engine::{Bounds, Ceilings, MemoryTerms, User as Owner, number_of};
+use xsched_proto::account::Amount;
 use xsched_proto::class::Class;
 
-use super::{ClassName, Config, Count, Quantum, User, Weight};
+use super::{ClassName, Config, Count, Memory, Quantum, Rule, User, Weight};
+use crate::identity::container::Place;
 use crate::tuning::{
     USER_BOOKS_MAX, USER_CONNS_MAX, USER_DEVICE_GROUPS_MAX, USER_DEVICES_MAX, USER_FDS_MAX, USER_GROUPS_MAX,
     USER_JOBS_MAX, USER_MAPPED_MAX_MIB, USER_QUEUES_MAX, USER_TIMESLICE_MAX_US, USER_WEIGHT_MAX, of_user,
@@ -26,8 +28,25 @@ pub(super) struct Limits {
     queues: Option<Count>,
     descriptors: Option<Count>,
     mapped_mib: Option<Count>,
+    memory: Option<Memory>,
+    container_memory: Option<Memory>,
+    pod_memory: Option<Memory>,
     #[serde(default)]
     users: BTreeMap<User, UserLimits>,
+}
+
+/// Limits of memory on each device, of all programs in one container and in one pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Enclosed {
+    pub(super) container: Option<Memory>,
+    pub(super) pod: Option<Memory>,
+}
+
+impl Enclosed {
+    /// Returns these limits, completed by `those` where they are not set.
+    pub(super) fn or(self, those: Enclosed) -> Enclosed {
+        Enclosed { container: self.container.or(those.container), pod: self.pod.or(those.pod) }
+    }
 }
 
 /// Limits of one user.
@@ -44,12 +63,14 @@ pub(super) struct UserLimits {
     queues: Option<Count>,
     descriptors: Option<Count>,
     mapped_mib: Option<Count>,
+    /// Memory on each device, of all programs of the user.
+    memory: Option<Memory>,
     pub(super) weight: Option<Weight>,
 }
 
 impl Limits {
-    /// Splits the table into the limits of all users and those of single users.
-    pub(super) fn parts(self) -> (UserLimits, BTreeMap<User, UserLimits>) {
+    /// Splits the table into the limits of all users, those of single users, and those of containers and pods.
+    pub(super) fn parts(self) -> (UserLimits, BTreeMap<User, UserLimits>, Enclosed) {
         let of_all = UserLimits {
             max_class: self.max_class,
             max_weight: self.max_weight,
@@ -61,9 +82,10 @@ impl Limits {
             queues: self.queues,
             descriptors: self.descriptors,
             mapped_mib: self.mapped_mib,
+            memory: self.memory,
             weight: None,
         };
-        (of_all, self.users)
+        (of_all, self.users, Enclosed { container: self.container_memory, pod: self.pod_memory })
     }
 }
 
@@ -81,6 +103,7 @@ impl UserLimits {
             queues: self.queues.or(those.queues),
             descriptors: self.descriptors.or(those.descriptors),
             mapped_mib: self.mapped_mib.or(those.mapped_mib),
+            memory: self.memory.or(those.memory),
             weight: self.weight.or(those.weight),
         }
     }
@@ -130,6 +153,26 @@ impl Config {
             mapped_mib: bound(limits.mapped_mib, USER_MAPPED_MAX_MIB),
             devices: of_user(USER_DEVICES_MAX, own),
             books: of_user(USER_BOOKS_MAX, own),
+        }
+    }
+
+    /// Limits of memory of a program of this user, at this place, to which this rule applies. Of `[limits]`, those of all users are not for
+    /// root and the daemon's own user.
+    pub(super) fn memory_terms(&self, user: Owner, place: &Place, rule: Option<(usize, &Rule)>) -> MemoryTerms {
+        let limits = if user.is_own() { self.limits_of_own(user.uid) } else { self.limits_of(user.uid) };
+        let of_rule = |get: fn(&Rule) -> Option<Memory>| rule.and_then(|(_, rule)| get(rule)).map(|memory| memory.0);
+        let within = |name: Option<String>, limit: Option<Memory>| -> Option<(u64, Amount)> {
+            Some((number_of(&name?), limit?.0))
+        };
+        let total = of_rule(|rule| rule.memory_total);
+        MemoryTerms {
+            program: of_rule(|rule| rule.memory_limit),
+            reserve: of_rule(|rule| rule.memory_reserve),
+            user: limits.memory.map(|memory| memory.0),
+            within: place.container().map(|name| number_of(&name)),
+            container: within(place.container(), self.enclosed.container),
+            pod: within(place.pod_uid(), self.enclosed.pod),
+            rule: rule.zip(total).map(|((at, _), total)| (at as u32, total)),
         }
     }
 }

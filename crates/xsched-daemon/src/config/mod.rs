@@ -18,9 +18,10 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::Deserializer;
-use xsched_engine::{Ceilings, Given, Settings, Side, Terms, Urgent, User as Owner};
+use xsched_engine::{Ceilings, Given, MemorySettings, Settings, Side, Terms, Urgent, User as Owner};
 use xsched_gatekeeper::BUDGET_DEFAULT_US;
 use xsched_policy::{Choice, ClassRule, GUARD_US};
+use xsched_proto::account::Amount;
 use xsched_proto::class::{self, Class};
 use xsched_proto::domains::DomainMode;
 use xsched_proto::hint::{Hint, Hints};
@@ -35,7 +36,7 @@ use crate::identity::container::Place;
 use crate::identity::peer::Peer;
 use crate::tuning::{POOL_BUDGET_US, POOL_INNER_TIMESLICE_US, POOL_PROVEN_MINUTES, POOL_TIMESLICE_US};
 
-use limits::{Limits, UserLimits};
+use limits::{Enclosed, Limits, UserLimits};
 use metrics::MetricsTable;
 pub(crate) use metrics::{Listen, MetricsConfig};
 use values::{number, scalar};
@@ -52,6 +53,8 @@ pub(crate) struct Config {
     domains: Option<Domains>,
     /// Limits of users without limits of their own.
     limits: UserLimits,
+    /// Limits of memory of containers and pods.
+    enclosed: Enclosed,
     /// Limits of single users, in the order of the files.
     users: Vec<(User, UserLimits)>,
     /// Ids of the accounts that the files name; the others are not known, or not yet.
@@ -65,6 +68,7 @@ pub(crate) struct Config {
     namespaces: BTreeMap<String, NamespaceTable>,
     pool: PoolTable,
     yields: YieldTable,
+    memory: MemoryTable,
     metrics: MetricsTable,
     /// True while an account that the files name is not known.
     pub(crate) awaits_accounts: bool,
@@ -87,6 +91,13 @@ struct Named {
 #[serde(deny_unknown_fields)]
 struct YieldTable {
     enabled: Option<bool>,
+}
+
+/// Settings of the memory of devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MemoryTable {
+    capacity: Option<Memory>,
 }
 
 /// Choice of programs that share a GPU by a pool, and settings of pools.
@@ -139,6 +150,12 @@ pub(crate) struct Rule {
     level: Option<Level>,
     threshold: Option<Commands>,
     batch: Option<Commands>,
+    /// Memory of each device, of one program.
+    memory_limit: Option<Memory>,
+    /// Memory of each device, of all programs to which the rule applies.
+    memory_total: Option<Memory>,
+    /// Memory of each device that less urgent programs leave to the program.
+    memory_reserve: Option<Memory>,
 }
 
 /// Settings of a Kubernetes namespace.
@@ -156,6 +173,8 @@ struct ClassTable {
     preemptible: Option<bool>,
     guarantee_percent: Option<Percent>,
     weight: Option<Weight>,
+    /// Memory of each device, of all programs of the class.
+    memory: Option<Memory>,
 }
 
 #[derive(Deserialize)]
@@ -183,6 +202,8 @@ struct File {
     pool: PoolTable,
     #[serde(default, rename = "yield")]
     yields: YieldTable,
+    #[serde(default)]
+    memory: MemoryTable,
     #[serde(default)]
     metrics: MetricsTable,
 }
@@ -217,6 +238,8 @@ const CLASSES: &str = "low, normal, high, realtime or system";
 struct Quantum(u64);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Count(u32);
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Memory(Amount);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Percent(u32);
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -365,6 +388,14 @@ impl<'de> Deserialize<'de> for Minutes {
     }
 }
 
+impl<'de> Deserialize<'de> for Memory {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        scalar(d, Amount::ACCEPTED, |text| {
+            Amount::parse(text).map(Memory).ok_or_else(|| Error::value(text, "amount of memory", Amount::ACCEPTED))
+        })
+    }
+}
+
 impl<'de> Deserialize<'de> for Level {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         number(d, 1, 3).map(|level| Level(level as u8))
@@ -500,8 +531,9 @@ impl Config {
         self.budget_us = file.budget_us.map(|b| b.0).or(self.budget_us);
         self.idle_exit_s = file.idle_exit_s.map(|s| s.0.into()).or(self.idle_exit_s);
         self.domains = file.domains.or(self.domains);
-        let (of_all, users) = file.limits.parts();
+        let (of_all, users, enclosed) = file.limits.parts();
         self.limits = of_all.or(self.limits);
+        self.enclosed = enclosed.or(self.enclosed);
         for (user, limits) in users {
             self.name_account(text, &user, "users", "[limits.users] for it");
             self.users.push((user, limits));
@@ -529,6 +561,7 @@ impl Config {
                 preemptible: table.preemptible.or(known.preemptible),
                 guarantee_percent: table.guarantee_percent.or(known.guarantee_percent),
                 weight: table.weight.or(known.weight),
+                memory: table.memory.or(known.memory),
             };
         }
         for (name, table) in file.namespaces {
@@ -553,6 +586,7 @@ impl Config {
             proven_minutes: file.pool.proven_minutes.or(self.pool.proven_minutes),
         };
         self.yields = YieldTable { enabled: file.yields.enabled.or(self.yields.enabled) };
+        self.memory = MemoryTable { capacity: file.memory.capacity.or(self.memory.capacity) };
         self.metrics = file.metrics.or(std::mem::take(&mut self.metrics));
         self.metrics.check().map_err(|why| (line_of(text, "listen"), why))?;
         Ok(remarks)
@@ -659,6 +693,10 @@ impl Config {
             pool_budget_us: self.pool_budget_us(),
             yields: may_yield && self.yields.enabled.unwrap_or(true),
             has_details,
+            memory: MemorySettings {
+                capacity: self.memory.capacity.map(|memory| memory.0),
+                classes: Class::ALL.map(|class| Some(self.classes.get(&class)?.memory?.0)),
+            },
         }
     }
 
@@ -669,8 +707,10 @@ impl Config {
 
     /// Terms of a program: the first rule that matches, and the limits of its user.
     pub(crate) fn terms(&self, peer: &Peer, command: &[String]) -> Terms {
+        let rule = self.rule_of(&peer.exe, &peer.names, command, peer.uid, &peer.place);
         Terms {
-            given: self.given(&peer.exe, &peer.names, command, peer.uid, &peer.place),
+            given: self.given_by(rule.map(|(_, rule)| rule), &peer.place),
+            memory: self.memory_terms(peer.user, &peer.place, rule),
             ceilings: self.ceilings_of(peer.user),
             bounds: self.bounds(peer.user.uid, peer.user.is_own()),
         }
@@ -692,10 +732,17 @@ impl Config {
         rules.filter(|r| !r.preemptible || r.guarantee_percent > 0).collect()
     }
 
-    /// Values that the first matching rule gives.
-    pub(crate) fn given(&self, exe: &str, names: &[String], command: &[String], uid: u32, place: &Place) -> Given {
+    /// First rule that matches, and its number.
+    fn rule_of(
+        &self,
+        exe: &str,
+        names: &[String],
+        command: &[String],
+        uid: u32,
+        place: &Place,
+    ) -> Option<(usize, &Rule)> {
         let script = program::script(command);
-        let matches = |r: &&Rule| {
+        let matches = |r: &Rule| {
             r.exe.as_deref().is_none_or(|p| is_run_by(p, exe, names))
                 && r.script.as_deref().is_none_or(|p| script.is_some_and(|script| glob(p, script)))
                 && r.command.as_deref().is_none_or(|p| !command.is_empty() && glob(p, &command.join(" ")))
@@ -705,8 +752,13 @@ impl Config {
                 && r.pod.as_deref().is_none_or(|p| place.is_in_pod(p))
                 && r.namespace.as_deref().is_none_or(|p| place.is_in_namespace(p))
         };
+        self.rules.iter().enumerate().find(|(_, rule)| matches(rule))
+    }
+
+    /// Values that a rule gives to a program at this place.
+    fn given_by(&self, rule: Option<&Rule>, place: &Place) -> Given {
         let domains = self.domains.map(|d| d.0);
-        let given = self.rules.iter().find(matches).map_or(Given { domains, ..Given::default() }, |r| Given {
+        let given = rule.map_or(Given { domains, ..Given::default() }, |r| Given {
             priority: r.priority.map(|p| p.0),
             ceiling: r.ceiling.map(|p| p.0),
             hints: r.hints(),
@@ -723,6 +775,12 @@ impl Config {
             }
             _ => given,
         }
+    }
+
+    /// Values that the first matching rule gives.
+    #[cfg(test)]
+    pub(crate) fn given(&self, exe: &str, names: &[String], command: &[String], uid: u32, place: &Place) -> Given {
+        self.given_by(self.rule_of(exe, names, command, uid, place).map(|(_, rule)| rule), place)
     }
 }
 

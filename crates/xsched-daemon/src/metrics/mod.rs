@@ -21,7 +21,7 @@ use crate::config::MetricsConfig;
 use exchange::Exchange;
 
 pub use self::page::{Metric, all_metrics};
-pub(crate) use self::snapshot::{DaemonRow, DeviceRow, Launched, Observations, Row, Snapshot};
+pub(crate) use self::snapshot::{DaemonRow, DeviceRow, Held, Launched, Observations, Row, Snapshot};
 pub(crate) use self::statistics::Counts;
 
 /// The loop's end.

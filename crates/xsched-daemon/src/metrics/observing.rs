@@ -9,7 +9,7 @@ use xsched_policy::share::{self, Node};
 use xsched_proto::class::Class;
 use xsched_proto::transitions::Outcome;
 
-use crate::metrics::{Counts, DaemonRow, DeviceRow, Launched, Metrics, Row, Snapshot};
+use crate::metrics::{Counts, DaemonRow, DeviceRow, Held, Launched, Metrics, Row, Snapshot};
 use crate::net::Own;
 use crate::server::Server;
 use crate::server::clock::now_ns;
@@ -133,24 +133,28 @@ impl Server {
     fn rows_of(&self, program: &Program, usage: impl Fn(&Arc<str>) -> Option<Usage>) -> Vec<Row> {
         let Some(identity) = self.history.accounting.identity(program.id) else { return Vec::new() };
         let mut rows: Vec<Row> = Vec::new();
+        let memory = self.engine.memory_of(program.id.0);
+        let new = |device: Arc<str>| {
+            let (_, by_driver) = self.services.devices.outside_names(&device);
+            Row {
+                program: program.id.0,
+                identity: identity.clone(),
+                class: program.class(),
+                counts: Counts::of(usage(&device).unwrap_or_default()),
+                held: memory.iter().find(|memory| *memory.device == *device).map(Held::of),
+                device,
+                launched: Launched::Count(program.memory.0.clone(), Vec::new()),
+                weight: program.hints.weight(),
+                ways: Vec::new(),
+                share: 0.0,
+                memory_bytes: by_driver.iter().find(|(pid, _)| *pid == program.pid).map(|(_, bytes)| *bytes),
+                gone: false,
+                last: false,
+            }
+        };
         for (id, group) in self.engine.groups_of(program) {
             let at = rows.iter().position(|row| *row.device == *group.device).unwrap_or_else(|| {
-                let device: Arc<str> = group.device.clone();
-                let (_, memory) = self.services.devices.outside_names(&device);
-                rows.push(Row {
-                    program: program.id.0,
-                    identity: identity.clone(),
-                    class: program.class(),
-                    counts: Counts::of(usage(&device).unwrap_or_default()),
-                    device,
-                    launched: Launched::Count(program.memory.0.clone(), Vec::new()),
-                    weight: program.hints.weight(),
-                    ways: Vec::new(),
-                    share: 0.0,
-                    memory_bytes: memory.iter().find(|(pid, _)| *pid == program.pid).map(|(_, bytes)| *bytes),
-                    gone: false,
-                    last: false,
-                });
+                rows.push(new(group.device.clone()));
                 rows.len() - 1
             });
             let (row, words) = (&mut rows[at], &group.words);
@@ -158,6 +162,12 @@ impl Server {
             row.counts.add_group(words, self.engine.arbiter().status(self.now_us(), id).as_ref());
             if let Launched::Count(_, slots) = &mut row.launched {
                 slots.push(group.slot);
+            }
+        }
+        // A program may hold memory of a device before its first launch there.
+        for (_, holder) in self.engine.memory().of(program.id.0) {
+            if !rows.iter().any(|row| row.device == *holder.device()) {
+                rows.push(new(holder.device().clone()));
             }
         }
         rows
@@ -177,7 +187,7 @@ impl Server {
             if let (Launched::Count(_, slots), Some(launches)) = (&row.launched, &launches) {
                 row.launched = Launched::Known(Launched::sum(launches, slots));
             }
-            (row.gone, row.weight, row.memory_bytes) = (true, 0, None);
+            (row.gone, row.weight, row.memory_bytes, row.held) = (true, 0, None, None);
             row.ways.clear();
         }
         let Some(metrics) = &mut self.services.metrics else { return };

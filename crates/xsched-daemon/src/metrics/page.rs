@@ -13,7 +13,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::histogram::Histogram;
 use super::labels::Labels;
 use super::series::{One, Series, Shown, device_labels};
-use super::snapshot::Snapshot;
+use super::snapshot::{Held, Snapshot};
 use super::statistics::COUNTERS;
 use crate::Error;
 
@@ -163,6 +163,10 @@ fn families(snapshot: &Snapshot, series: &Series, left_out: u64) -> Vec<Family> 
         .iter()
         .filter_map(|(labels, one)| Some((labels.clone(), Value::Gauge(one.memory_bytes? as f64))))
         .collect();
+    let held = |value: fn(&Held) -> Option<u64>| -> Samples {
+        let told = series.iter().filter_map(|(labels, one)| Some((labels, value(one.held.as_ref()?)?)));
+        told.map(|(labels, bytes)| (labels.clone(), Value::Gauge(bytes as f64))).collect()
+    };
     let mut families = counters(series);
     families.extend([
         Family::gauge("xsched_programs", "Programs attached that use a device", living(|one| one.programs as f64)),
@@ -170,6 +174,26 @@ fn families(snapshot: &Snapshot, series: &Series, left_out: u64) -> Vec<Family> 
         Family::gauge("xsched_share", "Part of the weights of all programs on the device", living(|one| one.share))
             .unit(Unit::Other("ratio".into())),
         Family::gauge("xsched_memory", "Device memory of programs, as the driver tells", memory).unit(Unit::Bytes),
+        Family::gauge(
+            "xsched_memory_held",
+            "Device memory of programs, as they count it",
+            held(|held| Some(held.used)),
+        )
+        .unit(Unit::Bytes),
+        Family::gauge(
+            "xsched_memory_overhead",
+            "Part of the memory held that contexts and modules take",
+            held(|held| Some(held.overhead)),
+        )
+        .unit(Unit::Bytes),
+        Family::gauge(
+            "xsched_memory_exported",
+            "Part of the memory held that other processes may use",
+            held(|held| Some(held.exported)),
+        )
+        .unit(Unit::Bytes),
+        Family::gauge("xsched_memory_limit", "Smallest limit of memory that applies", held(|held| held.limit))
+            .unit(Unit::Bytes),
     ]);
     families.extend(of_devices(snapshot));
     families.extend(of_daemon(snapshot, left_out));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::labels::Labels;
-use super::snapshot::{DeviceRow, Row, Snapshot};
+use super::snapshot::{DeviceRow, Held, Row, Snapshot};
 use super::statistics::Counts;
 use crate::tuning::METRICS_KEPT_NS;
 use crate::usage::Identity;
@@ -38,6 +38,7 @@ pub(super) struct One {
     pub(super) weight: u64,
     pub(super) share: f64,
     pub(super) memory_bytes: Option<u64>,
+    pub(super) held: Option<Held>,
     /// When a program had it last, ns.
     at_ns: u64,
 }
@@ -50,7 +51,7 @@ impl Series {
     /// Takes a snapshot in, each once and in their order. Returns how many programs had no room.
     pub(super) fn take(&mut self, now_ns: u64, snapshot: &Snapshot) -> u64 {
         for one in self.all.values_mut() {
-            (one.programs, one.weight, one.share, one.memory_bytes) = (0, 0, 0.0, None);
+            (one.programs, one.weight, one.share, one.memory_bytes, one.held) = (0, 0, 0.0, None, None);
         }
         self.all.retain(|_, one| one.at_ns + METRICS_KEPT_NS > now_ns);
         let (mut left_out, mut there) = (0, HashSet::new());
@@ -81,6 +82,7 @@ impl Series {
             one.share += row.share;
             one.memory_bytes =
                 row.memory_bytes.map_or(one.memory_bytes, |bytes| Some(bytes + one.memory_bytes.unwrap_or(0)));
+            one.held = row.held.map(|held| held.and(one.held.unwrap_or_default())).or(one.held);
         }
         self.seen.retain(|key, _| there.contains(key));
         left_out
@@ -153,6 +155,7 @@ pub(super) mod tests {
             ways: Vec::new(),
             share: 0.5,
             memory_bytes: None,
+            held: None,
             gone: false,
             last: false,
         }

@@ -7,6 +7,7 @@ use xsched_gatekeeper::ledger::Usage;
 use xsched_policy::ProgramId;
 use xsched_policy::share::Node;
 use xsched_proto::class::Class;
+use xsched_proto::wire::MemoryInfo;
 
 use super::histogram::Histogram;
 use super::statistics::Counts;
@@ -43,10 +44,41 @@ pub(crate) struct Row {
     /// The part of the device that it asks for, 0 to 1.
     pub(crate) share: f64,
     pub(crate) memory_bytes: Option<u64>,
+    /// Memory that it holds as it counts it; none = it does not.
+    pub(crate) held: Option<Held>,
     /// The program is gone.
     pub(crate) gone: bool,
     /// True if the program is gone and its values are final.
     pub(crate) last: bool,
+}
+
+/// Memory that programs hold on a device by their own count, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) used: u64,
+    /// Part of it that contexts and modules take.
+    pub(crate) overhead: u64,
+    /// Part of it that was exported.
+    pub(crate) exported: u64,
+    /// Smallest limit of each; of several the largest.
+    pub(crate) limit: Option<u64>,
+}
+
+impl Held {
+    pub(crate) fn of(memory: &MemoryInfo) -> Held {
+        let held = &memory.held;
+        let (used, overhead, exported) = (held.used_bytes, held.overhead_bytes, held.exported_bytes);
+        Held { used, overhead, exported, limit: memory.limit_bytes }
+    }
+
+    pub(crate) fn and(self, more: Held) -> Held {
+        Held {
+            used: self.used.saturating_add(more.used),
+            overhead: self.overhead.saturating_add(more.overhead),
+            exported: self.exported.saturating_add(more.exported),
+            limit: self.limit.max(more.limit),
+        }
+    }
 }
 
 /// Source of a count of launches. Adding up those of a program takes some 0.1 ms: not on the loop's thread while the program lives.

@@ -39,6 +39,8 @@ pub(crate) fn wishes(options: &ProgramOptions) -> Wishes {
         batch: options.batch,
         job: options.job.clone(),
         domains: options.domains,
+        memory_limit: options.memory_limit,
+        memory_reserve: options.memory_reserve,
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use xsched_engine::{LaunchSum, Memory};
+use xsched_proto::account::{MEMORY_SLOTS, MemorySlot};
 use xsched_proto::histogram::Histogram;
 use xsched_proto::segment::{
     COUNTERS, Counter, CounterSlot, GROUPS, GroupSlot, Heartbeat, MAGIC, QUEUES, QueueSlot, SEGMENT_BYTES, Segment,
@@ -272,10 +273,15 @@ impl std::fmt::Debug for Shared {
 
 impl Memory for Shared {
     type Words = GroupWords;
+    type Account = Account;
     type Heartbeat = HeartbeatPage;
 
     fn group(&self, slot: u16) -> GroupWords {
         GroupWords { segment: self.0.clone(), slot: slot.into() }
+    }
+
+    fn account(&self, slot: u16) -> Account {
+        Account { segment: self.0.clone(), slot: usize::from(slot) % MEMORY_SLOTS }
     }
 
     fn announce(&self, slot: u16) {
@@ -284,6 +290,20 @@ impl Memory for Shared {
 
     fn add_launches(&self, sum: &mut LaunchSum, places: usize) -> bool {
         self.0.add_launches(sum, places)
+    }
+}
+
+/// Words on memory of one device in a client's segment.
+pub(crate) struct Account {
+    segment: Arc<ClientSegment>,
+    slot: usize,
+}
+
+impl Deref for Account {
+    type Target = MemorySlot;
+
+    fn deref(&self) -> &MemorySlot {
+        &self.segment.get().memory[self.slot]
     }
 }
 

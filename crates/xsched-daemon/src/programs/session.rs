@@ -259,6 +259,10 @@ impl Server {
                 self.description(id, token, more, lines);
                 return Ok(());
             }
+            ClientMsg::MemoryDevice { slot, device, capacity_bytes } => {
+                Message::MemoryDevice { slot, device, capacity_bytes }
+            }
+            ClientMsg::MemoryAsk { slot, number, bytes } => Message::MemoryAsk { slot, number, bytes },
             ClientMsg::Hello { .. } | ClientMsg::Control { .. } => {
                 return Err(Error::input("it has introduced itself before"));
             }

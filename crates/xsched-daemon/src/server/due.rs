@@ -6,7 +6,9 @@ use super::Server;
 use crate::Input;
 use crate::scheduler::process::Host;
 use crate::server::timers::Timer;
-use crate::tuning::{ACCOUNTS_AGAIN_NS, BEAT_NS, DEVICE_LOOK_NS, LOOK_NS, MEASURE_NS, NICE_NS, POOL_LOOK_NS, USAGE_NS};
+use crate::tuning::{
+    ACCOUNTS_AGAIN_NS, BEAT_NS, DEVICE_LOOK_NS, LOOK_NS, MEASURE_NS, MEMORY_NS, NICE_NS, POOL_LOOK_NS, USAGE_NS,
+};
 
 impl Server {
     /// Does all work that is due.
@@ -16,6 +18,7 @@ impl Server {
                 Timer::Policy => self.input(Input::PolicyTime),
                 Timer::Look => self.input(Input::LookTime),
                 Timer::Beat => self.input(Input::Beat),
+                Timer::Memory => self.input(Input::MemoryTime),
                 Timer::Nice => self.poll_nice(),
                 Timer::Unread => self.net.end_unread(),
                 Timer::Silent => self.net.end_silent(),
@@ -58,6 +61,7 @@ impl Server {
         let kept = [
             (Timer::Beat, arbiter.any_closed(), BEAT_NS),
             (Timer::Look, arbiter.any_scrutinised(), LOOK_NS),
+            (Timer::Memory, self.engine.follows_memory(), MEMORY_NS),
             (Timer::Nice, self.engine.follows_nice(), NICE_NS),
             (Timer::Devices, self.services.devices.is_wanted(), DEVICE_LOOK_NS),
             (Timer::Measure, unmeasured, MEASURE_NS),

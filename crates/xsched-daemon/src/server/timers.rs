@@ -11,6 +11,8 @@ pub(crate) enum Timer {
     Look,
     /// Update of the heartbeat page.
     Beat,
+    /// Update of limits and reserves of memory.
+    Memory,
     /// Poll of nice values.
     Nice,
     /// End of connections that do not read.

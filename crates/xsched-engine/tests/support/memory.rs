@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
 
 use xsched_engine::{GroupWords, LaunchSum, Memory};
+use xsched_proto::account::{MEMORY_SLOTS, MemorySlot};
 use xsched_proto::segment::{Counter, DEVICE_PLACES, GROUPS, GroupSlot, Heartbeat, QueueSlot};
 
 /// Places for queues that are kept; those beyond count nothing.
@@ -18,6 +19,7 @@ pub struct Segment(Arc<Words>);
 /// Words of a program.
 pub struct Words {
     groups: Vec<GroupSlot>,
+    accounts: Vec<MemorySlot>,
     /// Queues by slot.
     pub queues: Vec<QueueSlot>,
     /// Places that are read in one piece at most.
@@ -42,6 +44,7 @@ impl Default for Segment {
         };
         Segment(Arc::new(Words {
             groups: (0..GROUPS).map(|_| GroupSlot::default()).collect(),
+            accounts: (0..MEMORY_SLOTS).map(|_| MemorySlot::default()).collect(),
             queues: (0..QUEUES).map(|_| queue()).collect(),
             piece: AtomicUsize::new(usize::MAX),
         }))
@@ -52,6 +55,11 @@ impl Segment {
     /// The words of the group in a slot.
     pub fn slot(&self, slot: u16) -> &GroupSlot {
         &self.0.groups[usize::from(slot)]
+    }
+
+    /// The words on memory in a slot.
+    pub fn account(&self, slot: u16) -> &MemorySlot {
+        &self.0.accounts[usize::from(slot)]
     }
 
     /// Says that the queue in a slot is of a group.
@@ -78,10 +86,15 @@ impl std::fmt::Debug for Segment {
 
 impl Memory for Segment {
     type Words = Group;
+    type Account = Account;
     type Heartbeat = Arc<Heartbeat>;
 
     fn group(&self, slot: u16) -> Group {
         Group { segment: self.clone(), slot }
+    }
+
+    fn account(&self, slot: u16) -> Account {
+        Account { segment: self.clone(), slot }
     }
 
     fn announce(&self, _slot: u16) {}
@@ -102,6 +115,27 @@ impl Memory for Segment {
         }
         sum.at = end;
         end == QUEUES
+    }
+}
+
+/// The words on memory of one device.
+#[derive(Clone)]
+pub struct Account {
+    segment: Segment,
+    slot: u16,
+}
+
+impl Deref for Account {
+    type Target = MemorySlot;
+
+    fn deref(&self) -> &MemorySlot {
+        self.segment.account(self.slot)
+    }
+}
+
+impl std::fmt::Debug for Account {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "words on memory in slot {}", self.slot)
     }
 }
 

@@ -47,6 +47,7 @@ pub fn settings(policy: &str) -> Settings {
         pool_budget_us: 400,
         yields: false,
         has_details: false,
+        memory: Default::default(),
     }
 }
 
@@ -63,7 +64,7 @@ pub fn terms() -> Terms {
         devices: 1_024,
         books: 65_536,
     };
-    Terms { given: Given::default(), ceilings: Ceilings::NONE, bounds }
+    Terms { given: Given::default(), ceilings: Ceilings::NONE, bounds, memory: Default::default() }
 }
 
 /// A group of the simulated device at level 1.

@@ -207,6 +207,7 @@ impl Bytes<'_> {
             pool_timeslice_us: self.of(&[100, 130, 2_000]),
             yields: self.of(&[false, true]),
             has_details: self.is(),
+            memory: Default::default(),
             ..settings("hpf")
         }
     }
@@ -232,7 +233,7 @@ impl Bytes<'_> {
         let ceilings = Ceilings { priority: 191, weight: 1_000, timeslice_us: 100_000 };
         // Few, so that they are met.
         let bounds = Bounds { groups: 4, device_groups: 2, jobs: 1, queues: 2, devices: 2, books: 4, ..terms().bounds };
-        Terms { given, ceilings, bounds }
+        Terms { given, ceilings, bounds, memory: Default::default() }
     }
 }
 
@@ -377,6 +378,8 @@ impl<'a> Script<'a> {
             batch: b.some(Bytes::word),
             job: (b.below(4) == 0).then(|| format!("j{}", b.byte() % 2)),
             domains: b.some(|b| b.of(&[DomainMode::Off, DomainMode::Report, DomainMode::Exempt])),
+            memory_limit: None,
+            memory_reserve: None,
         };
         // A second one with this number is ignored, with its memory.
         self.segments.entry(id).or_insert(memory);

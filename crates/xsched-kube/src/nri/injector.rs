@@ -1,9 +1,10 @@
 //! Decision which class a container gets, and in which form.
 
+use xsched_proto::account::Amount;
 use xsched_proto::class::Class;
 
 use super::missed::Missed;
-use crate::api::nri::{CdiDevice, Container, ContainerAdjustment, PodSandbox, STOPPED, SynchronizeRequest};
+use crate::api::nri::{CdiDevice, Container, ContainerAdjustment, KeyValue, PodSandbox, STOPPED, SynchronizeRequest};
 use crate::api::pod_resources::ListPodResourcesResponse;
 use crate::cdi::Cdi;
 use crate::config::{Config, Delivery};
@@ -14,6 +15,10 @@ use crate::status::Counter;
 
 /// Annotation of a pod that names its class.
 pub const ANNOTATION: &str = "xsched.dev/class";
+
+/// Annotations of a pod for the memory of GPUs, each with the variable that it becomes in the pod's containers.
+pub const MEMORY: [(&str, &str); 2] =
+    [("xsched.dev/memory-limit", "XSCHED_MEMORY_LIMIT"), ("xsched.dev/memory-reserve", "XSCHED_MEMORY_RESERVE")];
 
 /// Number of containers that were given a class.
 pub static GIVEN: Counter =
@@ -136,8 +141,40 @@ impl Injector {
     }
 
     /// Decides about a container that is about to be created. `of_resource` is the class of its resource, by the
-    /// kubelet.
+    /// kubelet. With a class come the amounts of memory in the pod's annotations.
     pub fn decide(
+        &self,
+        pod: &PodSandbox,
+        container: &Container,
+        knows_cdi: bool,
+        of_resource: Option<Class>,
+    ) -> Decision {
+        let mut decision = self.decide_class(pod, container, knows_cdi, of_resource);
+        if !is_scheduled(container) && decision.adjust.is_none() {
+            return decision;
+        }
+        for (annotation, variable) in MEMORY {
+            let Some(text) = pod.annotations.get(annotation).filter(|_| self.config.injector.has(&pod.namespace))
+            else {
+                continue;
+            };
+            match Amount::parse(text) {
+                Some(amount) => {
+                    let value = KeyValue { key: variable.to_owned(), value: amount.to_string() };
+                    decision.adjust.get_or_insert_default().env.push(value);
+                }
+                None => decision.lines.push(format!(
+                    "pod {}/{}: {annotation}: '{text}' is no amount: use {}",
+                    pod.namespace,
+                    pod.name,
+                    Amount::ACCEPTED
+                )),
+            }
+        }
+        decision
+    }
+
+    fn decide_class(
         &self,
         pod: &PodSandbox,
         container: &Container,

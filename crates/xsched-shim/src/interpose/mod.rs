@@ -116,6 +116,8 @@ pub enum Class {
     Destroy,
     /// Provides or resolves an event on the host that a queue may wait for.
     HostEvent,
+    /// Allocates, shares, frees or reports memory, without work for the device.
+    Memory,
     /// Returns the addresses of functions by name.
     Lookup,
 }
@@ -174,7 +176,7 @@ pub(crate) fn typed<T>(at: usize, like: impl FnOnce() -> &'static T) -> &'static
 /// whose signature differs from the one in `sig` does not compile.
 macro_rules! hooks {
     ($platform:ident, $list:ident: $class:ident; $($name:ident)*) => {
-        pub(super) static $list: $crate::interpose::Group = $crate::interpose::Group {
+        pub(in crate::platform) static $list: $crate::interpose::Group = $crate::interpose::Group {
             class: $crate::interpose::Class::$class,
             hooks: &[$(&$name::HOOK),*],
             cells: &$list::CELLS.0,

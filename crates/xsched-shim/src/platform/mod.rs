@@ -22,7 +22,10 @@ use crate::interpose::{Class, Group, Hook};
 pub static PLATFORMS: &[&dyn Platform] = &[&opencl::OpenCl, &sim::Sim, &cuda::Cuda, &hsa::Hsa, &hip::Hip];
 
 fn groups() -> impl Iterator<Item = &'static Group> {
-    [opencl::HOOKS, sim::HOOKS, cuda::HOOKS, hip::HOOKS, hsa::HOOKS].into_iter().flatten().copied()
+    [opencl::HOOKS, sim::HOOKS, cuda::HOOKS, cuda::MANAGEMENT_HOOKS, hip::HOOKS, hsa::HOOKS]
+        .into_iter()
+        .flatten()
+        .copied()
 }
 
 /// Makes children with a copy of this process's memory find all cells empty.
@@ -58,6 +61,7 @@ pub fn hook(name: &CStr) -> Option<&'static Hook> {
         [b'c', b'l', ..] => opencl::HOOKS,
         [b's', b'i', b'm', ..] => sim::HOOKS,
         [b'c', b'u', ..] => cuda::HOOKS,
+        [b'n', b'v', b'm', b'l', ..] => cuda::MANAGEMENT_HOOKS,
         [b'h', b's', b'a', ..] => hsa::HOOKS,
         [b'h', b'i', b'p', ..] | [b'_', b'_', b'h', b'i', b'p', ..] | [b'_', b'Z', ..] => hip::HOOKS,
         _ => return None,

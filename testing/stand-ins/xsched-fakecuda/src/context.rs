@@ -94,10 +94,24 @@ pub(crate) fn stack<T>(body: impl FnOnce(&mut Vec<usize>) -> T) -> T {
     STACK.with(|stack| body(&mut stack.borrow_mut()))
 }
 
+/// Memory that each context itself takes of its device, in bytes: `FAKECUDA_CONTEXT_MIB`.
+fn own_bytes() -> u64 {
+    let mib = std::env::var("FAKECUDA_CONTEXT_MIB").ok().and_then(|text| text.parse::<u64>().ok());
+    mib.unwrap_or(0) << 20
+}
+
 impl Ctx {
     fn new(device: usize, primary: bool, flags: c_uint) -> Result<Arc<Self>> {
         let (sim, home) = Home::new(device)?;
         note_fds(&sim.fds());
+        let own = own_bytes();
+        if own > 0
+            && let Err(error) = sim.take(own)
+        {
+            home.leave();
+            sim.close();
+            return Err(error.into());
+        }
         Counters::add(&COUNTERS.contexts);
         let id = NEXT_ID.fetch_add(1, Relaxed);
         Ok(CONTEXTS.add(|handle| {

@@ -32,6 +32,7 @@
 //! # Failures
 //! `FAKECUDA_FAIL` makes calls fail, see [`fail`].
 
+mod array;
 mod books;
 mod calls;
 mod capture;

@@ -186,9 +186,13 @@ pub(crate) fn alloc_host(out: Out<*mut c_void>, bytes: usize) -> Result<()> {
     host_alloc(out, bytes, 0)
 }
 
-pub(crate) fn alloc_managed(_: Out<u64>, _: usize, _: c_uint) -> Result<()> {
-    current()?;
-    Err(Error::NOT_SUPPORTED)
+/// Allocates memory that the host can use, too: as all memory of the device is here.
+pub(crate) fn alloc_managed(out: Out<u64>, bytes: usize, flags: c_uint) -> Result<()> {
+    // CU_MEM_ATTACH_GLOBAL, CU_MEM_ATTACH_HOST.
+    if ![1, 2].contains(&flags) {
+        return Err(Error::INVALID_VALUE);
+    }
+    alloc(out, bytes)
 }
 
 pub(crate) fn host_register(address: *mut c_void, bytes: usize, flags: c_uint) -> Result<()> {

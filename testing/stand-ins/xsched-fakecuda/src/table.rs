@@ -10,8 +10,8 @@ use crate::edge::{In, Need, Null, Out, Text, edge};
 use crate::op::{Callback, HostFunction};
 use crate::result::Error;
 use crate::{
-    calls, capture, context, counts, device, event, exec, graph, graph_memory, ipc, memops, memory, module, nodes,
-    pool, process, sequence, stream, teardown, vmm,
+    array, calls, capture, context, counts, device, event, exec, graph, graph_memory, ipc, memops, memory, module,
+    nodes, pool, process, sequence, stream, teardown, vmm,
 };
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 
@@ -251,6 +251,11 @@ functions! {
     driver cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz(
         out: Out<u64>, bytes: usize, pool: Pool, stream: Stream) => memory::alloc_from_pool;
     driver cuMemFreeAsync / cuMemFreeAsync_ptsz(at: u64, stream: Stream) => memory::free_async;
+    driver cuArrayCreate_v2(out: Out<usize>, descriptor: In<array::Rectangle>) => array::create;
+    driver cuArray3DCreate_v2(out: Out<usize>, descriptor: In<array::Cuboid>) => array::create_3d;
+    driver cuArrayDestroy(array: usize) => array::destroy;
+    driver cuMipmappedArrayCreate(out: Out<usize>, descriptor: In<array::Cuboid>, levels: c_uint) => array::create_mipmapped;
+    driver cuMipmappedArrayDestroy(array: usize) => array::destroy;
     driver cuDeviceGetDefaultMemPool(out: Out<Pool>, device: c_int) => pool::default;
     driver cuDeviceGetMemPool(out: Out<Pool>, device: c_int) => pool::get_current;
     driver cuDeviceSetMemPool(device: c_int, pool: Pool) => pool::set_current;

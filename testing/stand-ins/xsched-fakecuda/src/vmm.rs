@@ -386,7 +386,7 @@ pub(crate) struct Known {
     pub(crate) mapping: Option<Mapping>,
 }
 
-/// What is known of an address; `None` if it is in no reserved range.
+/// State of an address; `None` if it is in no reserved range.
 pub(crate) fn of(address: u64) -> Option<Known> {
     let state = lock(&STATE);
     let (&start, range) = state.ranges.range(..=address).next_back()?;

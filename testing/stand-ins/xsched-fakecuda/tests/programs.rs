@@ -25,7 +25,7 @@ macro_rules! programs {
 
 programs! {
     basics: 0, streams: 0, events: 0, memops: 1, hostfuncs: 1, capture: 0, graphs: 0, graph_nodes: 0, errors: 1, contexts: 0,
-    multithread: 0, memory: 0, vmm: 1, pools: 0,
+    multithread: 0, memory: 0, vmm: 1, pools: 0, limits: 1,
 }
 
 /// Devices have the memory that the variable says, and so do the refusals.

@@ -13,6 +13,9 @@ const ACCOUNT: &str = "^[^:\\n\\u0000]+$";
 const OCTET: &str = "(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])";
 const PORT: &str = "0{0,4}(?:6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[0-5]?[0-9]{1,4})";
 
+/// Amount of memory. The part of a device is at most 100 %.
+const MEMORY: &str = "^\\s*(?:[0-9]+(?:\\.[0-9]+)?\\s*(?:[bB]|[bB][yY][tT][eE][sS]?|[kKmMgGtT](?:[iI]?[bB]?)|[pP][iI][bB])|(?:100|[0-9]?[0-9](?:\\.[0-9]+)?)\\s*%)\\s*$";
+
 /// Makes the schema from the table of keys. It accepts what a daemon accepts, except for conditions that a schema cannot express: the sum
 /// of all guarantees, the size of an `slo`, and that of a time with a unit.
 pub(super) fn schema() -> Value {
@@ -45,6 +48,7 @@ pub(super) fn schema() -> Value {
         ("namespaces", each(object("namespaces.NAME"))),
         ("pool", object("pool")),
         ("yield", object("yield")),
+        ("memory", object("memory")),
         ("metrics", metrics),
     ];
     for (name, part) in parts {
@@ -73,6 +77,7 @@ fn accepted(key: &Key) -> Value {
     }
     match key.values.as_str() {
         "a class" => words(class_names()),
+        "`20GiB`, `25%`" => json!({ "type": "string", "pattern": MEMORY }),
         "a policy's name" => {
             let mut all = words(registry::POLICIES.iter().flat_map(|entry| names(entry)));
             all["anyOf"][0]["enum"] = registry::listed().map(|entry| entry.name).collect();

@@ -131,7 +131,8 @@ pub(super) fn values(paths: &[PathBuf], running: &Running) -> Result<Vec<Set>> {
     }
     for key in keys() {
         let name = if key.table.is_empty() { key.name } else { format!("{}.{}", key.table, key.name) };
-        let has_default = ["", "limits", "pool", "yield"].contains(&key.table.as_str()) && !key.default.is_empty();
+        let has_default =
+            ["", "limits", "pool", "yield", "memory"].contains(&key.table.as_str()) && !key.default.is_empty();
         if has_default && set.iter().all(|known| known.key != name) {
             set.push(Set { key: name, value: key.default, from: None });
         }

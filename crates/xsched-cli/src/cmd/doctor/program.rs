@@ -15,6 +15,7 @@ use super::process::{self, Mapping};
 use super::report::{Cause, Check, Report, Status};
 use super::{calls, probe, shadow};
 use crate::client;
+use crate::cmd::ps;
 use crate::target::{self, Verdict};
 
 /// Names of the vendors' libraries, without the version behind `.so`.
@@ -110,7 +111,10 @@ impl Report {
                     }
                 }
                 self.checks.push(Check::ok("attached", "the daemon knows the program and it answers"));
-                self.checks.extend(held(pid, socket));
+                if let Some(program) = program(pid, socket) {
+                    self.checks.push(held(&program));
+                    self.checks.extend(memory(&program));
+                }
                 self.notes.push(
                     "a call by an address that dlsym gave to an object opened with RTLD_DEEPBIND cannot be seen: compare the \
                      launches of `xsched ps` with what the program should have launched"
@@ -348,34 +352,46 @@ fn not_attached(mappings: Option<&[Mapping]>, why: &str) -> Check {
     )
 }
 
-/// Checks an attached program for reasons that keep it from running, and for launches that were not scheduled.
-fn held(pid: u32, socket: Option<&Path>) -> Option<Check> {
-    let name = "scheduled";
+/// The program as the daemon reports it.
+fn program(pid: u32, socket: Option<&Path>) -> Option<Box<ProgramInfo>> {
     let answer = client::ask(socket, Request::Ps).ok()?;
-    let program = answer.into_iter().find_map(|part| match part {
+    answer.into_iter().find_map(|part| match part {
         DaemonMsg::Program(program) if program.pid == pid => Some(program),
         _ => None,
-    })?;
+    })
+}
+
+/// Check result for the memory that an attached program holds; none where it is not counted.
+fn memory(program: &ProgramInfo) -> Option<Check> {
+    let lines: Vec<String> = ps::memory_of(program).map(|(device, text)| format!("{text} on {device}")).collect();
+    let refused: u64 = program.memory.iter().map(|memory| memory.held.refused).sum();
+    let found = escaped(&lines.join("; ")).into_owned();
+    match (lines.is_empty(), refused) {
+        (true, _) => None,
+        (false, 0) => Some(Check::ok("memory", format!("it holds {found}"))),
+        (false, _) => {
+            let advice = format!("`xsched ps {}` and `docs/guide/limits.md`", program.pid);
+            Some(Check::note("memory", Cause::MemoryRefused, format!("it holds {found}"), advice))
+        }
+    }
+}
+
+/// Checks an attached program for reasons that keep it from running, and for launches that were not scheduled.
+fn held(program: &ProgramInfo) -> Check {
+    let (name, pid) = ("scheduled", program.pid);
     let is = |state| program.groups.iter().any(|group| group.state == state);
     if program.priority == PRIORITY_NEVER {
         let advice = format!("`xsched hint {pid} --priority low` lets it run");
-        return Some(Check::note(name, Cause::Held, "its priority is -256: it never runs", advice));
+        return Check::note(name, Cause::Held, "its priority is -256: it never runs", advice);
     }
     if is(GroupState::Suspended) {
-        return Some(Check::note(name, Cause::Held, "it is suspended", format!("`xsched resume {pid}` lets it go on")));
+        return Check::note(name, Cause::Held, "it is suspended", format!("`xsched resume {pid}` lets it go on"));
     }
     if is(GroupState::Detached) {
         let found = "it has opened its own gate: it runs whatever the daemon says";
-        return Some(Check::note(
-            name,
-            Cause::Unscheduled,
-            found,
-            "restart it; report it if it was not the program's wish",
-        ));
+        return Check::note(name, Cause::Unscheduled, found, "restart it; report it if it was not the program's wish");
     }
-    Some(
-        unscheduled(&program).unwrap_or_else(|| Check::ok(name, "every launch that came to the library was scheduled")),
-    )
+    unscheduled(program).unwrap_or_else(|| Check::ok(name, "every launch that came to the library was scheduled"))
 }
 
 /// Check result for launches without a decision of the daemon.

@@ -59,6 +59,7 @@ pub(super) enum Cause {
     Refused,
     NoCall,
     Held,
+    MemoryRefused,
     Unscheduled,
 }
 
@@ -90,7 +91,7 @@ impl Check {
 }
 
 /// Causes in the order of their importance: one that keeps everything from working first, then what spoils more than what follows it.
-const IMPORTANCE: [Cause; 35] = [
+const IMPORTANCE: [Cause; 36] = [
     Cause::NoProcess,
     Cause::OldGlibc,
     Cause::NoLibrary,
@@ -113,6 +114,7 @@ const IMPORTANCE: [Cause; 35] = [
     Cause::Refused,
     Cause::Stopped,
     Cause::Held,
+    Cause::MemoryRefused,
     Cause::NoPermission,
     Cause::NoDevice,
     Cause::SchedulerFailed,

@@ -1,6 +1,7 @@
 //! `xsched ps`: programs, their groups and queues.
 
 mod devices;
+mod memory;
 mod past;
 mod table;
 
@@ -23,6 +24,8 @@ use crate::out_of_sight::{self, Other};
 use crate::why::{Known, Times};
 use crate::width::{self, Width};
 use crate::{candidates, client, users, values};
+
+pub(crate) use self::memory::details as memory_of;
 
 /// List the programs under the scheduler, one line for each device they use
 #[derive(clap::Args, Debug)]
@@ -91,6 +94,7 @@ STATE     idle, ready (waits for the device, with how long), running, suspended
 SHARE     its part of the device time of the last 10 s, such as 68 %; where the
           policy goes by shares, in percent what it asks for / what it got
 GPU TIME  device time charged
+MEM       memory that it holds on the device; with --wide beside its limit
 P99WAIT   time that 99 % of its waits at the closed gate did not exceed
 WAITED    all its waits there
 UNSCHED   launches that reached the device without a decision: before the
@@ -114,6 +118,7 @@ enum Sort {
     State,
     Share,
     GpuTime,
+    Mem,
     P99wait,
     Waited,
     Launches,
@@ -255,6 +260,7 @@ fn lines_of_reasons(known: &Known<'_>, answer: &Answer, width: Width) -> String 
                 add(&named, known.why(program, Some(group), policy(&group.device)));
             }),
         }
+        memory::lines(program).for_each(|line| out.push_str(&width.fill(&line, 9)));
     }
     out
 }

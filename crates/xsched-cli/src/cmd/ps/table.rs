@@ -2,11 +2,12 @@
 
 use std::cmp::Reverse;
 
+use xsched_proto::account::of_bytes;
 use xsched_proto::text::escaped;
 use xsched_proto::units::{of_us, rough_us};
 use xsched_proto::wire::{GroupInfo, GroupState, PoolSide, ProgramInfo, Share};
 
-use super::Sort;
+use super::{Sort, memory};
 use crate::users::Names;
 use crate::width::{Width, columns_of, cut};
 
@@ -18,6 +19,17 @@ struct Row<'a> {
     program: &'a ProgramInfo,
     group: Option<&'a GroupInfo>,
     user: String,
+}
+
+impl Row<'_> {
+    fn device(&self) -> Option<&str> {
+        self.group.map(|group| &*group.device)
+    }
+
+    /// Memory that the program holds on the device, or in all. One that has ended holds none.
+    fn held(&self) -> Option<u64> {
+        memory::held(self.program, self.device()).filter(|_| self.program.ended_s.is_none())
+    }
 }
 
 /// Condition under which a column is shown.
@@ -58,7 +70,7 @@ const fn narrow(column: Column, most: usize) -> Column {
     Column { most, ..column }
 }
 
-const COLUMNS: [Column; 19] = [
+const COLUMNS: [Column; 21] = [
     number("PID", Shown::Always, 0, |row| row.program.pid.to_string()),
     narrow(column("USER", Shown::Always, 5, |row| escaped(&row.user).into_owned()), 8),
     narrow(column("JOB", Shown::IfAny, 7, |row| text(row.program.job.as_deref())), 10),
@@ -81,6 +93,8 @@ const COLUMNS: [Column; 19] = [
     column("STATE", Shown::Always, 1, state),
     number("SHARE", Shown::IfAny, 6, share),
     number("GPU TIME", Shown::Always, 3, |row| or_nothing(row.group.map(|group| of_us(group.gpu_us)))),
+    number("MEM", Shown::IfAny, 5, |row| or_nothing(row.held().map(of_bytes))),
+    number("LIMIT", Shown::Wide, 13, |row| or_nothing(memory::limit(row.program, row.device()).map(of_bytes))),
     number("P99WAIT", Shown::Always, 4, |row| {
         or_nothing(row.group.and_then(|group| group.waits.p99_us).map(|us| of_us(us as u64)))
     }),
@@ -169,6 +183,7 @@ fn sorted(rows: &mut [Row<'_>], sort: Sort) {
         Sort::State => rows.sort_by_key(|row| row.group.map_or(9, |group| order(row.program, group.state))),
         Sort::Share => rows.sort_by_key(|row| of(row, percent)),
         Sort::GpuTime => rows.sort_by_key(|row| of(row, |group| group.gpu_us)),
+        Sort::Mem => rows.sort_by_key(|row| Reverse(row.held())),
         Sort::P99wait => rows.sort_by_key(|row| of(row, |group| group.waits.p99_us.map_or(0, |us| us as u64 + 1))),
         Sort::Waited => rows.sort_by_key(|row| of(row, |group| group.wait_us)),
         Sort::Launches => rows.sort_by_key(|row| of(row, |group| group.launches)),

@@ -1,4 +1,5 @@
-use xsched_proto::wire::{ClassFrom, Share, Waits};
+use xsched_proto::account::MemoryUse;
+use xsched_proto::wire::{ClassFrom, MemoryInfo, Share, Waits};
 
 use super::*;
 use xsched_proto::class::Class;
@@ -297,4 +298,48 @@ fn a_program_that_was_refused_is_shown_with_the_limit() {
     let typed = <Typed as clap::Parser>::try_parse_from(["ps", "--user", "7"]).unwrap();
     typed.args.select(&mut some);
     assert_eq!(some.refused.iter().map(|refused| refused.pid).collect::<Vec<_>>(), [55]);
+}
+
+#[test]
+fn memory_has_a_column_where_it_is_counted_and_a_line_of_details() {
+    let gib = |n: u64| n << 30;
+    let mut answer = answer();
+    assert!(!shown(&answer).contains("MEM"), "it is not counted");
+    let held = MemoryUse {
+        used_bytes: gib(12),
+        plain_bytes: gib(11),
+        overhead_bytes: gib(1),
+        exported_bytes: gib(2),
+        refused: 3,
+        wanted_bytes: gib(5),
+        ..MemoryUse::default()
+    };
+    let memory = MemoryInfo {
+        device: "sim:0".into(),
+        held,
+        capacity_bytes: gib(80),
+        limit_bytes: Some(gib(20)),
+        allowance_bytes: Some(gib(12)),
+        program_used_bytes: gib(20),
+        reserve_bytes: gib(30),
+        keep_free_bytes: 0,
+    };
+    let elsewhere = MemoryInfo { device: "sim:1".into(), ..memory.clone() };
+    answer.programs[0].memory = vec![memory, elsewhere];
+    let text = table(&answer, true, Sort::Mem, Width::Unlimited, 0);
+    let cell = |name: &str| {
+        let mut lines = text.lines();
+        let end =
+            lines.next().and_then(|head| Some(head.find(&format!(" {name} "))? + 1 + name.len())).expect("a column");
+        lines.next().and_then(|row| Some(row.get(end - 6..end)?.trim().to_owned())).expect("a row")
+    };
+    assert_eq!((cell("MEM"), cell("LIMIT")), ("12 GiB".to_owned(), "20 GiB".to_owned()), "{text}");
+    let ended = ProgramInfo { ended_s: Some(1), ..answer.programs[0].clone() };
+    assert!(!shown(&Answer { programs: vec![ended], ..self::answer() }).contains("MEM"), "it holds none any more");
+    let line = memory::lines(&answer.programs[0]).next().expect("a line");
+    assert_eq!(
+        line,
+        "      42 a\\u{1b}[31mpp on sim:0: memory 12 GiB of 80 GiB (11 GiB plain, 1 GiB of contexts and modules), limit 20 GiB, \
+         8 GiB more in other processes of the program, 2 GiB exported, 30 GiB reserved, 3 allocations refused, the last lacked 5 GiB"
+    );
 }

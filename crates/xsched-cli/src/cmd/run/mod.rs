@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use xsched_proto::account::Amount;
 use xsched_proto::class::PRIORITY_NEVER;
 use xsched_proto::paths;
 use xsched_proto::settings::{Mode, Settings};
@@ -54,6 +55,14 @@ pub(crate) struct Args {
     /// Job, whose programs get all their devices together or none [default: this run and its descendants]
     #[arg(long, value_name = "NAME", value_parser = values::job, add = candidates::jobs())]
     job: Option<String>,
+
+    /// Memory that the program may use on each GPU, with all its processes: 20GiB, or 25% of the GPU's
+    #[arg(long, value_name = "SIZE", value_parser = values::memory)]
+    memory_limit: Option<Amount>,
+
+    /// Memory of each GPU that less urgent programs have to leave to this one
+    #[arg(long, value_name = "SIZE", value_parser = values::memory)]
+    memory_reserve: Option<Amount>,
 
     /// Sharing of an NVIDIA GPU with others: by turns, or side by side [default: auto]
     #[arg(long, value_name = "time|pool|spatial|auto")]
@@ -399,6 +408,8 @@ impl Args {
             ("XSCHED_AUTO_XQUEUE_LEVEL", self.level.map(|l| l.0.map_or("auto".to_owned(), |n| n.to_string()))),
             ("XSCHED_AUTO_XQUEUE_THRESHOLD", self.threshold.map(|n| n.to_string())),
             ("XSCHED_AUTO_XQUEUE_BATCH_SIZE", self.batch.map(|n| n.to_string())),
+            ("XSCHED_MEMORY_LIMIT", self.memory_limit.map(|amount| amount.to_string())),
+            ("XSCHED_MEMORY_RESERVE", self.memory_reserve.map(|amount| amount.to_string())),
         ];
         let hints = self.hints.hints();
         let hints = hints.given().map(|hint| (hint.variable(), hints.text(hint)));

@@ -391,7 +391,10 @@ fn details(app: &App, above: usize, area: Rect, buffer: &mut Buffer) {
         (_, true) => String::new(),
         (_, false) => format!("; held by {}", row.held_by.join(", ")),
     };
-    let memory = row.memory_bytes.map_or_else(String::new, |bytes| format!(", {}", memory(Some(bytes))));
+    let limit = row.memory_limit_bytes.map_or_else(String::new, |bytes| format!(" of {}", memory(Some(bytes))));
+    let refused = if row.refused == 0 { String::new() } else { format!(", {} allocations refused", row.refused) };
+    let memory =
+        row.memory_bytes.map_or_else(String::new, |bytes| format!(", {}{limit}{refused}", memory(Some(bytes))));
     let does = format!(
         "{}, GPU {}, {} launches/s{memory}; waits P50 {}, P99 {}; lost {}{held}",
         state_name(row.state),

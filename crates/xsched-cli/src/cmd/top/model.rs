@@ -56,6 +56,9 @@ pub(super) struct Row {
     pub(super) gpu_percent: Option<f64>,
     pub(super) launches_per_s: Option<f64>,
     pub(super) memory_bytes: Option<u64>,
+    pub(super) memory_limit_bytes: Option<u64>,
+    /// Number of allocations that were refused.
+    pub(super) refused: u64,
     /// Waits for the device within the window, in µs.
     pub(super) wait_p50_us: Option<u64>,
     pub(super) wait_p99_us: Option<u64>,
@@ -161,8 +164,12 @@ impl Model {
                 let now = Counted { at_us, device_us: group.device_us, launches: group.launches };
                 self.counted.insert(id, now);
                 let row = self.row(program, Some((id, group)), before.get(&id).map(|before| (*before, now)));
-                let memory_bytes = memory.get(&(group.device.as_str(), program.pid)).copied();
-                rows.push(Row { memory_bytes, ..row });
+                let counted = program.memory.iter().find(|memory| memory.device == group.device);
+                let by_driver = memory.get(&(group.device.as_str(), program.pid)).copied();
+                let memory_bytes = by_driver.or(counted.map(|memory| memory.held.used_bytes));
+                let memory_limit_bytes = counted.and_then(|memory| memory.limit_bytes);
+                let refused = counted.map_or(0, |memory| memory.held.refused);
+                rows.push(Row { memory_bytes, memory_limit_bytes, refused, ..row });
             }
         }
         self.rows = rows;
@@ -249,6 +256,8 @@ impl Model {
             gpu_percent: per_us.map(|(device, _)| (device * 100.0).min(100.0)),
             launches_per_s: per_us.map(|(_, launches)| launches * 1e6),
             memory_bytes: None,
+            memory_limit_bytes: None,
+            refused: 0,
             wait_p50_us: None,
             wait_p99_us: None,
             waits: [None; BUCKETS],

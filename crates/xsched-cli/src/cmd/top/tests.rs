@@ -6,11 +6,13 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Color, Modifier};
+use xsched_proto::account::MemoryUse;
 use xsched_proto::class::Class;
 use xsched_proto::device::{DeviceInfo, DeviceProcess, DeviceState, Source};
 use xsched_proto::trace::{Record, What, Why};
 use xsched_proto::wire::{
-    ClassFrom, DaemonInfo, GroupInfo, GroupState, Platform, ProgramInfo, Request, Target, TracedGroup, TracedProgram,
+    ClassFrom, DaemonInfo, GroupInfo, GroupState, MemoryInfo, Platform, ProgramInfo, Request, Target, TracedGroup,
+    TracedProgram,
 };
 
 use super::app::{App, Change, Mode, Then, Trouble};
@@ -466,4 +468,26 @@ fn a_table_that_is_printed_tells_the_reasons_below() {
         "     41 t\\u{1b}[31mn: waits 8 % of the time: serve (high) has the device, and goes first → usual for low;";
     assert!(text.lines().any(|it| it.starts_with(line)), "{text}");
     assert!(!text.contains("     42 serve: "), "it is not slowed, and not the only one: {text}");
+}
+
+#[test]
+fn memory_that_a_program_counts_is_told_where_its_driver_tells_none_and_with_its_limit() {
+    let mut app = app();
+    let mut next = snapshot(102_000_000, 2_000_000, 20_000);
+    let program = next.programs.iter_mut().find(|program| program.pid == 42).expect("serve");
+    let held = MemoryUse { used_bytes: 3 << 29, refused: 4, ..MemoryUse::default() };
+    program.memory = vec![MemoryInfo {
+        device: program.groups[0].device.clone(),
+        held,
+        capacity_bytes: 80 << 30,
+        limit_bytes: Some(2 << 30),
+        allowance_bytes: None,
+        program_used_bytes: 3 << 29,
+        reserve_bytes: 0,
+        keep_free_bytes: 0,
+    }];
+    app.take(next);
+    let text = shown(&app, 200, 50);
+    assert!(text.lines().nth(3).is_some_and(|line| line.contains(" 1.5 GiB ")), "{text}");
+    assert!(text.contains(", 1.5 GiB of 2.0 GiB, 4 allocations refused; waits"), "{text}");
 }

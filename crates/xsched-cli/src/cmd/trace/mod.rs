@@ -1,8 +1,8 @@
 //! `xsched trace`: the last decisions, as a file for <https://ui.perfetto.dev>, a table, or JSON.
 
 mod output;
-mod perfetto;
-mod protobuf;
+pub(super) mod perfetto;
+pub(super) mod protobuf;
 mod summary;
 
 use std::collections::{BTreeMap, BTreeSet};

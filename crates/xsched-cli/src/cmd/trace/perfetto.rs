@@ -14,10 +14,10 @@ use crate::history::{Doing, GroupHistory, History, Span};
 
 /// Clocks at one moment, in ns: they relate the times of a trace to those of others.
 #[derive(Clone, Copy)]
-pub(super) struct Clocks {
-    pub(super) realtime_ns: u64,
-    pub(super) monotonic_ns: u64,
-    pub(super) boottime_ns: u64,
+pub(in crate::cmd) struct Clocks {
+    pub(in crate::cmd) realtime_ns: u64,
+    pub(in crate::cmd) monotonic_ns: u64,
+    pub(in crate::cmd) boottime_ns: u64,
 }
 
 mod clock {
@@ -52,7 +52,7 @@ fn group_track(id: u64) -> u64 {
 
 /// Contents of the file.
 pub(super) fn encode(history: &History, clocks: Clocks) -> Vec<u8> {
-    let mut out = Trace { bytes: Vec::new() };
+    let mut out = Trace::default();
     out.clocks(clocks);
     let devices: Vec<&str> =
         history.groups.values().map(|h| h.group.device.as_str()).collect::<BTreeSet<_>>().into_iter().collect();
@@ -125,8 +125,10 @@ pub(super) fn verdict(span: &Span) -> String {
     format!("{} ({policy})", span.why.name())
 }
 
-struct Trace {
-    bytes: Vec<u8>,
+/// A trace that grows.
+#[derive(Default)]
+pub(in crate::cmd) struct Trace {
+    pub(in crate::cmd) bytes: Vec<u8>,
 }
 
 impl Trace {
@@ -134,7 +136,7 @@ impl Trace {
         self.bytes.extend_from_slice(&Message::default().message(FIELD_PACKET, packet).into_bytes());
     }
 
-    fn clocks(&mut self, clocks: Clocks) {
+    pub(in crate::cmd) fn clocks(&mut self, clocks: Clocks) {
         let clock = |id, ns| Message::default().number(1, id).number(2, ns);
         let snapshot = Message::default()
             .message(1, clock(clock::REALTIME, clocks.realtime_ns))
@@ -145,19 +147,29 @@ impl Trace {
         self.packet(Message::default().number(10, SEQUENCE).number(13, 1).message(6, snapshot));
     }
 
-    fn track(&mut self, descriptor: Message) {
+    pub(in crate::cmd) fn track(&mut self, descriptor: Message) {
         self.packet(Message::default().number(10, SEQUENCE).message(60, descriptor));
     }
 
     fn event(&mut self, at_us: u64, kind: u64, track: u64, event: Message) {
+        self.event_at(at_us * 1_000, kind, track, event);
+    }
+
+    fn event_at(&mut self, at_ns: u64, kind: u64, track: u64, event: Message) {
         let event = event.number(9, kind).number(11, track);
-        let packet = Message::default().number(8, at_us * 1_000).number(58, clock::MONOTONIC).number(10, SEQUENCE);
+        let packet = Message::default().number(8, at_ns).number(58, clock::MONOTONIC).number(10, SEQUENCE);
         self.packet(packet.message(11, event));
     }
 
     fn slice(&mut self, span: (u64, u64), track: u64, begin: Message) {
         self.event(span.0, kind::SLICE_BEGIN, track, begin);
         self.event(span.1, kind::SLICE_END, track, Message::default());
+    }
+
+    /// Writes something that lasted from one time to another, in ns.
+    pub(in crate::cmd) fn slice_ns(&mut self, span: (u64, u64), track: u64, begin: Message) {
+        self.event_at(span.0, kind::SLICE_BEGIN, track, begin);
+        self.event_at(span.1, kind::SLICE_END, track, Message::default());
     }
 
     /// Writes which groups have a device, several at a time where they share it side by side.

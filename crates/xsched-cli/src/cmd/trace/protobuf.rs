@@ -5,37 +5,37 @@
 
 /// Message under construction.
 #[derive(Default)]
-pub(super) struct Message {
+pub(in crate::cmd) struct Message {
     bytes: Vec<u8>,
 }
 
 impl Message {
     /// Adds a number of a type uint32, uint64, int64 (if not negative), bool or enumeration.
-    pub(super) fn number(mut self, field: u32, value: u64) -> Message {
+    pub(in crate::cmd) fn number(mut self, field: u32, value: u64) -> Message {
         self.varint(u64::from(field) << 3);
         self.varint(value);
         self
     }
 
     /// Adds a number of type fixed64.
-    pub(super) fn fixed(mut self, field: u32, value: u64) -> Message {
+    pub(in crate::cmd) fn fixed(mut self, field: u32, value: u64) -> Message {
         self.varint(u64::from(field) << 3 | 1);
         self.bytes.extend_from_slice(&value.to_le_bytes());
         self
     }
 
     /// Adds a text.
-    pub(super) fn text(self, field: u32, value: &str) -> Message {
+    pub(in crate::cmd) fn text(self, field: u32, value: &str) -> Message {
         self.delimited(field, value.as_bytes())
     }
 
     /// Adds a message.
-    pub(super) fn message(self, field: u32, value: Message) -> Message {
+    pub(in crate::cmd) fn message(self, field: u32, value: Message) -> Message {
         self.delimited(field, &value.bytes)
     }
 
     /// Bytes of the message.
-    pub(super) fn into_bytes(self) -> Vec<u8> {
+    pub(in crate::cmd) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 

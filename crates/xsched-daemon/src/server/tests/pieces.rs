@@ -137,6 +137,8 @@ fn largest_of_program(kind: &str) -> Option<ClientMsg> {
         "Levels" => ClientMsg::Levels { slot: 0, levels: Levels::ALL },
         "GroupHint" => ClientMsg::GroupHint { slot: 0, priority: Some(1), hints },
         "ProgramHint" => ClientMsg::ProgramHint { hints },
+        "MemoryDevice" => ClientMsg::MemoryDevice { slot: 15, device: text(200), capacity_bytes: u64::MAX },
+        "MemoryAsk" => ClientMsg::MemoryAsk { slot: 15, number: u32::MAX, bytes: u64::MAX },
         other => panic!("{other}: add the largest legal message of this kind"),
     })
 }

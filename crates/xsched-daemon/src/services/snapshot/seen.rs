@@ -16,8 +16,8 @@ use xsched_proto::hint::{Hint, Hints};
 use xsched_proto::histogram::quantile_us;
 use xsched_proto::segment::state;
 use xsched_proto::wire::{
-    ClassFrom, GroupInfo, GroupState, Platform, PoolSide, ProgramInfo, QueueDomain, QueueInfo, Share, Unscheduled,
-    Waits, YieldRule, Yielding,
+    ClassFrom, GroupInfo, GroupState, MemoryInfo, Platform, PoolSide, ProgramInfo, QueueDomain, QueueInfo, Share,
+    Unscheduled, Waits, YieldRule, Yielding,
 };
 
 use crate::history::shares::Shares;
@@ -47,6 +47,7 @@ pub(crate) struct Seen {
     pub(crate) pool_why: Option<Arc<str>>,
     pub(crate) groups: Vec<SeenGroup>,
     pub(crate) queues: Vec<SeenQueue>,
+    pub(crate) memory: Vec<MemoryInfo>,
 }
 
 /// One of its groups.
@@ -131,6 +132,7 @@ impl Seen {
             pool_why: self.pool_why.as_deref().map(str::to_owned),
             domains: self.domains,
             groups: self.groups.iter().map(|group| self.group(group, started_ns, &queues, shares)).collect(),
+            memory: self.memory.clone(),
         }
     }
 

@@ -186,18 +186,23 @@ impl Api {
         (unsafe { (self.ctx_get_device)(&mut device) } == SUCCESS).then_some(device)
     }
 
-    /// Key of a context's device.
-    pub(super) fn key_of_context(&self, context: CUcontext) -> Option<String> {
+    /// Device of a context.
+    pub(super) fn device_of_context(&self, context: CUcontext) -> Option<CUdevice> {
         let mut popped = std::ptr::null_mut();
         // SAFETY: the caller's context, made current for a moment; pointer to a local.
         unsafe {
             if (self.ctx_push)(context) != SUCCESS {
                 return None;
             }
-            let key = self.device().and_then(|device| self.device_key(device));
+            let device = self.device();
             (self.ctx_pop)(&mut popped);
-            key
+            device
         }
+    }
+
+    /// Key of a context's device.
+    pub(super) fn key_of_context(&self, context: CUcontext) -> Option<String> {
+        self.device_key(self.device_of_context(context)?)
     }
 
     /// Reports whether a device's primary context is not in use. If the driver does not say, it counts as gone, since

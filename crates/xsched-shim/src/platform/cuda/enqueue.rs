@@ -254,12 +254,6 @@ orders! {
     fn cuLaunchHostFunc_ptsz(hStream: CUstream, callback: *mut c_void, userData: *mut c_void) [PerThread hStream];
     fn cuLaunchHostFunc_v2(hStream: CUstream, callback: *mut c_void, userData: *mut c_void, syncMode: c_uint) [Legacy hStream];
     fn cuLaunchHostFunc_v2_ptsz(hStream: CUstream, callback: *mut c_void, userData: *mut c_void, syncMode: c_uint) [PerThread hStream];
-    fn cuMemAllocAsync(dptr: *mut c_void, bytesize: usize, hStream: CUstream) [Legacy hStream];
-    fn cuMemAllocAsync_ptsz(dptr: *mut c_void, bytesize: usize, hStream: CUstream) [PerThread hStream];
-    fn cuMemAllocFromPoolAsync(dptr: *mut c_void, bytesize: usize, pool: *mut c_void, hStream: CUstream) [Legacy hStream];
-    fn cuMemAllocFromPoolAsync_ptsz(dptr: *mut c_void, bytesize: usize, pool: *mut c_void, hStream: CUstream) [PerThread hStream];
-    fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) [Legacy hStream];
-    fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, hStream: CUstream) [PerThread hStream];
     fn cuSignalExternalSemaphoresAsync(extSemArray: *mut c_void, paramsArray: *mut c_void, numExtSems: c_uint, stream: CUstream) [Legacy stream];
     fn cuSignalExternalSemaphoresAsync_ptsz(extSemArray: *mut c_void, paramsArray: *mut c_void, numExtSems: c_uint, stream: CUstream) [PerThread stream];
     fn cuStreamAddCallback(hStream: CUstream, callback: *mut c_void, userData: *mut c_void, flags: c_uint) [Legacy hStream];

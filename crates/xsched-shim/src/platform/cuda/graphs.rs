@@ -19,7 +19,7 @@ use super::gate_nodes::{Functions, Gate, Gated, Refusal, original};
 use super::gated::{SOME, STREAM, accepted, of, refused, remember, take};
 use super::stream::legacy_key;
 use super::types::*;
-use super::{real, sig};
+use super::{memory, real, sig};
 use crate::interpose::{hooks, near};
 use crate::platform::shared::StreamKind::{Legacy, PerThread};
 use crate::platform::shared::path::{enqueue, graph};
@@ -129,7 +129,9 @@ macro_rules! instantiates {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments, or a clone of its graph.
                 let call = |graph| unsafe { function(place, graph $(, $arg)*) };
-                lending_call::<Api, _>(real, || instantiated(real, place, $graph, || $flags, call))
+                let rc = lending_call::<Api, _>(real, || instantiated(real, place, $graph, || $flags, call));
+                memory::graphs::recount();
+                rc
             }
         )*
         hooks! { CUDA, $list: $class; $($name)* }
@@ -152,6 +154,7 @@ unsafe extern "C" fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult {
     // SAFETY: the caller's own argument.
     let rc = lending_call::<Api, _>(real, || unsafe { function(exec) });
     drop(gated);
+    memory::graphs::recount();
     rc
 }
 

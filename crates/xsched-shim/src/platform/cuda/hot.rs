@@ -47,6 +47,12 @@ pub(super) fn context(api: &Api) -> usize {
     }
 }
 
+/// The only context that a thread can have; 0 = unknown, or there may be several.
+#[inline(always)]
+pub(super) fn only() -> usize {
+    hot().only.load(Relaxed)
+}
+
 /// Asks the driver. With one device there is one context, its primary one, unless others are created explicitly.
 #[inline(never)]
 fn ask(api: &Api) -> usize {

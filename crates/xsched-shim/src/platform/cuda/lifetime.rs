@@ -6,7 +6,7 @@ use super::api::{self, Api};
 use super::hot::{self, hot};
 use super::stream;
 use super::types::*;
-use super::{real, sig, timeslice};
+use super::{memory, real, sig, timeslice};
 use crate::enabled::{CUDA, platform_enabled};
 use crate::interpose::hooks;
 use crate::platform::shared::Driver;
@@ -29,9 +29,12 @@ fn makes(
     if !platform_enabled(CUDA) || Api::is_below_another(thread::current().caller.get()) {
         return call();
     }
-    process::guarded("before a context is made", || {
-        let key = Api::beside(real).and_then(|api| api.device_key(device));
-        runtime().map(|rt| timeslice::prepare(rt, key.as_deref()))
+    let memory = process::guarded("before a context is made", || {
+        let api = Api::beside(real);
+        let key = api.and_then(|api| api.device_key(device));
+        runtime().map(|rt| timeslice::prepare(rt, key.as_deref()))?;
+        let is_new = !is_primary || api.is_some_and(|api| api.has_no_primary(device));
+        is_new.then(|| memory::overhead::Before::of(&key?))?
     });
     let rc = call();
     if rc == SUCCESS && !place.is_null() {
@@ -56,6 +59,7 @@ fn makes(
             // Registers the segment now rather than at the first contended command, which would be late by the time it
             // takes.
             api.reach_segment(rt, context as CUcontext);
+            memory::context_made(real, device, context, memory.flatten());
             queue
         });
     }
@@ -80,6 +84,7 @@ fn ends(
             hot::changes();
             if ended {
                 api::forget_contexts(context);
+                memory::context_ended(context);
             }
             ended
         },

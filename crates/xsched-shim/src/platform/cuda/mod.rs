@@ -8,6 +8,7 @@
 //!   captures. The path of a command into the driver is [`super::shared`] with HIP, and [`driver`] its part for CUDA.
 //! - [`graphs`]: instantiation, update and launch of graphs; [`gate_nodes`]: gates inside them; [`gated`]: those that
 //!   have some.
+//! - [`memory`]: memory of the process, counted and limited.
 //! - [`residency`]: memory that can leave the device, behind a latch before all of these calls.
 //! - [`pool`]: membership of the process in its user's pool; [`served`]: the server of one.
 //! - [`hal`]: streams as the C API uses them, over [`stream_driver`].
@@ -34,6 +35,7 @@ mod hot;
 mod lifetime;
 #[allow(non_snake_case)] // vendor names
 mod lookup;
+pub(crate) mod memory;
 #[allow(non_snake_case)] // vendor names
 mod pool;
 pub(crate) mod residency;
@@ -81,8 +83,23 @@ pub static HOOKS: &[&Group] = &[
     &lifetime::PARTITIONS_MADE,
     &lifetime::PARTITIONS_DESTROYED,
     &lookup::LOOKUPS,
+    &memory::arrays::ARRAYS,
+    &memory::figures::FIGURES,
+    &memory::graphs::NODES,
+    &memory::graphs::TRIMS,
+    &memory::host::PINNED,
+    &memory::plain::ALLOCATIONS,
+    &memory::plain::EXPORTS,
+    &memory::pools::ALLOCATIONS,
+    &memory::pools::POOLS_CHANGED,
+    &memory::pools::POOLS_MADE,
+    &memory::virtuals::HANDLES,
+    &memory::virtuals::UNMAPS,
     &pool::BEGINS,
 ];
+
+/// Hooked functions of NVIDIA's management library.
+pub static MANAGEMENT_HOOKS: &[&Group] = &[&memory::nvml::MEMORY];
 
 /// Function pointer types of all functions, under their names.
 #[allow(non_camel_case_types, dead_code)]
@@ -110,6 +127,7 @@ pub(crate) fn forget_all() {
     hot::forget_all();
     gated::forget_all();
     timeslice::forget_all();
+    memory::forget_all();
     residency::forget_all();
     pool::forget();
 }

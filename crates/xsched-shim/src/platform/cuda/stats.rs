@@ -1,7 +1,7 @@
 //! Statistics of this platform for `XSCHED_STATS`.
 
 use super::timeslice::{self, Counts};
-use super::{gated, residency};
+use super::{gated, memory, residency};
 
 /// Counts of CUDA graphs with gates inside, and of those that should have some but have none, as a further JSON member;
 /// empty without any.
@@ -28,10 +28,10 @@ fn slices() -> String {
 /// Counts of moves of memory, as a further JSON member; empty if none can move.
 fn moves() -> String {
     residency::counts()
-        .map_or_else(String::new, |(moves, failed)| format!(",\"memory\":{{\"moves\":{moves},\"failed\":{failed}}}"))
+        .map_or_else(String::new, |(moves, failed)| format!(",\"residency\":{{\"moves\":{moves},\"failed\":{failed}}}"))
 }
 
 /// Statistics of this platform, as further members of a JSON object.
 pub(crate) fn members() -> String {
-    graphs() + &slices() + &moves()
+    graphs() + &slices() + &memory::members() + &moves()
 }

@@ -1,4 +1,4 @@
-//! Calls that wait for the device, or may. The queues waited for are not idle meanwhile, and inherit the waiting
+//! Calls that wait for the device, or may; those that allocate and free memory are in `memory/`. The queues waited for are not idle meanwhile, and inherit the waiting
 //! thread's priority.
 
 use super::api::Api;
@@ -81,32 +81,7 @@ may_wait! {
     fn cuLibraryUnload(library: *mut c_void);
     fn cuModuleUnload(hmod: *mut c_void);
     [lending_call]
-    fn cuArray3DCreate(pHandle: *mut c_void, pAllocateArray: *mut c_void);
-    fn cuArray3DCreate_v2(pHandle: *mut c_void, pAllocateArray: *mut c_void);
-    fn cuArrayCreate(pHandle: *mut c_void, pAllocateArray: *mut c_void);
-    fn cuArrayCreate_v2(pHandle: *mut c_void, pAllocateArray: *mut c_void);
-    fn cuArrayDestroy(hArray: *mut c_void);
-    fn cuDeviceGraphMemTrim(device: CUdevice);
     fn cuIpcCloseMemHandle(dptr: CUdeviceptr);
-    fn cuMemAlloc(dptr: *mut c_void, bytesize: c_uint);
-    fn cuMemAllocHost(pp: *mut c_void, bytesize: c_uint);
-    fn cuMemAllocHost_v2(pp: *mut c_void, bytesize: usize);
-    fn cuMemAllocManaged(dptr: *mut c_void, bytesize: usize, flags: c_uint);
-    fn cuMemAllocPitch(dptr: *mut c_void, pPitch: *mut c_void, WidthInBytes: c_uint, Height: c_uint, ElementSizeBytes: c_uint);
-    fn cuMemAllocPitch_v2(dptr: *mut c_void, pPitch: *mut c_void, WidthInBytes: usize, Height: usize, ElementSizeBytes: c_uint);
-    fn cuMemAlloc_v2(dptr: *mut c_void, bytesize: usize);
-    fn cuMemFree(dptr: c_uint);
-    fn cuMemFreeHost(p: *mut c_void);
-    fn cuMemFree_v2(dptr: CUdeviceptr);
-    fn cuMemHostAlloc(pp: *mut c_void, bytesize: usize, Flags: c_uint);
-    fn cuMemHostRegister(p: *mut c_void, bytesize: usize, Flags: c_uint);
-    fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: c_uint);
-    fn cuMemHostUnregister(p: *mut c_void);
-    fn cuMemPoolDestroy(pool: *mut c_void);
-    fn cuMemPoolTrimTo(pool: *mut c_void, minBytesToKeep: usize);
-    fn cuMemUnmap(ptr: CUdeviceptr, size: usize);
-    fn cuMipmappedArrayCreate(pHandle: *mut c_void, pMipmappedArrayDesc: *mut c_void, numMipmapLevels: c_uint);
-    fn cuMipmappedArrayDestroy(hMipmappedArray: *mut c_void);
 }
 
 macro_rules! loads {

@@ -1,0 +1,365 @@
+#!/usr/bin/env python3
+"""GPU memory under a limit, and the cost of counting it.
+
+  memory.py [--bin DIR] [--out FILE] [--gpu N] [--limit GIB] [--only A,B] [--rounds N]
+
+The GPU has to be otherwise unused: what a program has is the difference that NVML tells of the whole device, and NVML's figure of the
+process where it can be told. Parts (--only):
+
+  steps       memory taken in each way, 0.5 to 4 GiB: what is counted against what the device has
+  cost        allocations with their frees by way and size, bare, counted and under a limit, by turns: ns and ratio of the medians;
+              start of a program (cuInit and its context), ms
+  fill        plain, virtual and pooled memory until it is refused, bare and under the limit
+  torch, expandable, async, jax
+              PyTorch with its three allocators and JAX, bare and under the limit: what they are told, what they choose, how much
+              they get, and which error is the last
+
+All in some four minutes. One JSON object is written to --out (memory.json); a summary is printed.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+GIB, MIB = 1 << 30, 1 << 20
+PARTS = ("steps", "cost", "fill", "torch", "expandable", "async", "jax")
+ALLOCATORS = {"torch": "", "expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
+
+
+# ---- programs, in processes of their own -------------------------------------------------------------------------------------------
+
+
+def hold(record):
+    """Tells what was found and stays until the measurement is made."""
+    print(json.dumps(record), flush=True)
+    sys.stdin.readline()
+
+
+def torch_program():
+    import torch
+
+    start = time.monotonic()
+    torch.cuda.init()
+    record = {"total_property": torch.cuda.get_device_properties(0).total_memory, "allocator": torch.cuda.get_allocator_backend()}
+    record["free"], record["total"] = torch.cuda.mem_get_info()
+    weights = torch.randn(4096, 4096, device="cuda")
+    record["result"] = bool(torch.isfinite(weights @ weights).all())  # loads the libraries
+    record["start_s"] = round(time.monotonic() - start, 2)
+    held = []
+    try:
+        while len(held) < 400:
+            held.append(torch.empty(GIB // 2, dtype=torch.uint8, device="cuda"))
+    except torch.OutOfMemoryError as error:
+        record["error"] = str(error).split(". ")[0][:200]
+    except RuntimeError as error:
+        record["other_error"] = str(error)[:300]
+    record["held"] = len(held) * GIB // 2
+    record["free_at_end"], record["total_at_end"] = torch.cuda.mem_get_info()
+    del held[::2]
+    torch.cuda.empty_cache()
+    torch.cuda.synchronize()
+    # Goes on after the refusal.
+    again = torch.full((GIB // 4,), 3, dtype=torch.uint8, device="cuda")
+    record["goes_on"] = int(again.sum(dtype=torch.int64)) == 3 * (GIB // 4)
+    free, total = torch.cuda.mem_get_info()
+    record["told_used"] = total - free
+    record["reserved"] = torch.cuda.memory_reserved()
+    hold(record)
+
+
+def jax_program():
+    import jax
+    import jax.numpy as jnp
+
+    start = time.monotonic()
+    device = jax.devices()[0]
+    x = jnp.ones((4096, 4096), jnp.float32)
+    ok = bool((x @ x)[0, 0] == 4096.0)
+    stats = device.memory_stats() or {}
+    record = {"result": ok, "start_s": round(time.monotonic() - start, 2), "bytes_limit": stats.get("bytes_limit")}
+    held = []
+    try:
+        while len(held) < 400:
+            held.append(jax.device_put(jnp.zeros((GIB // 2,), jnp.uint8), device).block_until_ready())
+    except Exception as error:  # of its runtime
+        record["error"] = f"{type(error).__name__}: {error}"[:200]
+    record["held"] = len(held) * GIB // 2
+    del held[::2]
+    record["goes_on"] = int(jnp.sum(jnp.ones((MIB,), jnp.int32))) == MIB
+    cuda, figures = ctypes.CDLL("libcuda.so.1"), (ctypes.c_size_t(), ctypes.c_size_t())
+    context = ctypes.c_void_p()
+    if not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) and not cuda.cuCtxSetCurrent(context):
+        if not cuda.cuMemGetInfo_v2(ctypes.byref(figures[0]), ctypes.byref(figures[1])):
+            record["total"], record["told_used"] = figures[1].value, figures[1].value - figures[0].value
+    hold(record)
+
+
+# ---- NVML, of this process, which is not under xsched ------------------------------------------------------------------------------
+
+
+class Nvml:
+    class Memory(ctypes.Structure):
+        _fields_ = [("version", ctypes.c_uint), *((name, ctypes.c_ulonglong) for name in ("total", "reserved", "free", "used"))]
+
+    class Process(ctypes.Structure):
+        _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("gi", ctypes.c_uint), ("ci", ctypes.c_uint)]
+
+    def __init__(self, gpu):
+        self.library, self.device = None, ctypes.c_void_p()
+        try:
+            library = ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError:
+            return
+        if not library.nvmlInit_v2() and not library.nvmlDeviceGetHandleByIndex_v2(gpu, ctypes.byref(self.device)):
+            self.library = library
+
+    def used(self):
+        memory = self.Memory(ctypes.sizeof(self.Memory) | 2 << 24)
+        if not self.library or self.library.nvmlDeviceGetMemoryInfo_v2(self.device, ctypes.byref(memory)):
+            return None
+        return memory.used
+
+    def processes(self):
+        """Bytes of each process, by its number; a process in a container may have another here."""
+        found, count = (self.Process * 64)(), ctypes.c_uint(64)
+        get = getattr(self.library, "nvmlDeviceGetComputeRunningProcesses_v3", None) if self.library else None
+        if not get or get(self.device, ctypes.byref(count), found):
+            return {}
+        return {found[n].pid: found[n].used for n in range(count.value) if found[n].used < 1 << 60}
+
+
+class Bench:
+    def __init__(self, arguments, work):
+        self.arguments, self.work = arguments, Path(work)
+        self.xsched = Path(arguments.bin).resolve() / "xsched"
+        self.nvml = Nvml(arguments.gpu)
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("XSCHED_", "LD_PRELOAD"))}
+        self.env["CUDA_VISIBLE_DEVICES"] = str(arguments.gpu) if "CUDA_VISIBLE_DEVICES" not in os.environ else os.environ["CUDA_VISIBLE_DEVICES"]
+        self.alloc = self.work / "alloc"
+        flags = ["-O2", "-o", str(self.alloc), str(HERE / "alloc.c"), "-ldl", "-lm"]
+        built = subprocess.run([shutil.which("gcc") or "cc", *flags], capture_output=True, text=True)
+        self.alloc = self.alloc if built.returncode == 0 else None
+        self.build_error = built.stderr[-500:] if built.returncode else ""
+        help_of = subprocess.run([self.xsched, "run", "--help"], capture_output=True, text=True)
+        self.has_option = "--memory-limit" in help_of.stdout
+        self.socket = self.work / "daemon.sock"
+        home = dict(self.env, XDG_CONFIG_HOME=str(self.work), XDG_STATE_HOME=str(self.work))
+        log = open(self.work / "daemon.log", "w")
+        command = [self.xsched, "daemon", "--socket", self.socket, "--policy", "hpf", "--idle-exit", "never"]
+        self.daemon = subprocess.Popen(command, env=home, stdout=log, stderr=log)
+        for _ in range(200):
+            if subprocess.run([self.xsched, "ps", "--socket", self.socket], capture_output=True).returncode == 0:
+                break
+            time.sleep(0.05)
+
+    def end(self):
+        self.daemon.terminate()
+        self.daemon.wait(20)
+
+    def command(self, how, command, variables=()):
+        env, limit = dict(self.env, **dict(variables)), f"{self.arguments.limit}GiB"
+        stats = self.work / f"stats-{time.monotonic_ns()}"
+        env["XSCHED_STATS"] = str(stats)
+        if how == "bare":
+            return command, env, stats
+        if how == "counted":
+            return [self.xsched, "run", "--socket", self.socket, "--", *command], env, stats
+        if self.has_option:
+            return [self.xsched, "run", "--socket", self.socket, "--memory-limit", limit, "--", *command], env, stats
+        env["XSCHED_MEMORY_LIMIT"] = limit
+        return [self.xsched, "run", "--no-daemon", "--", *command], env, stats
+
+    def settled(self):
+        """Memory in use once it has not changed for a while."""
+        last, same = self.nvml.used(), 0
+        for _ in range(100):
+            time.sleep(0.05)
+            now = self.nvml.used()
+            same = same + 1 if now == last else 0
+            last = now
+            if same >= 6:
+                break
+        return last
+
+    def start(self, how, command, variables=()):
+        words, env, stats = self.command(how, [str(word) for word in command], variables)
+        process = subprocess.Popen(
+            [str(word) for word in words], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        process.errors, process.stats = [], stats
+        threading.Thread(target=lambda: process.errors.extend(process.stderr), daemon=True).start()
+        timer = threading.Timer(self.arguments.patience, process.kill)
+        timer.daemon = True
+        timer.start()
+        return process
+
+    def finish(self, process, record):
+        try:
+            process.stdin.write("\n")
+            process.stdin.close()
+        except OSError:
+            pass
+        record["status"] = process.wait(self.arguments.patience)
+        lines = [line.strip() for line in process.errors]
+        record["xsched_says"] = [line for line in lines if line.startswith("xsched:")][:5]
+        if record["status"]:
+            record["stderr"] = lines[-8:]
+        try:
+            record["at_exit"] = json.loads(process.stats.read_text().splitlines()[-1]).get("memory")
+        except (OSError, ValueError, IndexError):
+            pass
+        return record
+
+    def holding(self, how, command, variables=()):
+        """A program that tells a line of JSON and stays: that, with what the device has of it meanwhile."""
+        baseline = self.settled()
+        process = self.start(how, command, variables)
+        record = {"how": how}
+        line = process.stdout.readline()
+        while line and not line.startswith(("{", "step")):
+            line = process.stdout.readline()
+        if line.startswith("{"):
+            record.update(json.loads(line))
+        used = self.nvml.used()
+        if used is not None and baseline is not None:
+            record["device_used"] = used - baseline
+        own = self.nvml.processes().get(process.pid)
+        if own is not None:
+            record["nvml_process"] = own
+        record["ps"] = self.memory_of(process.pid)
+        return self.finish(process, record)
+
+    def memory_of(self, pid):
+        """What `xsched ps` tells of the program's memory."""
+        done = subprocess.run([self.xsched, "ps", "--json", "--socket", self.socket], capture_output=True, text=True)
+        try:
+            found = json.loads(done.stdout)
+        except ValueError:
+            return None
+        for program in found.get("programs", found.get("groups", [])):
+            if program.get("pid") == pid:
+                return {k: v for k, v in program.items() if "memory" in k} or None
+        return None
+
+    # ---- parts ---------------------------------------------------------------------------------------------------------------------
+
+    def steps(self):
+        baseline, rows = self.settled(), []
+        process = self.start("limited", [self.alloc, "steps"])
+        first = None
+        for line in process.stdout:
+            if not line.startswith("step "):
+                continue
+            _, name, taken, told = line.split()
+            device = (self.settled() or 0) - (baseline or 0)
+            row = {"step": name, "asked": int(taken), "told": int(told), "device": device}
+            row["nvml_process"] = self.nvml.processes().get(process.pid)
+            first = first or row
+            row["told_growth"], row["device_growth"] = row["told"] - first["told"], device - first["device"]
+            row["error_percent"] = round(100 * (row["told"] - device) / device, 2) if device else None
+            rows.append(row)
+            process.stdin.write("\n")
+            process.stdin.flush()
+        return self.finish(process, {"rows": rows})
+
+    def cost(self):
+        rounds = {"bare": [], "counted": [], "limited": []}
+        for _ in range(self.arguments.rounds):
+            for how, found in rounds.items():
+                process = self.start(how, [self.alloc, "cost", "--rounds", "3"])
+                out = process.stdout.read()
+                self.finish(process, {})
+                found.extend(json.loads(line) for line in out.splitlines() if line.startswith("{"))
+        medians = {how: {k: statistics.median(row[k] for row in rows) for k in rows[0]} for how, rows in rounds.items() if rows}
+        ratios = {
+            how: {k: round(medians[how][k] / medians["bare"][k], 4) for k in medians["bare"]}
+            for how in medians
+            if how != "bare" and "bare" in medians
+        }
+        return {"medians": medians, "ratios": ratios, "rounds": rounds}
+
+    def fill(self):
+        ways = ("plain", "vmm", "pool")
+        return [dict(self.holding(how, [self.alloc, "fill", way]), way=way) for way in ways for how in ("bare", "limited")]
+
+    def framework(self, part):
+        if part == "jax":
+            name, variables = "jax", {}
+        else:
+            name, conf = "torch", ALLOCATORS[part]
+            variables = {"PYTORCH_CUDA_ALLOC_CONF": conf} if conf else {}
+        command = [sys.executable, __file__, "program", name]
+        return [self.holding(how, command, variables) for how in ("bare", "limited")]
+
+
+def gib(value):
+    return "-" if value is None else f"{value / GIB:.2f}"
+
+
+def summary(found):
+    for row in found.get("steps", {}).get("rows", []):
+        print(f"step {row['step']:<18} told +{row['told_growth'] / MIB:9.1f} MiB  device +{row['device_growth'] / MIB:9.1f} MiB"
+              f"  all: told {gib(row['told'])}, device {gib(row['device'])} GiB ({row['error_percent']} %)")
+    cost = found.get("cost", {})
+    for key, bare in cost.get("medians", {}).get("bare", {}).items():
+        others = "  ".join(f"{how} {cost['medians'][how][key]:.1f} (x{cost['ratios'][how][key]})" for how in cost["ratios"])
+        print(f"cost {key:<12} bare {bare:.1f}  {others}")
+    for part in ("fill", "torch", "expandable", "async", "jax"):
+        for row in found.get(part) if isinstance(found.get(part), list) else []:
+            told, device = row.get("told_used"), row.get("device_used")
+            error = f"{100 * (told - device) / device:+.2f} %" if told and device else "-"
+            print(f"{part} {row.get('way', '')} {row['how']}: status {row.get('status')} total {gib(row.get('total', row.get('bytes_limit')))} "
+                  f"free {gib(row.get('free_before', row.get('free')))} held {gib(row.get('held'))} told {gib(told)} device {gib(device)} GiB "
+                  f"({error}); {row.get('error', row.get('other_error', ''))} {row.get('xsched_says', '')}")
+
+
+def main():
+    if sys.argv[1:2] == ["program"]:
+        return {"torch": torch_program, "jax": jax_program}[sys.argv[2]]()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default=str(HERE.parent.parent / "target/release"))
+    parser.add_argument("--out", default="memory.json")
+    parser.add_argument("--gpu", type=int, default=0)
+    parser.add_argument("--limit", type=int, default=20, help="GiB")
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--patience", type=int, default=60, help="s for each program")
+    arguments = parser.parse_args()
+    wrong = [part for part in arguments.only.split(",") if part not in PARTS]
+    if wrong:
+        parser.error(f"no part {wrong[0]}: {', '.join(PARTS)}")
+    found = {"limit_gib": arguments.limit}
+    with tempfile.TemporaryDirectory() as work:
+        bench = Bench(arguments, work)
+        found["with_option"], found["build_error"] = bench.has_option, bench.build_error
+        try:
+            for part in arguments.only.split(","):
+                begin = time.monotonic()
+                try:
+                    if part in ("steps", "cost", "fill"):
+                        found[part] = getattr(bench, part)() if bench.alloc else {"trouble": "alloc.c does not compile"}
+                    else:
+                        found[part] = bench.framework(part)
+                except Exception as error:  # the other parts are worth having
+                    found[part] = {"trouble": repr(error)}
+                    print(f"{part}: {error!r}", file=sys.stderr)
+                found.setdefault("seconds", {})[part] = round(time.monotonic() - begin, 1)
+                Path(arguments.out).write_text(json.dumps(found, indent=1))
+        finally:
+            bench.end()
+    summary(found)
+    print(f"{arguments.out}: {found['seconds']} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+//! Memory of this process on its devices: the slot of each device, and questions to the daemon for more of it.
+
+use core::sync::atomic::{AtomicU32, Ordering::*};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use xsched_flow::tuning::{ATTACH_NS, MEMORY_ANSWER_NS};
+use xsched_proto::account::{Amount, MEMORY_SLOTS, MemorySlot, UNLIMITED};
+use xsched_proto::memory::{Hardware, Memory, Sleepers};
+use xsched_proto::wire::ClientMsg;
+
+use crate::clock::now_ns;
+use crate::runtime::Runtime;
+
+/// The daemon's answer to a question for memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryAnswer {
+    /// The allocation may be tried again: there is room for it now.
+    pub granted: bool,
+    /// Holders of the memory, in one line, with the limit that was met, if one was; none = no daemon has answered.
+    pub why: Option<String>,
+}
+
+/// Values of [`DeviceMemory::daemon`]; 0 = the daemon is sought.
+mod daemon {
+    /// Attached.
+    pub(super) const ATTACHED: u32 = 1;
+    /// There is none.
+    pub(super) const NONE: u32 = 2;
+}
+
+/// Questions to the daemon, and its answers.
+#[derive(Default)]
+pub(crate) struct DeviceMemory {
+    /// Limit that the program was started with.
+    limit: Option<Amount>,
+    daemon: AtomicU32,
+    /// Bits of the slots whose limits the daemon has set.
+    known: AtomicU32,
+    /// Number of the last question.
+    asked: AtomicU32,
+    /// Changes with each of the words above and with each answer. A futex.
+    changes: AtomicU32,
+    /// Questions that threads wait on, with their answers.
+    questions: Mutex<BTreeMap<u32, Option<MemoryAnswer>>>,
+}
+
+const _: () = assert!(MEMORY_SLOTS <= 32);
+
+impl DeviceMemory {
+    fn questions(&self) -> MutexGuard<'_, BTreeMap<u32, Option<MemoryAnswer>>> {
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changed(&self) {
+        self.changes.fetch_add(1, Release);
+        Hardware::wake(&self.changes, Sleepers::Own);
+    }
+
+    /// Sleeps until `done` or for `most_ns` at most.
+    fn wait_until(&self, most_ns: u64, done: impl Fn() -> bool) {
+        let deadline = now_ns() + most_ns;
+        loop {
+            let before = self.changes.load(Acquire);
+            let left = deadline.saturating_sub(now_ns());
+            if done() || left == 0 {
+                return;
+            }
+            let _ = Hardware::sleep(&self.changes, before, Sleepers::Own, left);
+        }
+    }
+
+    /// Limit of the process where no daemon knows better.
+    fn own_allowance(&self, capacity_bytes: u64) -> u64 {
+        self.limit.map_or(UNLIMITED, |limit| limit.of(capacity_bytes))
+    }
+
+    fn is_known(&self, slot: u16) -> bool {
+        self.known.load(Acquire) & 1 << slot != 0
+    }
+}
+
+impl Runtime {
+    /// Counts memory against this limit where no daemon sets one.
+    #[must_use]
+    pub fn with_memory_limit(mut self, limit: Option<Amount>) -> Runtime {
+        self.memory.limit = limit;
+        self
+    }
+
+    /// Slot of a device with this much memory. At its first use this waits a moment for the daemon's limits. `None`: too many devices.
+    pub fn memory_device(&self, device: &str, capacity_bytes: u64) -> Option<u16> {
+        let (slot, is_new) = self.add_memory_device(device, capacity_bytes, |slot| {
+            let own = self.memory.own_allowance(capacity_bytes);
+            slot.limit_bytes.store(if own == UNLIMITED { 0 } else { own }, Relaxed);
+            slot.allowance_bytes.store(own, SeqCst);
+        })?;
+        if is_new {
+            self.poke_agent();
+            let memory = &self.memory;
+            memory.wait_until(ATTACH_NS, || memory.daemon.load(Acquire) == daemon::NONE || memory.is_known(slot));
+        }
+        Some(slot)
+    }
+
+    /// Words of a slot. A slot that no device has allows nothing.
+    pub fn memory(&self, slot: u16) -> &MemorySlot {
+        &self.segment.memory[usize::from(slot) % MEMORY_SLOTS]
+    }
+
+    /// Asks the daemon for room for an allocation of this size, which the allowance or the memory kept free for others does not leave. It
+    /// may take memory back that other processes of the program do not use. Returns at once without a daemon, and soon with a silent one.
+    pub fn ask_memory(&self, slot: u16, bytes: u64) -> MemoryAnswer {
+        let memory = &self.memory;
+        let by_words = || MemoryAnswer { granted: self.memory(slot).beyond(bytes) == 0, why: None };
+        if memory.daemon.load(Acquire) != daemon::ATTACHED || self.is_over() {
+            return by_words();
+        }
+        let number = memory.asked.fetch_add(1, Relaxed).wrapping_add(1).max(1);
+        memory.questions().insert(number, None);
+        self.send(ClientMsg::MemoryAsk { slot, number, bytes });
+        self.poke_agent();
+        let is_answered = || memory.questions().get(&number).is_none_or(Option::is_some);
+        memory.wait_until(MEMORY_ANSWER_NS, || is_answered() || memory.daemon.load(Acquire) != daemon::ATTACHED);
+        let answer = memory.questions().remove(&number).flatten();
+        answer.unwrap_or_else(by_words)
+    }
+
+    /// Agent: the daemon has answered a question for memory, or, with number 0, knows a device.
+    pub fn memory_answered(&self, slot: u16, number: u32, answer: MemoryAnswer) {
+        let memory = &self.memory;
+        if number == 0 {
+            memory.known.fetch_or(1u32.checked_shl(slot.into()).unwrap_or(0), AcqRel);
+        } else if let Some(place) = memory.questions().get_mut(&number) {
+            *place = Some(answer);
+        }
+        memory.changed();
+    }
+
+    /// Agent: a daemon sets the limits of memory from now on.
+    pub(crate) fn attach_memory(&self) {
+        self.memory.known.store(0, Release);
+        self.memory.daemon.store(daemon::ATTACHED, Release);
+        self.memory.changed();
+    }
+
+    /// No daemon sets limits of memory any more: the limit that the program was started with holds for this process.
+    pub(crate) fn detach_memory(&self) {
+        self.memory.daemon.store(daemon::NONE, Release);
+        for (slot, capacity_bytes) in self.memory_capacities() {
+            let words = self.memory(slot);
+            words.keep_free_bytes.store(0, Relaxed);
+            words.allowance_bytes.store(self.memory.own_allowance(capacity_bytes), SeqCst);
+        }
+        self.memory.changed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use xsched_proto::wire::ClientMsg;
+
+    use super::*;
+    use crate::nothing::runtime_with_limit;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn without_a_daemon_the_limit_that_the_program_was_started_with_holds() {
+        let rt = runtime_with_limit(Some(Amount::PerMille(250)));
+        rt.detach();
+        let slot = rt.memory_device("sim:0", 80 * GIB).expect("a slot");
+        assert_eq!(rt.memory_device("sim:0", 80 * GIB), Some(slot), "the same device");
+        let words = rt.memory(slot);
+        assert_eq!(
+            (words.allowance_bytes.load(SeqCst), words.seen(70 * GIB, 80 * GIB)),
+            (20 * GIB, (20 * GIB, 20 * GIB))
+        );
+        assert!(words.take(20 * GIB) && !words.take(1));
+        assert_eq!(rt.ask_memory(slot, 1), MemoryAnswer::default());
+        let free = rt.memory_device("sim:1", GIB).expect("a slot");
+        assert_ne!(slot, free);
+        assert!((2..MEMORY_SLOTS).all(|n| rt.memory_device(&format!("sim:{n}"), GIB).is_some()));
+        assert_eq!(rt.memory_device("sim:99", GIB), None);
+    }
+
+    #[test]
+    fn a_question_is_answered_by_the_daemon_or_ends_with_it() {
+        let rt = runtime_with_limit(None);
+        rt.attach_memory();
+        let messages = || rt.take_outbox();
+        std::thread::scope(|scope| {
+            let device = scope.spawn(|| rt.memory_device("sim:0", 80 * GIB));
+            let told = until(messages);
+            assert_eq!(told, ClientMsg::MemoryDevice { slot: 0, device: "sim:0".into(), capacity_bytes: 80 * GIB });
+            rt.memory_answered(0, 0, MemoryAnswer { granted: true, why: None });
+            assert_eq!(device.join().expect("no panic"), Some(0));
+            for granted in [true, false] {
+                let answer = MemoryAnswer { granted, why: (!granted).then(|| "others hold it".to_owned()) };
+                let asks = scope.spawn(|| rt.ask_memory(0, 5));
+                let ClientMsg::MemoryAsk { slot: 0, number, bytes: 5 } = until(messages) else { panic!("no question") };
+                rt.memory_answered(0, number, answer.clone());
+                assert_eq!(asks.join().expect("no panic"), answer);
+            }
+            let asks = scope.spawn(|| rt.ask_memory(0, 5));
+            until(messages);
+            rt.detach();
+            assert!(asks.join().expect("no panic").granted, "no limit without a daemon");
+        });
+        assert!(rt.introduce().iter().any(|message| matches!(message, ClientMsg::MemoryDevice { slot: 0, .. })));
+    }
+
+    /// First message that is there.
+    fn until(messages: impl Fn() -> Vec<ClientMsg>) -> ClientMsg {
+        loop {
+            if let Some(message) = messages().pop() {
+                return message;
+            }
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Memory of devices: limits and reserves of programs, by the [`Ledger`], and answers to programs that ask for more.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use xsched_proto::account::{Amount, MEMORY_SLOTS, of_bytes};
+use xsched_proto::class::Class;
+use xsched_proto::wire::{DaemonMsg, MemoryInfo};
+
+use crate::Error;
+use crate::check_name;
+use crate::ledger::{Holder, HolderId, HolderTerms, Ledger, Pot, Short};
+use crate::memory::Memory;
+use crate::program::Program;
+use crate::state::Engine;
+use crate::user::User;
+
+/// Programs that a line on the holders of memory names at most.
+const HOLDERS_NAMED: usize = 3;
+
+/// Limits of memory that the configuration gives a program, on each device.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MemoryTerms {
+    /// Limit of the program, with all its processes.
+    pub program: Option<Amount>,
+    /// Memory that less urgent programs leave to it.
+    pub reserve: Option<Amount>,
+    /// Limit of all programs of its user.
+    pub user: Option<Amount>,
+    /// Its container, as a number.
+    pub within: Option<u64>,
+    /// Its container, as a number, and the limit of all programs in it.
+    pub container: Option<(u64, Amount)>,
+    /// Its pod, as a number, and the limit of all programs in it.
+    pub pod: Option<(u64, Amount)>,
+    /// Its rule, and the limit of all programs to which that applies.
+    pub rule: Option<(u32, Amount)>,
+}
+
+/// Limits of memory that the configuration gives to all programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MemorySettings {
+    /// Memory of each device that programs may use together.
+    pub capacity: Option<Amount>,
+    /// Limit of all programs of each class, in the order of [`Class::ALL`].
+    pub classes: [Option<Amount>; Class::ALL.len()],
+}
+
+/// Number that stands for a name.
+pub fn number_of(name: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Programs of one account on a device, for a line about holders.
+struct Held {
+    name: String,
+    class: Class,
+    user: User,
+    used: u64,
+}
+
+impl<M: Memory> Engine<M> {
+    /// Number of the program that a process belongs to: its job; else that of an attached process of its user that has started it; else all
+    /// of its user in its container; else its own.
+    pub(crate) fn account_of(&self, id: u64, program: &Program<M>) -> u64 {
+        if let Some(job) = &program.job {
+            return number_of(job);
+        }
+        let starters = program.ancestors.iter().filter(|pid| **pid != program.pid);
+        let mut attached = starters
+            .filter_map(|pid| self.programs.values().find(|other| other.pid == *pid && other.user == program.user));
+        let alone = || match program.terms.memory.within {
+            Some(container) => number_of(&(container, program.user)),
+            None => number_of(&id),
+        };
+        attached.next().map_or_else(alone, |starter| starter.account)
+    }
+
+    /// A program uses memory of a device.
+    ///
+    /// # Errors
+    /// The program breaks the protocol.
+    pub(crate) fn add_memory(&mut self, id: u64, slot: u16, device: &str, capacity_bytes: u64) -> Result<(), Error> {
+        if usize::from(slot) >= MEMORY_SLOTS {
+            return Err(Error::input(format!("it uses memory slot {slot} of {MEMORY_SLOTS}")));
+        }
+        if self.ledger.get((id, slot)).is_some() {
+            return Err(Error::input(format!("it uses memory slot {slot}, which is taken")));
+        }
+        check_name(device, "device key")?;
+        let program = self.programs.get(&id).ok_or_else(|| Error::input("it is gone"))?;
+        let (terms, words) = (self.holder_terms(program, capacity_bytes), program.memory.account(slot));
+        self.ledger.add((id, slot), device.into(), words, capacity_bytes, terms);
+        self.settle_memory(device);
+        self.send(id, DaemonMsg::MemoryAnswer { slot, number: 0, granted: true, why: None });
+        Ok(())
+    }
+
+    /// A program asks for room for an allocation, or for the holders of the memory after its driver has refused one.
+    ///
+    /// # Errors
+    /// The program has named no device for the slot.
+    pub(crate) fn ask_memory(&mut self, id: u64, slot: u16, number: u32, bytes: u64) -> Result<(), Error> {
+        let holder = self.ledger.get((id, slot)).ok_or_else(|| Error::input("it asks for memory of no device"))?;
+        let device = holder.device().clone();
+        self.renew_terms(&device);
+        let short = self.ledger.ask((id, slot), bytes).err();
+        let granted = short.is_none() && self.leaves_reserve((id, slot), bytes);
+        let why = self.holders_line((id, slot), short);
+        self.send(id, DaemonMsg::MemoryAnswer { slot, number, granted, why });
+        Ok(())
+    }
+
+    /// Returns true if an allocation leaves free what is reserved for more urgent programs, as far as memory of attached programs goes. The
+    /// program itself asks its driver, which knows of other memory, too.
+    fn leaves_reserve(&self, id: HolderId, bytes: u64) -> bool {
+        let Some(own) = self.ledger.get(id) else { return true };
+        let kept = own.keep_free_bytes();
+        let held = self.ledger.on(own.device()).map(|(_, holder)| holder.present_bytes());
+        let needed = held.chain([kept, bytes]).fold(0, u64::saturating_add);
+        kept == 0 || needed <= own.capacity_bytes()
+    }
+
+    /// A program has left: its memory is free for others.
+    pub(crate) fn release_memory(&mut self, id: u64) {
+        for device in self.ledger.remove(id) {
+            self.settle_memory(&device);
+        }
+    }
+
+    /// Brings limits and reserves up to date with what programs hold, and with changes of the configuration and of priorities.
+    pub(crate) fn look_at_memory(&mut self) {
+        let devices: Vec<Arc<str>> = self.ledger.devices().cloned().collect();
+        devices.iter().for_each(|device| self.settle_memory(device));
+    }
+
+    fn settle_memory(&mut self, device: &str) {
+        self.renew_terms(device);
+        self.ledger.settle(device);
+    }
+
+    fn renew_terms(&mut self, device: &str) {
+        let renewed: Vec<(HolderId, HolderTerms)> = self
+            .ledger
+            .on(device)
+            .filter_map(|(id, holder)| {
+                let terms = self.holder_terms(self.programs.get(&id.0)?, holder.capacity_bytes());
+                (terms != *holder.terms()).then_some((id, terms))
+            })
+            .collect();
+        renewed.into_iter().for_each(|(id, terms)| self.ledger.set_terms(id, terms));
+    }
+
+    /// Terms of a program on a device with this much memory.
+    fn holder_terms(&self, program: &Program<M>, capacity_bytes: u64) -> HolderTerms {
+        let (given, settings) = (program.terms.memory, self.settings.memory);
+        let of = |amount: Amount| amount.of(capacity_bytes);
+        let smaller = |one: Option<u64>, other: Option<u64>| one.into_iter().chain(other).min();
+        let at = Class::ALL.iter().position(|class| *class == program.class()).unwrap_or(0);
+        let (user, class) = (Pot::User(program.user.uid, program.user.within), Pot::Class(program.class()));
+        let limits = [
+            (Pot::Program(program.account), smaller(program.memory_limit.map(of), given.program.map(of))),
+            (Pot::Container(given.container.map_or(0, |(id, _)| id)), given.container.map(|(_, amount)| of(amount))),
+            (Pot::Pod(given.pod.map_or(0, |(id, _)| id)), given.pod.map(|(_, amount)| of(amount))),
+            (Pot::Rule(given.rule.map_or(0, |(rule, _)| rule)), given.rule.map(|(_, amount)| of(amount))),
+            (user, given.user.map(of)),
+            (class, settings.classes[at].map(of)),
+            (Pot::Device, settings.capacity.map(|amount| of(amount).min(capacity_bytes))),
+        ];
+        let reserve = program.memory_reserve.or(given.reserve).map_or(0, of);
+        let limits: Vec<(Pot, u64)> = limits.into_iter().filter_map(|(pot, limit)| Some((pot, limit?))).collect();
+        let most = limits.iter().map(|(_, limit)| *limit).chain([capacity_bytes]).min().unwrap_or(0);
+        HolderTerms {
+            limits,
+            program: program.account,
+            // Room that the program itself may not take is of no use to it.
+            reserve_bytes: reserve.min(most),
+            priority: program.priority(),
+        }
+    }
+
+    /// Line on a limit that was met, if one was, and on the programs that hold most of a device's memory. Names of other users' programs
+    /// are told to root alone.
+    fn holders_line(&self, asking: HolderId, short: Option<Short>) -> Option<String> {
+        let (own, asker) = (self.ledger.get(asking)?, self.programs.get(&asking.0)?);
+        let mut parts = Vec::new();
+        if let Some(Short { pot, limit_bytes, used_bytes }) = short {
+            let of = match pot {
+                Pot::Program(_) => "the program".to_owned(),
+                Pot::Container(_) => "the container".to_owned(),
+                Pot::Pod(_) => "the pod".to_owned(),
+                Pot::Rule(_) => "the programs of its rule".to_owned(),
+                Pot::User(..) => format!("user {}", asker.user),
+                Pot::Class(class) => format!("class {class}"),
+                Pot::Device => "the device".to_owned(),
+            };
+            parts.push(format!(
+                "the limit of {of} is {}, and {} are in use",
+                of_bytes(limit_bytes),
+                of_bytes(used_bytes)
+            ));
+        }
+        let mut held = self.held_on(own.device());
+        held.sort_by_key(|held| core::cmp::Reverse(held.used));
+        let (seen, hidden): (Vec<Held>, Vec<Held>) =
+            held.into_iter().filter(|held| held.used > 0).partition(|held| asker.user.may_see(held.user));
+        let others: u64 = hidden.iter().chain(seen.iter().skip(HOLDERS_NAMED)).map(|held| held.used).sum();
+        let named =
+            seen.iter().take(HOLDERS_NAMED).map(|held| (held.used, format!("{}'s ({})", held.name, held.class)));
+        let others = (others > 0).then(|| (others, "others'".to_owned()));
+        for (n, (used, whose)) in named.chain(others).enumerate() {
+            let of = if n == 0 { format!(" of {}", of_bytes(own.capacity_bytes())) } else { String::new() };
+            parts.push(format!("{}{of} are {whose}", of_bytes(used)));
+        }
+        let kept = own.keep_free_bytes();
+        if kept > 0 {
+            parts.push(format!("{} are reserved for more urgent programs", of_bytes(kept)));
+        }
+        Some(parts.join(", "))
+    }
+
+    /// Programs that hold memory of a device, each with all its processes.
+    fn held_on(&self, device: &str) -> Vec<Held> {
+        let mut held: BTreeMap<u64, Held> = BTreeMap::new();
+        for (id, holder) in self.ledger.on(device) {
+            let Some(program) = self.programs.get(&id.0) else { continue };
+            let new = || Held { name: program.name.clone(), class: program.class(), user: program.user, used: 0 };
+            let held = held.entry(program.account).or_insert_with(new);
+            held.used = held.used.saturating_add(holder.present_bytes());
+        }
+        held.into_values().collect()
+    }
+
+    /// Memory of a program, by device.
+    pub fn memory_of(&self, id: u64) -> Vec<MemoryInfo> {
+        self.ledger.of(id).map(|(_, holder)| self.memory_info(holder)).collect()
+    }
+
+    fn memory_info(&self, holder: &Holder<M::Account>) -> MemoryInfo {
+        let program = holder.terms().program;
+        let of_program = self.ledger.on(holder.device()).filter(|(_, other)| other.terms().program == program);
+        let program_used_bytes = of_program.map(|(_, other)| other.present_bytes()).fold(0, u64::saturating_add);
+        MemoryInfo {
+            device: holder.device().to_string(),
+            held: holder.report(),
+            capacity_bytes: holder.capacity_bytes(),
+            limit_bytes: holder.limit_bytes(),
+            allowance_bytes: holder.allowance_bytes(),
+            program_used_bytes,
+            reserve_bytes: holder.terms().reserve_bytes,
+            keep_free_bytes: holder.keep_free_bytes(),
+        }
+    }
+
+    /// Ledger of memory, to be asked.
+    pub fn memory(&self) -> &Ledger<M::Account> {
+        &self.ledger
+    }
+
+    /// Returns true while limits and reserves have to follow what programs hold, by [`crate::Input::MemoryTime`].
+    pub fn follows_memory(&self) -> bool {
+        self.ledger.needs_looks()
+    }
+}

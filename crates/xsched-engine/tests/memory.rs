@@ -1,0 +1,437 @@
+//! Memory of devices: the ledger against a plain model, and limits and reserves as programs meet them.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
+
+use support::{Client, World, settings};
+use xsched_engine::ledger::{HolderId, HolderTerms, Ledger, Pot, STEP_BYTES};
+use xsched_engine::{Effect, Input, Inventory, MemorySettings, MemoryTerms, Message, User};
+use xsched_proto::account::{Amount, MemorySlot, UNLIMITED};
+use xsched_proto::class::Class;
+use xsched_proto::wire::DaemonMsg;
+
+const GIB: u64 = 1 << 30;
+const CAPACITY: u64 = 80 * GIB;
+const DEVICE: &str = "sim:0";
+
+/// Numbers that look random, the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// Process of the model: its words, the limits that it has, and what it holds in truth.
+struct Process {
+    words: Arc<MemorySlot>,
+    limits: Vec<(Pot, u64)>,
+    holds: Vec<u64>,
+    /// Memory for which it did not ask.
+    beyond: u64,
+}
+
+impl Process {
+    fn used(&self) -> u64 {
+        self.holds.iter().sum::<u64>() + self.beyond
+    }
+}
+
+/// Ledger beside its model.
+struct Model {
+    dice: Dice,
+    ledger: Ledger<Arc<MemorySlot>>,
+    processes: BTreeMap<HolderId, Process>,
+    /// Limit of each pot.
+    limits: BTreeMap<Pot, u64>,
+    last: u64,
+    grants: u64,
+    refusals: u64,
+}
+
+impl Model {
+    fn new(seed: u64) -> Model {
+        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut limit = |most: u64| (1 + dice.below(most)) * (STEP_BYTES / 3);
+        let pots = [Pot::Program(1), Pot::Program(2), Pot::User(7, 0), Pot::Container(9), Pot::Device];
+        let limits = pots.map(|pot| (pot, limit(40))).into();
+        Model { dice, ledger: Ledger::default(), processes: BTreeMap::new(), limits, last: 0, grants: 0, refusals: 0 }
+    }
+
+    fn members(&self, pot: Pot) -> impl Iterator<Item = &Process> {
+        self.processes.values().filter(move |process| process.limits.iter().any(|(own, _)| *own == pot))
+    }
+
+    fn used(&self, pot: Pot) -> u64 {
+        self.members(pot).map(Process::used).sum()
+    }
+
+    /// Memory for which nobody asked.
+    fn beyond(&self, pot: Pot) -> u64 {
+        self.members(pot).map(|process| process.beyond).sum()
+    }
+
+    /// A process comes; after a daemon's restart it may hold something already.
+    fn attach(&mut self) {
+        self.last += 1;
+        let pots: Vec<Pot> = self.limits.keys().copied().collect();
+        let mut limits = Vec::new();
+        for pot in pots {
+            if self.dice.below(2) == 0 {
+                limits.push((pot, self.limits[&pot]));
+            }
+        }
+        let id = (self.last, self.dice.below(3) as u16);
+        let words = Arc::new(MemorySlot::default());
+        words.allowance_bytes.store(UNLIMITED, SeqCst);
+        let terms = HolderTerms { limits: limits.clone(), program: id.0, ..HolderTerms::default() };
+        self.ledger.add(id, DEVICE.into(), words.clone(), CAPACITY, terms);
+        self.ledger.settle(DEVICE);
+        self.processes.insert(id, Process { words, limits, holds: Vec::new(), beyond: 0 });
+    }
+
+    fn any(&mut self) -> Option<HolderId> {
+        let ids: Vec<HolderId> = self.processes.keys().copied().collect();
+        (!ids.is_empty()).then(|| ids[self.dice.below(ids.len() as u64) as usize])
+    }
+
+    fn allocate(&mut self, id: HolderId) {
+        let bytes = 1 + self.dice.below(3 * STEP_BYTES);
+        let process = &self.processes[&id];
+        let fits = process.limits.iter().all(|(pot, limit)| self.used(*pot) + bytes <= *limit);
+        let took = process.words.take(bytes)
+            || (self.ledger.ask(id, bytes).is_ok() && {
+                assert!(process.words.take(bytes), "what was granted can be had");
+                true
+            });
+        assert!(took || !fits, "{bytes} of {:?}", process.limits);
+        // An allowance may be there from before another process came to hold memory for which nobody asks.
+        let asked_for = |pot| self.used(pot) - self.beyond(pot);
+        assert!(!took || process.limits.iter().all(|(pot, limit)| asked_for(*pot) + bytes <= *limit));
+        if took {
+            self.grants += 1;
+            self.processes.get_mut(&id).expect("it is there").holds.push(bytes);
+        } else {
+            self.refusals += 1;
+        }
+    }
+
+    fn step(&mut self) {
+        let Some(id) = self.any().filter(|_| self.dice.below(8) > 0) else { return self.attach() };
+        match self.dice.below(20) {
+            0..12 => self.allocate(id),
+            12..16 => {
+                let process = self.processes.get_mut(&id).expect("it is there");
+                if let Some(bytes) = process.holds.pop() {
+                    process.words.give(bytes);
+                }
+            }
+            16 => {
+                // A context, for which nobody asks.
+                let process = self.processes.get_mut(&id).expect("it is there");
+                process.words.take_anyway(STEP_BYTES / 5);
+                process.beyond += STEP_BYTES / 5;
+            }
+            17 => {
+                // Killed: nothing is given back by itself.
+                self.processes.remove(&id);
+                assert_eq!(self.ledger.remove(id.0).len(), 1);
+                self.ledger.settle(DEVICE);
+            }
+            18 => self.restart(),
+            _ => self.ledger.settle(DEVICE),
+        }
+    }
+
+    /// Another daemon takes over, and hears of the processes one after the other.
+    fn restart(&mut self) {
+        self.ledger = Ledger::default();
+        for (id, process) in &self.processes {
+            let terms = HolderTerms { limits: process.limits.clone(), program: id.0, ..HolderTerms::default() };
+            self.ledger.add(*id, DEVICE.into(), process.words.clone(), CAPACITY, terms);
+        }
+        self.ledger.settle(DEVICE);
+    }
+
+    fn check(&self) {
+        for (pot, limit) in &self.limits {
+            let allowance = |process: &Process| process.words.allowance_bytes.load(SeqCst).max(process.used());
+            let (beyond, allowed) = (self.beyond(*pot), self.members(*pot).map(allowance).sum::<u64>());
+            assert!(allowed <= limit + beyond, "{pot:?}: {allowed} of {limit}, {beyond} beyond");
+        }
+        for process in self.processes.values() {
+            assert_eq!(process.words.used_bytes.load(SeqCst), process.used());
+        }
+    }
+}
+
+#[test]
+fn ten_thousand_courses_end_as_in_a_plain_model() {
+    let (mut grants, mut refusals) = (0, 0);
+    for seed in 0..10_000 {
+        let mut model = Model::new(seed);
+        for _ in 0..30 {
+            model.step();
+            model.check();
+        }
+        model.ledger.settle(DEVICE);
+        for (pot, _) in model.limits.iter().filter(|(pot, _)| !matches!(pot, Pot::Program(_))) {
+            assert_eq!(model.ledger.used(DEVICE, *pot), model.used(*pot), "{pot:?}");
+        }
+        let ids: Vec<u64> = model.processes.keys().map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| _ = model.ledger.remove(id));
+        assert!(model.ledger.is_empty());
+        (grants, refusals) = (grants + model.grants, refusals + model.refusals);
+    }
+    assert!(grants > 20_000 && refusals > 5_000, "{grants} allocations, {refusals} refused");
+}
+
+/// Allowances change while threads take and give: together they are never above the limit.
+#[test]
+fn processes_that_take_at_the_same_time_stay_within_their_limit() {
+    let limit = 20 * STEP_BYTES;
+    let words: Vec<Arc<MemorySlot>> = (0..3).map(|_| Arc::default()).collect();
+    let mut ledger = Ledger::default();
+    for (n, words) in words.iter().enumerate() {
+        let terms = HolderTerms { limits: vec![(Pot::User(7, 0), limit)], ..HolderTerms::default() };
+        ledger.add((n as u64, 0), DEVICE.into(), words.clone(), CAPACITY, terms);
+        ledger.settle(DEVICE);
+    }
+    let ledger = Mutex::new(ledger);
+    std::thread::scope(|scope| {
+        for (n, own) in words.iter().enumerate() {
+            let (ledger, words) = (&ledger, &words);
+            scope.spawn(move || {
+                let (mut dice, mut held) = (Dice(n as u64 + 5), Vec::new());
+                for _ in 0..3_000 {
+                    let bytes = 1 + dice.below(4 * STEP_BYTES);
+                    if own.take(bytes) {
+                        held.push(bytes);
+                    } else {
+                        let mut ledger = ledger.lock().expect("no panic");
+                        let _ = ledger.ask((n as u64, 0), bytes);
+                        let allowed: u64 = words.iter().map(|words| words.allowance_bytes.load(SeqCst)).sum();
+                        assert!(allowed <= limit, "{allowed} of {limit}");
+                        assert!(words.iter().all(|w| w.used_bytes.load(SeqCst) <= w.allowance_bytes.load(SeqCst)));
+                    }
+                    if dice.below(2) == 0 {
+                        held.pop().into_iter().for_each(|bytes| own.give(bytes));
+                    }
+                }
+                held.into_iter().for_each(|bytes| own.give(bytes));
+            });
+        }
+    });
+    let mut ledger = ledger.into_inner().expect("no panic");
+    ledger.settle(DEVICE);
+    assert_eq!(ledger.used(DEVICE, Pot::User(7, 0)), 0);
+}
+
+#[test]
+fn a_report_that_is_a_lie_takes_from_others_no_more_than_a_true_one_could() {
+    let words = |_| Arc::new(MemorySlot::default());
+    let [liar, honest]: [Arc<MemorySlot>; 2] = [0, 1].map(words);
+    let mut ledger = Ledger::default();
+    let terms = || HolderTerms { limits: vec![(Pot::Class(Class::Low), 40 * GIB)], ..HolderTerms::default() };
+    for (id, words) in [(1, &liar), (2, &honest)] {
+        ledger.add((id, 0), DEVICE.into(), words.clone(), CAPACITY, terms());
+        ledger.settle(DEVICE);
+    }
+    liar.used_bytes.store(u64::MAX, SeqCst);
+    liar.allowance_bytes.store(u64::MAX, SeqCst);
+    assert_eq!(ledger.ask((2, 0), 30 * GIB), Ok(()), "its grant was a step");
+    assert!(honest.take(30 * GIB));
+    assert!(ledger.ask((1, 0), GIB).is_err(), "and it gets no more");
+    liar.used_bytes.store(0, SeqCst);
+    assert_eq!(ledger.ask((1, 0), 10 * GIB), Ok(()));
+    assert!(ledger.ask((1, 0), 10 * GIB + 1).is_err(), "what others hold is not given twice");
+}
+
+/// Memory of a program on the device. Returns the answer to its first message.
+fn memory(w: &mut World, client: &Client) {
+    w.say(client, Message::MemoryDevice { slot: 0, device: DEVICE.into(), capacity_bytes: CAPACITY });
+    assert_eq!(answer(w, client, 0), (true, None));
+}
+
+fn answer(w: &mut World, client: &Client, wanted: u32) -> (bool, Option<String>) {
+    let is_answer = |effect: &Effect| matches!(effect, Effect::Send(to, DaemonMsg::MemoryAnswer { number, .. }) if *to == client.id && *number == wanted);
+    let at = w.effects.iter().position(is_answer).unwrap_or_else(|| panic!("no answer: {:?}", w.effects));
+    match w.effects.remove(at) {
+        Effect::Send(_, DaemonMsg::MemoryAnswer { granted, why, .. }) => (granted, why),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A program allocates: by its words, or after a question. Returns the reason of a refusal.
+fn allocate(w: &mut World, client: &Client, bytes: u64) -> Result<(), String> {
+    if client.segment.account(0).take(bytes) {
+        return Ok(());
+    }
+    w.say(client, Message::MemoryAsk { slot: 0, number: 3, bytes });
+    match answer(w, client, 3) {
+        (true, _) => {
+            assert!(client.segment.account(0).take(bytes));
+            Ok(())
+        }
+        (false, why) => Err(why.expect("a reason")),
+    }
+}
+
+fn called(
+    w: &mut World,
+    name: &str,
+    change: impl FnOnce(&mut xsched_engine::Arrival<support::memory::Segment>),
+) -> Client {
+    let client = w.attach_as(|arrival| {
+        arrival.name = name.into();
+        change(arrival);
+    });
+    memory(w, &client);
+    client
+}
+
+#[test]
+fn processes_of_one_program_share_its_limit_and_all_of_it_comes_back() {
+    let mut w = World::new();
+    let limited = |arrival: &mut xsched_engine::Arrival<_>| {
+        arrival.wishes.memory_limit = Some(Amount::PerMille(250));
+        arrival.wishes.job = Some("train".into());
+    };
+    let first = called(&mut w, "train.py", limited);
+    assert_eq!(first.segment.account(0).allowance_bytes.load(SeqCst), 20 * GIB, "alone it need not ask");
+    let second = called(&mut w, "train.py", limited);
+    assert_eq!(allocate(&mut w, &first, 12 * GIB), Ok(()));
+    assert_eq!(allocate(&mut w, &second, 8 * GIB), Ok(()), "taken back from the first");
+    let why = allocate(&mut w, &first, 1).expect_err("all is taken");
+    assert_eq!(
+        why,
+        "the limit of the program is 20 GiB, and 20 GiB are in use, 20 GiB of 80 GiB are train.py's (normal)"
+    );
+    let seen = first.segment.account(0).seen(60 * GIB, CAPACITY);
+    assert_eq!(seen, (0, 20 * GIB));
+    let info = w.engine.memory_of(first.id);
+    assert_eq!((info[0].held.used_bytes, info[0].program_used_bytes), (12 * GIB, 20 * GIB));
+    assert_eq!((info[0].limit_bytes, &*info[0].device), (Some(20 * GIB), DEVICE));
+    w.leave(&second);
+    assert_eq!(first.segment.account(0).allowance_bytes.load(SeqCst), 20 * GIB);
+    assert_eq!(allocate(&mut w, &first, 8 * GIB), Ok(()));
+    w.leave(&first);
+    assert_eq!(w.engine.inventory(), Inventory::default());
+}
+
+#[test]
+fn a_process_that_another_one_started_counts_with_it_without_a_job() {
+    let mut w = World::new();
+    let limited = |arrival: &mut xsched_engine::Arrival<_>| arrival.wishes.memory_limit = Some(Amount::Bytes(4 * GIB));
+    let parent = called(&mut w, "serve", limited);
+    let child = called(&mut w, "worker", |arrival| {
+        limited(arrival);
+        arrival.ancestors = vec![arrival.pid, parent.pid, 1];
+    });
+    let stranger = called(&mut w, "worker", limited);
+    let contained = |arrival: &mut xsched_engine::Arrival<_>| {
+        limited(arrival);
+        arrival.terms.memory.within = Some(8);
+    };
+    let (one, other) = (called(&mut w, "one", contained), called(&mut w, "other", contained));
+    assert_eq!(allocate(&mut w, &one, 3 * GIB), Ok(()));
+    assert!(allocate(&mut w, &other, 2 * GIB).is_err(), "a container is one program");
+    assert_eq!(allocate(&mut w, &parent, 3 * GIB), Ok(()));
+    assert!(allocate(&mut w, &child, 2 * GIB).is_err());
+    assert_eq!(allocate(&mut w, &stranger, 4 * GIB), Ok(()));
+}
+
+#[test]
+fn the_smallest_limit_that_applies_holds() {
+    let mut w = World::with(xsched_engine::Settings {
+        memory: MemorySettings {
+            capacity: Some(Amount::Bytes(30 * GIB)),
+            classes: Class::ALL.map(|class| (class == Class::Low).then_some(Amount::Bytes(10 * GIB))),
+        },
+        ..settings("hpf")
+    });
+    let with = |memory: MemoryTerms, priority: i32| {
+        move |arrival: &mut xsched_engine::Arrival<_>| {
+            arrival.terms.memory = memory;
+            arrival.wishes.priority = Some(priority);
+        }
+    };
+    let pod = |limit: u64| MemoryTerms { pod: Some((5, Amount::Bytes(limit * GIB))), ..MemoryTerms::default() };
+    let of_rule = MemoryTerms { rule: Some((2, Amount::Bytes(7 * GIB))), ..pod(12) };
+    let one = called(&mut w, "one", with(of_rule, 0));
+    let two = called(&mut w, "two", with(pod(12), 0));
+    let low = called(&mut w, "low", with(MemoryTerms::default(), -1));
+    let reason = |why: Result<(), String>| why.expect_err("refused").split(',').next().map(str::to_owned).expect("one");
+    assert_eq!(reason(allocate(&mut w, &one, 8 * GIB)), "the limit of the programs of its rule is 7 GiB");
+    assert_eq!(allocate(&mut w, &one, 7 * GIB), Ok(()));
+    assert_eq!(reason(allocate(&mut w, &two, 6 * GIB)), "the limit of the pod is 12 GiB");
+    assert_eq!(allocate(&mut w, &two, 5 * GIB), Ok(()));
+    assert_eq!(reason(allocate(&mut w, &low, 11 * GIB)), "the limit of class low is 10 GiB");
+    assert_eq!(allocate(&mut w, &low, 10 * GIB), Ok(()));
+    let rest = called(&mut w, "rest", with(MemoryTerms::default(), 0));
+    assert_eq!(rest.segment.account(0).seen(CAPACITY, CAPACITY), (8 * GIB, 30 * GIB), "the device is smaller");
+    assert_eq!(reason(allocate(&mut w, &rest, 9 * GIB)), "the limit of the device is 30 GiB");
+    assert_eq!(allocate(&mut w, &rest, 8 * GIB), Ok(()));
+}
+
+#[test]
+fn what_an_urgent_program_reserves_is_kept_free_until_it_takes_it() {
+    let mut w = World::new();
+    let urgent = called(&mut w, "serve", |arrival| {
+        arrival.wishes.priority = Some(Class::High.nominal());
+        arrival.wishes.memory_reserve = Some(Amount::Bytes(30 * GIB));
+    });
+    let low = called(&mut w, "train.py", |arrival| arrival.wishes.priority = Some(Class::Low.nominal()));
+    let kept = |client: &Client| client.segment.account(0).keep_free_bytes.load(SeqCst);
+    assert_eq!((kept(&low), kept(&urgent)), (30 * GIB, 0));
+    assert!(w.engine.follows_memory());
+    assert_eq!(allocate(&mut w, &urgent, 12 * GIB), Ok(()));
+    w.input(Input::MemoryTime);
+    assert_eq!(kept(&low), 18 * GIB);
+    assert_eq!(low.segment.account(0).seen(68 * GIB, CAPACITY), (50 * GIB, CAPACITY));
+    for (bytes, fits) in [(50 * GIB, true), (50 * GIB + 1, false)] {
+        w.say(&low, Message::MemoryAsk { slot: 0, number: 5, bytes });
+        let why = "12 GiB of 80 GiB are serve's (high), 18 GiB are reserved for more urgent programs";
+        assert_eq!(answer(&mut w, &low, 5), (fits, Some(why.into())));
+    }
+    assert_eq!(allocate(&mut w, &urgent, 40 * GIB), Ok(()), "a reserve is no limit");
+    w.say(&low, Message::MemoryAsk { slot: 0, number: 4, bytes: GIB });
+    assert_eq!(answer(&mut w, &low, 4), (true, Some("52 GiB of 80 GiB are serve's (high)".into())));
+    assert_eq!(kept(&low), 0, "a question has it looked at");
+    w.leave(&urgent);
+    assert!(!w.engine.follows_memory());
+    let limited = called(&mut w, "serve", |arrival| {
+        arrival.wishes.priority = Some(Class::High.nominal());
+        arrival.wishes.memory_reserve = Some(Amount::PerMille(1_000));
+        arrival.wishes.memory_limit = Some(Amount::Bytes(5 * GIB));
+    });
+    assert_eq!((kept(&low), kept(&limited)), (5 * GIB, 0), "no more than it may take");
+}
+
+#[test]
+fn programs_of_others_are_not_named_and_a_question_for_no_device_breaks_the_protocol() {
+    let mut w = World::new();
+    let theirs = called(&mut w, "secret", |arrival| arrival.user = User::unknown(4_000));
+    let own = called(&mut w, "own", |_| ());
+    assert_eq!(allocate(&mut w, &theirs, 41 * GIB), Ok(()));
+    assert_eq!(allocate(&mut w, &own, GIB), Ok(()));
+    w.say(&own, Message::MemoryAsk { slot: 0, number: 4, bytes: GIB });
+    assert_eq!(answer(&mut w, &own, 4).1.as_deref(), Some("1 GiB of 80 GiB are own's (normal), 41 GiB are others'"));
+    for message in [
+        Message::MemoryAsk { slot: 1, number: 4, bytes: 1 },
+        Message::MemoryDevice { slot: 0, device: DEVICE.into(), capacity_bytes: 1 },
+        Message::MemoryDevice { slot: 16, device: DEVICE.into(), capacity_bytes: 1 },
+        Message::MemoryDevice { slot: 2, device: "\u{1b}[2J".into(), capacity_bytes: 1 },
+    ] {
+        w.effects.clear();
+        w.say(&own, message);
+        assert!(matches!(w.effects[..], [Effect::Drop(id, _)] if id == own.id), "{:?}", w.effects);
+    }
+}

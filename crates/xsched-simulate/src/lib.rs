@@ -1,0 +1,97 @@
+//! Scenarios in virtual time: what would happen, decided by the daemon's own engine and by the models of the preload library.
+//!
+//! [`Scenario::read`] reads a scenario; [`Run`] plays it under a policy and a strategy of placement. Machines do not depend on each other, so
+//! the caller may play them in any order, or several at a time ([`Run::machine`]), and adds up what they show ([`Outcome::merge`]). Nothing here
+//! reads a clock, starts a thread or touches a file: a scenario and its seed decide everything.
+//!
+//! - `scenario` is what users write.
+//! - `placement` gives each program its devices.
+//! - `node` plays one machine: devices (`xsched-sim`'s model), programs' threads (`xsched-flow`'s models), the daemon (`xsched-engine`).
+//! - `outcome` is what a run has shown; `report` puts it into tables and JSON, `svg` into a picture.
+
+#![forbid(unsafe_code)]
+
+mod histogram;
+mod memory;
+mod node;
+mod outcome;
+mod placement;
+mod random;
+mod report;
+mod scenario;
+mod svg;
+
+use xsched_policy::Choice;
+use xsched_proto::Error;
+
+use node::Node;
+use placement::Plan;
+
+pub use histogram::Histogram;
+pub use outcome::{Outcome, ProgramOutcome, Span, Track};
+pub use report::{Json, VERSION, table};
+pub use scenario::{
+    Arrivals, Daemon, Detail, Device, Event, Kernels, NATIVE, Placement, Preemption, Program, Scenario, Strategy,
+    TIMES_HELP, Time, Times,
+};
+pub use svg::picture;
+
+/// A scenario under one policy and one strategy of placement.
+pub struct Run<'a> {
+    scenario: &'a Scenario,
+    written: String,
+    policy: Option<Choice>,
+    strategy: Strategy,
+    plan: Plan,
+    /// Set if the run keeps spans for a trace.
+    pub has_spans: bool,
+}
+
+impl<'a> Run<'a> {
+    /// A run under a policy, as it is written.
+    ///
+    /// # Errors
+    /// One line that says which policies there are.
+    pub fn new(scenario: &'a Scenario, policy: &str, strategy: Strategy) -> Result<Run<'a>, Error> {
+        let choice = node::policy_of(policy)?;
+        let plan = placement::plan(scenario, strategy);
+        Ok(Run { scenario, written: policy.to_owned(), policy: choice, strategy, plan, has_spans: false })
+    }
+
+    /// Number of machines.
+    pub fn machines(&self) -> usize {
+        self.plan.machines.len()
+    }
+
+    /// An outcome to which those of machines are added.
+    pub fn nothing(&self) -> Outcome {
+        let kinds = self.scenario.programs.iter().zip(&self.plan.unplaced);
+        let of_kind = |(kind, unplaced): (&Program, &u32)| ProgramOutcome {
+            name: kind.name.clone(),
+            unplaced: *unplaced,
+            ..ProgramOutcome::default()
+        };
+        let is_placed =
+            self.scenario.programs.iter().any(|kind| kind.device.is_empty()) && self.scenario.device_count() > 1;
+        Outcome {
+            policy: self.written.clone(),
+            placement: if is_placed { self.strategy.name().to_owned() } else { String::new() },
+            time_ns: self.scenario.time.0,
+            programs: kinds.map(of_kind).collect(),
+            devices_busy_ns: vec![0; self.scenario.device_count()],
+            ..Outcome::default()
+        }
+    }
+
+    /// Plays one machine.
+    pub fn machine(&self, at: usize) -> Outcome {
+        Node::new(self.scenario, &self.plan.machines[at], self.policy.as_ref(), self.has_spans).play()
+    }
+
+    /// Plays all machines, one after the other.
+    pub fn play(&self) -> Outcome {
+        let mut all = self.nothing();
+        (0..self.machines()).for_each(|at| all.merge(self.machine(at)));
+        all
+    }
+}

@@ -1,0 +1,198 @@
+//! The daemon of a machine: the engine, and what its host does for it, in virtual time.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use xsched_engine::{
+    Arrival, Bounds, Ceilings, Effect, Engine, Given, Input, MemorySettings, MemoryTerms, Message, NewGroup, Rank,
+    Settings, Terms,
+};
+use xsched_engine::{User, Wishes};
+use xsched_policy::{Choice, LOOK_US, Level, Lineage};
+use xsched_proto::class::Class;
+use xsched_proto::hint::Hints;
+use xsched_proto::wire::DaemonMsg;
+
+use crate::memory::{self, Segment};
+use crate::scenario::{Daemon as Written, Program};
+
+/// Time between two beats while some gate is closed, in ns.
+const BEAT_NS: u64 = 50_000_000;
+
+/// An effect that reaches a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Its context has another time slice, in µs.
+    Timeslice(u64),
+    /// What it runs is interrupted, or goes on.
+    Interrupt(bool),
+}
+
+/// A daemon.
+pub(super) struct Daemon {
+    pub(super) engine: Engine<Segment>,
+    /// What programs were told, in order.
+    pub(super) told: Vec<(usize, Told)>,
+    looks: VecDeque<u64>,
+    look_ns: Option<u64>,
+    beat_ns: Option<u64>,
+}
+
+fn settings(policy: Choice, written: &Written) -> Settings {
+    Settings {
+        policy,
+        devices: BTreeMap::new(),
+        class_hints: [Hints::default(); Class::ALL.len()],
+        class_rules: Vec::new(),
+        guard_us: Some(written.guard.0 / 1_000).filter(|us| *us > 0),
+        evenness: 100,
+        budget_us: (written.budget.0 / 1_000) as u32,
+        pool_max_class: Class::Normal,
+        pool_timeslice_us: 130,
+        pool_budget_us: 400,
+        yields: false,
+        has_details: false,
+        memory: MemorySettings::default(),
+    }
+}
+
+fn terms() -> Terms {
+    let bounds = Bounds {
+        connections: usize::MAX,
+        groups: usize::MAX,
+        device_groups: usize::MAX,
+        jobs: usize::MAX,
+        queues: usize::MAX,
+        descriptors: usize::MAX,
+        mapped_mib: usize::MAX,
+        devices: usize::MAX,
+        books: usize::MAX,
+    };
+    Terms { given: Given::default(), ceilings: Ceilings::NONE, bounds, memory: MemoryTerms::default() }
+}
+
+/// The user of programs that name none.
+const USER: u32 = 1_000;
+
+/// Number of a hierarchy's node with this name.
+fn number_of(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+impl Daemon {
+    pub(super) fn new(policy: Choice, written: &Written, seed: u64) -> Daemon {
+        let engine = Engine::new(settings(policy, written), memory::heartbeat(), seed, false);
+        Daemon { engine, told: Vec::new(), looks: VecDeque::new(), look_ns: None, beat_ns: None }
+    }
+
+    /// Gives the engine an input, and carries out what follows.
+    pub(super) fn input(&mut self, now_ns: u64, input: Input<Segment>) {
+        self.engine.handle(now_ns, input);
+        self.carry_out();
+        while let Some(id) = self.looks.pop_front() {
+            self.engine.handle(now_ns, Input::Look(id));
+            self.carry_out();
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(effect) = self.engine.next_effect() {
+            match effect {
+                Effect::LookAt(programs) => self.looks.extend(programs),
+                Effect::LookAgain(id) => self.looks.push_front(id),
+                Effect::Send(id, DaemonMsg::Timeslice { us, .. }) | Effect::Timeslice { program: id, us, .. } => {
+                    self.told.push((rank_of(id), Told::Timeslice(us)));
+                }
+                Effect::Send(id, DaemonMsg::Interrupt { on, .. }) => {
+                    self.told.push((rank_of(id), Told::Interrupt(on)));
+                }
+                _ => (),
+            }
+        }
+    }
+
+    /// The next time at which the daemon has something to do by itself, in ns.
+    pub(super) fn next_ns(&mut self, now_ns: u64) -> Option<u64> {
+        let keep = |timer: &mut Option<u64>, wanted: bool, at_ns: u64| {
+            *timer = wanted.then(|| timer.unwrap_or(at_ns));
+        };
+        keep(&mut self.look_ns, self.engine.arbiter().any_scrutinised(), now_ns + LOOK_US * 1_000);
+        keep(&mut self.beat_ns, self.engine.arbiter().any_closed(), now_ns + BEAT_NS);
+        let policy_ns = self.engine.next_policy_us().map(|us| us.saturating_mul(1_000));
+        [policy_ns, self.look_ns, self.beat_ns].into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub(super) fn turn(&mut self, now_ns: u64) {
+        if self.look_ns.is_some_and(|at| at <= now_ns) {
+            self.look_ns = None;
+            self.input(now_ns, Input::LookTime);
+        } else if self.beat_ns.is_some_and(|at| at <= now_ns) {
+            self.beat_ns = None;
+            self.input(now_ns, Input::Beat);
+        } else {
+            self.input(now_ns, Input::PolicyTime);
+        }
+    }
+
+    /// A program attaches, with its one group and its one queue.
+    pub(super) fn attach(&mut self, now_ns: u64, rank: usize, program: &Newcomer<'_>, group: NewGroup) {
+        let id = id_of(rank);
+        let uid = program.kind.user.unwrap_or(USER);
+        let level = |id| Level { id, weight: 100 };
+        let pid = 1_000 + rank as u32;
+        let arrival = Arrival {
+            pid,
+            user: User { uid, rank: Rank::Own, within: 0 },
+            exe: format!("/usr/bin/{}", program.kind.name),
+            name: program.kind.name.clone(),
+            start: Some(u64::from(pid)),
+            ancestors: vec![pid, 1],
+            nice: 0,
+            lineage: Lineage {
+                user: level(uid.into()),
+                cgroup: vec![level(uid.into())],
+                namespace: program.kind.namespace.as_deref().map(|name| level(number_of(name))),
+            },
+            memory: program.segment.clone(),
+            wishes: Wishes {
+                priority: program.priority,
+                hints: program.kind.hints().unwrap_or_default(),
+                level: program.kind.level,
+                job: program.job.clone(),
+                ..Wishes::default()
+            },
+            terms: terms(),
+        };
+        self.input(now_ns, Input::Attached(id, Box::new(arrival)));
+        self.input(now_ns, Input::Message(id, Message::GroupAdd(group)));
+        self.input(now_ns, Input::Message(id, Message::QueueAdd { slot: 0, group: 0 }));
+    }
+
+    /// A program has changed its words.
+    pub(super) fn words(&mut self, now_ns: u64, rank: usize) {
+        self.input(now_ns, Input::Words(id_of(rank)));
+        self.input(now_ns, Input::Decide);
+    }
+
+    /// Times that the gate of a program has closed so far.
+    pub(super) fn suspensions(&self, now_ns: u64, rank: usize) -> u64 {
+        let status = |group| self.engine.arbiter().status(now_ns / 1_000, group);
+        self.engine.group_at(id_of(rank), 0).and_then(status).map_or(0, |status| status.suspensions)
+    }
+}
+
+/// A program that attaches.
+pub(super) struct Newcomer<'a> {
+    pub(super) kind: &'a Program,
+    pub(super) priority: Option<i32>,
+    pub(super) segment: &'a Segment,
+    pub(super) job: Option<String>,
+}
+
+pub(super) fn id_of(rank: usize) -> u64 {
+    rank as u64 + 1
+}
+
+fn rank_of(id: u64) -> usize {
+    id.saturating_sub(1) as usize
+}

@@ -1,0 +1,205 @@
+//! Outcomes as tables for people and as JSON.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use xsched_proto::units;
+
+use crate::outcome::{Outcome, ProgramOutcome};
+
+/// Version of the JSON's form.
+pub const VERSION: u32 = 1;
+
+/// Outcomes for a program that reads them.
+#[derive(Serialize)]
+pub struct Json {
+    /// Version of this form: [`VERSION`].
+    pub version: u32,
+    /// The scenario's question.
+    pub question: String,
+    /// Seed of all random numbers.
+    pub seed: u64,
+    /// One entry for each policy and placement.
+    pub runs: Vec<JsonRun>,
+}
+
+/// A run.
+#[derive(Serialize)]
+pub struct JsonRun {
+    /// The policy with its parameters.
+    pub policy: String,
+    /// The strategy of placement; none where nothing was to be placed.
+    pub placement: Option<String>,
+    /// Virtual time, in µs.
+    pub time_us: f64,
+    /// Number of devices.
+    pub devices: usize,
+    /// Part of the time in which devices worked, in percent.
+    pub device_use_percent: f64,
+    /// Switches from one context to another.
+    pub switches: u64,
+    /// Decisions of all daemons.
+    pub decisions: u64,
+    /// Things that happened in virtual time.
+    pub events: u64,
+    /// One entry for each kind of program.
+    pub programs: Vec<JsonProgram>,
+}
+
+/// A kind of program.
+#[derive(Serialize)]
+pub struct JsonProgram {
+    /// Its name.
+    pub name: String,
+    /// Programs that had a place.
+    pub placed: u32,
+    /// Programs that had none.
+    pub unplaced: u32,
+    /// Completed requests.
+    pub requests: u64,
+    /// Requests that were open at the end.
+    pub open_requests: u64,
+    /// Times of completed requests in µs; none = there were none.
+    pub latency_us: Option<JsonLatency>,
+    /// Completed requests in a second.
+    pub per_second: f64,
+    /// Part of a device that each program had, in percent.
+    pub share_percent: f64,
+    /// Times that a gate closed.
+    pub preemptions: u64,
+}
+
+/// Times of requests, in µs.
+#[derive(Serialize)]
+pub struct JsonLatency {
+    /// Mean.
+    pub mean: f64,
+    /// Half of the requests take no longer.
+    pub p50: f64,
+    /// 90 of 100 take no longer.
+    pub p90: f64,
+    /// 99 of 100 take no longer.
+    pub p99: f64,
+    /// The longest.
+    pub worst: f64,
+}
+
+fn us(ns: u64) -> f64 {
+    ns as f64 / 1_000.0
+}
+
+fn rounded(number: f64) -> f64 {
+    (number * 1_000.0).round() / 1_000.0
+}
+
+impl Json {
+    /// The form of some runs.
+    pub fn new(question: &str, seed: u64, runs: &[Outcome]) -> Json {
+        Json { version: VERSION, question: question.to_owned(), seed, runs: runs.iter().map(JsonRun::new).collect() }
+    }
+}
+
+impl JsonRun {
+    fn new(run: &Outcome) -> JsonRun {
+        let of = |program: &ProgramOutcome| JsonProgram {
+            name: program.name.clone(),
+            placed: program.placed,
+            unplaced: program.unplaced,
+            requests: program.requests.count(),
+            open_requests: program.open_requests,
+            latency_us: program.requests.quantile_ns(0.5).map(|p50| {
+                let at = |part| us(program.requests.quantile_ns(part).unwrap_or(0));
+                JsonLatency {
+                    mean: us(program.requests.mean_ns()),
+                    p50: us(p50),
+                    p90: at(0.9),
+                    p99: at(0.99),
+                    worst: us(program.requests.longest_ns()),
+                }
+            }),
+            per_second: rounded(program.per_second(run.time_ns)),
+            share_percent: rounded(program.share_percent()),
+            preemptions: program.preemptions,
+        };
+        JsonRun {
+            policy: run.policy.clone(),
+            placement: Some(run.placement.clone()).filter(|name| !name.is_empty()),
+            time_us: us(run.time_ns),
+            devices: run.devices_busy_ns.len(),
+            device_use_percent: rounded(run.device_use_percent()),
+            switches: run.switches,
+            decisions: run.decisions,
+            events: run.events,
+            programs: run.programs.iter().map(of).collect(),
+        }
+    }
+}
+
+/// Number in three figures.
+fn figures(number: f64) -> String {
+    match number {
+        n if n >= 100.0 => format!("{n:.0}"),
+        n if n >= 10.0 => format!("{n:.1}"),
+        n => format!("{n:.2}"),
+    }
+}
+
+fn row(program: &ProgramOutcome, time_ns: u64) -> [String; 9] {
+    let at = |part| program.requests.quantile_ns(part).map_or("-".to_owned(), units::of_ns);
+    let worst = match program.requests.count() {
+        0 => "-".to_owned(),
+        _ => units::of_ns(program.requests.longest_ns()),
+    };
+    let placed = match program.unplaced {
+        0 => program.placed.to_string(),
+        unplaced => format!("{} of {}", program.placed, program.placed + unplaced),
+    };
+    [
+        program.name.clone(),
+        placed,
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        worst,
+        figures(program.per_second(time_ns)),
+        format!("{:.1} %", program.share_percent()),
+        program.preemptions.to_string(),
+    ]
+}
+
+/// One run as a table, with a line about its devices.
+pub fn table(run: &Outcome) -> String {
+    let head = ["PROGRAM", "N", "P50", "P90", "P99", "WORST", "PER SECOND", "SHARE", "PREEMPTED"].map(str::to_owned);
+    let rows: Vec<[String; 9]> =
+        std::iter::once(head).chain(run.programs.iter().map(|program| row(program, run.time_ns))).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..9).map(width).collect();
+    let mut text = String::new();
+    let place = if run.placement.is_empty() { String::new() } else { format!(", placement {}", run.placement) };
+    let _ = writeln!(text, "policy {}{place}", run.policy);
+    for row in &rows {
+        let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, width))| match at {
+            0 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    let devices = run.devices_busy_ns.len();
+    let plural = if devices == 1 { "the device works" } else { "devices work" };
+    let _ = writeln!(
+        text,
+        "  {plural} {:.1} % of the time, with {} switches per second",
+        run.device_use_percent(),
+        figures(run.switches as f64 * 1e9 / run.time_ns.max(1) as f64)
+    );
+    for program in run.programs.iter().filter(|program| program.open_requests > program.placed as u64) {
+        let open = program.open_requests;
+        let since = units::of_ns(program.longest_open_ns);
+        let _ = writeln!(
+            text,
+            "  {} does not keep up: {open} requests are open at the end, the first for {since}",
+            program.name
+        );
+    }
+    text
+}

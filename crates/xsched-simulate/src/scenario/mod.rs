@@ -1,0 +1,400 @@
+//! A scenario: devices, programs, a policy, and what changes over time. [`Scenario::read`] reads the text that users write.
+
+mod amounts;
+mod check;
+mod faults;
+mod written;
+
+use serde::Deserialize;
+use xsched_proto::Error;
+use xsched_proto::hint::Hints;
+
+pub(crate) use amounts::exact;
+pub use amounts::{TIMES_HELP, Time, Times};
+pub(crate) use check::parse_policy;
+
+/// Name of the policy that stands for a machine without xsched.
+pub const NATIVE: &str = "native";
+
+/// A scenario as it is written.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// The question that it answers, in a line.
+    #[serde(default)]
+    pub question: String,
+    /// Length of virtual time.
+    pub time: Time,
+    /// The policy with its parameters, such as `mlfq levels=4`.
+    #[serde(default = "usual_policy")]
+    pub policy: String,
+    /// Further policies to be compared with it; `native` is the machine without xsched.
+    #[serde(default)]
+    pub compare: Vec<String>,
+    /// Seed of all random numbers.
+    #[serde(default = "one_seed")]
+    pub seed: u64,
+    /// How finely programs are played.
+    #[serde(default)]
+    pub detail: Detail,
+    /// The daemon.
+    #[serde(default)]
+    pub daemon: Daemon,
+    /// Kinds of devices.
+    #[serde(rename = "device")]
+    pub devices: Vec<Device>,
+    /// Kinds of programs.
+    #[serde(rename = "program")]
+    pub programs: Vec<Program>,
+    /// Changes over time.
+    #[serde(default, rename = "event")]
+    pub events: Vec<Event>,
+    /// How programs that name no device get one.
+    #[serde(default)]
+    pub placement: Placement,
+}
+
+fn usual_policy() -> String {
+    "hpf".to_owned()
+}
+
+fn one_seed() -> u64 {
+    1
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// How finely programs are played.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Detail {
+    /// Each kernel by itself.
+    #[default]
+    Kernels,
+    /// The kernels of a request as one burst: for many devices and long times.
+    Bursts,
+}
+
+/// The daemon.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Daemon {
+    /// Time from a program's word to the gates that follow from it.
+    pub latency: Time,
+    /// In-flight budget of a device.
+    pub budget: Time,
+    /// Time after which a group that waits has its device once; 0 = never.
+    pub guard: Time,
+}
+
+impl Default for Daemon {
+    fn default() -> Daemon {
+        Daemon { latency: Time(20_000), budget: Time(500_000), guard: Time(xsched_policy::GUARD_US * 1_000) }
+    }
+}
+
+/// A kind of device.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Device {
+    /// Number of devices of this kind.
+    pub count: u32,
+    /// Devices of one machine, which one daemon serves.
+    pub per_node: u32,
+    /// Time slice by which the device shares itself among contexts.
+    pub timeslice: Time,
+    /// Cost of a switch from one context to another.
+    pub switch: Time,
+    /// How commands of a program can be stopped.
+    pub preemption: Preemption,
+    /// Memory, in GiB.
+    pub memory: f64,
+    /// True if programs of class normal and below share one context, side by side.
+    pub pool: bool,
+    /// Rate of copies, in GB/s.
+    pub copy_rate: f64,
+}
+
+impl Default for Device {
+    fn default() -> Device {
+        Device {
+            count: 1,
+            per_node: 8,
+            timeslice: Time(2_000_000),
+            switch: Time(50_000),
+            preemption: Preemption::Slices,
+            memory: 80.0,
+            pool: false,
+            copy_rate: 10.0,
+        }
+    }
+}
+
+/// How commands of a program can be stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preemption {
+    /// New commands only (level 1).
+    Host,
+    /// Commands in the driver, at gates on the device (level 2).
+    Gates,
+    /// That, and the device gives each context a time slice of its class (level 3 of NVIDIA).
+    Slices,
+    /// That, and the running command is interrupted (level 3 elsewhere).
+    Interrupt,
+}
+
+/// A kind of program.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// Its name.
+    pub name: String,
+    /// Number of programs of this kind.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// Class or priority.
+    #[serde(default)]
+    pub class: Option<String>,
+    /// Weight of a fair share.
+    #[serde(default)]
+    pub weight: Option<u32>,
+    /// Length of a turn.
+    #[serde(default)]
+    pub timeslice: Option<String>,
+    /// Part of the device, in percent.
+    #[serde(default)]
+    pub utilization: Option<u32>,
+    /// Time by which a request is due.
+    #[serde(default)]
+    pub deadline: Option<String>,
+    /// Target, such as `p99=5ms`.
+    #[serde(default)]
+    pub slo: Option<String>,
+    /// Highest preemption level.
+    #[serde(default)]
+    pub level: Option<u8>,
+    /// User, by number.
+    #[serde(default)]
+    pub user: Option<u32>,
+    /// Namespace, for shares by namespace.
+    #[serde(default)]
+    pub namespace: Option<String>,
+    /// Devices by number, one for each program of this kind in turn; none = as placed.
+    #[serde(default)]
+    pub device: Vec<u32>,
+    /// Devices that each program uses at the same time, as one job.
+    #[serde(default = "one")]
+    pub devices: u32,
+    /// Memory that it takes on each of its devices, in GiB.
+    #[serde(default)]
+    pub memory: f64,
+    /// Width of its kernels in a pool, in percent of the device.
+    #[serde(default = "all_percent")]
+    pub width: u32,
+    /// Its begin.
+    #[serde(default)]
+    pub start: Time,
+    /// Its end; none = that of the scenario.
+    #[serde(default)]
+    pub end: Option<Time>,
+    /// When requests come.
+    #[serde(default)]
+    pub arrivals: Arrivals,
+    /// Time of the host before the first command of a request.
+    #[serde(default = "no_time")]
+    pub host: Times,
+    /// Commands of a request, in order.
+    pub kernels: Vec<Kernels>,
+}
+
+fn all_percent() -> u32 {
+    100
+}
+
+fn no_time() -> Times {
+    Times::Fixed(0)
+}
+
+/// When requests come. One key is given.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Arrivals {
+    /// At equal distances.
+    #[serde(default)]
+    pub every: Option<Time>,
+    /// At random, at this distance on average.
+    #[serde(default)]
+    pub poisson: Option<Time>,
+    /// So long after the request before is complete.
+    #[serde(default)]
+    pub pause: Option<Times>,
+    /// At distances of this distribution.
+    #[serde(default)]
+    pub gaps: Option<Times>,
+    /// At the times of this file: one in ms a line.
+    #[serde(default)]
+    pub file: Option<String>,
+    /// The times of the file, in ns from the program's start.
+    #[serde(skip)]
+    pub times: Vec<u64>,
+}
+
+/// Commands of one kind in a request.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kernels {
+    /// Number of commands.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// Device time of each.
+    #[serde(default)]
+    pub time: Option<Times>,
+    /// MiB that each copies, in place of a time.
+    #[serde(default)]
+    pub copy: Option<f64>,
+    /// Time of the host for each launch.
+    #[serde(default = "usual_launch")]
+    pub launch: Times,
+    /// True if the host waits until they are complete.
+    #[serde(default)]
+    pub wait: bool,
+}
+
+fn usual_launch() -> Times {
+    Times::Fixed(5_000)
+}
+
+/// A change at a time. One of the keys beside `at` and `program` is given.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Event {
+    /// The time.
+    pub at: Time,
+    /// Another policy.
+    #[serde(default)]
+    pub policy: Option<String>,
+    /// Programs of this name end at once.
+    #[serde(default)]
+    pub kill: Option<String>,
+    /// The daemon is away for so long.
+    #[serde(default)]
+    pub restart: Option<Time>,
+    /// Programs of this name ...
+    #[serde(default)]
+    pub program: Option<String>,
+    /// ... have this class from now on.
+    #[serde(default)]
+    pub class: Option<String>,
+}
+
+/// How programs that name no device get one.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Placement {
+    /// The strategy.
+    pub strategy: Strategy,
+    /// Further strategies to be compared with it.
+    pub compare: Vec<Strategy>,
+}
+
+impl Default for Placement {
+    fn default() -> Placement {
+        Placement { strategy: Strategy::Spread, compare: Vec::new() }
+    }
+}
+
+/// A strategy of placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Strategy {
+    /// The first device with room in its memory.
+    FirstFit,
+    /// The device with the fewest programs.
+    Spread,
+    /// The device on which programs slow each other down least, by class and expected load.
+    Interference,
+    /// The machine with the least room that still takes all devices of a job.
+    Gang,
+}
+
+impl Strategy {
+    /// All strategies.
+    pub const ALL: [Strategy; 4] = [Strategy::FirstFit, Strategy::Spread, Strategy::Interference, Strategy::Gang];
+
+    /// Its word in a scenario.
+    pub fn name(self) -> &'static str {
+        match self {
+            Strategy::FirstFit => "first-fit",
+            Strategy::Spread => "spread",
+            Strategy::Interference => "interference",
+            Strategy::Gang => "gang",
+        }
+    }
+}
+
+impl Program {
+    /// Priority that it asks for.
+    pub(crate) fn priority(&self) -> Result<Option<i32>, Error> {
+        self.class.as_deref().map(xsched_proto::class::parse_priority).transpose()
+    }
+
+    /// Hints that it gives the policy.
+    pub(crate) fn hints(&self) -> Result<Hints, Error> {
+        use xsched_proto::hint::Hint;
+        let mut hints = Hints::default();
+        let number = |n: Option<u32>| n.map(|n| n.to_string());
+        for (hint, text) in [
+            (Hint::Weight, number(self.weight)),
+            (Hint::Timeslice, self.timeslice.clone()),
+            (Hint::Utilization, number(self.utilization)),
+            (Hint::Deadline, self.deadline.clone()),
+            (Hint::Slo, self.slo.clone()),
+        ] {
+            if let Some(text) = text {
+                hints.set(hint, &text)?;
+            }
+        }
+        Ok(hints)
+    }
+
+    /// Device time that a request takes on each of its devices, in ns, on average.
+    pub fn device_ns(&self, copy_rate: f64) -> u64 {
+        self.kernels.iter().map(|k| u64::from(k.count).saturating_mul(k.times(copy_rate).mean_ns())).sum()
+    }
+}
+
+impl Kernels {
+    /// Device time of each command, on a device with this rate of copies in GB/s.
+    pub(crate) fn times(&self, copy_rate: f64) -> Times {
+        match (&self.time, self.copy) {
+            (Some(times), _) => times.clone(),
+            (None, mib) => Times::Fixed((mib.unwrap_or(0.0) * 1_048_576.0 / copy_rate.max(0.001)) as u64),
+        }
+    }
+}
+
+impl Scenario {
+    /// A scenario from its text, checked. `file` returns the text of a file that it names.
+    ///
+    /// # Errors
+    /// One line that says where the fault is and what is accepted.
+    pub fn read(text: &str, file: impl Fn(&str) -> Result<String, Error>) -> Result<Scenario, Error> {
+        let mut scenario: Scenario = toml::from_str(text).map_err(|fault| faults::line_of(text, &fault))?;
+        scenario.read_files(file)?;
+        scenario.check()?;
+        Ok(scenario)
+    }
+
+    /// Number of all devices.
+    pub fn device_count(&self) -> usize {
+        self.devices.iter().map(|kind| kind.count as usize).sum()
+    }
+
+    /// Number of all programs.
+    pub fn program_count(&self) -> usize {
+        self.programs.iter().map(|kind| kind.count as usize).sum()
+    }
+}

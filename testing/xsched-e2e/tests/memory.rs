@@ -1,0 +1,218 @@
+//! Memory of CUDA programs, on the software driver: counted over every way to get it, limited, and told alike by all that a program can
+//! ask.
+
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use xsched_e2e::{Gpu, Process, Random, signal, until};
+
+/// Limit of most tests, in MiB; devices have 256.
+const LIMIT: &str = "64";
+
+/// Runs a program with these variables and no daemon, and returns its lines and complaints.
+fn run(gpu: &Gpu, program: &PathBuf, args: &[&str], variables: &[(&str, &str)]) -> (Vec<String>, String) {
+    let mut command = gpu.place.run_command(&["--no-daemon"], program, args);
+    command.envs(variables.iter().copied());
+    let (status, lines, complaints) = gpu.with_driver(command).wait();
+    let failed: Vec<&String> = lines.iter().filter(|line| !line.starts_with("ok ")).collect();
+    assert!(status == 0 && failed.is_empty() && lines.len() > 20, "{status} {failed:?} {complaints}");
+    (lines, complaints)
+}
+
+/// Puts the stand-in for NVML beside the driver.
+fn with_nvml(gpu: &Gpu) {
+    let library = gpu.place.compile("stand-ins/nvml/nvml.c", &["-shared", "-fPIC"]);
+    std::fs::copy(library, gpu.driver().join("libnvidia-ml.so.1")).unwrap();
+}
+
+#[test]
+fn each_way_to_get_memory_is_counted_limited_and_counted_out() {
+    let gpu = Gpu::new();
+    with_nvml(&gpu);
+    let program = gpu.program("limits");
+    let values = gpu.place.join(".");
+    let values = ("FAKENVML", values.to_str().expect("text"));
+    // The device's own figures, as a control of the program.
+    let mut bare = gpu.place.command(&program, &[]);
+    bare.env(values.0, values.1);
+    let lines = gpu.with_driver(bare).finish();
+    assert!(lines.iter().all(|line| line.starts_with("ok ")), "{lines:?}");
+    let (unlimited, complaints) = run(&gpu, &program, &[], &[values]);
+    assert_eq!(unlimited, lines, "without a limit nothing changes");
+    assert!(!complaints.contains("memory"), "{complaints}");
+
+    let limit = format!("{LIMIT}MiB");
+    let variables = [values, ("XSCHED_MEMORY_LIMIT", limit.as_str()), ("LIMIT_MIB", LIMIT)];
+    let (limited, complaints) = run(&gpu, &program, &[], &variables);
+    assert_eq!(limited.iter().filter(|line| line.ends_with(": limited")).count(), 14);
+    assert_eq!(complaints.matches("out of GPU memory").count(), 1, "one line: {complaints}");
+    assert!(complaints.contains("64 MiB"), "{complaints}");
+}
+
+#[test]
+fn failures_of_the_driver_leave_the_counts_right() {
+    let gpu = Gpu::new();
+    let program = gpu.program("limits");
+    let limit = format!("{LIMIT}MiB");
+    // The first allocation and the first free of each way. Where ways share a function, a number for each.
+    let fails = "cuMemAlloc_v2:1:2 cuMemFree_v2:1:700 cuMemAlloc_v2:3:2 cuMemFreeAsync:1:700 cuMemAllocPitch_v2:1:2 \
+                 cuMemFree_v2:3:700 cuMemAllocManaged:1:2 cuMemFree_v2:5:700 cuMemAllocAsync:1:2 cuMemFreeAsync:3:700 \
+                 cuMemAllocAsync:3:2 cuMemFree_v2:7:700 cuMemAllocFromPoolAsync:1:2 cuMemFreeAsync:5:700 cuMemCreate:1:2 \
+                 cuMemRelease:1:1 cuMemCreate:3:2 cuMemUnmap:1:1 cuMemCreate:5:2 cuMemRelease:5:1 cuArrayCreate_v2:1:2 \
+                 cuArrayDestroy:1:700 cuArray3DCreate_v2:1:2 cuArrayDestroy:3:700 cuMipmappedArrayCreate:1:2 \
+                 cuMipmappedArrayDestroy:1:700 cuGraphAddMemAllocNode:1:2 cuGraphDestroy:2:1";
+    let variables = [("FAKECUDA_FAIL_CALL", fails), ("XSCHED_MEMORY_LIMIT", limit.as_str()), ("LIMIT_MIB", LIMIT)];
+    let (lines, _) = run(&gpu, &program, &["failing"], &variables);
+    assert_eq!(lines.iter().filter(|line| line.contains("a failure ")).count(), 28);
+}
+
+#[test]
+fn what_a_context_itself_takes_counts_too() {
+    let gpu = Gpu::with(1, &[]);
+    with_nvml(&gpu);
+    let program = gpu.program("churn");
+    let values = gpu.place.join(".");
+    let mut command = gpu.place.run_command(&["--no-daemon"], &program, &["1"]);
+    command.env("FAKENVML", &values).env("FAKECUDA_CONTEXT_MIB", "10").env("XSCHED_MEMORY_LIMIT", "64MiB");
+    let mut process = gpu.with_driver(command);
+    process.expect("ready");
+    assert_eq!(used(&mut process, 0), 10 << 20);
+    process.tell("end");
+    assert_eq!(process.wait().0, 0);
+}
+
+/// Memory that a program says it has, after this many bursts.
+fn used(process: &mut Process, bursts: u64) -> u64 {
+    process.tell(&format!("go {bursts}"));
+    let line = process.line();
+    line.strip_prefix("used ").and_then(|bytes| bytes.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+}
+
+/// Result of an allocation of this many MiB by a program `churn`.
+fn take(process: &mut Process, mib: u64) -> String {
+    process.tell(&format!("take {mib}"));
+    process.line()
+}
+
+#[test]
+fn a_limit_that_the_daemon_keeps_holds_for_each_way() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let program = gpu.program("limits");
+    let mut command = gpu.place.run_command(&["--memory-limit", &format!("{LIMIT}MiB")], &program, &[]);
+    command.env("LIMIT_MIB", LIMIT);
+    let (status, lines, complaints) = gpu.with_driver(command).wait();
+    let failed: Vec<&String> = lines.iter().filter(|line| !line.starts_with("ok ")).collect();
+    assert!(status == 0 && failed.is_empty(), "{failed:?} {complaints}");
+    assert_eq!(lines.iter().filter(|line| line.ends_with(": limited")).count(), 14);
+    assert!(complaints.contains("out of GPU memory: the limit of the program is 64 MiB"), "{complaints}");
+    let stats = gpu.place.stats().into_iter().map(|(_, stats)| stats["memory"][0].clone());
+    let left = |stats: &Value| stats["refused"].as_u64() > Some(14) && stats["peak"].as_u64() == Some(64 << 20);
+    let at_end = stats.into_iter().find(left).expect("the parent's");
+    for part in ["used", "plain", "pooled", "virtual", "graph", "array", "overhead", "exported", "host"] {
+        assert_eq!(at_end[part], 0, "{at_end}");
+    }
+}
+
+#[test]
+fn shared_and_pinned_memory_is_told_apart() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let mut process = gpu.run(&[], &gpu.program("churn"), &["1"]);
+    process.expect("ready");
+    process.tell("share");
+    assert_eq!(process.line(), format!("used {}", 6 << 20), "the device's own figure");
+    let told = gpu.place.program(process.pid()).expect("it is known");
+    let held = &told["memory"][0]["held"];
+    let mib = |name: &str| held[name].as_u64().map(|bytes| bytes >> 20);
+    let figures = ["used_bytes", "plain_bytes", "virtual_bytes", "exported_bytes", "host_bytes"].map(mib);
+    assert_eq!(figures, [6, 4, 2, 6, 1].map(Some), "{held}");
+    process.tell("end");
+    process.finish();
+}
+
+#[test]
+fn a_program_that_finds_the_device_full_says_who_holds_it() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let program = gpu.program("churn");
+    let mut holder = gpu.run(&["--priority", "low"], &program, &["1"]);
+    holder.expect("ready");
+    assert_eq!(take(&mut holder, 200), "took 0");
+    let mut other = gpu.run(&[], &program, &["2"]);
+    other.expect("ready");
+    assert_eq!([take(&mut other, 100), take(&mut other, 100), take(&mut other, 8)], ["took 2", "took 2", "took 0"]);
+    other.tell("end");
+    let (status, _, said) = other.wait();
+    assert_eq!((status, said.matches("out of GPU memory").count()), (0, 1), "{said}");
+    assert!(said.contains("200 MiB of 256 MiB are churn's (low)"), "{said}");
+    holder.tell("end");
+    holder.finish();
+}
+
+#[test]
+fn room_that_an_urgent_program_has_reserved_stays_free() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let program = gpu.program("churn");
+    let mut urgent = gpu.run(&["--priority", "high", "--memory-reserve", "100MiB"], &program, &["1"]);
+    urgent.expect("ready");
+    let mut low = gpu.run(&["--priority", "low"], &program, &["2"]);
+    low.expect("ready");
+    assert_eq!([take(&mut low, 180), take(&mut low, 140)], ["took 2", "took 0"], "of 256, less 100");
+    assert_eq!(take(&mut urgent, 110), "took 0");
+    for process in [low, urgent] {
+        process.wait();
+    }
+}
+
+/// Bursts of each process in a round, processes at a time, rounds: 10,000 bursts in all.
+const BURSTS: u64 = 50;
+const PROCESSES: usize = 4;
+const ROUNDS: usize = 50;
+
+#[test]
+fn programs_that_allocate_at_random_and_are_killed_are_counted_as_the_device_counts() {
+    let gpu = Gpu::with(1, &[("SIMDEV_MEMORY_MIB", "2048")]);
+    let program = gpu.program("churn");
+    let mut device = gpu.bare(&program, &["device"]);
+    device.expect("ready");
+    let mut random = Random(20);
+    let mut started = 0;
+    let mut start = || {
+        started += 1;
+        let mut command = gpu.place.run_command(&["--no-daemon"], &program, &[&started.to_string()]);
+        command.env("XSCHED_MEMORY_LIMIT", "512MiB");
+        let mut process = gpu.with_driver(command);
+        process.expect("ready");
+        process
+    };
+    let mut running: Vec<Process> = (0..PROCESSES).map(|_| start()).collect();
+    let mut killed = 0;
+    for round in 0..ROUNDS {
+        let sum: u64 = running.iter_mut().map(|process| used(process, BURSTS)).sum();
+        let whole = used(&mut device, 0);
+        assert_eq!(sum, whole, "round {round}, seed 20");
+        if round % 4 == 3 {
+            let victim = running.swap_remove(random.below(PROCESSES));
+            // In the midst of its allocations.
+            let mut victim = victim;
+            victim.tell("go 1000000");
+            signal(victim.pid(), Signal::KILL);
+            victim.wait();
+            killed += 1;
+            let rest: u64 = running.iter_mut().map(|process| used(process, 0)).sum();
+            until("the device has freed what it had", || used(&mut device, 0) == rest);
+            running.push(start());
+        }
+    }
+    assert_eq!(killed, ROUNDS / 4);
+    for process in running {
+        signal(process.pid(), Signal::KILL);
+        process.wait();
+    }
+    until("all is free", || used(&mut device, 0) == 0);
+    device.tell("end");
+    device.finish();
+}
