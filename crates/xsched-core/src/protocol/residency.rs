@@ -39,7 +39,7 @@ const REACHABLE: u32 = 4;
 
 /// A thread asks whether it may touch memory.
 const ASKS: u32 = 1;
-/// It may, and does.
+/// A thread may touch memory, and does.
 const TOUCHES: u32 = 2;
 
 /// A thread's word: true from before it reads the latch until it touches memory no more. One for each thread and latch.

@@ -181,7 +181,7 @@ fn nor_if_sleeps_begin_whatever_the_word_is() {
     away_and_back::<COMPARE>();
 }
 
-// The same with a mover that gives up instead of waiting for a thread: no lost wake-up hides an access.
+// Again, with a mover that gives up instead of waiting for a thread: no lost wake-up hides an access.
 
 fn away_or_given_up<const WITHOUT: u8>() {
     check::<WITHOUT>(

@@ -56,7 +56,7 @@ macro_rules! latched {
                     unsafe { std::mem::transmute::<*mut c_void, sig::$name>(REAL.load(Acquire)) }
                 }
 
-                // None of those with structures by value is called, see `UNLATCHED`.
+                // Functions with structures by value are never called here, see `UNLATCHED`.
                 #[allow(improper_ctypes_definitions)]
                 pub(super) unsafe extern "C" fn call($($arg: $ty),*) -> CUresult {
                     // SAFETY: the caller's own arguments.
