@@ -20,7 +20,7 @@ pub struct MemoryAnswer {
 
 /// Values of [`DeviceMemory::daemon`]; 0 = the daemon is sought.
 pub(crate) mod daemon {
-    /// Attached.
+    /// A daemon is attached.
     pub(crate) const ATTACHED: u32 = 1;
     /// There is none.
     pub(crate) const NONE: u32 = 2;

@@ -19,34 +19,6 @@ use crate::user::User;
 /// Programs that a line on the holders of memory names at most.
 const HOLDERS_NAMED: usize = 3;
 
-/// Limits of memory that the configuration gives a program, on each device.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct MemoryTerms {
-    /// Limit of the program, with all its processes.
-    pub program: Option<Amount>,
-    /// Memory that less urgent programs leave to it.
-    pub reserve: Option<Amount>,
-    /// Limit of all programs of its user.
-    pub user: Option<Amount>,
-    /// Its container, as a number.
-    pub within: Option<u64>,
-    /// Its container, as a number, and the limit of all programs in it.
-    pub container: Option<(u64, Amount)>,
-    /// Its pod, as a number, and the limit of all programs in it.
-    pub pod: Option<(u64, Amount)>,
-    /// Its rule, and the limit of all programs to which that applies.
-    pub rule: Option<(u32, Amount)>,
-}
-
-/// Limits of memory that the configuration gives to all programs.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct MemorySettings {
-    /// Memory of each device that programs may use together.
-    pub capacity: Option<Amount>,
-    /// Limit of all programs of each class, in the order of [`Class::ALL`].
-    pub classes: [Option<Amount>; Class::ALL.len()],
-}
-
 /// Number that stands for a name.
 pub fn number_of(name: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = DefaultHasher::new();

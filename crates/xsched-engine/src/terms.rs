@@ -3,13 +3,40 @@
 use std::collections::BTreeMap;
 
 use xsched_policy::{Choice, ClassRule};
+use xsched_proto::account::Amount;
 use xsched_proto::class::{self, Class};
 use xsched_proto::domains::DomainMode;
 use xsched_proto::entitlement::Claim;
 use xsched_proto::hint::Hints;
 use xsched_proto::units::exact_us;
 
-use crate::holding::{MemorySettings, MemoryTerms};
+/// Limits of memory that the configuration gives a program, on each device.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MemoryTerms {
+    /// Limit of the program, with all its processes.
+    pub program: Option<Amount>,
+    /// Memory that less urgent programs leave to it.
+    pub reserve: Option<Amount>,
+    /// Limit of all programs of its user.
+    pub user: Option<Amount>,
+    /// Its container, as a number.
+    pub within: Option<u64>,
+    /// Its container, as a number, and the limit of all programs in it.
+    pub container: Option<(u64, Amount)>,
+    /// Its pod, as a number, and the limit of all programs in it.
+    pub pod: Option<(u64, Amount)>,
+    /// Its rule, and the limit of all programs to which that applies.
+    pub rule: Option<(u32, Amount)>,
+}
+
+/// Limits of memory that the configuration gives to all programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MemorySettings {
+    /// Memory of each device that programs may use together.
+    pub capacity: Option<Amount>,
+    /// Limit of all programs of each class, in the order of [`Class::ALL`].
+    pub classes: [Option<Amount>; Class::ALL.len()],
+}
 
 /// The terms of one program: its rule, and the limits of its user.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,8 +3,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
-use super::{BINDINGS, Hook};
-use crate::platform::cuda::residency::under;
+use super::{BINDINGS, Hook, beneath};
 
 /// A real function for each binding; null = not known.
 pub type Reals = [AtomicPtr<c_void>; BINDINGS];
@@ -37,6 +36,6 @@ impl Hook {
 
     /// Sets the cell that calls read.
     pub(super) fn fill(&self, binding: usize, real: *mut c_void) {
-        self.cells[binding].store(under(self, real), Release);
+        self.cells[binding].store(beneath::before(self, real), Release);
     }
 }

@@ -8,6 +8,7 @@
 //! another. The exported stub is binding 0: whatever the caller's own binding would have been (see [`resolve`]).
 
 pub(crate) mod absent;
+pub mod beneath;
 pub(crate) mod cells;
 mod elf;
 pub(crate) mod ioctl;
@@ -23,7 +24,6 @@ use std::sync::atomic::Ordering::*;
 use xsched_core::thread;
 
 pub use self::cells::{Cells, Reals};
-use crate::platform::cuda::residency::under;
 use crate::stage;
 
 /// Number of copies of vendor libraries told apart in one process; further ones are left unscheduled and reported.
@@ -68,10 +68,10 @@ impl Hook {
         stage::leave_unless_ours(stage::Occasion::Use);
         let known = self.known(binding);
         if known.is_null() {
-            return under(self, resolve::for_caller(self, caller));
+            return beneath::before(self, resolve::for_caller(self, caller));
         }
         self.fill(binding, known);
-        under(self, known)
+        beneath::before(self, known)
     }
 }
 
@@ -176,7 +176,7 @@ pub(crate) fn typed<T>(at: usize, like: impl FnOnce() -> &'static T) -> &'static
 /// whose signature differs from the one in `sig` does not compile.
 macro_rules! hooks {
     ($platform:ident, $list:ident: $class:ident; $($name:ident)*) => {
-        pub(in crate::platform) static $list: $crate::interpose::Group = $crate::interpose::Group {
+        pub(crate) static $list: $crate::interpose::Group = $crate::interpose::Group {
             class: $crate::interpose::Class::$class,
             hooks: &[$(&$name::HOOK),*],
             cells: &$list::CELLS.0,

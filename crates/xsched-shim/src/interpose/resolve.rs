@@ -16,9 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 use xsched_core::thread;
 
 use super::objects::Objects;
-use super::{AnyFn, BINDINGS, Hook, elf, sites};
+use super::{AnyFn, BINDINGS, Hook, beneath, elf, sites};
 use crate::lock::Lock;
-use crate::platform::cuda::residency::driver_function;
 
 type DlsymFn = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type DlvsymFn = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
@@ -152,7 +151,7 @@ pub fn same_object(one: usize, other: usize) -> bool {
 
 /// Load address and file of the object that holds an address.
 pub fn object_of(address: usize) -> Option<(usize, CString)> {
-    let address = driver_function(address);
+    let address = beneath::behind(address);
     // SAFETY: Dl_info is plain data that dladdr fills; its strings are the loader's.
     unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();

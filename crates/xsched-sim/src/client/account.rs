@@ -18,7 +18,7 @@ pub(super) struct Account(Mutex<BTreeMap<u64, u64>>);
 /// Memory of a device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceMemory {
-    /// All of it.
+    /// Capacity of the device.
     pub capacity: u64,
     /// Memory in use, by all processes.
     pub used: u64,

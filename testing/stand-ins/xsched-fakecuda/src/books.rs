@@ -1,10 +1,21 @@
 //! Accounts of a context: blocks to be freed later, and memory shared with other processes.
 
-use crate::pool::Pool;
 use crate::result::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use xsched_sim::client::{self, Export, Mark, lock};
+
+/// Keeper of memory for blocks, whose memory is not a block's own.
+pub(crate) trait Keeper: Send + Sync {
+    fn handle(&self) -> usize;
+    /// Takes memory for a block.
+    fn take(&self, bytes: u64) -> Result<()>;
+    /// Has memory of a block back.
+    fn returned(&self, bytes: u64);
+}
+
+/// Blocks of keepers, with their lengths, by offset.
+type Kept = BTreeMap<u64, (Arc<dyn Keeper>, u64)>;
 
 /// Blocks of a context that are to be freed once a stream reaches a mark.
 #[derive(Default)]
@@ -14,7 +25,7 @@ pub(crate) struct Blocks {
     /// Blocks of graphs' nodes, by offset.
     pub(crate) of_graphs: Mutex<BTreeSet<u64>>,
     /// Blocks of pools, with their lengths, by offset.
-    pooled: Mutex<BTreeMap<u64, (Arc<Pool>, u64)>>,
+    pooled: Mutex<Kept>,
 }
 
 impl Blocks {
@@ -25,7 +36,7 @@ impl Blocks {
     }
 
     /// Allocates a block of a pool.
-    pub(crate) fn pooled(&self, sim: &client::Context, pool: Arc<Pool>, bytes: usize) -> Result<u64> {
+    pub(crate) fn pooled(&self, sim: &client::Context, pool: Arc<dyn Keeper>, bytes: usize) -> Result<u64> {
         let (offset, length) = {
             let heap = &mut lock(&sim.heaps).device;
             let offset = heap.alloc(bytes as u64).ok_or(Error::OUT_OF_MEMORY)?;
@@ -41,7 +52,7 @@ impl Blocks {
 
     /// Pool of the block at an offset; `None` if it is of none.
     pub(crate) fn pool_of(&self, offset: u64) -> Option<usize> {
-        lock(&self.pooled).get(&offset).map(|(pool, _)| pool.handle)
+        lock(&self.pooled).get(&offset).map(|(pool, _)| pool.handle())
     }
 
     /// Returns the memory of a block that was freed to its pool, if it is of one.

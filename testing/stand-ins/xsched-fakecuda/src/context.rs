@@ -3,7 +3,6 @@
 use crate::books::{Blocks, Shares};
 use crate::edge::{In, Out};
 use crate::mps::Pool;
-use crate::pool;
 use crate::process::{device, driver, known, note_fds, of_the_machine};
 use crate::result::{Error, Result};
 use crate::rm::Group;
@@ -157,14 +156,35 @@ impl Ctx {
         Ok(waited?)
     }
 
+    /// Frees memory that waited for a synchronisation, which has ended.
+    pub(crate) fn synchronized(&self) {
+        self.memory.reap(self.sim);
+        if let Some(call) = AFTER.get() {
+            call();
+        }
+    }
+
     fn synchronize(&self) -> Result<()> {
         self.check()?;
         no_capture_in(self.id)?;
         let waited = self.sim.synchronize();
         self.check()?;
-        pool::synchronized(self);
+        self.synchronized();
         Ok(waited?)
     }
+}
+
+/// Called after a synchronisation.
+static AFTER: OnceLock<fn()> = OnceLock::new();
+
+/// Has a function called after each synchronisation.
+pub(crate) fn after_synchronising(call: fn()) {
+    let _ = AFTER.set(call);
+}
+
+/// Frees the memory whose streams have reached its end, of all contexts.
+pub(crate) fn reap_all() {
+    CONTEXTS.all().iter().for_each(|ctx| ctx.memory.reap(ctx.sim));
 }
 
 /// The context of a handle.

@@ -2,7 +2,6 @@
 
 use crate::context::{Ctx, current};
 use crate::edge::Out;
-use crate::pool;
 use crate::process::known;
 use crate::result::{Error, Result};
 use crate::sequence::{Sequence, potentially_unsafe};
@@ -121,7 +120,7 @@ pub(crate) fn synchronize(handle: usize) -> Result<()> {
         return shared.synchronize(&ctx);
     }
     ctx.sim.recorded(event.slot)?.map_or(Ok(()), |mark| ctx.wait(mark))?;
-    pool::synchronized(&ctx);
+    ctx.synchronized();
     Ok(())
 }
 

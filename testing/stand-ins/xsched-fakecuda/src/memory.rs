@@ -305,11 +305,6 @@ pub(crate) fn alloc_from_pool(null: Null, out: Out<u64>, bytes: usize, pool: usi
     pooled(null, out, bytes, stream, Some(pool))
 }
 
-/// Frees the memory whose streams have reached its end, of all contexts.
-pub(crate) fn reap_all() {
-    CONTEXTS.all().iter().for_each(|ctx| ctx.memory.reap(ctx.sim));
-}
-
 pub(crate) fn free_async(null: Null, address: u64, stream: usize) -> Result<()> {
     let stream = stream::find(null, stream)?;
     let ctx = stream.context()?;

@@ -4,7 +4,8 @@
 //! the pool until a synchronisation, as far as it is more than the pool's threshold. Which pages those are is of no
 //! interest: a block lies anywhere in the arena of its context.
 
-use crate::context::Ctx;
+use crate::books::Keeper;
+use crate::context::{after_synchronising, reap_all};
 use crate::edge::{In, Out};
 use crate::process::{device, driver};
 use crate::result::{Error, Result};
@@ -59,6 +60,7 @@ static POOLS: Slab<Pool> = Slab::new(0x59);
 fn of_device(number: usize) -> Result<&'static OfDevice> {
     static ALL: OnceLock<Vec<OfDevice>> = OnceLock::new();
     let devices = driver()?.devices;
+    after_synchronising(keep_less);
     let make = |device| {
         let own = Pool::add(device, 0);
         OfDevice { current: Mutex::new(own.clone()), own }
@@ -76,8 +78,24 @@ impl Pool {
         POOLS.add(|handle| Arc::new(Self { handle, device, most, state }))
     }
 
-    /// Takes memory for a block.
-    pub(crate) fn take(&self, bytes: u64) -> Result<()> {
+    /// Gives memory that is not in use back to the device, down to `least` bytes.
+    fn keep(&self, state: &mut State, least: u64) {
+        let kept = state.used.max(least).next_multiple_of(GRANULARITY);
+        if kept < state.reserved
+            && let Ok(keeper) = keeper_of(self.device)
+            && keeper.give(state.reserved - kept).is_ok()
+        {
+            state.reserved = kept;
+        }
+    }
+}
+
+impl Keeper for Pool {
+    fn handle(&self) -> usize {
+        self.handle
+    }
+
+    fn take(&self, bytes: u64) -> Result<()> {
         let mut state = lock(&self.state);
         let used = state.used.checked_add(bytes).ok_or(Error::OUT_OF_MEMORY)?;
         if used > state.reserved {
@@ -94,23 +112,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes back the memory of a block that was freed.
-    pub(crate) fn returned(&self, bytes: u64) {
+    fn returned(&self, bytes: u64) {
         let mut state = lock(&self.state);
         state.used = state.used.saturating_sub(bytes);
         if state.destroyed && state.used == 0 {
             self.keep(&mut state, 0);
-        }
-    }
-
-    /// Gives memory that is not in use back to the device, down to `least` bytes.
-    fn keep(&self, state: &mut State, least: u64) {
-        let kept = state.used.max(least).next_multiple_of(GRANULARITY);
-        if kept < state.reserved
-            && let Ok(keeper) = keeper_of(self.device)
-            && keeper.give(state.reserved - kept).is_ok()
-        {
-            state.reserved = kept;
         }
     }
 }
@@ -128,8 +134,7 @@ pub(crate) fn given(handle: usize, number: usize) -> Result<Arc<Pool>> {
 }
 
 /// Gives memory that pools need not keep back to the device, once a synchronisation has ended.
-pub(crate) fn synchronized(ctx: &Ctx) {
-    ctx.memory.reap(ctx.sim);
+fn keep_less() {
     for pool in POOLS.all() {
         let state = &mut *lock(&pool.state);
         pool.keep(state, state.threshold.min(state.reserved));
@@ -194,7 +199,7 @@ pub(crate) fn trim(handle: usize, keep: usize) -> Result<()> {
 /// An attribute: words of 4 bytes up to the third, then of 8.
 pub(crate) fn attribute(handle: usize, which: c_uint, value: Out<c_void>) -> Result<()> {
     let (pool, value) = (find(handle)?, value.required()?);
-    crate::memory::reap_all();
+    reap_all();
     let state = lock(&pool.state);
     // SAFETY: no `T` is read or written by the cast; the attribute decides what is.
     let as_double = || unsafe { std::mem::transmute::<Out<c_void>, Out<u64>>(value) };

@@ -2,7 +2,6 @@
 
 use crate::context::{Ctx, PRIORITIES, current};
 use crate::edge::{Null, Out};
-use crate::pool;
 use crate::process::known;
 use crate::result::{Error, Result};
 use crate::sequence::{self, Member, Sequence};
@@ -227,7 +226,7 @@ pub(crate) fn synchronize(null: Null, handle: usize) -> Result<()> {
     ctx.sim.ends(stream.slot)?.into_iter().try_for_each(|mark| ctx.wait(mark))?;
     // A fault counts even if no command is pending.
     ctx.check()?;
-    pool::synchronized(&ctx);
+    ctx.synchronized();
     Ok(())
 }
 

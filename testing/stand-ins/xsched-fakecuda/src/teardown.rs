@@ -6,7 +6,6 @@ use crate::event::EVENTS;
 use crate::graph_memory;
 use crate::memory::forget_registered;
 use crate::module::{FUNCTIONS, MODULES};
-use crate::pool;
 use crate::process::device;
 use crate::result::{Error, Result};
 use crate::stream::{STREAMS, forget_of};
@@ -31,7 +30,7 @@ fn end(ctx: &Ctx) {
     vmm::forget(ctx);
     graph_memory::forget(ctx);
     ctx.memory.unpool_all();
-    pool::synchronized(ctx);
+    ctx.synchronized();
     CONTEXTS.remove(ctx.handle);
 }
 

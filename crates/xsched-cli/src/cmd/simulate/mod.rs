@@ -13,6 +13,7 @@ use xsched_proto::units;
 use xsched_simulate::{Json, Outcome, Run, Scenario, Strategy, picture, table};
 
 use crate::failure::{Error, Result, print};
+use crate::values;
 
 /// Show what would happen: plays programs and devices of a file in virtual time
 ///
@@ -30,7 +31,7 @@ pub(crate) struct Args {
     policy: Vec<String>,
 
     /// Seed of the random numbers [default: that of the file]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::seed)]
     seed: Option<u64>,
 
     /// Write the figures to a file

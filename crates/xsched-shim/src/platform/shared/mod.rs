@@ -30,8 +30,7 @@ use std::ffi::{CStr, c_int, c_void};
 
 use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue};
 
-use crate::interpose::{Hook, resolve};
-use crate::platform::cuda::residency::under;
+use crate::interpose::{Hook, beneath, resolve};
 
 /// A stream's handle.
 pub(super) type Stream = *mut c_void;
@@ -127,7 +126,7 @@ pub(super) fn behind(real: *mut c_void, hook: impl FnOnce() -> &'static Hook) ->
 #[inline(never)]
 fn elsewhere(hook: impl FnOnce() -> &'static Hook) -> *mut c_void {
     let hook = hook();
-    resolve::keeping_errno(|| under(hook, resolve::anywhere(hook, |first| first)))
+    resolve::keeping_errno(|| beneath::before(hook, resolve::anywhere(hook, |first| first)))
 }
 
 /// Search for a table of [`functions`](xsched_vendor::functions): names as the object that holds `address` sees them.

@@ -59,7 +59,7 @@ pub(super) fn words(slot: u16) -> Option<&'static MemorySlot> {
 /// Size by which memory counts. The driver takes it from the device in units of 2 MiB and puts small allocations into
 /// units together.
 pub(super) fn rounded(bytes: u64) -> u64 {
-    let unit = if bytes < 1 << 20 { 512 } else { 2 << 20 };
+    let unit = if bytes <= 1 << 20 { 512 } else { 2 << 20 };
     bytes.checked_next_multiple_of(unit).unwrap_or(bytes)
 }
 
@@ -263,8 +263,8 @@ mod tests {
     #[test]
     fn small_allocations_share_units_and_large_ones_have_their_own() {
         const MIB: u64 = 1 << 20;
-        assert_eq!([0, 1, 512, 513, MIB - 1].map(rounded), [0, 512, 512, 1024, MIB]);
-        assert_eq!([MIB, 2 * MIB, 2 * MIB + 1].map(rounded), [2 * MIB, 2 * MIB, 4 * MIB]);
+        assert_eq!([0, 1, 512, 513, MIB - 1, MIB].map(rounded), [0, 512, 512, 1024, MIB, MIB]);
+        assert_eq!([MIB + 1, 2 * MIB, 2 * MIB + 1].map(rounded), [2 * MIB, 2 * MIB, 4 * MIB]);
         assert_eq!(rounded(u64::MAX), u64::MAX, "no overflow");
     }
 }

@@ -10,6 +10,7 @@ use super::super::hot;
 use super::super::types::*;
 use super::driver;
 use crate::enabled::{CUDA, platform_enabled};
+use crate::platform::cuda::stats;
 use crate::platform::shared::Driver;
 use crate::platform::start::runtime;
 use crate::process;
@@ -80,7 +81,9 @@ pub(super) fn by_number(real: *mut c_void, device: CUdevice) -> Option<u16> {
 /// Slot of a device with this key and memory. Starts scheduling in this process if need be, since the daemon knows the
 /// limits.
 pub(super) fn by_key(key: &str, capacity: u64) -> Option<u16> {
-    runtime()?.memory_device(key, capacity)
+    let slot = runtime()?.memory_device(key, capacity)?;
+    stats::add_memory(super::members);
+    Some(slot)
 }
 
 /// Number of a slot's device.

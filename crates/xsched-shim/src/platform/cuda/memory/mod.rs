@@ -139,8 +139,14 @@ pub(super) fn context_ended(context: Option<usize>) {
     graphs::refresh_all();
 }
 
+/// Reports whether a device's memory is limited for this process. Only then its contexts are measured, since NVIDIA's library takes
+/// some 50 ms to answer.
+pub(super) fn is_limited(real: *mut c_void, device: CUdevice) -> bool {
+    device::by_number(real, device).is_some_and(|slot| !account::is_unlimited(slot))
+}
+
 /// Memory by device at this moment, in bytes, as a further member of a JSON object; empty if none was counted.
-pub(super) fn members() -> String {
+fn members() -> String {
     let devices: Vec<String> = device::slots().filter_map(account::described).collect();
     if devices.is_empty() { String::new() } else { format!(",\"memory\":[{}]", devices.join(",")) }
 }

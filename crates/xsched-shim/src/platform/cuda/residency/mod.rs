@@ -28,6 +28,7 @@ use xsched_proto::variables;
 use self::calls::{Calls, Handle};
 use crate::enabled::{CUDA, platform_enabled};
 use crate::interpose::Hook;
+use crate::interpose::beneath::{self, Beneath};
 use crate::lock::Lock;
 
 /// Longest sleep of a thread at the latch, in ns. The mover wakes it.
@@ -65,15 +66,25 @@ fn movable() -> Option<&'static Movable> {
     MOVABLE.get().copied().filter(|_| POSSIBLE.load(Relaxed))
 }
 
+/// Constructor, run when this library is loaded: hooks call what lies here before the driver's functions.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LIE_BENEATH: extern "C" fn() = {
+    extern "C" fn lie_beneath() {
+        beneath::put(&Beneath { before: under, behind: driver_function });
+    }
+    lie_beneath
+};
+
 /// Function for calls of a hook instead of the driver's: the latched one in a program whose memory is movable.
 #[cold]
-pub(crate) fn under(hook: &Hook, real: *mut c_void) -> *mut c_void {
+fn under(hook: &Hook, real: *mut c_void) -> *mut c_void {
     if hook.platform != CUDA || real.is_null() || !is_wanted() { real } else { latched::before(hook, real) }
 }
 
 /// The driver's function behind a latched one; any other address as it is.
 #[cold]
-pub(crate) fn driver_function(address: usize) -> usize {
+fn driver_function(address: usize) -> usize {
     if MOVABLE.get().is_none() && !latched::is_used() { address } else { latched::behind(address) }
 }
 
