@@ -83,7 +83,10 @@ fn what_does_not_move_is_as_without() {
         let seed = (!["errors", "memory"].contains(&name)).then_some("3");
         let process = start(&gpu, &[], seed, &program, &[]);
         let pid = process.pid();
-        assert_eq!(process.finish(), lines, "{name}");
+        let (code, found, errors) = process.wait();
+        // Some find the device full, which is reported.
+        let errors: Vec<&str> = errors.lines().filter(|line| !line.contains("out of GPU memory")).collect();
+        assert_eq!((code, found, errors), (0, lines, Vec::new()), "{name}");
         assert_eq!(gpu.driver_stats(pid)["illegal"], gpu.driver_stats(bare_pid)["illegal"], "{name}");
     }
     let program = gpu.program("residency");
