@@ -1,7 +1,7 @@
 //! Memory of CUDA programs, on the software driver: counted over every way to get it, limited, and told alike by all that a program can
 //! ask.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use xsched_e2e::{Gpu, Process, Random, signal, until};
 const LIMIT: &str = "64";
 
 /// Runs a program with these variables and no daemon, and returns its lines and complaints.
-fn run(gpu: &Gpu, program: &PathBuf, args: &[&str], variables: &[(&str, &str)]) -> (Vec<String>, String) {
+fn run(gpu: &Gpu, program: &Path, args: &[&str], variables: &[(&str, &str)]) -> (Vec<String>, String) {
     let mut command = gpu.place.run_command(&["--no-daemon"], program, args);
     command.envs(variables.iter().copied());
     let (status, lines, complaints) = gpu.with_driver(command).wait();
