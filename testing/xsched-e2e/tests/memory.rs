@@ -1,7 +1,7 @@
 //! Memory of CUDA programs, on the software driver: counted over every way to get it, limited, and told alike by all that a program can
 //! ask.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::process::Signal;
 use serde_json::Value;
