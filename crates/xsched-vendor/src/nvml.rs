@@ -16,15 +16,23 @@ const TIMEOUT: Return = 10;
 /// `nvmlDevice_t`, `nvmlEventSet_t`.
 type Handle = *mut c_void;
 
-/// `nvmlPciInfo_t`.
+/// `nvmlPciInfo_t` of nvml.h.
+#[derive(Default)]
 #[repr(C)]
-struct Pci {
+pub struct Pci {
     legacy: [c_char; 16],
     domain: c_uint,
     bus: c_uint,
     device: c_uint,
     ids: [c_uint; 2],
     address: [c_char; 32],
+}
+
+impl Pci {
+    /// PCI address, such as `0000:41:00.0`.
+    pub fn address(&self) -> String {
+        format!("{:04x}:{:02x}:{:02x}.0", self.domain, self.bus, self.device)
+    }
 }
 
 /// `nvmlMemory_v2_t`.
@@ -248,10 +256,10 @@ impl Device {
     /// PCI address, such as `0000:41:00.0`.
     pub fn address(&self) -> Option<String> {
         let get = self.session.api.pci?;
-        let mut pci = Pci { legacy: [0; 16], domain: 0, bus: 0, device: 0, ids: [0; 2], address: [0; 32] };
+        let mut pci = Pci::default();
         // SAFETY: a live handle and a structure of the size that the third version fills.
         let done = unsafe { get(self.handle, &mut pci) } == SUCCESS;
-        done.then(|| format!("{:04x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device))
+        done.then(|| pci.address())
     }
 
     /// UUID: `GPU-…`, or `MIG-…` of a part.

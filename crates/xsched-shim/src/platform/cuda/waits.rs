@@ -1,5 +1,5 @@
-//! Calls that wait for the device, or may; those that allocate and free memory are in `memory/`. The queues waited for are not idle meanwhile, and inherit the waiting
-//! thread's priority.
+//! Calls that wait for the device, or may; those that allocate and free memory are in `memory/`. The queues waited for are not
+//! idle meanwhile, and inherit the waiting thread's priority.
 
 use super::api::Api;
 use super::types::*;

@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 use xsched_vendor::functions;
+use xsched_vendor::nvml::Pci;
 
 use super::super::real;
 use super::super::types::*;
@@ -32,17 +33,6 @@ pub(super) struct Memory2 {
     reserved: u64,
     free: u64,
     used: u64,
-}
-
-/// nvmlPciInfo_t of nvml.h.
-#[repr(C)]
-struct Pci {
-    legacy: [c_char; 16],
-    domain: c_uint,
-    bus: c_uint,
-    device: c_uint,
-    ids: [c_uint; 2],
-    address: [c_char; 32],
 }
 
 /// nvmlMemory_v2.
@@ -89,10 +79,10 @@ fn key(api: &Api, handle: *mut c_void) -> Option<String> {
     if let Some(instance) = uuid.strip_prefix("mig-") {
         return Some(format!("mig:{instance}"));
     }
-    let mut pci = Pci { legacy: [0; 16], domain: 0, bus: 0, device: 0, ids: [0; 2], address: [0; 32] };
+    let mut pci = Pci::default();
     // SAFETY: as above; a local of the type.
     let told = unsafe { (api.pci?)(handle, &mut pci) } == SUCCESS;
-    told.then(|| format!("pci:{:04x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device))
+    told.then(|| format!("pci:{}", pci.address()))
 }
 
 /// Memory of a device that programs can have: the first version of the call counts what the driver keeps for itself.
