@@ -229,6 +229,7 @@ macro_rules! streams_destroyed {
                         hot().captures.forget(stream);
                         lifetime::forget_stream(stream as usize);
                         api::forget_queue(stream as usize);
+                        memory::stream_ended(stream);
                     });
                 }
                 // SAFETY: the caller's own argument.

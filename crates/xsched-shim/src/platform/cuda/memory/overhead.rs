@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use xsched_vendor::functions;
 
 use super::super::types::*;
-use super::account::{self, Part};
 use crate::interpose::resolve;
 use crate::lock::Lock;
+use crate::platform::shared::memory::{Part, account};
 
 /// File name of the library.
 const LIBRARY: &CStr = c"libnvidia-ml.so.1";

@@ -2,19 +2,14 @@
 
 use super::super::types::*;
 use super::super::{real, sig};
-use super::account::{self, Part, rounded};
-use super::{allocates, driver, frees, lend, memory_calls, table};
+use super::calls::{address_at, allocates, lend, memory_calls};
+use super::driver;
 use crate::interpose::hooks;
+use crate::platform::shared::memory::{Part, account, account::rounded, steps::frees, table};
 use crate::process;
 
 /// Alignment of the rows of pitched memory, in bytes, as long as the driver has not said what it is.
 const PITCH: u64 = 512;
-
-/// Address that a driver has written. Entry points older than CUDA 3.2 have addresses of 32 bits.
-pub(super) fn address_at<T: Copy + Into<u64>>(place: *mut c_void) -> u64 {
-    // SAFETY: the caller's own place for the address, which the driver just wrote.
-    unsafe { place.cast::<T>().read_unaligned() }.into()
-}
 
 fn allocated(real: *mut c_void, place: *mut c_void, bytes: usize, call: impl FnOnce() -> CUresult) -> CUresult {
     let bytes = rounded(bytes as u64);

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use super::account::{self, Part};
 use crate::lock::Lock;
@@ -13,20 +13,20 @@ const SHARDS: usize = 64;
 
 /// An allocation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     /// Size by which it is counted.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// Context that it ends with; 0 = none.
-    pub(super) context: usize,
-    pub(super) slot: u16,
-    pub(super) part: Part,
+    pub(crate) context: usize,
+    pub(crate) slot: u16,
+    pub(crate) part: Part,
     /// Other processes may use it.
-    pub(super) exported: bool,
+    pub(crate) exported: bool,
 }
 
 impl Entry {
     /// Counts the allocation out.
-    pub(super) fn count_out(&self) {
+    pub(crate) fn count_out(&self) {
         account::subtract(self.slot, self.part, self.bytes);
         if self.exported {
             account::unexport(self.slot, self.bytes);
@@ -59,39 +59,50 @@ fn mixed(address: u64) -> u64 {
 type Shard = HashMap<u64, Entry, BuildHasherDefault<OfAddress>>;
 
 static TABLE: [Lock<Shard>; SHARDS] = [const { Lock::new() }; SHARDS];
-/// Number of entries of each shard, so that a search in an empty one needs no lock.
-static COUNTS: [AtomicUsize; SHARDS] = [const { AtomicUsize::new(0) }; SHARDS];
+/// Size of a region of addresses, as a power of two: memory of pools and memory that the table has lie in different ones.
+const REGION: u32 = 21;
+/// Number of counts of [`COUNTS`]; a power of two.
+const REGIONS: usize = 4096;
+/// Number of entries of the regions that have the same hash, so that most searches for an address that is not there need no
+/// lock.
+static COUNTS: [AtomicU32; REGIONS] = [const { AtomicU32::new(0) }; REGIONS];
+
+fn count_of(address: u64) -> &'static AtomicU32 {
+    &COUNTS[(mixed(address >> REGION) >> 24) as usize % REGIONS]
+}
+
+/// Reports whether the table may have an entry for an address: false = it has none.
+#[inline]
+pub(crate) fn may_have(address: u64) -> bool {
+    count_of(address).load(Acquire) != 0
+}
 
 fn shard(address: u64) -> usize {
     (mixed(address) >> 20) as usize % SHARDS
 }
 
 /// Enters an allocation. One that was there before is gone, though its end was not seen.
-pub(super) fn insert(address: u64, entry: Entry) {
-    let at = shard(address);
-    let before = TABLE[at].lock().insert(address, entry);
-    match before {
-        Some(before) => before.count_out(),
-        None => _ = COUNTS[at].fetch_add(1, Release),
+pub(crate) fn insert(address: u64, entry: Entry) {
+    // Counted first: who finds the count 0 will not find the entry.
+    count_of(address).fetch_add(1, Release);
+    let before = TABLE[shard(address)].lock().insert(address, entry);
+    if let Some(before) = before {
+        count_of(address).fetch_sub(1, Release);
+        before.count_out();
     }
 }
 
 /// Takes an allocation out of the table.
-#[inline]
-pub(super) fn remove(address: u64) -> Option<Entry> {
-    let at = shard(address);
-    if COUNTS[at].load(Acquire) == 0 {
-        return None;
-    }
-    let found = TABLE[at].lock().remove(&address);
+pub(crate) fn remove(address: u64) -> Option<Entry> {
+    let found = TABLE[shard(address)].lock().remove(&address);
     if found.is_some() {
-        COUNTS[at].fetch_sub(1, Release);
+        count_of(address).fetch_sub(1, Release);
     }
     found
 }
 
 /// Marks an allocation as exported, and returns it if it was not before.
-pub(super) fn mark_exported(address: u64) -> Option<Entry> {
+pub(crate) fn mark_exported(address: u64) -> Option<Entry> {
     let mut table = TABLE[shard(address)].lock();
     let entry = table.get_mut(&address).filter(|entry| !entry.exported)?;
     entry.exported = true;
@@ -99,27 +110,23 @@ pub(super) fn mark_exported(address: u64) -> Option<Entry> {
 }
 
 /// Takes all allocations of a context out of the table.
-pub(super) fn remove_all(context: usize) -> Vec<Entry> {
+pub(crate) fn remove_all(context: usize) -> Vec<Entry> {
     let mut gone = Vec::new();
-    for (shard, count) in TABLE.iter().zip(&COUNTS) {
-        if count.load(Acquire) == 0 {
-            continue;
-        }
-        let before = gone.len();
-        shard.lock().retain(|_, entry| {
+    for shard in TABLE.iter().filter(|shard| !shard.is_untouched()) {
+        shard.lock().retain(|address, entry| {
             let stays = entry.context != context;
             if !stays {
+                count_of(*address).fetch_sub(1, Release);
                 gone.push(*entry);
             }
             stays
         });
-        count.fetch_sub(gone.len() - before, Release);
     }
     gone
 }
 
 /// Empties the table, in a forked child.
-pub(super) fn forget_all() {
+pub(crate) fn forget_all() {
     TABLE.iter().for_each(Lock::forget);
     COUNTS.iter().for_each(|count| count.store(0, Release));
 }
@@ -132,10 +139,11 @@ mod tests {
     fn an_allocation_is_found_once_and_ends_with_its_context() {
         let entry = |context| Entry { bytes: 512, context, slot: 0, part: Part::Plain, exported: false };
         (1..=10_000).for_each(|n| insert(n << 9, entry(1 + n as usize % 2)));
-        assert!(COUNTS.iter().all(|count| count.load(Relaxed) > 50), "spread over the shards");
+        assert!(TABLE.iter().all(|shard| shard.lock().len() > 50), "spread over the shards");
+        assert!(may_have(5 << 9) && !may_have(1 << 40));
         assert!(remove(5 << 9).is_some() && remove(5 << 9).is_none());
         assert!(mark_exported(7 << 9).is_some() && mark_exported(7 << 9).is_none());
         assert_eq!((remove_all(2).len(), remove_all(2).len(), remove_all(1).len()), (4_999, 0, 5_000));
-        assert!(COUNTS.iter().all(|count| count.load(Relaxed) == 0));
+        assert!(COUNTS.iter().all(|count| count.load(Relaxed) == 0) && !may_have(7 << 9));
     }
 }
