@@ -1,6 +1,7 @@
 /* Costs of allocations, and memory taken in ways that frameworks do not use.
  *
  *   alloc cost [--rounds N]     a line of JSON a round: ns of an allocation with its free, by way and size; ms of the start
+ *   alloc pairs [--count N]     "ready", then for each line that it reads a line of JSON as `cost` has it, in some ms
  *   alloc steps                 takes memory, a way at a time: "step NAME BYTES TOLD" is answered by a line, then it is freed.
  *                               TOLD is the memory that the program is told to have
  *   alloc fill WAY              takes pieces of 256 MiB (plain, vmm, pool) until it is refused: a line of JSON
@@ -190,6 +191,19 @@ static void cost(int rounds) {
                ordered(1 << 16, 20000), ordered(4 << 20, 20000), mapped(2 << 20, 500));
 }
 
+/* Rounds as short as possible, so that those of several programs can take turns. */
+static void pairs(int count) {
+    char line[16];
+    ordered(1 << 20, 100), plain(1 << 16, 100);
+    printf("{\"start_ms\":%.1f}\n", start_ms);
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        printf("{\"async_64K\":%.1f,\"async_4M\":%.1f,\"plain_64K\":%.1f,\"batch_64K\":%.1f}\n", ordered(1 << 16, count),
+               ordered(4 << 20, count), plain(1 << 16, count / 20), batch(1 << 16, count / 20 / 64 * 64));
+        fflush(stdout);
+    }
+}
+
 /* ---- steps ------------------------------------------------------------------------------------------------------ */
 
 static void step(const char *name, size_t bytes) {
@@ -311,8 +325,9 @@ int main(int argc, char **argv) {
     begin();
     wait_for = (CUresult(*)(CUstream))find("cuStreamSynchronize");
     if (argc > 1 && !strcmp(argv[1], "cost")) cost(rounds);
+    else if (argc > 1 && !strcmp(argv[1], "pairs")) pairs(argc > 3 ? rounds : 10000);
     else if (argc > 1 && !strcmp(argv[1], "steps")) steps();
     else if (argc > 2 && !strcmp(argv[1], "fill")) fill(argv[2]);
-    else return fprintf(stderr, "usage: alloc cost [--rounds N] | steps | fill plain|vmm|pool\n"), 2;
+    else return fprintf(stderr, "usage: alloc cost [--rounds N] | pairs [--count N] | steps | fill plain|vmm|pool\n"), 2;
     return 0;
 }

@@ -151,6 +151,7 @@ fn monitors_are_told_what_programs_hold_by_their_own_count() {
     client.group(0, "sim:0");
     assert!(words(&client).take(3 * GIB));
     words(&client).overhead_bytes.store(GIB, SeqCst);
+    words(&client).refuse(5 * GIB);
     let mut stream = UnixStream::connect(&socket).expect("it listens");
     stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it reads");
     let mut text = String::new();
@@ -162,4 +163,5 @@ fn monitors_are_told_what_programs_hold_by_their_own_count() {
     };
     let names = ["held", "overhead", "exported", "limit"].map(|name| format!("xsched_memory_{name}_bytes"));
     assert_eq!(names.map(|name| value(&name)), [3 * GIB, GIB, 0, 10 * GIB]);
+    assert_eq!(value("xsched_memory_refusals_total"), 1);
 }

@@ -103,6 +103,15 @@ impl<M: Memory> Engine<M> {
         }
     }
 
+    /// Takes a driver's figures of processes: the rest beyond their own counts is overhead.
+    pub(crate) fn measure_memory(&mut self, device: &str, at_ns: u64, processes: &[(u32, Option<u64>)]) {
+        let programs = &self.programs;
+        self.ledger.measure(device, at_ns, |(id, _)| {
+            let pid = programs.get(&id)?.pid;
+            processes.iter().find(|(other, _)| *other == pid).map_or(Some(0), |(_, bytes)| *bytes)
+        });
+    }
+
     /// Brings limits and reserves up to date with what programs hold, and with changes of the configuration and of priorities.
     pub(crate) fn look_at_memory(&mut self) {
         let devices: Vec<Arc<str>> = self.ledger.devices().cloned().collect();

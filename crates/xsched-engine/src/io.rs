@@ -52,6 +52,9 @@ pub enum Input<M> {
     Beat,
     /// Limits and reserves of memory are to follow what programs hold.
     MemoryTime,
+    /// The memory of processes on a device as its driver tells: the device, the time in ns at which it was asked, and bytes by process id
+    /// (none = not told).
+    Memory(Arc<str>, u64, Vec<(u32, Option<u64>)>),
     /// The state of a device as its driver tells.
     Device(Arc<str>, Option<Box<DeviceState>>),
     /// Nice values of programs.

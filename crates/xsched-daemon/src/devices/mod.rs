@@ -144,6 +144,13 @@ impl Devices {
         self.known.get(key).filter(|device| !device.is_stale(now_ns)).and_then(|device| device.latest(now_ns))
     }
 
+    /// Memory of the processes on a device, by process id, and the time at which the driver told it, in ns; none = it does not tell.
+    pub(crate) fn processes(&self, key: &str) -> Option<(u64, Vec<(u32, Option<u64>)>)> {
+        let device = self.known.get(key)?;
+        let processes = device.processes.as_ref()?;
+        Some((device.at_ns(), processes.iter().map(|p| (p.pid, p.memory_bytes)).collect()))
+    }
+
     /// Label of a device at other monitors, and the memory of its processes in bytes, by process id, as far as these are known.
     pub(crate) fn outside_names(&self, key: &str) -> (DeviceLabel, Vec<(u32, u64)>) {
         let Some(device) = self.known.get(key) else { return Default::default() };

@@ -30,6 +30,7 @@ pub(super) mod virtuals;
 
 use super::types::*;
 use crate::platform::shared::memory::{Entry, account, table};
+use crate::process;
 
 /// Makes the device of a new context known to the daemon, and counts what the context itself takes, given the state before
 /// it was made.
@@ -52,10 +53,11 @@ pub(super) fn context_ended(context: Option<usize>) {
     graphs::refresh_all();
 }
 
-/// Reports whether a device's memory is limited for this process. Only then its contexts are measured, since NVIDIA's library takes
-/// some 50 ms to answer.
-pub(super) fn is_limited(real: *mut c_void, device: CUdevice) -> bool {
+/// Reports whether this process measures what a new context takes: under a limit of its own. NVIDIA's library takes some 50 ms to
+/// answer. A daemon, which has it open, measures all processes.
+pub(super) fn measures_contexts(real: *mut c_void, device: CUdevice) -> bool {
     device::by_number(real, device).is_some_and(|slot| !account::is_unlimited(slot))
+        && process::running().is_some_and(|rt| !rt.has_memory_daemon())
 }
 
 /// Drops what is known of a stream that is being destroyed.

@@ -22,7 +22,7 @@ use crate::interpose::hooks;
 use crate::lock::Lock;
 use crate::platform::shared::StreamKind::{Legacy, PerThread};
 use crate::platform::shared::memory::{Claim, Part, account, claims, steps::frees};
-use crate::platform::shared::path::order;
+use crate::platform::shared::path::minor;
 use crate::platform::shared::waits::stream_call;
 use crate::platform::shared::{DefaultStreamMode, Driver};
 use crate::process;
@@ -134,16 +134,16 @@ fn allocated(
     pool: Option<Pool>,
     stream: CUstream,
     mode: DefaultStreamMode,
-    call: impl Fn() -> CUresult + Copy,
+    call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let served = |slot| !hot().captures.is_active() && is_advanced(slot, bytes);
     if device::slot_known(stream).is_some_and(served) {
-        return order::<Api>(real, stream, mode, call);
+        return minor::<Api>(stream, mode, call);
     }
     let slot = process::guarded("before an allocation", || device::slot_of_stream(real, stream)).flatten();
     match slot {
         Some(slot) if !served(slot) => with_question(real, slot, bytes as u64, pool, stream, mode, call),
-        Some(_) | None => order::<Api>(real, stream, mode, call),
+        Some(_) | None => minor::<Api>(stream, mode, call),
     }
 }
 
@@ -156,7 +156,7 @@ fn with_question(
     pool: Option<Pool>,
     stream: CUstream,
     mode: DefaultStreamMode,
-    call: impl Fn() -> CUresult + Copy,
+    call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let is_unlimited = account::is_unlimited(slot);
     let asked = process::guarded("before an allocation", || {
@@ -178,11 +178,11 @@ fn with_question(
         let growth = self::growth(pool, slot, bytes)?;
         Some((Some(pool), claims::claim::<Cuda>(slot, growth), growth))
     });
-    let Some((pool, claim, growth)) = asked.flatten() else { return order::<Api>(real, stream, mode, call) };
+    let Some((pool, claim, growth)) = asked.flatten() else { return minor::<Api>(stream, mode, call) };
     if claim == Claim::Refused {
         return OUT_OF_MEMORY;
     }
-    let rc = order::<Api>(real, stream, mode, call);
+    let rc = minor::<Api>(stream, mode, call);
     let Some(pool) = pool else { return rc };
     process::guarded("after an allocation", || {
         if claim == Claim::Counted {
@@ -204,14 +204,14 @@ fn with_question(
 }
 
 fn freed(
-    real: *mut c_void,
+    _: *mut c_void,
     address: CUdeviceptr,
     stream: CUstream,
     mode: DefaultStreamMode,
-    call: impl Fn() -> CUresult + Copy,
+    call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     // Of the addresses that the table has, some may be freed so; those of pools are not there.
-    frees(address, || order::<Api>(real, stream, mode, call))
+    frees(address, || minor::<Api>(stream, mode, call))
 }
 
 memory_calls! {

@@ -10,6 +10,8 @@ use crate::process;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     Plain,
+    /// Plain memory that the library moves by itself.
+    Managed,
     Pooled,
     Virtual,
     Graph,
@@ -22,13 +24,27 @@ pub(crate) enum Part {
 impl Part {
     fn word(self, words: &MemorySlot) -> &AtomicU64 {
         match self {
-            Part::Plain => &words.plain_bytes,
+            Part::Plain | Part::Managed => &words.plain_bytes,
             Part::Pooled => &words.pooled_bytes,
             Part::Virtual => &words.virtual_bytes,
             Part::Graph => &words.graph_bytes,
             Part::Array => &words.array_bytes,
             Part::Overhead => &words.overhead_bytes,
             Part::Host => &words.host_bytes,
+        }
+    }
+
+    fn raise(self, words: &MemorySlot, bytes: u64) {
+        self.word(words).fetch_add(bytes, Relaxed);
+        if self == Part::Managed {
+            words.managed_bytes.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    fn lower(self, words: &MemorySlot, bytes: u64) {
+        lower(self.word(words), bytes);
+        if self == Part::Managed {
+            lower(&words.managed_bytes, bytes);
         }
     }
 }
@@ -53,7 +69,7 @@ pub(crate) fn settle(slot: u16, part: Part, claimed: u64, exact: u64) {
     } else if exact < claimed {
         words.give(claimed - exact);
     }
-    part.word(words).fetch_add(exact, Relaxed);
+    part.raise(words, exact);
 }
 
 /// Counts a claim out again.
@@ -69,13 +85,13 @@ pub(crate) fn add(slot: u16, part: Part, bytes: u64) {
     if part != Part::Host {
         words.take_anyway(bytes);
     }
-    part.word(words).fetch_add(bytes, Relaxed);
+    part.raise(words, bytes);
 }
 
 /// Counts memory out.
 pub(crate) fn subtract(slot: u16, part: Part, bytes: u64) {
     let Some(words) = words(slot) else { return };
-    lower(part.word(words), bytes);
+    part.lower(words, bytes);
     if part != Part::Host {
         words.give(bytes);
     }
