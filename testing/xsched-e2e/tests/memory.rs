@@ -118,7 +118,8 @@ fn each_device_of_a_program_has_the_limit_by_itself() {
     for (options, in_all, plain) in
         [(&[][..], 256, [29, 28]), (&["--memory-limit", "64MiB"], 64, [5, 4]), (&["--memory-limit", "25%"], 64, [5, 4])]
     {
-        let lines = gpu.run(options, &program, &[]).finish();
+        let (status, lines, complaints) = gpu.run(options, &program, &[]).wait();
+        assert!(status == 0, "{lines:?} {complaints}");
         let expected =
             |d: usize| format!("ok device {d}: {} plain, {} ordered, error 2, {in_all} MiB in all", plain[d], 3 + d);
         assert_eq!(
