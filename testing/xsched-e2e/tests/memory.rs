@@ -83,6 +83,29 @@ fn what_a_context_itself_takes_counts_too() {
 }
 
 #[test]
+fn pools_are_asked_for_their_size_seldom() {
+    const PAIRS: u64 = 4_000;
+    let gpu = Gpu::with(1, &[("SIMDEV_MEMORY_MIB", "2048")]);
+    let program = gpu.program("churn");
+    for limit in ["", "1GiB"] {
+        let mut command = gpu.place.run_command(&["--no-daemon"], &program, &["1"]);
+        if !limit.is_empty() {
+            command.env("XSCHED_MEMORY_LIMIT", limit);
+        }
+        let mut process = gpu.with_driver(command);
+        process.expect("ready");
+        process.tell(&format!("pairs {PAIRS}"));
+        process.expect("paired");
+        process.tell("end");
+        let pid = process.pid();
+        assert_eq!(process.wait().0, 0);
+        let calls = &gpu.driver_stats(pid)["calls"];
+        assert!(calls["cuMemAllocAsync"].as_u64() >= Some(PAIRS), "{calls}");
+        assert!(calls["cuMemPoolGetAttribute"].as_u64() < Some(PAIRS / 10), "limit {limit}: {calls}");
+    }
+}
+
+#[test]
 fn a_daemon_measures_what_a_program_has_besides() {
     let gpu = Gpu::new();
     with_nvml(&gpu);
