@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use support::{Client, Daemon, receive};
 use xsched_proto::account::{Amount, MemorySlot, UNLIMITED};
+use xsched_proto::usage::UsageBy;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, ProgramOptions, Request};
 use xsched_testkit::until;
 
@@ -164,4 +165,7 @@ fn monitors_are_told_what_programs_hold_by_their_own_count() {
     let names = ["held", "overhead", "exported", "limit"].map(|name| format!("xsched_memory_{name}_bytes"));
     assert_eq!(names.map(|name| value(&name)), [3 * GIB, GIB, 0, 10 * GIB]);
     assert_eq!(value("xsched_memory_refusals_total"), 1);
+    let usage = || daemon.ask(Request::Usage { since_ms: 0, by: UsageBy::Job }).expect("an answer");
+    let memory = |part| if let DaemonMsg::Usage(row) = part { Some(row.memory_kib_s) } else { None };
+    until("what it held is in the usage", || usage().into_iter().find_map(memory) > Some(0));
 }

@@ -143,3 +143,23 @@ fn cut(text: &str) -> String {
     let at = (0..=USAGE_NAME_MAX_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     text[..at].replace(char::is_control, " ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_adds_up_over_time_and_what_is_kept_does_not_count_twice() {
+        const S: u64 = 1_000_000_000;
+        let mut memory = MemoryTime::default();
+        memory.look(5 * S, 2_048);
+        assert_eq!(memory.kib_s(), 0, "nothing is known of the time before");
+        memory.look(8 * S, 512);
+        memory.look(9 * S, 0);
+        assert_eq!(memory.kib_s(), 6, "and a half");
+        memory.kept(6);
+        memory.look(10 * S, 1_536);
+        memory.look(11 * S, 0);
+        assert_eq!(memory.kib_s(), 2);
+    }
+}
