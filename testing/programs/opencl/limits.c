@@ -1,4 +1,5 @@
-/* Memory in pieces of 8 MiB, in each way until it is refused or 16 are there: "WAY: N pieces, error E", and what is told. */
+/* Memory in pieces of 8 MiB, in each way until it is refused or 16 are there: "WAY: N pieces, error E", and what is told. As
+ * `limits hold`, "ready" once there is one piece, and the end at the next line. */
 #include "check.h"
 
 enum { MIB = 1 << 20, PIECE = 8 * MIB, MOST = 16 };
@@ -15,11 +16,17 @@ static cl_mem object(int way, cl_int *error)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const char *const ways[] = {"buffers", "images", "the program's own"};
     cl_ulong whole, most;
     setup();
+    if (argc > 1 && !strcmp(argv[1], "hold")) {
+        CHECK(object(0, NULL));
+        puts("ready");
+        fflush(stdout);
+        return getchar() == EOF;
+    }
     OK(clGetDeviceInfo(device, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof whole, &whole, NULL));
     OK(clGetDeviceInfo(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof most, &most, NULL));
     printf("told: %d %d\n", whole == 64 * MIB, most <= 64 * MIB);

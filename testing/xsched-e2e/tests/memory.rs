@@ -201,6 +201,13 @@ fn programs_of_opencl_are_counted_and_limited() {
     ];
     assert_eq!((status, lines), (0, expected.map(str::to_owned).to_vec()), "{complaints}");
     assert_eq!(complaints.matches("out of GPU memory: the limit of the program is 64 MiB").count(), 1, "{complaints}");
+    // OpenCL does not tell what is free: the daemon knows what is reserved and held.
+    let mut urgent = place.run(&["--priority", "high", "--memory-reserve", "100%"], &program, &["hold"]);
+    urgent.expect("ready");
+    let (_, lines, _) = place.run(&["--priority", "low"], &program, &[]).wait();
+    assert_eq!(lines[1], "buffers: 0 pieces, error -4");
+    urgent.tell("end");
+    urgent.finish();
     let at_end = &place.stats_of(pid)["memory"][0];
     assert_eq!((&at_end["used"], &at_end["peak"]), (&Value::from(0), &Value::from(64 << 20)), "{at_end}");
 }

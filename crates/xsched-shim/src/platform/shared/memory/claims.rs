@@ -57,12 +57,12 @@ fn claim_slowly<K: Keeper>(slot: u16, words: &MemorySlot, bytes: u64, is_last: b
     if words.keep_free_bytes.load(Relaxed) == 0 && words.allowance_bytes.load(SeqCst) == UNLIMITED {
         return Claim::Uncounted;
     }
-    if is_left_free::<K>(words, bytes) && words.take(bytes) {
+    if is_left_free::<K>(words, bytes) == Some(true) && words.take(bytes) {
         return Claim::Counted;
     }
     // Memory that the process holds without use goes first.
     K::trim(slot);
-    if is_left_free::<K>(words, bytes) && words.take(bytes) {
+    if is_left_free::<K>(words, bytes) == Some(true) && words.take(bytes) {
         return Claim::Counted;
     }
     let Some(rt) = process::running() else { return Claim::Uncounted };
@@ -70,8 +70,8 @@ fn claim_slowly<K: Keeper>(slot: u16, words: &MemorySlot, bytes: u64, is_last: b
     for _ in 0..QUESTIONS {
         let answer = rt.ask_memory(slot, bytes);
         why = answer.why;
-        // The daemon knows what is reserved, and the driver what is free.
-        if !answer.granted || !is_left_free::<K>(words, bytes) {
+        // The daemon knows what is reserved and what programs hold, the library what is free.
+        if !answer.granted || is_left_free::<K>(words, bytes) == Some(false) {
             break;
         }
         if words.take(bytes) {
@@ -102,10 +102,13 @@ pub(crate) fn refused_by_driver<K: Keeper>(slot: u16, bytes: u64) {
     }
 }
 
-/// Reports whether the device has room for an allocation besides what is kept free for more urgent programs.
-fn is_left_free<K: Keeper>(words: &MemorySlot, bytes: u64) -> bool {
-    let keep = words.keep_free_bytes.load(Relaxed);
-    keep == 0 || K::info().is_none_or(|(free, _)| free >= keep.saturating_add(bytes))
+/// Reports whether the device has room for an allocation besides what is kept free for more urgent programs; `None` = the
+/// library does not tell.
+fn is_left_free<K: Keeper>(words: &MemorySlot, bytes: u64) -> Option<bool> {
+    match words.keep_free_bytes.load(Relaxed) {
+        0 => Some(true),
+        keep => K::info().map(|(free, _)| free >= keep.saturating_add(bytes)),
+    }
 }
 
 /// Set once a refusal was reported.
