@@ -147,7 +147,8 @@ fn monitors_are_told_what_programs_hold_by_their_own_count() {
     let folder = tempfile::tempdir().expect("a folder");
     let (socket, config) = (folder.path().join("m.sock"), folder.path().join("config.toml"));
     std::fs::write(&config, format!("[metrics]\nlisten = \"unix:{}\"\n", socket.display())).expect("written");
-    let daemon = Daemon::start_with(|options| options.config = vec![config]);
+    let state = folder.path().join("state");
+    let daemon = Daemon::start_with(|options| (options.config, options.state) = (vec![config], Some(state)));
     let client = attach(&daemon, of_job(Some(Amount::Bytes(10 * GIB))));
     client.group(0, "sim:0");
     assert!(words(&client).take(3 * GIB));

@@ -165,13 +165,13 @@ fn byte_hours(row: &UsageRow) -> u64 {
 }
 
 fn csv(by: UsageBy, rows: &[UsageRow]) -> String {
-    let head = "gpu_seconds,by_driver_seconds,at_most_seconds,resident_seconds,memory_byte_hours,programs";
+    let head = "gpu_seconds,by_driver_seconds,at_most_seconds,resident_seconds,programs,memory_byte_hours";
     let mut out = format!("{},{head}\n", by.name());
     for row in rows {
         let key = row.key.as_deref().unwrap_or_default();
         let times = [row.gpu_ns, row.by_driver_ns, row.at_most_ns, row.resident_ns];
         let times = times.map(|ns| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)).join(",");
-        let _ = writeln!(out, "{},{times},{},{}", field(key), byte_hours(row), row.programs);
+        let _ = writeln!(out, "{},{times},{},{}", field(key), row.programs, byte_hours(row));
     }
     out
 }
@@ -216,7 +216,7 @@ mod tests {
         assert!(lines[2].contains(" 1.2 s    0 %       2.5 s     1 GiB      0 %"), "{table}");
         assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
         let csv = csv(UsageBy::Job, &rows);
-        assert_eq!(csv.lines().nth(2), Some(",1.250000000,0.000000000,0.000000000,2.500000000,1073741824,1"));
+        assert_eq!(csv.lines().nth(2), Some(",1.250000000,0.000000000,0.000000000,2.500000000,1,1073741824"));
     }
 
     #[test]
