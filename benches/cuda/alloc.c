@@ -228,6 +228,7 @@ static void pieces(const char *name, size_t bytes, int count) {
 static void steps(void) {
     size_t MIB = 1 << 20, pitch;
     CUdeviceptr p;
+    step("start", 0);
     step("nothing", 0);
     pieces("512_B_x_4096", 512, 4096);
     pieces("4_KiB_x_4096", 4096, 4096);

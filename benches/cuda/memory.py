@@ -301,6 +301,11 @@ class Bench:
             if not line.startswith("step "):
                 continue
             _, name, taken, told = line.split()
+            if name == "start":
+                time.sleep(MEASURED_S)  # until the daemon knows what the context takes
+                process.stdin.write("\n")
+                process.stdin.flush()
+                continue
             device = (self.settled() or 0) - (baseline or 0)
             row = {"step": name, "asked": int(taken), "told": int(told), "device": device}
             row["nvml_process"] = self.nvml.processes().get(process.pid)
