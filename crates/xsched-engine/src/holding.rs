@@ -10,6 +10,7 @@ use xsched_proto::wire::{DaemonMsg, MemoryInfo};
 
 use crate::Error;
 use crate::check_name;
+use crate::io::ProcessMemory;
 use crate::ledger::{Holder, HolderId, HolderTerms, Ledger, Pot, Short};
 use crate::memory::Memory;
 use crate::program::Program;
@@ -104,7 +105,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Takes a driver's figures of processes: the rest beyond their own counts is overhead.
-    pub(crate) fn measure_memory(&mut self, device: &str, at_ns: u64, processes: &[(u32, Option<u64>)]) {
+    pub(crate) fn measure_memory(&mut self, device: &str, at_ns: u64, processes: &[ProcessMemory]) {
         let programs = &self.programs;
         self.ledger.measure(device, at_ns, |(id, _)| {
             let pid = programs.get(&id)?.pid;

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use xsched_engine::ProcessMemory;
 use xsched_proto::device::{DeviceInfo, DeviceProcess, DeviceState, Source};
 
 pub(crate) use self::driver::{DeviceLabel, Driver, Look, Open};
@@ -145,7 +146,7 @@ impl Devices {
     }
 
     /// Memory of the processes on a device, by process id, and the time at which the driver told it, in ns; none = it does not tell.
-    pub(crate) fn processes(&self, key: &str) -> Option<(u64, Vec<(u32, Option<u64>)>)> {
+    pub(crate) fn processes(&self, key: &str) -> Option<(u64, Vec<ProcessMemory>)> {
         let device = self.known.get(key)?;
         let processes = device.processes.as_ref()?;
         Some((device.at_ns(), processes.iter().map(|p| (p.pid, p.memory_bytes)).collect()))

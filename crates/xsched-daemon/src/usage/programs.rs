@@ -68,7 +68,7 @@ impl MemoryTime {
         u64::try_from(self.byte_ns / KIB_S).unwrap_or(u64::MAX)
     }
 
-    /// What is recorded is kept elsewhere from now on.
+    /// Takes off memory time that was recorded.
     pub(crate) fn kept(&mut self, kib_s: u64) {
         self.byte_ns = self.byte_ns.saturating_sub(u128::from(kib_s) * KIB_S);
     }

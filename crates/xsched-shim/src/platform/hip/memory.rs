@@ -1,7 +1,7 @@
 //! Memory of HIP programs: counted, limited, and reported as if the device had the limit's size.
 //!
 //! Memory in the order of a stream counts by the sizes asked for, not by what pools keep; arrays by their measures. Memory
-//! behind handles, of graphs, and of `hipArrayCreate` and mipmapped arrays is not counted here. `docs/internals/hip.md` has
+//! behind handles, of graphs, and of `hipArrayCreate` and mipmapped arrays is not counted here. `docs/internals/cuda.md` has
 //! the table of ways.
 
 use std::sync::atomic::{AtomicU32, Ordering::*};
