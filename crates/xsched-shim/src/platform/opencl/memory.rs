@@ -118,12 +118,9 @@ fn created(
     };
     let rc = steps::allocates::<OpenCl>(Part::Plain, bytes, at, call, || (made.get() as u64, bytes));
     let object = made.get();
-    // SAFETY: null, or the caller's own place for an error.
-    if object.is_null()
-        && rc != CL_SUCCESS
-        && let Some(error) = unsafe { error.as_mut() }
-    {
-        *error = rc;
+    if object.is_null() && rc != CL_SUCCESS {
+        // SAFETY: null, or the caller's own place for an error.
+        unsafe { error.as_mut() }.into_iter().for_each(|error| *error = rc);
     }
     if !object.is_null() && table::may_have(object as u64) {
         process::guarded("after an allocation", || {
@@ -217,12 +214,12 @@ creates! {
 
 /// Address of a real function.
 macro_rules! real {
-    ($name:ident, $missing:expr) => {{
+    ($name:ident $(, $missing:expr)?) => {{
         let mut real = $name::real();
         if real.is_null() {
             real = api::stray(&$name::HOOK, std::ptr::null_mut());
             if real.is_null() {
-                return $missing;
+                return $($missing)?;
             }
         }
         // SAFETY: the address of the real function of this name.
@@ -249,7 +246,7 @@ unsafe extern "C-unwind" fn clSVMAlloc(
 }
 
 unsafe extern "C-unwind" fn clSVMFree(context: cl_context, pointer: *mut c_void) {
-    let (_, function) = real!(clSVMFree, ());
+    let (_, function) = real!(clSVMFree);
     steps::frees(pointer as u64, || {
         // SAFETY: the caller's own arguments.
         unsafe { function(context, pointer) };
