@@ -422,7 +422,7 @@ fn memory_that_only_the_driver_knows_of_counts_as_overhead() {
     let limit = |arrival: &mut xsched_engine::Arrival<_>| arrival.wishes.memory_limit = Some(Amount::Bytes(10 * GIB));
     let first = called(&mut w, "first", limit);
     let told = |w: &World, client: &Client| w.engine.memory_of(client.id)[0].held;
-    let mut driver = |w: &mut World, at_ns, bytes| {
+    let driver = |w: &mut World, at_ns, bytes| {
         w.input(Input::Memory(DEVICE.into(), at_ns, vec![(first.pid, bytes), (u32::MAX, Some(GIB))]));
         (told(w, &first).overhead_bytes / MIB, told(w, &first).used_bytes / MIB)
     };
