@@ -9,6 +9,7 @@
 //!   fences placed by threads that are about to wait; [`tail`]: fences behind all commands of a queue; [`loads`]: code
 //!   used for the first time; [`capture`]: streams that only record; [`lifetime`]: creation and end of streams;
 //!   [`lookup`]: functions that return functions.
+//! - [`memory`]: memory of devices, counted and limited.
 //! - [`amd`]: AMD's compute driver, below HIP and HSA.
 
 pub(super) mod amd;
@@ -19,6 +20,7 @@ pub(super) mod late;
 pub(super) mod lifetime;
 pub(super) mod loads;
 pub(super) mod lookup;
+pub(super) mod memory;
 pub(super) mod path;
 pub(super) mod pipeline;
 pub(super) mod stream_queue;
