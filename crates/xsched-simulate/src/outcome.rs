@@ -36,6 +36,10 @@ pub struct ProgramOutcome {
     pub unplaced: u32,
     /// Times of requests, from their arrival to their end.
     pub requests: Histogram,
+    /// Times for which the host waited for the device in a request, after it had given the commands. Only where each kernel is played.
+    pub waits: Histogram,
+    /// Times between two waits of the host in a request, such as those between two tokens. Only where each kernel is played.
+    pub gaps: Histogram,
     /// Requests that were not complete at the end.
     pub open_requests: u64,
     /// Longest time that a request had waited at the end, in ns.
@@ -62,6 +66,8 @@ impl ProgramOutcome {
     fn merge(&mut self, other: &ProgramOutcome) {
         self.placed += other.placed;
         self.requests.merge(&other.requests);
+        self.waits.merge(&other.waits);
+        self.gaps.merge(&other.gaps);
         self.open_requests += other.open_requests;
         self.longest_open_ns = self.longest_open_ns.max(other.longest_open_ns);
         self.device_ns += other.device_ns;

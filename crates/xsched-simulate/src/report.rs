@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use xsched_proto::units;
 
+use crate::histogram::Histogram;
 use crate::outcome::{Outcome, ProgramOutcome};
 
 /// Version of the JSON's form.
@@ -61,6 +62,10 @@ pub struct JsonProgram {
     pub open_requests: u64,
     /// Times of completed requests in µs; none = there were none.
     pub latency_us: Option<JsonLatency>,
+    /// Times in µs for which the host waited for the device in a request, after it had given the commands; none = they were not played.
+    pub wait_us: Option<JsonLatency>,
+    /// Times in µs between two waits of the host in a request, such as those between two tokens; none = there were none.
+    pub gap_us: Option<JsonLatency>,
     /// Completed requests in a second.
     pub per_second: f64,
     /// Part of a device that each program had, in percent.
@@ -99,6 +104,19 @@ impl Json {
     }
 }
 
+impl JsonLatency {
+    fn new(times: &Histogram) -> Option<JsonLatency> {
+        let at = |part| times.quantile_ns(part).map(us);
+        Some(JsonLatency {
+            mean: us(times.mean_ns()),
+            p50: at(0.5)?,
+            p90: at(0.9)?,
+            p99: at(0.99)?,
+            worst: us(times.longest_ns()),
+        })
+    }
+}
+
 impl JsonRun {
     fn new(run: &Outcome) -> JsonRun {
         let of = |program: &ProgramOutcome| JsonProgram {
@@ -107,16 +125,9 @@ impl JsonRun {
             unplaced: program.unplaced,
             requests: program.requests.count(),
             open_requests: program.open_requests,
-            latency_us: program.requests.quantile_ns(0.5).map(|p50| {
-                let at = |part| us(program.requests.quantile_ns(part).unwrap_or(0));
-                JsonLatency {
-                    mean: us(program.requests.mean_ns()),
-                    p50: us(p50),
-                    p90: at(0.9),
-                    p99: at(0.99),
-                    worst: us(program.requests.longest_ns()),
-                }
-            }),
+            latency_us: JsonLatency::new(&program.requests),
+            wait_us: JsonLatency::new(&program.waits),
+            gap_us: JsonLatency::new(&program.gaps),
             per_second: rounded(program.per_second(run.time_ns)),
             share_percent: rounded(program.share_percent()),
             preemptions: program.preemptions,

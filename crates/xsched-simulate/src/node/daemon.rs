@@ -15,6 +15,8 @@ use xsched_proto::wire::DaemonMsg;
 use crate::memory::{self, Segment};
 use crate::scenario::{Daemon as Written, Program};
 
+use super::device::POOL_TIMESLICE_US;
+
 /// Time between two beats while some gate is closed, in ns.
 const BEAT_NS: u64 = 50_000_000;
 
@@ -25,6 +27,8 @@ pub(super) enum Told {
     Timeslice(u64),
     /// The running command is interrupted, or goes on.
     Interrupt(bool),
+    /// A program of the pool tells how it keeps up: its rank, the place of its page, and the page's number.
+    Page { owner: usize, page: u8, epoch: u32 },
 }
 
 /// A daemon.
@@ -37,7 +41,7 @@ pub(super) struct Daemon {
     beat_ns: Option<u64>,
 }
 
-fn settings(policy: Choice, written: &Written) -> Settings {
+fn settings(policy: Choice, written: &Written, yields: bool) -> Settings {
     Settings {
         policy,
         devices: BTreeMap::new(),
@@ -47,9 +51,9 @@ fn settings(policy: Choice, written: &Written) -> Settings {
         evenness: 100,
         budget_us: (written.budget.0 / 1_000) as u32,
         pool_max_class: Class::Normal,
-        pool_timeslice_us: 130,
+        pool_timeslice_us: POOL_TIMESLICE_US,
         pool_budget_us: 400,
-        yields: false,
+        yields,
         has_details: false,
         memory: MemorySettings::default(),
     }
@@ -79,8 +83,8 @@ fn number_of(name: &str) -> u64 {
 }
 
 impl Daemon {
-    pub(super) fn new(policy: Choice, written: &Written, seed: u64) -> Daemon {
-        let engine = Engine::new(settings(policy, written), memory::heartbeat(), seed, false);
+    pub(super) fn new(policy: Choice, written: &Written, yields: bool, seed: u64) -> Daemon {
+        let engine = Engine::new(settings(policy, written, yields), memory::heartbeat(), seed, false);
         Daemon { engine, told: Vec::new(), looks: VecDeque::new(), look_ns: None, beat_ns: None }
     }
 
@@ -104,6 +108,9 @@ impl Daemon {
                 }
                 Effect::Send(id, DaemonMsg::Interrupt { on, .. }) => {
                     self.told.push((rank_of(id), Told::Interrupt(on)));
+                }
+                Effect::Page { to, owner, page, epoch } => {
+                    self.told.push((rank_of(to), Told::Page { owner: rank_of(owner), page, epoch }));
                 }
                 _ => (),
             }

@@ -23,18 +23,12 @@ impl Node<'_> {
         let kind = self.members[self.ranks[rank].member].kind;
         loop {
             let (at, n) = self.ranks[rank].at;
-            let Some(kernels) = kind.kernels.get(at) else {
-                if self.ranks[rank].pending > 0 {
-                    self.ranks[rank].thread = Thread::ForDevice;
-                    return;
-                }
-                return self.end_request(rank);
-            };
+            let kernels = kind.kernels.get(at);
+            if kernels.is_none_or(|kernels| kernels.waits_after(n)) && self.sync(rank) {
+                return;
+            }
+            let Some(kernels) = kernels else { return self.end_request(rank) };
             if n == kernels.count {
-                if kernels.wait && self.ranks[rank].pending > 0 {
-                    self.ranks[rank].thread = Thread::ForDevice;
-                    return;
-                }
                 self.ranks[rank].at = (at + 1, 0);
                 continue;
             }
@@ -48,6 +42,13 @@ impl Node<'_> {
                 return self.compute(rank, launch_ns);
             }
         }
+    }
+
+    /// The host waits until its commands are complete. True: they are not.
+    fn sync(&mut self, rank: usize) -> bool {
+        let r = &mut self.ranks[rank];
+        let gaps = &mut self.outcome.programs[self.members[r.member].placed.kind].gaps;
+        r.sync(self.now_ns, |gap_ns| gaps.add(gap_ns))
     }
 
     /// Gives the device the next command. False: the thread waits, or is elsewhere.
@@ -73,10 +74,16 @@ impl Node<'_> {
         let has_gates = !gate.is_detached() && self.segments[rank].level.load(Relaxed) >= 2;
         let budget = Budget::new(budget_us, budget_commands, has_gates);
         let mut prequeues = false;
-        if !gate.is_open() {
+        let yields = !gate.is_open() && gate.yields();
+        let has_gates = has_gates && !yields;
+        let budget = if yields { Budget::new(budget_us, budget_commands, false) } else { budget };
+        if !yields {
+            self.stop_yielding(rank);
+        }
+        if !gate.is_open() && !yields {
             let ask =
                 AtGate { word: gate.bits(), can_prequeue: true, loads: false, has_gates, budgeted: budget_us != 0 };
-            prequeues = at_gate(&ask, || self.ranks[rank].pending);
+            prequeues = at_gate(&ask, || self.ranks[rank].flight.pending);
             if !prequeues {
                 self.wait_at_gate(rank);
                 return false;
@@ -86,6 +93,9 @@ impl Node<'_> {
         if !budget.is_none() && !self.has_room(rank, &budget, estimate.unwrap_or(UNKNOWN_NS)) {
             return false;
         }
+        if yields && !self.passes_yielding(rank) {
+            return false;
+        }
         self.submit(rank, Launch { ns, estimate, budget_us, budget_commands, has_gates, prequeues });
         true
     }
@@ -93,10 +103,10 @@ impl Node<'_> {
     /// True if a command fits into the budget. Else the thread waits for room.
     fn has_room(&mut self, rank: usize, budget: &Budget, estimate_ns: u64) -> bool {
         let r = &self.ranks[rank];
-        let in_flight = InFlight { commands: r.fences.len() as u64, ns: r.issued_ns.saturating_sub(r.done.issued_ns) };
-        let first_ns = r.fences.front().map_or(0, |fence| fence.issued_ns.saturating_sub(r.done.issued_ns));
-        let consumed_ns = self.now_ns.saturating_sub(r.running_since_ns).min(first_ns);
-        if r.pending == 0 || fits(budget, &in_flight, estimate_ns, || consumed_ns) {
+        let in_flight = InFlight { commands: r.flight.fences.len() as u64, ns: r.flight.issued_ns.saturating_sub(r.flight.done.issued_ns) };
+        let first_ns = r.flight.fences.front().map_or(0, |fence| fence.issued_ns.saturating_sub(r.flight.done.issued_ns));
+        let consumed_ns = self.now_ns.saturating_sub(r.flight.running_since_ns).min(first_ns);
+        if r.flight.pending == 0 || fits(budget, &in_flight, estimate_ns, || consumed_ns) {
             return true;
         }
         let was_waiting = r.thread == Thread::ForRoom;
@@ -108,7 +118,7 @@ impl Node<'_> {
             .ns
             .saturating_sub(LEAD_NS)
             .min(in_flight.ns.saturating_add(estimate_ns).saturating_sub(budget.ns));
-        let room_ns = r.running_since_ns + over_ns;
+        let room_ns = r.flight.running_since_ns + over_ns;
         let at_ns = if over_ns <= first_ns && room_ns > self.now_ns { room_ns } else { self.now_ns + ROOM_LOOK_NS };
         self.ranks[rank].thread = Thread::ForRoom;
         self.set_step(rank, at_ns);
@@ -122,9 +132,9 @@ impl Node<'_> {
         let (grants, batch) = (segment.grants.load(Relaxed), segment.batch_commands.load(Relaxed));
         let forced = self.members[self.ranks[rank].member].kind.level.is_some();
         let r = &mut self.ranks[rank];
-        let is_first_prequeued = prequeues && r.prequeued != Some(grants);
+        let is_first_prequeued = prequeues && r.flight.prequeued != Some(grants);
         if prequeues {
-            r.prequeued = Some(grants);
+            r.flight.prequeued = Some(grants);
         }
         if budget_us != 0 && estimate.is_some() {
             if let Some(length) = r.lengths(estimate_ns) {
@@ -134,15 +144,15 @@ impl Node<'_> {
                 segment.limited.fetch_add(1, Relaxed);
             }
         }
-        r.issued += 1;
+        r.flight.issued += 1;
         let ask = Place {
-            seq: r.issued,
+            seq: r.flight.issued,
             estimate_ns: estimate,
-            issued_ns: r.issued_ns,
-            fenced: r.fenced.seq,
-            fenced_ns: r.fenced.issued_ns,
-            gated_ns: r.gated_ns,
-            before: r.issued - 1,
+            issued_ns: r.flight.issued_ns,
+            fenced: r.flight.fenced.seq,
+            fenced_ns: r.flight.fenced.issued_ns,
+            gated_ns: r.flight.gated_ns,
+            before: r.flight.issued - 1,
             budget_us,
             fence_commands: fence_commands(budget_commands, batch),
             gate_due: is_first_prequeued,
@@ -152,22 +162,26 @@ impl Node<'_> {
             calls_back: false,
             blocking: false,
         };
-        let placed = place(&ask, || 0, || true);
-        r.issued_ns += estimate_ns;
+        let mut placed = place(&ask, || 0, || true);
+        placed.fence |= self.publish(rank, &ask);
+        let segment = &self.segments[rank];
+        let r = &mut self.ranks[rank];
+        r.flight.issued_ns += estimate_ns;
         if placed.device_gate {
-            r.gated_ns = ask.issued_ns;
+            r.flight.gated_ns = ask.issued_ns;
         }
         if placed.fence {
-            r.fenced = Fence { seq: r.issued, issued_ns: r.issued_ns };
-            r.fences.push_back(r.fenced);
+            r.flight.fenced = Fence { seq: r.flight.issued, issued_ns: r.flight.issued_ns };
+            r.flight.fences.push_back(r.flight.fenced);
         }
-        if r.pending == 0 {
-            r.running_since_ns = self.now_ns;
+        if r.flight.pending == 0 {
+            r.flight.running_since_ns = self.now_ns;
         }
-        r.pending += 1;
-        r.burst_ns += estimate_ns;
+        r.flight.pending += 1;
+        r.syncs.is_due = true;
+        r.spell.burst_ns += estimate_ns;
         r.next = None;
-        let command = Command { rank, seq: r.issued, kind: r.at.0 as u32, ns };
+        let command = Command { rank, seq: r.flight.issued, kind: r.at.0 as u32, ns };
         let (device, seat) = (r.device, r.seat);
         segment.count_issue();
         self.play_device(device);
@@ -183,8 +197,8 @@ impl Node<'_> {
         let gate = self.segments[rank].gate.load();
         let segment = &self.segments[rank];
         let r = &mut self.ranks[rank];
-        r.pending -= 1;
-        r.device_ns += ns;
+        r.flight.pending -= 1;
+        r.tally.device_ns += ns;
         segment.count_completion();
         let cell = &mut r.estimates[kind as usize];
         *cell = cell.sample(ns, true);
@@ -194,20 +208,20 @@ impl Node<'_> {
         }
         r.reached(seq);
         let (member, device) = (r.member, r.device);
-        let began_ns = r.running_since_ns.max(at_ns.saturating_sub(ns));
-        r.running_since_ns = at_ns;
+        let began_ns = r.flight.running_since_ns.max(at_ns.saturating_sub(ns));
+        r.flight.running_since_ns = at_ns;
         let placed = self.members[member].placed;
         self.span(Track::Device(self.machine.first + device, placed.kind, placed.number), "runs", began_ns, at_ns);
-        let is_complete = self.ranks[rank].pending == 0;
+        let is_complete = self.ranks[rank].flight.pending == 0;
         if is_complete {
-            self.ranks[rank].idle_since_ns = at_ns;
+            self.ranks[rank].spell.idle_since_ns = at_ns;
         }
         match self.ranks[rank].thread {
             Thread::ForRoom => self.go_on_in_kernels(rank),
             Thread::ForDevice if is_complete => self.go_on_in_kernels(rank),
             _ => (),
         }
-        if self.ranks[rank].pending == 0 {
+        if self.ranks[rank].flight.pending == 0 {
             self.follow(rank);
         }
     }

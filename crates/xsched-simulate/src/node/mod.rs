@@ -5,10 +5,12 @@
 //!
 //! - `state` is the machine; `rank` one program at one of its devices.
 //! - `requests`, `words`, `kernels` and `bursts` are the way of a program's thread: requests come, words are stored, commands are launched.
+//! - `company` is the way past a gate that yields.
 //! - `gates` follows decisions, `lifetimes` programs and daemons that come and go.
 //! - `device` and `fluid` are the models of a device, `daemon` is the host of the engine.
 
 mod bursts;
+mod company;
 mod daemon;
 mod device;
 mod fluid;
@@ -67,7 +69,7 @@ impl<'a> Node<'a> {
             now_ns: 0,
             agenda: Agenda::default(),
             devices: (0..machine.devices).map(|at| Device::new(kind, scenario.detail, seed + at as u64)).collect(),
-            daemon: policy.map(|policy| Daemon::new(policy.clone(), &scenario.daemon, seed)),
+            daemon: policy.map(|policy| Daemon::new(policy.clone(), &scenario.daemon, kind.inside, seed)),
             members: machine.programs.iter().map(member).collect(),
             ranks: Vec::new(),
             segments: Vec::new(),
@@ -166,6 +168,7 @@ impl<'a> Node<'a> {
                     self.devices[device].interrupt(seat, on, &self.segments, &mut self.done);
                 }
             }
+            Happening::Page { rank, owner, page, epoch } => self.ranks[rank].company.learn(rank, owner, page, epoch, &self.segments),
             Happening::Event(at) => self.change(at),
             Happening::Returns => self.restart_daemon(),
         }

@@ -1,6 +1,7 @@
 //! Requests of a program: they come, are served one after the other, and end when all ranks have done their part.
 
 use crate::outcome::Track;
+use crate::scenario::Detail;
 
 use super::rank::Thread;
 use super::state::{Happening, Node};
@@ -65,6 +66,10 @@ impl Node<'_> {
     pub(super) fn end_request(&mut self, rank: usize) {
         self.ranks[rank].thread = Thread::Rests;
         let member = self.ranks[rank].member;
+        if self.scenario.detail == Detail::Kernels {
+            let waited_ns = self.ranks[rank].take_waited_ns();
+            self.outcome.programs[self.members[member].placed.kind].waits.add(waited_ns);
+        }
         self.members[member].serving -= 1;
         if self.members[member].serving > 0 {
             return;

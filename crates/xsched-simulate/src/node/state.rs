@@ -13,7 +13,7 @@ use crate::scenario::{Program, Scenario};
 
 use super::daemon::Daemon;
 use super::device::{Device, Done};
-use super::rank::{Rank, Thread};
+use super::rank::{Rank, Tally, Thread};
 
 /// Something that happens at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +34,8 @@ pub(super) enum Happening {
     Slice(usize, u64),
     /// The running command of a program is interrupted, or goes on.
     Interrupt(usize, bool),
+    /// A program learns how another one of the pool tells that it keeps up, or that it is to tell so itself.
+    Page { rank: usize, owner: usize, page: u8, epoch: u32 },
     /// A change of the scenario, by its place.
     Event(usize),
     /// A daemon is there again.
@@ -132,7 +134,7 @@ impl Node<'_> {
     /// Adds what a rank has had to the outcome.
     pub(super) fn account(&mut self, rank: usize) {
         let known = self.daemon.as_ref().map_or(0, |daemon| daemon.suspensions(self.now_ns, rank));
-        let Rank { member, device_ns, began_ns, suspensions, .. } = self.ranks[rank];
+        let Rank { member, tally: Tally { device_ns, began_ns, suspensions }, .. } = self.ranks[rank];
         let outcome = &mut self.outcome.programs[self.members[member].placed.kind];
         outcome.device_ns += device_ns;
         outcome.present_ns += self.now_ns - began_ns;

@@ -108,12 +108,16 @@ pub struct Device {
     pub timeslice: Time,
     /// Cost of a switch from one context to another.
     pub switch: Time,
+    /// Further cost of a switch where a running kernel is cut, and again where that kernel goes on.
+    pub save: Time,
     /// Means by which commands of a program can be stopped.
     pub preemption: Preemption,
     /// Memory, in GiB.
     pub memory: f64,
     /// True if programs of class normal and below share one context, side by side.
     pub pool: bool,
+    /// True if programs above class normal are in the pool, too, and others yield to them there.
+    pub inside: bool,
     /// Rate of copies, in GB/s.
     pub copy_rate: f64,
 }
@@ -125,9 +129,11 @@ impl Default for Device {
             per_node: 8,
             timeslice: Time(2_000_000),
             switch: Time(50_000),
+            save: Time(0),
             preemption: Preemption::Slices,
             memory: 80.0,
             pool: false,
+            inside: false,
             copy_rate: 10.0,
         }
     }
@@ -192,6 +198,9 @@ pub struct Program {
     /// Memory that it takes on each of its devices, in GiB.
     #[serde(default)]
     pub memory: f64,
+    /// True if it is in no pool, as a program whose kernels are long.
+    #[serde(default)]
+    pub outside: bool,
     /// Width of its kernels in a pool, in percent of the device.
     #[serde(default = "all_percent")]
     pub width: u32,
@@ -262,6 +271,9 @@ pub struct Kernels {
     /// True if the host waits until they are complete.
     #[serde(default)]
     pub wait: bool,
+    /// True if the host waits after each of them, as for each token of an answer.
+    #[serde(default)]
+    pub each: bool,
 }
 
 fn usual_launch() -> Times {
@@ -368,6 +380,11 @@ impl Program {
 }
 
 impl Kernels {
+    /// Reports whether the host waits once it has launched so many of them.
+    pub(crate) fn waits_after(&self, launched: u32) -> bool {
+        launched > 0 && (self.each || self.wait && launched == self.count)
+    }
+
     /// Device time of each command, on a device with this rate of copies in GB/s.
     pub(crate) fn times(&self, copy_rate: f64) -> Times {
         match (&self.time, self.copy) {

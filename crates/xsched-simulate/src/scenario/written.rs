@@ -48,8 +48,9 @@ impl Display for Device {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "\n[[device]]\ncount = {}\nper_node = {}", self.count, self.per_node)?;
         writeln!(f, "timeslice = \"{}\"\nswitch = \"{}\"", exact(self.timeslice.0), exact(self.switch.0))?;
+        writeln!(f, "save = \"{}\"", exact(self.save.0))?;
         writeln!(f, "preemption = \"{}\"\nmemory = {:?}", self.preemption.name(), self.memory)?;
-        writeln!(f, "pool = {}\ncopy_rate = {:?}", self.pool, self.copy_rate)
+        writeln!(f, "pool = {}\ninside = {}\ncopy_rate = {:?}", self.pool, self.inside, self.copy_rate)
     }
 }
 
@@ -83,6 +84,7 @@ impl Display for Program {
             writeln!(f, "device = {:?}", self.device)?;
         }
         writeln!(f, "devices = {}\nmemory = {:?}\nwidth = {}", self.devices, self.memory, self.width)?;
+        writeln!(f, "outside = {}", self.outside)?;
         writeln!(f, "start = \"{}\"", exact(self.start.0))?;
         if let Some(end) = self.end {
             writeln!(f, "end = \"{}\"", exact(end.0))?;
@@ -114,7 +116,7 @@ impl Display for Kernels {
             (Some(times), _) => write!(f, "time = {times}, ")?,
             (None, mib) => write!(f, "copy = {:?}, ", mib.unwrap_or(0.0))?,
         }
-        writeln!(f, "launch = {}, wait = {} }},", self.launch, self.wait)
+        writeln!(f, "launch = {}, wait = {}, each = {} }},", self.launch, self.wait, self.each)
     }
 }
 

@@ -1,0 +1,318 @@
+#!/usr/bin/env python3
+"""What `xsched simulate` predicts of the mixes of the results pages, beside what was measured.
+
+  calibrate.py [--xsched FILE] [--keep FOLDER] [--write | --check] [--seconds S]
+
+Makes a scenario of each mix from the figures of its programs *alone* (raw files of coloc.py: systems `alone` and `best-effort`) and of the
+device (raw files of micro.py preempt), plays it natively, by time, in a pool and inside, and prints the table of docs/results/calibration.md.
+--write puts the table there, --check fails if the page has another one. --keep leaves the scenarios in FOLDER.
+
+Nothing that is predicted is an input. The inputs:
+
+  host time, waits, gaps       `alone`: quantiles over all rounds
+  launches                     of a request or step, counted by the library; they do not depend on the system
+  device time of a step        `best-effort`: steps per s where one program is there; half a device each, less the switches, where two are
+  kernels of batch 1           6 µs each: about 1 ms of kernels in a request
+  switch                       urgent launches beside a pool (preempt): P50, less that without a rival and half the pool's slice
+  width in a pool              urgent or not: see WIDTHS
+"""
+
+import argparse
+import json
+import lzma
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import coloc
+import readme
+import records
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/results/calibration.md"
+BENCHMARKS = ROOT / "docs/benchmarks"
+MADE = re.compile(r"(<!-- made by: python3 benches/cuda/calibrate\.py -->\n)((?:\|.*\n)+)")
+SLICE_MS, POOL_SLICE_MS = 2.048, 0.12  # the driver's, and the one of a pool's server
+BASE_MS = 0.05  # a switch with nothing to save or restore
+SMALL_US = 6.0  # a kernel of a model at batch 1
+LAUNCH_US = 4.0  # of the host, where the device is the slow part
+DEVICES = {
+    "H100": dict(files=("h100/coloc.jsonl.xz", "h100/coloc-gemms-mps.jsonl.xz"), preempt="h100/preempt.jsonl"),
+    "H200": dict(files=("h200/coloc.jsonl.xz",), preempt="h200/preempt-aa3bcd1.jsonl"),
+}
+MIXES = ("llm+train", "llm+train+llm-be", "rn18+rn50", "rn18+rn50+gemm", "bert-lc+bert-be*5", "bert-lc+rn50+gemm")
+MODES = {"native": "nothing done", "xsched-time": "by time", "xsched": "pool", "xsched-inside": "inside"}
+# Launches of a request, of a step's round of eight, and items of a step.
+LAUNCHES = {
+    "H100": {"llm": 382, "rn18": 162, "bert-lc": 165, "bert-be": 165, "train": 879, "rn50": 410, "llm-be": 1, "gemm": 2},
+    "H200": {"llm": 388, "rn18": 162, "bert-lc": 177, "bert-be": 177, "train": 879, "rn50": 410, "llm-be": 1, "gemm": 2},
+}
+ITEMS = {"train": 16 * 512, "rn50": 1024, "llm-be": 64, "gemm": 1, "bert-be": 1}
+TOKENS = 31  # after the first
+GRAPH_PART_MS = 0.4  # between two gates inside of a graph
+STEPS = 8  # given before each wait
+APART = 0.15  # an `alone` that repeats
+
+
+def quantile(values, part):
+    return records.percentile(values, part)
+
+
+def load(device):
+    """Mix -> system -> windows. Where two files have a system of a mix, each keeps its own rounds with their own `alone`."""
+    found = {}
+    for file in DEVICES[device]["files"]:
+        for record in records.load(BENCHMARKS / file):
+            if record.get("bench") == "coloc":
+                found.setdefault((file, record["mix"]), {}).setdefault(record["system"], []).append(record)
+    return found
+
+
+def switch_ms(device):
+    """Time from one context to another."""
+    cases = {}
+    for record in records.load(BENCHMARKS / DEVICES[device]["preempt"]):
+        if record.get("bench") == "preempt":
+            cases.setdefault(record["case"], []).extend(record["latency_us"])
+    alone = quantile(cases["auto / none"], 0.5)
+    beside = [quantile(v, 0.5) - alone for case, v in cases.items() if case.startswith("auto / ") and "none" not in case]
+    return round(records.median(beside) / 1000 - POOL_SLICE_MS / 2, 3)
+
+
+def urgent(windows):
+    """The urgent role's values of all windows, by name."""
+    found = {}
+    for window in windows:
+        for role in window["roles"]:
+            if role.get("kind", "lc") == "lc" and "latency_ms" in role:
+                for what in ("latency_ms", "wait_ms", "queued_ms", "gap_ms", "gap_wait_ms", "first_ms"):
+                    found.setdefault(what, []).extend(role.get(what, []))
+                found["role"], found["rate"] = role["role"], role["rate"]
+    return found
+
+
+def shown(windows):
+    """P50 and P99 of what users wait for, in ms: token gaps, else the wait for the device."""
+    values = urgent(windows)
+    values = values["gap_ms"] or values["wait_ms"]
+    return quantile(values, 0.5), quantile(values, 0.99)
+
+
+def repeats(windows):
+    """True if P50 and P99 of `alone` lie within 15 % of the median of rounds, or 0.1 ms."""
+    rounds = [shown([window]) for window in windows]
+    for at in (0, 1):
+        values = [one[at] for one in rounds]
+        middle = records.median(values)
+        if any(abs(value - middle) > max(APART * middle, 0.1) for value in values):
+            return False
+    return True
+
+
+def work(windows):
+    """Best-effort role -> items per s of each of its programs, median of the windows that tell."""
+    rates = {}
+    for window in windows:
+        for role in window["roles"]:
+            if role.get("per_s"):
+                rates.setdefault(role["role"], []).append(role["per_s"])
+    return {role: records.median(values) for role, values in rates.items()}
+
+
+# ---- Scenarios -----------------------------------------------------------------------------------------------------------
+
+
+def ms(value):
+    return f"{max(value, 0.0) * 1000:.1f}us"
+
+
+def spread(values, steps=40):
+    """Quantiles of measured times, as a list of a scenario. The last one is such that P99 is right."""
+    parts = [quantile(values, n / steps) for n in range(steps)]
+    before = parts[-1]
+    parts.append(before + max(quantile(values, 0.99) - before, 0.0) / ((0.99 - (steps - 1) / steps) * steps))
+    return "[" + ", ".join(f'"{ms(part)}"' for part in parts) + "]"
+
+
+def kernels(*groups):
+    return "kernels = [\n" + "".join(f"    {{ {group} }},\n" for group in groups) + "]\n"
+
+
+def serving(alone, device):
+    """An urgent program of the figures of its windows alone."""
+    role = alone["role"]
+    launches = LAUNCHES[device][role]
+    head = f'name = "{role}"\nclass = "high"\narrivals = {{ poisson = "{ms(1000 / alone["rate"])}" }}\n'
+    if alone["gap_ms"]:
+        return head + tokens(alone, launches)
+    hosts = [whole - queued - wait for whole, queued, wait in zip(alone["latency_ms"], alone["queued_ms"], alone["wait_ms"])]
+    # What each request takes is the launches; what some take longer is a pause somewhere in it.
+    least = quantile(hosts, 0.1)
+    half = launches // 2
+    launch = f'time = "{SMALL_US}us", launch = "{ms(least / launches)}"'
+    pause = f'time = "{SMALL_US}us", launch = {spread([max(host - least, 0.0) for host in hosts])}'
+    last = f"time = {spread(alone['wait_ms'])}, launch = \"{ms(least / launches)}\""
+    return head + kernels(f"count = {half}, {launch}", pause, f"count = {launches - half - 2}, {launch}", last)
+
+
+def tokens(alone, launches):
+    """A request that is answered in tokens: an eager first one, and a graph for each that follows."""
+    # Older records do not tell waits for tokens from the host's 10 µs.
+    alone.setdefault("gap_wait_ms", [])
+    if not alone["gap_wait_ms"]:
+        alone["gap_wait_ms"] = [gap - 0.01 for gap in alone["gap_ms"]]
+    waits = [sum(alone["gap_wait_ms"][at : at + TOKENS]) for at in range(0, len(alone["gap_wait_ms"]), TOKENS)]
+    first = [a - b for a, b in zip(alone["first_ms"], alone["queued_ms"])]
+    wait = quantile([a - b for a, b in zip(alone["wait_ms"], waits)], 0.5)
+    eager = launches - TOKENS
+    # The prompt's kernels take as long as a token's: both read all weights.
+    prompt = quantile(alone["gap_wait_ms"], 0.5)
+    host = quantile([a - b for a, b in zip(alone["gap_ms"], alone["gap_wait_ms"])], 0.5)
+    launch = ms((quantile(first, 0.5) - wait) / eager)
+    return kernels(
+        f'count = {eager - 1}, time = "{ms(prompt / eager)}", launch = "{launch}"',
+        f'time = "{ms(wait)}", launch = "{launch}", wait = true',
+        f'count = {TOKENS}, time = {spread(alone["gap_wait_ms"])}, launch = "{ms(host)}", each = true',
+    )
+
+
+def step_ms(role, rate, others, switch):
+    """Device time of a step, from its rate beside so many others by time slices."""
+    return 1000 * ITEMS[role] / rate * (SLICE_MS / ((1 + others) * (SLICE_MS + 2 * switch - BASE_MS)) if others else 1.0)
+
+
+def working(role, count, took, device, share):
+    """A best-effort program."""
+    launches = LAUNCHES[device][role]
+    head = f'name = "{role}"\nclass = "low"\ncount = {count}\n{share}'
+    if role.startswith("bert"):
+        # The host is the slow part: `took` is its time.
+        return head + kernels(f'count = {STEPS * launches}, time = "{SMALL_US}us", launch = "{ms(took / launches)}"')
+    if role == "llm-be":
+        # One graph, which has gates inside.
+        parts = round(took / GRAPH_PART_MS)
+        graph = (f'count = {parts - 1}, time = "{ms(took / parts)}", launch = "0us"', f'time = "{ms(took / parts)}", launch = "20us"')
+        return head + kernels(*(graph * STEPS))
+    if role == "gemm":
+        return head + kernels(f'count = {STEPS}, time = "{ms(took)}", launch = "20us"')
+    return head + kernels(f'count = {STEPS * launches}, time = "exp {ms(took / launches)}", launch = "{LAUNCH_US}us"')
+
+
+WIDTHS = {}
+
+
+def scenario(mix, device, by, mode, seconds, steps):
+    """Text of the scenario of a mix under a system."""
+    names = coloc.parse_mix(mix)
+    switch = switch_ms(device)
+    pool = mode in ("xsched", "xsched-inside")
+    text = f'question = "{readme.title(mix)}: {MODES[mode]}?"\ntime = "{seconds}s"\npolicy = "{"native" if mode == "native" else "hpf"}"\n'
+    text += f'\n[[device]]\ntimeslice = "{ms(SLICE_MS)}"\nswitch = "{ms(BASE_MS)}"\nsave = "{ms(switch - BASE_MS)}"\npool = {str(pool).lower()}\n'
+    if mode == "xsched-inside":
+        text += "inside = true\n"
+    first = names[0]
+    if by is not None:
+        text += "\n[[program]]\n" + serving(by, device)
+    for role in dict.fromkeys(names[1:]):
+        share = "outside = true\n" if role == "gemm" and pool else ""
+        share += f"width = {WIDTHS[role]}\n" if role in WIDTHS and pool else ""
+        text += "\n[[program]]\n" + working(role, names[1:].count(role), steps[role], device, share)
+    assert first
+    return text
+
+
+def alone_rates(device, every):
+    """Best-effort role -> device time of its step (host time, where the host is the slow part), in ms."""
+    switch, found = switch_ms(device), {}
+    for (_, mix), systems in every.items():
+        names = coloc.parse_mix(mix)[1:]
+        roles = dict.fromkeys(names)
+        for role, rate in work(systems.get("best-effort", [])).items():
+            bert = role.startswith("bert")
+            took = step_ms(role, rate, 0 if bert else len(roles) - 1, switch)
+            # Where it was alone counts most.
+            found.setdefault(role, []).append((len(roles), took))
+    return {role: records.median([took for n, took in values if n == min(values)[0]]) for role, values in found.items()}
+
+
+def play(xsched, folder, name, text):
+    path = folder / f"{name}.toml"
+    path.write_text(text)
+    out = folder / f"{name}.json"
+    subprocess.run([xsched, "simulate", path, "--json", out], check=True, stdout=subprocess.DEVNULL)
+    programs = json.loads(out.read_text())["runs"][0]["programs"]
+    out.unlink()
+    return {program["name"]: program for program in programs}
+
+
+# ---- Table ---------------------------------------------------------------------------------------------------------------
+
+
+def pair(predicted, measured, is_good, digits):
+    text = f"{predicted:.{digits}f} / {measured:.{digits}f}"
+    return text if is_good else f"**{text}**"
+
+
+def near(predicted, measured, part, least=0.0):
+    return abs(predicted - measured) <= max(part * measured, least)
+
+
+def rows(args, device, folder):
+    every = load(device)
+    steps = alone_rates(device, every)
+    for mix in MIXES:
+        for mode in [m for m in MODES if m in args.modes]:
+            key = next((key for key, systems in every.items() if key[1] == mix and mode in systems), None)
+            if key is None:
+                continue
+            systems = every[key]
+            alone = urgent(systems["alone"])
+            slug = f"{device}-{mix}-{mode}".lower().replace("+", "-").replace("*", "x")
+            mine = play(args.xsched, folder, slug, scenario(mix, device, alone, mode, args.seconds, steps))
+            base = play(args.xsched, folder, f"{device}-{mix}-base".lower(), scenario(mix, device, None, "native", args.seconds, steps))
+            times = mine[alone["role"]]["gap_us" if alone["gap_ms"] else "wait_us"]
+            p50, p99 = times["p50"] / 1000, times["p99"] / 1000
+            real50, real99 = shown(systems[mode])
+            now, then = work(systems[mode]), work(systems["best-effort"])
+            roles = list(dict.fromkeys(coloc.parse_mix(mix)[1:]))
+            predicted = [mine[role]["share_percent"] / base[role]["share_percent"] for role in roles]
+            measured = [now.get(role, 0.0) / then[role] for role in roles]
+            left, right = (100 * sum(values) / len(values) for values in (predicted, measured))
+            sign = "" if repeats(systems["alone"]) else "~"
+            yield [
+                f"{sign}{readme.short(mix)}",
+                MODES[mode],
+                pair(p50, real50, near(p50, real50, 0.15, 0.1), 2),
+                pair(p99, real99, near(p99, real99, 0.15, 0.1), 2),
+                pair(left, right, near(left, right, 0.10), 0),
+                " ".join(f"{100 * a:.0f}/{100 * b:.0f}" for a, b in zip(predicted, measured)),
+            ]
+
+
+def table(args):
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = args.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        head = ("mix", "", "wait P50, ms", "wait P99, ms", "work, %")
+        found = []
+        for device in args.devices:
+            for row in rows(args, device, folder):
+                print(device, *row, flush=True)
+                found.append(row)
+        return records.table(head, found)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--xsched", default=str(ROOT / "target/debug/xsched"), metavar="FILE")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER")
+    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--devices", nargs="+", default=list(DEVICES))
+    parser.add_argument("--modes", nargs="+", default=list(MODES))
+    table(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()
