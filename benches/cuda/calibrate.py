@@ -19,7 +19,7 @@ Nothing that is predicted is an input. The inputs:
 
 import argparse
 import json
-import lzma
+import math
 import re
 import subprocess
 import sys
@@ -52,6 +52,7 @@ LAUNCHES = {
 ITEMS = {"train": 16 * 512, "rn50": 1024, "llm-be": 64, "gemm": 1, "bert-be": 1}
 TOKENS = 31  # after the first
 GRAPH_PART_MS = 0.4  # between two gates inside of a graph
+KINDS = 8  # of kernels in a step
 STEPS = 8  # given before each wait
 APART = 0.15  # an `alone` that repeats
 
@@ -149,12 +150,12 @@ def serving(alone, device):
         return head + tokens(alone, launches)
     hosts = [whole - queued - wait for whole, queued, wait in zip(alone["latency_ms"], alone["queued_ms"], alone["wait_ms"])]
     # What each request takes is the launches; what some take longer is a pause somewhere in it.
-    least = quantile(hosts, 0.1)
+    least = quantile(hosts, 0.5)
     half = launches // 2
     launch = f'time = "{SMALL_US}us", launch = "{ms(least / launches)}"'
     pause = f'time = "{SMALL_US}us", launch = {spread([max(host - least, 0.0) for host in hosts])}'
-    last = f"time = {spread(alone['wait_ms'])}, launch = \"{ms(least / launches)}\""
-    return head + kernels(f"count = {half}, {launch}", pause, f"count = {launches - half - 2}, {launch}", last)
+    wake = f"wake = {spread(alone['wait_ms'])}\n"
+    return head + wake + kernels(f"count = {half}, {launch}", pause, f"count = {launches - half - 1}, {launch}")
 
 
 def tokens(alone, launches):
@@ -171,10 +172,11 @@ def tokens(alone, launches):
     prompt = quantile(alone["gap_wait_ms"], 0.5)
     host = quantile([a - b for a, b in zip(alone["gap_ms"], alone["gap_wait_ms"])], 0.5)
     launch = ms((quantile(first, 0.5) - wait) / eager)
-    return kernels(
-        f'count = {eager - 1}, time = "{ms(prompt / eager)}", launch = "{launch}"',
-        f'time = "{ms(wait)}", launch = "{launch}", wait = true',
-        f'count = {TOKENS}, time = {spread(alone["gap_wait_ms"])}, launch = "{ms(host)}", each = true',
+    # A wait after eager launches is that of the thread which wakes up.
+    graph = [gap - wait for gap in alone["gap_wait_ms"]]
+    return f'wake = "{ms(wait)}"\n' + kernels(
+        f'count = {eager}, time = "{ms(prompt / eager)}", launch = "{launch}", wait = true',
+        f'count = {TOKENS}, time = {spread(graph)}, launch = "{ms(host)}", each = true',
     )
 
 
@@ -189,7 +191,7 @@ def working(role, count, took, device, share):
     head = f'name = "{role}"\nclass = "low"\ncount = {count}\n{share}'
     if role.startswith("bert"):
         # The host is the slow part: `took` is its time.
-        return head + kernels(f'count = {STEPS * launches}, time = "{SMALL_US}us", launch = "{ms(took / launches)}"')
+        return head + kernels(f'count = {launches}, time = "{SMALL_US}us", launch = "{ms(took / launches)}"')
     if role == "llm-be":
         # One graph, which has gates inside.
         parts = round(took / GRAPH_PART_MS)
@@ -197,7 +199,11 @@ def working(role, count, took, device, share):
         return head + kernels(*(graph * STEPS))
     if role == "gemm":
         return head + kernels(f'count = {STEPS}, time = "{ms(took)}", launch = "20us"')
-    return head + kernels(f'count = {STEPS * launches}, time = "exp {ms(took / launches)}", launch = "{LAUNCH_US}us"')
+    # Each kernel has its own time: as if drawn from an exponential distribution.
+    places = [-math.log(1 - (n + 0.5) / KINDS) for n in range(KINDS)]
+    times = [took / launches * place * KINDS / sum(places) for place in places]
+    count = f"count = {round(launches / KINDS)}"
+    return head + kernels(*(f'{count}, time = "{ms(time)}", launch = "{LAUNCH_US}us"' for time in times))
 
 
 WIDTHS = {}
@@ -216,7 +222,7 @@ def scenario(mix, device, by, mode, seconds, steps):
     if by is not None:
         text += "\n[[program]]\n" + serving(by, device)
     for role in dict.fromkeys(names[1:]):
-        share = "outside = true\n" if role == "gemm" and pool else ""
+        share = "outside = true\n" if role == "gemm" and mode == "xsched-inside" else ""
         share += f"width = {WIDTHS[role]}\n" if role in WIDTHS and pool else ""
         text += "\n[[program]]\n" + working(role, names[1:].count(role), steps[role], device, share)
     assert first

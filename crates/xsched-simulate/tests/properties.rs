@@ -86,6 +86,7 @@ fn plain(name: &str, kernels: Vec<Kernels>) -> Program {
         end: None,
         arrivals: Arrivals::default(),
         host: Times::Fixed(0),
+        wake: Times::Fixed(0),
         kernels,
     }
 }

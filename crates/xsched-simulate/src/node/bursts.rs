@@ -13,6 +13,9 @@ use super::state::Node;
 impl Node<'_> {
     /// The thread goes on: with the burst that waits, the next one of the request, or the end of the request.
     pub(super) fn go_on_in_bursts(&mut self, rank: usize) {
+        if self.ranks[rank].burst.is_none() && self.sync(rank) {
+            return;
+        }
         if self.ranks[rank].flight.pending > 0 {
             self.ranks[rank].thread = Thread::ForDevice;
             return;
@@ -31,6 +34,7 @@ impl Node<'_> {
         let r = &mut self.ranks[rank];
         r.flight.issued += 1;
         r.flight.pending = 1;
+        r.syncs.is_due = true;
         r.thread = Thread::ForDevice;
         let (device, seat) = (r.device, r.seat);
         let command = Command { rank, seq: r.flight.issued, kind: 0, ns: burst.left_ns as u64 };

@@ -9,9 +9,10 @@ use xsched_flow::estimate::told_ns;
 use xsched_flow::tuning::{BEHIND_NS, LEAD_NS, UNKNOWN_NS};
 
 use crate::outcome::Track;
+use crate::scenario::Detail;
 
 use super::device::{Command, Done};
-use super::rank::{Fence, Thread};
+use super::rank::{Fence, Sync, Thread};
 use super::state::Node;
 
 /// Time between two tries of a thread that waits for room although none is due, in ns.
@@ -44,11 +45,25 @@ impl Node<'_> {
         }
     }
 
-    /// The host waits until its commands are complete. True: they are not.
-    fn sync(&mut self, rank: usize) -> bool {
-        let r = &mut self.ranks[rank];
-        let gaps = &mut self.outcome.programs[self.members[r.member].placed.kind].gaps;
-        r.sync(self.now_ns, |gap_ns| gaps.add(gap_ns))
+    /// The host waits until its commands are complete. True: the wait is not over.
+    pub(super) fn sync(&mut self, rank: usize) -> bool {
+        let member = &mut self.members[self.ranks[rank].member];
+        match self.ranks[rank].sync(self.now_ns) {
+            Sync::Waits => true,
+            Sync::Wakes => match member.kind.wake.draw(&mut member.work) {
+                0 => self.sync(rank),
+                wake_ns => {
+                    self.compute(rank, wake_ns);
+                    true
+                }
+            },
+            Sync::GoesOn(gap_ns) => {
+                if let Some(gap_ns) = gap_ns.filter(|_| self.scenario.detail == Detail::Kernels) {
+                    self.outcome.programs[member.placed.kind].gaps.add(gap_ns);
+                }
+                false
+            }
+        }
     }
 
     /// Gives the device the next command. False: the thread waits, or is elsewhere.

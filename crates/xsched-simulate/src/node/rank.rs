@@ -31,6 +31,17 @@ pub(super) enum Thread {
     Gone,
 }
 
+/// A thread at a wait for the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sync {
+    /// Commands are not complete.
+    Waits,
+    /// The last command is complete, and the thread wakes up.
+    Wakes,
+    /// The wait is over. Time since the end of the one before it in the same request, in ns.
+    GoesOn(Option<u64>),
+}
+
 /// A fence behind a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fence {
@@ -166,21 +177,20 @@ impl Rank {
         }
     }
 
-    /// The host waits until all its commands are complete. True: they are not. `gap_ns` takes the time since the wait before it in the same
-    /// request, in ns.
-    pub(super) fn sync(&mut self, now_ns: u64, gap_ns: impl FnOnce(u64)) -> bool {
+    /// The host waits until all its commands are complete.
+    pub(super) fn sync(&mut self, now_ns: u64) -> Sync {
         if self.flight.pending > 0 {
             self.thread = Thread::ForDevice;
             self.syncs.since_ns.get_or_insert(now_ns);
-            return true;
+            return Sync::Waits;
         }
         if std::mem::take(&mut self.syncs.is_due) {
-            self.syncs.waited_ns += self.syncs.since_ns.take().map_or(0, |since_ns| now_ns - since_ns);
-            if let Some(last_ns) = self.syncs.last_ns.replace(now_ns) {
-                gap_ns(now_ns - last_ns);
-            }
+            self.syncs.since_ns.get_or_insert(now_ns);
+            return Sync::Wakes;
         }
-        false
+        let Some(since_ns) = self.syncs.since_ns.take() else { return Sync::GoesOn(None) };
+        self.syncs.waited_ns += now_ns - since_ns;
+        Sync::GoesOn(self.syncs.last_ns.replace(now_ns).map(|last_ns| now_ns - last_ns))
     }
 
     /// Time that the host waited in the request that ends, in ns.

@@ -66,8 +66,8 @@ impl Node<'_> {
     pub(super) fn end_request(&mut self, rank: usize) {
         self.ranks[rank].thread = Thread::Rests;
         let member = self.ranks[rank].member;
+        let waited_ns = self.ranks[rank].take_waited_ns();
         if self.scenario.detail == Detail::Kernels {
-            let waited_ns = self.ranks[rank].take_waited_ns();
             self.outcome.programs[self.members[member].placed.kind].waits.add(waited_ns);
         }
         self.members[member].serving -= 1;

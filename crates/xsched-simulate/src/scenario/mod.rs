@@ -216,6 +216,9 @@ pub struct Program {
     /// Time of the host before the first command of a request.
     #[serde(default = "no_time")]
     pub host: Times,
+    /// Time from the end of the last command until the host goes on, at each wait for the device.
+    #[serde(default = "no_time")]
+    pub wake: Times,
     /// Commands of a request, in order.
     pub kernels: Vec<Kernels>,
 }

@@ -90,7 +90,7 @@ impl Display for Program {
             writeln!(f, "end = \"{}\"", exact(end.0))?;
         }
         self.arrivals.fmt(f)?;
-        writeln!(f, "host = {}\nkernels = [", self.host)?;
+        writeln!(f, "host = {}\nwake = {}\nkernels = [", self.host, self.wake)?;
         self.kernels.iter().try_for_each(|kernels| kernels.fmt(f))?;
         writeln!(f, "]")
     }
