@@ -38,7 +38,11 @@ impl Node<'_> {
             }
             self.ranks[rank].at = (at, n + 1);
             let m = &mut self.members[self.ranks[rank].member];
-            let launch_ns = kernels.launch.draw(&mut m.work);
+            let r = &mut self.ranks[rank];
+            if n == 0 || !kernels.steady {
+                r.pace_ns = kernels.launch.draw(&mut m.work);
+            }
+            let launch_ns = r.pace_ns;
             if launch_ns > 0 {
                 return self.compute(rank, launch_ns);
             }
@@ -57,12 +61,15 @@ impl Node<'_> {
                     true
                 }
             },
-            Sync::GoesOn(gap_ns) => {
+            Sync::Ends(gap_ns) => {
                 if let Some(gap_ns) = gap_ns.filter(|_| self.scenario.detail == Detail::Kernels) {
                     self.outcome.programs[member.placed.kind].gaps.add(gap_ns);
                 }
+                self.ranks[rank].spell.idle_since_ns = self.now_ns;
+                self.follow(rank);
                 false
             }
+            Sync::GoesOn => false,
         }
     }
 
@@ -233,7 +240,8 @@ impl Node<'_> {
         }
         match self.ranks[rank].thread {
             Thread::ForRoom => self.go_on_in_kernels(rank),
-            Thread::ForDevice if is_complete => self.go_on_in_kernels(rank),
+            // The library sees the end of the last command once the thread has woken up.
+            Thread::ForDevice if is_complete => return self.go_on_in_kernels(rank),
             _ => (),
         }
         if self.ranks[rank].flight.pending == 0 {

@@ -39,7 +39,9 @@ pub(super) enum Sync {
     /// The last command is complete, and the thread wakes up.
     Wakes,
     /// The wait is over. Time since the end of the one before it in the same request, in ns.
-    GoesOn(Option<u64>),
+    Ends(Option<u64>),
+    /// There was nothing to wait for.
+    GoesOn,
 }
 
 /// A fence behind a command.
@@ -126,13 +128,15 @@ pub(super) struct Rank {
     pub(super) at: (usize, u32),
     /// The next command, once its thread has looked at its gate.
     pub(super) next: Option<u64>,
+    /// Launch time of all commands of the present kind, where they have one, in ns.
+    pub(super) pace_ns: u64,
     /// The burst that is on the device, or that waits.
     pub(super) burst: Option<Burst>,
     /// Estimates by kind of command.
     pub(super) estimates: Vec<Cell>,
     pub(super) flight: Flight,
     pub(super) spell: Spell,
-    lengths: Lengths,
+    pub(super) lengths: Lengths,
     pub(super) syncs: Syncs,
     pub(super) company: Company,
     pub(super) tally: Tally,
@@ -149,6 +153,7 @@ impl Rank {
             step: 0,
             at: (0, 0),
             next: None,
+            pace_ns: 0,
             burst: None,
             estimates: vec![Cell::default(); kinds],
             flight: Flight {
@@ -188,9 +193,9 @@ impl Rank {
             self.syncs.since_ns.get_or_insert(now_ns);
             return Sync::Wakes;
         }
-        let Some(since_ns) = self.syncs.since_ns.take() else { return Sync::GoesOn(None) };
+        let Some(since_ns) = self.syncs.since_ns.take() else { return Sync::GoesOn };
         self.syncs.waited_ns += now_ns - since_ns;
-        Sync::GoesOn(self.syncs.last_ns.replace(now_ns).map(|last_ns| now_ns - last_ns))
+        Sync::Ends(self.syncs.last_ns.replace(now_ns).map(|last_ns| now_ns - last_ns))
     }
 
     /// Time that the host waited in the request that ends, in ns.

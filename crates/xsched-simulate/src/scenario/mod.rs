@@ -271,6 +271,9 @@ pub struct Kernels {
     /// Time of the host for each launch.
     #[serde(default = "usual_launch")]
     pub launch: Times,
+    /// True if one launch time is drawn for all of them: a host that is slow in a request is slow in all of it.
+    #[serde(default)]
+    pub steady: bool,
     /// True if the host waits until they are complete.
     #[serde(default)]
     pub wait: bool,

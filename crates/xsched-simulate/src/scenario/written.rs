@@ -116,7 +116,8 @@ impl Display for Kernels {
             (Some(times), _) => write!(f, "time = {times}, ")?,
             (None, mib) => write!(f, "copy = {:?}, ", mib.unwrap_or(0.0))?,
         }
-        writeln!(f, "launch = {}, wait = {}, each = {} }},", self.launch, self.wait, self.each)
+        write!(f, "launch = {}, steady = {}, ", self.launch, self.steady)?;
+        writeln!(f, "wait = {}, each = {} }},", self.wait, self.each)
     }
 }
 
