@@ -35,6 +35,7 @@ PAGE = ROOT / "docs/results/calibration.md"
 BENCHMARKS = ROOT / "docs/benchmarks"
 MADE = re.compile(r"(<!-- made by: python3 benches/cuda/calibrate\.py -->\n)((?:\|.*\n)+)")
 SLICE_MS, POOL_SLICE_MS = 2.048, 0.12  # the driver's, and the one of a pool's server
+WAKE_MS = 0.07  # of a thread, where records do not tell: as on an H100
 BASE_MS = 0.05  # a switch with nothing to save or restore
 SMALL_US = 6.0  # a kernel of a model at batch 1
 LAUNCH_US = 4.0  # of the host, where the device is the slow part
@@ -161,19 +162,19 @@ def serving(alone, device):
 def tokens(alone, launches):
     """A request that is answered in tokens: an eager first one, and a graph for each that follows."""
     # Older records do not tell waits for tokens from the host's 10 µs.
-    alone.setdefault("gap_wait_ms", [])
-    if not alone["gap_wait_ms"]:
+    is_old = not alone["gap_wait_ms"]
+    if is_old:
         alone["gap_wait_ms"] = [gap - 0.01 for gap in alone["gap_ms"]]
     waits = [sum(alone["gap_wait_ms"][at : at + TOKENS]) for at in range(0, len(alone["gap_wait_ms"]), TOKENS)]
     first = [a - b for a, b in zip(alone["first_ms"], alone["queued_ms"])]
-    wait = quantile([a - b for a, b in zip(alone["wait_ms"], waits)], 0.5)
+    wait = WAKE_MS if is_old else quantile([a - b for a, b in zip(alone["wait_ms"], waits)], 0.5)
     eager = launches - TOKENS
     # The prompt's kernels take as long as a token's: both read all weights.
     prompt = quantile(alone["gap_wait_ms"], 0.5)
     host = quantile([a - b for a, b in zip(alone["gap_ms"], alone["gap_wait_ms"])], 0.5)
     launch = ms((quantile(first, 0.5) - wait) / eager)
     # A wait after eager launches is that of the thread which wakes up.
-    graph = [gap - wait for gap in alone["gap_wait_ms"]]
+    graph = [gap - wait - host for gap in alone["gap_ms"]]
     return f'wake = "{ms(wait)}"\n' + kernels(
         f'count = {eager}, time = "{ms(prompt / eager)}", launch = "{launch}", wait = true',
         f'count = {TOKENS}, time = {spread(graph)}, launch = "{ms(host)}", each = true',

@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use xsched_flow::activity::is_contended;
 use xsched_flow::admission::{AtGate, Budget, InFlight, Place, at_gate, fence_commands, fits, place};
 use xsched_flow::estimate::told_ns;
-use xsched_flow::tuning::{BEHIND_NS, LEAD_NS, UNKNOWN_NS};
+use xsched_flow::tuning::{BEHIND_NS, LEAD_NS, LOOK_NS, UNKNOWN_NS};
 
 use crate::outcome::Track;
 use crate::scenario::Detail;
 
 use super::device::{Command, Done};
 use super::rank::{Fence, Sync, Thread};
-use super::state::Node;
+use super::state::{Happening, Node};
 
 /// Time between two tries of a thread that waits for room although none is due, in ns.
 const ROOM_LOOK_NS: u64 = 1_000_000;
@@ -244,8 +244,17 @@ impl Node<'_> {
             Thread::ForDevice if is_complete => return self.go_on_in_kernels(rank),
             _ => (),
         }
-        if self.ranks[rank].flight.pending == 0 {
-            self.follow(rank);
+        if self.ranks[rank].flight.pending > 0 {
+            return;
+        }
+        if !self.segments[rank].gate.load().is_open() {
+            return self.follow(rank);
+        }
+        // The device writes completions into memory, where the library's agent finds them when it looks.
+        let look_ns = self.now_ns.next_multiple_of(LOOK_NS);
+        if self.ranks[rank].spell.look_ns < look_ns {
+            self.ranks[rank].spell.look_ns = look_ns;
+            self.set(look_ns, Happening::Looks(rank));
         }
     }
 }

@@ -145,6 +145,11 @@ impl<'a> Node<'a> {
                     self.go_on(rank);
                 }
             }
+            Happening::Looks(rank) => {
+                if self.ranks[rank].flight.pending == 0 && self.ranks[rank].thread != Thread::Gone {
+                    self.follow(rank);
+                }
+            }
             Happening::GraceEnds(rank) => self.end_grace(rank),
             Happening::Heard(rank) => {
                 if let Some(daemon) = &mut self.daemon

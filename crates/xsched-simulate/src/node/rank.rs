@@ -78,6 +78,8 @@ pub(super) struct Spell {
     pub(super) grace_since_ns: u64,
     /// End of the last command.
     pub(super) idle_since_ns: u64,
+    /// Time at which the library's agent looks next, where it has something to find.
+    pub(super) look_ns: u64,
     /// Begin of the burst.
     pub(super) ready_since_ns: u64,
     /// Device time of the burst's commands.
@@ -172,6 +174,7 @@ impl Rank {
                 grace_ns: FIRST_GRACE_NS,
                 grace_since_ns: 0,
                 idle_since_ns: 0,
+                look_ns: 0,
                 ready_since_ns: 0,
                 burst_ns: 0,
             },

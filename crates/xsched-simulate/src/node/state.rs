@@ -26,6 +26,8 @@ pub(super) enum Happening {
     Arrives(usize),
     /// A program's thread goes on.
     Steps(usize, u32),
+    /// The agent of a program's library looks for completions.
+    Looks(usize),
     /// A program's grace time ends.
     GraceEnds(usize),
     /// The daemon reads a program's words.
