@@ -28,7 +28,7 @@ use node::Node;
 use placement::Plan;
 
 pub use histogram::Histogram;
-pub use outcome::{Outcome, ProgramOutcome, Span, Track};
+pub use outcome::{Interval, Outcome, ProgramInterval, ProgramOutcome, Span, Track};
 pub use report::{Json, VERSION, table};
 pub use scenario::{
     Arrivals, Daemon, Detail, Device, Event, Kernels, NATIVE, Placement, Preemption, Program, Scenario, Strategy,
@@ -79,6 +79,8 @@ impl<'a> Run<'a> {
             time_ns: self.scenario.time.0,
             programs: kinds.map(of_kind).collect(),
             devices_busy_ns: vec![0; self.scenario.device_count()],
+            interval_ns: self.scenario.interval.map_or(0, |interval| interval.0),
+            intervals: self.scenario.no_intervals(),
             ..Outcome::default()
         }
     }

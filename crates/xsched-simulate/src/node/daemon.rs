@@ -17,9 +17,6 @@ use crate::scenario::{Daemon as Written, Program};
 
 use super::device::POOL_TIMESLICE_US;
 
-/// Time between two beats while some gate is closed, in ns.
-const BEAT_NS: u64 = 50_000_000;
-
 /// An effect that reaches a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
@@ -38,7 +35,6 @@ pub(super) struct Daemon {
     pub(super) told: Vec<(usize, Told)>,
     looks: VecDeque<u64>,
     look_ns: Option<u64>,
-    beat_ns: Option<u64>,
 }
 
 fn settings(policy: Choice, written: &Written, yields: bool) -> Settings {
@@ -85,7 +81,7 @@ fn number_of(name: &str) -> u64 {
 impl Daemon {
     pub(super) fn new(policy: Choice, written: &Written, yields: bool, seed: u64) -> Daemon {
         let engine = Engine::new(settings(policy, written, yields), memory::heartbeat(), seed, false);
-        Daemon { engine, told: Vec::new(), looks: VecDeque::new(), look_ns: None, beat_ns: None }
+        Daemon { engine, told: Vec::new(), looks: VecDeque::new(), look_ns: None }
     }
 
     /// Gives the engine an input, and carries out what follows.
@@ -123,9 +119,9 @@ impl Daemon {
             *timer = wanted.then(|| timer.unwrap_or(at_ns));
         };
         keep(&mut self.look_ns, self.engine.arbiter().any_scrutinised(), now_ns + LOOK_US * 1_000);
-        keep(&mut self.beat_ns, self.engine.arbiter().any_closed(), now_ns + BEAT_NS);
         let policy_ns = self.engine.next_policy_us().map(|us| us.saturating_mul(1_000));
-        [policy_ns, self.look_ns, self.beat_ns].into_iter().flatten().min()
+        // The heartbeat is for programs whose daemon may be dead: no simulated one looks at it.
+        [policy_ns, self.look_ns].into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -133,9 +129,6 @@ impl Daemon {
         if self.look_ns.is_some_and(|at| at <= now_ns) {
             self.look_ns = None;
             self.input(now_ns, Input::LookTime);
-        } else if self.beat_ns.is_some_and(|at| at <= now_ns) {
-            self.beat_ns = None;
-            self.input(now_ns, Input::Beat);
         } else {
             self.input(now_ns, Input::PolicyTime);
         }

@@ -78,7 +78,9 @@ impl<'a> Node<'a> {
             outcome: Outcome {
                 time_ns: scenario.time.0,
                 programs: scenario.programs.iter().map(of_kind).collect(),
-                devices_busy_ns: vec![0; scenario.device_count()],
+                first_device: machine.first,
+                devices_busy_ns: vec![0; machine.devices],
+                intervals: scenario.no_intervals(),
                 ..Outcome::default()
             },
             has_spans,
@@ -90,6 +92,9 @@ impl<'a> Node<'a> {
             if let Some(end) = kind.end {
                 node.set(end.0, Happening::Ends(at));
             }
+        }
+        if let Some(interval) = scenario.interval {
+            node.set(interval.0, Happening::IntervalEnds(0));
         }
         for (at, event) in scenario.events.iter().enumerate() {
             node.set(event.at.0, Happening::Event(at));
@@ -176,6 +181,7 @@ impl<'a> Node<'a> {
             Happening::Page { rank, owner, page, epoch } => self.ranks[rank].company.learn(rank, owner, page, epoch, &self.segments),
             Happening::Event(at) => self.change(at),
             Happening::Returns => self.restart_daemon(),
+            Happening::IntervalEnds(at) => self.end_interval(at),
         }
     }
 
@@ -202,10 +208,30 @@ impl<'a> Node<'a> {
         }
     }
 
-    fn finish(mut self) -> Outcome {
+    /// An interval has ended, and another one begins.
+    fn end_interval(&mut self, at: usize) {
+        let Some(interval) = self.scenario.interval.filter(|_| at < self.outcome.intervals.len()) else { return };
         for device in 0..self.devices.len() {
             self.play_device(device);
-            self.outcome.devices_busy_ns[self.machine.first + device] += self.devices[device].busy_ns();
+        }
+        let before_ns: u64 = self.outcome.intervals[..at].iter().map(|interval| interval.busy_ns).sum();
+        let busy_ns: u64 = self.devices.iter().map(Device::busy_ns).sum();
+        let ended = &mut self.outcome.intervals[at];
+        ended.busy_ns = busy_ns.saturating_sub(before_ns);
+        for member in &self.members {
+            ended.programs[member.placed.kind].open_requests += member.requests.len() as u64;
+        }
+        self.set(self.now_ns + interval.0, Happening::IntervalEnds(at + 1));
+    }
+
+    fn finish(mut self) -> Outcome {
+        let last = self.scenario.interval.map_or(0, |interval| (self.now_ns / interval.0) as usize);
+        if self.scenario.interval.is_some_and(|interval| !self.now_ns.is_multiple_of(interval.0)) {
+            self.end_interval(last);
+        }
+        for device in 0..self.devices.len() {
+            self.play_device(device);
+            self.outcome.devices_busy_ns[device] += self.devices[device].busy_ns();
             self.outcome.switches += self.devices[device].switches();
         }
         for rank in 0..self.ranks.len() {

@@ -42,6 +42,8 @@ pub(super) enum Happening {
     Event(usize),
     /// A daemon is there again.
     Returns,
+    /// A part of the time ends.
+    IntervalEnds(usize),
 }
 
 /// A program.

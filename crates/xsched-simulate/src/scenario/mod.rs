@@ -10,6 +10,8 @@ use serde::Deserialize;
 use xsched_proto::Error;
 use xsched_proto::hint::Hints;
 
+use crate::outcome::Interval;
+
 pub(crate) use amounts::exact;
 pub use amounts::{TIMES_HELP, Time, Times};
 pub(crate) use check::parse_policy;
@@ -38,6 +40,9 @@ pub struct Scenario {
     /// Fineness with which programs are played.
     #[serde(default)]
     pub detail: Detail,
+    /// Length of the parts of the time for which figures are told by themselves; none = there are no parts.
+    #[serde(default)]
+    pub interval: Option<Time>,
     /// The daemon.
     #[serde(default)]
     pub daemon: Daemon,
@@ -231,7 +236,7 @@ fn no_time() -> Times {
     Times::Fixed(0)
 }
 
-/// Times of requests. One key is given.
+/// Times of requests. One key is given; `load` goes with `poisson`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arrivals {
@@ -247,6 +252,9 @@ pub struct Arrivals {
     /// At distances of this distribution.
     #[serde(default)]
     pub gaps: Option<Times>,
+    /// How often requests of `poisson` come, in equal parts of the scenario's time, relative to its rate: a day of 24 hours, say.
+    #[serde(default)]
+    pub load: Vec<f64>,
     /// At the times of this file: one in ms a line.
     #[serde(default)]
     pub file: Option<String>,
@@ -404,6 +412,12 @@ impl Scenario {
     /// Number of all devices.
     pub fn device_count(&self) -> usize {
         self.devices.iter().map(|kind| kind.count as usize).sum()
+    }
+
+    /// Intervals in which nothing has happened yet.
+    pub(crate) fn no_intervals(&self) -> Vec<Interval> {
+        let number = self.interval.map_or(0, |interval| self.time.0.div_ceil(interval.0.max(1)));
+        (0..number).map(|_| Interval::new(self.programs.len())).collect()
     }
 
     /// Number of all programs.

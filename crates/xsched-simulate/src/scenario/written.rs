@@ -29,6 +29,9 @@ impl Display for Scenario {
         if self.detail == Detail::Bursts {
             writeln!(f, "detail = \"bursts\"")?;
         }
+        if let Some(interval) = self.interval {
+            writeln!(f, "interval = \"{}\"", exact(interval.0))?;
+        }
         let daemon = &self.daemon;
         let [latency, budget, guard] = [daemon.latency, daemon.budget, daemon.guard].map(|time| exact(time.0));
         writeln!(f, "\n[daemon]\nlatency = \"{latency}\"\nbudget = \"{budget}\"\nguard = \"{guard}\"")?;
@@ -100,7 +103,12 @@ impl Display for Arrivals {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Arrivals { every: Some(time), .. } => writeln!(f, "arrivals = {{ every = \"{}\" }}", exact(time.0)),
-            Arrivals { poisson: Some(time), .. } => writeln!(f, "arrivals = {{ poisson = \"{}\" }}", exact(time.0)),
+            Arrivals { poisson: Some(time), load, .. } if load.is_empty() => {
+                writeln!(f, "arrivals = {{ poisson = \"{}\" }}", exact(time.0))
+            }
+            Arrivals { poisson: Some(time), load, .. } => {
+                writeln!(f, "arrivals = {{ poisson = \"{}\", load = {load:?} }}", exact(time.0))
+            }
             Arrivals { pause: Some(times), .. } => writeln!(f, "arrivals = {{ pause = {times} }}"),
             Arrivals { gaps: Some(times), .. } => writeln!(f, "arrivals = {{ gaps = {times} }}"),
             Arrivals { file: Some(file), .. } => writeln!(f, "arrivals = {{ file = {file:?} }}"),

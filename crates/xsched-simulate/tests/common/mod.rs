@@ -109,6 +109,7 @@ pub(crate) fn scenario(time_ms: u64, policies: &'static [&'static str], programs
                 compare: Vec::new(),
                 seed,
                 detail: Detail::Kernels,
+                interval: None,
                 daemon: Daemon { guard: Time(200 * MS), ..Daemon::default() },
                 devices: vec![Device { preemption, pool, save: Time(if saves { 120 * US } else { 0 }), ..Device::default() }],
                 programs,
