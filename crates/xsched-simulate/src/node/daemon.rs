@@ -13,7 +13,7 @@ use xsched_proto::hint::Hints;
 use xsched_proto::wire::DaemonMsg;
 
 use crate::memory::{self, Segment};
-use crate::scenario::{Daemon as Written, Program};
+use crate::scenario::{Daemon as Written, Detail, Program};
 
 use super::device::POOL_TIMESLICE_US;
 
@@ -35,6 +35,8 @@ pub(super) struct Daemon {
     pub(super) told: Vec<(usize, Told)>,
     looks: VecDeque<u64>,
     look_ns: Option<u64>,
+    /// Time between two looks for programs that make no progress, in ns.
+    looks_each_ns: u64,
 }
 
 fn settings(policy: Choice, written: &Written, yields: bool) -> Settings {
@@ -79,9 +81,14 @@ fn number_of(name: &str) -> u64 {
 }
 
 impl Daemon {
-    pub(super) fn new(policy: Choice, written: &Written, yields: bool, seed: u64) -> Daemon {
+    pub(super) fn new(policy: Choice, written: &Written, yields: bool, detail: Detail, seed: u64) -> Daemon {
+        let looks_each_ns = match detail {
+            Detail::Kernels => LOOK_US * 1_000,
+            // A burst that has the device makes progress.
+            Detail::Bursts => 1_000_000_000,
+        };
         let engine = Engine::new(settings(policy, written, yields), memory::heartbeat(), seed, false);
-        Daemon { engine, told: Vec::new(), looks: VecDeque::new(), look_ns: None }
+        Daemon { engine, told: Vec::new(), looks: VecDeque::new(), look_ns: None, looks_each_ns }
     }
 
     /// Gives the engine an input, and carries out what follows.
@@ -118,7 +125,7 @@ impl Daemon {
         let keep = |timer: &mut Option<u64>, wanted: bool, at_ns: u64| {
             *timer = wanted.then(|| timer.unwrap_or(at_ns));
         };
-        keep(&mut self.look_ns, self.engine.arbiter().any_scrutinised(), now_ns + LOOK_US * 1_000);
+        keep(&mut self.look_ns, self.engine.arbiter().any_scrutinised(), now_ns + self.looks_each_ns);
         let policy_ns = self.engine.next_policy_us().map(|us| us.saturating_mul(1_000));
         // The heartbeat is for programs whose daemon may be dead: no simulated one looks at it.
         [policy_ns, self.look_ns].into_iter().flatten().min()

@@ -144,7 +144,7 @@ impl Node<'_> {
             return;
         }
         let yields = self.scenario.devices[self.machine.kind].inside;
-        self.daemon = Some(Daemon::new(policy, &self.scenario.daemon, yields, self.seed));
+        self.daemon = Some(Daemon::new(policy, &self.scenario.daemon, yields, self.scenario.detail, self.seed));
         for rank in 0..self.ranks.len() {
             if self.ranks[rank].thread != Thread::Gone {
                 self.attach(rank);

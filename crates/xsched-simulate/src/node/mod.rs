@@ -69,7 +69,7 @@ impl<'a> Node<'a> {
             now_ns: 0,
             agenda: Agenda::default(),
             devices: (0..machine.devices).map(|at| Device::new(kind, scenario.detail, seed + at as u64)).collect(),
-            daemon: policy.map(|policy| Daemon::new(policy.clone(), &scenario.daemon, kind.inside, seed)),
+            daemon: policy.map(|policy| Daemon::new(policy.clone(), &scenario.daemon, kind.inside, scenario.detail, seed)),
             members: machine.programs.iter().map(member).collect(),
             ranks: Vec::new(),
             segments: Vec::new(),
