@@ -268,19 +268,21 @@ class Row:
     def name(self, end):
         return f"{self.device}-{self.mix}-{end}".lower().replace("+", "-").replace("*", "x")
 
-    def play(self, xsched, folder):
+    def play_base(self, xsched, folder):
+        """The best-effort programs by themselves."""
+        text = scenario(self.mix, self.device, None, "native", SECONDS, self.steps)
+        return play(xsched, folder, self.name("base"), text)
+
+    def play(self, xsched, folder, base):
         """Predicts waits, and work relative to that without the urgent program."""
         self.alone = urgent(self.systems["alone"])
         # The rule for others inside is learned from each burst: it sees as many as when this was measured.
         seconds = round(sum(w["secs"] for w in self.systems[self.mode])) if self.mode == "xsched-inside" else SECONDS
         text = scenario(self.mix, self.device, self.alone, self.mode, seconds, self.steps)
         mine = play(xsched, folder, self.name(self.mode), text)
-        base = scenario(self.mix, self.device, None, "native", SECONDS, self.steps)
-        base = play(xsched, folder, self.name(f"{self.mode}-base"), base)
         times = mine[self.alone["role"]]["gap_us" if self.alone["gap_ms"] else "wait_us"]
         self.waits = times["p50"] / 1000, times["p99"] / 1000
         self.work = [mine[role]["share_percent"] / base[role]["share_percent"] for role in self.roles]
-        return self
 
     def cells(self):
         """Cells of the table, and of each of its figures whether it is near enough."""
@@ -309,8 +311,11 @@ def rows():
 
 def table(xsched, folder):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        played = list(pool.map(lambda row: row.play(xsched, folder), rows()))
-    found = [row.cells() for row in played]
+        all_rows = list(rows())
+        first = {(row.device, row.mix): row for row in all_rows}
+        bases = dict(zip(first, pool.map(lambda row: row.play_base(xsched, folder), first.values())))
+        list(pool.map(lambda row: row.play(xsched, folder, bases[row.device, row.mix]), all_rows))
+    found = [row.cells() for row in all_rows]
     sums = [f"{sum(good[at] for _, good in found)} of {len(found)}" for at in range(3)]
     head = ("urgent + best-effort", "", "wait, gap: P50, ms", "wait, gap: P99, ms", "best-effort work, %")
     return records.table(head, [cells for cells, _ in found] + [["near enough", "", *sums]])
