@@ -7,6 +7,7 @@
 //! - `scenario` is what users write.
 //! - `placement` gives each program its devices.
 //! - `node` plays one machine: devices (`xsched-sim`'s model), programs' threads (`xsched-flow`'s models), the daemon (`xsched-engine`).
+//! - `recording` makes a scenario of programs that were seen running.
 //! - `outcome` is what a run has shown; `report` puts it into tables and JSON, `svg` into a picture.
 
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@ mod node;
 mod outcome;
 mod placement;
 mod random;
+mod recording;
 mod report;
 mod scenario;
 mod svg;
@@ -29,10 +31,11 @@ use placement::Plan;
 
 pub use histogram::Histogram;
 pub use outcome::{Outcome, ProgramOutcome, Span, Track};
+pub use recording::{Recorded, Recording, Written};
 pub use report::{Json, VERSION, table};
 pub use scenario::{
-    Arrivals, Daemon, Detail, Device, Event, Kernels, NATIVE, Placement, Preemption, Program, Scenario, Strategy,
-    TIMES_HELP, Time, Times,
+    Arrival, Arrivals, Daemon, Detail, Device, Event, Kernels, NATIVE, Placement, Preemption, Program, Scenario,
+    Strategy, TIMES_HELP, Time, Times, Traced,
 };
 pub use svg::picture;
 
@@ -45,6 +48,8 @@ pub struct Run<'a> {
     plan: Plan,
     /// Set if the run keeps spans for a trace.
     pub has_spans: bool,
+    /// Set if the daemon records its programs, as `xsched record` asks it to.
+    pub records: bool,
 }
 
 impl<'a> Run<'a> {
@@ -55,7 +60,15 @@ impl<'a> Run<'a> {
     pub fn new(scenario: &'a Scenario, policy: &str, strategy: Strategy) -> Result<Run<'a>, Error> {
         let choice = node::policy_of(policy)?;
         let plan = placement::plan(scenario, strategy);
-        Ok(Run { scenario, written: policy.to_owned(), policy: choice, strategy, plan, has_spans: false })
+        Ok(Run {
+            scenario,
+            written: policy.to_owned(),
+            policy: choice,
+            strategy,
+            plan,
+            has_spans: false,
+            records: false,
+        })
     }
 
     /// Number of machines.
@@ -85,7 +98,23 @@ impl<'a> Run<'a> {
 
     /// Plays one machine.
     pub fn machine(&self, at: usize) -> Outcome {
-        Node::new(self.scenario, &self.plan.machines[at], self.policy.as_ref(), self.has_spans).play()
+        let mut node = Node::new(self.scenario, &self.plan.machines[at], self.policy.as_ref(), self.has_spans);
+        node.records = self.records;
+        node.play()
+    }
+
+    /// Recording of a run with [`Run::records`].
+    pub fn recording(&self, outcome: &Outcome) -> Recording {
+        let devices = self.scenario.devices.iter();
+        let one = |kind: &Device| Device { count: 1, ..kind.clone() };
+        Recording {
+            question: self.scenario.question.clone(),
+            from_us: 0,
+            us: self.scenario.time.0 / 1_000,
+            policy: self.written.clone(),
+            devices: devices.flat_map(|kind| vec![one(kind); kind.count as usize]).collect(),
+            programs: outcome.recorded.clone(),
+        }
     }
 
     /// Plays all machines, one after the other.

@@ -1,6 +1,7 @@
 //! The outcome of a run: for each kind of program, for each device, and in all.
 
 use crate::histogram::Histogram;
+use crate::recording::Recorded;
 
 /// A run of a scenario.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +24,8 @@ pub struct Outcome {
     pub events: u64,
     /// Spans for a trace, if they were asked for.
     pub spans: Vec<Span>,
+    /// Programs as the daemon has recorded them, if that was asked for.
+    pub recorded: Vec<Recorded>,
 }
 
 /// A kind of program in a run.
@@ -110,5 +113,6 @@ impl Outcome {
         self.decisions += other.decisions;
         self.events += other.events;
         self.spans.extend(other.spans);
+        self.recorded.extend(other.recorded);
     }
 }

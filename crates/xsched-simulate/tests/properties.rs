@@ -46,6 +46,7 @@ fn kernels() -> impl Strategy<Value = Kernels> {
     (1..80_u32, times(20, 2_000), 1..20_u64, any::<bool>()).prop_map(|(count, time, launch_us, wait)| Kernels {
         count,
         time: Some(time),
+        total: None,
         copy: None,
         launch: Times::Fixed(launch_us * US),
         wait,
@@ -85,6 +86,8 @@ fn plain(name: &str, kernels: Vec<Kernels>) -> Program {
         arrivals: Arrivals::default(),
         host: Times::Fixed(0),
         kernels,
+        requests: None,
+        traced: Vec::new(),
     }
 }
 
@@ -162,7 +165,7 @@ proptest! {
     #[test]
     fn a_device_works_while_a_program_has_work(
         file in proptest::collection::vec(program(), 0..3).prop_flat_map(|mut programs| {
-            let greedy = Kernels { count: 200, time: Some(Times::Fixed(200 * US)), copy: None, launch: Times::Fixed(5 * US), wait: false };
+            let greedy = Kernels { count: 200, time: Some(Times::Fixed(200 * US)), total: None, copy: None, launch: Times::Fixed(5 * US), wait: false };
             programs.push(plain("", vec![greedy]));
             scenario(1_000, &ALL, programs)
         })
@@ -198,7 +201,7 @@ proptest! {
     #[test]
     fn shares_follow_weights(
         file in (1..6_u32, 1..6_u32, 50..400_u64).prop_flat_map(|(one, other, us)| {
-            let work = Kernels { count: 100, time: Some(Times::Fixed(us * US)), copy: None, launch: Times::Fixed(5 * US), wait: false };
+            let work = Kernels { count: 100, time: Some(Times::Fixed(us * US)), total: None, copy: None, launch: Times::Fixed(5 * US), wait: false };
             let weighing = |weight: u32| Program { weight: Some(weight * 100), ..plain("", vec![work.clone()]) };
             scenario(3_000, &["fair", "cfs"], vec![weighing(one), weighing(other)])
         }).prop_filter("side by side in a pool there is no share of time", |file| !file.0.devices[0].pool)

@@ -44,10 +44,10 @@ impl Node<'_> {
         let (mut at, _) = self.ranks[rank].at;
         let member = &mut self.members[self.ranks[rank].member];
         let (mut left_ns, mut alone_ns, mut commands, mut last_ns) = (0.0, 0.0, 0, 0.0);
-        while let Some(kernels) = member.kind.kernels.get(at) {
+        while let Some(kernels) = member.kernels(at) {
             at += 1;
             let count = kernels.count;
-            let device_ns = kernels.times(copy_rate).draw_sum(count, &mut member.work).max(1.0);
+            let device_ns = kernels.draw_all(copy_rate, &mut member.work).max(1.0);
             let launch_ns = kernels.launch.mean_ns() as f64;
             left_ns += device_ns;
             commands += count;

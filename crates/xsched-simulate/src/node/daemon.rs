@@ -10,6 +10,7 @@ use xsched_engine::{User, Wishes};
 use xsched_policy::{Choice, LOOK_US, Level, Lineage};
 use xsched_proto::class::Class;
 use xsched_proto::hint::Hints;
+use xsched_proto::trace::Burst;
 use xsched_proto::wire::DaemonMsg;
 
 use crate::memory::{self, Segment};
@@ -35,7 +36,14 @@ pub(super) struct Daemon {
     looks: VecDeque<u64>,
     look_ns: Option<u64>,
     beat_ns: Option<u64>,
+    /// Number of the next burst that is fetched.
+    next_burst: u64,
 }
+
+/// Process of the first rank.
+const FIRST_PID: u32 = 1_000;
+/// Connection of the command that records.
+const RECORDER: u64 = u64::MAX;
 
 fn settings(policy: Choice, written: &Written) -> Settings {
     Settings {
@@ -81,7 +89,7 @@ fn number_of(name: &str) -> u64 {
 impl Daemon {
     pub(super) fn new(policy: Choice, written: &Written, seed: u64) -> Daemon {
         let engine = Engine::new(settings(policy, written), memory::heartbeat(), seed, false);
-        Daemon { engine, told: Vec::new(), looks: VecDeque::new(), look_ns: None, beat_ns: None }
+        Daemon { engine, told: Vec::new(), looks: VecDeque::new(), look_ns: None, beat_ns: None, next_burst: 0 }
     }
 
     /// Gives the engine an input, and carries out what follows.
@@ -139,7 +147,7 @@ impl Daemon {
         let id = id_of(rank);
         let uid = program.kind.user.unwrap_or(USER);
         let level = |id| Level { id, weight: 100 };
-        let pid = 1_000 + rank as u32;
+        let pid = FIRST_PID + rank as u32;
         let arrival = Arrival {
             pid,
             user: User { uid, rank: Rank::Own, within: 0 },
@@ -166,6 +174,19 @@ impl Daemon {
         self.input(now_ns, Input::Attached(id, Box::new(arrival)));
         self.input(now_ns, Input::Message(id, Message::GroupAdd(group)));
         self.input(now_ns, Input::Message(id, Message::QueueAdd { slot: 0, group: 0 }));
+    }
+
+    /// All programs are recorded, those that came since as well.
+    pub(super) fn record(&mut self, now_ns: u64) {
+        let user = User { uid: 0, rank: Rank::Root, within: 0 };
+        self.input(now_ns, Input::Record { command: RECORDER, user, pids: Vec::new() });
+    }
+
+    /// Bursts since the last call, by rank.
+    pub(super) fn bursts(&mut self) -> Vec<(usize, Burst)> {
+        let Some((next, _, bursts)) = self.engine.bursts(RECORDER, self.next_burst) else { return Vec::new() };
+        self.next_burst = next;
+        bursts.into_iter().map(|burst| (burst.pid.saturating_sub(FIRST_PID) as usize, burst)).collect()
     }
 
     /// A program has changed its words.

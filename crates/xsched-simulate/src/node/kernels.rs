@@ -20,10 +20,9 @@ const ROOM_LOOK_NS: u64 = 1_000_000;
 impl Node<'_> {
     /// The thread goes on from where it is.
     pub(super) fn go_on_in_kernels(&mut self, rank: usize) {
-        let kind = self.members[self.ranks[rank].member].kind;
         loop {
             let (at, n) = self.ranks[rank].at;
-            let Some(kernels) = kind.kernels.get(at) else {
+            let Some(kernels) = self.members[self.ranks[rank].member].kernels(at) else {
                 if self.ranks[rank].pending > 0 {
                     self.ranks[rank].thread = Thread::ForDevice;
                     return;
@@ -53,13 +52,10 @@ impl Node<'_> {
     /// Gives the device the next command. False: the thread waits, or is elsewhere.
     fn launch(&mut self, rank: usize) -> bool {
         let at = self.ranks[rank].at.0;
-        let member = self.ranks[rank].member;
-        let kind = self.members[member].kind;
         let ns = match self.ranks[rank].next {
             Some(ns) => ns,
             None => {
-                let copy_rate = self.scenario.devices[self.machine.kind].copy_rate;
-                let ns = kind.kernels[at].times(copy_rate).draw(&mut self.members[member].work).max(1);
+                let ns = self.draw_command(rank);
                 self.segments[rank].count_launch();
                 self.ranks[rank].next = Some(ns);
                 ns
@@ -88,6 +84,21 @@ impl Node<'_> {
         }
         self.submit(rank, Launch { ns, estimate, budget_us, budget_commands, has_gates, prequeues });
         true
+    }
+
+    /// Device time of the next command, in ns.
+    fn draw_command(&mut self, rank: usize) -> u64 {
+        let r = &mut self.ranks[rank];
+        let m = &mut self.members[r.member];
+        let Some(kernels) = m.kernels(r.at.0) else { return 1 };
+        let Some(total) = &kernels.total else {
+            let copy_rate = self.scenario.devices[self.machine.kind].copy_rate;
+            return kernels.times(copy_rate).draw(&mut m.work).max(1);
+        };
+        if r.at.1 == 0 {
+            r.each_ns = total.draw(&mut m.work) / u64::from(kernels.count);
+        }
+        r.each_ns.max(1)
     }
 
     /// True if a command fits into the budget. Else the thread waits for room.

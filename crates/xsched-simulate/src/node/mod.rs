@@ -21,6 +21,7 @@ mod state;
 mod words;
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::Choice;
 use xsched_proto::Error;
@@ -28,6 +29,7 @@ use xsched_proto::Error;
 use crate::outcome::{Outcome, ProgramOutcome};
 use crate::placement::{Machine, Placed};
 use crate::random::Random;
+use crate::recording::Recorded;
 use crate::scenario::{Program, Scenario, parse_policy};
 
 use daemon::Daemon;
@@ -54,7 +56,9 @@ impl<'a> Node<'a> {
             requests: VecDeque::new(),
             serving: 0,
             came: 0,
+            served: 0,
             priority: None,
+            traced: None,
             arrivals: Random::new(scenario.seed, part_of(placed)),
             work: Random::new(scenario.seed, part_of(placed) + 1),
         };
@@ -80,6 +84,8 @@ impl<'a> Node<'a> {
                 ..Outcome::default()
             },
             has_spans,
+            records: false,
+            recorded: Vec::new(),
         };
         for (at, placed) in machine.programs.iter().enumerate() {
             let kind = &scenario.programs[placed.kind];
@@ -149,6 +155,9 @@ impl<'a> Node<'a> {
                     && self.ranks[rank].thread != Thread::Gone
                 {
                     daemon.words(self.now_ns, rank);
+                    if self.records {
+                        self.recorded.extend(daemon.bursts());
+                    }
                     self.after_gates();
                 }
             }
@@ -211,10 +220,38 @@ impl<'a> Node<'a> {
             let open_ns = member.requests.front().map_or(0, |came_ns| self.now_ns - came_ns);
             outcome.longest_open_ns = outcome.longest_open_ns.max(open_ns);
         }
+        if self.records {
+            self.outcome.recorded = self.recorded_programs();
+        }
         if let Some(daemon) = &self.daemon {
             self.outcome.decisions += daemon.engine.decisions();
         }
         self.outcome
+    }
+}
+
+impl Node<'_> {
+    /// Each program on each device, with its bursts.
+    fn recorded_programs(&self) -> Vec<Recorded> {
+        let of = |(at, rank): (usize, &Rank)| {
+            let member = &self.members[rank.member];
+            let name = format!("{}-{}-{}", member.kind.name, member.placed.number, rank.device);
+            let bursts = self.recorded.iter().filter(|(of, _)| *of == at).map(|(_, burst)| *burst);
+            Recorded {
+                program: Program {
+                    name,
+                    count: 1,
+                    devices: 1,
+                    device: vec![(self.machine.first + rank.device) as u32],
+                    ..member.kind.clone()
+                },
+                bursts: bursts.collect(),
+                commands: self.segments[at].completed_commands(),
+                ran_us: rank.device_ns / 1_000,
+                longest_us: self.segments[at].longest_us.load(Relaxed),
+            }
+        };
+        self.ranks.iter().enumerate().map(of).collect()
     }
 }
 

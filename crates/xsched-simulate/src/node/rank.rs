@@ -48,6 +48,8 @@ pub(super) struct Rank {
     pub(super) step: u32,
     /// Kind of the next command, and its number within the kind.
     pub(super) at: (usize, u32),
+    /// Device time of each command of this kind, where all together have a time, in ns.
+    pub(super) each_ns: u64,
     /// The next command, once its thread has looked at its gate.
     pub(super) next: Option<u64>,
     /// The burst that is on the device, or that waits.
@@ -99,6 +101,7 @@ impl Rank {
             thread: Thread::Rests,
             step: 0,
             at: (0, 0),
+            each_ns: 0,
             next: None,
             burst: None,
             estimates: vec![Cell::default(); kinds],

@@ -91,9 +91,16 @@ impl Scenario {
         let no_distance = arrivals.every.or(arrivals.poisson).is_some_and(|time| time.0 == 0);
         need(!no_distance, "arrivals: use a distance above 0")?;
         need(arrivals.gaps.as_ref().is_none_or(|gaps| gaps.mean_ns() > 0), "arrivals: use a distance above 0")?;
-        need(!program.kernels.is_empty(), "kernels: use one kind of command or more")?;
+        if program.requests.is_some() {
+            let alone = program.kernels.is_empty() && *arrivals == super::Arrivals::default();
+            need(alone, "requests: the file has arrivals and kernels; leave both out")?;
+            need(!program.traced.is_empty(), "requests: the file has no request")?;
+        } else {
+            need(!program.kernels.is_empty(), "kernels: use one kind of command or more")?;
+        }
         for kernels in &program.kernels {
-            need(kernels.time.is_some() != kernels.copy.is_some(), "kernels: use either time or copy")?;
+            let ways = [kernels.time.is_some(), kernels.total.is_some(), kernels.copy.is_some()];
+            need(ways.iter().filter(|given| **given).count() == 1, "kernels: use one of time, total and copy")?;
             need(kernels.copy.is_none_or(|mib| mib.is_finite() && mib > 0.0), "copy: use a number of MiB above 0")?;
             need((1..=1_000_000).contains(&kernels.count), "kernels: use a count from 1 to 1,000,000")?;
         }

@@ -1,0 +1,104 @@
+//! Recordings of programs: their groups are followed, and each burst that ends is kept until the command has fetched it.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
+
+use xsched_policy::GroupId;
+use xsched_proto::trace::Burst;
+
+use crate::memory::Memory;
+use crate::parts::recordings::{Followed, Wanted};
+use crate::state::Engine;
+use crate::user::User;
+
+impl<M: Memory> Engine<M> {
+    /// Follows the programs of a command, which may name others than before and meet some that came since.
+    pub(crate) fn record(&mut self, command: u64, user: User, pids: Vec<u32>) {
+        self.gatekeeper.keep_outcomes();
+        self.recordings.commands.insert(command, Wanted { user, pids });
+        self.follow_wanted();
+    }
+
+    /// Ends the recording of a command.
+    pub(crate) fn end_record(&mut self, command: u64) {
+        if self.recordings.commands.remove(&command).is_some() {
+            self.follow_wanted();
+        }
+        if !self.recordings.are_on() {
+            self.recordings.end();
+        }
+    }
+
+    /// Bursts of a command's programs from a number on, as [`xsched_proto::wire::DaemonMsg::Bursts`] tells them; none = it records nothing.
+    pub fn bursts(&self, command: u64, from: u64) -> Option<(u64, u64, Vec<Burst>)> {
+        let wanted = self.recordings.commands.get(&command)?;
+        Some(self.recordings.since(wanted, from))
+    }
+
+    /// Follows the groups that some command wants, and no others.
+    fn follow_wanted(&mut self) {
+        let now_us = self.now_us();
+        let is_wanted = |id: &GroupId| {
+            let group = self.groups.get(id)?;
+            let pid = self.program_of(group)?.pid;
+            self.recordings.commands.values().any(|wanted| wanted.has(pid, group.user)).then_some(())
+        };
+        let wanted: BTreeSet<GroupId> = self.groups.keys().filter(|id| is_wanted(id).is_some()).copied().collect();
+        let left: Vec<GroupId> = self.recordings.followed.keys().filter(|id| !wanted.contains(id)).copied().collect();
+        self.recordings.ends.retain(|id, _| self.groups.contains_key(id));
+        for id in left {
+            self.recordings.followed.remove(&id);
+            self.gatekeeper.follow(now_us, id, false);
+        }
+        for id in wanted {
+            let Some(group) = self.groups.get(&id) else { continue };
+            let completed = group.words.completed.load(Relaxed);
+            self.recordings.followed.entry(id).or_insert(Followed { completed, waited_ns: 0 });
+            self.gatekeeper.follow(now_us, id, true);
+        }
+    }
+
+    /// Counts a wait of a group that is over.
+    pub(crate) fn recorded_wait(&mut self, id: GroupId, ns: u64) {
+        if let Some(followed) = self.recordings.followed.get_mut(&id) {
+            followed.waited_ns = followed.waited_ns.saturating_add(ns);
+        }
+    }
+
+    /// Takes a burst that is complete. `from_ns` = its begin; none = not known.
+    pub(crate) fn recorded_burst(&mut self, id: GroupId, from_ns: Option<u64>, length_ns: u64, missed: u64) {
+        if !self.recordings.are_on() {
+            return;
+        }
+        let end_ns = from_ns.map_or(self.now_ns, |from_ns| from_ns.saturating_add(length_ns));
+        self.recordings.ends.insert(id, end_ns);
+        let Some(group) = self.groups.get(&id) else { return };
+        let Some(program) = self.programs.get(&group.program.0) else { return };
+        let completed = group.words.completed.load(Relaxed);
+        let device_us = group.words.burst_device_us.load(Relaxed).into();
+        let (pid, owner) = (program.pid, group.user);
+        let began_ns = from_ns.unwrap_or(self.now_ns);
+        let has_ended_since =
+            |other: &GroupId| self.recordings.ends.get(other).is_some_and(|end_ns| *end_ns > began_ns);
+        let is_rival = |device: &str, other: GroupId| device == &*group.device && other != id;
+        let is_quiet = |(device, other): (&str, &xsched_policy::GroupView)| {
+            !is_rival(device, other.id) || !other.ready && !has_ended_since(&other.id)
+        };
+        let alone = self.arbiter().groups().all(is_quiet);
+        let Some(followed) = self.recordings.followed.get_mut(&id) else { return };
+        let before = std::mem::replace(followed, Followed { completed, waited_ns: 0 });
+        let Some(from_ns) = from_ns else { return };
+        let burst = Burst {
+            group: id.0,
+            pid,
+            began_us: from_ns / 1_000,
+            us: length_ns / 1_000,
+            waited_us: before.waited_ns / 1_000,
+            device_us,
+            commands: completed.wrapping_sub(before.completed),
+            missed,
+            alone,
+        };
+        self.recordings.add(owner, burst);
+    }
+}
