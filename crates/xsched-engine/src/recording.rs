@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use xsched_policy::GroupId;
 use xsched_proto::trace::Burst;
 
-use crate::memory::Memory;
+use crate::memory::{LaunchSum, Memory};
 use crate::parts::recordings::{Followed, Wanted};
 use crate::state::Engine;
+use crate::tuning::COUNTED_PLACES;
 use crate::user::User;
 
 impl<M: Memory> Engine<M> {
@@ -51,11 +52,19 @@ impl<M: Memory> Engine<M> {
             self.gatekeeper.follow(now_us, id, false);
         }
         for id in wanted {
-            let Some(group) = self.groups.get(&id) else { continue };
-            let completed = group.words.completed.load(Relaxed);
-            self.recordings.followed.entry(id).or_insert(Followed { completed, waited_ns: 0 });
+            let launches = self.launches_of(id);
+            self.recordings.followed.entry(id).or_insert(Followed { launches, waited_ns: 0 });
             self.gatekeeper.follow(now_us, id, true);
         }
+    }
+
+    /// Launches of a group so far; 0 for a program with so many queues that to add them up takes long.
+    fn launches_of(&self, id: GroupId) -> u64 {
+        let Some(group) = self.groups.get(&id) else { return 0 };
+        let Some(program) = self.program_of(group) else { return 0 };
+        let mut sum = LaunchSum::default();
+        let is_whole = program.memory.add_launches(&mut sum, COUNTED_PLACES);
+        sum.launches.get(usize::from(group.slot)).copied().filter(|_| is_whole).unwrap_or(0)
     }
 
     /// Counts a wait of a group that is over.
@@ -74,7 +83,7 @@ impl<M: Memory> Engine<M> {
         self.recordings.ends.insert(id, end_ns);
         let Some(group) = self.groups.get(&id) else { return };
         let Some(program) = self.programs.get(&group.program.0) else { return };
-        let completed = group.words.completed.load(Relaxed);
+        let launches = self.launches_of(id);
         let device_us = group.words.burst_device_us.load(Relaxed).into();
         let (pid, owner) = (program.pid, group.user);
         let began_ns = from_ns.unwrap_or(self.now_ns);
@@ -86,7 +95,7 @@ impl<M: Memory> Engine<M> {
         };
         let alone = self.arbiter().groups().all(is_quiet);
         let Some(followed) = self.recordings.followed.get_mut(&id) else { return };
-        let before = std::mem::replace(followed, Followed { completed, waited_ns: 0 });
+        let before = std::mem::replace(followed, Followed { launches, waited_ns: 0 });
         let Some(from_ns) = from_ns else { return };
         let burst = Burst {
             group: id.0,
@@ -95,7 +104,7 @@ impl<M: Memory> Engine<M> {
             us: length_ns / 1_000,
             waited_us: before.waited_ns / 1_000,
             device_us,
-            commands: completed.wrapping_sub(before.completed),
+            commands: launches.saturating_sub(before.launches),
             missed,
             alone,
         };

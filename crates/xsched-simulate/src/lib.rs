@@ -8,10 +8,12 @@
 //! - `placement` gives each program its devices.
 //! - `node` plays one machine: devices (`xsched-sim`'s model), programs' threads (`xsched-flow`'s models), the daemon (`xsched-engine`).
 //! - `recording` makes a scenario of programs that were seen running.
+//! - `change` tries changes of a scenario, and tells what they change.
 //! - `outcome` is what a run has shown; `report` puts it into tables and JSON, `svg` into a picture.
 
 #![forbid(unsafe_code)]
 
+mod change;
 mod histogram;
 mod memory;
 mod node;
@@ -29,6 +31,7 @@ use xsched_proto::Error;
 use node::Node;
 use placement::Plan;
 
+pub use change::{Change, difference};
 pub use histogram::Histogram;
 pub use outcome::{Outcome, ProgramOutcome, Span, Track};
 pub use recording::{Recorded, Recording, Written};
@@ -101,6 +104,11 @@ impl<'a> Run<'a> {
         let mut node = Node::new(self.scenario, &self.plan.machines[at], self.policy.as_ref(), self.has_spans);
         node.records = self.records;
         node.play()
+    }
+
+    /// The scenario with its programs where this run has placed them, for a change that is to move no other program.
+    pub fn pinned(&self) -> Scenario {
+        self.scenario.pinned(&self.plan)
     }
 
     /// Recording of a run with [`Run::records`].

@@ -121,9 +121,7 @@ impl Recording {
 impl Recorded {
     /// Work without requests, cut into pieces, with the pause between them. None: it launched nothing.
     fn pieces(&self, rests_us: u64) -> Option<(Vec<Kernels>, Option<Times>)> {
-        let known: u64 = self.bursts.iter().map(|burst| burst.device_us).sum();
-        let of_known: u64 = self.bursts.iter().filter(|burst| burst.device_us > 0).map(|burst| burst.commands).sum();
-        let (us, commands) = if of_known > 0 { (known, of_known) } else { (self.ran_us, self.commands) };
+        let (us, commands) = (self.ran_us, self.commands);
         if commands == 0 || us == 0 {
             return None;
         }
@@ -146,6 +144,8 @@ struct Seen {
     measured: Vec<Burst>,
     /// Part of the requests that began before the one before was complete, 0 to 1.
     merged: f64,
+    /// Device time is known of most bursts: a few may have met commands that were not known yet.
+    is_known: bool,
     /// The device does not rest in bursts without company: it is their bottleneck.
     is_filled: bool,
     /// Part by which bursts in company are longer than their device time, of those that are hindered least.
@@ -204,13 +204,15 @@ impl Seen {
         let merged = (bursts.len() - n) as f64 / bursts.len().max(1) as f64;
         let alone: Vec<Burst> = bursts.iter().filter(|burst| burst.alone).copied().collect();
         let measured = if alone.len() >= ALONE_ENOUGH { alone } else { bursts.clone() };
-        let known = measured.iter().filter(|burst| burst.device_us > 0);
-        let (device_us, us) =
-            known.fold((0, 0), |(device_us, us), b| (device_us + b.device_us, us + length_ns(b) / 1_000));
+        let known: Vec<&Burst> = measured.iter().filter(|burst| burst.device_us > 0).collect();
+        let is_known = 2 * known.len() > measured.len();
+        let (device_us, us) = known
+            .iter()
+            .fold((0, 0), |(device_us, us), burst| (device_us + burst.device_us, us + length_ns(burst) / 1_000));
         let is_filled = device_us * 10 > us * 8;
-        let percent = measured.iter().filter(|b| b.device_us > 0).map(|b| length_ns(b) / 10 / b.device_us);
+        let percent = known.iter().map(|burst| length_ns(burst) / 10 / burst.device_us);
         let stretch = quantiles(percent, 11).get(1).map_or(1.0, |percent| *percent as f64 / 100.0);
-        Seen { bursts, measured, merged, is_filled, stretch }
+        Seen { bursts, measured, merged, is_known, is_filled, stretch }
     }
 
     fn median_us(&self) -> u64 {
@@ -248,7 +250,7 @@ impl Seen {
     /// which is the same for bursts of the same commands.
     fn device_ns(&self, burst: &Burst) -> u64 {
         let length_ns = length_ns(burst);
-        if burst.device_us == 0 || burst.alone && self.is_filled {
+        if !self.is_known || burst.device_us == 0 || burst.alone && self.is_filled {
             return length_ns;
         }
         burst.device_us.saturating_mul(1_000).min(length_ns)
@@ -261,7 +263,7 @@ impl Seen {
         if burst.alone && length_ns > device_ns + device_ns / 20 && burst.commands > 1 {
             return length_ns.saturating_sub(each_ns);
         }
-        if !burst.alone && self.stretch > HOST_BOUND && burst.commands > 1 {
+        if !burst.alone && self.is_known && self.stretch > HOST_BOUND && burst.commands > 1 {
             return ((device_ns as f64 * self.stretch) as u64).saturating_sub(each_ns);
         }
         LAUNCH_NS.min(each_ns / 2).saturating_mul(burst.commands)

@@ -27,8 +27,8 @@ impl Wanted {
 /// A group that is followed: figures since its last burst.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Followed {
-    /// Commands that were complete.
-    pub(crate) completed: u64,
+    /// Launches at its end.
+    pub(crate) launches: u64,
     /// Time that it was kept from its device, in ns.
     pub(crate) waited_ns: u64,
 }

@@ -37,7 +37,7 @@ pub(crate) fn parse_policy(text: &str) -> Result<Option<Choice>, Error> {
 impl Scenario {
     /// # Errors
     /// One line that names the part of the scenario and says what is accepted.
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         let need = |is_good: bool, line: &str| if is_good { Ok(()) } else { Err(Error::input(line)) };
         need((1..=LONGEST_NS).contains(&self.time.0), "time: use one from 1 us to 100 days, such as 10s")?;
         for policy in [&self.policy].into_iter().chain(&self.compare) {

@@ -127,15 +127,16 @@ fn table(recording: &Recording) -> String {
 }
 
 fn row(recorded: &Recorded, us: u64) -> [String; 6] {
+    let requests = recorded.bursts.iter().map(|burst| 1 + burst.missed).sum::<u64>();
     let mut lengths: Vec<u64> = recorded.bursts.iter().map(|burst| burst.us).collect();
     let mut at = |part| quantile(&mut lengths, part).map_or("-".to_owned(), units::of_us);
     let (p50, p99) = (at(0.5), at(0.99));
     [
         escaped(&recorded.program.name).to_string(),
-        recorded.bursts.len().to_string(),
+        requests.to_string(),
         p50,
         p99,
-        format!("{:.1}", recorded.bursts.len() as f64 * 1e6 / us.max(1) as f64),
+        format!("{:.1}", requests as f64 * 1e6 / us.max(1) as f64),
         format!("{:.1} %", recorded.ran_us as f64 * 100.0 / us.max(1) as f64),
     ]
 }
