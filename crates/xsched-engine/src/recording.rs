@@ -39,23 +39,34 @@ impl<M: Memory> Engine<M> {
     /// Follows the groups that some command wants, and no others.
     fn follow_wanted(&mut self) {
         let now_us = self.now_us();
-        let is_wanted = |id: &GroupId| {
-            let group = self.groups.get(id)?;
-            let pid = self.program_of(group)?.pid;
-            self.recordings.commands.values().any(|wanted| wanted.has(pid, group.user)).then_some(())
-        };
-        let wanted: BTreeSet<GroupId> = self.groups.keys().filter(|id| is_wanted(id).is_some()).copied().collect();
+        let wanted: BTreeSet<GroupId> = self.groups.keys().filter(|id| self.is_wanted(**id)).copied().collect();
         let left: Vec<GroupId> = self.recordings.followed.keys().filter(|id| !wanted.contains(id)).copied().collect();
         self.recordings.ends.retain(|id, _| self.groups.contains_key(id));
         for id in left {
             self.recordings.followed.remove(&id);
             self.gatekeeper.follow(now_us, id, false);
         }
-        for id in wanted {
-            let launches = self.launches_of(id);
-            self.recordings.followed.entry(id).or_insert(Followed { launches, waited_ns: 0 });
-            self.gatekeeper.follow(now_us, id, true);
+        wanted.into_iter().for_each(|id| self.follow(id));
+    }
+
+    /// Follows a group that has just come, if some command wants it.
+    pub(crate) fn follow_newcomer(&mut self, id: GroupId) {
+        if self.is_wanted(id) {
+            self.follow(id);
         }
+    }
+
+    /// True if some command records a group.
+    fn is_wanted(&self, id: GroupId) -> bool {
+        let Some(group) = self.groups.get(&id) else { return false };
+        let Some(pid) = self.program_of(group).map(|program| program.pid) else { return false };
+        self.recordings.commands.values().any(|wanted| wanted.has(pid, group.user))
+    }
+
+    fn follow(&mut self, id: GroupId) {
+        let launches = self.launches_of(id);
+        self.recordings.followed.entry(id).or_insert(Followed { launches, waited_ns: 0, missed: 0 });
+        self.gatekeeper.follow(self.now_us(), id, true);
     }
 
     /// Launches of a group so far; 0 for a program with so many queues that to add them up takes long.
@@ -95,8 +106,12 @@ impl<M: Memory> Engine<M> {
         };
         let alone = self.arbiter().groups().all(is_quiet);
         let Some(followed) = self.recordings.followed.get_mut(&id) else { return };
-        let before = std::mem::replace(followed, Followed { launches, waited_ns: 0 });
-        let Some(from_ns) = from_ns else { return };
+        let before = std::mem::replace(followed, Followed { launches, waited_ns: 0, missed: 0 });
+        let missed = before.missed.saturating_add(missed);
+        let Some(from_ns) = from_ns else {
+            followed.missed = missed;
+            return;
+        };
         let burst = Burst {
             group: id.0,
             pid,

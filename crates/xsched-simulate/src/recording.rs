@@ -292,12 +292,32 @@ impl Seen {
         kernels(count as u32, total, longest_us, launch_ns)
     }
 
+    /// All bursts. Missed ones came at equal distances, each like the next one.
+    fn with_missed(&self) -> Vec<Burst> {
+        let mut all: Vec<Burst> = Vec::with_capacity(self.bursts.len());
+        for burst in &self.bursts {
+            if let Some(before) = all.last().copied() {
+                let gap_us = burst.began_us.saturating_sub(before.began_us);
+                let missed = burst.missed.min(gap_us / (burst.us + 1));
+                let each_us = gap_us / (missed + 1);
+                all.extend((1..=missed).map(|n| Burst {
+                    began_us: before.began_us + n * each_us,
+                    missed: 0,
+                    ..*burst
+                }));
+            }
+            all.push(*burst);
+        }
+        all
+    }
+
     /// Each burst as a request. Times are from `from_us` on.
     fn requests(&self, from_us: u64) -> Vec<Traced> {
         let is_closed = self.is_closed();
         let mut before: Option<&Burst> = None;
         let mut all = Vec::new();
-        for burst in &self.bursts {
+        let bursts = self.with_missed();
+        for burst in &bursts {
             let pause_us = before.map_or(0, |before| burst.began_us.saturating_sub(before.began_us + before.us));
             let arrival = match is_closed {
                 true => Arrival::After(pause_us * 1_000),

@@ -31,6 +31,8 @@ pub(crate) struct Followed {
     pub(crate) launches: u64,
     /// Time that it was kept from its device, in ns.
     pub(crate) waited_ns: u64,
+    /// Bursts of which no more is known than that they ended.
+    pub(crate) missed: u64,
 }
 
 /// All recordings.

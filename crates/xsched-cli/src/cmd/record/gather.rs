@@ -1,6 +1,6 @@
 //! Bursts of programs, and what the daemon knows of the programs, for some time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -143,7 +143,9 @@ impl Gathered {
 /// Gathers for some time. A signal, or the loss of the daemon, ends it early: what was gathered by then is kept.
 pub(super) fn gather(connection: &Connection, whom: &Whom, time: Duration) -> Result<Gathered> {
     let ended = stop_on_signals()?;
-    let (daemon, programs) = list(connection, Request::Ps)?;
+    let (daemon, programs) = list(connection, Request::PsAll)?;
+    let (programs, gone): (Vec<_>, Vec<_>) = programs.into_iter().partition(|program| program.ended_s.is_none());
+    let gone: BTreeSet<u32> = gone.into_iter().map(|program| program.pid).collect();
     let daemon = daemon.ok_or_else(|| Error::environment("the daemon does not say who it is"))?;
     let mut pids = whom.among(&programs)?;
     let (begin, from_us) = (Instant::now(), monotonic_us());
@@ -170,10 +172,9 @@ pub(super) fn gather(connection: &Connection, whom: &Whom, time: Duration) -> Re
             from = gathered.fetch(connection, &pids, from)?;
             if is_last || round % BETWEEN_LISTS == 0 {
                 let (_, programs) = list(connection, Request::PsAll)?;
-                let attached: Vec<ProgramInfo> = programs.iter().filter(|p| p.ended_s.is_none()).cloned().collect();
-                pids = whom.among(&attached)?;
-                let since_s = begin.elapsed().as_secs() + 1;
-                let lately = programs.into_iter().filter(|p| p.ended_s.is_none_or(|ended_s| ended_s < since_s));
+                let here = |program: &&ProgramInfo| program.ended_s.is_none();
+                pids = whom.among(&programs.iter().filter(here).cloned().collect::<Vec<_>>())?;
+                let lately = programs.into_iter().filter(|program| here(&program) || !gone.contains(&program.pid));
                 gathered.see(whom, lately.collect(), false);
             }
             Ok(())
