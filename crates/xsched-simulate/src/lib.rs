@@ -8,6 +8,7 @@
 //! - `placement` gives each program its devices.
 //! - `node` plays one machine: devices (`xsched-sim`'s model), programs' threads (`xsched-flow`'s models), the daemon (`xsched-engine`).
 //! - `recording` makes a scenario of programs that were seen running.
+//! - [`journal`] has what the daemon took and decided.
 //! - `change` tries changes of a scenario, and tells what they change.
 //! - `outcome` is what a run has shown; `report` puts it into tables and JSON, `svg` into a picture.
 
@@ -15,6 +16,7 @@
 
 mod change;
 mod histogram;
+pub mod journal;
 mod memory;
 mod node;
 mod outcome;
@@ -53,6 +55,8 @@ pub struct Run<'a> {
     pub has_spans: bool,
     /// Set if the daemon records its programs, as `xsched record` asks it to.
     pub records: bool,
+    /// Set if the journal of the daemon is kept.
+    pub has_journal: bool,
 }
 
 impl<'a> Run<'a> {
@@ -71,6 +75,7 @@ impl<'a> Run<'a> {
             plan,
             has_spans: false,
             records: false,
+            has_journal: false,
         })
     }
 
@@ -103,6 +108,9 @@ impl<'a> Run<'a> {
     pub fn machine(&self, at: usize) -> Outcome {
         let mut node = Node::new(self.scenario, &self.plan.machines[at], self.policy.as_ref(), self.has_spans);
         node.records = self.records;
+        if self.has_journal {
+            node.keep_journal();
+        }
         node.play()
     }
 

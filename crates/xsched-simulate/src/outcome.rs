@@ -1,6 +1,7 @@
 //! The outcome of a run: for each kind of program, for each device, and in all.
 
 use crate::histogram::Histogram;
+use crate::journal::Entry;
 use crate::recording::Recorded;
 
 /// A run of a scenario.
@@ -24,6 +25,8 @@ pub struct Outcome {
     pub events: u64,
     /// Spans for a trace, if they were asked for.
     pub spans: Vec<Span>,
+    /// Journal of the daemon of the last machine, if it was asked for.
+    pub journal: Vec<Entry>,
     /// Programs as the daemon has recorded them, if that was asked for.
     pub recorded: Vec<Recorded>,
 }
@@ -114,5 +117,6 @@ impl Outcome {
         self.events += other.events;
         self.spans.extend(other.spans);
         self.recorded.extend(other.recorded);
+        self.journal = other.journal;
     }
 }

@@ -13,6 +13,7 @@ use xsched_proto::hint::Hints;
 use xsched_proto::trace::Burst;
 use xsched_proto::wire::DaemonMsg;
 
+use crate::journal::{Entry, Event, Gate, Words};
 use crate::memory::{self, Segment};
 use crate::scenario::{Daemon as Written, Program};
 
@@ -38,6 +39,10 @@ pub(super) struct Daemon {
     beat_ns: Option<u64>,
     /// Number of the next burst that is fetched.
     next_burst: u64,
+    /// Inputs so far, if they are kept.
+    pub(super) journal: Option<Vec<Entry>>,
+    /// Words of the ranks that have come.
+    segments: Vec<Segment>,
 }
 
 /// Process of the first rank.
@@ -78,6 +83,20 @@ fn terms() -> Terms {
     Terms { given: Given::default(), ceilings: Ceilings::NONE, bounds, memory: MemoryTerms::default() }
 }
 
+/// An input as the journal has it; none = it is not there, or part of another one.
+fn event_of(input: &Input<Segment>) -> Option<Event> {
+    Some(match input {
+        Input::Left { program, .. } => Event::Left(rank_of(*program)),
+        Input::Words(id) => Event::Words(rank_of(*id)),
+        Input::Decide => Event::Decide,
+        Input::PolicyTime => Event::Policy,
+        Input::LookTime => Event::LookTime,
+        Input::Look(id) => Event::Look(rank_of(*id)),
+        Input::Beat => Event::Beat,
+        _ => return None,
+    })
+}
+
 /// The user of programs that name none.
 const USER: u32 = 1_000;
 
@@ -89,17 +108,40 @@ fn number_of(name: &str) -> u64 {
 impl Daemon {
     pub(super) fn new(policy: Choice, written: &Written, seed: u64) -> Daemon {
         let engine = Engine::new(settings(policy, written), memory::heartbeat(), seed, false);
-        Daemon { engine, told: Vec::new(), looks: VecDeque::new(), look_ns: None, beat_ns: None, next_burst: 0 }
+        Daemon {
+            engine,
+            told: Vec::new(),
+            looks: VecDeque::new(),
+            look_ns: None,
+            beat_ns: None,
+            next_burst: 0,
+            journal: None,
+            segments: Vec::new(),
+        }
     }
 
     /// Gives the engine an input, and carries out what follows.
     pub(super) fn input(&mut self, now_ns: u64, input: Input<Segment>) {
-        self.engine.handle(now_ns, input);
+        self.handle(now_ns, input);
         self.carry_out();
         while let Some(id) = self.looks.pop_front() {
-            self.engine.handle(now_ns, Input::Look(id));
+            self.handle(now_ns, Input::Look(id));
             self.carry_out();
         }
+    }
+
+    fn handle(&mut self, now_ns: u64, input: Input<Segment>) {
+        let event = self.journal.is_some().then(|| event_of(&input)).flatten();
+        self.enter(now_ns, event, |daemon| daemon.engine.handle(now_ns, input));
+    }
+
+    /// Does something, and enters it into the journal if that is kept.
+    fn enter(&mut self, at_ns: u64, event: Option<Event>, does: impl FnOnce(&mut Daemon)) {
+        let Some(event) = event else { return does(self) };
+        let words = self.segments.iter().map(|segment| Words::of(segment, segment.launches())).collect();
+        does(self);
+        let gates = self.segments.iter().map(|segment| Gate::of(segment)).collect();
+        self.journal.get_or_insert_default().push(Entry { at_ns, event, words, gates });
     }
 
     fn carry_out(&mut self) {
@@ -171,9 +213,14 @@ impl Daemon {
             },
             terms: terms(),
         };
-        self.input(now_ns, Input::Attached(id, Box::new(arrival)));
-        self.input(now_ns, Input::Message(id, Message::GroupAdd(group)));
-        self.input(now_ns, Input::Message(id, Message::QueueAdd { slot: 0, group: 0 }));
+        self.segments.push(program.segment.clone());
+        let came = Event::Came { priority: program.priority, device: group.device.clone() };
+        let event = self.journal.is_some().then_some(came);
+        self.enter(now_ns, event, |daemon| {
+            daemon.input(now_ns, Input::Attached(id, Box::new(arrival)));
+            daemon.input(now_ns, Input::Message(id, Message::GroupAdd(group)));
+            daemon.input(now_ns, Input::Message(id, Message::QueueAdd { slot: 0, group: 0 }));
+        });
     }
 
     /// All programs are recorded, those that came since as well.

@@ -220,6 +220,9 @@ impl<'a> Node<'a> {
             let open_ns = member.requests.front().map_or(0, |came_ns| self.now_ns - came_ns);
             outcome.longest_open_ns = outcome.longest_open_ns.max(open_ns);
         }
+        if let Some(journal) = self.daemon.as_mut().and_then(|daemon| daemon.journal.take()) {
+            self.outcome.journal = journal;
+        }
         if self.records {
             self.outcome.recorded = self.recorded_programs();
         }
@@ -231,6 +234,13 @@ impl<'a> Node<'a> {
 }
 
 impl Node<'_> {
+    /// Keeps the journal of the daemon from now on.
+    pub(crate) fn keep_journal(&mut self) {
+        if let Some(daemon) = &mut self.daemon {
+            daemon.journal = Some(Vec::new());
+        }
+    }
+
     /// Each program on each device, with its bursts.
     fn recorded_programs(&self) -> Vec<Recorded> {
         let of = |(at, rank): (usize, &Rank)| {

@@ -153,6 +153,7 @@ fn every_list_in_a_message_has_a_bound() {
         ("ProgramOptions.command", WORDS_MAX),
         ("Request.Hint.targets", TARGETS_MAX),
         ("Request.PolicySet.params", PARAMS_MAX),
+        ("Request.Record.pids", TARGETS_MAX),
         ("Request.Resume.targets", TARGETS_MAX),
         ("Request.Suspend.targets", TARGETS_MAX),
     ];
