@@ -165,9 +165,11 @@ mod tests {
         assert_eq!((moved.device_count(), moved.devices.len()), (2, 1));
         let line = difference(&scenario, &before, &play(&moved, "native"));
         assert!(line.starts_with("serve: P99 ") && line.contains(" → 2 ms; train +"), "{line}");
-        let lower = scenario.changed(&[("serve".into(), Change::Class("normal".into()))]).expect("a class");
-        let line = difference(&scenario, &play(&scenario, "hpf"), &play(&lower, "hpf"));
-        assert!(line.contains(" → ") && line.contains("train +"), "{line}");
+        let heavy = scenario.changed(&[("train".into(), Change::Weight(900))]).expect("a weight");
+        let line = difference(&scenario, &play(&scenario, "fair"), &play(&heavy, "fair"));
+        assert!(line.starts_with("serve: P99 ") && line.contains(" → ") && line.contains("; train +"), "{line}");
+        let urgent = scenario.changed(&[("train".into(), Change::Class("realtime".into()))]).expect("a class");
+        assert_eq!(difference(&scenario, &before, &play(&urgent, "hpf")), "serve −100 %; train +27 %");
         assert_eq!(difference(&scenario, &before, &before), "serve: P99 4.0 ms as before; train as before");
     }
 
