@@ -115,6 +115,11 @@ fn faults_are_told_in_one_line_with_what_was_meant() {
     std::fs::write(place.join("a.toml"), good).unwrap();
     let file = place.join("a.toml").display().to_string();
     said(simulate(&place, &[&file, "--policy", "external"])).one_line(2, "external asks a process");
+    said(simulate(&place, &[&file, "--move", "b:gpu1"])).one_line(2, "'b' is no program: use a");
+    said(simulate(&place, &[&file, "--move", "gpu1"])).one_line(2, "--move: 'gpu1' names no program: use one such as");
+    said(simulate(&place, &[&file, "--priority", "a:hgih"])).one_line(2, "--priority: 'hgih' is no priority");
+    let two = [file.as_str(), "--weight", "a:300", "--policy", "hpf", "--policy", "slo"];
+    said(simulate(&place, &two)).one_line(2, "--policy: one beside --move, --priority and --weight");
     said(simulate(&place, &[&file, "--json", "/no/such/folder/a"])).one_line(3, "cannot write /no/such/folder/a");
 }
 

@@ -1,6 +1,8 @@
 //! The outcome of a run: for each kind of program, for each device, and in all.
 
 use crate::histogram::Histogram;
+use crate::journal::Entry;
+use crate::recording::Recorded;
 
 /// A run of a scenario.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +31,10 @@ pub struct Outcome {
     pub events: u64,
     /// Spans for a trace, if they were asked for.
     pub spans: Vec<Span>,
+    /// Journal of the daemon of the last machine, if it was asked for.
+    pub journal: Vec<Entry>,
+    /// Programs as the daemon has recorded them, if that was asked for.
+    pub recorded: Vec<Recorded>,
 }
 
 /// A part of the time of a run.
@@ -157,5 +163,7 @@ impl Outcome {
         self.decisions += other.decisions;
         self.events += other.events;
         self.spans.extend(other.spans);
+        self.recorded.extend(other.recorded);
+        self.journal = other.journal;
     }
 }

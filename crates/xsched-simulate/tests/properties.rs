@@ -48,7 +48,7 @@ proptest! {
     #[test]
     fn a_device_works_while_a_program_has_work(
         file in proptest::collection::vec(program(), 0..3).prop_flat_map(|mut programs| {
-            let greedy = Kernels { count: 200, time: Some(Times::Fixed(200 * US)), copy: None, launch: Times::Fixed(5 * US), wait: false, steady: false, each: false };
+            let greedy = Kernels { count: 200, time: Some(Times::Fixed(200 * US)), total: None, copy: None, launch: Times::Fixed(5 * US), wait: false, steady: false, each: false };
             programs.push(plain("", vec![greedy]));
             scenario(1_000, &ALL, programs)
         })
@@ -84,7 +84,7 @@ proptest! {
     #[test]
     fn shares_follow_weights(
         file in (1..6_u32, 1..6_u32, 50..400_u64).prop_flat_map(|(one, other, us)| {
-            let work = Kernels { count: 100, time: Some(Times::Fixed(us * US)), copy: None, launch: Times::Fixed(5 * US), wait: false, steady: false, each: false };
+            let work = Kernels { count: 100, time: Some(Times::Fixed(us * US)), total: None, copy: None, launch: Times::Fixed(5 * US), wait: false, steady: false, each: false };
             let weighing = |weight: u32| Program { weight: Some(weight * 100), ..plain("", vec![work.clone()]) };
             scenario(3_000, &["fair", "cfs"], vec![weighing(one), weighing(other)])
         }).prop_filter("side by side in a pool there is no share of time", |file| !file.0.devices[0].pool)

@@ -48,14 +48,14 @@ impl Node<'_> {
         let (mut at, mut n) = self.ranks[rank].at;
         let member = &mut self.members[self.ranks[rank].member];
         let (mut left_ns, mut alone_ns, mut commands, mut last_ns) = (0.0, 0.0, 0, 0.0);
-        while let Some(kernels) = member.kind.kernels.get(at) {
+        while let Some(kernels) = member.kernels(at) {
             let count = if kernels.each { 1 } else { kernels.count };
             n += count;
             let waits = kernels.waits_after(n);
             if n == kernels.count {
                 (at, n) = (at + 1, 0);
             }
-            let device_ns = kernels.times(copy_rate).draw_sum(count, &mut member.work).max(1.0);
+            let device_ns = kernels.draw_some(count, copy_rate, &mut member.work).max(1.0);
             let launch_ns = kernels.launch.mean_ns() as f64;
             left_ns += device_ns;
             commands += count;

@@ -10,8 +10,10 @@ use xsched_engine::{User, Wishes};
 use xsched_policy::{Choice, LOOK_US, Level, Lineage};
 use xsched_proto::class::Class;
 use xsched_proto::hint::Hints;
+use xsched_proto::trace::Burst;
 use xsched_proto::wire::DaemonMsg;
 
+use crate::journal::{Entry, Event, Gate, Words};
 use crate::memory::{self, Segment};
 use crate::scenario::{Daemon as Written, Detail, Program};
 
@@ -37,7 +39,18 @@ pub(super) struct Daemon {
     look_ns: Option<u64>,
     /// Time between two looks for programs that make no progress, in ns.
     looks_each_ns: u64,
+    /// Number of the next burst that is fetched.
+    next_burst: u64,
+    /// Inputs so far, if they are kept.
+    pub(super) journal: Option<Vec<Entry>>,
+    /// Words of the ranks that have come.
+    segments: Vec<Segment>,
 }
+
+/// Process of the first rank.
+const FIRST_PID: u32 = 1_000;
+/// Connection of the command that records.
+const RECORDER: u64 = u64::MAX;
 
 fn settings(policy: Choice, written: &Written, yields: bool) -> Settings {
     Settings {
@@ -72,6 +85,20 @@ fn terms() -> Terms {
     Terms { given: Given::default(), ceilings: Ceilings::NONE, bounds, memory: MemoryTerms::default() }
 }
 
+/// An input as the journal has it; none = it is not there, or part of another one.
+fn event_of(input: &Input<Segment>) -> Option<Event> {
+    Some(match input {
+        Input::Left { program, .. } => Event::Left(rank_of(*program)),
+        Input::Words(id) => Event::Words(rank_of(*id)),
+        Input::Decide => Event::Decide,
+        Input::PolicyTime => Event::Policy,
+        Input::LookTime => Event::LookTime,
+        Input::Look(id) => Event::Look(rank_of(*id)),
+        Input::Beat => Event::Beat,
+        _ => return None,
+    })
+}
+
 /// The user of programs that name none.
 const USER: u32 = 1_000;
 
@@ -87,18 +114,40 @@ impl Daemon {
             // A burst that has the device makes progress.
             Detail::Bursts => 1_000_000_000,
         };
-        let engine = Engine::new(settings(policy, written, yields), memory::heartbeat(), seed, false);
-        Daemon { engine, told: Vec::new(), looks: VecDeque::new(), look_ns: None, looks_each_ns }
+        Daemon {
+            engine: Engine::new(settings(policy, written, yields), memory::heartbeat(), seed, false),
+            told: Vec::new(),
+            looks: VecDeque::new(),
+            look_ns: None,
+            looks_each_ns,
+            next_burst: 0,
+            journal: None,
+            segments: Vec::new(),
+        }
     }
 
     /// Gives the engine an input, and carries out what follows.
     pub(super) fn input(&mut self, now_ns: u64, input: Input<Segment>) {
-        self.engine.handle(now_ns, input);
+        self.handle(now_ns, input);
         self.carry_out();
         while let Some(id) = self.looks.pop_front() {
-            self.engine.handle(now_ns, Input::Look(id));
+            self.handle(now_ns, Input::Look(id));
             self.carry_out();
         }
+    }
+
+    fn handle(&mut self, now_ns: u64, input: Input<Segment>) {
+        let event = self.journal.is_some().then(|| event_of(&input)).flatten();
+        self.enter(now_ns, event, |daemon| daemon.engine.handle(now_ns, input));
+    }
+
+    /// Does something, and enters it into the journal if that is kept.
+    fn enter(&mut self, at_ns: u64, event: Option<Event>, does: impl FnOnce(&mut Daemon)) {
+        let Some(event) = event else { return does(self) };
+        let words = self.segments.iter().map(|segment| Words::of(segment, segment.launches())).collect();
+        does(self);
+        let gates = self.segments.iter().map(|segment| Gate::of(segment)).collect();
+        self.journal.get_or_insert_default().push(Entry { at_ns, event, words, gates });
     }
 
     fn carry_out(&mut self) {
@@ -146,7 +195,7 @@ impl Daemon {
         let id = id_of(rank);
         let uid = program.kind.user.unwrap_or(USER);
         let level = |id| Level { id, weight: 100 };
-        let pid = 1_000 + rank as u32;
+        let pid = FIRST_PID + rank as u32;
         let arrival = Arrival {
             pid,
             user: User { uid, rank: Rank::Own, within: 0 },
@@ -170,9 +219,27 @@ impl Daemon {
             },
             terms: terms(),
         };
-        self.input(now_ns, Input::Attached(id, Box::new(arrival)));
-        self.input(now_ns, Input::Message(id, Message::GroupAdd(group)));
-        self.input(now_ns, Input::Message(id, Message::QueueAdd { slot: 0, group: 0 }));
+        self.segments.push(program.segment.clone());
+        let came = Event::Came { priority: program.priority, device: group.device.clone() };
+        let event = self.journal.is_some().then_some(came);
+        self.enter(now_ns, event, |daemon| {
+            daemon.input(now_ns, Input::Attached(id, Box::new(arrival)));
+            daemon.input(now_ns, Input::Message(id, Message::GroupAdd(group)));
+            daemon.input(now_ns, Input::Message(id, Message::QueueAdd { slot: 0, group: 0 }));
+        });
+    }
+
+    /// All programs are recorded, those that came since as well.
+    pub(super) fn record(&mut self, now_ns: u64) {
+        let user = User { uid: 0, rank: Rank::Root, within: 0 };
+        self.input(now_ns, Input::Record { command: RECORDER, user, pids: Vec::new() });
+    }
+
+    /// Bursts since the last call, by rank.
+    pub(super) fn bursts(&mut self) -> Vec<(usize, Burst)> {
+        let Some((next, _, bursts)) = self.engine.bursts(RECORDER, self.next_burst) else { return Vec::new() };
+        self.next_burst = next;
+        bursts.into_iter().map(|burst| (burst.pid.saturating_sub(FIRST_PID) as usize, burst)).collect()
     }
 
     /// A program has changed its words.

@@ -21,11 +21,10 @@ const ROOM_LOOK_NS: u64 = 1_000_000;
 impl Node<'_> {
     /// The thread goes on from where it is.
     pub(super) fn go_on_in_kernels(&mut self, rank: usize) {
-        let kind = self.members[self.ranks[rank].member].kind;
         loop {
             let (at, n) = self.ranks[rank].at;
-            let kernels = kind.kernels.get(at);
-            if kernels.is_none_or(|kernels| kernels.waits_after(n)) && self.sync(rank) {
+            let kernels = self.members[self.ranks[rank].member].kernels(at);
+            if kernels.as_ref().is_none_or(|kernels| kernels.waits_after(n)) && self.sync(rank) {
                 return;
             }
             let Some(kernels) = kernels else { return self.end_request(rank) };
@@ -76,13 +75,10 @@ impl Node<'_> {
     /// Gives the device the next command. False: the thread waits, or is elsewhere.
     fn launch(&mut self, rank: usize) -> bool {
         let at = self.ranks[rank].at.0;
-        let member = self.ranks[rank].member;
-        let kind = self.members[member].kind;
         let ns = match self.ranks[rank].next {
             Some(ns) => ns,
             None => {
-                let copy_rate = self.scenario.devices[self.machine.kind].copy_rate;
-                let ns = kind.kernels[at].times(copy_rate).draw(&mut self.members[member].work).max(1);
+                let ns = self.draw_command(rank);
                 self.segments[rank].count_launch();
                 self.ranks[rank].next = Some(ns);
                 ns
@@ -120,6 +116,21 @@ impl Node<'_> {
         }
         self.submit(rank, Launch { ns, estimate, budget_us, budget_commands, has_gates, prequeues });
         true
+    }
+
+    /// Device time of the next command, in ns.
+    fn draw_command(&mut self, rank: usize) -> u64 {
+        let r = &mut self.ranks[rank];
+        let m = &mut self.members[r.member];
+        let Some(kernels) = m.kernels(r.at.0) else { return 1 };
+        let Some(total) = &kernels.total else {
+            let copy_rate = self.scenario.devices[self.machine.kind].copy_rate;
+            return kernels.times(copy_rate).draw(&mut m.work).max(1);
+        };
+        if r.at.1 == 0 {
+            r.each_ns = total.draw(&mut m.work) / u64::from(kernels.count);
+        }
+        r.each_ns.max(1)
     }
 
     /// True if a command fits into the budget. Else the thread waits for room.

@@ -34,7 +34,7 @@ impl Node<'_> {
             let rank = self.ranks.len();
             self.play_device(*device);
             let seat = self.devices[*device].add(pooled);
-            self.ranks.push(Rank::new(member, *device, seat, kind.kernels.len(), self.now_ns));
+            self.ranks.push(Rank::new(member, *device, seat, kind.kernels.len().max(1), self.now_ns));
             self.segments.push(Segment::default());
             self.members[member].ranks.push(rank);
             self.attach(rank);
@@ -88,6 +88,9 @@ impl Node<'_> {
         let job = (kind.devices > 1).then(|| format!("{}-{}", kind.name, self.members[member].placed.number));
         segment.state.store(state::IDLE, Relaxed);
         daemon.attach(self.now_ns, rank, &Newcomer { kind, priority, segment, job }, group);
+        if self.records {
+            daemon.record(self.now_ns);
+        }
         segment.gate.attach();
         let is_busy =
             self.ranks[rank].flight.pending > 0 || matches!(self.ranks[rank].thread, Thread::AtGate | Thread::Yields | Thread::ForRoom);

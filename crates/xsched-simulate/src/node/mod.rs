@@ -23,6 +23,7 @@ mod state;
 mod words;
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::Choice;
 use xsched_proto::Error;
@@ -30,6 +31,7 @@ use xsched_proto::Error;
 use crate::outcome::{Outcome, ProgramOutcome};
 use crate::placement::{Machine, Placed};
 use crate::random::Random;
+use crate::recording::Recorded;
 use crate::scenario::{Program, Scenario, parse_policy};
 
 use daemon::Daemon;
@@ -56,7 +58,9 @@ impl<'a> Node<'a> {
             requests: VecDeque::new(),
             serving: 0,
             came: 0,
+            served: 0,
             priority: None,
+            traced: None,
             arrivals: Random::new(scenario.seed, part_of(placed)),
             work: Random::new(scenario.seed, part_of(placed) + 1),
         };
@@ -84,6 +88,8 @@ impl<'a> Node<'a> {
                 ..Outcome::default()
             },
             has_spans,
+            records: false,
+            recorded: Vec::new(),
         };
         for (at, placed) in machine.programs.iter().enumerate() {
             let kind = &scenario.programs[placed.kind];
@@ -161,6 +167,9 @@ impl<'a> Node<'a> {
                     && self.ranks[rank].thread != Thread::Gone
                 {
                     daemon.words(self.now_ns, rank);
+                    if self.records {
+                        self.recorded.extend(daemon.bursts());
+                    }
                     self.after_gates();
                 }
             }
@@ -245,10 +254,48 @@ impl<'a> Node<'a> {
             let open_ns = member.requests.front().map_or(0, |came_ns| self.now_ns - came_ns);
             outcome.longest_open_ns = outcome.longest_open_ns.max(open_ns);
         }
+        if let Some(journal) = self.daemon.as_mut().and_then(|daemon| daemon.journal.take()) {
+            self.outcome.journal = journal;
+        }
+        if self.records {
+            self.outcome.recorded = self.recorded_programs();
+        }
         if let Some(daemon) = &self.daemon {
             self.outcome.decisions += daemon.engine.decisions();
         }
         self.outcome
+    }
+}
+
+impl Node<'_> {
+    /// Keeps the journal of the daemon from now on.
+    pub(crate) fn keep_journal(&mut self) {
+        if let Some(daemon) = &mut self.daemon {
+            daemon.journal = Some(Vec::new());
+        }
+    }
+
+    /// Each program on each device, with its bursts.
+    fn recorded_programs(&self) -> Vec<Recorded> {
+        let of = |(at, rank): (usize, &Rank)| {
+            let member = &self.members[rank.member];
+            let name = format!("{}-{}-{}", member.kind.name, member.placed.number, rank.device);
+            let bursts = self.recorded.iter().filter(|(of, _)| *of == at).map(|(_, burst)| *burst);
+            Recorded {
+                program: Program {
+                    name,
+                    count: 1,
+                    devices: 1,
+                    device: vec![(self.machine.first + rank.device) as u32],
+                    ..member.kind.clone()
+                },
+                bursts: bursts.collect(),
+                commands: self.segments[at].completed_commands(),
+                ran_us: rank.tally.device_ns / 1_000,
+                longest_us: self.segments[at].longest_us.load(Relaxed),
+            }
+        };
+        self.ranks.iter().enumerate().map(of).collect()
     }
 }
 

@@ -128,6 +128,8 @@ pub(super) struct Rank {
     pub(super) step: u32,
     /// Kind of the next command, and its number within the kind.
     pub(super) at: (usize, u32),
+    /// Device time of each command of this kind, where all together have a time, in ns.
+    pub(super) each_ns: u64,
     /// The next command, once its thread has looked at its gate.
     pub(super) next: Option<u64>,
     /// Launch time of all commands of the present kind, where they have one, in ns.
@@ -154,6 +156,7 @@ impl Rank {
             thread: Thread::Rests,
             step: 0,
             at: (0, 0),
+            each_ns: 0,
             next: None,
             pace_ns: 0,
             burst: None,

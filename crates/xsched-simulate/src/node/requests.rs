@@ -2,6 +2,7 @@
 
 use crate::outcome::Track;
 use crate::scenario::Detail;
+use crate::scenario::Arrival;
 
 use super::rank::Thread;
 use super::state::{Happening, Node};
@@ -33,7 +34,15 @@ impl Node<'_> {
         let now_ns = self.now_ns;
         let m = &mut self.members[member];
         let arrivals = &m.kind.arrivals;
-        let at_ns = if let Some(every) = arrivals.every {
+        let traced = &m.kind.traced;
+        let at_ns = if !traced.is_empty() {
+            match traced[m.came as usize % traced.len()].arrival {
+                // Times do not come again; distances do.
+                Arrival::At(_) if m.came as usize >= traced.len() => return,
+                Arrival::At(at_ns) => (m.kind.start.0 + at_ns).max(now_ns),
+                Arrival::After(pause_ns) => now_ns + pause_ns,
+            }
+        } else if let Some(every) = arrivals.every {
             // Programs of one kind are not in step.
             let first = m.came == 0;
             now_ns + if first { (every.0 as f64 * m.arrivals.unit()) as u64 } else { every.0 }
@@ -58,7 +67,11 @@ impl Node<'_> {
 
     /// True if a program's next request comes after the one before is complete.
     pub(super) fn is_closed_loop(&self, member: usize) -> bool {
-        let arrivals = &self.members[member].kind.arrivals;
+        let kind = self.members[member].kind;
+        if let Some(next) = kind.traced.get(self.members[member].came as usize % kind.traced.len().max(1)) {
+            return matches!(next.arrival, Arrival::After(_));
+        }
+        let arrivals = &kind.arrivals;
         arrivals.every.is_none() && arrivals.poisson.is_none() && arrivals.gaps.is_none() && arrivals.file.is_none()
     }
 
@@ -79,6 +92,11 @@ impl Node<'_> {
     pub(super) fn serve(&mut self, member: usize) {
         let ranks = self.members[member].ranks.clone();
         self.members[member].serving = ranks.len();
+        let m = &mut self.members[member];
+        if !m.kind.traced.is_empty() {
+            m.traced = Some(m.kind.traced[m.served as usize % m.kind.traced.len()].kernels());
+        }
+        m.served += 1;
         for rank in ranks {
             let m = &mut self.members[member];
             let host_ns = m.kind.host.draw(&mut m.work);
@@ -108,10 +126,10 @@ impl Node<'_> {
             part.programs[placed.kind].requests.add(self.now_ns - came_ns);
         }
         self.span(Track::Requests(placed.kind, placed.number), "request", came_ns, self.now_ns);
-        if self.is_closed_loop(member) {
-            self.set_arrival(member);
-        } else if !self.members[member].requests.is_empty() {
+        if !self.members[member].requests.is_empty() {
             self.serve(member);
+        } else if self.is_closed_loop(member) {
+            self.set_arrival(member);
         }
     }
 }

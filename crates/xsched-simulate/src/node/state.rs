@@ -1,15 +1,17 @@
 //! The state of a machine, and the little that all modules use of it.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use xsched_policy::Choice;
+use xsched_proto::trace::Burst;
 
 use crate::memory::Segment;
 use crate::outcome::{Outcome, Span, Track};
 use crate::placement::{Machine, Placed};
 use crate::random::Random;
-use crate::scenario::{Program, Scenario};
+use crate::scenario::{Kernels, Program, Scenario};
 
 use super::daemon::Daemon;
 use super::device::{Device, Done};
@@ -58,11 +60,25 @@ pub(super) struct Member<'a> {
     pub(super) serving: usize,
     /// Requests that came so far.
     pub(super) came: u64,
+    /// Requests that were begun so far.
+    pub(super) served: u64,
     /// Priority by a change of the scenario.
     pub(super) priority: Option<i32>,
+    /// Commands of the request that is served, where requests were recorded.
+    pub(super) traced: Option<Kernels>,
     /// Random numbers of its arrivals, and those of its work: requests come at the same times under each policy.
     pub(super) arrivals: Random,
     pub(super) work: Random,
+}
+
+impl<'a> Member<'a> {
+    /// Commands of the request that is served, of one kind.
+    pub(super) fn kernels(&self, at: usize) -> Option<Cow<'a, Kernels>> {
+        match &self.traced {
+            None => self.kind.kernels.get(at).map(Cow::Borrowed),
+            Some(one) => (at == 0).then(|| Cow::Owned(one.clone())),
+        }
+    }
 }
 
 /// Number of a program among the parts of a scenario that draw random numbers: two for each.
@@ -114,6 +130,10 @@ pub(crate) struct Node<'a> {
     pub(super) waiting: Vec<usize>,
     pub(super) outcome: Outcome,
     pub(super) has_spans: bool,
+    /// The daemon records its programs.
+    pub(crate) records: bool,
+    /// Bursts that it has recorded, by rank.
+    pub(super) recorded: Vec<(usize, Burst)>,
 }
 
 /// Most spans of a trace.

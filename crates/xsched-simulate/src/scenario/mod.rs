@@ -11,6 +11,7 @@ use xsched_proto::Error;
 use xsched_proto::hint::Hints;
 
 use crate::outcome::Interval;
+use crate::random::Random;
 
 pub(crate) use amounts::exact;
 pub use amounts::{TIMES_HELP, Time, Times};
@@ -225,7 +226,36 @@ pub struct Program {
     #[serde(default = "no_time")]
     pub wake: Times,
     /// Commands of a request, in order.
+    #[serde(default)]
     pub kernels: Vec<Kernels>,
+    /// File of requests, one a line, in place of arrivals, host and kernels.
+    #[serde(default)]
+    pub requests: Option<String>,
+    /// Requests of the file, in order.
+    #[serde(skip)]
+    pub traced: Vec<Traced>,
+}
+
+/// A request that was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traced {
+    /// Its arrival.
+    pub arrival: Arrival,
+    /// Number of its commands.
+    pub commands: u32,
+    /// Their device time, in ns.
+    pub device_ns: u64,
+    /// Time that the host takes to launch them, in ns.
+    pub host_ns: u64,
+}
+
+/// Arrival of a recorded request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// At a time from the program's start, in ns.
+    At(u64),
+    /// So many ns after the request before is complete.
+    After(u64),
 }
 
 fn all_percent() -> u32 {
@@ -273,6 +303,9 @@ pub struct Kernels {
     /// Device time of each.
     #[serde(default)]
     pub time: Option<Times>,
+    /// Device time of all of them together, in place of the time of each.
+    #[serde(default)]
+    pub total: Option<Times>,
     /// MiB that each copies, in place of a time.
     #[serde(default)]
     pub copy: Option<f64>,
@@ -389,7 +422,19 @@ impl Program {
 
     /// Device time that a request takes on each of its devices, in ns, on average.
     pub fn device_ns(&self, copy_rate: f64) -> u64 {
-        self.kernels.iter().map(|k| u64::from(k.count).saturating_mul(k.times(copy_rate).mean_ns())).sum()
+        if !self.traced.is_empty() {
+            return self.traced.iter().map(|one| one.device_ns).sum::<u64>() / self.traced.len() as u64;
+        }
+        self.kernels.iter().map(|kernels| kernels.mean_ns(copy_rate)).sum()
+    }
+}
+
+impl Traced {
+    /// Its commands, which are alike.
+    pub(crate) fn kernels(&self) -> Kernels {
+        let launch = Times::Fixed(self.host_ns / u64::from(self.commands.max(1)));
+        let total = Some(Times::Fixed(self.device_ns));
+        Kernels { count: self.commands.max(1), time: None, total, copy: None, launch, steady: false, wait: false, each: false }
     }
 }
 
@@ -397,6 +442,22 @@ impl Kernels {
     /// Reports whether the host waits once it has launched so many of them.
     pub(crate) fn waits_after(&self, launched: u32) -> bool {
         launched > 0 && (self.each || self.wait && launched == self.count)
+    }
+
+    /// Device time of all commands together, in ns, on average.
+    fn mean_ns(&self, copy_rate: f64) -> u64 {
+        match &self.total {
+            Some(total) => total.mean_ns(),
+            None => u64::from(self.count).saturating_mul(self.times(copy_rate).mean_ns()),
+        }
+    }
+
+    /// Device time of so many commands together, in ns.
+    pub(crate) fn draw_some(&self, count: u32, copy_rate: f64, random: &mut Random) -> f64 {
+        match &self.total {
+            Some(total) => total.draw(random) as f64 * f64::from(count) / f64::from(self.count.max(1)),
+            None => self.times(copy_rate).draw_sum(count, random),
+        }
     }
 
     /// Device time of each command, on a device with this rate of copies in GB/s.

@@ -92,6 +92,9 @@ impl Display for Program {
         if let Some(end) = self.end {
             writeln!(f, "end = \"{}\"", exact(end.0))?;
         }
+        if let Some(file) = &self.requests {
+            return writeln!(f, "requests = {file:?}");
+        }
         self.arrivals.fmt(f)?;
         writeln!(f, "host = {}\nwake = {}\nkernels = [", self.host, self.wake)?;
         self.kernels.iter().try_for_each(|kernels| kernels.fmt(f))?;
@@ -120,9 +123,10 @@ impl Display for Arrivals {
 impl Display for Kernels {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "    {{ count = {}, ", self.count)?;
-        match (&self.time, self.copy) {
-            (Some(times), _) => write!(f, "time = {times}, ")?,
-            (None, mib) => write!(f, "copy = {:?}, ", mib.unwrap_or(0.0))?,
+        match (&self.time, &self.total, self.copy) {
+            (Some(times), ..) => write!(f, "time = {times}, ")?,
+            (None, Some(times), _) => write!(f, "total = {times}, ")?,
+            (None, None, mib) => write!(f, "copy = {:?}, ", mib.unwrap_or(0.0))?,
         }
         write!(f, "launch = {}, steady = {}, ", self.launch, self.steady)?;
         writeln!(f, "wait = {}, each = {} }},", self.wait, self.each)

@@ -32,6 +32,7 @@ fn kernels() -> impl Strategy<Value = Kernels> {
     (1..80_u32, times(20, 2_000), 1..20_u64, any::<bool>()).prop_map(|(count, time, launch_us, wait)| Kernels {
         count,
         time: Some(time),
+        total: None,
         copy: None,
         launch: Times::Fixed(launch_us * US),
         wait,
@@ -75,6 +76,8 @@ pub(crate) fn plain(name: &str, kernels: Vec<Kernels>) -> Program {
         host: Times::Fixed(0),
         wake: Times::Fixed(0),
         kernels,
+        requests: None,
+        traced: Vec::new(),
     }
 }
 
