@@ -87,6 +87,17 @@ pub enum Input<M> {
     Start(u64, Option<u64>),
     /// The next piece of a command's changes.
     Continue(u64),
+    /// A command follows programs from now on, to fetch their bursts ([`crate::Engine::bursts`]).
+    Record {
+        /// The command.
+        command: u64,
+        /// Its user.
+        user: User,
+        /// Processes; none = all programs that the user sees.
+        pids: Vec<u32>,
+    },
+    /// A command has ended: it records nothing any more.
+    RecordEnds(u64),
     /// A program's time slice was not told: it does not read its messages.
     TimesliceUnsent {
         /// The program.

@@ -10,6 +10,7 @@
 //! - `gates` reads words and stores decisions; `progress`, `timeslices` and `company` look after what follows from gates.
 //! - `holding` has limits of memory and answers programs that ask for more of it; [`ledger`] counts it.
 //! - `pooling` says what a pool is; `program` and `group` are what is known of each; `terms` what the configuration says of them; `io` has inputs and effects.
+//! - `recording` follows programs for commands that record them.
 //! - `trace`, `values`, `accounts` and `outcomes` tell what happened: from the one stream of [`xsched_proto::transitions`], which the gatekeeper makes.
 //! - `state` is all of it in one value, with `parts` that are more than a table.
 //!
@@ -41,6 +42,7 @@ mod pooling;
 mod program;
 mod progress;
 mod queueing;
+mod recording;
 mod state;
 mod terms;
 mod timeslices;

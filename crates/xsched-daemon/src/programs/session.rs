@@ -342,6 +342,7 @@ impl Server {
         }
         self.net.reaper.close_socket(conn.socket);
         self.commands.remove(id);
+        self.input(Input::RecordEnds(id));
         self.places.has_left = true;
     }
 

@@ -102,6 +102,7 @@ fn largest(kind: &str) -> Request {
         "PoolServer" => Request::PoolServer { pool: 7, fault: Some(text(LONG)) },
         "Stop" => Request::Stop,
         "Reload" => Request::Reload,
+        "Record" => Request::Record { pids: vec![u32::MAX; TARGETS_MAX], from: 0 },
         "Usage" => Request::Usage { since_ms: 0, by: UsageBy::Program },
         "Trace" => Request::Trace { from: 0, since_us: 0 },
         other => panic!("{other}: add the largest legal message of this kind"),
@@ -152,6 +153,7 @@ fn every_list_in_a_message_has_a_bound() {
         ("ProgramOptions.command", WORDS_MAX),
         ("Request.Hint.targets", TARGETS_MAX),
         ("Request.PolicySet.params", PARAMS_MAX),
+        ("Request.Record.pids", TARGETS_MAX),
         ("Request.Resume.targets", TARGETS_MAX),
         ("Request.Suspend.targets", TARGETS_MAX),
     ];
@@ -173,6 +175,7 @@ fn every_list_in_a_message_has_a_bound() {
                 params: vec![(String::new(), String::new()); n],
                 device: None,
             }),
+            "Request.Record.pids" => control(Request::Record { pids: vec![1; n], from: 0 }),
             "Request.Suspend.targets" => control(Request::Suspend { targets: vec![Target::All; n] }),
             "Request.Resume.targets" => control(Request::Resume { targets: vec![Target::All; n] }),
             "Request.Hint.targets" => control(Request::Hint {
