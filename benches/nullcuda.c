@@ -49,6 +49,8 @@ API cuCtxSetCurrent(void *current) { return current != &context; }
 API cuStreamCreate(void **made, unsigned flags) { return *made = (void *)0x5000, (int)(flags & 0); }
 API cuDeviceTotalMem_v2(size_t *bytes, int device) { return *bytes = (size_t)80 << 30, device; }
 API cuMemGetInfo_v2(size_t *left, size_t *bytes) { return *left = *bytes = (size_t)80 << 30, 0; }
+API cuDeviceGetDefaultMemPool(void **pool, int device) { return *pool = (void *)0x6000, device; }
+API cuMemPoolSetAttribute(void *pool, int attribute, void *value) { return (void)attribute, (void)value, !pool; }
 API cuDeviceGetMemPool(void **pool, int device) { return *pool = (void *)0x6000, device; }
 API cuMemPoolGetAttribute(void *pool, int attribute, uint64_t *value) { return *value = (uint64_t)(attribute == 5) << 30, !pool; }
 API cuMemAlloc_v2(uint64_t *at, size_t bytes) { return *at = plains ? free_plain[--plains] : (next += bytes), 0; }
