@@ -45,6 +45,17 @@ fn the_page_shows_what_the_command_prints() {
     }
 }
 
+/// `benches/cuda/calibrate.py --write` puts another table into the page.
+#[test]
+fn the_page_of_calibration_shows_what_its_command_prints() {
+    let script = root().join("benches/cuda/calibrate.py");
+    let xsched = env!("CARGO_BIN_EXE_xsched");
+    let mut command = Command::new("python3");
+    command.arg(script).args(["--xsched", xsched, "--check"]);
+    let said = said(command);
+    assert_eq!(said.code, Some(0), "{said:?}");
+}
+
 #[test]
 fn every_scenario_of_the_examples_is_played_and_says_what_is_asked() {
     let place = Place::new();

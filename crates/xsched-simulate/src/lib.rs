@@ -35,7 +35,7 @@ use placement::Plan;
 
 pub use change::{Change, difference};
 pub use histogram::Histogram;
-pub use outcome::{Outcome, ProgramOutcome, Span, Track};
+pub use outcome::{Interval, Outcome, ProgramInterval, ProgramOutcome, Span, Track};
 pub use recording::{Recorded, Recording, Written};
 pub use report::{Json, VERSION, table};
 pub use scenario::{
@@ -100,6 +100,8 @@ impl<'a> Run<'a> {
             time_ns: self.scenario.time.0,
             programs: kinds.map(of_kind).collect(),
             devices_busy_ns: vec![0; self.scenario.device_count()],
+            interval_ns: self.scenario.interval.map_or(0, |interval| interval.0),
+            intervals: self.scenario.no_intervals(),
             ..Outcome::default()
         }
     }

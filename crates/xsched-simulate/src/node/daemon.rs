@@ -15,10 +15,9 @@ use xsched_proto::wire::DaemonMsg;
 
 use crate::journal::{Entry, Event, Gate, Words};
 use crate::memory::{self, Segment};
-use crate::scenario::{Daemon as Written, Program};
+use crate::scenario::{Daemon as Written, Detail, Program};
 
-/// Time between two beats while some gate is closed, in ns.
-const BEAT_NS: u64 = 50_000_000;
+use super::device::POOL_TIMESLICE_US;
 
 /// An effect that reaches a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +26,8 @@ pub(super) enum Told {
     Timeslice(u64),
     /// The running command is interrupted, or goes on.
     Interrupt(bool),
+    /// A program of the pool tells how it keeps up: its rank, the place of its page, and the page's number.
+    Page { owner: usize, page: u8, epoch: u32 },
 }
 
 /// A daemon.
@@ -36,7 +37,8 @@ pub(super) struct Daemon {
     pub(super) told: Vec<(usize, Told)>,
     looks: VecDeque<u64>,
     look_ns: Option<u64>,
-    beat_ns: Option<u64>,
+    /// Time between two looks for programs that make no progress, in ns.
+    looks_each_ns: u64,
     /// Bursts that were recorded, by rank, if they are.
     pub(super) recorded: Option<Vec<(usize, Burst)>>,
     /// Number of the next burst that is fetched.
@@ -52,7 +54,7 @@ const FIRST_PID: u32 = 1_000;
 /// Connection of the command that records.
 const RECORDER: u64 = u64::MAX;
 
-fn settings(policy: Choice, written: &Written) -> Settings {
+fn settings(policy: Choice, written: &Written, yields: bool) -> Settings {
     Settings {
         policy,
         devices: BTreeMap::new(),
@@ -62,9 +64,9 @@ fn settings(policy: Choice, written: &Written) -> Settings {
         evenness: 100,
         budget_us: (written.budget.0 / 1_000) as u32,
         pool_max_class: Class::Normal,
-        pool_timeslice_us: 130,
+        pool_timeslice_us: POOL_TIMESLICE_US,
         pool_budget_us: 400,
-        yields: false,
+        yields,
         has_details: false,
         memory: MemorySettings::default(),
     }
@@ -108,14 +110,18 @@ fn number_of(name: &str) -> u64 {
 }
 
 impl Daemon {
-    pub(super) fn new(policy: Choice, written: &Written, seed: u64) -> Daemon {
-        let engine = Engine::new(settings(policy, written), memory::heartbeat(), seed, false);
+    pub(super) fn new(policy: Choice, written: &Written, yields: bool, detail: Detail, seed: u64) -> Daemon {
+        let looks_each_ns = match detail {
+            Detail::Kernels => LOOK_US * 1_000,
+            // A burst that has the device makes progress.
+            Detail::Bursts => 1_000_000_000,
+        };
         Daemon {
-            engine,
+            engine: Engine::new(settings(policy, written, yields), memory::heartbeat(), seed, false),
             told: Vec::new(),
             looks: VecDeque::new(),
             look_ns: None,
-            beat_ns: None,
+            looks_each_ns,
             recorded: None,
             next_burst: 0,
             journal: None,
@@ -158,6 +164,9 @@ impl Daemon {
                 Effect::Send(id, DaemonMsg::Interrupt { on, .. }) => {
                     self.told.push((rank_of(id), Told::Interrupt(on)));
                 }
+                Effect::Page { to, owner, page, epoch } => {
+                    self.told.push((rank_of(to), Told::Page { owner: rank_of(owner), page, epoch }));
+                }
                 _ => (),
             }
         }
@@ -168,10 +177,10 @@ impl Daemon {
         let keep = |timer: &mut Option<u64>, wanted: bool, at_ns: u64| {
             *timer = wanted.then(|| timer.unwrap_or(at_ns));
         };
-        keep(&mut self.look_ns, self.engine.arbiter().any_scrutinised(), now_ns + LOOK_US * 1_000);
-        keep(&mut self.beat_ns, self.engine.arbiter().any_closed(), now_ns + BEAT_NS);
+        keep(&mut self.look_ns, self.engine.arbiter().any_scrutinised(), now_ns + self.looks_each_ns);
         let policy_ns = self.engine.next_policy_us().map(|us| us.saturating_mul(1_000));
-        [policy_ns, self.look_ns, self.beat_ns].into_iter().flatten().min()
+        // The heartbeat is for programs whose daemon may be dead: no simulated one looks at it.
+        [policy_ns, self.look_ns].into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -179,9 +188,6 @@ impl Daemon {
         if self.look_ns.is_some_and(|at| at <= now_ns) {
             self.look_ns = None;
             self.input(now_ns, Input::LookTime);
-        } else if self.beat_ns.is_some_and(|at| at <= now_ns) {
-            self.beat_ns = None;
-            self.input(now_ns, Input::Beat);
         } else {
             self.input(now_ns, Input::PolicyTime);
         }

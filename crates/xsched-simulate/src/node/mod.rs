@@ -5,10 +5,12 @@
 //!
 //! - `state` is the machine; `rank` one program at one of its devices.
 //! - `requests`, `words`, `kernels` and `bursts` are the way of a program's thread: requests come, words are stored, commands are launched.
+//! - `company` is the way past a gate that yields.
 //! - `gates` follows decisions, `lifetimes` programs and daemons that come and go.
 //! - `device` and `fluid` are the models of a device, `daemon` is the host of the engine.
 
 mod bursts;
+mod company;
 mod daemon;
 mod device;
 mod fluid;
@@ -72,7 +74,8 @@ impl<'a> Node<'a> {
             now_ns: 0,
             agenda: Agenda::default(),
             devices: (0..machine.devices).map(|at| Device::new(kind, scenario.detail, seed + at as u64)).collect(),
-            daemon: policy.map(|policy| Daemon::new(policy.clone(), &scenario.daemon, seed)),
+            daemon: policy
+                .map(|policy| Daemon::new(policy.clone(), &scenario.daemon, kind.inside, scenario.detail, seed)),
             members: machine.programs.iter().map(member).collect(),
             ranks: Vec::new(),
             segments: Vec::new(),
@@ -81,7 +84,9 @@ impl<'a> Node<'a> {
             outcome: Outcome {
                 time_ns: scenario.time.0,
                 programs: scenario.programs.iter().map(of_kind).collect(),
-                devices_busy_ns: vec![0; scenario.device_count()],
+                first_device: machine.first,
+                devices_busy_ns: vec![0; machine.devices],
+                intervals: scenario.no_intervals(),
                 ..Outcome::default()
             },
             has_spans,
@@ -93,6 +98,9 @@ impl<'a> Node<'a> {
             if let Some(end) = kind.end {
                 node.set(end.0, Happening::Ends(at));
             }
+        }
+        if let Some(interval) = scenario.interval {
+            node.set(interval.0, Happening::IntervalEnds(0));
         }
         for (at, event) in scenario.events.iter().enumerate() {
             node.set(event.at.0, Happening::Event(at));
@@ -148,6 +156,11 @@ impl<'a> Node<'a> {
                     self.go_on(rank);
                 }
             }
+            Happening::Looks(rank) => {
+                if self.ranks[rank].flight.pending == 0 && self.ranks[rank].thread != Thread::Gone {
+                    self.follow(rank);
+                }
+            }
             Happening::GraceEnds(rank) => self.end_grace(rank),
             Happening::Heard(rank) => {
                 if let Some(daemon) = &mut self.daemon
@@ -171,8 +184,12 @@ impl<'a> Node<'a> {
                     self.devices[device].interrupt(seat, on, &self.segments, &mut self.done);
                 }
             }
+            Happening::Page { rank, owner, page, epoch } => {
+                self.ranks[rank].company.learn(rank, owner, page, epoch, &self.segments)
+            }
             Happening::Event(at) => self.change(at),
             Happening::Returns => self.restart_daemon(),
+            Happening::IntervalEnds(at) => self.end_interval(at),
         }
     }
 
@@ -199,10 +216,30 @@ impl<'a> Node<'a> {
         }
     }
 
-    fn finish(mut self) -> Outcome {
+    /// An interval has ended, and another one begins.
+    fn end_interval(&mut self, at: usize) {
+        let Some(interval) = self.scenario.interval.filter(|_| at < self.outcome.intervals.len()) else { return };
         for device in 0..self.devices.len() {
             self.play_device(device);
-            self.outcome.devices_busy_ns[self.machine.first + device] += self.devices[device].busy_ns();
+        }
+        let before_ns: u64 = self.outcome.intervals[..at].iter().map(|interval| interval.busy_ns).sum();
+        let busy_ns: u64 = self.devices.iter().map(Device::busy_ns).sum();
+        let ended = &mut self.outcome.intervals[at];
+        ended.busy_ns = busy_ns.saturating_sub(before_ns);
+        for member in &self.members {
+            ended.programs[member.placed.kind].open_requests += member.requests.len() as u64;
+        }
+        self.set(self.now_ns + interval.0, Happening::IntervalEnds(at + 1));
+    }
+
+    fn finish(mut self) -> Outcome {
+        let last = self.scenario.interval.map_or(0, |interval| (self.now_ns / interval.0) as usize);
+        if self.scenario.interval.is_some_and(|interval| !self.now_ns.is_multiple_of(interval.0)) {
+            self.end_interval(last);
+        }
+        for device in 0..self.devices.len() {
+            self.play_device(device);
+            self.outcome.devices_busy_ns[device] += self.devices[device].busy_ns();
             self.outcome.switches += self.devices[device].switches();
         }
         for rank in 0..self.ranks.len() {
@@ -260,7 +297,7 @@ impl Node<'_> {
                 },
                 bursts: bursts.collect(),
                 commands: self.segments[at].completed_commands(),
-                ran_us: rank.device_ns / 1_000,
+                ran_us: rank.tally.device_ns / 1_000,
                 longest_us: self.segments[at].longest_us.load(Relaxed),
             }
         };

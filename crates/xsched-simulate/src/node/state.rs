@@ -14,7 +14,7 @@ use crate::scenario::{Kernels, Program, Scenario};
 
 use super::daemon::Daemon;
 use super::device::{Device, Done};
-use super::rank::{Rank, Thread};
+use super::rank::{Rank, Tally, Thread};
 
 /// Something that happens at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +27,8 @@ pub(super) enum Happening {
     Arrives(usize),
     /// A program's thread goes on.
     Steps(usize, u32),
+    /// The agent of a program's library looks for completions.
+    Looks(usize),
     /// A program's grace time ends.
     GraceEnds(usize),
     /// The daemon reads a program's words.
@@ -35,10 +37,14 @@ pub(super) enum Happening {
     Slice(usize, u64),
     /// The running command of a program is interrupted, or goes on.
     Interrupt(usize, bool),
+    /// A program learns how another one of the pool tells that it keeps up, or that it is to tell so itself.
+    Page { rank: usize, owner: usize, page: u8, epoch: u32 },
     /// A change of the scenario, by its place.
     Event(usize),
     /// A daemon is there again.
     Returns,
+    /// A part of the time ends.
+    IntervalEnds(usize),
 }
 
 /// A program.
@@ -147,7 +153,7 @@ impl Node<'_> {
     /// Adds what a rank has had to the outcome.
     pub(super) fn account(&mut self, rank: usize) {
         let known = self.daemon.as_ref().map_or(0, |daemon| daemon.suspensions(self.now_ns, rank));
-        let Rank { member, device_ns, began_ns, suspensions, .. } = self.ranks[rank];
+        let Rank { member, tally: Tally { device_ns, began_ns, suspensions }, .. } = self.ranks[rank];
         let outcome = &mut self.outcome.programs[self.members[member].placed.kind];
         outcome.device_ns += device_ns;
         outcome.present_ns += self.now_ns - began_ns;
