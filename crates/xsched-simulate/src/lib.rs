@@ -35,7 +35,7 @@ use placement::Plan;
 
 pub use change::{Change, difference};
 pub use histogram::Histogram;
-pub use outcome::{Interval, Outcome, ProgramInterval, ProgramOutcome, Span, Track};
+pub use outcome::{Interval, Outcome, ProgramInterval, ProgramOutcome, RecordedRank, Span, Track};
 pub use recording::{Recorded, Recording, Written};
 pub use report::{Json, VERSION, table};
 pub use scenario::{
@@ -133,8 +133,21 @@ impl<'a> Run<'a> {
             us: self.scenario.time.0 / 1_000,
             policy: self.written.clone(),
             devices: devices.flat_map(|kind| vec![one(kind); kind.count as usize]).collect(),
-            programs: outcome.recorded.clone(),
+            programs: outcome.recorded.iter().map(|rank| self.recorded(rank)).collect(),
         }
+    }
+
+    fn recorded(&self, rank: &RecordedRank) -> Recorded {
+        let kind = &self.scenario.programs[rank.kind];
+        let program = Program {
+            name: format!("{}-{}-{}", kind.name, rank.number, rank.device),
+            count: 1,
+            devices: 1,
+            device: vec![rank.device as u32],
+            ..kind.clone()
+        };
+        let RecordedRank { bursts, commands, ran_us, longest_us, .. } = rank.clone();
+        Recorded { program, bursts, commands, ran_us, longest_us }
     }
 
     /// Plays all machines, one after the other.

@@ -1,8 +1,9 @@
 //! The outcome of a run: for each kind of program, for each device, and in all.
 
+use xsched_proto::trace::Burst;
+
 use crate::histogram::Histogram;
 use crate::journal::Entry;
-use crate::recording::Recorded;
 
 /// A run of a scenario.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +35,7 @@ pub struct Outcome {
     /// Journal of the daemon of the last machine, if it was asked for.
     pub journal: Vec<Entry>,
     /// Programs as the daemon has recorded them, if that was asked for.
-    pub recorded: Vec<Recorded>,
+    pub recorded: Vec<RecordedRank>,
 }
 
 /// A part of the time of a run.
@@ -68,6 +69,25 @@ impl Interval {
             one.open_requests += more.open_requests;
         }
     }
+}
+
+/// A program on a device, as the daemon has recorded it.
+#[derive(Clone, Debug)]
+pub struct RecordedRank {
+    /// Its kind.
+    pub kind: usize,
+    /// Its number within the kind.
+    pub number: u32,
+    /// Its device.
+    pub device: usize,
+    /// Its bursts, in the order of their ends.
+    pub bursts: Vec<Burst>,
+    /// Commands that it completed.
+    pub commands: u64,
+    /// Its device time, in µs.
+    pub ran_us: u64,
+    /// Longest command as it is estimated, in µs.
+    pub longest_us: u64,
 }
 
 /// A kind of program in a run.

@@ -51,15 +51,14 @@ fn its_error_on_scenarios_that_nobody_tuned_on() {
     let number = std::env::var("HELD_OUT").ok().and_then(|number| number.parse().ok()).unwrap_or(SCENARIOS);
     let mut runner = TestRunner::new(Config { rng_seed: RngSeed::Fixed(SEED), ..Config::default() });
     let any = any_scenario(TIME_MS);
-    let scenarios: Vec<File> =
-        (0..number).map(|_| any.new_tree(&mut runner).expect("a scenario").current()).collect();
+    let scenarios: Vec<File> = (0..number).map(|_| any.new_tree(&mut runner).expect("a scenario").current()).collect();
     let [mut times, mut requests, mut shares] = [(); 3].map(|()| Errors::default());
     let mut events = (0, 0);
     for (at, File(scenario)) in scenarios.iter().enumerate() {
         let [exact, fluid] = [Detail::Kernels, Detail::Bursts].map(|detail| play(scenario, detail));
         events = (events.0 + exact.events, events.1 + fluid.events);
         for (one, other) in exact.programs.iter().zip(&fluid.programs) {
-            // What does not keep up has times that grow without end.
+            // Programs that do not keep up have times that grow without end.
             let keeps_up = one.open_requests.max(other.open_requests) <= 3;
             if one.requests.count().min(other.requests.count()) >= FEWEST {
                 if keeps_up {

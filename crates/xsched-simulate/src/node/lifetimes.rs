@@ -89,8 +89,8 @@ impl Node<'_> {
         segment.state.store(state::IDLE, Relaxed);
         daemon.attach(self.now_ns, rank, &Newcomer { kind, priority, segment, job }, group);
         segment.gate.attach();
-        let is_busy =
-            self.ranks[rank].flight.pending > 0 || matches!(self.ranks[rank].thread, Thread::AtGate | Thread::Yields | Thread::ForRoom);
+        let is_busy = self.ranks[rank].flight.pending > 0
+            || matches!(self.ranks[rank].thread, Thread::AtGate | Thread::Yields | Thread::ForRoom);
         if is_busy {
             self.announce(rank);
         }

@@ -29,10 +29,9 @@ use xsched_policy::Choice;
 use xsched_proto::Error;
 use xsched_proto::trace::Burst;
 
-use crate::outcome::{Outcome, ProgramOutcome};
+use crate::outcome::{Outcome, ProgramOutcome, RecordedRank};
 use crate::placement::{Machine, Placed};
 use crate::random::Random;
-use crate::recording::Recorded;
 use crate::scenario::{Program, Scenario, parse_policy};
 
 use daemon::Daemon;
@@ -74,7 +73,8 @@ impl<'a> Node<'a> {
             now_ns: 0,
             agenda: Agenda::default(),
             devices: (0..machine.devices).map(|at| Device::new(kind, scenario.detail, seed + at as u64)).collect(),
-            daemon: policy.map(|policy| Daemon::new(policy.clone(), &scenario.daemon, kind.inside, scenario.detail, seed)),
+            daemon: policy
+                .map(|policy| Daemon::new(policy.clone(), &scenario.daemon, kind.inside, scenario.detail, seed)),
             members: machine.programs.iter().map(member).collect(),
             ranks: Vec::new(),
             segments: Vec::new(),
@@ -183,7 +183,9 @@ impl<'a> Node<'a> {
                     self.devices[device].interrupt(seat, on, &self.segments, &mut self.done);
                 }
             }
-            Happening::Page { rank, owner, page, epoch } => self.ranks[rank].company.learn(rank, owner, page, epoch, &self.segments),
+            Happening::Page { rank, owner, page, epoch } => {
+                self.ranks[rank].company.learn(rank, owner, page, epoch, &self.segments)
+            }
             Happening::Event(at) => self.change(at),
             Happening::Returns => self.restart_daemon(),
             Happening::IntervalEnds(at) => self.end_interval(at),
@@ -279,20 +281,14 @@ impl Node<'_> {
     }
 
     /// Each program on each device, with its bursts.
-    fn recorded_programs(&self, bursts: &[(usize, Burst)]) -> Vec<Recorded> {
+    fn recorded_programs(&self, bursts: &[(usize, Burst)]) -> Vec<RecordedRank> {
         let of = |(at, rank): (usize, &Rank)| {
-            let member = &self.members[rank.member];
-            let name = format!("{}-{}-{}", member.kind.name, member.placed.number, rank.device);
-            let bursts = bursts.iter().filter(|(of, _)| *of == at).map(|(_, burst)| *burst);
-            Recorded {
-                program: Program {
-                    name,
-                    count: 1,
-                    devices: 1,
-                    device: vec![(self.machine.first + rank.device) as u32],
-                    ..member.kind.clone()
-                },
-                bursts: bursts.collect(),
+            let placed = self.members[rank.member].placed;
+            RecordedRank {
+                kind: placed.kind,
+                number: placed.number,
+                device: self.machine.first + rank.device,
+                bursts: bursts.iter().filter(|(of, _)| *of == at).map(|(_, burst)| *burst).collect(),
                 commands: self.segments[at].completed_commands(),
                 ran_us: rank.tally.device_ns / 1_000,
                 longest_us: self.segments[at].longest_us.load(Relaxed),

@@ -217,7 +217,7 @@ impl Rank {
             complete: self.flight.pending == 0,
             waiters: u32::from(match self.thread {
                 Thread::AtGate | Thread::ForRoom => true,
-                // Most of these waits are short, and the daemon need not know of them.
+                // These waits are mostly short: the daemon need not know of them.
                 Thread::Yields => now_ns.saturating_sub(self.spell.waits_since_ns) > HELD_LONG_NS,
                 _ => false,
             }),

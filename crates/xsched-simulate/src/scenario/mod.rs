@@ -282,7 +282,7 @@ pub struct Arrivals {
     /// At distances of this distribution.
     #[serde(default)]
     pub gaps: Option<Times>,
-    /// How often requests of `poisson` come, in equal parts of the scenario's time, relative to its rate: a day of 24 hours, say.
+    /// Relative rate of `poisson` requests, in equal parts of the scenario's time: a day of 24 hours, say.
     #[serde(default)]
     pub load: Vec<f64>,
     /// At the times of this file: one in ms a line.
@@ -434,7 +434,16 @@ impl Traced {
     pub(crate) fn kernels(&self) -> Kernels {
         let launch = Times::Fixed(self.host_ns / u64::from(self.commands.max(1)));
         let total = Some(Times::Fixed(self.device_ns));
-        Kernels { count: self.commands.max(1), time: None, total, copy: None, launch, steady: false, wait: false, each: false }
+        Kernels {
+            count: self.commands.max(1),
+            time: None,
+            total,
+            copy: None,
+            launch,
+            steady: false,
+            wait: false,
+            each: false,
+        }
     }
 }
 
