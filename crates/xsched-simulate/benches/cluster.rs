@@ -68,7 +68,9 @@ fn main() {
         [devices, secs] => (vec![devices], secs),
         _ => (vec![100, 1_000, 10_000], 600),
     };
-    println!("| devices | programs | placed, s | wall, s | processors, s | events | events a s | ns an event and level | B a program |");
+    println!(
+        "| devices | programs | placed, s | wall, s | processors, s | events | events a s | ns an event and level | B a program |"
+    );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     for devices in sizes {
         let scenario = cluster(devices, secs);

@@ -342,8 +342,16 @@ fn length_ns(burst: &Burst) -> u64 {
 fn kernels(count: u32, total: Times, longest_us: u64, launch_ns: u64) -> Vec<Kernels> {
     let (mean_ns, longest_ns) = (total.mean_ns(), longest_us.saturating_mul(1_000));
     let launch = Times::Fixed(launch_ns);
-    let all =
-        Kernels { count, time: None, total: Some(total.clone()), copy: None, launch: launch.clone(), steady: false, wait: false, each: false };
+    let all = Kernels {
+        count,
+        time: None,
+        total: Some(total.clone()),
+        copy: None,
+        launch: launch.clone(),
+        steady: false,
+        wait: false,
+        each: false,
+    };
     let is_apart = count > 1 && longest_ns > 3 * mean_ns / u64::from(count) && longest_ns <= mean_ns / 2;
     if !is_apart {
         return vec![all];
@@ -353,7 +361,16 @@ fn kernels(count: u32, total: Times, longest_us: u64, launch_ns: u64) -> Vec<Ker
         Times::Quantiles(all) => Times::Quantiles(all.into_iter().map(less).collect()),
         other => Times::Fixed(less(other.mean_ns())),
     };
-    let long = Kernels { count: 1, time: Some(Times::Fixed(longest_ns)), total: None, copy: None, launch, steady: false, wait: false, each: false };
+    let long = Kernels {
+        count: 1,
+        time: Some(Times::Fixed(longest_ns)),
+        total: None,
+        copy: None,
+        launch,
+        steady: false,
+        wait: false,
+        each: false,
+    };
     vec![Kernels { count: count - 1, total: Some(rest), ..all }, long]
 }
 

@@ -51,8 +51,7 @@ fn its_error_on_scenarios_that_nobody_tuned_on() {
     let number = std::env::var("HELD_OUT").ok().and_then(|number| number.parse().ok()).unwrap_or(SCENARIOS);
     let mut runner = TestRunner::new(Config { rng_seed: RngSeed::Fixed(SEED), ..Config::default() });
     let any = any_scenario(TIME_MS);
-    let scenarios: Vec<File> =
-        (0..number).map(|_| any.new_tree(&mut runner).expect("a scenario").current()).collect();
+    let scenarios: Vec<File> = (0..number).map(|_| any.new_tree(&mut runner).expect("a scenario").current()).collect();
     let [mut times, mut requests, mut shares] = [(); 3].map(|()| Errors::default());
     let mut events = (0, 0);
     for (at, File(scenario)) in scenarios.iter().enumerate() {

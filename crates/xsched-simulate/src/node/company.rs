@@ -86,7 +86,8 @@ impl Node<'_> {
         }
         let r = &mut self.ranks[rank];
         let issued_ns = ask.issued_ns + ask.estimate_ns.unwrap_or(UNKNOWN_NS);
-        let first_ns = r.flight.fences.front().map_or(0, |fence| fence.issued_ns.saturating_sub(r.flight.done.issued_ns));
+        let first_ns =
+            r.flight.fences.front().map_or(0, |fence| fence.issued_ns.saturating_sub(r.flight.done.issued_ns));
         let consumed_ns = self.now_ns.saturating_sub(r.flight.running_since_ns).min(first_ns);
         let behind = Behind {
             in_flight_ns: issued_ns.saturating_sub(r.flight.done.issued_ns),

@@ -87,7 +87,12 @@ fn pool_timeslice_us(kind: &scenario::Device) -> u64 {
 
 impl Exact {
     fn new(kind: &scenario::Device) -> Exact {
-        let timing = Timing { timeslice_ns: kind.timeslice.0, switch_ns: kind.switch.0, save_ns: kind.save.0, shares: kind.pool };
+        let timing = Timing {
+            timeslice_ns: kind.timeslice.0,
+            switch_ns: kind.switch.0,
+            save_ns: kind.save.0,
+            shares: kind.pool,
+        };
         let pool_timeslice_us = pool_timeslice_us(kind);
         Exact { model: Model::new(timing), pool: None, pool_timeslice_us, contexts: Vec::new(), gone_ns: 0 }
     }

@@ -136,8 +136,12 @@ impl Node<'_> {
     /// True if a command fits into the budget. Else the thread waits for room.
     fn has_room(&mut self, rank: usize, budget: &Budget, estimate_ns: u64) -> bool {
         let r = &self.ranks[rank];
-        let in_flight = InFlight { commands: r.flight.fences.len() as u64, ns: r.flight.issued_ns.saturating_sub(r.flight.done.issued_ns) };
-        let first_ns = r.flight.fences.front().map_or(0, |fence| fence.issued_ns.saturating_sub(r.flight.done.issued_ns));
+        let in_flight = InFlight {
+            commands: r.flight.fences.len() as u64,
+            ns: r.flight.issued_ns.saturating_sub(r.flight.done.issued_ns),
+        };
+        let first_ns =
+            r.flight.fences.front().map_or(0, |fence| fence.issued_ns.saturating_sub(r.flight.done.issued_ns));
         let consumed_ns = self.now_ns.saturating_sub(r.flight.running_since_ns).min(first_ns);
         if r.flight.pending == 0 || fits(budget, &in_flight, estimate_ns, || consumed_ns) {
             return true;

@@ -92,8 +92,8 @@ impl Node<'_> {
             daemon.record(self.now_ns);
         }
         segment.gate.attach();
-        let is_busy =
-            self.ranks[rank].flight.pending > 0 || matches!(self.ranks[rank].thread, Thread::AtGate | Thread::Yields | Thread::ForRoom);
+        let is_busy = self.ranks[rank].flight.pending > 0
+            || matches!(self.ranks[rank].thread, Thread::AtGate | Thread::Yields | Thread::ForRoom);
         if is_busy {
             self.announce(rank);
         }

@@ -73,7 +73,8 @@ impl<'a> Node<'a> {
             now_ns: 0,
             agenda: Agenda::default(),
             devices: (0..machine.devices).map(|at| Device::new(kind, scenario.detail, seed + at as u64)).collect(),
-            daemon: policy.map(|policy| Daemon::new(policy.clone(), &scenario.daemon, kind.inside, scenario.detail, seed)),
+            daemon: policy
+                .map(|policy| Daemon::new(policy.clone(), &scenario.daemon, kind.inside, scenario.detail, seed)),
             members: machine.programs.iter().map(member).collect(),
             ranks: Vec::new(),
             segments: Vec::new(),
@@ -187,7 +188,9 @@ impl<'a> Node<'a> {
                     self.devices[device].interrupt(seat, on, &self.segments, &mut self.done);
                 }
             }
-            Happening::Page { rank, owner, page, epoch } => self.ranks[rank].company.learn(rank, owner, page, epoch, &self.segments),
+            Happening::Page { rank, owner, page, epoch } => {
+                self.ranks[rank].company.learn(rank, owner, page, epoch, &self.segments)
+            }
             Happening::Event(at) => self.change(at),
             Happening::Returns => self.restart_daemon(),
             Happening::IntervalEnds(at) => self.end_interval(at),

@@ -1,8 +1,8 @@
 //! Requests of a program: they come, are served one after the other, and end when all ranks have done their part.
 
 use crate::outcome::Track;
-use crate::scenario::Detail;
 use crate::scenario::Arrival;
+use crate::scenario::Detail;
 
 use super::rank::Thread;
 use super::state::{Happening, Node};
@@ -141,7 +141,10 @@ mod tests {
     #[test]
     fn requests_come_as_often_as_the_load_of_each_part_says() {
         let at = |now_ns, apart_ns| under_load(now_ns, apart_ns, &[1.0, 0.0, 2.0], 300);
-        assert_eq!([at(0, 50.0), at(0, 100.0), at(80, 40.0), at(150, 40.0)], [Some(50), Some(100), Some(210), Some(220)]);
+        assert_eq!(
+            [at(0, 50.0), at(0, 100.0), at(80, 40.0), at(150, 40.0)],
+            [Some(50), Some(100), Some(210), Some(220)]
+        );
         assert_eq!((at(250, 101.0), under_load(250, 101.0, &[], 300)), (None, Some(351)));
     }
 }

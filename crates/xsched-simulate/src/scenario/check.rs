@@ -56,7 +56,10 @@ impl Scenario {
             need(kind.timeslice.0 >= 1_000, "[[device]] timeslice: use a time from 1 us")?;
             let is_positive = |number: f64| number.is_finite() && number > 0.0;
             need(is_positive(kind.copy_rate), "[[device]] copy_rate: use a number of GB/s above 0")?;
-            need(kind.pool || !kind.inside, "[[device]] inside: only a pool has an inside, so use pool = true with it")?;
+            need(
+                kind.pool || !kind.inside,
+                "[[device]] inside: only a pool has an inside, so use pool = true with it",
+            )?;
             need(is_positive(kind.memory), "[[device]] memory: use a number of GiB above 0")?;
         }
         let mut names = BTreeSet::new();

@@ -434,7 +434,16 @@ impl Traced {
     pub(crate) fn kernels(&self) -> Kernels {
         let launch = Times::Fixed(self.host_ns / u64::from(self.commands.max(1)));
         let total = Some(Times::Fixed(self.device_ns));
-        Kernels { count: self.commands.max(1), time: None, total, copy: None, launch, steady: false, wait: false, each: false }
+        Kernels {
+            count: self.commands.max(1),
+            time: None,
+            total,
+            copy: None,
+            launch,
+            steady: false,
+            wait: false,
+            each: false,
+        }
     }
 }
 

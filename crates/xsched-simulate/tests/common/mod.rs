@@ -98,7 +98,11 @@ pub(crate) fn program() -> impl Strategy<Value = Program> {
     )
 }
 
-pub(crate) fn scenario(time_ms: u64, policies: &'static [&'static str], programs: Vec<Program>) -> impl Strategy<Value = File> {
+pub(crate) fn scenario(
+    time_ms: u64,
+    policies: &'static [&'static str],
+    programs: Vec<Program>,
+) -> impl Strategy<Value = File> {
     use Preemption::{Gates, Host, Interrupt, Slices};
     let preemption = proptest::sample::select(vec![Host, Gates, Slices, Interrupt]);
     (proptest::sample::select(policies), preemption, any::<bool>(), any::<bool>(), 0..1_000_u64).prop_map(
@@ -114,7 +118,12 @@ pub(crate) fn scenario(time_ms: u64, policies: &'static [&'static str], programs
                 detail: Detail::Kernels,
                 interval: None,
                 daemon: Daemon { guard: Time(200 * MS), ..Daemon::default() },
-                devices: vec![Device { preemption, pool, save: Time(if saves { 120 * US } else { 0 }), ..Device::default() }],
+                devices: vec![Device {
+                    preemption,
+                    pool,
+                    save: Time(if saves { 120 * US } else { 0 }),
+                    ..Device::default()
+                }],
                 programs,
                 events: Vec::new(),
                 placement: Placement::default(),
@@ -123,9 +132,9 @@ pub(crate) fn scenario(time_ms: u64, policies: &'static [&'static str], programs
     )
 }
 
-pub(crate) const ALL: [&str; 12] = ["hpf", "up", "pup", "fair", "cfs", "mlfq", "slo", "awf", "kedf", "lax", "observe", NATIVE];
+pub(crate) const ALL: [&str; 12] =
+    ["hpf", "up", "pup", "fair", "cfs", "mlfq", "slo", "awf", "kedf", "lax", "observe", NATIVE];
 
 pub(crate) fn any_scenario(time_ms: u64) -> impl Strategy<Value = File> {
     proptest::collection::vec(program(), 1..5).prop_flat_map(move |programs| scenario(time_ms, &ALL, programs))
 }
-
