@@ -47,6 +47,7 @@ impl<M: Memory> Engine<M> {
             }
             Input::Beat => self.heartbeat.beat_ns.store(self.now_ns, Release),
             Input::MemoryTime => self.look_at_memory(),
+            Input::Memory(device, at_ns, processes) => self.measure_memory(&device, at_ns, &processes),
             Input::Device(device, state) => self.gatekeeper.observe(self.now_us(), &device, state.as_deref()),
             Input::Nice(values) => self.take_nice(values),
             Input::ActiveWindow { uid, pid } => self.active_window(uid, pid),

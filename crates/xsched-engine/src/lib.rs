@@ -60,7 +60,7 @@ pub use changes::Changes;
 pub use group::{Group, are_short};
 pub use hints::{check_hint, overlooked_line};
 pub use holding::number_of;
-pub use io::{Effect, Input, Message, NewGroup, Order, Sender, What};
+pub use io::{Effect, Input, Message, NewGroup, Order, ProcessMemory, Sender, What};
 pub use memory::{GroupWords, LaunchSum, Memory};
 pub use parts::books::Books;
 pub use pooling::{Asking, DeviceShare, OUTSIDE, Placement, Proof, Seat, Side, Standing, Urgent};
