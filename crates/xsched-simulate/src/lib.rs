@@ -101,7 +101,7 @@ impl<'a> Run<'a> {
             programs: kinds.map(of_kind).collect(),
             devices_busy_ns: vec![0; self.scenario.device_count()],
             interval_ns: self.scenario.interval.map_or(0, |interval| interval.0),
-            intervals: self.scenario.no_intervals(),
+            intervals: Interval::all(self.scenario),
             ..Outcome::default()
         }
     }

@@ -4,6 +4,7 @@ use xsched_proto::trace::Burst;
 
 use crate::histogram::Histogram;
 use crate::journal::Entry;
+use crate::scenario::Scenario;
 
 /// A run of a scenario.
 #[derive(Clone, Debug, Default)]
@@ -57,9 +58,11 @@ pub struct ProgramInterval {
 }
 
 impl Interval {
-    /// An interval of so many kinds of programs in which nothing has happened.
-    pub(crate) fn new(kinds: usize) -> Interval {
-        Interval { busy_ns: 0, programs: vec![ProgramInterval::default(); kinds] }
+    /// Intervals of a scenario in which nothing has happened yet.
+    pub(crate) fn all(scenario: &Scenario) -> Vec<Interval> {
+        let number = scenario.interval.map_or(0, |interval| scenario.time.0.div_ceil(interval.0.max(1)));
+        let programs = vec![ProgramInterval::default(); scenario.programs.len()];
+        (0..number).map(|_| Interval { busy_ns: 0, programs: programs.clone() }).collect()
     }
 
     fn merge(&mut self, other: &Interval) {

@@ -58,7 +58,7 @@ fn its_error_on_scenarios_that_nobody_tuned_on() {
         let [exact, fluid] = [Detail::Kernels, Detail::Bursts].map(|detail| play(scenario, detail));
         events = (events.0 + exact.events, events.1 + fluid.events);
         for (one, other) in exact.programs.iter().zip(&fluid.programs) {
-            // Programs that do not keep up have times that grow without end.
+            // Times of a program that does not keep up grow without end.
             let keeps_up = one.open_requests.max(other.open_requests) <= 3;
             if one.requests.count().min(other.requests.count()) >= FEWEST {
                 if keeps_up {

@@ -45,7 +45,7 @@ impl Node<'_> {
     /// Commands up to where the host waits, as one burst; none = the request has no more.
     fn next_burst(&mut self, rank: usize) -> Option<Burst> {
         let copy_rate = self.scenario.devices[self.machine.kind].copy_rate;
-        let (mut at, mut n) = self.ranks[rank].at;
+        let (mut at, mut n) = self.ranks[rank].cursor.at;
         let member = &mut self.members[self.ranks[rank].member];
         let (mut left_ns, mut alone_ns, mut commands, mut last_ns) = (0.0, 0.0, 0, 0.0);
         while let Some(kernels) = member.kernels(at) {
@@ -66,7 +66,7 @@ impl Node<'_> {
                 break;
             }
         }
-        self.ranks[rank].at = (at, n);
+        self.ranks[rank].cursor.at = (at, n);
         let alone_ns = if alone_ns > left_ns { alone_ns - last_ns.min(alone_ns - left_ns) } else { left_ns };
         let kernel_ns = left_ns / f64::from(commands.max(1));
         (commands > 0).then(|| Burst { left_ns, kernel_ns, commands, pace: (left_ns / alone_ns).clamp(0.01, 1.0) })

@@ -22,26 +22,26 @@ impl Node<'_> {
     /// The thread goes on from where it is.
     pub(super) fn go_on_in_kernels(&mut self, rank: usize) {
         loop {
-            let (at, n) = self.ranks[rank].at;
+            let (at, n) = self.ranks[rank].cursor.at;
             let kernels = self.members[self.ranks[rank].member].kernels(at);
             if kernels.as_ref().is_none_or(|kernels| kernels.waits_after(n)) && self.sync(rank) {
                 return;
             }
             let Some(kernels) = kernels else { return self.end_request(rank) };
             if n == kernels.count {
-                self.ranks[rank].at = (at + 1, 0);
+                self.ranks[rank].cursor.at = (at + 1, 0);
                 continue;
             }
             if !self.launch(rank) {
                 return;
             }
-            self.ranks[rank].at = (at, n + 1);
+            self.ranks[rank].cursor.at = (at, n + 1);
             let m = &mut self.members[self.ranks[rank].member];
             let r = &mut self.ranks[rank];
             if n == 0 || !kernels.steady {
-                r.pace_ns = kernels.launch.draw(&mut m.work);
+                r.cursor.pace_ns = kernels.launch.draw(&mut m.work);
             }
-            let launch_ns = r.pace_ns;
+            let launch_ns = r.cursor.pace_ns;
             if launch_ns > 0 {
                 return self.compute(rank, launch_ns);
             }
@@ -74,13 +74,13 @@ impl Node<'_> {
 
     /// Gives the device the next command. False: the thread waits, or is elsewhere.
     fn launch(&mut self, rank: usize) -> bool {
-        let at = self.ranks[rank].at.0;
-        let ns = match self.ranks[rank].next {
+        let at = self.ranks[rank].cursor.at.0;
+        let ns = match self.ranks[rank].cursor.next {
             Some(ns) => ns,
             None => {
                 let ns = self.draw_command(rank);
                 self.segments[rank].count_launch();
-                self.ranks[rank].next = Some(ns);
+                self.ranks[rank].cursor.next = Some(ns);
                 ns
             }
         };
@@ -122,15 +122,15 @@ impl Node<'_> {
     fn draw_command(&mut self, rank: usize) -> u64 {
         let r = &mut self.ranks[rank];
         let m = &mut self.members[r.member];
-        let Some(kernels) = m.kernels(r.at.0) else { return 1 };
+        let Some(kernels) = m.kernels(r.cursor.at.0) else { return 1 };
         let Some(total) = &kernels.total else {
             let copy_rate = self.scenario.devices[self.machine.kind].copy_rate;
             return kernels.times(copy_rate).draw(&mut m.work).max(1);
         };
-        if r.at.1 == 0 {
-            r.each_ns = total.draw(&mut m.work) / u64::from(kernels.count);
+        if r.cursor.at.1 == 0 {
+            r.cursor.each_ns = total.draw(&mut m.work) / u64::from(kernels.count);
         }
-        r.each_ns.max(1)
+        r.cursor.each_ns.max(1)
     }
 
     /// True if a command fits into the budget. Else the thread waits for room.
@@ -217,8 +217,8 @@ impl Node<'_> {
         r.flight.pending += 1;
         r.syncs.is_due = true;
         r.spell.burst_ns += estimate_ns;
-        r.next = None;
-        let command = Command { rank, seq: r.flight.issued, kind: r.at.0 as u32, ns };
+        r.cursor.next = None;
+        let command = Command { rank, seq: r.flight.issued, kind: r.cursor.at.0 as u32, ns };
         let (device, seat) = (r.device, r.seat);
         segment.count_issue();
         self.play_device(device);

@@ -29,7 +29,7 @@ use xsched_policy::Choice;
 use xsched_proto::Error;
 use xsched_proto::trace::Burst;
 
-use crate::outcome::{Outcome, ProgramOutcome, RecordedRank};
+use crate::outcome::{Interval, Outcome, ProgramOutcome, RecordedRank};
 use crate::placement::{Machine, Placed};
 use crate::random::Random;
 use crate::scenario::{Program, Scenario, parse_policy};
@@ -85,7 +85,7 @@ impl<'a> Node<'a> {
                 programs: scenario.programs.iter().map(of_kind).collect(),
                 first_device: machine.first,
                 devices_busy_ns: vec![0; machine.devices],
-                intervals: scenario.no_intervals(),
+                intervals: Interval::all(scenario),
                 ..Outcome::default()
             },
             has_spans,

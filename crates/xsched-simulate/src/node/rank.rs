@@ -116,6 +116,19 @@ pub(super) struct Tally {
     pub(super) suspensions: u64,
 }
 
+/// Place of a rank in its request.
+#[derive(Default)]
+pub(super) struct Cursor {
+    /// Kind of the next command, and its number within the kind.
+    pub(super) at: (usize, u32),
+    /// Device time of each command of this kind, where all together have a time, in ns.
+    pub(super) each_ns: u64,
+    /// The next command, once its thread has looked at its gate.
+    pub(super) next: Option<u64>,
+    /// Launch time of all commands of the present kind, where they have one, in ns.
+    pub(super) pace_ns: u64,
+}
+
 /// A program at one of its devices.
 pub(super) struct Rank {
     /// Its program, by its place among those of the machine.
@@ -126,14 +139,7 @@ pub(super) struct Rank {
     pub(super) thread: Thread,
     /// Number of the thread's last step that was set: an older one has no effect.
     pub(super) step: u32,
-    /// Kind of the next command, and its number within the kind.
-    pub(super) at: (usize, u32),
-    /// Device time of each command of this kind, where all together have a time, in ns.
-    pub(super) each_ns: u64,
-    /// The next command, once its thread has looked at its gate.
-    pub(super) next: Option<u64>,
-    /// Launch time of all commands of the present kind, where they have one, in ns.
-    pub(super) pace_ns: u64,
+    pub(super) cursor: Cursor,
     /// The burst that is on the device, or that waits.
     pub(super) burst: Option<Burst>,
     /// Estimates by kind of command.
@@ -155,10 +161,7 @@ impl Rank {
             seat,
             thread: Thread::Rests,
             step: 0,
-            at: (0, 0),
-            each_ns: 0,
-            next: None,
-            pace_ns: 0,
+            cursor: Cursor::default(),
             burst: None,
             estimates: vec![Cell::default(); kinds],
             flight: Flight {
@@ -217,7 +220,7 @@ impl Rank {
             complete: self.flight.pending == 0,
             waiters: u32::from(match self.thread {
                 Thread::AtGate | Thread::ForRoom => true,
-                // These waits are mostly short: the daemon need not know of them.
+                // The daemon need not know of short waits, as most of these are.
                 Thread::Yields => now_ns.saturating_sub(self.spell.waits_since_ns) > HELD_LONG_NS,
                 _ => false,
             }),

@@ -100,8 +100,8 @@ impl Node<'_> {
         for rank in ranks {
             let m = &mut self.members[member];
             let host_ns = m.kind.host.draw(&mut m.work);
-            self.ranks[rank].at = (0, 0);
-            self.ranks[rank].next = None;
+            self.ranks[rank].cursor.at = (0, 0);
+            self.ranks[rank].cursor.next = None;
             self.compute(rank, host_ns);
         }
     }

@@ -10,7 +10,6 @@ use serde::Deserialize;
 use xsched_proto::Error;
 use xsched_proto::hint::Hints;
 
-use crate::outcome::Interval;
 use crate::random::Random;
 
 pub(crate) use amounts::exact;
@@ -282,7 +281,7 @@ pub struct Arrivals {
     /// At distances of this distribution.
     #[serde(default)]
     pub gaps: Option<Times>,
-    /// Relative rate of `poisson` requests, in equal parts of the scenario's time: a day of 24 hours, say.
+    /// Rate of requests of `poisson` in equal parts of the scenario's time, relative to its own: of a day of 24 hours, say.
     #[serde(default)]
     pub load: Vec<f64>,
     /// At the times of this file: one in ms a line.
@@ -482,12 +481,6 @@ impl Scenario {
     /// Number of all devices.
     pub fn device_count(&self) -> usize {
         self.devices.iter().map(|kind| kind.count as usize).sum()
-    }
-
-    /// Intervals in which nothing has happened yet.
-    pub(crate) fn no_intervals(&self) -> Vec<Interval> {
-        let number = self.interval.map_or(0, |interval| self.time.0.div_ceil(interval.0.max(1)));
-        (0..number).map(|_| Interval::new(self.programs.len())).collect()
     }
 
     /// Number of all programs.
