@@ -68,6 +68,19 @@ impl Runtime {
         memory.changed();
     }
 
+    /// True: a daemon decides where this process's memory is.
+    pub fn memory_is_arbitrated(&self) -> bool {
+        self.memory.daemon.load(Acquire) == daemon::ATTACHED && !self.port.is_over()
+    }
+
+    /// Tells the daemon that memory has moved, or the reason why it has not. `number` is that of the order; 0 = there was none.
+    pub fn memory_moved(&self, slot: u16, number: u32, why: Option<String>) {
+        if self.memory_is_arbitrated() {
+            self.send(ClientMsg::MemoryMoved { slot, number, why });
+            self.poke_agent();
+        }
+    }
+
     /// Agent: a daemon sets the limits of memory from now on.
     pub(crate) fn attach_memory(&self) {
         self.memory.known.store(0, Release);

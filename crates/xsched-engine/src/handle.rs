@@ -46,7 +46,10 @@ impl<M: Memory> Engine<M> {
                 self.act();
             }
             Input::Beat => self.heartbeat.beat_ns.store(self.now_ns, Release),
-            Input::MemoryTime => self.look_at_memory(),
+            Input::MemoryTime => {
+                self.look_at_memory();
+                self.end_late_moves();
+            }
             Input::Device(device, state) => self.gatekeeper.observe(self.now_us(), &device, state.as_deref()),
             Input::Nice(values) => self.take_nice(values),
             Input::ActiveWindow { uid, pid } => self.active_window(uid, pid),
@@ -82,6 +85,10 @@ impl<M: Memory> Engine<M> {
                 self.add_memory(id, slot, &device, capacity_bytes)
             }
             Message::MemoryAsk { slot, number, bytes } => self.ask_memory(id, slot, number, bytes),
+            Message::MemoryMoved { number, why } => {
+                self.memory_moved(id, number, why);
+                Ok(())
+            }
         }
     }
 
@@ -105,6 +112,7 @@ impl<M: Memory> Engine<M> {
         }
         self.reconsider_company();
         self.look_at_memory();
+        self.follow_switch();
         self.publish_levels();
         self.act();
         let devices: BTreeSet<Arc<str>> = self.groups.values().map(|group| group.device.clone()).collect();

@@ -67,6 +67,8 @@ impl<M: Memory> Engine<M> {
         let (terms, words) = (self.holder_terms(program, capacity_bytes), program.memory.account(slot));
         self.ledger.add((id, slot), device.into(), words, capacity_bytes, terms);
         self.settle_memory(device);
+        self.follow_frozen(id, false);
+        self.act();
         self.send(id, DaemonMsg::MemoryAnswer { slot, number: 0, granted: true, why: None });
         Ok(())
     }
@@ -234,6 +236,6 @@ impl<M: Memory> Engine<M> {
 
     /// Returns true while limits and reserves have to follow what programs hold, by [`crate::Input::MemoryTime`].
     pub fn follows_memory(&self) -> bool {
-        self.ledger.needs_looks()
+        self.ledger.needs_looks() || self.has_moves()
     }
 }

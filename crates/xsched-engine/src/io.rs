@@ -147,6 +147,13 @@ pub enum Message {
         /// Size of the allocation, in bytes.
         bytes: u64,
     },
+    /// Memory of the program has moved, or has not for this reason.
+    MemoryMoved {
+        /// Number of the order; 0 = there was none.
+        number: u32,
+        /// Reason, in one line.
+        why: Option<String>,
+    },
 }
 
 /// A group that comes.
@@ -205,6 +212,8 @@ pub struct Sender {
 pub enum What {
     /// Suspended (true) or resumed.
     Hold(bool),
+    /// Frozen (true) or thawed.
+    Freeze(bool),
     /// Other values for the policy.
     Hint(Changes),
 }

@@ -65,6 +65,25 @@ pub struct Wishes {
     pub memory_limit: Option<Amount>,
     /// Memory of each device that less urgent programs leave to it.
     pub memory_reserve: Option<Amount>,
+    /// True if its memory can leave its device.
+    pub memory_swap: bool,
+}
+
+/// Order to move memory that a program is carrying out.
+#[derive(Debug)]
+pub struct Move {
+    /// True: it is being frozen.
+    pub(crate) freeze: bool,
+    /// Numbers of the orders, one for each device, that are not answered.
+    pub(crate) open: Vec<u32>,
+    /// Command that waits for the end.
+    pub(crate) command: Option<u64>,
+    /// Time at which that command waits no longer, in ns.
+    pub(crate) until_ns: u64,
+    /// State of the memory before, in words.
+    pub(crate) was: String,
+    /// Reason for which a device's memory has not moved.
+    pub(crate) why: Option<String>,
 }
 
 /// An attached process.
@@ -132,6 +151,12 @@ pub struct Program<M> {
     pub queues: BTreeMap<u16, Queue>,
     /// True while an operator suspends it.
     pub held: bool,
+    /// True if its memory can leave its device.
+    pub swap: bool,
+    /// True while its memory stays away until it is thawed.
+    pub frozen: bool,
+    /// Move of its memory under way.
+    pub moving: Option<Move>,
 }
 
 /// An XQueue.
@@ -196,6 +221,9 @@ impl<M> Program<M> {
             groups: Vec::new(),
             queues: BTreeMap::new(),
             held: false,
+            swap: wishes.memory_swap,
+            frozen: false,
+            moving: None,
         };
         program.reconsider(terms, settings);
         // The program chose this slice when it made its context.
@@ -217,6 +245,11 @@ impl<M> Program<M> {
     /// Priority of its groups unless they have one of their own.
     pub fn priority(&self) -> i32 {
         self.entitlement.priority
+    }
+
+    /// Returns true while it is kept off its devices: suspended or frozen.
+    pub fn is_off(&self) -> bool {
+        self.held || self.frozen || self.moving.as_ref().is_some_and(|moving| moving.freeze)
     }
 
     /// Class of its priority.

@@ -46,6 +46,8 @@ pub struct Engine<M: Memory> {
     pub(crate) history: History,
     /// Number of the last group or queue.
     last_id: u64,
+    /// Number of the last order to move memory.
+    last_move: u32,
     effects: VecDeque<Effect>,
 }
 
@@ -79,6 +81,7 @@ impl<M: Memory> Engine<M> {
             active_windows: HashMap::new(),
             history: History::new(bursts),
             last_id: 0,
+            last_move: 0,
             effects: VecDeque::new(),
         }
     }
@@ -103,6 +106,12 @@ impl<M: Memory> Engine<M> {
     pub(crate) fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
+    }
+
+    /// Number of a new order to move memory; never 0.
+    pub(crate) fn next_move(&mut self) -> u32 {
+        self.last_move = self.last_move.wrapping_add(1).max(1);
+        self.last_move
     }
 
     pub(crate) fn event(&mut self, event: Event) {

@@ -4,6 +4,8 @@
 pub(crate) const REASSERT_NS: u64 = 2_000_000;
 /// Queues and counters of a program that are read in one piece of work: some 8 µs, twice that where they were never touched.
 pub const LOOK_PLACES: usize = 128;
+/// Longest wait of a command for a program that moves memory, in ns: 80 GiB at 1 GiB/s, and some more.
+pub const MOVE_NS: u64 = 120_000_000_000;
 /// Commands longer than this, in µs, are too long for others to run beside them: a rival's requests take as long.
 pub const LONG_US: u64 = 2_000;
 /// Bursts after which it counts as known what bounds a program: one of a start, with its compilations, says little.

@@ -1,5 +1,7 @@
 //! Memory allocated plainly: cuMemAlloc and its like.
 
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
 use super::super::types::*;
 use super::super::{real, sig};
 use super::account::{self, Part, rounded};
@@ -19,6 +21,22 @@ pub(super) fn address_at<T: Copy + Into<u64>>(place: *mut c_void) -> u64 {
 fn allocated(real: *mut c_void, place: *mut c_void, bytes: usize, call: impl FnOnce() -> CUresult) -> CUresult {
     let bytes = rounded(bytes as u64);
     allocates(real, Part::Plain, bytes, call, || (address_at::<u64>(place), bytes))
+}
+
+/// Set once the program has managed memory.
+static MANAGED: AtomicBool = AtomicBool::new(false);
+
+/// Reports whether the program has had managed memory.
+pub(super) fn has_managed() -> bool {
+    MANAGED.load(Relaxed)
+}
+
+fn managed(real: *mut c_void, place: *mut c_void, bytes: usize, call: impl FnOnce() -> CUresult) -> CUresult {
+    let rc = allocated(real, place, bytes, call);
+    if rc == SUCCESS {
+        MANAGED.store(true, Relaxed);
+    }
+    rc
 }
 
 fn allocated_short(real: *mut c_void, place: *mut c_void, bytes: c_uint, call: impl FnOnce() -> CUresult) -> CUresult {
@@ -68,7 +86,7 @@ fn freed(real: *mut c_void, address: u64, call: impl FnOnce() -> CUresult) -> CU
 memory_calls! {
     ALLOCATIONS: Sync;
     fn cuMemAlloc(dptr: *mut c_void, bytesize: c_uint) [allocated_short(dptr, bytesize)];
-    fn cuMemAllocManaged(dptr: *mut c_void, bytesize: usize, flags: c_uint) [allocated(dptr, bytesize)];
+    fn cuMemAllocManaged(dptr: *mut c_void, bytesize: usize, flags: c_uint) [managed(dptr, bytesize)];
     fn cuMemAllocPitch(dptr: *mut c_void, pPitch: *mut c_void, WidthInBytes: c_uint, Height: c_uint, ElementSizeBytes: c_uint) [pitched_short(dptr, pPitch, [WidthInBytes.into(), Height.into()])];
     fn cuMemAllocPitch_v2(dptr: *mut c_void, pPitch: *mut c_void, WidthInBytes: usize, Height: usize, ElementSizeBytes: c_uint) [pitched(dptr, pPitch, [WidthInBytes as u64, Height as u64])];
     fn cuMemAlloc_v2(dptr: *mut c_void, bytesize: usize) [allocated(dptr, bytesize)];
