@@ -74,7 +74,7 @@ pub use estimate::PARTS;
 pub use group::Group;
 pub use hold::Hold;
 pub use inherit::{HoldsAll, Inheritance, ask_before_waiting};
-pub use memory_questions::MemoryAnswer;
+pub use memory_questions::{MemoryAnswer, Room};
 pub use protocol::registration::Registration;
 pub use queue::{CompletionFence, XQueue};
 pub use registry::{QueueSpec, Registry};

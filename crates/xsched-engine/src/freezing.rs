@@ -24,7 +24,7 @@ impl<M: Memory> Engine<M> {
         let Some(program) = self.programs.get(&id) else { return Ok(()) };
         let refuse = |why: &str| Err(Error::environment(format!("{} {why}", named(program))));
         if program.moving.is_some() {
-            return refuse("is being frozen or thawed: try again");
+            return refuse("is moving its memory just now: try again");
         }
         if !freeze {
             return Ok(());
@@ -67,7 +67,9 @@ impl<M: Memory> Engine<M> {
             self.send(id, DaemonMsg::MemoryMove { slot, number, order });
         }
         let until_ns = self.now_ns + MOVE_NS;
-        self.change_off(id, |program| program.moving = Some(Move { freeze, open, command, until_ns, was, why: None }));
+        self.change_off(id, |program| {
+            program.moving = Some(Move { order, open, command, until_ns, was, held: 0, why: None })
+        });
     }
 
     /// A program has answered an order, or tells that its memory has moved.
@@ -78,10 +80,16 @@ impl<M: Memory> Engine<M> {
             moving.why = moving.why.take().or(why);
             if moving.open.is_empty() { program.moving.take() } else { None }
         });
-        let was_off = ended.as_ref().is_some_and(|moving| moving.freeze);
+        let was_off = ended.as_ref().is_some_and(|moving| moving.order == MemoryOrder::Freeze);
         self.follow_frozen(id, was_off);
         if let Some(moving) = ended {
-            self.end_move(id, moving);
+            match moving.order {
+                MemoryOrder::Leave => self.end_leave(id, &moving),
+                _ => self.end_move(id, moving),
+            }
+        }
+        if number == 0 {
+            self.forget_wants(id);
         }
         self.act();
     }
@@ -92,7 +100,7 @@ impl<M: Memory> Engine<M> {
         let (uid, name) = (program.user.uid, named(program));
         let now = self.memory_state(id);
         let line = match &moving.why {
-            Some(why) if moving.freeze => format!("{name} was not frozen: {why}"),
+            Some(why) if moving.order == MemoryOrder::Freeze => format!("{name} was not frozen: {why}"),
             Some(why) => format!("{name} was not thawed, and stays frozen: {why}"),
             None => format!("{name}: its memory is {now}"),
         };

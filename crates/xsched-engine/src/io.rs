@@ -146,6 +146,10 @@ pub enum Message {
         number: u32,
         /// Size of the allocation, in bytes.
         bytes: u64,
+        /// True if the driver has refused it.
+        refused: bool,
+        /// True for memory that has left the device and is to come back.
+        returns: bool,
     },
     /// Memory of the program has moved, or has not for this reason.
     MemoryMoved {

@@ -10,7 +10,7 @@ use xsched_proto::class::{self, Class, Contention};
 use xsched_proto::domains::DomainMode;
 use xsched_proto::entitlement::Entitlement;
 use xsched_proto::hint::{Hint, Hints, Laxity};
-use xsched_proto::wire::{Levels, Platform};
+use xsched_proto::wire::{Levels, MemoryOrder, Platform};
 
 use crate::changes::Changes;
 use crate::group::Group;
@@ -72,8 +72,8 @@ pub struct Wishes {
 /// Order to move memory that a program is carrying out.
 #[derive(Debug)]
 pub struct Move {
-    /// True: it is being frozen.
-    pub(crate) freeze: bool,
+    /// The order.
+    pub(crate) order: MemoryOrder,
     /// Numbers of the orders, one for each device, that are not answered.
     pub(crate) open: Vec<u32>,
     /// Command that waits for the end.
@@ -82,6 +82,8 @@ pub struct Move {
     pub(crate) until_ns: u64,
     /// State of the memory before, in words.
     pub(crate) was: String,
+    /// Memory on the device before, in bytes.
+    pub(crate) held: u64,
     /// Reason for which a device's memory has not moved.
     pub(crate) why: Option<String>,
 }
@@ -157,6 +159,12 @@ pub struct Program<M> {
     pub frozen: bool,
     /// Move of its memory under way.
     pub moving: Option<Move>,
+    /// True while its memory waits for room on the device.
+    pub awaits_room: bool,
+    /// Time since which it has had its memory on the device, in ns.
+    pub in_since_ns: u64,
+    /// Time at which its memory could not leave, in ns.
+    pub refused_ns: Option<u64>,
 }
 
 /// An XQueue.
@@ -224,6 +232,9 @@ impl<M> Program<M> {
             swap: wishes.memory_swap,
             frozen: false,
             moving: None,
+            awaits_room: false,
+            in_since_ns: 0,
+            refused_ns: None,
         };
         program.reconsider(terms, settings);
         // The program chose this slice when it made its context.
@@ -247,9 +258,12 @@ impl<M> Program<M> {
         self.entitlement.priority
     }
 
-    /// Returns true while it is kept off its devices: suspended or frozen.
+    /// Returns true while it is kept off its devices: suspended, frozen, or without room.
     pub fn is_off(&self) -> bool {
-        self.held || self.frozen || self.moving.as_ref().is_some_and(|moving| moving.freeze)
+        self.held
+            || self.frozen
+            || self.awaits_room
+            || self.moving.as_ref().is_some_and(|moving| moving.order == MemoryOrder::Freeze)
     }
 
     /// Class of its priority.

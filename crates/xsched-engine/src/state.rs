@@ -16,6 +16,7 @@ use crate::parts::follow_ups::FollowUps;
 use crate::parts::history::History;
 use crate::parts::pages::Pages;
 use crate::parts::queues::Queues;
+use crate::parts::wants::Wants;
 use crate::program::Program;
 use crate::terms::Settings;
 use crate::tuning::TRACE_BYTES;
@@ -37,6 +38,8 @@ pub struct Engine<M: Memory> {
     pub(crate) books: Books,
     /// Backlog pages of urgent programs in foreign MPS servers.
     pub(crate) pages: Pages,
+    /// Questions for room that wait.
+    pub(crate) wants: Wants,
     /// Commands that change programs, by connection.
     pub(crate) changing: HashMap<u64, Changing>,
     /// Work that follows from decisions.
@@ -76,6 +79,7 @@ impl<M: Memory> Engine<M> {
             ledger: Ledger::default(),
             books: Books::default(),
             pages: Pages::default(),
+            wants: Wants::default(),
             changing: HashMap::new(),
             follow_ups: FollowUps::default(),
             active_windows: HashMap::new(),

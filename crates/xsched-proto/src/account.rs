@@ -59,8 +59,10 @@ pub struct MemorySlot {
     pub array_bytes: AtomicU64,
     /// Part of `used_bytes` that the driver takes for contexts, modules and the like.
     pub overhead_bytes: AtomicU64,
+    /// Part of `used_bytes` that can leave the device.
+    pub movable_bytes: AtomicU64,
     /// Not used.
-    rest_of_parts: [AtomicU64; 10],
+    rest_of_parts: [AtomicU64; 9],
 }
 
 /// State of a process's memory that can leave its device, as in [`MemorySlot::residency`]: bits.
@@ -68,10 +70,8 @@ pub struct MemorySlot {
 pub struct Residency(pub u64);
 
 impl Residency {
-    /// Some memory can leave.
-    pub const MOVABLE: Residency = Residency(1);
     /// It stays away until it is thawed.
-    pub const FROZEN: Residency = Residency(2);
+    pub const FROZEN: Residency = Residency(1);
 
     /// True: all bits of `other` are set.
     pub fn has(self, other: Residency) -> bool {

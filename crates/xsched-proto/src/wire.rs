@@ -163,6 +163,10 @@ pub enum ClientMsg {
         number: u32,
         /// Size of the allocation, in bytes.
         bytes: u64,
+        /// True if the driver has refused it: room has to be made.
+        refused: bool,
+        /// True for memory of the process that has left the device and is to come back.
+        returns: bool,
     },
     /// Answer to [`DaemonMsg::MemoryMove`], and news of a move that nobody ordered. The words of the slot are up to date.
     MemoryMoved {
@@ -182,6 +186,8 @@ pub enum MemoryOrder {
     Freeze,
     /// Frozen memory comes back.
     Thaw,
+    /// Memory leaves, to make room for others, until the program needs it.
+    Leave,
 }
 
 /// Line of a program's description of itself.
@@ -487,6 +493,11 @@ pub enum DaemonMsg {
         /// Holders of the memory, in one line, with the limit that was met, if one was. It comes with each answer to a question: a program
         /// whose driver refuses an allocation asks for it, too.
         why: Option<String>,
+    },
+    /// Room is being made for a question: the answer takes longer.
+    MemoryWait {
+        /// Number of the question.
+        number: u32,
     },
     /// Has the program's memory on a device leave or come back. Answered by [`ClientMsg::MemoryMoved`].
     MemoryMove {

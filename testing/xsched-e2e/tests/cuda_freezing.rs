@@ -305,3 +305,47 @@ fn a_program_without_room_stays_frozen() {
     };
     assert_eq!(stats["illegal"], json!(0), "{stats}");
 }
+
+/// An urgent program gets the room of a best-effort one at once. That one goes on with memory of the host, and has its own back later.
+#[test]
+fn an_urgent_program_gets_the_room_of_another() {
+    let gpu = Gpu::new();
+    let config = gpu.place.join("config.toml");
+    std::fs::write(&config, "[memory]\ncapacity = \"50MiB\"\n").expect("a file");
+    let _daemon = gpu.place.daemon(&["--config", config.to_str().expect("text")]);
+    let mut low = start(&gpu, &["--memory", "swap", "--priority", "low"]);
+    let pid = low.pid();
+    for _ in 0..2 {
+        let mut urgent = start(&gpu, &["--priority", "high"]);
+        assert_eq!((memory(&gpu, pid).1, memory(&gpu, urgent.pid()).0), (32, 32));
+        assert_eq!((says(&mut low, "add"), says(&mut low, "check")), ("added".into(), "right".into()));
+        assert_eq!(memory(&gpu, pid).1, 32, "on the host");
+        assert_eq!((says(&mut urgent, "add"), says(&mut urgent, "check")), ("added".into(), "right".into()));
+        urgent.finish();
+        until("its memory is back", || memory(&gpu, pid) == (32, 0, false));
+        assert_eq!((says(&mut low, "check"), says(&mut low, "add")), ("right".into(), "added".into()));
+    }
+    low.finish();
+}
+
+/// Two best-effort programs that do not fit together take turns.
+#[test]
+fn best_effort_programs_that_do_not_fit_take_turns() {
+    let gpu = Gpu::new();
+    let config = gpu.place.join("config.toml");
+    std::fs::write(&config, "[memory]\ncapacity = \"50MiB\"\n").expect("a file");
+    let _daemon = gpu.place.daemon(&["--config", config.to_str().expect("text")]);
+    let mut both = [start(&gpu, &["--memory", "swap"]), start(&gpu, &["--memory", "swap"])];
+    let pids = [both[0].pid(), both[1].pid()];
+    for _ in 0..3 {
+        for which in [0, 1] {
+            let process = &mut both[which];
+            assert_eq!((says(process, "add"), says(process, "check")), ("added".into(), "right".into()));
+            let (own, other) = (memory(&gpu, pids[which]), memory(&gpu, pids[1 - which]));
+            assert_eq!((own, other), ((32, 0, false), (0, 32, false)), "one of them has the room");
+        }
+    }
+    for process in both {
+        assert_eq!(process.wait().2, "", "nobody is told of memory that lacks");
+    }
+}

@@ -97,6 +97,7 @@ impl Worker {
             DaemonMsg::MemoryAnswer { slot, number, granted, why } => {
                 self.rt.memory_answered(slot, number, MemoryAnswer { granted, why });
             }
+            DaemonMsg::MemoryWait { number } => self.rt.memory_waits(number),
             DaemonMsg::MemoryMove { slot, number, order } => self.move_memory(connection, slot, number, order)?,
             DaemonMsg::Refused(why) => return Err(why.within("refused by the daemon")),
             _ => {}

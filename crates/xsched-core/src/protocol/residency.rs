@@ -64,6 +64,13 @@ pub struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen(u32);
 
+impl Seen {
+    /// True: memory is away, and not on its way.
+    pub fn is_away(self) -> bool {
+        self.0 & (PLACE | CLOSED) == AWAY
+    }
+}
+
 /// Moves of the memory behind a latch. All calls come from the mover's thread.
 pub trait Moves {
     /// Checks, once no thread is inside, for a reason against moving now: a capture that is active.

@@ -265,7 +265,9 @@ impl Server {
             ClientMsg::MemoryDevice { slot, device, capacity_bytes } => {
                 Message::MemoryDevice { slot, device, capacity_bytes }
             }
-            ClientMsg::MemoryAsk { slot, number, bytes } => Message::MemoryAsk { slot, number, bytes },
+            ClientMsg::MemoryAsk { slot, number, bytes, refused, returns } => {
+                Message::MemoryAsk { slot, number, bytes, refused, returns }
+            }
             ClientMsg::MemoryMoved { number, why, .. } => {
                 Message::MemoryMoved { number, why: why.map(|why| said(&why)) }
             }

@@ -78,7 +78,7 @@ fn allocates(
     real: *mut c_void,
     part: Part,
     bytes: u64,
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
     made: impl FnOnce() -> (u64, u64),
 ) -> CUresult {
     let claimed = process::guarded("before an allocation", || {
@@ -90,10 +90,10 @@ fn allocates(
         Some((here, account::Claim::Counted)) => here,
         Some((_, account::Claim::Uncounted)) | None => return lend(real, call),
     };
-    let rc = lend(real, call);
+    let rc = account::with_room(here.slot, bytes, || lend(real, &call));
     process::guarded("after an allocation", || {
         if rc != SUCCESS {
-            account::failed(here.slot, bytes, rc);
+            account::unclaim(here.slot, bytes);
             return;
         }
         let (address, exact) = made();

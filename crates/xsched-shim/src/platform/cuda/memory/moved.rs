@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::*;
 
+use xsched_core::Room;
 use xsched_proto::account::{Residency, of_bytes};
 
 use super::super::types::CUdevice;
@@ -13,20 +14,19 @@ pub(in super::super) fn slot_of(number: CUdevice) -> Option<u16> {
     device::slot_of(number)
 }
 
-/// Counts memory that comes back.
+/// Counts memory that comes back. The daemon says when there is room: others may be before. `refused`: the driver had none. Gives the
+/// wait up once `stop` returns true.
 ///
 /// # Errors
 /// Holders of the room, in one line, if there is none.
-pub(in super::super) fn claim(slot: u16, bytes: u64) -> Result<(), String> {
+pub(in super::super) fn claim(slot: u16, bytes: u64, refused: bool, stop: impl Fn() -> bool) -> Result<(), String> {
     let Some(words) = account::words(slot) else { return Ok(()) };
-    if words.keep_free_bytes.load(Relaxed) == 0 && words.take(bytes) {
-        return Ok(());
-    }
-    let answer = process::running().map(|rt| rt.ask_memory(slot, bytes)).unwrap_or_default();
+    let room = Room { refused, returns: true };
+    let answer = process::running().map(|rt| rt.ask_room(slot, bytes, room, stop)).unwrap_or_default();
     if answer.granted && words.take(bytes) {
         return Ok(());
     }
-    Err(answer.why.unwrap_or_else(|| "the limit of the program is met".to_owned()))
+    Err(answer.why.unwrap_or_else(|| "there is no room for it".to_owned()))
 }
 
 /// Counts out what was claimed and has not come back.
@@ -34,9 +34,10 @@ pub(in super::super) fn unclaim(slot: u16, bytes: u64) {
     account::unclaim(slot, bytes);
 }
 
-/// Counts memory that is away now, in place of what was before.
-pub(in super::super) fn count(slot: u16, before: u64, now: u64) {
+/// Counts memory that is away now, in place of what was before, and memory that could leave.
+pub(in super::super) fn count(slot: u16, before: u64, now: u64, movable: u64) {
     let Some(words) = account::words(slot) else { return };
+    words.movable_bytes.store(movable, Relaxed);
     words.away_bytes.store(now, Relaxed);
     if now > before {
         words.give(now - before);

@@ -18,7 +18,7 @@ pub(super) fn address_at<T: Copy + Into<u64>>(place: *mut c_void) -> u64 {
     unsafe { place.cast::<T>().read_unaligned() }.into()
 }
 
-fn allocated(real: *mut c_void, place: *mut c_void, bytes: usize, call: impl FnOnce() -> CUresult) -> CUresult {
+fn allocated(real: *mut c_void, place: *mut c_void, bytes: usize, call: impl Fn() -> CUresult) -> CUresult {
     let bytes = rounded(bytes as u64);
     allocates(real, Part::Plain, bytes, call, || (address_at::<u64>(place), bytes))
 }
@@ -31,7 +31,7 @@ pub(super) fn has_managed() -> bool {
     MANAGED.load(Relaxed)
 }
 
-fn managed(real: *mut c_void, place: *mut c_void, bytes: usize, call: impl FnOnce() -> CUresult) -> CUresult {
+fn managed(real: *mut c_void, place: *mut c_void, bytes: usize, call: impl Fn() -> CUresult) -> CUresult {
     let rc = allocated(real, place, bytes, call);
     if rc == SUCCESS {
         MANAGED.store(true, Relaxed);
@@ -39,7 +39,7 @@ fn managed(real: *mut c_void, place: *mut c_void, bytes: usize, call: impl FnOnc
     rc
 }
 
-fn allocated_short(real: *mut c_void, place: *mut c_void, bytes: c_uint, call: impl FnOnce() -> CUresult) -> CUresult {
+fn allocated_short(real: *mut c_void, place: *mut c_void, bytes: c_uint, call: impl Fn() -> CUresult) -> CUresult {
     let bytes = rounded(bytes.into());
     allocates(real, Part::Plain, bytes, call, || (address_at::<u32>(place), bytes))
 }
@@ -48,7 +48,7 @@ fn allocated_short(real: *mut c_void, place: *mut c_void, bytes: c_uint, call: i
 fn rows(
     real: *mut c_void,
     [width, height]: [u64; 2],
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
     made: impl FnOnce() -> (u64, u64),
 ) -> CUresult {
     let size = |pitch: u64| rounded(pitch.saturating_mul(height));
@@ -64,7 +64,7 @@ fn pitched(
     place: *mut c_void,
     pitch: *mut c_void,
     size: [u64; 2],
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
     rows(real, size, call, || (address_at::<u64>(place), address_at::<u64>(pitch)))
 }
@@ -74,7 +74,7 @@ fn pitched_short(
     place: *mut c_void,
     pitch: *mut c_void,
     size: [u64; 2],
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
     rows(real, size, call, || (address_at::<u32>(place), address_at::<u32>(pitch)))
 }

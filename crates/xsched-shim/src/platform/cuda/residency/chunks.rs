@@ -38,6 +38,7 @@ pub(super) fn allocate(real: *mut c_void, bytes: usize) -> Option<u64> {
             let _ = movable.calls.unreserve(at, bytes);
         }
         movable.residents.lock().chunks.extend(chunks?);
+        movable.recount();
         ALLOCATIONS.lock().insert(at, bytes);
         Some(at)
     })

@@ -70,11 +70,19 @@ impl Movable {
     /// Has the account follow the chunks: after a move, and after chunks were taken out, before the program's free is counted.
     pub(super) fn recount(&self) {
         let mut counted = self.away.lock();
-        let away = self.residents.lock().away_bytes();
+        let (away, resident) = {
+            let residents = self.residents.lock();
+            (residents.away_bytes(), residents.resident_bytes())
+        };
         if let Some(slot) = self.slot() {
-            moved::count(slot, *counted, away);
+            moved::count(slot, *counted, away, resident);
             *counted = away;
         }
+    }
+
+    /// True: the daemon has an order that is not taken.
+    pub(super) fn has_order(&self) -> bool {
+        self.order.lock().is_some()
     }
 
     /// Takes the daemon's order.
@@ -116,7 +124,8 @@ fn enter(movable: &'static Movable) -> (&'static Inside<Hardware>, Entry) {
         let wait = wait.get_or_insert_with(MemoryWait::begin);
         if wait.must_end(process::running(), std::mem::take(&mut is_interrupted)) {
             movable.latch.open_for_good();
-        } else {
+        } else if seen.is_away() {
+            // What is just leaving is asked for once it is away: a program that always runs would keep it otherwise.
             movable.latch.ask_back();
         }
         is_interrupted = movable.latch.sleep(seen, SLEEP_NS);

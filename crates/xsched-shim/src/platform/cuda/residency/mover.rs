@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::*;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use xsched_core::residency::{Goal, Moves, Place, Residents, Turn};
+use xsched_core::residency::{Moves, Place, Residents, Turn};
 use xsched_proto::account::Residency;
 use xsched_proto::variables;
 use xsched_proto::wire::MemoryOrder;
@@ -112,6 +112,8 @@ struct Mover {
     /// End of a time in which memory is reachable on the host, and the length of the next such time for want of room.
     reachable_until: Option<Instant>,
     roomless: Duration,
+    /// The driver had no room when memory was last to come back.
+    is_full: bool,
 }
 
 /// Chunks that are with the mover, also while it unwinds.
@@ -153,6 +155,11 @@ impl Moves for Mover {
             moved::unclaim(slot, claimed);
         }
         movable.recount();
+        let was_full = std::mem::replace(&mut self.is_full, result.error == Some(OUT_OF_MEMORY) && to == Place::Device);
+        if self.is_full && !was_full && is_arbitrated() {
+            // The daemon is asked for room, now that the driver has none.
+            return result.place;
+        }
         if let Some(error) = result.error {
             movable.failures.fetch_add(1, Relaxed);
             self.why = Some(match (error, to) {
@@ -181,6 +188,7 @@ impl Mover {
             why: None,
             reachable_until: None,
             roomless: ROOMLESS.0,
+            is_full: false,
         })
     }
 
@@ -191,9 +199,15 @@ impl Mover {
     fn claim(&self, to: Place) -> Result<u64, String> {
         let bytes = self.movable.residents.lock().away_bytes();
         match self.movable.slot().filter(|_| to == Place::Device && bytes > 0) {
-            Some(slot) => moved::claim(slot, bytes).map(|()| bytes),
+            Some(slot) => moved::claim(slot, bytes, self.is_full, || self.stops_waiting()).map(|()| bytes),
             None => Ok(0),
         }
+    }
+
+    /// Checks whether to wait no longer for room.
+    fn stops_waiting(&self) -> bool {
+        let movable = self.movable;
+        movable.over.load(Acquire) || movable.has_order() || movable.latch.goal().is_reachable()
     }
 
     /// Takes the daemon's order, unless something prevents it.
@@ -210,6 +224,7 @@ impl Mover {
                 latch.thaw();
                 self.return_now();
             }
+            MemoryOrder::Leave => latch.ask_away(),
         }
     }
 
@@ -240,20 +255,26 @@ impl Mover {
         }
     }
 
-    /// Memory is where it should be.
-    fn rests(&mut self, goal: Goal) {
-        let place = self.movable.latch.place();
+    /// Reports an order that is carried out, and gives up one that is late. True: the goal has changed.
+    fn follow_order(&mut self) -> bool {
+        let latch = &self.movable.latch;
+        let (goal, place) = (latch.goal(), latch.place());
         if place == Place::Device {
             self.roomless = ROOMLESS.0;
         }
-        let is_done = |pending: &Pending| match pending.order {
+        let Some(pending) = &self.pending else { return false };
+        let is_done = match pending.order {
             MemoryOrder::Freeze => goal.is_frozen() && place == Place::Away,
             MemoryOrder::Thaw => !goal.is_frozen() && place == Place::Device,
+            MemoryOrder::Leave => place != Place::Device,
         };
-        if self.pending.as_ref().is_some_and(is_done) {
+        if is_done {
             self.report(None);
+        } else if pending.until <= Instant::now() {
+            self.cancel(format!("its memory is in use for more than {} s", ORDER.as_secs()));
+            return true;
         }
-        self.end_late_order();
+        false
     }
 
     /// A move has failed, and was undone as far as the driver allows.
@@ -269,18 +290,12 @@ impl Mover {
         }
     }
 
-    /// Gives an order up that cannot be carried out in time.
-    fn end_late_order(&mut self) {
-        if self.pending.as_ref().is_some_and(|pending| pending.until <= Instant::now()) {
-            self.cancel(format!("its memory is in use for more than {} s", ORDER.as_secs()));
-        }
-    }
-
     /// Gives an order up: memory is to be as before.
     fn cancel(&mut self, why: String) {
         match self.pending.as_ref().map(|pending| pending.order) {
             Some(MemoryOrder::Freeze) => self.movable.latch.thaw(),
             Some(MemoryOrder::Thaw) => self.movable.latch.freeze(),
+            Some(MemoryOrder::Leave) => self.movable.latch.ask_back(),
             None => return,
         }
         self.report(Some(why));
@@ -298,9 +313,8 @@ impl Mover {
     /// Publishes the state of the memory, for the daemon and for a later one.
     fn publish(&self) {
         let Some(slot) = self.movable.slot() else { return };
-        let is_movable = !self.movable.residents.lock().chunks.is_empty();
         let is_frozen = self.movable.latch.goal().is_frozen();
-        let state = Residency::default().with(Residency::MOVABLE, is_movable).with(Residency::FROZEN, is_frozen);
+        let state = Residency::default().with(Residency::FROZEN, is_frozen);
         moved::publish(slot, state);
     }
 
@@ -344,14 +358,13 @@ impl Mover {
             let threads = std::iter::once_with(|| movable.threads.lock().clone()).flatten();
             let turn = movable.latch.turn(threads, self);
             self.publish();
-            match (turn, self.why.take()) {
-                (Turn::Rests(goal), _) => {
-                    self.rests(goal);
-                    match &mut random {
-                        Some(random) => random.go_on(movable),
-                        None => movable.latch.sleep_for_goal(goal, self.sleep_ns()),
-                    }
-                }
+            let (why, is_news) = (self.why.take(), self.follow_order());
+            match (turn, why) {
+                (Turn::Rests(_), _) if is_news => {}
+                (Turn::Rests(goal), _) => match &mut random {
+                    Some(random) => random.go_on(movable),
+                    None => movable.latch.sleep_for_goal(goal, self.sleep_ns()),
+                },
                 (Turn::Moved(_), None) => {}
                 (Turn::Moved(_), Some(why)) => {
                     if random.is_none() {
@@ -359,10 +372,7 @@ impl Mover {
                     }
                     std::thread::sleep(PAUSE);
                 }
-                (Turn::Refused, _) => {
-                    self.end_late_order();
-                    std::thread::sleep(PAUSE);
-                }
+                (Turn::Refused, _) => std::thread::sleep(PAUSE),
             }
         }
     }
