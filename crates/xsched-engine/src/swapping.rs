@@ -113,19 +113,20 @@ impl<M: Memory> Engine<M> {
         if self.settings.memory.stays {
             return Decision::Refused;
         }
-        let (mut given, mut may_come) = (self.leaving((id, want.slot)), 0);
+        let (mut given, mut may_come, mut due) = (self.leaving((id, want.slot)), 0_u64, Vec::new());
         for giver in self.givers((id, want.slot)) {
-            if given >= needed {
-                break;
-            }
             match self.is_due(id, want, &giver) {
-                Some(true) => {
+                Some(true) if given < needed => {
                     given = given.saturating_add(giver.movable);
-                    self.order_leave(giver.id);
+                    due.push(giver.id);
                 }
-                Some(false) => may_come += giver.movable,
-                None => (),
+                Some(false) => may_come = may_come.saturating_add(giver.movable),
+                Some(true) | None => (),
             }
+        }
+        // No program leaves in vain.
+        if given >= needed {
+            due.into_iter().for_each(|giver| self.order_leave(giver));
         }
         if given.saturating_add(may_come) >= needed { Decision::Waits } else { Decision::Refused }
     }
