@@ -142,5 +142,14 @@ mod tests {
         ] {
             assert_eq!(told(vec![of("state", was, now)]), format!("{name}: {says}\n"));
         }
+        let (device, host) = ("on the device", "frozen, 8 GiB on the host");
+        for (was, now, says) in [
+            (device, host, host),
+            (host, device, "thawed"),
+            (device, device, "was not frozen"),
+            (host, host, "is frozen already"),
+        ] {
+            assert_eq!(told(vec![of("memory", was, now)]), format!("{name}: {says}\n"));
+        }
     }
 }
