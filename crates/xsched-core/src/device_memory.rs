@@ -105,7 +105,7 @@ impl Runtime {
     pub fn memory_moved(&self, slot: u16, number: u32, why: Option<String>) {
         if self.memory_is_arbitrated() {
             self.send(ClientMsg::MemoryMoved { slot, number, why });
-            self.poke_agent();
+            let _ = self.port.ring_agent();
         }
     }
 

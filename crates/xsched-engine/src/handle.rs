@@ -84,7 +84,11 @@ impl<M: Memory> Engine<M> {
             }
             Message::QueueRemove(slot) => self.remove_queue(id, slot),
             Message::MemoryDevice { slot, device, capacity_bytes } => {
-                self.add_memory(id, slot, &device, capacity_bytes)
+                self.add_memory(id, slot, &device, capacity_bytes)?;
+                // A later daemon learns here that the program is frozen.
+                self.follow_frozen(id, false);
+                self.act();
+                Ok(())
             }
             Message::MemoryAsk { slot, number, bytes, refused, returns } => {
                 self.ask_memory(id, Want { slot, number, bytes, refused, returns, ..Want::default() })

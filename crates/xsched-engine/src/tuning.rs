@@ -14,6 +14,10 @@ pub const TURN_MOVES: u64 = 10;
 pub const TURN_MIN_NS: u64 = 1_000_000_000;
 /// Time in which a program has to take room that was made for it, in ns.
 pub const PROMISE_NS: u64 = 500_000_000;
+/// Time after which nobody counts on the memory of a program that was ordered to leave and has not, in ns.
+pub const LEAVE_NS: u64 = 30_000_000_000;
+/// Questions for room of one program that may wait.
+pub const WANTS_MAX: usize = 16;
 /// Longest wait of a program for room, in ns.
 pub const WANT_NS: u64 = 120_000_000_000;
 /// Time for which memory stays that could not leave, in ns.
