@@ -32,6 +32,16 @@ impl Runtime {
         Some(slot)
     }
 
+    /// Reports whether a daemon sets the limits of memory.
+    pub fn has_memory_daemon(&self) -> bool {
+        self.memory.daemon.load(Acquire) == daemon::ATTACHED
+    }
+
+    /// Slots of devices whose memory is counted.
+    pub fn memory_slots(&self) -> impl Iterator<Item = u16> + use<> {
+        0..self.memory_capacities().len() as u16
+    }
+
     /// Words of a slot. A slot that no device has allows nothing.
     pub fn memory(&self, slot: u16) -> &MemorySlot {
         &self.segment.memory[usize::from(slot) % MEMORY_SLOTS]

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::registry::Entry;
-use xsched_policy::{Event, GroupId};
+use xsched_policy::{Event, GroupId, ProgramId};
 use xsched_proto::class;
 use xsched_proto::hint::{Hint, Hints};
 use xsched_proto::wire::DaemonMsg;
@@ -11,6 +11,7 @@ use xsched_proto::wire::DaemonMsg;
 use crate::Error;
 use crate::changes::Changes;
 use crate::memory::Memory;
+use crate::program::Program;
 use crate::state::Engine;
 use crate::terms::Terms;
 

@@ -10,6 +10,7 @@ use xsched_proto::wire::{DaemonMsg, MemoryInfo};
 
 use crate::Error;
 use crate::check_name;
+use crate::io::ProcessMemory;
 use crate::ledger::{Holder, HolderId, HolderTerms, Ledger, Pot, Short};
 use crate::memory::Memory;
 use crate::parts::wants::Want;
@@ -110,6 +111,15 @@ impl<M: Memory> Engine<M> {
             self.wants.freed(&device, held);
         }
         self.wants.remove_of(id);
+    }
+
+    /// Takes a driver's figures of processes: the rest beyond their own counts is overhead.
+    pub(crate) fn measure_memory(&mut self, device: &str, at_ns: u64, processes: &[ProcessMemory]) {
+        let programs = &self.programs;
+        self.ledger.measure(device, at_ns, |(id, _)| {
+            let pid = programs.get(&id)?.pid;
+            processes.iter().find(|(other, _)| *other == pid).map_or(Some(0), |(_, bytes)| *bytes)
+        });
     }
 
     /// Brings limits and reserves up to date with what programs hold, and with changes of the configuration and of priorities.

@@ -38,6 +38,14 @@ pub const TRACED_ENDED_MAX: usize = 1_024;
 pub(crate) const TRACED_RECORDS: u64 = 1_024;
 /// Names of groups in one message, in bytes.
 pub(crate) const TRACED_BYTES: usize = 16 << 10;
+/// Bursts that are kept for commands that record: some 5 MiB, a second of very busy programs.
+pub(crate) const BURSTS_MAX: usize = 65_536;
+/// Queues and counters that are read for the launches of a burst: some 10 µs.
+pub(crate) const COUNTED_PLACES: usize = 1_024;
+/// Bursts in one message.
+pub(crate) const BURSTS_TOLD: usize = 512;
+/// Bursts that are looked through for one message: some 20 µs.
+pub(crate) const BURSTS_READ: usize = 4_096;
 /// Programs that a command changes at a time: each takes some 4 µs.
 pub const CHANGED_AT_ONCE: usize = 4;
 /// Groups of the programs that a command changes at a time, but for those of the last one, which has 64 at most: each takes some µs.

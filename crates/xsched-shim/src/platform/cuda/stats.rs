@@ -1,17 +1,7 @@
 //! Statistics of this platform for `XSCHED_STATS`.
 
-use std::sync::OnceLock;
-
 use super::timeslice::{self, Counts};
 use super::{gated, residency};
-
-/// Further member on memory, given once some is counted.
-static MEMORY: OnceLock<fn() -> String> = OnceLock::new();
-
-/// Adds a member on memory.
-pub(super) fn add_memory(member: fn() -> String) {
-    let _ = MEMORY.set(member);
-}
 
 /// Counts of CUDA graphs with gates inside, and of those that should have some but have none, as a further JSON member;
 /// empty without any.
@@ -43,5 +33,5 @@ fn moves() -> String {
 
 /// Statistics of this platform, as further members of a JSON object.
 pub(crate) fn members() -> String {
-    graphs() + &slices() + &MEMORY.get().map_or_else(String::new, |member| member()) + &moves()
+    graphs() + &slices() + &moves()
 }

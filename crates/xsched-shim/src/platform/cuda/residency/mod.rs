@@ -12,6 +12,7 @@
 
 mod calls;
 mod chunks;
+mod counts;
 #[allow(non_snake_case)] // vendor names
 mod latched;
 mod movable;
@@ -22,8 +23,9 @@ use std::sync::OnceLock;
 
 use xsched_proto::variables;
 
+pub(super) use self::counts::counts;
 use self::movable::MOVABLE;
-pub(super) use self::movable::{counts, forget_all, order};
+pub(super) use self::movable::{forget_all, order};
 use crate::enabled::{CUDA, platform_enabled};
 use crate::interpose::Hook;
 use crate::interpose::beneath::{self, Beneath};
