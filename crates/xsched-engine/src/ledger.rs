@@ -120,6 +120,11 @@ impl<W: Deref<Target = MemorySlot>> Holder<W> {
         self.overhead = self.overhead.clamp(least, most).min(self.capacity_bytes);
     }
 
+    /// Memory of the process that can leave the device, in bytes.
+    pub fn movable_bytes(&self) -> u64 {
+        self.words.movable_bytes.load(Relaxed).min(self.present_bytes())
+    }
+
     /// Present report of the process.
     pub fn report(&self) -> MemoryUse {
         let counted = MemoryUse::of(&self.words);

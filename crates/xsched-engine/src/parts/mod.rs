@@ -11,3 +11,4 @@ pub(crate) mod pages;
 pub(crate) mod queues;
 pub(crate) mod recordings;
 pub(crate) mod targets;
+pub(crate) mod wants;

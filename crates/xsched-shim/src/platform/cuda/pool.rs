@@ -107,6 +107,10 @@ fn enter() -> Option<Entered> {
     };
     let settings = Settings::of_process();
     let Mode::Daemon(socket) = settings.mode else { return None };
+    // A fault of one client of a server ends the others, and so does an access to memory that has left.
+    if settings.options.memory_swap {
+        return None;
+    }
     let pipe = place(&socket, settings.options, insists)?;
     replace(PIPE_DIRECTORY, &pipe);
     MEMBER.store(true, Release);

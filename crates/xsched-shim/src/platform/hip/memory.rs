@@ -93,22 +93,16 @@ fn allocates(
     real: *mut c_void,
     part: Part,
     bytes: u64,
-    call: impl FnOnce() -> hipError_t,
+    call: impl Fn() -> hipError_t,
     made: impl FnOnce() -> (u64, u64),
 ) -> hipError_t {
-    let call = || lending_call::<Api, _>(real, call);
+    let call = || lending_call::<Api, _>(real, &call);
     // Nothing is allocated for 0 bytes.
     let rc = if bytes == 0 { call() } else { steps::allocates::<Hip>(part, bytes, || here(real), call, made) };
     announce(real, rc)
 }
 
-fn plain(
-    real: *mut c_void,
-    place: *mut c_void,
-    bytes: usize,
-    part: Part,
-    call: impl FnOnce() -> hipError_t,
-) -> hipError_t {
+fn plain(real: *mut c_void, place: *mut c_void, bytes: usize, part: Part, call: impl Fn() -> hipError_t) -> hipError_t {
     let bytes = rounded(bytes as u64);
     allocates(real, part, bytes, call, || (word_at(place, 0), bytes))
 }
@@ -119,7 +113,7 @@ fn pitched(
     place: *mut c_void,
     (pitch, words): (*mut c_void, usize),
     [width, rows]: [u64; 2],
-    call: impl FnOnce() -> hipError_t,
+    call: impl Fn() -> hipError_t,
 ) -> hipError_t {
     let size = |pitch: u64| rounded(pitch.saturating_mul(rows));
     let estimate = size(width.checked_next_multiple_of(PITCH).unwrap_or(width));
@@ -127,7 +121,7 @@ fn pitched(
 }
 
 /// hipMalloc3D: address and distance of rows are in one structure.
-fn cuboid(real: *mut c_void, place: *mut c_void, extent: Words<3>, call: impl FnOnce() -> hipError_t) -> hipError_t {
+fn cuboid(real: *mut c_void, place: *mut c_void, extent: Words<3>, call: impl Fn() -> hipError_t) -> hipError_t {
     let Words([width, height, depth]) = extent;
     pitched(real, place, (place, 1), [width, height.saturating_mul(depth)], call)
 }
@@ -138,7 +132,7 @@ fn texels(
     place: *mut c_void,
     format: *mut c_void,
     measures: [u64; 3],
-    call: impl FnOnce() -> hipError_t,
+    call: impl Fn() -> hipError_t,
 ) -> hipError_t {
     // SAFETY: null, or the caller's own description, which the runtime reads too.
     let channels = unsafe { format.cast::<[c_int; 4]>().as_ref() }.copied().unwrap_or_default();

@@ -106,7 +106,7 @@ fn created(
     flags: cl_mem_flags,
     bytes: u64,
     error: *mut cl_int,
-    call: impl FnOnce() -> cl_mem,
+    call: impl Fn() -> cl_mem,
 ) -> cl_mem {
     let made = Cell::new(std::ptr::null_mut());
     let bytes = rounded(bytes);

@@ -46,8 +46,8 @@ pub(super) fn allocates(
     real: *mut c_void,
     part: Part,
     bytes: u64,
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
     made: impl FnOnce() -> (u64, u64),
 ) -> CUresult {
-    steps::allocates::<Cuda>(part, bytes, || device::current(real), || lend(real, call), made)
+    steps::allocates::<Cuda>(part, bytes, || device::current(real), || lend(real, &call), made)
 }

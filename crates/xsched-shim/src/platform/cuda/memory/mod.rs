@@ -4,6 +4,7 @@
 //! - [`keeper`]: CUDA for [claims](crate::platform::shared::memory); [`calls`]: the hooks' common steps.
 //! - One file for each way to get memory: [`plain`], [`arrays`], [`host`], [`pools`], [`virtuals`], [`graphs`], and
 //!   [`overhead`] for contexts. `docs/internals/cuda.md` has the table of ways.
+//! - [`moved`]: memory that leaves its device and comes back.
 //! - [`figures`]: the driver's answers on free and total memory; [`nvml`]: those of NVIDIA's management library.
 
 #[allow(non_snake_case)] // vendor names
@@ -18,6 +19,7 @@ pub(super) mod graphs;
 #[allow(non_snake_case)] // vendor names
 pub(super) mod host;
 mod keeper;
+pub(super) mod moved;
 #[allow(non_snake_case)] // vendor names
 pub(super) mod nvml;
 pub(super) mod overhead;

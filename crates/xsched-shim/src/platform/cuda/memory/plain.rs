@@ -11,18 +11,12 @@ use crate::process;
 /// Alignment of the rows of pitched memory, in bytes, as long as the driver has not said what it is.
 const PITCH: u64 = 512;
 
-fn allocated(
-    real: *mut c_void,
-    place: *mut c_void,
-    bytes: usize,
-    part: Part,
-    call: impl FnOnce() -> CUresult,
-) -> CUresult {
+fn allocated(real: *mut c_void, place: *mut c_void, bytes: usize, part: Part, call: impl Fn() -> CUresult) -> CUresult {
     let bytes = rounded(bytes as u64);
     allocates(real, part, bytes, call, || (address_at::<u64>(place), bytes))
 }
 
-fn allocated_short(real: *mut c_void, place: *mut c_void, bytes: c_uint, call: impl FnOnce() -> CUresult) -> CUresult {
+fn allocated_short(real: *mut c_void, place: *mut c_void, bytes: c_uint, call: impl Fn() -> CUresult) -> CUresult {
     let bytes = rounded(bytes.into());
     allocates(real, Part::Plain, bytes, call, || (address_at::<u32>(place), bytes))
 }
@@ -31,7 +25,7 @@ fn allocated_short(real: *mut c_void, place: *mut c_void, bytes: c_uint, call: i
 fn rows(
     real: *mut c_void,
     [width, height]: [u64; 2],
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
     made: impl FnOnce() -> (u64, u64),
 ) -> CUresult {
     let size = |pitch: u64| rounded(pitch.saturating_mul(height));
@@ -47,7 +41,7 @@ fn pitched(
     place: *mut c_void,
     pitch: *mut c_void,
     size: [u64; 2],
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
     rows(real, size, call, || (address_at::<u64>(place), address_at::<u64>(pitch)))
 }
@@ -57,7 +51,7 @@ fn pitched_short(
     place: *mut c_void,
     pitch: *mut c_void,
     size: [u64; 2],
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
     rows(real, size, call, || (address_at::<u32>(place), address_at::<u32>(pitch)))
 }

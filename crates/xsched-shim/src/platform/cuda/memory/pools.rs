@@ -134,7 +134,7 @@ fn allocated(
     pool: Option<Pool>,
     stream: CUstream,
     mode: DefaultStreamMode,
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
     let served = |slot| !hot().captures.is_active() && is_advanced(slot, bytes);
     if device::slot_known(stream).is_some_and(served) {
@@ -156,7 +156,7 @@ fn with_question(
     pool: Option<Pool>,
     stream: CUstream,
     mode: DefaultStreamMode,
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
     let is_unlimited = account::is_unlimited(slot);
     let asked = process::guarded("before an allocation", || {
@@ -182,14 +182,11 @@ fn with_question(
     if claim == Claim::Refused {
         return OUT_OF_MEMORY;
     }
-    let rc = minor::<Api>(stream, mode, call);
+    let rc = claims::with_room::<Cuda>(slot, bytes, || minor::<Api>(stream, mode, &call));
     let Some(pool) = pool else { return rc };
     process::guarded("after an allocation", || {
         if claim == Claim::Counted {
             account::unclaim(slot, growth);
-        }
-        if rc == OUT_OF_MEMORY {
-            claims::refused_by_driver::<Cuda>(slot, bytes);
         }
         let mut pools = POOLS.lock();
         if !is_unlimited && growth == 0 {

@@ -146,6 +146,10 @@ impl Calls {
         unsafe { (self.functions.primary_state)(self.device, &mut flags, &mut active) == SUCCESS && active == 0 }
     }
 
+    pub(super) fn device(&self) -> CUdevice {
+        self.device
+    }
+
     pub(super) fn is_of(&self, device: CUdevice) -> bool {
         device == self.device
     }

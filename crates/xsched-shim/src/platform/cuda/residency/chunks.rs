@@ -7,7 +7,8 @@ use xsched_core::residency::{Chunk, Driver as _, Residents};
 
 use super::super::types::*;
 use super::calls::Calls;
-use super::{MOVABLE, Movable, POSSIBLE, movable, mover, pass};
+use super::movable::{MOVABLE, Movable, POSSIBLE, movable, pass};
+use super::mover;
 use crate::lock::Lock;
 use crate::platform::shared::Driver as _;
 
@@ -37,6 +38,7 @@ pub(super) fn allocate(real: *mut c_void, bytes: usize) -> Option<u64> {
             let _ = movable.calls.unreserve(at, bytes);
         }
         movable.residents.lock().chunks.extend(chunks?);
+        movable.recount();
         ALLOCATIONS.lock().insert(at, bytes);
         Some(at)
     })
@@ -77,15 +79,7 @@ fn one(mut calls: &Calls, at: u64, size: u64) -> Option<Chunk<u64>> {
 /// Makes what movable memory needs, for the first allocation.
 fn begin(real: *mut c_void) -> Option<()> {
     let calls = Calls::beside(real)?;
-    let fresh: &'static Movable = Box::leak(Box::new(Movable {
-        calls,
-        latch: Default::default(),
-        threads: Lock::new(),
-        residents: Lock::new(),
-        over: false.into(),
-        moves: 0.into(),
-        failures: 0.into(),
-    }));
+    let fresh: &'static Movable = Box::leak(Box::new(Movable::new(calls)));
     if MOVABLE.set(fresh).is_ok() && !mover::start(fresh) {
         POSSIBLE.store(false, Relaxed);
     }
@@ -108,6 +102,7 @@ pub(super) fn free(address: u64) -> Option<CUresult> {
 
 fn drop_range(movable: &Movable, at: u64, bytes: u64) {
     let chunks = movable.residents.lock().take_range(at, bytes);
+    movable.recount();
     let unreleased = Residents::discard(&mut &movable.calls, chunks);
     movable.residents.lock().keep_unreleased(unreleased);
     let _ = movable.calls.unreserve(at, bytes);

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 
 use super::super::types::*;
 use super::super::{sig, signatures};
-use super::{MOVABLE, POSSIBLE, chunks, pass};
+use super::chunks;
+use super::movable::{MOVABLE, POSSIBLE, movable, pass};
 use crate::interpose::Hook;
 use crate::process;
 
@@ -143,9 +144,9 @@ unsafe extern "C" fn free(address: CUdeviceptr) -> CUresult {
 }
 
 /// Ends movable memory before its context ends.
-fn ending(is_ours: impl FnOnce(&super::Calls) -> bool) {
+fn ending(is_ours: impl FnOnce(&super::calls::Calls) -> bool) {
     process::guarded("before a context ends", || {
-        if super::movable().is_some_and(|movable| is_ours(&movable.calls)) {
+        if movable().is_some_and(|movable| is_ours(&movable.calls)) {
             pass(chunks::end);
         }
     });

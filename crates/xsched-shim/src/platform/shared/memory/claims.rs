@@ -4,10 +4,11 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use xsched_agent::say_once;
+use xsched_core::Room;
 use xsched_proto::account::{MemorySlot, UNLIMITED, of_bytes};
 use xsched_proto::settings::{Log, Settings};
 
-use super::account::{unclaim, words};
+use super::account::words;
 use crate::process;
 
 /// Number of questions to the daemon for one allocation: another thread may take what it gave.
@@ -88,18 +89,35 @@ fn claim_slowly<K: Keeper>(slot: u16, words: &MemorySlot, bytes: u64, is_last: b
 }
 
 /// Handles the driver's answer that the device has no room for an allocation: the daemon knows the programs that have
-/// taken it. A size beyond the whole device is no case for that.
+/// taken it, and may have made room now (true). A size beyond the whole device is no case for that.
 #[cold]
-pub(crate) fn refused_by_driver<K: Keeper>(slot: u16, bytes: u64) {
-    let Some(words) = words(slot) else { return };
-    words.refuse(bytes);
+fn refused_by_driver<K: Keeper>(slot: u16, bytes: u64) -> bool {
+    let Some(words) = words(slot) else { return false };
     let is_possible = K::info().is_some_and(|(_, total)| bytes <= total);
-    if is_possible
-        && !SAID.load(Relaxed)
-        && let Some(why) = process::running().and_then(|rt| rt.ask_memory(slot, bytes).why)
-    {
-        report(words, bytes, Some(why));
+    let room = Room { refused: true, returns: false };
+    let answer = process::running().filter(|_| is_possible).map(|rt| rt.ask_room(slot, bytes, room, || false));
+    let answer = answer.unwrap_or_default();
+    if answer.granted {
+        return true;
     }
+    words.refuse(bytes);
+    if !SAID.load(Relaxed) && answer.why.is_some() {
+        report(words, bytes, answer.why);
+    }
+    false
+}
+
+/// Makes a call again that the library refused for want of memory, as often as the daemon makes room.
+pub(crate) fn with_room<K: Keeper>(slot: u16, bytes: u64, call: impl Fn() -> c_int) -> c_int {
+    let mut rc = call();
+    for _ in 0..QUESTIONS {
+        let is_full = rc == K::OUT_OF_MEMORY;
+        if !is_full || process::guarded("without room", || refused_by_driver::<K>(slot, bytes)) != Some(true) {
+            break;
+        }
+        rc = call();
+    }
+    rc
 }
 
 /// Reports whether the device has room for an allocation besides what is kept free for more urgent programs; `None` = the
@@ -121,12 +139,4 @@ fn report(words: &MemorySlot, bytes: u64, why: Option<String>) {
     });
     let line = format!("out of GPU memory: {why} ({} more were asked for)", of_bytes(bytes));
     say_once(&SAID, Settings::of_process().log, Log::Error, &line);
-}
-
-/// Counts a claim out again, since the driver has returned an error.
-pub(crate) fn failed<K: Keeper>(slot: u16, claimed: u64, rc: c_int) {
-    unclaim(slot, claimed);
-    if rc == K::OUT_OF_MEMORY {
-        refused_by_driver::<K>(slot, claimed);
-    }
 }

@@ -15,7 +15,7 @@ pub(crate) fn allocates<K: Keeper>(
     part: Part,
     bytes: u64,
     at: impl FnOnce() -> Option<Here>,
-    call: impl FnOnce() -> c_int,
+    call: impl Fn() -> c_int,
     made: impl FnOnce() -> (u64, u64),
 ) -> c_int {
     let claimed = process::guarded("before an allocation", || {
@@ -27,10 +27,10 @@ pub(crate) fn allocates<K: Keeper>(
         Some((here, Claim::Counted)) => here,
         Some((_, Claim::Uncounted)) | None => return call(),
     };
-    let rc = call();
+    let rc = claims::with_room::<K>(here.slot, bytes, call);
     process::guarded("after an allocation", || {
         if rc != SUCCESS {
-            claims::failed::<K>(here.slot, bytes, rc);
+            account::unclaim(here.slot, bytes);
             return;
         }
         let (address, exact) = made();
