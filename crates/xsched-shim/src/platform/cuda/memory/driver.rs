@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 use xsched_vendor::functions;
 
+use super::super::residency;
 use super::super::types::*;
 use crate::platform::shared::{DefaultStreamMode, search_beside};
 
@@ -88,7 +89,8 @@ pub(super) fn pool(pool: Pool) -> Option<(u64, u64)> {
         // SAFETY: a pool that the program has not destroyed; pointer to a local of the attribute's size.
         (unsafe { (api()?.pool_attribute?)(pool, which, &mut value) } == SUCCESS).then_some(value)
     };
-    Some((attribute(RESERVED)?, attribute(USED)?))
+    let (reserved, used) = residency::pools::figures(pool as usize);
+    Some((attribute(RESERVED)? + reserved, attribute(USED)? + used))
 }
 
 /// Makes a pool release what is not in use.
@@ -97,6 +99,7 @@ pub(super) fn trim_pool(pool: Pool) {
         // SAFETY: a pool that the program has not destroyed.
         unsafe { trim(pool, 0) };
     }
+    residency::pools::trim(pool as usize, 0);
 }
 
 /// Waits for a stream, whose null handle means the default stream of this mode.

@@ -3,18 +3,26 @@
 //!
 //! - [`latched`]: a function of this library before each of the driver's that hooks call in the end, whatever let the call through. It
 //!   passes the residency latch ([`xsched_core::residency`]).
-//! - [`chunks`]: memory of `cuMemAlloc` from 2 MiB on, as chunks behind addresses of this library's.
+//! - [`chunks`]: memory of `cuMemAlloc` from 2 MiB on, as chunks behind addresses of this library's; [`pools`]: memory in the order of
+//!   streams, in such chunks; [`virtuals`]: memory that a program maps itself, behind handles of this library's.
+//! - [`answers`]: what a program is told about all of these; [`hooked`]: hooks for that; [`pins`]: what does not move.
 //! - [`calls`]: the driver's calls that make and move chunks.
 //! - [`mover`]: the thread that moves them. Nothing asks it to but `XSCHED_MEMORY_MOVES`, which has memory leave and come back at
 //!   random.
 //!
-//! Memory of the first context that allocates moves, on machines with one device. All other memory is the driver's own.
+//! Memory of the first context that allocates moves. All other memory is the driver's own.
 
+mod answers;
 mod calls;
 mod chunks;
 #[allow(non_snake_case)] // vendor names
+pub(super) mod hooked;
+#[allow(non_snake_case)] // vendor names
 mod latched;
 mod mover;
+pub(crate) mod pins;
+pub(super) mod pools;
+mod virtuals;
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -115,4 +123,5 @@ pub(super) fn counts() -> Option<(u64, u64)> {
 /// Ends everything here, in a forked child, which has no mover and may not call the driver.
 pub(super) fn forget_all() {
     POSSIBLE.store(false, Relaxed);
+    pins::forget_all();
 }
