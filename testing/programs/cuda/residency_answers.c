@@ -51,7 +51,9 @@ static void put(int i, const char *how, CUresult rc, uint64_t value, CUdeviceptr
         return;
     }
     switch (ATTRIBUTES[i].kind) {
-    case DISTANCE: say(what, "base %+lld", (long long)(value - base)); break;
+    case DISTANCE:
+        if (!value) say(what, "none");
+        else say(what, "base %+lld", (long long)(value - base)); break;
     case CONTEXT: say(what, "%s", value == (uintptr_t)context ? "ours" : value ? "another" : "none"); break;
     case BUFFER:
         if (!*buffers) *buffers = value;
@@ -111,7 +113,7 @@ int main(int argc, char **argv)
 
     OK(cuMemAlloc_v2(&plain, 4 * MIB));
     ask("plain", plain, 3 * MIB);
-    OK(cuMemAlloc_v2(&odd, 5 * MIB + 12));
+    OK(cuMemAlloc_v2(&odd, 5 * MIB + 1024));
     ask("odd size", odd, 5 * MIB + 3);
     OK(cuMemAlloc_v2(&small, 4096));
     ask("small", small, 5);
@@ -146,7 +148,7 @@ int main(int argc, char **argv)
         const char *name = i ? "pool" : "the device's pool";
         OK(i ? cuMemAllocFromPoolAsync(&p, 4 * MIB, pool, stream) : cuMemAllocAsync(&p, 4 * MIB, stream));
         ask(name, p, 3 * MIB);
-        OK(cuMemAllocFromPoolAsync(&q, 1000, pool, stream));
+        OK(cuMemAllocFromPoolAsync(&q, 1024, pool, stream));
         ask(i ? "small of a pool" : "small of the device's", q, 10);
         of = name;
         for (int which = 1; which <= 8; which++) {
@@ -154,7 +156,7 @@ int main(int argc, char **argv)
             CUresult rc = cuMemPoolGetAttribute(pool, which, &value);
             /* How much it reserves is the driver's affair. */
             if (which == 5 || which == 6) value = value >= 4 * MIB;
-            else if (which == 7 || which == 8) value = value >= 4 * MIB + 1000 && value <= 4 * MIB + 4096;
+            else if (which == 7 || which == 8) value = value >= 4 * MIB + 1024 && value <= 4 * MIB + 4096;
             say("attribute", "%d: rc %d, %llu", which, rc, (unsigned long long)value);
         }
         say("freed inside", "rc %d", cuMemFreeAsync(p + MIB, stream));

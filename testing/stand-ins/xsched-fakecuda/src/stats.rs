@@ -2,6 +2,7 @@
 
 use crate::counts;
 use crate::fail::FAILURES;
+use crate::vmm;
 use serde_json::Value;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
@@ -99,6 +100,9 @@ pub(crate) extern "C" fn report() {
         line.insert("counted".into(), counted.into());
         line.insert("failed".into(), failed.into());
     }
+    let (handles, ranges) = vmm::left();
+    line.insert("handles".into(), handles.into());
+    line.insert("ranges".into(), ranges.into());
     line.insert("illegal_calls".into(), ILLEGAL.lock().map(|texts| texts.clone()).unwrap_or_default().into());
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     let text = format!("{}\n", Value::Object(line));

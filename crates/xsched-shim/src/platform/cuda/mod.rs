@@ -96,6 +96,8 @@ pub static HOOKS: &[&Group] = &[
     &memory::virtuals::HANDLES,
     &memory::virtuals::UNMAPS,
     &pool::BEGINS,
+    &residency::hooked::OPENS,
+    &residency::hooked::CLOSES,
     // The last one, see `hooks`.
     &residency::hooked::LOOKS,
 ];

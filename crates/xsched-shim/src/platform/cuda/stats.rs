@@ -35,10 +35,11 @@ fn slices() -> String {
     }
 }
 
-/// Counts of moves of memory, as a further JSON member; empty if none can move.
+/// Counts of moves of memory, and what does not move in bytes, as a further JSON member; empty if none can move.
 fn moves() -> String {
-    residency::counts()
-        .map_or_else(String::new, |(moves, failed)| format!(",\"residency\":{{\"moves\":{moves},\"failed\":{failed}}}"))
+    let Some((moves, failed)) = residency::counts() else { return String::new() };
+    let pinned: Vec<String> = residency::pins::pins().iter().map(|(why, bytes)| format!("\"{why}\":{bytes}")).collect();
+    format!(",\"residency\":{{\"moves\":{moves},\"failed\":{failed},\"pinned\":{{{}}}}}", pinned.join(","))
 }
 
 /// Statistics of this platform, as further members of a JSON object.

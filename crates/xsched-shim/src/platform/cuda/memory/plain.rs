@@ -1,7 +1,7 @@
 //! Memory allocated plainly: cuMemAlloc and its like.
 
 use super::super::types::*;
-use super::super::{real, sig};
+use super::super::{real, residency, sig};
 use super::account::{self, Part, rounded};
 use super::{allocates, driver, frees, lend, memory_calls, table};
 use crate::interpose::hooks;
@@ -76,12 +76,17 @@ memory_calls! {
     fn cuMemFree_v2(dptr: CUdeviceptr) [freed(dptr)];
 }
 
+/// Beginning of the allocation that contains an address.
+fn beginning(address: CUdeviceptr) -> Option<CUdeviceptr> {
+    residency::answers::range(address).map(|(at, _)| at).or_else(|| driver::beginning(address))
+}
+
 /// Memory that another process may open stays this process's: there it is not counted.
 fn exported(_: *mut c_void, address: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CUresult {
     let rc = call();
     if rc == SUCCESS {
         process::guarded("after memory was exported", || {
-            let entry = table::mark_exported(driver::beginning(address).unwrap_or(address))?;
+            let entry = table::mark_exported(beginning(address).unwrap_or(address))?;
             account::export(entry.slot, entry.bytes);
             Some(())
         });

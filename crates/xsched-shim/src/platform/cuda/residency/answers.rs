@@ -3,7 +3,7 @@
 //! The driver is asked first, within the latch, so that it decides on errors and on sizes of values; then what differs is replaced.
 
 use super::super::types::*;
-use super::virtuals::{self, INVALID, RDMA};
+use super::virtuals::{self, RDMA};
 use super::{chunks, movable, pass, pools};
 
 /// CUpointer_attribute.
@@ -15,6 +15,7 @@ const BUFFER_ID: c_uint = 7;
 const LEGACY_IPC: c_uint = 10;
 const RANGE_START: c_uint = 11;
 const RANGE_SIZE: c_uint = 12;
+const HANDLE_TYPES: c_uint = 14;
 const RDMA_CAPABLE: c_uint = 15;
 const MEMPOOL: c_uint = 17;
 const MAPPING_SIZE: c_uint = 18;
@@ -79,7 +80,8 @@ fn value(known: &Known, which: c_uint) -> Option<Value> {
         MAPPING_BASE => Value::Double(known.mapped.0),
         MAPPING_SIZE => Value::Double(known.mapped.1),
         CONTEXT if !of_driver => Value::Double(calls.context as u64),
-        LEGACY_IPC if known.kind == Kind::Plain => Value::Yes,
+        LEGACY_IPC if known.kind == Kind::Plain && calls.is_exportable() => Value::Yes,
+        HANDLE_TYPES if !of_driver => Value::Double(0),
         RANGE_START if !of_driver => Value::Double(known.at),
         RANGE_SIZE if !of_driver => Value::Double(known.bytes),
         RDMA_CAPABLE if !of_driver && rdma => Value::Yes,
@@ -161,7 +163,7 @@ pub(super) fn set_attribute(which: c_uint, address: u64, set: impl Fn(u64) -> CU
 }
 
 /// Finds the allocation that contains an address: its beginning and its size.
-pub(super) fn range(address: u64) -> Option<(u64, u64)> {
+pub(in super::super) fn range(address: u64) -> Option<(u64, u64)> {
     known(address).map(|known| (known.at, known.bytes))
 }
 
@@ -186,9 +188,4 @@ pub(super) fn bind_range(address: u64, bytes: u64, bind: impl FnOnce() -> CUresu
 pub(super) fn export_range(address: u64, bytes: u64, export: impl FnOnce() -> CUresult) -> Option<CUresult> {
     known(address)?;
     Some(if pin(address, bytes) { pass(export) } else { virtuals::NO_MEMORY })
-}
-
-/// Refuses to share plain memory the old way: it is no single allocation of the driver's.
-pub(super) fn export_old(address: u64) -> Option<CUresult> {
-    known(address).filter(|known| known.kind == Kind::Plain).map(|_| INVALID)
 }

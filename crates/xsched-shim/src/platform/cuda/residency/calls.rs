@@ -54,6 +54,11 @@ impl Access {
         all.push(self);
     }
 
+    /// A device may read and write.
+    pub(super) fn whole(device: CUdevice) -> Access {
+        Access { location: Location { kind: ON_DEVICE, id: device }, flags: READ_WRITE }
+    }
+
     /// True: the device may read and write.
     pub(super) fn is_whole(&self, device: CUdevice) -> bool {
         self.location.is_on(device) && self.flags == READ_WRITE
@@ -94,6 +99,9 @@ const ATTRIBUTE_VIRTUAL_HOST: c_int = 141;
 /// CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, by which drivers align rows; GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED.
 const ATTRIBUTE_ROWS: c_int = 14;
 const ATTRIBUTE_RDMA: c_int = 110;
+/// CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.
+const ATTRIBUTE_DESCRIPTORS: c_int = 103;
+const DESCRIPTOR: c_int = 1;
 
 functions! {
     /// Functions of the driver, with signatures as in cuda.h.
@@ -188,7 +196,7 @@ impl Calls {
         // SAFETY: the driver's functions have cuda.h's signatures.
         let functions = unsafe { Functions::load(search_beside(real as usize)) }.ok()?;
         let (mut context, mut device, mut node, mut row_unit) = (std::ptr::null_mut(), 0, 0, 0);
-        let mut rdma = 0;
+        let mut value = 0;
         let mut stream = std::ptr::null_mut();
         // SAFETY: pointers to locals.
         let answered = unsafe {
@@ -208,8 +216,10 @@ impl Calls {
         };
         // SAFETY: pointer to a local.
         let made = answered && unsafe { (functions.stream_create)(&mut stream, STREAM_NON_BLOCKING) } == SUCCESS;
-        // SAFETY: pointer to a local. An older driver does not know the attribute.
-        let knows_rdma = made && unsafe { (functions.device_attribute)(&mut rdma, ATTRIBUTE_RDMA, device) } == SUCCESS;
+        // SAFETY: pointer to a local. An older driver does not know an attribute.
+        let has =
+            |which| made && unsafe { (functions.device_attribute)(&mut value, which, device) } == SUCCESS && value == 1;
+        let [rdma, descriptors] = [ATTRIBUTE_RDMA, ATTRIBUTE_DESCRIPTORS].map(has);
         let location = Location { kind: ON_DEVICE, id: device };
         let usual = Properties { kind: PINNED, handle_types: 0, location, windows: 0, flags: [0; 8] };
         let (context, stream) = (context as usize, stream as usize);
@@ -228,19 +238,26 @@ impl Calls {
             stream,
             store: Lock::new(),
         })?;
-        calls.usual.flags = calls.usual_flags(knows_rdma && rdma == 1);
+        calls.usual = calls.accepted(rdma, descriptors);
         Some(calls)
     }
 
-    /// Flags of the driver's own memory, as far as other memory may have them.
-    fn usual_flags(&self, rdma: bool) -> [u8; 8] {
-        let bare = [0; 8];
-        let all = [[0, rdma.into(), USAGE_DECOMPRESS, 0, 0, 0, 0, 0], [0, rdma.into(), 0, 0, 0, 0, 0, 0]];
-        let accepted = all.into_iter().filter(|flags| *flags != bare).find(|flags| {
-            let made = self.create_with(super::chunks::UNIT, &Properties { flags: *flags, ..self.usual });
+    /// Properties of the driver's own memory, as far as other memory may have them, and such that chunks can be shared.
+    fn accepted(&self, rdma: bool, descriptors: bool) -> Properties {
+        let flags = |decompress| [0, rdma.into(), decompress, 0, 0, 0, 0, 0];
+        let handle_types = if descriptors { DESCRIPTOR } else { 0 };
+        let wishes = [(handle_types, flags(USAGE_DECOMPRESS)), (handle_types, flags(0)), (handle_types, [0; 8])];
+        let wishes = wishes.map(|(handle_types, flags)| Properties { handle_types, flags, ..self.usual });
+        let accepted = wishes.into_iter().find(|wish| {
+            let made = self.create_with(super::chunks::UNIT, wish);
             made.is_ok_and(|handle| Driver::release(&mut &*self, handle).is_ok())
         });
-        accepted.unwrap_or(bare)
+        accepted.unwrap_or(self.usual)
+    }
+
+    /// Reports whether chunks can be shared with other processes.
+    pub(super) fn is_exportable(&self) -> bool {
+        self.usual.handle_types != 0
     }
 
     /// Plain memory can be used by network cards; by the unit that decompresses.
@@ -252,7 +269,7 @@ impl Calls {
     fn usual_access(&self) -> Vec<Access> {
         let peers = self.peers.lock();
         let all = std::iter::once(self.device).chain(peers.iter().copied());
-        all.map(|id| Access { location: Location { kind: ON_DEVICE, id }, flags: READ_WRITE }).collect()
+        all.map(Access::whole).collect()
     }
 
     /// Gives another device access to plain memory that is made or moved from now on.
@@ -370,7 +387,7 @@ impl Calls {
     fn make(&self, bytes: u64) -> Result<Stored<Handle>, CUresult> {
         let mut driver = self;
         let location = Location { kind: ON_NODE, id: self.node };
-        let handle = self.create_with(bytes, &Properties { location, flags: [0; 8], ..self.usual })?;
+        let handle = self.create_with(bytes, &Properties { location, flags: [0; 8], handle_types: 0, ..self.usual })?;
         let mapped = self.reserve(bytes).and_then(|at| {
             let shown = driver.map(at, bytes, handle).and_then(|()| {
                 driver.allow(at, bytes).inspect_err(|_| {

@@ -15,7 +15,7 @@ use crate::platform::shared::Driver as _;
 /// Smallest allocation that becomes chunks, and the unit of its size, in bytes.
 pub(super) const UNIT: u64 = 2 << 20;
 /// Largest chunk, in bytes: large ones move at the link's speed, and small ones leave room for others sooner.
-const LARGEST: u64 = 32 << 20;
+pub(super) const LARGEST: u64 = 32 << 20;
 /// First number of memory that this library gives out as a buffer's ID, far above a driver's own.
 const FIRST_ID: u64 = 1 << 40;
 
@@ -197,6 +197,14 @@ pub(super) fn pin(movable: &Movable, address: u64, why: &'static str) -> Option<
         region.pinned = Some(why);
         true
     })
+}
+
+/// Memory of a region that stays on the device, in the order of addresses.
+pub(super) fn held_handles(at: u64) -> Option<Vec<Handle>> {
+    let held = REGIONS.lock().get(&at)?.held.clone();
+    let mut held: Vec<_> = held.into_iter().map(|chunk| (chunk.at(), chunk.handle())).collect();
+    held.sort_unstable_by_key(|(at, _)| *at);
+    held.into_iter().map(|(_, handle)| handle).collect()
 }
 
 /// Beginnings of the chunks of the region that contains an address.

@@ -1,9 +1,14 @@
-//! Hooks that only programs with movable memory have: functions that ask about memory, or that the driver lets look at it. Others call the
-//! driver's own unless they were linked with them.
+//! Hooks that only programs with movable memory have: functions that ask about memory, or with which the driver looks at it. Others call the
+//! driver's own unless they were linked with them. And, for all programs, hooks that open memory of those.
 
+use super::super::api::Api;
+use super::super::pool::noting;
 use super::super::types::*;
 use super::super::{real, sig};
+use super::tickets;
 use crate::interpose::hooks;
+use crate::platform::shared::waits::lending_call;
+use crate::process;
 
 macro_rules! passed_on {
     ($(fn $name:ident($($arg:ident: $ty:ty),*);)*) => {
@@ -50,3 +55,33 @@ passed_on! {
     fn cuTexRefSetAddress2D_v3(hTexRef: *mut c_void, desc: *mut c_void, dptr: CUdeviceptr, Pitch: usize);
     fn cuTexRefSetAddress_v2(ByteOffset: *mut c_void, hTexRef: *mut c_void, dptr: CUdeviceptr, bytes: usize);
 }
+
+macro_rules! opened {
+    ($($name:ident)*) => {
+        $(
+            #[allow(improper_ctypes_definitions)] // an array is passed as the structure around it
+            unsafe extern "C" fn $name(place: *mut c_void, handle: [u64; 8], flags: c_uint) -> CUresult {
+                let (real, function) = real!($name);
+                let ours = process::guarded("while memory is opened", || tickets::open(real, place, &handle, flags));
+                // SAFETY: the caller's own arguments.
+                ours.flatten().unwrap_or_else(|| unsafe { function(place, handle, flags) })
+            }
+        )*
+        hooks! { CUDA, OPENS: Memory; $($name)* }
+    };
+}
+
+// In all programs: the one that shares memory may be another.
+opened! { cuIpcOpenMemHandle cuIpcOpenMemHandle_v2 }
+
+unsafe extern "C" fn cuIpcCloseMemHandle(address: CUdeviceptr) -> CUresult {
+    let (real, function) = real!(cuIpcCloseMemHandle);
+    let close = || {
+        let ours = process::guarded("while memory is closed", || tickets::close(address)).flatten();
+        // SAFETY: the caller's own argument.
+        ours.unwrap_or_else(|| unsafe { function(address) })
+    };
+    noting(lending_call::<Api, _>(real, close))
+}
+
+hooks! { CUDA, CLOSES: Sync; cuIpcCloseMemHandle }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 use super::super::types::*;
 use super::super::{sig, signatures};
 use super::calls::{self, Access};
-use super::{MOVABLE, POSSIBLE, answers, chunks, pass, pins, pools, virtuals};
+use super::{MOVABLE, POSSIBLE, answers, chunks, pass, pins, pools, tickets, virtuals};
 use crate::interpose::Hook;
 use crate::platform::shared::DefaultStreamMode;
 use crate::platform::shared::StreamKind::{Legacy, PerThread};
@@ -492,7 +492,7 @@ unsafe extern "C" fn export_range(
 
 unsafe extern "C" fn export_old(handle: *mut c_void, address: CUdeviceptr) -> CUresult {
     // SAFETY: as above.
-    ours_or(|| answers::export_old(address), |rc| rc, || unsafe { cuIpcGetMemHandle::call(handle, address) })
+    ours_or(|| tickets::give_out(handle, address), |rc| rc, || unsafe { cuIpcGetMemHandle::call(handle, address) })
 }
 
 unsafe extern "C" fn info(free: *mut c_void, total: *mut c_void) -> CUresult {

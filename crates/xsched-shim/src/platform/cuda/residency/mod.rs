@@ -5,14 +5,15 @@
 //!   passes the residency latch ([`xsched_core::residency`]).
 //! - [`chunks`]: memory of `cuMemAlloc` from 2 MiB on, as chunks behind addresses of this library's; [`pools`]: memory in the order of
 //!   streams, in such chunks; [`virtuals`]: memory that a program maps itself, behind handles of this library's.
-//! - [`answers`]: what a program is told about all of these; [`hooked`]: hooks for that; [`pins`]: what does not move.
+//! - [`answers`]: what a program is told about all of these; [`hooked`]: hooks for that; [`pins`]: what does not move; [`tickets`]: memory that other
+//!   processes open.
 //! - [`calls`]: the driver's calls that make and move chunks.
 //! - [`mover`]: the thread that moves them. Nothing asks it to but `XSCHED_MEMORY_MOVES`, which has memory leave and come back at
 //!   random.
 //!
 //! Memory of the first context that allocates moves. All other memory is the driver's own.
 
-mod answers;
+pub(super) mod answers;
 mod calls;
 mod chunks;
 #[allow(non_snake_case)] // vendor names
@@ -22,6 +23,7 @@ mod latched;
 mod mover;
 pub(crate) mod pins;
 pub(super) mod pools;
+mod tickets;
 mod virtuals;
 
 use std::cell::Cell;

@@ -24,7 +24,7 @@ pub(super) fn start(movable: &'static Movable) -> bool {
 }
 
 /// Starts a thread that takes no signals.
-fn quietly(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
+pub(super) fn quietly(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     // SAFETY: signal sets on the stack.
     unsafe {
         let (mut all, mut old) = (std::mem::zeroed(), std::mem::zeroed());

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use xsched_core::residency::Body;
 
-use super::{Movable, chunks, movable, pools, virtuals};
+use super::{Movable, chunks, movable, pools, tickets, virtuals};
 
 /// Streams of partitions (green contexts) were made, whose commands no wait for a context covers.
 static PARTITIONED: AtomicBool = AtomicBool::new(false);
@@ -58,4 +58,5 @@ pub(super) fn forget_all() {
     chunks::forget_all();
     virtuals::forget_all();
     pools::forget_all();
+    tickets::forget_all();
 }

@@ -15,6 +15,9 @@ use crate::platform::shared::{DefaultStreamMode, Driver as _};
 
 /// Unit of blocks, in bytes.
 const GRAIN: u64 = 512;
+/// CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE.
+const INVALID_CONTEXT: CUresult = 201;
+const INVALID_HANDLE: CUresult = 400;
 /// CU_EVENT_DISABLE_TIMING.
 const UNTIMED: c_uint = 2;
 /// CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, RESERVED_MEM_CURRENT, RESERVED_MEM_HIGH, USED_MEM_CURRENT, USED_MEM_HIGH.
@@ -300,24 +303,27 @@ fn wait_for_pending(movable: &Movable) {
 }
 
 /// Records a new event on a stream.
-fn mark(movable: &Movable, stream: CUstream, mode: DefaultStreamMode) -> Option<usize> {
+fn mark(movable: &Movable, stream: CUstream, mode: DefaultStreamMode) -> Result<usize, CUresult> {
     let functions = &movable.calls.functions;
     let known = STATE.lock().events.pop();
-    let event = known.or_else(|| {
+    let make = || {
         let mut event = std::ptr::null_mut();
         // SAFETY: pointer to a local.
-        (unsafe { (functions.event_create)(&mut event, UNTIMED) } == SUCCESS).then_some(event as usize)
-    })?;
+        let rc = unsafe { (functions.event_create)(&mut event, UNTIMED) };
+        if rc == SUCCESS { Ok(event as usize) } else { Err(rc) }
+    };
+    let event = known.map_or_else(make, Ok)?;
     let record = match mode {
         DefaultStreamMode::PerThread => functions.event_record_per_thread,
         DefaultStreamMode::Legacy | DefaultStreamMode::Own => functions.event_record,
     };
     // SAFETY: an event of this library, and the caller's own stream.
-    if unsafe { record(event as CUevent, stream) } == SUCCESS {
-        return Some(event);
+    let rc = unsafe { record(event as CUevent, stream) };
+    if rc == SUCCESS {
+        return Ok(event);
     }
     STATE.lock().events.push(event);
-    None
+    Err(rc)
 }
 
 /// Frees in the order of a stream.
@@ -333,8 +339,13 @@ pub(super) fn free_async(
     }
     let movable = running(real, stream, mode)?;
     pass(|| {
-        // The driver says what is wrong with a stream.
-        let event = mark(movable, stream, mode)?;
+        let event = match mark(movable, stream, mode) {
+            Ok(event) => event,
+            Err(rc @ (INVALID_CONTEXT | INVALID_HANDLE)) => return Some(rc),
+            // Without an event memory is free once the device has executed everything.
+            Err(_) if is_plain => return chunks::free(address),
+            Err(_) => return free(address),
+        };
         let mut state = STATE.lock();
         FREED.store(true, Release);
         if is_plain {
