@@ -190,7 +190,7 @@ impl<H: Copy> Chunk<H> {
     }
 }
 
-/// Times that each step is tried while a move is undone.
+/// Times that each step is tried while a move is undone or memory is freed.
 const TRIES: usize = 2;
 
 /// Result of a move.
@@ -244,8 +244,9 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
     pub fn discard<D: Driver<Handle = H>>(driver: &mut D, chunks: Vec<Chunk<H>>) -> Vec<H> {
         let mut unreleased = Vec::new();
         for mut chunk in chunks {
-            let hidden = chunk.hide(driver).is_ok();
-            unreleased.extend(chunk.device.filter(|&handle| driver.release(handle).is_err()));
+            let hidden = (0..TRIES).any(|_| chunk.hide(driver).is_ok());
+            let is_kept = |handle: &D::Handle| (0..TRIES).all(|_| driver.release(*handle).is_err());
+            unreleased.extend(chunk.device.filter(is_kept));
             // Memory that is still mapped must not get another chunk's contents.
             if let Some(stored) = chunk.store.filter(|_| hidden) {
                 driver.give(stored, chunk.bytes);

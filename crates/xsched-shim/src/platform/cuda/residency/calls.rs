@@ -374,7 +374,8 @@ impl Calls {
 
     pub(super) fn unreserve(&self, at: u64, bytes: u64) -> Result<(), CUresult> {
         // SAFETY: a range that was reserved here, in which nothing is mapped.
-        ok(unsafe { (self.functions.unreserve)(at, bytes as usize) })
+        let free = || ok(unsafe { (self.functions.unreserve)(at, bytes as usize) });
+        free().or_else(|_| free())
     }
 
     pub(super) fn create_with(&self, bytes: u64, wanted: &Properties) -> Result<Handle, CUresult> {

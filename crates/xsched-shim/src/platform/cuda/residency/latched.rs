@@ -613,12 +613,14 @@ unsafe extern "C" fn reset_v2(device: CUdevice) -> CUresult {
 
 /// Releases a primary context: only the driver knows whether it ends.
 fn released(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
-    let result = call();
-    let is_gone = |calls: &super::Calls| calls.is_gone(device);
-    if super::movable().is_some_and(|movable| is_gone(&movable.calls)) {
-        calls::primary_ends(device);
-        ending(|calls| calls.is_of(device));
-    }
+    let mut result = SUCCESS;
+    pins::while_ending(|| {
+        result = call();
+        if super::movable().is_some_and(|movable| movable.calls.is_gone(device)) {
+            calls::primary_ends(device);
+            ending(|calls| calls.is_of(device));
+        }
+    });
     result
 }
 

@@ -90,9 +90,7 @@ struct Mover {
 
 impl Moves for Mover {
     fn is_busy(&mut self) -> bool {
-        self.movable.over.load(Acquire)
-            || super::pins::hold().is_some()
-            || Api::known().is_some_and(|api| api.some_capture())
+        self.movable.over.load(Acquire) || super::pins::is_held() || Api::known().is_some_and(|api| api.some_capture())
     }
 
     fn drain(&mut self) -> bool {

@@ -1,6 +1,6 @@
 //! Memory that does not move, and the end of all that does.
 
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 use xsched_core::residency::Body;
 
@@ -13,8 +13,23 @@ pub(super) fn hold_for_partitions() {
     PARTITIONED.store(true, Release);
 }
 
-/// Reason why nothing can move now.
-pub(super) fn hold() -> Option<&'static str> {
+/// Calls that may end the context, under way.
+static ENDING: AtomicUsize = AtomicUsize::new(0);
+
+/// Makes a call that may end the context. Nothing moves meanwhile.
+pub(super) fn while_ending(call: impl FnOnce()) {
+    ENDING.fetch_add(1, AcqRel);
+    call();
+    ENDING.fetch_sub(1, AcqRel);
+}
+
+/// Reports whether nothing can move now.
+pub(super) fn is_held() -> bool {
+    ENDING.load(Acquire) > 0 || hold().is_some()
+}
+
+/// Reason why nothing can move.
+fn hold() -> Option<&'static str> {
     PARTITIONED.load(Acquire).then_some("streams of green contexts")
 }
 
@@ -54,6 +69,7 @@ pub(super) fn end(movable: &Movable) {
 
 /// Empties all tables, in a forked child.
 pub(super) fn forget_all() {
+    ENDING.store(0, Release);
     super::calls::forget_all();
     chunks::forget_all();
     virtuals::forget_all();

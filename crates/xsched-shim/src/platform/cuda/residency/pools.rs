@@ -69,7 +69,6 @@ struct Pool {
 /// A free that its stream has perhaps not reached.
 struct Pending {
     number: u64,
-    at: u64,
     event: usize,
 }
 
@@ -121,6 +120,23 @@ impl Segment {
         self.free.insert(start, whole);
     }
 
+    /// Notes frees that streams have reached. A stream that has reached one has reached all before it.
+    fn reached(&mut self, all: &[(Key, u64)]) {
+        let is_reached = |free: &Free| {
+            let by = |&(key, number): &(Key, u64)| {
+                free.number == number || (key != 0 && free.key == key && free.number < number)
+            };
+            free.number != 0 && all.iter().any(by)
+        };
+        let now: Vec<u64> = self.free.iter().filter(|(_, free)| is_reached(free)).map(|(at, _)| *at).collect();
+        for &at in &now {
+            if let Some(free) = self.free.get_mut(&at) {
+                (free.key, free.number) = (0, 0);
+            }
+        }
+        now.into_iter().for_each(|at| self.join(at));
+    }
+
     fn is_unused(&self) -> bool {
         self.used.is_empty() && self.free.values().all(|free| free.number == 0)
     }
@@ -168,22 +184,16 @@ impl State {
 
     /// Notes which frees the streams have reached. `is_done` asks an event.
     fn reap(&mut self, is_done: impl Fn(usize) -> bool) -> Vec<u64> {
-        let mut reached = Vec::new();
-        for queue in self.pending.values_mut() {
+        let mut reached: Vec<(Key, u64)> = Vec::new();
+        for (&key, queue) in &mut self.pending {
             while let Some(first) = queue.pop_front_if(|first| is_done(first.event)) {
-                reached.push(first);
+                self.events.push(first.event);
+                reached.push((key, first.number));
             }
         }
-        self.pending.retain(|_, queue| !queue.is_empty());
-        for Pending { number, at, event } in reached {
-            self.events.push(event);
-            let Some((_, segment)) = self.segment_of(at) else { continue };
-            // The part may have been given out since, or be a part of a larger one with a later number.
-            let part = segment.free.range_mut(..=at).next_back().filter(|(_, free)| free.number == number);
-            if let Some((&start, free)) = part {
-                (free.key, free.number) = (0, 0);
-                segment.join(start);
-            }
+        if !reached.is_empty() {
+            self.pending.retain(|_, queue| !queue.is_empty());
+            self.segments.values_mut().for_each(|segment| segment.reached(&reached));
         }
         let (done, left): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.doomed).into_iter().partition(|(e, _)| is_done(*e));
@@ -362,7 +372,7 @@ pub(super) fn free_async(
             state.events.push(event);
             return Some(INVALID);
         }
-        state.pending.entry(key).or_default().push_back(Pending { number, at: address, event });
+        state.pending.entry(key).or_default().push_back(Pending { number, event });
         Some(SUCCESS)
     })
 }
@@ -555,7 +565,7 @@ mod tests {
 
     fn freed(state: &mut State, at: u64, key: Key, number: u64) {
         assert!(state.put(at, key, number));
-        state.pending.entry(key).or_default().push_back(Pending { number, at, event: number as usize });
+        state.pending.entry(key).or_default().push_back(Pending { number, event: number as usize });
     }
 
     #[test]
@@ -579,6 +589,20 @@ mod tests {
         state.reap(|_| true);
         assert_eq!(state.take(POOL, 2 * MIB, 9), Some(0));
         assert_eq!(state.events.len(), 5);
+    }
+
+    #[test]
+    fn what_is_left_of_a_joined_part_is_free_for_all_in_the_end() {
+        let mut state = with_segment();
+        let all: Vec<u64> = (0..4).filter_map(|_| state.take(POOL, MIB, 1)).collect();
+        freed(&mut state, all[1], 1, 1);
+        freed(&mut state, all[0], 1, 2);
+        assert_eq!(state.take(POOL, MIB, 1), Some(0), "the beginning, whose number the rest has");
+        freed(&mut state, 0, 1, 3);
+        freed(&mut state, all[2], 1, 4);
+        freed(&mut state, all[3], 1, 5);
+        state.reap(|_| true);
+        assert_eq!(state.unused(|_, _| 0), [0]);
     }
 
     #[test]
