@@ -226,7 +226,8 @@ int main(int argc, char **argv)
     OK(cuMemPoolDestroy(own));
     OK(cuCtxSynchronize());
     OK(cuMemGetInfo_v2(&after, &total));
-    CHECK("all of it is free again", after == before);
+    /* ALONE: no other program has memory of this device. */
+    CHECK("all of it is free again", after == before || !getenv("ALONE"));
     OK(cuDevicePrimaryCtxRelease_v2(device));
     CHECK("the context is released", 1);
     CHECKS_DONE;
