@@ -4,7 +4,7 @@
 
 use super::super::types::*;
 use super::virtuals::{self, RDMA};
-use super::{chunks, movable, pass, pools};
+use super::{chunks, movable, pass, pins, pools};
 
 /// CUpointer_attribute.
 const CONTEXT: c_uint = 1;
@@ -170,7 +170,12 @@ pub(in super::super) fn range(address: u64) -> Option<(u64, u64)> {
 /// Has memory stay on the device. False: it is not there now.
 fn pin_for(address: u64, bytes: u64, why: &'static str) -> bool {
     let Some(movable) = movable() else { return true };
-    pass(|| chunks::pin(movable, address, why).unwrap_or(true) && virtuals::pin_range(movable, address, bytes, why))
+    let mut pin = |_| {
+        let all =
+            chunks::pin(movable, address, why).unwrap_or(true) && virtuals::pin_range(movable, address, bytes, why);
+        all.then_some(())
+    };
+    pins::tried(pins::MANY, &mut pin).is_some()
 }
 
 /// Has memory stay on the device, since other hardware may use it.

@@ -2,15 +2,33 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
+use std::time::Duration;
+
 use xsched_core::residency::Body;
 
-use super::{Movable, chunks, movable, pools, tickets, virtuals};
+use super::{Movable, chunks, movable, pass, pools, tickets, virtuals};
 
 /// Streams of partitions (green contexts) were made, whose commands no wait for a context covers.
 static PARTITIONED: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn hold_for_partitions() {
     PARTITIONED.store(true, Release);
+}
+
+/// Pause between two tries of something for which memory must be on the device.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Tries where the program can do without, and where it cannot: 200 ms, 2 s. Memory that was fetched for want of a daemon stays on the host.
+pub(super) const FEW: usize = 40;
+pub(super) const MANY: usize = 400;
+
+/// Does something within the latch, again and again until it finds memory on the device. It is told the last time. `None`: it did not.
+pub(super) fn tried<T>(times: usize, mut work: impl FnMut(bool) -> Option<T>) -> Option<T> {
+    (1..=times).find_map(|n| {
+        if n > 1 {
+            std::thread::sleep(PAUSE);
+        }
+        pass(|| work(n == times))
+    })
 }
 
 /// Calls that may end the context, under way.
@@ -50,9 +68,9 @@ pub(super) fn hosted_bytes() -> u64 {
     let of = |movable: &Movable| {
         let residents = movable.residents.lock();
         let hosted = residents.chunks.iter().filter(|chunk| matches!(chunk.body(), Some(Body::Store(_))));
-        hosted.map(|chunk| chunk.bytes()).sum()
+        hosted.map(|chunk| chunk.bytes()).sum::<u64>()
     };
-    movable().map_or(0, of)
+    movable().map_or(0, |movable| of(movable) + virtuals::hosted_bytes())
 }
 
 /// Ends movable memory with its context, within the latch: what is left of it is freed, but for memory that the program mapped itself,

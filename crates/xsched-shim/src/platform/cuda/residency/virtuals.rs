@@ -11,7 +11,7 @@ use xsched_core::residency::{Body, Chunk, Driver as _};
 
 use super::super::types::*;
 use super::calls::{Access, Calls, Handle, Properties, Traits};
-use super::{Movable, chunks, movable, pass};
+use super::{Movable, chunks, movable, pass, pins};
 use crate::lock::Lock;
 
 /// CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY.
@@ -134,8 +134,24 @@ impl State {
     }
 
     fn settle_of(&mut self, movable: &Movable, handle: u64) {
-        let of: Vec<u64> = self.mappings.iter().filter(|(_, is)| is.of == handle).map(|(at, _)| *at).collect();
-        of.into_iter().for_each(|at| self.settle(movable, at));
+        self.mappings_of(handle).into_iter().for_each(|at| self.settle(movable, at));
+    }
+
+    /// Reports whether the memory of mappings is on the device: of those that have a handle, or of all.
+    fn is_home(&self, movable: &Movable, mappings: &[u64], all: bool) -> bool {
+        let residents = movable.residents.lock();
+        let is_away = |start: &u64| {
+            let mapping = &self.mappings[start];
+            let counts = all || self.memory.get(&mapping.of).is_some_and(|memory| memory.references > 0);
+            let chunk = residents.chunks.iter().find(|chunk| mapping.is_chunk && chunk.at() == *start);
+            counts && chunk.is_some_and(|chunk| chunk.handle().is_none())
+        };
+        !mappings.iter().any(is_away)
+    }
+
+    /// Addresses of the mappings of a handle's memory.
+    fn mappings_of(&self, handle: u64) -> Vec<u64> {
+        self.mappings.iter().filter(|(_, mapping)| mapping.of == handle).map(|(at, _)| *at).collect()
     }
 
     /// Releases memory that has neither a reference nor a mapping.
@@ -225,12 +241,16 @@ pub(super) fn retain(address: u64) -> Option<u64> {
 
 pub(super) fn map(at: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Option<CUresult> {
     let movable = owner(handle)?;
-    Some(pass(|| {
+    pins::tried(pins::FEW, |is_last| {
         let mut state = STATE.lock();
         if state.memory.get(&handle).is_none_or(|memory| memory.references == 0) {
-            return INVALID;
+            return Some(INVALID);
         }
-        let Some(body) = state.hold(movable, handle) else { return INVALID };
+        // Memory with two mappings does not move.
+        if !is_last && !state.is_home(movable, &state.mappings_of(handle), true) {
+            return None;
+        }
+        let Some(body) = state.hold(movable, handle) else { return Some(INVALID) };
         // SAFETY: the caller's own arguments, and the memory behind its handle.
         let rc = unsafe { (movable.calls.functions.map)(at, bytes, offset, body.handle(), flags) };
         if rc == SUCCESS {
@@ -243,15 +263,19 @@ pub(super) fn map(at: u64, bytes: usize, offset: usize, handle: u64, flags: u64)
         } else {
             state.settle_of(movable, handle);
         }
-        rc
-    }))
+        Some(rc)
+    })
 }
 
 pub(super) fn unmap(at: u64, bytes: usize) -> Option<CUresult> {
     let movable = owner_of_range(at, bytes as u64)?;
-    Some(pass(|| {
+    // Memory that has a handle, too, should be on the device then: without a mapping it does not move.
+    pins::tried(pins::FEW, |is_last| {
         let mut state = STATE.lock();
         let all = state.within(at, bytes as u64);
+        if !is_last && !state.is_home(movable, &all, false) {
+            return None;
+        }
         all.iter().for_each(|&at| state.stay(movable, at));
         // SAFETY: the caller's own arguments.
         let rc = unsafe { (movable.calls.functions.unmap)(at, bytes) };
@@ -267,21 +291,26 @@ pub(super) fn unmap(at: u64, bytes: usize) -> Option<CUresult> {
             let _ = state.end_if_unused(movable, gone.of);
             state.settle_of(movable, gone.of);
         }
-        rc
-    }))
+        Some(rc)
+    })
 }
 
 pub(super) fn set_access(at: u64, bytes: usize, given: *const Access, count: usize) -> Option<CUresult> {
     let movable = owner_of_range(at, bytes as u64)?;
-    Some(pass(|| {
+    // SAFETY: null, or the caller's own list, which the driver reads too.
+    let list = if given.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(given, count) } };
+    let device = movable.calls.device;
+    let takes = list.iter().any(|access| access.location.is_on(device) && !access.is_whole(device));
+    pins::tried(pins::FEW, |is_last| {
         let mut state = STATE.lock();
+        if takes && !is_last && !state.is_home(movable, &state.within(at, bytes as u64), true) {
+            return None;
+        }
         // SAFETY: the caller's own arguments.
         let rc = unsafe { (movable.calls.functions.set_access)(at, bytes, given, count) };
-        if rc != SUCCESS || given.is_null() {
-            return rc;
+        if rc != SUCCESS {
+            return Some(rc);
         }
-        // SAFETY: the caller's own list, which the driver has read too.
-        let given = unsafe { std::slice::from_raw_parts(given, count) };
         let end = at.saturating_add(bytes as u64);
         for start in state.within(at, bytes as u64) {
             let Some(mapping) = state.mappings.get_mut(&start) else { continue };
@@ -291,11 +320,11 @@ pub(super) fn set_access(at: u64, bytes: usize, given: *const Access, count: usi
                 state.pin(movable, handle, PARTS);
                 continue;
             }
-            given.iter().for_each(|access| access.join(&mut mapping.access));
+            list.iter().for_each(|access| access.join(&mut mapping.access));
             state.settle(movable, start);
         }
-        SUCCESS
-    }))
+        Some(SUCCESS)
+    })
 }
 
 /// Reasons to stay on the device.
@@ -308,25 +337,27 @@ const SEVERAL: &str = "not mapped exactly once";
 /// Calls what another library or device will use memory by, once it stays on the device.
 pub(super) fn pinned(handle: u64, why: &'static str, call: impl FnOnce(Handle) -> CUresult) -> Option<CUresult> {
     let movable = owner(handle)?;
-    Some(pass(|| {
+    let mut call = Some(call);
+    let rc = pins::tried(pins::MANY, |_| {
         let mut state = STATE.lock();
         let before = match state.memory.get(&handle) {
             Some(memory) if memory.references > 0 => memory.pinned,
-            _ => return INVALID,
+            _ => return Some(INVALID),
         };
         if !state.pin(movable, handle, why) {
-            return NO_MEMORY;
+            return None;
         }
-        let Some(body) = state.memory.get(&handle).and_then(|memory| memory.body) else { return INVALID };
-        let rc = call(body.handle());
+        let body = state.memory.get(&handle).and_then(|memory| memory.body)?;
+        let rc = call.take()?(body.handle());
         if rc != SUCCESS && before.is_none() {
             if let Some(memory) = state.memory.get_mut(&handle) {
                 memory.pinned = None;
             }
             state.settle_of(movable, handle);
         }
-        rc
-    }))
+        Some(rc)
+    });
+    Some(rc.unwrap_or(NO_MEMORY))
 }
 
 /// Has the memory of mappings in a range stay on the device for good, within the latch. False: some is not there now.
@@ -388,6 +419,16 @@ pub(super) fn pins(each: &mut dyn FnMut(&'static str, u64)) {
             None => {}
         }
     }
+}
+
+/// Bytes of memory without a mapping that is on the host.
+pub(super) fn hosted_bytes() -> u64 {
+    if STATE.is_untouched() {
+        return 0;
+    }
+    let state = STATE.lock();
+    let hosted = state.memory.values().filter(|memory| matches!(memory.body, Some(Body::Store(_))));
+    hosted.map(|memory| memory.bytes).sum()
 }
 
 /// Has all memory stay where it is: its context ends, and the memory does not.
