@@ -52,8 +52,9 @@ static void put(int i, const char *how, CUresult rc, uint64_t value, CUdeviceptr
     }
     switch (ATTRIBUTES[i].kind) {
     case DISTANCE:
-        if (!value) say(what, "none");
-        else say(what, "base %+lld", (long long)(value - base)); break;
+        if (value) say(what, "base %+lld", (long long)(value - base));
+        else say(what, "none");
+        break;
     case CONTEXT: say(what, "%s", value == (uintptr_t)context ? "ours" : value ? "another" : "none"); break;
     case BUFFER:
         if (!*buffers) *buffers = value;

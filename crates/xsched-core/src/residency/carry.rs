@@ -245,8 +245,7 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
         let mut unreleased = Vec::new();
         for mut chunk in chunks {
             let hidden = (0..TRIES).any(|_| chunk.hide(driver).is_ok());
-            let is_kept = |handle: &D::Handle| (0..TRIES).all(|_| driver.release(*handle).is_err());
-            unreleased.extend(chunk.device.filter(is_kept));
+            unreleased.extend(chunk.device.filter(|&handle| driver.release(handle).is_err()));
             // Memory that is still mapped must not get another chunk's contents.
             if let Some(stored) = chunk.store.filter(|_| hidden) {
                 driver.give(stored, chunk.bytes);

@@ -189,6 +189,11 @@ fn ok(result: CUresult) -> Result<(), CUresult> {
     if result == SUCCESS { Ok(()) } else { Err(result) }
 }
 
+/// Tries again what gives something back, if it fails.
+fn twice(call: impl Fn() -> Result<(), CUresult>) -> Result<(), CUresult> {
+    call().or_else(|_| call())
+}
+
 impl Calls {
     /// The functions beside `real`, for the calling thread's context. `None` if memory cannot move there: the context is an
     /// MPS server's, or a part of the driver is missing.
@@ -374,8 +379,7 @@ impl Calls {
 
     pub(super) fn unreserve(&self, at: u64, bytes: u64) -> Result<(), CUresult> {
         // SAFETY: a range that was reserved here, in which nothing is mapped.
-        let free = || ok(unsafe { (self.functions.unreserve)(at, bytes as usize) });
-        free().or_else(|_| free())
+        twice(|| ok(unsafe { (self.functions.unreserve)(at, bytes as usize) }))
     }
 
     pub(super) fn create_with(&self, bytes: u64, wanted: &Properties) -> Result<Handle, CUresult> {
@@ -384,17 +388,20 @@ impl Calls {
         ok(unsafe { (self.functions.create)(&mut handle, bytes as usize, wanted, 0) }).map(|()| handle)
     }
 
+    /// Takes a mapping away that is of no use.
+    pub(super) fn unmap_surely(&self, at: u64, bytes: u64) {
+        let _ = twice(|| Driver::unmap(&mut &*self, at, bytes));
+    }
+
     /// Makes memory of the store.
     fn make(&self, bytes: u64) -> Result<Stored<Handle>, CUresult> {
         let mut driver = self;
         let location = Location { kind: ON_NODE, id: self.node };
         let handle = self.create_with(bytes, &Properties { location, flags: [0; 8], handle_types: 0, ..self.usual })?;
         let mapped = self.reserve(bytes).and_then(|at| {
-            let shown = driver.map(at, bytes, handle).and_then(|()| {
-                driver.allow(at, bytes).inspect_err(|_| {
-                    let _ = driver.unmap(at, bytes);
-                })
-            });
+            let shown = driver
+                .map(at, bytes, handle)
+                .and_then(|()| driver.allow(at, bytes).inspect_err(|_| self.unmap_surely(at, bytes)));
             shown.map(|()| at).inspect_err(|_| {
                 let _ = self.unreserve(at, bytes);
             })
@@ -415,8 +422,8 @@ impl Driver for &Calls {
     }
 
     fn release(&mut self, handle: Handle) -> Result<(), CUresult> {
-        // SAFETY: a handle that was made here.
-        ok(unsafe { (self.functions.release)(handle) })
+        // SAFETY: a handle that was made here, and that is not released if that fails.
+        twice(|| ok(unsafe { (self.functions.release)(handle) }))
     }
 
     fn map(&mut self, at: u64, bytes: u64, handle: Handle) -> Result<(), CUresult> {
@@ -462,7 +469,7 @@ impl Calls {
         let mut driver = self;
         for (bytes, all) in std::mem::take(&mut *self.store.lock()) {
             for stored in all {
-                let _ = driver.unmap(stored.at, bytes);
+                self.unmap_surely(stored.at, bytes);
                 let _ = driver.release(stored.handle);
                 let _ = self.unreserve(stored.at, bytes);
             }

@@ -113,7 +113,7 @@ fn fill(mut calls: &Calls, at: u64, bytes: u64) -> Option<Vec<Chunk<u64>>> {
         return Some(made.into_iter().map(|(chunk, ..)| chunk).collect());
     }
     for (chunk, at, size) in made {
-        let _ = calls.unmap(at, size);
+        calls.unmap_surely(at, size);
         let _ = chunk.handle().map(|handle| calls.release(handle));
     }
     None
@@ -126,7 +126,7 @@ fn one(mut calls: &Calls, at: u64, size: u64) -> Option<Chunk<u64>> {
         return Some(Chunk::new(at, size, handle));
     }
     if mapped.is_ok() {
-        let _ = calls.unmap(at, size);
+        calls.unmap_surely(at, size);
     }
     let _ = calls.release(handle);
     None
