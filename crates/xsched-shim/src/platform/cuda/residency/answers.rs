@@ -53,7 +53,7 @@ fn known(address: u64) -> Option<Known> {
         let mapped = (at, region.mapped_bytes);
         (
             mapped,
-            (!region.is_segment).then(|| Known { kind: Kind::Plain, at, bytes: region.bytes, mapped, id: region.id }),
+            (!region.is_segment).then_some(Known { kind: Kind::Plain, at, bytes: region.bytes, mapped, id: region.id }),
         )
     })?;
     plain.or_else(|| {
@@ -100,11 +100,13 @@ fn put(known: &Known, which: c_uint, place: *mut c_void) {
         return;
     }
     // SAFETY: the caller's own place for this attribute, which the driver just wrote.
-    match value(known, which) {
-        Some(Value::Double(value)) => unsafe { place.cast::<u64>().write_unaligned(value) },
-        Some(Value::Word(value)) => unsafe { place.cast::<u32>().write_unaligned(value) },
-        Some(Value::Yes) => unsafe { place.cast::<u8>().write(1) },
-        None => {}
+    unsafe {
+        match value(known, which) {
+            Some(Value::Double(value)) => place.cast::<u64>().write_unaligned(value),
+            Some(Value::Word(value)) => place.cast::<u32>().write_unaligned(value),
+            Some(Value::Yes) => place.cast::<u8>().write(1),
+            None => {}
+        }
     }
 }
 

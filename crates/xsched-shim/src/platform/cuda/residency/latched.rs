@@ -469,8 +469,12 @@ unsafe extern "C" fn address_range(base: *mut c_void, size: *mut c_void, address
     let found = |(at, bytes): (u64, u64)| {
         // SAFETY: null, or the caller's own places.
         unsafe {
-            base.cast::<u64>().as_mut().map(|base| *base = at);
-            size.cast::<usize>().as_mut().map(|size| *size = bytes as usize);
+            if !base.is_null() {
+                base.cast::<u64>().write_unaligned(at);
+            }
+            if !size.is_null() {
+                size.cast::<usize>().write_unaligned(bytes as usize);
+            }
         }
         SUCCESS
     };

@@ -186,9 +186,10 @@ impl State {
     fn reap(&mut self, is_done: impl Fn(usize) -> bool) -> Vec<u64> {
         let mut reached: Vec<(Key, u64)> = Vec::new();
         for (&key, queue) in &mut self.pending {
-            while let Some(first) = queue.pop_front_if(|first| is_done(first.event)) {
+            while let Some(first) = queue.front().filter(|first| is_done(first.event)) {
                 self.events.push(first.event);
                 reached.push((key, first.number));
+                queue.pop_front();
             }
         }
         if !reached.is_empty() {
