@@ -167,6 +167,7 @@ impl State {
     fn add(&mut self, number: Option<usize>, file: OwnedFd, bytes: u64, properties: Properties) -> Result<u64> {
         let keeper = number.map(|number| keeper(self, number)).transpose()?;
         let held = keeper.map(|keeper| Ok::<_, Error>((keeper, keeper.hold(&file)?.0))).transpose()?;
+        stats::tell_left(left);
         self.last += 1;
         let handle = 0x5a << 40 | self.last << 6;
         let memory = Arc::new(Physical { handle, file, bytes, properties, held });
@@ -237,6 +238,7 @@ pub(crate) fn reserve(out: Out<u64>, bytes: usize, alignment: usize, _: u64, fla
     // Addresses alone need no memory.
     let block = lock(&ctx.sim.heaps).device.alloc(room).ok_or(Error::OUT_OF_MEMORY)?;
     let start = (ctx.sim.address(block).expose_provenance() as u64).next_multiple_of(alignment);
+    stats::tell_left(left);
     let mut state = lock(&STATE);
     state.ended.retain(|&ended, &mut length| ended + length <= start || start + bytes <= ended);
     state.ranges.insert(start, Reserved { ctx, block, bytes, mapped: BTreeMap::new() });
@@ -462,7 +464,7 @@ pub(crate) fn forget(ctx: &Ctx) {
 }
 
 /// Numbers of handles and of ranges that are left.
-pub(crate) fn left() -> (usize, usize) {
+fn left() -> (usize, usize) {
     let state = lock(&STATE);
     (state.handles.len(), state.ranges.len() + state.ended.len())
 }
