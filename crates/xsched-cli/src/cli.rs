@@ -46,6 +46,9 @@ pub(crate) enum Command {
     Suspend(cmd::suspend::Args),
     /// Undo `suspend`
     Resume(cmd::suspend::Args),
+    Freeze(cmd::freeze::Args),
+    /// Undo `freeze`
+    Thaw(cmd::freeze::Args),
     ActiveWindow(cmd::active_window::Args),
     Doctor(cmd::doctor::Args),
     Check(cmd::check::Args),

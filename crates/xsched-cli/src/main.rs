@@ -57,6 +57,8 @@ fn dispatch(command: Command) -> Result {
         Command::Hint(args) => cmd::hint::main(args),
         Command::Suspend(args) => cmd::suspend::suspend(args),
         Command::Resume(args) => cmd::suspend::resume(args),
+        Command::Freeze(args) => cmd::freeze::freeze(args),
+        Command::Thaw(args) => cmd::freeze::thaw(args),
         Command::ActiveWindow(args) => cmd::active_window::main(args),
         Command::Doctor(args) => cmd::doctor::main(args),
         Command::Check(args) => cmd::check::main(args),

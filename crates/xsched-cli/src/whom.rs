@@ -94,6 +94,10 @@ fn value(value: &ChangedValue) -> String {
         ("state", true, _) => "was not suspended".into(),
         ("state", false, "suspended") => "suspended".into(),
         ("state", false, _) => "resumed".into(),
+        ("memory", true, "on the device") => "was not frozen".into(),
+        ("memory", true, _) => "is frozen already".into(),
+        ("memory", false, "on the device") => "thawed".into(),
+        ("memory", false, now) => now.into(),
         ("priority", true, now) => format!("{now} as before"),
         ("priority", false, now) => format!("{was} → {now}"),
         (what, true, now) => format!("{what} {now} as before"),
@@ -137,6 +141,15 @@ mod tests {
             ("scheduled", "scheduled", "was not suspended"),
         ] {
             assert_eq!(told(vec![of("state", was, now)]), format!("{name}: {says}\n"));
+        }
+        let (device, host) = ("on the device", "frozen, 8 GiB on the host");
+        for (was, now, says) in [
+            (device, host, host),
+            (host, device, "thawed"),
+            (device, device, "was not frozen"),
+            (host, host, "is frozen already"),
+        ] {
+            assert_eq!(told(vec![of("memory", was, now)]), format!("{name}: {says}\n"));
         }
     }
 }

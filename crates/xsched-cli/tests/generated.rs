@@ -157,7 +157,7 @@ fn options_of(place: &Place, command: &[&str]) -> Vec<String> {
 #[test]
 fn options() {
     let (place, mut random) = (Place::new(), Random(seed()));
-    let commands: [&[&str]; 18] = [
+    let commands: [&[&str]; 20] = [
         &["run"],
         &["ps"],
         &["usage"],
@@ -168,6 +168,8 @@ fn options() {
         &["hint"],
         &["suspend"],
         &["resume"],
+        &["freeze"],
+        &["thaw"],
         &["doctor"],
         &["check"],
         &["demo"],

@@ -61,6 +61,7 @@ fn every_mistake_has_exit_code_2_and_one_line_that_says_what_is_accepted() {
         (&["suspend", "-5"], "unexpected argument '-5' found; see --help"),
         (&["suspend"], "one of PID, --pid <PID>, --tree <PID>"),
         (&["resume", "--pid", "x"], "'x' is no process id"),
+        (&["freeze"], "one of PID, --pid <PID>, --tree <PID>"),
         (&["demo", "--device", "abacus"], "possible values: auto, cuda, opencl, sim"),
         (&["demo", "--secs", "0"], "'0' is no time: use a time from 1 s to 1 d, such as 30s (a bare number is s)"),
         (&["demo", "--secs", "1", "--rounds", "50"], "give at least 10"),
@@ -144,6 +145,7 @@ fn without_a_daemon_whoever_needs_one_says_what_to_do() {
         &["hint", "--pid", "1", "--weight", "2"],
         &["suspend", "--pid", "1"],
         &["resume", "--pid", "1"],
+        &["thaw", "--pid", "1"],
     ] {
         eprintln!("{args:?}");
         said(place.xsched(args)).one_line(3, "`xsched run` starts one");

@@ -125,6 +125,8 @@ fn the_environment_holds_what_was_given_and_nothing_else() {
             "1.5GiB",
             "--memory-reserve",
             "25 %",
+            "--memory",
+            "swap",
             "env",
         ],
     ));
@@ -136,6 +138,7 @@ fn the_environment_holds_what_was_given_and_nothing_else() {
             "XSCHED_AUTO_XQUEUE_THRESHOLD=3",
             "XSCHED_AUTO_XQUEUE_TIMESLICE=500",
             "XSCHED_JOB=j 1",
+            "XSCHED_MEMORY=swap",
             "XSCHED_MEMORY_LIMIT=1536MiB",
             "XSCHED_MEMORY_RESERVE=25%",
             "XSCHED_POLICY=hpf",

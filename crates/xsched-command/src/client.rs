@@ -13,6 +13,8 @@ use crate::folders;
 
 /// Longest time between two parts of an answer of the daemon.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest such time where programs move memory before the daemon answers: it gives up after 120 s.
+const MOVE_PATIENCE: Duration = Duration::from_secs(150);
 
 /// Longest time to wait for a daemon to listen again at a socket whose file was removed.
 const RETURN: Duration = Duration::from_secs(2);
@@ -79,7 +81,11 @@ impl Connection {
 
     /// Sends a request as [`ask`] does. After a failure that the daemon did not report itself the connection must not be used again.
     pub fn ask(&self, request: Request) -> Result<Vec<DaemonMsg>, Error> {
-        xsched_proto::ask::ask_on(&self.fd, request, PATIENCE).map_err(|why| told(&self.path, why))
+        let patience = match request {
+            Request::Freeze { .. } | Request::Thaw { .. } => MOVE_PATIENCE,
+            _ => PATIENCE,
+        };
+        xsched_proto::ask::ask_on(&self.fd, request, patience).map_err(|why| told(&self.path, why))
     }
 }
 

@@ -2,11 +2,12 @@
 
 use core::sync::atomic::Ordering::*;
 
-use xsched_flow::tuning::{ATTACH_NS, MEMORY_ANSWER_NS};
+use xsched_flow::tuning::{ATTACH_NS, MEMORY_ANSWER_NS, MEMORY_ROOM_LOOK_NS, MEMORY_ROOM_NS};
 use xsched_proto::account::{Amount, MEMORY_SLOTS, MemorySlot, UNLIMITED};
 use xsched_proto::wire::ClientMsg;
 
-use crate::memory_questions::{MemoryAnswer, daemon};
+use crate::clock::now_ns;
+use crate::memory_questions::{MemoryAnswer, Question, Room, daemon};
 use crate::runtime::Runtime;
 
 impl Runtime {
@@ -37,24 +38,51 @@ impl Runtime {
     }
 
     /// Asks the daemon for room for an allocation of this size, which the allowance or the memory kept free for others does not leave. It
-    /// may take memory back that other processes of the program do not use. Returns at once without a daemon, and soon with a silent one.
+    /// may take memory back that other processes of the program do not use, and have memory of less urgent ones leave the device. Returns
+    /// at once without a daemon, and soon with a silent one.
     pub fn ask_memory(&self, slot: u16, bytes: u64) -> MemoryAnswer {
+        self.ask_room(slot, bytes, Room::default(), || false)
+    }
+
+    /// Asks for room as [`Runtime::ask_memory`] does. Gives the wait up once `stop` returns true.
+    pub fn ask_room(&self, slot: u16, bytes: u64, room: Room, stop: impl Fn() -> bool) -> MemoryAnswer {
         let memory = &self.memory;
-        let by_words = || MemoryAnswer { granted: self.memory(slot).beyond(bytes) == 0, why: None };
+        let by_words = || MemoryAnswer { granted: self.memory(slot).beyond(bytes) == 0 && !room.refused, why: None };
         if memory.daemon.load(Acquire) != daemon::ATTACHED || self.port.is_over() {
             return by_words();
         }
         let number = memory.asked.fetch_add(1, Relaxed).wrapping_add(1).max(1);
-        memory.questions().insert(number, None);
-        self.send(ClientMsg::MemoryAsk { slot, number, bytes });
+        memory.questions().insert(number, Question::Asked);
+        let Room { refused, returns } = room;
+        self.send(ClientMsg::MemoryAsk { slot, number, bytes, refused, returns });
         if !self.port.ring_agent() {
             memory.questions().remove(&number);
             return by_words();
         }
-        let is_answered = || memory.questions().get(&number).is_none_or(Option::is_some);
-        memory.wait_until(MEMORY_ANSWER_NS, || is_answered() || memory.daemon.load(Acquire) != daemon::ATTACHED);
-        let answer = memory.questions().remove(&number).flatten();
-        answer.unwrap_or_else(by_words)
+        let gone = || memory.daemon.load(Acquire) != daemon::ATTACHED;
+        let stage = || memory.questions().get(&number).cloned();
+        memory.wait_until(MEMORY_ANSWER_NS, || stage() != Some(Question::Asked) || gone());
+        let until = now_ns() + MEMORY_ROOM_NS;
+        while stage() == Some(Question::Waits) && !gone() && !self.port.is_over() && !stop() && now_ns() < until {
+            memory.wait_until(MEMORY_ROOM_LOOK_NS, || stage() != Some(Question::Waits) || gone());
+        }
+        match memory.questions().remove(&number) {
+            Some(Question::Answered(answer)) => answer,
+            Some(Question::Waits) if !gone() => {
+                // The daemon is to make no more room for it.
+                self.memory_moved(slot, 0, None);
+                MemoryAnswer { granted: false, why: None }
+            }
+            _ => by_words(),
+        }
+    }
+
+    /// Agent: the daemon makes room for a question.
+    pub fn memory_waits(&self, number: u32) {
+        if let Some(question) = self.memory.questions().get_mut(&number) {
+            *question = Question::Waits;
+        }
+        self.memory.changed();
     }
 
     /// Agent: the daemon has answered a question for memory, or, with number 0, knows a device.
@@ -63,9 +91,22 @@ impl Runtime {
         if number == 0 {
             memory.known.fetch_or(1u32.checked_shl(slot.into()).unwrap_or(0), AcqRel);
         } else if let Some(place) = memory.questions().get_mut(&number) {
-            *place = Some(answer);
+            *place = Question::Answered(answer);
         }
         memory.changed();
+    }
+
+    /// True: a daemon decides where this process's memory is.
+    pub fn memory_is_arbitrated(&self) -> bool {
+        self.memory.daemon.load(Acquire) == daemon::ATTACHED && !self.port.is_over()
+    }
+
+    /// Tells the daemon that memory has moved, or the reason why it has not. `number` is that of the order; 0 = there was none.
+    pub fn memory_moved(&self, slot: u16, number: u32, why: Option<String>) {
+        if self.memory_is_arbitrated() {
+            self.send(ClientMsg::MemoryMoved { slot, number, why });
+            self.poke_agent();
+        }
     }
 
     /// Agent: a daemon sets the limits of memory from now on.
@@ -129,7 +170,9 @@ mod tests {
             for granted in [true, false] {
                 let answer = MemoryAnswer { granted, why: (!granted).then(|| "others hold it".to_owned()) };
                 let asks = scope.spawn(|| rt.ask_memory(0, 5));
-                let ClientMsg::MemoryAsk { slot: 0, number, bytes: 5 } = until(messages) else { panic!("no question") };
+                let ClientMsg::MemoryAsk { slot: 0, number, bytes: 5, .. } = until(messages) else {
+                    panic!("no question")
+                };
                 rt.memory_answered(0, number, answer.clone());
                 assert_eq!(asks.join().expect("no panic"), answer);
             }

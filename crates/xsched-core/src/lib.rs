@@ -74,13 +74,13 @@ pub use estimate::PARTS;
 pub use group::Group;
 pub use hold::Hold;
 pub use inherit::{HoldsAll, Inheritance, ask_before_waiting};
-pub use memory_questions::MemoryAnswer;
+pub use memory_questions::{MemoryAnswer, Room};
 pub use protocol::registration::Registration;
 pub use queue::{CompletionFence, XQueue};
 pub use registry::{QueueSpec, Registry};
 pub use runtime::Runtime;
 pub use sync::Waiting;
-pub use waiting::{RunsHandlers, ask_at_signals};
+pub use waiting::{MemoryWait, RunsHandlers, ask_at_signals};
 
 /// Vendor interface, as far as the core needs it. One static per platform.
 pub trait Platform: Sync + Send + 'static {
@@ -124,4 +124,10 @@ pub trait Platform: Sync + Send + 'static {
     /// Level 3 by the hardware's own time slices: gives the contexts of this process on a device another slice, in µs. Called on the
     /// agent thread: must not take a lock of the driver.
     fn set_timeslice(&self, _device: &str, _us: u64) {}
+
+    /// Has the memory of this process in a slot leave its device or come back, and reports by [`Runtime::memory_moved`] what became of
+    /// it. Called on the agent thread, which does not wait for that. False: none of it can move.
+    fn move_memory(&self, _slot: u16, _number: u32, _order: xsched_proto::wire::MemoryOrder) -> bool {
+        false
+    }
 }

@@ -18,6 +18,26 @@ pub struct MemoryAnswer {
     pub why: Option<String>,
 }
 
+/// Need for room on a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// The driver has refused the allocation.
+    pub refused: bool,
+    /// Memory that has left the device is to come back.
+    pub returns: bool,
+}
+
+/// Stage of a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// It is on its way.
+    Asked,
+    /// The daemon makes room.
+    Waits,
+    /// It is answered.
+    Answered(MemoryAnswer),
+}
+
 /// Values of [`DeviceMemory::daemon`]; 0 = the daemon is sought.
 pub(crate) mod daemon {
     /// A daemon is attached.
@@ -39,13 +59,13 @@ pub(crate) struct DeviceMemory {
     /// Changes with each of the words above and with each answer. A futex.
     pub(crate) changes: AtomicU32,
     /// Questions that threads wait on, with their answers.
-    pub(crate) questions: Mutex<BTreeMap<u32, Option<MemoryAnswer>>>,
+    pub(crate) questions: Mutex<BTreeMap<u32, Question>>,
 }
 
 const _: () = assert!(MEMORY_SLOTS <= 32);
 
 impl DeviceMemory {
-    pub(crate) fn questions(&self) -> MutexGuard<'_, BTreeMap<u32, Option<MemoryAnswer>>> {
+    pub(crate) fn questions(&self) -> MutexGuard<'_, BTreeMap<u32, Question>> {
         self.questions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -54,6 +54,8 @@ pub struct Thread {
     pub(crate) inspected: Cell<Way>,
     /// The launch under way does not wait for queues that the program itself holds, see [`crate::Hold`].
     pub passes_holds: Cell<bool>,
+    /// A signal ended its last wait at a gate: the command behind it must not wait further on.
+    pub(crate) let_through: Cell<bool>,
     /// Time at which the thread began to wait at the gate of the group in `waits`, in ns of the daemon's clock; 0 = it does not.
     at_gate_since: Cell<u64>,
 }
@@ -263,4 +265,5 @@ pub fn forget_all() {
     thread.inspected.set(Way::Unknown);
     thread.passes_holds.set(false);
     thread.signals.set(Signals::default());
+    thread.let_through.set(false);
 }

@@ -48,6 +48,7 @@ impl Interruptible {
         let (after, ends) = before.interrupted(runs_handlers);
         journal::record(|| Record::Interrupted(before, runs_handlers, after, ends));
         current().signals.set(after);
+        current().let_through.set(ends);
         ends
     }
 
@@ -61,6 +62,31 @@ impl Interruptible {
 impl Drop for Interruptible {
     fn drop(&mut self) {
         self.add_up();
+    }
+}
+
+/// A wait of the calling thread for memory that is away from the device.
+pub struct MemoryWait {
+    began: u64,
+    wait: Interruptible,
+}
+
+impl MemoryWait {
+    /// Begins the wait.
+    pub fn begin() -> MemoryWait {
+        let began = now_ns();
+        MemoryWait { began, wait: Interruptible::begin(began) }
+    }
+
+    /// True: the thread must go on, since no daemon says when memory comes back (`rt` is none where scheduling has ended), or a signal has
+    /// let it through its gate or has just ended a sleep here.
+    pub fn must_end(&self, rt: Option<&Runtime>, is_interrupted: bool) -> bool {
+        let ends = is_interrupted && self.wait.signal_ends();
+        let Some(rt) = rt else { return true };
+        if rt.daemon_is_silent(now_ns(), self.began) {
+            rt.detach();
+        }
+        ends || current().let_through.get() || !rt.memory_is_arbitrated()
     }
 }
 
@@ -122,6 +148,7 @@ impl Group {
         flush();
         rt.flush_elsewhere(self);
         let began = now_ns();
+        current().let_through.set(false);
         rt.waits.at_gate.fetch_add(1, Relaxed);
         self.begin_wait_at_gate(rt, began);
         let wait = Interruptible::begin(began);

@@ -14,7 +14,7 @@ use crate::changes::Changes;
 use crate::hints::overlooked_line;
 use crate::io::{Effect, Order, Sender, What};
 use crate::memory::Memory;
-use crate::parts::changing::{Change, Changing, Hinting, Lacking, Stage, place_of};
+use crate::parts::changing::{Answers, Change, Changing, Hinting, Lacking, Stage, place_of};
 use crate::parts::targets::{Search, distinct, processes};
 use crate::state::Engine;
 use crate::tuning::{CHANGED_AT_ONCE, CHANGED_GROUPS, CHECKED_AT_ONCE, COMPARED_AT_ONCE};
@@ -41,8 +41,11 @@ impl<M: Memory> Engine<M> {
         let is_queue = |target: &Target| matches!(target, Target::Queue(_));
         let (queues, programs): (Vec<Target>, Vec<Target>) = distinct(targets).into_iter().partition(is_queue);
         let change = match what {
-            What::Hold(_) if !queues.is_empty() => return Err(Error::input("a queue is no program: use --pid")),
+            What::Hold(_) | What::Freeze(_) if !queues.is_empty() => {
+                return Err(Error::input("a queue is no program: use --pid"));
+            }
             What::Hold(hold) => Change::Hold(hold),
+            What::Freeze(freeze) => Change::Freeze(freeze, Answers::default()),
             What::Hint(asked) => {
                 let (limit, notice) = (from.ceilings.priority, from.ceilings.notice(asked.hints));
                 if asked.priority.is_some_and(|p| p > limit) {
@@ -79,6 +82,8 @@ impl<M: Memory> Engine<M> {
             Stage::Programs(programs) => left[3] = programs.len(),
             Stage::Queues(queues) => left[4] = queues.len(),
             Stage::Timeslices(devices) => left[5] = devices.len(),
+            // The programs' work.
+            Stage::Answers => (),
         }
         Some(left)
     }
@@ -114,6 +119,14 @@ impl<M: Memory> Engine<M> {
             Stage::Programs(left) => Ok(self.piece_of_programs(from, change, left)),
             Stage::Queues(left) => self.piece_of_queues(from, change, left),
             Stage::Timeslices(left) => Ok(self.piece_of_timeslices(from, change, left)),
+            Stage::Answers => match change {
+                Change::Freeze(_, answers) => match answers.last() {
+                    None => Ok(Some(Stage::Answers)),
+                    Some(DaemonMsg::Refused(why)) => Err(why),
+                    Some(_) => Ok(None),
+                },
+                _ => Ok(None),
+            },
         }
     }
 
@@ -152,6 +165,9 @@ impl<M: Memory> Engine<M> {
                 self.check_priority(from, program.entitlement.allowed, &hint.changes)?;
             }
         }
+        if let Change::Freeze(freeze, _) = change {
+            found[next..end].iter().try_for_each(|id| self.check_freeze(*id, *freeze))?;
+        }
         if end < found.len() {
             return Ok(Some(Stage::Check { found, next: end }));
         }
@@ -164,6 +180,8 @@ impl<M: Memory> Engine<M> {
             let what = match change {
                 Change::Hold(true) => format!("suspend {whom}"),
                 Change::Hold(false) => format!("resume {whom}"),
+                Change::Freeze(true, _) => format!("freeze {whom}"),
+                Change::Freeze(false, _) => format!("thaw {whom}"),
                 Change::Hint(hint) => format!("hint {whom}: {}", hint.changes.line()),
             };
             self.log_command(from, &what);
@@ -183,6 +201,11 @@ impl<M: Memory> Engine<M> {
         for id in some {
             match change {
                 Change::Hold(hold) => self.hold_one(from, id, *hold),
+                Change::Freeze(freeze, answers) => {
+                    if self.freeze_one(from, id, *freeze) {
+                        answers.open.insert(id);
+                    }
+                }
                 Change::Hint(hint) => self.hint_one(from, id, hint),
             }
         }
@@ -193,6 +216,7 @@ impl<M: Memory> Engine<M> {
         match change {
             _ if !left.is_empty() => Some(Stage::Programs(left)),
             Change::Hold(_) => None,
+            Change::Freeze(..) => Some(Stage::Answers),
             Change::Hint(hint) => Some(Stage::Queues(std::mem::take(&mut hint.queues))),
         }
     }

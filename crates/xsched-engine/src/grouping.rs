@@ -267,12 +267,14 @@ impl<M: Memory> Engine<M> {
     pub(crate) fn detach(&mut self, id: u64, by_itself: bool) {
         let now_us = self.now_us();
         let Some(program) = self.programs.get(&id) else { return };
-        let (number, user, held) = (program.id, program.user, program.held);
+        let (number, user, off) = (program.id, program.user, program.is_off());
         for group_id in program.groups.clone() {
             self.remember_gone(group_id);
         }
         let Some(program) = self.programs.remove(&id) else { return };
+        self.left_in_move(id, &program);
         self.release_memory(id);
+        self.settle_wants();
         let mut devices: BTreeSet<Arc<str>> = BTreeSet::new();
         for group_id in program.groups {
             let group = self.take_group(group_id);
@@ -293,7 +295,7 @@ impl<M: Memory> Engine<M> {
         if self.pages.remove(id) {
             self.emit(Effect::PageGone(id));
         }
-        if held {
+        if off {
             self.event(Event::Release(number));
         }
         self.emit(Effect::DevicesInUse);

@@ -9,6 +9,7 @@ use xsched_policy::{Choice, Event};
 use crate::Error;
 use crate::io::{Effect, Input, Message};
 use crate::memory::Memory;
+use crate::parts::wants::Want;
 use crate::state::Engine;
 use crate::terms::{Settings, Terms};
 
@@ -46,7 +47,11 @@ impl<M: Memory> Engine<M> {
                 self.act();
             }
             Input::Beat => self.heartbeat.beat_ns.store(self.now_ns, Release),
-            Input::MemoryTime => self.look_at_memory(),
+            Input::MemoryTime => {
+                self.look_at_memory();
+                self.end_late_moves();
+                self.settle_wants();
+            }
             Input::Device(device, state) => self.gatekeeper.observe(self.now_us(), &device, state.as_deref()),
             Input::Nice(values) => self.take_nice(values),
             Input::ActiveWindow { uid, pid } => self.active_window(uid, pid),
@@ -81,7 +86,13 @@ impl<M: Memory> Engine<M> {
             Message::MemoryDevice { slot, device, capacity_bytes } => {
                 self.add_memory(id, slot, &device, capacity_bytes)
             }
-            Message::MemoryAsk { slot, number, bytes } => self.ask_memory(id, slot, number, bytes),
+            Message::MemoryAsk { slot, number, bytes, refused, returns } => {
+                self.ask_memory(id, Want { slot, number, bytes, refused, returns, ..Want::default() })
+            }
+            Message::MemoryMoved { number, why } => {
+                self.memory_moved(id, number, why);
+                Ok(())
+            }
         }
     }
 
@@ -105,6 +116,7 @@ impl<M: Memory> Engine<M> {
         }
         self.reconsider_company();
         self.look_at_memory();
+        self.follow_switch();
         self.publish_levels();
         self.act();
         let devices: BTreeSet<Arc<str>> = self.groups.values().map(|group| group.device.clone()).collect();

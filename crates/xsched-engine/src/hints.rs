@@ -134,28 +134,19 @@ impl<M: Memory> Engine<M> {
 
     /// Suspends a program, or resumes it. Returns whether it was suspended before.
     pub(crate) fn hold(&mut self, id: u64, hold: bool) -> bool {
-        let Some(program) = self.programs.get_mut(&id) else { return hold };
-        let was = std::mem::replace(&mut program.held, hold);
-        let number = program.id;
-        self.event(if hold { Event::Hold(number) } else { Event::Release(number) });
-        was
+        self.change_off(id, |program| std::mem::replace(&mut program.held, hold)).unwrap_or(hold)
     }
 
     /// Restores changes that an earlier daemon knew of. No more than the configuration allows now, but for what root gave.
     pub(crate) fn restore(&mut self, id: u64, mut changes: Changes, held: bool) {
         let Some(program) = self.programs.get_mut(&id) else { return };
-        let (allowed, number) = (program.entitlement.allowed, program.id);
+        let allowed = program.entitlement.allowed;
         if !changes.by_root {
             changes.priority = changes.priority.map(|priority| priority.min(allowed));
         }
-        let was_held = program.held;
-        (program.hinted, program.held) = (changes, held);
+        program.hinted = changes;
         self.change_program(id, changes);
-        if held {
-            self.event(Event::Hold(number));
-        } else if was_held {
-            self.event(Event::Release(number));
-        }
+        self.hold(id, held);
         self.act();
     }
 

@@ -12,6 +12,7 @@ use crate::Error;
 use crate::check_name;
 use crate::ledger::{Holder, HolderId, HolderTerms, Ledger, Pot, Short};
 use crate::memory::Memory;
+use crate::parts::wants::Want;
 use crate::program::Program;
 use crate::state::Engine;
 use crate::user::User;
@@ -66,7 +67,12 @@ impl<M: Memory> Engine<M> {
         let program = self.programs.get(&id).ok_or_else(|| Error::input("it is gone"))?;
         let (terms, words) = (self.holder_terms(program, capacity_bytes), program.memory.account(slot));
         self.ledger.add((id, slot), device.into(), words, capacity_bytes, terms);
+        if let Some(program) = self.programs.get_mut(&id) {
+            program.in_since_ns = self.now_ns;
+        }
         self.settle_memory(device);
+        self.follow_frozen(id, false);
+        self.act();
         self.send(id, DaemonMsg::MemoryAnswer { slot, number: 0, granted: true, why: None });
         Ok(())
     }
@@ -75,15 +81,29 @@ impl<M: Memory> Engine<M> {
     ///
     /// # Errors
     /// The program has named no device for the slot.
-    pub(crate) fn ask_memory(&mut self, id: u64, slot: u16, number: u32, bytes: u64) -> Result<(), Error> {
-        let holder = self.ledger.get((id, slot)).ok_or_else(|| Error::input("it asks for memory of no device"))?;
+    pub(crate) fn ask_memory(&mut self, id: u64, want: Want) -> Result<(), Error> {
+        let holder = self.ledger.get((id, want.slot)).ok_or_else(|| Error::input("it asks for memory of no device"))?;
         let device = holder.device().clone();
         self.renew_terms(&device);
-        let short = self.ledger.ask((id, slot), bytes).err();
-        let granted = short.is_none() && self.leaves_reserve((id, slot), bytes);
-        let why = self.holders_line((id, slot), short);
-        self.send(id, DaemonMsg::MemoryAnswer { slot, number, granted, why });
+        self.want(id, want);
         Ok(())
+    }
+
+    /// Grants room for an allocation if the limits leave it. None: granted; else the bytes that are short.
+    pub(crate) fn try_room(&mut self, id: HolderId, bytes: u64) -> Option<u64> {
+        let short = self.ledger.ask(id, bytes).err();
+        match short {
+            Some(short) => Some(short.used_bytes.saturating_add(bytes).saturating_sub(short.limit_bytes).max(1)),
+            None if self.leaves_reserve(id, bytes) => None,
+            None => Some(bytes),
+        }
+    }
+
+    /// Answers a question for room.
+    pub(crate) fn answer_room(&mut self, id: HolderId, want: &Want, granted: bool) {
+        let short = if granted { None } else { self.ledger.ask(id, want.bytes).err() };
+        let why = self.holders_line(id, short);
+        self.send(id.0, DaemonMsg::MemoryAnswer { slot: id.1, number: want.number, granted, why });
     }
 
     /// Returns true if an allocation leaves free what is reserved for more urgent programs, as far as memory of attached programs goes. The
@@ -98,9 +118,12 @@ impl<M: Memory> Engine<M> {
 
     /// A program has left: its memory is free for others.
     pub(crate) fn release_memory(&mut self, id: u64) {
+        let held: u64 = self.ledger.of(id).map(|(_, holder)| holder.present_bytes()).fold(0, u64::saturating_add);
         for device in self.ledger.remove(id) {
             self.settle_memory(&device);
+            self.wants.freed(&device, held);
         }
+        self.wants.remove_of(id);
     }
 
     /// Brings limits and reserves up to date with what programs hold, and with changes of the configuration and of priorities.
@@ -234,6 +257,6 @@ impl<M: Memory> Engine<M> {
 
     /// Returns true while limits and reserves have to follow what programs hold, by [`crate::Input::MemoryTime`].
     pub fn follows_memory(&self) -> bool {
-        self.ledger.needs_looks()
+        self.ledger.needs_looks() || self.has_moves() || !self.wants.is_empty()
     }
 }

@@ -146,6 +146,17 @@ pub enum Message {
         number: u32,
         /// Size of the allocation, in bytes.
         bytes: u64,
+        /// True if the driver has refused it.
+        refused: bool,
+        /// True for memory that has left the device and is to come back.
+        returns: bool,
+    },
+    /// Memory of the program has moved, or has not for this reason.
+    MemoryMoved {
+        /// Number of the order; 0 = there was none.
+        number: u32,
+        /// Reason, in one line.
+        why: Option<String>,
     },
 }
 
@@ -205,6 +216,8 @@ pub struct Sender {
 pub enum What {
     /// Suspended (true) or resumed.
     Hold(bool),
+    /// Frozen (true) or thawed.
+    Freeze(bool),
     /// Other values for the policy.
     Hint(Changes),
 }

@@ -103,6 +103,11 @@ impl<W: Deref<Target = MemorySlot>> Holder<W> {
         self.words.used_bytes.load(SeqCst).min(self.capacity_bytes)
     }
 
+    /// Memory of the process that can leave the device, in bytes.
+    pub fn movable_bytes(&self) -> u64 {
+        self.words.movable_bytes.load(Relaxed).min(self.present_bytes())
+    }
+
     /// Present report of the process.
     pub fn report(&self) -> MemoryUse {
         MemoryUse::of(&self.words)

@@ -8,6 +8,8 @@
 //! Where things are:
 //! - `handle` takes inputs apart. `grouping`, `queueing`, `hints`, `command`, `follow` do what they are named after.
 //! - `gates` reads words and stores decisions; `progress`, `timeslices` and `company` look after what follows from gates.
+//! - `freezing` has programs whose memory is to leave their devices.
+//! - `swapping` makes room for programs that do not fit together.
 //! - `holding` has limits of memory and answers programs that ask for more of it; [`ledger`] counts it.
 //! - `pooling` says what a pool is; `program` and `group` are what is known of each; `terms` what the configuration says of them; `io` has inputs and effects.
 //! - `trace`, `values`, `accounts` and `outcomes` tell what happened: from the one stream of [`xsched_proto::transitions`], which the gatekeeper makes.
@@ -26,6 +28,7 @@ mod changes;
 mod command;
 mod company;
 mod follow;
+mod freezing;
 mod gates;
 mod group;
 mod grouping;
@@ -42,6 +45,7 @@ mod program;
 mod progress;
 mod queueing;
 mod state;
+mod swapping;
 mod terms;
 mod timeslices;
 mod trace;

@@ -10,7 +10,7 @@ use xsched_proto::class::{self, Class, Contention};
 use xsched_proto::domains::DomainMode;
 use xsched_proto::entitlement::Entitlement;
 use xsched_proto::hint::{Hint, Hints, Laxity};
-use xsched_proto::wire::{Levels, Platform};
+use xsched_proto::wire::{Levels, MemoryOrder, Platform};
 
 use crate::changes::Changes;
 use crate::group::Group;
@@ -65,6 +65,27 @@ pub struct Wishes {
     pub memory_limit: Option<Amount>,
     /// Memory of each device that less urgent programs leave to it.
     pub memory_reserve: Option<Amount>,
+    /// True if its memory can leave its device.
+    pub memory_swap: bool,
+}
+
+/// Order to move memory that a program is carrying out.
+#[derive(Debug)]
+pub struct Move {
+    /// The order.
+    pub(crate) order: MemoryOrder,
+    /// Numbers of the orders, one for each device, that are not answered.
+    pub(crate) open: Vec<u32>,
+    /// Command that waits for the end.
+    pub(crate) command: Option<u64>,
+    /// Time at which that command waits no longer, in ns.
+    pub(crate) until_ns: u64,
+    /// State of the memory before, in words.
+    pub(crate) was: String,
+    /// Memory on the device before, in bytes.
+    pub(crate) held: u64,
+    /// Reason for which a device's memory has not moved.
+    pub(crate) why: Option<String>,
 }
 
 /// An attached process.
@@ -132,6 +153,18 @@ pub struct Program<M> {
     pub queues: BTreeMap<u16, Queue>,
     /// True while an operator suspends it.
     pub held: bool,
+    /// True if its memory can leave its device.
+    pub swap: bool,
+    /// True while its memory stays away until it is thawed.
+    pub frozen: bool,
+    /// Move of its memory under way.
+    pub moving: Option<Move>,
+    /// True while its memory waits for room on the device.
+    pub awaits_room: bool,
+    /// Time since which it has had its memory on the device, in ns.
+    pub in_since_ns: u64,
+    /// Time at which its memory could not leave, in ns.
+    pub refused_ns: Option<u64>,
 }
 
 /// An XQueue.
@@ -196,6 +229,12 @@ impl<M> Program<M> {
             groups: Vec::new(),
             queues: BTreeMap::new(),
             held: false,
+            swap: wishes.memory_swap,
+            frozen: false,
+            moving: None,
+            awaits_room: false,
+            in_since_ns: 0,
+            refused_ns: None,
         };
         program.reconsider(terms, settings);
         // The program chose this slice when it made its context.
@@ -217,6 +256,14 @@ impl<M> Program<M> {
     /// Priority of its groups unless they have one of their own.
     pub fn priority(&self) -> i32 {
         self.entitlement.priority
+    }
+
+    /// Returns true while it is kept off its devices: suspended, frozen, or without room.
+    pub fn is_off(&self) -> bool {
+        self.held
+            || self.frozen
+            || self.awaits_room
+            || self.moving.as_ref().is_some_and(|moving| moving.order == MemoryOrder::Freeze)
     }
 
     /// Class of its priority.

@@ -16,6 +16,7 @@ use crate::parts::follow_ups::FollowUps;
 use crate::parts::history::History;
 use crate::parts::pages::Pages;
 use crate::parts::queues::Queues;
+use crate::parts::wants::Wants;
 use crate::program::Program;
 use crate::terms::Settings;
 use crate::tuning::TRACE_BYTES;
@@ -37,6 +38,8 @@ pub struct Engine<M: Memory> {
     pub(crate) books: Books,
     /// Backlog pages of urgent programs in foreign MPS servers.
     pub(crate) pages: Pages,
+    /// Questions for room that wait.
+    pub(crate) wants: Wants,
     /// Commands that change programs, by connection.
     pub(crate) changing: HashMap<u64, Changing>,
     /// Work that follows from decisions.
@@ -46,6 +49,8 @@ pub struct Engine<M: Memory> {
     pub(crate) history: History,
     /// Number of the last group or queue.
     last_id: u64,
+    /// Number of the last order to move memory.
+    last_move: u32,
     effects: VecDeque<Effect>,
 }
 
@@ -74,11 +79,13 @@ impl<M: Memory> Engine<M> {
             ledger: Ledger::default(),
             books: Books::default(),
             pages: Pages::default(),
+            wants: Wants::default(),
             changing: HashMap::new(),
             follow_ups: FollowUps::default(),
             active_windows: HashMap::new(),
             history: History::new(bursts),
             last_id: 0,
+            last_move: 0,
             effects: VecDeque::new(),
         }
     }
@@ -103,6 +110,12 @@ impl<M: Memory> Engine<M> {
     pub(crate) fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
+    }
+
+    /// Number of a new order to move memory; never 0.
+    pub(crate) fn next_move(&mut self) -> u32 {
+        self.last_move = self.last_move.wrapping_add(1).max(1);
+        self.last_move
     }
 
     pub(crate) fn event(&mut self, event: Event) {

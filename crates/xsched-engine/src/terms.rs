@@ -36,6 +36,8 @@ pub struct MemorySettings {
     pub capacity: Option<Amount>,
     /// Limit of all programs of each class, in the order of [`Class::ALL`].
     pub classes: [Option<Amount>; Class::ALL.len()],
+    /// True if no program's memory may leave its device.
+    pub stays: bool,
 }
 
 /// The terms of one program: its rule, and the limits of its user.

@@ -4,6 +4,20 @@
 pub(crate) const REASSERT_NS: u64 = 2_000_000;
 /// Queues and counters of a program that are read in one piece of work: some 8 µs, twice that where they were never touched.
 pub const LOOK_PLACES: usize = 128;
+/// Longest wait of a command for a program that moves memory, in ns: 80 GiB at 1 GiB/s, and some more.
+pub const MOVE_NS: u64 = 120_000_000_000;
+/// Speed at which memory moves, in bytes per second, low: the length of turns follows from it.
+pub const MOVE_BYTES_PER_S: u64 = 20 << 30;
+/// Length of a turn of best-effort programs that do not fit together, in times that it takes to move their memory.
+pub const TURN_MOVES: u64 = 10;
+/// Shortest such turn, in ns.
+pub const TURN_MIN_NS: u64 = 1_000_000_000;
+/// Time in which a program has to take room that was made for it, in ns.
+pub const PROMISE_NS: u64 = 500_000_000;
+/// Longest wait of a program for room, in ns.
+pub const WANT_NS: u64 = 120_000_000_000;
+/// Time for which memory stays that could not leave, in ns.
+pub const KEEP_AFTER_REFUSAL_NS: u64 = 5_000_000_000;
 /// Commands longer than this, in µs, are too long for others to run beside them: a rival's requests take as long.
 pub const LONG_US: u64 = 2_000;
 /// Bursts after which it counts as known what bounds a program: one of a start, with its compilations, says little.

@@ -42,8 +42,10 @@ pub struct MemorySlot {
     pub exported_bytes: AtomicU64,
     /// Pinned host memory of the process, which is not part of `used_bytes`.
     pub host_bytes: AtomicU64,
-    /// Not used.
-    rest_of_use: [AtomicU64; 2],
+    /// Memory of the process that has left the device. It is no part of `used_bytes`.
+    pub away_bytes: AtomicU64,
+    /// State of memory that can leave the device, see [`Residency`].
+    pub residency: AtomicU64,
 
     /// Part of `used_bytes` that was allocated plainly (such as cuMemAlloc, pitched and managed memory).
     pub plain_bytes: AtomicU64,
@@ -57,8 +59,30 @@ pub struct MemorySlot {
     pub array_bytes: AtomicU64,
     /// Part of `used_bytes` that the driver takes for contexts, modules and the like.
     pub overhead_bytes: AtomicU64,
+    /// Part of `used_bytes` that can leave the device.
+    pub movable_bytes: AtomicU64,
     /// Not used.
-    rest_of_parts: [AtomicU64; 10],
+    rest_of_parts: [AtomicU64; 9],
+}
+
+/// State of a process's memory that can leave its device, as in [`MemorySlot::residency`]: bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Residency(pub u64);
+
+impl Residency {
+    /// It stays away until it is thawed.
+    pub const FROZEN: Residency = Residency(1);
+
+    /// True: all bits of `other` are set.
+    pub fn has(self, other: Residency) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// With the bits of `other`, if `so`.
+    #[must_use]
+    pub fn with(self, other: Residency, so: bool) -> Residency {
+        Residency(if so { self.0 | other.0 } else { self.0 })
+    }
 }
 
 /// Subtracts, but never below 0.
@@ -161,6 +185,10 @@ pub struct MemoryUse {
     pub exported_bytes: u64,
     /// Pinned host memory, not part of the used memory, in bytes.
     pub host_bytes: u64,
+    /// Memory that has left the device, not part of the used memory, in bytes.
+    pub away_bytes: u64,
+    /// True if that stays away until it is thawed.
+    pub frozen: bool,
     /// Memory that the last refused allocation lacked, in bytes.
     pub wanted_bytes: u64,
     /// Number of refused allocations.
@@ -182,6 +210,8 @@ impl MemoryUse {
             overhead_bytes: read(&slot.overhead_bytes),
             exported_bytes: read(&slot.exported_bytes),
             host_bytes: read(&slot.host_bytes),
+            away_bytes: read(&slot.away_bytes),
+            frozen: Residency(read(&slot.residency)).has(Residency::FROZEN),
             wanted_bytes: read(&slot.wanted_bytes),
             refused: read(&slot.refused),
         }

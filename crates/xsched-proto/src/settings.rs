@@ -157,6 +157,7 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
             }),
             memory_limit: self.value("XSCHED_MEMORY_LIMIT", Amount::ACCEPTED, Amount::parse),
             memory_reserve: self.value("XSCHED_MEMORY_RESERVE", Amount::ACCEPTED, Amount::parse),
+            memory_swap: self.text("XSCHED_MEMORY").as_deref() == Some("swap"),
             command: Vec::new(),
             title: None,
             exe: String::new(),

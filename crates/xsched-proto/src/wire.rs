@@ -48,6 +48,8 @@ pub struct ProgramOptions {
     pub memory_limit: Option<Amount>,
     /// Memory of each device that less urgent programs leave to this one; none = the daemon's rules or nothing.
     pub memory_reserve: Option<Amount>,
+    /// True if its memory can leave the device (`--memory swap`).
+    pub memory_swap: bool,
     /// Command line of the program at its start, as [`crate::program::cut`] cuts it.
     #[serde(deserialize_with = "at_most::<WORDS_MAX, _, _>")]
     pub command: Vec<String>,
@@ -161,7 +163,31 @@ pub enum ClientMsg {
         number: u32,
         /// Size of the allocation, in bytes.
         bytes: u64,
+        /// True if the driver has refused it: room has to be made.
+        refused: bool,
+        /// True for memory of the process that has left the device and is to come back.
+        returns: bool,
     },
+    /// Answer to [`DaemonMsg::MemoryMove`], and news of a move that nobody ordered. The words of the slot are up to date.
+    MemoryMoved {
+        /// Slot of the device.
+        slot: u16,
+        /// Number of the order; 0 = there was none.
+        number: u32,
+        /// Reason in one line for which the order is not carried out; none = it is.
+        why: Option<String>,
+    },
+}
+
+/// Order to a program whose memory can leave its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemoryOrder {
+    /// Memory leaves, and stays away until thawed.
+    Freeze,
+    /// Frozen memory comes back.
+    Thaw,
+    /// Memory leaves, to make room for others, until the program needs it.
+    Leave,
 }
 
 /// Line of a program's description of itself.
@@ -237,6 +263,18 @@ pub enum Request {
     /// Keeps programs off their devices until resumed. Answered by one [`DaemonMsg::Changed`] each.
     Suspend {
         /// Programs and queues, at most [`TARGETS_MAX`].
+        #[serde(deserialize_with = "at_most::<TARGETS_MAX, _, _>")]
+        targets: Vec<Target>,
+    },
+    /// Has the memory of programs leave their devices, and suspends them, until thawed. Answered by one [`DaemonMsg::Changed`] each.
+    Freeze {
+        /// Programs, at most [`TARGETS_MAX`].
+        #[serde(deserialize_with = "at_most::<TARGETS_MAX, _, _>")]
+        targets: Vec<Target>,
+    },
+    /// Undoes [`Request::Freeze`].
+    Thaw {
+        /// Programs, at most [`TARGETS_MAX`].
         #[serde(deserialize_with = "at_most::<TARGETS_MAX, _, _>")]
         targets: Vec<Target>,
     },
@@ -455,6 +493,20 @@ pub enum DaemonMsg {
         /// Holders of the memory, in one line, with the limit that was met, if one was. It comes with each answer to a question: a program
         /// whose driver refuses an allocation asks for it, too.
         why: Option<String>,
+    },
+    /// Room is being made for a question: the answer takes longer.
+    MemoryWait {
+        /// Number of the question.
+        number: u32,
+    },
+    /// Has the program's memory on a device leave or come back. Answered by [`ClientMsg::MemoryMoved`].
+    MemoryMove {
+        /// Slot of the device.
+        slot: u16,
+        /// Number of the order, greater than 0.
+        number: u32,
+        /// The order.
+        order: MemoryOrder,
     },
 }
 

@@ -7,7 +7,7 @@ use xsched_core::{MemoryAnswer, Registration};
 use xsched_flow::tuning::DESCRIPTION_LINES;
 use xsched_proto::class::Class;
 use xsched_proto::settings::Log;
-use xsched_proto::wire::{ClientMsg, DaemonMsg, Described};
+use xsched_proto::wire::{ClientMsg, DaemonMsg, Described, MemoryOrder};
 use xsched_proto::{Error, PROTOCOL_VERSION, variables};
 
 use super::Worker;
@@ -97,6 +97,8 @@ impl Worker {
             DaemonMsg::MemoryAnswer { slot, number, granted, why } => {
                 self.rt.memory_answered(slot, number, MemoryAnswer { granted, why });
             }
+            DaemonMsg::MemoryWait { number } => self.rt.memory_waits(number),
+            DaemonMsg::MemoryMove { slot, number, order } => self.move_memory(connection, slot, number, order)?,
             DaemonMsg::Refused(why) => return Err(why.within("refused by the daemon")),
             _ => {}
         }
@@ -139,6 +141,21 @@ impl Worker {
     fn lower(&self, connection: &mut Connection, slot: u16) -> Result<(), Error> {
         let Some((device, platform)) = self.rt.device_of(slot) else { return Ok(()) };
         connection.send(&ClientMsg::Levels { slot, levels: platform.levels(&device) })
+    }
+
+    /// Has memory move. The platform reports the end.
+    fn move_memory(
+        &self,
+        connection: &mut Connection,
+        slot: u16,
+        number: u32,
+        order: MemoryOrder,
+    ) -> Result<(), Error> {
+        if self.host.platforms.iter().any(|platform| platform.move_memory(slot, number, order)) {
+            return Ok(());
+        }
+        let why = Some("none of its memory can leave the device".to_owned());
+        connection.send(&ClientMsg::MemoryMoved { slot, number, why })
     }
 
     /// Passes the program's priority on to hardware that has priorities of its own.

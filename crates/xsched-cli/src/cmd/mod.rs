@@ -9,6 +9,7 @@ pub(crate) mod config;
 pub(crate) mod daemon;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod freeze;
 pub(crate) mod help;
 pub(crate) mod hint;
 pub(crate) mod kube;

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::Ordering::*;
 
-use xsched_proto::memory::{Memory, Sleepers, Word};
+use xsched_proto::memory::{Memory, Sleepers, Woken, Word};
 
 /// Place of a process's memory on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,8 @@ const LEAVE: u32 = 1;
 const FROZEN: u32 = 2;
 /// Goal: nothing arbitrates any more. Memory must be reachable, host memory is good enough.
 const REACHABLE: u32 = 4;
+/// No goal: [`Latch::wake_mover`] was called.
+const LOOK: u32 = 8;
 
 /// A thread asks whether it may touch memory.
 const ASKS: u32 = 1;
@@ -61,6 +63,13 @@ pub struct Entry {
 /// State of a closed latch, as a thread read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen(u32);
+
+impl Seen {
+    /// True: memory is away, and not on its way.
+    pub fn is_away(self) -> bool {
+        self.0 & (PLACE | CLOSED) == AWAY
+    }
+}
 
 /// Moves of the memory behind a latch. All calls come from the mover's thread.
 pub trait Moves {
@@ -91,6 +100,16 @@ pub enum Turn {
 pub struct Goal(u32);
 
 impl Goal {
+    /// True after [`Latch::open_for_good`].
+    pub fn is_reachable(self) -> bool {
+        self.0 & REACHABLE != 0
+    }
+
+    /// True after [`Latch::freeze`].
+    pub fn is_frozen(self) -> bool {
+        self.0 & FROZEN != 0
+    }
+
     /// Place to move to from `place`; `place` itself if memory may stay.
     fn target(self, place: Place) -> Place {
         match place {
@@ -153,9 +172,14 @@ impl<M: Memory> Latch<M> {
         }
     }
 
-    /// Sleeps until the state is another than `seen`, for `most_ns` at most.
-    pub fn sleep(&self, seen: Seen, most_ns: u64) {
-        M::sleep(&self.state, seen.0, Sleepers::Own, most_ns);
+    /// Sleeps until the state is another than `seen`, for `most_ns` at most. True: a signal ended the sleep.
+    pub fn sleep(&self, seen: Seen, most_ns: u64) -> bool {
+        M::sleep(&self.state, seen.0, Sleepers::Own, most_ns) == Woken::Signal
+    }
+
+    /// The goal now.
+    pub fn goal(&self) -> Goal {
+        Goal(self.goal.load(Acquire))
     }
 
     /// Place of the memory now; while it moves, the place that it comes from.
@@ -188,14 +212,20 @@ impl<M: Memory> Latch<M> {
         self.change_goal(FROZEN | LEAVE, 0);
     }
 
-    /// Memory must be reachable from now on: no daemon arbitrates, or the process ends.
+    /// Memory must be reachable until [`Latch::arbitrated`]: no daemon arbitrates, or a thread that must not wait is at the latch.
     pub fn open_for_good(&self) {
         self.change_goal(0, REACHABLE);
     }
 
-    /// Ends [`Latch::open_for_good`]: a daemon arbitrates again.
+    /// Ends [`Latch::open_for_good`].
     pub fn arbitrated(&self) {
         self.change_goal(REACHABLE, 0);
+    }
+
+    /// Wakes the mover from [`Latch::sleep_for_goal`], which looks at more than the goal.
+    pub fn wake_mover(&self) {
+        self.goal.fetch_or(LOOK, AcqRel);
+        M::wake(&self.goal, Sleepers::Own);
     }
 
     fn change_goal(&self, without: u32, with: u32) {
@@ -234,9 +264,15 @@ impl<M: Memory> Latch<M> {
         Turn::Moved(reached)
     }
 
+    /// Mover: opens the latch after a turn that ended by a panic, with memory at this place.
+    pub fn recover(&self, place: Place) {
+        self.open(place);
+    }
+
     /// Mover: sleeps until the goal is another than `seen`, for `most_ns` at most.
     pub fn sleep_for_goal(&self, seen: Goal, most_ns: u64) {
         M::sleep(&self.goal, seen.0, Sleepers::Own, most_ns);
+        self.goal.fetch_and(!LOOK, AcqRel);
     }
 
     /// Waits until no thread is inside. False: given up.

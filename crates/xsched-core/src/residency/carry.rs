@@ -234,6 +234,16 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
         place
     }
 
+    /// Bytes of chunks that are not on the device.
+    pub fn away_bytes(&self) -> u64 {
+        self.chunks.iter().filter(|chunk| chunk.device.is_none()).map(|chunk| chunk.bytes).sum()
+    }
+
+    /// Bytes of chunks that are on the device.
+    pub fn resident_bytes(&self) -> u64 {
+        self.chunks.iter().filter(|chunk| chunk.device.is_some()).map(|chunk| chunk.bytes).sum()
+    }
+
     /// Takes the chunks in a range of addresses out, to be discarded or to stay where they are.
     pub fn take_range(&mut self, at: u64, bytes: u64) -> Vec<Chunk<H>> {
         let within = |chunk: &mut Chunk<H>| at <= chunk.at && chunk.at < at + bytes;

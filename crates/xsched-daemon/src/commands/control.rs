@@ -83,6 +83,7 @@ impl Server {
             | Answer::OfPool
             | Answer::OfTeller
             | Answer::OfUsage
+            | Answer::OfPrograms
             | Answer::OfReload(_) => return,
             Answer::Changing => return self.continue_change(id),
         };
@@ -128,6 +129,8 @@ impl Server {
             Request::ActiveWindow { pid } => self.input(Input::ActiveWindow { uid: user.uid, pid }),
             Request::Suspend { targets } => return Ok(self.change(id, targets, What::Hold(true))),
             Request::Resume { targets } => return Ok(self.change(id, targets, What::Hold(false))),
+            Request::Freeze { targets } => return Ok(self.change(id, targets, What::Freeze(true))),
+            Request::Thaw { targets } => return Ok(self.change(id, targets, What::Freeze(false))),
             Request::Describe { pid } => {
                 let conn = self.clients_of(id, user, pid)?.into_iter().max().unwrap_or(0);
                 let token = self.net.next_id();
@@ -219,6 +222,9 @@ impl Server {
 
     /// Does the next piece of a command that changes programs.
     fn continue_change(&mut self, command: u64) {
+        if self.engine.awaits_answers(command) {
+            return self.set_answer(command, Some(Answer::OfPrograms));
+        }
         match self.engine.wanted_start(command) {
             Some(pid) => self.input(Input::Start(command, start_ticks(pid))),
             None => self.input(Input::Continue(command)),
@@ -273,6 +279,8 @@ fn is_long(request: &Request) -> bool {
         Request::Hint { .. }
             | Request::Suspend { .. }
             | Request::Resume { .. }
+            | Request::Freeze { .. }
+            | Request::Thaw { .. }
             | Request::Usage { .. }
             | Request::Trace { .. }
     )

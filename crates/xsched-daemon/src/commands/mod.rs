@@ -51,6 +51,8 @@ pub(crate) enum Answer {
     Trace(Box<Telling>),
     /// The answer has one message for each program that the engine changes.
     Changing,
+    /// The answer is the outcome of an order to programs.
+    OfPrograms,
     /// The answer is a program's description of itself.
     OfClient,
     /// The answer is a place in a pool, or the reason for none.
@@ -71,6 +73,7 @@ impl Answer {
         match self {
             Answer::Waits(_)
             | Answer::OfClient
+            | Answer::OfPrograms
             | Answer::OfPool
             | Answer::OfTeller
             | Answer::OfUsage

@@ -98,6 +98,7 @@ struct YieldTable {
 #[serde(deny_unknown_fields)]
 struct MemoryTable {
     capacity: Option<Memory>,
+    swap: Option<bool>,
 }
 
 /// Choice of programs that share a GPU by a pool, and settings of pools.
@@ -586,7 +587,10 @@ impl Config {
             proven_minutes: file.pool.proven_minutes.or(self.pool.proven_minutes),
         };
         self.yields = YieldTable { enabled: file.yields.enabled.or(self.yields.enabled) };
-        self.memory = MemoryTable { capacity: file.memory.capacity.or(self.memory.capacity) };
+        self.memory = MemoryTable {
+            capacity: file.memory.capacity.or(self.memory.capacity),
+            swap: file.memory.swap.or(self.memory.swap),
+        };
         self.metrics = file.metrics.or(std::mem::take(&mut self.metrics));
         self.metrics.check().map_err(|why| (line_of(text, "listen"), why))?;
         Ok(remarks)
@@ -696,6 +700,7 @@ impl Config {
             memory: MemorySettings {
                 capacity: self.memory.capacity.map(|memory| memory.0),
                 classes: Class::ALL.map(|class| Some(self.classes.get(&class)?.memory?.0)),
+                stays: self.memory.swap == Some(false),
             },
         }
     }

@@ -41,6 +41,7 @@ pub(crate) fn wishes(options: &ProgramOptions) -> Wishes {
         domains: options.domains,
         memory_limit: options.memory_limit,
         memory_reserve: options.memory_reserve,
+        memory_swap: options.memory_swap,
     }
 }
 

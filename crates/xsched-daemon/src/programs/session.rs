@@ -11,6 +11,7 @@ use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::class::Class;
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::SEGMENT_BYTES;
+use xsched_proto::text::escaped;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, ProgramOptions};
 
 use crate::identity::peer::{self, Peer};
@@ -28,6 +29,8 @@ use crate::services::identify::{self, Who};
 use crate::tuning::PROGRAM_SOCKET_MAX_BYTES;
 use crate::{Error, Input};
 
+/// Length of a line of a program's that is passed on, in characters.
+const LINE_MAX_CHARS: usize = 300;
 /// Number of descriptors of a program beside its connection: its segment, its eventfd, and its pidfd.
 const PROGRAM_FDS: usize = 3;
 
@@ -262,7 +265,12 @@ impl Server {
             ClientMsg::MemoryDevice { slot, device, capacity_bytes } => {
                 Message::MemoryDevice { slot, device, capacity_bytes }
             }
-            ClientMsg::MemoryAsk { slot, number, bytes } => Message::MemoryAsk { slot, number, bytes },
+            ClientMsg::MemoryAsk { slot, number, bytes, refused, returns } => {
+                Message::MemoryAsk { slot, number, bytes, refused, returns }
+            }
+            ClientMsg::MemoryMoved { number, why, .. } => {
+                Message::MemoryMoved { number, why: why.map(|why| said(&why)) }
+            }
             ClientMsg::Hello { .. } | ClientMsg::Control { .. } => {
                 return Err(Error::input("it has introduced itself before"));
             }
@@ -377,4 +385,9 @@ impl Server {
         self.finish_usage();
         self.net.reaper.end();
     }
+}
+
+/// Line that a program has said, cut.
+fn said(line: &str) -> String {
+    escaped(line).chars().take(LINE_MAX_CHARS).collect()
 }

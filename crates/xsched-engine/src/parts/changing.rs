@@ -4,8 +4,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use xsched_policy::GroupId;
+use xsched_proto::wire::DaemonMsg;
 
 use super::targets::Search;
+use crate::Error;
 use crate::changes::Changes;
 use crate::group::Group;
 use crate::io::Sender;
@@ -34,11 +36,24 @@ pub(crate) enum Stage {
     Queues(VecDeque<u64>),
     /// Time slices of devices with changed groups are assigned anew, a device in each piece.
     Timeslices(VecDeque<Arc<str>>),
+    /// Programs carry an order out, and answer.
+    Answers,
+}
+
+/// Answers of programs that a command waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    /// Programs that have not answered.
+    pub(crate) open: BTreeSet<u64>,
+    /// Lines on those that have not carried the order out.
+    pub(crate) failures: Vec<String>,
 }
 
 #[derive(Debug)]
 pub(crate) enum Change {
     Hold(bool),
+    /// Programs are frozen (true) or thawed, and answer.
+    Freeze(bool, Answers),
     Hint(Box<Hinting>),
 }
 
@@ -64,6 +79,30 @@ pub(crate) struct Lacking {
     pub(crate) some_have: bool,
     /// The level that takes its place, a line for each device and interface.
     pub(crate) lines: BTreeSet<String>,
+}
+
+impl Stage {
+    /// Returns true once the command waits for programs.
+    pub(crate) fn awaits(&self) -> bool {
+        matches!(self, Stage::Answers)
+    }
+}
+
+impl Change {
+    /// Returns true if no program has to answer any more.
+    pub(crate) fn is_answered(&self) -> bool {
+        !matches!(self, Change::Freeze(_, answers) if !answers.open.is_empty())
+    }
+}
+
+impl Answers {
+    /// Last message for the command; none = some programs have not answered.
+    pub(crate) fn last(&self) -> Option<DaemonMsg> {
+        self.open.is_empty().then(|| match self.failures.is_empty() {
+            true => DaemonMsg::End,
+            false => DaemonMsg::Refused(Error::environment(self.failures.join("; "))),
+        })
+    }
 }
 
 impl Lacking {

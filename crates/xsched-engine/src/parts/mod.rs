@@ -10,3 +10,4 @@ pub(crate) mod outcomes;
 pub(crate) mod pages;
 pub(crate) mod queues;
 pub(crate) mod targets;
+pub(crate) mod wants;

@@ -380,6 +380,7 @@ impl<'a> Script<'a> {
             domains: b.some(|b| b.of(&[DomainMode::Off, DomainMode::Report, DomainMode::Exempt])),
             memory_limit: None,
             memory_reserve: None,
+            memory_swap: false,
         };
         // A second one with this number is ignored, with its memory.
         self.segments.entry(id).or_insert(memory);

@@ -28,6 +28,7 @@ pub(super) fn lines(program: &ProgramInfo) -> impl Iterator<Item = String> + '_ 
 pub(crate) fn details(program: &ProgramInfo) -> impl Iterator<Item = (String, String)> + '_ {
     let told = |memory: &&MemoryInfo| {
         memory.held.used_bytes > 0
+            || memory.held.away_bytes > 0
             || memory.limit_bytes.is_some()
             || memory.reserve_bytes > 0
             || memory.held.refused > 0
@@ -58,6 +59,7 @@ fn text(memory: &MemoryInfo) -> String {
         memory.limit_bytes.map(|limit| format!("limit {}", of_bytes(limit))),
         some(others, &|text| format!("{text} more in other processes of the program")),
         some(held.exported_bytes, &|text| format!("{text} exported")),
+        some(held.away_bytes, &|text| format!("{text} away on the host{}", if held.frozen { ", frozen" } else { "" })),
         some(held.host_bytes, &|text| format!("{text} of pinned host memory")),
         some(memory.reserve_bytes, &|text| format!("{text} reserved")),
         some(memory.keep_free_bytes, &|text| format!("leaves {text} to more urgent programs")),

@@ -224,6 +224,9 @@ fn state(row: &Row<'_>) -> String {
             s => format!("ended {}", rough_us(s.saturating_mul(1_000_000))),
         };
     }
+    if row.program.memory.iter().any(|memory| memory.held.frozen) {
+        return "frozen".into();
+    }
     let Some(group) = row.group else { return NOTHING.into() };
     match group.state {
         GroupState::Idle => "idle".into(),

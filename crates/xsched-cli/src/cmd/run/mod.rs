@@ -64,6 +64,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = values::memory)]
     memory_reserve: Option<Amount>,
 
+    /// Have the program's CUDA memory leave the GPU while others need the room, and with `freeze`
+    #[arg(long, value_name = "swap")]
+    memory: Option<Movement>,
+
     /// Sharing of an NVIDIA GPU with others: by turns, or side by side [default: auto]
     #[arg(long, value_name = "time|pool|spatial|auto")]
     share: Option<Share>,
@@ -92,6 +96,12 @@ pub(crate) struct Args {
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true,
         add = candidates::command())]
     command: Vec<OsString>,
+}
+
+/// Value of `--memory`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Movement {
+    Swap,
 }
 
 const AFTER_HELP: &str = "\
@@ -408,6 +418,7 @@ impl Args {
             ("XSCHED_AUTO_XQUEUE_LEVEL", self.level.map(|l| l.0.map_or("auto".to_owned(), |n| n.to_string()))),
             ("XSCHED_AUTO_XQUEUE_THRESHOLD", self.threshold.map(|n| n.to_string())),
             ("XSCHED_AUTO_XQUEUE_BATCH_SIZE", self.batch.map(|n| n.to_string())),
+            ("XSCHED_MEMORY", self.memory.map(|Movement::Swap| "swap".to_owned())),
             ("XSCHED_MEMORY_LIMIT", self.memory_limit.map(|amount| amount.to_string())),
             ("XSCHED_MEMORY_RESERVE", self.memory_reserve.map(|amount| amount.to_string())),
         ];

@@ -43,6 +43,7 @@ impl Wish {
     pub(super) fn of(args: &Args, settings: &Settings) -> Wish {
         let inherited = || variables::text(VARIABLE).and_then(|text| Share::from_str(&text, true).ok());
         let share = args.share.or_else(inherited).unwrap_or(Share::Auto);
+        let share = if settings.options.memory_swap { beside_swap(share) } else { share };
         let priority = settings.options.priority.unwrap_or(Class::Normal.nominal());
         let pipe = mps::pipe_directory();
         Wish { share, class: Class::of(priority), running: mps::answers(&pipe).then_some(pipe) }
@@ -89,6 +90,14 @@ impl Wish {
         }
         Ok(())
     }
+}
+
+/// Sharing of a program whose memory can leave the GPU: an access while it is away would end all programs of a server.
+fn beside_swap(share: Share) -> Share {
+    if matches!(share, Share::Pool | Share::Spatial) {
+        say("--memory swap: the program takes turns with others instead of sharing the GPU side by side");
+    }
+    Share::Time
 }
 
 fn missing() -> Error {

@@ -329,7 +329,7 @@ fn a_call_inside_another_one_passes_a_closed_latch() {
         },
         |world| {
             let thread = &world.threads[0];
-            let entry = world.latch.enter(thread, |seen| world.latch.sleep(seen, 0));
+            let entry = world.latch.enter(thread, |seen| _ = world.latch.sleep(seen, 0));
             world.touch();
             world.enqueue(0, |_| unreachable!("the thread is inside"));
             world.touch();
@@ -353,7 +353,7 @@ fn memory_stays_while_a_capture_is_active() {
         },
         |world| {
             let thread = &world.threads[0];
-            let entry = world.latch.enter(thread, |seen| world.latch.sleep(seen, 0));
+            let entry = world.latch.enter(thread, |seen| _ = world.latch.sleep(seen, 0));
             world.captures.fetch_add(1, AcqRel);
             world.latch.leave(thread, entry);
             // Recorded calls find memory at its place without entering.

@@ -92,6 +92,8 @@ fn largest(kind: &str) -> Request {
         "ActiveWindow" => Request::ActiveWindow { pid: Some(std::process::id()) },
         "Suspend" => Request::Suspend { targets: targets() },
         "Resume" => Request::Resume { targets: targets() },
+        "Freeze" => Request::Freeze { targets: targets() },
+        "Thaw" => Request::Thaw { targets: targets() },
         "Describe" => Request::Describe { pid: std::process::id() },
         "Announce" => Request::Announce { job: text(200), program: text(LONG) },
         "JoinPool" => {
@@ -138,7 +140,10 @@ fn largest_of_program(kind: &str) -> Option<ClientMsg> {
         "GroupHint" => ClientMsg::GroupHint { slot: 0, priority: Some(1), hints },
         "ProgramHint" => ClientMsg::ProgramHint { hints },
         "MemoryDevice" => ClientMsg::MemoryDevice { slot: 15, device: text(200), capacity_bytes: u64::MAX },
-        "MemoryAsk" => ClientMsg::MemoryAsk { slot: 15, number: u32::MAX, bytes: u64::MAX },
+        "MemoryAsk" => {
+            ClientMsg::MemoryAsk { slot: 15, number: u32::MAX, bytes: u64::MAX, refused: true, returns: true }
+        }
+        "MemoryMoved" => ClientMsg::MemoryMoved { slot: 15, number: u32::MAX, why: Some(text(LONG)) },
         other => panic!("{other}: add the largest legal message of this kind"),
     })
 }
@@ -150,10 +155,12 @@ fn every_list_in_a_message_has_a_bound() {
     let bounds = [
         ("ClientMsg.Description.lines", DESCRIBED_MAX),
         ("ProgramOptions.command", WORDS_MAX),
+        ("Request.Freeze.targets", TARGETS_MAX),
         ("Request.Hint.targets", TARGETS_MAX),
         ("Request.PolicySet.params", PARAMS_MAX),
         ("Request.Resume.targets", TARGETS_MAX),
         ("Request.Suspend.targets", TARGETS_MAX),
+        ("Request.Thaw.targets", TARGETS_MAX),
     ];
     assert_eq!(lists(&formats), bounds.map(|(list, _)| list));
     let control = |request| ClientMsg::Control { version: PROTOCOL_VERSION, request };
@@ -174,6 +181,8 @@ fn every_list_in_a_message_has_a_bound() {
                 device: None,
             }),
             "Request.Suspend.targets" => control(Request::Suspend { targets: vec![Target::All; n] }),
+            "Request.Freeze.targets" => control(Request::Freeze { targets: vec![Target::All; n] }),
+            "Request.Thaw.targets" => control(Request::Thaw { targets: vec![Target::All; n] }),
             "Request.Resume.targets" => control(Request::Resume { targets: vec![Target::All; n] }),
             "Request.Hint.targets" => control(Request::Hint {
                 targets: vec![Target::All; n],

@@ -176,4 +176,8 @@ impl xsched_core::Platform for Cuda {
     fn set_timeslice(&self, _device: &str, us: u64) {
         timeslice::set(us);
     }
+
+    fn move_memory(&self, slot: u16, number: u32, order: wire::MemoryOrder) -> bool {
+        residency::order(slot, number, order)
+    }
 }

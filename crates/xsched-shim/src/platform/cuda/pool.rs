@@ -13,7 +13,7 @@ use xsched_proto::variables;
 use xsched_proto::wire::{DaemonMsg, ProgramOptions, Request};
 
 use super::types::*;
-use super::{device_runtime, real, sig};
+use super::{device_runtime, real, residency, sig};
 use crate::enabled::{CUDA, platform_enabled};
 use crate::interpose::hooks;
 use crate::lock::Lock;
@@ -136,6 +136,10 @@ impl Entered {
 /// Setting of `XSCHED_SHARE`: true = in a pool wherever possible, false = as the daemon decides, `None` = never in a
 /// pool.
 fn insists() -> Option<bool> {
+    // A fault of one client of a server ends the others.
+    if residency::is_wanted() {
+        return None;
+    }
     match variables::text("XSCHED_SHARE")?.to_ascii_lowercase().as_str() {
         "auto" => Some(false),
         "pool" => Some(true),

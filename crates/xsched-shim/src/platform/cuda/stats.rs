@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
+use super::gated;
 use super::timeslice::{self, Counts};
-use super::{gated, residency};
 
 /// Further member on memory, given once some is counted.
 static MEMORY: OnceLock<fn() -> String> = OnceLock::new();
@@ -11,6 +11,14 @@ static MEMORY: OnceLock<fn() -> String> = OnceLock::new();
 /// Adds a member on memory.
 pub(super) fn add_memory(member: fn() -> String) {
     let _ = MEMORY.set(member);
+}
+
+/// Further member on memory that moves; empty if none can.
+static MOVES: OnceLock<fn() -> String> = OnceLock::new();
+
+/// Adds a member on memory that moves, while this library is loaded.
+pub(super) fn add_moves(member: fn() -> String) {
+    let _ = MOVES.set(member);
 }
 
 /// Counts of CUDA graphs with gates inside, and of those that should have some but have none, as a further JSON member;
@@ -35,14 +43,10 @@ fn slices() -> String {
     }
 }
 
-/// Counts of moves of memory, and what does not move in bytes, as a further JSON member; empty if none can move.
-fn moves() -> String {
-    let Some((moves, failed)) = residency::counts() else { return String::new() };
-    let pinned: Vec<String> = residency::pins::pins().iter().map(|(why, bytes)| format!("\"{why}\":{bytes}")).collect();
-    format!(",\"residency\":{{\"moves\":{moves},\"failed\":{failed},\"pinned\":{{{}}}}}", pinned.join(","))
-}
-
 /// Statistics of this platform, as further members of a JSON object.
 pub(crate) fn members() -> String {
-    graphs() + &slices() + &MEMORY.get().map_or_else(String::new, |member| member()) + &moves()
+    graphs()
+        + &slices()
+        + &MEMORY.get().map_or_else(String::new, |member| member())
+        + &MOVES.get().map_or_else(String::new, |member| member())
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use xsched_agent::say_once;
+use xsched_core::Room;
 use xsched_proto::account::{MemorySlot, MemoryUse, UNLIMITED, of_bytes};
 use xsched_proto::settings::{Log, Settings};
 
@@ -116,18 +117,22 @@ fn claim_slowly(slot: u16, words: &MemorySlot, bytes: u64, is_last: bool) -> Cla
 }
 
 /// Handles the driver's answer that the device has no room for an allocation: the daemon knows the programs that have
-/// taken it. A size beyond the whole device is no case for that.
+/// taken it, and may have made room now (true). A size beyond the whole device is no case for that.
 #[cold]
-pub(super) fn refused_by_driver(slot: u16, bytes: u64) {
-    let Some(words) = words(slot) else { return };
-    words.refuse(bytes);
+fn refused_by_driver(slot: u16, bytes: u64) -> bool {
+    let Some(words) = words(slot) else { return false };
     let is_possible = driver::info().is_some_and(|(_, total)| bytes <= total);
-    if is_possible
-        && !SAID.load(Relaxed)
-        && let Some(why) = process::running().and_then(|rt| rt.ask_memory(slot, bytes).why)
-    {
-        report(words, bytes, Some(why));
+    let room = Room { refused: true, returns: false };
+    let answer = process::running().filter(|_| is_possible).map(|rt| rt.ask_room(slot, bytes, room, || false));
+    let answer = answer.unwrap_or_default();
+    if answer.granted {
+        return true;
     }
+    words.refuse(bytes);
+    if !SAID.load(Relaxed) && answer.why.is_some() {
+        report(words, bytes, answer.why);
+    }
+    false
 }
 
 /// Reports whether the device has room for an allocation besides what is kept free for more urgent programs.
@@ -166,12 +171,17 @@ pub(super) fn unclaim(slot: u16, claimed: u64) {
     }
 }
 
-/// Counts a claim out again, since the driver has returned an error.
-pub(super) fn failed(slot: u16, claimed: u64, rc: CUresult) {
-    unclaim(slot, claimed);
-    if rc == OUT_OF_MEMORY {
-        refused_by_driver(slot, claimed);
+/// Makes a driver's call again that had no room for an allocation, as often as the daemon makes some.
+pub(super) fn with_room(slot: u16, bytes: u64, call: impl Fn() -> CUresult) -> CUresult {
+    let mut rc = call();
+    for _ in 0..QUESTIONS {
+        let is_full = rc == OUT_OF_MEMORY;
+        if !is_full || process::guarded("without room", || refused_by_driver(slot, bytes)) != Some(true) {
+            break;
+        }
+        rc = call();
     }
+    rc
 }
 
 /// Counts memory that the process has in any case.

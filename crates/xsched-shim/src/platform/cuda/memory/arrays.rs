@@ -83,7 +83,7 @@ fn mipmapped(descriptor: *mut c_void, levels: c_uint) -> u64 {
     (0..levels.clamp(1, 32)).map(level).fold(0, u64::saturating_add)
 }
 
-fn made(real: *mut c_void, place: *mut c_void, bytes: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+fn made(real: *mut c_void, place: *mut c_void, bytes: u64, call: impl Fn() -> CUresult) -> CUresult {
     allocates(real, Part::Array, bytes, call, || (address_at::<u64>(place), bytes))
 }
 

@@ -6,6 +6,7 @@
 //! - [`table`]: allocations by address, so that a free subtracts what was added.
 //! - One file for each way to get memory: [`plain`], [`arrays`], [`host`], [`pools`], [`virtuals`], [`graphs`], and
 //!   [`overhead`] for contexts. `docs/internals/cuda.md` has the table of ways.
+//! - [`moved`]: memory that leaves its device and comes back.
 //! - [`figures`]: the driver's answers on free and total memory; [`nvml`]: those of NVIDIA's management library.
 //!
 //! An allocation is counted before the driver is called, so that two threads cannot both take the last of an allowance,
@@ -23,6 +24,7 @@ pub(super) mod figures;
 pub(super) mod graphs;
 #[allow(non_snake_case)] // vendor names
 pub(super) mod host;
+pub(super) mod moved;
 #[allow(non_snake_case)] // vendor names
 pub(super) mod nvml;
 pub(super) mod overhead;
@@ -76,7 +78,7 @@ fn allocates(
     real: *mut c_void,
     part: Part,
     bytes: u64,
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
     made: impl FnOnce() -> (u64, u64),
 ) -> CUresult {
     let claimed = process::guarded("before an allocation", || {
@@ -88,10 +90,10 @@ fn allocates(
         Some((here, account::Claim::Counted)) => here,
         Some((_, account::Claim::Uncounted)) | None => return lend(real, call),
     };
-    let rc = lend(real, call);
+    let rc = account::with_room(here.slot, bytes, || lend(real, &call));
     process::guarded("after an allocation", || {
         if rc != SUCCESS {
-            account::failed(here.slot, bytes, rc);
+            account::unclaim(here.slot, bytes);
             return;
         }
         let (address, exact) = made();

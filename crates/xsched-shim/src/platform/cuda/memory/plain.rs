@@ -1,9 +1,11 @@
 //! Memory allocated plainly: cuMemAlloc and its like.
 
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
 use super::super::types::*;
-use super::super::{real, residency, sig};
+use super::super::{real, sig};
 use super::account::{self, Part, rounded};
-use super::{allocates, driver, frees, lend, memory_calls, table};
+use super::{allocates, driver, frees, lend, memory_calls, moved, table};
 use crate::interpose::hooks;
 use crate::process;
 
@@ -16,12 +18,28 @@ pub(super) fn address_at<T: Copy + Into<u64>>(place: *mut c_void) -> u64 {
     unsafe { place.cast::<T>().read_unaligned() }.into()
 }
 
-fn allocated(real: *mut c_void, place: *mut c_void, bytes: usize, call: impl FnOnce() -> CUresult) -> CUresult {
+fn allocated(real: *mut c_void, place: *mut c_void, bytes: usize, call: impl Fn() -> CUresult) -> CUresult {
     let bytes = rounded(bytes as u64);
     allocates(real, Part::Plain, bytes, call, || (address_at::<u64>(place), bytes))
 }
 
-fn allocated_short(real: *mut c_void, place: *mut c_void, bytes: c_uint, call: impl FnOnce() -> CUresult) -> CUresult {
+/// Set once the program has managed memory.
+static MANAGED: AtomicBool = AtomicBool::new(false);
+
+/// Reports whether the program has had managed memory.
+pub(super) fn has_managed() -> bool {
+    MANAGED.load(Relaxed)
+}
+
+fn managed(real: *mut c_void, place: *mut c_void, bytes: usize, call: impl Fn() -> CUresult) -> CUresult {
+    let rc = allocated(real, place, bytes, call);
+    if rc == SUCCESS {
+        MANAGED.store(true, Relaxed);
+    }
+    rc
+}
+
+fn allocated_short(real: *mut c_void, place: *mut c_void, bytes: c_uint, call: impl Fn() -> CUresult) -> CUresult {
     let bytes = rounded(bytes.into());
     allocates(real, Part::Plain, bytes, call, || (address_at::<u32>(place), bytes))
 }
@@ -30,7 +48,7 @@ fn allocated_short(real: *mut c_void, place: *mut c_void, bytes: c_uint, call: i
 fn rows(
     real: *mut c_void,
     [width, height]: [u64; 2],
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
     made: impl FnOnce() -> (u64, u64),
 ) -> CUresult {
     let size = |pitch: u64| rounded(pitch.saturating_mul(height));
@@ -46,7 +64,7 @@ fn pitched(
     place: *mut c_void,
     pitch: *mut c_void,
     size: [u64; 2],
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
     rows(real, size, call, || (address_at::<u64>(place), address_at::<u64>(pitch)))
 }
@@ -56,7 +74,7 @@ fn pitched_short(
     place: *mut c_void,
     pitch: *mut c_void,
     size: [u64; 2],
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
     rows(real, size, call, || (address_at::<u32>(place), address_at::<u32>(pitch)))
 }
@@ -68,7 +86,7 @@ fn freed(real: *mut c_void, address: u64, call: impl FnOnce() -> CUresult) -> CU
 memory_calls! {
     ALLOCATIONS: Sync;
     fn cuMemAlloc(dptr: *mut c_void, bytesize: c_uint) [allocated_short(dptr, bytesize)];
-    fn cuMemAllocManaged(dptr: *mut c_void, bytesize: usize, flags: c_uint) [allocated(dptr, bytesize)];
+    fn cuMemAllocManaged(dptr: *mut c_void, bytesize: usize, flags: c_uint) [managed(dptr, bytesize)];
     fn cuMemAllocPitch(dptr: *mut c_void, pPitch: *mut c_void, WidthInBytes: c_uint, Height: c_uint, ElementSizeBytes: c_uint) [pitched_short(dptr, pPitch, [WidthInBytes.into(), Height.into()])];
     fn cuMemAllocPitch_v2(dptr: *mut c_void, pPitch: *mut c_void, WidthInBytes: usize, Height: usize, ElementSizeBytes: c_uint) [pitched(dptr, pPitch, [WidthInBytes as u64, Height as u64])];
     fn cuMemAlloc_v2(dptr: *mut c_void, bytesize: usize) [allocated(dptr, bytesize)];
@@ -78,7 +96,8 @@ memory_calls! {
 
 /// Beginning of the allocation that contains an address.
 fn beginning(address: CUdeviceptr) -> Option<CUdeviceptr> {
-    residency::answers::range(address).map(|(at, _)| at).or_else(|| driver::beginning(address))
+    let ours = moved::served().and_then(|served| (served.range)(address));
+    ours.map(|(at, _)| at).or_else(|| driver::beginning(address))
 }
 
 /// Memory that another process may open stays this process's: there it is not counted.

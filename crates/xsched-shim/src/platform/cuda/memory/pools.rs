@@ -121,14 +121,11 @@ fn with_question(
     if claim == Claim::Refused {
         return OUT_OF_MEMORY;
     }
-    let rc = order::<Api>(real, stream, mode, call);
+    let rc = account::with_room(here.slot, bytes, || order::<Api>(real, stream, mode, call));
     let Some(pool) = pool else { return rc };
     process::guarded("after an allocation", || {
         if claim == Claim::Counted {
             account::unclaim(here.slot, growth);
-        }
-        if rc == OUT_OF_MEMORY {
-            account::refused_by_driver(here.slot, bytes);
         }
         if !is_unlimited && growth == 0 {
             return None;

@@ -147,7 +147,7 @@ fn created(
     place: *mut c_void,
     bytes: usize,
     properties: *mut c_void,
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
     let bytes = bytes as u64;
     let claimed = process::guarded("before an allocation", || {
@@ -167,13 +167,13 @@ fn created(
         Some((slot, part, Claim::Counted)) => (slot, part),
         Some((_, _, Claim::Uncounted)) | None => return call(),
     };
-    let rc = call();
+    let rc = if part == Part::Host { call() } else { account::with_room(slot, bytes, call) };
     process::guarded("after an allocation", || {
         match (rc, part) {
             (SUCCESS, Part::Host) => account::add(slot, part, bytes),
             (SUCCESS, _) => account::settle(slot, part, bytes, bytes),
             (_, Part::Host) => return,
-            _ => return account::failed(slot, bytes, rc),
+            _ => return account::unclaim(slot, bytes),
         }
         let memory = Physical { slot: Some(slot), part, bytes, handles: 1, mappings: 0, exported: false };
         STATE.lock().add(address_at::<u64>(place), memory);

@@ -3,8 +3,9 @@
 //! The driver is asked first, within the latch, so that it decides on errors and on sizes of values; then what differs is replaced.
 
 use super::super::types::*;
+use super::movable::{movable, pass};
 use super::virtuals::{self, RDMA};
-use super::{chunks, movable, pass, pins, pools};
+use super::{chunks, held, pools};
 
 /// CUpointer_attribute.
 const CONTEXT: c_uint = 1;
@@ -165,7 +166,7 @@ pub(super) fn set_attribute(which: c_uint, address: u64, set: impl Fn(u64) -> CU
 }
 
 /// Finds the allocation that contains an address: its beginning and its size.
-pub(in super::super) fn range(address: u64) -> Option<(u64, u64)> {
+pub(super) fn range(address: u64) -> Option<(u64, u64)> {
     known(address).map(|known| (known.at, known.bytes))
 }
 
@@ -177,7 +178,7 @@ fn pin_for(address: u64, bytes: u64, why: &'static str) -> bool {
             chunks::pin(movable, address, why).unwrap_or(true) && virtuals::pin_range(movable, address, bytes, why);
         all.then_some(())
     };
-    pins::tried(pins::MANY, &mut pin).is_some()
+    held::tried(held::MANY, &mut pin).is_some()
 }
 
 /// Has memory stay on the device, since other hardware may use it.

@@ -169,7 +169,7 @@ pub(super) fn forget_all() {
 pub(super) struct Calls {
     pub(super) functions: Functions,
     pub(super) context: usize,
-    pub(super) device: CUdevice,
+    device: CUdevice,
     node: c_int,
     /// Unit in which rows of pitched memory are aligned, in bytes.
     pub(super) row_unit: u64,
@@ -333,6 +333,10 @@ impl Calls {
         let (mut flags, mut active) = (0, 1);
         // SAFETY: pointers to locals.
         unsafe { (self.functions.primary_state)(device, &mut flags, &mut active) == SUCCESS && active == 0 }
+    }
+
+    pub(super) fn device(&self) -> CUdevice {
+        self.device
     }
 
     pub(super) fn is_of(&self, device: CUdevice) -> bool {

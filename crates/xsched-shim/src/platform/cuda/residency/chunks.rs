@@ -8,7 +8,8 @@ use xsched_core::residency::{Body, Chunk, Driver as _, Residents};
 use super::super::api::Api;
 use super::super::types::*;
 use super::calls::{Calls, Handle};
-use super::{MOVABLE, Movable, POSSIBLE, movable, mover, pass};
+use super::movable::{MOVABLE, Movable, POSSIBLE, movable, pass};
+use super::mover;
 use crate::lock::Lock;
 use crate::platform::shared::Driver as _;
 
@@ -95,6 +96,7 @@ pub(super) fn add_region(movable: &Movable, asked: u64, is_segment: bool) -> Opt
         let _ = movable.calls.unreserve(at, bytes);
     }
     movable.residents.lock().chunks.extend(chunks?);
+    movable.recount();
     let region = Region { bytes: asked, mapped_bytes: bytes, id: new_id(), is_segment, pinned: None, held: Vec::new() };
     REGIONS.lock().insert(at, region);
     Some(at)
@@ -135,15 +137,7 @@ fn one(mut calls: &Calls, at: u64, size: u64) -> Option<Chunk<u64>> {
 /// Makes what movable memory needs, for the first allocation.
 fn begin(real: *mut c_void) -> Option<()> {
     let calls = Calls::beside(real)?;
-    let fresh: &'static Movable = Box::leak(Box::new(Movable {
-        calls,
-        latch: Default::default(),
-        threads: Lock::new(),
-        residents: Lock::new(),
-        over: false.into(),
-        moves: 0.into(),
-        failures: 0.into(),
-    }));
+    let fresh: &'static Movable = Box::leak(Box::new(Movable::new(calls)));
     if MOVABLE.set(fresh).is_ok() && !mover::start(fresh) {
         POSSIBLE.store(false, Relaxed);
     }
@@ -175,6 +169,7 @@ pub(super) fn drop_region(movable: &Movable, at: u64) -> bool {
 
 fn discard(movable: &Movable, at: u64, region: Region) {
     let mut chunks = movable.residents.lock().take_range(at, region.mapped_bytes);
+    movable.recount();
     chunks.extend(region.held);
     let unreleased = Residents::discard(&mut &movable.calls, chunks);
     movable.residents.lock().keep_unreleased(unreleased);
@@ -183,7 +178,7 @@ fn discard(movable: &Movable, at: u64, region: Region) {
 
 /// Has the region that contains an address stay on the device from now on. `None`: there is none. False: it is not there now.
 pub(super) fn pin(movable: &Movable, address: u64, why: &'static str) -> Option<bool> {
-    region_of(address, |at, region| {
+    let is_pinned = region_of(address, |at, region| {
         if region.pinned.is_some() {
             return true;
         }
@@ -196,7 +191,9 @@ pub(super) fn pin(movable: &Movable, address: u64, why: &'static str) -> Option<
         region.held = chunks;
         region.pinned = Some(why);
         true
-    })
+    });
+    movable.recount();
+    is_pinned
 }
 
 /// Memory of a region that stays on the device, in the order of addresses.

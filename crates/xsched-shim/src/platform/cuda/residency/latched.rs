@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 use super::super::types::*;
 use super::super::{sig, signatures};
 use super::calls::{self, Access};
-use super::{MOVABLE, POSSIBLE, answers, chunks, pass, pins, pools, tickets, virtuals};
+use super::movable::{MOVABLE, POSSIBLE, movable, pass};
+use super::{answers, chunks, held, pins, pools, tickets, virtuals};
 use crate::interpose::Hook;
 use crate::platform::shared::DefaultStreamMode;
 use crate::platform::shared::StreamKind::{Legacy, PerThread};
@@ -332,7 +333,7 @@ unsafe extern "C" fn set_pool_access(pool: *mut c_void, list: *mut c_void, count
 
 /// Gives another device access to what moves.
 fn let_in(device: CUdevice) {
-    if let Some(movable) = super::movable().filter(|movable| movable.calls.device != device) {
+    if let Some(movable) = movable().filter(|movable| movable.calls.device() != device) {
         pass(|| chunks::let_peer_in(movable, device));
     }
 }
@@ -340,7 +341,7 @@ fn let_in(device: CUdevice) {
 unsafe extern "C" fn enable_peer(peer: CUcontext, flags: c_uint) -> CUresult {
     // SAFETY: as above.
     then(unsafe { cuCtxEnablePeerAccess::call(peer, flags) }, || {
-        let own = super::movable().filter(|movable| movable.calls.context == peer as usize);
+        let own = movable().filter(|movable| movable.calls.context == peer as usize);
         if let Some(device) = own.and_then(|movable| movable.calls.current_device()) {
             let_in(device);
         }
@@ -569,13 +570,13 @@ unsafe extern "C" fn make_green_stream(
     priority: c_int,
 ) -> CUresult {
     // SAFETY: as above.
-    then(unsafe { cuGreenCtxStreamCreate::call(place, context, flags, priority) }, pins::hold_for_partitions)
+    then(unsafe { cuGreenCtxStreamCreate::call(place, context, flags, priority) }, held::hold_for_partitions)
 }
 
 /// Ends movable memory before its context ends.
-fn ending(is_ours: impl FnOnce(&super::Calls) -> bool) {
+fn ending(is_ours: impl FnOnce(&calls::Calls) -> bool) {
     process::guarded("before a context ends", || {
-        if let Some(movable) = super::movable().filter(|movable| is_ours(&movable.calls)) {
+        if let Some(movable) = movable().filter(|movable| is_ours(&movable.calls)) {
             pass(|| pins::end(movable));
         }
     });
@@ -618,9 +619,9 @@ unsafe extern "C" fn reset_v2(device: CUdevice) -> CUresult {
 /// Releases a primary context: only the driver knows whether it ends.
 fn released(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
     let mut result = SUCCESS;
-    pins::while_ending(|| {
+    held::while_ending(|| {
         result = call();
-        if super::movable().is_some_and(|movable| movable.calls.is_gone(device)) {
+        if movable().is_some_and(|movable| movable.calls.is_gone(device)) {
             calls::primary_ends(device);
             ending(|calls| calls.is_of(device));
         }

@@ -4,15 +4,28 @@ use std::sync::atomic::Ordering::*;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use xsched_core::residency::{Moves, Place, Turn};
+use xsched_core::residency::{Moves, Place, Residents, Turn};
+use xsched_proto::account::Residency;
 use xsched_proto::variables;
+use xsched_proto::wire::MemoryOrder;
 
 use super::super::api::Api;
-use super::Movable;
+use super::super::memory::moved;
+use super::calls::Handle;
+use super::movable::Movable;
 use crate::platform::shared::Driver as _;
+use crate::process;
 
 /// Longest wait for threads and the device before a move is put off: a command may wait for a thread that waits at the latch.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// Longest time in which an order of the daemon may begin: a capture or a long command may be in the way.
+const ORDER: Duration = Duration::from_secs(10);
+/// Time that memory is mapped to the host for a thread that must not wait, while a daemon wants it away.
+const PASS: Duration = Duration::from_millis(100);
+/// First and longest time until memory that is on the host for want of room is tried to be brought back.
+const ROOMLESS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// CUDA_ERROR_OUT_OF_MEMORY.
+const OUT_OF_MEMORY: i32 = 2;
 /// Pause after a move that was put off or ended with an error.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Longest sleep without a goal, in ns.
@@ -82,31 +95,80 @@ impl Drainer {
     }
 }
 
+/// Order of the daemon that is being carried out.
+struct Pending {
+    number: u32,
+    order: MemoryOrder,
+    until: Instant,
+}
+
 struct Mover {
     movable: &'static Movable,
     drainer: Drainer,
     until: Instant,
+    pending: Option<Pending>,
+    /// Reason for which the last turn did not reach its place.
+    why: Option<String>,
+    /// End of a time in which memory is reachable on the host, and the length of the next such time for want of room.
+    reachable_until: Option<Instant>,
+    roomless: Duration,
+    /// The driver had no room when memory was last to come back.
+    is_full: bool,
+}
+
+/// Chunks that are with the mover, also while it unwinds.
+struct Taken(&'static Movable, Residents<Handle>);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        *self.0.residents.lock() = std::mem::take(&mut self.1);
+    }
 }
 
 impl Moves for Mover {
     fn is_busy(&mut self) -> bool {
-        self.movable.over.load(Acquire) || super::pins::is_held() || Api::known().is_some_and(|api| api.some_capture())
+        self.movable.over.load(Acquire) || super::held::is_held() || Api::known().is_some_and(|api| api.some_capture())
     }
 
     fn drain(&mut self) -> bool {
         self.drainer.drain(self.until)
     }
 
-    fn carry(&mut self, _: Place, to: Place) -> Place {
+    fn carry(&mut self, from: Place, to: Place) -> Place {
+        let movable = self.movable;
+        movable.moves.fetch_add(1, Relaxed);
+        let claimed = match self.claim(to) {
+            Ok(claimed) => claimed,
+            Err(why) => {
+                movable.failures.fetch_add(1, Relaxed);
+                self.why = Some(why);
+                return from;
+            }
+        };
         // No thread touches the chunks now: all are outside the latch. So no lock is held while the driver is called.
-        let mut residents = std::mem::take(&mut *self.movable.residents.lock());
-        let moved = residents.carry(&mut &self.movable.calls, to);
-        *self.movable.residents.lock() = residents;
-        self.movable.moves.fetch_add(1, Relaxed);
-        if moved.error.is_some() {
-            self.movable.failures.fetch_add(1, Relaxed);
+        let chunks = std::mem::take(&mut *movable.residents.lock());
+        let mut taken = Taken(movable, chunks);
+        let is_empty = taken.1.chunks.is_empty();
+        let result = taken.1.carry(&mut &movable.calls, to);
+        drop(taken);
+        if let Some(slot) = movable.slot() {
+            moved::unclaim(slot, claimed);
         }
-        moved.place
+        movable.recount();
+        let was_full = std::mem::replace(&mut self.is_full, result.error == Some(OUT_OF_MEMORY) && to == Place::Device);
+        if self.is_full && !was_full && is_arbitrated() {
+            // The daemon is asked for room, now that the driver has none.
+            return result.place;
+        }
+        if let Some(error) = result.error {
+            movable.failures.fetch_add(1, Relaxed);
+            self.why = Some(match (error, to) {
+                (OUT_OF_MEMORY, Place::Device) => "the device has no room for it".to_owned(),
+                (OUT_OF_MEMORY, _) => "the host has no memory for it".to_owned(),
+                _ => format!("the driver returned error {error}"),
+            });
+        }
+        if is_empty { to } else { result.place }
     }
 
     fn gives_up(&mut self) -> bool {
@@ -114,25 +176,207 @@ impl Moves for Mover {
     }
 }
 
+impl Mover {
+    fn new(movable: &'static Movable) -> Option<Mover> {
+        let now = Instant::now();
+        let drainer = Drainer::new(movable)?;
+        Some(Mover {
+            movable,
+            drainer,
+            until: now,
+            pending: None,
+            why: None,
+            reachable_until: None,
+            roomless: ROOMLESS.0,
+            is_full: false,
+        })
+    }
+
+    /// Counts memory that is to come back to the device, in bytes.
+    ///
+    /// # Errors
+    /// The daemon refuses the room.
+    fn claim(&self, to: Place) -> Result<u64, String> {
+        let bytes = self.movable.residents.lock().away_bytes();
+        match self.movable.slot().filter(|_| to == Place::Device && bytes > 0) {
+            Some(slot) => moved::claim(slot, bytes, self.is_full, || self.stops_waiting()).map(|()| bytes),
+            None => Ok(0),
+        }
+    }
+
+    /// Checks whether to wait no longer for room.
+    fn stops_waiting(&self) -> bool {
+        let movable = self.movable;
+        movable.over.load(Acquire) || movable.has_order() || movable.latch.goal().is_reachable()
+    }
+
+    /// Takes the daemon's order, unless something prevents it.
+    fn take_order(&mut self) {
+        let Some((number, order)) = self.movable.take_order() else { return };
+        let latch = &self.movable.latch;
+        self.pending = Some(Pending { number, order, until: Instant::now() + ORDER });
+        match order {
+            MemoryOrder::Freeze => match self.prevented() {
+                Some(why) => self.report(Some(why)),
+                None => latch.freeze(),
+            },
+            MemoryOrder::Thaw => {
+                latch.thaw();
+                self.return_now();
+            }
+            MemoryOrder::Leave => latch.ask_away(),
+        }
+    }
+
+    /// Use of the memory for which it must stay, in words.
+    fn prevented(&self) -> Option<String> {
+        if self.movable.residents.lock().chunks.is_empty() {
+            return Some("none of its memory can leave the device".to_owned());
+        }
+        if let Some(why) = super::held::hold() {
+            return Some(format!("it has {why}"));
+        }
+        moved::prevented(self.movable.slot()?)
+    }
+
+    /// Ends a time in which memory is on the host for want of room.
+    fn return_now(&mut self) {
+        if self.reachable_until.is_some() && is_arbitrated() {
+            self.movable.latch.arbitrated();
+            self.reachable_until = None;
+        }
+    }
+
+    /// Ends the time in which memory is reachable on the host, once a daemon decides and the thread that wanted it has had its call.
+    fn follow_daemon(&mut self) {
+        let now = Instant::now();
+        if !self.movable.latch.goal().is_reachable() {
+            self.reachable_until = None;
+        } else if *self.reachable_until.get_or_insert(now + PASS) <= now && is_arbitrated() {
+            self.movable.latch.arbitrated();
+            self.reachable_until = None;
+        }
+    }
+
+    /// Reports an order that is carried out, and gives up one that is late. True: the goal has changed.
+    fn follow_order(&mut self) -> bool {
+        let latch = &self.movable.latch;
+        let (goal, place) = (latch.goal(), latch.place());
+        if place == Place::Device {
+            self.roomless = ROOMLESS.0;
+        }
+        let Some(pending) = &self.pending else { return false };
+        let is_done = match pending.order {
+            MemoryOrder::Freeze => goal.is_frozen() && place == Place::Away,
+            MemoryOrder::Thaw => !goal.is_frozen() && place == Place::Device,
+            MemoryOrder::Leave => place != Place::Device,
+        };
+        if is_done {
+            self.report(None);
+        } else if pending.until <= Instant::now() {
+            self.cancel(format!("its memory is in use for more than {} s", ORDER.as_secs()));
+            return true;
+        }
+        false
+    }
+
+    /// A move has failed, and was undone as far as the driver allows.
+    fn failed(&mut self, why: String) {
+        let latch = &self.movable.latch;
+        if self.pending.is_some() {
+            self.cancel(why);
+        } else if !latch.goal().is_frozen() && latch.place() != Place::Device {
+            // No room: the program goes on with memory of the host, and its memory comes back when there is some.
+            self.reachable_until = Some(Instant::now() + self.roomless);
+            self.roomless = (self.roomless * 2).min(ROOMLESS.1);
+            latch.open_for_good();
+        }
+    }
+
+    /// Gives an order up: memory is to be as before.
+    fn cancel(&mut self, why: String) {
+        match self.pending.as_ref().map(|pending| pending.order) {
+            Some(MemoryOrder::Freeze) => self.movable.latch.thaw(),
+            Some(MemoryOrder::Thaw) => self.movable.latch.freeze(),
+            Some(MemoryOrder::Leave) => self.movable.latch.ask_back(),
+            None => return,
+        }
+        self.report(Some(why));
+    }
+
+    /// Reports to the daemon that an order is carried out, or the reason why it is not.
+    fn report(&mut self, why: Option<String>) {
+        self.publish();
+        let (Some(pending), Some(slot)) = (self.pending.take(), self.movable.slot()) else { return };
+        if let Some(rt) = process::running() {
+            rt.memory_moved(slot, pending.number, why);
+        }
+    }
+
+    /// Publishes the state of the memory, for the daemon and for a later one.
+    fn publish(&self) {
+        let Some(slot) = self.movable.slot() else { return };
+        let is_frozen = self.movable.latch.goal().is_frozen();
+        let state = Residency::default().with(Residency::FROZEN, is_frozen);
+        moved::publish(slot, state);
+    }
+
+    /// Time until something is to be done that nothing announces, in ns.
+    fn sleep_ns(&self) -> u64 {
+        let times = [self.pending.as_ref().map(|pending| pending.until), self.reachable_until];
+        let first = times.into_iter().flatten().min().map(|at| at.saturating_duration_since(Instant::now()));
+        first.map_or(SLEEP_NS, |time| (time.as_nanos() as u64).clamp(1_000_000, SLEEP_NS))
+    }
+}
+
+fn is_arbitrated() -> bool {
+    process::running().is_some_and(|rt| rt.memory_is_arbitrated())
+}
+
+/// Moves memory until its context ends. A part that fails ends scheduling; memory is then mapped to the host.
 fn serve(movable: &'static Movable) {
     if !movable.calls.enter_context() {
         return;
     }
-    let Some(drainer) = Drainer::new(movable) else { return };
-    let mut mover = Mover { movable, drainer, until: Instant::now() };
-    let mut random = Random::of_environment();
-    while !movable.over.load(Acquire) {
-        mover.until = Instant::now() + PATIENCE;
-        // Read once the latch is closed: a thread that comes later finds it so.
-        let threads = std::iter::once_with(|| movable.threads.lock().clone()).flatten();
-        let before = movable.failures.load(Relaxed);
-        match movable.latch.turn(threads, &mut mover) {
-            Turn::Rests(goal) => match &mut random {
-                Some(random) => random.go_on(movable),
-                None => movable.latch.sleep_for_goal(goal, SLEEP_NS),
-            },
-            Turn::Moved(_) if movable.failures.load(Relaxed) == before => {}
-            Turn::Moved(_) | Turn::Refused => std::thread::sleep(PAUSE),
+    for _ in 0..2 {
+        let Some(mut mover) = Mover::new(movable) else { return };
+        if process::guarded("while memory was moved", || mover.work()).is_some() {
+            return;
+        }
+        movable.latch.recover(movable.residents.lock().place());
+    }
+}
+
+impl Mover {
+    fn work(&mut self) {
+        let movable = self.movable;
+        let mut random = Random::of_environment();
+        while !movable.over.load(Acquire) {
+            self.take_order();
+            if random.is_none() {
+                self.follow_daemon();
+            }
+            self.until = Instant::now() + PATIENCE;
+            // Read once the latch is closed: a thread that comes later finds it so.
+            let threads = std::iter::once_with(|| movable.threads.lock().clone()).flatten();
+            let turn = movable.latch.turn(threads, self);
+            self.publish();
+            let (why, is_news) = (self.why.take(), self.follow_order());
+            match (turn, why) {
+                (Turn::Rests(_), _) if is_news => {}
+                (Turn::Rests(goal), _) => match &mut random {
+                    Some(random) => random.go_on(movable),
+                    None => movable.latch.sleep_for_goal(goal, self.sleep_ns()),
+                },
+                (Turn::Moved(_), None) => {}
+                (Turn::Moved(_), Some(why)) => {
+                    if random.is_none() {
+                        self.failed(why);
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+                (Turn::Refused, _) => std::thread::sleep(PAUSE),
+            }
         }
     }
 }

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use super::super::api::Api;
 use super::super::types::*;
+use super::chunks;
+use super::movable::{Movable, movable, pass};
 use super::virtuals::INVALID;
-use super::{Movable, chunks, movable, pass};
 use crate::lock::Lock;
 use crate::platform::shared::{DefaultStreamMode, Driver as _};
 
@@ -449,7 +450,7 @@ pub(super) fn made(pool: usize, properties: *const c_void) {
     let moves = unsafe { properties.cast::<Properties>().as_ref() }.is_some_and(|properties| {
         properties.handle_types == 0
             && properties.most == 0
-            && super::virtuals::calls().is_none_or(|calls| properties.location.is_on(calls.device))
+            && super::virtuals::calls().is_none_or(|calls| properties.location.is_on(calls.device()))
     });
     STATE.lock().pools.insert(pool, Pool { is_native: !moves, ..Pool::default() });
 }
@@ -465,7 +466,7 @@ pub(super) fn destroyed(pool: usize) {
 }
 
 /// Releases what a pool does not use, but for so many bytes.
-pub(in super::super) fn trim(pool: usize, keep: u64) {
+pub(super) fn trim(pool: usize, keep: u64) {
     if STATE.is_untouched() {
         return;
     }
@@ -478,7 +479,7 @@ pub(in super::super) fn trim(pool: usize, keep: u64) {
 }
 
 /// Memory that a pool has in segments, and that is in use of it, in bytes.
-pub(in super::super) fn figures(pool: usize) -> (u64, u64) {
+pub(super) fn figures(pool: usize) -> (u64, u64) {
     if STATE.is_untouched() {
         return (0, 0);
     }

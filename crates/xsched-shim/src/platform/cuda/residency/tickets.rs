@@ -19,8 +19,9 @@ use xsched_vendor::functions;
 
 use super::super::types::*;
 use super::calls::{Access, Handle};
+use super::movable::movable;
 use super::virtuals::{INVALID, NO_MEMORY, SHARED};
-use super::{chunks, movable, mover, pins};
+use super::{chunks, held, mover};
 use crate::lock::Lock;
 use crate::platform::shared::search_beside;
 
@@ -137,7 +138,7 @@ pub(super) fn give_out(place: *mut c_void, address: u64) -> Option<CUresult> {
     if place.is_null() || !movable.calls.is_exportable() {
         return Some(INVALID);
     }
-    if pins::tried(pins::MANY, |_| chunks::pin(movable, at, SHARED).filter(|is_there| *is_there)).is_none() {
+    if held::tried(held::MANY, |_| chunks::pin(movable, at, SHARED).filter(|is_there| *is_there)).is_none() {
         return Some(NO_MEMORY);
     }
     let Some(counter) = counter() else { return Some(NO_MEMORY) };

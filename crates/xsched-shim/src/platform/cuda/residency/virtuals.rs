@@ -11,7 +11,8 @@ use xsched_core::residency::{Body, Chunk, Driver as _};
 
 use super::super::types::*;
 use super::calls::{Access, Calls, Handle, Properties, Traits};
-use super::{Movable, chunks, movable, pass, pins};
+use super::movable::{Movable, movable, pass};
+use super::{chunks, held};
 use crate::lock::Lock;
 
 /// CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY.
@@ -77,7 +78,7 @@ impl State {
     fn settle(&mut self, movable: &Movable, at: u64) {
         let Some(mapping) = self.mappings.get_mut(&at) else { return };
         let Some(memory) = self.memory.get_mut(&mapping.of) else { return };
-        let device = movable.calls.device;
+        let device = movable.calls.device();
         let may = memory.mappings == 1
             && mapping.bytes == memory.bytes
             && memory.pinned.is_none()
@@ -89,6 +90,7 @@ impl State {
                 movable.residents.lock().chunks.push(Chunk::of(at, mapping.bytes, body));
                 memory.body = None;
                 mapping.is_chunk = true;
+                movable.recount();
             }
             None if mapping.is_chunk && may => {
                 if let Some(traits) = movable.calls.traits.lock().get_mut(&at) {
@@ -104,6 +106,7 @@ impl State {
     fn stay(&mut self, movable: &Movable, at: u64) {
         let Some(mapping) = self.mappings.get_mut(&at).filter(|mapping| mapping.is_chunk) else { return };
         let taken = movable.residents.lock().take_range(at, 1).pop();
+        movable.recount();
         movable.calls.traits.lock().remove(&at);
         mapping.is_chunk = false;
         if let Some(memory) = self.memory.get_mut(&mapping.of) {
@@ -181,7 +184,7 @@ impl State {
 pub(super) fn create(real: *mut c_void, bytes: usize, wanted: *const Properties) -> Option<Result<u64, CUresult>> {
     // SAFETY: null, or the caller's own properties, which the driver would read too.
     let wanted = unsafe { wanted.as_ref() }?;
-    let movable = chunks::ready(real).filter(|movable| wanted.can_move(movable.calls.device))?;
+    let movable = chunks::ready(real).filter(|movable| wanted.can_move(movable.calls.device()))?;
     let bytes = bytes as u64;
     Some(pass(|| {
         let made = movable.calls.create_with(bytes, wanted)?;
@@ -241,7 +244,7 @@ pub(super) fn retain(address: u64) -> Option<u64> {
 
 pub(super) fn map(at: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Option<CUresult> {
     let movable = owner(handle)?;
-    pins::tried(pins::FEW, |is_last| {
+    held::tried(held::FEW, |is_last| {
         let mut state = STATE.lock();
         if state.memory.get(&handle).is_none_or(|memory| memory.references == 0) {
             return Some(INVALID);
@@ -270,7 +273,7 @@ pub(super) fn map(at: u64, bytes: usize, offset: usize, handle: u64, flags: u64)
 pub(super) fn unmap(at: u64, bytes: usize) -> Option<CUresult> {
     let movable = owner_of_range(at, bytes as u64)?;
     // Memory that has a handle, too, should be on the device then: without a mapping it does not move.
-    pins::tried(pins::FEW, |is_last| {
+    held::tried(held::FEW, |is_last| {
         let mut state = STATE.lock();
         let all = state.within(at, bytes as u64);
         if !is_last && !state.is_home(movable, &all, false) {
@@ -299,9 +302,9 @@ pub(super) fn set_access(at: u64, bytes: usize, given: *const Access, count: usi
     let movable = owner_of_range(at, bytes as u64)?;
     // SAFETY: null, or the caller's own list, which the driver reads too.
     let list = if given.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(given, count) } };
-    let device = movable.calls.device;
+    let device = movable.calls.device();
     let takes = list.iter().any(|access| access.location.is_on(device) && !access.is_whole(device));
-    pins::tried(pins::FEW, |is_last| {
+    held::tried(held::FEW, |is_last| {
         let mut state = STATE.lock();
         if takes && !is_last && !state.is_home(movable, &state.within(at, bytes as u64), true) {
             return None;
@@ -338,7 +341,7 @@ const SEVERAL: &str = "not mapped exactly once";
 pub(super) fn pinned(handle: u64, why: &'static str, call: impl FnOnce(Handle) -> CUresult) -> Option<CUresult> {
     let movable = owner(handle)?;
     let mut call = Some(call);
-    let rc = pins::tried(pins::MANY, |_| {
+    let rc = held::tried(held::MANY, |_| {
         let mut state = STATE.lock();
         let before = match state.memory.get(&handle) {
             Some(memory) if memory.references > 0 => memory.pinned,

@@ -1,0 +1,233 @@
+//! Programs whose memory is away from their devices until they are thawed. A frozen program is kept off its devices, too.
+//!
+//! The program itself says in its words that it is frozen, so that a later daemon knows it. Its answer ends an order.
+
+use xsched_policy::{Event, ProgramId};
+use xsched_proto::account::of_bytes;
+use xsched_proto::wire::{Changed, ChangedValue, DaemonMsg, MemoryOrder};
+
+use crate::Error;
+use crate::io::{Effect, Sender};
+use crate::memory::Memory;
+use crate::parts::changing::Change;
+use crate::program::{Move, Program};
+use crate::state::Engine;
+use crate::tuning::MOVE_NS;
+
+/// State of memory that is where it is without xsched.
+const RESIDENT: &str = "on the device";
+
+impl<M: Memory> Engine<M> {
+    /// # Errors
+    /// A reason for which the program cannot be frozen, or thawed, at all.
+    pub(crate) fn check_freeze(&self, id: u64, freeze: bool) -> Result<(), Error> {
+        let Some(program) = self.programs.get(&id) else { return Ok(()) };
+        let refuse = |why: &str| Err(Error::environment(format!("{} {why}", named(program))));
+        if program.moving.is_some() {
+            return refuse("is moving its memory just now: try again");
+        }
+        if !freeze {
+            return Ok(());
+        }
+        if self.settings.memory.stays {
+            return refuse("cannot be frozen: the configuration has `[memory] swap = false`");
+        }
+        if !program.swap {
+            return refuse("was not started with --memory swap");
+        }
+        if self.ledger.of(id).next().is_none() {
+            return refuse("has no GPU memory so far");
+        }
+        Ok(())
+    }
+
+    /// Orders a program to freeze or thaw. False: there is nothing to be done.
+    pub(crate) fn freeze_one(&mut self, from: &Sender, id: u64, freeze: bool) -> bool {
+        if !self.programs.contains_key(&id) {
+            return false;
+        }
+        if self.is_frozen(id) == freeze {
+            let state = self.memory_state(id);
+            self.tell_memory(from, id, state.clone(), state);
+            return false;
+        }
+        self.order_move(id, freeze, Some(from.command));
+        true
+    }
+
+    /// Sends a program an order for all of its devices.
+    fn order_move(&mut self, id: u64, freeze: bool, command: Option<u64>) {
+        let slots: Vec<u16> = self.ledger.of(id).map(|((_, slot), _)| slot).collect();
+        let was = self.memory_state(id);
+        let order = if freeze { MemoryOrder::Freeze } else { MemoryOrder::Thaw };
+        let mut open = Vec::new();
+        for slot in slots {
+            let number = self.next_move();
+            open.push(number);
+            self.send(id, DaemonMsg::MemoryMove { slot, number, order });
+        }
+        let until_ns = self.now_ns + MOVE_NS;
+        self.change_off(id, |program| {
+            program.moving = Some(Move { order, open, command, until_ns, was, held: 0, why: None })
+        });
+    }
+
+    /// A program has answered an order, or tells that its memory has moved.
+    pub(crate) fn memory_moved(&mut self, id: u64, number: u32, why: Option<String>) {
+        let ended = self.programs.get_mut(&id).and_then(|program| {
+            let moving = program.moving.as_mut()?;
+            moving.open.retain(|open| *open != number);
+            moving.why = moving.why.take().or(why);
+            if moving.open.is_empty() { program.moving.take() } else { None }
+        });
+        let was_off = ended.as_ref().is_some_and(|moving| moving.order == MemoryOrder::Freeze);
+        self.follow_frozen(id, was_off);
+        if let Some(moving) = ended {
+            match moving.order {
+                MemoryOrder::Leave => self.end_leave(id, &moving),
+                _ => self.end_move(id, moving),
+            }
+        }
+        if number == 0 {
+            self.forget_wants(id);
+        }
+        self.act();
+    }
+
+    /// Reports the end of a move to the command that asked for it.
+    fn end_move(&mut self, id: u64, moving: Move) {
+        let Some(program) = self.programs.get(&id) else { return };
+        let (uid, name) = (program.user.uid, named(program));
+        let now = self.memory_state(id);
+        let line = match &moving.why {
+            Some(why) if moving.order == MemoryOrder::Freeze => format!("{name} was not frozen: {why}"),
+            Some(why) => format!("{name} was not thawed, and stays frozen: {why}"),
+            None => format!("{name}: its memory is {now}"),
+        };
+        self.emit(Effect::Log(uid, line.clone()));
+        let Some(command) = moving.command else { return };
+        match moving.why {
+            Some(_) => self.answer_move(command, id, Err(line)),
+            None => self.answer_move(command, id, Ok((moving.was, now))),
+        }
+    }
+
+    /// Adds to the answer of a command that waits for programs, and ends it after the last of them.
+    fn answer_move(&mut self, command: u64, id: u64, result: Result<(String, String), String>) {
+        let Some(changing) = self.changing.get_mut(&command) else { return };
+        let Change::Freeze(_, answers) = &mut changing.change else { return };
+        if !answers.open.remove(&id) {
+            return;
+        }
+        let changed = match result {
+            Ok(states) => Some((changing.from.clone(), states)),
+            Err(line) => {
+                answers.failures.push(line);
+                None
+            }
+        };
+        let last = if changing.stage.awaits() { answers.last() } else { None };
+        if let Some((from, (was, now))) = changed {
+            self.tell_memory(&from, id, was, now);
+        }
+        if let Some(last) = last {
+            self.changing.remove(&command);
+            self.emit(Effect::Finish(command, last));
+        }
+    }
+
+    /// Returns true while a command waits for answers of programs.
+    pub fn awaits_answers(&self, command: u64) -> bool {
+        self.changing.get(&command).is_some_and(|changing| changing.stage.awaits() && !changing.change.is_answered())
+    }
+
+    /// A program has left during a move.
+    pub(crate) fn left_in_move(&mut self, id: u64, program: &Program<M>) {
+        if let Some(command) = program.moving.as_ref().and_then(|moving| moving.command) {
+            self.answer_move(command, id, Err(format!("{} ended before it answered", named(program))));
+        }
+    }
+
+    /// Ends waits for programs that do not answer. What they were ordered stays ordered.
+    pub(crate) fn end_late_moves(&mut self) {
+        let now_ns = self.now_ns;
+        let late = self.programs.iter_mut().filter_map(|(id, program)| {
+            let moving = program.moving.as_mut().filter(|moving| moving.until_ns <= now_ns)?;
+            Some((*id, moving.command.take()?, format!("{} has not answered so far", program.pid)))
+        });
+        for (id, command, line) in late.collect::<Vec<_>>() {
+            self.answer_move(command, id, Err(format!("process {line}")));
+        }
+    }
+
+    /// Returns true while commands wait for programs that move memory.
+    pub(crate) fn has_moves(&self) -> bool {
+        self.programs.values().any(|program| program.moving.as_ref().is_some_and(|moving| moving.command.is_some()))
+    }
+
+    /// Has all frozen programs thaw, where the configuration forbids moves from now on.
+    pub(crate) fn follow_switch(&mut self) {
+        if !self.settings.memory.stays {
+            return;
+        }
+        let frozen = self.programs.iter().filter(|(_, program)| program.frozen && program.moving.is_none());
+        for id in frozen.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.order_move(id, false, None);
+        }
+    }
+
+    /// Takes over what a program says of itself: frozen or not. `was_off`: a move that has just ended kept it off its devices.
+    pub(crate) fn follow_frozen(&mut self, id: u64, was_off: bool) {
+        let frozen = self.is_frozen(id);
+        let Some(program) = self.programs.get_mut(&id) else { return };
+        let was_off = was_off || program.is_off();
+        program.frozen = frozen;
+        let (number, is_off) = (program.id, program.is_off());
+        self.tell_off(number, was_off, is_off);
+    }
+
+    fn is_frozen(&self, id: u64) -> bool {
+        self.ledger.of(id).any(|(_, holder)| holder.report().frozen)
+    }
+
+    /// Returns true while some program is frozen: it looks for signs of life of the daemon.
+    pub fn some_frozen(&self) -> bool {
+        self.programs.values().any(|program| program.frozen)
+    }
+
+    /// Changes a program, which may then be kept off its devices or not.
+    pub(crate) fn change_off<T>(&mut self, id: u64, change: impl FnOnce(&mut Program<M>) -> T) -> Option<T> {
+        let program = self.programs.get_mut(&id)?;
+        let was_off = program.is_off();
+        let result = change(program);
+        let (number, is_off) = (program.id, program.is_off());
+        self.tell_off(number, was_off, is_off);
+        Some(result)
+    }
+
+    fn tell_off(&mut self, number: ProgramId, was_off: bool, is_off: bool) {
+        if was_off != is_off {
+            self.event(if is_off { Event::Hold(number) } else { Event::Release(number) });
+        }
+    }
+
+    /// State of a program's memory, in words.
+    fn memory_state(&self, id: u64) -> String {
+        if !self.is_frozen(id) {
+            return RESIDENT.into();
+        }
+        let away = self.ledger.of(id).map(|(_, holder)| holder.report().away_bytes).fold(0, u64::saturating_add);
+        format!("frozen, {} on the host", of_bytes(away))
+    }
+
+    fn tell_memory(&mut self, from: &Sender, id: u64, was: String, now: String) {
+        let Some(program) = self.programs.get(&id) else { return };
+        let values = vec![ChangedValue { what: "memory".into(), was, now }];
+        let changed = Changed { pid: program.pid, name: program.name.clone(), values };
+        self.send(from.command, DaemonMsg::Changed(changed));
+    }
+}
+
+fn named<M>(program: &Program<M>) -> String {
+    format!("process {} ({})", program.pid, program.name)
+}

@@ -1,0 +1,231 @@
+//! Room on devices for programs that do not fit together: the programs whose memory leaves for others, and the order in which they return.
+//!
+//! A more urgent program gets room at once. Best-effort programs take turns, which are so long that moving memory takes a tenth of the
+//! time at most. A program that waits for its turn is kept off its device. Without a program that could give room, the answer is no, and
+//! memory that is to come back is then mapped to the host.
+
+use core::cmp::Reverse;
+use std::sync::Arc;
+
+use xsched_proto::class::Class;
+use xsched_proto::wire::{DaemonMsg, MemoryOrder};
+
+use crate::ledger::HolderId;
+use crate::memory::Memory;
+use crate::parts::wants::Want;
+use crate::program::{Move, Program};
+use crate::state::Engine;
+use crate::tuning::{KEEP_AFTER_REFUSAL_NS, MOVE_BYTES_PER_S, MOVE_NS, PROMISE_NS, TURN_MIN_NS, TURN_MOVES, WANT_NS};
+
+/// Decision on a question for room.
+#[derive(Debug, PartialEq, Eq)]
+enum Decision {
+    Granted,
+    Refused,
+    Waits,
+}
+
+/// Length of the turn of a program with so much memory on the device, before it leaves for one that needs so much, in ns.
+fn turn_ns(held: u64, wanted: u64) -> u64 {
+    let moved = u128::from(held.saturating_add(wanted));
+    let moves = moved * 1_000_000_000 / u128::from(MOVE_BYTES_PER_S);
+    u64::try_from(moves * u128::from(TURN_MOVES)).unwrap_or(u64::MAX).max(TURN_MIN_NS)
+}
+
+/// Program whose memory may leave for another's.
+struct Giver {
+    id: HolderId,
+    movable: u64,
+    class: Class,
+    is_idle: bool,
+    since_ns: u64,
+}
+
+impl<M: Memory> Engine<M> {
+    /// Answers a question for room, or has it wait until others have given theirs.
+    pub(crate) fn want(&mut self, id: u64, want: Want) {
+        let want = Want { since_ns: self.now_ns, ..want };
+        match self.decide(id, &want) {
+            Decision::Granted => self.answer_room((id, want.slot), &want, true),
+            Decision::Refused => self.answer_room((id, want.slot), &want, false),
+            Decision::Waits => {
+                let Some(device) = self.ledger.get((id, want.slot)).map(|holder| holder.device().clone()) else {
+                    return;
+                };
+                self.send(id, DaemonMsg::MemoryWait { number: want.number });
+                if want.returns {
+                    self.change_off(id, |program| program.awaits_room = true);
+                    self.act();
+                }
+                self.wants.add(id, device, want);
+            }
+        }
+    }
+
+    /// Decides anew on all questions that wait: the most urgent ones first, then the oldest.
+    pub(crate) fn settle_wants(&mut self) {
+        let mut wants = self.wants.all();
+        let priority = |id: &u64| self.programs.get(id).map(|program| program.priority());
+        wants.sort_by_key(|(id, ..)| Reverse(priority(id)));
+        let mut waiting: Vec<Arc<str>> = Vec::new();
+        for (id, device, want) in wants {
+            // Memory that comes back does not overtake what waits before it.
+            if want.returns && waiting.contains(&device) {
+                continue;
+            }
+            let is_late = self.now_ns.saturating_sub(want.since_ns) >= WANT_NS;
+            let decision = if is_late { Decision::Refused } else { self.decide(id, &want) };
+            if decision == Decision::Waits {
+                waiting.push(device);
+                continue;
+            }
+            self.answer_room((id, want.slot), &want, decision == Decision::Granted);
+            self.wants.remove(id, want.number);
+            self.end_wait(id);
+        }
+    }
+
+    /// A program waits for room no longer.
+    pub(crate) fn end_wait(&mut self, id: u64) {
+        let now_ns = self.now_ns;
+        self.change_off(id, |program| {
+            program.awaits_room = false;
+            program.in_since_ns = now_ns;
+        });
+        self.act();
+    }
+
+    /// A program has given a question up.
+    pub(crate) fn forget_wants(&mut self, id: u64) {
+        if self.wants.remove_of(id) {
+            self.end_wait(id);
+        }
+    }
+
+    /// Decides on a question, and orders programs to leave.
+    fn decide(&mut self, id: u64, want: &Want) -> Decision {
+        let short = self.try_room((id, want.slot), want.bytes);
+        let lacking = if want.refused { want.bytes.saturating_sub(want.freed) } else { 0 };
+        let needed = short.unwrap_or(0).max(lacking);
+        if needed == 0 {
+            return self.grant(id, want);
+        }
+        if self.settings.memory.stays {
+            return Decision::Refused;
+        }
+        let (mut given, mut may_come, mut due) = (self.leaving((id, want.slot)), 0_u64, Vec::new());
+        for giver in self.givers((id, want.slot)) {
+            match self.is_due(id, want, &giver) {
+                Some(true) if given < needed => {
+                    given = given.saturating_add(giver.movable);
+                    due.push(giver.id);
+                }
+                Some(false) => may_come = may_come.saturating_add(giver.movable),
+                Some(true) | None => (),
+            }
+        }
+        // No program leaves in vain.
+        if given >= needed {
+            due.into_iter().for_each(|giver| self.order_leave(giver));
+        }
+        if given.saturating_add(may_come) >= needed { Decision::Waits } else { Decision::Refused }
+    }
+
+    /// Grants a question for which there is room. Without limits only the driver knows of room: memory that comes back must not take what
+    /// was made for another program.
+    fn grant(&mut self, id: u64, want: &Want) -> Decision {
+        let Some(device) = self.ledger.get((id, want.slot)).map(|holder| holder.device().clone()) else {
+            return Decision::Refused;
+        };
+        if want.returns && !want.refused && self.wants.is_promised(id, &device, self.now_ns) {
+            return Decision::Waits;
+        }
+        self.wants.drop_promises(id, self.now_ns);
+        if want.refused {
+            self.wants.promise(id, device, self.now_ns + PROMISE_NS);
+        }
+        Decision::Granted
+    }
+
+    /// Returns true if a program has to give its memory now, and false if it has later.
+    fn is_due(&self, id: u64, want: &Want, giver: &Giver) -> Option<bool> {
+        let asker = self.programs.get(&id)?;
+        if asker.class() > giver.class {
+            return Some(true);
+        }
+        // Among urgent programs the first one has the memory, and a thaw waits for nobody.
+        let is_equal = asker.class() == giver.class && giver.class < Class::High;
+        if !is_equal || asker.moving.is_some() {
+            return None;
+        }
+        Some(self.now_ns.saturating_sub(giver.since_ns) >= turn_ns(giver.movable, want.bytes))
+    }
+
+    /// Programs whose memory on a device can leave, in the order in which it does: the least urgent, idle ones, those that have had it
+    /// longest.
+    fn givers(&self, asker: HolderId) -> Vec<Giver> {
+        let Some(own) = self.ledger.get(asker) else { return Vec::new() };
+        let may_leave = |program: &Program<M>| {
+            let refused = program.refused_ns.is_some_and(|at| self.now_ns.saturating_sub(at) < KEEP_AFTER_REFUSAL_NS);
+            program.swap && !program.frozen && program.moving.is_none() && !refused
+        };
+        let giver = |(id, movable): (HolderId, u64)| {
+            let program = self.programs.get(&id.0).filter(|program| id.0 != asker.0 && may_leave(program))?;
+            let is_idle = self.groups_of(program).all(|(group, _)| self.gatekeeper.is_idle(group));
+            (movable > 0).then(|| Giver { id, movable, class: program.class(), is_idle, since_ns: program.in_since_ns })
+        };
+        let held = self.ledger.on(own.device()).map(|(id, holder)| (id, holder.movable_bytes()));
+        let mut givers: Vec<Giver> = held.filter_map(giver).collect();
+        givers.sort_by_key(|giver| (giver.class, !giver.is_idle, giver.since_ns));
+        givers
+    }
+
+    /// Bytes that are about to leave the device of a program.
+    fn leaving(&self, asker: HolderId) -> u64 {
+        let Some(own) = self.ledger.get(asker) else { return 0 };
+        let leaves = |id: &u64| {
+            let moving = self.programs.get(id).and_then(|program| program.moving.as_ref());
+            moving.is_some_and(|moving| moving.order != MemoryOrder::Thaw)
+        };
+        let of = self.ledger.on(own.device()).filter(|(id, _)| id.0 != asker.0 && leaves(&id.0));
+        of.map(|(_, holder)| holder.movable_bytes()).fold(0, u64::saturating_add)
+    }
+
+    fn order_leave(&mut self, (id, slot): HolderId) {
+        let number = self.next_move();
+        self.send(id, DaemonMsg::MemoryMove { slot, number, order: MemoryOrder::Leave });
+        let (order, until_ns) = (MemoryOrder::Leave, self.now_ns + MOVE_NS);
+        let held = self.ledger.get((id, slot)).map_or(0, |holder| holder.present_bytes());
+        if let Some(program) = self.programs.get_mut(&id) {
+            let was = String::new();
+            program.moving = Some(Move { order, open: vec![number], command: None, until_ns, was, held, why: None });
+        }
+    }
+
+    /// A program has left the device, or has not.
+    pub(crate) fn end_leave(&mut self, id: u64, moving: &Move) {
+        let now_ns = self.now_ns;
+        let left: Vec<(Arc<str>, u64)> =
+            self.ledger.of(id).map(|(_, holder)| (holder.device().clone(), holder.present_bytes())).collect();
+        for (device, now) in left {
+            self.wants.freed(&device, moving.held.saturating_sub(now));
+        }
+        if let Some(program) = self.programs.get_mut(&id).filter(|_| moving.why.is_some()) {
+            program.refused_ns = Some(now_ns);
+        }
+        self.settle_wants();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_ten_times_as_long_as_its_moves() {
+        const GIB: u64 = 1 << 30;
+        assert_eq!(turn_ns(0, 0), TURN_MIN_NS);
+        assert_eq!(turn_ns(60 * GIB, 60 * GIB), 60_000_000_000);
+        assert_eq!(turn_ns(u64::MAX, u64::MAX), u64::MAX);
+    }
+}

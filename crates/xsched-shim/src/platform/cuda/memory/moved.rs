@@ -1,0 +1,85 @@
+//! Account of memory that leaves its device and comes back.
+
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::*;
+
+use xsched_core::Room;
+use xsched_proto::account::{Residency, of_bytes};
+
+use super::super::types::{CUdevice, CUdeviceptr};
+use super::{account, device, plain};
+use crate::process;
+
+/// Answers about memory that this library has in place of the driver's.
+pub(in super::super) struct Served {
+    /// Beginning and size of the memory that contains an address.
+    pub(in super::super) range: fn(CUdeviceptr) -> Option<(u64, u64)>,
+    /// Bytes that a pool has beside the driver's, and that are in use of them.
+    pub(in super::super) pool_figures: fn(usize) -> (u64, u64),
+    /// Releases what a pool has beside the driver's and does not use, but for so many bytes.
+    pub(in super::super) trim_pool: fn(usize, u64),
+}
+
+static SERVED: OnceLock<&'static Served> = OnceLock::new();
+
+/// Sets the answers, while this library is loaded.
+pub(in super::super) fn put(served: &'static Served) {
+    let _ = SERVED.set(served);
+}
+
+pub(super) fn served() -> Option<&'static Served> {
+    SERVED.get().copied()
+}
+
+/// Slot of a device whose memory is counted.
+pub(in super::super) fn slot_of(number: CUdevice) -> Option<u16> {
+    device::slot_of(number)
+}
+
+/// Counts memory that comes back. The daemon says when there is room: others may be before. `refused`: the driver had none. Gives the
+/// wait up once `stop` returns true.
+///
+/// # Errors
+/// Holders of the room, in one line, if there is none.
+pub(in super::super) fn claim(slot: u16, bytes: u64, refused: bool, stop: impl Fn() -> bool) -> Result<(), String> {
+    let Some(words) = account::words(slot) else { return Ok(()) };
+    let room = Room { refused, returns: true };
+    let answer = process::running().map(|rt| rt.ask_room(slot, bytes, room, stop)).unwrap_or_default();
+    if answer.granted && words.take(bytes) {
+        return Ok(());
+    }
+    Err(answer.why.unwrap_or_else(|| "there is no room for it".to_owned()))
+}
+
+/// Counts out what was claimed and has not come back.
+pub(in super::super) fn unclaim(slot: u16, bytes: u64) {
+    account::unclaim(slot, bytes);
+}
+
+/// Counts memory that is away now, in place of what was before, and memory that could leave.
+pub(in super::super) fn count(slot: u16, before: u64, now: u64, movable: u64) {
+    let Some(words) = account::words(slot) else { return };
+    words.movable_bytes.store(movable, Relaxed);
+    words.away_bytes.store(now, Relaxed);
+    if now > before {
+        words.give(now - before);
+    } else if now < before {
+        words.take_anyway(before - now);
+    }
+}
+
+/// Publishes the state of the memory.
+pub(in super::super) fn publish(slot: u16, state: Residency) {
+    if let Some(words) = account::words(slot) {
+        words.residency.store(state.0, Release);
+    }
+}
+
+/// Use of a device's memory for which it must stay, in words.
+pub(in super::super) fn prevented(slot: u16) -> Option<String> {
+    let exported = account::words(slot)?.exported_bytes.load(Relaxed);
+    if exported > 0 {
+        return Some(format!("{} of its GPU memory are exported to other processes (IPC)", of_bytes(exported)));
+    }
+    plain::has_managed().then(|| "it has managed memory, which the driver moves".to_owned())
+}

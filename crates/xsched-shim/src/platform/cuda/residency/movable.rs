@@ -1,0 +1,144 @@
+//! Memory that can leave, the latch before it, and orders to move it.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+
+use xsched_core::MemoryWait;
+use xsched_core::residency::{Entry, Inside, Latch, Residents};
+use xsched_proto::memory::Hardware;
+use xsched_proto::wire::MemoryOrder;
+
+use super::super::memory::moved;
+use super::calls::{Calls, Handle};
+use crate::lock::Lock;
+use crate::process;
+
+/// Longest sleep of a thread at the latch, in ns. The mover wakes it.
+const SLEEP_NS: u64 = 100_000_000;
+
+/// Memory that can leave, and the latch before it. Never freed.
+pub(super) struct Movable {
+    pub(super) calls: Calls,
+    pub(super) latch: Latch<Hardware>,
+    /// Words of all threads that have passed the latch. Those of threads that ended stay, and are 0.
+    pub(super) threads: Lock<Vec<&'static Inside<Hardware>>>,
+    pub(super) residents: Lock<Residents<Handle>>,
+    /// Bytes of `residents` that are counted as away.
+    away: Lock<u64>,
+    /// Order of the daemon, with its number, that the mover has yet to take.
+    order: Lock<Option<(u32, MemoryOrder)>>,
+    /// The context is gone: nothing moves any more.
+    pub(super) over: AtomicBool,
+    /// Moves that were made, and those that ended with an error.
+    pub(super) moves: AtomicU64,
+    pub(super) failures: AtomicU64,
+}
+
+pub(super) static MOVABLE: OnceLock<&'static Movable> = OnceLock::new();
+/// Cleared for good where memory does not move: in a forked child, and if a part of this library has failed.
+pub(super) static POSSIBLE: AtomicBool = AtomicBool::new(true);
+
+thread_local! {
+    static INSIDE: Cell<Option<&'static Inside<Hardware>>> = const { Cell::new(None) };
+}
+
+pub(super) fn movable() -> Option<&'static Movable> {
+    MOVABLE.get().copied().filter(|_| POSSIBLE.load(Relaxed))
+}
+
+impl Movable {
+    pub(super) fn new(calls: Calls) -> Movable {
+        Movable {
+            calls,
+            latch: Default::default(),
+            threads: Lock::new(),
+            residents: Lock::new(),
+            away: Lock::new(),
+            order: Lock::new(),
+            over: false.into(),
+            moves: 0.into(),
+            failures: 0.into(),
+        }
+    }
+
+    /// Slot of the device in the process's account.
+    pub(super) fn slot(&self) -> Option<u16> {
+        moved::slot_of(self.calls.device())
+    }
+
+    /// Has the account follow the chunks: after a move, and after chunks were taken out, before the program's free is counted.
+    pub(super) fn recount(&self) {
+        let mut counted = self.away.lock();
+        let (away, resident) = {
+            let residents = self.residents.lock();
+            (residents.away_bytes(), residents.resident_bytes())
+        };
+        if let Some(slot) = self.slot() {
+            moved::count(slot, *counted, away, resident);
+            *counted = away;
+        }
+    }
+
+    /// True: the daemon has an order that is not taken.
+    pub(super) fn has_order(&self) -> bool {
+        self.order.lock().is_some()
+    }
+
+    /// Takes the daemon's order.
+    pub(super) fn take_order(&self) -> Option<(u32, MemoryOrder)> {
+        self.order.lock().take()
+    }
+}
+
+/// Takes an order of the daemon. False: no memory of this slot can move. Called on the agent thread.
+pub(in super::super) fn order(slot: u16, number: u32, order: MemoryOrder) -> bool {
+    let can_move = |movable: &&Movable| !movable.over.load(Acquire) && movable.slot() == Some(slot);
+    let Some(movable) = movable().filter(can_move) else { return false };
+    *movable.order.lock() = Some((number, order));
+    movable.latch.wake_mover();
+    true
+}
+
+/// Makes a driver's call that touches device memory, once the latch is open.
+pub(super) fn pass<T>(call: impl FnOnce() -> T) -> T {
+    let Some(movable) = movable() else { return call() };
+    let (thread, entry) = enter(movable);
+    // Without clean-up while the driver runs, see `pipeline::enqueue`.
+    let result = call();
+    movable.latch.leave(thread, entry);
+    result
+}
+
+/// Enters the latch. A thread for which no daemon decides, or that a signal let through its gate, has memory mapped to the host.
+#[inline]
+fn enter(movable: &'static Movable) -> (&'static Inside<Hardware>, Entry) {
+    let thread = INSIDE.get().unwrap_or_else(|| {
+        let fresh: &'static Inside<Hardware> = Box::leak(Box::default());
+        movable.threads.lock().push(fresh);
+        INSIDE.set(Some(fresh));
+        fresh
+    });
+    let (mut wait, mut is_interrupted) = (None, false);
+    let entry = movable.latch.enter(thread, |seen| {
+        let wait = wait.get_or_insert_with(MemoryWait::begin);
+        if wait.must_end(process::running(), std::mem::take(&mut is_interrupted)) {
+            movable.latch.open_for_good();
+        } else if seen.is_away() {
+            // What is just leaving is asked for once it is away: a program that always runs would keep it otherwise.
+            movable.latch.ask_back();
+        }
+        is_interrupted = movable.latch.sleep(seen, SLEEP_NS);
+    });
+    (thread, entry)
+}
+
+/// Counts of moves, and of those that ended with an error; `None` without memory that can move.
+pub(in super::super) fn counts() -> Option<(u64, u64)> {
+    MOVABLE.get().map(|movable| (movable.moves.load(Relaxed), movable.failures.load(Relaxed)))
+}
+
+/// Ends everything here, in a forked child, which has no mover and may not call the driver.
+pub(in super::super) fn forget_all() {
+    POSSIBLE.store(false, Relaxed);
+}

@@ -1,0 +1,351 @@
+//! `xsched freeze` and `thaw`, and each way in which a program goes on while its memory is away, with the software driver of
+//! `xsched-fakecuda`.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use xsched_e2e::{Gpu, Process, signal, until};
+
+const MIB: u64 = 1 << 20;
+
+/// Starts the program with 32 MiB of known contents.
+fn start(gpu: &Gpu, options: &[&str]) -> Process {
+    let mut process = gpu.run(options, &gpu.program("freezing"), &["32"]);
+    process.expect("ready");
+    process
+}
+
+fn says(process: &mut Process, command: &str) -> String {
+    process.tell(command);
+    process.line()
+}
+
+/// Output of `xsched` with these arguments: its exit code and its lines, of stdout or else of stderr.
+fn xsched(gpu: &Gpu, args: &[&str]) -> (i32, String) {
+    let output = gpu.place.xsched(args).output().expect("xsched runs");
+    let text = if output.status.success() { output.stdout } else { output.stderr };
+    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).trim().to_owned())
+}
+
+fn moved(gpu: &Gpu, verb: &str, pid: u32) -> (i32, String) {
+    xsched(gpu, &[verb, &pid.to_string()])
+}
+
+#[track_caller]
+fn freeze(gpu: &Gpu, pid: u32) {
+    assert_eq!(moved(gpu, "freeze", pid), (0, format!("{pid} freezing: frozen, 32 MiB on the host")));
+}
+
+/// Memory of a program in `ps --json`: on the device, away, and frozen or not.
+fn memory(gpu: &Gpu, pid: u32) -> (u64, u64, bool) {
+    let memory = gpu.place.program(pid).expect("attached")["memory"][0]["held"].clone();
+    let mib = |name: &str| memory[name].as_u64().unwrap_or_else(|| panic!("{memory}")) / MIB;
+    (mib("used_bytes"), mib("away_bytes"), memory["frozen"] == json!(true))
+}
+
+/// Waits until a thread of the program waits at its gate.
+fn await_waiting(gpu: &Gpu, pid: u32) {
+    until("a thread waits", || gpu.place.group(pid).is_some_and(|group| group["waits"]["now"] != json!(0)));
+}
+
+#[test]
+fn frozen_memory_leaves_the_device_and_comes_back_with_its_contents() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let mut process = start(&gpu, &["--memory", "swap"]);
+    let pid = process.pid();
+    assert_eq!(moved(&gpu, "thaw", pid), (0, format!("{pid} freezing: was not frozen")));
+    let (on_device, ..) = memory(&gpu, pid);
+    for _ in 0..2 {
+        freeze(&gpu, pid);
+        assert_eq!(memory(&gpu, pid), (on_device - 32, 32, true));
+        assert!(gpu.place.ask(&["ps"]).contains(" frozen "), "{}", gpu.place.ask(&["ps"]));
+        assert_eq!(moved(&gpu, "freeze", pid), (0, format!("{pid} freezing: is frozen already")));
+        process.tell("add");
+        await_waiting(&gpu, pid);
+        // Neither does what lets a suspended program go on.
+        assert_eq!(moved(&gpu, "resume", pid).0, 0);
+        assert_eq!(memory(&gpu, pid), (on_device - 32, 32, true));
+        assert!(process.line_within(Duration::ZERO).is_none(), "it waits");
+        assert_eq!(moved(&gpu, "thaw", pid), (0, format!("{pid} freezing: thawed")));
+        process.expect("added");
+        assert_eq!((says(&mut process, "check"), memory(&gpu, pid)), ("right".into(), (on_device, 0, false)));
+    }
+    // A suspended program stays suspended.
+    assert_eq!(moved(&gpu, "suspend", pid).0, 0);
+    freeze(&gpu, pid);
+    assert_eq!(moved(&gpu, "thaw", pid).0, 0);
+    process.tell("add");
+    await_waiting(&gpu, pid);
+    assert_eq!(moved(&gpu, "resume", pid).0, 0);
+    process.expect("added");
+    assert_eq!((says(&mut process, "check"), says(&mut process, "free")), ("right".into(), "freed".into()));
+    process.finish();
+    assert_eq!(gpu.driver_stats(pid)["illegal"], json!(0));
+}
+
+#[test]
+fn what_prevents_it_is_named_and_nothing_moves() {
+    let gpu = Gpu::new();
+    let config = gpu.place.join("config.toml");
+    std::fs::write(&config, "").expect("a file");
+    let _daemon = gpu.place.daemon(&["--config", config.to_str().expect("text")]);
+    let (mut plain, mut swap) = (start(&gpu, &["--job", "a"]), start(&gpu, &["--job", "a", "--memory", "swap"]));
+    let (plain_pid, pid) = (plain.pid(), swap.pid());
+    let line = |pid: u32, why: &str| (3, format!("xsched: process {pid} (freezing) {why}"));
+    let not_started = line(plain_pid, "was not started with --memory swap");
+    assert_eq!(moved(&gpu, "freeze", plain_pid), not_started);
+    assert_eq!(xsched(&gpu, &["freeze", "--job", "a"]), not_started, "neither of the two");
+    assert!(!memory(&gpu, pid).2);
+    // Live, both ways.
+    freeze(&gpu, pid);
+    std::fs::write(&config, "[memory]\nswap = false\n").expect("a file");
+    gpu.place.ask(&["daemon", "reload"]);
+    until("its memory is back", || memory(&gpu, pid) == (memory(&gpu, pid).0, 0, false));
+    assert_eq!(says(&mut swap, "check"), "right");
+    let off = line(pid, "cannot be frozen: the configuration has `[memory] swap = false`");
+    assert_eq!(moved(&gpu, "freeze", pid), off);
+    std::fs::write(&config, "").expect("a file");
+    gpu.place.ask(&["daemon", "reload"]);
+    freeze(&gpu, pid);
+    assert_eq!(moved(&gpu, "thaw", pid).0, 0);
+    assert_eq!(says(&mut swap, "managed"), "managed");
+    let managed = line(pid, "was not frozen: it has managed memory, which the driver moves");
+    assert_eq!(moved(&gpu, "freeze", pid), managed);
+    assert_eq!((says(&mut swap, "check"), says(&mut plain, "check")), ("right".into(), "right".into()));
+    assert_eq!(says(&mut swap, "free"), "freed");
+    assert_eq!(moved(&gpu, "freeze", pid), line(pid, "was not frozen: none of its memory can leave the device"));
+    // A program that ends before it has answered.
+    let mut third = start(&gpu, &["--memory", "swap"]);
+    signal(third.pid(), Signal::STOP);
+    let mut command = gpu.place.xsched(&["freeze", &third.pid().to_string()]);
+    let waiting = Process::start({
+        command.stdin(std::process::Stdio::null());
+        command
+    });
+    until("it is asked", || gpu.place.group(third.pid()).is_some_and(|group| group["state"] == "suspended"));
+    signal(third.pid(), Signal::KILL);
+    until("it has ended", || third.has_ended().is_some());
+    let (code, _, errors) = waiting.wait();
+    assert_eq!((code, errors.trim()), (3, &*line(third.pid(), "ended before it answered").1));
+}
+
+/// Each way in which a gate opens while memory is away: the program goes on, with memory of the host, and its contents are right.
+#[test]
+fn a_program_goes_on_in_each_way_in_which_a_gate_opens() {
+    let gpu = Gpu::new();
+    let stays = |name: &str| ["silent", "signal", "fork"].contains(&name);
+    for way in ["killed", "stopped", "silent", "signal", "fork", "exit"] {
+        let daemon = gpu.place.daemon(&[]);
+        let mut process = start(&gpu, &["--memory", "swap"]);
+        let pid = process.pid();
+        assert_eq!(says(&mut process, "signals"), "handles");
+        freeze(&gpu, pid);
+        match way {
+            "killed" => signal(daemon.pid(), Signal::KILL),
+            "stopped" => drop(gpu.place.ask(&["daemon", "stop"])),
+            "silent" => signal(daemon.pid(), Signal::STOP),
+            "signal" => {
+                process.tell("add");
+                await_waiting(&gpu, pid);
+                // One for each launch and each copy that waits.
+                for line in ["added", "right"] {
+                    let mut answer = None;
+                    until("signals let it through", || {
+                        signal(pid, Signal::USR1);
+                        answer = process.line_within(Duration::from_millis(100));
+                        answer.is_some()
+                    });
+                    assert_eq!(answer.as_deref(), Some(line));
+                    if line == "added" {
+                        process.tell("check");
+                    }
+                }
+                until("its memory is away again", || memory(&gpu, pid).1 == 32);
+            }
+            "fork" => assert_eq!(says(&mut process, "fork"), "child 7"),
+            "exit" => {
+                process.tell("end");
+                process.expect("free at exit 0");
+                assert_eq!(process.wait().0, 0, "{way}");
+                continue;
+            }
+            _ => unreachable!(),
+        }
+        if way == "signal" || way == "fork" {
+            assert_eq!(moved(&gpu, "thaw", pid).0, 0, "{way}");
+        }
+        for round in 0..2 {
+            assert_eq!(
+                (says(&mut process, "check"), says(&mut process, "add")),
+                ("right".into(), "added".into()),
+                "{way}, {round}"
+            );
+        }
+        if way == "silent" {
+            signal(daemon.pid(), Signal::CONT);
+        }
+        if stays(way) {
+            until("it is attached", || gpu.place.program(pid).is_some());
+        }
+        // Frozen as before, where a daemon is back.
+        if way == "silent" {
+            until("its memory is away again", || memory(&gpu, pid) == (memory(&gpu, pid).0, 32, true));
+            assert_eq!(moved(&gpu, "thaw", pid).0, 0);
+        }
+        assert_eq!(says(&mut process, "check"), "right", "{way}");
+        assert_eq!(says(&mut process, "free"), "freed", "{way}");
+        assert_eq!(process.wait().0, 0, "{way}");
+    }
+}
+
+/// A later daemon learns of a frozen program from the program itself.
+#[test]
+fn a_later_daemon_knows_a_frozen_program() {
+    let gpu = Gpu::new();
+    let mut daemon = gpu.place.daemon(&[]);
+    let mut process = start(&gpu, &["--memory", "swap"]);
+    let pid = process.pid();
+    freeze(&gpu, pid);
+    for launches_without in [false, true] {
+        signal(daemon.pid(), Signal::KILL);
+        until("the daemon has ended", || daemon.has_ended().is_some());
+        if launches_without {
+            assert_eq!(says(&mut process, "check"), "right");
+        }
+        daemon = gpu.place.daemon(&[]);
+        until("it is frozen", || {
+            gpu.place.program(pid).is_some_and(|program| program["memory"][0]["held"]["frozen"] == json!(true))
+                && memory(&gpu, pid).1 == 32
+        });
+        process.tell("add");
+        await_waiting(&gpu, pid);
+        assert_eq!(moved(&gpu, "thaw", pid), (0, format!("{pid} freezing: thawed")));
+        process.expect("added");
+        freeze(&gpu, pid);
+    }
+    assert_eq!(moved(&gpu, "thaw", pid).0, 0);
+    assert_eq!(says(&mut process, "check"), "right");
+    assert_eq!(process.wait().0, 0);
+}
+
+/// Each of the driver's calls fails now and then: a freeze that fails leaves the program as it was, a thaw that fails leaves it frozen.
+#[test]
+fn a_failing_call_is_undone() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let calls = ["cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemcpyDtoDAsync_v2"];
+    let failing = |(at, name): (usize, &&str)| {
+        (at + 4..200).step_by(5).map(|n| format!("{name}:{n}:999")).collect::<Vec<_>>().join(" ")
+    };
+    let failing = calls.iter().enumerate().map(failing).collect::<Vec<_>>().join(" ");
+    let mut command = gpu.place.run_command(&["--memory", "swap"], &gpu.program("freezing"), &["32"]);
+    command.env("FAKECUDA_FAIL_CALL", failing);
+    let mut process = gpu.with_driver(command);
+    process.expect("ready");
+    let pid = process.pid();
+    let (mut done, mut refused) = ([0, 0], [0, 0]);
+    while done[1] < 12 {
+        for (which, verb) in ["freeze", "thaw"].into_iter().enumerate() {
+            loop {
+                let (code, line) = moved(&gpu, verb, pid);
+                if which == 0 || code == 0 {
+                    assert_eq!(memory(&gpu, pid).2, (code == 0) == (which == 0), "{line}");
+                }
+                if code == 0 {
+                    done[which] += 1;
+                    break;
+                }
+                refused[which] += 1;
+                assert!(code == 3 && line.ends_with("the driver returned error 999"), "{code} {line}");
+                assert_eq!(memory(&gpu, pid).2, which == 1, "{line}");
+                if which == 0 {
+                    assert_eq!(
+                        (says(&mut process, "check"), says(&mut process, "add")),
+                        ("right".into(), "added".into())
+                    );
+                }
+            }
+        }
+        assert_eq!((says(&mut process, "check"), says(&mut process, "add")), ("right".into(), "added".into()));
+    }
+    println!("{done:?} done, {refused:?} refused");
+    assert!(refused.iter().all(|n| *n >= 2), "{refused:?}");
+    process.finish();
+}
+
+/// Without room on the device a program stays frozen, with the holders of the room named, and nothing is lost.
+#[test]
+fn a_program_without_room_stays_frozen() {
+    let gpu = Gpu::new();
+    let config = gpu.place.join("config.toml");
+    std::fs::write(&config, "[memory]\ncapacity = \"50MiB\"\n").expect("a file");
+    let _daemon = gpu.place.daemon(&["--config", config.to_str().expect("text")]);
+    let mut first = start(&gpu, &["--memory", "swap"]);
+    let pid = first.pid();
+    freeze(&gpu, pid);
+    let mut second = start(&gpu, &["--memory", "swap"]);
+    let (code, line) = moved(&gpu, "thaw", pid);
+    let begin =
+        format!("xsched: process {pid} (freezing) was not thawed, and stays frozen: the limit of the device is 50 MiB");
+    assert!(code == 3 && line.starts_with(&begin), "{code} {line}");
+    assert!(memory(&gpu, pid).2);
+    assert_eq!(says(&mut second, "check"), "right");
+    freeze(&gpu, second.pid());
+    assert_eq!(moved(&gpu, "thaw", pid).0, 0);
+    assert_eq!(says(&mut first, "check"), "right");
+    assert_eq!(says(&mut first, "free"), "freed");
+    assert_eq!(moved(&gpu, "thaw", second.pid()).0, 0);
+    assert_eq!(says(&mut second, "check"), "right");
+    let stats: Value = {
+        first.finish();
+        second.finish();
+        gpu.driver_stats(pid)
+    };
+    assert_eq!(stats["illegal"], json!(0), "{stats}");
+}
+
+/// An urgent program gets the room of a best-effort one at once. That one goes on with memory of the host, and has its own back later.
+#[test]
+fn an_urgent_program_gets_the_room_of_another() {
+    let gpu = Gpu::new();
+    let config = gpu.place.join("config.toml");
+    std::fs::write(&config, "[memory]\ncapacity = \"50MiB\"\n").expect("a file");
+    let _daemon = gpu.place.daemon(&["--config", config.to_str().expect("text")]);
+    let mut low = start(&gpu, &["--memory", "swap", "--priority", "low"]);
+    let pid = low.pid();
+    for _ in 0..2 {
+        let mut urgent = start(&gpu, &["--priority", "high"]);
+        assert_eq!((memory(&gpu, pid).1, memory(&gpu, urgent.pid()).0), (32, 32));
+        assert_eq!((says(&mut low, "add"), says(&mut low, "check")), ("added".into(), "right".into()));
+        assert_eq!(memory(&gpu, pid).1, 32, "on the host");
+        assert_eq!((says(&mut urgent, "add"), says(&mut urgent, "check")), ("added".into(), "right".into()));
+        urgent.finish();
+        until("its memory is back", || memory(&gpu, pid) == (32, 0, false));
+        assert_eq!((says(&mut low, "check"), says(&mut low, "add")), ("right".into(), "added".into()));
+    }
+    low.finish();
+}
+
+/// Two best-effort programs that do not fit together take turns.
+#[test]
+fn best_effort_programs_that_do_not_fit_take_turns() {
+    let gpu = Gpu::new();
+    let config = gpu.place.join("config.toml");
+    std::fs::write(&config, "[memory]\ncapacity = \"50MiB\"\n").expect("a file");
+    let _daemon = gpu.place.daemon(&["--config", config.to_str().expect("text")]);
+    let mut both = [start(&gpu, &["--memory", "swap"]), start(&gpu, &["--memory", "swap"])];
+    let pids = [both[0].pid(), both[1].pid()];
+    for _ in 0..3 {
+        for which in [0, 1] {
+            let process = &mut both[which];
+            assert_eq!((says(process, "add"), says(process, "check")), ("added".into(), "right".into()));
+            let (own, other) = (memory(&gpu, pids[which]), memory(&gpu, pids[1 - which]));
+            assert_eq!((own, other), ((32, 0, false), (0, 32, false)), "one of them has the room");
+        }
+    }
+    for process in both {
+        assert_eq!(process.wait().2, "", "nobody is told of memory that lacks");
+    }
+}
