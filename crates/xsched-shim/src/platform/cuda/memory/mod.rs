@@ -6,7 +6,7 @@
 //! - [`table`]: allocations by address, so that a free subtracts what was added.
 //! - One file for each way to get memory: [`plain`], [`arrays`], [`host`], [`pools`], [`virtuals`], [`graphs`], and
 //!   [`overhead`] for contexts. `docs/internals/cuda.md` has the table of ways.
-//! - [`moved`]: memory that leaves its device and comes back.
+//! - [`moved`]: memory that leaves its device and comes back; [`instead`]: what this library has in place of the driver's.
 //! - [`figures`]: the driver's answers on free and total memory; [`nvml`]: those of NVIDIA's management library.
 //!
 //! An allocation is counted before the driver is called, so that two threads cannot both take the last of an allowance,
@@ -24,6 +24,7 @@ pub(super) mod figures;
 pub(super) mod graphs;
 #[allow(non_snake_case)] // vendor names
 pub(super) mod host;
+pub(super) mod instead;
 pub(super) mod moved;
 #[allow(non_snake_case)] // vendor names
 pub(super) mod nvml;

@@ -1,35 +1,13 @@
 //! Account of memory that leaves its device and comes back.
 
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::*;
 
 use xsched_core::Room;
 use xsched_proto::account::{Residency, of_bytes};
 
-use super::super::types::{CUdevice, CUdeviceptr};
+use super::super::types::CUdevice;
 use super::{account, device, plain};
 use crate::process;
-
-/// Answers about memory that this library has in place of the driver's.
-pub(in super::super) struct Served {
-    /// Beginning and size of the memory that contains an address.
-    pub(in super::super) range: fn(CUdeviceptr) -> Option<(u64, u64)>,
-    /// Bytes that a pool has beside the driver's, and that are in use of them.
-    pub(in super::super) pool_figures: fn(usize) -> (u64, u64),
-    /// Releases what a pool has beside the driver's and does not use, but for so many bytes.
-    pub(in super::super) trim_pool: fn(usize, u64),
-}
-
-static SERVED: OnceLock<&'static Served> = OnceLock::new();
-
-/// Sets the answers, while this library is loaded.
-pub(in super::super) fn put(served: &'static Served) {
-    let _ = SERVED.set(served);
-}
-
-pub(super) fn served() -> Option<&'static Served> {
-    SERVED.get().copied()
-}
 
 /// Slot of a device whose memory is counted.
 pub(in super::super) fn slot_of(number: CUdevice) -> Option<u16> {

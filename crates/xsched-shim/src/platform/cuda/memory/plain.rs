@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use super::super::types::*;
 use super::super::{real, sig};
 use super::account::{self, Part, rounded};
-use super::{allocates, driver, frees, lend, memory_calls, moved, table};
+use super::{allocates, driver, frees, instead, lend, memory_calls, table};
 use crate::interpose::hooks;
 use crate::process;
 
@@ -96,7 +96,7 @@ memory_calls! {
 
 /// Beginning of the allocation that contains an address.
 fn beginning(address: CUdeviceptr) -> Option<CUdeviceptr> {
-    let ours = moved::served().and_then(|served| (served.range)(address));
+    let ours = instead::served().and_then(|served| (served.range)(address));
     ours.map(|(at, _)| at).or_else(|| driver::beginning(address))
 }
 

@@ -27,26 +27,19 @@ mod pins;
 mod pools;
 mod tickets;
 mod virtuals;
+mod wanted;
 
 use std::ffi::c_void;
-use std::sync::OnceLock;
-
-use xsched_proto::variables;
 
 use self::movable::MOVABLE;
 use self::movable::counts;
 pub(super) use self::movable::order;
-use super::memory::moved::{self, Served};
+pub(super) use self::wanted::is_wanted;
+use super::memory::instead::{self, Served};
 use super::stats;
-use crate::enabled::{CUDA, platform_enabled};
+use crate::enabled::CUDA;
 use crate::interpose::Hook;
 use crate::interpose::beneath::{self, Beneath};
-
-/// Reports whether this program's memory is to be movable.
-pub(super) fn is_wanted() -> bool {
-    static WANTED: OnceLock<bool> = OnceLock::new();
-    *WANTED.get_or_init(|| variables::text("XSCHED_MEMORY").as_deref() == Some("swap") && platform_enabled(CUDA))
-}
 
 /// Constructor, run when this library is loaded: hooks call what lies here before the driver's functions.
 #[used]
@@ -55,7 +48,7 @@ static LIE_BENEATH: extern "C" fn() = {
     extern "C" fn lie_beneath() {
         beneath::put(&Beneath { before: under, behind: driver_function });
         stats::add_moves(moves);
-        moved::put(&Served { range: answers::range, pool_figures: pools::figures, trim_pool: pools::trim });
+        instead::put(&Served { range: answers::range, pool_figures: pools::figures, trim_pool: pools::trim });
     }
     lie_beneath
 };
