@@ -1,4 +1,4 @@
-/* A CUDA driver that does nothing: what an enqueue costs besides. One device, one context. Signatures as in cuda.h. */
+/* A CUDA driver that does nothing: what an enqueue or an allocation costs besides. One device, one context. Signatures as in cuda.h. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -39,3 +39,21 @@ API cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
     return (void)function, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)stream,
            (void)arguments, (void)extra, 0;
 }
+
+/* Addresses that come back at once, each way with its own. */
+static uint64_t next = 0x7f0000000000, free_plain[64], free_pooled;
+static int plains;
+
+API cuDeviceGet(int *device, int index) { return *device = index; }
+API cuCtxSetCurrent(void *current) { return current != &context; }
+API cuStreamCreate(void **made, unsigned flags) { return *made = (void *)0x5000, (int)(flags & 0); }
+API cuDeviceTotalMem_v2(size_t *bytes, int device) { return *bytes = (size_t)80 << 30, device; }
+API cuMemGetInfo_v2(size_t *left, size_t *bytes) { return *left = *bytes = (size_t)80 << 30, 0; }
+API cuDeviceGetMemPool(void **pool, int device) { return *pool = (void *)0x6000, device; }
+API cuMemPoolGetAttribute(void *pool, int attribute, uint64_t *value) { return *value = (uint64_t)(attribute == 5) << 30, !pool; }
+API cuMemAlloc_v2(uint64_t *at, size_t bytes) { return *at = plains ? free_plain[--plains] : (next += bytes), 0; }
+API cuMemFree_v2(uint64_t at) { return free_plain[plains++ % 64] = at, 0; }
+API cuMemAllocAsync(uint64_t *at, size_t bytes, void *stream) {
+    return *at = free_pooled ? free_pooled : (next += bytes), free_pooled = 0, stream == &context;
+}
+API cuMemFreeAsync(uint64_t at, void *stream) { return free_pooled = at, stream == &context; }

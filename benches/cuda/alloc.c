@@ -1,8 +1,10 @@
 /* Costs of allocations, and memory taken in ways that frameworks do not use.
  *
  *   alloc cost [--rounds N]     a line of JSON a round: ns of an allocation with its free, by way and size; ms of the start
+ *   alloc pairs [--count N]     "ready", then for each line that it reads a line of JSON as `cost` has it, in some ms
  *   alloc steps                 takes memory, a way at a time: "step NAME BYTES TOLD" is answered by a line, then it is freed.
  *                               TOLD is the memory that the program is told to have
+ *   alloc hold                  takes 1 GiB plainly and 1 GiB from a pool, and stays: a line of JSON
  *   alloc fill WAY              takes pieces of 256 MiB (plain, vmm, pool) until it is refused: a line of JSON
  */
 #define _GNU_SOURCE
@@ -190,6 +192,23 @@ static void cost(int rounds) {
                ordered(1 << 16, 20000), ordered(4 << 20, 20000), mapped(2 << 20, 500));
 }
 
+/* Rounds as short as possible, so that those of several programs can take turns. */
+static void pairs(int count) {
+    char line[16];
+    void *pool;
+    uint64_t keep = UINT64_MAX;
+    printf("{\"start_ms\":%.1f}\n", start_ms);
+    fflush(stdout);
+    MUST(M(cuDeviceGetDefaultMemPool, &pool, device));
+    MUST(M(cuMemPoolSetAttribute, pool, 4, &keep));
+    ordered(1 << 20, 100), plain(1 << 16, 100);
+    while (fgets(line, sizeof line, stdin)) {
+        printf("{\"async_64K\":%.1f,\"async_4M\":%.1f,\"plain_64K\":%.1f,\"batch_64K\":%.1f}\n", ordered(1 << 16, count),
+               ordered(4 << 20, count), plain(1 << 16, count / 20), batch(1 << 16, count / 20 / 64 * 64));
+        fflush(stdout);
+    }
+}
+
 /* ---- steps ------------------------------------------------------------------------------------------------------ */
 
 static void step(const char *name, size_t bytes) {
@@ -209,6 +228,7 @@ static void pieces(const char *name, size_t bytes, int count) {
 static void steps(void) {
     size_t MIB = 1 << 20, pitch;
     CUdeviceptr p;
+    step("start", 0);
     step("nothing", 0);
     pieces("512_B_x_4096", 512, 4096);
     pieces("4_KiB_x_4096", 4096, 4096);
@@ -306,13 +326,24 @@ static void fill(const char *way) {
     step("full", held);
 }
 
+static void hold(void) {
+    CUdeviceptr p;
+    MUST(M(cuMemAlloc_v2, &p, 1ul << 30));
+    MUST(M(cuMemAllocAsync, &p, 1ul << 30, stream));
+    MUST(wait_for(stream));
+    printf("{\"held\":%lu,\"start_ms\":%.1f,\"told_used\":%zu}\n", 2ul << 30, start_ms, told());
+    step("held", 2ul << 30);
+}
+
 int main(int argc, char **argv) {
     int rounds = argc > 3 ? atoi(argv[3]) : 3;
     begin();
     wait_for = (CUresult(*)(CUstream))find("cuStreamSynchronize");
     if (argc > 1 && !strcmp(argv[1], "cost")) cost(rounds);
+    else if (argc > 1 && !strcmp(argv[1], "pairs")) pairs(argc > 3 ? rounds : 10000);
     else if (argc > 1 && !strcmp(argv[1], "steps")) steps();
+    else if (argc > 1 && !strcmp(argv[1], "hold")) hold();
     else if (argc > 2 && !strcmp(argv[1], "fill")) fill(argv[2]);
-    else return fprintf(stderr, "usage: alloc cost [--rounds N] | steps | fill plain|vmm|pool\n"), 2;
+    else return fprintf(stderr, "usage: alloc cost [--rounds N] | pairs [--count N] | steps | hold | fill plain|vmm|pool\n"), 2;
     return 0;
 }

@@ -7,14 +7,19 @@ The GPU has to be otherwise unused: what a program has is the difference that NV
 process where it can be told. Parts (--only):
 
   steps       memory taken in each way, 0.5 to 4 GiB: what is counted against what the device has
-  cost        allocations with their frees by way and size, bare, counted and under a limit, by turns: ns and ratio of the medians;
-              start of a program (cuInit and its context), ms
-  fill        plain, virtual and pooled memory until it is refused, bare and under the limit
+  pairs       allocations with their frees by way and size, bare, counted and under a limit. The three programs take turns of some
+              ms, so that clocks that change do so for all: ns, and the median of each turn's ratio to the bare one
+  start       cuInit and the first context, likewise by turns, ms
+  nvml        what NVIDIA's library tells a process that initialises it with and without NVML_INIT_FLAG_NO_ATTACH, and how long it takes
+  context     a C program with the primary context and 2 GiB, counted and under the limit
+  fill        plain, virtual and pooled memory until it is refused under the limit
   torch, expandable, async, jax
-              PyTorch with its three allocators and JAX, bare and under the limit: what they are told, what they choose, how much
+              PyTorch with its three allocators and JAX, counted and under the limit: what they are told, what they choose, how much
               they get, and which error is the last
+  cost        more ways than `pairs`, without turns
 
-All in some four minutes. One JSON object is written to --out (memory.json); a summary is printed.
+All but `cost` in some two minutes. What `xsched ps` tells of a program is compared with NVML's figure of its process. One JSON object
+is written to --out (memory.json); a summary is printed.
 """
 
 import argparse
@@ -32,7 +37,10 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 GIB, MIB = 1 << 30, 1 << 20
-PARTS = ("steps", "cost", "fill", "torch", "expandable", "async", "jax")
+PARTS = ("nvml", "steps", "pairs", "start", "context", "fill", "torch", "expandable", "async", "jax")
+HOWS = ("bare", "counted", "limited")
+# The daemon asks NVML every second: two answers after the last allocation.
+MEASURED_S = 2.6
 ALLOCATORS = {"torch": "", "expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
 
 
@@ -102,6 +110,31 @@ def jax_program():
         if not cuda.cuMemGetInfo_v2(ctypes.byref(figures[0]), ctypes.byref(figures[1])):
             record["total"], record["told_used"] = figures[1].value, figures[1].value - figures[0].value
     hold(record)
+
+
+def nvml_program():
+    """What the library tells this process, whose context is made beforehand."""
+    cuda, context, used = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), []
+    cuda.cuInit(0)
+    cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    address = ctypes.create_string_buffer(32)
+    cuda.cuDeviceGetPCIBusId(address, 32, 0)
+    for flags in (2, 0):
+        library, device, row = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p(), {"flags": flags}
+        memory, count, found = (ctypes.c_ulonglong * 3)(), ctypes.c_uint(64), (Nvml.Process * 64)()
+        calls = {
+            "init": lambda: library.nvmlInitWithFlags(flags),
+            "handle": lambda: library.nvmlDeviceGetHandleByPciBusId_v2(address, ctypes.byref(device)),
+            "memory": lambda: library.nvmlDeviceGetMemoryInfo(device, memory),
+            "processes": lambda: library.nvmlDeviceGetComputeRunningProcesses_v3(device, ctypes.byref(count), found),
+            "shutdown": lambda: library.nvmlShutdown(),
+        }
+        for name, call in calls.items():
+            start = time.monotonic()
+            row[name] = {"code": call(), "ms": round(1e3 * (time.monotonic() - start), 2)}
+        row["own"] = next((found[n].used for n in range(count.value) if found[n].pid == os.getpid()), None)
+        used.append(row)
+    print(json.dumps({"rows": used}))
 
 
 # ---- NVML, of this process, which is not under xsched ------------------------------------------------------------------------------
@@ -230,6 +263,8 @@ class Bench:
             line = process.stdout.readline()
         if line.startswith("{"):
             record.update(json.loads(line))
+        if how != "bare":
+            time.sleep(MEASURED_S)
         used = self.nvml.used()
         if used is not None and baseline is not None:
             record["device_used"] = used - baseline
@@ -237,6 +272,11 @@ class Bench:
         if own is not None:
             record["nvml_process"] = own
         record["ps"] = self.memory_of(process.pid)
+        held = record["ps"]["memory"][0] if record["ps"] and record["ps"].get("memory") else None
+        if held and own:
+            record["ps_used"], record["ps_overhead"] = held["held"]["used_bytes"], held["held"]["overhead_bytes"]
+            record["error_percent_of_device"] = round(100 * (record["ps_used"] - own) / held["capacity_bytes"], 3)
+            record["error_percent"] = round(100 * (record["ps_used"] - own) / own, 3)
         return self.finish(process, record)
 
     def memory_of(self, pid):
@@ -261,6 +301,11 @@ class Bench:
             if not line.startswith("step "):
                 continue
             _, name, taken, told = line.split()
+            if name == "start":
+                time.sleep(MEASURED_S)  # until the daemon knows what the context takes
+                process.stdin.write("\n")
+                process.stdin.flush()
+                continue
             device = (self.settled() or 0) - (baseline or 0)
             row = {"step": name, "asked": int(taken), "told": int(told), "device": device}
             row["nvml_process"] = self.nvml.processes().get(process.pid)
@@ -271,6 +316,46 @@ class Bench:
             process.stdin.write("\n")
             process.stdin.flush()
         return self.finish(process, {"rows": rows})
+
+    def pairs(self):
+        running, rounds = {}, {how: [] for how in HOWS}
+        for how in HOWS:
+            running[how] = self.start(how, [self.alloc, "pairs", "--count", "4000"])
+            running[how].stdout.readline()
+        for _ in range(12 * self.arguments.rounds):
+            for how, process in running.items():
+                process.stdin.write("\n")
+                process.stdin.flush()
+                rounds[how].append(json.loads(process.stdout.readline()))
+        for process in running.values():
+            self.finish(process, {})
+        return self.turns(rounds)
+
+    def start_up(self):
+        rounds = {how: [] for how in HOWS}
+        for _ in range(self.arguments.rounds):
+            for how, found in rounds.items():
+                process = self.start(how, [self.alloc, "pairs"])
+                found.append(json.loads(process.stdout.readline()))
+                self.finish(process, {})
+        return self.turns(rounds)
+
+    @staticmethod
+    def turns(rounds):
+        names = list(rounds["bare"][0])
+        medians = {how: {k: statistics.median(row[k] for row in rows) for k in names} for how, rows in rounds.items()}
+        ratios = {
+            how: {k: round(statistics.median(row[k] / bare[k] for row, bare in zip(rounds[how], rounds["bare"])), 4) for k in names}
+            for how in HOWS[1:]
+        }
+        return {"medians": medians, "ratios": ratios, "rounds": rounds}
+
+    def probe(self):
+        done = subprocess.run([sys.executable, __file__, "program", "nvml"], env=self.env, capture_output=True, text=True, timeout=60)
+        return json.loads(done.stdout) if done.returncode == 0 else {"trouble": done.stderr[-500:]}
+
+    def context(self):
+        return [self.holding(how, [self.alloc, "hold"]) for how in HOWS[1:]]
 
     def cost(self):
         rounds = {"bare": [], "counted": [], "limited": []}
@@ -290,7 +375,7 @@ class Bench:
 
     def fill(self):
         ways = ("plain", "vmm", "pool")
-        return [dict(self.holding(how, [self.alloc, "fill", way]), way=way) for way in ways for how in ("bare", "limited")]
+        return [dict(self.holding("limited", [self.alloc, "fill", way]), way=way) for way in ways]
 
     def framework(self, part):
         if part == "jax":
@@ -299,7 +384,7 @@ class Bench:
             name, conf = "torch", ALLOCATORS[part]
             variables = {"PYTORCH_CUDA_ALLOC_CONF": conf} if conf else {}
         command = [sys.executable, __file__, "program", name]
-        return [self.holding(how, command, variables) for how in ("bare", "limited")]
+        return [self.holding(how, command, variables) for how in HOWS[1:]]
 
 
 def gib(value):
@@ -310,14 +395,18 @@ def summary(found):
     for row in found.get("steps", {}).get("rows", []):
         print(f"step {row['step']:<18} told +{row['told_growth'] / MIB:9.1f} MiB  device +{row['device_growth'] / MIB:9.1f} MiB"
               f"  all: told {gib(row['told'])}, device {gib(row['device'])} GiB ({row['error_percent']} %)")
-    cost = found.get("cost", {})
-    for key, bare in cost.get("medians", {}).get("bare", {}).items():
-        others = "  ".join(f"{how} {cost['medians'][how][key]:.1f} (x{cost['ratios'][how][key]})" for how in cost["ratios"])
-        print(f"cost {key:<12} bare {bare:.1f}  {others}")
-    for part in ("fill", "torch", "expandable", "async", "jax"):
+    for part in ("pairs", "start", "cost"):
+        cost = found.get(part, {})
+        for key, bare in cost.get("medians", {}).get("bare", {}).items():
+            others = "  ".join(f"{how} {cost['medians'][how][key]:.1f} (x{cost['ratios'][how][key]})" for how in cost["ratios"])
+            print(f"{part} {key:<12} bare {bare:.1f}  {others}")
+    print("nvml", json.dumps(found.get("nvml")))
+    for part in ("context", "fill", "torch", "expandable", "async", "jax"):
         for row in found.get(part) if isinstance(found.get(part), list) else []:
             told, device = row.get("told_used"), row.get("device_used")
             error = f"{100 * (told - device) / device:+.2f} %" if told and device else "-"
+            print(f"{part} {row['how']}: ps {gib(row.get('ps_used'))}, overhead {gib(row.get('ps_overhead'))}, NVML {gib(row.get('nvml_process'))} GiB: "
+                  f"{row.get('error_percent')} %, of the device {row.get('error_percent_of_device')} %")
             print(f"{part} {row.get('way', '')} {row['how']}: status {row.get('status')} total {gib(row.get('total', row.get('bytes_limit')))} "
                   f"free {gib(row.get('free_before', row.get('free')))} held {gib(row.get('held'))} told {gib(told)} device {gib(device)} GiB "
                   f"({error}); {row.get('error', row.get('other_error', ''))} {row.get('xsched_says', '')}")
@@ -325,7 +414,7 @@ def summary(found):
 
 def main():
     if sys.argv[1:2] == ["program"]:
-        return {"torch": torch_program, "jax": jax_program}[sys.argv[2]]()
+        return {"torch": torch_program, "jax": jax_program, "nvml": nvml_program}[sys.argv[2]]()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=str(HERE.parent.parent / "target/release"))
     parser.add_argument("--out", default="memory.json")
@@ -335,7 +424,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--patience", type=int, default=60, help="s for each program")
     arguments = parser.parse_args()
-    wrong = [part for part in arguments.only.split(",") if part not in PARTS]
+    wrong = [part for part in arguments.only.split(",") if part not in (*PARTS, "cost")]
     if wrong:
         parser.error(f"no part {wrong[0]}: {', '.join(PARTS)}")
     found = {"limit_gib": arguments.limit}
@@ -346,8 +435,12 @@ def main():
             for part in arguments.only.split(","):
                 begin = time.monotonic()
                 try:
-                    if part in ("steps", "cost", "fill"):
-                        found[part] = getattr(bench, part)() if bench.alloc else {"trouble": "alloc.c does not compile"}
+                    ways = {"steps": bench.steps, "pairs": bench.pairs, "start": bench.start_up, "context": bench.context,
+                            "fill": bench.fill, "cost": bench.cost}
+                    if part == "nvml":
+                        found[part] = bench.probe()
+                    elif part in ways:
+                        found[part] = ways[part]() if bench.alloc else {"trouble": "alloc.c does not compile"}
                     else:
                         found[part] = bench.framework(part)
                 except Exception as error:  # the other parts are worth having

@@ -44,17 +44,21 @@ impl Local {
 
     /// Takes a message that would otherwise go to a daemon.
     pub(crate) fn take(&mut self, rt: &Runtime, message: &ClientMsg) {
+        self.take_at(now_us(), rt, message);
+    }
+
+    fn take_at(&mut self, now: u64, rt: &Runtime, message: &ClientMsg) {
         let (slot, device, priority_steps, priority_fixed, system) = match message {
             ClientMsg::GroupAdd { slot, device, priority_steps, priority_fixed, system, .. } => {
                 (slot, device, priority_steps, priority_fixed, system)
             }
             ClientMsg::GroupHint { slot, priority, hints } => {
                 let own = self.own_priorities.get(slot).copied();
-                return self.hint(*slot, priority.or(own), *hints);
+                return self.hint(now, *slot, priority.or(own), *hints);
             }
             ClientMsg::ProgramHint { hints } => {
                 self.options.hints = hints.or(self.options.hints);
-                return rt.groups().for_each(|group| self.hint(group.index(), None, *hints));
+                return rt.groups().for_each(|group| self.hint(now, group.index(), None, *hints));
             }
             _ => return,
         };
@@ -74,7 +78,6 @@ impl Local {
         words.level.store(1, Relaxed);
         words.budget_commands.store(self.options.threshold.unwrap_or(0), Relaxed);
         words.batch_commands.store(self.options.batch.unwrap_or(0), Relaxed);
-        let now = now_us();
         self.gatekeeper.add(now, spec, words);
         self.act(now);
         if let Some(group) = rt.groups().nth(at) {
@@ -90,15 +93,19 @@ impl Local {
     }
 
     /// Takes the program's wishes for a group.
-    fn hint(&mut self, slot: u16, priority: Option<i32>, hints: Hints) {
-        let now = now_us();
+    fn hint(&mut self, now: u64, slot: u16, priority: Option<i32>, hints: Hints) {
         self.gatekeeper.event(now, Event::Hint { group: id_of(slot), priority, hints });
         self.act(now);
     }
 
     /// Scans the groups' words and decides. Returns the ns after which it is to be called again.
     pub(crate) fn turn(&mut self, rt: &Runtime) -> Option<u64> {
-        let now = now_us();
+        let due = self.turn_at(now_us(), rt);
+        due.map(|due| due.saturating_sub(now_us()) * 1000)
+    }
+
+    /// Does what is due at a time in µs. Returns the time of what is due next.
+    fn turn_at(&mut self, now: u64, rt: &Runtime) -> Option<u64> {
         for group in rt.groups() {
             // A word that makes no sense counts as idle; these are the program's own.
             let _ = self.gatekeeper.scan(now, id_of(group.index()), |lent| lent);
@@ -115,8 +122,7 @@ impl Local {
         self.act(now);
         let arbiter = self.gatekeeper.arbiter();
         self.look_at = arbiter.any_scrutinised().then(|| self.look_at.unwrap_or(now + LOOK_US));
-        let due = arbiter.next_timer().into_iter().chain(self.look_at).min();
-        due.map(|due| due.saturating_sub(now_us()) * 1000)
+        arbiter.next_timer().into_iter().chain(self.look_at).min()
     }
 
     /// Carries out the arbiter's decisions. At the first level they concern gates alone.
@@ -131,7 +137,10 @@ mod tests {
 
     use rustix::event::{EventfdFlags, eventfd};
     use xsched_core::{Platform, QueueSpec, XQueue};
+    use xsched_proto::class::PRIORITY_MAX;
     use xsched_proto::segment::{Segment, state};
+    use xsched_simulate::journal::{self, Gate};
+    use xsched_simulate::{Run, Scenario};
 
     use super::*;
 
@@ -254,6 +263,71 @@ mod tests {
             local.turn(rt);
             assert!(status(&local, 0).used_us < 500_000.0, "{:?}", status(&local, 1));
         }
+    }
+
+    /// Programs of a simulated machine, each a group here, whose commands are held on the host. Decisions that depend on which groups are
+    /// of one program are not the same: those of `fair`, which shares by program.
+    #[test]
+    fn decisions_are_those_of_a_simulated_daemon() {
+        const SCENARIO: &str = "time = \"300ms\"\n[daemon]\nlatency = \"0s\"\n[[device]]\npreemption = \"host\"\n\
+            [[program]]\nname = \"server\"\nclass = \"high\"\narrivals = { poisson = \"8ms\" }\n\
+            kernels = [{ count = 10, time = \"100us +- 20%\" }]\n\
+            [[program]]\nname = \"training\"\nkernels = [{ count = 40, time = \"150us +- 20%\" }]\n\
+            [[program]]\nname = \"late\"\nclass = \"low\"\nstart = \"100ms\"\narrivals = { pause = \"3ms\" }\n\
+            kernels = [{ count = 20, time = \"300us\" }]\n";
+        let scenario = Scenario::read(SCENARIO, |_| unreachable!()).expect("a scenario");
+        for policy in ["hpf", "up", "slo", "mlfq", "awf"] {
+            let mut run = Run::new(&scenario, policy, scenario.placement.strategy).expect("a policy");
+            run.has_journal = true;
+            let entries = run.play().journal;
+            let rt = runtime();
+            let options = ProgramOptions { priority: Some(PRIORITY_MAX), ..ProgramOptions::default() };
+            let mut local = Local::new(policy, &options).expect("a policy");
+            rt.attach(core::ptr::null_mut());
+            let (mut came, mut changes, mut before) = (0_u16, 0, Vec::new());
+            for (at, entry) in entries.iter().enumerate() {
+                let (now, words) = (entry.at_ns / 1_000, &rt.segment().groups);
+                entry.words.iter().zip(words).for_each(|(word, slot)| word.store(slot, 0));
+                match &entry.event {
+                    journal::Event::Came { priority, device } => {
+                        add_group(rt, came);
+                        let message = ClientMsg::GroupAdd {
+                            slot: came,
+                            device: device.clone(),
+                            platform: xsched_proto::wire::Platform::Sim,
+                            priority_steps: 0,
+                            priority_fixed: Some(priority.unwrap_or(0)),
+                            system: false,
+                            levels: xsched_proto::wire::Levels::ONE,
+                            sharing: xsched_proto::wire::Sharing::Time,
+                        };
+                        came += 1;
+                        local.take_at(now, rt, &message);
+                    }
+                    // Words are read with the next decision, and the page of a daemon that lives is nobody's here.
+                    journal::Event::Words(_) | journal::Event::Beat => (),
+                    _ => _ = local.turn_at(now, rt),
+                }
+                let gates: Vec<Gate> = words[..usize::from(came)].iter().map(Gate::of).collect();
+                assert_eq!(gates, entry.gates, "{policy}, entry {at} of {}: {entry:?}", entries.len());
+                changes += usize::from(gates != before);
+                before = gates;
+            }
+            assert!(changes > 20, "{policy}: {changes} of {} entries", entries.len());
+        }
+    }
+
+    /// Adds a group to a process, whatever its queue is.
+    fn add_group(rt: &'static Runtime, n: u16) {
+        let spec = QueueSpec {
+            handle: core::ptr::without_provenance_mut(16 + 16 * usize::from(n)),
+            platform: 0,
+            device: "sim:0".into(),
+            priority_steps: i32::from(n) - 1,
+            in_order: true,
+        };
+        rt.queue(16 + 16 * usize::from(n), || Some(spec)).expect("a queue");
+        drop(rt.take_outbox());
     }
 
     #[test]

@@ -55,6 +55,7 @@ pub(crate) enum Command {
     Demo(cmd::demo::Args),
     Compare(cmd::compare::Args),
     Simulate(cmd::simulate::Args),
+    Record(cmd::record::Args),
     Config(cmd::config::Args),
     Kube(cmd::kube::Args),
     Daemon(cmd::daemon::Args),

@@ -64,6 +64,7 @@ fn dispatch(command: Command) -> Result {
         Command::Check(args) => cmd::check::main(args),
         Command::Demo(args) => cmd::demo::main(args),
         Command::Compare(args) => cmd::compare::main(args),
+        Command::Record(args) => cmd::record::main(args),
         Command::Simulate(args) => cmd::simulate::main(args),
         Command::Completions(args) => cmd::completions::main(args),
         Command::Man(args) => cmd::man::main(args, cli::command()),

@@ -109,9 +109,13 @@ fn the_hook_steps_aside_whatever_it_is_told() {
     let record = place.join("run-containers/abc.json");
     assert!(std::fs::read_to_string(&record).unwrap().contains("cannot be read"));
     assert_eq!(std::fs::read_dir(place.join("run-containers")).unwrap().count(), 1);
-    let listed = place.xsched(&["cdi", "list", "--socket"]).arg(place.join("run/d.sock")).output().unwrap();
-    let listed = text(&listed.stdout);
-    assert!(listed.lines().any(|line| line.starts_with("abc ") && line.contains("not scheduled")), "{listed}");
+    let socket = place.join("run/d.sock");
+    let by_option = place.xsched(&["cdi", "list", "--socket"]).arg(&socket).output().unwrap();
+    let by_variable = place.xsched(&["cdi", "list"]).env("XSCHED_SOCKET", &socket).output().unwrap();
+    for listed in [by_option, by_variable] {
+        let listed = text(&listed.stdout);
+        assert!(listed.lines().any(|line| line.starts_with("abc ") && line.contains("not scheduled")), "{listed}");
+    }
     assert_eq!(hook(&["--ended"], "{\"id\": \"abc\"}").status.code(), Some(0));
     assert!(!record.exists());
 }

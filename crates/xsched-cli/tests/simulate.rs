@@ -45,6 +45,17 @@ fn the_page_shows_what_the_command_prints() {
     }
 }
 
+/// `benches/cuda/calibrate.py --write` puts another table into the page.
+#[test]
+fn the_page_of_calibration_shows_what_its_command_prints() {
+    let script = root().join("benches/cuda/calibrate.py");
+    let xsched = env!("CARGO_BIN_EXE_xsched");
+    let mut command = Command::new("python3");
+    command.arg(script).args(["--xsched", xsched, "--check"]);
+    let said = said(command);
+    assert_eq!(said.code, Some(0), "{said:?}");
+}
+
 #[test]
 fn every_scenario_of_the_examples_is_played_and_says_what_is_asked() {
     let place = Place::new();
@@ -104,6 +115,11 @@ fn faults_are_told_in_one_line_with_what_was_meant() {
     std::fs::write(place.join("a.toml"), good).unwrap();
     let file = place.join("a.toml").display().to_string();
     said(simulate(&place, &[&file, "--policy", "external"])).one_line(2, "external asks a process");
+    said(simulate(&place, &[&file, "--move", "b:gpu1"])).one_line(2, "'b' is no program: use a");
+    said(simulate(&place, &[&file, "--move", "gpu1"])).one_line(2, "--move: 'gpu1' names no program: use one such as");
+    said(simulate(&place, &[&file, "--priority", "a:hgih"])).one_line(2, "--priority: 'hgih' is no priority");
+    let two = [file.as_str(), "--weight", "a:300", "--policy", "hpf", "--policy", "slo"];
+    said(simulate(&place, &two)).one_line(2, "--policy: one beside --move, --priority and --weight");
     said(simulate(&place, &[&file, "--json", "/no/such/folder/a"])).one_line(3, "cannot write /no/such/folder/a");
 }
 

@@ -32,6 +32,16 @@ impl Runtime {
         Some(slot)
     }
 
+    /// Reports whether a daemon sets the limits of memory.
+    pub fn has_memory_daemon(&self) -> bool {
+        self.memory.daemon.load(Acquire) == daemon::ATTACHED
+    }
+
+    /// Slots of devices whose memory is counted.
+    pub fn memory_slots(&self) -> impl Iterator<Item = u16> + use<> {
+        0..self.memory_capacities().len() as u16
+    }
+
     /// Words of a slot. A slot that no device has allows nothing.
     pub fn memory(&self, slot: u16) -> &MemorySlot {
         &self.segment.memory[usize::from(slot) % MEMORY_SLOTS]
@@ -105,7 +115,7 @@ impl Runtime {
     pub fn memory_moved(&self, slot: u16, number: u32, why: Option<String>) {
         if self.memory_is_arbitrated() {
             self.send(ClientMsg::MemoryMoved { slot, number, why });
-            self.poke_agent();
+            let _ = self.port.ring_agent();
         }
     }
 

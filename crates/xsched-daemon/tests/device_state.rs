@@ -6,12 +6,13 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use support::{Client, options, receive, try_connect};
 use xsched_daemon::{Options, run};
 use xsched_proto::device::{DeviceInfo, DeviceProcess, DeviceState, Source, Throttle};
-use xsched_proto::wire::{DaemonMsg, ProgramOptions, Request};
+use xsched_proto::wire::{ClientMsg, DaemonMsg, ProgramOptions, Request};
 use xsched_testkit::until;
 
 const FOLDER: &str = "XSCHED_TEST_FOLDER";
@@ -189,6 +190,17 @@ fn the_state_is_shown(flags: &[&str]) {
         process(unseen, None, Some(5), false),
     ];
     assert_eq!(device.processes, Some(processes));
+    // The driver's figure of a program, beyond what it counts itself, is told as its overhead.
+    client.segment().memory[0].used_bytes.store(GIB / 4, SeqCst);
+    client.say(&ClientMsg::MemoryDevice { slot: 0, device: DEVICE.into(), capacity_bytes: 80 * GIB });
+    let overhead = |message| match message {
+        DaemonMsg::Program(program) => program.memory.first().map(|memory| memory.held.overhead_bytes),
+        _ => None,
+    };
+    until("its overhead is known", || {
+        let told = support::ask(&world.socket(), Request::Ps).unwrap().into_iter().find_map(overhead);
+        told == Some(GIB - GIB / 4)
+    });
     // Unsupported values are left out; the others are reported.
     std::fs::remove_file(world.nvml("temperature")).unwrap();
     std::fs::remove_file(world.nvml("processes")).unwrap();

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use support::{Client, Daemon, receive};
 use xsched_proto::account::{Amount, MemorySlot, UNLIMITED};
+use xsched_proto::usage::UsageBy;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, ProgramOptions, Request};
 use xsched_testkit::until;
 
@@ -146,11 +147,13 @@ fn monitors_are_told_what_programs_hold_by_their_own_count() {
     let folder = tempfile::tempdir().expect("a folder");
     let (socket, config) = (folder.path().join("m.sock"), folder.path().join("config.toml"));
     std::fs::write(&config, format!("[metrics]\nlisten = \"unix:{}\"\n", socket.display())).expect("written");
-    let daemon = Daemon::start_with(|options| options.config = vec![config]);
+    let state = folder.path().join("state");
+    let daemon = Daemon::start_with(|options| (options.config, options.state) = (vec![config], Some(state)));
     let client = attach(&daemon, of_job(Some(Amount::Bytes(10 * GIB))));
     client.group(0, "sim:0");
     assert!(words(&client).take(3 * GIB));
     words(&client).overhead_bytes.store(GIB, SeqCst);
+    words(&client).refuse(5 * GIB);
     let mut stream = UnixStream::connect(&socket).expect("it listens");
     stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it reads");
     let mut text = String::new();
@@ -162,4 +165,8 @@ fn monitors_are_told_what_programs_hold_by_their_own_count() {
     };
     let names = ["held", "overhead", "exported", "limit"].map(|name| format!("xsched_memory_{name}_bytes"));
     assert_eq!(names.map(|name| value(&name)), [3 * GIB, GIB, 0, 10 * GIB]);
+    assert_eq!(value("xsched_memory_refusals_total"), 1);
+    let usage = || daemon.ask(Request::Usage { since_ms: 0, by: UsageBy::Job }).expect("an answer");
+    let memory = |part| if let DaemonMsg::Usage(row) = part { Some(row.memory_kib_s) } else { None };
+    until("what it held is in the usage", || usage().into_iter().find_map(memory) > Some(0));
 }

@@ -2,7 +2,6 @@
 //!
 //! The program itself says in its words that it is frozen, so that a later daemon knows it. Its answer ends an order.
 
-use xsched_policy::{Event, ProgramId};
 use xsched_proto::account::of_bytes;
 use xsched_proto::wire::{Changed, ChangedValue, DaemonMsg, MemoryOrder};
 
@@ -160,8 +159,13 @@ impl<M: Memory> Engine<M> {
         }
     }
 
+    /// Returns true while limits and reserves have to follow what programs hold, by [`crate::Input::MemoryTime`], or programs wait for room.
+    pub fn follows_memory(&self) -> bool {
+        self.ledger.needs_looks() || self.has_moves() || !self.wants.is_empty()
+    }
+
     /// Returns true while commands wait for programs that move memory.
-    pub(crate) fn has_moves(&self) -> bool {
+    fn has_moves(&self) -> bool {
         self.programs.values().any(|program| program.moving.as_ref().is_some_and(|moving| moving.command.is_some()))
     }
 
@@ -193,22 +197,6 @@ impl<M: Memory> Engine<M> {
     /// Returns true while some program is frozen: it looks for signs of life of the daemon.
     pub fn some_frozen(&self) -> bool {
         self.programs.values().any(|program| program.frozen)
-    }
-
-    /// Changes a program, which may then be kept off its devices or not.
-    pub(crate) fn change_off<T>(&mut self, id: u64, change: impl FnOnce(&mut Program<M>) -> T) -> Option<T> {
-        let program = self.programs.get_mut(&id)?;
-        let was_off = program.is_off();
-        let result = change(program);
-        let (number, is_off) = (program.id, program.is_off());
-        self.tell_off(number, was_off, is_off);
-        Some(result)
-    }
-
-    fn tell_off(&mut self, number: ProgramId, was_off: bool, is_off: bool) {
-        if was_off != is_off {
-            self.event(if is_off { Event::Hold(number) } else { Event::Release(number) });
-        }
     }
 
     /// State of a program's memory, in words.

@@ -76,6 +76,7 @@ impl<M: Memory> Engine<M> {
             self.gatekeeper.set_budget(group_id, self.settings.pool_budget_us);
         }
         self.keep_company(group_id);
+        self.follow_newcomer(group_id);
         self.open_book(number, &device, user);
         self.emit(Effect::DevicesInUse);
         self.gatekeeper.observe(self.now_us(), &device, state.as_deref());

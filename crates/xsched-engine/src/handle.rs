@@ -52,6 +52,7 @@ impl<M: Memory> Engine<M> {
                 self.end_late_moves();
                 self.settle_wants();
             }
+            Input::Memory(device, at_ns, processes) => self.measure_memory(&device, at_ns, &processes),
             Input::Device(device, state) => self.gatekeeper.observe(self.now_us(), &device, state.as_deref()),
             Input::Nice(values) => self.take_nice(values),
             Input::ActiveWindow { uid, pid } => self.active_window(uid, pid),
@@ -64,6 +65,8 @@ impl<M: Memory> Engine<M> {
             Input::Change(order) => self.begin_change(*order),
             Input::Start(command, start) => self.continue_change(command, start),
             Input::Continue(command) => self.continue_change(command, None),
+            Input::Record { command, user, pids } => self.record(command, user, pids),
+            Input::RecordEnds(command) => self.end_record(command),
             Input::TimesliceUnsent { program, before_us } => self.timeslice_unsent(program, before_us),
             Input::PageFailed(program) => self.page_failed(program),
             Input::BookClosed(program, device) => self.book_closed(xsched_policy::ProgramId(program), &device),
@@ -84,7 +87,11 @@ impl<M: Memory> Engine<M> {
             }
             Message::QueueRemove(slot) => self.remove_queue(id, slot),
             Message::MemoryDevice { slot, device, capacity_bytes } => {
-                self.add_memory(id, slot, &device, capacity_bytes)
+                self.add_memory(id, slot, &device, capacity_bytes)?;
+                // A later daemon learns here that the program is frozen.
+                self.follow_frozen(id, false);
+                self.act();
+                Ok(())
             }
             Message::MemoryAsk { slot, number, bytes, refused, returns } => {
                 self.ask_memory(id, Want { slot, number, bytes, refused, returns, ..Want::default() })

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::registry::Entry;
-use xsched_policy::{Event, GroupId};
+use xsched_policy::{Event, GroupId, ProgramId};
 use xsched_proto::class;
 use xsched_proto::hint::{Hint, Hints};
 use xsched_proto::wire::DaemonMsg;
@@ -11,6 +11,7 @@ use xsched_proto::wire::DaemonMsg;
 use crate::Error;
 use crate::changes::Changes;
 use crate::memory::Memory;
+use crate::program::Program;
 use crate::state::Engine;
 use crate::terms::Terms;
 
@@ -135,6 +136,22 @@ impl<M: Memory> Engine<M> {
     /// Suspends a program, or resumes it. Returns whether it was suspended before.
     pub(crate) fn hold(&mut self, id: u64, hold: bool) -> bool {
         self.change_off(id, |program| std::mem::replace(&mut program.held, hold)).unwrap_or(hold)
+    }
+
+    /// Changes a program, which may then be kept off its devices or not.
+    pub(crate) fn change_off<T>(&mut self, id: u64, change: impl FnOnce(&mut Program<M>) -> T) -> Option<T> {
+        let program = self.programs.get_mut(&id)?;
+        let was_off = program.is_off();
+        let result = change(program);
+        let (number, is_off) = (program.id, program.is_off());
+        self.tell_off(number, was_off, is_off);
+        Some(result)
+    }
+
+    pub(crate) fn tell_off(&mut self, number: ProgramId, was_off: bool, is_off: bool) {
+        if was_off != is_off {
+            self.event(if is_off { Event::Hold(number) } else { Event::Release(number) });
+        }
     }
 
     /// Restores changes that an earlier daemon knew of. No more than the configuration allows now, but for what root gave.

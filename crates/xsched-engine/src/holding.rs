@@ -10,6 +10,7 @@ use xsched_proto::wire::{DaemonMsg, MemoryInfo};
 
 use crate::Error;
 use crate::check_name;
+use crate::io::ProcessMemory;
 use crate::ledger::{Holder, HolderId, HolderTerms, Ledger, Pot, Short};
 use crate::memory::Memory;
 use crate::parts::wants::Want;
@@ -71,21 +72,7 @@ impl<M: Memory> Engine<M> {
             program.in_since_ns = self.now_ns;
         }
         self.settle_memory(device);
-        self.follow_frozen(id, false);
-        self.act();
         self.send(id, DaemonMsg::MemoryAnswer { slot, number: 0, granted: true, why: None });
-        Ok(())
-    }
-
-    /// A program asks for room for an allocation, or for the holders of the memory after its driver has refused one.
-    ///
-    /// # Errors
-    /// The program has named no device for the slot.
-    pub(crate) fn ask_memory(&mut self, id: u64, want: Want) -> Result<(), Error> {
-        let holder = self.ledger.get((id, want.slot)).ok_or_else(|| Error::input("it asks for memory of no device"))?;
-        let device = holder.device().clone();
-        self.renew_terms(&device);
-        self.want(id, want);
         Ok(())
     }
 
@@ -126,6 +113,15 @@ impl<M: Memory> Engine<M> {
         self.wants.remove_of(id);
     }
 
+    /// Takes a driver's figures of processes: the rest beyond their own counts is overhead.
+    pub(crate) fn measure_memory(&mut self, device: &str, at_ns: u64, processes: &[ProcessMemory]) {
+        let programs = &self.programs;
+        self.ledger.measure(device, at_ns, |(id, _)| {
+            let pid = programs.get(&id)?.pid;
+            processes.iter().find(|(other, _)| *other == pid).map_or(Some(0), |(_, bytes)| *bytes)
+        });
+    }
+
     /// Brings limits and reserves up to date with what programs hold, and with changes of the configuration and of priorities.
     pub(crate) fn look_at_memory(&mut self) {
         let devices: Vec<Arc<str>> = self.ledger.devices().cloned().collect();
@@ -137,7 +133,7 @@ impl<M: Memory> Engine<M> {
         self.ledger.settle(device);
     }
 
-    fn renew_terms(&mut self, device: &str) {
+    pub(crate) fn renew_terms(&mut self, device: &str) {
         let renewed: Vec<(HolderId, HolderTerms)> = self
             .ledger
             .on(device)
@@ -253,10 +249,5 @@ impl<M: Memory> Engine<M> {
     /// Ledger of memory, to be asked.
     pub fn memory(&self) -> &Ledger<M::Account> {
         &self.ledger
-    }
-
-    /// Returns true while limits and reserves have to follow what programs hold, by [`crate::Input::MemoryTime`].
-    pub fn follows_memory(&self) -> bool {
-        self.ledger.needs_looks() || self.has_moves() || !self.wants.is_empty()
     }
 }

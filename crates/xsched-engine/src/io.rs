@@ -14,6 +14,9 @@ use crate::program::Arrival;
 use crate::terms::{Ceilings, Settings, Terms};
 use crate::user::User;
 
+/// Memory of a process as its device's driver tells it: the process id, and bytes; none = not told.
+pub type ProcessMemory = (u32, Option<u64>);
+
 /// An event outside the engine. `u64` is the number of a connection: that of a program, or of a command.
 #[derive(Debug)]
 pub enum Input<M> {
@@ -52,6 +55,8 @@ pub enum Input<M> {
     Beat,
     /// Limits and reserves of memory are to follow what programs hold.
     MemoryTime,
+    /// The memory of processes on a device as its driver tells: the device, the time in ns at which it was asked, and each process.
+    Memory(Arc<str>, u64, Vec<ProcessMemory>),
     /// The state of a device as its driver tells.
     Device(Arc<str>, Option<Box<DeviceState>>),
     /// Nice values of programs.
@@ -82,6 +87,17 @@ pub enum Input<M> {
     Start(u64, Option<u64>),
     /// The next piece of a command's changes.
     Continue(u64),
+    /// A command follows programs from now on, to fetch their bursts ([`crate::Engine::bursts`]).
+    Record {
+        /// The command.
+        command: u64,
+        /// Its user.
+        user: User,
+        /// Processes; none = all programs that the user sees.
+        pids: Vec<u32>,
+    },
+    /// A command has ended: it records nothing any more.
+    RecordEnds(u64),
     /// A program's time slice was not told: it does not read its messages.
     TimesliceUnsent {
         /// The program.

@@ -6,6 +6,9 @@
 //!
 //! Figures of a process are what it reports. Its allowance rises by grants alone, so that a report that is too high takes nothing that
 //! would not be granted, and one that is too low gains nothing beyond the limits of the process itself.
+//!
+//! What a device's driver has for a process besides that (contexts, modules, local memory) is its overhead, which the daemon is told from
+//! time to time. It counts as held. A new process is presumed to have the smallest one that was measured there.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -78,6 +81,10 @@ pub struct Holder<W> {
     granted: u64,
     /// Memory held as last read, no more than the device has.
     used: u64,
+    /// Memory that the driver has for the process besides what it counts.
+    overhead: u64,
+    /// Memory counted when the overhead was measured last.
+    counted: u64,
     /// Nothing was granted yet.
     is_new: bool,
 }
@@ -100,7 +107,17 @@ impl<W: Deref<Target = MemorySlot>> Holder<W> {
 
     /// Memory held at present, no more than the device has, in bytes.
     pub fn present_bytes(&self) -> u64 {
-        self.words.used_bytes.load(SeqCst).min(self.capacity_bytes)
+        self.words.used_bytes.load(SeqCst).saturating_add(self.overhead).min(self.capacity_bytes)
+    }
+
+    /// Follows the driver's figure of the process, in bytes. The process may have allocated or freed since the driver was asked: of the
+    /// overheads that are possible then, the nearest to the one before is taken.
+    fn measure(&mut self, bytes: u64) {
+        let managed = self.words.managed_bytes.load(Relaxed);
+        let now = self.words.used_bytes.load(SeqCst).saturating_sub(managed);
+        let before = std::mem::replace(&mut self.counted, now);
+        let (least, most) = (bytes.saturating_sub(now.max(before)), bytes.saturating_sub(now.min(before)));
+        self.overhead = self.overhead.clamp(least, most).min(self.capacity_bytes);
     }
 
     /// Memory of the process that can leave the device, in bytes.
@@ -110,12 +127,20 @@ impl<W: Deref<Target = MemorySlot>> Holder<W> {
 
     /// Present report of the process.
     pub fn report(&self) -> MemoryUse {
-        MemoryUse::of(&self.words)
+        let counted = MemoryUse::of(&self.words);
+        let more = |bytes: u64| bytes.saturating_add(self.overhead);
+        MemoryUse {
+            used_bytes: more(counted.used_bytes),
+            peak_bytes: more(counted.peak_bytes),
+            overhead_bytes: more(counted.overhead_bytes),
+            ..counted
+        }
     }
 
     /// Allowance in force, in bytes; none = there is no limit.
     pub fn allowance_bytes(&self) -> Option<u64> {
-        Some(self.words.allowance_bytes.load(Relaxed)).filter(|bytes| *bytes != UNLIMITED)
+        let counted = Some(self.words.allowance_bytes.load(Relaxed)).filter(|bytes| *bytes != UNLIMITED)?;
+        Some(counted.saturating_add(self.overhead))
     }
 
     /// Memory that the process leaves to more urgent programs, in bytes.
@@ -152,7 +177,7 @@ impl<W: Deref<Target = MemorySlot>> Holder<W> {
 
     /// Puts the grant in force. Memory that the process took meanwhile stays allowed.
     fn allow(&mut self) {
-        let granted = if self.is_limited() { self.granted } else { UNLIMITED };
+        let granted = if self.is_limited() { self.granted.saturating_sub(self.overhead) } else { UNLIMITED };
         self.words.allow(granted);
         self.read();
     }
@@ -161,7 +186,7 @@ impl<W: Deref<Target = MemorySlot>> Holder<W> {
     fn lower(&mut self, to: u64) {
         let before = self.granted;
         if to < before {
-            let in_force = self.words.allow(to);
+            let in_force = self.words.allow(to.saturating_sub(self.overhead)).saturating_add(self.overhead);
             self.read();
             self.granted = in_force.min(before);
         }
@@ -172,6 +197,8 @@ impl<W: Deref<Target = MemorySlot>> Holder<W> {
 #[derive(Debug)]
 struct Site<W> {
     holders: BTreeMap<HolderId, Holder<W>>,
+    /// Time of the driver's last figures, in ns.
+    measured_ns: u64,
 }
 
 /// Processes of one pot on a device, added up.
@@ -347,7 +374,8 @@ fn seen<W: Deref<Target = MemorySlot>>(own: &Holder<W>, sums: &Sums) -> (u64, u6
         limit.saturating_sub(sums.of(*pot).used).saturating_sub(kept)
     };
     let left = own.terms.limits.iter().map(left).min().unwrap_or(0);
-    (limit, limit.saturating_sub(own.used).saturating_sub(left))
+    // The process subtracts what it counts itself.
+    (limit, limit.saturating_sub(own.used.saturating_sub(own.overhead)).saturating_sub(left))
 }
 
 /// Processes on all devices, with what they hold.
@@ -356,11 +384,13 @@ pub struct Ledger<W> {
     sites: BTreeMap<Arc<str>, Site<W>>,
     /// Device of each process.
     devices: BTreeMap<HolderId, Arc<str>>,
+    /// Smallest overhead that was measured on each device, in bytes. Devices are few, and only those that a driver knows are here.
+    overheads: BTreeMap<Arc<str>, u64>,
 }
 
 impl<W> Default for Ledger<W> {
     fn default() -> Ledger<W> {
-        Ledger { sites: BTreeMap::new(), devices: BTreeMap::new() }
+        Ledger { sites: BTreeMap::new(), devices: BTreeMap::new(), overheads: BTreeMap::new() }
     }
 }
 
@@ -370,11 +400,44 @@ impl<W: Deref<Target = MemorySlot>> Ledger<W> {
         if self.devices.contains_key(&id) {
             return;
         }
-        let mut holder =
-            Holder { device: device.clone(), words, capacity_bytes, terms, granted: 0, used: 0, is_new: true };
+        let overhead = self.overheads.get(&*device).copied().unwrap_or(0);
+        let mut holder = Holder {
+            device: device.clone(),
+            words,
+            capacity_bytes,
+            terms,
+            granted: 0,
+            used: 0,
+            overhead,
+            counted: 0,
+            is_new: true,
+        };
         holder.read();
         self.devices.insert(id, device.clone());
-        self.sites.entry(device).or_insert_with(|| Site { holders: BTreeMap::new() }).holders.insert(id, holder);
+        let site = self.sites.entry(device).or_insert_with(|| Site { holders: BTreeMap::new(), measured_ns: 0 });
+        site.holders.insert(id, holder);
+    }
+
+    /// A device's driver has told at this time how much memory each process has; `of` returns it in bytes, 0 for one that the driver does
+    /// not know, none for one that it tells nothing of. Allowances follow.
+    pub fn measure(&mut self, device: &str, at_ns: u64, of: impl Fn(HolderId) -> Option<u64>) {
+        let Some(site) = self.sites.get_mut(device).filter(|site| site.measured_ns < at_ns) else { return };
+        site.measured_ns = at_ns;
+        let mut smallest = u64::MAX;
+        for (id, holder) in &mut site.holders {
+            if let Some(bytes) = of(*id) {
+                holder.measure(bytes);
+                // One whose count has changed meanwhile may be measured too low.
+                if holder.overhead > 0 && holder.overhead == bytes.saturating_sub(holder.counted) {
+                    smallest = smallest.min(holder.overhead);
+                }
+            }
+        }
+        if smallest < u64::MAX {
+            let known = self.overheads.entry(device.into()).or_insert(smallest);
+            *known = (*known).min(smallest);
+        }
+        site.settle();
     }
 
     /// Removes all that the process behind a connection holds. Returns its devices.

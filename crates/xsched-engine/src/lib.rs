@@ -12,6 +12,7 @@
 //! - `swapping` makes room for programs that do not fit together.
 //! - `holding` has limits of memory and answers programs that ask for more of it; [`ledger`] counts it.
 //! - `pooling` says what a pool is; `program` and `group` are what is known of each; `terms` what the configuration says of them; `io` has inputs and effects.
+//! - `recording` follows programs for commands that record them.
 //! - `trace`, `values`, `accounts` and `outcomes` tell what happened: from the one stream of [`xsched_proto::transitions`], which the gatekeeper makes.
 //! - `state` is all of it in one value, with `parts` that are more than a table.
 //!
@@ -44,6 +45,7 @@ mod pooling;
 mod program;
 mod progress;
 mod queueing;
+mod recording;
 mod state;
 mod swapping;
 mod terms;
@@ -62,7 +64,7 @@ pub use changes::Changes;
 pub use group::{Group, are_short};
 pub use hints::{check_hint, overlooked_line};
 pub use holding::number_of;
-pub use io::{Effect, Input, Message, NewGroup, Order, Sender, What};
+pub use io::{Effect, Input, Message, NewGroup, Order, ProcessMemory, Sender, What};
 pub use memory::{GroupWords, LaunchSum, Memory};
 pub use parts::books::Books;
 pub use pooling::{Asking, DeviceShare, OUTSIDE, Placement, Proof, Seat, Side, Standing, Urgent};

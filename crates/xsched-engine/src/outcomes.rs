@@ -25,7 +25,11 @@ impl<M: Memory> Engine<M> {
     /// Hands on the outcomes of the input that was handled.
     pub(crate) fn hand_on_outcomes(&mut self) {
         let mut effects = Vec::new();
+        let mut recorded = Vec::new();
         for (id, outcome) in self.gatekeeper.outcomes() {
+            if self.recordings.are_on() {
+                recorded.push((id, outcome));
+            }
             let Outcome::Burst { from_ns, length_ns, missed } = outcome else {
                 self.history.outcomes.add(id, outcome);
                 continue;
@@ -42,5 +46,12 @@ impl<M: Memory> Engine<M> {
             )));
         }
         effects.into_iter().for_each(|effect| self.emit(effect));
+        for (id, outcome) in recorded {
+            match outcome {
+                Outcome::Waited(ns) => self.recorded_wait(id, ns),
+                Outcome::Burst { from_ns, length_ns, missed } => self.recorded_burst(id, from_ns, length_ns, missed),
+                _ => (),
+            }
+        }
     }
 }

@@ -16,6 +16,7 @@ use crate::parts::follow_ups::FollowUps;
 use crate::parts::history::History;
 use crate::parts::pages::Pages;
 use crate::parts::queues::Queues;
+use crate::parts::recordings::Recordings;
 use crate::parts::wants::Wants;
 use crate::program::Program;
 use crate::terms::Settings;
@@ -47,6 +48,8 @@ pub struct Engine<M: Memory> {
     /// Process of the active window, by user.
     pub(crate) active_windows: HashMap<u32, u32>,
     pub(crate) history: History,
+    /// Commands that record programs.
+    pub(crate) recordings: Recordings,
     /// Number of the last group or queue.
     last_id: u64,
     /// Number of the last order to move memory.
@@ -84,6 +87,7 @@ impl<M: Memory> Engine<M> {
             follow_ups: FollowUps::default(),
             active_windows: HashMap::new(),
             history: History::new(bursts),
+            recordings: Recordings::default(),
             last_id: 0,
             last_move: 0,
             effects: VecDeque::new(),
@@ -189,6 +193,7 @@ impl<M: Memory> Engine<M> {
             pages: self.pages.len(),
             commands: self.changing.len(),
             sums: self.follow_ups.sums(),
+            recordings: self.recordings.commands.len(),
         }
     }
 }
@@ -213,4 +218,6 @@ pub struct Inventory {
     pub commands: usize,
     /// Sums of counters that are not complete.
     pub sums: usize,
+    /// Commands that record programs.
+    pub recordings: usize,
 }

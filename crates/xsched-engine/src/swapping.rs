@@ -10,12 +10,15 @@ use std::sync::Arc;
 use xsched_proto::class::Class;
 use xsched_proto::wire::{DaemonMsg, MemoryOrder};
 
+use crate::Error;
 use crate::ledger::HolderId;
 use crate::memory::Memory;
 use crate::parts::wants::Want;
 use crate::program::{Move, Program};
 use crate::state::Engine;
-use crate::tuning::{KEEP_AFTER_REFUSAL_NS, MOVE_BYTES_PER_S, MOVE_NS, PROMISE_NS, TURN_MIN_NS, TURN_MOVES, WANT_NS};
+use crate::tuning::{
+    KEEP_AFTER_REFUSAL_NS, LEAVE_NS, MOVE_BYTES_PER_S, PROMISE_NS, TURN_MIN_NS, TURN_MOVES, WANT_NS, WANTS_MAX,
+};
 
 /// Decision on a question for room.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,12 +45,25 @@ struct Giver {
 }
 
 impl<M: Memory> Engine<M> {
+    /// A program asks for room for an allocation, or for the holders of the memory after its driver has refused one.
+    ///
+    /// # Errors
+    /// The program has named no device for the slot.
+    pub(crate) fn ask_memory(&mut self, id: u64, want: Want) -> Result<(), Error> {
+        let holder = self.ledger.get((id, want.slot)).ok_or_else(|| Error::input("it asks for memory of no device"))?;
+        let device = holder.device().clone();
+        self.renew_terms(&device);
+        self.want(id, want);
+        Ok(())
+    }
+
     /// Answers a question for room, or has it wait until others have given theirs.
-    pub(crate) fn want(&mut self, id: u64, want: Want) {
+    fn want(&mut self, id: u64, want: Want) {
         let want = Want { since_ns: self.now_ns, ..want };
         match self.decide(id, &want) {
             Decision::Granted => self.answer_room((id, want.slot), &want, true),
             Decision::Refused => self.answer_room((id, want.slot), &want, false),
+            Decision::Waits if self.wants.count_of(id) >= WANTS_MAX => self.answer_room((id, want.slot), &want, false),
             Decision::Waits => {
                 let Some(device) = self.ledger.get((id, want.slot)).map(|holder| holder.device().clone()) else {
                     return;
@@ -185,7 +201,7 @@ impl<M: Memory> Engine<M> {
         let Some(own) = self.ledger.get(asker) else { return 0 };
         let leaves = |id: &u64| {
             let moving = self.programs.get(id).and_then(|program| program.moving.as_ref());
-            moving.is_some_and(|moving| moving.order != MemoryOrder::Thaw)
+            moving.is_some_and(|moving| moving.order != MemoryOrder::Thaw && moving.until_ns > self.now_ns)
         };
         let of = self.ledger.on(own.device()).filter(|(id, _)| id.0 != asker.0 && leaves(&id.0));
         of.map(|(_, holder)| holder.movable_bytes()).fold(0, u64::saturating_add)
@@ -194,7 +210,7 @@ impl<M: Memory> Engine<M> {
     fn order_leave(&mut self, (id, slot): HolderId) {
         let number = self.next_move();
         self.send(id, DaemonMsg::MemoryMove { slot, number, order: MemoryOrder::Leave });
-        let (order, until_ns) = (MemoryOrder::Leave, self.now_ns + MOVE_NS);
+        let (order, until_ns) = (MemoryOrder::Leave, self.now_ns + LEAVE_NS);
         let held = self.ledger.get((id, slot)).map_or(0, |holder| holder.present_bytes());
         if let Some(program) = self.programs.get_mut(&id) {
             let was = String::new();
@@ -226,6 +242,6 @@ mod tests {
         const GIB: u64 = 1 << 30;
         assert_eq!(turn_ns(0, 0), TURN_MIN_NS);
         assert_eq!(turn_ns(60 * GIB, 60 * GIB), 60_000_000_000);
-        assert_eq!(turn_ns(u64::MAX, u64::MAX), u64::MAX);
+        assert!(turn_ns(u64::MAX, u64::MAX) > 1 << 60, "no overflow");
     }
 }

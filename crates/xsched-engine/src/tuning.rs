@@ -14,6 +14,10 @@ pub const TURN_MOVES: u64 = 10;
 pub const TURN_MIN_NS: u64 = 1_000_000_000;
 /// Time in which a program has to take room that was made for it, in ns.
 pub const PROMISE_NS: u64 = 500_000_000;
+/// Time after which nobody counts on the memory of a program that was ordered to leave and has not, in ns.
+pub const LEAVE_NS: u64 = 30_000_000_000;
+/// Questions for room of one program that may wait.
+pub const WANTS_MAX: usize = 16;
 /// Longest wait of a program for room, in ns.
 pub const WANT_NS: u64 = 120_000_000_000;
 /// Time for which memory stays that could not leave, in ns.
@@ -34,6 +38,14 @@ pub const TRACED_ENDED_MAX: usize = 1_024;
 pub(crate) const TRACED_RECORDS: u64 = 1_024;
 /// Names of groups in one message, in bytes.
 pub(crate) const TRACED_BYTES: usize = 16 << 10;
+/// Bursts that are kept for commands that record: some 5 MiB, a second of very busy programs.
+pub(crate) const BURSTS_MAX: usize = 65_536;
+/// Queues and counters that are read for the launches of a burst: some 10 µs.
+pub(crate) const COUNTED_PLACES: usize = 1_024;
+/// Bursts in one message.
+pub(crate) const BURSTS_TOLD: usize = 512;
+/// Bursts that are looked through for one message: some 20 µs.
+pub(crate) const BURSTS_READ: usize = 4_096;
 /// Programs that a command changes at a time: each takes some 4 µs.
 pub const CHANGED_AT_ONCE: usize = 4;
 /// Groups of the programs that a command changes at a time, but for those of the last one, which has 64 at most: each takes some µs.

@@ -285,6 +285,7 @@ fn inputs_about_nobody_change_nothing() {
         Input::Restored { program: 99, changes: Default::default(), held: true },
         Input::ActiveWindow { uid: OWN.uid, pid: Some(99) },
         Input::Device("sim:9".into(), None),
+        Input::Memory("sim:9".into(), 1, vec![(99, Some(1))]),
     ];
     for input in inputs {
         let what = format!("{input:?}");

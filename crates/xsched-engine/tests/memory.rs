@@ -417,6 +417,37 @@ fn what_an_urgent_program_reserves_is_kept_free_until_it_takes_it() {
 }
 
 #[test]
+fn memory_that_only_the_driver_knows_of_counts_as_overhead() {
+    const MIB: u64 = 1 << 20;
+    let mut w = World::new();
+    let limit = |arrival: &mut xsched_engine::Arrival<_>| arrival.wishes.memory_limit = Some(Amount::Bytes(10 * GIB));
+    let first = called(&mut w, "first", limit);
+    let told = |w: &World, client: &Client| w.engine.memory_of(client.id)[0].held;
+    let driver = |w: &mut World, at_ns, bytes| {
+        w.input(Input::Memory(DEVICE.into(), at_ns, vec![(first.pid, bytes), (u32::MAX, Some(GIB))]));
+        (told(w, &first).overhead_bytes / MIB, told(w, &first).used_bytes / MIB)
+    };
+    let words = first.segment.account(0);
+    assert!(words.take(4 * GIB));
+    words.managed_bytes.store(GIB, SeqCst);
+    assert_eq!(driver(&mut w, 1, Some(3 * GIB)), (0, 4096), "it took memory since the driver was asked");
+    assert_eq!(driver(&mut w, 2, Some(3 * GIB + 500 * MIB)), (500, 4596), "the driver does not count managed memory");
+    assert_eq!(words.seen(70 * GIB, CAPACITY), (6 * GIB - 500 * MIB, 10 * GIB));
+    assert_eq!(driver(&mut w, 2, Some(GIB)), (500, 4596), "known already");
+    assert!(words.take(GIB));
+    assert_eq!(driver(&mut w, 3, Some(4 * GIB)), (500, 5620), "before or after it took that");
+    assert_eq!(driver(&mut w, 4, Some(4 * GIB + 600 * MIB)), (600, 5720), "a module");
+    assert_eq!(driver(&mut w, 5, None), (600, 5720), "not told");
+    assert!(allocate(&mut w, &first, 5 * GIB - 600 * MIB).is_ok());
+    let why = allocate(&mut w, &first, 1).expect_err("it has all of it");
+    assert!(why.starts_with("the limit of the program is 10 GiB, and 10 GiB are in use"), "{why}");
+    let second = called(&mut w, "second", limit);
+    assert_eq!(told(&w, &second).overhead_bytes, 500 * MIB, "as the first one had at first");
+    w.input(Input::Memory(DEVICE.into(), 6, vec![(first.pid, None)]));
+    assert_eq!(told(&w, &second).overhead_bytes, 0, "it has no context");
+}
+
+#[test]
 fn programs_of_others_are_not_named_and_a_question_for_no_device_breaks_the_protocol() {
     let mut w = World::new();
     let theirs = called(&mut w, "secret", |arrival| arrival.user = User::unknown(4_000));

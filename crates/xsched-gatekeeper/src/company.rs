@@ -178,7 +178,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             // Times measured beside others are not the group's own, so it is not exclusive then.
             let page = group.sharing.company.and_then(|company| company.page);
             let accompanied = page.is_some_and(|(page, _)| beside & bit(page) != 0);
-            let exclusive = group.exclusive && !accompanied;
+            let exclusive = group.is_exclusive() && !accompanied;
             if group.words.gate.load().is_exclusive() != exclusive {
                 group.words.gate.mark(Gate::EXCLUSIVE, exclusive);
             }

@@ -103,7 +103,18 @@ struct Gated<W> {
     tracker: Tracker,
     /// No other group has the device, by the arbiter's last action.
     exclusive: bool,
+    /// Another group shares the device, by the arbiter's last action.
+    contended: bool,
+    /// See [`Gatekeeper::follow`].
+    followed: bool,
     sharing: Sharing,
+}
+
+impl<W> Gated<W> {
+    /// No other group has the device.
+    fn is_exclusive(&self) -> bool {
+        self.exclusive || self.followed && !self.contended
+    }
 }
 
 impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
@@ -181,6 +192,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             entered: words.bursts.load(Relaxed),
             tracker: Tracker::default(),
             exclusive: false,
+            contended: false,
+            followed: false,
             sharing: Sharing::new(words.completed.load(Relaxed)),
             words,
         };
@@ -195,6 +208,23 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         if let Some(group) = self.groups.get_mut(&id) {
             group.own_budget_us = Some(us);
         }
+    }
+
+    /// Has a group's completions followed as if another group shared its device, so that its bursts are exact; or no more.
+    pub fn follow(&mut self, now: Micros, id: GroupId, on: bool) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        if std::mem::replace(&mut group.followed, on) != on {
+            self.mark_company(now, id);
+        }
+    }
+
+    /// Stores for a group whether another one shares its device. One that is followed alone has the device to itself.
+    fn mark_company(&mut self, now: Micros, id: GroupId) {
+        let Some(group) = self.groups.get(&id) else { return };
+        let contended = group.contended || group.followed;
+        group.words.gate.mark(Gate::CONTENDED, contended);
+        group.words.gate.mark(Gate::EXCLUSIVE, group.is_exclusive());
+        self.ledger.follow(now * 1_000, id, contended);
     }
 
     /// Removes a group and leaves its gate open.
@@ -455,12 +485,13 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
                 group.words.budget_us.store(budget_us, Release);
             }
             Action::Contended(id, on) => {
-                self.mark(id, Gate::CONTENDED, on);
-                self.ledger.follow(now * 1_000, id, on);
+                self.groups.entry(id).and_modify(|group| group.contended = on);
+                self.mark_company(now, id);
             }
             Action::Exclusive(id, on) => {
-                self.groups.entry(id).and_modify(|group| group.exclusive = on);
-                self.mark(id, Gate::EXCLUSIVE, on);
+                let group = self.groups.get_mut(&id)?;
+                group.exclusive = on;
+                group.words.gate.mark(Gate::EXCLUSIVE, group.is_exclusive());
             }
             Action::Stalled(id, on) => {
                 let group = self.groups.get_mut(&id)?;

@@ -139,7 +139,7 @@ pub(crate) const RUN_INTERVAL_MIN_US: Micros = 250_000;
 pub(crate) const RUN_INTERVAL_MAX_US: Micros = 8_000_000;
 /// Pause after a run, as a multiple of its length: all runs together take 3 % of a device.
 pub(crate) const RUN_PAUSE_TIMES: u64 = 32;
-/// Number of first runs of a group that do not wait for that pause: until one succeeds nothing is held, however uneven the pool is.
+/// Number of first runs of a group that wait for no more than the length of the run before: until one succeeds nothing is held, however uneven the pool is.
 pub(crate) const RUNS_FIRST: u32 = 3;
 /// Factor by which a sample differs from the known rate that may begin another phase of the program: the next run comes soon …
 pub(crate) const TREND_RATIO: f64 = 1.5;

@@ -59,10 +59,12 @@ pub struct MemorySlot {
     pub array_bytes: AtomicU64,
     /// Part of `used_bytes` that the driver takes for contexts, modules and the like.
     pub overhead_bytes: AtomicU64,
+    /// Part of `plain_bytes` that the driver moves by itself (managed memory): it is not in the driver's figure of the process.
+    pub managed_bytes: AtomicU64,
     /// Part of `used_bytes` that can leave the device.
     pub movable_bytes: AtomicU64,
     /// Not used.
-    rest_of_parts: [AtomicU64; 9],
+    rest_of_parts: [AtomicU64; 8],
 }
 
 /// State of a process's memory that can leave its device, as in [`MemorySlot::residency`]: bits.
@@ -109,14 +111,21 @@ impl MemorySlot {
             self.give(bytes);
             return false;
         }
-        self.peak_bytes.fetch_max(after, Relaxed);
+        self.note_peak(after);
         true
     }
 
     /// Client: counts memory that the process holds in any case, such as a context's.
     pub fn take_anyway(&self, bytes: u64) {
         let after = self.used_bytes.fetch_add(bytes, SeqCst).saturating_add(bytes);
-        self.peak_bytes.fetch_max(after, Relaxed);
+        self.note_peak(after);
+    }
+
+    fn note_peak(&self, bytes: u64) {
+        // A load costs less than the exchange, which is seldom due.
+        if self.peak_bytes.load(Relaxed) < bytes {
+            self.peak_bytes.fetch_max(bytes, Relaxed);
+        }
     }
 
     /// Client: counts memory out that the process has freed.

@@ -52,15 +52,15 @@ described! {
         pub signal_overrides: u64,
         /// Times that the daemon was late to take notice that the group wanted its device.
         pub heard_late: HeardLate,
-        /// Times that it made no progress, so that it counted as idle and others had the device.
+        /// Times that it counted as idle for want of progress.
         pub stalls: u64,
-        /// Times that commands were released which gates on the device had held for long.
+        /// Times that commands held for long by gates on the device were released.
         pub releases: u64,
         /// Times that the gate of a group was closed.
         pub suspensions: u64,
         /// Part of its program's device time as [`xsched usage`](../internals/accounting.md) charges it, µs; up to 100 ms ago.
         pub gpu_us: u64,
-        /// Device time by which policies share, µs: charged at once, the time that the device is kept for it included.
+        /// Device time by which policies share, µs, the time that the device is kept for it included.
         pub device_us: u64,
         /// Part of the device by weight or utilization, in % of all requests there; null: the policy uses neither.
         pub share_asked_percent: Option<f64>,
@@ -79,7 +79,7 @@ described! {
         pub timeslice_us: Option<u64>,
         /// Commands complete; the program counts them only while others use the device.
         pub completed: u64,
-        /// Time of one of these while the group is alone in its [pool](../internals/pool.md#shares), µs; null: not known, or no pool.
+        /// Time of a command while the group is alone in its [pool](../internals/pool.md#shares), µs; null: not known, or no pool.
         pub alone_us: Option<f64>,
         /// [Gates that yield](../internals/yield.md) among programs of one hardware context (CUDA); null: its own context, or gates do
         /// not yield.
@@ -110,7 +110,7 @@ described! {
         pub count: u64,
         /// Median of these waits, µs, exact to 20 %; null: there was none.
         pub p50_us: Option<f64>,
-        /// P99 of them, likewise.
+        /// P99 of these waits, likewise.
         pub p99_us: Option<f64>,
     }
 }
@@ -119,7 +119,7 @@ described! {
     /// Lateness of the daemon in taking notice that a group wanted its device: until then, less urgent groups keep it too.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct HeardLate {
-        /// Times it took 5 ms or more.
+        /// Times that this took 5 ms or more.
         pub count: u64,
         /// Sum of these times, µs.
         pub us: u64,
@@ -136,7 +136,7 @@ described! {
         pub attach: u64,
         /// Launches by a [pass-through rule](../guide/passthrough.md).
         pub passthrough: u64,
-        /// Launches after an internal error, or on a queue that the driver tells nothing of.
+        /// Launches after an internal error, or on a queue that the driver does not describe.
         pub error: u64,
     }
 }

@@ -22,6 +22,29 @@ pub struct Record {
     pub value: u32,
 }
 
+/// Burst of a group that is recorded: a time in which it wanted its device, from its first launch to its last completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Burst {
+    /// Number of the group, shown as `g<N>`.
+    pub group: u64,
+    /// Process id of its program.
+    pub pid: u32,
+    /// Time of the first launch, CLOCK_MONOTONIC in µs.
+    pub began_us: u64,
+    /// Length, in µs.
+    pub us: u64,
+    /// Part of it in which the group was kept from its device, in µs.
+    pub waited_us: u64,
+    /// Expected device time of its commands, in µs; 0 = not known.
+    pub device_us: u64,
+    /// Number of its commands.
+    pub commands: u64,
+    /// Bursts just before it of which nothing else is known: the daemon had not looked between them.
+    pub missed: u64,
+    /// True if no other group wanted the device meanwhile.
+    pub alone: bool,
+}
+
 /// Kind of an event of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

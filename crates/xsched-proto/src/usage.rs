@@ -47,6 +47,8 @@ pub struct UsageRow {
     pub at_most_ns: u64,
     /// Time in which the program was on a device, whatever else was there, summed over programs and devices, in ns.
     pub resident_ns: u64,
+    /// Device memory held times the time for which it was, in KiB·s.
+    pub memory_kib_s: u64,
     /// Number of processes.
     pub programs: u64,
 }

@@ -15,7 +15,7 @@ use crate::bounded::{DESCRIBED_MAX, PARAMS_MAX, TARGETS_MAX, WORDS_MAX, at_most}
 use crate::device::DeviceInfo;
 use crate::domains::DomainMode;
 use crate::hint::Hints;
-use crate::trace::Record;
+use crate::trace::{Burst, Record};
 use crate::usage::{UsageBy, UsageRow};
 
 pub use crate::info::*;
@@ -340,6 +340,15 @@ pub enum Request {
         /// Begin of the time asked for, CLOCK_MONOTONIC in µs.
         since_us: u64,
     },
+    /// Follows programs of the requesting user, or of all for root, until the connection ends, and asks for their bursts. Answered by
+    /// [`DaemonMsg::Bursts`].
+    Record {
+        /// Process ids, [`TARGETS_MAX`] at most; none = all programs.
+        #[serde(deserialize_with = "at_most::<TARGETS_MAX, _, _>")]
+        pids: Vec<u32>,
+        /// Number of the first burst that is wanted, as in the last answer; 0 = from the first one on.
+        from: u64,
+    },
     /// Has the configuration read again. Answered by one [`DaemonMsg::Note`] for each oddity in it; refused with the fault of a wrong one.
     Reload,
 }
@@ -475,6 +484,15 @@ pub enum DaemonMsg {
     TraceGroups(Vec<TracedGroup>),
     /// Part of the answer to [`Request::Trace`]: records, in order.
     TraceRecords(Vec<Record>),
+    /// Answer to [`Request::Record`].
+    Bursts {
+        /// Number to ask for the bursts that follow this answer.
+        next: u64,
+        /// Number of bursts that were forgotten before they were asked for.
+        lost: u64,
+        /// Bursts, in the order of their ends.
+        bursts: Vec<Burst>,
+    },
     /// Part of the answer to [`Request::Ps`]: program that the daemon has refused.
     RefusedProgram(RefusedProgram),
     /// Comes before [`DaemonMsg::Refused`] where the refusal is for want of room, which may come: a program asks again then.

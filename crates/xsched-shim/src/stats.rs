@@ -4,6 +4,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use xsched_agent::{say, say_debug};
+use xsched_proto::account::MemoryUse;
 use xsched_proto::settings::{Log, Settings};
 use xsched_proto::{files, variables, writing};
 
@@ -30,6 +31,28 @@ fn domains(rt: &xsched_core::Runtime, launches: u64) -> String {
         rt.exempt_launches(),
         libraries.join(",")
     )
+}
+
+/// Memory by device at this moment, in bytes, as a further JSON member; empty if none was counted.
+fn memory(rt: &xsched_core::Runtime) -> String {
+    let described = |is: MemoryUse| {
+        let members = [
+            ("used", is.used_bytes),
+            ("peak", is.peak_bytes),
+            ("plain", is.plain_bytes),
+            ("pooled", is.pooled_bytes),
+            ("virtual", is.virtual_bytes),
+            ("graph", is.graph_bytes),
+            ("array", is.array_bytes),
+            ("overhead", is.overhead_bytes),
+            ("exported", is.exported_bytes),
+            ("host", is.host_bytes),
+            ("refused", is.refused),
+        ];
+        format!("{{{}}}", members.map(|(name, value)| format!("\"{name}\":{value}")).join(","))
+    };
+    let devices: Vec<String> = rt.memory_slots().map(|slot| described(MemoryUse::of(rt.memory(slot)))).collect();
+    if devices.is_empty() { String::new() } else { format!(",\"memory\":[{}]", devices.join(",")) }
 }
 
 /// Logs one line about the program's launches at exit, with `XSCHED_LOG=debug`.
@@ -65,12 +88,13 @@ pub(crate) fn write(more: fn() -> String) {
         let yields = rt.yielded();
         let added: Vec<String> = added().iter().map(|(name, n)| format!("\"{name}\":{n}")).collect();
         let domains = domains(rt, launches);
+        let memory = memory(rt);
         let line = format!(
             "{{\"pid\":{},\"launches\":{launches},\"unscheduled\":{{\"attach\":{attach},\"passthrough\":{passthrough},\
              \"error\":{error}}},\"gate_waits\":{},\"at_gate_us\":{at_gate_us},\"at_budget_us\":{at_budget_us},\"idles\":{},\
              \"liveness_overrides\":{liveness_overrides},\"signal_overrides\":{signal_overrides},\
              \"heard_late\":{{\"count\":{},\"us\":{},\"longest_us\":{}}},\"stalls\":{stalls},\"releases\":{releases},\
-             \"yields\":{{\"holds\":{},\"held_us\":{},\"passed\":{}}},\"added\":{{{}}}{domains}{}}}\n",
+             \"yields\":{{\"holds\":{},\"held_us\":{},\"passed\":{}}},\"added\":{{{}}}{domains}{memory}{}}}\n",
             std::process::id(),
             rt.gate_waits(),
             rt.idles(),

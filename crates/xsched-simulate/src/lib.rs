@@ -7,16 +7,22 @@
 //! - `scenario` is what users write.
 //! - `placement` gives each program its devices.
 //! - `node` plays one machine: devices (`xsched-sim`'s model), programs' threads (`xsched-flow`'s models), the daemon (`xsched-engine`).
+//! - `recording` makes a scenario of programs that were seen running.
+//! - [`journal`] has what the daemon took and decided.
+//! - `change` tries changes of a scenario, and tells what they change.
 //! - `outcome` is what a run has shown; `report` puts it into tables and JSON, `svg` into a picture.
 
 #![forbid(unsafe_code)]
 
+mod change;
 mod histogram;
+pub mod journal;
 mod memory;
 mod node;
 mod outcome;
 mod placement;
 mod random;
+mod recording;
 mod report;
 mod scenario;
 mod svg;
@@ -27,12 +33,14 @@ use xsched_proto::Error;
 use node::Node;
 use placement::Plan;
 
+pub use change::{Change, difference};
 pub use histogram::Histogram;
-pub use outcome::{Outcome, ProgramOutcome, Span, Track};
+pub use outcome::{Interval, Outcome, ProgramInterval, ProgramOutcome, Span, Track};
+pub use recording::{Recorded, Recording, Written};
 pub use report::{Json, VERSION, table};
 pub use scenario::{
-    Arrivals, Daemon, Detail, Device, Event, Kernels, NATIVE, Placement, Preemption, Program, Scenario, Strategy,
-    TIMES_HELP, Time, Times,
+    Arrival, Arrivals, Daemon, Detail, Device, Event, Kernels, NATIVE, Placement, Preemption, Program, Scenario,
+    Strategy, TIMES_HELP, Time, Times, Traced,
 };
 pub use svg::picture;
 
@@ -45,6 +53,10 @@ pub struct Run<'a> {
     plan: Plan,
     /// Set if the run keeps spans for a trace.
     pub has_spans: bool,
+    /// Set if the daemon records its programs, as `xsched record` asks it to.
+    pub records: bool,
+    /// Set if the journal of the daemon is kept.
+    pub has_journal: bool,
 }
 
 impl<'a> Run<'a> {
@@ -55,7 +67,16 @@ impl<'a> Run<'a> {
     pub fn new(scenario: &'a Scenario, policy: &str, strategy: Strategy) -> Result<Run<'a>, Error> {
         let choice = node::policy_of(policy)?;
         let plan = placement::plan(scenario, strategy);
-        Ok(Run { scenario, written: policy.to_owned(), policy: choice, strategy, plan, has_spans: false })
+        Ok(Run {
+            scenario,
+            written: policy.to_owned(),
+            policy: choice,
+            strategy,
+            plan,
+            has_spans: false,
+            records: false,
+            has_journal: false,
+        })
     }
 
     /// Number of machines.
@@ -79,13 +100,39 @@ impl<'a> Run<'a> {
             time_ns: self.scenario.time.0,
             programs: kinds.map(of_kind).collect(),
             devices_busy_ns: vec![0; self.scenario.device_count()],
+            interval_ns: self.scenario.interval.map_or(0, |interval| interval.0),
+            intervals: self.scenario.no_intervals(),
             ..Outcome::default()
         }
     }
 
     /// Plays one machine.
     pub fn machine(&self, at: usize) -> Outcome {
-        Node::new(self.scenario, &self.plan.machines[at], self.policy.as_ref(), self.has_spans).play()
+        let mut node = Node::new(self.scenario, &self.plan.machines[at], self.policy.as_ref(), self.has_spans);
+        node.records = self.records;
+        if self.has_journal {
+            node.keep_journal();
+        }
+        node.play()
+    }
+
+    /// The scenario with its programs where this run has placed them, for a change that is to move no other program.
+    pub fn pinned(&self) -> Scenario {
+        self.scenario.pinned(&self.plan)
+    }
+
+    /// Recording of a run with [`Run::records`].
+    pub fn recording(&self, outcome: &Outcome) -> Recording {
+        let devices = self.scenario.devices.iter();
+        let one = |kind: &Device| Device { count: 1, ..kind.clone() };
+        Recording {
+            question: self.scenario.question.clone(),
+            from_us: 0,
+            us: self.scenario.time.0 / 1_000,
+            policy: self.written.clone(),
+            devices: devices.flat_map(|kind| vec![one(kind); kind.count as usize]).collect(),
+            programs: outcome.recorded.clone(),
+        }
     }
 
     /// Plays all machines, one after the other.

@@ -50,6 +50,16 @@ impl Segment {
         self.0.group.completed.fetch_add(1, Relaxed);
     }
 
+    /// Launches so far.
+    pub(crate) fn launches(&self) -> u64 {
+        self.0.launches.load(Relaxed)
+    }
+
+    /// Commands that the device has completed.
+    pub(crate) fn completed_commands(&self) -> u64 {
+        self.0.group.completed.load(Relaxed)
+    }
+
     /// Counts the commands of a burst, which the device has as one.
     pub(crate) fn count_burst(&self, commands: u32) {
         self.0.launches.fetch_add(commands.into(), Relaxed);

@@ -1,6 +1,8 @@
 //! The outcome of a run: for each kind of program, for each device, and in all.
 
 use crate::histogram::Histogram;
+use crate::journal::Entry;
+use crate::recording::Recorded;
 
 /// A run of a scenario.
 #[derive(Clone, Debug, Default)]
@@ -13,8 +15,14 @@ pub struct Outcome {
     pub time_ns: u64,
     /// Kinds of programs, in the order of the scenario.
     pub programs: Vec<ProgramOutcome>,
+    /// Number of the first device of the next field: a machine has its own ones only.
+    pub first_device: usize,
     /// Time in which each device worked for a program, in ns.
     pub devices_busy_ns: Vec<u64>,
+    /// Length of the parts of the next field, in ns; 0 = there are none.
+    pub interval_ns: u64,
+    /// Figures of equal parts of the time, in their order; empty unless they were asked for.
+    pub intervals: Vec<Interval>,
     /// Switches of all devices from one context to another.
     pub switches: u64,
     /// Decisions of all daemons.
@@ -23,6 +31,43 @@ pub struct Outcome {
     pub events: u64,
     /// Spans for a trace, if they were asked for.
     pub spans: Vec<Span>,
+    /// Journal of the daemon of the last machine, if it was asked for.
+    pub journal: Vec<Entry>,
+    /// Programs as the daemon has recorded them, if that was asked for.
+    pub recorded: Vec<Recorded>,
+}
+
+/// A part of the time of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Interval {
+    /// Time in which devices worked for programs, in ns.
+    pub busy_ns: u64,
+    /// Kinds of programs, in the order of the scenario.
+    pub programs: Vec<ProgramInterval>,
+}
+
+/// A kind of program in a part of the time.
+#[derive(Clone, Debug, Default)]
+pub struct ProgramInterval {
+    /// Times of requests that ended in it.
+    pub requests: Histogram,
+    /// Requests that were not complete at its end.
+    pub open_requests: u64,
+}
+
+impl Interval {
+    /// An interval of so many kinds of programs in which nothing has happened.
+    pub(crate) fn new(kinds: usize) -> Interval {
+        Interval { busy_ns: 0, programs: vec![ProgramInterval::default(); kinds] }
+    }
+
+    fn merge(&mut self, other: &Interval) {
+        self.busy_ns += other.busy_ns;
+        for (one, more) in self.programs.iter_mut().zip(&other.programs) {
+            one.requests.merge(&more.requests);
+            one.open_requests += more.open_requests;
+        }
+    }
 }
 
 /// A kind of program in a run.
@@ -36,6 +81,10 @@ pub struct ProgramOutcome {
     pub unplaced: u32,
     /// Times of requests, from their arrival to their end.
     pub requests: Histogram,
+    /// Times for which the host waited for the device in a request, after it had given the commands. Only where each kernel is played.
+    pub waits: Histogram,
+    /// Times between two waits of the host in a request, such as those between two tokens. Only where each kernel is played.
+    pub gaps: Histogram,
     /// Requests that were not complete at the end.
     pub open_requests: u64,
     /// Longest time that a request had waited at the end, in ns.
@@ -62,6 +111,8 @@ impl ProgramOutcome {
     fn merge(&mut self, other: &ProgramOutcome) {
         self.placed += other.placed;
         self.requests.merge(&other.requests);
+        self.waits.merge(&other.waits);
+        self.gaps.merge(&other.gaps);
         self.open_requests += other.open_requests;
         self.longest_open_ns = self.longest_open_ns.max(other.longest_open_ns);
         self.device_ns += other.device_ns;
@@ -105,10 +156,14 @@ impl Outcome {
     /// Adds what another machine of the same run has shown.
     pub fn merge(&mut self, other: Outcome) {
         self.programs.iter_mut().zip(&other.programs).for_each(|(one, more)| one.merge(more));
-        self.devices_busy_ns.iter_mut().zip(&other.devices_busy_ns).for_each(|(one, more)| *one += more);
+        let mine = self.devices_busy_ns.iter_mut().skip(other.first_device - self.first_device);
+        mine.zip(&other.devices_busy_ns).for_each(|(one, more)| *one += more);
+        self.intervals.iter_mut().zip(&other.intervals).for_each(|(one, more)| one.merge(more));
         self.switches += other.switches;
         self.decisions += other.decisions;
         self.events += other.events;
         self.spans.extend(other.spans);
+        self.recorded.extend(other.recorded);
+        self.journal = other.journal;
     }
 }

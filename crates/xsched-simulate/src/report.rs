@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use xsched_proto::units;
 
-use crate::outcome::{Outcome, ProgramOutcome};
+use crate::histogram::Histogram;
+use crate::outcome::{Outcome, ProgramInterval, ProgramOutcome};
 
 /// Version of the JSON's form.
 pub const VERSION: u32 = 1;
@@ -44,6 +45,32 @@ pub struct JsonRun {
     pub events: u64,
     /// One entry for each kind of program.
     pub programs: Vec<JsonProgram>,
+    /// One entry for each part of the time, if parts were asked for.
+    pub intervals: Vec<JsonInterval>,
+}
+
+/// A part of the time.
+#[derive(Serialize)]
+pub struct JsonInterval {
+    /// Its begin, in µs.
+    pub from_us: f64,
+    /// Part of it in which devices worked, in percent.
+    pub device_use_percent: f64,
+    /// One entry for each kind of program.
+    pub programs: Vec<JsonProgramInterval>,
+}
+
+/// A kind of program in a part of the time.
+#[derive(Serialize)]
+pub struct JsonProgramInterval {
+    /// Its name.
+    pub name: String,
+    /// Completed requests.
+    pub requests: u64,
+    /// Requests that were open at the end.
+    pub open_requests: u64,
+    /// 99 of 100 completed requests take no longer, in µs; none = there were none.
+    pub p99_us: Option<f64>,
 }
 
 /// A kind of program.
@@ -61,6 +88,10 @@ pub struct JsonProgram {
     pub open_requests: u64,
     /// Times of completed requests in µs; none = there were none.
     pub latency_us: Option<JsonLatency>,
+    /// Times in µs for which the host waited for the device in a request, after it had given the commands; none = they were not played.
+    pub wait_us: Option<JsonLatency>,
+    /// Times in µs between two waits of the host in a request, such as those between two tokens; none = there were none.
+    pub gap_us: Option<JsonLatency>,
     /// Completed requests in a second.
     pub per_second: f64,
     /// Part of a device that each program had, in percent.
@@ -99,6 +130,41 @@ impl Json {
     }
 }
 
+impl JsonInterval {
+    fn new(run: &Outcome, at: usize) -> JsonInterval {
+        // The last one may be shorter.
+        let longest_ns = run.interval_ns.max(1);
+        let from_ns = longest_ns * at as u64;
+        let length_ns = longest_ns.min(run.time_ns - from_ns).max(1);
+        let interval = &run.intervals[at];
+        let all_ns = length_ns as f64 * run.devices_busy_ns.len().max(1) as f64;
+        let of = |(program, known): (&ProgramInterval, &ProgramOutcome)| JsonProgramInterval {
+            name: known.name.clone(),
+            requests: program.requests.count(),
+            open_requests: program.open_requests,
+            p99_us: program.requests.quantile_ns(0.99).map(us),
+        };
+        JsonInterval {
+            from_us: us(from_ns),
+            device_use_percent: rounded(interval.busy_ns as f64 * 100.0 / all_ns),
+            programs: interval.programs.iter().zip(&run.programs).map(of).collect(),
+        }
+    }
+}
+
+impl JsonLatency {
+    fn new(times: &Histogram) -> Option<JsonLatency> {
+        let at = |part| times.quantile_ns(part).map(us);
+        Some(JsonLatency {
+            mean: us(times.mean_ns()),
+            p50: at(0.5)?,
+            p90: at(0.9)?,
+            p99: at(0.99)?,
+            worst: us(times.longest_ns()),
+        })
+    }
+}
+
 impl JsonRun {
     fn new(run: &Outcome) -> JsonRun {
         let of = |program: &ProgramOutcome| JsonProgram {
@@ -107,16 +173,9 @@ impl JsonRun {
             unplaced: program.unplaced,
             requests: program.requests.count(),
             open_requests: program.open_requests,
-            latency_us: program.requests.quantile_ns(0.5).map(|p50| {
-                let at = |part| us(program.requests.quantile_ns(part).unwrap_or(0));
-                JsonLatency {
-                    mean: us(program.requests.mean_ns()),
-                    p50: us(p50),
-                    p90: at(0.9),
-                    p99: at(0.99),
-                    worst: us(program.requests.longest_ns()),
-                }
-            }),
+            latency_us: JsonLatency::new(&program.requests),
+            wait_us: JsonLatency::new(&program.waits),
+            gap_us: JsonLatency::new(&program.gaps),
             per_second: rounded(program.per_second(run.time_ns)),
             share_percent: rounded(program.share_percent()),
             preemptions: program.preemptions,
@@ -131,6 +190,7 @@ impl JsonRun {
             decisions: run.decisions,
             events: run.events,
             programs: run.programs.iter().map(of).collect(),
+            intervals: (0..run.intervals.len()).map(|at| JsonInterval::new(run, at)).collect(),
         }
     }
 }

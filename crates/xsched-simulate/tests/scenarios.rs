@@ -106,3 +106,15 @@ fn requests_come_at_the_times_of_a_file() {
     let bad = Scenario::read(text, |_| Ok("1\nsoon\n".to_owned())).unwrap_err();
     assert_eq!(bad.line(), "program a: times, line 2: 'soon' is no time in ms");
 }
+
+/// At the begin of a pool all others are held for each program in turn, to find out how fast it is alone, for 200 ms.
+#[test]
+fn programs_of_a_pool_are_not_held_for_several_others_at_a_stretch() {
+    let text = "time = \"3s\"\n[[device]]\npool = true\n[[program]]\nname = \"a\"\nwidth = 60\nkernels = [{ count = 100, time = \"150us\" }]\n\
+        [[program]]\nname = \"b\"\ncount = 3\nwidth = 40\nkernels = [{ count = 100, time = \"100us +- 20%\" }]\n";
+    let outcome = play(text, "hpf");
+    for name in ["a", "b"] {
+        let longest_ms = of(&outcome, name).requests.longest_ns() / 1_000_000;
+        assert!((200..300).contains(&longest_ms), "{name}: {longest_ms} ms");
+    }
+}

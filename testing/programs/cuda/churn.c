@@ -1,5 +1,6 @@
 /* Random allocations: churn SEED. A line "go N" is answered, after N bursts of allocations and frees of all kinds, by "used BYTES",
- * the memory that this program is told to have. "take MIB" is answered by "took RESULT". "share" takes 4 MiB plainly and 2 MiB
+ * the memory that this program is told to have. "take MIB" is answered by "took RESULT", "pairs N" by "paired" after N
+ * allocations of 64 KiB in the order of a stream, each freed. "share" takes 4 MiB plainly and 2 MiB
  * behind a handle, exports both, and pins 1 MiB. "end" ends the program, with what it has. As `churn device`, "used BYTES" is that of
  * the device at each line. */
 #include "cu.h"
@@ -107,6 +108,15 @@ int main(int argc, char **argv)
         CUdeviceptr taken;
         if (!strncmp(line, "take ", 5)) {
             printf("took %d\n", cuMemAlloc_v2(&taken, strtoul(line + 5, NULL, 10) * MIB));
+            fflush(stdout);
+            continue;
+        }
+        if (!strncmp(line, "pairs ", 6)) {
+            for (unsigned long n = strtoul(line + 6, NULL, 10); n > 0; n--) {
+                OK(cuMemAllocAsync(&taken, 64 << 10, stream));
+                OK(cuMemFreeAsync(taken, stream));
+            }
+            puts("paired");
             fflush(stdout);
             continue;
         }

@@ -29,6 +29,8 @@ typedef struct { void *device; unsigned long long kind, data; unsigned gi, ci; }
 static int boards[BOARDS], parts[2];
 #define board boards[0]
 
+static int attached = 1;
+
 static const char *path(const char *name)
 {
     static _Thread_local char text[4096];
@@ -67,6 +69,13 @@ int nvmlInit_v2(void)
         return NOT_SUPPORTED;
     touch("open");
     return SUCCESS;
+}
+
+/* NVML_INIT_FLAG_NO_ATTACH: without another nvmlInit, nothing is told of a device. */
+int nvmlInitWithFlags(unsigned flags)
+{
+    (void)flags;
+    return nvmlInit_v2() ? NOT_SUPPORTED : (attached = !(flags & 2), SUCCESS);
 }
 
 int nvmlShutdown(void)
@@ -192,6 +201,8 @@ static int memory_used(unsigned long long *used)
 
 static int memory_of(unsigned long long *total, unsigned long long *used)
 {
+    if (!attached)
+        return INVALID;
     int code = memory_used(used) | read_number("memory_total", total);
     return code ? ask_device(total, used) : code;
 }

@@ -111,7 +111,7 @@ fn what_prevents_it_is_named_and_nothing_moves() {
     freeze(&gpu, pid);
     assert_eq!(moved(&gpu, "thaw", pid).0, 0);
     assert_eq!(says(&mut swap, "managed"), "managed");
-    let managed = line(pid, "was not frozen: it has managed memory, which the driver moves");
+    let managed = line(pid, "was not frozen: 1 MiB of its memory are managed: the driver moves them");
     assert_eq!(moved(&gpu, "freeze", pid), managed);
     assert_eq!((says(&mut swap, "check"), says(&mut plain, "check")), ("right".into(), "right".into()));
     assert_eq!(says(&mut swap, "free"), "freed");

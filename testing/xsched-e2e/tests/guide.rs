@@ -11,7 +11,7 @@ use std::time::Duration;
 use xsched_e2e::{Place, beside, finish};
 
 /// Beginnings of commands that are not run, with the reasons.
-const LISTED: [(&str, &str); 22] = [
+const LISTED: [(&str, &str); 23] = [
     ("./kit.sh", "needs an AMD GPU and an hour; its steps have tests of their own in testing/ladders/hip"),
     ("apt install", "changes the machine: `cargo xtask vm` does it in a guest"),
     ("apt remove", "changes the machine: `cargo xtask vm` does it in a guest"),
@@ -22,6 +22,7 @@ const LISTED: [(&str, &str); 22] = [
     ("podman run", "needs an image with Python and a GPU"),
     ("docker run", "no container runtime is part of the tests"),
     ("xsched run --priority low -- torchrun", "needs PyTorch and several GPUs"),
+    ("xsched run --memory-limit 45%", "needs vLLM and a GPU"),
     ("cargo build", "has been done before any test"),
     ("cargo run", "`demo` and `compare` have tests of their own"),
     ("cargo xtask package", "takes a minute: `cargo xtask ci` makes packages"),

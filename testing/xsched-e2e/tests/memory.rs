@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use xsched_e2e::{Gpu, Process, Random, signal, until};
+use xsched_e2e::{Gpu, HipGpu, Place, Process, Random, signal, until};
 
 /// Limit of most tests, in MiB; devices have 256.
 const LIMIT: &str = "64";
@@ -80,6 +80,136 @@ fn what_a_context_itself_takes_counts_too() {
     assert_eq!(used(&mut process, 0), 10 << 20);
     process.tell("end");
     assert_eq!(process.wait().0, 0);
+}
+
+#[test]
+fn pools_are_asked_for_their_size_seldom() {
+    const PAIRS: u64 = 4_000;
+    let gpu = Gpu::with(1, &[("SIMDEV_MEMORY_MIB", "2048")]);
+    let program = gpu.program("churn");
+    for limit in ["", "1GiB"] {
+        let mut command = gpu.place.run_command(&["--no-daemon"], &program, &["1"]);
+        if !limit.is_empty() {
+            command.env("XSCHED_MEMORY_LIMIT", limit);
+        }
+        let mut process = gpu.with_driver(command);
+        process.expect("ready");
+        process.tell(&format!("pairs {PAIRS}"));
+        process.expect("paired");
+        process.tell("end");
+        let pid = process.pid();
+        assert_eq!(process.wait().0, 0);
+        let calls = &gpu.driver_stats(pid)["calls"];
+        assert!(calls["cuMemAllocAsync"].as_u64() >= Some(PAIRS), "{calls}");
+        assert!(calls["cuMemPoolGetAttribute"].as_u64() < Some(PAIRS / 10), "limit {limit}: {calls}");
+    }
+}
+
+#[test]
+fn a_daemon_measures_what_a_program_has_besides() {
+    let gpu = Gpu::new();
+    with_nvml(&gpu);
+    let values = gpu.place.join(".");
+    let _daemon =
+        gpu.place.daemon_with(&[], &[("FAKENVML", values.as_os_str()), ("LD_LIBRARY_PATH", gpu.driver().as_os_str())]);
+    let program = gpu.program("churn");
+    let told = |pid: u32| gpu.place.program(pid).map(|told| told["memory"][0]["held"]["overhead_bytes"].clone());
+    let mut processes: Vec<Process> =
+        [&["--memory-limit", "64MiB"][..], &[]].map(|options| gpu.run(options, &program, &["1"])).into();
+    processes.iter_mut().for_each(|process| process.expect("ready"));
+    assert_eq!([take(&mut processes[0], 8), take(&mut processes[1], 8)], ["took 0", "took 0"]);
+    let lines: String = processes.iter().map(|process| format!("{} {}\n", process.pid(), 18 << 20)).collect();
+    std::fs::write(values.join("new"), lines).unwrap();
+    std::fs::rename(values.join("new"), values.join("processes")).unwrap();
+    for process in &processes {
+        until("it is measured", || told(process.pid()) == Some(Value::from(10 << 20)));
+    }
+    assert_eq!(used(&mut processes[0], 0), 18 << 20, "the limited one sees it");
+    assert_eq!([take(&mut processes[0], 48), take(&mut processes[0], 46)], ["took 2", "took 0"], "of 64, less 18");
+    for mut process in processes {
+        process.tell("end");
+        assert_eq!(process.wait().0, 0);
+    }
+}
+
+#[test]
+fn each_device_of_a_program_has_the_limit_by_itself() {
+    let gpu = Gpu::with_devices(2);
+    let _daemon = gpu.place.daemon(&[]);
+    let program = gpu.program("two_devices");
+    let mut limits = Vec::new();
+    for (options, in_all, plain) in
+        [(&[][..], 256, [29, 28]), (&["--memory-limit", "64MiB"], 64, [5, 4]), (&["--memory-limit", "25%"], 64, [5, 4])]
+    {
+        let (status, lines, complaints) = gpu.run(options, &program, &[]).wait();
+        assert!(status == 0, "{lines:?} {complaints}");
+        let expected =
+            |d: usize| format!("ok device {d}: {} plain, {} ordered, error 2, {in_all} MiB in all", plain[d], 3 + d);
+        assert_eq!(
+            lines.iter().filter(|line| line.contains(" plain")).collect::<Vec<_>>(),
+            [&expected(0), &expected(1)]
+        );
+        limits.push(lines);
+    }
+    assert_eq!(limits[1], limits[2]);
+}
+
+#[test]
+fn programs_of_hip_are_counted_and_limited() {
+    let gpu = HipGpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let program = gpu.program("limits", 6);
+    let ways = ["plain", "managed", "rows", "box", "ordered"];
+    for (options, told, pieces, error) in [(&[][..], 256, 16, 0), (&["--memory-limit", "64MiB"], 64, 8, 2)] {
+        let process = gpu.run(options, &program, &[]);
+        let pid = process.pid();
+        let (status, lines, complaints) = process.wait();
+        assert!(status == 0 && lines.iter().all(|line| line.starts_with("ok ")), "{lines:?} {complaints}");
+        assert_eq!(lines[0], format!("ok told: {told} {told} {told} MiB"));
+        let expected = ways.map(|way| format!("ok {way}: {pieces} pieces, error {error}"));
+        let found = lines.iter().filter(|line| line.contains(" pieces"));
+        assert_eq!(found.cloned().collect::<Vec<_>>(), expected);
+        let at_end = &gpu.place.stats_of(pid)["memory"][0];
+        assert_eq!(["used", "plain", "pooled", "host"].map(|part| at_end[part].as_u64()), [Some(0); 4], "{at_end}");
+        assert!(at_end["peak"].as_u64() >= Some(64 << 20), "{at_end}");
+    }
+}
+
+#[test]
+fn programs_of_opencl_are_counted_and_limited() {
+    let place = Place::new();
+    let _daemon = place.daemon(&[]);
+    let program = place.compile("programs/opencl/limits.c", &["-lOpenCL"]);
+    let lines = place.run(&[], &program, &[]).finish();
+    let expected = [
+        "told: 0 0",
+        "buffers: 16 pieces, error 0",
+        "images: 16 pieces, error 0",
+        "the program's own: 16 pieces, error 0",
+        "shared: 16 pieces",
+    ];
+    assert_eq!(lines, expected);
+    let process = place.run(&["--memory-limit", "64MiB"], &program, &[]);
+    let pid = process.pid();
+    let (status, lines, complaints) = process.wait();
+    let expected = [
+        "told: 1 1",
+        "buffers: 8 pieces, error -4",
+        "images: 8 pieces, error -4",
+        "the program's own: 16 pieces, error 0",
+        "shared: 8 pieces",
+    ];
+    assert_eq!((status, lines), (0, expected.map(str::to_owned).to_vec()), "{complaints}");
+    assert_eq!(complaints.matches("out of GPU memory: the limit of the program is 64 MiB").count(), 1, "{complaints}");
+    // OpenCL does not tell what is free: the daemon knows what is reserved and held.
+    let mut urgent = place.run(&["--priority", "high", "--memory-reserve", "100%"], &program, &["hold"]);
+    urgent.expect("ready");
+    let (_, lines, _) = place.run(&["--priority", "low"], &program, &[]).wait();
+    assert_eq!(lines[1], "buffers: 0 pieces, error -4");
+    urgent.tell("end");
+    urgent.finish();
+    let at_end = &place.stats_of(pid)["memory"][0];
+    assert_eq!((&at_end["used"], &at_end["peak"]), (&Value::from(0), &Value::from(64 << 20)), "{at_end}");
 }
 
 /// Memory that a program says it has, after this many bursts.

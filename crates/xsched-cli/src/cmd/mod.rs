@@ -16,6 +16,7 @@ pub(crate) mod kube;
 pub(crate) mod man;
 pub(crate) mod policy;
 pub(crate) mod ps;
+pub(crate) mod record;
 pub(crate) mod run;
 pub(crate) mod scheduler_host;
 pub(crate) mod sim_device;

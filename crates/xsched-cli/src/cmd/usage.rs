@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
+use xsched_proto::account::of_bytes;
 use xsched_proto::text::escaped;
 use xsched_proto::units;
 use xsched_proto::usage::{UsageBy, UsageRow};
@@ -52,6 +53,7 @@ GPU TIME  device time; time in which several programs were on a device is
           busy
 PART      of the device time in this list
 RESIDENT  time in which it was on a device, whatever else was there
+MEM × H   memory that it held, times the hours for which it did
 AT MOST   part of the GPU time that nothing has measured: it may be too much
 
 Examples:
@@ -74,6 +76,7 @@ struct Row {
     by_driver_seconds: f64,
     at_most_seconds: f64,
     resident_seconds: f64,
+    memory_byte_hours: u64,
     programs: u64,
 }
 
@@ -116,6 +119,7 @@ fn row(row: &UsageRow) -> Row {
         by_driver_seconds: seconds(row.by_driver_ns),
         at_most_seconds: seconds(row.at_most_ns),
         resident_seconds: seconds(row.resident_ns),
+        memory_byte_hours: byte_hours(row),
         programs: row.programs,
     }
 }
@@ -129,11 +133,12 @@ fn table(by: UsageBy, rows: &[UsageRow]) -> String {
     // Writing to a String cannot fail.
     let _ = writeln!(
         out,
-        "{:<24} {:>12} {:>6} {:>12} {:>8} {:>9}",
+        "{:<20} {:>11} {:>6} {:>11} {:>9} {:>8} {:>8}",
         by.name().to_uppercase(),
         "GPU TIME",
         "PART",
         "RESIDENT",
+        "MEM × H",
         "AT MOST",
         "PROGRAMS"
     );
@@ -141,11 +146,12 @@ fn table(by: UsageBy, rows: &[UsageRow]) -> String {
         let percent = |part: u64, whole: u64| format!("{:.0} %", part as f64 * 100.0 / whole.max(1) as f64);
         let _ = writeln!(
             out,
-            "{:<24} {:>12} {:>6} {:>12} {:>8} {:>9}",
+            "{:<20} {:>11} {:>6} {:>11} {:>9} {:>8} {:>8}",
             escaped(row.key.as_deref().unwrap_or("-")),
             units::of_ns(row.gpu_ns),
             percent(row.gpu_ns, all),
             units::of_ns(row.resident_ns),
+            of_bytes(byte_hours(row)),
             percent(row.at_most_ns, row.gpu_ns),
             row.programs
         );
@@ -153,14 +159,19 @@ fn table(by: UsageBy, rows: &[UsageRow]) -> String {
     out
 }
 
+/// Memory times hours, in byte·h.
+fn byte_hours(row: &UsageRow) -> u64 {
+    u64::try_from(u128::from(row.memory_kib_s) * 1_024 / 3_600).unwrap_or(u64::MAX)
+}
+
 fn csv(by: UsageBy, rows: &[UsageRow]) -> String {
-    let head = "gpu_seconds,by_driver_seconds,at_most_seconds,resident_seconds,programs";
+    let head = "gpu_seconds,by_driver_seconds,at_most_seconds,resident_seconds,programs,memory_byte_hours";
     let mut out = format!("{},{head}\n", by.name());
     for row in rows {
         let key = row.key.as_deref().unwrap_or_default();
         let times = [row.gpu_ns, row.by_driver_ns, row.at_most_ns, row.resident_ns];
         let times = times.map(|ns| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)).join(",");
-        let _ = writeln!(out, "{},{times},{}", field(key), row.programs);
+        let _ = writeln!(out, "{},{times},{},{}", field(key), row.programs, byte_hours(row));
     }
     out
 }
@@ -185,7 +196,14 @@ mod tests {
     use super::*;
 
     fn row_of(key: Option<&str>, gpu_ns: u64) -> UsageRow {
-        UsageRow { key: key.map(str::to_owned), gpu_ns, resident_ns: 2 * gpu_ns, programs: 1, ..UsageRow::default() }
+        UsageRow {
+            key: key.map(str::to_owned),
+            gpu_ns,
+            resident_ns: 2 * gpu_ns,
+            memory_kib_s: 3_600 << 20,
+            programs: 1,
+            ..UsageRow::default()
+        }
     }
 
     #[test]
@@ -194,11 +212,11 @@ mod tests {
         let table = table(UsageBy::Job, &rows);
         let lines: Vec<&str> = table.lines().collect();
         assert!(lines[0].starts_with("JOB ") && lines[1].starts_with("train.py ") && lines[2].starts_with("- "));
-        assert!(lines[1].contains(" 2 h 3 m  100 %      4 h 6 m      0 %"), "{table}");
-        assert!(lines[2].contains(" 1.2 s    0 %        2.5 s      0 %"), "{table}");
+        assert!(lines[1].contains(" 2 h 3 m  100 %     4 h 6 m     1 GiB      0 %"), "{table}");
+        assert!(lines[2].contains(" 1.2 s    0 %       2.5 s     1 GiB      0 %"), "{table}");
         assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
         let csv = csv(UsageBy::Job, &rows);
-        assert_eq!(csv.lines().nth(2), Some(",1.250000000,0.000000000,0.000000000,2.500000000,1"));
+        assert_eq!(csv.lines().nth(2), Some(",1.250000000,0.000000000,0.000000000,2.500000000,1,1073741824"));
     }
 
     #[test]

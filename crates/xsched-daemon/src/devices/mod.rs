@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use xsched_engine::ProcessMemory;
 use xsched_proto::device::{DeviceInfo, DeviceProcess, DeviceState, Source};
 
 pub(crate) use self::driver::{DeviceLabel, Driver, Look, Open};
@@ -142,6 +143,13 @@ impl Devices {
     /// Present state of a device; none = it is not known, or no longer.
     pub(crate) fn state(&self, key: &str, now_ns: u64) -> Option<DeviceState> {
         self.known.get(key).filter(|device| !device.is_stale(now_ns)).and_then(|device| device.latest(now_ns))
+    }
+
+    /// Memory of the processes on a device, by process id, and the time at which the driver told it, in ns; none = it does not tell.
+    pub(crate) fn processes(&self, key: &str) -> Option<(u64, Vec<ProcessMemory>)> {
+        let device = self.known.get(key)?;
+        let processes = device.processes.as_ref()?;
+        Some((device.at_ns(), processes.iter().map(|p| (p.pid, p.memory_bytes)).collect()))
     }
 
     /// Label of a device at other monitors, and the memory of its processes in bytes, by process id, as far as these are known.

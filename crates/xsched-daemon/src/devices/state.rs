@@ -12,8 +12,12 @@ impl Server {
         let is_attached = |pid| programs.values().any(|program| program.pid == pid);
         let hot = self.services.devices.take(self.now_ns, is_attached);
         hot.iter().for_each(|line| self.say(line));
+        self.add_memory_time();
         for device in self.services.devices.in_use() {
             let state = self.services.devices.state(&device, self.now_ns).map(Box::new);
+            if let Some((at_ns, processes)) = self.services.devices.processes(&device) {
+                self.input(Input::Memory(device.as_str().into(), at_ns, processes));
+            }
             self.input(Input::Device(device.into(), state));
         }
     }

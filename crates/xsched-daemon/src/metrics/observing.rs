@@ -136,12 +136,15 @@ impl Server {
         let memory = self.engine.memory_of(program.id.0);
         let new = |device: Arc<str>| {
             let (_, by_driver) = self.services.devices.outside_names(&device);
+            let account = memory.iter().find(|memory| *memory.device == *device);
+            let mut counts = Counts::of(usage(&device).unwrap_or_default());
+            account.iter().for_each(|account| counts.set_memory(&account.held));
             Row {
                 program: program.id.0,
                 identity: identity.clone(),
                 class: program.class(),
-                counts: Counts::of(usage(&device).unwrap_or_default()),
-                held: memory.iter().find(|memory| *memory.device == *device).map(Held::of),
+                counts,
+                held: account.map(Held::of),
                 device,
                 launched: Launched::Count(program.memory.0.clone(), Vec::new()),
                 weight: program.hints.weight(),

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use prometheus_client::registry::Unit;
 use xsched_gatekeeper::ledger::Usage;
 use xsched_policy::GroupStatus;
+use xsched_proto::account::MemoryUse;
 use xsched_proto::described::{Described, Field};
 use xsched_proto::segment::GroupSlot;
 use xsched_proto::statistics::GroupInfo;
@@ -39,6 +40,8 @@ enum Source {
     Arbiter(fn(&GroupStatus) -> u64),
     /// The counters of queues, which take long to add up.
     Launches,
+    /// The program's account of the device's memory.
+    Memory(fn(&MemoryUse) -> u64),
 }
 
 impl Counter {
@@ -72,7 +75,7 @@ impl Counter {
 }
 
 /// All counters.
-pub(crate) const COUNTERS: [Counter; 10] = [
+pub(crate) const COUNTERS: [Counter; 11] = [
     Counter::usage(
         "xsched_gpu",
         "Device time; time that several programs have together is divided among them",
@@ -95,6 +98,13 @@ pub(crate) const COUNTERS: [Counter; 10] = [
     unscheduled(|words| words.unscheduled_passthrough.load(Relaxed)).reason("passthrough"),
     unscheduled(|words| words.unscheduled_error.load(Relaxed)).reason("error"),
     Counter::of_group("xsched_suspensions", "suspensions", Source::Arbiter(|status| status.suspensions)),
+    Counter {
+        name: "xsched_memory_refusals",
+        help: Help::Own("Allocations that were refused: over a limit, for a reserve, or by the driver"),
+        label: None,
+        is_time: false,
+        source: Source::Memory(|held| held.refused),
+    },
 ];
 
 const fn unscheduled(read: fn(&GroupSlot) -> u64) -> Counter {
@@ -121,12 +131,20 @@ impl Counts {
         });
     }
 
+    /// Puts in the program's account of the device's memory.
+    pub(crate) fn set_memory(&mut self, held: &MemoryUse) {
+        self.change(|source, count| match source {
+            Source::Memory(read) => read(held),
+            _ => count,
+        });
+    }
+
     /// Adds the counts of a group.
     pub(crate) fn add_group(&mut self, words: &GroupSlot, status: Option<&GroupStatus>) {
         self.change(|source, count| match source {
             Source::Words(read) => count.wrapping_add(read(words)),
             Source::Arbiter(read) => count.wrapping_add(status.map_or(0, read)),
-            Source::Usage(_) | Source::Launches => count,
+            Source::Usage(_) | Source::Launches | Source::Memory(_) => count,
         });
     }
 

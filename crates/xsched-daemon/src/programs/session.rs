@@ -350,12 +350,14 @@ impl Server {
         }
         self.net.reaper.close_socket(conn.socket);
         self.commands.remove(id);
+        self.input(Input::RecordEnds(id));
         self.places.has_left = true;
     }
 
     /// Releases all resources of a program. `by_itself`: it was not dropped.
     fn forget(&mut self, id: u64, client: &Client, by_itself: bool) {
         self.note_kernels(id);
+        self.add_memory_time();
         self.keep_last_metrics(id);
         self.keep_last_info(id, client);
         self.note_cut_off(id, client.seat);

@@ -1,3 +1,4 @@
+mod journal;
 mod outcomes;
 mod pieces;
 mod trust;

@@ -28,6 +28,7 @@ impl Server {
     pub(crate) fn close_accounts(&mut self, program: ProgramId, device: &str) {
         let Some(known) = self.history.accounting.programs.get_mut(&program) else { return };
         known.kept.remove(device);
+        known.memory.remove(device);
         let is_attached = self.engine.programs().contains_key(&program.0);
         if !is_attached && !self.engine.gatekeeper().ledger().has_books(program) {
             self.history.accounting.programs.remove(&program);
@@ -40,6 +41,7 @@ impl Server {
             return;
         }
         self.measure();
+        self.add_memory_time();
         let left = self.engine.books().keys().cloned().collect();
         self.history.accounting.sweep = Some(Sweep { left, began_ns: self.now_ns, began_ms: now_ms() });
     }
@@ -56,9 +58,19 @@ impl Server {
         }
     }
 
+    /// Adds up the memory that programs hold.
+    pub(crate) fn add_memory_time(&mut self) {
+        for ((id, _), holder) in self.engine.memory().holders() {
+            if let Some(known) = self.history.accounting.programs.get_mut(&ProgramId(id)) {
+                known.memory.entry(holder.device().clone()).or_default().look(self.now_ns, holder.present_bytes());
+            }
+        }
+    }
+
     /// Hands over all charges, at the end.
     pub(crate) fn finish_usage(&mut self) {
         let now_ns = self.now_ns;
+        self.add_memory_time();
         self.engine.gatekeeper_mut().ledger_mut().finish(now_ns);
         let all: Vec<_> = self.engine.books().keys().cloned().collect();
         all.chunks(BOOKS_PIECE).for_each(|some| self.hand_over(some, now_ms()));
@@ -86,8 +98,11 @@ impl Server {
             // The queue was full: these records go with the next ones.
             return;
         }
-        for (id, device, usage, _) in records {
+        for (id, device, usage, record) in records {
             if let Some(program) = self.history.accounting.programs.get_mut(&id) {
+                if let Some(memory) = program.memory.get_mut(device) {
+                    memory.kept(record.memory_kib_s);
+                }
                 program.kept.insert(device.clone(), (usage, to_ms));
             }
         }

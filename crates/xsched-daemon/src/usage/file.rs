@@ -220,6 +220,7 @@ pub(super) mod tests {
             by_driver_ns: 0,
             at_most_ns: 0,
             resident_ns: n,
+            memory_kib_s: 0,
         }
     }
 

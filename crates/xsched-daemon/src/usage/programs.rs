@@ -44,14 +44,46 @@ pub(crate) struct Known {
     pub(crate) since_ms: u64,
     /// Usage that was handed over, by device, and until when that is, in ms since 1970.
     pub(crate) kept: HashMap<Arc<str>, (Usage, u64)>,
+    /// Memory held by device, added up over the time since the last record.
+    pub(crate) memory: HashMap<Arc<str>, MemoryTime>,
 }
+
+/// Memory held, added up over time.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryTime {
+    /// Time of the last look, in ns, and the bytes that were held then.
+    last: (u64, u64),
+    byte_ns: u128,
+}
+
+impl MemoryTime {
+    /// Memory is held now; until now it was as much as at the last look.
+    pub(crate) fn look(&mut self, now_ns: u64, bytes: u64) {
+        let (then_ns, held) = std::mem::replace(&mut self.last, (now_ns, bytes));
+        self.byte_ns += u128::from(held) * u128::from(now_ns.saturating_sub(then_ns));
+    }
+
+    /// Whole KiB·s since the last record.
+    fn kib_s(&self) -> u64 {
+        u64::try_from(self.byte_ns / KIB_S).unwrap_or(u64::MAX)
+    }
+
+    /// Takes off memory time that was recorded.
+    pub(crate) fn kept(&mut self, kib_s: u64) {
+        self.byte_ns = self.byte_ns.saturating_sub(u128::from(kib_s) * KIB_S);
+    }
+}
+
+/// Byte·ns of a KiB·s.
+const KIB_S: u128 = 1_024 * 1_000_000_000;
 
 impl Accounting {
     /// Records that a program has a group. At a repetition, its class is updated.
     pub(crate) fn know(&mut self, program: &Program, peer: &Peer, now_ms: u64) {
         let class = program.class();
         let identity = || Arc::new(identity(program, peer));
-        let fresh = || Known { identity: identity(), class, since_ms: now_ms, kept: HashMap::new() };
+        let fresh =
+            || Known { identity: identity(), class, since_ms: now_ms, kept: HashMap::new(), memory: HashMap::new() };
         self.programs.entry(program.id).or_insert_with(fresh).class = class;
     }
 
@@ -76,7 +108,8 @@ impl Known {
     pub(crate) fn record(&self, device: &str, usage: Usage, to_ms: u64) -> Option<Record> {
         let (before, from_ms) = self.kept.get(device).copied().unwrap_or((Usage::default(), self.since_ms));
         let usage = usage.since(before);
-        (usage.resident_ns > 0 || usage.gpu_ns > 0).then(|| Record {
+        let memory_kib_s = self.memory.get(device).map_or(0, MemoryTime::kib_s);
+        (usage.resident_ns > 0 || usage.gpu_ns > 0 || memory_kib_s > 0).then(|| Record {
             from_ms,
             to_ms,
             identity: self.identity.clone(),
@@ -86,6 +119,7 @@ impl Known {
             by_driver_ns: usage.by_driver_ns,
             at_most_ns: usage.at_most_ns,
             resident_ns: usage.resident_ns,
+            memory_kib_s,
         })
     }
 }
@@ -108,4 +142,24 @@ fn identity(program: &Program, peer: &Peer) -> Identity {
 fn cut(text: &str) -> String {
     let at = (0..=USAGE_NAME_MAX_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     text[..at].replace(char::is_control, " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_adds_up_over_time_and_what_is_kept_does_not_count_twice() {
+        const S: u64 = 1_000_000_000;
+        let mut memory = MemoryTime::default();
+        memory.look(5 * S, 2_048);
+        assert_eq!(memory.kib_s(), 0, "nothing is known of the time before");
+        memory.look(8 * S, 512);
+        memory.look(9 * S, 0);
+        assert_eq!(memory.kib_s(), 6, "and a half");
+        memory.kept(6);
+        memory.look(10 * S, 1_536);
+        memory.look(11 * S, 0);
+        assert_eq!(memory.kib_s(), 2);
+    }
 }

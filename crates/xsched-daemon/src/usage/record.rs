@@ -45,6 +45,9 @@ pub(crate) struct Record {
     pub(crate) by_driver_ns: u64,
     pub(crate) at_most_ns: u64,
     pub(crate) resident_ns: u64,
+    /// Memory held times the time for which it was, in KiB·s.
+    #[serde(default)]
+    pub(crate) memory_kib_s: u64,
 }
 
 impl Record {
@@ -56,6 +59,7 @@ impl Record {
         self.by_driver_ns = self.by_driver_ns.saturating_add(other.by_driver_ns);
         self.at_most_ns = self.at_most_ns.saturating_add(other.at_most_ns);
         self.resident_ns = self.resident_ns.saturating_add(other.resident_ns);
+        self.memory_kib_s = self.memory_kib_s.saturating_add(other.memory_kib_s);
     }
 }
 

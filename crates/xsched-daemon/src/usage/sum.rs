@@ -47,6 +47,7 @@ impl Sums {
         row.by_driver_ns = row.by_driver_ns.saturating_add(record.by_driver_ns);
         row.at_most_ns = row.at_most_ns.saturating_add(record.at_most_ns);
         row.resident_ns = row.resident_ns.saturating_add(record.resident_ns);
+        row.memory_kib_s = row.memory_kib_s.saturating_add(record.memory_kib_s);
         row.programs += u64::from(self.seen.insert((key, identity.pid, identity.start)));
     }
 
@@ -60,6 +61,7 @@ impl Sums {
                 others.by_driver_ns = others.by_driver_ns.saturating_add(row.by_driver_ns);
                 others.at_most_ns = others.at_most_ns.saturating_add(row.at_most_ns);
                 others.resident_ns = others.resident_ns.saturating_add(row.resident_ns);
+                others.memory_kib_s = others.memory_kib_s.saturating_add(row.memory_kib_s);
                 others.programs += row.programs;
             }
             rows.push(others);
@@ -100,6 +102,7 @@ mod tests {
             by_driver_ns: gpu_ns / 2,
             at_most_ns: gpu_ns / 4,
             resident_ns: 2 * gpu_ns,
+            memory_kib_s: 3 * gpu_ns,
         }
     }
 
@@ -117,6 +120,7 @@ mod tests {
         let ask = |by, of_user: Option<&str>| {
             let query = Query { conn: 1, of_user: of_user.map(str::to_owned), since_ms: 0, by };
             let rows = rows(&files, &query).unwrap();
+            assert!(rows.iter().all(|row| row.memory_kib_s == 3 * row.gpu_ns));
             rows.into_iter().map(|r| (r.key.unwrap_or("-".into()), r.gpu_ns, r.programs)).collect::<Vec<_>>()
         };
         let row = |key: &str, ns, programs| (key.to_owned(), ns, programs);

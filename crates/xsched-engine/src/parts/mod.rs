@@ -9,5 +9,6 @@ pub(crate) mod history;
 pub(crate) mod outcomes;
 pub(crate) mod pages;
 pub(crate) mod queues;
+pub(crate) mod recordings;
 pub(crate) mod targets;
 pub(crate) mod wants;

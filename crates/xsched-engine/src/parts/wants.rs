@@ -52,6 +52,11 @@ impl Wants {
         self.waiting.clone()
     }
 
+    /// Number of questions of a program.
+    pub(crate) fn count_of(&self, id: u64) -> usize {
+        self.waiting.iter().filter(|(other, ..)| *other == id).count()
+    }
+
     /// Removes a question.
     pub(crate) fn remove(&mut self, id: u64, number: u32) {
         self.waiting.retain(|(other, _, want)| (*other, want.number) != (id, number));

@@ -24,6 +24,8 @@ use super::{OWN, ROOT, World, arrival, settings, terms};
 
 /// Programs have the numbers 1 to this; the next one never attaches but by chance.
 const PROGRAMS: u64 = 4;
+/// Connection of the command that records.
+const RECORDER: u64 = 400;
 /// Commands have the numbers from this on.
 const COMMANDS: u64 = 100;
 /// Time after which a group that waits has its device once, where starvation is looked for, in µs.
@@ -317,11 +319,18 @@ impl<'a> Script<'a> {
             41 | 42 => Input::Decide,
             43..=45 => Input::Look(b.program()),
             46 => Input::LookTime,
-            47 => match b.below(5) {
+            47 => match b.below(8) {
+                6 => Input::Record { command: RECORDER, user: b.of(&USERS), pids: vec![100 + u32::from(b.byte() % 8)] },
+                7 => Input::RecordEnds(RECORDER),
                 0 => Input::Beat,
                 1 => Input::Device(b.device().into(), b.some(|b| Box::new(device_state(b)))),
                 2 => Input::ActiveWindow { uid: b.of(&USERS).uid, pid: b.some(|b| b.byte().into()) },
                 3 => Input::Words(b.program()),
+                4 => {
+                    let mut process = || (u32::from(b.byte()), b.some(|b| u64::from(b.short()) << 20));
+                    let processes = (0..4).map(|_| process()).collect();
+                    Input::Memory(b.device().into(), b.short().into(), processes)
+                }
                 _ => Input::Nice(vec![(b.program(), i32::from(b.byte() % 40) - 20)]),
             },
             48 => Input::Policy(b.some(Bytes::device), b.choice(false)),
@@ -623,6 +632,7 @@ impl<'a> Script<'a> {
     /// All leaves, and nothing is left.
     fn end(&mut self) {
         self.end_commands();
+        self.give(Input::RecordEnds(RECORDER));
         for id in 1..=PROGRAMS + 1 {
             self.give(Input::Left { program: id, by_itself: id % 2 == 0 });
             self.give(Input::Left { program: id, by_itself: true });

@@ -79,6 +79,8 @@ pub(super) struct Context<P> {
     /// [`Timing::shares`] of the device.
     shares: bool,
     pub(super) evicted: bool,
+    /// Set while a kernel of it that was cut is in memory.
+    pub(super) is_saved: bool,
     pub(super) timeslice_ns: u64,
     pub(super) used_ns: u64,
 }
@@ -94,6 +96,7 @@ impl<P> Context<P> {
             members: BTreeMap::new(),
             shares: timing.shares,
             evicted: false,
+            is_saved: false,
             timeslice_ns: timing.timeslice_ns.max(1),
             used_ns: 0,
         }

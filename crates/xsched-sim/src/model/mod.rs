@@ -19,7 +19,7 @@
 //!   order of their ids, for one time slice each. At the end of a slice the running kernel is cut, and continues there
 //!   later. A context with nothing to run gives the device up at once.
 //! - Handing the device from one context to another takes the switch cost, during which nothing runs. The slice
-//!   begins after it.
+//!   begins after it. If a running kernel is cut, saving it adds to the cost, and restoring it later adds to that of the switch back.
 //! - A slice that ends while no other context is runnable is followed by another one of the same context.
 //! - Evicting a context cuts its kernel at once; the device is then busy for the switch cost.
 
@@ -47,6 +47,8 @@ pub struct Timing {
     pub timeslice_ns: u64,
     /// Time for handing the device from one context to another, in ns.
     pub switch_ns: u64,
+    /// Further time for saving a kernel that is cut, and for restoring it later, each in ns.
+    pub save_ns: u64,
     /// Set if the members of a context share its throughput instead of its room.
     pub shares: bool,
 }
@@ -54,7 +56,7 @@ pub struct Timing {
 /// Values measured on an H200: 2 ms and 50 µs.
 impl Default for Timing {
     fn default() -> Self {
-        Self { timeslice_ns: 2_000_000, switch_ns: 50_000, shares: false }
+        Self { timeslice_ns: 2_000_000, switch_ns: 50_000, save_ns: 0, shares: false }
     }
 }
 
@@ -345,6 +347,7 @@ impl<P> Model<P> {
             && let Some(context) = self.contexts.get_mut(&id)
         {
             context.ran(self.now - since);
+            context.is_saved = true;
         }
         self.phase = Phase::Idle;
     }
@@ -360,7 +363,15 @@ impl<P> Model<P> {
             return;
         }
         self.switches += 1;
-        self.phase = Phase::Switching { to, until: self.now + self.timing.switch_ns };
+        self.phase = Phase::Switching { to, until: self.now + self.switch_cost_ns(to) };
+    }
+
+    /// Time that the switch from the resident context to another takes, in ns: with nothing to save or to restore it is short.
+    fn switch_cost_ns(&mut self, to: Option<ContextId>) -> u64 {
+        let saves = self.resident.and_then(|id| self.contexts.get(&id)).is_some_and(|context| context.is_saved);
+        let restores = to.and_then(|id| self.contexts.get_mut(&id));
+        let restores = restores.is_some_and(|context| std::mem::take(&mut context.is_saved));
+        self.timing.switch_ns + self.timing.save_ns * (u64::from(saves) + u64::from(restores))
     }
 
     fn begin_slice(&mut self) {

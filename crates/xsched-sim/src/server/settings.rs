@@ -32,7 +32,7 @@ impl Settings {
         let switch_us = number("SIMDEV_SWITCH_US", natural.switch_ns / 1000, 0..=1_000_000)?;
         let devices = number("SIMDEV_DEVICES", 1, 1..=16)?;
         let shares = number("SIMDEV_SHARES", 0, 0..=1)? == 1;
-        let timing = Timing { timeslice_ns: timeslice_us * 1000, switch_ns: switch_us * 1000, shares };
+        let timing = Timing { timeslice_ns: timeslice_us * 1000, switch_ns: switch_us * 1000, save_ns: 0, shares };
         let memory = capacities(get("SIMDEV_MEMORY_MIB"), devices as usize)?;
         Ok(Self { timing, devices: devices as usize, memory })
     }
@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(
             settings,
             Settings {
-                timing: Timing { timeslice_ns: 2_000_000, switch_ns: 50_000, shares: false },
+                timing: Timing { timeslice_ns: 2_000_000, switch_ns: 50_000, save_ns: 0, shares: false },
                 devices: 1,
                 memory: vec![256 << 20]
             }

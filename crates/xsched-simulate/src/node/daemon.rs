@@ -10,13 +10,14 @@ use xsched_engine::{User, Wishes};
 use xsched_policy::{Choice, LOOK_US, Level, Lineage};
 use xsched_proto::class::Class;
 use xsched_proto::hint::Hints;
+use xsched_proto::trace::Burst;
 use xsched_proto::wire::DaemonMsg;
 
+use crate::journal::{Entry, Event, Gate, Words};
 use crate::memory::{self, Segment};
-use crate::scenario::{Daemon as Written, Program};
+use crate::scenario::{Daemon as Written, Detail, Program};
 
-/// Time between two beats while some gate is closed, in ns.
-const BEAT_NS: u64 = 50_000_000;
+use super::device::POOL_TIMESLICE_US;
 
 /// An effect that reaches a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub(super) enum Told {
     Timeslice(u64),
     /// The running command is interrupted, or goes on.
     Interrupt(bool),
+    /// A program of the pool tells how it keeps up: its rank, the place of its page, and the page's number.
+    Page { owner: usize, page: u8, epoch: u32 },
 }
 
 /// A daemon.
@@ -34,10 +37,22 @@ pub(super) struct Daemon {
     pub(super) told: Vec<(usize, Told)>,
     looks: VecDeque<u64>,
     look_ns: Option<u64>,
-    beat_ns: Option<u64>,
+    /// Time between two looks for programs that make no progress, in ns.
+    looks_each_ns: u64,
+    /// Number of the next burst that is fetched.
+    next_burst: u64,
+    /// Inputs so far, if they are kept.
+    pub(super) journal: Option<Vec<Entry>>,
+    /// Words of the ranks that have come.
+    segments: Vec<Segment>,
 }
 
-fn settings(policy: Choice, written: &Written) -> Settings {
+/// Process of the first rank.
+const FIRST_PID: u32 = 1_000;
+/// Connection of the command that records.
+const RECORDER: u64 = u64::MAX;
+
+fn settings(policy: Choice, written: &Written, yields: bool) -> Settings {
     Settings {
         policy,
         devices: BTreeMap::new(),
@@ -47,9 +62,9 @@ fn settings(policy: Choice, written: &Written) -> Settings {
         evenness: 100,
         budget_us: (written.budget.0 / 1_000) as u32,
         pool_max_class: Class::Normal,
-        pool_timeslice_us: 130,
+        pool_timeslice_us: POOL_TIMESLICE_US,
         pool_budget_us: 400,
-        yields: false,
+        yields,
         has_details: false,
         memory: MemorySettings::default(),
     }
@@ -70,6 +85,20 @@ fn terms() -> Terms {
     Terms { given: Given::default(), ceilings: Ceilings::NONE, bounds, memory: MemoryTerms::default() }
 }
 
+/// An input as the journal has it; none = it is not there, or part of another one.
+fn event_of(input: &Input<Segment>) -> Option<Event> {
+    Some(match input {
+        Input::Left { program, .. } => Event::Left(rank_of(*program)),
+        Input::Words(id) => Event::Words(rank_of(*id)),
+        Input::Decide => Event::Decide,
+        Input::PolicyTime => Event::Policy,
+        Input::LookTime => Event::LookTime,
+        Input::Look(id) => Event::Look(rank_of(*id)),
+        Input::Beat => Event::Beat,
+        _ => return None,
+    })
+}
+
 /// The user of programs that name none.
 const USER: u32 = 1_000;
 
@@ -79,19 +108,46 @@ fn number_of(name: &str) -> u64 {
 }
 
 impl Daemon {
-    pub(super) fn new(policy: Choice, written: &Written, seed: u64) -> Daemon {
-        let engine = Engine::new(settings(policy, written), memory::heartbeat(), seed, false);
-        Daemon { engine, told: Vec::new(), looks: VecDeque::new(), look_ns: None, beat_ns: None }
+    pub(super) fn new(policy: Choice, written: &Written, yields: bool, detail: Detail, seed: u64) -> Daemon {
+        let looks_each_ns = match detail {
+            Detail::Kernels => LOOK_US * 1_000,
+            // A burst that has the device makes progress.
+            Detail::Bursts => 1_000_000_000,
+        };
+        Daemon {
+            engine: Engine::new(settings(policy, written, yields), memory::heartbeat(), seed, false),
+            told: Vec::new(),
+            looks: VecDeque::new(),
+            look_ns: None,
+            looks_each_ns,
+            next_burst: 0,
+            journal: None,
+            segments: Vec::new(),
+        }
     }
 
     /// Gives the engine an input, and carries out what follows.
     pub(super) fn input(&mut self, now_ns: u64, input: Input<Segment>) {
-        self.engine.handle(now_ns, input);
+        self.handle(now_ns, input);
         self.carry_out();
         while let Some(id) = self.looks.pop_front() {
-            self.engine.handle(now_ns, Input::Look(id));
+            self.handle(now_ns, Input::Look(id));
             self.carry_out();
         }
+    }
+
+    fn handle(&mut self, now_ns: u64, input: Input<Segment>) {
+        let event = self.journal.is_some().then(|| event_of(&input)).flatten();
+        self.enter(now_ns, event, |daemon| daemon.engine.handle(now_ns, input));
+    }
+
+    /// Does something, and enters it into the journal if that is kept.
+    fn enter(&mut self, at_ns: u64, event: Option<Event>, does: impl FnOnce(&mut Daemon)) {
+        let Some(event) = event else { return does(self) };
+        let words = self.segments.iter().map(|segment| Words::of(segment, segment.launches())).collect();
+        does(self);
+        let gates = self.segments.iter().map(|segment| Gate::of(segment)).collect();
+        self.journal.get_or_insert_default().push(Entry { at_ns, event, words, gates });
     }
 
     fn carry_out(&mut self) {
@@ -105,6 +161,9 @@ impl Daemon {
                 Effect::Send(id, DaemonMsg::Interrupt { on, .. }) => {
                     self.told.push((rank_of(id), Told::Interrupt(on)));
                 }
+                Effect::Page { to, owner, page, epoch } => {
+                    self.told.push((rank_of(to), Told::Page { owner: rank_of(owner), page, epoch }));
+                }
                 _ => (),
             }
         }
@@ -115,10 +174,10 @@ impl Daemon {
         let keep = |timer: &mut Option<u64>, wanted: bool, at_ns: u64| {
             *timer = wanted.then(|| timer.unwrap_or(at_ns));
         };
-        keep(&mut self.look_ns, self.engine.arbiter().any_scrutinised(), now_ns + LOOK_US * 1_000);
-        keep(&mut self.beat_ns, self.engine.arbiter().any_closed(), now_ns + BEAT_NS);
+        keep(&mut self.look_ns, self.engine.arbiter().any_scrutinised(), now_ns + self.looks_each_ns);
         let policy_ns = self.engine.next_policy_us().map(|us| us.saturating_mul(1_000));
-        [policy_ns, self.look_ns, self.beat_ns].into_iter().flatten().min()
+        // The heartbeat is for programs whose daemon may be dead: no simulated one looks at it.
+        [policy_ns, self.look_ns].into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -126,9 +185,6 @@ impl Daemon {
         if self.look_ns.is_some_and(|at| at <= now_ns) {
             self.look_ns = None;
             self.input(now_ns, Input::LookTime);
-        } else if self.beat_ns.is_some_and(|at| at <= now_ns) {
-            self.beat_ns = None;
-            self.input(now_ns, Input::Beat);
         } else {
             self.input(now_ns, Input::PolicyTime);
         }
@@ -139,7 +195,7 @@ impl Daemon {
         let id = id_of(rank);
         let uid = program.kind.user.unwrap_or(USER);
         let level = |id| Level { id, weight: 100 };
-        let pid = 1_000 + rank as u32;
+        let pid = FIRST_PID + rank as u32;
         let arrival = Arrival {
             pid,
             user: User { uid, rank: Rank::Own, within: 0 },
@@ -163,9 +219,27 @@ impl Daemon {
             },
             terms: terms(),
         };
-        self.input(now_ns, Input::Attached(id, Box::new(arrival)));
-        self.input(now_ns, Input::Message(id, Message::GroupAdd(group)));
-        self.input(now_ns, Input::Message(id, Message::QueueAdd { slot: 0, group: 0 }));
+        self.segments.push(program.segment.clone());
+        let came = Event::Came { priority: program.priority, device: group.device.clone() };
+        let event = self.journal.is_some().then_some(came);
+        self.enter(now_ns, event, |daemon| {
+            daemon.input(now_ns, Input::Attached(id, Box::new(arrival)));
+            daemon.input(now_ns, Input::Message(id, Message::GroupAdd(group)));
+            daemon.input(now_ns, Input::Message(id, Message::QueueAdd { slot: 0, group: 0 }));
+        });
+    }
+
+    /// All programs are recorded, those that came since as well.
+    pub(super) fn record(&mut self, now_ns: u64) {
+        let user = User { uid: 0, rank: Rank::Root, within: 0 };
+        self.input(now_ns, Input::Record { command: RECORDER, user, pids: Vec::new() });
+    }
+
+    /// Bursts since the last call, by rank.
+    pub(super) fn bursts(&mut self) -> Vec<(usize, Burst)> {
+        let Some((next, _, bursts)) = self.engine.bursts(RECORDER, self.next_burst) else { return Vec::new() };
+        self.next_burst = next;
+        bursts.into_iter().map(|burst| (burst.pid.saturating_sub(FIRST_PID) as usize, burst)).collect()
     }
 
     /// A program has changed its words.

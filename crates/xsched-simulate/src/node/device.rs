@@ -50,6 +50,7 @@ pub(super) enum Device {
 pub(super) struct Exact {
     model: Model<Command>,
     pool: Option<ContextId>,
+    pool_timeslice_us: u64,
     contexts: Vec<ContextId>,
     /// Device time of contexts that are gone, in ns.
     gone_ns: u64,
@@ -76,13 +77,24 @@ impl Board<Command> for Gates<'_> {
     fn call(&mut self, _context: ContextId, _stream: u32, _count: u64) {}
 }
 
-/// Time slice of a pool's context, in µs.
-const POOL_TIMESLICE_US: u64 = 130;
+/// Time slice of a pool's context, in µs, and of the one that urgent programs are in.
+pub(super) const POOL_TIMESLICE_US: u64 = 120;
+const INSIDE_TIMESLICE_US: u64 = 2_000;
+
+fn pool_timeslice_us(kind: &scenario::Device) -> u64 {
+    if kind.inside { INSIDE_TIMESLICE_US } else { POOL_TIMESLICE_US }
+}
 
 impl Exact {
     fn new(kind: &scenario::Device) -> Exact {
-        let timing = Timing { timeslice_ns: kind.timeslice.0, switch_ns: kind.switch.0, shares: kind.pool };
-        Exact { model: Model::new(timing), pool: None, contexts: Vec::new(), gone_ns: 0 }
+        let timing = Timing {
+            timeslice_ns: kind.timeslice.0,
+            switch_ns: kind.switch.0,
+            save_ns: kind.save.0,
+            shares: kind.pool,
+        };
+        let pool_timeslice_us = pool_timeslice_us(kind);
+        Exact { model: Model::new(timing), pool: None, pool_timeslice_us, contexts: Vec::new(), gone_ns: 0 }
     }
 
     /// Adds a program: with a context of its own, or as a member of the pool's.
@@ -94,7 +106,7 @@ impl Exact {
         };
         let context = self.pool.unwrap_or_else(|| {
             let context = self.model.add_context();
-            self.model.set_timeslice(context, POOL_TIMESLICE_US * 1_000);
+            self.model.set_timeslice(context, self.pool_timeslice_us * 1_000);
             self.contexts.push(context);
             context
         });
@@ -140,7 +152,7 @@ impl Device {
     pub(super) fn new(kind: &scenario::Device, detail: Detail, seed: u64) -> Device {
         match detail {
             Detail::Kernels => Device::Exact(Exact::new(kind)),
-            Detail::Bursts => Device::Fluid(Fluid::new(kind, POOL_TIMESLICE_US, seed)),
+            Detail::Bursts => Device::Fluid(Fluid::new(kind, pool_timeslice_us(kind), seed)),
         }
     }
 

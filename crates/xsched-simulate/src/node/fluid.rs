@@ -37,6 +37,8 @@ struct Flow {
     weight_ns: f64,
     /// Mean length of a turn of its context, in ns: the last one ends early.
     turn_ns: f64,
+    /// Cost of a turn of its context, in ns.
+    cost_ns: f64,
 }
 
 struct Slot {
@@ -55,6 +57,8 @@ const POOL: Context = 0;
 pub(super) struct Fluid {
     timeslice_ns: f64,
     switch_ns: f64,
+    /// Cost of cutting a turn that does not end by itself, and of going on with it.
+    cut_ns: f64,
     is_interruptible: bool,
     pool_timeslice_ns: f64,
     slots: Vec<Slot>,
@@ -72,6 +76,7 @@ impl Fluid {
         Fluid {
             timeslice_ns: kind.timeslice.0 as f64,
             switch_ns: kind.switch.0 as f64,
+            cut_ns: 2.0 * kind.save.0 as f64,
             is_interruptible: kind.preemption == scenario::Preemption::Interrupt,
             pool_timeslice_ns: (pool_timeslice_us * 1_000) as f64,
             slots: vec![Slot { timeslice_ns: 0.0, width: 1_000, is_pooled: true, ended_ns: 0 }],
@@ -120,7 +125,11 @@ impl Fluid {
             _ => burst.left_ns / (burst.left_ns / slice_ns).ceil().max(1.0),
         };
         let weight_ns = self.weight_ns(context, burst.left_ns).unwrap_or(turn_ns);
-        self.flows.push(Flow { command, context, burst, drain_ns: None, rate: 0.0, weight_ns, turn_ns });
+        let turns = (burst.left_ns / slice_ns).ceil().max(1.0);
+        // The last turn of a burst ends by itself, and so do all of one whose host is slow.
+        let cuts = if burst.pace < 1.0 { 0.0 } else { (turns - 1.0) / turns };
+        let cost_ns = self.switch_ns + self.cut_ns * cuts;
+        self.flows.push(Flow { command, context, burst, drain_ns: None, rate: 0.0, weight_ns, turn_ns, cost_ns });
         self.set_rates();
     }
 
@@ -135,19 +144,21 @@ impl Fluid {
     /// some time in a round of the others, at the end of one if it has just had a turn; each whole slice of its own is followed by another
     /// round. In the long run the weight is its slice. None: there is no other, or it has turns already.
     fn weight_ns(&mut self, context: Context, work_ns: f64) -> Option<f64> {
-        let mut others: Vec<(Context, f64)> = self.flows.iter().map(|flow| (flow.context, flow.turn_ns)).collect();
+        let mut others: Vec<(Context, f64)> =
+            self.flows.iter().map(|flow| (flow.context, flow.turn_ns + flow.cost_ns)).collect();
         others.sort_unstable_by_key(|other| other.0);
         others.dedup_by_key(|other| other.0);
         if others.is_empty() || context == POOL || others.iter().any(|other| other.0 == context) {
             return None;
         }
         let slice_ns = self.slice_ns(context);
-        let round_ns: f64 = others.iter().map(|other| other.1 + self.switch_ns).sum();
+        let round_ns: f64 = others.iter().map(|other| other.1).sum();
         let since_ns = self.at_ns.saturating_sub(self.slots[context].ended_ns) as f64;
         let first_ns = if since_ns < round_ns { round_ns - since_ns } else { round_ns * self.random.unit() };
         let rounds = (work_ns / slice_ns).ceil() - 1.0;
-        let waits_ns = first_ns + (round_ns + self.switch_ns) * rounds;
-        let weight_ns = work_ns * (round_ns + self.switch_ns) / waits_ns.max(1_000.0);
+        let cost_ns = self.switch_ns + self.cut_ns;
+        let waits_ns = first_ns + (round_ns + cost_ns) * rounds;
+        let weight_ns = work_ns * (round_ns + cost_ns) / waits_ns.max(1_000.0);
         Some(weight_ns.clamp(slice_ns / 100.0, slice_ns * 100.0))
     }
 
@@ -193,27 +204,32 @@ impl Fluid {
 
     /// Parts of the device by context: in proportion to the slices, each context that works at its host's pace giving up what it leaves.
     fn set_rates(&mut self) {
-        let mut contexts: Vec<(Context, f64, f64)> = Vec::new();
+        let mut contexts: Vec<(Context, f64, f64, f64)> = Vec::new();
         for flow in &self.flows {
-            match contexts.iter_mut().find(|(context, _, _)| *context == flow.context) {
+            match contexts.iter_mut().find(|(context, ..)| *context == flow.context) {
                 // Several members have work for the whole of a slice, unless all are slow.
-                Some((_, _, pace)) => *pace = (*pace + flow.burst.pace).min(1.0),
-                None => contexts.push((flow.context, flow.weight_ns, flow.burst.pace)),
+                Some((_, _, pace, cost_ns)) => {
+                    *pace = (*pace + flow.burst.pace).min(1.0);
+                    *cost_ns = cost_ns.max(flow.cost_ns);
+                }
+                None => contexts.push((flow.context, flow.weight_ns, flow.burst.pace, flow.cost_ns)),
             }
         }
         let several = contexts.len() > 1;
-        let switch_ns = if several { self.switch_ns } else { 0.0 };
+        if !several {
+            contexts.iter_mut().for_each(|context| context.3 = 0.0);
+        }
         let mut part: Vec<f64> = vec![0.0; contexts.len()];
         let mut left = 1.0;
         let mut open: Vec<usize> = (0..contexts.len()).collect();
         while !open.is_empty() {
-            let round: f64 = open.iter().map(|at| contexts[*at].1 + switch_ns).sum();
+            let round: f64 = open.iter().map(|at| contexts[*at].1 + contexts[*at].3).sum();
             let slow = open.iter().position(|at| contexts[*at].2 < left * contexts[*at].1 / round);
             match slow {
                 Some(place) => {
                     let at = open.swap_remove(place);
                     part[at] = contexts[at].2;
-                    left = (left - part[at] * (1.0 + switch_ns / contexts[at].1)).max(0.01);
+                    left = (left - part[at] * (1.0 + contexts[at].3 / contexts[at].1)).max(0.01);
                 }
                 None => {
                     open.iter().for_each(|at| part[*at] = left * contexts[*at].1 / round);
@@ -223,7 +239,7 @@ impl Fluid {
         }
         let turn_ns =
             |context: Context| self.flows.iter().find(|flow| flow.context == context).map_or(1.0, |flow| flow.turn_ns);
-        let round: f64 = contexts.iter().map(|context| turn_ns(context.0) + switch_ns).sum();
+        let round: f64 = contexts.iter().map(|context| turn_ns(context.0) + context.3).sum();
         let switches = if several { contexts.len() as f64 / round } else { 0.0 };
         self.use_now = (part.iter().sum::<f64>().min(1.0), switches);
         let width: u32 = self
@@ -233,7 +249,7 @@ impl Fluid {
             .map(|flow| self.slots[flow.command.kind as usize].width)
             .sum();
         for flow in &mut self.flows {
-            let at = contexts.iter().position(|(context, _, _)| *context == flow.context).unwrap_or(0);
+            let at = contexts.iter().position(|(context, ..)| *context == flow.context).unwrap_or(0);
             flow.rate = match flow.context {
                 POOL => {
                     part[at] / contexts[at].2.max(0.01) * flow.burst.pace.min(1_000.0 / f64::from(width.max(1_000)))

@@ -48,6 +48,7 @@ impl Node<'_> {
             let happening = match told {
                 Told::Timeslice(us) => Happening::Slice(rank, us),
                 Told::Interrupt(on) => Happening::Interrupt(rank, on),
+                Told::Page { owner, page, epoch } => Happening::Page { rank, owner, page, epoch },
             };
             self.set(self.now_ns + latency_ns, happening);
         }

@@ -6,13 +6,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use xsched_flow::activity::is_contended;
 use xsched_flow::admission::{AtGate, Budget, InFlight, Place, at_gate, fence_commands, fits, place};
 use xsched_flow::estimate::told_ns;
-use xsched_flow::tuning::{BEHIND_NS, LEAD_NS, UNKNOWN_NS};
+use xsched_flow::tuning::{BEHIND_NS, LEAD_NS, LOOK_NS, UNKNOWN_NS};
 
 use crate::outcome::Track;
+use crate::scenario::Detail;
 
 use super::device::{Command, Done};
-use super::rank::{Fence, Thread};
-use super::state::Node;
+use super::rank::{Fence, Sync, Thread};
+use super::state::{Happening, Node};
 
 /// Time between two tries of a thread that waits for room although none is due, in ns.
 const ROOM_LOOK_NS: u64 = 1_000_000;
@@ -20,21 +21,14 @@ const ROOM_LOOK_NS: u64 = 1_000_000;
 impl Node<'_> {
     /// The thread goes on from where it is.
     pub(super) fn go_on_in_kernels(&mut self, rank: usize) {
-        let kind = self.members[self.ranks[rank].member].kind;
         loop {
             let (at, n) = self.ranks[rank].at;
-            let Some(kernels) = kind.kernels.get(at) else {
-                if self.ranks[rank].pending > 0 {
-                    self.ranks[rank].thread = Thread::ForDevice;
-                    return;
-                }
-                return self.end_request(rank);
-            };
+            let kernels = self.members[self.ranks[rank].member].kernels(at);
+            if kernels.as_ref().is_none_or(|kernels| kernels.waits_after(n)) && self.sync(rank) {
+                return;
+            }
+            let Some(kernels) = kernels else { return self.end_request(rank) };
             if n == kernels.count {
-                if kernels.wait && self.ranks[rank].pending > 0 {
-                    self.ranks[rank].thread = Thread::ForDevice;
-                    return;
-                }
                 self.ranks[rank].at = (at + 1, 0);
                 continue;
             }
@@ -43,23 +37,48 @@ impl Node<'_> {
             }
             self.ranks[rank].at = (at, n + 1);
             let m = &mut self.members[self.ranks[rank].member];
-            let launch_ns = kernels.launch.draw(&mut m.work);
+            let r = &mut self.ranks[rank];
+            if n == 0 || !kernels.steady {
+                r.pace_ns = kernels.launch.draw(&mut m.work);
+            }
+            let launch_ns = r.pace_ns;
             if launch_ns > 0 {
                 return self.compute(rank, launch_ns);
             }
         }
     }
 
+    /// The host waits until its commands are complete. True: the wait is not over.
+    pub(super) fn sync(&mut self, rank: usize) -> bool {
+        let member = &mut self.members[self.ranks[rank].member];
+        match self.ranks[rank].sync(self.now_ns) {
+            Sync::Waits => true,
+            Sync::Wakes => match member.kind.wake.draw(&mut member.work) {
+                0 => self.sync(rank),
+                wake_ns => {
+                    self.compute(rank, wake_ns);
+                    true
+                }
+            },
+            Sync::Ends(gap_ns) => {
+                if let Some(gap_ns) = gap_ns.filter(|_| self.scenario.detail == Detail::Kernels) {
+                    self.outcome.programs[member.placed.kind].gaps.add(gap_ns);
+                }
+                self.ranks[rank].spell.idle_since_ns = self.now_ns;
+                self.follow(rank);
+                false
+            }
+            Sync::GoesOn => false,
+        }
+    }
+
     /// Gives the device the next command. False: the thread waits, or is elsewhere.
     fn launch(&mut self, rank: usize) -> bool {
         let at = self.ranks[rank].at.0;
-        let member = self.ranks[rank].member;
-        let kind = self.members[member].kind;
         let ns = match self.ranks[rank].next {
             Some(ns) => ns,
             None => {
-                let copy_rate = self.scenario.devices[self.machine.kind].copy_rate;
-                let ns = kind.kernels[at].times(copy_rate).draw(&mut self.members[member].work).max(1);
+                let ns = self.draw_command(rank);
                 self.segments[rank].count_launch();
                 self.ranks[rank].next = Some(ns);
                 ns
@@ -73,10 +92,16 @@ impl Node<'_> {
         let has_gates = !gate.is_detached() && self.segments[rank].level.load(Relaxed) >= 2;
         let budget = Budget::new(budget_us, budget_commands, has_gates);
         let mut prequeues = false;
-        if !gate.is_open() {
+        let yields = !gate.is_open() && gate.yields();
+        let has_gates = has_gates && !yields;
+        let budget = if yields { Budget::new(budget_us, budget_commands, false) } else { budget };
+        if !yields {
+            self.stop_yielding(rank);
+        }
+        if !gate.is_open() && !yields {
             let ask =
                 AtGate { word: gate.bits(), can_prequeue: true, loads: false, has_gates, budgeted: budget_us != 0 };
-            prequeues = at_gate(&ask, || self.ranks[rank].pending);
+            prequeues = at_gate(&ask, || self.ranks[rank].flight.pending);
             if !prequeues {
                 self.wait_at_gate(rank);
                 return false;
@@ -86,17 +111,39 @@ impl Node<'_> {
         if !budget.is_none() && !self.has_room(rank, &budget, estimate.unwrap_or(UNKNOWN_NS)) {
             return false;
         }
+        if yields && !self.passes_yielding(rank) {
+            return false;
+        }
         self.submit(rank, Launch { ns, estimate, budget_us, budget_commands, has_gates, prequeues });
         true
+    }
+
+    /// Device time of the next command, in ns.
+    fn draw_command(&mut self, rank: usize) -> u64 {
+        let r = &mut self.ranks[rank];
+        let m = &mut self.members[r.member];
+        let Some(kernels) = m.kernels(r.at.0) else { return 1 };
+        let Some(total) = &kernels.total else {
+            let copy_rate = self.scenario.devices[self.machine.kind].copy_rate;
+            return kernels.times(copy_rate).draw(&mut m.work).max(1);
+        };
+        if r.at.1 == 0 {
+            r.each_ns = total.draw(&mut m.work) / u64::from(kernels.count);
+        }
+        r.each_ns.max(1)
     }
 
     /// True if a command fits into the budget. Else the thread waits for room.
     fn has_room(&mut self, rank: usize, budget: &Budget, estimate_ns: u64) -> bool {
         let r = &self.ranks[rank];
-        let in_flight = InFlight { commands: r.fences.len() as u64, ns: r.issued_ns.saturating_sub(r.done.issued_ns) };
-        let first_ns = r.fences.front().map_or(0, |fence| fence.issued_ns.saturating_sub(r.done.issued_ns));
-        let consumed_ns = self.now_ns.saturating_sub(r.running_since_ns).min(first_ns);
-        if r.pending == 0 || fits(budget, &in_flight, estimate_ns, || consumed_ns) {
+        let in_flight = InFlight {
+            commands: r.flight.fences.len() as u64,
+            ns: r.flight.issued_ns.saturating_sub(r.flight.done.issued_ns),
+        };
+        let first_ns =
+            r.flight.fences.front().map_or(0, |fence| fence.issued_ns.saturating_sub(r.flight.done.issued_ns));
+        let consumed_ns = self.now_ns.saturating_sub(r.flight.running_since_ns).min(first_ns);
+        if r.flight.pending == 0 || fits(budget, &in_flight, estimate_ns, || consumed_ns) {
             return true;
         }
         let was_waiting = r.thread == Thread::ForRoom;
@@ -108,7 +155,7 @@ impl Node<'_> {
             .ns
             .saturating_sub(LEAD_NS)
             .min(in_flight.ns.saturating_add(estimate_ns).saturating_sub(budget.ns));
-        let room_ns = r.running_since_ns + over_ns;
+        let room_ns = r.flight.running_since_ns + over_ns;
         let at_ns = if over_ns <= first_ns && room_ns > self.now_ns { room_ns } else { self.now_ns + ROOM_LOOK_NS };
         self.ranks[rank].thread = Thread::ForRoom;
         self.set_step(rank, at_ns);
@@ -122,9 +169,9 @@ impl Node<'_> {
         let (grants, batch) = (segment.grants.load(Relaxed), segment.batch_commands.load(Relaxed));
         let forced = self.members[self.ranks[rank].member].kind.level.is_some();
         let r = &mut self.ranks[rank];
-        let is_first_prequeued = prequeues && r.prequeued != Some(grants);
+        let is_first_prequeued = prequeues && r.flight.prequeued != Some(grants);
         if prequeues {
-            r.prequeued = Some(grants);
+            r.flight.prequeued = Some(grants);
         }
         if budget_us != 0 && estimate.is_some() {
             if let Some(length) = r.lengths(estimate_ns) {
@@ -134,15 +181,15 @@ impl Node<'_> {
                 segment.limited.fetch_add(1, Relaxed);
             }
         }
-        r.issued += 1;
+        r.flight.issued += 1;
         let ask = Place {
-            seq: r.issued,
+            seq: r.flight.issued,
             estimate_ns: estimate,
-            issued_ns: r.issued_ns,
-            fenced: r.fenced.seq,
-            fenced_ns: r.fenced.issued_ns,
-            gated_ns: r.gated_ns,
-            before: r.issued - 1,
+            issued_ns: r.flight.issued_ns,
+            fenced: r.flight.fenced.seq,
+            fenced_ns: r.flight.fenced.issued_ns,
+            gated_ns: r.flight.gated_ns,
+            before: r.flight.issued - 1,
             budget_us,
             fence_commands: fence_commands(budget_commands, batch),
             gate_due: is_first_prequeued,
@@ -152,22 +199,26 @@ impl Node<'_> {
             calls_back: false,
             blocking: false,
         };
-        let placed = place(&ask, || 0, || true);
-        r.issued_ns += estimate_ns;
+        let mut placed = place(&ask, || 0, || true);
+        placed.fence |= self.publish(rank, &ask);
+        let segment = &self.segments[rank];
+        let r = &mut self.ranks[rank];
+        r.flight.issued_ns += estimate_ns;
         if placed.device_gate {
-            r.gated_ns = ask.issued_ns;
+            r.flight.gated_ns = ask.issued_ns;
         }
         if placed.fence {
-            r.fenced = Fence { seq: r.issued, issued_ns: r.issued_ns };
-            r.fences.push_back(r.fenced);
+            r.flight.fenced = Fence { seq: r.flight.issued, issued_ns: r.flight.issued_ns };
+            r.flight.fences.push_back(r.flight.fenced);
         }
-        if r.pending == 0 {
-            r.running_since_ns = self.now_ns;
+        if r.flight.pending == 0 {
+            r.flight.running_since_ns = self.now_ns;
         }
-        r.pending += 1;
-        r.burst_ns += estimate_ns;
+        r.flight.pending += 1;
+        r.syncs.is_due = true;
+        r.spell.burst_ns += estimate_ns;
         r.next = None;
-        let command = Command { rank, seq: r.issued, kind: r.at.0 as u32, ns };
+        let command = Command { rank, seq: r.flight.issued, kind: r.at.0 as u32, ns };
         let (device, seat) = (r.device, r.seat);
         segment.count_issue();
         self.play_device(device);
@@ -183,8 +234,8 @@ impl Node<'_> {
         let gate = self.segments[rank].gate.load();
         let segment = &self.segments[rank];
         let r = &mut self.ranks[rank];
-        r.pending -= 1;
-        r.device_ns += ns;
+        r.flight.pending -= 1;
+        r.tally.device_ns += ns;
         segment.count_completion();
         let cell = &mut r.estimates[kind as usize];
         *cell = cell.sample(ns, true);
@@ -194,21 +245,31 @@ impl Node<'_> {
         }
         r.reached(seq);
         let (member, device) = (r.member, r.device);
-        let began_ns = r.running_since_ns.max(at_ns.saturating_sub(ns));
-        r.running_since_ns = at_ns;
+        let began_ns = r.flight.running_since_ns.max(at_ns.saturating_sub(ns));
+        r.flight.running_since_ns = at_ns;
         let placed = self.members[member].placed;
         self.span(Track::Device(self.machine.first + device, placed.kind, placed.number), "runs", began_ns, at_ns);
-        let is_complete = self.ranks[rank].pending == 0;
+        let is_complete = self.ranks[rank].flight.pending == 0;
         if is_complete {
-            self.ranks[rank].idle_since_ns = at_ns;
+            self.ranks[rank].spell.idle_since_ns = at_ns;
         }
         match self.ranks[rank].thread {
             Thread::ForRoom => self.go_on_in_kernels(rank),
-            Thread::ForDevice if is_complete => self.go_on_in_kernels(rank),
+            // The library sees the end of the last command once the thread has woken up.
+            Thread::ForDevice if is_complete => return self.go_on_in_kernels(rank),
             _ => (),
         }
-        if self.ranks[rank].pending == 0 {
-            self.follow(rank);
+        if self.ranks[rank].flight.pending > 0 {
+            return;
+        }
+        if !self.segments[rank].gate.load().is_open() {
+            return self.follow(rank);
+        }
+        // The device writes completions into memory, where the library's agent finds them when it looks.
+        let look_ns = self.now_ns.next_multiple_of(LOOK_NS);
+        if self.ranks[rank].spell.look_ns < look_ns {
+            self.ranks[rank].spell.look_ns = look_ns;
+            self.set(look_ns, Happening::Looks(rank));
         }
     }
 }

@@ -34,7 +34,7 @@ impl Node<'_> {
             let rank = self.ranks.len();
             self.play_device(*device);
             let seat = self.devices[*device].add(pooled);
-            self.ranks.push(Rank::new(member, *device, seat, kind.kernels.len(), self.now_ns));
+            self.ranks.push(Rank::new(member, *device, seat, kind.kernels.len().max(1), self.now_ns));
             self.segments.push(Segment::default());
             self.members[member].ranks.push(rank);
             self.attach(rank);
@@ -44,8 +44,9 @@ impl Node<'_> {
     }
 
     fn is_pooled(&self, member: usize) -> bool {
+        let device = &self.scenario.devices[self.machine.kind];
         let is_lowly = Class::of(self.priority_of(member).unwrap_or(0)) <= Class::Normal;
-        self.daemon.is_some() && self.scenario.devices[self.machine.kind].pool && is_lowly
+        self.daemon.is_some() && device.pool && !self.members[member].kind.outside && (is_lowly || device.inside)
     }
 
     fn priority_of(&self, member: usize) -> Option<i32> {
@@ -60,6 +61,9 @@ impl Node<'_> {
         let Some(daemon) = &mut self.daemon else { return };
         let written = &self.scenario.devices[self.machine.kind];
         let (platform, levels) = platform_of(written);
+        // Time slices are those of the pool's server.
+        let levels = if is_pooled { Levels::ONE.with(Levels::TWO) } else { levels };
+        let side = if written.inside { Side::Inner } else { Side::Outer };
         let kind = self.members[member].kind;
         let is_sliced = written.preemption == Preemption::Slices && kind.level.is_none_or(|level| level == 3);
         if is_sliced && !is_pooled {
@@ -77,16 +81,19 @@ impl Node<'_> {
             system: false,
             levels,
             sharing: if is_pooled { Sharing::Pool } else { Sharing::Time },
-            pool: is_pooled.then_some(Seat { server: PoolId(device as u64), side: Side::Outer }),
+            pool: is_pooled.then_some(Seat { server: PoolId(device as u64), side }),
             state: None,
         };
         let segment = &self.segments[rank];
         let job = (kind.devices > 1).then(|| format!("{}-{}", kind.name, self.members[member].placed.number));
         segment.state.store(state::IDLE, Relaxed);
         daemon.attach(self.now_ns, rank, &Newcomer { kind, priority, segment, job }, group);
+        if self.records {
+            daemon.record(self.now_ns);
+        }
         segment.gate.attach();
-        let is_busy =
-            self.ranks[rank].pending > 0 || matches!(self.ranks[rank].thread, Thread::AtGate | Thread::ForRoom);
+        let is_busy = self.ranks[rank].flight.pending > 0
+            || matches!(self.ranks[rank].thread, Thread::AtGate | Thread::Yields | Thread::ForRoom);
         if is_busy {
             self.announce(rank);
         }
@@ -122,7 +129,7 @@ impl Node<'_> {
             if self.ranks[rank].thread == Thread::Gone {
                 continue;
             }
-            self.ranks[rank].suspensions += daemon.suspensions(self.now_ns, rank);
+            self.ranks[rank].tally.suspensions += daemon.suspensions(self.now_ns, rank);
             self.segments[rank].gate.detach();
             let (device, seat) = (self.ranks[rank].device, self.ranks[rank].seat);
             self.play_device(device);
@@ -139,7 +146,8 @@ impl Node<'_> {
         if self.daemon.is_some() {
             return;
         }
-        self.daemon = Some(Daemon::new(policy, &self.scenario.daemon, self.seed));
+        let yields = self.scenario.devices[self.machine.kind].inside;
+        self.daemon = Some(Daemon::new(policy, &self.scenario.daemon, yields, self.scenario.detail, self.seed));
         for rank in 0..self.ranks.len() {
             if self.ranks[rank].thread != Thread::Gone {
                 self.attach(rank);

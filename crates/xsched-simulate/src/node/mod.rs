@@ -5,10 +5,12 @@
 //!
 //! - `state` is the machine; `rank` one program at one of its devices.
 //! - `requests`, `words`, `kernels` and `bursts` are the way of a program's thread: requests come, words are stored, commands are launched.
+//! - `company` is the way past a gate that yields.
 //! - `gates` follows decisions, `lifetimes` programs and daemons that come and go.
 //! - `device` and `fluid` are the models of a device, `daemon` is the host of the engine.
 
 mod bursts;
+mod company;
 mod daemon;
 mod device;
 mod fluid;
@@ -21,6 +23,7 @@ mod state;
 mod words;
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::Choice;
 use xsched_proto::Error;
@@ -28,6 +31,7 @@ use xsched_proto::Error;
 use crate::outcome::{Outcome, ProgramOutcome};
 use crate::placement::{Machine, Placed};
 use crate::random::Random;
+use crate::recording::Recorded;
 use crate::scenario::{Program, Scenario, parse_policy};
 
 use daemon::Daemon;
@@ -54,7 +58,9 @@ impl<'a> Node<'a> {
             requests: VecDeque::new(),
             serving: 0,
             came: 0,
+            served: 0,
             priority: None,
+            traced: None,
             arrivals: Random::new(scenario.seed, part_of(placed)),
             work: Random::new(scenario.seed, part_of(placed) + 1),
         };
@@ -67,7 +73,8 @@ impl<'a> Node<'a> {
             now_ns: 0,
             agenda: Agenda::default(),
             devices: (0..machine.devices).map(|at| Device::new(kind, scenario.detail, seed + at as u64)).collect(),
-            daemon: policy.map(|policy| Daemon::new(policy.clone(), &scenario.daemon, seed)),
+            daemon: policy
+                .map(|policy| Daemon::new(policy.clone(), &scenario.daemon, kind.inside, scenario.detail, seed)),
             members: machine.programs.iter().map(member).collect(),
             ranks: Vec::new(),
             segments: Vec::new(),
@@ -76,10 +83,14 @@ impl<'a> Node<'a> {
             outcome: Outcome {
                 time_ns: scenario.time.0,
                 programs: scenario.programs.iter().map(of_kind).collect(),
-                devices_busy_ns: vec![0; scenario.device_count()],
+                first_device: machine.first,
+                devices_busy_ns: vec![0; machine.devices],
+                intervals: scenario.no_intervals(),
                 ..Outcome::default()
             },
             has_spans,
+            records: false,
+            recorded: Vec::new(),
         };
         for (at, placed) in machine.programs.iter().enumerate() {
             let kind = &scenario.programs[placed.kind];
@@ -88,6 +99,9 @@ impl<'a> Node<'a> {
             if let Some(end) = kind.end {
                 node.set(end.0, Happening::Ends(at));
             }
+        }
+        if let Some(interval) = scenario.interval {
+            node.set(interval.0, Happening::IntervalEnds(0));
         }
         for (at, event) in scenario.events.iter().enumerate() {
             node.set(event.at.0, Happening::Event(at));
@@ -143,12 +157,20 @@ impl<'a> Node<'a> {
                     self.go_on(rank);
                 }
             }
+            Happening::Looks(rank) => {
+                if self.ranks[rank].flight.pending == 0 && self.ranks[rank].thread != Thread::Gone {
+                    self.follow(rank);
+                }
+            }
             Happening::GraceEnds(rank) => self.end_grace(rank),
             Happening::Heard(rank) => {
                 if let Some(daemon) = &mut self.daemon
                     && self.ranks[rank].thread != Thread::Gone
                 {
                     daemon.words(self.now_ns, rank);
+                    if self.records {
+                        self.recorded.extend(daemon.bursts());
+                    }
                     self.after_gates();
                 }
             }
@@ -166,8 +188,12 @@ impl<'a> Node<'a> {
                     self.devices[device].interrupt(seat, on, &self.segments, &mut self.done);
                 }
             }
+            Happening::Page { rank, owner, page, epoch } => {
+                self.ranks[rank].company.learn(rank, owner, page, epoch, &self.segments)
+            }
             Happening::Event(at) => self.change(at),
             Happening::Returns => self.restart_daemon(),
+            Happening::IntervalEnds(at) => self.end_interval(at),
         }
     }
 
@@ -194,10 +220,30 @@ impl<'a> Node<'a> {
         }
     }
 
-    fn finish(mut self) -> Outcome {
+    /// An interval has ended, and another one begins.
+    fn end_interval(&mut self, at: usize) {
+        let Some(interval) = self.scenario.interval.filter(|_| at < self.outcome.intervals.len()) else { return };
         for device in 0..self.devices.len() {
             self.play_device(device);
-            self.outcome.devices_busy_ns[self.machine.first + device] += self.devices[device].busy_ns();
+        }
+        let before_ns: u64 = self.outcome.intervals[..at].iter().map(|interval| interval.busy_ns).sum();
+        let busy_ns: u64 = self.devices.iter().map(Device::busy_ns).sum();
+        let ended = &mut self.outcome.intervals[at];
+        ended.busy_ns = busy_ns.saturating_sub(before_ns);
+        for member in &self.members {
+            ended.programs[member.placed.kind].open_requests += member.requests.len() as u64;
+        }
+        self.set(self.now_ns + interval.0, Happening::IntervalEnds(at + 1));
+    }
+
+    fn finish(mut self) -> Outcome {
+        let last = self.scenario.interval.map_or(0, |interval| (self.now_ns / interval.0) as usize);
+        if self.scenario.interval.is_some_and(|interval| !self.now_ns.is_multiple_of(interval.0)) {
+            self.end_interval(last);
+        }
+        for device in 0..self.devices.len() {
+            self.play_device(device);
+            self.outcome.devices_busy_ns[device] += self.devices[device].busy_ns();
             self.outcome.switches += self.devices[device].switches();
         }
         for rank in 0..self.ranks.len() {
@@ -211,10 +257,48 @@ impl<'a> Node<'a> {
             let open_ns = member.requests.front().map_or(0, |came_ns| self.now_ns - came_ns);
             outcome.longest_open_ns = outcome.longest_open_ns.max(open_ns);
         }
+        if let Some(journal) = self.daemon.as_mut().and_then(|daemon| daemon.journal.take()) {
+            self.outcome.journal = journal;
+        }
+        if self.records {
+            self.outcome.recorded = self.recorded_programs();
+        }
         if let Some(daemon) = &self.daemon {
             self.outcome.decisions += daemon.engine.decisions();
         }
         self.outcome
+    }
+}
+
+impl Node<'_> {
+    /// Keeps the journal of the daemon from now on.
+    pub(crate) fn keep_journal(&mut self) {
+        if let Some(daemon) = &mut self.daemon {
+            daemon.journal = Some(Vec::new());
+        }
+    }
+
+    /// Each program on each device, with its bursts.
+    fn recorded_programs(&self) -> Vec<Recorded> {
+        let of = |(at, rank): (usize, &Rank)| {
+            let member = &self.members[rank.member];
+            let name = format!("{}-{}-{}", member.kind.name, member.placed.number, rank.device);
+            let bursts = self.recorded.iter().filter(|(of, _)| *of == at).map(|(_, burst)| *burst);
+            Recorded {
+                program: Program {
+                    name,
+                    count: 1,
+                    devices: 1,
+                    device: vec![(self.machine.first + rank.device) as u32],
+                    ..member.kind.clone()
+                },
+                bursts: bursts.collect(),
+                commands: self.segments[at].completed_commands(),
+                ran_us: rank.tally.device_ns / 1_000,
+                longest_us: self.segments[at].longest_us.load(Relaxed),
+            }
+        };
+        self.ranks.iter().enumerate().map(of).collect()
     }
 }
 

@@ -1,19 +1,21 @@
 //! The state of a machine, and the little that all modules use of it.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use xsched_policy::Choice;
+use xsched_proto::trace::Burst;
 
 use crate::memory::Segment;
 use crate::outcome::{Outcome, Span, Track};
 use crate::placement::{Machine, Placed};
 use crate::random::Random;
-use crate::scenario::{Program, Scenario};
+use crate::scenario::{Kernels, Program, Scenario};
 
 use super::daemon::Daemon;
 use super::device::{Device, Done};
-use super::rank::{Rank, Thread};
+use super::rank::{Rank, Tally, Thread};
 
 /// Something that happens at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +28,8 @@ pub(super) enum Happening {
     Arrives(usize),
     /// A program's thread goes on.
     Steps(usize, u32),
+    /// The agent of a program's library looks for completions.
+    Looks(usize),
     /// A program's grace time ends.
     GraceEnds(usize),
     /// The daemon reads a program's words.
@@ -34,10 +38,14 @@ pub(super) enum Happening {
     Slice(usize, u64),
     /// The running command of a program is interrupted, or goes on.
     Interrupt(usize, bool),
+    /// A program learns how another one of the pool tells that it keeps up, or that it is to tell so itself.
+    Page { rank: usize, owner: usize, page: u8, epoch: u32 },
     /// A change of the scenario, by its place.
     Event(usize),
     /// A daemon is there again.
     Returns,
+    /// A part of the time ends.
+    IntervalEnds(usize),
 }
 
 /// A program.
@@ -52,11 +60,25 @@ pub(super) struct Member<'a> {
     pub(super) serving: usize,
     /// Requests that came so far.
     pub(super) came: u64,
+    /// Requests that were begun so far.
+    pub(super) served: u64,
     /// Priority by a change of the scenario.
     pub(super) priority: Option<i32>,
+    /// Commands of the request that is served, where requests were recorded.
+    pub(super) traced: Option<Kernels>,
     /// Random numbers of its arrivals, and those of its work: requests come at the same times under each policy.
     pub(super) arrivals: Random,
     pub(super) work: Random,
+}
+
+impl<'a> Member<'a> {
+    /// Commands of the request that is served, of one kind.
+    pub(super) fn kernels(&self, at: usize) -> Option<Cow<'a, Kernels>> {
+        match &self.traced {
+            None => self.kind.kernels.get(at).map(Cow::Borrowed),
+            Some(one) => (at == 0).then(|| Cow::Owned(one.clone())),
+        }
+    }
 }
 
 /// Number of a program among the parts of a scenario that draw random numbers: two for each.
@@ -108,6 +130,10 @@ pub(crate) struct Node<'a> {
     pub(super) waiting: Vec<usize>,
     pub(super) outcome: Outcome,
     pub(super) has_spans: bool,
+    /// The daemon records its programs.
+    pub(crate) records: bool,
+    /// Bursts that it has recorded, by rank.
+    pub(super) recorded: Vec<(usize, Burst)>,
 }
 
 /// Most spans of a trace.
@@ -132,7 +158,7 @@ impl Node<'_> {
     /// Adds what a rank has had to the outcome.
     pub(super) fn account(&mut self, rank: usize) {
         let known = self.daemon.as_ref().map_or(0, |daemon| daemon.suspensions(self.now_ns, rank));
-        let Rank { member, device_ns, began_ns, suspensions, .. } = self.ranks[rank];
+        let Rank { member, tally: Tally { device_ns, began_ns, suspensions }, .. } = self.ranks[rank];
         let outcome = &mut self.outcome.programs[self.members[member].placed.kind];
         outcome.device_ns += device_ns;
         outcome.present_ns += self.now_ns - began_ns;

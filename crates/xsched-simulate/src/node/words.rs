@@ -19,16 +19,16 @@ impl Node<'_> {
         if gate.is_detached() {
             return;
         }
-        let gap_ns = self.now_ns.saturating_sub(self.ranks[rank].idle_since_ns);
-        if self.ranks[rank].grace_since_ns != 0 {
+        let gap_ns = self.now_ns.saturating_sub(self.ranks[rank].spell.idle_since_ns);
+        if self.ranks[rank].spell.grace_since_ns != 0 {
             let r = &mut self.ranks[rank];
-            r.grace_since_ns = 0;
-            r.grace_ns = next_grace_ns(r.grace_ns, gap_ns);
+            r.spell.grace_since_ns = 0;
+            r.spell.grace_ns = next_grace_ns(r.spell.grace_ns, gap_ns);
         }
         if gate.must_announce() {
             let r = &mut self.ranks[rank];
-            if r.idle_since_ns != 0 {
-                r.grace_ns = next_grace_ns(r.grace_ns, gap_ns);
+            if r.spell.idle_since_ns != 0 {
+                r.spell.grace_ns = next_grace_ns(r.spell.grace_ns, gap_ns);
             }
             self.announce(rank);
         } else if gate.is_stalled() && self.segments[rank].gate.go_on() {
@@ -42,14 +42,14 @@ impl Node<'_> {
         segment.gate.announce();
         segment.ready_at_ns.store(self.now_ns, Relaxed);
         segment.state.store(state::READY, Relaxed);
-        self.ranks[rank].ready_since_ns = self.now_ns;
-        self.ranks[rank].burst_ns = 0;
+        self.ranks[rank].spell.ready_since_ns = self.now_ns;
+        self.ranks[rank].spell.burst_ns = 0;
         self.tell(rank);
     }
 
     pub(super) fn wait_at_gate(&mut self, rank: usize) {
         self.ranks[rank].thread = Thread::AtGate;
-        self.ranks[rank].waits_since_ns = self.now_ns;
+        self.ranks[rank].spell.waits_since_ns = self.now_ns;
         self.segments[rank].begin_wait(self.now_ns);
         self.waiting.push(rank);
         self.follow(rank);
@@ -58,7 +58,7 @@ impl Node<'_> {
     /// The gate is open: the thread goes on.
     pub(super) fn leave_gate(&mut self, rank: usize) {
         let (since_ns, member, device) =
-            (self.ranks[rank].waits_since_ns, self.ranks[rank].member, self.ranks[rank].device);
+            (self.ranks[rank].spell.waits_since_ns, self.ranks[rank].member, self.ranks[rank].device);
         self.segments[rank].end_wait(since_ns);
         let placed = self.members[member].placed;
         let track = Track::Waits(placed.kind, placed.number, self.machine.first + device);
@@ -67,7 +67,7 @@ impl Node<'_> {
         if segment.state.load(Relaxed) == state::DRAINED {
             segment.state.store(state::READY, Relaxed);
         }
-        self.ranks[rank].running_since_ns = self.now_ns;
+        self.ranks[rank].flight.running_since_ns = self.now_ns;
         self.compute(rank, 0);
     }
 
@@ -86,8 +86,8 @@ impl Node<'_> {
                 }
             }
             Step::BeginGrace => {
-                self.ranks[rank].grace_since_ns = self.now_ns.max(1);
-                self.set(self.now_ns + self.ranks[rank].grace_ns, Happening::GraceEnds(rank));
+                self.ranks[rank].spell.grace_since_ns = self.now_ns.max(1);
+                self.set(self.now_ns + self.ranks[rank].spell.grace_ns, Happening::GraceEnds(rank));
             }
             Step::Nothing => (),
         }
@@ -97,7 +97,7 @@ impl Node<'_> {
     pub(super) fn end_grace(&mut self, rank: usize) {
         let segment = &self.segments[rank];
         let gate = segment.gate.load();
-        if self.ranks[rank].thread == Thread::Gone || gate.is_detached() || self.ranks[rank].pending > 0 {
+        if self.ranks[rank].thread == Thread::Gone || gate.is_detached() || self.ranks[rank].flight.pending > 0 {
             return;
         }
         let activity = self.ranks[rank].activity(gate.bits(), segment.state.load(Relaxed), self.now_ns);
@@ -106,11 +106,11 @@ impl Node<'_> {
             return;
         }
         let r = &mut self.ranks[rank];
-        r.grace_since_ns = 0;
+        r.spell.grace_since_ns = 0;
         segment.gate.call_idle();
-        let burst_ns = r.idle_since_ns.saturating_sub(r.ready_since_ns);
+        let burst_ns = r.spell.idle_since_ns.saturating_sub(r.spell.ready_since_ns);
         segment.burst_us.store(burst_ns / 1_000, Relaxed);
-        segment.burst_device_us.store((r.burst_ns / 1_000) as u32, Relaxed);
+        segment.burst_device_us.store((r.spell.burst_ns / 1_000) as u32, Relaxed);
         segment.bursts.fetch_add(1, Relaxed);
         segment.state.store(state::IDLE, Relaxed);
         self.tell(rank);

@@ -10,6 +10,8 @@ use super::{Event, NATIVE, Program, Scenario};
 
 /// Most devices, programs and events of a scenario.
 const MOST: usize = 10_000_000;
+/// Most intervals.
+const INTERVALS_MAX: u64 = 10_000;
 /// Longest virtual time, in ns: a hundred days.
 const LONGEST_NS: u64 = 8_640_000_000_000_000;
 
@@ -37,9 +39,11 @@ pub(crate) fn parse_policy(text: &str) -> Result<Option<Choice>, Error> {
 impl Scenario {
     /// # Errors
     /// One line that names the part of the scenario and says what is accepted.
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         let need = |is_good: bool, line: &str| if is_good { Ok(()) } else { Err(Error::input(line)) };
         need((1..=LONGEST_NS).contains(&self.time.0), "time: use one from 1 us to 100 days, such as 10s")?;
+        let parts = self.interval.map_or(1, |interval| self.time.0.div_ceil(interval.0.max(1)));
+        need(parts <= INTERVALS_MAX, &format!("interval: use a time of which there are {INTERVALS_MAX} at most"))?;
         for policy in [&self.policy].into_iter().chain(&self.compare) {
             parse_policy(policy).map_err(|e| e.within("policy"))?;
         }
@@ -52,6 +56,10 @@ impl Scenario {
             need(kind.timeslice.0 >= 1_000, "[[device]] timeslice: use a time from 1 us")?;
             let is_positive = |number: f64| number.is_finite() && number > 0.0;
             need(is_positive(kind.copy_rate), "[[device]] copy_rate: use a number of GB/s above 0")?;
+            need(
+                kind.pool || !kind.inside,
+                "[[device]] inside: only a pool has an inside, so use pool = true with it",
+            )?;
             need(is_positive(kind.memory), "[[device]] memory: use a number of GiB above 0")?;
         }
         let mut names = BTreeSet::new();
@@ -88,12 +96,22 @@ impl Scenario {
             ways.iter().filter(|given| **given).count() <= 1,
             "arrivals: use one of every, poisson, pause, gaps and file",
         )?;
+        let is_load = arrivals.load.iter().all(|part| part.is_finite() && *part >= 0.0);
+        need(is_load && arrivals.load.len() <= 10_000, "load: use numbers from 0, one for each part of the time")?;
+        need(arrivals.load.is_empty() || arrivals.poisson.is_some(), "load: use it with poisson")?;
         let no_distance = arrivals.every.or(arrivals.poisson).is_some_and(|time| time.0 == 0);
         need(!no_distance, "arrivals: use a distance above 0")?;
         need(arrivals.gaps.as_ref().is_none_or(|gaps| gaps.mean_ns() > 0), "arrivals: use a distance above 0")?;
-        need(!program.kernels.is_empty(), "kernels: use one kind of command or more")?;
+        if program.requests.is_some() {
+            let alone = program.kernels.is_empty() && *arrivals == super::Arrivals::default();
+            need(alone, "requests: the file has arrivals and kernels; leave both out")?;
+            need(!program.traced.is_empty(), "requests: the file has no request")?;
+        } else {
+            need(!program.kernels.is_empty(), "kernels: use one kind of command or more")?;
+        }
         for kernels in &program.kernels {
-            need(kernels.time.is_some() != kernels.copy.is_some(), "kernels: use either time or copy")?;
+            let ways = [kernels.time.is_some(), kernels.total.is_some(), kernels.copy.is_some()];
+            need(ways.iter().filter(|given| **given).count() == 1, "kernels: use one of time, total and copy")?;
             need(kernels.copy.is_none_or(|mib| mib.is_finite() && mib > 0.0), "copy: use a number of MiB above 0")?;
             need((1..=1_000_000).contains(&kernels.count), "kernels: use a count from 1 to 1,000,000")?;
         }

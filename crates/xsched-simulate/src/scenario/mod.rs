@@ -10,6 +10,9 @@ use serde::Deserialize;
 use xsched_proto::Error;
 use xsched_proto::hint::Hints;
 
+use crate::outcome::Interval;
+use crate::random::Random;
+
 pub(crate) use amounts::exact;
 pub use amounts::{TIMES_HELP, Time, Times};
 pub(crate) use check::parse_policy;
@@ -38,6 +41,9 @@ pub struct Scenario {
     /// Fineness with which programs are played.
     #[serde(default)]
     pub detail: Detail,
+    /// Length of the parts of the time for which figures are told by themselves; none = there are no parts.
+    #[serde(default)]
+    pub interval: Option<Time>,
     /// The daemon.
     #[serde(default)]
     pub daemon: Daemon,
@@ -108,12 +114,16 @@ pub struct Device {
     pub timeslice: Time,
     /// Cost of a switch from one context to another.
     pub switch: Time,
+    /// Further cost of a switch where a running kernel is cut, and again where that kernel goes on.
+    pub save: Time,
     /// Means by which commands of a program can be stopped.
     pub preemption: Preemption,
     /// Memory, in GiB.
     pub memory: f64,
     /// True if programs of class normal and below share one context, side by side.
     pub pool: bool,
+    /// True if programs above class normal are in the pool, too, and others yield to them there.
+    pub inside: bool,
     /// Rate of copies, in GB/s.
     pub copy_rate: f64,
 }
@@ -125,9 +135,11 @@ impl Default for Device {
             per_node: 8,
             timeslice: Time(2_000_000),
             switch: Time(50_000),
+            save: Time(0),
             preemption: Preemption::Slices,
             memory: 80.0,
             pool: false,
+            inside: false,
             copy_rate: 10.0,
         }
     }
@@ -192,6 +204,9 @@ pub struct Program {
     /// Memory that it takes on each of its devices, in GiB.
     #[serde(default)]
     pub memory: f64,
+    /// True if it is in no pool, as a program whose kernels are long.
+    #[serde(default)]
+    pub outside: bool,
     /// Width of its kernels in a pool, in percent of the device.
     #[serde(default = "all_percent")]
     pub width: u32,
@@ -207,8 +222,40 @@ pub struct Program {
     /// Time of the host before the first command of a request.
     #[serde(default = "no_time")]
     pub host: Times,
+    /// Time from the end of the last command until the host goes on, at each wait for the device.
+    #[serde(default = "no_time")]
+    pub wake: Times,
     /// Commands of a request, in order.
+    #[serde(default)]
     pub kernels: Vec<Kernels>,
+    /// File of requests, one a line, in place of arrivals, host and kernels.
+    #[serde(default)]
+    pub requests: Option<String>,
+    /// Requests of the file, in order.
+    #[serde(skip)]
+    pub traced: Vec<Traced>,
+}
+
+/// A request that was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traced {
+    /// Its arrival.
+    pub arrival: Arrival,
+    /// Number of its commands.
+    pub commands: u32,
+    /// Their device time, in ns.
+    pub device_ns: u64,
+    /// Time that the host takes to launch them, in ns.
+    pub host_ns: u64,
+}
+
+/// Arrival of a recorded request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// At a time from the program's start, in ns.
+    At(u64),
+    /// So many ns after the request before is complete.
+    After(u64),
 }
 
 fn all_percent() -> u32 {
@@ -219,7 +266,7 @@ fn no_time() -> Times {
     Times::Fixed(0)
 }
 
-/// Times of requests. One key is given.
+/// Times of requests. One key is given; `load` goes with `poisson`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arrivals {
@@ -235,6 +282,9 @@ pub struct Arrivals {
     /// At distances of this distribution.
     #[serde(default)]
     pub gaps: Option<Times>,
+    /// How often requests of `poisson` come, in equal parts of the scenario's time, relative to its rate: a day of 24 hours, say.
+    #[serde(default)]
+    pub load: Vec<f64>,
     /// At the times of this file: one in ms a line.
     #[serde(default)]
     pub file: Option<String>,
@@ -253,15 +303,24 @@ pub struct Kernels {
     /// Device time of each.
     #[serde(default)]
     pub time: Option<Times>,
+    /// Device time of all of them together, in place of the time of each.
+    #[serde(default)]
+    pub total: Option<Times>,
     /// MiB that each copies, in place of a time.
     #[serde(default)]
     pub copy: Option<f64>,
     /// Time of the host for each launch.
     #[serde(default = "usual_launch")]
     pub launch: Times,
+    /// True if one launch time is drawn for all of them: a host that is slow in a request is slow in all of it.
+    #[serde(default)]
+    pub steady: bool,
     /// True if the host waits until they are complete.
     #[serde(default)]
     pub wait: bool,
+    /// True if the host waits after each of them, as for each token of an answer.
+    #[serde(default)]
+    pub each: bool,
 }
 
 fn usual_launch() -> Times {
@@ -363,11 +422,53 @@ impl Program {
 
     /// Device time that a request takes on each of its devices, in ns, on average.
     pub fn device_ns(&self, copy_rate: f64) -> u64 {
-        self.kernels.iter().map(|k| u64::from(k.count).saturating_mul(k.times(copy_rate).mean_ns())).sum()
+        if !self.traced.is_empty() {
+            return self.traced.iter().map(|one| one.device_ns).sum::<u64>() / self.traced.len() as u64;
+        }
+        self.kernels.iter().map(|kernels| kernels.mean_ns(copy_rate)).sum()
+    }
+}
+
+impl Traced {
+    /// Its commands, which are alike.
+    pub(crate) fn kernels(&self) -> Kernels {
+        let launch = Times::Fixed(self.host_ns / u64::from(self.commands.max(1)));
+        let total = Some(Times::Fixed(self.device_ns));
+        Kernels {
+            count: self.commands.max(1),
+            time: None,
+            total,
+            copy: None,
+            launch,
+            steady: false,
+            wait: false,
+            each: false,
+        }
     }
 }
 
 impl Kernels {
+    /// Reports whether the host waits once it has launched so many of them.
+    pub(crate) fn waits_after(&self, launched: u32) -> bool {
+        launched > 0 && (self.each || self.wait && launched == self.count)
+    }
+
+    /// Device time of all commands together, in ns, on average.
+    fn mean_ns(&self, copy_rate: f64) -> u64 {
+        match &self.total {
+            Some(total) => total.mean_ns(),
+            None => u64::from(self.count).saturating_mul(self.times(copy_rate).mean_ns()),
+        }
+    }
+
+    /// Device time of so many commands together, in ns.
+    pub(crate) fn draw_some(&self, count: u32, copy_rate: f64, random: &mut Random) -> f64 {
+        match &self.total {
+            Some(total) => total.draw(random) as f64 * f64::from(count) / f64::from(self.count.max(1)),
+            None => self.times(copy_rate).draw_sum(count, random),
+        }
+    }
+
     /// Device time of each command, on a device with this rate of copies in GB/s.
     pub(crate) fn times(&self, copy_rate: f64) -> Times {
         match (&self.time, self.copy) {
@@ -381,6 +482,12 @@ impl Scenario {
     /// Number of all devices.
     pub fn device_count(&self) -> usize {
         self.devices.iter().map(|kind| kind.count as usize).sum()
+    }
+
+    /// Intervals in which nothing has happened yet.
+    pub(crate) fn no_intervals(&self) -> Vec<Interval> {
+        let number = self.interval.map_or(0, |interval| self.time.0.div_ceil(interval.0.max(1)));
+        (0..number).map(|_| Interval::new(self.programs.len())).collect()
     }
 
     /// Number of all programs.

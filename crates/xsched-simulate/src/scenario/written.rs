@@ -29,6 +29,9 @@ impl Display for Scenario {
         if self.detail == Detail::Bursts {
             writeln!(f, "detail = \"bursts\"")?;
         }
+        if let Some(interval) = self.interval {
+            writeln!(f, "interval = \"{}\"", exact(interval.0))?;
+        }
         let daemon = &self.daemon;
         let [latency, budget, guard] = [daemon.latency, daemon.budget, daemon.guard].map(|time| exact(time.0));
         writeln!(f, "\n[daemon]\nlatency = \"{latency}\"\nbudget = \"{budget}\"\nguard = \"{guard}\"")?;
@@ -48,8 +51,9 @@ impl Display for Device {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "\n[[device]]\ncount = {}\nper_node = {}", self.count, self.per_node)?;
         writeln!(f, "timeslice = \"{}\"\nswitch = \"{}\"", exact(self.timeslice.0), exact(self.switch.0))?;
+        writeln!(f, "save = \"{}\"", exact(self.save.0))?;
         writeln!(f, "preemption = \"{}\"\nmemory = {:?}", self.preemption.name(), self.memory)?;
-        writeln!(f, "pool = {}\ncopy_rate = {:?}", self.pool, self.copy_rate)
+        writeln!(f, "pool = {}\ninside = {}\ncopy_rate = {:?}", self.pool, self.inside, self.copy_rate)
     }
 }
 
@@ -83,12 +87,16 @@ impl Display for Program {
             writeln!(f, "device = {:?}", self.device)?;
         }
         writeln!(f, "devices = {}\nmemory = {:?}\nwidth = {}", self.devices, self.memory, self.width)?;
+        writeln!(f, "outside = {}", self.outside)?;
         writeln!(f, "start = \"{}\"", exact(self.start.0))?;
         if let Some(end) = self.end {
             writeln!(f, "end = \"{}\"", exact(end.0))?;
         }
+        if let Some(file) = &self.requests {
+            return writeln!(f, "requests = {file:?}");
+        }
         self.arrivals.fmt(f)?;
-        writeln!(f, "host = {}\nkernels = [", self.host)?;
+        writeln!(f, "host = {}\nwake = {}\nkernels = [", self.host, self.wake)?;
         self.kernels.iter().try_for_each(|kernels| kernels.fmt(f))?;
         writeln!(f, "]")
     }
@@ -98,7 +106,12 @@ impl Display for Arrivals {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Arrivals { every: Some(time), .. } => writeln!(f, "arrivals = {{ every = \"{}\" }}", exact(time.0)),
-            Arrivals { poisson: Some(time), .. } => writeln!(f, "arrivals = {{ poisson = \"{}\" }}", exact(time.0)),
+            Arrivals { poisson: Some(time), load, .. } if load.is_empty() => {
+                writeln!(f, "arrivals = {{ poisson = \"{}\" }}", exact(time.0))
+            }
+            Arrivals { poisson: Some(time), load, .. } => {
+                writeln!(f, "arrivals = {{ poisson = \"{}\", load = {load:?} }}", exact(time.0))
+            }
             Arrivals { pause: Some(times), .. } => writeln!(f, "arrivals = {{ pause = {times} }}"),
             Arrivals { gaps: Some(times), .. } => writeln!(f, "arrivals = {{ gaps = {times} }}"),
             Arrivals { file: Some(file), .. } => writeln!(f, "arrivals = {{ file = {file:?} }}"),
@@ -110,11 +123,13 @@ impl Display for Arrivals {
 impl Display for Kernels {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "    {{ count = {}, ", self.count)?;
-        match (&self.time, self.copy) {
-            (Some(times), _) => write!(f, "time = {times}, ")?,
-            (None, mib) => write!(f, "copy = {:?}, ", mib.unwrap_or(0.0))?,
+        match (&self.time, &self.total, self.copy) {
+            (Some(times), ..) => write!(f, "time = {times}, ")?,
+            (None, Some(times), _) => write!(f, "total = {times}, ")?,
+            (None, None, mib) => write!(f, "copy = {:?}, ", mib.unwrap_or(0.0))?,
         }
-        writeln!(f, "launch = {}, wait = {} }},", self.launch, self.wait)
+        write!(f, "launch = {}, steady = {}, ", self.launch, self.steady)?;
+        writeln!(f, "wait = {}, each = {} }},", self.wait, self.each)
     }
 }
 

@@ -5,14 +5,17 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use xsched_daemon::container_record::{self, Record};
-use xsched_proto::paths::SYSTEM_SOCKET;
+use xsched_proto::paths::{Origin, SYSTEM_SOCKET, socket_path};
 
 use super::List;
 use crate::failure::{Result, print, print_json};
 
 /// Lists the machine's containers, and those of the requesting user.
 pub(super) fn main(wanted: &List) -> Result {
-    let socket = wanted.socket.clone().unwrap_or_else(|| PathBuf::from(SYSTEM_SOCKET));
+    let socket = match socket_path(wanted.socket.clone()) {
+        (named, Origin::Explicit) => named,
+        _ => PathBuf::from(SYSTEM_SOCKET),
+    };
     let shared = container_record::folder(socket.parent().unwrap_or(Path::new("/")));
     let own = container_record::folder_of_user(rustix::process::geteuid().as_raw());
     let records: Vec<Record> = [shared, own].iter().flat_map(|folder| of(folder)).collect();

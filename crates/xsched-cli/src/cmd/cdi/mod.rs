@@ -62,7 +62,7 @@ struct Generate {
 
 #[derive(clap::Args, Debug)]
 struct List {
-    /// The daemon's socket, instead of /run/xsched/xsched.sock
+    /// The daemon's socket [default: $XSCHED_SOCKET, the system's]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 

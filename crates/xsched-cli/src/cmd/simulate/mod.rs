@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use xsched_command::progress::Progress;
 use xsched_proto::units;
-use xsched_simulate::{Json, Outcome, Run, Scenario, Strategy, picture, table};
+use xsched_simulate::{Change, Json, Outcome, Run, Scenario, difference, picture, table};
 
 use crate::failure::{Error, Result, print};
 use crate::values;
@@ -29,6 +29,18 @@ pub(crate) struct Args {
     /// Play it under this policy, such as 'mlfq levels=4'; several times: one after the other [default: those of the file]
     #[arg(long, value_name = "POLICY")]
     policy: Vec<String>,
+
+    /// Put a program on another device, which is made if the file has none: serve:gpu1
+    #[arg(long, value_name = "PROGRAM:DEVICE", value_parser = of_program(Change::device))]
+    r#move: Vec<(String, Change)>,
+
+    /// Give a program another class or priority: serve:high
+    #[arg(long, visible_alias = "class", value_name = "PROGRAM:CLASS", value_parser = of_program(Change::class))]
+    priority: Vec<(String, Change)>,
+
+    /// Give a program another weight: train:300
+    #[arg(long, value_name = "PROGRAM:WEIGHT", value_parser = of_program(Change::weight))]
+    weight: Vec<(String, Change)>,
 
     /// Seed of the random numbers [default: that of the file]
     #[arg(long, value_name = "N", value_parser = values::seed)]
@@ -58,6 +70,7 @@ const AFTER_HELP: &str = "\
 Examples:
   xsched simulate examples/scenarios/server-and-training.toml
   xsched simulate mine.toml --policy native --policy hpf --policy slo
+  xsched simulate mine.toml --move serve:gpu1 --policy slo      before and after
 
 The policy `native` is the machine without xsched: the device shares itself.
 
@@ -65,6 +78,14 @@ P50 ... WORST  time of a request, from its arrival to its end
 PER SECOND     completed requests of all programs of the line
 SHARE          part of a device that each program had while it was there
 PREEMPTED      times that a gate closed";
+
+/// Parser of a change of a program: its name, a colon, and what it gets.
+fn of_program(parse: fn(&str) -> Result<Change>) -> impl Fn(&str) -> Result<(String, Change)> + Clone + Send + Sync {
+    move |text| match text.rsplit_once(':') {
+        Some((name, value)) => Ok((name.to_owned(), parse(value)?)),
+        None => Err(Error::input(format!("'{text}' names no program: use one such as serve:{text}"))),
+    }
+}
 
 fn text_of(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|e| Error::input(format!("{}: {e}", path.display())))
@@ -80,6 +101,11 @@ pub(crate) fn main(args: Args) -> Result {
     let read = Scenario::read(&text_of(&path)?, |name| text_of(&folder.join(name)));
     let mut scenario = read.map_err(|e| e.within(path.display()))?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
+    let changes = [args.r#move, args.priority, args.weight].concat();
+    if !changes.is_empty() {
+        let output = (args.json.as_deref(), args.svg.as_deref(), args.trace.as_deref());
+        return compare(&scenario, &changes, &args.policy, output);
+    }
     let policies = match args.policy.is_empty() {
         true => [std::slice::from_ref(&scenario.policy), &scenario.compare].concat(),
         false => args.policy,
@@ -97,17 +123,44 @@ pub(crate) fn main(args: Args) -> Result {
         run.has_spans = args.trace.is_some() && at == 0;
         outcomes.push(play(&run));
     }
-    for (path, text) in
-        [(&args.json, json_text(&scenario, &outcomes)?), (&args.svg, picture(&scenario.question, &outcomes))]
-    {
-        if let Some(path) = path {
-            write(path, text.as_bytes())?;
-        }
+    write_all(&scenario, &outcomes, (args.json.as_deref(), args.svg.as_deref(), args.trace.as_deref()))?;
+    print(&text(&scenario, &outcomes))
+}
+
+/// Files for the figures, the picture and the trace.
+type Files<'a> = (Option<&'a Path>, Option<&'a Path>, Option<&'a Path>);
+
+/// Plays a scenario as it is and with changes, and tells what these change.
+fn compare(scenario: &Scenario, changes: &[(String, Change)], policies: &[String], files: Files<'_>) -> Result {
+    let strategy = scenario.placement.strategy;
+    let mut before = Run::new(scenario, &scenario.policy, strategy)?;
+    let changed = before.pinned().changed(changes)?;
+    let policy = match policies {
+        [] => &scenario.policy,
+        [policy] => policy,
+        _ => return Err(Error::input("--policy: one beside --move, --priority and --weight")),
+    };
+    let mut after = Run::new(&changed, policy, strategy).map_err(|e| e.within("--policy"))?;
+    before.has_spans = false;
+    after.has_spans = files.2.is_some();
+    let outcomes = [play(&before), play(&after)];
+    let line = difference(scenario, &outcomes[0], &outcomes[1]);
+    write_all(scenario, &outcomes, files)?;
+    print(&format!("{line}\n\nbefore: {}\nafter: {}", table(&outcomes[0]), table(&outcomes[1])))
+}
+
+/// Writes the files that were asked for; the trace is of the last run that has spans.
+fn write_all(scenario: &Scenario, outcomes: &[Outcome], (json, svg, trace): Files<'_>) -> Result<()> {
+    if let Some(path) = json {
+        write(path, json_text(scenario, outcomes)?.as_bytes())?;
     }
-    if let (Some(path), Some(first)) = (&args.trace, outcomes.first()) {
-        write(path, &trace::encode(first))?;
+    if let Some(path) = svg {
+        write(path, picture(&scenario.question, outcomes).as_bytes())?;
     }
-    print(&text(&scenario, &outcomes, &strategies))
+    if let (Some(path), Some(run)) = (trace, outcomes.iter().find(|run| !run.spans.is_empty()).or(outcomes.first())) {
+        write(path, &trace::encode(run))?;
+    }
+    Ok(())
 }
 
 fn json_text(scenario: &Scenario, outcomes: &[Outcome]) -> Result<String> {
@@ -120,7 +173,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     std::fs::write(path, bytes).map_err(|e| Error::environment(format!("cannot write {}: {e}", path.display())))
 }
 
-fn text(scenario: &Scenario, outcomes: &[Outcome], strategies: &[Strategy]) -> String {
+fn text(scenario: &Scenario, outcomes: &[Outcome]) -> String {
     let devices = scenario.device_count();
     let plural = if devices == 1 { "device" } else { "devices" };
     let programs = scenario.program_count();
@@ -130,7 +183,6 @@ fn text(scenario: &Scenario, outcomes: &[Outcome], strategies: &[Strategy]) -> S
         question => format!("{question}\n"),
     };
     let tables: Vec<String> = outcomes.iter().map(table).collect();
-    let _ = strategies;
     format!("{head}{devices} {plural}, {programs} programs, {time}, seed {}\n\n{}", scenario.seed, tables.join("\n"))
 }
 

@@ -1,6 +1,6 @@
 //! `xsched trace`: the last decisions, as a file for <https://ui.perfetto.dev>, a table, or JSON.
 
-mod output;
+pub(super) mod output;
 pub(super) mod perfetto;
 pub(super) mod protobuf;
 mod summary;
@@ -224,7 +224,7 @@ fn gather_for(connection: &Connection, time: Duration, json: bool) -> Result<Gat
 }
 
 /// Flag that Ctrl-C and SIGTERM set from now on. A second signal ends the process.
-fn stop_on_signals() -> Result<Arc<AtomicBool>> {
+pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         let done = signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, ended.clone())
@@ -249,7 +249,7 @@ fn ask(connection: &Connection, from: u64, since_us: u64) -> Result<(Head, Vec<T
     Ok((head, groups, records))
 }
 
-fn monotonic_us() -> u64 {
+pub(super) fn monotonic_us() -> u64 {
     ns(ClockId::Monotonic) / 1_000
 }
 

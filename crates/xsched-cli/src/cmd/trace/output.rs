@@ -13,7 +13,7 @@ const MOST: u32 = 10_000;
 ///
 /// # Errors
 /// Fails for a file that exists, unless it may be overwritten. Devices and pipes are no files in this sense.
-pub(super) fn check(name: &Path, force: bool) -> Result<()> {
+pub(in crate::cmd) fn check(name: &Path, force: bool) -> Result<()> {
     match name.metadata() {
         Ok(found) if found.is_dir() => {
             Err(Error::input(format!("--output: {} is a folder: name a file", name.display())))
@@ -29,7 +29,7 @@ fn exists(name: &Path) -> Error {
 
 /// File that is open for writing. Removed when this is dropped unwritten, if it was made here.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(in crate::cmd) struct Output {
     file: File,
     name: PathBuf,
     is_new: bool,
@@ -40,7 +40,7 @@ impl Output {
     ///
     /// # Errors
     /// Fails if the file exists and may not be overwritten, or cannot be written.
-    pub(super) fn create(name: Option<&Path>, force: bool) -> Result<Output> {
+    pub(in crate::cmd) fn create(name: Option<&Path>, force: bool) -> Result<Output> {
         let cannot =
             |name: &Path, e: std::io::Error| Error::environment(format!("cannot write {}: {e}", name.display()));
         let new = |name: &Path| OpenOptions::new().write(true).create_new(true).open(name);
@@ -68,7 +68,7 @@ impl Output {
     }
 
     /// Writes the whole file. Returns its name.
-    pub(super) fn write(mut self, bytes: &[u8]) -> Result<PathBuf> {
+    pub(in crate::cmd) fn write(mut self, bytes: &[u8]) -> Result<PathBuf> {
         if self.file.metadata().is_ok_and(|found| found.is_file()) {
             // Of an older trace nothing may stand behind this one.
             let _ = self.file.set_len(0);

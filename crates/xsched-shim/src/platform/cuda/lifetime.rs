@@ -34,7 +34,7 @@ fn makes(
         let key = api.and_then(|api| api.device_key(device));
         runtime().map(|rt| timeslice::prepare(rt, key.as_deref()))?;
         let is_new = !is_primary || api.is_some_and(|api| api.has_no_primary(device));
-        (is_new && memory::is_limited(real, device)).then(|| memory::overhead::Before::of(&key?))?
+        (is_new && memory::measures_contexts(real, device)).then(|| memory::overhead::Before::of(&key?))?
     });
     let rc = call();
     if rc == SUCCESS && !place.is_null() {
@@ -229,6 +229,7 @@ macro_rules! streams_destroyed {
                         hot().captures.forget(stream);
                         lifetime::forget_stream(stream as usize);
                         api::forget_queue(stream as usize);
+                        memory::stream_ended(stream);
                     });
                 }
                 // SAFETY: the caller's own argument.

@@ -13,7 +13,7 @@ use xsched_proto::variables;
 use xsched_proto::wire::{DaemonMsg, ProgramOptions, Request};
 
 use super::types::*;
-use super::{device_runtime, real, residency, sig};
+use super::{device_runtime, real, sig};
 use crate::enabled::{CUDA, platform_enabled};
 use crate::interpose::hooks;
 use crate::lock::Lock;
@@ -107,6 +107,10 @@ fn enter() -> Option<Entered> {
     };
     let settings = Settings::of_process();
     let Mode::Daemon(socket) = settings.mode else { return None };
+    // A fault of one client of a server ends the others, and so does an access to memory that has left.
+    if settings.options.memory_swap {
+        return None;
+    }
     let pipe = place(&socket, settings.options, insists)?;
     replace(PIPE_DIRECTORY, &pipe);
     MEMBER.store(true, Release);
@@ -136,10 +140,6 @@ impl Entered {
 /// Setting of `XSCHED_SHARE`: true = in a pool wherever possible, false = as the daemon decides, `None` = never in a
 /// pool.
 fn insists() -> Option<bool> {
-    // A fault of one client of a server ends the others.
-    if residency::is_wanted() {
-        return None;
-    }
     match variables::text("XSCHED_SHARE")?.to_ascii_lowercase().as_str() {
         "auto" => Some(false),
         "pool" => Some(true),

@@ -5,14 +5,6 @@ use std::sync::OnceLock;
 use super::gated;
 use super::timeslice::{self, Counts};
 
-/// Further member on memory, given once some is counted.
-static MEMORY: OnceLock<fn() -> String> = OnceLock::new();
-
-/// Adds a member on memory.
-pub(super) fn add_memory(member: fn() -> String) {
-    let _ = MEMORY.set(member);
-}
-
 /// Further member on memory that moves; empty if none can.
 static MOVES: OnceLock<fn() -> String> = OnceLock::new();
 
@@ -45,8 +37,5 @@ fn slices() -> String {
 
 /// Statistics of this platform, as further members of a JSON object.
 pub(crate) fn members() -> String {
-    graphs()
-        + &slices()
-        + &MEMORY.get().map_or_else(String::new, |member| member())
-        + &MOVES.get().map_or_else(String::new, |member| member())
+    graphs() + &slices() + &MOVES.get().map_or_else(String::new, |member| member())
 }

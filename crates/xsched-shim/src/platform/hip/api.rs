@@ -41,6 +41,8 @@ functions! {
         host_device_pointer: c"hipHostGetDevicePointer" (*mut *mut c_void, *mut c_void, c_uint);
         wait_value: c"hipStreamWaitValue32" (hipStream_t, *mut c_void, u32, c_uint, u32);
         write_value: c"hipStreamWriteValue32" (hipStream_t, *mut c_void, u32, c_uint);
+        memory_info: c"hipMemGetInfo" (*mut usize, *mut usize);
+        total_memory: c"hipDeviceTotalMem" (*mut usize, c_int);
     }
 }
 

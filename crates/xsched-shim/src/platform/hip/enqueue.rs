@@ -293,11 +293,8 @@ orders! {
     fn hipEventRecord(event: hipEvent_t, stream: hipStream_t) [Legacy stream];
     fn hipEventRecordWithFlags(event: hipEvent_t, stream: hipStream_t, flags: c_uint) [Legacy stream];
     fn hipEventRecord_spt(event: hipEvent_t, stream: hipStream_t) [PerThread stream];
-    fn hipFreeAsync(dev_ptr: *mut c_void, stream: hipStream_t) [Legacy stream];
     fn hipLaunchHostFunc(stream: hipStream_t, fn_: *mut c_void, userData: *mut c_void) [Legacy stream];
     fn hipLaunchHostFunc_spt(stream: hipStream_t, fn_: *mut c_void, userData: *mut c_void) [PerThread stream];
-    fn hipMallocAsync(dev_ptr: *mut c_void, size: usize, stream: hipStream_t) [Legacy stream];
-    fn hipMallocFromPoolAsync(dev_ptr: *mut c_void, size: usize, mem_pool: *mut c_void, stream: hipStream_t) [Legacy stream];
     fn hipSignalExternalSemaphoresAsync(extSemArray: *mut c_void, paramsArray: *mut c_void, numExtSems: c_uint, stream: hipStream_t) [Legacy stream];
     fn hipStreamAddCallback(stream: hipStream_t, callback: *mut c_void, userData: *mut c_void, flags: c_uint) [Legacy stream];
     fn hipStreamAddCallback_spt(stream: hipStream_t, callback: *mut c_void, userData: *mut c_void, flags: c_uint) [PerThread stream];

@@ -1,6 +1,7 @@
 //! First use of devices, and creation and end of streams and contexts.
 
 use super::api::{self, Api};
+use super::memory;
 use super::stream::{self, CAPTURES};
 use super::types::*;
 use super::{real, sig};
@@ -50,16 +51,18 @@ fn device(real: *mut c_void) -> Option<At> {
     .flatten()
 }
 
-/// Hooks functions that end the process's state on the calling thread's device, or part of it. The state is looked up
+/// Hooks functions that end the process's state on the calling thread's device, or part of it, with the function that counts
+/// out memory that ends then. The state is looked up
 /// again at the next use.
 macro_rules! ends {
-    ($list:ident: $class:ident; $(fn $name:ident($($arg:ident: $ty:ty)?);)*) => {
+    ($list:ident: $class:ident; $(fn $name:ident($($arg:ident: $ty:ty)?) [$($frees:ident)?];)*) => {
         $(
             unsafe extern "C" fn $name($($arg: $ty)?) -> hipError_t {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own argument.
                 lifetime::ends(device(real), |_| true, || unsafe { function($($arg)?) }, || {
                     api::forget_registrations();
+                    $(memory::$frees(real);)?
                     true
                 })
             }
@@ -70,11 +73,11 @@ macro_rules! ends {
 
 ends! {
     ENDS: Destroy;
-    fn hipCtxDestroy(ctx: *mut c_void);
-    fn hipDevicePrimaryCtxRelease(device: c_int);
-    fn hipDevicePrimaryCtxReset(device: c_int);
-    fn hipDeviceReset();
-    fn hipExecutionCtxDestroy(ctx: *mut c_void);
+    fn hipCtxDestroy(ctx: *mut c_void) [];
+    fn hipDevicePrimaryCtxRelease(device: c_int) [];
+    fn hipDevicePrimaryCtxReset(device: c_int) [device_reset];
+    fn hipDeviceReset() [device_reset];
+    fn hipExecutionCtxDestroy(ctx: *mut c_void) [];
 }
 
 macro_rules! streams_made {

@@ -7,6 +7,7 @@
 //!   captures.
 //! - [`stream`]: the XQueue that a stream handle means, and whether the stream only records. The path of a command into
 //!   the runtime is [`super::shared`] with CUDA, and [`driver`] its part for HIP.
+//! - [`memory`]: memory of devices, counted and limited.
 //! - [`hal`]: streams as the C API uses them, over [`stream_driver`].
 //! - [`api`]: the few functions that this library calls itself, of each copy of the runtime in the process.
 //!
@@ -33,6 +34,8 @@ pub(crate) mod hal;
 mod lifetime;
 #[allow(non_snake_case)] // vendor names
 mod lookup;
+#[allow(non_snake_case)] // vendor names
+mod memory;
 mod outside;
 mod signatures;
 mod stream;
@@ -68,6 +71,10 @@ pub static HOOKS: &[&Group] = &[
     &lifetime::STREAMS_MADE,
     &lifetime::STREAMS_DESTROYED,
     &lookup::LOOKUPS,
+    &memory::ALLOCATIONS,
+    &memory::FIGURES,
+    &memory::FREES,
+    &memory::ORDERED,
 ];
 
 /// Function pointer types of all functions, under their names.
@@ -108,6 +115,7 @@ pub fn outside_names() -> Vec<&'static str> {
 /// Resets all state, in a forked child.
 pub(crate) fn forget_all() {
     api::forget_all();
+    memory::forget_all();
     stream::CAPTURES.forget_all();
     // This table includes CUDA's functions.
     super::shared::lookup::forget_if_held();

@@ -14,6 +14,9 @@ macro_rules! outside_signatures {
             fn hipHccModuleLaunchKernel(f: hipFunction_t, globalWorkSizeX: c_uint, globalWorkSizeY: c_uint, globalWorkSizeZ: c_uint, localWorkSizeX: c_uint, localWorkSizeY: c_uint, localWorkSizeZ: c_uint, sharedMemBytes: usize, hStream: hipStream_t, kernelParams: *mut c_void, extra: *mut c_void, startEvent: hipEvent_t, stopEvent: hipEvent_t);
             // hip_impl::hipLaunchKernelGGLImpl of ROCm 5.2; the two shapes are references.
             fn _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv(function_address: usize, numBlocks: *const Dim3, dimBlocks: *const Dim3, sharedMemBytes: c_uint, stream: hipStream_t, kernarg: *mut c_void) -> ();
+            // Up to ROCm 5, and under both names since then.
+            fn hipGetDeviceProperties(prop: *mut c_void, deviceId: c_int);
+            fn hipGetDevicePropertiesR0000(prop: *mut c_void, deviceId: c_int);
             // ROCm 6.3.
             fn hipExtHostAlloc(ptr: *mut c_void, size: usize, flags: c_uint);
             // ROCm 7.2 and later.

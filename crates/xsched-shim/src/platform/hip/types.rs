@@ -24,7 +24,7 @@ pub(super) struct Dim3 {
 /// A structure of `N` 64-bit words, passed on the stack.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct Words<const N: usize>([u64; N]);
+pub(super) struct Words<const N: usize>(pub(super) [u64; N]);
 
 /// hipErrorNotInitialized: result of a call if there is no runtime behind us.
 pub(super) const NOT_INITIALIZED: hipError_t = 3;

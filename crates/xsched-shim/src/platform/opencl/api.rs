@@ -25,9 +25,12 @@ functions! {
         release_queue: c"clReleaseCommandQueue" [sig::clReleaseCommandQueue];
         queue_info: c"clGetCommandQueueInfo" [sig::clGetCommandQueueInfo];
         device_info: c"clGetDeviceInfo" [sig::clGetDeviceInfo];
+        context_info: c"clGetContextInfo" [sig::clGetContextInfo];
         event_info: c"clGetEventInfo" [sig::clGetEventInfo];
         /// Since OpenCL 1.1.
         set_event_callback: c"clSetEventCallback" [sig::clSetEventCallback];
+        /// Since OpenCL 1.1.
+        set_destructor: c"clSetMemObjectDestructorCallback" [sig::clSetMemObjectDestructorCallback];
         release_event: c"clReleaseEvent" [sig::clReleaseEvent];
         /// Since OpenCL 1.2.
         marker: c"clEnqueueMarkerWithWaitList" [sig::clEnqueueMarkerWithWaitList];
@@ -109,8 +112,10 @@ impl Api {
             release_queue: all.release_queue.filter(|_| has(Entry::ReleaseQueue)),
             queue_info: all.queue_info.filter(|_| has(Entry::QueueInfo)),
             device_info: all.device_info.filter(|_| has(Entry::DeviceInfo)),
+            context_info: all.context_info.filter(|_| has(Entry::ContextInfo)),
             event_info: all.event_info.filter(|_| has(Entry::EventInfo)),
             set_event_callback: all.set_event_callback.filter(|_| has(Entry::SetEventCallback)),
+            set_destructor: all.set_destructor.filter(|_| has(Entry::SetDestructor)),
             release_event: all.release_event.filter(|_| has(Entry::ReleaseEvent)),
             marker: all.marker.filter(|_| has(Entry::MarkerWithWaitList)),
         };

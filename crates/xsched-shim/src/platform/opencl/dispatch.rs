@@ -25,6 +25,7 @@ macro_rules! entries {
 
 entries! {
     DeviceInfo = 3 "clGetDeviceInfo";
+    ContextInfo = 8 "clGetContextInfo";
     RetainQueue = 10 "clRetainCommandQueue";
     ReleaseQueue = 11 "clReleaseCommandQueue";
     QueueInfo = 12 "clGetCommandQueueInfo";
@@ -34,6 +35,7 @@ entries! {
     Finish = 47 "clFinish";
     NdRangeKernel = 59 "clEnqueueNDRangeKernel";
     SetEventCallback = 81 "clSetEventCallback";
+    SetDestructor = 83 "clSetMemObjectDestructorCallback";
     MarkerWithWaitList = 105 "clEnqueueMarkerWithWaitList";
 }
 

@@ -2,6 +2,7 @@
 //!
 //! - [`enqueue`]: the functions that enqueue; [`others`]: functions that wait, create, destroy or look up. Each has its
 //!   row there, under its class; `record.txt` and `no_device_work.txt` list the functions that are not hooked.
+//! - [`memory`]: memory of devices, counted and limited.
 //! - [`path`]: the common part of all enqueues: fast path, slow path, fences.
 //! - [`hal`]: queues as the C API uses them.
 //! - [`queue`]: description of a command queue, read once; [`api`]: the few vendor functions that this library calls
@@ -12,6 +13,8 @@ mod dispatch;
 #[allow(non_snake_case)] // vendor names
 mod enqueue;
 pub(crate) mod hal;
+#[allow(non_snake_case)] // vendor names
+mod memory;
 #[allow(non_snake_case)] // vendor names
 mod others;
 mod path;
@@ -29,6 +32,7 @@ use crate::interpose::Group;
 /// Drops tables that another thread of the parent was changing, in a forked child.
 pub(crate) fn forget_if_held() {
     api::forget_if_held();
+    memory::forget_all();
     others::forget_if_held();
     path::forget_if_held();
 }
@@ -47,6 +51,8 @@ pub static HOOKS: &[&Group] = &[
     &others::DESTROYS,
     &others::HOST_EVENTS,
     &others::LOOKUPS,
+    &memory::ALLOCATIONS,
+    &memory::FIGURES,
 ];
 
 /// Function pointer types of all functions, under their names. They may unwind: a driver's callback on the caller's

@@ -59,7 +59,7 @@ fn priority_steps(handle: cl_command_queue, queue_info: sig::clGetCommandQueueIn
 /// Key of a device: `cpu:host`, `pci:<domain>:<bus>:<device>.<function>`, or `opencl:<name>` if the device has no known
 /// address. `None` if the driver does not even return the type of the device: under a wrong key it would count as
 /// another device than its rivals'.
-fn device_key(device: cl_device_id, api: &Api) -> Option<String> {
+pub(super) fn device_key(device: cl_device_id, api: &Api) -> Option<String> {
     let Some(device_info) = api.functions.device_info else { return Some("opencl:unknown".into()) };
     let ask = |what: cl_device_info, size: usize, at: *mut c_void, got: *mut usize| {
         // SAFETY: size and pointers are those of a local variable.

@@ -9,6 +9,7 @@
 //!   fences placed by threads that are about to wait; [`tail`]: fences behind all commands of a queue; [`loads`]: code
 //!   used for the first time; [`capture`]: streams that only record; [`lifetime`]: creation and end of streams;
 //!   [`lookup`]: functions that return functions.
+//! - [`memory`]: memory of devices, counted and limited.
 //! - [`amd`]: AMD's compute driver, below HIP and HSA.
 
 pub(super) mod amd;
@@ -19,6 +20,7 @@ pub(super) mod late;
 pub(super) mod lifetime;
 pub(super) mod loads;
 pub(super) mod lookup;
+pub(super) mod memory;
 pub(super) mod path;
 pub(super) mod pipeline;
 pub(super) mod stream_queue;
@@ -62,6 +64,9 @@ pub(super) struct Handle {
 }
 
 /// The functions of one copy of a vendor's library that this library calls itself.
+///
+/// The device writes and polls words of the shared segment (`SEGMENT_BYTES` at `rt.segment()`), which is registered with each context before
+/// that, again after a reset, and in a forked child.
 pub(super) trait Driver: Sized + 'static {
     /// Index in [`super::PLATFORMS`].
     const PLATFORM: u8;
@@ -94,19 +99,22 @@ pub(super) trait Driver: Sized + 'static {
     /// Reports whether commands for this stream are only recorded now. `None`: the library does not say.
     fn recording(&self, stream: Stream, mode: DefaultStreamMode) -> Option<bool>;
 
-    /// Resolves a handle. `None`: there is no such stream, and the library will refuse the call.
+    /// Resolves a handle to a queue's key, unique in the process: the stream's handle; for a default stream a number that no handle has.
+    /// `None`: there is no such stream, and the library will refuse the call.
     fn handle(&self, stream: Stream, mode: DefaultStreamMode) -> Option<Handle>;
 
-    /// Describes a stream to the core.
+    /// Describes a stream to the core. `None`: its commands go unscheduled and uncounted.
     fn describe(&self, rt: &Runtime, handle: Handle) -> Option<QueueSpec>;
 
-    /// Makes the device write a fence's number when it gets there. Returns false if the driver refused.
+    /// Makes the stream write `fence.number` into `queue.slot(rt).completed_word` when the device gets there. Returns false if the driver
+    /// refused.
     fn place_fence(&self, rt: &Runtime, queue: &XQueue, fence: &CompletionFence) -> bool;
 
-    /// Makes the device wait at the group's gate. Returns false if the driver refused.
+    /// Makes the stream wait until the gate word of `queue.group(rt)` has a bit of `Gate::DEVICE_OPEN`. Returns false if the driver refused,
+    /// and on a platform of level 1.
     fn gate(&self, rt: &Runtime, queue: &XQueue) -> bool;
 
-    /// Reports whether completions cannot be observed, since fences do not work.
+    /// Reports whether completions cannot be observed, since the device cannot reach the segment.
     fn has_no_fences(&self) -> bool;
 
     /// Key of the calling thread's device.

@@ -94,6 +94,14 @@ pub(crate) fn order<D: Driver>(
     enter()
 }
 
+/// Enqueues a command that takes no time on the device and that nothing waits for: memory allocated or freed in a stream's
+/// order. Such commands are frequent, and need no fence before them.
+#[inline(always)]
+pub(crate) fn minor<D: Driver>(stream: Stream, mode: DefaultStreamMode, enter: impl FnOnce() -> c_int) -> c_int {
+    late::note(D::which(stream, mode));
+    enter()
+}
+
 /// Enqueues a command that makes a stream wait for another, as [`order`] does, and records the dependency.
 #[inline(always)]
 pub(crate) fn join<D: Driver>(

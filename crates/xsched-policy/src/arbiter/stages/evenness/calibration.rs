@@ -21,6 +21,9 @@ pub(super) struct Calibration {
     run: Option<Run>,
     /// End of the pause between two runs of groups whose rate is known.
     runs_from: Micros,
+    /// End of the pause before the run of a group whose rate is not known: all others have the device for as long as they were held, so that
+    /// none is held for several runs at a stretch.
+    first_runs_from: Micros,
 }
 
 /// A group that all others are held for.
@@ -246,7 +249,9 @@ impl Calibration {
 
     fn end_run(&mut self, now: Micros) {
         if let Some(run) = self.run.take() {
-            self.runs_from = now + run.clock.read(now) * RUN_PAUSE_TIMES;
+            let length_us = run.clock.read(now);
+            self.runs_from = now + length_us * RUN_PAUSE_TIMES;
+            self.first_runs_from = now + length_us;
         }
     }
 
@@ -292,7 +297,7 @@ impl Calibration {
         let has_company = |own: &Member| part().filter(|m| pool_of(m) == pool_of(own)).count() > 1;
         let is_due = |group: &PoolGroup| {
             let is_new = group.meter.alone.command_us().is_none() && group.schedule.runs < RUNS_FIRST;
-            let may_begin = is_new || self.runs_from <= now;
+            let may_begin = if is_new { self.first_runs_from <= now } else { self.runs_from <= now };
             group.schedule.run_due_at <= now && !group.meter.is_stuck(now) && may_begin
         };
         let due = part().filter_map(|m| Some((m, groups.get(&m.group.id).filter(|group| is_due(group))?)));

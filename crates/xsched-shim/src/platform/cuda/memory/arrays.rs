@@ -3,10 +3,9 @@
 
 use super::super::types::*;
 use super::super::{real, sig};
-use super::account::{Part, rounded};
-use super::plain::address_at;
-use super::{allocates, frees, lend, memory_calls};
+use super::calls::{address_at, allocates, lend, memory_calls};
 use crate::interpose::hooks;
+use crate::platform::shared::memory::{Part, account::rounded, steps::frees};
 
 /// CUDA_ARRAY3D_CUBEMAP.
 const CUBEMAP: c_uint = 0x04;

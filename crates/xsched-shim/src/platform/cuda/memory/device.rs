@@ -10,17 +10,10 @@ use super::super::hot;
 use super::super::types::*;
 use super::driver;
 use crate::enabled::{CUDA, platform_enabled};
-use crate::platform::cuda::stats;
 use crate::platform::shared::Driver;
+use crate::platform::shared::memory::Here;
 use crate::platform::start::runtime;
 use crate::process;
-
-/// Slot of a context's device, and the context.
-#[derive(Clone, Copy)]
-pub(super) struct Here {
-    pub(super) context: usize,
-    pub(super) slot: u16,
-}
 
 /// Lowest bits of [`LAST`] if the memory of the context's device is not counted.
 const NOT_COUNTED: u64 = 0xff;
@@ -30,6 +23,10 @@ const NOT_COUNTED: u64 = 0xff;
 static LAST: AtomicU64 = AtomicU64::new(0);
 /// Number of each slot's device, plus one; 0 = not known.
 static DEVICES: [AtomicI32; MEMORY_SLOTS] = [const { AtomicI32::new(0) }; MEMORY_SLOTS];
+/// Bits of the slots with a device.
+static KNOWN: AtomicU32 = AtomicU32::new(0);
+/// Streams of the program whose slots were looked up, by a hash: a handle above 8 bits of the slot; 0 = none.
+static STREAMS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 /// Bits of the slots whose devices have pools.
 static WITH_POOLS: AtomicU32 = AtomicU32::new(0);
 
@@ -42,19 +39,44 @@ pub(super) fn current(real: *mut c_void) -> Option<Here> {
     (found != NOT_COUNTED).then_some(Here { context, slot: found as u16 })
 }
 
-/// A stream's context and the slot of its device.
-pub(super) fn of_stream(real: *mut c_void, stream: CUstream) -> Option<Here> {
+/// Slot of a stream's device, if it is known without a question to the driver.
+#[inline]
+pub(super) fn slot_known(stream: CUstream) -> Option<u16> {
+    let known = KNOWN.load(Relaxed);
+    if known.is_power_of_two() {
+        return Some(known.trailing_zeros() as u16);
+    }
+    let found = place_of(stream).load(Relaxed);
+    (found >> 8 == stream as u64 && found != 0).then_some(found as u16 & 0xff)
+}
+
+fn place_of(stream: CUstream) -> &'static AtomicU64 {
+    let handle = stream as usize;
+    &STREAMS[(handle >> 4 ^ handle >> 10) % STREAMS.len()]
+}
+
+/// Slot of a stream's device; `None` if its memory is not counted.
+pub(super) fn slot_of_stream(real: *mut c_void, stream: CUstream) -> Option<u16> {
     let api = Api::beside(real)?;
     let mut context = std::ptr::null_mut();
     let is_own = stream as usize > STREAM_PER_THREAD;
     // With one context for all threads, all streams are in it.
     // SAFETY: the caller's own stream; pointer to a local.
     if !is_own || hot::only() != 0 || unsafe { (api.stream_context)(stream, &mut context) } != SUCCESS {
-        return current(real);
+        return current(real).map(|here| here.slot);
     }
     let last = LAST.load(Relaxed);
     let slot = if last >> 8 == context as u64 && last != 0 { last & 0xff } else { look_up(real, context as usize) };
-    (slot != NOT_COUNTED).then_some(Here { context: context as usize, slot: slot as u16 })
+    if slot == NOT_COUNTED {
+        return None;
+    }
+    place_of(stream).store((stream as u64) << 8 | slot, Relaxed);
+    Some(slot as u16)
+}
+
+/// Drops the slot of a stream: its handle may be used again.
+pub(super) fn forget_stream(stream: CUstream) {
+    place_of(stream).store(0, Relaxed);
 }
 
 #[cold]
@@ -75,15 +97,14 @@ pub(super) fn by_number(real: *mut c_void, device: CUdevice) -> Option<u16> {
     driver::find_beside(real);
     let slot = by_key(&Api::beside(real)?.device_key(device)?, driver::total(device)?)?;
     DEVICES.get(usize::from(slot))?.store(device + 1, Relaxed);
+    KNOWN.fetch_or(1 << slot, Relaxed);
     Some(slot)
 }
 
 /// Slot of a device with this key and memory. Starts scheduling in this process if need be, since the daemon knows the
 /// limits.
 pub(super) fn by_key(key: &str, capacity: u64) -> Option<u16> {
-    let slot = runtime()?.memory_device(key, capacity)?;
-    stats::add_memory(super::members);
-    Some(slot)
+    runtime()?.memory_device(key, capacity)
 }
 
 /// Number of a slot's device.
@@ -98,11 +119,6 @@ pub(super) fn slot_of(device: CUdevice) -> Option<u16> {
     DEVICES.iter().position(|known| known.load(Relaxed) == device + 1).map(|slot| slot as u16)
 }
 
-/// Slots of all devices whose memory is counted.
-pub(super) fn slots() -> impl Iterator<Item = u16> {
-    (0..MEMORY_SLOTS as u16).filter(|slot| number(*slot).is_some())
-}
-
 /// Notes that a device's memory is in pools.
 pub(super) fn note_pools(slot: u16) {
     WITH_POOLS.fetch_or(1 << slot, Relaxed);
@@ -113,14 +129,16 @@ pub(super) fn has_pools(slot: u16) -> bool {
     WITH_POOLS.load(Relaxed) & 1 << slot != 0
 }
 
-/// Drops the context asked for last: its handle may be used again.
+/// Drops the context asked for last and the streams that were looked up: their handles may be used again.
 pub(super) fn forget_current() {
     LAST.store(0, Relaxed);
+    STREAMS.iter().for_each(|stream| stream.store(0, Relaxed));
 }
 
 /// Resets the state, in a forked child.
 pub(super) fn forget_all() {
     forget_current();
     DEVICES.iter().for_each(|known| known.store(0, Relaxed));
+    KNOWN.store(0, Relaxed);
     WITH_POOLS.store(0, Relaxed);
 }

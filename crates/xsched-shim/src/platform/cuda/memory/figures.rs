@@ -2,9 +2,21 @@
 
 use super::super::types::*;
 use super::super::{real, sig};
-use super::{account, device, memory_calls};
+use super::calls::memory_calls;
+use super::{device, graphs, pools};
 use crate::interpose::hooks;
+use crate::platform::shared::memory::account;
 use crate::process;
+
+/// Free and total memory as the program is to see them, from the driver's figures.
+pub(super) fn seen(slot: u16, free: u64, total: u64) -> (u64, u64) {
+    let Some(words) = account::words(slot) else { return (free, total) };
+    if device::has_pools(slot) {
+        pools::refresh(slot);
+    }
+    graphs::refresh(slot);
+    words.seen(free, total)
+}
 
 /// A place for a number of bytes: `usize`, or 32 bits in the versions before CUDA 3.2.
 trait Figure: Copy {
@@ -37,7 +49,7 @@ fn info<T: Figure>(real: *mut c_void, free: *mut T, total: *mut T, call: impl Fn
             let here = device::current(real)?;
             // SAFETY: the caller's own places, which the driver just wrote.
             unsafe {
-                let (left, all) = account::seen(here.slot, (*free).bytes(), (*total).bytes());
+                let (left, all) = seen(here.slot, (*free).bytes(), (*total).bytes());
                 (*free, *total) = (T::of(left), T::of(all));
             }
             Some(())

@@ -7,10 +7,12 @@ use xsched_proto::account::MEMORY_SLOTS;
 
 use super::super::types::*;
 use super::super::{real, sig};
-use super::account::{self, Claim, Part};
-use super::{OUT_OF_MEMORY, device, driver, lend, memory_calls};
+use super::calls::{OUT_OF_MEMORY, lend, memory_calls};
+use super::keeper::Cuda;
+use super::{device, driver};
 use crate::interpose::hooks;
 use crate::lock::Lock;
+use crate::platform::shared::memory::{Claim, Part, account, claims};
 use crate::process;
 
 /// Set once the program has made a node that allocates.
@@ -52,7 +54,7 @@ pub(super) fn trim(slot: u16) {
 /// Reports whether there is room for a node that allocates. Its memory is counted when the driver tells it.
 pub(super) fn claim(slot: u16, bytes: u64) -> Claim {
     SOME.store(true, Relaxed);
-    let claim = account::claim(slot, bytes);
+    let claim = claims::claim::<Cuda>(slot, bytes);
     if claim == Claim::Counted {
         account::unclaim(slot, bytes);
     }

@@ -2,11 +2,10 @@
 
 use super::super::types::*;
 use super::super::{real, sig};
-use super::account::{self, Part};
-use super::plain::address_at;
-use super::table::{self, Entry};
-use super::{device, frees, lend, memory_calls};
+use super::calls::{address_at, lend, memory_calls};
+use super::device;
 use crate::interpose::hooks;
+use crate::platform::shared::memory::{Entry, Part, account, steps::frees, table};
 use crate::process;
 
 /// Runs a call that pins memory, whose address `at` returns afterwards.

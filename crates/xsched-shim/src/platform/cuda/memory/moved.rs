@@ -6,7 +6,8 @@ use xsched_core::Room;
 use xsched_proto::account::{Residency, of_bytes};
 
 use super::super::types::CUdevice;
-use super::{account, device, plain};
+use super::device;
+use crate::platform::shared::memory::account;
 use crate::process;
 
 /// Slot of a device whose memory is counted.
@@ -55,9 +56,10 @@ pub(in super::super) fn publish(slot: u16, state: Residency) {
 
 /// Use of a device's memory for which it must stay, in words.
 pub(in super::super) fn prevented(slot: u16) -> Option<String> {
-    let exported = account::words(slot)?.exported_bytes.load(Relaxed);
+    let words = account::words(slot)?;
+    let (exported, managed) = (words.exported_bytes.load(Relaxed), words.managed_bytes.load(Relaxed));
     if exported > 0 {
         return Some(format!("{} of its GPU memory are exported to other processes (IPC)", of_bytes(exported)));
     }
-    plain::has_managed().then(|| "it has managed memory, which the driver moves".to_owned())
+    (managed > 0).then(|| format!("{} of its memory are managed: the driver moves them", of_bytes(managed)))
 }

@@ -8,7 +8,7 @@ use xsched_vendor::nvml::Pci;
 
 use super::super::real;
 use super::super::types::*;
-use super::{account, device};
+use super::{device, figures};
 use crate::enabled::{CUDA, platform_enabled};
 use crate::interpose::hooks;
 use crate::platform::shared::search_beside;
@@ -101,7 +101,7 @@ fn seen(real: *mut c_void, handle: *mut c_void, free: u64, total: u64) -> Option
         }
         let api = beside(real)?;
         let slot = device::by_key(&key(api, handle)?, capacity(api, handle).unwrap_or(total))?;
-        let seen = account::seen(slot, free, total);
+        let seen = figures::seen(slot, free, total);
         (seen != (free, total)).then_some(seen)
     })
     .flatten()

@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use xsched_vendor::functions;
 
 use super::super::types::*;
-use super::account::{self, Part};
 use crate::interpose::resolve;
 use crate::lock::Lock;
+use crate::platform::shared::memory::{Part, account};
 
 /// File name of the library.
 const LIBRARY: &CStr = c"libnvidia-ml.so.1";
@@ -18,10 +18,6 @@ const LIBRARY: &CStr = c"libnvidia-ml.so.1";
 const MOST: u64 = 2 << 30;
 /// Largest number of processes that are asked for.
 const PROCESSES_MAX: usize = 256;
-/// NVML_INIT_FLAG_NO_ATTACH: devices are opened when they are asked for, not all of them.
-const NO_ATTACH: c_uint = 2;
-/// NVML_ERROR_NOT_SUPPORTED.
-const NOT_SUPPORTED: c_int = 3;
 
 /// nvmlDevice_t.
 type Handle = *mut c_void;
@@ -39,8 +35,7 @@ functions! {
     /// Functions of the library, with the types of nvml.h.
     struct Api -> c_int;
     optional {
-        init: c"nvmlInitWithFlags" (c_uint);
-        init_all: c"nvmlInit_v2" ();
+        init: c"nvmlInit_v2" ();
         shutdown: c"nvmlShutdown" ();
         by_address: c"nvmlDeviceGetHandleByPciBusId_v2" (*const c_char, *mut Handle);
         by_uuid: c"nvmlDeviceGetHandleByUUID" (*const c_char, *mut Handle);
@@ -72,14 +67,9 @@ impl Before {
         }
         // SAFETY: the types are those of nvml.h.
         let api = unsafe { Api::load(|name: &CStr| resolve::look_up(library, name)) }.ok()?;
-        let begun = match (api.init, api.init_all) {
-            // SAFETY: needs nothing.
-            (Some(init), _) => unsafe { init(NO_ATTACH) },
-            // SAFETY: as above.
-            (None, Some(init)) => unsafe { init() },
-            (None, None) => NOT_SUPPORTED,
-        };
-        if begun != SUCCESS {
+        // With NVML_INIT_FLAG_NO_ATTACH it would be quicker, but then it tells nothing of a device.
+        // SAFETY: needs nothing.
+        if unsafe { (api.init?)() } != SUCCESS {
             return None;
         }
         let mut before = Before { api, handle: std::ptr::null_mut(), used: None };

@@ -1,42 +1,19 @@
 //! Memory allocated plainly: cuMemAlloc and its like.
 
-use std::sync::atomic::{AtomicBool, Ordering::*};
-
 use super::super::types::*;
 use super::super::{real, sig};
-use super::account::{self, Part, rounded};
-use super::{allocates, driver, frees, instead, lend, memory_calls, table};
+use super::calls::{address_at, allocates, lend, memory_calls};
+use super::{driver, instead};
 use crate::interpose::hooks;
+use crate::platform::shared::memory::{Part, account, account::rounded, steps::frees, table};
 use crate::process;
 
 /// Alignment of the rows of pitched memory, in bytes, as long as the driver has not said what it is.
 const PITCH: u64 = 512;
 
-/// Address that a driver has written. Entry points older than CUDA 3.2 have addresses of 32 bits.
-pub(super) fn address_at<T: Copy + Into<u64>>(place: *mut c_void) -> u64 {
-    // SAFETY: the caller's own place for the address, which the driver just wrote.
-    unsafe { place.cast::<T>().read_unaligned() }.into()
-}
-
-fn allocated(real: *mut c_void, place: *mut c_void, bytes: usize, call: impl Fn() -> CUresult) -> CUresult {
+fn allocated(real: *mut c_void, place: *mut c_void, bytes: usize, part: Part, call: impl Fn() -> CUresult) -> CUresult {
     let bytes = rounded(bytes as u64);
-    allocates(real, Part::Plain, bytes, call, || (address_at::<u64>(place), bytes))
-}
-
-/// Set once the program has managed memory.
-static MANAGED: AtomicBool = AtomicBool::new(false);
-
-/// Reports whether the program has had managed memory.
-pub(super) fn has_managed() -> bool {
-    MANAGED.load(Relaxed)
-}
-
-fn managed(real: *mut c_void, place: *mut c_void, bytes: usize, call: impl Fn() -> CUresult) -> CUresult {
-    let rc = allocated(real, place, bytes, call);
-    if rc == SUCCESS {
-        MANAGED.store(true, Relaxed);
-    }
-    rc
+    allocates(real, part, bytes, call, || (address_at::<u64>(place), bytes))
 }
 
 fn allocated_short(real: *mut c_void, place: *mut c_void, bytes: c_uint, call: impl Fn() -> CUresult) -> CUresult {
@@ -86,10 +63,10 @@ fn freed(real: *mut c_void, address: u64, call: impl FnOnce() -> CUresult) -> CU
 memory_calls! {
     ALLOCATIONS: Sync;
     fn cuMemAlloc(dptr: *mut c_void, bytesize: c_uint) [allocated_short(dptr, bytesize)];
-    fn cuMemAllocManaged(dptr: *mut c_void, bytesize: usize, flags: c_uint) [managed(dptr, bytesize)];
+    fn cuMemAllocManaged(dptr: *mut c_void, bytesize: usize, flags: c_uint) [allocated(dptr, bytesize, Part::Managed)];
     fn cuMemAllocPitch(dptr: *mut c_void, pPitch: *mut c_void, WidthInBytes: c_uint, Height: c_uint, ElementSizeBytes: c_uint) [pitched_short(dptr, pPitch, [WidthInBytes.into(), Height.into()])];
     fn cuMemAllocPitch_v2(dptr: *mut c_void, pPitch: *mut c_void, WidthInBytes: usize, Height: usize, ElementSizeBytes: c_uint) [pitched(dptr, pPitch, [WidthInBytes as u64, Height as u64])];
-    fn cuMemAlloc_v2(dptr: *mut c_void, bytesize: usize) [allocated(dptr, bytesize)];
+    fn cuMemAlloc_v2(dptr: *mut c_void, bytesize: usize) [allocated(dptr, bytesize, Part::Plain)];
     fn cuMemFree(dptr: c_uint) [freed(dptr.into())];
     fn cuMemFree_v2(dptr: CUdeviceptr) [freed(dptr)];
 }

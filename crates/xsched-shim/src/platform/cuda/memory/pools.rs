@@ -1,34 +1,40 @@
 //! Memory pools: counted by the memory that each pool holds, in use or not. The driver tells it. An allocation that a pool
-//! serves from what it holds should cost no question. So a program without a limit is asked again only once as much was
-//! allocated as was free in the pool, or 64 MiB if the pool has not grown meanwhile: between two questions the count may
-//! be too low by that, or too high, since a pool releases memory at synchronisations. Under a limit each allocation asks.
+//! serves from what it holds should cost no question. So after a question the process has an *advance*: memory that it may
+//! allocate from pools before the driver is asked again. Under a limit the advance counts as held, so that no allocation
+//! within it exceeds the limit, and near the limit there is none: each allocation asks. Without a limit the count may be too
+//! low by the advance meanwhile. What the program is told is exact, since the driver is asked then.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, Ordering::*};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::*};
 
-use xsched_proto::account::MEMORY_SLOTS;
+use xsched_proto::account::{MEMORY_SLOTS, UNLIMITED};
 
 use super::super::api::Api;
 use super::super::hot::hot;
 use super::super::types::*;
 use super::super::{real, sig};
-use super::account::{self, Claim, Part};
-use super::device::{self, Here};
+use super::calls::{OUT_OF_MEMORY, address_at, lend, memory_calls};
+use super::device;
 use super::driver::{self, Pool};
-use super::plain::address_at;
-use super::{OUT_OF_MEMORY, frees, graphs, lend, memory_calls};
+use super::graphs;
+use super::keeper::Cuda;
 use crate::interpose::hooks;
 use crate::lock::Lock;
 use crate::platform::shared::StreamKind::{Legacy, PerThread};
-use crate::platform::shared::path::order;
+use crate::platform::shared::memory::{Claim, Part, account, claims, steps::frees};
+use crate::platform::shared::path::minor;
 use crate::platform::shared::waits::stream_call;
 use crate::platform::shared::{DefaultStreamMode, Driver};
 use crate::process;
 
 /// Unit in which a pool takes memory of the device.
 const UNIT: u64 = 2 << 20;
-/// Upper limit of the memory that is allocated from pools between two questions.
-const SLACK_MAX: i64 = 64 << 20;
+/// First advance of a pool that has not grown since the question before. Each further one is twice as large.
+const ADVANCE: u64 = 64 << 20;
+/// Largest advance, as a part of the device's memory.
+const DEVICE_PART: u64 = 256;
+/// Largest advance under a limit, as a part of what the limit leaves.
+const LIMIT_PART: u64 = 16;
 
 /// A pool.
 struct Known {
@@ -39,13 +45,67 @@ struct Known {
     exported: bool,
 }
 
-/// Pools by handle; `None` = memory of the host or of another process, which is not counted.
+/// Pools by handle; `None` = memory of the host or of another process, which is not counted. Held while an advance begins
+/// or ends.
 static POOLS: Lock<HashMap<usize, Option<Known>>> = Lock::new();
 
-/// Memory that may be allocated from pools before the driver is asked again, by slot.
-static SLACK: [AtomicI64; MEMORY_SLOTS] = [const { AtomicI64::new(0) }; MEMORY_SLOTS];
+/// Advance of a slot's device.
+#[repr(align(64))]
+struct Advance {
+    left: AtomicI64,
+    /// Memory that counts as held for it.
+    counted: AtomicU64,
+    /// Size of the next one.
+    next: AtomicU64,
+}
 
-/// Counts what a pool holds now.
+static ADVANCES: [Advance; MEMORY_SLOTS] =
+    [const { Advance { left: AtomicI64::new(0), counted: AtomicU64::new(0), next: AtomicU64::new(ADVANCE) } };
+        MEMORY_SLOTS];
+
+/// Takes an allocation off the advance; false = it does not suffice.
+#[inline]
+fn is_advanced(slot: u16, bytes: usize) -> bool {
+    let (Some(advance), Ok(wanted)) = (ADVANCES.get(usize::from(slot)), i64::try_from(bytes)) else { return false };
+    advance.left.load(Relaxed) >= wanted && advance.left.fetch_sub(wanted, Relaxed) >= wanted
+}
+
+/// Ends the advance of a slot's device.
+fn end_advance(slot: u16) {
+    let Some(advance) = ADVANCES.get(usize::from(slot)) else { return };
+    advance.left.store(0, Relaxed);
+    let counted = advance.counted.swap(0, Relaxed);
+    if counted > 0 {
+        account::unclaim(slot, counted);
+    }
+}
+
+/// Begins an advance. `grown` = a pool has grown since the last question, and this much of it is not in use.
+fn begin_advance(slot: u16, grown: Option<u64>) -> Option<()> {
+    end_advance(slot);
+    let advance = ADVANCES.get(usize::from(slot))?;
+    let words = account::words(slot)?;
+    let most = driver::total(device::number(slot)?)? / DEVICE_PART;
+    let next = advance.next.load(Relaxed);
+    let bytes = grown.map_or(next, |unused| unused.min(ADVANCE)).min(most);
+    advance.next.store(if grown.is_some() { ADVANCE } else { next.saturating_mul(2).min(most) }, Relaxed);
+    if words.keep_free_bytes.load(Relaxed) != 0 {
+        return Some(());
+    }
+    let allowance = words.allowance_bytes.load(Relaxed);
+    if allowance == UNLIMITED {
+        advance.left.store(i64::try_from(bytes).ok()?, Relaxed);
+        return Some(());
+    }
+    let bytes = bytes.min(allowance.saturating_sub(words.used_bytes.load(Relaxed)) / LIMIT_PART) / UNIT * UNIT;
+    if bytes > 0 && words.take(bytes) {
+        advance.counted.store(bytes, Relaxed);
+        advance.left.store(i64::try_from(bytes).ok()?, Relaxed);
+    }
+    Some(())
+}
+
+/// Counts what a pool holds now. Returns that, and the part of it that is in use.
 fn recount(pool: usize, known: &mut Known) -> Option<(u64, u64)> {
     let (reserved, used) = driver::pool(pool as Pool)?;
     account::measured(known.slot, Part::Pooled, known.counted, reserved);
@@ -57,9 +117,10 @@ fn recount(pool: usize, known: &mut Known) -> Option<(u64, u64)> {
     Some((reserved, used))
 }
 
-/// Memory by which a pool has to grow for an allocation.
+/// Memory by which a pool has to grow for an allocation. Ends the advance.
 fn growth(pool: usize, slot: u16, bytes: u64) -> Option<u64> {
     let mut pools = POOLS.lock();
+    end_advance(slot);
     let known = pools.entry(pool).or_insert(Some(Known::new(slot)));
     let (reserved, used) = recount(pool, known.as_mut()?)?;
     let needed = used.saturating_add(bytes).saturating_sub(reserved);
@@ -73,83 +134,81 @@ fn allocated(
     pool: Option<Pool>,
     stream: CUstream,
     mode: DefaultStreamMode,
-    call: impl Fn() -> CUresult + Copy,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
-    let Some(here) = process::guarded("before an allocation", || device::of_stream(real, stream)).flatten() else {
-        return order::<Api>(real, stream, mode, call);
-    };
-    let wanted = i64::try_from(bytes).unwrap_or(i64::MAX);
-    let left = SLACK.get(usize::from(here.slot)).map_or(0, |slack| slack.fetch_sub(wanted, Relaxed));
-    if left >= wanted && account::is_unlimited(here.slot) && !hot().captures.is_active() {
-        return order::<Api>(real, stream, mode, call);
+    let served = |slot| !hot().captures.is_active() && is_advanced(slot, bytes);
+    if device::slot_known(stream).is_some_and(served) {
+        return minor::<Api>(stream, mode, call);
     }
-    with_question(real, here, bytes as u64, pool, stream, mode, call)
+    let slot = process::guarded("before an allocation", || device::slot_of_stream(real, stream)).flatten();
+    match slot {
+        Some(slot) if !served(slot) => with_question(real, slot, bytes as u64, pool, stream, mode, call),
+        Some(_) | None => minor::<Api>(stream, mode, call),
+    }
 }
 
 #[cold]
 #[inline(never)]
 fn with_question(
     real: *mut c_void,
-    here: Here,
+    slot: u16,
     bytes: u64,
     pool: Option<Pool>,
     stream: CUstream,
     mode: DefaultStreamMode,
-    call: impl Fn() -> CUresult + Copy,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
-    let is_unlimited = account::is_unlimited(here.slot);
+    let is_unlimited = account::is_unlimited(slot);
     let asked = process::guarded("before an allocation", || {
         if Api::beside(real)?.recording(stream, mode) == Some(true) {
-            return Some((None, graphs::claim(here.slot, bytes), 0));
+            return Some((None, graphs::claim(slot, bytes), 0));
         }
-        device::note_pools(here.slot);
-        let pool = pool.or_else(|| driver::pool_in_use(device::number(here.slot)?))? as usize;
+        device::note_pools(slot);
+        let pool = pool.or_else(|| driver::pool_in_use(device::number(slot)?))? as usize;
         if is_unlimited {
-            return Some((Some(pool), account::claim(here.slot, 0), 0));
+            return Some((Some(pool), Claim::Uncounted, 0));
         }
-        let growth = growth(pool, here.slot, bytes)?;
+        let growth = growth(pool, slot, bytes)?;
         // Without the lock on pools: a claim may trim them.
-        if account::try_claim(here.slot, growth) == Claim::Counted {
+        if claims::try_claim::<Cuda>(slot, growth) == Claim::Counted {
             return Some((Some(pool), Claim::Counted, growth));
         }
         // Memory that was freed in the order of the stream may not be free yet.
         stream_call::<Api>(real, stream, mode, || driver::synchronize(stream, mode));
-        let growth = self::growth(pool, here.slot, bytes)?;
-        Some((Some(pool), account::claim(here.slot, growth), growth))
+        let growth = self::growth(pool, slot, bytes)?;
+        Some((Some(pool), claims::claim::<Cuda>(slot, growth), growth))
     });
-    let Some((pool, claim, growth)) = asked.flatten() else { return order::<Api>(real, stream, mode, call) };
+    let Some((pool, claim, growth)) = asked.flatten() else { return minor::<Api>(stream, mode, call) };
     if claim == Claim::Refused {
         return OUT_OF_MEMORY;
     }
-    let rc = account::with_room(here.slot, bytes, || order::<Api>(real, stream, mode, call));
+    let rc = claims::with_room::<Cuda>(slot, bytes, || minor::<Api>(stream, mode, &call));
     let Some(pool) = pool else { return rc };
     process::guarded("after an allocation", || {
         if claim == Claim::Counted {
-            account::unclaim(here.slot, growth);
-        }
-        if !is_unlimited && growth == 0 {
-            return None;
+            account::unclaim(slot, growth);
         }
         let mut pools = POOLS.lock();
-        let known = pools.entry(pool).or_insert(Some(Known::new(here.slot))).as_mut()?;
+        if !is_unlimited && growth == 0 {
+            return begin_advance(slot, None);
+        }
+        let known = pools.entry(pool).or_insert(Some(Known::new(slot))).as_mut()?;
         let before = known.counted;
         let (reserved, used) = recount(pool, known)?;
-        let left = i64::try_from(reserved.saturating_sub(used)).unwrap_or(SLACK_MAX).min(SLACK_MAX);
-        SLACK.get(usize::from(here.slot))?.store(if reserved == before { SLACK_MAX } else { left }, Relaxed);
-        Some(())
+        begin_advance(slot, (reserved != before).then(|| reserved.saturating_sub(used)))
     });
     rc
 }
 
 fn freed(
-    real: *mut c_void,
+    _: *mut c_void,
     address: CUdeviceptr,
     stream: CUstream,
     mode: DefaultStreamMode,
-    call: impl Fn() -> CUresult + Copy,
+    call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     // Of the addresses that the table has, some may be freed so; those of pools are not there.
-    frees(address, || order::<Api>(real, stream, mode, call))
+    frees(address, || minor::<Api>(stream, mode, call))
 }
 
 memory_calls! {
@@ -271,7 +330,9 @@ fn refresh_where(which: impl Fn(u16) -> bool) {
     if POOLS.is_untouched() {
         return;
     }
-    for (&pool, known) in POOLS.lock().iter_mut() {
+    let mut pools = POOLS.lock();
+    (0..MEMORY_SLOTS as u16).filter(|slot| which(*slot)).for_each(end_advance);
+    for (&pool, known) in pools.iter_mut() {
         if let Some(known) = known.as_mut().filter(|known| which(known.slot)) {
             recount(pool, known);
         }
@@ -293,7 +354,9 @@ pub(super) fn trim(slot: u16) {
     if !device::has_pools(slot) {
         return;
     }
-    for (&pool, known) in POOLS.lock().iter_mut() {
+    let mut pools = POOLS.lock();
+    end_advance(slot);
+    for (&pool, known) in pools.iter_mut() {
         if let Some(known) = known.as_mut().filter(|known| known.slot == slot) {
             driver::trim_pool(pool as Pool);
             recount(pool, known);
@@ -304,5 +367,8 @@ pub(super) fn trim(slot: u16) {
 /// Empties the table, in a forked child.
 pub(super) fn forget_all() {
     POOLS.forget();
-    SLACK.iter().for_each(|slack| slack.store(0, Relaxed));
+    for advance in &ADVANCES {
+        advance.left.store(0, Relaxed);
+        advance.counted.store(0, Relaxed);
+    }
 }

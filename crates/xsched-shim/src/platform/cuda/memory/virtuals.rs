@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::super::types::*;
 use super::super::{real, sig};
-use super::account::{self, Claim, Part};
-use super::plain::address_at;
-use super::{OUT_OF_MEMORY, device, lend, memory_calls};
+use super::calls::{OUT_OF_MEMORY, address_at, lend, memory_calls};
+use super::device;
+use super::keeper::Cuda;
 use crate::interpose::hooks;
 use crate::lock::Lock;
+use crate::platform::shared::memory::{Claim, Part, account, claims};
 use crate::process;
 
 /// CUmemLocation of cuda.h.
@@ -157,7 +158,7 @@ fn created(
         match location.device() {
             Some(device) => {
                 let slot = device::slot_of(device).or_else(|| device::by_number(real, device))?;
-                Some((slot, Part::Virtual, account::claim(slot, bytes)))
+                Some((slot, Part::Virtual, claims::claim::<Cuda>(slot, bytes)))
             }
             None => Some((here?.slot, Part::Host, Claim::Counted)),
         }
@@ -167,7 +168,7 @@ fn created(
         Some((slot, part, Claim::Counted)) => (slot, part),
         Some((_, _, Claim::Uncounted)) | None => return call(),
     };
-    let rc = if part == Part::Host { call() } else { account::with_room(slot, bytes, call) };
+    let rc = if part == Part::Host { call() } else { claims::with_room::<Cuda>(slot, bytes, call) };
     process::guarded("after an allocation", || {
         match (rc, part) {
             (SUCCESS, Part::Host) => account::add(slot, part, bytes),

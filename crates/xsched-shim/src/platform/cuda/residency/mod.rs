@@ -16,6 +16,7 @@
 mod answers;
 mod calls;
 mod chunks;
+mod counts;
 mod held;
 #[allow(non_snake_case)] // vendor names
 pub(super) mod hooked;
@@ -31,8 +32,8 @@ mod wanted;
 
 use std::ffi::c_void;
 
+use self::counts::counts;
 use self::movable::MOVABLE;
-use self::movable::counts;
 pub(super) use self::movable::order;
 pub(super) use self::wanted::is_wanted;
 use super::memory::instead::{self, Served};

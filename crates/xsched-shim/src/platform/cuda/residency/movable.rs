@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use xsched_core::MemoryWait;
 use xsched_core::residency::{Entry, Inside, Latch, Residents};
@@ -11,6 +11,7 @@ use xsched_proto::wire::MemoryOrder;
 
 use super::super::memory::moved;
 use super::calls::{Calls, Handle};
+use super::counts;
 use crate::lock::Lock;
 use crate::process;
 
@@ -30,9 +31,6 @@ pub(super) struct Movable {
     order: Lock<Option<(u32, MemoryOrder)>>,
     /// The context is gone: nothing moves any more.
     pub(super) over: AtomicBool,
-    /// Moves that were made, and those that ended with an error.
-    pub(super) moves: AtomicU64,
-    pub(super) failures: AtomicU64,
 }
 
 pub(super) static MOVABLE: OnceLock<&'static Movable> = OnceLock::new();
@@ -49,6 +47,7 @@ pub(super) fn movable() -> Option<&'static Movable> {
 
 impl Movable {
     pub(super) fn new(calls: Calls) -> Movable {
+        counts::begin();
         Movable {
             calls,
             latch: Default::default(),
@@ -57,8 +56,6 @@ impl Movable {
             away: Lock::new(),
             order: Lock::new(),
             over: false.into(),
-            moves: 0.into(),
-            failures: 0.into(),
         }
     }
 
@@ -131,11 +128,6 @@ fn enter(movable: &'static Movable) -> (&'static Inside<Hardware>, Entry) {
         is_interrupted = movable.latch.sleep(seen, SLEEP_NS);
     });
     (thread, entry)
-}
-
-/// Counts of moves, and of those that ended with an error; `None` without memory that can move.
-pub(in super::super) fn counts() -> Option<(u64, u64)> {
-    MOVABLE.get().map(|movable| (movable.moves.load(Relaxed), movable.failures.load(Relaxed)))
 }
 
 /// Ends everything here, in a forked child, which has no mover and may not call the driver.

@@ -12,6 +12,7 @@ use xsched_proto::wire::MemoryOrder;
 use super::super::api::Api;
 use super::super::memory::moved;
 use super::calls::Handle;
+use super::counts;
 use super::movable::Movable;
 use crate::platform::shared::Driver as _;
 use crate::process;
@@ -136,11 +137,11 @@ impl Moves for Mover {
 
     fn carry(&mut self, from: Place, to: Place) -> Place {
         let movable = self.movable;
-        movable.moves.fetch_add(1, Relaxed);
+        counts::begins();
         let claimed = match self.claim(to) {
             Ok(claimed) => claimed,
             Err(why) => {
-                movable.failures.fetch_add(1, Relaxed);
+                counts::failed();
                 self.why = Some(why);
                 return from;
             }
@@ -161,7 +162,7 @@ impl Moves for Mover {
             return result.place;
         }
         if let Some(error) = result.error {
-            movable.failures.fetch_add(1, Relaxed);
+            counts::failed();
             self.why = Some(match (error, to) {
                 (OUT_OF_MEMORY, Place::Device) => "the device has no room for it".to_owned(),
                 (OUT_OF_MEMORY, _) => "the host has no memory for it".to_owned(),

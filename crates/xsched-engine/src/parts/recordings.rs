@@ -1,0 +1,88 @@
+//! Recordings: commands that follow programs, and the bursts that they have not fetched yet.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use xsched_policy::GroupId;
+use xsched_proto::trace::Burst;
+
+use crate::tuning::{BURSTS_MAX, BURSTS_READ, BURSTS_TOLD};
+use crate::user::User;
+
+/// Programs that a command follows.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// User of the command.
+    pub(crate) user: User,
+    /// Processes; none = all of the user's.
+    pub(crate) pids: Vec<u32>,
+}
+
+impl Wanted {
+    /// True if a program of this process and user is among them.
+    pub(crate) fn has(&self, pid: u32, owner: User) -> bool {
+        self.user.may_see(owner) && (self.pids.is_empty() || self.pids.contains(&pid))
+    }
+}
+
+/// A group that is followed: figures since its last burst.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Followed {
+    /// Launches at its end.
+    pub(crate) launches: u64,
+    /// Time that it was kept from its device, in ns.
+    pub(crate) waited_ns: u64,
+    /// Bursts of which no more is known than that they ended.
+    pub(crate) missed: u64,
+}
+
+/// All recordings.
+#[derive(Debug, Default)]
+pub(crate) struct Recordings {
+    /// By connection of the command.
+    pub(crate) commands: BTreeMap<u64, Wanted>,
+    pub(crate) followed: HashMap<GroupId, Followed>,
+    /// End of the last burst of each group while anything is recorded, in ns.
+    pub(crate) ends: HashMap<GroupId, u64>,
+    /// Bursts with the users of their programs, in the order of their ends.
+    bursts: VecDeque<(User, Burst)>,
+    /// Number of the next burst.
+    next: u64,
+}
+
+impl Recordings {
+    /// True while a command records.
+    pub(crate) fn are_on(&self) -> bool {
+        !self.commands.is_empty()
+    }
+
+    /// Adds a burst. The oldest makes room.
+    pub(crate) fn add(&mut self, owner: User, burst: Burst) {
+        if self.bursts.len() == BURSTS_MAX {
+            self.bursts.pop_front();
+        }
+        self.bursts.push_back((owner, burst));
+        self.next += 1;
+    }
+
+    /// Forgets what nobody fetches any more.
+    pub(crate) fn end(&mut self) {
+        self.bursts = VecDeque::new();
+        self.ends.clear();
+    }
+
+    /// Some bursts of a command from a number on, the number after them, and how many were forgotten before they were fetched.
+    pub(crate) fn since(&self, wanted: &Wanted, from: u64) -> (u64, u64, Vec<Burst>) {
+        let oldest = self.next - self.bursts.len() as u64;
+        let lost = oldest.saturating_sub(from);
+        let at = from.clamp(oldest, self.next);
+        let (mut next, mut told) = (at, Vec::new());
+        for (owner, burst) in self.bursts.range((at - oldest) as usize..).take(BURSTS_READ) {
+            if told.len() == BURSTS_TOLD {
+                break;
+            }
+            next += 1;
+            told.extend(wanted.has(burst.pid, *owner).then_some(*burst));
+        }
+        (next, lost, told)
+    }
+}

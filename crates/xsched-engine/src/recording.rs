@@ -1,0 +1,128 @@
+//! Recordings of programs: their groups are followed, and each burst that ends is kept until the command has fetched it.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
+
+use xsched_policy::GroupId;
+use xsched_proto::trace::Burst;
+
+use crate::memory::{LaunchSum, Memory};
+use crate::parts::recordings::{Followed, Wanted};
+use crate::state::Engine;
+use crate::tuning::COUNTED_PLACES;
+use crate::user::User;
+
+impl<M: Memory> Engine<M> {
+    /// Follows the programs of a command, which may name others than before and meet some that came since.
+    pub(crate) fn record(&mut self, command: u64, user: User, pids: Vec<u32>) {
+        self.gatekeeper.keep_outcomes();
+        self.recordings.commands.insert(command, Wanted { user, pids });
+        self.follow_wanted();
+    }
+
+    /// Ends the recording of a command.
+    pub(crate) fn end_record(&mut self, command: u64) {
+        if self.recordings.commands.remove(&command).is_some() {
+            self.follow_wanted();
+        }
+        if !self.recordings.are_on() {
+            self.recordings.end();
+        }
+    }
+
+    /// Bursts of a command's programs from a number on, as [`xsched_proto::wire::DaemonMsg::Bursts`] tells them; none = it records nothing.
+    pub fn bursts(&self, command: u64, from: u64) -> Option<(u64, u64, Vec<Burst>)> {
+        let wanted = self.recordings.commands.get(&command)?;
+        Some(self.recordings.since(wanted, from))
+    }
+
+    /// Follows the groups that some command wants, and no others.
+    fn follow_wanted(&mut self) {
+        let now_us = self.now_us();
+        let wanted: BTreeSet<GroupId> = self.groups.keys().filter(|id| self.is_wanted(**id)).copied().collect();
+        let left: Vec<GroupId> = self.recordings.followed.keys().filter(|id| !wanted.contains(id)).copied().collect();
+        self.recordings.ends.retain(|id, _| self.groups.contains_key(id));
+        for id in left {
+            self.recordings.followed.remove(&id);
+            self.gatekeeper.follow(now_us, id, false);
+        }
+        wanted.into_iter().for_each(|id| self.follow(id));
+    }
+
+    /// Follows a group that has just come, if some command wants it.
+    pub(crate) fn follow_newcomer(&mut self, id: GroupId) {
+        if self.is_wanted(id) {
+            self.follow(id);
+        }
+    }
+
+    /// True if some command records a group.
+    fn is_wanted(&self, id: GroupId) -> bool {
+        let Some(group) = self.groups.get(&id) else { return false };
+        let Some(pid) = self.program_of(group).map(|program| program.pid) else { return false };
+        self.recordings.commands.values().any(|wanted| wanted.has(pid, group.user))
+    }
+
+    fn follow(&mut self, id: GroupId) {
+        let launches = self.launches_of(id);
+        self.recordings.followed.entry(id).or_insert(Followed { launches, waited_ns: 0, missed: 0 });
+        self.gatekeeper.follow(self.now_us(), id, true);
+    }
+
+    /// Launches of a group so far; 0 for a program with so many queues that to add them up takes long.
+    fn launches_of(&self, id: GroupId) -> u64 {
+        let Some(group) = self.groups.get(&id) else { return 0 };
+        let Some(program) = self.program_of(group) else { return 0 };
+        let mut sum = LaunchSum::default();
+        let is_whole = program.memory.add_launches(&mut sum, COUNTED_PLACES);
+        sum.launches.get(usize::from(group.slot)).copied().filter(|_| is_whole).unwrap_or(0)
+    }
+
+    /// Counts a wait of a group that is over.
+    pub(crate) fn recorded_wait(&mut self, id: GroupId, ns: u64) {
+        if let Some(followed) = self.recordings.followed.get_mut(&id) {
+            followed.waited_ns = followed.waited_ns.saturating_add(ns);
+        }
+    }
+
+    /// Takes a burst that is complete. `from_ns` = its begin; none = not known.
+    pub(crate) fn recorded_burst(&mut self, id: GroupId, from_ns: Option<u64>, length_ns: u64, missed: u64) {
+        if !self.recordings.are_on() {
+            return;
+        }
+        let end_ns = from_ns.map_or(self.now_ns, |from_ns| from_ns.saturating_add(length_ns));
+        self.recordings.ends.insert(id, end_ns);
+        let Some(group) = self.groups.get(&id) else { return };
+        let Some(program) = self.programs.get(&group.program.0) else { return };
+        let launches = self.launches_of(id);
+        let device_us = group.words.burst_device_us.load(Relaxed).into();
+        let (pid, owner) = (program.pid, group.user);
+        let began_ns = from_ns.unwrap_or(self.now_ns);
+        let has_ended_since =
+            |other: &GroupId| self.recordings.ends.get(other).is_some_and(|end_ns| *end_ns > began_ns);
+        let is_rival = |device: &str, other: GroupId| device == &*group.device && other != id;
+        let is_quiet = |(device, other): (&str, &xsched_policy::GroupView)| {
+            !is_rival(device, other.id) || !other.ready && !has_ended_since(&other.id)
+        };
+        let alone = self.arbiter().groups().all(is_quiet);
+        let Some(followed) = self.recordings.followed.get_mut(&id) else { return };
+        let before = std::mem::replace(followed, Followed { launches, waited_ns: 0, missed: 0 });
+        let missed = before.missed.saturating_add(missed);
+        let Some(from_ns) = from_ns else {
+            followed.missed = missed;
+            return;
+        };
+        let burst = Burst {
+            group: id.0,
+            pid,
+            began_us: from_ns / 1_000,
+            us: length_ns / 1_000,
+            waited_us: before.waited_ns / 1_000,
+            device_us,
+            commands: launches.saturating_sub(before.launches),
+            missed,
+            alone,
+        };
+        self.recordings.add(owner, burst);
+    }
+}
