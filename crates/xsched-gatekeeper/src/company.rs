@@ -322,6 +322,13 @@ impl<W: Deref<Target = GroupSlot>> Gated<W> {
     }
 }
 
+impl<W> Gated<W> {
+    /// No other group has the device.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.exclusive || self.followed && !self.contended
+    }
+}
+
 fn bit(page: u8) -> u32 {
     1u32.checked_shl(page.into()).unwrap_or(0)
 }

@@ -110,13 +110,6 @@ struct Gated<W> {
     sharing: Sharing,
 }
 
-impl<W> Gated<W> {
-    /// No other group has the device.
-    fn is_exclusive(&self) -> bool {
-        self.exclusive || self.followed && !self.contended
-    }
-}
-
 impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// A gatekeeper around an arbiter without groups. `budget_us` is the in-flight budget of a device, in µs, for all groups that may
     /// have to make room.

@@ -11,11 +11,11 @@ use crate::scenario::{Arrivals, Scenario};
 /// A change of one kind of program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It is on this device, by number.
+    /// Another device, by number.
     Device(u32),
-    /// It has this weight.
+    /// Another weight.
     Weight(u32),
-    /// It has this class or priority.
+    /// Another class or priority.
     Class(String),
 }
 
@@ -110,7 +110,7 @@ impl Scenario {
     }
 }
 
-/// What changes for each program from one outcome of a scenario to another: the P99 of those with requests, the rate of those without.
+/// Changes for each program from one outcome of a scenario to another, in a line: the P99 of those with requests, the rate of those without.
 pub fn difference(scenario: &Scenario, before: &Outcome, after: &Outcome) -> String {
     let of = |((program, was), is): ((&crate::Program, &ProgramOutcome), &ProgramOutcome)| {
         let has_requests = program.arrivals != Arrivals::default() || program.requests.is_some();

@@ -65,7 +65,7 @@ pub struct Words {
 /// A gate, as a program sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gate {
-    /// It is open.
+    /// True if it is open.
     pub granted: bool,
     /// In-flight budget, in µs.
     pub budget_us: u32,

@@ -109,7 +109,9 @@ impl<'a> Run<'a> {
     /// Plays one machine.
     pub fn machine(&self, at: usize) -> Outcome {
         let mut node = Node::new(self.scenario, &self.plan.machines[at], self.policy.as_ref(), self.has_spans);
-        node.records = self.records;
+        if self.records {
+            node.record();
+        }
         if self.has_journal {
             node.keep_journal();
         }

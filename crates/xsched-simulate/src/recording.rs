@@ -141,7 +141,7 @@ impl Recorded {
 struct Seen {
     /// All but the first, of which the begin may be missing; one that has the commands of several requests is cut into these.
     bursts: Vec<Burst>,
-    /// Those from which times are taken.
+    /// Bursts from which times are taken.
     measured: Vec<Burst>,
     /// Part of the requests that began before the one before was complete, 0 to 1.
     merged: f64,

@@ -39,6 +39,8 @@ pub(super) struct Daemon {
     look_ns: Option<u64>,
     /// Time between two looks for programs that make no progress, in ns.
     looks_each_ns: u64,
+    /// Bursts that were recorded, by rank, if they are.
+    pub(super) recorded: Option<Vec<(usize, Burst)>>,
     /// Number of the next burst that is fetched.
     next_burst: u64,
     /// Inputs so far, if they are kept.
@@ -120,6 +122,7 @@ impl Daemon {
             looks: VecDeque::new(),
             look_ns: None,
             looks_each_ns,
+            recorded: None,
             next_burst: 0,
             journal: None,
             segments: Vec::new(),
@@ -227,25 +230,31 @@ impl Daemon {
             daemon.input(now_ns, Input::Message(id, Message::GroupAdd(group)));
             daemon.input(now_ns, Input::Message(id, Message::QueueAdd { slot: 0, group: 0 }));
         });
+        if self.recorded.is_some() {
+            self.record(now_ns);
+        }
     }
 
-    /// All programs are recorded, those that came since as well.
-    pub(super) fn record(&mut self, now_ns: u64) {
+    /// Has all programs recorded.
+    fn record(&mut self, now_ns: u64) {
         let user = User { uid: 0, rank: Rank::Root, within: 0 };
         self.input(now_ns, Input::Record { command: RECORDER, user, pids: Vec::new() });
     }
 
-    /// Bursts since the last call, by rank.
-    pub(super) fn bursts(&mut self) -> Vec<(usize, Burst)> {
-        let Some((next, _, bursts)) = self.engine.bursts(RECORDER, self.next_burst) else { return Vec::new() };
+    /// Fetches the bursts since the last call.
+    fn fetch_bursts(&mut self) {
+        let Some(recorded) = &mut self.recorded else { return };
+        let Some((next, _, bursts)) = self.engine.bursts(RECORDER, self.next_burst) else { return };
         self.next_burst = next;
-        bursts.into_iter().map(|burst| (burst.pid.saturating_sub(FIRST_PID) as usize, burst)).collect()
+        let rank_of = |burst: &Burst| burst.pid.saturating_sub(FIRST_PID) as usize;
+        recorded.extend(bursts.into_iter().map(|burst| (rank_of(&burst), burst)));
     }
 
     /// A program has changed its words.
     pub(super) fn words(&mut self, now_ns: u64, rank: usize) {
         self.input(now_ns, Input::Words(id_of(rank)));
         self.input(now_ns, Input::Decide);
+        self.fetch_bursts();
     }
 
     /// Times that the gate of a program has closed so far.

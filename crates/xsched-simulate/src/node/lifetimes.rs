@@ -88,9 +88,6 @@ impl Node<'_> {
         let job = (kind.devices > 1).then(|| format!("{}-{}", kind.name, self.members[member].placed.number));
         segment.state.store(state::IDLE, Relaxed);
         daemon.attach(self.now_ns, rank, &Newcomer { kind, priority, segment, job }, group);
-        if self.records {
-            daemon.record(self.now_ns);
-        }
         segment.gate.attach();
         let is_busy = self.ranks[rank].flight.pending > 0
             || matches!(self.ranks[rank].thread, Thread::AtGate | Thread::Yields | Thread::ForRoom);

@@ -27,6 +27,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::Choice;
 use xsched_proto::Error;
+use xsched_proto::trace::Burst;
 
 use crate::outcome::{Outcome, ProgramOutcome};
 use crate::placement::{Machine, Placed};
@@ -89,8 +90,6 @@ impl<'a> Node<'a> {
                 ..Outcome::default()
             },
             has_spans,
-            records: false,
-            recorded: Vec::new(),
         };
         for (at, placed) in machine.programs.iter().enumerate() {
             let kind = &scenario.programs[placed.kind];
@@ -168,9 +167,6 @@ impl<'a> Node<'a> {
                     && self.ranks[rank].thread != Thread::Gone
                 {
                     daemon.words(self.now_ns, rank);
-                    if self.records {
-                        self.recorded.extend(daemon.bursts());
-                    }
                     self.after_gates();
                 }
             }
@@ -260,8 +256,8 @@ impl<'a> Node<'a> {
         if let Some(journal) = self.daemon.as_mut().and_then(|daemon| daemon.journal.take()) {
             self.outcome.journal = journal;
         }
-        if self.records {
-            self.outcome.recorded = self.recorded_programs();
+        if let Some(bursts) = self.daemon.as_mut().and_then(|daemon| daemon.recorded.take()) {
+            self.outcome.recorded = self.recorded_programs(&bursts);
         }
         if let Some(daemon) = &self.daemon {
             self.outcome.decisions += daemon.engine.decisions();
@@ -271,6 +267,13 @@ impl<'a> Node<'a> {
 }
 
 impl Node<'_> {
+    /// Has the daemon record its programs, as long as it is there.
+    pub(crate) fn record(&mut self) {
+        if let Some(daemon) = &mut self.daemon {
+            daemon.recorded = Some(Vec::new());
+        }
+    }
+
     /// Keeps the journal of the daemon from now on.
     pub(crate) fn keep_journal(&mut self) {
         if let Some(daemon) = &mut self.daemon {
@@ -279,11 +282,11 @@ impl Node<'_> {
     }
 
     /// Each program on each device, with its bursts.
-    fn recorded_programs(&self) -> Vec<Recorded> {
+    fn recorded_programs(&self, bursts: &[(usize, Burst)]) -> Vec<Recorded> {
         let of = |(at, rank): (usize, &Rank)| {
             let member = &self.members[rank.member];
             let name = format!("{}-{}-{}", member.kind.name, member.placed.number, rank.device);
-            let bursts = self.recorded.iter().filter(|(of, _)| *of == at).map(|(_, burst)| *burst);
+            let bursts = bursts.iter().filter(|(of, _)| *of == at).map(|(_, burst)| *burst);
             Recorded {
                 program: Program {
                     name,

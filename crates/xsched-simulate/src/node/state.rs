@@ -5,7 +5,6 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use xsched_policy::Choice;
-use xsched_proto::trace::Burst;
 
 use crate::memory::Segment;
 use crate::outcome::{Outcome, Span, Track};
@@ -130,10 +129,6 @@ pub(crate) struct Node<'a> {
     pub(super) waiting: Vec<usize>,
     pub(super) outcome: Outcome,
     pub(super) has_spans: bool,
-    /// The daemon records its programs.
-    pub(crate) records: bool,
-    /// Bursts that it has recorded, by rank.
-    pub(super) recorded: Vec<(usize, Burst)>,
 }
 
 /// Most spans of a trace.

@@ -32,13 +32,13 @@ pub(super) struct Whom {
 pub(super) struct Sighting {
     pub(super) first: ProgramInfo,
     pub(super) last: ProgramInfo,
-    /// It was there when the recording began.
+    /// True if the recording began with it.
     pub(super) from_begin: bool,
-    /// It was there when the recording ended.
+    /// True if it ran to the end of the recording.
     pub(super) to_end: bool,
 }
 
-/// What was gathered.
+/// Programs and bursts of a time.
 #[derive(Debug)]
 pub(super) struct Gathered {
     pub(super) daemon: DaemonInfo,

@@ -21,7 +21,7 @@ use gather::Whom;
 
 /// Record running programs as a scenario that `xsched simulate` plays
 ///
-/// The daemon follows them meanwhile as if others shared their devices, which costs each launch some 40 ns. You record your own programs;
+/// The daemon follows them meanwhile as if others shared their devices, which costs a launch some ns. You record your own programs;
 /// root records all. The names of kernels are not recorded.
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
@@ -110,7 +110,7 @@ fn beside(scenario: &Path, name: &str, text: &str, force: bool) -> Result<()> {
     Ok(())
 }
 
-/// What was seen of each program.
+/// Figures of each program, as they were measured.
 fn table(recording: &Recording) -> String {
     let mut rows = vec![["PROGRAM", "REQUESTS", "P50", "P99", "PER SECOND", "GPU"].map(str::to_owned)];
     rows.extend(recording.programs.iter().map(|recorded| row(recorded, recording.us)));
