@@ -109,7 +109,7 @@ fn contents_of_every_kind_stay_and_nothing_is_left() {
     }
 }
 
-/// What the driver answers about memory, of every kind, is the same whether it moves or not.
+/// Answers of the driver about memory of every kind are the same whether it moves or not.
 #[test]
 fn answers_about_memory_are_the_drivers() {
     let gpu = Gpu::new();

@@ -3,9 +3,9 @@
 use crate::counts;
 use crate::fail::FAILURES;
 use serde_json::Value;
-use std::sync::{Mutex, OnceLock};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, OnceLock};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {

@@ -292,7 +292,7 @@ pub(super) fn allocate(
                 return state.take(pool, asked, key);
             }
             if !is_last {
-                // What was freed comes back as soon as the streams have got there.
+                // Freed blocks come back as soon as their streams have got there.
                 wait_for_pending(movable);
                 release(movable, |_, _| 0);
             }
