@@ -3,4 +3,4 @@
 mod carry;
 
 pub use crate::protocol::residency::{Entry, Goal, Inside, LOOK_NS, Latch, Moves, Place, Seen, Turn};
-pub use carry::{Chunk, Driver, Moved, Residents, Stored};
+pub use carry::{Body, Chunk, Driver, Moved, Residents, Stored};

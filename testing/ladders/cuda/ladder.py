@@ -11,6 +11,7 @@ Every program runs in these modes:
   ahead      at high priority, beside a rival of low priority that takes all it gets
   inside     the same in the inner pool, with the rival in the same MPS server; a program of long kernels may be elsewhere,
              one that makes a kernel fault is left out; the JSON file tells where each was
+  swap       under `xsched run`, with device memory that leaves for the host and comes back at random times
   chaos-1, chaos-2, chaos-3
              under a daemon that suspends and resumes the program at random, at this level
 
@@ -47,7 +48,7 @@ import plan  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 OUT_OF_TIME = 75
-SEED = "1"  # of the chaos policy
+SEED = "1"  # of the chaos policy, and of moves of memory
 PRIORITIES = {"behind": ("low", "high"), "ahead": ("high", "low"), "inside": ("high", "low")}  # of the program and of its rival
 # Of the rival: µs a kernel, kernels a batch, µs a period.
 RIVALS = {"behind": ("500", "10", "10000"), "ahead": ("500", "4", "0"), "inside": ("100", "4", "0")}
@@ -219,6 +220,8 @@ class Ladder:
     def judged(self, program, mode, reference, daemon):
         stats_file, counts_file = self.fresh("stats"), self.fresh("counts")
         extra = {"XSCHED_STATS": str(stats_file)}
+        if mode == "swap":
+            extra |= {"XSCHED_MEMORY": "swap", "XSCHED_MEMORY_MOVES": SEED}
         if mode == "counted":
             extra |= self.count_env | {"COUNT_OUT": str(counts_file)}
         prefix = [self.xsched, "run", "--socket", daemon.socket, *self.options_of(mode), "--"]
@@ -232,6 +235,9 @@ class Ladder:
             if not sum(c["total"] for c in counts):
                 problems.append("CUPTI counted nothing")
             problems.append(judge.miscounted(counts, stats))
+        moved = [s["residency"] for s in stats if s.get("residency")]
+        if failed := sum(m["failed"] for m in moved):
+            problems.append(f"{failed} moves of memory failed")
         self.note(
             program,
             mode,
@@ -240,6 +246,7 @@ class Ladder:
             launches=sum(s["launches"] for s in stats),
             gate_waits=sum(s.get("gate_waits", 0) for s in stats),
             counted=sum(c["total"] for c in counts) if mode == "counted" else None,
+            moves=sum(m["moves"] for m in moved) if mode == "swap" else None,
             places=self.places.of([s["pid"] for s in stats]) if self.places else None,
             said=judge.scheduler_lines(outcome.stderr)[:5],
         )
@@ -461,6 +468,9 @@ def sum_up(ladder, programs):
         if mode.startswith("chaos") and ended and not waits:
             failed.append(mode)
             print(f"FAIL {mode}: nothing was ever suspended")
+        if mode == "swap" and ended and not any(run.get("moves") for run in ended):
+            failed.append(mode)
+            print("FAIL swap: no memory ever moved")
         told = [run for name, run in runs.items() if name.endswith("/inside") and "places" in run]
         if mode == "inside" and told:
             inner = sum("inner" in run["places"] for run in told)

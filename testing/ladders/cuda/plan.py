@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-MODES = ("bare", "xsched", "counted", "behind", "ahead", "inside", "chaos-1", "chaos-2", "chaos-3")
+MODES = ("bare", "xsched", "counted", "behind", "ahead", "inside", "swap", "chaos-1", "chaos-2", "chaos-3")
 VERSION = 1
 
 

@@ -69,25 +69,107 @@ fn contents_stay_while_calls_of_moves_fail() {
     assert!(failed >= 1 && failed < moves, "{failed} of {moves} moves failed");
 }
 
-/// Programs whose memory is small, or not of a kind that moves, are as without; so is one that nothing moves.
+/// Memory of every kind, by several threads, streams and graphs; contents stay, and nothing is left in the driver, not even if calls of
+/// moves and of frees fail now and then.
 #[test]
-fn what_does_not_move_is_as_without() {
+fn contents_of_every_kind_stay_and_nothing_is_left() {
+    let gpu = Gpu::new();
+    let program = gpu.program("residency_ways");
+    let _daemon = gpu.place.daemon(&[]);
+    let calls = [
+        "cuMemCreate",
+        "cuMemMap",
+        "cuMemSetAccess",
+        "cuMemUnmap",
+        "cuMemRelease",
+        "cuMemAddressReserve",
+        "cuMemAddressFree",
+        "cuEventRecord",
+        "cuEventCreate",
+    ];
+    let failing = |name: &&str| (9..400).step_by(23).map(|n| format!("{name}:{n}:999")).collect::<Vec<_>>().join(" ");
+    let failing = calls.iter().map(failing).collect::<Vec<_>>().join(" ");
+    // Steps, threads, seed, pieces of memory; the last has no memory that a program maps itself, whose refusals would be its own.
+    let cases: [(&[&str], &str); 3] =
+        [(&["200", "3", "1", "4"], ""), (&["1500", "1", "2", "2"], ""), (&["200", "3", "3", "4", "5"], &failing)];
+    for (args, failing) in cases {
+        let bare = gpu.bare(&program, args).finish();
+        let mut command = gpu.place.run_command(&[], &program, args);
+        command.env("XSCHED_MEMORY", "swap").env("XSCHED_MEMORY_MOVES", args[2]).env("ALONE", "1");
+        command.env("FAKECUDA_FAIL_CALL", failing);
+        let process = gpu.with_driver(command);
+        let pid = process.pid();
+        assert_eq!(process.finish(), bare, "{args:?}");
+        let (moves, failed) = moves(&gpu, pid);
+        println!("{args:?}: {failed} of {moves} moves failed");
+        assert!(moves >= 4 && (failed > 0) != failing.is_empty(), "{args:?}: {failed} of {moves} moves failed");
+        let driver = gpu.driver_stats(pid);
+        let left = ["handles", "ranges", "illegal"].map(|name| driver[name].as_u64());
+        assert_eq!(left, [Some(0); 3], "{args:?}: {driver}");
+    }
+}
+
+/// Answers of the driver about memory of every kind are the same whether it moves or not.
+#[test]
+fn answers_about_memory_are_the_drivers() {
+    let gpu = Gpu::new();
+    let program = gpu.program("residency_answers");
+    let bare = gpu.bare(&program, &[]).finish();
+    assert!(bare.len() > 1000, "{bare:?}");
+    let _daemon = gpu.place.daemon(&[]);
+    for seed in [None, Some("1"), Some("2")] {
+        let lines = start(&gpu, &[], seed, &program, &[]).finish();
+        let differ: Vec<_> = bare.iter().zip(&lines).filter(|(one, other)| one != other).take(10).collect();
+        assert!(differ.is_empty() && bare.len() == lines.len(), "{seed:?}: {differ:?}");
+    }
+}
+
+/// Another process opens memory by CUDA IPC, with memory that moves or without; it stays on the device, and is said to.
+#[test]
+fn another_process_opens_memory_that_moves() {
+    let gpu = Gpu::new();
+    let program = gpu.program("residency_ipc");
+    let bare = gpu.bare(&program, &[]).finish();
+    let _daemon = gpu.place.daemon(&[]);
+    for other in ["", "XSCHED_MEMORY="] {
+        let mut command = gpu.place.run_command(&[], &program, &[]);
+        command.env("XSCHED_MEMORY", "swap").env("XSCHED_MEMORY_MOVES", "3");
+        if !other.is_empty() {
+            let script = gpu.place.join("other");
+            std::fs::write(&script, format!("#!/bin/sh\nexport {other}\nexec \"$@\"\n")).unwrap();
+            std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            command.env("CHILD", script);
+        }
+        let lines = gpu.with_driver(command).finish();
+        assert_eq!(lines, bare, "{other:?}");
+    }
+    let pinned = gpu.program("residency_pins");
+    let process = start(&gpu, &[], Some("4"), &pinned, &[]);
+    let pid = process.pid();
+    assert!(process.finish().iter().all(|line| line.starts_with("ok ")));
+    let expected = json!({
+        "shared with other processes": (4 + 6) << 20,
+        "not mapped exactly once": 4 << 20,
+        "registered for direct access by other hardware": 2 << 20,
+    });
+    assert_eq!(gpu.place.stats_of(pid)["residency"]["pinned"], expected);
+}
+
+/// Programs that test the driver, with memory that moves. A context that was reset, further contexts and devices have memory that does
+/// not, as ever.
+#[test]
+fn other_programs_are_as_without() {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&[]);
     for name in ["basics", "errors", "capture", "graphs", "contexts", "memory", "vmm", "pools"] {
         let program = gpu.program(name);
-        let bare = gpu.bare(&program, &[]);
-        let bare_pid = bare.pid();
-        let lines = bare.finish();
+        let lines = gpu.bare(&program, &[]).finish();
         // Two of them look at the room on the device, of which there is more while some memory is away.
         let seed = (!["errors", "memory"].contains(&name)).then_some("3");
-        let process = start(&gpu, &[], seed, &program, &[]);
-        let pid = process.pid();
-        let (code, found, errors) = process.wait();
+        let (code, found, errors) = start(&gpu, &[], seed, &program, &[]).wait();
         // Some find the device full, which is reported.
         let errors: Vec<&str> = errors.lines().filter(|line| !line.contains("out of GPU memory")).collect();
         assert_eq!((code, found, errors), (0, lines, Vec::new()), "{name}");
-        assert_eq!(gpu.driver_stats(pid)["illegal"], gpu.driver_stats(bare_pid)["illegal"], "{name}");
     }
     let program = gpu.program("residency");
     let process = start(&gpu, &[], None, &program, &["5"]);

@@ -24,8 +24,8 @@ pub trait Driver {
     /// Reason of a refusal.
     type Error;
 
-    /// Makes memory on the device.
-    fn create(&mut self, bytes: u64) -> Result<Self::Handle, Self::Error>;
+    /// Makes memory on the device, for the chunk at an address.
+    fn create(&mut self, at: u64, bytes: u64) -> Result<Self::Handle, Self::Error>;
     /// Gives memory back to the device, once nothing maps it.
     fn release(&mut self, handle: Self::Handle) -> Result<(), Self::Error>;
     /// Maps memory, without access.
@@ -59,6 +59,25 @@ enum Mapped {
     Nothing,
 }
 
+/// Memory of a chunk that can be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<H> {
+    /// Memory on the device.
+    Device(H),
+    /// Memory of the store.
+    Store(Stored<H>),
+}
+
+impl<H: Copy> Body<H> {
+    /// Handle of the memory.
+    pub fn handle(&self) -> H {
+        match self {
+            Body::Device(handle) => *handle,
+            Body::Store(stored) => stored.handle,
+        }
+    }
+}
+
 /// Part of a program's memory that moves as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk<H> {
@@ -73,6 +92,33 @@ impl<H: Copy> Chunk<H> {
     /// Chunk that is mapped, with access, to memory on the device.
     pub fn new(at: u64, bytes: u64, handle: H) -> Self {
         Chunk { at, bytes, mapped: Mapped::Device, device: Some(handle), store: None }
+    }
+
+    /// Chunk that is mapped, with access, to this memory.
+    pub fn of(at: u64, bytes: u64, body: Body<H>) -> Self {
+        match body {
+            Body::Device(handle) => Chunk::new(at, bytes, handle),
+            Body::Store(stored) => Chunk { at, bytes, mapped: Mapped::Host, device: None, store: Some(stored) },
+        }
+    }
+
+    /// Memory that is mapped there; `None` if the chunk cannot be reached.
+    pub fn body(&self) -> Option<Body<H>> {
+        match self.mapped {
+            Mapped::Device => self.device.map(Body::Device),
+            Mapped::Host => self.store.map(Body::Store),
+            Mapped::Empty | Mapped::Blind | Mapped::Nothing => None,
+        }
+    }
+
+    /// First address.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Handle of its memory on the device, unless it is away.
@@ -144,7 +190,7 @@ impl<H: Copy> Chunk<H> {
     }
 }
 
-/// Times that each step is tried while a move is undone.
+/// Times that each step is tried while a move is undone or memory is freed.
 const TRIES: usize = 2;
 
 /// Result of a move.
@@ -198,7 +244,7 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
         self.chunks.iter().filter(|chunk| chunk.device.is_some()).map(|chunk| chunk.bytes).sum()
     }
 
-    /// Takes the chunks in a range of addresses out, to be discarded.
+    /// Takes the chunks in a range of addresses out, to be discarded or to stay where they are.
     pub fn take_range(&mut self, at: u64, bytes: u64) -> Vec<Chunk<H>> {
         let within = |chunk: &mut Chunk<H>| at <= chunk.at && chunk.at < at + bytes;
         self.chunks.extract_if(.., within).collect()
@@ -208,7 +254,7 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
     pub fn discard<D: Driver<Handle = H>>(driver: &mut D, chunks: Vec<Chunk<H>>) -> Vec<H> {
         let mut unreleased = Vec::new();
         for mut chunk in chunks {
-            let hidden = chunk.hide(driver).is_ok();
+            let hidden = (0..TRIES).any(|_| chunk.hide(driver).is_ok());
             unreleased.extend(chunk.device.filter(|&handle| driver.release(handle).is_err()));
             // Memory that is still mapped must not get another chunk's contents.
             if let Some(stored) = chunk.store.filter(|_| hidden) {
@@ -269,7 +315,7 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
     /// Makes memory on the device for all chunks that have none, maps it and fills it.
     fn come_back<D: Driver<Handle = H>>(&mut self, driver: &mut D) -> Result<(), D::Error> {
         for chunk in self.chunks.iter_mut().filter(|chunk| chunk.device.is_none()) {
-            chunk.device = Some(driver.create(chunk.bytes)?);
+            chunk.device = Some(driver.create(chunk.at, chunk.bytes)?);
         }
         for chunk in self.chunks.iter_mut().filter(|chunk| !matches!(chunk.mapped, Mapped::Device | Mapped::Empty)) {
             chunk.hide(driver)?;

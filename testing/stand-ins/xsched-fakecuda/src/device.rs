@@ -94,7 +94,7 @@ pub(crate) fn attribute(out: Out<c_int>, which: c_int, number: c_int) -> Result<
         75 => 9,                                // compute capability
         79 | 80 | 90 => 1,                      // L1 caches, compute preemption
         81 | 97 => 227 << 10,                   // shared memory per multiprocessor, per block if asked for
-        102 => 1,                               // virtual memory management
+        102 | 110 => 1,                         // virtual memory management, for network cards, too
         103 => 1,                               // memory shared by descriptors
         92..=94 | 122 | 123 => 1,               // stream memory operations, their 64-bit words, NOR
         91 | 99 => 1,                           // registered host memory, by its own address

@@ -6,7 +6,7 @@
 
 use crate::books::reap;
 use crate::context::{CONTEXTS, Ctx, current};
-use crate::edge::{Null, Out};
+use crate::edge::{In, Null, Out};
 use crate::graph_memory;
 use crate::pool;
 use crate::result::{Error, Result};
@@ -327,7 +327,51 @@ pub(crate) fn free_async(null: Null, address: u64, stream: usize) -> Result<()> 
     Ok(())
 }
 
-/// CU_POINTER_ATTRIBUTE_CONTEXT, MEMORY_TYPE, DEVICE_POINTER, HOST_POINTER, SYNC_MEMOPS, IS_MANAGED, DEVICE_ORDINAL.
+/// Bytes that a mapping of the driver's own has for a block of this size.
+fn mapped_bytes(bytes: u64) -> u64 {
+    if bytes < vmm::GRANULARITY { bytes } else { bytes.next_multiple_of(vmm::GRANULARITY) }
+}
+
+/// Several attributes. One that does not hold for the address becomes 0, as NVIDIA documents.
+pub(crate) fn pointer_attributes(
+    count: c_uint,
+    attributes: In<c_uint>,
+    values: In<*mut c_void>,
+    address: u64,
+) -> Result<()> {
+    let (attributes, values) = (attributes.list(count as usize)?, values.list(count as usize)?);
+    for (attribute, value) in attributes.into_iter().zip(values) {
+        if value.is_null() {
+            return Err(Error::INVALID_VALUE);
+        }
+        let mut found = 0u64;
+        // SAFETY: a local, large enough for every attribute; which bytes of the caller's place are its is decided as above.
+        let asked = pointer_attribute(
+            unsafe { std::mem::transmute::<Out<u64>, Out<c_void>>(Out::to(&mut found)) },
+            attribute,
+            address,
+        );
+        let words = if DOUBLES.contains(&attribute) { 8 } else { 4 };
+        let found = if asked.is_ok() { found } else { 0 };
+        // SAFETY: the caller's place for this attribute, of this size by cuda.h.
+        unsafe { std::ptr::copy_nonoverlapping(found.to_le_bytes().as_ptr(), value.cast(), words) };
+    }
+    Ok(())
+}
+
+/// Attributes with values of 8 bytes.
+const DOUBLES: [c_uint; 12] = [1, 3, 4, 7, 11, 12, 14, 17, 18, 19, 20, 5];
+
+/// Sets an attribute. For memory that a program maps itself there is none, as with driver 580.
+pub(crate) fn set_pointer_attribute(value: In<c_uint>, attribute: c_uint, address: u64) -> Result<()> {
+    value.get()?;
+    if attribute != 6 || owner(address, 1).is_none() {
+        return Err(Error::INVALID_VALUE);
+    }
+    if vmm::of(address).is_some() { Err(Error::NOT_SUPPORTED) } else { Ok(()) }
+}
+
+/// CU_POINTER_ATTRIBUTE_CONTEXT, MEMORY_TYPE, DEVICE_POINTER, HOST_POINTER, SYNC_MEMOPS, IS_MANAGED, DEVICE_ORDINAL, and those below.
 pub(crate) fn pointer_attribute(value: Out<c_void>, attribute: c_uint, address: u64) -> Result<()> {
     // SAFETY: no `T` is read or written by the cast; the attribute decides what is.
     let as_word = || unsafe { std::mem::transmute::<Out<c_void>, Out<u32>>(value) };
@@ -345,31 +389,44 @@ pub(crate) fn pointer_attribute(value: Out<c_void>, attribute: c_uint, address: 
         let (mut base, mut size) = (0, 0);
         address_range(Out::to(&mut base), Out::to(&mut size), address).map(|()| (base, size as u64))
     };
+    let pool = || {
+        let (ctx, _) = found.as_ref()?;
+        ctx.memory.pool_of(ctx.sim.offset(pointer(block().ok()?.0), 1)?).map(|pool| pool as u64)
+    };
     match attribute {
         1 if virtual_range.is_some() => as_double().put(0),
-        1 => as_double().put(found.map_or(0, |(ctx, _)| ctx.handle as u64)),
+        1 => as_double().put(found.as_ref().map_or(0, |(ctx, _)| ctx.handle as u64)),
         // CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST.
         2 => as_word().put(if on_device && mapping.is_none_or(|mapping| mapping.on_device) { 2 } else { 1 }),
         3 => as_double().put(address),
         4 if on_device => Err(Error::INVALID_VALUE),
         4 => as_double().put(address),
         6 | 8 => as_word().put(0),
+        // BUFFER_ID, MEMORY_BLOCK_ID: those of a mapping are new with each.
+        7 | 20 => {
+            as_double().put(mapping.map_or_else(|| block().map(|(base, _)| base >> 9), |mapping| Ok(mapping.number))?)
+        }
         // CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
-        10 => as_word().put((on_device && virtual_range.is_none()).into()),
+        10 => as_word().put((on_device && virtual_range.is_none() && pool().is_none()).into()),
         // RANGE_START_ADDR, RANGE_SIZE: of the reservation. MAPPED, ALLOWED_HANDLE_TYPES.
         11 => as_double().put(virtual_range.map_or_else(|| block().map(|(base, _)| base), |known| Ok(known.start))?),
         12 => as_double().put(virtual_range.map_or_else(|| block().map(|(_, size)| size), |known| Ok(known.bytes))?),
         13 => as_word().put((virtual_range.is_none() || mapping.is_some()).into()),
         14 => as_double().put(mapping.map_or(0, |mapping| mapping.handles as u64)),
         // MEMPOOL_HANDLE
-        17 => as_double().put(
-            found.and_then(|(ctx, _)| ctx.memory.pool_of(ctx.sim.offset(pointer(block().ok()?.0), 1)?)).unwrap_or(0)
-                as u64,
-        ),
+        17 => as_double().put(pool().unwrap_or(0)),
+        // GPU_DIRECT_RDMA_CAPABLE, ACCESS_FLAGS (CU_POINTER_ATTRIBUTE_ACCESS_FLAGS_READWRITE), IS_HW_DECOMPRESS_CAPABLE
+        15 | 21 => {
+            let created = mapping.map(|mapping| if attribute == 15 { mapping.rdma } else { mapping.decompress });
+            as_word().put((on_device && created.unwrap_or(virtual_range.is_none())).into())
+        }
+        16 => as_word().put(3),
         // MAPPING_SIZE, MAPPING_BASE_ADDR
-        18 => as_double().put(block()?.1),
+        18 if pool().is_some() => as_double().put(block()?.1.next_multiple_of(vmm::GRANULARITY)),
+        18 => as_double()
+            .put(mapping.map_or_else(|| block().map(|(_, size)| mapped_bytes(size)), |mapping| Ok(mapping.bytes))?),
         19 => as_double().put(block()?.0),
-        9 => as_word().put(found.map_or(0, |(ctx, _)| ctx.device as u32)),
+        9 => as_word().put(found.as_ref().map_or(0, |(ctx, _)| ctx.device as u32)),
         _ => Err(Error::NOT_SUPPORTED),
     }
 }

@@ -3,9 +3,9 @@
 use crate::counts;
 use crate::fail::FAILURES;
 use serde_json::Value;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, OnceLock};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -67,6 +67,14 @@ impl Counters {
     }
 }
 
+/// Numbers of handles of memory and of ranges of addresses that are left, given once there are some.
+static LEFT: OnceLock<fn() -> (usize, usize)> = OnceLock::new();
+
+/// Has the report tell what is left.
+pub(crate) fn tell_left(left: fn() -> (usize, usize)) {
+    let _ = LEFT.set(left);
+}
+
 /// Number of illegal calls whose texts are kept.
 const KEPT: usize = 32;
 
@@ -99,6 +107,9 @@ pub(crate) extern "C" fn report() {
         line.insert("counted".into(), counted.into());
         line.insert("failed".into(), failed.into());
     }
+    let (handles, ranges) = LEFT.get().map_or((0, 0), |left| left());
+    line.insert("handles".into(), handles.into());
+    line.insert("ranges".into(), ranges.into());
     line.insert("illegal_calls".into(), ILLEGAL.lock().map(|texts| texts.clone()).unwrap_or_default().into());
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     let text = format!("{}\n", Value::Object(line));

@@ -247,6 +247,8 @@ functions! {
     driver cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) => memory::info;
     driver cuMemGetAddressRange_v2(base: Out<u64>, size: Out<usize>, at: u64) => memory::address_range;
     driver cuPointerGetAttribute(out: Out<c_void>, which: c_uint, at: u64) => memory::pointer_attribute;
+    driver cuPointerGetAttributes(count: c_uint, which: In<c_uint>, values: In<Pointer>, at: u64) => memory::pointer_attributes;
+    driver cuPointerSetAttribute(value: In<c_uint>, which: c_uint, at: u64) => memory::set_pointer_attribute;
     driver cuMemAllocAsync / cuMemAllocAsync_ptsz(out: Out<u64>, bytes: usize, stream: Stream) => memory::alloc_async;
     driver cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz(
         out: Out<u64>, bytes: usize, pool: Pool, stream: Stream) => memory::alloc_from_pool;

@@ -13,6 +13,7 @@ use rustix::fd::{BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use xsched_sim::client::{self, Ordering, lock};
 use xsched_sim::memory::sealed_memfd;
@@ -107,6 +108,8 @@ struct Mapped {
     memory: Arc<Physical>,
     /// CUmemAccess_flags of each device that was given access.
     access: BTreeMap<c_int, c_int>,
+    /// Number of this mapping among all.
+    number: u64,
 }
 
 /// A reserved range of addresses.
@@ -125,12 +128,22 @@ struct State {
     handles: BTreeMap<u64, (Arc<Physical>, u64)>,
     /// Ranges by address.
     ranges: BTreeMap<u64, Reserved>,
+    /// Ranges that ended with their contexts, with their sizes. With NVIDIA's driver they stay until they are freed.
+    ended: BTreeMap<u64, u64>,
     keepers: BTreeMap<usize, &'static client::Context>,
     last: u64,
 }
 
-static STATE: Mutex<State> =
-    Mutex::new(State { handles: BTreeMap::new(), ranges: BTreeMap::new(), keepers: BTreeMap::new(), last: 0 });
+static STATE: Mutex<State> = Mutex::new(State {
+    handles: BTreeMap::new(),
+    ranges: BTreeMap::new(),
+    ended: BTreeMap::new(),
+    keepers: BTreeMap::new(),
+    last: 0,
+});
+
+/// Number of the next mapping.
+static MAPPINGS: AtomicU64 = AtomicU64::new(1);
 
 /// Context that stands for the process at a device.
 fn keeper(state: &mut State, number: usize) -> Result<&'static client::Context> {
@@ -154,6 +167,7 @@ impl State {
     fn add(&mut self, number: Option<usize>, file: OwnedFd, bytes: u64, properties: Properties) -> Result<u64> {
         let keeper = number.map(|number| keeper(self, number)).transpose()?;
         let held = keeper.map(|keeper| Ok::<_, Error>((keeper, keeper.hold(&file)?.0))).transpose()?;
+        stats::tell_left(left);
         self.last += 1;
         let handle = 0x5a << 40 | self.last << 6;
         let memory = Arc::new(Physical { handle, file, bytes, properties, held });
@@ -224,12 +238,19 @@ pub(crate) fn reserve(out: Out<u64>, bytes: usize, alignment: usize, _: u64, fla
     // Addresses alone need no memory.
     let block = lock(&ctx.sim.heaps).device.alloc(room).ok_or(Error::OUT_OF_MEMORY)?;
     let start = (ctx.sim.address(block).expose_provenance() as u64).next_multiple_of(alignment);
-    lock(&STATE).ranges.insert(start, Reserved { ctx, block, bytes, mapped: BTreeMap::new() });
+    stats::tell_left(left);
+    let mut state = lock(&STATE);
+    state.ended.retain(|&ended, &mut length| ended + length <= start || start + bytes <= ended);
+    state.ranges.insert(start, Reserved { ctx, block, bytes, mapped: BTreeMap::new() });
     out.put(start)
 }
 
 pub(crate) fn unreserve(address: u64, bytes: usize) -> Result<()> {
     let mut state = lock(&STATE);
+    if state.ended.get(&address) == Some(&(bytes as u64)) {
+        state.ended.remove(&address);
+        return Ok(());
+    }
     let Some(range) = state.ranges.get(&address).filter(|range| range.bytes == bytes as u64) else {
         stats::illegal(format!("no reserved range begins at {address:#x}"));
         return Err(Error::INVALID_VALUE);
@@ -290,7 +311,8 @@ pub(crate) fn map(address: u64, bytes: usize, offset: usize, handle: c_ulonglong
     }
     let at = range.offset(address)?;
     range.ctx.sim.map(at, &memory.file, 0, bytes as u64)?;
-    range.mapped.insert(address, Mapped { bytes: bytes as u64, memory, access: BTreeMap::new() });
+    let number = MAPPINGS.fetch_add(1, Relaxed);
+    range.mapped.insert(address, Mapped { bytes: bytes as u64, memory, access: BTreeMap::new(), number });
     Ok(())
 }
 
@@ -298,6 +320,10 @@ pub(crate) fn map(address: u64, bytes: usize, offset: usize, handle: c_ulonglong
 pub(crate) fn unmap(address: u64, bytes: usize) -> Result<()> {
     let wanted = span(address, bytes)?;
     let mut state = lock(&STATE);
+    let ended = state.ended.range(..=wanted.start).next_back();
+    if ended.is_some_and(|(start, bytes)| wanted.end <= start + bytes) {
+        return Ok(());
+    }
     let range = state.range(&wanted)?;
     range.whole(&wanted)?.into_iter().try_for_each(|at| range.unmap(at))
 }
@@ -376,6 +402,10 @@ pub(crate) struct Mapping {
     pub(crate) handles: c_int,
     /// The memory is the device's.
     pub(crate) on_device: bool,
+    pub(crate) number: u64,
+    /// The memory was made for network cards; for the unit that decompresses.
+    pub(crate) rdma: bool,
+    pub(crate) decompress: bool,
     access: BTreeMap<c_int, c_int>,
 }
 
@@ -397,6 +427,9 @@ pub(crate) fn of(address: u64) -> Option<Known> {
         bytes: mapped.bytes,
         handles: mapped.memory.properties.handles,
         on_device: mapped.memory.held.is_some(),
+        number: mapped.number,
+        rdma: mapped.memory.properties.flags[1] != 0,
+        decompress: mapped.memory.properties.flags[2] & 2 != 0,
         access: mapped.access.clone(),
     });
     (address < start + range.bytes).then_some(Known { start, bytes: range.bytes, mapping })
@@ -424,5 +457,14 @@ pub(crate) fn check(address: u64, bytes: usize) -> Option<Result<()>> {
 
 /// Drops the ranges of a context that ends, with the mappings in them. Handles remain.
 pub(crate) fn forget(ctx: &Ctx) {
-    lock(&STATE).ranges.retain(|_, range| range.ctx.id != ctx.id);
+    let mut state = lock(&STATE);
+    let State { ranges, ended, .. } = &mut *state;
+    ended.extend(ranges.iter().filter(|(_, range)| range.ctx.id == ctx.id).map(|(start, range)| (*start, range.bytes)));
+    ranges.retain(|_, range| range.ctx.id != ctx.id);
+}
+
+/// Numbers of handles and of ranges that are left.
+fn left() -> (usize, usize) {
+    let state = lock(&STATE);
+    (state.handles.len(), state.ranges.len() + state.ended.len())
 }

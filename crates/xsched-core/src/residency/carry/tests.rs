@@ -96,7 +96,7 @@ impl Driver for Maps {
     type Handle = u64;
     type Error = Refused;
 
-    fn create(&mut self, _: u64) -> Result<u64, Refused> {
+    fn create(&mut self, _: u64, _: u64) -> Result<u64, Refused> {
         self.call()?;
         self.next += 1;
         self.device.insert(self.next, Memory { contents: RUBBISH, released: false });
@@ -185,7 +185,7 @@ impl Program {
         let mut residents = Residents::default();
         for i in 0..CHUNKS {
             let at = (1 << 40) + i * BYTES;
-            let handle = driver.create(BYTES).expect("memory");
+            let handle = driver.create(0, BYTES).expect("memory");
             driver.map(at, BYTES, handle).expect("mapping");
             driver.allow(at, BYTES).expect("access");
             residents.chunks.push(Chunk::new(at, BYTES, handle));

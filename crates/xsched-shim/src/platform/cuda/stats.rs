@@ -1,7 +1,17 @@
 //! Statistics of this platform for `XSCHED_STATS`.
 
+use std::sync::OnceLock;
+
+use super::gated;
 use super::timeslice::{self, Counts};
-use super::{gated, residency};
+
+/// Further member on memory that moves; empty if none can.
+static MOVES: OnceLock<fn() -> String> = OnceLock::new();
+
+/// Adds a member on memory that moves, while this library is loaded.
+pub(super) fn add_moves(member: fn() -> String) {
+    let _ = MOVES.set(member);
+}
 
 /// Counts of CUDA graphs with gates inside, and of those that should have some but have none, as a further JSON member;
 /// empty without any.
@@ -25,13 +35,7 @@ fn slices() -> String {
     }
 }
 
-/// Counts of moves of memory, as a further JSON member; empty if none can move.
-fn moves() -> String {
-    residency::counts()
-        .map_or_else(String::new, |(moves, failed)| format!(",\"residency\":{{\"moves\":{moves},\"failed\":{failed}}}"))
-}
-
 /// Statistics of this platform, as further members of a JSON object.
 pub(crate) fn members() -> String {
-    graphs() + &slices() + &moves()
+    graphs() + &slices() + &MOVES.get().map_or_else(String::new, |member| member())
 }

@@ -7,9 +7,7 @@ use super::{pool, real, sig};
 use crate::interpose::hooks;
 use crate::platform::shared::Driver;
 use crate::platform::shared::StreamKind;
-use crate::platform::shared::waits::{
-    event_call, lending_call, loading_call, stream_call, stream_question, unloading_call,
-};
+use crate::platform::shared::waits::{event_call, loading_call, stream_call, stream_question, unloading_call};
 
 /// Waits for a whole context.
 fn context_call(real: *mut c_void, call: impl FnOnce() -> CUresult) -> CUresult {
@@ -80,8 +78,6 @@ may_wait! {
     [unloading_call]
     fn cuLibraryUnload(library: *mut c_void);
     fn cuModuleUnload(hmod: *mut c_void);
-    [lending_call]
-    fn cuIpcCloseMemHandle(dptr: CUdeviceptr);
 }
 
 macro_rules! loads {

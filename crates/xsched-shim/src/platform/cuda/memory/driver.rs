@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 use xsched_vendor::functions;
 
 use super::super::types::*;
+use super::instead;
 use crate::platform::shared::{DefaultStreamMode, search_beside};
 
 /// CUmemoryPool.
@@ -88,7 +89,8 @@ pub(super) fn pool(pool: Pool) -> Option<(u64, u64)> {
         // SAFETY: a pool that the program has not destroyed; pointer to a local of the attribute's size.
         (unsafe { (api()?.pool_attribute?)(pool, which, &mut value) } == SUCCESS).then_some(value)
     };
-    Some((attribute(RESERVED)?, attribute(USED)?))
+    let (reserved, used) = instead::served().map_or((0, 0), |served| (served.pool_figures)(pool as usize));
+    Some((attribute(RESERVED)? + reserved, attribute(USED)? + used))
 }
 
 /// Makes a pool release what is not in use.
@@ -96,6 +98,9 @@ pub(super) fn trim_pool(pool: Pool) {
     if let Some(trim) = api().and_then(|api| api.pool_trim) {
         // SAFETY: a pool that the program has not destroyed.
         unsafe { trim(pool, 0) };
+    }
+    if let Some(served) = instead::served() {
+        (served.trim_pool)(pool as usize, 0);
     }
 }
 

@@ -4,7 +4,7 @@
 //! - [`keeper`]: CUDA for [claims](crate::platform::shared::memory); [`calls`]: the hooks' common steps.
 //! - One file for each way to get memory: [`plain`], [`arrays`], [`host`], [`pools`], [`virtuals`], [`graphs`], and
 //!   [`overhead`] for contexts. `docs/internals/cuda.md` has the table of ways.
-//! - [`moved`]: memory that leaves its device and comes back.
+//! - [`moved`]: memory that leaves its device and comes back; [`instead`]: what this library has in place of the driver's.
 //! - [`figures`]: the driver's answers on free and total memory; [`nvml`]: those of NVIDIA's management library.
 
 #[allow(non_snake_case)] // vendor names
@@ -18,6 +18,7 @@ pub(super) mod figures;
 pub(super) mod graphs;
 #[allow(non_snake_case)] // vendor names
 pub(super) mod host;
+pub(super) mod instead;
 mod keeper;
 pub(super) mod moved;
 #[allow(non_snake_case)] // vendor names

@@ -3,7 +3,7 @@
 use super::super::types::*;
 use super::super::{real, sig};
 use super::calls::{address_at, allocates, lend, memory_calls};
-use super::driver;
+use super::{driver, instead};
 use crate::interpose::hooks;
 use crate::platform::shared::memory::{Part, account, account::rounded, steps::frees, table};
 use crate::process;
@@ -71,12 +71,18 @@ memory_calls! {
     fn cuMemFree_v2(dptr: CUdeviceptr) [freed(dptr)];
 }
 
+/// Beginning of the allocation that contains an address.
+fn beginning(address: CUdeviceptr) -> Option<CUdeviceptr> {
+    let ours = instead::served().and_then(|served| (served.range)(address));
+    ours.map(|(at, _)| at).or_else(|| driver::beginning(address))
+}
+
 /// Memory that another process may open stays this process's: there it is not counted.
 fn exported(_: *mut c_void, address: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CUresult {
     let rc = call();
     if rc == SUCCESS {
         process::guarded("after memory was exported", || {
-            let entry = table::mark_exported(driver::beginning(address).unwrap_or(address))?;
+            let entry = table::mark_exported(beginning(address).unwrap_or(address))?;
             account::export(entry.slot, entry.bytes);
             Some(())
         });

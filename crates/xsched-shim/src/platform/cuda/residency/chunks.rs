@@ -1,47 +1,105 @@
-//! Memory of `cuMemAlloc` as chunks behind addresses of this library's.
+//! Regions: ranges of addresses of this library's with chunks behind them, for plain memory and for segments of pools.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use xsched_core::residency::{Chunk, Driver as _, Residents};
+use xsched_core::residency::{Body, Chunk, Driver as _, Residents};
 
+use super::super::api::Api;
 use super::super::types::*;
-use super::calls::Calls;
+use super::calls::{Calls, Handle};
 use super::movable::{MOVABLE, Movable, POSSIBLE, movable, pass};
 use super::mover;
 use crate::lock::Lock;
 use crate::platform::shared::Driver as _;
 
 /// Smallest allocation that becomes chunks, and the unit of its size, in bytes.
-const UNIT: u64 = 2 << 20;
+pub(super) const UNIT: u64 = 2 << 20;
 /// Largest chunk, in bytes: large ones move at the link's speed, and small ones leave room for others sooner.
-const LARGEST: u64 = 32 << 20;
+pub(super) const LARGEST: u64 = 32 << 20;
+/// First number of memory that this library gives out as a buffer's ID, far above a driver's own.
+const FIRST_ID: u64 = 1 << 40;
 
-/// Sizes of the allocations, in bytes, by address.
-static ALLOCATIONS: Lock<BTreeMap<u64, u64>> = Lock::new();
+/// Memory behind a range of addresses.
+pub(super) struct Region {
+    /// Size that was asked for, and that is mapped, in bytes.
+    pub(super) bytes: u64,
+    pub(super) mapped_bytes: u64,
+    /// Number of the buffer, which stays while its memory moves.
+    pub(super) id: u64,
+    /// Segment of a pool: its blocks are the program's, not the region.
+    pub(super) is_segment: bool,
+    /// Reason why it stays on the device, and its chunks then.
+    pub(super) pinned: Option<&'static str>,
+    held: Vec<Chunk<Handle>>,
+}
 
-/// Allocates. `None`: the driver is to allocate, and to tell what is wrong if it cannot. `real` is one of its functions.
-pub(super) fn allocate(real: *mut c_void, bytes: usize) -> Option<u64> {
-    let bytes = (bytes as u64).checked_next_multiple_of(UNIT).filter(|_| bytes as u64 >= UNIT)?;
+/// Regions by address.
+static REGIONS: Lock<BTreeMap<u64, Region>> = Lock::new();
+
+/// Number of a new buffer.
+pub(super) fn new_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(FIRST_ID);
+    NEXT.fetch_add(1, Relaxed)
+}
+
+/// Looks at the region that contains an address, with its beginning.
+pub(super) fn region_of<T>(address: u64, look: impl FnOnce(u64, &mut Region) -> T) -> Option<T> {
+    if REGIONS.is_untouched() {
+        return None;
+    }
+    let mut regions = REGIONS.lock();
+    let (&at, region) = regions.range_mut(..=address).next_back()?;
+    (address - at < region.mapped_bytes).then(|| look(at, region))
+}
+
+/// The movable memory, made if need be, if the calling thread's context is that of the chunks and may have new ones now. `real` is one of
+/// the driver's functions.
+pub(super) fn ready(real: *mut c_void) -> Option<&'static Movable> {
     if MOVABLE.get().is_none() {
         begin(real)?;
     }
     let movable = movable().filter(|movable| !movable.over.load(Acquire) && movable.calls.is_current())?;
-    // A capture must not see calls that are not the program's.
-    if super::super::api::Api::known().is_some_and(|api| api.some_capture()) {
+    // A capture must not see calls that are not the program's, unless it allows all.
+    let captures = Api::known().is_some_and(|api| api.some_capture());
+    (!captures || movable.calls.is_relaxed()).then_some(movable)
+}
+
+/// Allocates. `None`: the driver is to allocate, and to tell what is wrong if it cannot. `real` is one of its functions.
+pub(super) fn allocate(real: *mut c_void, bytes: usize) -> Option<u64> {
+    if (bytes as u64) < UNIT {
         return None;
     }
-    pass(|| {
-        let at = movable.calls.reserve(bytes).ok()?;
-        let chunks = fill(&movable.calls, at, bytes);
-        if chunks.is_none() {
-            let _ = movable.calls.unreserve(at, bytes);
-        }
-        movable.residents.lock().chunks.extend(chunks?);
-        movable.recount();
-        ALLOCATIONS.lock().insert(at, bytes);
-        Some(at)
-    })
+    let movable = ready(real)?;
+    pass(|| add_region(movable, bytes as u64, false))
+}
+
+/// Allocates rows, whose distance is returned, too.
+pub(super) fn allocate_rows(real: *mut c_void, width: usize, height: usize, element: c_uint) -> Option<(u64, usize)> {
+    if ![4, 8, 16].contains(&element) || width == 0 {
+        return None;
+    }
+    // The unit is the device's: a guess of it decides whether to make anything at all.
+    (width as u64).checked_mul(height as u64).filter(|bytes| *bytes >= UNIT)?;
+    let movable = ready(real)?;
+    let pitch = (width as u64).checked_next_multiple_of(movable.calls.row_unit)?;
+    let at = pass(|| add_region(movable, pitch.checked_mul(height as u64)?, false))?;
+    Some((at, pitch as usize))
+}
+
+/// Adds a region, within the latch.
+pub(super) fn add_region(movable: &Movable, asked: u64, is_segment: bool) -> Option<u64> {
+    let bytes = asked.checked_next_multiple_of(UNIT)?;
+    let at = movable.calls.reserve(bytes).ok()?;
+    let chunks = fill(&movable.calls, at, bytes);
+    if chunks.is_none() {
+        let _ = movable.calls.unreserve(at, bytes);
+    }
+    movable.residents.lock().chunks.extend(chunks?);
+    movable.recount();
+    let region = Region { bytes: asked, mapped_bytes: bytes, id: new_id(), is_segment, pinned: None, held: Vec::new() };
+    REGIONS.lock().insert(at, region);
+    Some(at)
 }
 
 /// Maps new memory to a whole range, or nothing.
@@ -57,20 +115,20 @@ fn fill(mut calls: &Calls, at: u64, bytes: u64) -> Option<Vec<Chunk<u64>>> {
         return Some(made.into_iter().map(|(chunk, ..)| chunk).collect());
     }
     for (chunk, at, size) in made {
-        let _ = calls.unmap(at, size);
+        calls.unmap_surely(at, size);
         let _ = chunk.handle().map(|handle| calls.release(handle));
     }
     None
 }
 
 fn one(mut calls: &Calls, at: u64, size: u64) -> Option<Chunk<u64>> {
-    let handle = calls.create(size).ok()?;
+    let handle = calls.create(at, size).ok()?;
     let mapped = calls.map(at, size, handle);
     if mapped.is_ok() && calls.allow(at, size).is_ok() {
         return Some(Chunk::new(at, size, handle));
     }
     if mapped.is_ok() {
-        let _ = calls.unmap(at, size);
+        calls.unmap_surely(at, size);
     }
     let _ = calls.release(handle);
     None
@@ -86,35 +144,100 @@ fn begin(real: *mut c_void) -> Option<()> {
     Some(())
 }
 
+/// Reports whether plain memory of this library begins there.
+pub(super) fn begins_at(address: u64) -> bool {
+    region_of(address, |at, region| at == address && !region.is_segment) == Some(true)
+}
+
 /// Frees. `None`: no chunks begin there, the driver is to free it. Like the driver's, it waits for all commands.
 pub(super) fn free(address: u64) -> Option<CUresult> {
     let movable = movable()?;
-    let bytes = *ALLOCATIONS.lock().get(&address)?;
+    begins_at(address).then_some(())?;
     pass(|| {
-        if let Err(refusal) = movable.calls.synchronize() {
+        if let Err(refusal) = movable.calls.synchronize_own() {
             return Some(refusal);
         }
-        ALLOCATIONS.lock().remove(&address)?;
-        drop_range(movable, address, bytes);
-        Some(SUCCESS)
+        drop_region(movable, address).then_some(SUCCESS)
     })
 }
 
-fn drop_range(movable: &Movable, at: u64, bytes: u64) {
-    let chunks = movable.residents.lock().take_range(at, bytes);
-    movable.recount();
-    let unreleased = Residents::discard(&mut &movable.calls, chunks);
-    movable.residents.lock().keep_unreleased(unreleased);
-    let _ = movable.calls.unreserve(at, bytes);
+/// Frees a region that no command uses.
+pub(super) fn drop_region(movable: &Movable, at: u64) -> bool {
+    let region = REGIONS.lock().remove(&at);
+    region.map(|region| discard(movable, at, region)).is_some()
 }
 
-/// Ends movable memory with its context: what is left of it is freed, and nothing moves any more.
-pub(super) fn end() {
-    let Some(movable) = movable() else { return };
-    if movable.over.swap(true, AcqRel) {
-        return;
+fn discard(movable: &Movable, at: u64, region: Region) {
+    let mut chunks = movable.residents.lock().take_range(at, region.mapped_bytes);
+    movable.recount();
+    chunks.extend(region.held);
+    let unreleased = Residents::discard(&mut &movable.calls, chunks);
+    movable.residents.lock().keep_unreleased(unreleased);
+    let _ = movable.calls.unreserve(at, region.mapped_bytes);
+}
+
+/// Has the region that contains an address stay on the device from now on. `None`: there is none. False: it is not there now.
+pub(super) fn pin(movable: &Movable, address: u64, why: &'static str) -> Option<bool> {
+    let is_pinned = region_of(address, |at, region| {
+        if region.pinned.is_some() {
+            return true;
+        }
+        let mut residents = movable.residents.lock();
+        let chunks = residents.take_range(at, region.mapped_bytes);
+        if chunks.iter().any(|chunk| !matches!(chunk.body(), Some(Body::Device(_)))) {
+            residents.chunks.extend(chunks);
+            return false;
+        }
+        region.held = chunks;
+        region.pinned = Some(why);
+        true
+    });
+    movable.recount();
+    is_pinned
+}
+
+/// Memory of a region that stays on the device, in the order of addresses.
+pub(super) fn held_handles(at: u64) -> Option<Vec<Handle>> {
+    let held = REGIONS.lock().get(&at)?.held.clone();
+    let mut held: Vec<_> = held.into_iter().map(|chunk| (chunk.at(), chunk.handle())).collect();
+    held.sort_unstable_by_key(|(at, _)| *at);
+    held.into_iter().map(|(_, handle)| handle).collect()
+}
+
+/// Beginnings of the chunks of the region that contains an address.
+pub(super) fn parts_of(address: u64) -> Vec<u64> {
+    let part = |(at, bytes): (u64, u64)| (at..at + bytes).step_by(LARGEST as usize).collect();
+    region_of(address, |at, region| (at, region.mapped_bytes)).map_or_else(Vec::new, part)
+}
+
+/// Gives another device access to all regions.
+pub(super) fn let_peer_in(movable: &Movable, device: CUdevice) {
+    movable.calls.add_peer(device);
+    let mut calls = &movable.calls;
+    let all: Vec<(u64, u64)> = REGIONS.lock().iter().map(|(at, region)| (*at, region.mapped_bytes)).collect();
+    for (at, bytes) in all {
+        let _ = calls.allow(at, bytes);
     }
-    for (at, bytes) in std::mem::take(&mut *ALLOCATIONS.lock()) {
-        drop_range(movable, at, bytes);
+}
+
+/// Memory that stays on the device, by reason.
+pub(super) fn pins(each: &mut dyn FnMut(&'static str, u64)) {
+    for region in REGIONS.lock().values() {
+        if let Some(why) = region.pinned {
+            each(why, region.mapped_bytes);
+        }
     }
+}
+
+/// Frees all regions, before or after their context ends.
+pub(super) fn end_all(movable: &Movable) {
+    let all = std::mem::take(&mut *REGIONS.lock());
+    for (at, region) in all {
+        discard(movable, at, region);
+    }
+}
+
+/// Empties the table, in a forked child.
+pub(super) fn forget_all() {
+    REGIONS.forget();
 }

@@ -4,37 +4,43 @@
 //! - [`latched`]: a function of this library before each of the driver's that hooks call in the end, whatever let the call through. It
 //!   passes the residency latch ([`xsched_core::residency`]).
 //! - [`movable`]: the latch, and the state behind it.
-//! - [`chunks`]: memory of `cuMemAlloc` from 2 MiB on, as chunks behind addresses of this library's.
+//! - [`chunks`]: memory of `cuMemAlloc` from 2 MiB on, as chunks behind addresses of this library's; [`pools`]: memory in the order of
+//!   streams, in such chunks; [`virtuals`]: memory that a program maps itself, behind handles of this library's.
+//! - [`answers`]: what a program is told about all of these; [`hooked`]: hooks for that; [`pins`], [`held`]: what does not move, and when; [`tickets`]:
+//!   memory that other processes open.
 //! - [`calls`]: the driver's calls that make and move chunks.
 //! - [`mover`]: the thread that moves them, as the daemon orders; at random with `XSCHED_MEMORY_MOVES`.
 //!
-//! Memory of the first context that allocates moves, on machines with one device. All other memory is the driver's own.
+//! Memory of the first context that allocates moves. All other memory is the driver's own.
 
+mod answers;
 mod calls;
 mod chunks;
 mod counts;
+mod held;
+#[allow(non_snake_case)] // vendor names
+pub(super) mod hooked;
 #[allow(non_snake_case)] // vendor names
 mod latched;
 mod movable;
 mod mover;
+mod pins;
+mod pools;
+mod tickets;
+mod virtuals;
+mod wanted;
 
 use std::ffi::c_void;
-use std::sync::OnceLock;
 
-use xsched_proto::variables;
-
-pub(super) use self::counts::counts;
+use self::counts::counts;
 use self::movable::MOVABLE;
-pub(super) use self::movable::{forget_all, order};
-use crate::enabled::{CUDA, platform_enabled};
+pub(super) use self::movable::order;
+pub(super) use self::wanted::is_wanted;
+use super::memory::instead::{self, Served};
+use super::stats;
+use crate::enabled::CUDA;
 use crate::interpose::Hook;
 use crate::interpose::beneath::{self, Beneath};
-
-/// Reports whether this program's memory is to be movable.
-pub(super) fn is_wanted() -> bool {
-    static WANTED: OnceLock<bool> = OnceLock::new();
-    *WANTED.get_or_init(|| variables::text("XSCHED_MEMORY").as_deref() == Some("swap") && platform_enabled(CUDA))
-}
 
 /// Constructor, run when this library is loaded: hooks call what lies here before the driver's functions.
 #[used]
@@ -42,9 +48,18 @@ pub(super) fn is_wanted() -> bool {
 static LIE_BENEATH: extern "C" fn() = {
     extern "C" fn lie_beneath() {
         beneath::put(&Beneath { before: under, behind: driver_function });
+        stats::add_moves(moves);
+        instead::put(&Served { range: answers::range, pool_figures: pools::figures, trim_pool: pools::trim });
     }
     lie_beneath
 };
+
+/// Counts of moves of memory, and what does not move in bytes, as a further JSON member of the statistics; empty if none can move.
+fn moves() -> String {
+    let Some((moves, failed)) = counts() else { return String::new() };
+    let pinned: Vec<String> = pins::pins().iter().map(|(why, bytes)| format!("\"{why}\":{bytes}")).collect();
+    format!(",\"residency\":{{\"moves\":{moves},\"failed\":{failed},\"pinned\":{{{}}}}}", pinned.join(","))
+}
 
 /// Function for calls of a hook instead of the driver's: the latched one in a program whose memory is movable.
 #[cold]
@@ -56,4 +71,10 @@ fn under(hook: &Hook, real: *mut c_void) -> *mut c_void {
 #[cold]
 fn driver_function(address: usize) -> usize {
     if MOVABLE.get().is_none() && !latched::is_used() { address } else { latched::behind(address) }
+}
+
+/// Ends everything here, in a forked child.
+pub(super) fn forget_all() {
+    movable::forget_all();
+    pins::forget_all();
 }

@@ -38,7 +38,7 @@ pub(super) fn start(movable: &'static Movable) -> bool {
 }
 
 /// Starts a thread that takes no signals.
-fn quietly(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
+pub(super) fn quietly(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     // SAFETY: signal sets on the stack.
     unsafe {
         let (mut all, mut old) = (std::mem::zeroed(), std::mem::zeroed());
@@ -128,7 +128,7 @@ impl Drop for Taken {
 
 impl Moves for Mover {
     fn is_busy(&mut self) -> bool {
-        self.movable.over.load(Acquire) || Api::known().is_some_and(|api| api.some_capture())
+        self.movable.over.load(Acquire) || super::held::is_held() || Api::known().is_some_and(|api| api.some_capture())
     }
 
     fn drain(&mut self) -> bool {
@@ -233,6 +233,9 @@ impl Mover {
     fn prevented(&self) -> Option<String> {
         if self.movable.residents.lock().chunks.is_empty() {
             return Some("none of its memory can leave the device".to_owned());
+        }
+        if let Some(why) = super::held::hold() {
+            return Some(format!("it has {why}"));
         }
         moved::prevented(self.movable.slot()?)
     }
