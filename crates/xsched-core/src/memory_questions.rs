@@ -30,11 +30,11 @@ pub struct Room {
 /// Stage of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// It is on its way.
+    /// On its way to the daemon.
     Asked,
     /// The daemon makes room.
     Waits,
-    /// It is answered.
+    /// Answered.
     Answered(MemoryAnswer),
 }
 

@@ -148,7 +148,7 @@ fn best_effort_programs_take_turns_and_wait_off_the_device() {
         returns(&both[0]);
         both.swap(0, 1);
     }
-    // One that gives its question up is let go on.
+    // A program that gives its question up goes on.
     ask(&mut w, &both[0], 20 * GIB, false, true);
     assert!(!both[0].is_open(0));
     w.say(&both[0], Message::MemoryMoved { number: 0, why: None });

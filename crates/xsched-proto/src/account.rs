@@ -72,7 +72,7 @@ pub struct MemorySlot {
 pub struct Residency(pub u64);
 
 impl Residency {
-    /// It stays away until it is thawed.
+    /// Memory stays away until it is thawed.
     pub const FROZEN: Residency = Residency(1);
 
     /// True: all bits of `other` are set.

@@ -64,7 +64,7 @@ fn frozen_memory_leaves_the_device_and_comes_back_with_its_contents() {
         assert_eq!(moved(&gpu, "freeze", pid), (0, format!("{pid} freezing: is frozen already")));
         process.tell("add");
         await_waiting(&gpu, pid);
-        // Neither does what lets a suspended program go on.
+        // `resume` lets a suspended program go on, and no frozen one.
         assert_eq!(moved(&gpu, "resume", pid).0, 0);
         assert_eq!(memory(&gpu, pid), (on_device - 32, 32, true));
         assert!(process.line_within(Duration::ZERO).is_none(), "it waits");
@@ -149,7 +149,7 @@ fn a_program_goes_on_in_each_way_in_which_a_gate_opens() {
             "signal" => {
                 process.tell("add");
                 await_waiting(&gpu, pid);
-                // One for each launch and each copy that waits.
+                // Each launch and each copy that waits needs a signal.
                 for line in ["added", "right"] {
                     let mut answer = None;
                     until("signals let it through", || {

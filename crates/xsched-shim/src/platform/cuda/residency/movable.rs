@@ -122,7 +122,7 @@ fn enter(movable: &'static Movable) -> (&'static Inside<Hardware>, Entry) {
         if wait.must_end(process::running(), std::mem::take(&mut is_interrupted)) {
             movable.latch.open_for_good();
         } else if seen.is_away() {
-            // What is just leaving is asked for once it is away: a program that always runs would keep it otherwise.
+            // Memory that is just leaving is asked for once it is away: a program that always runs would keep it otherwise.
             movable.latch.ask_back();
         }
         is_interrupted = movable.latch.sleep(seen, SLEEP_NS);
