@@ -34,7 +34,7 @@ pub(crate) enum Question {
     Asked,
     /// The daemon makes room.
     Waits,
-    /// Answered.
+    /// The daemon has answered.
     Answered(MemoryAnswer),
 }
 
