@@ -7,7 +7,8 @@ Makes a scenario of each mix and system, plays it, and prints the table of docs/
 fails if the page has another one. --keep leaves the scenarios in FOLDER.
 
 Inputs are figures of the programs by themselves (systems `alone` and `best-effort` of coloc.py's raw files) and of the device (preempt of
-micro.py). Nothing that is predicted is an input, and no parameter was fitted to it:
+micro.py). Nothing that is predicted is an input, and no parameter was fitted to it. The form of the model of host and wake-up was chosen while
+looking at the table:
 
   requests                 `alone`: quantiles of the host's time, of the wait for the device, and of gaps between tokens, all rounds
   launches                 of a request or step, as the library counted them; they do not depend on the system
@@ -15,7 +16,7 @@ micro.py). Nothing that is predicted is an input, and no parameter was fitted to
   kernels of a step        eight kinds, whose times are quantiles of an exponential distribution
   kernels at batch 1       6 µs each: 1 ms in a request of 5 ms, as measured on an H200
   save                     urgent launches beside kernels in a pool (preempt): P50, without that of no rival, half a slice of the pool and the
-                           50 µs of a plain switch (measured on an H200 by the same benchmark's forerunner; the simulated device has it, too)
+                           50 µs of a plain switch, which the simulated device has
 """
 
 import argparse
@@ -292,9 +293,9 @@ class Row:
         predicted, real = (100 * sum(values) / len(values) for values in (self.work, done))
         good = [abs(a - b) <= max(0.15 * b, 0.1) for a, b in zip(self.waits, measured)] + [abs(predicted - real) <= 0.1 * real]
         figures = [(*pair, 2) for pair in zip(self.waits, measured)] + [(predicted, real, 0)]
-        texts = [f"{a:.{digits}f} · {b:.{digits}f}" for a, b, digits in figures]
+        texts = [f"{a:.{digits}f}/{b:.{digits}f}" for a, b, digits in figures]
         sign = "" if repeats(self.systems["alone"]) else "~"
-        cells = [sign + readme.short(self.mix), MODES[self.mode]]
+        cells = [readme.short(self.mix), sign + MODES[self.mode]]
         return cells + [text if near else f"**{text}**" for text, near in zip(texts, good)], good
 
 
@@ -311,11 +312,15 @@ def rows():
 
 def table(xsched, folder):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        all_rows = list(rows())
+        all_rows = sorted(rows(), key=lambda row: MIXES.index(row.mix))
         first = {(row.device, row.mix): row for row in all_rows}
         bases = dict(zip(first, pool.map(lambda row: row.play_base(xsched, folder), first.values())))
         list(pool.map(lambda row: row.play(xsched, folder, bases[row.device, row.mix]), all_rows))
     found = [row.cells() for row in all_rows]
+    # A mix is named in its first row.
+    for (cells, _), row, before in zip(found[1:], all_rows[1:], all_rows):
+        if row.mix == before.mix:
+            cells[0] = ""
     sums = [f"{sum(good[at] for _, good in found)} of {len(found)}" for at in range(3)]
     head = ("urgent + best-effort", "", "wait, gap: P50, ms", "wait, gap: P99, ms", "best-effort work, %")
     return records.table(head, [cells for cells, _ in found] + [["near enough", "", *sums]])
