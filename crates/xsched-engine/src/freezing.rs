@@ -194,9 +194,10 @@ impl<M: Memory> Engine<M> {
         self.ledger.of(id).any(|(_, holder)| holder.report().frozen)
     }
 
-    /// Returns true while some program is frozen: it looks for signs of life of the daemon.
-    pub fn some_frozen(&self) -> bool {
-        self.programs.values().any(|program| program.frozen)
+    /// Returns true while programs look for signs of life of the daemon: at a closed gate, and wherever threads may wait for memory that
+    /// moves, at open gates, too.
+    pub fn must_beat(&self) -> bool {
+        self.arbiter().any_closed() || self.programs.values().any(|program| program.swap || program.frozen)
     }
 
     /// State of a program's memory, in words.

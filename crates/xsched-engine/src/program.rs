@@ -69,6 +69,17 @@ pub struct Wishes {
     pub memory_swap: bool,
 }
 
+/// Memory of a program on its way back to the device.
+#[derive(Debug)]
+pub(crate) struct Coming {
+    /// Slot of the device.
+    pub(crate) slot: u16,
+    /// Bytes that come.
+    pub(crate) bytes: u64,
+    /// Time after which nobody waits for it, in ns.
+    pub(crate) until_ns: u64,
+}
+
 /// Order to move memory that a program is carrying out.
 #[derive(Debug)]
 pub struct Move {
@@ -161,6 +172,8 @@ pub struct Program<M> {
     pub moving: Option<Move>,
     /// True while its memory waits for room on the device.
     pub awaits_room: bool,
+    /// Memory that may come back, and has not so far.
+    pub(crate) coming: Option<Coming>,
     /// Time since which it has had its memory on the device, in ns.
     pub in_since_ns: u64,
     /// Time at which its memory could not leave, in ns.
@@ -233,6 +246,7 @@ impl<M> Program<M> {
             frozen: false,
             moving: None,
             awaits_room: false,
+            coming: None,
             in_since_ns: 0,
             refused_ns: None,
         };

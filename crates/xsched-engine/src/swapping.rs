@@ -11,10 +11,10 @@ use xsched_proto::class::Class;
 use xsched_proto::wire::{DaemonMsg, MemoryOrder};
 
 use crate::Error;
-use crate::ledger::HolderId;
+use crate::ledger::{Holder, HolderId};
 use crate::memory::Memory;
 use crate::parts::wants::Want;
-use crate::program::{Move, Program};
+use crate::program::{Coming, Move, Program};
 use crate::state::Engine;
 use crate::tuning::{
     KEEP_AFTER_REFUSAL_NS, LEAVE_NS, MOVE_BYTES_PER_S, PROMISE_NS, TURN_MIN_NS, TURN_MOVES, WANT_NS, WANTS_MAX,
@@ -60,7 +60,8 @@ impl<M: Memory> Engine<M> {
     /// Answers a question for room, or has it wait until others have given theirs.
     fn want(&mut self, id: u64, want: Want) {
         let want = Want { since_ns: self.now_ns, ..want };
-        match self.decide(id, &want) {
+        let decision = if self.is_behind(id, &want) { Decision::Waits } else { self.decide(id, &want) };
+        match decision {
             Decision::Granted => self.answer_room((id, want.slot), &want, true),
             Decision::Refused => self.answer_room((id, want.slot), &want, false),
             Decision::Waits if self.wants.count_of(id) >= WANTS_MAX => self.answer_room((id, want.slot), &want, false),
@@ -76,6 +77,20 @@ impl<M: Memory> Engine<M> {
                 self.wants.add(id, device, want);
             }
         }
+    }
+
+    /// Returns true if memory is to come back that must not overtake what waits before it, though there may be room for it.
+    fn is_behind(&self, id: u64, want: &Want) -> bool {
+        let (Some(program), Some(own)) = (self.programs.get(&id), self.ledger.get((id, want.slot))) else {
+            return false;
+        };
+        let is_before = |(other, device, _): &(u64, Arc<str>, Want)| {
+            let priority = self.programs.get(other).map(|program| program.priority());
+            *other != id && device == own.device() && priority >= Some(program.priority())
+        };
+        // It was granted room already, which was taken back before it had it, or which the driver lacked.
+        let was_granted = program.coming.as_ref().is_some_and(|coming| coming.until_ns > self.now_ns);
+        want.returns && !was_granted && program.moving.is_none() && self.wants.all().iter().any(is_before)
     }
 
     /// Decides anew on all questions that wait: the most urgent ones first, then the oldest.
@@ -120,6 +135,11 @@ impl<M: Memory> Engine<M> {
 
     /// Decides on a question, and orders programs to leave.
     fn decide(&mut self, id: u64, want: &Want) -> Decision {
+        let coming = self.coming(id, want);
+        if want.returns && !want.refused && coming > 0 {
+            // Room that another program was granted is not counted as its own before it has taken it.
+            return Decision::Waits;
+        }
         let short = self.try_room((id, want.slot), want.bytes);
         let lacking = if want.refused { want.bytes.saturating_sub(want.freed) } else { 0 };
         let needed = short.unwrap_or(0).max(lacking);
@@ -129,7 +149,7 @@ impl<M: Memory> Engine<M> {
         if self.settings.memory.stays {
             return Decision::Refused;
         }
-        let (mut given, mut may_come, mut due) = (self.leaving((id, want.slot)), 0_u64, Vec::new());
+        let (mut given, mut may_come, mut due) = (self.leaving((id, want.slot)), coming, Vec::new());
         for giver in self.givers((id, want.slot)) {
             match self.is_due(id, want, &giver) {
                 Some(true) if given < needed => {
@@ -160,7 +180,28 @@ impl<M: Memory> Engine<M> {
         if want.refused {
             self.wants.promise(id, device, self.now_ns + PROMISE_NS);
         }
+        if let Some(program) = self.programs.get_mut(&id).filter(|_| want.returns) {
+            let until_ns = self.now_ns + turn_ns(want.bytes, 0);
+            program.coming = Some(Coming { slot: want.slot, bytes: want.bytes, until_ns });
+            program.in_since_ns = self.now_ns;
+        }
         Decision::Granted
+    }
+
+    /// Bytes of other programs on their way back to the device of a program. They can leave again only once they are there. A more urgent
+    /// program and a thaw wait for none.
+    fn coming(&self, id: u64, want: &Want) -> u64 {
+        let (Some(asker), Some(own)) = (self.programs.get(&id), self.ledger.get((id, want.slot))) else { return 0 };
+        if asker.moving.is_some() {
+            return 0;
+        }
+        let on_its_way = |(other, holder): (HolderId, &Holder<M::Account>)| {
+            let program = self.programs.get(&other.0).filter(|program| program.class() >= asker.class())?;
+            let coming = program.coming.as_ref().filter(|coming| coming.slot == other.1)?;
+            let is_there = holder.movable_bytes() >= coming.bytes || coming.until_ns <= self.now_ns;
+            (other.0 != id && !is_there).then_some(coming.bytes)
+        };
+        self.ledger.on(own.device()).filter_map(on_its_way).fold(0, u64::saturating_add)
     }
 
     /// Returns true if a program has to give its memory now, and false if it has later.
@@ -214,6 +255,7 @@ impl<M: Memory> Engine<M> {
         let held = self.ledger.get((id, slot)).map_or(0, |holder| holder.present_bytes());
         if let Some(program) = self.programs.get_mut(&id) {
             let was = String::new();
+            program.coming = None;
             program.moving = Some(Move { order, open: vec![number], command: None, until_ns, was, held, why: None });
         }
     }

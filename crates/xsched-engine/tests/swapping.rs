@@ -156,6 +156,85 @@ fn best_effort_programs_take_turns_and_wait_off_the_device() {
     assert!(both[0].is_open(0));
 }
 
+/// A program that attaches with memory on the host, as one does that was without a daemon for a while.
+fn away(w: &mut World, held: u64) -> Client {
+    let client = program(w, Class::Normal, true, 0);
+    w.cuda(&client, 0, DEVICE);
+    client.segment.account(0).away_bytes.store(held, SeqCst);
+    client
+}
+
+#[test]
+fn a_program_that_has_attached_anew_gets_its_next_turn_and_no_other() {
+    let mut w = world();
+    let (one, two) = (away(&mut w, 20 * GIB), program(&mut w, Class::Normal, true, 20 * GIB));
+    ask(&mut w, &one, 20 * GIB, false, true);
+    assert_eq!(answer(&mut w, &one), None, "the other's turn");
+    // The other's connection ends while it moves, so that there is room. Neither that room nor the memory that is still on its way to it
+    // is for the next one who asks.
+    w.leave(&two);
+    assert_eq!(answer(&mut w, &one), Some(true));
+    let two = away(&mut w, 20 * GIB);
+    ask(&mut w, &two, 20 * GIB, false, true);
+    assert_eq!(answer(&mut w, &two), None, "not taken so far");
+    // What it might take went back as the other attached: it asks again, and does not wait for the other, which waits for it.
+    assert!(!one.segment.account(0).take(20 * GIB));
+    w.effects.clear();
+    ask(&mut w, &one, 20 * GIB, false, true);
+    assert_eq!(answer(&mut w, &one), Some(true));
+    returns(&one);
+    for (holder, waiting) in [(&one, &two), (&two, &one), (&one, &two)] {
+        later(&mut w, 18 * SECOND_NS);
+        assert_eq!((answer(&mut w, waiting), ordered(&mut w, holder)), (None, None), "its turn");
+        later(&mut w, 2 * SECOND_NS);
+        leaves(&mut w, holder);
+        assert_eq!(answer(&mut w, waiting), Some(true));
+        w.effects.clear();
+        ask(&mut w, holder, 20 * GIB, false, true);
+        assert_eq!(answer(&mut w, holder), None, "not taken so far");
+        // Taken, and not there.
+        assert!(waiting.segment.account(0).take(20 * GIB));
+        later(&mut w, SECOND_NS / 2);
+        assert_eq!(answer(&mut w, holder), None);
+        waiting.segment.account(0).give(20 * GIB);
+        returns(waiting);
+    }
+}
+
+#[test]
+fn memory_that_comes_back_does_not_overtake_what_waits() {
+    let mut w = world();
+    let holder = program(&mut w, Class::Normal, true, 20 * GIB);
+    let (first, second) = (away(&mut w, 20 * GIB), away(&mut w, 10 * GIB));
+    ask(&mut w, &first, 20 * GIB, false, true);
+    ask(&mut w, &second, 10 * GIB, false, true);
+    assert_eq!((answer(&mut w, &first), answer(&mut w, &second)), (None, None), "though there is room for the second");
+    later(&mut w, 20 * SECOND_NS);
+    leaves(&mut w, &holder);
+    assert_eq!((answer(&mut w, &first), answer(&mut w, &second)), (Some(true), None));
+    returns(&first);
+    later(&mut w, SECOND_NS);
+    assert_eq!(answer(&mut w, &second), Some(true));
+}
+
+#[test]
+fn the_daemon_beats_while_threads_may_wait_for_memory_at_an_open_gate() {
+    let mut w = world();
+    let plain = program(&mut w, Class::Normal, false, GIB);
+    assert!(!w.engine.must_beat());
+    let swap = program(&mut w, Class::Normal, true, GIB);
+    w.cuda(&swap, 0, DEVICE);
+    w.ready(&swap, 0);
+    assert!(swap.is_open(0));
+    let seen = |w: &World| w.engine.heartbeat().beat_ns.load(SeqCst);
+    let before = seen(&w);
+    w.pass_us(200_000);
+    assert!(seen(&w) > before);
+    w.leave(&swap);
+    assert!(!w.engine.must_beat());
+    w.leave(&plain);
+}
+
 #[test]
 fn room_that_the_driver_lacks_is_made_and_kept_for_the_program_that_asked() {
     let mut w = world_with(None);

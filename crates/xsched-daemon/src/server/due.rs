@@ -59,7 +59,7 @@ impl Server {
         let arbiter = self.engine.arbiter();
         let unmeasured = self.engine.gatekeeper().ledger().unmeasured().next().is_some();
         let kept = [
-            (Timer::Beat, arbiter.any_closed() || self.engine.some_frozen(), BEAT_NS),
+            (Timer::Beat, self.engine.must_beat(), BEAT_NS),
             (Timer::Look, arbiter.any_scrutinised(), LOOK_NS),
             (Timer::Memory, self.engine.follows_memory(), MEMORY_NS),
             (Timer::Nice, self.engine.follows_nice(), NICE_NS),

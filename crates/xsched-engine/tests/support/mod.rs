@@ -191,7 +191,7 @@ impl World {
             *timer = wanted.then(|| timer.unwrap_or(at_ns));
         };
         keep(&mut self.look_ns, self.engine.arbiter().any_scrutinised(), self.now_ns + LOOK_US * 1_000);
-        keep(&mut self.beat_ns, self.engine.arbiter().any_closed(), self.now_ns + BEAT_NS);
+        keep(&mut self.beat_ns, self.engine.must_beat(), self.now_ns + BEAT_NS);
         let policy_ns = self.engine.next_policy_us().map(|us| us.saturating_mul(1_000));
         [policy_ns, self.look_ns, self.beat_ns].into_iter().flatten().min()
     }

@@ -10,6 +10,9 @@ use super::device;
 use crate::platform::shared::memory::account;
 use crate::process;
 
+/// Most questions for memory that comes back: what the daemon grants may go to a program that attaches before it is taken.
+const CLAIMS: usize = 3;
+
 /// Slot of a device whose memory is counted.
 pub(in super::super) fn slot_of(number: CUdevice) -> Option<u16> {
     device::slot_of(number)
@@ -23,11 +26,18 @@ pub(in super::super) fn slot_of(number: CUdevice) -> Option<u16> {
 pub(in super::super) fn claim(slot: u16, bytes: u64, refused: bool, stop: impl Fn() -> bool) -> Result<(), String> {
     let Some(words) = account::words(slot) else { return Ok(()) };
     let room = Room { refused, returns: true };
-    let answer = process::running().map(|rt| rt.ask_room(slot, bytes, room, stop)).unwrap_or_default();
-    if answer.granted && words.take(bytes) {
-        return Ok(());
+    let mut why = None;
+    for _ in 0..CLAIMS {
+        let answer = process::running().map(|rt| rt.ask_room(slot, bytes, room, &stop)).unwrap_or_default();
+        if answer.granted && words.take(bytes) {
+            return Ok(());
+        }
+        why = answer.why;
+        if !answer.granted {
+            break;
+        }
     }
-    Err(answer.why.unwrap_or_else(|| "there is no room for it".to_owned()))
+    Err(why.unwrap_or_else(|| "there is no room for it".to_owned()))
 }
 
 /// Counts out what was claimed and has not come back.
