@@ -143,6 +143,7 @@ fn the_environment_holds_what_was_given_and_nothing_else() {
             "XSCHED_MEMORY_RESERVE=25%",
             "XSCHED_POLICY=hpf",
             "XSCHED_SCHEDULER=LCL",
+            "XSCHED_SHARE=time",
             "XSCHED_WEIGHT=7",
         ]
     );

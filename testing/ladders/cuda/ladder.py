@@ -25,6 +25,7 @@ Exit codes: 0 all well, 1 a difference, 2 bad arguments, 3 nothing could run, 75
 import argparse
 import ctypes
 import glob
+import json
 import os
 import shutil
 import signal
@@ -237,7 +238,8 @@ class Ladder:
             problems.append(judge.miscounted(counts, stats))
         moved = [s["residency"] for s in stats if s.get("residency")]
         if failed := sum(m["failed"] for m in moved):
-            problems.append(f"{failed} moves of memory failed")
+            reasons = "; ".join(json.dumps(m["why"]) for m in moved if m.get("why"))
+            problems.append(f"{failed} moves of memory failed: {reasons}")
         self.note(
             program,
             mode,

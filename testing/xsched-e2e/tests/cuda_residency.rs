@@ -67,6 +67,8 @@ fn contents_stay_while_calls_of_moves_fail() {
     let (moves, failed) = moves(&gpu, pid);
     println!("{failed} of {moves} moves failed");
     assert!(failed >= 1 && failed < moves, "{failed} of {moves} moves failed");
+    let why = gpu.place.stats_of(pid)["residency"]["why"].clone();
+    assert_eq!(why, json!({"the driver returned error 999": failed}));
 }
 
 /// Memory of every kind, by several threads, streams and graphs; contents stay, and nothing is left in the driver, not even if calls of
@@ -114,13 +116,19 @@ fn contents_of_every_kind_stay_and_nothing_is_left() {
 fn answers_about_memory_are_the_drivers() {
     let gpu = Gpu::new();
     let program = gpu.program("residency_answers");
-    let bare = gpu.bare(&program, &[]).finish();
+    let args = ["3", "wrong"];
+    let bare = gpu.bare(&program, &args).finish();
     assert!(bare.len() > 1000, "{bare:?}");
     let _daemon = gpu.place.daemon(&[]);
     for seed in [None, Some("1"), Some("2")] {
-        let lines = start(&gpu, &[], seed, &program, &[]).finish();
+        let process = start(&gpu, &[], seed, &program, &args);
+        let pid = process.pid();
+        let lines = process.finish();
         let differ: Vec<_> = bare.iter().zip(&lines).filter(|(one, other)| one != other).take(10).collect();
         assert!(differ.is_empty() && bare.len() == lines.len(), "{seed:?}: {differ:?}");
+        // The driver would take a handle of the library's for an address.
+        let illegal = gpu.driver_stats(pid)["illegal_calls"].clone();
+        assert!(!illegal.to_string().contains("handle"), "{seed:?}: {illegal}");
     }
 }
 

@@ -359,16 +359,19 @@ pub(crate) fn pointer_attributes(
     Ok(())
 }
 
+/// Unit of the mappings of pools, with driver 580.
+const POOL_GRANULARITY: u64 = 32 << 20;
+
 /// Attributes with values of 8 bytes.
 const DOUBLES: [c_uint; 12] = [1, 3, 4, 7, 11, 12, 14, 17, 18, 19, 20, 5];
 
-/// Sets an attribute. For memory that a program maps itself there is none, as with driver 580.
+/// Sets an attribute. For memory that a program maps itself there is none to set, as with driver 580.
 pub(crate) fn set_pointer_attribute(value: In<c_uint>, attribute: c_uint, address: u64) -> Result<()> {
     value.get()?;
-    if attribute != 6 || owner(address, 1).is_none() {
-        return Err(Error::INVALID_VALUE);
+    if vmm::of(address).is_some() {
+        return Err(Error::NOT_SUPPORTED);
     }
-    if vmm::of(address).is_some() { Err(Error::NOT_SUPPORTED) } else { Ok(()) }
+    if attribute == 6 && owner(address, 1).is_some() { Ok(()) } else { Err(Error::INVALID_VALUE) }
 }
 
 /// CU_POINTER_ATTRIBUTE_CONTEXT, MEMORY_TYPE, DEVICE_POINTER, HOST_POINTER, SYNC_MEMOPS, IS_MANAGED, DEVICE_ORDINAL, and those below.
@@ -394,7 +397,7 @@ pub(crate) fn pointer_attribute(value: Out<c_void>, attribute: c_uint, address: 
         ctx.memory.pool_of(ctx.sim.offset(pointer(block().ok()?.0), 1)?).map(|pool| pool as u64)
     };
     match attribute {
-        1 if virtual_range.is_some() => as_double().put(0),
+        1 if virtual_range.is_some() || pool().is_some() => as_double().put(0),
         1 => as_double().put(found.as_ref().map_or(0, |(ctx, _)| ctx.handle as u64)),
         // CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST.
         2 => as_word().put(if on_device && mapping.is_none_or(|mapping| mapping.on_device) { 2 } else { 1 }),
@@ -418,11 +421,11 @@ pub(crate) fn pointer_attribute(value: Out<c_void>, attribute: c_uint, address: 
         // GPU_DIRECT_RDMA_CAPABLE, ACCESS_FLAGS (CU_POINTER_ATTRIBUTE_ACCESS_FLAGS_READWRITE), IS_HW_DECOMPRESS_CAPABLE
         15 | 21 => {
             let created = mapping.map(|mapping| if attribute == 15 { mapping.rdma } else { mapping.decompress });
-            as_word().put((on_device && created.unwrap_or(virtual_range.is_none())).into())
+            as_word().put((on_device && created.unwrap_or(virtual_range.is_none() && pool().is_none())).into())
         }
         16 => as_word().put(3),
         // MAPPING_SIZE, MAPPING_BASE_ADDR
-        18 if pool().is_some() => as_double().put(block()?.1.next_multiple_of(vmm::GRANULARITY)),
+        18 if pool().is_some() => as_double().put(block()?.1.next_multiple_of(POOL_GRANULARITY)),
         18 => as_double()
             .put(mapping.map_or_else(|| block().map(|(_, size)| mapped_bytes(size)), |mapping| Ok(mapping.bytes))?),
         19 => as_double().put(block()?.0),

@@ -277,7 +277,8 @@ pub(crate) fn create(out: Out<u64>, bytes: usize, properties: In<Properties>, fl
 
 pub(crate) fn release(handle: c_ulonglong) -> Result<()> {
     let mut state = lock(&STATE);
-    let (_, count) = state.handle(handle)?;
+    let known = state.handle(handle);
+    let (_, count) = known.inspect_err(|_| stats::illegal(format!("no memory has the handle {handle:#x}")))?;
     *count -= 1;
     if *count == 0 {
         state.handles.remove(&handle);

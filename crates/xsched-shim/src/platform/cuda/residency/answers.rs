@@ -23,6 +23,8 @@ const MAPPING_SIZE: c_uint = 18;
 const MAPPING_BASE: c_uint = 19;
 const BLOCK_ID: c_uint = 20;
 const DECOMPRESS_CAPABLE: c_uint = 21;
+/// CUDA_ERROR_NOT_SUPPORTED.
+const NOT_SUPPORTED: CUresult = 801;
 /// CU_MEMORYTYPE_DEVICE.
 const DEVICE: u32 = 2;
 
@@ -67,26 +69,28 @@ fn known(address: u64) -> Option<Known> {
 enum Value {
     Double(u64),
     Word(u32),
-    /// True in the lowest byte, whatever the size.
-    Yes,
+    /// Truth in the lowest byte, whatever the size.
+    Flag(bool),
 }
 
 fn value(known: &Known, which: c_uint) -> Option<Value> {
     let calls = virtuals::calls()?;
-    let of_driver = known.kind == Kind::Virtual;
+    let (is_plain, of_driver) = (known.kind == Kind::Plain, known.kind == Kind::Virtual);
     let (rdma, decompress) = calls.abilities();
     Some(match which {
         MEMORY_TYPE => Value::Word(DEVICE),
         BUFFER_ID | BLOCK_ID => Value::Double(known.id),
         MAPPING_BASE => Value::Double(known.mapped.0),
         MAPPING_SIZE => Value::Double(known.mapped.1),
-        CONTEXT if !of_driver => Value::Double(calls.context as u64),
-        LEGACY_IPC if known.kind == Kind::Plain && calls.is_exportable() => Value::Yes,
+        CONTEXT if is_plain => Value::Double(calls.context as u64),
+        // Memory of pools has neither a context nor the abilities of plain memory.
+        CONTEXT if !of_driver => Value::Double(0),
+        LEGACY_IPC if is_plain && calls.is_exportable() => Value::Flag(true),
         HANDLE_TYPES if !of_driver => Value::Double(0),
         RANGE_START if !of_driver => Value::Double(known.at),
         RANGE_SIZE if !of_driver => Value::Double(known.bytes),
-        RDMA_CAPABLE if !of_driver && rdma => Value::Yes,
-        DECOMPRESS_CAPABLE if !of_driver && decompress => Value::Yes,
+        RDMA_CAPABLE if !of_driver => Value::Flag(is_plain && rdma),
+        DECOMPRESS_CAPABLE if !of_driver => Value::Flag(is_plain && decompress),
         MEMPOOL => match known.kind {
             Kind::Pooled(pool) => Value::Double(pool as u64),
             Kind::Plain | Kind::Virtual => return None,
@@ -105,7 +109,7 @@ fn put(known: &Known, which: c_uint, place: *mut c_void) {
         match value(known, which) {
             Some(Value::Double(value)) => place.cast::<u64>().write_unaligned(value),
             Some(Value::Word(value)) => place.cast::<u32>().write_unaligned(value),
-            Some(Value::Yes) => place.cast::<u8>().write(1),
+            Some(Value::Flag(value)) => place.cast::<u8>().write(value.into()),
             None => {}
         }
     }
@@ -160,7 +164,12 @@ pub(super) fn set_attribute(which: c_uint, address: u64, set: impl Fn(u64) -> CU
         // Each chunk is memory of its own for the driver.
         Kind::Plain | Kind::Pooled(_) => {
             let parts = chunks::parts_of(address);
-            parts.into_iter().map(set).find(|rc| *rc != SUCCESS).unwrap_or(SUCCESS)
+            let refusal = parts.into_iter().map(set).find(|rc| *rc != SUCCESS);
+            match refusal.unwrap_or(SUCCESS) {
+                // The driver's answer for mapped memory, of which it lets no attribute be set.
+                NOT_SUPPORTED if known.kind == Kind::Plain && which != SYNC_MEMOPS => virtuals::INVALID,
+                rc => rc,
+            }
         }
     }))
 }

@@ -1,10 +1,15 @@
 //! Counts of moves, for `XSCHED_STATS`.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+
+use crate::lock::Lock;
 
 static BEGUN: AtomicBool = AtomicBool::new(false);
 static MOVES: AtomicU64 = AtomicU64::new(0);
 static FAILURES: AtomicU64 = AtomicU64::new(0);
+/// Failures by reason.
+static REASONS: Lock<BTreeMap<String, u64>> = Lock::new();
 
 /// Notes that there is memory that can move.
 pub(super) fn begin() {
@@ -16,9 +21,24 @@ pub(super) fn begins() {
     MOVES.fetch_add(1, Relaxed);
 }
 
-/// Counts a move that has ended with an error.
-pub(super) fn failed() {
+/// Counts a move that has ended with an error, with its reason, of which there are few.
+pub(super) fn failed(why: &str) {
     FAILURES.fetch_add(1, Relaxed);
+    let mut reasons = REASONS.lock();
+    match reasons.get_mut(why) {
+        Some(count) => *count += 1,
+        None => _ = reasons.insert(why.to_owned(), 1),
+    }
+}
+
+/// Failures by reason.
+pub(super) fn reasons() -> BTreeMap<String, u64> {
+    if REASONS.is_untouched() { BTreeMap::new() } else { REASONS.lock().clone() }
+}
+
+/// Empties the table, in a forked child.
+pub(super) fn forget_all() {
+    REASONS.forget();
 }
 
 /// Counts of moves, and of those that ended with an error; `None` without memory that can move.

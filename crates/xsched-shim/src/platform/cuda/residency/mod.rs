@@ -32,7 +32,6 @@ mod wanted;
 
 use std::ffi::c_void;
 
-use self::counts::counts;
 use self::movable::MOVABLE;
 pub(super) use self::movable::order;
 pub(super) use self::wanted::is_wanted;
@@ -56,9 +55,12 @@ static LIE_BENEATH: extern "C" fn() = {
 
 /// Counts of moves of memory, and what does not move in bytes, as a further JSON member of the statistics; empty if none can move.
 fn moves() -> String {
-    let Some((moves, failed)) = counts() else { return String::new() };
+    let Some((moves, failed)) = counts::counts() else { return String::new() };
     let pinned: Vec<String> = pins::pins().iter().map(|(why, bytes)| format!("\"{why}\":{bytes}")).collect();
-    format!(",\"residency\":{{\"moves\":{moves},\"failed\":{failed},\"pinned\":{{{}}}}}", pinned.join(","))
+    let reasons: Vec<String> = counts::reasons().iter().map(|(why, count)| format!("\"{why}\":{count}")).collect();
+    let (pinned, reasons) = (pinned.join(","), reasons.join(","));
+    let numbers = format!("\"moves\":{moves},\"failed\":{failed},\"why\":{{{reasons}}}");
+    format!(",\"residency\":{{{numbers},\"pinned\":{{{pinned}}}}}")
 }
 
 /// Function for calls of a hook instead of the driver's: the latched one in a program whose memory is movable.

@@ -141,7 +141,12 @@ impl Moves for Mover {
         let claimed = match self.claim(to) {
             Ok(claimed) => claimed,
             Err(why) => {
-                counts::failed();
+                // A wait that was given up for something else is no failure.
+                if !self.stops_waiting() {
+                    counts::failed(if self.is_full { "no room, the driver had none" } else { "no room" });
+                }
+                // The driver is asked again next time: others than the daemon's programs may have had the room.
+                self.is_full = false;
                 self.why = Some(why);
                 return from;
             }
@@ -162,12 +167,13 @@ impl Moves for Mover {
             return result.place;
         }
         if let Some(error) = result.error {
-            counts::failed();
-            self.why = Some(match (error, to) {
+            let why = match (error, to) {
                 (OUT_OF_MEMORY, Place::Device) => "the device has no room for it".to_owned(),
                 (OUT_OF_MEMORY, _) => "the host has no memory for it".to_owned(),
                 _ => format!("the driver returned error {error}"),
-            });
+            };
+            counts::failed(&why);
+            self.why = Some(why);
         }
         if is_empty { to } else { result.place }
     }

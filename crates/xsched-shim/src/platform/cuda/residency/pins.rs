@@ -44,6 +44,7 @@ pub(super) fn end(movable: &Movable) {
 /// Empties all tables, in a forked child.
 pub(super) fn forget_all() {
     held::forget_all();
+    super::counts::forget_all();
     super::calls::forget_all();
     chunks::forget_all();
     virtuals::forget_all();

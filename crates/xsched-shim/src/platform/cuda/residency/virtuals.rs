@@ -198,13 +198,13 @@ pub(super) fn create(real: *mut c_void, bytes: usize, wanted: *const Properties)
     }))
 }
 
-/// Movable memory, if a handle is one of this library's.
+/// Movable memory, if a handle is one of this library's, also if its memory was released: the driver takes any number for an address.
 fn owner(handle: u64) -> Option<&'static Movable> {
     if STATE.is_untouched() || handle <= FIRST_HANDLE {
         return None;
     }
     let movable = movable()?;
-    STATE.lock().memory.contains_key(&handle).then_some(movable)
+    (handle - FIRST_HANDLE <= STATE.lock().last).then_some(movable)
 }
 
 /// Movable memory, if this library knows a mapping in a range of addresses.
