@@ -51,6 +51,7 @@ fn the_page_names_every_bound_and_a_test_for_each() {
     sources(&own.join("src"), &mut code);
     sources(&own.join("tests"), &mut code);
     sources(&own.join("../xsched-engine/src"), &mut code);
+    sources(&own.join("../xsched-engine/tests"), &mut code);
     let table = page.split("## Tables").nth(1).and_then(|rest| rest.split("\n## ").next()).expect("the table");
     let rows: Vec<Vec<&str>> = table
         .lines()

@@ -5,6 +5,7 @@ mod support;
 use std::sync::atomic::Ordering::SeqCst;
 
 use support::{Client, OWN, World, settings};
+use xsched_engine::tuning::WANTS_MAX;
 use xsched_engine::{Effect, Input, MemorySettings, Message, What};
 use xsched_proto::account::{Amount, Residency};
 use xsched_proto::class::Class;
@@ -233,6 +234,22 @@ fn the_daemon_beats_while_threads_may_wait_for_memory_at_an_open_gate() {
     w.leave(&swap);
     assert!(!w.engine.must_beat());
     w.leave(&plain);
+}
+
+#[test]
+fn so_many_questions_of_a_program_wait_for_room_and_no_more() {
+    let mut w = world();
+    let _low = program(&mut w, Class::Low, true, 20 * GIB);
+    let urgent = program(&mut w, Class::High, false, 0);
+    for number in 0..=WANTS_MAX as u32 {
+        let ask = Message::MemoryAsk { slot: 0, number, bytes: 15 * GIB, refused: false, returns: false };
+        w.say(&urgent, ask);
+    }
+    let answers = w.told(urgent.id).into_iter().filter_map(|message| match message {
+        DaemonMsg::MemoryAnswer { number, granted, .. } => Some((number, granted)),
+        _ => None,
+    });
+    assert_eq!(answers.collect::<Vec<_>>(), [(WANTS_MAX as u32, false)]);
 }
 
 #[test]

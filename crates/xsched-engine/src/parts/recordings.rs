@@ -86,3 +86,32 @@ impl Recordings {
         (next, lost, told)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::user::Rank;
+
+    #[test]
+    fn the_oldest_bursts_make_room_and_the_command_is_told_how_many() {
+        let user = User { uid: 0, rank: Rank::Other, within: 0 };
+        let mut recordings = Recordings::default();
+        for us in 0..BURSTS_MAX as u64 + 3 {
+            let burst = Burst {
+                group: 1,
+                pid: 1,
+                began_us: 0,
+                us,
+                waited_us: 0,
+                device_us: 0,
+                commands: 1,
+                missed: 0,
+                alone: true,
+            };
+            recordings.add(user, burst);
+        }
+        assert_eq!(recordings.bursts.len(), BURSTS_MAX);
+        let (_, lost, told) = recordings.since(&Wanted { user, pids: Vec::new() }, 0);
+        assert_eq!((lost, told.first().map(|burst| burst.us)), (3, Some(3)));
+    }
+}
