@@ -71,7 +71,7 @@ pub struct Wishes {
 
 /// Memory of a program on its way back to the device.
 #[derive(Debug)]
-pub(crate) struct Coming {
+pub struct Coming {
     /// Slot of the device.
     pub(crate) slot: u16,
     /// Bytes that come.
@@ -173,7 +173,7 @@ pub struct Program<M> {
     /// True while its memory waits for room on the device.
     pub awaits_room: bool,
     /// Memory that may come back, and has not so far.
-    pub(crate) coming: Option<Coming>,
+    pub coming: Option<Coming>,
     /// Time since which it has had its memory on the device, in ns.
     pub in_since_ns: u64,
     /// Time at which its memory could not leave, in ns.

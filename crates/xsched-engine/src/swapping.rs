@@ -88,7 +88,7 @@ impl<M: Memory> Engine<M> {
             let priority = self.programs.get(other).map(|program| program.priority());
             *other != id && device == own.device() && priority >= Some(program.priority())
         };
-        // It was granted room already, which was taken back before it had it, or which the driver lacked.
+        // Room granted to it before was taken back again, or the driver lacked it.
         let was_granted = program.coming.as_ref().is_some_and(|coming| coming.until_ns > self.now_ns);
         want.returns && !was_granted && program.moving.is_none() && self.wants.all().iter().any(is_before)
     }

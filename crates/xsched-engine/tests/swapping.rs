@@ -178,7 +178,7 @@ fn a_program_that_has_attached_anew_gets_its_next_turn_and_no_other() {
     let two = away(&mut w, 20 * GIB);
     ask(&mut w, &two, 20 * GIB, false, true);
     assert_eq!(answer(&mut w, &two), None, "not taken so far");
-    // What it might take went back as the other attached: it asks again, and does not wait for the other, which waits for it.
+    // The other's attaching took its room back: the first one asks again, and does not wait for the other, which waits for it.
     assert!(!one.segment.account(0).take(20 * GIB));
     w.effects.clear();
     ask(&mut w, &one, 20 * GIB, false, true);
