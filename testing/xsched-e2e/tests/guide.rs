@@ -11,7 +11,7 @@ use std::time::Duration;
 use xsched_e2e::{Place, beside, finish};
 
 /// Beginnings of commands that are not run, with the reasons.
-const LISTED: [(&str, &str); 23] = [
+const LISTED: [(&str, &str); 26] = [
     ("./kit.sh", "needs an AMD GPU and an hour; its steps have tests of their own in testing/ladders/hip"),
     ("apt install", "changes the machine: `cargo xtask vm` does it in a guest"),
     ("apt remove", "changes the machine: `cargo xtask vm` does it in a guest"),
@@ -34,6 +34,9 @@ const LISTED: [(&str, &str); 23] = [
     ("xsched kube", "needs a node of a cluster; the tests of xsched-kube start it beside stand-ins"),
     ("xsched compare", "takes a quarter of a minute: compare.rs does it, with these options"),
     ("xsched demo --device cuda", "the same on a stand-in for the driver is in the tests of the command"),
+    ("xsched record", "needs programs that go on: record.rs records some"),
+    ("xsched simulate today.toml", "needs a recording: record.rs plays one"),
+    ("xsched freeze", "needs a program whose memory can leave a CUDA device: cuda_freezing.rs has some"),
     ("xsched demo --secs 50", "takes three minutes; tasks.rs runs a short one"),
 ];
 
