@@ -20,6 +20,9 @@ pub const HSA: u8 = 3;
 /// Number of the HIP platform.
 pub const HIP: u8 = 4;
 
+/// Number for functions of CUDA that are hooked only in programs with movable memory. No platform stands at it.
+pub const MOVING: u8 = 5;
+
 /// Every platform, at its number.
 pub const NUMBERED: [wire::Platform; 5] =
     [wire::Platform::Opencl, wire::Platform::Sim, wire::Platform::Cuda, wire::Platform::Hsa, wire::Platform::Hip];
@@ -74,7 +77,7 @@ pub fn platform_enabled(platform: u8) -> bool {
         enabled = if is_told_to_keep_out() || is_unfit() || steps_aside() {
             0
         } else {
-            match variables::text("XSCHED_PLATFORMS") {
+            with_moving(match variables::text("XSCHED_PLATFORMS") {
                 Some(list) => {
                     complain_of(&list);
                     list.split(',')
@@ -84,12 +87,18 @@ pub fn platform_enabled(platform: u8) -> bool {
                         })
                         .fold(0, |bits, at| bits | 1 << at)
                 }
-                None => u32::MAX >> 1,
-            }
+                None => (1 << NUMBERED.len()) - 1,
+            })
         };
         ENABLED.store(enabled, Relaxed);
     }
     enabled & (1 << platform) != 0
+}
+
+/// Bits of platforms, with that of [`MOVING`] where CUDA is scheduled and the program's memory is to be movable.
+fn with_moving(platforms: u32) -> u32 {
+    let moves = platforms & (1 << CUDA) != 0 && variables::text("XSCHED_MEMORY").as_deref() == Some("swap");
+    platforms | u32::from(moves) << MOVING
 }
 
 /// Reports whether the C library is not a supported one, and logs it once. Ends the process if scheduling is required.

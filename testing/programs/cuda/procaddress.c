@@ -51,15 +51,6 @@ static const char *name_at(void *address, const char *base)
             return names[i];
         }
     }
-    /* A function that dlsym does not give, since a preloaded library has one of that name: the driver's own. */
-    Dl_info info;
-    if (dladdr(address, &info) && info.dli_sname && info.dli_saddr == address) {
-        for (int i = 0; i < count; i++) {
-            if (!strcmp(names[i], info.dli_sname) && !strcmp(bases[i], base)) {
-                return names[i];
-            }
-        }
-    }
     return NULL;
 }
 

@@ -7,7 +7,7 @@ use crate::interpose::hooks;
 use crate::platform::shared::lookup;
 
 fn answered(real: *mut c_void, found: *mut c_void) {
-    lookup::answered(CUDA, super::hooks(), real, found);
+    lookup::answered(CUDA, super::HOOKS, real, found);
 }
 
 unsafe extern "C" fn cuGetProcAddress(symbol: *mut c_void, found: *mut c_void, version: c_int, flags: u64) -> CUresult {

@@ -98,17 +98,8 @@ pub static HOOKS: &[&Group] = &[
     &pool::BEGINS,
     &residency::hooked::OPENS,
     &residency::hooked::CLOSES,
-    // The last one, see `hooks`.
     &residency::hooked::LOOKS,
 ];
-
-/// The functions to replace where a program asks the driver for them.
-fn hooks() -> &'static [&'static Group] {
-    match HOOKS.split_last() {
-        Some((_, others)) if !residency::is_wanted() => others,
-        _ => HOOKS,
-    }
-}
 
 /// Hooked functions of NVIDIA's management library.
 pub static MANAGEMENT_HOOKS: &[&Group] = &[&memory::nvml::MEMORY];

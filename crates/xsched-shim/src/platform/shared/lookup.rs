@@ -64,8 +64,15 @@ pub(crate) fn answered(platform: u8, hooks: Hooks, giver: *mut c_void, found: *m
         } else {
             hook_at(hooks, *place as usize, giver as usize)
         };
-        if let Some(hook) = hook {
+        let Some(hook) = hook else { return };
+        if platform_enabled(hook.platform) {
             *place = resolve::stub_for_given(hook, *place, giver);
+        } else if resolve::is_ours(*place) {
+            // The program has no such hook: it gets what `dlsym` gives it.
+            let own = resolve::in_scope_of(giver as usize, hook.name);
+            if !own.is_null() {
+                *place = own;
+            }
         }
     });
 }

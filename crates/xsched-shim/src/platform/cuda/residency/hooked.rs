@@ -20,7 +20,7 @@ macro_rules! passed_on {
                 unsafe { function($($arg),*) }
             }
         )*
-        hooks! { CUDA, LOOKS: Memory; $($name)* }
+        hooks! { MOVING, LOOKS: Memory; $($name)* }
     };
 }
 

@@ -37,7 +37,7 @@ pub(super) use self::movable::order;
 pub(super) use self::wanted::is_wanted;
 use super::memory::instead::{self, Served};
 use super::stats;
-use crate::enabled::CUDA;
+use crate::enabled::{CUDA, MOVING};
 use crate::interpose::Hook;
 use crate::interpose::beneath::{self, Beneath};
 
@@ -66,7 +66,11 @@ fn moves() -> String {
 /// Function for calls of a hook instead of the driver's: the latched one in a program whose memory is movable.
 #[cold]
 fn under(hook: &Hook, real: *mut c_void) -> *mut c_void {
-    if hook.platform != CUDA || real.is_null() || !is_wanted() { real } else { latched::before(hook, real) }
+    if ![CUDA, MOVING].contains(&hook.platform) || real.is_null() || !is_wanted() {
+        real
+    } else {
+        latched::before(hook, real)
+    }
 }
 
 /// The driver's function behind a latched one; any other address as it is.
