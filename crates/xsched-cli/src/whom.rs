@@ -1,11 +1,14 @@
 //! Programs that a command is for, and the report of the results for them.
 
+use std::path::PathBuf;
+
 use xsched_proto::Error;
 use xsched_proto::bounded::TARGETS_MAX;
 use xsched_proto::text::escaped;
-use xsched_proto::wire::{Changed, ChangedValue, DaemonMsg, Target};
+use xsched_proto::wire::{Changed, ChangedValue, DaemonMsg, Request, Target};
 
 use crate::candidates;
+use crate::client;
 use crate::failure::{Result, print, say};
 use crate::users;
 use crate::values;
@@ -65,6 +68,26 @@ impl WhomArgs {
             return Err(Error::input(line));
         }
         Ok(targets)
+    }
+}
+
+/// Programs that a command changes, and the daemon that it asks to.
+#[derive(clap::Args, Debug)]
+#[command(group = clap::ArgGroup::new("target").required(true).multiple(true).args(WhomArgs::IDS))]
+pub(crate) struct ProgramsArgs {
+    #[command(flatten)]
+    whom: WhomArgs,
+
+    /// The daemon's socket [default: $XSCHED_SOCKET, the system's, the user's]
+    #[arg(long, value_name = "PATH", value_parser = values::socket)]
+    socket: Option<PathBuf>,
+}
+
+impl ProgramsArgs {
+    /// Asks the daemon for a change of these programs, and prints the result.
+    pub(crate) fn change(self, request: impl FnOnce(Vec<Target>) -> Request) -> Result {
+        let request = request(self.whom.targets(Vec::new())?);
+        tell(client::ask(self.socket.as_deref(), request)?)
     }
 }
 

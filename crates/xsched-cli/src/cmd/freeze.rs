@@ -1,12 +1,9 @@
 //! `xsched freeze` and `xsched thaw`.
 
-use std::path::PathBuf;
-
 use xsched_proto::wire::Request;
 
 use crate::failure::Result;
-use crate::whom::{self, WhomArgs};
-use crate::{client, values};
+use crate::whom::ProgramsArgs;
 
 /// Move programs' GPU memory to the host, until `thaw`
 ///
@@ -14,24 +11,17 @@ use crate::{client, values};
 /// is named, and nothing is moved then. `thaw` brings memory back; without room for it they stay frozen.
 #[derive(clap::Args, Debug)]
 #[command(override_usage = "xsched freeze|thaw [OPTIONS] <PROGRAMS>")]
-#[command(group = clap::ArgGroup::new("target").required(true).multiple(true).args(WhomArgs::IDS))]
 pub(crate) struct Args {
     #[command(flatten)]
-    whom: WhomArgs,
-
-    /// The daemon's socket [default: $XSCHED_SOCKET, the system's, the user's]
-    #[arg(long, value_name = "PATH", value_parser = values::socket)]
-    socket: Option<PathBuf>,
+    programs: ProgramsArgs,
 }
 
 /// Runs `xsched freeze`.
 pub(crate) fn freeze(args: Args) -> Result {
-    let request = Request::Freeze { targets: args.whom.targets(Vec::new())? };
-    whom::tell(client::ask(args.socket.as_deref(), request)?)
+    args.programs.change(|targets| Request::Freeze { targets })
 }
 
 /// Runs `xsched thaw`.
 pub(crate) fn thaw(args: Args) -> Result {
-    let request = Request::Thaw { targets: args.whom.targets(Vec::new())? };
-    whom::tell(client::ask(args.socket.as_deref(), request)?)
+    args.programs.change(|targets| Request::Thaw { targets })
 }

@@ -53,32 +53,7 @@ fn arrivals() -> impl Strategy<Value = Arrivals> {
 
 /// A program with nothing but a name and its work.
 pub(crate) fn plain(name: &str, kernels: Vec<Kernels>) -> Program {
-    Program {
-        name: name.into(),
-        count: 1,
-        class: None,
-        weight: None,
-        timeslice: None,
-        utilization: None,
-        deadline: None,
-        slo: None,
-        level: None,
-        user: None,
-        namespace: None,
-        device: Vec::new(),
-        devices: 1,
-        memory: 0.0,
-        outside: false,
-        width: 100,
-        start: Time(0),
-        end: None,
-        arrivals: Arrivals::default(),
-        host: Times::Fixed(0),
-        wake: Times::Fixed(0),
-        kernels,
-        requests: None,
-        traced: Vec::new(),
-    }
+    Program { kernels, ..Program::named(name) }
 }
 
 const CLASSES: [Option<&str>; 5] = [None, Some("low"), Some("normal"), Some("high"), Some("realtime")];
