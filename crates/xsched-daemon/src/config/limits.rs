@@ -7,7 +7,8 @@ use xsched_engine::{Bounds, Ceilings, MemoryTerms, User as Owner, number_of};
 use xsched_proto::account::Amount;
 use xsched_proto::class::Class;
 
-use super::{ClassName, Config, Count, Memory, Quantum, Rule, User, Weight};
+use super::keys::{ClassName, Count, Memory, Quantum, User, Weight};
+use super::{Config, Rule};
 use crate::identity::container::Place;
 use crate::tuning::{
     USER_BOOKS_MAX, USER_CONNS_MAX, USER_DEVICE_GROUPS_MAX, USER_DEVICES_MAX, USER_FDS_MAX, USER_GROUPS_MAX,
