@@ -100,6 +100,8 @@ pub(crate) enum Cause {
     NoDevice,
     /// An operator keeps it off.
     Suspended,
+    /// An operator moved its memory off.
+    Frozen,
     /// The priority is never to run.
     Never,
     /// The program opened its own gate.
@@ -201,6 +203,10 @@ impl<'a> Known<'a> {
             return Answer::new(Cause::NoDevice, "has used no device yet", advice.replace("PID", &pid.to_string()));
         };
         match group.state {
+            GroupState::Suspended if program.is_frozen() => {
+                let text = "has its memory on the host, by `xsched freeze`";
+                return Answer::new(Cause::Frozen, text, format!("`xsched thaw {pid}`"));
+            }
             GroupState::Suspended => {
                 let text = "is kept off the device by `xsched suspend`";
                 return Answer::new(Cause::Suspended, text, format!("`xsched resume {pid}`"));

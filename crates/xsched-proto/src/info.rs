@@ -151,6 +151,11 @@ impl ProgramInfo {
         }
     }
 
+    /// True if memory of the program stays off a device until it is thawed.
+    pub fn is_frozen(&self) -> bool {
+        self.memory.iter().any(|memory| memory.held.frozen)
+    }
+
     /// Name of the container for output: `namespace/pod/name`, as far as these are known, else its id.
     pub fn container(&self) -> Option<String> {
         let names = [&self.namespace, &self.pod, &self.container_name];
@@ -160,7 +165,7 @@ impl ProgramInfo {
 }
 
 /// Memory of a process on one device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryInfo {
     /// Device key.
     pub device: String,

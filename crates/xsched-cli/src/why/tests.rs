@@ -1,6 +1,7 @@
 //! Tests: one for each cause, from what `ps` and `trace` answer.
 
-use xsched_proto::wire::{ClassFrom, Platform, TracedProgram, Unscheduled};
+use xsched_proto::account::MemoryUse;
+use xsched_proto::wire::{ClassFrom, MemoryInfo, Platform, TracedProgram, Unscheduled};
 
 use super::*;
 
@@ -183,6 +184,12 @@ fn an_operator_is_named_first() {
     let world = |change: fn(&mut ProgramInfo)| World::new(wait_for(2, 0, 60), times(60, 0)).with(1, change);
     let by_hand = world(|train| train.groups[0].state = GroupState::Suspended);
     by_hand.is(1, Cause::Suspended, "is kept off the device by `xsched suspend`", "`xsched resume 1`");
+    let frozen = world(|train| {
+        train.groups[0].state = GroupState::Suspended;
+        train.memory =
+            vec![MemoryInfo { held: MemoryUse { frozen: true, ..MemoryUse::default() }, ..MemoryInfo::default() }];
+    });
+    frozen.is(1, Cause::Frozen, "has its memory on the host, by `xsched freeze`", "`xsched thaw 1`");
     let never = world(|train| {
         train.priority = PRIORITY_NEVER;
         train.groups[0].state = GroupState::Suspended;

@@ -224,7 +224,7 @@ fn state(row: &Row<'_>) -> String {
             s => format!("ended {}", rough_us(s.saturating_mul(1_000_000))),
         };
     }
-    if row.program.memory.iter().any(|memory| memory.held.frozen) {
+    if row.program.is_frozen() {
         return "frozen".into();
     }
     let Some(group) = row.group else { return NOTHING.into() };
