@@ -4,7 +4,7 @@ use super::api::Api;
 use super::hot::hot;
 use super::stream::asked_recording;
 use super::types::*;
-use super::{real, sig};
+use super::{real, residency, sig};
 use crate::interpose::hooks;
 use crate::platform::shared::{Driver, late};
 
@@ -29,7 +29,7 @@ macro_rules! begins {
             unsafe extern "C" fn $name($stream: CUstream $(, $arg: $ty)*) -> CUresult {
                 let (_, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                late::alone(|| began(unsafe { function($stream $(, $arg)*) }, $stream))
+                late::alone(|| residency::capturing(|| began(unsafe { function($stream $(, $arg)*) }, $stream)))
             }
         )*
         hooks! { CUDA, $list: $class; $($name)* }

@@ -9,7 +9,8 @@
 //! - [`answers`]: what a program is told about all of these; [`hooked`]: hooks for that; [`pins`], [`held`]: what does not move, and when; [`tickets`]:
 //!   memory that other processes open.
 //! - [`calls`]: the driver's calls that make and move chunks.
-//! - [`mover`]: the thread that moves them, as the daemon orders; at random with `XSCHED_MEMORY_MOVES`.
+//! - [`mover`]: the thread that moves them, as the daemon orders; at random with `XSCHED_MEMORY_MOVES`. [`drainer`]: the thread that
+//!   waits for the device before; [`quiet`]: how both are started.
 //!
 //! Memory of the first context that allocates moves. All other memory is the driver's own.
 
@@ -17,6 +18,7 @@ mod answers;
 mod calls;
 mod chunks;
 mod counts;
+mod drainer;
 mod held;
 #[allow(non_snake_case)] // vendor names
 pub(super) mod hooked;
@@ -26,6 +28,7 @@ mod movable;
 mod mover;
 mod pins;
 mod pools;
+mod quiet;
 mod tickets;
 mod virtuals;
 mod wanted;
@@ -33,7 +36,7 @@ mod wanted;
 use std::ffi::c_void;
 
 use self::movable::MOVABLE;
-pub(super) use self::movable::order;
+pub(super) use self::movable::{capturing, order};
 pub(super) use self::wanted::is_wanted;
 use super::memory::instead::{self, Served};
 use super::stats;

@@ -12,6 +12,7 @@ use xsched_proto::wire::MemoryOrder;
 use super::super::memory::moved;
 use super::calls::{Calls, Handle};
 use super::counts;
+use super::drainer::Drain;
 use crate::lock::Lock;
 use crate::process;
 
@@ -25,6 +26,7 @@ pub(super) struct Movable {
     /// Words of all threads that have passed the latch. Those of threads that ended stay, and are 0.
     pub(super) threads: Lock<Vec<&'static Inside<Hardware>>>,
     pub(super) residents: Lock<Residents<Handle>>,
+    pub(super) drain: Drain,
     /// Bytes of `residents` that are counted as away.
     away: Lock<u64>,
     /// Order of the daemon, with its number, that the mover has yet to take.
@@ -53,6 +55,7 @@ impl Movable {
             latch: Default::default(),
             threads: Lock::new(),
             residents: Lock::new(),
+            drain: Drain::default(),
             away: Lock::new(),
             order: Lock::new(),
             over: false.into(),
@@ -105,6 +108,16 @@ pub(super) fn pass<T>(call: impl FnOnce() -> T) -> T {
     let result = call();
     movable.latch.leave(thread, entry);
     result
+}
+
+/// Makes a call that begins a capture and counts it. The mover sees the capture as soon as this thread is outside the latch, and no wait
+/// for the device that it gave up is still about to reach the driver, which would make the capture invalid.
+pub(in super::super) fn capturing<T>(call: impl FnOnce() -> T) -> T {
+    let Some(movable) = movable() else { return call() };
+    pass(|| {
+        movable.drain.wait_for_stale();
+        call()
+    })
 }
 
 /// Enters the latch. A thread for which no daemon decides, or that a signal let through its gate, has memory mapped to the host.

@@ -1,7 +1,6 @@
 //! The thread that moves chunks.
 
 use std::sync::atomic::Ordering::*;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use xsched_core::residency::{Moves, Place, Residents, Turn};
@@ -13,7 +12,9 @@ use super::super::api::Api;
 use super::super::memory::moved;
 use super::calls::Handle;
 use super::counts;
+use super::drainer::Drainer;
 use super::movable::Movable;
+use super::quiet::quietly;
 use crate::platform::shared::Driver as _;
 use crate::process;
 
@@ -35,65 +36,6 @@ const SLEEP_NS: u64 = 1_000_000_000;
 /// Starts the thread. False: it could not be.
 pub(super) fn start(movable: &'static Movable) -> bool {
     quietly("xsched-mover", move || serve(movable))
-}
-
-/// Starts a thread that takes no signals.
-pub(super) fn quietly(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
-    // SAFETY: signal sets on the stack.
-    unsafe {
-        let (mut all, mut old) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
-        let started = std::thread::Builder::new().name(name.into()).spawn(work);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
-        started.is_ok()
-    }
-}
-
-/// The thread that waits for the device: a wait for commands cannot be broken off.
-struct Drainer {
-    ask: Sender<()>,
-    done: Receiver<bool>,
-    /// A wait is under way that was given up.
-    waits: bool,
-}
-
-impl Drainer {
-    fn new(movable: &'static Movable) -> Option<Self> {
-        let (ask, asked) = channel();
-        let (tell, done) = channel();
-        let work = move || {
-            movable.calls.enter_context();
-            for () in asked {
-                if tell.send(movable.calls.synchronize().is_ok()).is_err() {
-                    return;
-                }
-            }
-        };
-        quietly("xsched-drainer", work).then_some(Drainer { ask, done, waits: false })
-    }
-
-    /// Waits for all commands, up to a time. A wait that began before the last commands says nothing about them.
-    fn drain(&mut self, until: Instant) -> bool {
-        loop {
-            let stale = self.waits;
-            if !stale && self.ask.send(()).is_err() {
-                return false;
-            }
-            self.waits = true;
-            match self.done.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Err(RecvTimeoutError::Timeout) => return false,
-                Err(RecvTimeoutError::Disconnected) | Ok(false) => {
-                    self.waits = false;
-                    return false;
-                }
-                Ok(true) => self.waits = false,
-            }
-            if !stale {
-                return true;
-            }
-        }
-    }
 }
 
 /// Order of the daemon that is being carried out.

@@ -20,8 +20,9 @@ use xsched_vendor::functions;
 use super::super::types::*;
 use super::calls::{Access, Handle};
 use super::movable::movable;
+use super::quiet::quietly;
 use super::virtuals::{INVALID, NO_MEMORY, SHARED};
-use super::{chunks, held, mover};
+use super::{chunks, held};
 use crate::lock::Lock;
 use crate::platform::shared::search_beside;
 
@@ -75,7 +76,7 @@ fn counter() -> Option<&'static Counter> {
         bind(&listener, &address_of(counter.name)?).ok()?;
         listen(&listener, BACKLOG).ok()?;
         let secret = counter.secret;
-        mover::quietly("xsched-tickets", move || serve(&listener, secret)).then_some(counter)
+        quietly("xsched-tickets", move || serve(&listener, secret)).then_some(counter)
     };
     COUNTER.get_or_init(open).as_ref().filter(|counter| counter.pid == std::process::id())
 }
