@@ -86,6 +86,13 @@ int main(int argc, char **argv)
     OK(launch_fill(stream, a, WINDOW, 1));
     OK(launch_fill(stream, b, WINDOW, 1));
     OK(cuStreamSynchronize(stream));
+    /* None of many captures may meet the wait for the device that precedes a move. */
+    for (int i = 0; i < 10 * rounds; i++) {
+        OK(cuStreamBeginCapture_v2(stream, CAPTURE_THREAD_LOCAL));
+        OK(launch_axpy(stream, a, b, WINDOW, 1));
+        OK(cuStreamEndCapture(stream, &graph));
+        OK(cuGraphDestroy(graph));
+    }
     OK(cuStreamBeginCapture_v2(stream, CAPTURE_THREAD_LOCAL));
     OK(launch_axpy(stream, a, b, WINDOW, 1));
     OK(cuMemcpyDtoDAsync_v2(a + 2 * MIB, a, WINDOW * 4, stream));
