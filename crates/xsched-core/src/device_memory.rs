@@ -57,14 +57,17 @@ impl Runtime {
     /// Asks for room as [`Runtime::ask_memory`] does. Gives the wait up once `stop` returns true.
     pub fn ask_room(&self, slot: u16, bytes: u64, room: Room, stop: impl Fn() -> bool) -> MemoryAnswer {
         let memory = &self.memory;
-        let by_words = || MemoryAnswer { granted: self.memory(slot).beyond(bytes) == 0 && !room.refused, why: None };
+        let by_words = || MemoryAnswer {
+            granted: self.memory(slot).beyond(bytes) == 0 && !room.refused,
+            ..MemoryAnswer::default()
+        };
         if memory.daemon.load(Acquire) != daemon::ATTACHED || self.port.is_over() {
             return by_words();
         }
         let number = memory.asked.fetch_add(1, Relaxed).wrapping_add(1).max(1);
         memory.questions().insert(number, Question::Asked);
-        let Room { refused, returns } = room;
-        self.send(ClientMsg::MemoryAsk { slot, number, bytes, refused, returns });
+        let Room { refused, returns, part } = room;
+        self.send(ClientMsg::MemoryAsk { slot, number, bytes, refused, returns, part });
         if !self.port.ring_agent() {
             memory.questions().remove(&number);
             return by_words();
@@ -81,7 +84,7 @@ impl Runtime {
             Some(Question::Waits) if !gone() => {
                 // The daemon is to make no more room for it.
                 self.memory_moved(slot, 0, None);
-                MemoryAnswer { granted: false, why: None }
+                MemoryAnswer::default()
             }
             _ => by_words(),
         }
@@ -175,10 +178,11 @@ mod tests {
             let device = scope.spawn(|| rt.memory_device("sim:0", 80 * GIB));
             let told = until(messages);
             assert_eq!(told, ClientMsg::MemoryDevice { slot: 0, device: "sim:0".into(), capacity_bytes: 80 * GIB });
-            rt.memory_answered(0, 0, MemoryAnswer { granted: true, why: None });
+            rt.memory_answered(0, 0, MemoryAnswer { granted: true, ..MemoryAnswer::default() });
             assert_eq!(device.join().expect("no panic"), Some(0));
             for granted in [true, false] {
-                let answer = MemoryAnswer { granted, why: (!granted).then(|| "others hold it".to_owned()) };
+                let answer =
+                    MemoryAnswer { granted, on_host: false, why: (!granted).then(|| "others hold it".to_owned()) };
                 let asks = scope.spawn(|| rt.ask_memory(0, 5));
                 let ClientMsg::MemoryAsk { slot: 0, number, bytes: 5, .. } = until(messages) else {
                     panic!("no question")

@@ -14,6 +14,8 @@ use crate::clock::now_ns;
 pub struct MemoryAnswer {
     /// The allocation may be tried again: there is room for it now.
     pub granted: bool,
+    /// The host's memory may take the place of what is refused: other programs have the room.
+    pub on_host: bool,
     /// Holders of the memory, in one line, with the limit that was met, if one was; none = no daemon has answered.
     pub why: Option<String>,
 }
@@ -25,6 +27,8 @@ pub struct Room {
     pub refused: bool,
     /// Memory that has left the device is to come back.
     pub returns: bool,
+    /// It is a part of such memory, without which the process goes on: there is room for it now, or there is none.
+    pub part: bool,
 }
 
 /// Stage of a question.

@@ -29,7 +29,7 @@ fn attach(daemon: &Daemon, options: ProgramOptions) -> Client {
 fn answer(client: &Client) -> (u32, bool, Option<String>) {
     loop {
         match receive(&client.socket) {
-            Some((DaemonMsg::MemoryAnswer { slot: 0, number, granted, why }, _)) => return (number, granted, why),
+            Some((DaemonMsg::MemoryAnswer { slot: 0, number, granted, why, .. }, _)) => return (number, granted, why),
             Some((DaemonMsg::Note { .. }, _)) => {}
             other => panic!("{other:?}"),
         }
@@ -40,7 +40,7 @@ fn allocate(client: &Client, bytes: u64) -> Result<(), String> {
     if words(client).take(bytes) {
         return Ok(());
     }
-    client.say(&ClientMsg::MemoryAsk { slot: 0, number: 7, bytes, refused: false, returns: false });
+    client.say(&ClientMsg::MemoryAsk { slot: 0, number: 7, bytes, refused: false, returns: false, part: false });
     match answer(client) {
         (7, true, _) => {
             assert!(words(client).take(bytes));

@@ -83,7 +83,7 @@ impl<M: Memory> Engine<M> {
         self.follow_frozen(id, was_off);
         if let Some(moving) = ended {
             match moving.order {
-                MemoryOrder::Leave => self.end_leave(id, &moving),
+                MemoryOrder::Leave | MemoryOrder::Lend { .. } => self.end_leave(id, &moving),
                 _ => self.end_move(id, moving),
             }
         }

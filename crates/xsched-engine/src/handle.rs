@@ -93,8 +93,8 @@ impl<M: Memory> Engine<M> {
                 self.act();
                 Ok(())
             }
-            Message::MemoryAsk { slot, number, bytes, refused, returns } => {
-                self.ask_memory(id, Want { slot, number, bytes, refused, returns, ..Want::default() })
+            Message::MemoryAsk { slot, number, bytes, refused, returns, part } => {
+                self.ask_memory(id, Want { slot, number, bytes, refused, returns, part, ..Want::default() })
             }
             Message::MemoryMoved { number, why } => {
                 self.memory_moved(id, number, why);

@@ -72,7 +72,7 @@ impl<M: Memory> Engine<M> {
             program.in_since_ns = self.now_ns;
         }
         self.settle_memory(device);
-        self.send(id, DaemonMsg::MemoryAnswer { slot, number: 0, granted: true, why: None });
+        self.send(id, DaemonMsg::MemoryAnswer { slot, number: 0, granted: true, on_host: false, why: None });
         Ok(())
     }
 
@@ -90,7 +90,8 @@ impl<M: Memory> Engine<M> {
     pub(crate) fn answer_room(&mut self, id: HolderId, want: &Want, granted: bool) {
         let short = if granted { None } else { self.ledger.ask(id, want.bytes).err() };
         let why = self.holders_line(id, short);
-        self.send(id.0, DaemonMsg::MemoryAnswer { slot: id.1, number: want.number, granted, why });
+        let on_host = !granted && self.may_use_host(id, want.bytes);
+        self.send(id.0, DaemonMsg::MemoryAnswer { slot: id.1, number: want.number, granted, on_host, why });
     }
 
     /// Returns true if an allocation leaves free what is reserved for more urgent programs, as far as memory of attached programs goes. The

@@ -166,6 +166,8 @@ pub enum Message {
         refused: bool,
         /// True for memory that has left the device and is to come back.
         returns: bool,
+        /// True for a part of such memory, without which the process goes on.
+        part: bool,
     },
     /// Memory of the program has moved, or has not for this reason.
     MemoryMoved {

@@ -1,6 +1,6 @@
 //! Room on devices for programs that do not fit together: the programs whose memory leaves for others, and the order in which they return.
 //!
-//! A more urgent program gets room at once. Best-effort programs take turns, which are so long that moving memory takes a tenth of the
+//! A more urgent program gets room at once, from programs that go on with a part of their memory on the host. Best-effort programs take turns, which are so long that moving memory takes a tenth of the
 //! time at most. A program that waits for its turn is kept off its device. Without a program that could give room, the answer is no, and
 //! memory that is to come back is then mapped to the host.
 
@@ -17,7 +17,8 @@ use crate::parts::wants::Want;
 use crate::program::{Coming, Move, Program};
 use crate::state::Engine;
 use crate::tuning::{
-    KEEP_AFTER_REFUSAL_NS, LEAVE_NS, MOVE_BYTES_PER_S, PROMISE_NS, TURN_MIN_NS, TURN_MOVES, WANT_NS, WANTS_MAX,
+    KEEP_AFTER_REFUSAL_NS, LEAVE_NS, LEND_MIN_BYTES, LEND_PARTS, MOVE_BYTES_PER_S, PROMISE_NS, TURN_MIN_NS, TURN_MOVES,
+    WANT_NS, WANTS_MAX,
 };
 
 /// Decision on a question for room.
@@ -62,6 +63,7 @@ impl<M: Memory> Engine<M> {
         let want = Want { since_ns: self.now_ns, ..want };
         let decision = if self.is_behind(id, &want) { Decision::Waits } else { self.decide(id, &want) };
         match decision {
+            Decision::Waits if want.part => self.answer_room((id, want.slot), &want, false),
             Decision::Granted => self.answer_room((id, want.slot), &want, true),
             Decision::Refused => self.answer_room((id, want.slot), &want, false),
             Decision::Waits if self.wants.count_of(id) >= WANTS_MAX => self.answer_room((id, want.slot), &want, false),
@@ -146,15 +148,16 @@ impl<M: Memory> Engine<M> {
         if needed == 0 {
             return self.grant(id, want);
         }
-        if self.settings.memory.stays {
+        if self.settings.memory.stays || want.part {
             return Decision::Refused;
         }
         let (mut given, mut may_come, mut due) = (self.leaving((id, want.slot)), coming, Vec::new());
         for giver in self.givers((id, want.slot)) {
             match self.is_due(id, want, &giver) {
                 Some(true) if given < needed => {
-                    given = given.saturating_add(giver.movable);
-                    due.push(giver.id);
+                    let part = self.part_of(id, &giver, needed - given);
+                    given = given.saturating_add(part.unwrap_or(giver.movable));
+                    due.push((giver.id, part));
                 }
                 Some(false) => may_come = may_come.saturating_add(giver.movable),
                 Some(true) | None => (),
@@ -162,7 +165,7 @@ impl<M: Memory> Engine<M> {
         }
         // No program leaves in vain.
         if given >= needed {
-            due.into_iter().for_each(|giver| self.order_leave(giver));
+            due.into_iter().for_each(|(giver, part)| self.order_leave(giver, part));
         }
         if given.saturating_add(may_come) >= needed { Decision::Waits } else { Decision::Refused }
     }
@@ -218,6 +221,24 @@ impl<M: Memory> Engine<M> {
         Some(self.now_ns.saturating_sub(giver.since_ns) >= turn_ns(giver.movable, want.bytes))
     }
 
+    /// Returns true if a program may have so much more memory on the host: other programs hold at least as much of the device as it has
+    /// there then. What exceeds the device itself is refused as without xsched.
+    pub(crate) fn may_use_host(&self, id: HolderId, bytes: u64) -> bool {
+        let (Some(program), Some(own)) = (self.programs.get(&id.0), self.ledger.get(id)) else { return false };
+        let others =
+            self.ledger.on(own.device()).filter(|(other, _)| *other != id).map(|(_, holder)| holder.present_bytes());
+        let away = own.report().away_bytes.saturating_add(bytes);
+        program.swap && !self.settings.memory.stays && away <= others.fold(0, u64::saturating_add)
+    }
+
+    /// Bytes that a program lends a more urgent one, which goes on without them meanwhile; more than it lacks now, since more will follow.
+    /// `None`: the two take turns, and all of the memory leaves.
+    fn part_of(&self, asker: u64, giver: &Giver, lacking: u64) -> Option<u64> {
+        let is_more_urgent = self.programs.get(&asker).is_some_and(|asker| asker.class() > giver.class);
+        let least = (giver.movable / LEND_PARTS).max(LEND_MIN_BYTES);
+        is_more_urgent.then(|| lacking.max(least).min(giver.movable))
+    }
+
     /// Programs whose memory on a device can leave, in the order in which it does: the least urgent, idle ones, those that have had it
     /// longest.
     fn givers(&self, asker: HolderId) -> Vec<Giver> {
@@ -240,18 +261,24 @@ impl<M: Memory> Engine<M> {
     /// Bytes that are about to leave the device of a program.
     fn leaving(&self, asker: HolderId) -> u64 {
         let Some(own) = self.ledger.get(asker) else { return 0 };
-        let leaves = |id: &u64| {
-            let moving = self.programs.get(id).and_then(|program| program.moving.as_ref());
-            moving.is_some_and(|moving| moving.order != MemoryOrder::Thaw && moving.until_ns > self.now_ns)
+        let leaves = |id: u64, movable: u64| {
+            let moving = self.programs.get(&id).and_then(|program| program.moving.as_ref());
+            match moving.filter(|moving| moving.until_ns > self.now_ns).map(|moving| moving.order) {
+                None | Some(MemoryOrder::Thaw) => 0,
+                Some(MemoryOrder::Lend { bytes }) => bytes.min(movable),
+                Some(MemoryOrder::Freeze | MemoryOrder::Leave) => movable,
+            }
         };
-        let of = self.ledger.on(own.device()).filter(|(id, _)| id.0 != asker.0 && leaves(&id.0));
-        of.map(|(_, holder)| holder.movable_bytes()).fold(0, u64::saturating_add)
+        let others = self.ledger.on(own.device()).filter(|(id, _)| id.0 != asker.0);
+        others.map(|(id, holder)| leaves(id.0, holder.movable_bytes())).fold(0, u64::saturating_add)
     }
 
-    fn order_leave(&mut self, (id, slot): HolderId) {
+    /// Orders a program's memory to leave, or a part of it to go to the host.
+    fn order_leave(&mut self, (id, slot): HolderId, part: Option<u64>) {
         let number = self.next_move();
-        self.send(id, DaemonMsg::MemoryMove { slot, number, order: MemoryOrder::Leave });
-        let (order, until_ns) = (MemoryOrder::Leave, self.now_ns + LEAVE_NS);
+        let order = part.map_or(MemoryOrder::Leave, |bytes| MemoryOrder::Lend { bytes });
+        self.send(id, DaemonMsg::MemoryMove { slot, number, order });
+        let until_ns = self.now_ns + LEAVE_NS;
         let held = self.ledger.get((id, slot)).map_or(0, |holder| holder.present_bytes());
         if let Some(program) = self.programs.get_mut(&id) {
             let was = String::new();

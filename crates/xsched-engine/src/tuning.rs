@@ -12,6 +12,10 @@ pub const MOVE_BYTES_PER_S: u64 = 20 << 30;
 pub const TURN_MOVES: u64 = 10;
 /// Shortest such turn, in ns.
 pub const TURN_MIN_NS: u64 = 1_000_000_000;
+/// Parts of a program's memory of which it lends one at least to a more urgent program: each move has to wait for the program's commands.
+pub const LEND_PARTS: u64 = 8;
+/// Smallest part that is lent, in bytes.
+pub const LEND_MIN_BYTES: u64 = 64 << 20;
 /// Time in which a program has to take room that was made for it, in ns.
 pub const PROMISE_NS: u64 = 500_000_000;
 /// Time after which nobody counts on the memory of a program that was ordered to leave and has not, in ns.

@@ -44,7 +44,7 @@ fn program(w: &mut World, class: Class, swap: bool, held: u64) -> Client {
 }
 
 fn ask(w: &mut World, client: &Client, bytes: u64, refused: bool, returns: bool) {
-    w.say(client, Message::MemoryAsk { slot: 0, number: 7, bytes, refused, returns });
+    w.say(client, Message::MemoryAsk { slot: 0, number: 7, bytes, refused, returns, part: false });
 }
 
 /// Answer of the daemon to a program's question since the last call; none = it waits.
@@ -63,13 +63,15 @@ fn ordered(w: &mut World, client: &Client) -> Option<(u32, MemoryOrder)> {
     })
 }
 
-/// A program's memory has left, as it was ordered.
+/// A program's memory has left, as it was ordered, or a part of it.
 fn leaves(w: &mut World, client: &Client) {
     let (number, order) = ordered(w, client).expect("an order");
     let words = client.segment.account(0);
-    let bytes = words.movable_bytes.swap(0, SeqCst);
+    let movable = words.movable_bytes.load(SeqCst);
+    let bytes = if let MemoryOrder::Lend { bytes } = order { bytes } else { movable };
+    words.movable_bytes.store(movable - bytes, SeqCst);
     words.give(bytes);
-    words.away_bytes.store(bytes, SeqCst);
+    words.away_bytes.fetch_add(bytes, SeqCst);
     if order == MemoryOrder::Freeze {
         words.residency.store(Residency::FROZEN.0, SeqCst);
     }
@@ -81,7 +83,7 @@ fn returns(client: &Client) {
     let words = client.segment.account(0);
     let bytes = words.away_bytes.swap(0, SeqCst);
     assert!(words.take(bytes), "what was granted can be had");
-    words.movable_bytes.store(bytes, SeqCst);
+    words.movable_bytes.fetch_add(bytes, SeqCst);
 }
 
 fn later(w: &mut World, ns: u64) {
@@ -118,6 +120,60 @@ fn an_urgent_program_gets_the_room_of_the_least_urgent_one_at_once() {
     // More than all of them have is refused, and nobody leaves in vain.
     ask(&mut w, &urgent, 20 * GIB, false, false);
     assert_eq!((answer(&mut w, &urgent), ordered(&mut w, &normal)), (Some(false), None));
+}
+
+/// Asks for a part of a program's memory that is on the host.
+fn ask_part(w: &mut World, client: &Client, bytes: u64) -> Option<bool> {
+    w.effects.clear();
+    w.say(client, Message::MemoryAsk { slot: 0, number: 7, bytes, refused: false, returns: true, part: true });
+    answer(w, client)
+}
+
+#[test]
+fn a_program_lends_a_more_urgent_one_what_it_lacks_and_goes_on() {
+    let mut w = world();
+    let low = program(&mut w, Class::Low, true, 24 * GIB);
+    w.cuda(&low, 0, DEVICE);
+    w.ready(&low, 0);
+    let urgent = program(&mut w, Class::High, false, 0);
+    ask(&mut w, &urgent, 10 * GIB, false, false);
+    leaves(&mut w, &low);
+    let away = || low.segment.account(0).away_bytes.load(SeqCst);
+    assert_eq!(away(), 4 * GIB);
+    assert_eq!(answer(&mut w, &urgent), Some(true));
+    assert!(urgent.segment.account(0).take(10 * GIB));
+    // More than it lacks: the next allocations need no move.
+    ask(&mut w, &urgent, 1, false, false);
+    leaves(&mut w, &low);
+    assert_eq!(away(), 4 * GIB + 20 * GIB / 8);
+    w.effects.clear();
+    ask(&mut w, &urgent, GIB, false, false);
+    assert_eq!((answer(&mut w, &urgent), ordered(&mut w, &low)), (Some(true), None));
+    assert!(urgent.segment.account(0).take(GIB));
+    // It is not held, and its part comes back as soon as there is room for all of it.
+    assert!(low.is_open(0));
+    assert_eq!(ask_part(&mut w, &low, away()), Some(false));
+    assert!(low.is_open(0), "it does not wait");
+    w.leave(&urgent);
+    assert_eq!(ask_part(&mut w, &low, away()), Some(true));
+    returns(&low);
+    assert_eq!(low.segment.account(0).movable_bytes.load(SeqCst), 24 * GIB);
+}
+
+/// Room that others wait for is not taken by a part.
+#[test]
+fn a_part_comes_back_after_all_that_waits() {
+    let mut w = world();
+    let (holder, lent) = (program(&mut w, Class::Normal, true, 20 * GIB), away(&mut w, 5 * GIB));
+    let first = away(&mut w, 20 * GIB);
+    ask(&mut w, &first, 20 * GIB, false, true);
+    assert_eq!(answer(&mut w, &first), None);
+    assert_eq!(ask_part(&mut w, &lent, 5 * GIB), Some(false), "though there is room");
+    later(&mut w, 20 * SECOND_NS);
+    leaves(&mut w, &holder);
+    assert_eq!(answer(&mut w, &first), Some(true));
+    returns(&first);
+    assert_eq!(ask_part(&mut w, &lent, 5 * GIB), Some(true));
 }
 
 #[test]
@@ -242,7 +298,7 @@ fn so_many_questions_of_a_program_wait_for_room_and_no_more() {
     let _low = program(&mut w, Class::Low, true, 20 * GIB);
     let urgent = program(&mut w, Class::High, false, 0);
     for number in 0..=WANTS_MAX as u32 {
-        let ask = Message::MemoryAsk { slot: 0, number, bytes: 15 * GIB, refused: false, returns: false };
+        let ask = Message::MemoryAsk { slot: 0, number, bytes: 15 * GIB, refused: false, returns: false, part: false };
         w.say(&urgent, ask);
     }
     let answers = w.told(urgent.id).into_iter().filter_map(|message| match message {

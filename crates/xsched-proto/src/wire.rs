@@ -167,6 +167,8 @@ pub enum ClientMsg {
         refused: bool,
         /// True for memory of the process that has left the device and is to come back.
         returns: bool,
+        /// True for a part of such memory, without which the process goes on: the answer comes at once, and nobody leaves for it.
+        part: bool,
     },
     /// Answer to [`DaemonMsg::MemoryMove`], and news of a move that nobody ordered. The words of the slot are up to date.
     MemoryMoved {
@@ -188,6 +190,11 @@ pub enum MemoryOrder {
     Thaw,
     /// Memory leaves, to make room for others, until the program needs it.
     Leave,
+    /// A part of the memory goes to the host, to make room for others. The program goes on with it there.
+    Lend {
+        /// Size of the part at least, in bytes.
+        bytes: u64,
+    },
 }
 
 /// Line of a program's description of itself.
@@ -508,6 +515,8 @@ pub enum DaemonMsg {
         number: u32,
         /// True if the allowance is large enough for the allocation now.
         granted: bool,
+        /// True if the memory of the host may take the place of what is refused: other programs have the room.
+        on_host: bool,
         /// Holders of the memory, in one line, with the limit that was met, if one was. It comes with each answer to a question: a program
         /// whose driver refuses an allocation asks for it, too.
         why: Option<String>,

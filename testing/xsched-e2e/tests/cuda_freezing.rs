@@ -11,9 +11,25 @@ const MIB: u64 = 1 << 20;
 
 /// Starts the program with 32 MiB of known contents.
 fn start(gpu: &Gpu, options: &[&str]) -> Process {
-    let mut process = gpu.run(options, &gpu.program("freezing"), &["32"]);
+    start_with(gpu, options, 32)
+}
+
+fn start_with(gpu: &Gpu, options: &[&str], mib: u32) -> Process {
+    let mut process = gpu.run(options, &gpu.program("freezing"), &[&mib.to_string()]);
     process.expect("ready");
     process
+}
+
+/// A daemon whose programs may hold so many MiB.
+fn daemon_of(gpu: &Gpu, mib: u32) -> Process {
+    let config = gpu.place.join("config.toml");
+    std::fs::write(&config, format!("[memory]\ncapacity = \"{mib}MiB\"\n")).expect("a file");
+    gpu.place.daemon(&["--config", config.to_str().expect("text")])
+}
+
+#[track_caller]
+fn works(process: &mut Process) {
+    assert_eq!((says(process, "add"), says(process, "check")), ("added".into(), "right".into()));
 }
 
 fn says(process: &mut Process, command: &str) -> String {
@@ -34,7 +50,12 @@ fn moved(gpu: &Gpu, verb: &str, pid: u32) -> (i32, String) {
 
 #[track_caller]
 fn freeze(gpu: &Gpu, pid: u32) {
-    assert_eq!(moved(gpu, "freeze", pid), (0, format!("{pid} freezing: frozen, 32 MiB on the host")));
+    freeze_of(gpu, pid, 32);
+}
+
+#[track_caller]
+fn freeze_of(gpu: &Gpu, pid: u32, mib: u32) {
+    assert_eq!(moved(gpu, "freeze", pid), (0, format!("{pid} freezing: frozen, {mib} MiB on the host")));
 }
 
 /// Memory of a program in `ps --json`: on the device, away, and frozen or not.
@@ -279,9 +300,7 @@ fn a_failing_call_is_undone() {
 #[test]
 fn a_program_without_room_stays_frozen() {
     let gpu = Gpu::new();
-    let config = gpu.place.join("config.toml");
-    std::fs::write(&config, "[memory]\ncapacity = \"50MiB\"\n").expect("a file");
-    let _daemon = gpu.place.daemon(&["--config", config.to_str().expect("text")]);
+    let _daemon = daemon_of(&gpu, 50);
     let mut first = start(&gpu, &["--memory", "swap"]);
     let pid = first.pid();
     freeze(&gpu, pid);
@@ -310,9 +329,7 @@ fn a_program_without_room_stays_frozen() {
 #[test]
 fn an_urgent_program_gets_the_room_of_another() {
     let gpu = Gpu::new();
-    let config = gpu.place.join("config.toml");
-    std::fs::write(&config, "[memory]\ncapacity = \"50MiB\"\n").expect("a file");
-    let _daemon = gpu.place.daemon(&["--config", config.to_str().expect("text")]);
+    let _daemon = daemon_of(&gpu, 50);
     let mut low = start(&gpu, &["--memory", "swap", "--priority", "low"]);
     let pid = low.pid();
     for _ in 0..2 {
@@ -328,13 +345,66 @@ fn an_urgent_program_gets_the_room_of_another() {
     low.finish();
 }
 
+/// An urgent program that lacks less than a best-effort one has takes a part of that: the rest stays on the device.
+#[test]
+fn an_urgent_program_takes_a_part_of_what_another_has() {
+    let gpu = Gpu::new();
+    let _daemon = daemon_of(&gpu, 200);
+    let mut low = start_with(&gpu, &["--memory", "swap", "--priority", "low"], 160);
+    let pid = low.pid();
+    works(&mut low);
+    let mut urgent = start_with(&gpu, &["--priority", "high"], 64);
+    for _ in 0..2 {
+        works(&mut urgent);
+        works(&mut low);
+    }
+    assert_eq!((memory(&gpu, pid), memory(&gpu, urgent.pid()).0), ((96, 64, false), 64));
+    let mut more = start_with(&gpu, &["--priority", "high"], 100);
+    assert_eq!(memory(&gpu, pid), (32, 128, false), "64 MiB at least where 60 were lacking");
+    works(&mut low);
+    works(&mut more);
+    more.finish();
+    urgent.finish();
+    until("its memory is back", || memory(&gpu, pid) == (160, 0, false));
+    works(&mut low);
+    low.finish();
+    assert_eq!(gpu.driver_stats(pid)["illegal"], json!(0));
+}
+
+/// Memory for which no room can be made is the host's from the beginning, unless the program's own limit forbids it.
+#[test]
+fn memory_without_room_is_the_hosts_from_the_beginning() {
+    let gpu = Gpu::new();
+    let _daemon = daemon_of(&gpu, 100);
+    let mut urgent = start_with(&gpu, &["--priority", "high"], 64);
+    let mut low = start_with(&gpu, &["--memory", "swap", "--priority", "low"], 64);
+    let pid = low.pid();
+    assert_eq!((memory(&gpu, pid), memory(&gpu, urgent.pid()).0), ((0, 64, false), 64));
+    works(&mut low);
+    works(&mut urgent);
+    freeze_of(&gpu, pid, 64);
+    urgent.finish();
+    assert_eq!(moved(&gpu, "thaw", pid), (0, format!("{pid} freezing: thawed")));
+    works(&mut low);
+    assert_eq!(memory(&gpu, pid), (64, 0, false));
+    // More than a program's own limit, or than the device has, is refused as without.
+    for (options, mib) in [(vec!["--memory-limit", "40MiB"], "64"), (vec![], "101")] {
+        let options = [&["--memory", "swap"], &options[..]].concat();
+        let (code, out, _) = gpu.run(&options, &gpu.program("freezing"), &[mib]).wait();
+        assert!(code != 0 && out.iter().all(|line| line != "ready"), "{options:?}: {code} {out:?}");
+    }
+    let (code, _, errors) = low.wait();
+    let said =
+        "xsched: the device has no room: memory of this program lies on the host, which is slow, until there is some";
+    assert_eq!((code, errors.trim()), (0, said));
+    assert_eq!(gpu.driver_stats(pid)["illegal"], json!(0));
+}
+
 /// Two best-effort programs that do not fit together take turns.
 #[test]
 fn best_effort_programs_that_do_not_fit_take_turns() {
     let gpu = Gpu::new();
-    let config = gpu.place.join("config.toml");
-    std::fs::write(&config, "[memory]\ncapacity = \"50MiB\"\n").expect("a file");
-    let _daemon = gpu.place.daemon(&["--config", config.to_str().expect("text")]);
+    let _daemon = daemon_of(&gpu, 50);
     let mut both = [start(&gpu, &["--memory", "swap"]), start(&gpu, &["--memory", "swap"])];
     let pids = [both[0].pid(), both[1].pid()];
     for _ in 0..3 {

@@ -94,8 +94,8 @@ impl Worker {
             // The daemon sends each note once.
             DaemonMsg::Note { text } => self.report.line(Log::Info, &text),
             DaemonMsg::Describe { token } => self.describe(connection, token)?,
-            DaemonMsg::MemoryAnswer { slot, number, granted, why } => {
-                self.rt.memory_answered(slot, number, MemoryAnswer { granted, why });
+            DaemonMsg::MemoryAnswer { slot, number, granted, on_host, why } => {
+                self.rt.memory_answered(slot, number, MemoryAnswer { granted, on_host, why });
             }
             DaemonMsg::MemoryWait { number } => self.rt.memory_waits(number),
             DaemonMsg::MemoryMove { slot, number, order } => self.move_memory(connection, slot, number, order)?,

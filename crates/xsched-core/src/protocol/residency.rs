@@ -12,7 +12,7 @@ use xsched_proto::memory::{Memory, Sleepers, Woken, Word};
 /// Place of a process's memory on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Backed by the device's memory, as without this library.
+    /// Backed by the device's memory, as without this library. A part may be backed by host memory, for want of room.
     Device,
     /// Backed by host memory at the same addresses: slow, and no part of the device's room.
     Host,
@@ -77,7 +77,12 @@ pub trait Moves {
     fn is_busy(&mut self) -> bool;
     /// Waits until the device has executed all that touches memory. False: not in reasonable time.
     fn drain(&mut self) -> bool;
-    /// Moves all memory. Returns the place that was reached: `from` if that failed, or another one.
+    /// Checks whether a part of the memory is to move, while the place as a whole is right.
+    fn moves_part(&mut self) -> bool {
+        false
+    }
+    /// Moves all memory, or a part of it if the places are equal. Returns the place that was reached: `from` if that failed, or another
+    /// one.
     fn carry(&mut self, from: Place, to: Place) -> Place;
     /// Checks, each time that a wait for a thread ends or took [`LOOK_NS`], whether to wait on: a thread inside a call may wait for
     /// a thread that waits at the latch.
@@ -247,14 +252,14 @@ impl<M: Memory> Latch<M> {
         let goal = Goal(self.goal.load(Acquire));
         let from = self.place();
         let to = goal.target(from);
-        if from == to {
+        if from == to && (from == Place::Away || !moves.moves_part()) {
             return Turn::Rests(goal);
         }
         self.store(from, CLOSED);
         M::heavy_barrier();
         if from != Place::Away {
             let quiet = self.wait_for(threads, moves) && !moves.is_busy() && moves.drain();
-            if !quiet || Goal(self.goal.load(Acquire)).target(from) == from {
+            if !quiet || Goal(self.goal.load(Acquire)).target(from) != to {
                 self.open(from);
                 return Turn::Refused;
             }

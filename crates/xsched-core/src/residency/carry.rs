@@ -244,6 +244,11 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
         self.chunks.iter().filter(|chunk| chunk.device.is_some()).map(|chunk| chunk.bytes).sum()
     }
 
+    /// Bytes of chunks that can be reached, and are not on the device.
+    pub fn hosted_bytes(&self) -> u64 {
+        self.chunks.iter().filter(|chunk| chunk.mapped == Mapped::Host).map(|chunk| chunk.bytes).sum()
+    }
+
     /// Takes the chunks in a range of addresses out, to be discarded or to stay where they are.
     pub fn take_range(&mut self, at: u64, bytes: u64) -> Vec<Chunk<H>> {
         let within = |chunk: &mut Chunk<H>| at <= chunk.at && chunk.at < at + bytes;
@@ -267,6 +272,22 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
     /// Takes over memory that is to be released with a later move.
     pub fn keep_unreleased(&mut self, handles: Vec<H>) {
         self.unreleased.extend(handles);
+    }
+
+    /// Moves chunks of so many bytes at least from the device to host memory, where they can be reached: those that were added last. As for
+    /// [`Residents::carry`], no thread may touch them meanwhile.
+    pub fn lend<D: Driver<Handle = H>>(&mut self, driver: &mut D, bytes: u64) -> Moved<D::Error> {
+        let (mut goes, mut left) = (vec![false; self.chunks.len()], bytes);
+        for (goes, chunk) in goes.iter_mut().zip(&self.chunks).rev() {
+            *goes = left > 0 && chunk.mapped == Mapped::Device;
+            left = left.saturating_sub(if *goes { chunk.bytes } else { 0 });
+        }
+        let mut stays = goes.iter().map(|goes| !goes);
+        let rest: Vec<Chunk<H>> = self.chunks.extract_if(.., |_| stays.next() == Some(true)).collect();
+        let moved = self.carry(driver, Place::Host);
+        let (mut rest, mut gone) = (rest.into_iter(), std::mem::take(&mut self.chunks).into_iter());
+        self.chunks = goes.iter().filter_map(|goes| if *goes { gone.next() } else { rest.next() }).collect();
+        moved
     }
 
     /// Moves all memory. No thread may touch it meanwhile, and the device must have executed all that does.

@@ -265,8 +265,8 @@ impl Server {
             ClientMsg::MemoryDevice { slot, device, capacity_bytes } => {
                 Message::MemoryDevice { slot, device, capacity_bytes }
             }
-            ClientMsg::MemoryAsk { slot, number, bytes, refused, returns } => {
-                Message::MemoryAsk { slot, number, bytes, refused, returns }
+            ClientMsg::MemoryAsk { slot, number, bytes, refused, returns, part } => {
+                Message::MemoryAsk { slot, number, bytes, refused, returns, part }
             }
             ClientMsg::MemoryMoved { number, why, .. } => {
                 Message::MemoryMoved { number, why: why.map(|why| said(&why)) }

@@ -226,6 +226,15 @@ impl Program {
         moved
     }
 
+    fn lend(&mut self, bytes: u64, failures: Failures) -> Moved<Refused> {
+        self.driver.failures = failures;
+        self.driver.calls = 0;
+        let moved = self.residents.lend(&mut self.driver, bytes);
+        self.driver.failures = Failures::At(Vec::new());
+        self.verify();
+        moved
+    }
+
     /// The record agrees with the driver, nothing is lost, and nothing is left over.
     fn verify(&mut self) {
         let Residents { chunks, unreleased, unusable, .. } = &self.residents;
@@ -357,6 +366,36 @@ fn memory_that_the_device_does_not_get_back_is_backed_by_the_host() {
     assert!(host_backed > 0);
 }
 
+/// A part goes to the host, the chunks that were added last; all else stays, whichever call fails.
+#[test]
+fn a_part_is_lent_and_comes_back() {
+    let mut program = Program::new();
+    let moved = program.lend(BYTES + 1, Failures::At(Vec::new()));
+    assert_eq!((moved.place, moved.error), (Place::Host, None));
+    let hosted =
+        |program: &Program| program.residents.chunks.iter().map(|c| c.mapped == Mapped::Host).collect::<Vec<_>>();
+    assert_eq!(hosted(&program), [false, false, true, true]);
+    assert_eq!((program.residents.hosted_bytes(), program.residents.resident_bytes()), (2 * BYTES, 2 * BYTES));
+    program.write(800);
+    let calls = program.driver.calls;
+    program.lend(BYTES, Failures::At(Vec::new()));
+    assert_eq!(hosted(&program), [false, true, true, true]);
+    program.lend(9 * BYTES, Failures::At(Vec::new()));
+    assert_eq!(hosted(&program), [true; 4]);
+    program.write(900);
+    assert_eq!(program.carry(Place::Device, Failures::At(Vec::new())).error, None);
+    program.write(1000);
+    for n in 0..calls {
+        let mut program = Program::new();
+        let moved = program.lend(BYTES + 1, Failures::At(vec![n]));
+        let hosted = if moved.place == Place::Host { 2 * BYTES } else { 0 };
+        assert_eq!((moved.error, program.residents.hosted_bytes()), (Some(Refused), hosted), "failure at call {n}");
+        program.write(1100);
+        assert_eq!(program.carry(Place::Device, Failures::At(Vec::new())).error, None);
+        program.write(1200);
+    }
+}
+
 fn only_unreleased(program: &Program) -> bool {
     program.residents.chunks.iter().all(|chunk| chunk.mapped == Mapped::Nothing)
 }
@@ -380,9 +419,13 @@ fn contents_are_the_same_over_random_moves_with_random_failures() {
         random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let to = PLACES[(random >> 40) as usize % 3];
         let failures = if cycle % 3 == 0 { Failures::At(Vec::new()) } else { Failures::Random(random, 12) };
-        let moved = program.carry(to, failures);
-        reached[moved.place as usize] += 1;
-        if moved.place != Place::Away {
+        let is_reachable = program.residents.place() != Place::Away;
+        match (random >> 50) % 4 {
+            0 if is_reachable => program.lend((random >> 33) % (4 * BYTES), failures),
+            _ => program.carry(to, failures),
+        };
+        reached[program.residents.place() as usize] += 1;
+        if program.residents.place() != Place::Away {
             program.write(cycle * 10);
         }
     }

@@ -141,9 +141,14 @@ fn largest_of_program(kind: &str) -> Option<ClientMsg> {
         "GroupHint" => ClientMsg::GroupHint { slot: 0, priority: Some(1), hints },
         "ProgramHint" => ClientMsg::ProgramHint { hints },
         "MemoryDevice" => ClientMsg::MemoryDevice { slot: 15, device: text(200), capacity_bytes: u64::MAX },
-        "MemoryAsk" => {
-            ClientMsg::MemoryAsk { slot: 15, number: u32::MAX, bytes: u64::MAX, refused: true, returns: true }
-        }
+        "MemoryAsk" => ClientMsg::MemoryAsk {
+            slot: 15,
+            number: u32::MAX,
+            bytes: u64::MAX,
+            refused: true,
+            returns: true,
+            part: false,
+        },
         "MemoryMoved" => ClientMsg::MemoryMoved { slot: 15, number: u32::MAX, why: Some(text(LONG)) },
         other => panic!("{other}: add the largest legal message of this kind"),
     })

@@ -55,10 +55,11 @@ pub(super) fn trim(slot: u16) {
 pub(super) fn claim(slot: u16, bytes: u64) -> Claim {
     SOME.store(true, Relaxed);
     let claim = claims::claim::<Cuda>(slot, bytes);
-    if claim == Claim::Counted {
+    if matches!(claim, Claim::Counted | Claim::OnHost) {
         account::unclaim(slot, bytes);
     }
-    claim
+    // The driver allocates a graph's memory, and knows only the device's.
+    if claim == Claim::OnHost { Claim::Refused } else { claim }
 }
 
 /// CUDA_MEM_ALLOC_NODE_PARAMS of cuda.h, as far as it is read.

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use super::super::types::CUdeviceptr;
+use super::super::types::{CUdeviceptr, CUresult};
 
 /// Answers about memory that this library has in place of the driver's.
 pub(in super::super) struct Served {
@@ -12,6 +12,10 @@ pub(in super::super) struct Served {
     pub(in super::super) pool_figures: fn(usize) -> (u64, u64),
     /// Releases what a pool has beside the driver's and does not use, but for so many bytes.
     pub(in super::super) trim_pool: fn(usize, u64),
+    /// Reports whether the process may have memory of the host in place of the device's.
+    pub(in super::super) may_use_host: fn() -> bool,
+    /// Makes an allocation of the host's memory.
+    pub(in super::super) on_host: fn(&dyn Fn() -> CUresult) -> CUresult,
 }
 
 static SERVED: OnceLock<&'static Served> = OnceLock::new();

@@ -2,7 +2,7 @@
 
 use super::super::types::*;
 use super::calls::OUT_OF_MEMORY;
-use super::{driver, graphs, pools};
+use super::{driver, graphs, instead, pools};
 use crate::platform::shared::memory::Keeper;
 
 /// The CUDA driver.
@@ -18,5 +18,13 @@ impl Keeper for Cuda {
     fn trim(slot: u16) {
         pools::trim(slot);
         graphs::trim(slot);
+    }
+
+    fn may_use_host() -> bool {
+        instead::served().is_some_and(|served| (served.may_use_host)())
+    }
+
+    fn on_host(call: &dyn Fn() -> CUresult) -> CUresult {
+        instead::served().map_or_else(call, |served| (served.on_host)(call))
     }
 }

@@ -6,12 +6,14 @@ use xsched_core::Room;
 use xsched_proto::account::{Residency, of_bytes};
 
 use super::super::types::CUdevice;
-use super::device;
+use super::{device, driver};
 use crate::platform::shared::memory::account;
 use crate::process;
 
 /// Most questions for memory that comes back: what the daemon grants may go to a program that attaches before it is taken.
 const CLAIMS: usize = 3;
+/// Part of a device that stays free beside memory that comes back: the program to which it was lent may need a little more.
+const SPARE_PARTS: u64 = 64;
 
 /// Slot of a device whose memory is counted.
 pub(in super::super) fn slot_of(number: CUdevice) -> Option<u16> {
@@ -25,7 +27,7 @@ pub(in super::super) fn slot_of(number: CUdevice) -> Option<u16> {
 /// Holders of the room, in one line, if there is none.
 pub(in super::super) fn claim(slot: u16, bytes: u64, refused: bool, stop: impl Fn() -> bool) -> Result<(), String> {
     let Some(words) = account::words(slot) else { return Ok(()) };
-    let room = Room { refused, returns: true };
+    let room = Room { refused, returns: true, part: false };
     let mut why = None;
     for _ in 0..CLAIMS {
         let answer = process::running().map(|rt| rt.ask_room(slot, bytes, room, &stop)).unwrap_or_default();
@@ -38,6 +40,16 @@ pub(in super::super) fn claim(slot: u16, bytes: u64, refused: bool, stop: impl F
         }
     }
     Err(why.unwrap_or_else(|| "there is no room for it".to_owned()))
+}
+
+/// Counts a part of the memory that comes back while the program goes on. False: there is no room for it.
+pub(in super::super) fn claim_part(slot: u16, bytes: u64) -> bool {
+    let Some(words) = account::words(slot) else { return true };
+    if driver::info().is_some_and(|(free, total)| free < bytes.saturating_add(total / SPARE_PARTS)) {
+        return false;
+    }
+    let room = Room { refused: false, returns: true, part: true };
+    process::running().is_some_and(|rt| rt.ask_room(slot, bytes, room, || false).granted) && words.take(bytes)
 }
 
 /// Counts out what was claimed and has not come back.

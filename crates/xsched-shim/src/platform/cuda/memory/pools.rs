@@ -182,10 +182,10 @@ fn with_question(
     if claim == Claim::Refused {
         return OUT_OF_MEMORY;
     }
-    let rc = claims::with_room::<Cuda>(slot, bytes, || minor::<Api>(stream, mode, &call));
+    let rc = claims::with_room::<Cuda>(slot, bytes, claim, || minor::<Api>(stream, mode, &call));
     let Some(pool) = pool else { return rc };
     process::guarded("after an allocation", || {
-        if claim == Claim::Counted {
+        if matches!(claim, Claim::Counted | Claim::OnHost) {
             account::unclaim(slot, growth);
         }
         let mut pools = POOLS.lock();

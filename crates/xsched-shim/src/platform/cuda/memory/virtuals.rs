@@ -163,12 +163,12 @@ fn created(
             None => Some((here?.slot, Part::Host, Claim::Counted)),
         }
     });
-    let (slot, part) = match claimed.flatten() {
+    let (slot, part, claim) = match claimed.flatten() {
         Some((_, _, Claim::Refused)) => return OUT_OF_MEMORY,
-        Some((slot, part, Claim::Counted)) => (slot, part),
         Some((_, _, Claim::Uncounted)) | None => return call(),
+        Some(counted) => counted,
     };
-    let rc = if part == Part::Host { call() } else { claims::with_room::<Cuda>(slot, bytes, call) };
+    let rc = if part == Part::Host { call() } else { claims::with_room::<Cuda>(slot, bytes, claim, call) };
     process::guarded("after an allocation", || {
         match (rc, part) {
             (SUCCESS, Part::Host) => account::add(slot, part, bytes),

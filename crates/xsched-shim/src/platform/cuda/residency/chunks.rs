@@ -9,7 +9,7 @@ use super::super::api::Api;
 use super::super::types::*;
 use super::calls::{Calls, Handle};
 use super::movable::{MOVABLE, Movable, POSSIBLE, movable, pass};
-use super::mover;
+use super::{hosted, mover};
 use crate::lock::Lock;
 use crate::platform::shared::Driver as _;
 
@@ -116,21 +116,32 @@ fn fill(mut calls: &Calls, at: u64, bytes: u64) -> Option<Vec<Chunk<u64>>> {
     }
     for (chunk, at, size) in made {
         calls.unmap_surely(at, size);
-        let _ = chunk.handle().map(|handle| calls.release(handle));
+        match chunk.body() {
+            Some(Body::Device(handle)) => _ = calls.release(handle),
+            Some(Body::Store(stored)) => calls.give(stored, size),
+            None => {}
+        }
     }
     None
 }
 
 fn one(mut calls: &Calls, at: u64, size: u64) -> Option<Chunk<u64>> {
-    let handle = calls.create(at, size).ok()?;
-    let mapped = calls.map(at, size, handle);
+    let body = if hosted::is_wanted_now() {
+        Body::Store(calls.take(size).ok()?)
+    } else {
+        Body::Device(calls.create(at, size).ok()?)
+    };
+    let mapped = calls.map(at, size, body.handle());
     if mapped.is_ok() && calls.allow(at, size).is_ok() {
-        return Some(Chunk::new(at, size, handle));
+        return Some(Chunk::of(at, size, body));
     }
     if mapped.is_ok() {
         calls.unmap_surely(at, size);
     }
-    let _ = calls.release(handle);
+    match body {
+        Body::Device(handle) => _ = calls.release(handle),
+        Body::Store(stored) => calls.give(stored, size),
+    }
     None
 }
 

@@ -6,7 +6,8 @@ use super::super::types::*;
 use super::super::{sig, signatures};
 use super::calls::{self, Access};
 use super::movable::{MOVABLE, POSSIBLE, movable, pass};
-use super::{answers, chunks, held, pins, pools, tickets, virtuals};
+use super::virtuals::NO_MEMORY;
+use super::{answers, chunks, held, hosted, pins, pools, tickets, virtuals};
 use crate::interpose::Hook;
 use crate::platform::shared::DefaultStreamMode;
 use crate::platform::shared::StreamKind::{Legacy, PerThread};
@@ -180,6 +181,8 @@ fn ours_or<T>(
 ) -> CUresult {
     match process::guarded("in a call of movable memory", ours).flatten() {
         Some(answer) => then(answer),
+        // The device has no room: the driver is not asked for any.
+        None if hosted::is_wanted_now() => NO_MEMORY,
         None => call(),
     }
 }

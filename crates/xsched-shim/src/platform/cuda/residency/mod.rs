@@ -6,7 +6,8 @@
 //! - [`movable`]: the latch, and the state behind it.
 //! - [`chunks`]: memory of `cuMemAlloc` from 2 MiB on, as chunks behind addresses of this library's; [`pools`]: memory in the order of
 //!   streams, in such chunks; [`virtuals`]: memory that a program maps itself, behind handles of this library's.
-//! - [`answers`]: what a program is told about all of these; [`hooked`]: hooks for that; [`pins`], [`held`]: what does not move, and when; [`tickets`]:
+//! - [`answers`]: what a program is told about all of these; [`hooked`]: hooks for that; [`pins`], [`held`]: what does not move, and when; [`hosted`]: new memory
+//!   for which the device has no room; [`tickets`]:
 //!   memory that other processes open.
 //! - [`calls`]: the driver's calls that make and move chunks.
 //! - [`mover`]: the thread that moves them, as the daemon orders; at random with `XSCHED_MEMORY_MOVES`. [`drainer`]: the thread that
@@ -22,6 +23,7 @@ mod drainer;
 mod held;
 #[allow(non_snake_case)] // vendor names
 pub(super) mod hooked;
+mod hosted;
 #[allow(non_snake_case)] // vendor names
 mod latched;
 mod movable;
@@ -51,7 +53,13 @@ static LIE_BENEATH: extern "C" fn() = {
     extern "C" fn lie_beneath() {
         beneath::put(&Beneath { before: under, behind: driver_function });
         stats::add_moves(moves);
-        instead::put(&Served { range: answers::range, pool_figures: pools::figures, trim_pool: pools::trim });
+        instead::put(&Served {
+            range: answers::range,
+            pool_figures: pools::figures,
+            trim_pool: pools::trim,
+            may_use_host: hosted::may,
+            on_host: hosted::on_host,
+        });
     }
     lie_beneath
 };

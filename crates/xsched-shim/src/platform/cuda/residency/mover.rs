@@ -26,6 +26,8 @@ const ORDER: Duration = Duration::from_secs(10);
 const PASS: Duration = Duration::from_millis(100);
 /// First and longest time until memory that is on the host for want of room is tried to be brought back.
 const ROOMLESS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// First and longest time until memory that a program has lent is tried to be brought back.
+const LENT: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 /// CUDA_ERROR_OUT_OF_MEMORY.
 const OUT_OF_MEMORY: i32 = 2;
 /// Pause after a move that was put off or ended with an error.
@@ -45,6 +47,14 @@ struct Pending {
     until: Instant,
 }
 
+/// Part of the memory that is to move while the program goes on.
+enum Part {
+    /// So many bytes go to the host.
+    Lend(u64),
+    /// All that is on the host comes back; so many bytes are claimed for it.
+    Return(u64),
+}
+
 struct Mover {
     movable: &'static Movable,
     drainer: Drainer,
@@ -55,6 +65,10 @@ struct Mover {
     /// End of a time in which memory is reachable on the host, and the length of the next such time for want of room.
     reachable_until: Option<Instant>,
     roomless: Duration,
+    part: Option<Part>,
+    /// Time at which lent memory is tried to be brought back, and the length of the next such time.
+    lent_until: Option<Instant>,
+    lent: Duration,
     /// The driver had no room when memory was last to come back.
     is_full: bool,
 }
@@ -77,9 +91,19 @@ impl Moves for Mover {
         self.drainer.drain(self.until)
     }
 
+    fn moves_part(&mut self) -> bool {
+        self.part.is_some()
+    }
+
     fn carry(&mut self, from: Place, to: Place) -> Place {
         let movable = self.movable;
         counts::begins();
+        if let Some(part) = self.part.take() {
+            if from == to {
+                return self.carry_part(part, from);
+            }
+            self.give_claim_back(&part);
+        }
         let claimed = match self.claim(to) {
             Ok(claimed) => claimed,
             Err(why) => {
@@ -109,11 +133,7 @@ impl Moves for Mover {
             return result.place;
         }
         if let Some(error) = result.error {
-            let why = match (error, to) {
-                (OUT_OF_MEMORY, Place::Device) => "the device has no room for it".to_owned(),
-                (OUT_OF_MEMORY, _) => "the host has no memory for it".to_owned(),
-                _ => format!("the driver returned error {error}"),
-            };
+            let why = why(error, to);
             counts::failed(&why);
             self.why = Some(why);
         }
@@ -122,6 +142,15 @@ impl Moves for Mover {
 
     fn gives_up(&mut self) -> bool {
         Instant::now() >= self.until
+    }
+}
+
+/// Reason for which memory did not reach a place.
+fn why(error: i32, to: Place) -> String {
+    match (error, to) {
+        (OUT_OF_MEMORY, Place::Device) => "the device has no room for it".to_owned(),
+        (OUT_OF_MEMORY, _) => "the host has no memory for it".to_owned(),
+        _ => format!("the driver returned error {error}"),
     }
 }
 
@@ -137,8 +166,73 @@ impl Mover {
             why: None,
             reachable_until: None,
             roomless: ROOMLESS.0,
+            part: None,
+            lent_until: None,
+            lent: LENT.0,
             is_full: false,
         })
+    }
+
+    /// Moves a part of the memory, of which all can be reached before and after.
+    fn carry_part(&mut self, part: Part, place: Place) -> Place {
+        let movable = self.movable;
+        let mut taken = Taken(movable, std::mem::take(&mut *movable.residents.lock()));
+        let driver = &mut &movable.calls;
+        let result = match part {
+            Part::Lend(bytes) => taken.1.lend(driver, bytes),
+            Part::Return(_) => taken.1.carry(driver, Place::Device),
+        };
+        drop(taken);
+        self.give_claim_back(&part);
+        movable.recount();
+        if let Some(error) = result.error {
+            let why = why(error, if matches!(part, Part::Lend(_)) { Place::Host } else { Place::Device });
+            counts::failed(&why);
+            self.why = Some(why);
+        }
+        match (result.place, &part) {
+            (Place::Away, _) => Place::Away,
+            (Place::Device, Part::Return(_)) => {
+                (self.lent, self.lent_until) = (LENT.0, None);
+                Place::Device
+            }
+            _ => {
+                self.lend_on();
+                place
+            }
+        }
+    }
+
+    /// Counts out what was claimed for a part: it is counted as a move has left it.
+    fn give_claim_back(&self, part: &Part) {
+        if let (Part::Return(claimed), Some(slot)) = (part, self.movable.slot()) {
+            moved::unclaim(slot, *claimed);
+        }
+    }
+
+    /// Sets the time at which lent memory is tried to be brought back.
+    fn lend_on(&mut self) {
+        self.lent_until = Some(Instant::now() + self.lent);
+        self.lent = (self.lent * 2).min(LENT.1);
+    }
+
+    /// Has lent memory come back, once there is room.
+    fn look_for_room(&mut self) {
+        let movable = self.movable;
+        let is_open = movable.latch.place() == Place::Device && self.part.is_none();
+        let hosted = movable.residents.lock().hosted_bytes();
+        if !is_open || hosted == 0 {
+            self.lent_until = None;
+            return;
+        }
+        let Some(until) = self.lent_until else { return self.lend_on() };
+        if until > Instant::now() || !is_arbitrated() {
+            return;
+        }
+        match movable.slot() {
+            Some(slot) if !moved::claim_part(slot, hosted) => self.lend_on(),
+            _ => self.part = Some(Part::Return(hosted)),
+        }
     }
 
     /// Counts memory that is to come back to the device, in bytes.
@@ -174,6 +268,11 @@ impl Mover {
                 self.return_now();
             }
             MemoryOrder::Leave => latch.ask_away(),
+            MemoryOrder::Lend { bytes } => {
+                if let Some(part) = self.part.replace(Part::Lend(bytes)) {
+                    self.give_claim_back(&part);
+                }
+            }
         }
     }
 
@@ -208,7 +307,7 @@ impl Mover {
     }
 
     /// Reports an order that is carried out, and gives up one that is late. True: the goal has changed.
-    fn follow_order(&mut self) -> bool {
+    fn follow_order(&mut self, has_failed: bool) -> bool {
         let latch = &self.movable.latch;
         let (goal, place) = (latch.goal(), latch.place());
         if place == Place::Device {
@@ -219,6 +318,8 @@ impl Mover {
             MemoryOrder::Freeze => goal.is_frozen() && place == Place::Away,
             MemoryOrder::Thaw => !goal.is_frozen() && place == Place::Device,
             MemoryOrder::Leave => place != Place::Device,
+            // Memory that leaves as a whole, or has, leaves that room, too.
+            MemoryOrder::Lend { .. } => place == Place::Away || (self.part.is_none() && !has_failed),
         };
         if is_done {
             self.report(None);
@@ -248,6 +349,7 @@ impl Mover {
             Some(MemoryOrder::Freeze) => self.movable.latch.thaw(),
             Some(MemoryOrder::Thaw) => self.movable.latch.freeze(),
             Some(MemoryOrder::Leave) => self.movable.latch.ask_back(),
+            Some(MemoryOrder::Lend { .. }) => self.part = None,
             None => return,
         }
         self.report(Some(why));
@@ -272,7 +374,7 @@ impl Mover {
 
     /// Time until something is to be done that nothing announces, in ns.
     fn sleep_ns(&self) -> u64 {
-        let times = [self.pending.as_ref().map(|pending| pending.until), self.reachable_until];
+        let times = [self.pending.as_ref().map(|pending| pending.until), self.reachable_until, self.lent_until];
         let first = times.into_iter().flatten().min().map(|at| at.saturating_duration_since(Instant::now()));
         first.map_or(SLEEP_NS, |time| (time.as_nanos() as u64).clamp(1_000_000, SLEEP_NS))
     }
@@ -304,17 +406,19 @@ impl Mover {
             self.take_order();
             if random.is_none() {
                 self.follow_daemon();
+                self.look_for_room();
             }
             self.until = Instant::now() + PATIENCE;
             // Read once the latch is closed: a thread that comes later finds it so.
             let threads = std::iter::once_with(|| movable.threads.lock().clone()).flatten();
             let turn = movable.latch.turn(threads, self);
             self.publish();
-            let (why, is_news) = (self.why.take(), self.follow_order());
+            let why = self.why.take();
+            let is_news = self.follow_order(why.is_some());
             match (turn, why) {
                 (Turn::Rests(_), _) if is_news => {}
                 (Turn::Rests(goal), _) => match &mut random {
-                    Some(random) => random.go_on(movable),
+                    Some(random) => self.part = random.go_on(movable),
                     None => movable.latch.sleep_for_goal(goal, self.sleep_ns()),
                 },
                 (Turn::Moved(_), None) => {}
@@ -326,6 +430,9 @@ impl Mover {
                 }
                 (Turn::Refused, _) => std::thread::sleep(PAUSE),
             }
+        }
+        if let Some(part) = self.part.take() {
+            self.give_claim_back(&part);
         }
     }
 }
@@ -343,20 +450,26 @@ impl Random {
         (self.0 >> 33) % most
     }
 
-    /// Waits up to 4 ms, then has memory leave, come back, or be reachable on the host. Of memory that leaves, some comes back as soon
-    /// as a thread asks for it, and some stays away until the next call.
-    fn go_on(&mut self, movable: &Movable) {
+    /// Waits up to 4 ms, then has memory leave, come back, or be reachable on the host, or returns a part of it that is to move. Of memory
+    /// that leaves, some comes back as soon as a thread asks for it, and some stays away until the next call.
+    fn go_on(&mut self, movable: &Movable) -> Option<Part> {
         std::thread::sleep(Duration::from_micros(self.below(4_000)));
         let latch = &movable.latch;
         if latch.place() == Place::Away && self.below(2) == 0 {
             latch.open_for_good();
-            return;
+            return None;
         }
         latch.arbitrated();
-        match (latch.place(), self.below(3)) {
+        let hosted = movable.residents.lock().hosted_bytes();
+        match (latch.place(), self.below(6)) {
             (Place::Device, 0) => latch.ask_away(),
-            (Place::Device, _) | (Place::Host, 0) => latch.freeze(),
+            (Place::Device, 1 | 2) => return Some(Part::Lend(self.below(64 << 20))),
+            (Place::Device, 3) if hosted > 0 => {
+                return movable.slot().filter(|slot| moved::claim_part(*slot, hosted)).map(|_| Part::Return(hosted));
+            }
+            (Place::Device, _) | (Place::Host, 0 | 1) => latch.freeze(),
             (Place::Away | Place::Host, _) => latch.thaw(),
         }
+        None
     }
 }

@@ -12,7 +12,7 @@ use xsched_core::residency::{Body, Chunk, Driver as _};
 use super::super::types::*;
 use super::calls::{Access, Calls, Handle, Properties, Traits};
 use super::movable::{Movable, movable, pass};
-use super::{chunks, held};
+use super::{chunks, held, hosted};
 use crate::lock::Lock;
 
 /// CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY.
@@ -187,12 +187,15 @@ pub(super) fn create(real: *mut c_void, bytes: usize, wanted: *const Properties)
     let movable = chunks::ready(real).filter(|movable| wanted.can_move(movable.calls.device()))?;
     let bytes = bytes as u64;
     Some(pass(|| {
-        let made = movable.calls.create_with(bytes, wanted)?;
+        let body = if hosted::is_wanted_now() {
+            Body::Store((&movable.calls).take(bytes)?)
+        } else {
+            Body::Device(movable.calls.create_with(bytes, wanted)?)
+        };
         let mut state = STATE.lock();
         state.last += 1;
         let handle = FIRST_HANDLE + state.last;
-        let body = Some(Body::Device(made));
-        let memory = Memory { bytes, properties: *wanted, references: 1, mappings: 0, body, pinned: None };
+        let memory = Memory { bytes, properties: *wanted, references: 1, mappings: 0, body: Some(body), pinned: None };
         state.memory.insert(handle, memory);
         Ok(handle)
     }))

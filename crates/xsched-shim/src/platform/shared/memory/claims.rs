@@ -4,10 +4,11 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use xsched_agent::say_once;
-use xsched_core::Room;
+use xsched_core::{MemoryAnswer, Room};
 use xsched_proto::account::{MemorySlot, UNLIMITED, of_bytes};
 use xsched_proto::settings::{Log, Settings};
 
+use super::super::SUCCESS;
 use super::account::words;
 use crate::process;
 
@@ -24,6 +25,16 @@ pub(crate) trait Keeper {
 
     /// Releases memory of a slot's device that the process holds without use, and counts it out.
     fn trim(slot: u16);
+
+    /// Reports whether this process may have memory of the host in place of a device's that has no room.
+    fn may_use_host() -> bool {
+        false
+    }
+
+    /// Makes an allocation of the host's memory.
+    fn on_host(call: &dyn Fn() -> c_int) -> c_int {
+        call()
+    }
 }
 
 /// Outcome of a claim.
@@ -33,6 +44,8 @@ pub(crate) enum Claim {
     Counted,
     /// Not counted, since the process has no account or the size makes no sense.
     Uncounted,
+    /// Counted although there is no room: to be made of the host's memory.
+    OnHost,
     /// Over the limit.
     Refused,
 }
@@ -67,10 +80,9 @@ fn claim_slowly<K: Keeper>(slot: u16, words: &MemorySlot, bytes: u64, is_last: b
         return Claim::Counted;
     }
     let Some(rt) = process::running() else { return Claim::Uncounted };
-    let mut why = None;
+    let mut answer = MemoryAnswer::default();
     for _ in 0..QUESTIONS {
-        let answer = rt.ask_memory(slot, bytes);
-        why = answer.why;
+        answer = rt.ask_memory(slot, bytes);
         // The daemon knows what is reserved and what programs hold, the library what is free.
         if !answer.granted || is_left_free::<K>(words, bytes) == Some(false) {
             break;
@@ -79,45 +91,94 @@ fn claim_slowly<K: Keeper>(slot: u16, words: &MemorySlot, bytes: u64, is_last: b
             return Claim::Counted;
         }
     }
+    if is_last && may_use_host::<K>(words, &answer, bytes) {
+        words.take_anyway(bytes);
+        return Claim::OnHost;
+    }
     if is_last {
         words.refuse(words.beyond(bytes));
         if !SAID.load(Relaxed) {
-            report(words, bytes, why);
+            report(words, bytes, answer.why);
         }
     }
     Claim::Refused
 }
 
+/// What can be done about an allocation that the driver has refused.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// There is room for it now.
+    Again,
+    /// It may be made of the host's memory.
+    OnHost,
+    Nothing,
+}
+
 /// Handles the driver's answer that the device has no room for an allocation: the daemon knows the programs that have
-/// taken it, and may have made room now (true). A size beyond the whole device is no case for that.
+/// taken it, and may have made room now. A size beyond the whole device is no case for that.
 #[cold]
-fn refused_by_driver<K: Keeper>(slot: u16, bytes: u64) -> bool {
-    let Some(words) = words(slot) else { return false };
+fn refused_by_driver<K: Keeper>(slot: u16, bytes: u64) -> Way {
+    let Some(words) = words(slot) else { return Way::Nothing };
     let is_possible = K::info().is_some_and(|(_, total)| bytes <= total);
-    let room = Room { refused: true, returns: false };
+    let room = Room { refused: true, ..Room::default() };
     let answer = process::running().filter(|_| is_possible).map(|rt| rt.ask_room(slot, bytes, room, || false));
     let answer = answer.unwrap_or_default();
     if answer.granted {
-        return true;
+        return Way::Again;
+    }
+    // It is counted already.
+    if may_use_host::<K>(words, &answer, 0) {
+        return Way::OnHost;
     }
     words.refuse(bytes);
     if !SAID.load(Relaxed) && answer.why.is_some() {
         report(words, bytes, answer.why);
     }
-    false
+    Way::Nothing
 }
 
-/// Makes a call again that the library refused for want of memory, as often as the daemon makes room.
-pub(crate) fn with_room<K: Keeper>(slot: u16, bytes: u64, call: impl Fn() -> c_int) -> c_int {
+/// Makes an allocation that was claimed. One that the library refuses for want of memory is made again as often as the daemon makes room,
+/// and then, where the process may, of the host's memory.
+pub(crate) fn with_room<K: Keeper>(slot: u16, bytes: u64, claim: Claim, call: impl Fn() -> c_int) -> c_int {
+    if claim == Claim::OnHost {
+        return host::<K>(&call);
+    }
     let mut rc = call();
     for _ in 0..QUESTIONS {
-        let is_full = rc == K::OUT_OF_MEMORY;
-        if !is_full || process::guarded("without room", || refused_by_driver::<K>(slot, bytes)) != Some(true) {
+        if rc != K::OUT_OF_MEMORY {
             break;
         }
-        rc = call();
+        match process::guarded("without room", || refused_by_driver::<K>(slot, bytes)) {
+            Some(Way::Again) => rc = call(),
+            Some(Way::OnHost) => return host::<K>(&call),
+            Some(Way::Nothing) | None => break,
+        }
     }
     rc
+}
+
+fn host<K: Keeper>(call: &dyn Fn() -> c_int) -> c_int {
+    let rc = K::on_host(call);
+    if rc == SUCCESS && !ON_HOST_SAID.load(Relaxed) {
+        let line =
+            "the device has no room: memory of this program lies on the host, which is slow, until there is some";
+        process::guarded("after an allocation", || {
+            say_once(&ON_HOST_SAID, Settings::of_process().log, Log::Info, line)
+        });
+    }
+    rc
+}
+
+/// Set once it was reported that memory lies on the host.
+static ON_HOST_SAID: AtomicBool = AtomicBool::new(false);
+
+/// Reports whether an allocation may be made of the host's memory: the daemon says so, and the program has no more than its own limit then.
+/// `bytes` is what is not counted so far.
+fn may_use_host<K: Keeper>(words: &MemorySlot, answer: &MemoryAnswer, bytes: u64) -> bool {
+    let all =
+        [&words.used_bytes, &words.away_bytes].iter().map(|word| word.load(Relaxed)).fold(bytes, u64::saturating_add);
+    let limit = words.limit_bytes.load(Relaxed);
+    answer.on_host && K::may_use_host() && (limit == 0 || all <= limit)
 }
 
 /// Reports whether the device has room for an allocation besides what is kept free for more urgent programs; `None` = the

@@ -22,12 +22,12 @@ pub(crate) fn allocates<K: Keeper>(
         let here = at()?;
         Some((here, claims::claim::<K>(here.slot, bytes)))
     });
-    let here = match claimed.flatten() {
+    let (here, claim) = match claimed.flatten() {
         Some((_, Claim::Refused)) => return K::OUT_OF_MEMORY,
-        Some((here, Claim::Counted)) => here,
         Some((_, Claim::Uncounted)) | None => return call(),
+        Some(counted) => counted,
     };
-    let rc = claims::with_room::<K>(here.slot, bytes, call);
+    let rc = claims::with_room::<K>(here.slot, bytes, claim, call);
     process::guarded("after an allocation", || {
         if rc != SUCCESS {
             account::unclaim(here.slot, bytes);
