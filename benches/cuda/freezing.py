@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Memory of PyTorch programs that leaves the GPU: frozen and thawed, without a daemon, and two jobs that take turns.
 
-  freezing.py --bin FOLDER [--out FILE] [--gib N] [--seconds N]
+  freezing.py --bin FOLDER [--out FILE] [--gib N] [--seconds N] [--only turns]
 
 FOLDER holds `xsched` and `libxsched.so`. Each program holds N GiB (8) with known contents and works on all of it. Prints one JSON object
 for each part, to FILE too: seconds and GiB/s of freeze and thaw, what the driver says is in use, checksums that must be equal, steps of
@@ -191,6 +191,7 @@ def main():
     parser.add_argument("--out", type=Path)
     parser.add_argument("--gib", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--only", choices=("turns",), help="only the jobs that take turns, and the urgent program")
     args = parser.parse_args()
     if args.worker:
         return worker(args.worker)
@@ -206,8 +207,9 @@ def main():
         place = Place(folder, args.bin)
         try:
             place.start_daemon()
-            child, first = freezing(place, args.gib, report)
-            without_daemon(place, args.gib, child, first, report)
+            if not args.only:
+                child, first = freezing(place, args.gib, report)
+                without_daemon(place, args.gib, child, first, report)
             turns(place, args.gib, args.seconds, report)
             urgent(place, args.gib, report)
         finally:

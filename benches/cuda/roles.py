@@ -342,6 +342,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("role", choices=ROLES, metavar="ROLE", help=", ".join(ROLES))
     parser.add_argument("--batch", type=int, help="items of one step [default: the role's own]")
+    parser.add_argument("--hold", type=int, default=0, metavar="GIB", help="memory that it has besides, as a server's cache")
     args = parser.parse_args()
     if args.role == "jax":
         os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # others want to live here too
@@ -360,10 +361,12 @@ def main():
         from transformers import BertConfig, BertModel  # noqa: F401
     elif args.role.startswith("rn"):
         import torchvision  # noqa: F401
+    held = [torch.zeros(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(args.hold)]
     torch.zeros(1, device="cuda")
     say("IMPORTED")
     with torch.no_grad():
         serve(Role(torch, args.role, args.batch), sys.stdin, say)
+    del held
 
 
 if __name__ == "__main__":
