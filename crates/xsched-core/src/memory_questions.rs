@@ -27,7 +27,7 @@ pub struct Room {
     pub refused: bool,
     /// Memory that has left the device is to come back.
     pub returns: bool,
-    /// It is a part of such memory, without which the process goes on: there is room for it now, or there is none.
+    /// The memory is a part without which the process goes on: there is room for it now, or there is none.
     pub part: bool,
 }
 

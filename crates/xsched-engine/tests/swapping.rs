@@ -150,7 +150,7 @@ fn a_program_lends_a_more_urgent_one_what_it_lacks_and_goes_on() {
     ask(&mut w, &urgent, GIB, false, false);
     assert_eq!((answer(&mut w, &urgent), ordered(&mut w, &low)), (Some(true), None));
     assert!(urgent.segment.account(0).take(GIB));
-    // It is not held, and its part comes back as soon as there is room for all of it.
+    // The program is not held, and its part comes back as soon as there is room for all of it.
     assert!(low.is_open(0));
     assert_eq!(ask_part(&mut w, &low, away()), Some(false));
     assert!(low.is_open(0), "it does not wait");

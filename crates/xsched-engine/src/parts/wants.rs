@@ -15,7 +15,7 @@ pub(crate) struct Want {
     pub(crate) refused: bool,
     /// Memory that has left is to come back.
     pub(crate) returns: bool,
-    /// It is a part of such memory, for which nobody leaves and the program does not wait.
+    /// The memory is a part for which nobody leaves and the program does not wait.
     pub(crate) part: bool,
     /// Time at which it began to wait, in ns.
     pub(crate) since_ns: u64,

@@ -79,7 +79,8 @@ impl Drainer {
     pub(super) fn drain(&mut self, until: Instant) -> bool {
         loop {
             let was_stale = self.is_stale;
-            if !was_stale && !(self.movable.drain.change(IDLE, ASKED) && self.ask.send(()).is_ok()) {
+            let asks = was_stale || self.movable.drain.change(IDLE, ASKED) && self.ask.send(()).is_ok();
+            if !asks {
                 return false;
             }
             match self.done.recv_timeout(until.saturating_duration_since(Instant::now())) {

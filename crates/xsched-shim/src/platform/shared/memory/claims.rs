@@ -104,12 +104,12 @@ fn claim_slowly<K: Keeper>(slot: u16, words: &MemorySlot, bytes: u64, is_last: b
     Claim::Refused
 }
 
-/// What can be done about an allocation that the driver has refused.
+/// Remedy for an allocation that the driver has refused.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// There is room for it now.
     Again,
-    /// It may be made of the host's memory.
+    /// The host's memory may take its place.
     OnHost,
     Nothing,
 }
@@ -126,7 +126,7 @@ fn refused_by_driver<K: Keeper>(slot: u16, bytes: u64) -> Way {
     if answer.granted {
         return Way::Again;
     }
-    // It is counted already.
+    // The allocation is counted already.
     if may_use_host::<K>(words, &answer, 0) {
         return Way::OnHost;
     }
