@@ -37,21 +37,28 @@ impl<M: Memory> Engine<M> {
         if self.ledger.of(id).next().is_none() {
             return refuse("has no GPU memory so far");
         }
+        if let Err(full) = self.fits_store(id) {
+            return refuse(&format!("cannot be frozen: {full}"));
+        }
         Ok(())
     }
 
     /// Orders a program to freeze or thaw. False: there is nothing to be done.
-    pub(crate) fn freeze_one(&mut self, from: &Sender, id: u64, freeze: bool) -> bool {
-        if !self.programs.contains_key(&id) {
-            return false;
-        }
+    ///
+    /// # Errors
+    /// A line on the program, for which programs before it in the same command have left no room on the host.
+    pub(crate) fn freeze_one(&mut self, from: &Sender, id: u64, freeze: bool) -> Result<bool, String> {
+        let Some(program) = self.programs.get(&id) else { return Ok(false) };
         if self.is_frozen(id) == freeze {
             let state = self.memory_state(id);
             self.tell_memory(from, id, state.clone(), state);
-            return false;
+            return Ok(false);
+        }
+        if freeze {
+            self.fits_store(id).map_err(|full| format!("{} cannot be frozen: {full}", named(program)))?;
         }
         self.order_move(id, freeze, Some(from.command));
-        true
+        Ok(true)
     }
 
     /// Sends a program an order for all of its devices.

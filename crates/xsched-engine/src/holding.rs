@@ -89,7 +89,9 @@ impl<M: Memory> Engine<M> {
     /// Answers a question for room.
     pub(crate) fn answer_room(&mut self, id: HolderId, want: &Want, granted: bool) {
         let short = if granted { None } else { self.ledger.ask(id, want.bytes).err() };
-        let why = self.holders_line(id, short);
+        let full = if granted { None } else { self.store_line(id.0, want) };
+        let lines: Vec<String> = self.holders_line(id, short).into_iter().chain(full).collect();
+        let why = (!lines.is_empty()).then(|| lines.join(", "));
         self.send(id.0, DaemonMsg::MemoryAnswer { slot: id.1, number: want.number, granted, why });
     }
 

@@ -9,7 +9,7 @@
 //! - `handle` takes inputs apart. `grouping`, `queueing`, `hints`, `command`, `follow` do what they are named after.
 //! - `gates` reads words and stores decisions; `progress`, `timeslices` and `company` look after what follows from gates.
 //! - `freezing` has programs whose memory is to leave their devices.
-//! - `swapping` makes room for programs that do not fit together.
+//! - `swapping` makes room for programs that do not fit together; `store` limits the host memory for that.
 //! - `holding` has limits of memory and answers programs that ask for more of it; [`ledger`] counts it.
 //! - `pooling` says what a pool is; `program` and `group` are what is known of each; `terms` what the configuration says of them; `io` has inputs and effects.
 //! - `recording` follows programs for commands that record them.
@@ -47,6 +47,7 @@ mod progress;
 mod queueing;
 mod recording;
 mod state;
+mod store;
 mod swapping;
 mod terms;
 mod timeslices;

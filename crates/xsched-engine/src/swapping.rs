@@ -150,9 +150,10 @@ impl<M: Memory> Engine<M> {
             return Decision::Refused;
         }
         let (mut given, mut may_come, mut due) = (self.leaving((id, want.slot)), coming, Vec::new());
+        let mut store = self.store();
         for giver in self.givers((id, want.slot)) {
             match self.is_due(id, want, &giver) {
-                Some(true) if given < needed => {
+                Some(true) if given < needed && self.put_in_store(&mut store, giver.id.0, giver.movable) => {
                     given = given.saturating_add(giver.movable);
                     due.push(giver.id);
                 }
@@ -221,6 +222,28 @@ impl<M: Memory> Engine<M> {
     /// Programs whose memory on a device can leave, in the order in which it does: the least urgent, idle ones, those that have had it
     /// longest.
     fn givers(&self, asker: HolderId) -> Vec<Giver> {
+        let (mut givers, store) = (self.movable_on(asker), self.store());
+        givers.retain(|giver| self.fits_beside(&store, giver.id.0, giver.movable).is_ok());
+        givers
+    }
+
+    /// Line on the limit of the host store that keeps memory of other programs from making room.
+    pub(crate) fn store_line(&self, id: u64, want: &Want) -> Option<String> {
+        let mut store = self.store();
+        for giver in self.movable_on((id, want.slot)) {
+            if self.is_due(id, want, &giver).is_none() {
+                continue;
+            }
+            if let Err(full) = self.fits_beside(&store, giver.id.0, giver.movable) {
+                return Some(full.to_string());
+            }
+            self.put_in_store(&mut store, giver.id.0, giver.movable);
+        }
+        None
+    }
+
+    /// Programs whose memory on a device can leave if the host store takes it, in the same order.
+    fn movable_on(&self, asker: HolderId) -> Vec<Giver> {
         let Some(own) = self.ledger.get(asker) else { return Vec::new() };
         let may_leave = |program: &Program<M>| {
             let refused = program.refused_ns.is_some_and(|at| self.now_ns.saturating_sub(at) < KEEP_AFTER_REFUSAL_NS);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use support::{Client, OWN, World, settings};
 use xsched_engine::tuning::WANTS_MAX;
-use xsched_engine::{Effect, Input, MemorySettings, Message, What};
+use xsched_engine::{Effect, Input, MemorySettings, Message, User, What};
 use xsched_proto::account::{Amount, Residency};
 use xsched_proto::class::Class;
 use xsched_proto::wire::{DaemonMsg, MemoryOrder, Target};
@@ -305,4 +305,111 @@ fn a_freeze_is_carried_through_or_undone() {
     let other = program(&mut w, Class::Normal, false, 0);
     ask(&mut w, &other, 30 * GIB, false, false);
     assert_eq!((answer(&mut w, &other), ordered(&mut w, &swap)), (Some(true), None));
+}
+
+/// Sets the limit of the host store of all programs.
+fn limit_host(w: &mut World, gib: u64) {
+    let mut settings = w.engine.settings().clone();
+    settings.memory.host_limit = Some(Amount::Bytes(gib * GIB));
+    w.input(Input::Configured { settings: Box::new(settings), policies: Vec::new(), terms: Vec::new() });
+}
+
+/// Last message of a command that freezes a program, after which nothing was ordered, or none.
+fn refused_freeze(w: &mut World, pids: &[u32]) -> Option<String> {
+    let targets = pids.iter().map(|pid| Target::Pid(*pid)).collect();
+    let command = w.begin_order(OWN, targets, What::Freeze(true));
+    while w.engine.is_changing(command) && !w.engine.awaits_answers(command) {
+        w.go_on(command);
+    }
+    w.effects.iter().find_map(|effect| match effect {
+        Effect::Finish(to, DaemonMsg::Refused(why)) if *to == command => Some(why.to_string()),
+        _ => None,
+    })
+}
+
+#[test]
+fn no_memory_leaves_beyond_the_limits_of_the_host_store() {
+    let mut w = world();
+    limit_host(&mut w, 15);
+    let (first, second) = (program(&mut w, Class::Low, true, 10 * GIB), program(&mut w, Class::Low, true, 8 * GIB));
+    let urgent = program(&mut w, Class::High, false, 0);
+    let line = "the host store would hold 18 GiB of 15 GiB";
+    let is_told = |w: &mut World| {
+        let told = w.told(urgent.id).into_iter().find_map(|message| match message {
+            DaemonMsg::MemoryAnswer { granted: false, why, .. } => why,
+            _ => None,
+        });
+        assert!(told.as_deref().is_some_and(|why| why.ends_with(line)), "{told:?}");
+    };
+    // Both would be needed, and the store has room for one.
+    ask(&mut w, &urgent, 25 * GIB, false, false);
+    is_told(&mut w);
+    assert_eq!((ordered(&mut w, &first), ordered(&mut w, &second)), (None, None), "no program leaves in vain");
+    ask(&mut w, &urgent, 15 * GIB, false, false);
+    leaves(&mut w, &first);
+    assert_eq!((answer(&mut w, &urgent), ordered(&mut w, &second)), (Some(true), None));
+    assert!(urgent.segment.account(0).take(15 * GIB));
+    // The next one would exceed it, by an allocation and by a freeze.
+    ask(&mut w, &urgent, 10 * GIB, false, false);
+    is_told(&mut w);
+    let frozen = refused_freeze(&mut w, &[second.pid]);
+    assert!(frozen.as_deref().is_some_and(|why| why.ends_with(&format!("cannot be frozen: {line}"))), "{frozen:?}");
+    assert_eq!(ordered(&mut w, &second), None);
+    // A smaller limit moves nothing, a larger one counts at once.
+    limit_host(&mut w, 1);
+    assert_eq!((ordered(&mut w, &first), ordered(&mut w, &second)), (None, None));
+    limit_host(&mut w, 18);
+    ask(&mut w, &urgent, 10 * GIB, false, false);
+    leaves(&mut w, &second);
+    assert_eq!(answer(&mut w, &urgent), Some(true));
+}
+
+#[test]
+fn programs_of_one_command_share_the_room_of_the_host_store() {
+    let mut w = world();
+    limit_host(&mut w, 15);
+    let both = [program(&mut w, Class::Low, true, 10 * GIB), program(&mut w, Class::Low, true, 10 * GIB)];
+    assert_eq!(refused_freeze(&mut w, &both.each_ref().map(|client| client.pid)), None, "one of them moves");
+    let orders = both.each_ref().map(|client| ordered(&mut w, client));
+    let moving = orders.iter().position(Option::is_some).expect("an order");
+    assert_eq!(orders[1 - moving], None);
+    let (number, _) = orders[moving].expect("an order");
+    let words = both[moving].segment.account(0);
+    words.away_bytes.store(words.movable_bytes.swap(0, SeqCst), SeqCst);
+    words.residency.store(Residency::FROZEN.0, SeqCst);
+    w.effects.clear();
+    w.say(&both[moving], Message::MemoryMoved { number, why: None });
+    let last = w.effects.iter().find_map(|effect| match effect {
+        Effect::Finish(_, DaemonMsg::Refused(why)) => Some(why.to_string()),
+        _ => None,
+    });
+    let pid = both[1 - moving].pid;
+    assert!(last.as_deref().is_some_and(|why| why.contains(&format!("process {pid} "))), "{last:?}");
+}
+
+#[test]
+fn a_user_has_a_part_of_the_host_store() {
+    let mut w = world();
+    let attach = |w: &mut World, uid: u32| {
+        let client = w.attach_as(|arrival| {
+            arrival.user = User::unknown(uid);
+            arrival.terms.memory.user_host = Some(Amount::PerMille(100));
+            arrival.wishes.priority = Some(Class::Low.nominal());
+            arrival.wishes.memory_swap = true;
+        });
+        w.say(&client, Message::MemoryDevice { slot: 0, device: DEVICE.into(), capacity_bytes: CAPACITY });
+        ask(w, &client, 8 * GIB, false, false);
+        assert!(client.segment.account(0).take(8 * GIB));
+        client.segment.account(0).movable_bytes.store(8 * GIB, SeqCst);
+        client
+    };
+    let mut settings = w.engine.settings().clone();
+    settings.memory.host_bytes = 100 * GIB;
+    w.input(Input::Configured { settings: Box::new(settings), policies: Vec::new(), terms: Vec::new() });
+    let (one, another, other) = (attach(&mut w, 7), attach(&mut w, 7), attach(&mut w, 8));
+    w.effects.clear();
+    let urgent = program(&mut w, Class::High, false, 0);
+    ask(&mut w, &urgent, 20 * GIB, false, false);
+    let orders = [&one, &another, &other].map(|client| ordered(&mut w, client).is_some());
+    assert_eq!(orders, [true, false, true], "10 GiB of each user");
 }

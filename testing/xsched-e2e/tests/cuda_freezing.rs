@@ -306,6 +306,33 @@ fn a_program_without_room_stays_frozen() {
     assert_eq!(stats["illegal"], json!(0), "{stats}");
 }
 
+/// A limit of the host's memory keeps memory from leaving that would exceed it. A reload puts another one in force.
+#[test]
+fn the_host_store_has_a_limit() {
+    let gpu = Gpu::new();
+    let config = gpu.place.join("config.toml");
+    std::fs::write(&config, "[memory]\nhost_limit = \"40MiB\"\n").expect("a file");
+    let _daemon = gpu.place.daemon(&["--config", config.to_str().expect("text")]);
+    let mut both = [start(&gpu, &["--memory", "swap"]), start(&gpu, &["--memory", "swap"])];
+    let pids = both.each_ref().map(Process::pid);
+    freeze(&gpu, pids[0]);
+    let why = "cannot be frozen: the host store would hold 64 MiB of 40 MiB";
+    assert_eq!(moved(&gpu, "freeze", pids[1]), (3, format!("xsched: process {} (freezing) {why}", pids[1])));
+    assert_eq!(says(&mut both[1], "check"), "right");
+    std::fs::write(&config, "[memory]\nhost_limit = \"64MiB\"\n").expect("a file");
+    gpu.place.ask(&["daemon", "reload"]);
+    freeze(&gpu, pids[1]);
+    // What is away stays.
+    std::fs::write(&config, "[memory]\nhost_limit = \"1MiB\"\n").expect("a file");
+    gpu.place.ask(&["daemon", "reload"]);
+    assert_eq!(pids.map(|pid| memory(&gpu, pid).1), [32, 32]);
+    for (process, pid) in both.iter_mut().zip(pids) {
+        assert_eq!(moved(&gpu, "thaw", pid).0, 0);
+        assert_eq!(says(process, "check"), "right");
+    }
+    both.into_iter().for_each(|process| drop(process.finish()));
+}
+
 /// An urgent program gets the room of a best-effort one at once. That one goes on with memory of the host, and has its own back later.
 #[test]
 fn an_urgent_program_gets_the_room_of_another() {

@@ -99,6 +99,7 @@ struct YieldTable {
 struct MemoryTable {
     capacity: Option<Memory>,
     swap: Option<bool>,
+    host_limit: Option<Memory>,
 }
 
 /// Choice of programs that share a GPU by a pool, and settings of pools.
@@ -387,6 +388,7 @@ impl Config {
         self.memory = MemoryTable {
             capacity: file.memory.capacity.or(self.memory.capacity),
             swap: file.memory.swap.or(self.memory.swap),
+            host_limit: file.memory.host_limit.or(self.memory.host_limit),
         };
         self.metrics = file.metrics.or(std::mem::take(&mut self.metrics));
         self.metrics.check().map_err(|why| (line_of(text, "listen"), why))?;
@@ -498,6 +500,8 @@ impl Config {
                 capacity: self.memory.capacity.map(|memory| memory.0),
                 classes: Class::ALL.map(|class| Some(self.classes.get(&class)?.memory?.0)),
                 stays: self.memory.swap == Some(false),
+                host_limit: self.memory.host_limit.map(|memory| memory.0),
+                host_bytes: host_bytes(),
             },
         }
     }
@@ -584,6 +588,12 @@ impl Config {
     pub(crate) fn given(&self, exe: &str, names: &[String], command: &[String], uid: u32, place: &Place) -> Given {
         self.given_by(self.rule_of(exe, names, command, uid, place).map(|(_, rule)| rule), place)
     }
+}
+
+/// Memory of this machine, in bytes.
+fn host_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(info.mem_unit.into())
 }
 
 /// Reports whether a pattern matches an executable: its path, or, for a pattern without a slash, one of its file names.
