@@ -168,7 +168,7 @@ impl<M: Memory> Engine<M> {
 
     /// Returns true while limits and reserves have to follow what programs hold, by [`crate::Input::MemoryTime`], or programs wait for room.
     pub fn follows_memory(&self) -> bool {
-        self.ledger.needs_looks() || self.has_moves() || !self.wants.is_empty()
+        self.ledger.needs_looks() || self.has_moves() || !self.wants.is_empty() || self.awaits_idle()
     }
 
     /// Returns true while commands wait for programs that move memory.

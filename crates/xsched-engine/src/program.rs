@@ -14,6 +14,7 @@ use xsched_proto::wire::{Levels, MemoryOrder, Platform};
 
 use crate::changes::Changes;
 use crate::group::Group;
+use crate::parts::idling::Idling;
 use crate::terms::{Settings, Terms};
 use crate::user::User;
 
@@ -67,6 +68,8 @@ pub struct Wishes {
     pub memory_reserve: Option<Amount>,
     /// True if its memory can leave its device.
     pub memory_swap: bool,
+    /// Time without launches after which its memory leaves by itself, in seconds.
+    pub memory_idle_s: Option<u32>,
 }
 
 /// Memory of a program on its way back to the device.
@@ -178,6 +181,8 @@ pub struct Program<M> {
     pub in_since_ns: u64,
     /// Time at which its memory could not leave, in ns.
     pub refused_ns: Option<u64>,
+    /// Return of its memory while it launches nothing.
+    pub idling: Idling,
 }
 
 /// An XQueue.
@@ -249,6 +254,7 @@ impl<M> Program<M> {
             coming: None,
             in_since_ns: 0,
             refused_ns: None,
+            idling: Idling::new(wishes.memory_idle_s),
         };
         program.reconsider(terms, settings);
         // The program chose this slice when it made its context.

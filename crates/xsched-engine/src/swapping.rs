@@ -62,9 +62,9 @@ impl<M: Memory> Engine<M> {
         let want = Want { since_ns: self.now_ns, ..want };
         let decision = if self.is_behind(id, &want) { Decision::Waits } else { self.decide(id, &want) };
         match decision {
-            Decision::Granted => self.answer_room((id, want.slot), &want, true),
-            Decision::Refused => self.answer_room((id, want.slot), &want, false),
-            Decision::Waits if self.wants.count_of(id) >= WANTS_MAX => self.answer_room((id, want.slot), &want, false),
+            Decision::Granted => self.answer(id, &want, true),
+            Decision::Refused => self.answer(id, &want, false),
+            Decision::Waits if self.wants.count_of(id) >= WANTS_MAX => self.answer(id, &want, false),
             Decision::Waits => {
                 let Some(device) = self.ledger.get((id, want.slot)).map(|holder| holder.device().clone()) else {
                     return;
@@ -77,6 +77,11 @@ impl<M: Memory> Engine<M> {
                 self.wants.add(id, device, want);
             }
         }
+    }
+
+    fn answer(&mut self, id: u64, want: &Want, granted: bool) {
+        let full = if granted { None } else { self.store_line(id, want) };
+        self.answer_room((id, want.slot), want, granted, full);
     }
 
     /// Returns true if memory is to come back that must not overtake what waits before it, though there may be room for it.
@@ -110,7 +115,7 @@ impl<M: Memory> Engine<M> {
                 waiting.push(device);
                 continue;
             }
-            self.answer_room((id, want.slot), &want, decision == Decision::Granted);
+            self.answer(id, &want, decision == Decision::Granted);
             self.wants.remove(id, want.number);
             self.end_wait(id);
         }
@@ -228,7 +233,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Line on the limit of the host store that keeps memory of other programs from making room.
-    pub(crate) fn store_line(&self, id: u64, want: &Want) -> Option<String> {
+    fn store_line(&self, id: u64, want: &Want) -> Option<String> {
         let mut store = self.store();
         for giver in self.movable_on((id, want.slot)) {
             if self.is_due(id, want, &giver).is_none() {
@@ -271,7 +276,7 @@ impl<M: Memory> Engine<M> {
         of.map(|(_, holder)| holder.movable_bytes()).fold(0, u64::saturating_add)
     }
 
-    fn order_leave(&mut self, (id, slot): HolderId) {
+    pub(crate) fn order_leave(&mut self, (id, slot): HolderId) {
         let number = self.next_move();
         self.send(id, DaemonMsg::MemoryMove { slot, number, order: MemoryOrder::Leave });
         let (order, until_ns) = (MemoryOrder::Leave, self.now_ns + LEAVE_NS);
@@ -291,8 +296,9 @@ impl<M: Memory> Engine<M> {
         for (device, now) in left {
             self.wants.freed(&device, moving.held.saturating_sub(now));
         }
-        if let Some(program) = self.programs.get_mut(&id).filter(|_| moving.why.is_some()) {
-            program.refused_ns = Some(now_ns);
+        if let Some(program) = self.programs.get_mut(&id) {
+            program.idling.ended(moving.why.is_none());
+            program.refused_ns = if moving.why.is_some() { Some(now_ns) } else { program.refused_ns };
         }
         self.settle_wants();
     }

@@ -17,6 +17,8 @@ pub struct MemoryTerms {
     pub program: Option<Amount>,
     /// Memory that less urgent programs leave to it.
     pub reserve: Option<Amount>,
+    /// Time without launches after which its memory leaves by itself, in seconds.
+    pub idle_s: Option<u32>,
     /// Limit of all programs of its user.
     pub user: Option<Amount>,
     /// Limit of the host memory for memory of its user's programs that is away from devices.

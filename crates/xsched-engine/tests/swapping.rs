@@ -413,3 +413,66 @@ fn a_user_has_a_part_of_the_host_store() {
     let orders = [&one, &another, &other].map(|client| ordered(&mut w, client).is_some());
     assert_eq!(orders, [true, false, true], "10 GiB of each user");
 }
+
+/// Program that gives its memory back after so many idle seconds, with a group on the device.
+fn idler(w: &mut World, own_s: Option<u32>, rule_s: Option<u32>) -> Client {
+    let client = w.attach_as(|arrival| {
+        arrival.wishes.memory_swap = true;
+        arrival.wishes.memory_idle_s = own_s;
+        arrival.terms.memory.idle_s = rule_s;
+    });
+    w.say(&client, Message::MemoryDevice { slot: 0, device: DEVICE.into(), capacity_bytes: CAPACITY });
+    ask(w, &client, 10 * GIB, false, false);
+    assert!(client.segment.account(0).take(10 * GIB));
+    client.segment.account(0).movable_bytes.store(10 * GIB, SeqCst);
+    w.cuda(&client, 0, DEVICE);
+    w.effects.clear();
+    client
+}
+
+/// Lets so many seconds pass, a second at a time. Returns after how many of them a program was ordered to leave.
+fn seconds_until_ordered(w: &mut World, client: &Client, most: u64) -> Option<u64> {
+    (1..=most).find(|_| {
+        later(w, SECOND_NS);
+        w.effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Send(to, DaemonMsg::MemoryMove { .. }) if *to == client.id))
+    })
+}
+
+#[test]
+fn the_memory_of_an_idle_program_leaves_by_itself_and_is_counted() {
+    let mut w = world();
+    let (own, of_rule) = (idler(&mut w, Some(300), Some(30)), idler(&mut w, None, Some(60)));
+    let never = idler(&mut w, None, None);
+    assert!(w.engine.follows_memory());
+    w.ready(&own, 0);
+    assert_eq!(seconds_until_ordered(&mut w, &of_rule, 100), Some(60));
+    leaves(&mut w, &of_rule);
+    assert_eq!(seconds_until_ordered(&mut w, &own, 1_000), None, "it has work");
+    w.idle(&own, 0);
+    assert_eq!(seconds_until_ordered(&mut w, &own, 200), None);
+    // A burst between two looks counts, too.
+    w.ready(&own, 0);
+    w.idle(&own, 0);
+    assert_eq!(seconds_until_ordered(&mut w, &own, 1_000), Some(300));
+    leaves(&mut w, &own);
+    let told = |w: &World, client: &Client| {
+        let memory = w.engine.memory_of(client.id);
+        (memory[0].idle_s, memory[0].idle_leaves)
+    };
+    assert_eq!([&own, &of_rule, &never].map(|client| told(&w, client)), [(Some(300), 1), (Some(60), 1), (None, 0)]);
+    assert_eq!(seconds_until_ordered(&mut w, &own, 1_000), None, "it is away");
+    // Memory that comes back for a copy stays as long again, and so does memory that could not leave.
+    ask(&mut w, &own, 10 * GIB, false, true);
+    assert_eq!(answer(&mut w, &own), Some(true));
+    returns(&own);
+    w.effects.clear();
+    assert_eq!(seconds_until_ordered(&mut w, &own, 1_000), Some(300));
+    let (number, _) = ordered(&mut w, &own).expect("an order");
+    w.say(&own, Message::MemoryMoved { number, why: Some("a capture".into()) });
+    assert_eq!(told(&w, &own).1, 1);
+    w.effects.clear();
+    assert_eq!(seconds_until_ordered(&mut w, &own, 1_000), Some(5));
+    assert_eq!(ordered(&mut w, &never), None);
+}

@@ -174,6 +174,7 @@ impl Config {
         MemoryTerms {
             program: of_rule(|rule| rule.memory_limit),
             reserve: of_rule(|rule| rule.memory_reserve),
+            idle_s: rule.and_then(|(_, rule)| rule.memory_idle).map(|idle| idle.0),
             user: limits.memory.map(|memory| memory.0),
             user_host: limits.host_memory.map(|memory| memory.0),
             within: place.container().map(|name| number_of(&name)),

@@ -34,8 +34,8 @@ use crate::identity::peer::Peer;
 use crate::tuning::{POOL_BUDGET_US, POOL_INNER_TIMESLICE_US, POOL_PROVEN_MINUTES, POOL_TIMESLICE_US};
 
 use keys::{
-    Budget, Ceiling, ClassName, Commands, Domains, Evenness, HintValue, IdleExit, Inside, Level, Memory, Minutes,
-    Percent, PolicyName, Priority, Quantum, Starvation, User, Value, Weight,
+    Budget, Ceiling, ClassName, Commands, Domains, Evenness, HintValue, IdleExit, IdleMemory, Inside, Level, Memory,
+    Minutes, Percent, PolicyName, Priority, Quantum, Starvation, User, Value, Weight,
 };
 use limits::{Enclosed, Limits, UserLimits};
 use metrics::MetricsTable;
@@ -158,6 +158,8 @@ pub(crate) struct Rule {
     memory_total: Option<Memory>,
     /// Memory of each device that less urgent programs leave to the program.
     memory_reserve: Option<Memory>,
+    /// Time without launches after which the memory of a program leaves, if it can.
+    memory_idle: Option<IdleMemory>,
 }
 
 /// Settings of a Kubernetes namespace.
