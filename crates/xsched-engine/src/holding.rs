@@ -176,7 +176,7 @@ impl<M: Memory> Engine<M> {
 
     /// Line on a limit that was met, if one was, and on the programs that hold most of a device's memory. Names of other users' programs
     /// are told to root alone.
-    fn holders_line(&self, asking: HolderId, short: Option<Short>) -> Option<String> {
+    pub(crate) fn holders_line(&self, asking: HolderId, short: Option<Short>) -> Option<String> {
         let (own, asker) = (self.ledger.get(asking)?, self.programs.get(&asking.0)?);
         let mut parts = Vec::new();
         if let Some(Short { pot, limit_bytes, used_bytes }) = short {

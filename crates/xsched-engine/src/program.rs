@@ -92,6 +92,8 @@ pub struct Move {
     pub(crate) open: Vec<u32>,
     /// Command that waits for the end.
     pub(crate) command: Option<u64>,
+    /// Time of the order, in ns.
+    pub(crate) since_ns: u64,
     /// Time at which that command waits no longer, in ns.
     pub(crate) until_ns: u64,
     /// State of the memory before, in words.

@@ -7,6 +7,7 @@
 use core::cmp::Reverse;
 use std::sync::Arc;
 
+use xsched_proto::account::of_bytes;
 use xsched_proto::class::Class;
 use xsched_proto::wire::{DaemonMsg, MemoryOrder};
 
@@ -17,7 +18,8 @@ use crate::parts::wants::Want;
 use crate::program::{Coming, Move, Program};
 use crate::state::Engine;
 use crate::tuning::{
-    KEEP_AFTER_REFUSAL_NS, LEAVE_NS, MOVE_BYTES_PER_S, PROMISE_NS, TURN_MIN_NS, TURN_MOVES, WANT_NS, WANTS_MAX,
+    KEEP_AFTER_REFUSAL_NS, LEAVE_NS, MOVE_BYTES_PER_S, PROMISE_NS, TURN_MIN_NS, TURN_MOVES, WANT_NS, WANT_TOLD_NS,
+    WANTS_MAX,
 };
 
 /// Decision on a question for room.
@@ -112,6 +114,7 @@ impl<M: Memory> Engine<M> {
             let is_late = self.now_ns.saturating_sub(want.since_ns) >= WANT_NS;
             let decision = if is_late { Decision::Refused } else { self.decide(id, &want) };
             if decision == Decision::Waits {
+                self.tell_of_wait(id, &want);
                 waiting.push(device);
                 continue;
             }
@@ -119,6 +122,18 @@ impl<M: Memory> Engine<M> {
             self.wants.remove(id, want.number);
             self.end_wait(id);
         }
+    }
+
+    /// Tells a program, once, what an allocation of it waits for, when that takes long.
+    fn tell_of_wait(&mut self, id: u64, want: &Want) {
+        let waits_ns = self.now_ns.saturating_sub(want.since_ns);
+        if want.returns || waits_ns < WANT_TOLD_NS || !self.wants.note_told(id, want.number) {
+            return;
+        }
+        let short = self.ledger.ask((id, want.slot), want.bytes).err();
+        let holders = self.holders_line((id, want.slot), short).map_or_else(String::new, |line| format!(": {line}"));
+        let text = format!("waits for {} of GPU memory{holders}", of_bytes(want.bytes));
+        self.send(id, DaemonMsg::Note { text });
     }
 
     /// A program waits for room no longer.
@@ -271,6 +286,7 @@ impl<M: Memory> Engine<M> {
         let leaves = |id: &u64| {
             let moving = self.programs.get(id).and_then(|program| program.moving.as_ref());
             moving.is_some_and(|moving| moving.order != MemoryOrder::Thaw && moving.until_ns > self.now_ns)
+                && !self.is_silent(*id)
         };
         let of = self.ledger.on(own.device()).filter(|(id, _)| id.0 != asker.0 && leaves(&id.0));
         of.map(|(_, holder)| holder.movable_bytes()).fold(0, u64::saturating_add)
@@ -279,12 +295,13 @@ impl<M: Memory> Engine<M> {
     pub(crate) fn order_leave(&mut self, (id, slot): HolderId) {
         let number = self.next_move();
         self.send(id, DaemonMsg::MemoryMove { slot, number, order: MemoryOrder::Leave });
-        let (order, until_ns) = (MemoryOrder::Leave, self.now_ns + LEAVE_NS);
+        let (order, since_ns, until_ns) = (MemoryOrder::Leave, self.now_ns, self.now_ns + LEAVE_NS);
         let held = self.ledger.get((id, slot)).map_or(0, |holder| holder.present_bytes());
         if let Some(program) = self.programs.get_mut(&id) {
             let was = String::new();
             program.coming = None;
-            program.moving = Some(Move { order, open: vec![number], command: None, until_ns, was, held, why: None });
+            program.moving =
+                Some(Move { order, open: vec![number], command: None, since_ns, until_ns, was, held, why: None });
         }
     }
 

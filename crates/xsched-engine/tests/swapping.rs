@@ -476,3 +476,107 @@ fn the_memory_of_an_idle_program_leaves_by_itself_and_is_counted() {
     assert_eq!(seconds_until_ordered(&mut w, &own, 1_000), Some(5));
     assert_eq!(ordered(&mut w, &never), None);
 }
+
+/// Begins a command that freezes or thaws a program, up to the wait for its answer.
+fn begin_move(w: &mut World, client: &Client, freeze: bool) -> u64 {
+    let command = w.begin_order(OWN, vec![Target::Pid(client.pid)], What::Freeze(freeze));
+    while !w.engine.awaits_answers(command) {
+        w.go_on(command);
+    }
+    command
+}
+
+/// Line with which a command was refused since the last call.
+fn refusal(w: &mut World, command: u64) -> Option<String> {
+    let at = w.effects.iter().position(|effect| matches!(effect, Effect::Finish(to, _) if *to == command))?;
+    match w.effects.remove(at) {
+        Effect::Finish(_, DaemonMsg::Refused(why)) => Some(why.to_string()),
+        _ => None,
+    }
+}
+
+/// Passes seconds until a command has ended.
+fn seconds_until_ended(w: &mut World, command: u64) -> (u64, String) {
+    for n in 1..=200 {
+        later(w, SECOND_NS);
+        if let Some(line) = refusal(w, command) {
+            return (n, line);
+        }
+    }
+    panic!("it never ends");
+}
+
+#[test]
+fn an_order_that_a_program_does_not_begin_is_given_up_and_undone() {
+    let mut w = world();
+    let swap = program(&mut w, Class::Normal, true, 20 * GIB);
+    w.cuda(&swap, 0, DEVICE);
+    w.ready(&swap, 0);
+    let words = swap.segment.account(0);
+    let command = begin_move(&mut w, &swap, true);
+    let first = ordered(&mut w, &swap).expect("an order");
+    w.effects.clear();
+    let line = format!("process {} ", swap.pid);
+    let (after_s, why) = seconds_until_ended(&mut w, command);
+    assert_eq!((after_s, why.starts_with(&line)), (15, true), "{why}");
+    assert!(why.ends_with("was not frozen: it has not begun within 15 s: is it stopped?"), "{why}");
+    assert!(swap.is_open(0), "as before");
+    let undone = ordered(&mut w, &swap).expect("the other order");
+    assert_eq!((first.1, undone.1), (MemoryOrder::Freeze, MemoryOrder::Thaw));
+    w.effects.clear();
+    // Until it answers, another command is told why it cannot be frozen.
+    later(&mut w, 15 * SECOND_NS);
+    let why = refused_freeze(&mut w, &[swap.pid]).expect("a refusal");
+    assert!(why.ends_with("has not answered an earlier order so far: is it stopped?"), "{why}");
+    // It goes on and finds both orders: a late answer to the first is none to the second.
+    w.effects.clear();
+    w.say(&swap, Message::MemoryMoved { number: first.0, why: Some("late".into()) });
+    assert!(refused_freeze(&mut w, &[swap.pid]).is_some());
+    w.effects.clear();
+    w.say(&swap, Message::MemoryMoved { number: undone.0, why: None });
+    // One that moves its memory is not silent, and gets the time that this takes.
+    let command = begin_move(&mut w, &swap, true);
+    words.residency.store(Residency::MOVING.0, SeqCst);
+    later(&mut w, 60 * SECOND_NS);
+    assert_eq!(refusal(&mut w, command), None);
+    let (number, _) = ordered(&mut w, &swap).expect("an order");
+    words.give(words.movable_bytes.swap(0, SeqCst));
+    words.away_bytes.store(20 * GIB, SeqCst);
+    words.residency.store(Residency::FROZEN.0, SeqCst);
+    w.effects.clear();
+    w.say(&swap, Message::MemoryMoved { number, why: None });
+    assert!(!swap.is_open(0));
+    // It stays frozen where it does not begin to thaw.
+    let command = begin_move(&mut w, &swap, false);
+    let (after_s, why) = seconds_until_ended(&mut w, command);
+    assert_eq!(after_s, 15, "{why}");
+    assert!(why.ends_with("was not thawed, and stays frozen: it has not begun within 15 s: is it stopped?"), "{why}");
+    assert!(!swap.is_open(0));
+}
+
+#[test]
+fn nobody_counts_on_the_memory_of_a_silent_program() {
+    let mut w = world();
+    let silent = program(&mut w, Class::Low, true, 20 * GIB);
+    let other = program(&mut w, Class::Normal, true, 10 * GIB);
+    let urgent = program(&mut w, Class::High, false, 0);
+    ask(&mut w, &urgent, 8 * GIB, false, false);
+    assert_eq!((ordered(&mut w, &silent).is_some(), ordered(&mut w, &other)), (true, None));
+    later(&mut w, 5 * SECOND_NS);
+    let told = w.told(urgent.id).into_iter().find_map(|message| match message {
+        DaemonMsg::Note { text } => Some(text),
+        _ => None,
+    });
+    let text = told.expect("a line");
+    assert!(
+        text.starts_with("waits for 8 GiB of GPU memory: the limit of the device is 30 GiB, and 30 GiB are"),
+        "{text}"
+    );
+    w.effects.clear();
+    later(&mut w, 5 * SECOND_NS);
+    assert!(w.told(urgent.id).is_empty(), "once");
+    assert_eq!(ordered(&mut w, &other), None);
+    later(&mut w, 5 * SECOND_NS);
+    leaves(&mut w, &other);
+    assert_eq!(answer(&mut w, &urgent), Some(true));
+}

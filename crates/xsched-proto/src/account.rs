@@ -79,6 +79,8 @@ pub struct Residency(pub u64);
 impl Residency {
     /// Memory stays away until it is thawed.
     pub const FROZEN: Residency = Residency(1);
+    /// Memory is being moved.
+    pub const MOVING: Residency = Residency(2);
 
     /// True: all bits of `other` are set.
     pub fn has(self, other: Residency) -> bool {
