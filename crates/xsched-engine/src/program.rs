@@ -181,6 +181,8 @@ pub struct Program<M> {
     pub coming: Option<Coming>,
     /// Time since which it has had its memory on the device, in ns.
     pub in_since_ns: u64,
+    /// Time by which its turns so far were too long, in ns.
+    pub turn_over_ns: u64,
     /// Time at which its memory could not leave, in ns.
     pub refused_ns: Option<u64>,
     /// Return of its memory while it launches nothing.
@@ -255,6 +257,7 @@ impl<M> Program<M> {
             awaits_room: false,
             coming: None,
             in_since_ns: 0,
+            turn_over_ns: 0,
             refused_ns: None,
             idling: Idling::new(wishes.memory_idle_s),
         };

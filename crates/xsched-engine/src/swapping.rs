@@ -17,10 +17,8 @@ use crate::memory::Memory;
 use crate::parts::wants::Want;
 use crate::program::{Coming, Move, Program};
 use crate::state::Engine;
-use crate::tuning::{
-    KEEP_AFTER_REFUSAL_NS, LEAVE_NS, MOVE_BYTES_PER_S, PROMISE_NS, TURN_MIN_NS, TURN_MOVES, WANT_NS, WANT_TOLD_NS,
-    WANTS_MAX,
-};
+use crate::tuning::{KEEP_AFTER_REFUSAL_NS, LEAVE_NS, PROMISE_NS, WANT_NS, WANT_TOLD_NS, WANTS_MAX};
+use crate::turns::turn_ns;
 
 /// Decision on a question for room.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,13 +26,6 @@ enum Decision {
     Granted,
     Refused,
     Waits,
-}
-
-/// Length of the turn of a program with so much memory on the device, before it leaves for one that needs so much, in ns.
-fn turn_ns(held: u64, wanted: u64) -> u64 {
-    let moved = u128::from(held.saturating_add(wanted));
-    let moves = moved * 1_000_000_000 / u128::from(MOVE_BYTES_PER_S);
-    u64::try_from(moves * u128::from(TURN_MOVES)).unwrap_or(u64::MAX).max(TURN_MIN_NS)
 }
 
 /// Program whose memory may leave for another's.
@@ -112,8 +103,8 @@ impl<M: Memory> Engine<M> {
                 continue;
             }
             let is_late = self.now_ns.saturating_sub(want.since_ns) >= WANT_NS;
-            let decision = if is_late { Decision::Refused } else { self.decide(id, &want) };
-            if decision == Decision::Waits {
+            let decision = self.decide(id, &want);
+            if decision == Decision::Waits && (!is_late || self.has_prospect(id, &want)) {
                 self.tell_of_wait(id, &want);
                 waiting.push(device);
                 continue;
@@ -134,6 +125,13 @@ impl<M: Memory> Engine<M> {
         let holders = self.holders_line((id, want.slot), short).map_or_else(String::new, |line| format!(": {line}"));
         let text = format!("waits for {} of GPU memory{holders}", of_bytes(want.bytes));
         self.send(id, DaemonMsg::Note { text });
+    }
+
+    /// Returns true if the end of another program's turn, or memory that moves, will give room for a question.
+    fn has_prospect(&self, id: u64, want: &Want) -> bool {
+        let slot = (id, want.slot);
+        let has_turn = |giver: &Giver| self.is_due(id, want, giver) == Some(false);
+        self.leaving(slot) > 0 || self.coming(id, want) > 0 || self.givers(slot).iter().any(has_turn)
     }
 
     /// A program waits for room no longer.
@@ -183,6 +181,7 @@ impl<M: Memory> Engine<M> {
         }
         // No program leaves in vain.
         if given >= needed {
+            self.note_turns(id, want, &due);
             due.into_iter().for_each(|giver| self.order_leave(giver));
         }
         if given.saturating_add(may_come) >= needed { Decision::Waits } else { Decision::Refused }
@@ -236,7 +235,8 @@ impl<M: Memory> Engine<M> {
         if !is_equal || asker.moving.is_some() {
             return None;
         }
-        Some(self.now_ns.saturating_sub(giver.since_ns) >= turn_ns(giver.movable, want.bytes))
+        let turn = self.turn_of(giver.id, giver.movable, id, want);
+        Some(self.now_ns.saturating_sub(giver.since_ns) >= turn.length_ns)
     }
 
     /// Programs whose memory on a device can leave, in the order in which it does: the least urgent, idle ones, those that have had it
@@ -318,18 +318,5 @@ impl<M: Memory> Engine<M> {
             program.refused_ns = if moving.why.is_some() { Some(now_ns) } else { program.refused_ns };
         }
         self.settle_wants();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_turn_is_ten_times_as_long_as_its_moves() {
-        const GIB: u64 = 1 << 30;
-        assert_eq!(turn_ns(0, 0), TURN_MIN_NS);
-        assert_eq!(turn_ns(60 * GIB, 60 * GIB), 60_000_000_000);
-        assert!(turn_ns(u64::MAX, u64::MAX) > 1 << 60, "no overflow");
     }
 }

@@ -13,7 +13,11 @@ pub const MOVE_BEGINS_NS: u64 = 15_000_000_000;
 pub const MOVE_BYTES_PER_S: u64 = 20 << 30;
 /// Length of a turn of best-effort programs that do not fit together, in times that it takes to move their memory.
 pub const TURN_MOVES: u64 = 10;
-/// Shortest such turn, in ns.
+/// Shortest turn of a program whose weight gives it less than others, in times that it takes to move their memory.
+pub const TURN_LEAST_MOVES: u64 = 2;
+/// Longest turn that a weight lengthens, in ns: others wait for as long.
+pub const TURN_MAX_NS: u64 = 300_000_000_000;
+/// Shortest turn, in ns.
 pub const TURN_MIN_NS: u64 = 1_000_000_000;
 /// Time in which a program has to take room that was made for it, in ns.
 pub const PROMISE_NS: u64 = 500_000_000;

@@ -9,6 +9,7 @@ use xsched_engine::tuning::WANTS_MAX;
 use xsched_engine::{Effect, Input, MemorySettings, Message, User, What};
 use xsched_proto::account::{Amount, Residency};
 use xsched_proto::class::Class;
+use xsched_proto::hint::Hints;
 use xsched_proto::wire::{DaemonMsg, MemoryOrder, Target};
 
 const GIB: u64 = 1 << 30;
@@ -579,4 +580,79 @@ fn nobody_counts_on_the_memory_of_a_silent_program() {
     later(&mut w, 5 * SECOND_NS);
     leaves(&mut w, &other);
     assert_eq!(answer(&mut w, &urgent), Some(true));
+}
+
+/// Two programs of 20 GiB with these weights that always want the device, on which one of them has its memory.
+fn rivals(policy: &str, weights: [u32; 2]) -> (World, [Client; 2]) {
+    let memory = MemorySettings { capacity: Some(Amount::Bytes(30 * GIB)), ..MemorySettings::default() };
+    let mut w = World::with(xsched_engine::Settings { memory, ..settings(policy) });
+    let both = weights.map(|weight| {
+        let client = w.attach_as(|arrival| {
+            arrival.wishes.memory_swap = true;
+            arrival.wishes.hints = Hints { weight: Some(weight), ..Hints::default() };
+        });
+        w.say(&client, Message::MemoryDevice { slot: 0, device: DEVICE.into(), capacity_bytes: CAPACITY });
+        w.cuda(&client, 0, DEVICE);
+        w.ready(&client, 0);
+        client
+    });
+    ask(&mut w, &both[0], 20 * GIB, false, false);
+    assert!(both[0].segment.account(0).take(20 * GIB));
+    both[0].segment.account(0).movable_bytes.store(20 * GIB, SeqCst);
+    both[1].segment.account(0).away_bytes.store(20 * GIB, SeqCst);
+    w.effects.clear();
+    (w, both)
+}
+
+/// Time that each of two rivals has its memory on the device over so many turns, in ns, looked at in such steps, with a second for each
+/// move; and the number of moves.
+fn turns(w: &mut World, both: &[Client; 2], turns: usize, step_ns: u64) -> ([u64; 2], u64) {
+    let (mut at, mut held, mut moves) = (0, [0; 2], 0);
+    for _ in 0..turns {
+        ask(w, &both[1 - at], 20 * GIB, false, true);
+        assert_eq!(answer(w, &both[1 - at]), None, "the other's turn");
+        let begin = w.now_ns;
+        while !w
+            .effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Send(to, DaemonMsg::MemoryMove { .. }) if *to == both[at].id))
+        {
+            later(w, step_ns);
+            assert!(w.now_ns - begin < 400 * SECOND_NS, "the turn ends");
+        }
+        held[at] += w.now_ns - begin;
+        w.now_ns += SECOND_NS;
+        leaves(w, &both[at]);
+        assert_eq!(answer(w, &both[1 - at]), Some(true));
+        w.now_ns += SECOND_NS;
+        returns(&both[1 - at]);
+        w.effects.clear();
+        (at, moves) = (1 - at, moves + 2);
+    }
+    (held, moves)
+}
+
+#[test]
+fn turns_follow_the_weights_of_the_policy() {
+    for policy in ["fair", "pup"] {
+        // Looks that come late, so that turns are too long.
+        for step_ns in [SECOND_NS / 4, 7 * SECOND_NS / 3] {
+            let (mut w, both) = rivals(policy, [100, 300]);
+            let (held, moves) = turns(&mut w, &both, 20, step_ns);
+            let ratio = held[1] as f64 / held[0] as f64;
+            assert!((2.7..=3.3).contains(&ratio), "{policy}, {step_ns}: {ratio}, {held:?}");
+            // A second each, 20 GiB at 20 GiB/s.
+            let all_ns = held[0] + held[1] + moves * SECOND_NS;
+            assert!(moves * SECOND_NS <= all_ns / 10, "{moves} moves in {all_ns} ns");
+        }
+    }
+    // Without weights in force, parts are equal.
+    let (mut w, both) = rivals("hpf", [100, 300]);
+    let (held, _) = turns(&mut w, &both, 20, SECOND_NS / 4);
+    let ratio = held[1] as f64 / held[0] as f64;
+    assert!((0.95..=1.05).contains(&ratio), "{held:?}");
+    // A program with very little weight has turns that are worth their moves, and the other ones are no longer than minutes.
+    let (mut w, both) = rivals("pup", [1, 10_000]);
+    let (held, moves) = turns(&mut w, &both, 4, SECOND_NS / 4);
+    assert!(held[0] >= 2 * 4 * SECOND_NS && held[1] <= 2 * 301 * SECOND_NS && moves == 8, "{held:?}");
 }
