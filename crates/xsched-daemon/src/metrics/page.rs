@@ -194,7 +194,7 @@ fn families(snapshot: &Snapshot, series: &Series, left_out: u64) -> Vec<Family> 
         .unit(Unit::Bytes),
         Family::gauge(
             "xsched_memory_away",
-            "Memory of programs that is on the host for now",
+            "Memory of programs on the host for now",
             held(|held| Some(held.away)),
         )
         .unit(Unit::Bytes),
