@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use xsched_policy::registry;
 use xsched_proto::Error;
-use xsched_proto::account::Amount;
+use xsched_proto::account::{self, Amount};
 use xsched_proto::class;
 use xsched_proto::text::check_visible;
 use xsched_proto::units::{self, Bare};
@@ -32,6 +32,11 @@ pub(crate) fn priority(text: &str) -> Result<i32, Error> {
 /// `--memory-limit` and `--memory-reserve`.
 pub(crate) fn memory(text: &str) -> Result<Amount, Error> {
     Amount::parse(text).ok_or_else(|| Error::value(text, "amount of memory", Amount::ACCEPTED))
+}
+
+/// `--memory-idle`: a time in whole seconds.
+pub(crate) fn memory_idle(text: &str) -> Result<u32, Error> {
+    account::parse_idle_s(text)
 }
 
 /// `--threshold`.

@@ -32,6 +32,10 @@ fn every_mistake_has_exit_code_2_and_one_line_that_says_what_is_accepted() {
             "'20' is no amount of memory: use an amount of memory such as 20GiB, 512MiB or 25%",
         ),
         (&["run", "--memory-reserve", "120%", "true"], "'120%' is no amount of memory"),
+        (
+            &["run", "--memory", "swap", "--memory-idle", "10ms", "true"],
+            "'10ms' is no time: use a time from 1 s to 30 d, such as 5m (a bare number is s)",
+        ),
         (&["run", "--job", "", "true"], "a job's name has 1 to 128 printable characters"),
         (
             &["run", "--job", "a\u{202e}b", "true"],

@@ -127,6 +127,8 @@ fn the_environment_holds_what_was_given_and_nothing_else() {
             "25 %",
             "--memory",
             "swap",
+            "--memory-idle",
+            "5m",
             "env",
         ],
     ));
@@ -139,6 +141,7 @@ fn the_environment_holds_what_was_given_and_nothing_else() {
             "XSCHED_AUTO_XQUEUE_TIMESLICE=500",
             "XSCHED_JOB=j 1",
             "XSCHED_MEMORY=swap",
+            "XSCHED_MEMORY_IDLE=300s",
             "XSCHED_MEMORY_LIMIT=1536MiB",
             "XSCHED_MEMORY_RESERVE=25%",
             "XSCHED_POLICY=hpf",

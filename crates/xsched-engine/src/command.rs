@@ -201,11 +201,11 @@ impl<M: Memory> Engine<M> {
         for id in some {
             match change {
                 Change::Hold(hold) => self.hold_one(from, id, *hold),
-                Change::Freeze(freeze, answers) => {
-                    if self.freeze_one(from, id, *freeze) {
-                        answers.open.insert(id);
-                    }
-                }
+                Change::Freeze(freeze, answers) => match self.freeze_one(from, id, *freeze) {
+                    Ok(true) => _ = answers.open.insert(id),
+                    Ok(false) => {}
+                    Err(line) => answers.failures.push(line),
+                },
                 Change::Hint(hint) => self.hint_one(from, id, hint),
             }
         }

@@ -11,7 +11,7 @@ use crate::memory::Memory;
 use crate::parts::changing::Change;
 use crate::program::{Move, Program};
 use crate::state::Engine;
-use crate::tuning::MOVE_NS;
+use crate::tuning::{MOVE_BEGINS_NS, MOVE_NS};
 
 /// State of memory that is where it is without xsched.
 const RESIDENT: &str = "on the device";
@@ -22,6 +22,9 @@ impl<M: Memory> Engine<M> {
     pub(crate) fn check_freeze(&self, id: u64, freeze: bool) -> Result<(), Error> {
         let Some(program) = self.programs.get(&id) else { return Ok(()) };
         let refuse = |why: &str| Err(Error::environment(format!("{} {why}", named(program))));
+        if self.is_silent(id) {
+            return refuse("has not answered an earlier order so far: is it stopped?");
+        }
         if program.moving.is_some() {
             return refuse("is moving its memory just now: try again");
         }
@@ -37,21 +40,28 @@ impl<M: Memory> Engine<M> {
         if self.ledger.of(id).next().is_none() {
             return refuse("has no GPU memory so far");
         }
+        if let Err(full) = self.fits_store(id) {
+            return refuse(&format!("cannot be frozen: {full}"));
+        }
         Ok(())
     }
 
     /// Orders a program to freeze or thaw. False: there is nothing to be done.
-    pub(crate) fn freeze_one(&mut self, from: &Sender, id: u64, freeze: bool) -> bool {
-        if !self.programs.contains_key(&id) {
-            return false;
-        }
+    ///
+    /// # Errors
+    /// A line on the program, for which programs before it in the same command have left no room on the host.
+    pub(crate) fn freeze_one(&mut self, from: &Sender, id: u64, freeze: bool) -> Result<bool, String> {
+        let Some(program) = self.programs.get(&id) else { return Ok(false) };
         if self.is_frozen(id) == freeze {
             let state = self.memory_state(id);
             self.tell_memory(from, id, state.clone(), state);
-            return false;
+            return Ok(false);
+        }
+        if freeze {
+            self.fits_store(id).map_err(|full| format!("{} cannot be frozen: {full}", named(program)))?;
         }
         self.order_move(id, freeze, Some(from.command));
-        true
+        Ok(true)
     }
 
     /// Sends a program an order for all of its devices.
@@ -65,16 +75,17 @@ impl<M: Memory> Engine<M> {
             open.push(number);
             self.send(id, DaemonMsg::MemoryMove { slot, number, order });
         }
-        let until_ns = self.now_ns + MOVE_NS;
+        let (since_ns, until_ns) = (self.now_ns, self.now_ns + MOVE_NS);
         self.change_off(id, |program| {
-            program.moving = Some(Move { order, open, command, until_ns, was, held: 0, why: None })
+            program.moving = Some(Move { order, open, command, since_ns, until_ns, was, held: 0, why: None })
         });
     }
 
     /// A program has answered an order, or tells that its memory has moved.
     pub(crate) fn memory_moved(&mut self, id: u64, number: u32, why: Option<String>) {
         let ended = self.programs.get_mut(&id).and_then(|program| {
-            let moving = program.moving.as_mut()?;
+            // Answers to orders that were given up since are none to this one.
+            let moving = program.moving.as_mut().filter(|moving| moving.open.contains(&number))?;
             moving.open.retain(|open| *open != number);
             moving.why = moving.why.take().or(why);
             if moving.open.is_empty() { program.moving.take() } else { None }
@@ -147,21 +158,45 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Ends waits for programs that do not answer. What they were ordered stays ordered.
+    /// Returns true if a program has not begun to carry an order out in the time for that: it is stopped, or serves no messages.
+    pub(crate) fn is_silent(&self, id: u64) -> bool {
+        let Some(program) = self.programs.get(&id) else { return false };
+        let is_late = |moving: &Move| self.now_ns.saturating_sub(moving.since_ns) >= MOVE_BEGINS_NS;
+        // One that asks for room, or was just granted some, is at it.
+        let asks =
+            self.wants.count_of(id) > 0 || program.coming.as_ref().is_some_and(|coming| coming.until_ns > self.now_ns);
+        let is_moving = self.ledger.of(id).any(|(_, holder)| holder.is_moving());
+        program.moving.as_ref().is_some_and(is_late) && !asks && !is_moving
+    }
+
+    /// Gives up orders of commands that programs do not carry out, and has them undone.
     pub(crate) fn end_late_moves(&mut self) {
-        let now_ns = self.now_ns;
-        let late = self.programs.iter_mut().filter_map(|(id, program)| {
-            let moving = program.moving.as_mut().filter(|moving| moving.until_ns <= now_ns)?;
-            Some((*id, moving.command.take()?, format!("{} has not answered so far", program.pid)))
-        });
-        for (id, command, line) in late.collect::<Vec<_>>() {
-            self.answer_move(command, id, Err(format!("process {line}")));
+        let is_late = |id: u64, moving: &Move| moving.until_ns <= self.now_ns || self.is_silent(id);
+        let late: Vec<(u64, u64, bool, String)> = self
+            .programs
+            .iter()
+            .filter_map(|(id, program)| {
+                let moving = program.moving.as_ref().filter(|moving| is_late(*id, moving))?;
+                let (command, freezes) = (moving.command?, moving.order == MemoryOrder::Freeze);
+                let what = if freezes { "frozen" } else { "thawed, and stays frozen" };
+                let why = match self.is_silent(*id) {
+                    true => format!("it has not begun within {} s: is it stopped?", MOVE_BEGINS_NS / 1_000_000_000),
+                    false => format!("its memory has moved for {} s", MOVE_NS / 1_000_000_000),
+                };
+                Some((*id, command, freezes, format!("{} was not {what}: {why}", named(program))))
+            })
+            .collect();
+        for (id, command, freezes, line) in late {
+            // It finds both orders once it goes on, in their order.
+            self.order_move(id, !freezes, None);
+            self.answer_move(command, id, Err(line));
+            self.act();
         }
     }
 
     /// Returns true while limits and reserves have to follow what programs hold, by [`crate::Input::MemoryTime`], or programs wait for room.
     pub fn follows_memory(&self) -> bool {
-        self.ledger.needs_looks() || self.has_moves() || !self.wants.is_empty()
+        self.ledger.needs_looks() || self.has_moves() || !self.wants.is_empty() || self.awaits_idle()
     }
 
     /// Returns true while commands wait for programs that move memory.

@@ -48,6 +48,9 @@ impl<M: Memory> Engine<M> {
             }
         }
         effects.into_iter().for_each(|effect| self.emit(effect));
+        if let Some(program) = self.programs.get_mut(&id) {
+            program.idling.active(self.now_ns);
+        }
     }
 
     /// Tells the arbiter whether the device still executes commands of suspended programs, where that matters.

@@ -51,6 +51,7 @@ impl<M: Memory> Engine<M> {
                 self.look_at_memory();
                 self.end_late_moves();
                 self.settle_wants();
+                self.take_idle_memory();
             }
             Input::Memory(device, at_ns, processes) => self.measure_memory(&device, at_ns, &processes),
             Input::Device(device, state) => self.gatekeeper.observe(self.now_us(), &device, state.as_deref()),

@@ -86,10 +86,11 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Answers a question for room.
-    pub(crate) fn answer_room(&mut self, id: HolderId, want: &Want, granted: bool) {
+    /// Answers a question for room. `full`: a line on the host store, which kept memory of others where it is.
+    pub(crate) fn answer_room(&mut self, id: HolderId, want: &Want, granted: bool, full: Option<String>) {
         let short = if granted { None } else { self.ledger.ask(id, want.bytes).err() };
-        let why = self.holders_line(id, short);
+        let lines: Vec<String> = self.holders_line(id, short).into_iter().chain(full).collect();
+        let why = (!lines.is_empty()).then(|| lines.join(", "));
         let on_host = !granted && self.may_use_host(id, want.bytes);
         self.send(id.0, DaemonMsg::MemoryAnswer { slot: id.1, number: want.number, granted, on_host, why });
     }
@@ -176,7 +177,7 @@ impl<M: Memory> Engine<M> {
 
     /// Line on a limit that was met, if one was, and on the programs that hold most of a device's memory. Names of other users' programs
     /// are told to root alone.
-    fn holders_line(&self, asking: HolderId, short: Option<Short>) -> Option<String> {
+    pub(crate) fn holders_line(&self, asking: HolderId, short: Option<Short>) -> Option<String> {
         let (own, asker) = (self.ledger.get(asking)?, self.programs.get(&asking.0)?);
         let mut parts = Vec::new();
         if let Some(Short { pot, limit_bytes, used_bytes }) = short {
@@ -228,12 +229,12 @@ impl<M: Memory> Engine<M> {
 
     /// Memory of a program, by device.
     pub fn memory_of(&self, id: u64) -> Vec<MemoryInfo> {
-        self.ledger.of(id).map(|(_, holder)| self.memory_info(holder)).collect()
+        self.ledger.of(id).map(|(_, holder)| self.memory_info(id, holder)).collect()
     }
 
-    fn memory_info(&self, holder: &Holder<M::Account>) -> MemoryInfo {
-        let program = holder.terms().program;
-        let of_program = self.ledger.on(holder.device()).filter(|(_, other)| other.terms().program == program);
+    fn memory_info(&self, id: u64, holder: &Holder<M::Account>) -> MemoryInfo {
+        let (program, account) = (self.programs.get(&id), holder.terms().program);
+        let of_program = self.ledger.on(holder.device()).filter(|(_, other)| other.terms().program == account);
         let program_used_bytes = of_program.map(|(_, other)| other.present_bytes()).fold(0, u64::saturating_add);
         MemoryInfo {
             device: holder.device().to_string(),
@@ -244,6 +245,8 @@ impl<M: Memory> Engine<M> {
             program_used_bytes,
             reserve_bytes: holder.terms().reserve_bytes,
             keep_free_bytes: holder.keep_free_bytes(),
+            idle_s: program.and_then(|program| self.idle_s(program)),
+            idle_leaves: program.map_or(0, |program| program.idling.times()),
         }
     }
 

@@ -15,7 +15,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use xsched_proto::account::{MemorySlot, MemoryUse, UNLIMITED};
+use xsched_proto::account::{MemorySlot, MemoryUse, Residency, UNLIMITED};
 use xsched_proto::class::Class;
 
 /// Step in which a process gets memory where others share its limit, in bytes.
@@ -123,6 +123,11 @@ impl<W: Deref<Target = MemorySlot>> Holder<W> {
     /// Memory of the process that can leave the device, in bytes.
     pub fn movable_bytes(&self) -> u64 {
         self.words.movable_bytes.load(Relaxed).min(self.present_bytes())
+    }
+
+    /// Returns true while memory of the process is being moved.
+    pub fn is_moving(&self) -> bool {
+        Residency(self.words.residency.load(Relaxed)).has(Residency::MOVING)
     }
 
     /// Present report of the process.

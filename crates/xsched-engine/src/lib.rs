@@ -9,7 +9,7 @@
 //! - `handle` takes inputs apart. `grouping`, `queueing`, `hints`, `command`, `follow` do what they are named after.
 //! - `gates` reads words and stores decisions; `progress`, `timeslices` and `company` look after what follows from gates.
 //! - `freezing` has programs whose memory is to leave their devices.
-//! - `swapping` makes room for programs that do not fit together.
+//! - `swapping` makes room for programs that do not fit together, in `turns`; `store` limits the host memory for that; `idling` takes memory of idle programs away.
 //! - `holding` has limits of memory and answers programs that ask for more of it; [`ledger`] counts it.
 //! - `pooling` says what a pool is; `program` and `group` are what is known of each; `terms` what the configuration says of them; `io` has inputs and effects.
 //! - `recording` follows programs for commands that record them.
@@ -36,6 +36,7 @@ mod grouping;
 mod handle;
 mod hints;
 mod holding;
+mod idling;
 mod io;
 pub mod ledger;
 mod memory;
@@ -47,11 +48,13 @@ mod progress;
 mod queueing;
 mod recording;
 mod state;
+mod store;
 mod swapping;
 mod terms;
 mod timeslices;
 mod trace;
 pub mod tuning;
+mod turns;
 mod user;
 mod values;
 

@@ -14,6 +14,7 @@ use xsched_proto::wire::{Levels, MemoryOrder, Platform};
 
 use crate::changes::Changes;
 use crate::group::Group;
+use crate::parts::idling::Idling;
 use crate::terms::{Settings, Terms};
 use crate::user::User;
 
@@ -67,6 +68,8 @@ pub struct Wishes {
     pub memory_reserve: Option<Amount>,
     /// True if its memory can leave its device.
     pub memory_swap: bool,
+    /// Time without launches after which its memory leaves by itself, in seconds.
+    pub memory_idle_s: Option<u32>,
 }
 
 /// Memory of a program on its way back to the device.
@@ -89,6 +92,8 @@ pub struct Move {
     pub(crate) open: Vec<u32>,
     /// Command that waits for the end.
     pub(crate) command: Option<u64>,
+    /// Time of the order, in ns.
+    pub(crate) since_ns: u64,
     /// Time at which that command waits no longer, in ns.
     pub(crate) until_ns: u64,
     /// State of the memory before, in words.
@@ -97,6 +102,17 @@ pub struct Move {
     pub(crate) held: u64,
     /// Reason for which a device's memory has not moved.
     pub(crate) why: Option<String>,
+}
+
+impl Move {
+    /// Bytes that the order takes from a device, of so many that can leave it.
+    pub(crate) fn leaving_bytes(&self, movable: u64) -> u64 {
+        match self.order {
+            MemoryOrder::Thaw => 0,
+            MemoryOrder::Lend { bytes } => bytes.min(movable),
+            MemoryOrder::Freeze | MemoryOrder::Leave => movable,
+        }
+    }
 }
 
 /// An attached process.
@@ -176,8 +192,12 @@ pub struct Program<M> {
     pub coming: Option<Coming>,
     /// Time since which it has had its memory on the device, in ns.
     pub in_since_ns: u64,
+    /// Time by which its turns so far were too long, in ns.
+    pub turn_over_ns: u64,
     /// Time at which its memory could not leave, in ns.
     pub refused_ns: Option<u64>,
+    /// Return of its memory while it launches nothing.
+    pub idling: Idling,
 }
 
 /// An XQueue.
@@ -248,7 +268,9 @@ impl<M> Program<M> {
             awaits_room: false,
             coming: None,
             in_since_ns: 0,
+            turn_over_ns: 0,
             refused_ns: None,
+            idling: Idling::new(wishes.memory_idle_s),
         };
         program.reconsider(terms, settings);
         // The program chose this slice when it made its context.

@@ -7,6 +7,7 @@
 use core::cmp::Reverse;
 use std::sync::Arc;
 
+use xsched_proto::account::of_bytes;
 use xsched_proto::class::Class;
 use xsched_proto::wire::{DaemonMsg, MemoryOrder};
 
@@ -16,10 +17,11 @@ use crate::memory::Memory;
 use crate::parts::wants::Want;
 use crate::program::{Coming, Move, Program};
 use crate::state::Engine;
+use crate::store::Full;
 use crate::tuning::{
-    KEEP_AFTER_REFUSAL_NS, LEAVE_NS, LEND_MIN_BYTES, LEND_PARTS, MOVE_BYTES_PER_S, PROMISE_NS, TURN_MIN_NS, TURN_MOVES,
-    WANT_NS, WANTS_MAX,
+    KEEP_AFTER_REFUSAL_NS, LEAVE_NS, LEND_MIN_BYTES, LEND_PARTS, PROMISE_NS, WANT_NS, WANT_TOLD_NS, WANTS_MAX,
 };
+use crate::turns::{idle_turn_ns, turn_ns};
 
 /// Decision on a question for room.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,11 +31,17 @@ enum Decision {
     Waits,
 }
 
-/// Length of the turn of a program with so much memory on the device, before it leaves for one that needs so much, in ns.
-fn turn_ns(held: u64, wanted: u64) -> u64 {
-    let moved = u128::from(held.saturating_add(wanted));
-    let moves = moved * 1_000_000_000 / u128::from(MOVE_BYTES_PER_S);
-    u64::try_from(moves * u128::from(TURN_MOVES)).unwrap_or(u64::MAX).max(TURN_MIN_NS)
+/// Memory that other programs would give.
+#[derive(Debug, Default)]
+struct Gifts {
+    /// Bytes that leave, or are to leave now.
+    bytes: u64,
+    /// Programs that are to give theirs now: a part of it, or all.
+    due: Vec<(HolderId, Option<u64>)>,
+    /// Bytes of programs whose turn is not over.
+    later_bytes: u64,
+    /// First limit of the host store that keeps some from leaving.
+    full: Option<Full>,
 }
 
 /// Program whose memory may leave for another's.
@@ -42,6 +50,8 @@ struct Giver {
     movable: u64,
     class: Class,
     is_idle: bool,
+    /// Time without commands, in ns.
+    idle_ns: u64,
     since_ns: u64,
 }
 
@@ -63,10 +73,10 @@ impl<M: Memory> Engine<M> {
         let want = Want { since_ns: self.now_ns, ..want };
         let decision = if self.is_behind(id, &want) { Decision::Waits } else { self.decide(id, &want) };
         match decision {
-            Decision::Waits if want.part => self.answer_room((id, want.slot), &want, false),
-            Decision::Granted => self.answer_room((id, want.slot), &want, true),
-            Decision::Refused => self.answer_room((id, want.slot), &want, false),
-            Decision::Waits if self.wants.count_of(id) >= WANTS_MAX => self.answer_room((id, want.slot), &want, false),
+            Decision::Waits if want.part => self.answer(id, &want, false),
+            Decision::Granted => self.answer(id, &want, true),
+            Decision::Refused => self.answer(id, &want, false),
+            Decision::Waits if self.wants.count_of(id) >= WANTS_MAX => self.answer(id, &want, false),
             Decision::Waits => {
                 let Some(device) = self.ledger.get((id, want.slot)).map(|holder| holder.device().clone()) else {
                     return;
@@ -79,6 +89,11 @@ impl<M: Memory> Engine<M> {
                 self.wants.add(id, device, want);
             }
         }
+    }
+
+    fn answer(&mut self, id: u64, want: &Want, granted: bool) {
+        let full = if granted { None } else { self.store_line(id, want) };
+        self.answer_room((id, want.slot), want, granted, full);
     }
 
     /// Returns true if memory is to come back that must not overtake what waits before it, though there may be room for it.
@@ -107,15 +122,34 @@ impl<M: Memory> Engine<M> {
                 continue;
             }
             let is_late = self.now_ns.saturating_sub(want.since_ns) >= WANT_NS;
-            let decision = if is_late { Decision::Refused } else { self.decide(id, &want) };
-            if decision == Decision::Waits {
+            let decision = self.decide(id, &want);
+            if decision == Decision::Waits && (!is_late || self.has_prospect(id, &want)) {
+                self.tell_of_wait(id, &want);
                 waiting.push(device);
                 continue;
             }
-            self.answer_room((id, want.slot), &want, decision == Decision::Granted);
+            self.answer(id, &want, decision == Decision::Granted);
             self.wants.remove(id, want.number);
             self.end_wait(id);
         }
+    }
+
+    /// Tells a program, once, what an allocation of it waits for, when that takes long.
+    fn tell_of_wait(&mut self, id: u64, want: &Want) {
+        let waits_ns = self.now_ns.saturating_sub(want.since_ns);
+        if want.returns || waits_ns < WANT_TOLD_NS || !self.wants.note_told(id, want.number) {
+            return;
+        }
+        let short = self.ledger.ask((id, want.slot), want.bytes).err();
+        let holders = self.holders_line((id, want.slot), short).map_or_else(String::new, |line| format!(": {line}"));
+        let text = format!("waits for {} of GPU memory{holders}", of_bytes(want.bytes));
+        self.send(id, DaemonMsg::Note { text });
+    }
+
+    /// Returns true if the end of another program's turn, or memory that moves, will give room for a question.
+    fn has_prospect(&self, id: u64, want: &Want) -> bool {
+        let slot = (id, want.slot);
+        self.leaving(slot) > 0 || self.coming(id, want) > 0 || self.gifts(id, want, want.bytes).later_bytes > 0
     }
 
     /// A program waits for room no longer.
@@ -151,23 +185,40 @@ impl<M: Memory> Engine<M> {
         if self.settings.memory.stays || want.part {
             return Decision::Refused;
         }
-        let (mut given, mut may_come, mut due) = (self.leaving((id, want.slot)), coming, Vec::new());
-        for giver in self.givers((id, want.slot)) {
-            match self.is_due(id, want, &giver) {
-                Some(true) if given < needed => {
-                    let part = self.part_of(id, &giver, needed - given);
-                    given = given.saturating_add(part.unwrap_or(giver.movable));
-                    due.push((giver.id, part));
-                }
-                Some(false) => may_come = may_come.saturating_add(giver.movable),
-                Some(true) | None => (),
+        let gifts = self.gifts(id, want, needed);
+        // No program leaves in vain.
+        if gifts.bytes >= needed {
+            let turns = gifts.due.iter().filter(|(_, part)| part.is_none());
+            self.note_turns(id, want, &turns.map(|(giver, _)| *giver).collect::<Vec<_>>());
+            gifts.due.into_iter().for_each(|(giver, part)| self.order_leave(giver, part));
+        }
+        let all = gifts.bytes.saturating_add(gifts.later_bytes).saturating_add(coming);
+        if all >= needed { Decision::Waits } else { Decision::Refused }
+    }
+
+    /// Memory that others would give for a question that needs so much room.
+    fn gifts(&self, id: u64, want: &Want, needed: u64) -> Gifts {
+        let slot = (id, want.slot);
+        let mut gifts = Gifts { bytes: self.leaving(slot), ..Gifts::default() };
+        let mut store = self.store();
+        for giver in self.givers(slot) {
+            let Some(is_due) = self.is_due(id, want, &giver) else { continue };
+            if is_due && gifts.bytes >= needed {
+                continue;
+            }
+            let part = self.part_of(id, &giver, needed.saturating_sub(gifts.bytes));
+            let bytes = part.unwrap_or(giver.movable);
+            if let Err(full) = self.fits_beside(&store, giver.id.0, bytes) {
+                gifts.full.get_or_insert(full);
+            } else if is_due {
+                self.put_in_store(&mut store, giver.id.0, bytes);
+                gifts.bytes = gifts.bytes.saturating_add(bytes);
+                gifts.due.push((giver.id, part));
+            } else {
+                gifts.later_bytes = gifts.later_bytes.saturating_add(bytes);
             }
         }
-        // No program leaves in vain.
-        if given >= needed {
-            due.into_iter().for_each(|(giver, part)| self.order_leave(giver, part));
-        }
-        if given.saturating_add(may_come) >= needed { Decision::Waits } else { Decision::Refused }
+        gifts
     }
 
     /// Grants a question for which there is room. Without limits only the driver knows of room: memory that comes back must not take what
@@ -218,7 +269,10 @@ impl<M: Memory> Engine<M> {
         if !is_equal || asker.moving.is_some() {
             return None;
         }
-        Some(self.now_ns.saturating_sub(giver.since_ns) >= turn_ns(giver.movable, want.bytes))
+        let turn = self.turn_of(giver.id, giver.movable, id, want);
+        // A program that has had nothing to do for as long as moves take would only keep the other waiting.
+        let is_over = self.now_ns.saturating_sub(giver.since_ns) >= turn.length_ns;
+        Some(is_over || giver.idle_ns >= idle_turn_ns(giver.movable, want.bytes))
     }
 
     /// Returns true if a program may have so much more memory on the host: other programs hold at least as much of the device as it has
@@ -228,7 +282,8 @@ impl<M: Memory> Engine<M> {
         let others =
             self.ledger.on(own.device()).filter(|(other, _)| *other != id).map(|(_, holder)| holder.present_bytes());
         let away = own.report().away_bytes.saturating_add(bytes);
-        program.swap && !self.settings.memory.stays && away <= others.fold(0, u64::saturating_add)
+        let fits = || self.fits_beside(&self.store(), id.0, bytes).is_ok();
+        program.swap && !self.settings.memory.stays && away <= others.fold(0, u64::saturating_add) && fits()
     }
 
     /// Bytes that a program lends a more urgent one, which goes on without them meanwhile; more than it lacks now, since more will follow.
@@ -237,6 +292,12 @@ impl<M: Memory> Engine<M> {
         let is_more_urgent = self.programs.get(&asker).is_some_and(|asker| asker.class() > giver.class);
         let least = (giver.movable / LEND_PARTS).max(LEND_MIN_BYTES);
         is_more_urgent.then(|| lacking.max(least).min(giver.movable))
+    }
+
+    /// Line on the limit of the host store that keeps memory of other programs from making room.
+    fn store_line(&mut self, id: u64, want: &Want) -> Option<String> {
+        let needed = self.try_room((id, want.slot), want.bytes).unwrap_or(want.bytes);
+        self.gifts(id, want, needed).full.map(|full| full.to_string())
     }
 
     /// Programs whose memory on a device can leave, in the order in which it does: the least urgent, idle ones, those that have had it
@@ -250,7 +311,11 @@ impl<M: Memory> Engine<M> {
         let giver = |(id, movable): (HolderId, u64)| {
             let program = self.programs.get(&id.0).filter(|program| id.0 != asker.0 && may_leave(program))?;
             let is_idle = self.groups_of(program).all(|(group, _)| self.gatekeeper.is_idle(group));
-            (movable > 0).then(|| Giver { id, movable, class: program.class(), is_idle, since_ns: program.in_since_ns })
+            let active_ns = program.idling.active_ns().max(program.in_since_ns);
+            let has_worked = !program.groups.is_empty();
+            let idle_ns = if is_idle && has_worked { self.now_ns.saturating_sub(active_ns) } else { 0 };
+            let (class, since_ns) = (program.class(), program.in_since_ns);
+            (movable > 0).then_some(Giver { id, movable, class, is_idle, idle_ns, since_ns })
         };
         let held = self.ledger.on(own.device()).map(|(id, holder)| (id, holder.movable_bytes()));
         let mut givers: Vec<Giver> = held.filter_map(giver).collect();
@@ -263,27 +328,25 @@ impl<M: Memory> Engine<M> {
         let Some(own) = self.ledger.get(asker) else { return 0 };
         let leaves = |id: u64, movable: u64| {
             let moving = self.programs.get(&id).and_then(|program| program.moving.as_ref());
-            match moving.filter(|moving| moving.until_ns > self.now_ns).map(|moving| moving.order) {
-                None | Some(MemoryOrder::Thaw) => 0,
-                Some(MemoryOrder::Lend { bytes }) => bytes.min(movable),
-                Some(MemoryOrder::Freeze | MemoryOrder::Leave) => movable,
-            }
+            let moving = moving.filter(|moving| moving.until_ns > self.now_ns && !self.is_silent(id));
+            moving.map_or(0, |moving| moving.leaving_bytes(movable))
         };
         let others = self.ledger.on(own.device()).filter(|(id, _)| id.0 != asker.0);
         others.map(|(id, holder)| leaves(id.0, holder.movable_bytes())).fold(0, u64::saturating_add)
     }
 
     /// Orders a program's memory to leave, or a part of it to go to the host.
-    fn order_leave(&mut self, (id, slot): HolderId, part: Option<u64>) {
+    pub(crate) fn order_leave(&mut self, (id, slot): HolderId, part: Option<u64>) {
         let number = self.next_move();
         let order = part.map_or(MemoryOrder::Leave, |bytes| MemoryOrder::Lend { bytes });
         self.send(id, DaemonMsg::MemoryMove { slot, number, order });
-        let until_ns = self.now_ns + LEAVE_NS;
+        let (since_ns, until_ns) = (self.now_ns, self.now_ns + LEAVE_NS);
         let held = self.ledger.get((id, slot)).map_or(0, |holder| holder.present_bytes());
         if let Some(program) = self.programs.get_mut(&id) {
             let was = String::new();
             program.coming = None;
-            program.moving = Some(Move { order, open: vec![number], command: None, until_ns, was, held, why: None });
+            program.moving =
+                Some(Move { order, open: vec![number], command: None, since_ns, until_ns, was, held, why: None });
         }
     }
 
@@ -295,22 +358,10 @@ impl<M: Memory> Engine<M> {
         for (device, now) in left {
             self.wants.freed(&device, moving.held.saturating_sub(now));
         }
-        if let Some(program) = self.programs.get_mut(&id).filter(|_| moving.why.is_some()) {
-            program.refused_ns = Some(now_ns);
+        if let Some(program) = self.programs.get_mut(&id) {
+            program.idling.ended(moving.why.is_none());
+            program.refused_ns = if moving.why.is_some() { Some(now_ns) } else { program.refused_ns };
         }
         self.settle_wants();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_turn_is_ten_times_as_long_as_its_moves() {
-        const GIB: u64 = 1 << 30;
-        assert_eq!(turn_ns(0, 0), TURN_MIN_NS);
-        assert_eq!(turn_ns(60 * GIB, 60 * GIB), 60_000_000_000);
-        assert!(turn_ns(u64::MAX, u64::MAX) > 1 << 60, "no overflow");
     }
 }

@@ -17,8 +17,12 @@ pub struct MemoryTerms {
     pub program: Option<Amount>,
     /// Memory that less urgent programs leave to it.
     pub reserve: Option<Amount>,
+    /// Time without launches after which its memory leaves by itself, in seconds.
+    pub idle_s: Option<u32>,
     /// Limit of all programs of its user.
     pub user: Option<Amount>,
+    /// Limit of the host memory for memory of its user's programs that is away from devices.
+    pub user_host: Option<Amount>,
     /// Its container, as a number.
     pub within: Option<u64>,
     /// Its container, as a number, and the limit of all programs in it.
@@ -38,6 +42,10 @@ pub struct MemorySettings {
     pub classes: [Option<Amount>; Class::ALL.len()],
     /// True if no program's memory may leave its device.
     pub stays: bool,
+    /// Limit of the host memory for memory that is away from devices, of all programs.
+    pub host_limit: Option<Amount>,
+    /// Memory of the host, in bytes.
+    pub host_bytes: u64,
 }
 
 /// The terms of one program: its rule, and the limits of its user.

@@ -6,11 +6,18 @@ pub(crate) const REASSERT_NS: u64 = 2_000_000;
 pub const LOOK_PLACES: usize = 128;
 /// Longest wait of a command for a program that moves memory, in ns: 80 GiB at 1 GiB/s, and some more.
 pub const MOVE_NS: u64 = 120_000_000_000;
+/// Time in which a program has to begin a move, in ns: it gives the order up by itself after 10 s, so that one without an answer then is
+/// stopped, or does not serve its messages.
+pub const MOVE_BEGINS_NS: u64 = 15_000_000_000;
 /// Speed at which memory moves, in bytes per second, low: the length of turns follows from it.
 pub const MOVE_BYTES_PER_S: u64 = 20 << 30;
 /// Length of a turn of best-effort programs that do not fit together, in times that it takes to move their memory.
 pub const TURN_MOVES: u64 = 10;
-/// Shortest such turn, in ns.
+/// Shortest turn of a program whose weight gives it less than others, in times that it takes to move their memory.
+pub const TURN_LEAST_MOVES: u64 = 2;
+/// Longest turn that a weight lengthens, in ns: others wait for as long.
+pub const TURN_MAX_NS: u64 = 300_000_000_000;
+/// Shortest turn, in ns.
 pub const TURN_MIN_NS: u64 = 1_000_000_000;
 /// Parts of a program's memory of which it lends one at least to a more urgent program: each move has to wait for the program's commands.
 pub const LEND_PARTS: u64 = 8;
@@ -22,8 +29,11 @@ pub const PROMISE_NS: u64 = 500_000_000;
 pub const LEAVE_NS: u64 = 30_000_000_000;
 /// Questions for room of one program that may wait.
 pub const WANTS_MAX: usize = 16;
-/// Longest wait of a program for room, in ns.
+/// Longest wait of a program for room of which nobody knows that it will come, in ns. Otherwise it waits on: memory that leaves takes
+/// [`MOVE_BEGINS_NS`] and its move at most, and an allocation that failed before another program's turn ends would end the program.
 pub const WANT_NS: u64 = 120_000_000_000;
+/// Wait for room after which a program is told what it waits for, in ns.
+pub const WANT_TOLD_NS: u64 = 5_000_000_000;
 /// Time for which memory stays that could not leave, in ns.
 pub const KEEP_AFTER_REFUSAL_NS: u64 = 5_000_000_000;
 /// Commands longer than this, in µs, are too long for others to run beside them: a rival's requests take as long.

@@ -352,9 +352,9 @@ fn a_process_that_another_one_started_counts_with_it_without_a_job() {
 fn the_smallest_limit_that_applies_holds() {
     let mut w = World::with(xsched_engine::Settings {
         memory: MemorySettings {
-            stays: false,
             capacity: Some(Amount::Bytes(30 * GIB)),
             classes: Class::ALL.map(|class| (class == Class::Low).then_some(Amount::Bytes(10 * GIB))),
+            ..MemorySettings::default()
         },
         ..settings("hpf")
     });

@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use support::{Client, OWN, World, settings};
 use xsched_engine::tuning::WANTS_MAX;
-use xsched_engine::{Effect, Input, MemorySettings, Message, What};
+use xsched_engine::{Effect, Input, MemorySettings, Message, User, What};
 use xsched_proto::account::{Amount, Residency};
 use xsched_proto::class::Class;
+use xsched_proto::hint::Hints;
 use xsched_proto::wire::{DaemonMsg, MemoryOrder, Target};
 
 const GIB: u64 = 1 << 30;
@@ -217,6 +218,7 @@ fn best_effort_programs_take_turns_and_wait_off_the_device() {
 fn away(w: &mut World, held: u64) -> Client {
     let client = program(w, Class::Normal, true, 0);
     w.cuda(&client, 0, DEVICE);
+    w.ready(&client, 0);
     client.segment.account(0).away_bytes.store(held, SeqCst);
     client
 }
@@ -256,6 +258,25 @@ fn a_program_that_has_attached_anew_gets_its_next_turn_and_no_other() {
         waiting.segment.account(0).give(20 * GIB);
         returns(waiting);
     }
+}
+
+/// A program without work does not keep the other waiting until its turn is over.
+#[test]
+fn the_turn_of_an_idle_program_ends() {
+    let mut w = world();
+    let (one, two) = (away(&mut w, 20 * GIB), program(&mut w, Class::Normal, true, 20 * GIB));
+    w.cuda(&two, 0, DEVICE);
+    w.ready(&two, 0);
+    ask(&mut w, &one, 20 * GIB, false, true);
+    later(&mut w, 3 * SECOND_NS);
+    assert_eq!(ordered(&mut w, &two), None, "its turn");
+    w.idle(&two, 0);
+    // 40 GiB at 20 GiB/s.
+    later(&mut w, SECOND_NS);
+    assert_eq!(ordered(&mut w, &two), None, "idle for a moment");
+    later(&mut w, 2 * SECOND_NS);
+    leaves(&mut w, &two);
+    assert_eq!(answer(&mut w, &one), Some(true));
 }
 
 #[test]
@@ -361,4 +382,360 @@ fn a_freeze_is_carried_through_or_undone() {
     let other = program(&mut w, Class::Normal, false, 0);
     ask(&mut w, &other, 30 * GIB, false, false);
     assert_eq!((answer(&mut w, &other), ordered(&mut w, &swap)), (Some(true), None));
+}
+
+/// Sets the limit of the host store of all programs.
+fn limit_host(w: &mut World, gib: u64) {
+    let mut settings = w.engine.settings().clone();
+    settings.memory.host_limit = Some(Amount::Bytes(gib * GIB));
+    w.input(Input::Configured { settings: Box::new(settings), policies: Vec::new(), terms: Vec::new() });
+}
+
+/// Last message of a command that freezes a program, after which nothing was ordered, or none.
+fn refused_freeze(w: &mut World, pids: &[u32]) -> Option<String> {
+    let targets = pids.iter().map(|pid| Target::Pid(*pid)).collect();
+    let command = w.begin_order(OWN, targets, What::Freeze(true));
+    while w.engine.is_changing(command) && !w.engine.awaits_answers(command) {
+        w.go_on(command);
+    }
+    w.effects.iter().find_map(|effect| match effect {
+        Effect::Finish(to, DaemonMsg::Refused(why)) if *to == command => Some(why.to_string()),
+        _ => None,
+    })
+}
+
+#[test]
+fn no_memory_leaves_beyond_the_limits_of_the_host_store() {
+    let mut w = world();
+    limit_host(&mut w, 12);
+    let (first, second) = (program(&mut w, Class::Low, true, 10 * GIB), program(&mut w, Class::Low, true, 8 * GIB));
+    let urgent = program(&mut w, Class::High, false, 0);
+    let line = "the host store would hold 13 GiB of 12 GiB";
+    let is_told = |w: &mut World| {
+        let told = w.told(urgent.id).into_iter().find_map(|message| match message {
+            DaemonMsg::MemoryAnswer { granted: false, why, .. } => why,
+            _ => None,
+        });
+        assert!(told.as_deref().is_some_and(|why| why.ends_with(line)), "{told:?}");
+    };
+    // Both would be needed, and the store has room for one.
+    ask(&mut w, &urgent, 25 * GIB, false, false);
+    is_told(&mut w);
+    assert_eq!((ordered(&mut w, &first), ordered(&mut w, &second)), (None, None), "no program leaves in vain");
+    ask(&mut w, &urgent, 15 * GIB, false, false);
+    leaves(&mut w, &first);
+    assert_eq!((answer(&mut w, &urgent), ordered(&mut w, &second)), (Some(true), None));
+    assert!(urgent.segment.account(0).take(15 * GIB));
+    // The next one would exceed it, by an allocation and by a freeze.
+    ask(&mut w, &urgent, 10 * GIB, false, false);
+    is_told(&mut w);
+    limit_host(&mut w, 10);
+    let frozen = refused_freeze(&mut w, &[second.pid]);
+    let line = "cannot be frozen: the host store would hold 11 GiB of 10 GiB";
+    assert!(frozen.as_deref().is_some_and(|why| why.ends_with(line)), "{frozen:?}");
+    assert_eq!(ordered(&mut w, &second), None);
+    // A smaller limit moves nothing, a larger one counts at once.
+    limit_host(&mut w, 1);
+    assert_eq!((ordered(&mut w, &first), ordered(&mut w, &second)), (None, None));
+    limit_host(&mut w, 18);
+    // The first one gives what it has left, and the second one the rest.
+    w.effects.clear();
+    ask(&mut w, &urgent, 10 * GIB, false, false);
+    leaves(&mut w, &first);
+    leaves(&mut w, &second);
+    assert_eq!(answer(&mut w, &urgent), Some(true));
+    let away = [&first, &second].map(|client| client.segment.account(0).away_bytes.load(SeqCst) / GIB);
+    assert_eq!(away, [10, 3]);
+}
+
+#[test]
+fn programs_of_one_command_share_the_room_of_the_host_store() {
+    let mut w = world();
+    limit_host(&mut w, 15);
+    let both = [program(&mut w, Class::Low, true, 10 * GIB), program(&mut w, Class::Low, true, 10 * GIB)];
+    assert_eq!(refused_freeze(&mut w, &both.each_ref().map(|client| client.pid)), None, "one of them moves");
+    let orders = both.each_ref().map(|client| ordered(&mut w, client));
+    let moving = orders.iter().position(Option::is_some).expect("an order");
+    assert_eq!(orders[1 - moving], None);
+    let (number, _) = orders[moving].expect("an order");
+    let words = both[moving].segment.account(0);
+    words.away_bytes.store(words.movable_bytes.swap(0, SeqCst), SeqCst);
+    words.residency.store(Residency::FROZEN.0, SeqCst);
+    w.effects.clear();
+    w.say(&both[moving], Message::MemoryMoved { number, why: None });
+    let last = w.effects.iter().find_map(|effect| match effect {
+        Effect::Finish(_, DaemonMsg::Refused(why)) => Some(why.to_string()),
+        _ => None,
+    });
+    let pid = both[1 - moving].pid;
+    assert!(last.as_deref().is_some_and(|why| why.contains(&format!("process {pid} "))), "{last:?}");
+}
+
+#[test]
+fn a_user_has_a_part_of_the_host_store() {
+    let mut w = world();
+    let attach = |w: &mut World, uid: u32| {
+        let client = w.attach_as(|arrival| {
+            arrival.user = User::unknown(uid);
+            arrival.terms.memory.user_host = Some(Amount::PerMille(100));
+            arrival.wishes.priority = Some(Class::Low.nominal());
+            arrival.wishes.memory_swap = true;
+        });
+        w.say(&client, Message::MemoryDevice { slot: 0, device: DEVICE.into(), capacity_bytes: CAPACITY });
+        ask(w, &client, 8 * GIB, false, false);
+        assert!(client.segment.account(0).take(8 * GIB));
+        client.segment.account(0).movable_bytes.store(8 * GIB, SeqCst);
+        client
+    };
+    let mut settings = w.engine.settings().clone();
+    settings.memory.host_bytes = 100 * GIB;
+    w.input(Input::Configured { settings: Box::new(settings), policies: Vec::new(), terms: Vec::new() });
+    let (one, another, other) = (attach(&mut w, 7), attach(&mut w, 7), attach(&mut w, 8));
+    w.effects.clear();
+    let urgent = program(&mut w, Class::High, false, 0);
+    ask(&mut w, &urgent, 20 * GIB, false, false);
+    let orders = [&one, &another, &other].map(|client| ordered(&mut w, client).is_some());
+    assert_eq!(orders, [true, false, true], "10 GiB of each user");
+}
+
+/// Program that gives its memory back after so many idle seconds, with a group on the device.
+fn idler(w: &mut World, own_s: Option<u32>, rule_s: Option<u32>) -> Client {
+    let client = w.attach_as(|arrival| {
+        arrival.wishes.memory_swap = true;
+        arrival.wishes.memory_idle_s = own_s;
+        arrival.terms.memory.idle_s = rule_s;
+    });
+    w.say(&client, Message::MemoryDevice { slot: 0, device: DEVICE.into(), capacity_bytes: CAPACITY });
+    ask(w, &client, 10 * GIB, false, false);
+    assert!(client.segment.account(0).take(10 * GIB));
+    client.segment.account(0).movable_bytes.store(10 * GIB, SeqCst);
+    w.cuda(&client, 0, DEVICE);
+    w.effects.clear();
+    client
+}
+
+/// Lets so many seconds pass, a second at a time. Returns after how many of them a program was ordered to leave.
+fn seconds_until_ordered(w: &mut World, client: &Client, most: u64) -> Option<u64> {
+    (1..=most).find(|_| {
+        later(w, SECOND_NS);
+        w.effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Send(to, DaemonMsg::MemoryMove { .. }) if *to == client.id))
+    })
+}
+
+#[test]
+fn the_memory_of_an_idle_program_leaves_by_itself_and_is_counted() {
+    let mut w = world();
+    let (own, of_rule) = (idler(&mut w, Some(300), Some(30)), idler(&mut w, None, Some(60)));
+    let never = idler(&mut w, None, None);
+    assert!(w.engine.follows_memory());
+    w.ready(&own, 0);
+    assert_eq!(seconds_until_ordered(&mut w, &of_rule, 100), Some(60));
+    leaves(&mut w, &of_rule);
+    assert_eq!(seconds_until_ordered(&mut w, &own, 1_000), None, "it has work");
+    w.idle(&own, 0);
+    assert_eq!(seconds_until_ordered(&mut w, &own, 200), None);
+    // A burst between two looks counts, too.
+    w.ready(&own, 0);
+    w.idle(&own, 0);
+    assert_eq!(seconds_until_ordered(&mut w, &own, 1_000), Some(300));
+    leaves(&mut w, &own);
+    let told = |w: &World, client: &Client| {
+        let memory = w.engine.memory_of(client.id);
+        (memory[0].idle_s, memory[0].idle_leaves)
+    };
+    assert_eq!([&own, &of_rule, &never].map(|client| told(&w, client)), [(Some(300), 1), (Some(60), 1), (None, 0)]);
+    assert_eq!(seconds_until_ordered(&mut w, &own, 1_000), None, "it is away");
+    // Memory that comes back for a copy stays as long again, and so does memory that could not leave.
+    ask(&mut w, &own, 10 * GIB, false, true);
+    assert_eq!(answer(&mut w, &own), Some(true));
+    returns(&own);
+    w.effects.clear();
+    assert_eq!(seconds_until_ordered(&mut w, &own, 1_000), Some(300));
+    let (number, _) = ordered(&mut w, &own).expect("an order");
+    w.say(&own, Message::MemoryMoved { number, why: Some("a capture".into()) });
+    assert_eq!(told(&w, &own).1, 1);
+    w.effects.clear();
+    assert_eq!(seconds_until_ordered(&mut w, &own, 1_000), Some(5));
+    assert_eq!(ordered(&mut w, &never), None);
+}
+
+/// Begins a command that freezes or thaws a program, up to the wait for its answer.
+fn begin_move(w: &mut World, client: &Client, freeze: bool) -> u64 {
+    let command = w.begin_order(OWN, vec![Target::Pid(client.pid)], What::Freeze(freeze));
+    while !w.engine.awaits_answers(command) {
+        w.go_on(command);
+    }
+    command
+}
+
+/// Line with which a command was refused since the last call.
+fn refusal(w: &mut World, command: u64) -> Option<String> {
+    let at = w.effects.iter().position(|effect| matches!(effect, Effect::Finish(to, _) if *to == command))?;
+    match w.effects.remove(at) {
+        Effect::Finish(_, DaemonMsg::Refused(why)) => Some(why.to_string()),
+        _ => None,
+    }
+}
+
+/// Passes seconds until a command has ended.
+fn seconds_until_ended(w: &mut World, command: u64) -> (u64, String) {
+    for n in 1..=200 {
+        later(w, SECOND_NS);
+        if let Some(line) = refusal(w, command) {
+            return (n, line);
+        }
+    }
+    panic!("it never ends");
+}
+
+#[test]
+fn an_order_that_a_program_does_not_begin_is_given_up_and_undone() {
+    let mut w = world();
+    let swap = program(&mut w, Class::Normal, true, 20 * GIB);
+    w.cuda(&swap, 0, DEVICE);
+    w.ready(&swap, 0);
+    let words = swap.segment.account(0);
+    let command = begin_move(&mut w, &swap, true);
+    let first = ordered(&mut w, &swap).expect("an order");
+    w.effects.clear();
+    let line = format!("process {} ", swap.pid);
+    let (after_s, why) = seconds_until_ended(&mut w, command);
+    assert_eq!((after_s, why.starts_with(&line)), (15, true), "{why}");
+    assert!(why.ends_with("was not frozen: it has not begun within 15 s: is it stopped?"), "{why}");
+    assert!(swap.is_open(0), "as before");
+    let undone = ordered(&mut w, &swap).expect("the other order");
+    assert_eq!((first.1, undone.1), (MemoryOrder::Freeze, MemoryOrder::Thaw));
+    w.effects.clear();
+    // Until it answers, another command is told why it cannot be frozen.
+    later(&mut w, 15 * SECOND_NS);
+    let why = refused_freeze(&mut w, &[swap.pid]).expect("a refusal");
+    assert!(why.ends_with("has not answered an earlier order so far: is it stopped?"), "{why}");
+    // It goes on and finds both orders: a late answer to the first is none to the second.
+    w.effects.clear();
+    w.say(&swap, Message::MemoryMoved { number: first.0, why: Some("late".into()) });
+    assert!(refused_freeze(&mut w, &[swap.pid]).is_some());
+    w.effects.clear();
+    w.say(&swap, Message::MemoryMoved { number: undone.0, why: None });
+    // One that moves its memory is not silent, and gets the time that this takes.
+    let command = begin_move(&mut w, &swap, true);
+    words.residency.store(Residency::MOVING.0, SeqCst);
+    later(&mut w, 60 * SECOND_NS);
+    assert_eq!(refusal(&mut w, command), None);
+    let (number, _) = ordered(&mut w, &swap).expect("an order");
+    words.give(words.movable_bytes.swap(0, SeqCst));
+    words.away_bytes.store(20 * GIB, SeqCst);
+    words.residency.store(Residency::FROZEN.0, SeqCst);
+    w.effects.clear();
+    w.say(&swap, Message::MemoryMoved { number, why: None });
+    assert!(!swap.is_open(0));
+    // It stays frozen where it does not begin to thaw.
+    let command = begin_move(&mut w, &swap, false);
+    let (after_s, why) = seconds_until_ended(&mut w, command);
+    assert_eq!(after_s, 15, "{why}");
+    assert!(why.ends_with("was not thawed, and stays frozen: it has not begun within 15 s: is it stopped?"), "{why}");
+    assert!(!swap.is_open(0));
+}
+
+#[test]
+fn nobody_counts_on_the_memory_of_a_silent_program() {
+    let mut w = world();
+    let silent = program(&mut w, Class::Low, true, 20 * GIB);
+    let other = program(&mut w, Class::Normal, true, 10 * GIB);
+    let urgent = program(&mut w, Class::High, false, 0);
+    ask(&mut w, &urgent, 8 * GIB, false, false);
+    assert_eq!((ordered(&mut w, &silent).is_some(), ordered(&mut w, &other)), (true, None));
+    later(&mut w, 5 * SECOND_NS);
+    let told = w.told(urgent.id).into_iter().find_map(|message| match message {
+        DaemonMsg::Note { text } => Some(text),
+        _ => None,
+    });
+    let text = told.expect("a line");
+    assert!(
+        text.starts_with("waits for 8 GiB of GPU memory: the limit of the device is 30 GiB, and 30 GiB are"),
+        "{text}"
+    );
+    w.effects.clear();
+    later(&mut w, 5 * SECOND_NS);
+    assert!(w.told(urgent.id).is_empty(), "once");
+    assert_eq!(ordered(&mut w, &other), None);
+    later(&mut w, 5 * SECOND_NS);
+    leaves(&mut w, &other);
+    assert_eq!(answer(&mut w, &urgent), Some(true));
+}
+
+/// Two programs of 20 GiB with these weights that always want the device, on which one of them has its memory.
+fn rivals(policy: &str, weights: [u32; 2]) -> (World, [Client; 2]) {
+    let memory = MemorySettings { capacity: Some(Amount::Bytes(30 * GIB)), ..MemorySettings::default() };
+    let mut w = World::with(xsched_engine::Settings { memory, ..settings(policy) });
+    let both = weights.map(|weight| {
+        let client = w.attach_as(|arrival| {
+            arrival.wishes.memory_swap = true;
+            arrival.wishes.hints = Hints { weight: Some(weight), ..Hints::default() };
+        });
+        w.say(&client, Message::MemoryDevice { slot: 0, device: DEVICE.into(), capacity_bytes: CAPACITY });
+        w.cuda(&client, 0, DEVICE);
+        w.ready(&client, 0);
+        client
+    });
+    ask(&mut w, &both[0], 20 * GIB, false, false);
+    assert!(both[0].segment.account(0).take(20 * GIB));
+    both[0].segment.account(0).movable_bytes.store(20 * GIB, SeqCst);
+    both[1].segment.account(0).away_bytes.store(20 * GIB, SeqCst);
+    w.effects.clear();
+    (w, both)
+}
+
+/// Time that each of two rivals has its memory on the device over so many turns, in ns, looked at in such steps, with a second for each
+/// move; and the number of moves.
+fn turns(w: &mut World, both: &[Client; 2], turns: usize, step_ns: u64) -> ([u64; 2], u64) {
+    let (mut at, mut held, mut moves) = (0, [0; 2], 0);
+    for _ in 0..turns {
+        ask(w, &both[1 - at], 20 * GIB, false, true);
+        assert_eq!(answer(w, &both[1 - at]), None, "the other's turn");
+        let begin = w.now_ns;
+        while !w
+            .effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Send(to, DaemonMsg::MemoryMove { .. }) if *to == both[at].id))
+        {
+            later(w, step_ns);
+            assert!(w.now_ns - begin < 400 * SECOND_NS, "the turn ends");
+        }
+        held[at] += w.now_ns - begin;
+        w.now_ns += SECOND_NS;
+        leaves(w, &both[at]);
+        assert_eq!(answer(w, &both[1 - at]), Some(true));
+        w.now_ns += SECOND_NS;
+        returns(&both[1 - at]);
+        w.effects.clear();
+        (at, moves) = (1 - at, moves + 2);
+    }
+    (held, moves)
+}
+
+#[test]
+fn turns_follow_the_weights_of_the_policy() {
+    for policy in ["fair", "pup"] {
+        // Looks that come late, so that turns are too long.
+        for step_ns in [SECOND_NS / 4, 7 * SECOND_NS / 3] {
+            let (mut w, both) = rivals(policy, [100, 300]);
+            let (held, moves) = turns(&mut w, &both, 20, step_ns);
+            let ratio = held[1] as f64 / held[0] as f64;
+            assert!((2.7..=3.3).contains(&ratio), "{policy}, {step_ns}: {ratio}, {held:?}");
+            // A second each, 20 GiB at 20 GiB/s.
+            let all_ns = held[0] + held[1] + moves * SECOND_NS;
+            assert!(moves * SECOND_NS <= all_ns / 10, "{moves} moves in {all_ns} ns");
+        }
+    }
+    // Without weights in force, parts are equal.
+    let (mut w, both) = rivals("hpf", [100, 300]);
+    let (held, _) = turns(&mut w, &both, 20, SECOND_NS / 4);
+    let ratio = held[1] as f64 / held[0] as f64;
+    assert!((0.95..=1.05).contains(&ratio), "{held:?}");
+    // A program with very little weight has turns that are worth their moves, and the other ones are no longer than minutes.
+    let (mut w, both) = rivals("pup", [1, 10_000]);
+    let (held, moves) = turns(&mut w, &both, 4, SECOND_NS / 4);
+    assert!(held[0] >= 2 * 3 * SECOND_NS && held[1] <= 2 * 301 * SECOND_NS && moves == 8, "{held:?}");
 }

@@ -172,8 +172,8 @@ pub const GATE_LOOK_NS: u64 = 1_000_000_000;
 pub const ATTACH_NS: u64 = 500_000_000;
 /// Longest time for which an allocation waits for the daemon's answer to a question for memory, in ns.
 pub const MEMORY_ANSWER_NS: u64 = 500_000_000;
-/// Longest wait for room on a device that the daemon makes, in ns: it gives up before.
-pub const MEMORY_ROOM_NS: u64 = 150_000_000_000;
+/// Longest wait for room on a device that the daemon makes, in ns: turns of others may take minutes, and it gives up before.
+pub const MEMORY_ROOM_NS: u64 = 1_800_000_000_000;
 /// Time between two checks of whether to wait on for room, in ns.
 pub const MEMORY_ROOM_LOOK_NS: u64 = 20_000_000;
 

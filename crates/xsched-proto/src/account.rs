@@ -5,9 +5,14 @@
 //! cooperative as gates are: a program that does not load the library has none.
 
 use core::fmt;
+use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicU64, Ordering::*};
+use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::units::{self, Bare};
 
 /// Largest number of devices of one process whose memory is counted.
 pub const MEMORY_SLOTS: usize = 16;
@@ -74,6 +79,8 @@ pub struct Residency(pub u64);
 impl Residency {
     /// Memory stays away until it is thawed.
     pub const FROZEN: Residency = Residency(1);
+    /// Memory is being moved.
+    pub const MOVING: Residency = Residency(2);
 
     /// True: all bits of `other` are set.
     pub fn has(self, other: Residency) -> bool {
@@ -227,6 +234,18 @@ impl MemoryUse {
     }
 }
 
+/// Shortest and longest time without launches after which memory may leave by itself.
+const IDLE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
+
+/// Reads a time without launches after which memory leaves by itself, in seconds, rounded up.
+///
+/// # Errors
+/// One line that says what is accepted.
+pub fn parse_idle_s(text: &str) -> Result<u32, Error> {
+    let time = units::within(text, "time", &IDLE, "5m", Bare::S)?;
+    Ok(time.as_secs() as u32 + u32::from(time.subsec_nanos() > 0))
+}
+
 /// Amount of a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Amount {
@@ -361,6 +380,13 @@ mod tests {
             [0, 700, 812 << 20, 3 * GIB / 2, 61 * GIB].map(of_bytes),
             ["0", "1 KiB", "812 MiB", "1.5 GiB", "61 GiB"]
         );
+    }
+
+    #[test]
+    fn idle_times_are_whole_seconds() {
+        let read = |text| parse_idle_s(text).ok();
+        assert_eq!([read("5m"), read("90"), read("1500ms"), read("1h 1s")], [300, 90, 2, 3_601].map(Some));
+        assert_eq!([read("0"), read("10ms"), read("31d"), read("soon")], [None; 4]);
     }
 
     #[test]

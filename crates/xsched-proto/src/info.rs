@@ -183,6 +183,10 @@ pub struct MemoryInfo {
     pub reserve_bytes: u64,
     /// Memory that the process leaves to more urgent programs, in bytes.
     pub keep_free_bytes: u64,
+    /// Time without launches after which memory of the process leaves by itself, in seconds; none = never.
+    pub idle_s: Option<u32>,
+    /// Number of times that it has.
+    pub idle_leaves: u64,
 }
 
 /// Origin of a program's class. A later variant takes precedence over an earlier one.

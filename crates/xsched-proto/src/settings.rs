@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::account::Amount;
+use crate::account::{self, Amount};
 use crate::class::parse_priority;
 use crate::domains::DomainMode;
 use crate::hint::{Hint, Hints};
@@ -158,10 +158,18 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
             memory_limit: self.value("XSCHED_MEMORY_LIMIT", Amount::ACCEPTED, Amount::parse),
             memory_reserve: self.value("XSCHED_MEMORY_RESERVE", Amount::ACCEPTED, Amount::parse),
             memory_swap: self.text("XSCHED_MEMORY").as_deref() == Some("swap"),
+            memory_idle_s: self.memory_idle(),
             command: Vec::new(),
             title: None,
             exe: String::new(),
         }
+    }
+
+    fn memory_idle(&mut self) -> Option<u32> {
+        let text = self.text("XSCHED_MEMORY_IDLE")?;
+        let read = account::parse_idle_s(&text);
+        self.complaints.extend(read.as_ref().err().map(|why| format!("XSCHED_MEMORY_IDLE: {why}")));
+        read.ok()
     }
 
     fn job(&mut self) -> Option<String> {

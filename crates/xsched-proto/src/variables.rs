@@ -53,6 +53,7 @@ pub(crate) const ALL: &[(&str, Values)] = &[
     ("XSCHED_LEVELZERO_LIB", Any),
     ("XSCHED_LOG", Any),
     ("XSCHED_MEMORY", Words(&["swap"])),
+    ("XSCHED_MEMORY_IDLE", Any),
     ("XSCHED_MEMORY_LIMIT", Any),
     ("XSCHED_MEMORY_MOVES", Any),
     ("XSCHED_MEMORY_RESERVE", Any),

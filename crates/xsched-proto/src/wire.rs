@@ -50,6 +50,8 @@ pub struct ProgramOptions {
     pub memory_reserve: Option<Amount>,
     /// True if its memory can leave the device (`--memory swap`).
     pub memory_swap: bool,
+    /// Time without launches after which its memory leaves by itself, in seconds; none = the daemon's rules or never.
+    pub memory_idle_s: Option<u32>,
     /// Command line of the program at its start, as [`crate::program::cut`] cuts it.
     #[serde(deserialize_with = "at_most::<WORDS_MAX, _, _>")]
     pub command: Vec<String>,

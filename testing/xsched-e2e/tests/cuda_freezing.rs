@@ -325,6 +325,70 @@ fn a_program_without_room_stays_frozen() {
     assert_eq!(stats["illegal"], json!(0), "{stats}");
 }
 
+/// A limit of the host's memory keeps memory from leaving that would exceed it. A reload puts another one in force.
+#[test]
+fn the_host_store_has_a_limit() {
+    let gpu = Gpu::new();
+    let config = gpu.place.join("config.toml");
+    std::fs::write(&config, "[memory]\nhost_limit = \"40MiB\"\n").expect("a file");
+    let _daemon = gpu.place.daemon(&["--config", config.to_str().expect("text")]);
+    let mut both = [start(&gpu, &["--memory", "swap"]), start(&gpu, &["--memory", "swap"])];
+    let pids = both.each_ref().map(Process::pid);
+    freeze(&gpu, pids[0]);
+    let why = "cannot be frozen: the host store would hold 64 MiB of 40 MiB";
+    assert_eq!(moved(&gpu, "freeze", pids[1]), (3, format!("xsched: process {} (freezing) {why}", pids[1])));
+    assert_eq!(says(&mut both[1], "check"), "right");
+    std::fs::write(&config, "[memory]\nhost_limit = \"64MiB\"\n").expect("a file");
+    gpu.place.ask(&["daemon", "reload"]);
+    freeze(&gpu, pids[1]);
+    // What is away stays.
+    std::fs::write(&config, "[memory]\nhost_limit = \"1MiB\"\n").expect("a file");
+    gpu.place.ask(&["daemon", "reload"]);
+    assert_eq!(pids.map(|pid| memory(&gpu, pid).1), [32, 32]);
+    for (process, pid) in both.iter_mut().zip(pids) {
+        assert_eq!(moved(&gpu, "thaw", pid).0, 0);
+        assert_eq!(says(process, "check"), "right");
+    }
+    both.into_iter().for_each(|process| drop(process.finish()));
+}
+
+/// Memory of a program that launches nothing leaves by itself, and comes back with the next launch.
+#[test]
+fn the_memory_of_an_idle_program_leaves_by_itself() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let mut process = start(&gpu, &["--memory", "swap", "--memory-idle", "1s"]);
+    let pid = process.pid();
+    for times in 1..3 {
+        until("its memory is away", || memory(&gpu, pid).1 == 32);
+        let details = gpu.place.ask(&["ps", &pid.to_string()]);
+        let line = format!("32 MiB away on the host, leaves after 1 s idle, {times} times so far");
+        assert!(details.contains(&line), "{details}");
+        assert_eq!((says(&mut process, "add"), says(&mut process, "check")), ("added".into(), "right".into()));
+    }
+    process.finish();
+}
+
+/// A stopped program does not begin to freeze. The command says so, and the program goes on as if it was never asked.
+#[test]
+fn a_stopped_program_is_not_waited_for() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let mut process = start(&gpu, &["--memory", "swap"]);
+    let pid = process.pid();
+    signal(pid, Signal::STOP);
+    let line = |why: &str| (3, format!("xsched: process {pid} (freezing) {why}"));
+    let why = "was not frozen: it has not begun within 15 s: is it stopped?";
+    assert_eq!(moved(&gpu, "freeze", pid), line(why));
+    signal(pid, Signal::CONT);
+    assert_eq!((says(&mut process, "add"), says(&mut process, "check")), ("added".into(), "right".into()));
+    until("it has found both orders", || moved(&gpu, "freeze", pid).0 == 0);
+    assert_eq!(memory(&gpu, pid).1, 32);
+    assert_eq!(moved(&gpu, "thaw", pid).0, 0);
+    assert_eq!(says(&mut process, "check"), "right");
+    process.finish();
+}
+
 /// An urgent program gets the room of a best-effort one at once. That one goes on with memory of the host, and has its own back later.
 #[test]
 fn an_urgent_program_gets_the_room_of_another() {

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 use xsched_engine::Urgent;
 use xsched_policy::Choice;
-use xsched_proto::account::Amount;
+use xsched_proto::account::{Amount, parse_idle_s};
 use xsched_proto::class::{self, Class};
 use xsched_proto::domains::DomainMode;
 use xsched_proto::hint::{Hint, Hints};
@@ -37,6 +37,9 @@ pub(super) struct Quantum(pub(super) u64);
 pub(super) struct Count(pub(super) u32);
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Memory(pub(super) Amount);
+/// Time without launches after which memory leaves by itself, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct IdleMemory(pub(super) u32);
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Percent(pub(super) u32);
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -179,6 +182,12 @@ impl<'de> Deserialize<'de> for Memory {
         scalar(d, Amount::ACCEPTED, |text| {
             Amount::parse(text).map(Memory).ok_or_else(|| Error::value(text, "amount of memory", Amount::ACCEPTED))
         })
+    }
+}
+
+impl<'de> Deserialize<'de> for IdleMemory {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        scalar(d, "a time such as 5m", |text| parse_idle_s(text).map(IdleMemory))
     }
 }
 

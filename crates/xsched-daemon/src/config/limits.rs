@@ -30,6 +30,7 @@ pub(super) struct Limits {
     descriptors: Option<Count>,
     mapped_mib: Option<Count>,
     memory: Option<Memory>,
+    host_memory: Option<Memory>,
     container_memory: Option<Memory>,
     pod_memory: Option<Memory>,
     #[serde(default)]
@@ -66,6 +67,8 @@ pub(super) struct UserLimits {
     mapped_mib: Option<Count>,
     /// Memory on each device, of all programs of the user.
     memory: Option<Memory>,
+    /// Memory of the host, for what is away from devices of all programs of the user.
+    host_memory: Option<Memory>,
     pub(super) weight: Option<Weight>,
 }
 
@@ -84,6 +87,7 @@ impl Limits {
             descriptors: self.descriptors,
             mapped_mib: self.mapped_mib,
             memory: self.memory,
+            host_memory: self.host_memory,
             weight: None,
         };
         (of_all, self.users, Enclosed { container: self.container_memory, pod: self.pod_memory })
@@ -105,6 +109,7 @@ impl UserLimits {
             descriptors: self.descriptors.or(those.descriptors),
             mapped_mib: self.mapped_mib.or(those.mapped_mib),
             memory: self.memory.or(those.memory),
+            host_memory: self.host_memory.or(those.host_memory),
             weight: self.weight.or(those.weight),
         }
     }
@@ -169,7 +174,9 @@ impl Config {
         MemoryTerms {
             program: of_rule(|rule| rule.memory_limit),
             reserve: of_rule(|rule| rule.memory_reserve),
+            idle_s: rule.and_then(|(_, rule)| rule.memory_idle).map(|idle| idle.0),
             user: limits.memory.map(|memory| memory.0),
+            user_host: limits.host_memory.map(|memory| memory.0),
             within: place.container().map(|name| number_of(&name)),
             container: within(place.container(), self.enclosed.container),
             pod: within(place.pod_uid(), self.enclosed.pod),

@@ -34,8 +34,8 @@ use crate::identity::peer::Peer;
 use crate::tuning::{POOL_BUDGET_US, POOL_INNER_TIMESLICE_US, POOL_PROVEN_MINUTES, POOL_TIMESLICE_US};
 
 use keys::{
-    Budget, Ceiling, ClassName, Commands, Domains, Evenness, HintValue, IdleExit, Inside, Level, Memory, Minutes,
-    Percent, PolicyName, Priority, Quantum, Starvation, User, Value, Weight,
+    Budget, Ceiling, ClassName, Commands, Domains, Evenness, HintValue, IdleExit, IdleMemory, Inside, Level, Memory,
+    Minutes, Percent, PolicyName, Priority, Quantum, Starvation, User, Value, Weight,
 };
 use limits::{Enclosed, Limits, UserLimits};
 use metrics::MetricsTable;
@@ -99,6 +99,7 @@ struct YieldTable {
 struct MemoryTable {
     capacity: Option<Memory>,
     swap: Option<bool>,
+    host_limit: Option<Memory>,
 }
 
 /// Choice of programs that share a GPU by a pool, and settings of pools.
@@ -157,6 +158,8 @@ pub(crate) struct Rule {
     memory_total: Option<Memory>,
     /// Memory of each device that less urgent programs leave to the program.
     memory_reserve: Option<Memory>,
+    /// Time without launches after which the memory of a program leaves, if it can.
+    memory_idle: Option<IdleMemory>,
 }
 
 /// Settings of a Kubernetes namespace.
@@ -387,6 +390,7 @@ impl Config {
         self.memory = MemoryTable {
             capacity: file.memory.capacity.or(self.memory.capacity),
             swap: file.memory.swap.or(self.memory.swap),
+            host_limit: file.memory.host_limit.or(self.memory.host_limit),
         };
         self.metrics = file.metrics.or(std::mem::take(&mut self.metrics));
         self.metrics.check().map_err(|why| (line_of(text, "listen"), why))?;
@@ -498,6 +502,8 @@ impl Config {
                 capacity: self.memory.capacity.map(|memory| memory.0),
                 classes: Class::ALL.map(|class| Some(self.classes.get(&class)?.memory?.0)),
                 stays: self.memory.swap == Some(false),
+                host_limit: self.memory.host_limit.map(|memory| memory.0),
+                host_bytes: host_bytes(),
             },
         }
     }
@@ -584,6 +590,12 @@ impl Config {
     pub(crate) fn given(&self, exe: &str, names: &[String], command: &[String], uid: u32, place: &Place) -> Given {
         self.given_by(self.rule_of(exe, names, command, uid, place).map(|(_, rule)| rule), place)
     }
+}
+
+/// Memory of this machine, in bytes.
+fn host_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(info.mem_unit.into())
 }
 
 /// Reports whether a pattern matches an executable: its path, or, for a pattern without a slash, one of its file names.

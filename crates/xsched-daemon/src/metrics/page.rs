@@ -192,6 +192,8 @@ fn families(snapshot: &Snapshot, series: &Series, left_out: u64) -> Vec<Family> 
             held(|held| Some(held.exported)),
         )
         .unit(Unit::Bytes),
+        Family::gauge("xsched_memory_away", "Memory of programs on the host for now", held(|held| Some(held.away)))
+            .unit(Unit::Bytes),
         Family::gauge("xsched_memory_limit", "Smallest limit of memory that applies", held(|held| held.limit))
             .unit(Unit::Bytes),
     ]);

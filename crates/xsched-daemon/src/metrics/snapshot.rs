@@ -60,6 +60,8 @@ pub(crate) struct Held {
     pub(crate) overhead: u64,
     /// Part of it that was exported.
     pub(crate) exported: u64,
+    /// Memory that is away from the device, on the host; no part of `used`.
+    pub(crate) away: u64,
     /// Smallest limit of each; of several the largest.
     pub(crate) limit: Option<u64>,
 }
@@ -68,7 +70,7 @@ impl Held {
     pub(crate) fn of(memory: &MemoryInfo) -> Held {
         let held = &memory.held;
         let (used, overhead, exported) = (held.used_bytes, held.overhead_bytes, held.exported_bytes);
-        Held { used, overhead, exported, limit: memory.limit_bytes }
+        Held { used, overhead, exported, away: held.away_bytes, limit: memory.limit_bytes }
     }
 
     pub(crate) fn and(self, more: Held) -> Held {
@@ -76,6 +78,7 @@ impl Held {
             used: self.used.saturating_add(more.used),
             overhead: self.overhead.saturating_add(more.overhead),
             exported: self.exported.saturating_add(more.exported),
+            away: self.away.saturating_add(more.away),
             limit: self.limit.max(more.limit),
         }
     }

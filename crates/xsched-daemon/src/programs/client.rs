@@ -42,6 +42,7 @@ pub(crate) fn wishes(options: &ProgramOptions) -> Wishes {
         memory_limit: options.memory_limit,
         memory_reserve: options.memory_reserve,
         memory_swap: options.memory_swap,
+        memory_idle_s: options.memory_idle_s,
     }
 }
 

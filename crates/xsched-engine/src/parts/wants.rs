@@ -21,6 +21,8 @@ pub(crate) struct Want {
     pub(crate) since_ns: u64,
     /// Bytes that others have given since.
     pub(crate) freed: u64,
+    /// The program was told that it waits.
+    pub(crate) told: bool,
 }
 
 /// Room that a program was promised and has yet to take.
@@ -57,6 +59,12 @@ impl Wants {
     /// Number of questions of a program.
     pub(crate) fn count_of(&self, id: u64) -> usize {
         self.waiting.iter().filter(|(other, ..)| *other == id).count()
+    }
+
+    /// Notes that a program is told of its wait. False: it was before.
+    pub(crate) fn note_told(&mut self, id: u64, number: u32) -> bool {
+        let waiting = self.waiting.iter_mut().find(|(other, _, want)| (*other, want.number) == (id, number));
+        waiting.is_some_and(|(.., want)| !std::mem::replace(&mut want.told, true))
     }
 
     /// Removes a question.

@@ -390,6 +390,7 @@ impl<'a> Script<'a> {
             memory_limit: None,
             memory_reserve: None,
             memory_swap: false,
+            memory_idle_s: None,
         };
         // A second one with this number is ignored, with its memory.
         self.segments.entry(id).or_insert(memory);

@@ -1,7 +1,10 @@
 //! Memory of programs on devices: a cell of the table, and a line of details.
 
+use std::time::Duration;
+
 use xsched_proto::account::of_bytes;
 use xsched_proto::text::escaped;
+use xsched_proto::units;
 use xsched_proto::wire::{MemoryInfo, ProgramInfo};
 
 /// Memory that a program holds: on a device, or on all that it uses; none = it is not counted.
@@ -61,6 +64,12 @@ fn text(memory: &MemoryInfo) -> String {
         some(held.exported_bytes, &|text| format!("{text} exported")),
         some(held.away_bytes, &|text| format!("{text} away on the host{}", if held.frozen { ", frozen" } else { "" })),
         some(held.host_bytes, &|text| format!("{text} of pinned host memory")),
+        memory.idle_s.map(|s| {
+            let time = units::of(Duration::from_secs(s.into()));
+            let times =
+                if memory.idle_leaves > 0 { format!(", {} times so far", memory.idle_leaves) } else { String::new() };
+            format!("leaves after {time} idle{times}")
+        }),
         some(memory.reserve_bytes, &|text| format!("{text} reserved")),
         some(memory.keep_free_bytes, &|text| format!("leaves {text} to more urgent programs")),
         (held.refused > 0).then(|| match held.wanted_bytes {

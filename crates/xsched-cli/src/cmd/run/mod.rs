@@ -68,6 +68,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "swap")]
     memory: Option<Movement>,
 
+    /// With `--memory swap`: have that memory leave once the program has launched nothing for this long: 5m
+    #[arg(long, value_name = "TIME", value_parser = values::memory_idle)]
+    memory_idle: Option<u32>,
+
     /// Sharing of an NVIDIA GPU with others: by turns, or side by side [default: auto]
     #[arg(long, value_name = "time|pool|spatial|auto")]
     share: Option<Share>,
@@ -188,6 +192,9 @@ pub(crate) fn main(args: Args) -> Result {
     run.preload(&library)?;
     args.hand_over(&mut run.environment);
     let settings = run.environment.settings()?;
+    if args.memory_idle.is_some() && !settings.options.memory_swap {
+        return Err(Error::input("--memory-idle is for memory that can leave the GPU: add --memory swap"));
+    }
     run.environment.tell_of(&settings);
     let scheduler = Scheduler::of(&args, &settings);
     let job = args.job.clone().unwrap_or_else(fresh_job);
@@ -419,6 +426,7 @@ impl Args {
             ("XSCHED_AUTO_XQUEUE_THRESHOLD", self.threshold.map(|n| n.to_string())),
             ("XSCHED_AUTO_XQUEUE_BATCH_SIZE", self.batch.map(|n| n.to_string())),
             ("XSCHED_MEMORY", self.memory.map(|Movement::Swap| "swap".to_owned())),
+            ("XSCHED_MEMORY_IDLE", self.memory_idle.map(|s| format!("{s}s"))),
             ("XSCHED_MEMORY_LIMIT", self.memory_limit.map(|amount| amount.to_string())),
             ("XSCHED_MEMORY_RESERVE", self.memory_reserve.map(|amount| amount.to_string())),
         ];

@@ -69,6 +69,13 @@ pub(in super::super) fn count(slot: u16, before: u64, now: u64, movable: u64) {
     }
 }
 
+/// Publishes that memory is being moved, until its state is published next.
+pub(in super::super) fn begins(slot: u16) {
+    if let Some(words) = account::words(slot) {
+        words.residency.fetch_or(Residency::MOVING.0, Release);
+    }
+}
+
 /// Publishes the state of the memory.
 pub(in super::super) fn publish(slot: u16, state: Residency) {
     if let Some(words) = account::words(slot) {

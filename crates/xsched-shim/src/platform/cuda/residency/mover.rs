@@ -117,6 +117,9 @@ impl Moves for Mover {
                 return from;
             }
         };
+        if let Some(slot) = movable.slot() {
+            moved::begins(slot);
+        }
         // No thread touches the chunks now: all are outside the latch. So no lock is held while the driver is called.
         let chunks = std::mem::take(&mut *movable.residents.lock());
         let mut taken = Taken(movable, chunks);

@@ -1,0 +1,151 @@
+//! Lengths of the turns of best-effort programs that do not fit together.
+//!
+//! Turns are so long that moving memory takes a tenth of the time at most. Together they are as long as among equals, and each program has
+//! its part of that by the policy in force: equal parts under a policy without weights. A turn that was too long, since nobody looked in
+//! time, shortens the next one of the program, so that the parts are kept over the turns.
+
+use xsched_policy::share::{self, Node};
+use xsched_proto::hint::Hint;
+
+use crate::ledger::HolderId;
+use crate::memory::Memory;
+use crate::parts::wants::Want;
+use crate::program::Program;
+use crate::state::Engine;
+use crate::tuning::{MOVE_BYTES_PER_S, TURN_LEAST_MOVES, TURN_MAX_NS, TURN_MIN_NS, TURN_MOVES};
+
+/// Turn of a program, in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// Length by its part of the device.
+    full_ns: u64,
+    /// Length of this one.
+    pub(crate) length_ns: u64,
+}
+
+/// Time that so many moves of so much memory take, in ns.
+fn moves_ns(bytes: u64, moves: u64) -> u64 {
+    let once = u128::from(bytes) * 1_000_000_000 / u128::from(MOVE_BYTES_PER_S);
+    u64::try_from(once * u128::from(moves)).unwrap_or(u64::MAX)
+}
+
+/// Length of the turn of a program with so much memory on the device, before it leaves for one that needs so much, in ns: among equals.
+pub(crate) fn turn_ns(held: u64, wanted: u64) -> u64 {
+    moves_ns(held.saturating_add(wanted), TURN_MOVES).max(TURN_MIN_NS)
+}
+
+/// The same for a program with a part of the device, where another one of as many programs has the least part.
+fn weighted_ns(held: u64, wanted: u64, part: f64, least: f64, programs: usize) -> u64 {
+    let equal = turn_ns(held, wanted);
+    let shortest = moves_ns(held.saturating_add(wanted), TURN_LEAST_MOVES).max(TURN_MIN_NS);
+    // Longer than among equals only where the shortest turn would not be worth its moves.
+    let together = (equal as f64 * programs as f64).max(shortest as f64 / least);
+    ((together * part) as u64).clamp(shortest, TURN_MAX_NS.max(equal))
+}
+
+/// Time without commands after which a turn ends, in ns: as long as the moves take.
+pub(crate) fn idle_turn_ns(held: u64, wanted: u64) -> u64 {
+    turn_ns(held, wanted) / TURN_MOVES
+}
+
+impl<M: Memory> Engine<M> {
+    /// Turn of a program, which has had its memory on the device, before it leaves for another one.
+    pub(crate) fn turn_of(&self, giver: HolderId, held: u64, asker: u64, want: &Want) -> Turn {
+        let parts = self.parts_of_turns(giver, asker);
+        let least = parts.iter().map(|(_, part)| *part).fold(1.0, f64::min);
+        let own = parts.iter().find(|(id, _)| *id == giver.0);
+        let full_ns = own.map_or_else(
+            || turn_ns(held, want.bytes),
+            |(_, part)| weighted_ns(held, want.bytes, *part, least, parts.len()),
+        );
+        let over_ns = self.programs.get(&giver.0).map_or(0, |program| program.turn_over_ns);
+        Turn { full_ns, length_ns: full_ns - over_ns.min(full_ns / 2) }
+    }
+
+    /// Notes that the turns of programs end now for another one of their class, and by how much they were too long.
+    pub(crate) fn note_turns(&mut self, asker: u64, want: &Want, givers: &[HolderId]) {
+        let class = self.programs.get(&asker).map(|program| program.class());
+        for giver in givers {
+            let held = self.ledger.get(*giver).map_or(0, |holder| holder.movable_bytes());
+            let turn = self.turn_of(*giver, held, asker, want);
+            let now_ns = self.now_ns;
+            let Some(program) = self.programs.get_mut(&giver.0).filter(|program| Some(program.class()) == class) else {
+                continue;
+            };
+            // Without another one that waits, a turn goes on.
+            let end_ns = program.in_since_ns.saturating_add(turn.length_ns).max(want.since_ns);
+            let made_up_ns = turn.full_ns - turn.length_ns;
+            program.turn_over_ns = program.turn_over_ns.saturating_sub(made_up_ns) + now_ns.saturating_sub(end_ns);
+        }
+    }
+
+    /// Parts of a device that programs have which take turns with each other there: a program that has its memory on it, one that waits
+    /// for that, and others of their class that could give memory or wait for some. All of them make up 1.
+    fn parts_of_turns(&self, giver: HolderId, asker: u64) -> Vec<(u64, f64)> {
+        let Some(device) = self.ledger.get(giver).map(|holder| holder.device()) else { return Vec::new() };
+        let class = self.programs.get(&giver.0).map(|program| program.class());
+        let mut ways: Vec<(u64, Vec<Node>)> = Vec::new();
+        for (id, holder) in self.ledger.on(device) {
+            let Some(program) = self.programs.get(&id.0).filter(|program| Some(program.class()) == class) else {
+                continue;
+            };
+            let takes_turns = holder.movable_bytes() > 0 || self.wants.count_of(id.0) > 0;
+            if id.0 == asker || takes_turns && program.swap && !program.frozen {
+                ways.extend(self.ways_of(id.0, program, device));
+            }
+        }
+        let asked = share::asked(ways.iter().map(|(_, way)| way.as_slice()));
+        let mut parts: Vec<(u64, usize, f64)> = Vec::new();
+        for ((id, _), asked) in ways.iter().zip(asked) {
+            if !parts.iter().any(|(other, party, _)| (*other, *party) == (*id, asked.party)) {
+                parts.push((*id, asked.party, asked.part));
+            }
+        }
+        let mut sums: Vec<(u64, f64)> = Vec::new();
+        for (id, _, part) in parts {
+            match sums.iter_mut().find(|(other, _)| *other == id) {
+                Some((_, sum)) => *sum += part,
+                None => sums.push((id, part)),
+            }
+        }
+        sums
+    }
+
+    /// Ways of a program's groups to their parties among the shares of a device: equal ones where the policy has no weights.
+    fn ways_of(&self, id: u64, program: &Program<M>, device: &str) -> Vec<(u64, Vec<Node>)> {
+        let alone = |weight| vec![(id, vec![Node { id, is_party: true, weight }])];
+        if !self.arbiter().policy_of(device).entry.hints.contains(&Hint::Weight) {
+            return alone(1.0);
+        }
+        let here = self.groups_of(program).filter(|(_, group)| *group.device == *device);
+        let ways: Vec<(u64, Vec<Node>)> =
+            here.filter_map(|(group, _)| Some((id, self.arbiter().way(group)?))).collect();
+        // One that has launched nothing so far.
+        if ways.is_empty() { alone(program.hints.part()) } else { ways }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn a_turn_is_ten_times_as_long_as_its_moves() {
+        assert_eq!(turn_ns(0, 0), TURN_MIN_NS);
+        assert_eq!(turn_ns(60 * GIB, 60 * GIB), 60_000_000_000);
+        assert!(turn_ns(u64::MAX, u64::MAX) > 1 << 60, "no overflow");
+    }
+
+    #[test]
+    fn turns_by_weights_are_as_long_together_as_turns_of_equals() {
+        let both = |held, part: f64| [part, 1.0 - part].map(|own| weighted_ns(held, held, own, part, 2) / 1_000_000);
+        assert_eq!(both(16 * GIB, 0.5), [16_000, 16_000]);
+        assert_eq!(both(16 * GIB, 0.25), [8_000, 24_000]);
+        // Never shorter than twice the moves, nor than a second, and the other one's in proportion.
+        assert_eq!(both(16 * GIB, 0.05), [3_200, 60_800]);
+        assert_eq!(both(GIB / 4, 0.25), [1_000, 3_000]);
+        assert_eq!(both(60 * GIB, 0.01), [12_000, 300_000]);
+    }
+}
