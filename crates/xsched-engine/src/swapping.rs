@@ -93,7 +93,8 @@ impl<M: Memory> Engine<M> {
 
     fn answer(&mut self, id: u64, want: &Want, granted: bool) {
         let full = if granted { None } else { self.store_line(id, want) };
-        self.answer_room((id, want.slot), want, granted, full);
+        let on_host = !granted && self.may_use_host((id, want.slot), want.bytes);
+        self.answer_room((id, want.slot), want, granted, on_host, full);
     }
 
     /// Returns true if memory is to come back that must not overtake what waits before it, though there may be room for it.
@@ -277,7 +278,7 @@ impl<M: Memory> Engine<M> {
 
     /// Returns true if a program may have so much more memory on the host: other programs hold at least as much of the device as it has
     /// there then. What exceeds the device itself is refused as without xsched.
-    pub(crate) fn may_use_host(&self, id: HolderId, bytes: u64) -> bool {
+    fn may_use_host(&self, id: HolderId, bytes: u64) -> bool {
         let (Some(program), Some(own)) = (self.programs.get(&id.0), self.ledger.get(id)) else { return false };
         let others =
             self.ledger.on(own.device()).filter(|(other, _)| *other != id).map(|(_, holder)| holder.present_bytes());
