@@ -184,6 +184,24 @@ def urgent(place, gib, report):
     report("urgent", started_s=round(started, 2), step_s=sorted(steps)[10], low_sum_s=[first["s"], on_host["s"], last["s"]], same=same)
 
 
+def reporting(args, measure, **always):
+    """Measures in a place of its own. Each part is printed as a line, and written to the file asked for."""
+    lines = []
+
+    def report(part, **figures):
+        lines.append(json.dumps({"part": part, **always, **figures}))
+        print(lines[-1], flush=True)
+        if args.out:
+            args.out.write_text("\n".join(lines) + "\n")
+
+    with tempfile.TemporaryDirectory() as folder:
+        place = Place(folder, args.bin)
+        try:
+            measure(place, report)
+        finally:
+            place.end()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
@@ -195,25 +213,15 @@ def main():
     args = parser.parse_args()
     if args.worker:
         return worker(args.worker)
-    lines = []
+    def measure(place, report):
+        place.start_daemon()
+        if not args.only:
+            child, first = freezing(place, args.gib, report)
+            without_daemon(place, args.gib, child, first, report)
+        turns(place, args.gib, args.seconds, report)
+        urgent(place, args.gib, report)
 
-    def report(part, **figures):
-        lines.append(json.dumps({"part": part, "gib": args.gib, **figures}))
-        print(lines[-1], flush=True)
-        if args.out:
-            args.out.write_text("\n".join(lines) + "\n")
-
-    with tempfile.TemporaryDirectory() as folder:
-        place = Place(folder, args.bin)
-        try:
-            place.start_daemon()
-            if not args.only:
-                child, first = freezing(place, args.gib, report)
-                without_daemon(place, args.gib, child, first, report)
-            turns(place, args.gib, args.seconds, report)
-            urgent(place, args.gib, report)
-        finally:
-            place.end()
+    reporting(args, measure, gib=args.gib)
 
 
 if __name__ == "__main__":
