@@ -158,17 +158,6 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Returns true if a program has not begun to carry an order out in the time for that: it is stopped, or serves no messages.
-    pub(crate) fn is_silent(&self, id: u64) -> bool {
-        let Some(program) = self.programs.get(&id) else { return false };
-        let is_late = |moving: &Move| self.now_ns.saturating_sub(moving.since_ns) >= MOVE_BEGINS_NS;
-        // One that asks for room, or was just granted some, is at it.
-        let asks =
-            self.wants.count_of(id) > 0 || program.coming.as_ref().is_some_and(|coming| coming.until_ns > self.now_ns);
-        let is_moving = self.ledger.of(id).any(|(_, holder)| holder.is_moving());
-        program.moving.as_ref().is_some_and(is_late) && !asks && !is_moving
-    }
-
     /// Gives up orders of commands that programs do not carry out, and has them undone.
     pub(crate) fn end_late_moves(&mut self) {
         let is_late = |id: u64, moving: &Move| moving.until_ns <= self.now_ns || self.is_silent(id);
@@ -187,7 +176,7 @@ impl<M: Memory> Engine<M> {
             })
             .collect();
         for (id, command, freezes, line) in late {
-            // It finds both orders once it goes on, in their order.
+            // The program finds both orders once it goes on, one after the other.
             self.order_move(id, !freezes, None);
             self.answer_move(command, id, Err(line));
             self.act();

@@ -244,7 +244,7 @@ impl<M: Memory> Engine<M> {
             program_used_bytes,
             reserve_bytes: holder.terms().reserve_bytes,
             keep_free_bytes: holder.keep_free_bytes(),
-            idle_s: program.and_then(|program| self.idle_s(program)),
+            idle_s: program.and_then(|program| program.idle_s()),
             idle_leaves: program.map_or(0, |program| program.idling.times()),
         }
     }

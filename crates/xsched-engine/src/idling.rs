@@ -7,14 +7,9 @@ use crate::state::Engine;
 use crate::tuning::KEEP_AFTER_REFUSAL_NS;
 
 impl<M: Memory> Engine<M> {
-    /// Time without launches after which a program's memory leaves, in seconds: its own, or else its rule's.
-    pub(crate) fn idle_s(&self, program: &Program<M>) -> Option<u32> {
-        program.idling.asked_s().or(program.terms.memory.idle_s).filter(|_| program.swap)
-    }
-
     /// Returns true while memory of some program would leave if the program were idle.
     pub(crate) fn awaits_idle(&self) -> bool {
-        self.programs.iter().any(|(id, program)| self.idle_s(program).is_some() && self.movable_slot(*id).is_some())
+        self.programs.iter().any(|(id, program)| program.idle_s().is_some() && self.movable_slot(*id).is_some())
     }
 
     /// Has the memory of programs leave that were idle for as long as they, or their rules, say.
@@ -37,7 +32,7 @@ impl<M: Memory> Engine<M> {
 
     /// Memory of a program that is to leave now since the program is idle.
     fn idle_memory(&self, id: u64, program: &Program<M>) -> Option<HolderId> {
-        let idle_ns = u64::from(self.idle_s(program)?) * 1_000_000_000;
+        let idle_ns = u64::from(program.idle_s()?) * 1_000_000_000;
         let is_idle = program.groups.iter().all(|group| self.gatekeeper.is_idle(*group));
         let has_failed = program.refused_ns.is_some_and(|at| self.now_ns.saturating_sub(at) < KEEP_AFTER_REFUSAL_NS);
         if !is_idle || has_failed || program.frozen || program.moving.is_some() || self.settings.memory.stays {

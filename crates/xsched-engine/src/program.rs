@@ -291,6 +291,11 @@ impl<M> Program<M> {
             || self.moving.as_ref().is_some_and(|moving| moving.order == MemoryOrder::Freeze)
     }
 
+    /// Time without launches after which its memory leaves, in seconds: what it asked for, or else its rule's.
+    pub(crate) fn idle_s(&self) -> Option<u32> {
+        self.idling.asked_s().or(self.terms.memory.idle_s).filter(|_| self.swap)
+    }
+
     /// Class of its priority.
     pub fn class(&self) -> Class {
         Class::of(self.priority())

@@ -191,6 +191,25 @@ mod tests {
     use xsched_proto::hint::Hints;
 
     #[test]
+    fn host_memory_is_limited_for_all_and_by_user_and_idle_times_are_by_rule() {
+        let text = "[memory]\nhost_limit = \"10%\"\n[limits]\nhost_memory = \"4GiB\"\n[limits.users.7]\nhost_memory = \"25%\"\n\
+                    [[rule]]\nexe = \"*\"\nmemory_idle = \"5m\"\n";
+        let c = Config::parsed(&[text]).unwrap();
+        let of = |uid| {
+            let rule = c.rule_of("/bin/a", &[], &[], uid, &Place::default());
+            let terms = c.memory_terms(Owner::unknown(uid), &Place::default(), rule);
+            (terms.user_host, terms.idle_s)
+        };
+        assert_eq!(of(7), (Some(Amount::PerMille(250)), Some(300)));
+        assert_eq!(of(8), (Some(Amount::Bytes(4 << 30)), Some(300)));
+        let memory = c.settings(xsched_policy::Choice::named("hpf").unwrap(), true, false).memory;
+        assert_eq!(memory.host_limit, Some(Amount::PerMille(100)));
+        assert!(memory.host_bytes > 1 << 28, "{}", memory.host_bytes);
+        let (_, why) = Config::parsed(&["[[rule]]\nmemory_idle = \"10ms\"\n"]).err().unwrap();
+        assert!(why.contains("'10ms' is no time: use a time from 1 s to 30 d"), "{why}");
+    }
+
+    #[test]
     fn limits_are_of_all_users_or_of_one_and_wider_for_the_daemons_own() {
         let c = Config::parsed(&[
             "[limits]\nmax_weight = 300\nmax_timeslice_us = 20000\nconnections = 10\ngroups = 20\nqueues = 40\n[limits.users.7]\nmax_weight = 5000\njobs = 3\ndescriptors = 9\nmapped_mib = 64\n",
