@@ -174,7 +174,7 @@ impl Config {
         MemoryTerms {
             program: of_rule(|rule| rule.memory_limit),
             reserve: of_rule(|rule| rule.memory_reserve),
-            idle_s: rule.and_then(|(_, rule)| rule.memory_idle).map(|idle| idle.0),
+            idle_s: rule.and_then(|(_, rule)| rule.memory_idle_s).map(|idle| idle.0),
             user: limits.memory.map(|memory| memory.0),
             user_host: limits.host_memory.map(|memory| memory.0),
             within: place.container().map(|name| number_of(&name)),
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn host_memory_is_limited_for_all_and_by_user_and_idle_times_are_by_rule() {
         let text = "[memory]\nhost_limit = \"10%\"\n[limits]\nhost_memory = \"4GiB\"\n[limits.users.7]\nhost_memory = \"25%\"\n\
-                    [[rule]]\nexe = \"*\"\nmemory_idle = \"5m\"\n";
+                    [[rule]]\nexe = \"*\"\nmemory_idle_s = 300\n";
         let c = Config::parsed(&[text]).unwrap();
         let of = |uid| {
             let rule = c.rule_of("/bin/a", &[], &[], uid, &Place::default());
@@ -205,8 +205,8 @@ mod tests {
         let memory = c.settings(xsched_policy::Choice::named("hpf").unwrap(), true, false).memory;
         assert_eq!(memory.host_limit, Some(Amount::PerMille(100)));
         assert!(memory.host_bytes > 1 << 28, "{}", memory.host_bytes);
-        let (_, why) = Config::parsed(&["[[rule]]\nmemory_idle = \"10ms\"\n"]).err().unwrap();
-        assert!(why.contains("'10ms' is no time: use a time from 1 s to 30 d"), "{why}");
+        let (_, why) = Config::parsed(&["[[rule]]\nmemory_idle_s = 0\n"]).err().unwrap();
+        assert!(why.contains("1 to 2592000"), "{why}");
     }
 
     #[test]
