@@ -153,6 +153,7 @@ fn monitors_are_told_what_programs_hold_by_their_own_count() {
     client.group(0, "sim:0");
     assert!(words(&client).take(3 * GIB));
     words(&client).overhead_bytes.store(GIB, SeqCst);
+    words(&client).away_bytes.store(2 * GIB, SeqCst);
     words(&client).refuse(5 * GIB);
     let mut stream = UnixStream::connect(&socket).expect("it listens");
     stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it reads");
@@ -163,8 +164,8 @@ fn monitors_are_told_what_programs_hold_by_their_own_count() {
         assert!(line.contains("device=\"sim:0\"") && line.contains("job=\"train\""), "{line}");
         line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).expect("a number") as u64
     };
-    let names = ["held", "overhead", "exported", "limit"].map(|name| format!("xsched_memory_{name}_bytes"));
-    assert_eq!(names.map(|name| value(&name)), [3 * GIB, GIB, 0, 10 * GIB]);
+    let names = ["held", "overhead", "exported", "away", "limit"].map(|name| format!("xsched_memory_{name}_bytes"));
+    assert_eq!(names.map(|name| value(&name)), [3 * GIB, GIB, 0, 2 * GIB, 10 * GIB]);
     assert_eq!(value("xsched_memory_refusals_total"), 1);
     let usage = || daemon.ask(Request::Usage { since_ms: 0, by: UsageBy::Job }).expect("an answer");
     let memory = |part| if let DaemonMsg::Usage(row) = part { Some(row.memory_kib_s) } else { None };

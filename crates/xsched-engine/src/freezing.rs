@@ -176,7 +176,7 @@ impl<M: Memory> Engine<M> {
             })
             .collect();
         for (id, command, freezes, line) in late {
-            // It finds both orders once it goes on, in their order.
+            // The program finds both orders once it goes on, one after the other.
             self.order_move(id, !freezes, None);
             self.answer_move(command, id, Err(line));
             self.act();

@@ -14,9 +14,8 @@ use crate::io::ProcessMemory;
 use crate::ledger::{Holder, HolderId, HolderTerms, Ledger, Pot, Short};
 use crate::memory::Memory;
 use crate::parts::wants::Want;
-use crate::program::{Move, Program};
+use crate::program::Program;
 use crate::state::Engine;
-use crate::tuning::MOVE_BEGINS_NS;
 use crate::user::User;
 
 /// Programs that a line on the holders of memory names at most.
@@ -101,17 +100,6 @@ impl<M: Memory> Engine<M> {
         let lines: Vec<String> = self.holders_line(id, short).into_iter().chain(full).collect();
         let why = (!lines.is_empty()).then(|| lines.join(", "));
         self.send(id.0, DaemonMsg::MemoryAnswer { slot: id.1, number: want.number, granted, on_host, why });
-    }
-
-    /// Returns true if a program has not begun to carry an order out in the time for that: it is stopped, or serves no messages.
-    pub(crate) fn is_silent(&self, id: u64) -> bool {
-        let Some(program) = self.programs.get(&id) else { return false };
-        let is_late = |moving: &Move| self.now_ns.saturating_sub(moving.since_ns) >= MOVE_BEGINS_NS;
-        // One that asks for room, or was just granted some, is at it.
-        let asks =
-            self.wants.count_of(id) > 0 || program.coming.as_ref().is_some_and(|coming| coming.until_ns > self.now_ns);
-        let is_moving = self.ledger.of(id).any(|(_, holder)| holder.is_moving());
-        program.moving.as_ref().is_some_and(is_late) && !asks && !is_moving
     }
 
     /// Returns true if an allocation leaves free what is reserved for more urgent programs, as far as memory of attached programs goes. The

@@ -8,7 +8,7 @@
 //! Where things are:
 //! - `handle` takes inputs apart. `grouping`, `queueing`, `hints`, `command`, `follow` do what they are named after.
 //! - `gates` reads words and stores decisions; `progress`, `timeslices` and `company` look after what follows from gates.
-//! - `freezing` has programs whose memory is to leave their devices.
+//! - `freezing` has programs whose memory is to leave their devices; `silence` those that do not begin what they were ordered.
 //! - `swapping` makes room for programs that do not fit together, in `turns`; `store` limits the host memory for that; `idling` takes memory of idle programs away.
 //! - `holding` has limits of memory and answers programs that ask for more of it; [`ledger`] counts it.
 //! - `pooling` says what a pool is; `program` and `group` are what is known of each; `terms` what the configuration says of them; `io` has inputs and effects.
@@ -47,6 +47,7 @@ mod program;
 mod progress;
 mod queueing;
 mod recording;
+mod silence;
 mod state;
 mod store;
 mod swapping;

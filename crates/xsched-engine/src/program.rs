@@ -226,11 +226,6 @@ impl Queue {
 }
 
 impl<M> Program<M> {
-    /// Time without launches after which its memory leaves, in seconds: its own, or else its rule's.
-    pub(crate) fn idle_s(&self) -> Option<u32> {
-        self.idling.asked_s().or(self.terms.memory.idle_s).filter(|_| self.swap)
-    }
-
     /// A program that attaches.
     pub fn new(id: ProgramId, arrival: Arrival<M>, settings: &Settings) -> Program<M> {
         let Arrival { pid, user, exe, name, start, ancestors, nice, lineage, memory, wishes, terms } = arrival;
@@ -305,6 +300,11 @@ impl<M> Program<M> {
             || self.frozen
             || self.awaits_room
             || self.moving.as_ref().is_some_and(|moving| moving.order == MemoryOrder::Freeze)
+    }
+
+    /// Time without launches after which its memory leaves, in seconds: what it asked for, or else its rule's.
+    pub(crate) fn idle_s(&self) -> Option<u32> {
+        self.idling.asked_s().or(self.terms.memory.idle_s).filter(|_| self.swap)
     }
 
     /// Class of its priority.

@@ -34,7 +34,7 @@ pub(crate) fn turn_ns(held: u64, wanted: u64) -> u64 {
     moves_ns(held.saturating_add(wanted), TURN_MOVES).max(TURN_MIN_NS)
 }
 
-/// The same for a program with a part of the device, where another one of as many programs has the least part.
+/// Length of the turn of a program with a part of the device, likewise, among so many programs of which one has the least part.
 fn weighted_ns(held: u64, wanted: u64, part: f64, least: f64, programs: usize) -> u64 {
     let equal = turn_ns(held, wanted);
     let shortest = moves_ns(held.saturating_add(wanted), TURN_LEAST_MOVES).max(TURN_MIN_NS);
@@ -75,7 +75,8 @@ impl<M: Memory> Engine<M> {
             // Without another one that waits, a turn goes on.
             let end_ns = program.in_since_ns.saturating_add(turn.length_ns).max(want.since_ns);
             let made_up_ns = turn.full_ns - turn.length_ns;
-            program.turn_over_ns = program.turn_over_ns.saturating_sub(made_up_ns) + now_ns.saturating_sub(end_ns);
+            let over_ns = program.turn_over_ns.saturating_sub(made_up_ns) + now_ns.saturating_sub(end_ns);
+            program.turn_over_ns = over_ns.min(turn.full_ns);
         }
     }
 
@@ -120,7 +121,7 @@ impl<M: Memory> Engine<M> {
         let here = self.groups_of(program).filter(|(_, group)| *group.device == *device);
         let ways: Vec<(u64, Vec<Node>)> =
             here.filter_map(|(group, _)| Some((id, self.arbiter().way(group)?))).collect();
-        // One that has launched nothing so far.
+        // A program that has launched nothing so far has no group there.
         if ways.is_empty() { alone(program.hints.part()) } else { ways }
     }
 }

@@ -418,7 +418,7 @@ fn no_memory_leaves_beyond_the_limits_of_the_host_store() {
         });
         assert!(told.as_deref().is_some_and(|why| why.ends_with(line)), "{told:?}");
     };
-    // Both would be needed, and the store has room for one.
+    // The memory of both would be needed, and the store has room for one.
     ask(&mut w, &urgent, 25 * GIB, false, false);
     is_told(&mut w);
     assert_eq!((ordered(&mut w, &first), ordered(&mut w, &second)), (None, None), "no program leaves in vain");
@@ -612,13 +612,13 @@ fn an_order_that_a_program_does_not_begin_is_given_up_and_undone() {
     later(&mut w, 15 * SECOND_NS);
     let why = refused_freeze(&mut w, &[swap.pid]).expect("a refusal");
     assert!(why.ends_with("has not answered an earlier order so far: is it stopped?"), "{why}");
-    // It goes on and finds both orders: a late answer to the first is none to the second.
+    // The program goes on and finds both orders: a late answer to the first is none to the second.
     w.effects.clear();
     w.say(&swap, Message::MemoryMoved { number: first.0, why: Some("late".into()) });
     assert!(refused_freeze(&mut w, &[swap.pid]).is_some());
     w.effects.clear();
     w.say(&swap, Message::MemoryMoved { number: undone.0, why: None });
-    // One that moves its memory is not silent, and gets the time that this takes.
+    // A program that moves its memory is not silent, and gets the time that this takes.
     let command = begin_move(&mut w, &swap, true);
     words.residency.store(Residency::MOVING.0, SeqCst);
     later(&mut w, 60 * SECOND_NS);
@@ -630,7 +630,7 @@ fn an_order_that_a_program_does_not_begin_is_given_up_and_undone() {
     w.effects.clear();
     w.say(&swap, Message::MemoryMoved { number, why: None });
     assert!(!swap.is_open(0));
-    // It stays frozen where it does not begin to thaw.
+    // A program stays frozen where it does not begin to thaw.
     let command = begin_move(&mut w, &swap, false);
     let (after_s, why) = seconds_until_ended(&mut w, command);
     assert_eq!(after_s, 15, "{why}");

@@ -234,15 +234,16 @@ impl MemoryUse {
     }
 }
 
-/// Shortest and longest time without launches after which memory may leave by itself.
-const IDLE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
+/// Times without launches after which memory may leave by itself, in seconds.
+pub const IDLE_S: RangeInclusive<u32> = 1..=30 * 86_400;
 
 /// Reads a time without launches after which memory leaves by itself, in seconds, rounded up.
 ///
 /// # Errors
 /// One line that says what is accepted.
 pub fn parse_idle_s(text: &str) -> Result<u32, Error> {
-    let time = units::within(text, "time", &IDLE, "5m", Bare::S)?;
+    let [least, most] = [*IDLE_S.start(), *IDLE_S.end()].map(|s| Duration::from_secs(s.into()));
+    let time = units::within(text, "time", &(least..=most), "5m", Bare::S)?;
     Ok(time.as_secs() as u32 + u32::from(time.subsec_nanos() > 0))
 }
 

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 use xsched_engine::Urgent;
 use xsched_policy::Choice;
-use xsched_proto::account::{Amount, parse_idle_s};
+use xsched_proto::account::{Amount, IDLE_S};
 use xsched_proto::class::{self, Class};
 use xsched_proto::domains::DomainMode;
 use xsched_proto::hint::{Hint, Hints};
@@ -187,7 +187,7 @@ impl<'de> Deserialize<'de> for Memory {
 
 impl<'de> Deserialize<'de> for IdleMemory {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        scalar(d, "a time such as 5m", |text| parse_idle_s(text).map(IdleMemory))
+        number(d, 1, *IDLE_S.end()).map(IdleMemory)
     }
 }
 

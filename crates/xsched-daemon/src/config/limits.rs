@@ -174,7 +174,7 @@ impl Config {
         MemoryTerms {
             program: of_rule(|rule| rule.memory_limit),
             reserve: of_rule(|rule| rule.memory_reserve),
-            idle_s: rule.and_then(|(_, rule)| rule.memory_idle).map(|idle| idle.0),
+            idle_s: rule.and_then(|(_, rule)| rule.memory_idle_s).map(|idle| idle.0),
             user: limits.memory.map(|memory| memory.0),
             user_host: limits.host_memory.map(|memory| memory.0),
             within: place.container().map(|name| number_of(&name)),
@@ -189,6 +189,25 @@ impl Config {
 mod tests {
     use super::*;
     use xsched_proto::hint::Hints;
+
+    #[test]
+    fn host_memory_is_limited_for_all_and_by_user_and_idle_times_are_by_rule() {
+        let text = "[memory]\nhost_limit = \"10%\"\n[limits]\nhost_memory = \"4GiB\"\n[limits.users.7]\nhost_memory = \"25%\"\n\
+                    [[rule]]\nexe = \"*\"\nmemory_idle_s = 300\n";
+        let c = Config::parsed(&[text]).unwrap();
+        let of = |uid| {
+            let rule = c.rule_of("/bin/a", &[], &[], uid, &Place::default());
+            let terms = c.memory_terms(Owner::unknown(uid), &Place::default(), rule);
+            (terms.user_host, terms.idle_s)
+        };
+        assert_eq!(of(7), (Some(Amount::PerMille(250)), Some(300)));
+        assert_eq!(of(8), (Some(Amount::Bytes(4 << 30)), Some(300)));
+        let memory = c.settings(xsched_policy::Choice::named("hpf").unwrap(), true, false).memory;
+        assert_eq!(memory.host_limit, Some(Amount::PerMille(100)));
+        assert!(memory.host_bytes > 1 << 28, "{}", memory.host_bytes);
+        let (_, why) = Config::parsed(&["[[rule]]\nmemory_idle_s = 0\n"]).err().unwrap();
+        assert!(why.contains("1 to 2592000"), "{why}");
+    }
 
     #[test]
     fn limits_are_of_all_users_or_of_one_and_wider_for_the_daemons_own() {

@@ -159,7 +159,7 @@ pub(crate) struct Rule {
     /// Memory of each device that less urgent programs leave to the program.
     memory_reserve: Option<Memory>,
     /// Time without launches after which the memory of a program leaves, if it can.
-    memory_idle: Option<IdleMemory>,
+    memory_idle_s: Option<IdleMemory>,
 }
 
 /// Settings of a Kubernetes namespace.

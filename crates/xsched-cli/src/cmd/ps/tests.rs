@@ -342,7 +342,7 @@ fn memory_has_a_column_where_it_is_counted_and_a_line_of_details() {
     assert_eq!(
         line,
         "      42 a\\u{1b}[31mpp on sim:0: memory 12 GiB of 80 GiB (11 GiB plain, 1 GiB of contexts and modules), limit 20 GiB, \
-         8 GiB more in other processes of the program, 2 GiB exported, leaves after 5 m 0 s idle, 2 times so far, \
+         8 GiB more in other processes of the program, 2 GiB exported, leaves after 5 m idle, 2 times so far, \
          30 GiB reserved, 3 allocations refused, the last lacked 5 GiB"
     );
 }

@@ -484,9 +484,7 @@ fn memory_that_a_program_counts_is_told_where_its_driver_tells_none_and_with_its
         allowance_bytes: None,
         program_used_bytes: 3 << 29,
         reserve_bytes: 0,
-        keep_free_bytes: 0,
-        idle_s: None,
-        idle_leaves: 0,
+        ..MemoryInfo::default()
     }];
     app.take(next);
     let text = shown(&app, 200, 50);
