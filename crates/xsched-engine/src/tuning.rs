@@ -16,7 +16,7 @@ pub const TURN_MOVES: u64 = 10;
 /// Shortest turn of a program whose weight gives it less than others, in times that it takes to move their memory.
 pub const TURN_LEAST_MOVES: u64 = 2;
 /// Longest turn that a weight lengthens, in ns: others wait for as long.
-pub const TURN_MAX_NS: u64 = 300_000_000_000;
+pub const TURN_LONGEST_NS: u64 = 300_000_000_000;
 /// Shortest turn, in ns.
 pub const TURN_MIN_NS: u64 = 1_000_000_000;
 /// Parts of a program's memory of which it lends one at least to a more urgent program: each move has to wait for the program's commands.

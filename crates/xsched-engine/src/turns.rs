@@ -12,7 +12,7 @@ use crate::memory::Memory;
 use crate::parts::wants::Want;
 use crate::program::Program;
 use crate::state::Engine;
-use crate::tuning::{MOVE_BYTES_PER_S, TURN_LEAST_MOVES, TURN_MAX_NS, TURN_MIN_NS, TURN_MOVES};
+use crate::tuning::{MOVE_BYTES_PER_S, TURN_LEAST_MOVES, TURN_LONGEST_NS, TURN_MIN_NS, TURN_MOVES};
 
 /// Turn of a program, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ fn weighted_ns(held: u64, wanted: u64, part: f64, least: f64, programs: usize) -
     let shortest = moves_ns(held.saturating_add(wanted), TURN_LEAST_MOVES).max(TURN_MIN_NS);
     // Longer than among equals only where the shortest turn would not be worth its moves.
     let together = (equal as f64 * programs as f64).max(shortest as f64 / least);
-    ((together * part) as u64).clamp(shortest, TURN_MAX_NS.max(equal))
+    ((together * part) as u64).clamp(shortest, TURN_LONGEST_NS.max(equal))
 }
 
 /// Time without commands after which a turn ends, in ns: as long as the moves take.

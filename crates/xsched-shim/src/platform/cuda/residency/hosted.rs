@@ -22,7 +22,7 @@ pub(super) fn on_host(call: &dyn Fn() -> CUresult) -> CUresult {
     let rc = call();
     ON_HOST.set(false);
     if let Some(movable) = movable() {
-        // It looks for room from now on.
+        // The mover looks for room from now on.
         movable.latch.wake_mover();
     }
     rc

@@ -51,7 +51,7 @@ struct Pending {
 enum Part {
     /// So many bytes go to the host.
     Lend(u64),
-    /// All that is on the host comes back; so many bytes are claimed for it.
+    /// Memory on the host comes back, all of it; so many bytes are claimed for that.
     Return(u64),
 }
 
