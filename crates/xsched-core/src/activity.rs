@@ -26,8 +26,13 @@ impl Group {
         })
     }
 
-    /// Begins a burst: notes the work that its queues were given before.
+    /// Begins a burst at an announcement, unless one goes on: the agent asks for announcements before it decides that a burst is over,
+    /// and may decide that it is not. Notes the time, and the work that its queues were given before.
     fn begin_burst(&self, rt: &Runtime) {
+        if !self.burst_over.swap(false, AcqRel) {
+            return;
+        }
+        self.slot(rt).ready_at_ns.store(rt.daemon_page.daemons_ns(now_ns()), Relaxed);
         *self.burst_from.lock().unwrap_or_else(PoisonError::into_inner) = self.given(rt);
     }
 
@@ -44,9 +49,7 @@ impl Group {
     /// Announces that the group wants the device, if the daemon does not know yet. The agent, which polls for completions, has time
     /// until there is something to poll for: see [`Runtime::poke_if_due`].
     pub(crate) fn announce(&self, rt: &Runtime) {
-        let ready = || self.slot(rt).ready_at_ns.store(rt.daemon_page.daemons_ns(now_ns()), Relaxed);
-        if self.readiness(rt).announce(ready) {
-            self.begin_burst(rt);
+        if self.readiness(rt).announce(|| self.begin_burst(rt)) {
             rt.notify_daemon();
             rt.port.poke_due.store(true, Release);
         }
@@ -142,7 +145,11 @@ impl Group {
             self.grace.cancel();
             return None;
         }
-        let came = || self.launches(rt) != before || exact && !self.is_quiet(rt);
+        let came = || {
+            let came = self.launches(rt) != before || exact && !self.is_quiet(rt) || self.waiting.load(Acquire) > 0;
+            self.burst_over.store(!came, Release);
+            came
+        };
         let (burst_us, device_us) = (self.burst_us(rt), self.burst_device_us(rt));
         let unheard = self.slot(rt).unheard_since_ns();
         let idle = self.readiness(rt).call_idle(came);
@@ -151,6 +158,10 @@ impl Group {
             return None;
         }
         let slot = self.slot(rt);
+        if !slot.gate.load().must_announce() {
+            // By a launch that announced itself before the burst was known to be over.
+            self.begin_burst(rt);
+        }
         slot.burst_us.store(burst_us, Relaxed);
         slot.burst_device_us.store(device_us.try_into().unwrap_or(u32::MAX), Relaxed);
         if let Some(since_ns) = unheard {
@@ -205,6 +216,8 @@ impl Group {
         match registration {
             Registration::Attached => {
                 rt.port.registered.store(true, Release);
+                // What went on under a former daemon is no burst of this one's.
+                self.burst_over.store(true, Release);
                 let answered = self.holding(rt).attach(|| !self.is_quiet(rt), || rt.is_detached());
                 // A thread may have launched meanwhile, and the group be busy: poll soon.
                 self.grace.cancel();

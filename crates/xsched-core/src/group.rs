@@ -46,6 +46,8 @@ pub struct Group {
     pub(crate) yields: Yields,
     /// Work that its queues had been given when the burst began.
     pub(crate) burst_from: Mutex<Given>,
+    /// True if no burst goes on: the next announcement begins one.
+    pub(crate) burst_over: AtomicBool,
     /// Priority by which [`crate::Inheritance`] compares groups of a process.
     pub(crate) priority: AtomicI32,
     pub(crate) inherited: Mutex<Vec<i32>>,
@@ -168,6 +170,7 @@ impl Group {
             lengths: Lengths::default(),
             yields: Yields::default(),
             burst_from: Mutex::default(),
+            burst_over: AtomicBool::new(true),
             priority: AtomicI32::new(0),
             inherited: Mutex::new(Vec::new()),
         }

@@ -140,6 +140,32 @@ fn the_grace_time_follows_gaps_that_outlast_it() {
     assert!(left_ns < xsched_core::now_ns() + 50_000, "it is 200 us at first");
 }
 
+/// The agent asks for announcements before it checks once more that nothing came. A launch just then once moved the begin of a burst, and
+/// its length told of the rest alone.
+#[test]
+fn a_burst_that_the_agent_nearly_ended_keeps_its_begin() {
+    let (rt, queue) = granted(Gate::CONTENDED);
+    let group = rt.groups().next().expect("its group");
+    let words = &rt.segment().groups[0];
+    let began_ns = || words.ready_at_ns.load(Relaxed);
+    let finish = || {
+        let waiting = queue.sync_begin(rt);
+        queue.sync_end(rt, waiting, true);
+        assert!(group.try_idle(rt, true).is_some());
+    };
+    is_slow(rt);
+    let first_ns = began_ns();
+    assert!(!words.gate.call_idle());
+    is_slow(rt);
+    assert_eq!((began_ns(), words.gate.load().must_announce()), (first_ns, false));
+    finish();
+    assert_eq!(began_ns(), first_ns);
+    is_slow(rt);
+    assert!(began_ns() > first_ns);
+    finish();
+    assert_eq!(words.bursts.load(Relaxed), 2);
+}
+
 /// After its beginning, a program without budget gets a fence for one command in 32 and one more in 128.
 #[test]
 fn who_is_not_held_is_followed_now_and_then() {

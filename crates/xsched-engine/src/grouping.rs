@@ -235,6 +235,7 @@ impl<M: Memory> Engine<M> {
         let id =
             self.group_at(program, slot).ok_or_else(|| Error::input("it removes a group that it does not have"))?;
         self.end_interrupts(program);
+        self.cut_burst(id);
         self.remember_gone(id);
         if let Some(program) = self.programs.get_mut(&program) {
             program.groups.retain(|group| *group != id);
@@ -270,6 +271,7 @@ impl<M: Memory> Engine<M> {
         let Some(program) = self.programs.get(&id) else { return };
         let (number, user, off) = (program.id, program.user, program.is_off());
         for group_id in program.groups.clone() {
+            self.cut_burst(group_id);
             self.remember_gone(group_id);
         }
         let Some(program) = self.programs.remove(&id) else { return };

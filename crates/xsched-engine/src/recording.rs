@@ -9,7 +9,7 @@ use xsched_proto::trace::Burst;
 use crate::memory::{LaunchSum, Memory};
 use crate::parts::recordings::{Followed, Wanted};
 use crate::state::Engine;
-use crate::tuning::COUNTED_PLACES;
+use crate::tuning::{BURSTS_TOLD, COUNTED_PLACES};
 use crate::user::User;
 
 impl<M: Memory> Engine<M> {
@@ -92,37 +92,73 @@ impl<M: Memory> Engine<M> {
         }
         let end_ns = from_ns.map_or(self.now_ns, |from_ns| from_ns.saturating_add(length_ns));
         self.recordings.ends.insert(id, end_ns);
-        let Some(group) = self.groups.get(&id) else { return };
-        let Some(program) = self.programs.get(&group.program.0) else { return };
+        let burst = from_ns.and_then(|from_ns| self.burst_of(id, from_ns, length_ns));
         let launches = self.launches_of(id);
-        let device_us = group.words.burst_device_us.load(Relaxed).into();
-        let (pid, owner) = (program.pid, group.user);
-        let began_ns = from_ns.unwrap_or(self.now_ns);
-        let has_ended_since =
-            |other: &GroupId| self.recordings.ends.get(other).is_some_and(|end_ns| *end_ns > began_ns);
+        let Some(followed) = self.recordings.followed.get_mut(&id) else { return };
+        let missed = followed.missed.saturating_add(missed);
+        *followed = Followed { launches, waited_ns: 0, missed: 0 };
+        match burst {
+            Some((owner, burst)) => self.recordings.add(owner, Burst { missed, ..burst }),
+            None => followed.missed = missed,
+        }
+    }
+
+    /// Takes the burst of a group that goes before it has ended.
+    pub(crate) fn cut_burst(&mut self, id: GroupId) {
+        if !self.recordings.are_on() {
+            return;
+        }
+        // What it has still said of itself is heard while it is there.
+        self.gatekeeper.hear_last(self.now_us(), id);
+        self.hand_on_outcomes();
+        if let Some((owner, burst)) = self.open_burst(id) {
+            self.recordings.add(owner, burst);
+        }
+        let Some(device) = self.groups.get(&id).map(|group| group.device.clone()) else { return };
+        let goes_on = self.gatekeeper.burst_since_ns(id).is_some();
+        let end_ns = if goes_on { self.now_ns } else { self.recordings.ends.get(&id).copied().unwrap_or(0) };
+        let gone_ns = self.recordings.gone.entry(device).or_default();
+        *gone_ns = end_ns.max(*gone_ns);
+    }
+
+    /// Bursts of a command's programs that go on, up to now.
+    pub fn open_bursts(&self, command: u64) -> Vec<Burst> {
+        let Some(wanted) = self.recordings.commands.get(&command) else { return Vec::new() };
+        let mut ids: Vec<GroupId> = self.recordings.followed.keys().copied().collect();
+        ids.sort_unstable();
+        let all = ids.into_iter().filter_map(|id| self.open_burst(id));
+        let told = all.filter(|(owner, burst)| wanted.has(burst.pid, *owner)).map(|(_, burst)| burst);
+        told.take(BURSTS_TOLD).collect()
+    }
+
+    /// The burst of a followed group that goes on, up to now.
+    fn open_burst(&self, id: GroupId) -> Option<(User, Burst)> {
+        let from_ns = self.gatekeeper.burst_since_ns(id)?;
+        let (owner, burst) = self.burst_of(id, from_ns, self.now_ns.saturating_sub(from_ns))?;
+        Some((owner, Burst { device_us: 0, cut: true, ..burst }))
+    }
+
+    /// A burst of a followed group, which ends now.
+    fn burst_of(&self, id: GroupId, from_ns: u64, length_ns: u64) -> Option<(User, Burst)> {
+        let (group, followed) = (self.groups.get(&id)?, self.recordings.followed.get(&id)?);
+        let program = self.programs.get(&group.program.0)?;
+        let is_later = |end_ns: Option<&u64>| end_ns.is_some_and(|end_ns| *end_ns > from_ns);
         let is_rival = |device: &str, other: GroupId| device == &*group.device && other != id;
         let is_quiet = |(device, other): (&str, &xsched_policy::GroupView)| {
-            !is_rival(device, other.id) || !other.ready && !has_ended_since(&other.id)
-        };
-        let alone = self.arbiter().groups().all(is_quiet);
-        let Some(followed) = self.recordings.followed.get_mut(&id) else { return };
-        let before = std::mem::replace(followed, Followed { launches, waited_ns: 0, missed: 0 });
-        let missed = before.missed.saturating_add(missed);
-        let Some(from_ns) = from_ns else {
-            followed.missed = missed;
-            return;
+            !is_rival(device, other.id) || !other.ready && !is_later(self.recordings.ends.get(&other.id))
         };
         let burst = Burst {
             group: id.0,
-            pid,
+            pid: program.pid,
             began_us: from_ns / 1_000,
             us: length_ns / 1_000,
-            waited_us: before.waited_ns / 1_000,
-            device_us,
-            commands: launches.saturating_sub(before.launches),
-            missed,
-            alone,
+            waited_us: followed.waited_ns / 1_000,
+            device_us: group.words.burst_device_us.load(Relaxed).into(),
+            commands: self.launches_of(id).saturating_sub(followed.launches),
+            missed: followed.missed,
+            alone: self.arbiter().groups().all(is_quiet) && !is_later(self.recordings.gone.get(&group.device)),
+            cut: false,
         };
-        self.recordings.add(owner, burst);
+        Some((group.user, burst))
     }
 }

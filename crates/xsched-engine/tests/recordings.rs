@@ -101,3 +101,34 @@ fn nobody_records_programs_of_others() {
     world.burst(&own, 1_000, 1);
     assert!(!own.gate(0).is_contended() && world.bursts().is_empty());
 }
+
+/// A training that is followed to its end, and a server whose last burst the training still sees.
+#[test]
+fn a_burst_is_cut_where_its_program_or_the_recording_ends() {
+    let mut world = World::new();
+    let (low, high) = (world.attach(-100), world.attach(100));
+    world.record(ROOT, &[]);
+    for client in [&low, &high] {
+        world.group(client, 0, "sim:0");
+    }
+    let begin_us = world.now_ns / 1_000;
+    world.ready(&low, 0);
+    world.pass_us(1_000);
+    world.burst(&high, 2_000, 5);
+    // It ends a burst, and is gone before the daemon reads of it.
+    world.ready(&high, 0);
+    world.pass_us(500);
+    world.end(high.words(0), 400);
+    high.words(0).state.store(state::IDLE, Relaxed);
+    world.input(Input::Left { program: high.id, by_itself: true });
+    world.pass_us(3_000);
+    low.words(0).launches_retired.fetch_add(9, Relaxed);
+    let cut = |b: &Burst| (b.pid, b.began_us - begin_us, b.us, b.commands, b.alone, b.cut);
+    let open: Vec<_> = world.engine.open_bursts(RECORDER).iter().map(cut).collect();
+    assert_eq!(open, [(low.pid, 0, 6_500, 9, false, true)], "the server was there in its midst");
+    world.pass_us(500);
+    world.input(Input::Left { program: low.id, by_itself: true });
+    let seen: Vec<_> = world.bursts().iter().map(cut).collect();
+    assert_eq!(seen[1..], [(high.pid, 3_000, 400, 0, false, false), (low.pid, 0, 7_000, 9, false, true)]);
+    assert_eq!((seen.len(), world.engine.open_bursts(RECORDER)), (3, Vec::new()));
+}

@@ -243,8 +243,15 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         Some(group.words)
     }
 
+    /// Begin of the burst of a group that goes on by its own words, in ns.
+    pub fn burst_since_ns(&self, id: GroupId) -> Option<u64> {
+        let group = self.groups.get(&id)?;
+        let goes_on = group.words.state.load(Acquire) != state::IDLE;
+        goes_on.then(|| group.words.ready_at_ns.load(Relaxed).max(group.tracker.added_ns()))
+    }
+
     /// Takes notice of the last wishes of a group that goes: it had the device for them all the same if its gate stood open.
-    fn hear_last(&mut self, now: Micros, id: GroupId) {
+    pub fn hear_last(&mut self, now: Micros, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let late_us = group.words.hear(now * 1_000, group.tracker.added_ns());
         let word = group.words.state.load(Acquire);

@@ -143,6 +143,9 @@ fn a_container_gets_its_class_and_its_gpu_by_cdi() {
         let all = kubelet.devices(CLASSES[2], "Healthy");
         let preferred = kubelet.preferred(CLASSES[2], &all, 2).await;
         assert_eq!(preferred, [format!("{}::0", board(1)), format!("{}::1", board(1))], "the one with most free");
+        kubelet.give("server", &[(CLASSES[0], &format!("{}::0", board(1)))]);
+        let beside = kubelet.preferred(CLASSES[2], &all, 1).await;
+        assert_eq!(beside, [format!("{}::0", board(0))], "the other one has no company");
         let ids: Vec<&str> = preferred.iter().map(String::as_str).collect();
         let answer = kubelet.allocate(CLASSES[2], &ids).await.unwrap();
         let names: Vec<&str> = answer.cdi_devices.iter().map(|d| d.name.as_str()).collect();

@@ -43,6 +43,8 @@ pub struct Burst {
     pub missed: u64,
     /// True if no other group wanted the device meanwhile.
     pub alone: bool,
+    /// True if the program or the recording ended before the burst did.
+    pub cut: bool,
 }
 
 /// Kind of an event of a group.

@@ -357,6 +357,8 @@ pub enum Request {
         pids: Vec<u32>,
         /// Number of the first burst that is wanted, as in the last answer; 0 = from the first one on.
         from: u64,
+        /// The recording ends: bursts that go on are cut and told as well.
+        ends: bool,
     },
     /// Has the configuration read again. Answered by one [`DaemonMsg::Note`] for each oddity in it; refused with the fault of a wrong one.
     Reload,

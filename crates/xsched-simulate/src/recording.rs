@@ -67,6 +67,10 @@ const ENDLESS_US: u64 = 200_000;
 const LAUNCH_NS: u64 = 5_000;
 /// Part by which bursts beside others are longer than their device time, from which on the host is their bottleneck.
 const HOST_BOUND: f64 = 1.3;
+/// Part of the bursts of which device time must be known, so that it counts as known: one in so many.
+const KNOWN_OF: usize = 10;
+/// Most quantiles of a distribution.
+const POINTS: usize = 101;
 /// Most commands of a request.
 const COMMANDS_MAX: u64 = 1_000_000;
 
@@ -94,12 +98,11 @@ impl Recording {
         for recorded in &self.programs {
             let mut program = recorded.program.clone();
             (program.arrivals, program.host) = (Arrivals::default(), Times::Fixed(0));
-            program.kernels.clear();
-            let seen = Seen::new(recorded);
+            (program.requests, program.kernels, program.traced) = (None, Vec::new(), Vec::new());
+            let seen = Seen::new(recorded, self.delay_ns(&program));
             let is_endless = seen.bursts.len() < BURSTS_ENOUGH || seen.median_us() >= ENDLESS_US;
             if is_endless {
-                let Some((kernels, pause)) = recorded.pieces(seen.distances().map(|(_, pause_us, _)| pause_us).sum())
-                else {
+                let Some((kernels, pause)) = recorded.pieces() else {
                     written.silent.push(program.name);
                     continue;
                 };
@@ -119,9 +122,25 @@ impl Recording {
     }
 }
 
+impl Recording {
+    /// Longest time for which commands of others that are on its device already delay a program's whose gate is open, in ns; none = they
+    /// delay it for as long as they run.
+    fn delay_ns(&self, program: &Program) -> Option<u64> {
+        let device = program.device.first().and_then(|device| self.devices.get(*device as usize))?;
+        match device.preemption {
+            _ if device.pool || device.inside => None,
+            Preemption::Interrupt => Some(device.switch.0),
+            Preemption::Slices => Some(device.timeslice.0 + device.switch.0 + device.save.0),
+            Preemption::Host | Preemption::Gates => None,
+        }
+    }
+}
+
 impl Recorded {
     /// Work without requests, cut into pieces, with the pause between them. None: it launched nothing.
-    fn pieces(&self, rests_us: u64) -> Option<(Vec<Kernels>, Option<Times>)> {
+    fn pieces(&self) -> Option<(Vec<Kernels>, Option<Times>)> {
+        let rests = distances(&self.bursts).map(|(_, pause_us, _)| pause_us);
+        let rests_us: u64 = rests.sum();
         let (us, commands) = (self.ran_us, self.commands);
         if commands == 0 || us == 0 {
             return None;
@@ -133,20 +152,23 @@ impl Recorded {
         let pause_ns = (rests_us as f64 * 1_000.0 / pieces.max(1.0)) as u64;
         // A tenth of a percent is what the edges of the recording leave.
         let pause = (pause_ns > piece_ns / 1_000).then_some(Times::Fixed(pause_ns));
-        Some((kernels(count as u32, Times::Fixed(piece_ns), self.longest_us, LAUNCH_NS), pause))
+        Some((kernels(count as u32, Times::Fixed(piece_ns), self.longest_us, Times::Fixed(LAUNCH_NS)), pause))
     }
 }
 
 /// Bursts of a program of which all is known.
 struct Seen {
-    /// All but the first, of which the begin may be missing; one that has the commands of several requests is cut into these.
+    /// All complete ones but the first, of which the begin may be missing; one that has the commands of several requests is cut into these.
     bursts: Vec<Burst>,
     /// Bursts from which times are taken.
     measured: Vec<Burst>,
     /// Part of the requests that began before the one before was complete, 0 to 1.
     merged: f64,
-    /// Device time is known of most bursts: a few may have met commands that were not known yet.
-    is_known: bool,
+    /// Device time of a command, in ns; none = it is known of too few bursts. A few may have met commands that were not known yet, and of
+    /// a program that keeps its device commands are measured now and then only.
+    command_ns: Option<u64>,
+    /// Longest delay by commands of others, see [`Recording::delay_ns`].
+    delay_ns: Option<u64>,
     /// The device does not rest in bursts without company: it is their bottleneck.
     is_filled: bool,
     /// Part by which bursts in company are longer than their device time, of those that are hindered least.
@@ -169,25 +191,32 @@ fn commands_of_a_request(bursts: &[Burst]) -> Option<u64> {
     (usual > 1 && 2 * n >= bursts.len() && 20 * multiples >= 19 * bursts.len()).then_some(usual)
 }
 
-/// Cuts bursts that have the commands of several requests. Each of these came some time while the one before was served.
+/// Cuts bursts that have the commands of several requests. Each of these came some time while the one before was served. They take as long as
+/// most do; the first one takes what is left of a longer burst, in which the program, or the thread that would have found it idle, stood still.
 fn cut(bursts: &[Burst], usual: u64) -> Vec<Burst> {
+    let single = bursts.iter().filter(|burst| burst.commands == usual).map(|burst| burst.us);
+    let usual_us = quantiles(single, 3).get(1).copied().unwrap_or(0);
     let mut all = Vec::with_capacity(bursts.len());
     let mut part = 0.5_f64;
     for burst in bursts {
         let times = ((burst.commands as f64 / usual as f64).round() as u64).max(1);
-        let each = Burst {
-            us: burst.us / times,
-            waited_us: burst.waited_us / times,
-            device_us: burst.device_us / times,
-            commands: burst.commands / times,
-            ..*burst
-        };
-        let mut began_us = burst.began_us;
+        let each_us = usual_us.min(burst.us / times);
+        let first_us = burst.us - each_us * (times - 1);
+        let (mut began_us, mut ends_us) = (burst.began_us, burst.began_us);
         for at in 0..times {
-            all.push(Burst { began_us, missed: if at == 0 { burst.missed } else { 0 }, ..each });
+            let us = if at == 0 { first_us } else { each_us };
+            all.push(Burst {
+                began_us,
+                us,
+                waited_us: burst.waited_us * us / burst.us.max(1),
+                device_us: burst.device_us / times,
+                commands: burst.commands / times,
+                missed: if at == 0 { burst.missed } else { 0 },
+                ..*burst
+            });
             // Evenly spread, and the same each time.
             part = (part + 0.618_034).fract();
-            let ends_us = burst.began_us + each.us * (at + 1);
+            ends_us += us;
             began_us += (ends_us.saturating_sub(began_us) as f64 * part) as u64;
         }
     }
@@ -195,8 +224,9 @@ fn cut(bursts: &[Burst], usual: u64) -> Vec<Burst> {
 }
 
 impl Seen {
-    fn new(recorded: &Recorded) -> Seen {
-        let bursts: Vec<Burst> = recorded.bursts.iter().skip(1).filter(|burst| burst.commands > 0).copied().collect();
+    fn new(recorded: &Recorded, delay_ns: Option<u64>) -> Seen {
+        let is_whole = |burst: &&Burst| burst.commands > 0 && !burst.cut;
+        let bursts: Vec<Burst> = recorded.bursts.iter().skip(1).filter(is_whole).copied().collect();
         let n = bursts.len();
         let bursts = match commands_of_a_request(&bursts) {
             Some(usual) => cut(&bursts, usual),
@@ -206,27 +236,23 @@ impl Seen {
         let alone: Vec<Burst> = bursts.iter().filter(|burst| burst.alone).copied().collect();
         let measured = if alone.len() >= ALONE_ENOUGH { alone } else { bursts.clone() };
         let known: Vec<&Burst> = measured.iter().filter(|burst| burst.device_us > 0).collect();
-        let is_known = 2 * known.len() > measured.len();
+        let of_commands = quantiles(known.iter().map(|burst| burst.device_us * 1_000 / burst.commands), 3);
+        let command_ns = of_commands.get(1).copied().filter(|_| KNOWN_OF * known.len() > measured.len());
         let (device_us, us) = known
             .iter()
             .fold((0, 0), |(device_us, us), burst| (device_us + burst.device_us, us + length_ns(burst) / 1_000));
         let is_filled = device_us * 10 > us * 8;
         let percent = known.iter().map(|burst| length_ns(burst) / 10 / burst.device_us);
         let stretch = quantiles(percent, 11).get(1).map_or(1.0, |percent| *percent as f64 / 100.0);
-        Seen { bursts, measured, merged, is_known, is_filled, stretch }
+        Seen { bursts, measured, merged, command_ns, delay_ns, is_filled, stretch }
     }
 
     fn median_us(&self) -> u64 {
         quantiles(self.bursts.iter().map(|burst| burst.us), 3).get(1).copied().unwrap_or(0)
     }
 
-    /// Distances of bursts from begin to begin, and from end to begin, in µs, with the length of the first of the two.
     fn distances(&self) -> impl Iterator<Item = (u64, u64, u64)> {
-        let pairs = self.bursts.windows(2).filter(|pair| pair[1].missed == 0 && pair[1].group == pair[0].group);
-        pairs.map(|pair| {
-            let gap = pair[1].began_us.saturating_sub(pair[0].began_us);
-            (gap, gap.saturating_sub(pair[0].us), pair[0].us)
-        })
+        distances(&self.bursts)
     }
 
     /// True if a request comes some time after the end of the one before, and not at a time of its own.
@@ -251,20 +277,39 @@ impl Seen {
     /// which is the same for bursts of the same commands.
     fn device_ns(&self, burst: &Burst) -> u64 {
         let length_ns = length_ns(burst);
-        if !self.is_known || burst.device_us == 0 || burst.alone && self.is_filled {
-            return length_ns;
-        }
-        burst.device_us.saturating_mul(1_000).min(length_ns)
+        let Some(command_ns) = self.command_ns.filter(|_| !(burst.alone && self.is_filled)) else { return length_ns };
+        let device_ns = match burst.device_us {
+            0 => command_ns.saturating_mul(burst.commands),
+            us => us.saturating_mul(1_000),
+        };
+        device_ns.min(length_ns)
     }
 
-    /// Time in which the host launches the commands of a burst, in ns: nearly all of it where the device rests meanwhile.
+    /// Time by which a burst beside others is longer than device and host need and than the others can delay it, in ns: a late host.
+    fn late_ns(&self, burst: &Burst) -> u64 {
+        let Some(delay_ns) = self.delay_ns.filter(|_| !burst.alone && self.command_ns.is_some()) else { return 0 };
+        length_ns(burst).saturating_sub(self.device_ns(burst).max(self.host_ns(burst)).saturating_add(delay_ns))
+    }
+
+    /// Time in which the host launches the commands of a burst, in ns: a late host launches late, and has its device meanwhile.
+    fn all_host_ns(&self, burst: &Burst) -> u64 {
+        let (host_ns, device_ns, late_ns) = (self.host_ns(burst), self.device_ns(burst), self.late_ns(burst));
+        if late_ns == 0 || burst.commands < 2 {
+            return host_ns;
+        }
+        // The last launch is followed by a time of the host as well, and the device works on its command meanwhile.
+        let before_last_ns = host_ns.max(device_ns - device_ns / burst.commands).saturating_add(late_ns);
+        before_last_ns / (burst.commands - 1) * burst.commands
+    }
+
+    /// The same of a host that is not late: nearly all of the burst where the device rests meanwhile.
     fn host_ns(&self, burst: &Burst) -> u64 {
         let (length_ns, device_ns) = (length_ns(burst), self.device_ns(burst));
         let each_ns = device_ns / burst.commands.max(1);
         if burst.alone && length_ns > device_ns + device_ns / 20 && burst.commands > 1 {
             return length_ns.saturating_sub(each_ns);
         }
-        if !burst.alone && self.is_known && self.stretch > HOST_BOUND && burst.commands > 1 {
+        if !burst.alone && self.command_ns.is_some() && self.stretch > HOST_BOUND && burst.commands > 1 {
             return ((device_ns as f64 * self.stretch) as u64).saturating_sub(each_ns);
         }
         LAUNCH_NS.min(each_ns / 2).saturating_mul(burst.commands)
@@ -288,9 +333,12 @@ impl Seen {
         let counts = quantiles(self.measured.iter().map(|burst| burst.commands), 3);
         let count = counts.get(1).copied().unwrap_or(1).clamp(1, COMMANDS_MAX);
         let total = times(self.measured.iter().map(|burst| self.device_ns(burst)).collect());
-        let launches = quantiles(self.measured.iter().map(|burst| self.host_ns(burst) / burst.commands.max(1)), 3);
-        let launch_ns = launches.get(1).copied().unwrap_or(LAUNCH_NS);
-        kernels(count as u32, total, longest_us, launch_ns)
+        let launches: Vec<u64> = self.measured.iter().map(|b| self.all_host_ns(b) / b.commands.max(1)).collect();
+        let launch = match self.measured.iter().any(|burst| self.late_ns(burst) > 0) {
+            true => times(launches),
+            false => Times::Fixed(quantiles(launches.into_iter(), 3).get(1).copied().unwrap_or(LAUNCH_NS)),
+        };
+        kernels(count as u32, total, longest_us, launch)
     }
 
     /// All bursts. Missed ones came at equal distances, each like the next one.
@@ -326,11 +374,20 @@ impl Seen {
             };
             before = Some(burst);
             let commands = burst.commands.clamp(1, COMMANDS_MAX) as u32;
-            all.push(Traced { arrival, commands, device_ns: self.device_ns(burst), host_ns: self.host_ns(burst) });
+            all.push(Traced { arrival, commands, device_ns: self.device_ns(burst), host_ns: self.all_host_ns(burst) });
         }
         all.sort_by_key(|one| if let Arrival::At(at_ns) = one.arrival { at_ns } else { 0 });
         all
     }
+}
+
+/// Distances of bursts from begin to begin, and from end to begin, in µs, with the length of the first of the two.
+fn distances(bursts: &[Burst]) -> impl Iterator<Item = (u64, u64, u64)> {
+    let pairs = bursts.windows(2).filter(|pair| pair[1].missed == 0 && pair[1].group == pair[0].group);
+    pairs.map(|pair| {
+        let gap = pair[1].began_us.saturating_sub(pair[0].began_us);
+        (gap, gap.saturating_sub(pair[0].us), pair[0].us)
+    })
 }
 
 /// Length of a burst without its waits, in ns.
@@ -339,16 +396,17 @@ fn length_ns(burst: &Burst) -> u64 {
 }
 
 /// Commands of a request, of which one is the longest if it is far longer than the others.
-fn kernels(count: u32, total: Times, longest_us: u64, launch_ns: u64) -> Vec<Kernels> {
+fn kernels(count: u32, total: Times, longest_us: u64, launch: Times) -> Vec<Kernels> {
     let (mean_ns, longest_ns) = (total.mean_ns(), longest_us.saturating_mul(1_000));
-    let launch = Times::Fixed(launch_ns);
+    // A host that is late is so for all of a request.
+    let steady = !matches!(launch, Times::Fixed(_));
     let all = Kernels {
         count,
         time: None,
         total: Some(total.clone()),
         copy: None,
         launch: launch.clone(),
-        steady: false,
+        steady,
         wait: false,
         each: false,
     };
@@ -367,17 +425,17 @@ fn kernels(count: u32, total: Times, longest_us: u64, launch_ns: u64) -> Vec<Ker
         total: None,
         copy: None,
         launch,
-        steady: false,
+        steady,
         wait: false,
         each: false,
     };
     vec![Kernels { count: count - 1, total: Some(rest), ..all }, long]
 }
 
-/// A distribution of measured times: as many quantiles as they are good for.
+/// A distribution of measured times. With fewer quantiles than times, one rare long time would stretch all between the last two.
 fn times(ns: Vec<u64>) -> Times {
-    let n = ns.len();
-    let all = quantiles(ns.into_iter(), if n >= 200 { 101 } else { 21 });
+    let points = ns.len().clamp(2, POINTS);
+    let all = quantiles(ns.into_iter(), points);
     match (all.first(), all.last()) {
         (Some(first), Some(last)) if first == last => Times::Fixed(*first),
         (Some(_), _) => Times::Quantiles(all),

@@ -82,6 +82,23 @@ fn a_recording_of_a_program_alone_has_its_figures() {
     }
 }
 
+/// One request of 180 that takes 20 times as long is no tail of the others.
+#[test]
+fn a_rare_long_request_stays_rare() {
+    let request = |n: u64| format!("{} 10 {} 0.1\n", n * 20, if n == 90 { 20.0 } else { 1.0 });
+    let requests: String = (0..180).map(request).collect();
+    let text = "time = \"4s\"\n[[device]]\n[[program]]\nname = \"server\"\nrequests = \"all\"\n";
+    let scenario = Scenario::read(text, |_| Ok(requests.clone())).expect(text);
+    let (measured, written) = record(&scenario, None);
+    let recorded = read(&written.scenario.to_string().replace("time = \"4s\"", "time = \"60s\""));
+    let foretold = play(&recorded, "hpf");
+    let (measured, foretold) = (of(&measured, "server"), of(&foretold, "server"));
+    for part in [0.5, 0.95, 0.985] {
+        let (was, is) = (us(measured, part), us(foretold, part));
+        assert!((is / was - 1.0).abs() < 0.1, "at {part}: {was} us were recorded, {is} us came");
+    }
+}
+
 /// Beside a training, the recording tells how it would be under another policy.
 #[test]
 fn a_recording_beside_a_training_foretells_another_policy() {

@@ -341,7 +341,7 @@ fn the_host_store_has_a_limit() {
     std::fs::write(&config, "[memory]\nhost_limit = \"64MiB\"\n").expect("a file");
     gpu.place.ask(&["daemon", "reload"]);
     freeze(&gpu, pids[1]);
-    // What is away stays.
+    // Memory that is away stays.
     std::fs::write(&config, "[memory]\nhost_limit = \"1MiB\"\n").expect("a file");
     gpu.place.ask(&["daemon", "reload"]);
     assert_eq!(pids.map(|pid| memory(&gpu, pid).1), [32, 32]);

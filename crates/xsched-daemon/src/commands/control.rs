@@ -153,10 +153,14 @@ impl Server {
             Request::Faulted => self.faulted(id, user),
             Request::PoolServer { pool, fault } => self.pool_server(id, pool, fault)?,
             Request::Usage { since_ms, by } => return self.ask_usage(id, user, since_ms, by).map(Some),
-            Request::Record { pids, from } => {
+            Request::Record { pids, from, ends } => {
                 self.input(Input::Record { command: id, user, pids });
                 let Some((next, lost, bursts)) = self.engine.bursts(id, from) else { return Ok(None) };
                 self.net.send(id, &DaemonMsg::Bursts { next, lost, bursts }, &[]);
+                if ends {
+                    let bursts = self.engine.open_bursts(id);
+                    self.net.send(id, &DaemonMsg::Bursts { next, lost: 0, bursts }, &[]);
+                }
             }
             Request::Trace { from, since_us } => return Ok(self.begin_trace(id, user, from, since_us)),
             Request::Reload => {

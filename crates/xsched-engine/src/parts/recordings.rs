@@ -1,6 +1,7 @@
 //! Recordings: commands that follow programs, and the bursts that they have not fetched yet.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use xsched_policy::GroupId;
 use xsched_proto::trace::Burst;
@@ -43,6 +44,8 @@ pub(crate) struct Recordings {
     pub(crate) followed: HashMap<GroupId, Followed>,
     /// End of the last burst of each group while anything is recorded, in ns.
     pub(crate) ends: HashMap<GroupId, u64>,
+    /// End of the last burst of groups that are gone, by device, in ns.
+    pub(crate) gone: HashMap<Arc<str>, u64>,
     /// Bursts with the users of their programs, in the order of their ends.
     bursts: VecDeque<(User, Burst)>,
     /// Number of the next burst.
@@ -68,6 +71,7 @@ impl Recordings {
     pub(crate) fn end(&mut self) {
         self.bursts = VecDeque::new();
         self.ends.clear();
+        self.gone.clear();
     }
 
     /// Some bursts of a command from a number on, the number after them, and how many were forgotten before they were fetched.
@@ -107,6 +111,7 @@ mod tests {
                 commands: 1,
                 missed: 0,
                 alone: true,
+                cut: false,
             };
             recordings.add(user, burst);
         }

@@ -1,5 +1,6 @@
 //! Devices of a class: which exist, which are preferred, and what a container gets with them.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -116,9 +117,40 @@ fn node(path: String) -> DeviceSpec {
     DeviceSpec { container_path: path.clone(), host_path: path, permissions: "rw".to_owned() }
 }
 
-/// Devices that a container should get: all of one GPU if possible, and of those the one with most free devices.
-/// Devices that must be included come first, and their GPU before others.
-pub fn preferred(wanted: &ContainerPreferredAllocationRequest) -> Vec<String> {
+/// Containers on a GPU, as one more of a class meets them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Company {
+    /// Containers of its own kind, urgent or best-effort: these it slows down most, and they it.
+    alike: usize,
+    /// All containers.
+    all: usize,
+}
+
+/// Containers on each GPU, as one more of a class meets them. Those of other classes count as well: the free devices of its own class tell
+/// nothing of them.
+fn company(class: Class, given: &ListPodResourcesResponse) -> BTreeMap<&str, Company> {
+    let mut on: BTreeMap<&str, Company> = BTreeMap::new();
+    for (_, container) in given.containers() {
+        let Some(other) = container.class() else { continue };
+        let of_classes = container.devices.iter().filter(|devices| devices.resource_name.starts_with(RESOURCES));
+        let gpus: BTreeSet<&str> = of_classes.flat_map(|devices| &devices.device_ids).map(|id| gpu_of(id)).collect();
+        for gpu in gpus {
+            let company = on.entry(gpu).or_default();
+            company.all += 1;
+            company.alike += usize::from(other.is_best_effort() == class.is_best_effort());
+        }
+    }
+    on
+}
+
+/// Devices that a container should get: all of one GPU if possible, of those the one with the least company, and then the one with most
+/// free devices. Devices that must be included come first, and their GPU before others.
+pub fn preferred(
+    class: Class,
+    wanted: &ContainerPreferredAllocationRequest,
+    given: &ListPodResourcesResponse,
+) -> Vec<String> {
+    let company = company(class, given);
     let size = usize::try_from(wanted.allocation_size).unwrap_or(0);
     let mut chosen = wanted.must_include_device_ids.clone();
     chosen.truncate(size);
@@ -130,7 +162,8 @@ pub fn preferred(wanted: &ContainerPreferredAllocationRequest) -> Vec<String> {
     while chosen.len() < size {
         let missing = size - chosen.len();
         let best = free.iter().max_by_key(|(uuid, ids)| {
-            (held.contains(*uuid), ids.len() >= missing, ids.len(), std::cmp::Reverse(**uuid))
+            let beside = company.get(*uuid).copied().unwrap_or_default();
+            (held.contains(*uuid), ids.len() >= missing, Reverse(beside), ids.len(), Reverse(**uuid))
         });
         let Some(uuid) = best.map(|(uuid, _)| *uuid) else { break };
         let ids = free.remove(uuid).unwrap_or_default();
@@ -167,6 +200,7 @@ pub fn one_class(class: Class, ids: &[String], given: &ListPodResourcesResponse)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::pod_resources::{ContainerDevices, ContainerResources, PodResources};
 
     fn ids(list: &[&str]) -> Vec<String> {
         list.iter().map(ToString::to_string).collect()
@@ -189,7 +223,40 @@ mod tests {
                 must_include_device_ids: ids(must),
                 allocation_size: size,
             };
-            assert_eq!(preferred(&wanted), ids(expected), "{must:?} {size}");
+            let none = ListPodResourcesResponse::default();
+            assert_eq!(preferred(Class::Low, &wanted, &none), ids(expected), "{must:?} {size}");
+        }
+    }
+
+    #[test]
+    fn the_gpu_with_the_least_company_of_its_kind_is_preferred_and_then_the_one_with_the_least() {
+        let container = |class: Class, given: &[&str]| ContainerResources {
+            name: String::new(),
+            devices: vec![ContainerDevices { resource_name: resource(class), device_ids: ids(given) }],
+        };
+        let other = ContainerDevices { resource_name: "nvidia.com/gpu".to_owned(), device_ids: ids(&["c::0"]) };
+        let containers = vec![
+            container(Class::Low, &["a::0", "a::1"]),
+            container(Class::Normal, &["b::0"]),
+            container(Class::High, &["b::1"]),
+            container(Class::High, &["d::0"]),
+            ContainerResources { name: String::new(), devices: vec![other] },
+        ];
+        let pod = PodResources { name: String::new(), namespace: String::new(), containers };
+        let given = ListPodResourcesResponse { pod_resources: vec![pod] };
+        for (class, available, expected) in [
+            (Class::Low, &["a::2", "b::2", "c::0", "d::1"][..], "c::0"),
+            (Class::Normal, &["a::2", "b::2", "d::1"], "d::1"),
+            (Class::Normal, &["b::2", "a::2"], "a::2"),
+            (Class::High, &["a::0", "b::2", "d::1"], "a::0"),
+            (Class::Realtime, &["b::2", "d::1"], "d::1"),
+        ] {
+            let wanted = ContainerPreferredAllocationRequest {
+                available_device_ids: ids(available),
+                must_include_device_ids: Vec::new(),
+                allocation_size: 1,
+            };
+            assert_eq!(preferred(class, &wanted, &given), ids(&[expected]), "{class} {available:?}");
         }
     }
 }

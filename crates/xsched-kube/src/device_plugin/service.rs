@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
@@ -24,6 +25,9 @@ use crate::log;
 /// Options of the plugin: it is called before a container starts, and asked which devices it prefers.
 pub const OPTIONS: DevicePluginOptions =
     DevicePluginOptions { pre_start_required: true, get_preferred_allocation_available: true };
+
+/// Longest time for the kubelet's list of containers while it waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// State that the services of all classes share.
 pub struct Shared {
@@ -67,7 +71,13 @@ impl DevicePlugin for Service {
         &self,
         request: Request<PreferredAllocationRequest>,
     ) -> Result<Response<PreferredAllocationResponse>, Status> {
-        let answer = |wanted: &_| ContainerPreferredAllocationResponse { device_ids: allocation::preferred(wanted) };
+        // A kubelet that does not tell of other containers gets an answer without them.
+        let given = super::pod_resources::list(&self.shared.pod_resources);
+        let given = tokio::time::timeout(PATIENCE, given).await.unwrap_or_else(|_| Err(String::new()));
+        let given = given.unwrap_or_default();
+        let answer = |wanted: &_| ContainerPreferredAllocationResponse {
+            device_ids: allocation::preferred(self.class, wanted, &given),
+        };
         let container_responses = request.get_ref().container_requests.iter().map(answer).collect();
         Ok(Response::new(PreferredAllocationResponse { container_responses }))
     }

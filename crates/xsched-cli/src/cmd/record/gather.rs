@@ -121,11 +121,11 @@ impl Gathered {
         }
     }
 
-    /// Fetches all bursts from a number on. Returns the number after them.
-    fn fetch(&mut self, connection: &Connection, pids: &[u32], mut from: u64) -> Result<u64> {
+    /// Fetches all bursts from a number on; `ends`: besides, once, those that go on. Returns the number after them.
+    fn fetch(&mut self, connection: &Connection, pids: &[u32], mut from: u64, ends: bool) -> Result<u64> {
         loop {
             let before = from;
-            for part in connection.ask(Request::Record { pids: pids.to_vec(), from })? {
+            for part in connection.ask(Request::Record { pids: pids.to_vec(), from, ends })? {
                 let DaemonMsg::Bursts { next, lost, bursts } = part else { continue };
                 if lost > 0 && from > 0 {
                     self.notes.push(format!("{lost} requests came too fast to be recorded"));
@@ -133,7 +133,7 @@ impl Gathered {
                 from = next;
                 self.bursts.extend(bursts);
             }
-            if from == before {
+            if from == before || ends {
                 return Ok(from);
             }
         }
@@ -160,7 +160,7 @@ pub(super) fn gather(connection: &Connection, whom: &Whom, time: Duration) -> Re
     };
     gathered.see(whom, programs, true);
     // Bursts of earlier recordings are not of this one.
-    let mut from = gathered.fetch(connection, &pids, 0)?;
+    let mut from = gathered.fetch(connection, &pids, 0, false)?;
     gathered.bursts.clear();
     let about = format!("takes {}; Ctrl-C ends it early", units::of(time));
     let progress = Progress::new("record", Some(about.as_str()).filter(|_| std::io::stderr().is_terminal()));
@@ -169,13 +169,16 @@ pub(super) fn gather(connection: &Connection, whom: &Whom, time: Duration) -> Re
         std::thread::sleep(left.min(PERIOD));
         let is_last = left <= PERIOD || ended.load(Relaxed);
         let mut look = || -> Result<()> {
-            from = gathered.fetch(connection, &pids, from)?;
+            from = gathered.fetch(connection, &pids, from, false)?;
             if is_last || round % BETWEEN_LISTS == 0 {
                 let (_, programs) = list(connection, Request::PsAll)?;
                 let here = |program: &&ProgramInfo| program.ended_s.is_none();
                 pids = whom.among(&programs.iter().filter(here).cloned().collect::<Vec<_>>())?;
                 let lately = programs.into_iter().filter(|program| here(&program) || !gone.contains(&program.pid));
                 gathered.see(whom, lately.collect(), false);
+            }
+            if is_last {
+                from = gathered.fetch(connection, &pids, from, true)?;
             }
             Ok(())
         };

@@ -127,8 +127,8 @@ fn table(recording: &Recording) -> String {
 }
 
 fn row(recorded: &Recorded, us: u64) -> [String; 6] {
-    let requests = recorded.bursts.iter().map(|burst| 1 + burst.missed).sum::<u64>();
-    let mut lengths: Vec<u64> = recorded.bursts.iter().map(|burst| burst.us).collect();
+    let requests = recorded.bursts.iter().map(|burst| u64::from(!burst.cut) + burst.missed).sum::<u64>();
+    let mut lengths: Vec<u64> = recorded.bursts.iter().filter(|burst| !burst.cut).map(|burst| burst.us).collect();
     let mut at = |part| quantile(&mut lengths, part).map_or("-".to_owned(), units::of_us);
     let (p50, p99) = (at(0.5), at(0.99));
     [

@@ -12,6 +12,8 @@ use xsched_simulate::{Device, Preemption, Program, Recorded, Recording, Time};
 use super::gather::{Gathered, Sighting};
 
 const GIB: f64 = (1_u64 << 30) as f64;
+/// Time from a program's last completion to its end in the scenario, in ns.
+const AFTER_LAST_NS: u64 = 1_000_000;
 
 /// A recording of all programs that had a group on a device.
 pub(super) fn recording(gathered: &Gathered) -> Recording {
@@ -37,7 +39,7 @@ pub(super) fn recording(gathered: &Gathered) -> Recording {
         if !seen.to_end
             && let Some(last) = bursts.last()
         {
-            program.end = Some(Time(from_us(last.began_us + last.us).max(program.start.0) + 1_000_000));
+            program.end = Some(Time(from_us(last.began_us + last.us).max(program.start.0) + AFTER_LAST_NS));
         }
         let before = seen.first.groups.iter().find(|one| seen.from_begin && one.id == group.id);
         let since = |now: u64, of: fn(&GroupInfo) -> u64| now.saturating_sub(before.map_or(0, of));
