@@ -178,6 +178,8 @@ pub struct Program<M> {
     pub in_since_ns: u64,
     /// Time at which its memory could not leave, in ns.
     pub refused_ns: Option<u64>,
+    /// Earliest time of the next line of the log on refused allocations, in ns, and the number of those that it has.
+    pub refusals_logged: (u64, u64),
 }
 
 /// An XQueue.
@@ -249,6 +251,7 @@ impl<M> Program<M> {
             coming: None,
             in_since_ns: 0,
             refused_ns: None,
+            refusals_logged: (0, 0),
         };
         program.reconsider(terms, settings);
         // The program chose this slice when it made its context.

@@ -63,8 +63,10 @@ pub struct MemorySlot {
     pub managed_bytes: AtomicU64,
     /// Part of `used_bytes` that can leave the device.
     pub movable_bytes: AtomicU64,
+    /// Part of `used_bytes` that the process has not allocated yet: it may allocate that much without a question.
+    pub advance_bytes: AtomicU64,
     /// Not used.
-    rest_of_parts: [AtomicU64; 8],
+    rest_of_parts: [AtomicU64; 7],
 }
 
 /// State of a process's memory that can leave its device, as in [`MemorySlot::residency`]: bits.
@@ -139,6 +141,11 @@ impl MemorySlot {
         self.refused.fetch_add(1, Relaxed);
     }
 
+    /// Memory that the process has allocated, in bytes.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.used_bytes.load(SeqCst).saturating_sub(self.advance_bytes.load(SeqCst))
+    }
+
     /// Memory by which an allocation of this size exceeds the allowance.
     pub fn beyond(&self, bytes: u64) -> u64 {
         match self.allowance_bytes.load(SeqCst) {
@@ -209,7 +216,7 @@ impl MemoryUse {
     pub fn of(slot: &MemorySlot) -> MemoryUse {
         let read = |word: &AtomicU64| word.load(Relaxed);
         MemoryUse {
-            used_bytes: slot.used_bytes.load(SeqCst),
+            used_bytes: slot.allocated_bytes(),
             peak_bytes: read(&slot.peak_bytes),
             plain_bytes: read(&slot.plain_bytes),
             pooled_bytes: read(&slot.pooled_bytes),

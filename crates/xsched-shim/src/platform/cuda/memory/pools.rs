@@ -77,6 +77,7 @@ fn end_advance(slot: u16) {
     let counted = advance.counted.swap(0, Relaxed);
     if counted > 0 {
         account::unclaim(slot, counted);
+        account::advance(slot, 0);
     }
 }
 
@@ -99,6 +100,7 @@ fn begin_advance(slot: u16, grown: Option<u64>) -> Option<()> {
     }
     let bytes = bytes.min(allowance.saturating_sub(words.used_bytes.load(Relaxed)) / LIMIT_PART) / UNIT * UNIT;
     if bytes > 0 && words.take(bytes) {
+        account::advance(slot, bytes);
         advance.counted.store(bytes, Relaxed);
         advance.left.store(i64::try_from(bytes).ok()?, Relaxed);
     }

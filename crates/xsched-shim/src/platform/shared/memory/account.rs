@@ -54,6 +54,15 @@ pub(crate) fn words(slot: u16) -> Option<&'static MemorySlot> {
     process::running().map(|rt| rt.memory(slot))
 }
 
+/// Has the words of a device under a limit rest on what its driver has for this process now: modules and contexts, too.
+pub(crate) fn renew(slot: u16, words: &MemorySlot) {
+    if words.limit_bytes.load(Relaxed) != 0
+        && let Some(rt) = process::running()
+    {
+        rt.measure_memory(slot);
+    }
+}
+
 /// Size by which memory counts. The driver takes it from the device in units of 2 MiB and puts small allocations into
 /// units together.
 pub(crate) fn rounded(bytes: u64) -> u64 {
@@ -76,6 +85,13 @@ pub(crate) fn settle(slot: u16, part: Part, claimed: u64, exact: u64) {
 pub(crate) fn unclaim(slot: u16, claimed: u64) {
     if let Some(words) = words(slot) {
         words.give(claimed);
+    }
+}
+
+/// Tells how much of the memory that counts as held may still be allocated without a question.
+pub(crate) fn advance(slot: u16, bytes: u64) {
+    if let Some(words) = words(slot) {
+        words.advance_bytes.store(bytes, SeqCst);
     }
 }
 
