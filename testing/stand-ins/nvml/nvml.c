@@ -2,12 +2,13 @@
  * one that is split in two MIG devices, or with as many as the file `count` says, of which the others have a UUID only. What it tells is read at each call from files of the folder $FAKENVML, one number each; a
  * file that is not there is a value that is not supported, but for the memory and the processes: they are then asked of the simulated
  * device at $SIMDEV_SOCKET, so that it is the software driver's. While the file `hang` is there, reading the memory in use does not
- * return; it makes the file `hangs`. While `crash` is there, it makes `crashes` and ends the process. `open` is there between nvmlInit and nvmlShutdown.
+ * return; it makes the file `hangs`. While `crash` is there, it makes `crashes` and ends the process. `open` is there between nvmlInit and nvmlShutdown. `looks`, if it is there, gets a byte for each question for utilization.
  *
  * The file `xid` is an event, a critical error of the first device or of the one in `xid_of`; it is removed when it is told.
  *
  * With -DOLD it has what a driver of 2020 has: the first version of the memory's structure, other names. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -242,6 +243,11 @@ int nvmlDeviceGetUtilizationRates(void *device, utilization_t *rates)
 {
     if (device != &board)
         return NOT_SUPPORTED;
+    int looks = open(path("looks"), O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (looks >= 0) {
+        (void)!write(looks, ".", 1);
+        close(looks);
+    }
     return read_unsigned("active", &rates->gpu) | read_unsigned("memory_active", &rates->memory);
 }
 

@@ -2,6 +2,7 @@
 //! ask.
 
 use std::path::Path;
+use std::time::Instant;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -184,6 +185,15 @@ fn what_a_limited_program_is_told_is_what_ps_and_the_driver_tell() {
         last >> 20
     };
     assert_eq!(agree(&mut process), 12, "a context and a module");
+    // The driver is asked when the program asks, not each second only.
+    let looks = values.join("looks");
+    std::fs::write(&looks, "").unwrap();
+    let began = Instant::now();
+    for _ in 0..300 {
+        ask(&mut process, "tell");
+    }
+    let (looks, seconds) = (std::fs::metadata(&looks).unwrap().len(), began.elapsed().as_secs());
+    assert!(looks > seconds + 5, "{looks} in {seconds} s");
     let steps = [
         ("take 8", 20),
         ("order 4", 24),
