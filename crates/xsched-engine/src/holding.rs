@@ -102,7 +102,8 @@ impl<M: Memory> Engine<M> {
     fn leaves_reserve(&self, id: HolderId, bytes: u64) -> bool {
         let Some(own) = self.ledger.get(id) else { return true };
         let kept = own.keep_free_bytes();
-        let held = self.ledger.on(own.device()).map(|(_, holder)| holder.present_bytes());
+        // An advance may be allocated at any time.
+        let held = self.ledger.on(own.device()).map(|(_, holder)| holder.claimed_bytes());
         let needed = held.chain([kept, bytes]).fold(0, u64::saturating_add);
         kept == 0 || needed <= own.capacity_bytes()
     }

@@ -112,6 +112,11 @@ impl<W: Deref<Target = MemorySlot>> Holder<W> {
         self.words.allocated_bytes().saturating_add(self.overhead).min(self.capacity_bytes)
     }
 
+    /// Memory held at present, and the rest of an advance, in bytes.
+    pub fn claimed_bytes(&self) -> u64 {
+        self.words.used_bytes.load(SeqCst).saturating_add(self.overhead).min(self.capacity_bytes)
+    }
+
     /// Memory that the process counts, as far as it is in the driver's figure, in bytes.
     fn driver_counts(&self) -> u64 {
         self.words.allocated_bytes().saturating_sub(self.words.managed_bytes.load(Relaxed))
@@ -181,8 +186,7 @@ impl<W: Deref<Target = MemorySlot>> Holder<W> {
     }
 
     fn read(&mut self) {
-        let used = self.words.used_bytes.load(SeqCst);
-        self.used = used.saturating_add(self.overhead).min(self.capacity_bytes);
+        self.used = self.claimed_bytes();
     }
 
     /// Puts the grant in force. Memory that the process took meanwhile stays allowed.

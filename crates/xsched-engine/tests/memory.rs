@@ -500,8 +500,11 @@ fn an_advance_is_not_held_and_counts_against_limits() {
     let words = one.segment.account(0);
     words.advance_bytes.store(GIB, SeqCst);
     w.input(Input::Memory(DEVICE.into(), 1, vec![(one.pid, Some(8 * GIB + 300 * MIB)), (two.pid, None)]));
-    let told = w.engine.memory_of(one.id)[0].held;
-    assert_eq!((told.used_bytes, told.overhead_bytes), (8 * GIB + 300 * MIB, 300 * MIB), "as the driver has it");
+    let told = w.engine.memory_of(one.id)[0].clone();
+    let held = 8 * GIB + 300 * MIB;
+    assert_eq!((told.held.used_bytes, told.held.overhead_bytes), (held, 300 * MIB), "as the driver has it");
+    assert_eq!(told.program_used_bytes, held);
+    assert_eq!(w.engine.memory().get((one.id, 0)).map(|holder| holder.claimed_bytes()), Some(held + GIB));
     assert!(allocate(&mut w, &two, GIB).is_err());
     words.give(GIB);
     words.advance_bytes.store(0, SeqCst);
