@@ -177,7 +177,7 @@ pub const MEMORY_MEASURE_NS: u64 = 100_000_000;
 /// Time for which that figure counts as new, in ns: contexts and modules take longer to load.
 pub const MEMORY_NEW_NS: u64 = 20_000_000;
 /// Time for which a figure is not asked for again that did not come, in ns.
-pub const MEMORY_LATE_NS: u64 = 5_000_000_000;
+pub const MEMORY_LATE_NS: u64 = 1_000_000_000;
 /// Shortest time between two messages of a process on allocations that were refused, in ns.
 pub const MEMORY_REFUSED_NS: u64 = 1_000_000_000;
 /// Longest wait for room on a device that the daemon makes, in ns: it gives up before.
