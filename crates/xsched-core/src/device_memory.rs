@@ -2,7 +2,10 @@
 
 use core::sync::atomic::Ordering::*;
 
-use xsched_flow::tuning::{ATTACH_NS, MEMORY_ANSWER_NS, MEMORY_ROOM_LOOK_NS, MEMORY_ROOM_NS};
+use xsched_flow::tuning::{
+    ATTACH_NS, MEMORY_ANSWER_NS, MEMORY_LATE_NS, MEMORY_MEASURE_NS, MEMORY_NEW_NS, MEMORY_REFUSED_NS,
+    MEMORY_ROOM_LOOK_NS, MEMORY_ROOM_NS,
+};
 use xsched_proto::account::{Amount, MEMORY_SLOTS, MemorySlot, UNLIMITED};
 use xsched_proto::wire::ClientMsg;
 
@@ -34,7 +37,7 @@ impl Runtime {
 
     /// Reports whether a daemon sets the limits of memory.
     pub fn has_memory_daemon(&self) -> bool {
-        self.memory.daemon.load(Acquire) == daemon::ATTACHED
+        self.memory.has_daemon()
     }
 
     /// Slots of devices whose memory is counted.
@@ -61,18 +64,17 @@ impl Runtime {
             granted: self.memory(slot).beyond(bytes) == 0 && !room.refused,
             ..MemoryAnswer::default()
         };
-        if memory.daemon.load(Acquire) != daemon::ATTACHED || self.port.is_over() {
+        if !self.memory_is_arbitrated() {
             return by_words();
         }
-        let number = memory.asked.fetch_add(1, Relaxed).wrapping_add(1).max(1);
-        memory.questions().insert(number, Question::Asked);
+        let number = self.next_question();
         let Room { refused, returns, part } = room;
         self.send(ClientMsg::MemoryAsk { slot, number, bytes, refused, returns, part });
         if !self.port.ring_agent() {
             memory.questions().remove(&number);
             return by_words();
         }
-        let gone = || memory.daemon.load(Acquire) != daemon::ATTACHED;
+        let gone = || !memory.has_daemon();
         let stage = || memory.questions().get(&number).cloned();
         memory.wait_until(MEMORY_ANSWER_NS, || stage() != Some(Question::Asked) || gone());
         let until = now_ns() + MEMORY_ROOM_NS;
@@ -88,6 +90,44 @@ impl Runtime {
             }
             _ => by_words(),
         }
+    }
+
+    /// Has the words of a slot rest on the driver's figure of this process as it is now, or was a moment ago. Returns true if they do: not
+    /// without a daemon, nor where it knows no driver.
+    pub fn measure_memory(&self, slot: u16) -> bool {
+        let memory = &self.memory;
+        let Some(from_ns) = memory.measure_from_ns.get(usize::from(slot)) else { return false };
+        if !self.memory_is_arbitrated() || !memory.is_known(slot) || now_ns() < from_ns.load(Relaxed) {
+            return false;
+        }
+        let number = self.next_question();
+        self.send(ClientMsg::MemoryMeasure { slot, number });
+        let is_open = || memory.questions().get(&number) == Some(&Question::Asked);
+        if self.port.ring_agent() {
+            memory.wait_until(MEMORY_MEASURE_NS, || !is_open() || !memory.has_daemon());
+        }
+        let is_answered = matches!(memory.questions().remove(&number), Some(Question::Answered(_)));
+        from_ns.store(now_ns() + if is_answered { MEMORY_NEW_NS } else { MEMORY_LATE_NS }, Relaxed);
+        is_answered
+    }
+
+    /// Tells the daemon of an allocation that fails for want of memory, though not of each one.
+    pub fn memory_refused(&self, slot: u16, bytes: u64, by_driver: bool) {
+        let (memory, now_ns) = (&self.memory, now_ns());
+        let due = |from_ns: u64| (from_ns <= now_ns).then_some(now_ns + MEMORY_REFUSED_NS);
+        if self.memory_is_arbitrated()
+            && memory.is_known(slot)
+            && memory.refused_from_ns.fetch_update(Relaxed, Relaxed, due).is_ok()
+        {
+            self.send(ClientMsg::MemoryRefused { slot, bytes, by_driver });
+            let _ = self.port.ring_agent();
+        }
+    }
+
+    fn next_question(&self) -> u32 {
+        let number = self.memory.asked.fetch_add(1, Relaxed).wrapping_add(1).max(1);
+        self.memory.questions().insert(number, Question::Asked);
+        number
     }
 
     /// Agent: the daemon makes room for a question.
@@ -111,7 +151,7 @@ impl Runtime {
 
     /// True: a daemon decides where this process's memory is.
     pub fn memory_is_arbitrated(&self) -> bool {
-        self.memory.daemon.load(Acquire) == daemon::ATTACHED && !self.port.is_over()
+        self.memory.has_daemon() && !self.port.is_over()
     }
 
     /// Tells the daemon that memory has moved, or the reason why it has not. `number` is that of the order; 0 = there was none.
@@ -125,6 +165,7 @@ impl Runtime {
     /// Agent: a daemon sets the limits of memory from now on.
     pub(crate) fn attach_memory(&self) {
         self.memory.known.store(0, Release);
+        self.memory.measure_from_ns.iter().for_each(|from_ns| from_ns.store(0, Relaxed));
         self.memory.daemon.store(daemon::ATTACHED, Release);
         self.memory.changed();
     }
@@ -190,9 +231,23 @@ mod tests {
                 rt.memory_answered(0, number, answer.clone());
                 assert_eq!(asks.join().expect("no panic"), answer);
             }
+            let measures = scope.spawn(|| rt.measure_memory(0));
+            let ClientMsg::MemoryMeasure { slot: 0, number } = until(messages) else { panic!("no question") };
+            rt.memory_answered(0, number, MemoryAnswer { granted: true, ..MemoryAnswer::default() });
+            assert!(measures.join().expect("no panic") && !rt.measure_memory(0), "it is new, not asked for again");
+            rt.memory_refused(0, 5, false);
+            rt.memory_refused(0, 6, false);
+            assert_eq!(
+                messages(),
+                [ClientMsg::MemoryRefused { slot: 0, bytes: 5, by_driver: false }],
+                "a second apart"
+            );
             let asks = scope.spawn(|| rt.ask_memory(0, 5));
             until(messages);
             rt.detach();
+            assert!(!rt.measure_memory(0));
+            rt.memory_refused(0, 5, false);
+            assert!(messages().is_empty(), "there is no daemon");
             assert!(asks.join().expect("no panic").granted, "no limit without a daemon");
         });
         assert!(rt.introduce().iter().any(|message| matches!(message, ClientMsg::MemoryDevice { slot: 0, .. })));

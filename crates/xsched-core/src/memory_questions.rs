@@ -1,6 +1,6 @@
 //! Questions for device memory that threads have put to the daemon, and its answers.
 
-use core::sync::atomic::{AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -58,6 +58,10 @@ pub(crate) struct DeviceMemory {
     pub(crate) daemon: AtomicU32,
     /// Bits of the slots whose limits the daemon has set.
     pub(crate) known: AtomicU32,
+    /// Times from which on a measurement of each slot may be asked for, in ns.
+    pub(crate) measure_from_ns: [AtomicU64; MEMORY_SLOTS],
+    /// Time from which on a refusal is told again, in ns.
+    pub(crate) refused_from_ns: AtomicU64,
     /// Number of the last question.
     pub(crate) asked: AtomicU32,
     /// Changes with each of the words above and with each answer. A futex.
@@ -89,6 +93,11 @@ impl DeviceMemory {
             }
             let _ = Hardware::sleep(&self.changes, before, Sleepers::Own, left);
         }
+    }
+
+    /// Reports whether a daemon is attached.
+    pub(crate) fn has_daemon(&self) -> bool {
+        self.daemon.load(Acquire) == daemon::ATTACHED
     }
 
     /// Limit of the process where no daemon knows better.

@@ -56,6 +56,8 @@ pub struct Thread {
     pub passes_holds: Cell<bool>,
     /// A signal ended its last wait at a gate: the command behind it must not wait further on.
     pub(crate) let_through: Cell<bool>,
+    /// The preload library's own data: number of an advance of memory, and bytes that the thread has left of it.
+    pub advance: Cell<(u64, u64)>,
     /// Time at which the thread began to wait at the gate of the group in `waits`, in ns of the daemon's clock; 0 = it does not.
     at_gate_since: Cell<u64>,
 }

@@ -41,6 +41,8 @@ pub(crate) const SITE_QUESTION_MS: u64 = 500;
 
 /// Interval at which drivers are asked while programs are attached, in ns: a driver averages over up to a second itself.
 pub(crate) const DEVICE_LOOK_NS: u64 = 1_000_000_000;
+/// Shortest pause between two answers of a driver, in ns, where programs ask for what they hold.
+pub(crate) const DEVICE_PAUSE_NS: u64 = 10_000_000;
 /// Age from which on a device's state counts as unknown, in ns: several polls were missed.
 pub(crate) const DEVICE_STALE_NS: u64 = 5_000_000_000;
 /// Number of polls that are kept of each device: two minutes.

@@ -241,6 +241,6 @@ impl<M: Memory> Engine<M> {
     }
 }
 
-fn named<M>(program: &Program<M>) -> String {
+pub(crate) fn named<M>(program: &Program<M>) -> String {
     format!("process {} ({})", program.pid, program.name)
 }

@@ -276,6 +276,7 @@ impl<M: Memory> Engine<M> {
         }
         let Some(program) = self.programs.remove(&id) else { return };
         self.left_in_move(id, &program);
+        self.log_refusals(id, &program);
         self.release_memory(id);
         self.settle_wants();
         let mut devices: BTreeSet<Arc<str>> = BTreeSet::new();

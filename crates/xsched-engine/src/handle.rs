@@ -54,6 +54,7 @@ impl<M: Memory> Engine<M> {
                 self.take_idle_memory();
             }
             Input::Memory(device, at_ns, processes) => self.measure_memory(&device, at_ns, &processes),
+            Input::Unmeasured(device) => self.answer_measured(&device, u64::MAX),
             Input::Device(device, state) => self.gatekeeper.observe(self.now_us(), &device, state.as_deref()),
             Input::Nice(values) => self.take_nice(values),
             Input::ActiveWindow { uid, pid } => self.active_window(uid, pid),
@@ -97,6 +98,8 @@ impl<M: Memory> Engine<M> {
             Message::MemoryAsk { slot, number, bytes, refused, returns, part } => {
                 self.ask_memory(id, Want { slot, number, bytes, refused, returns, part, ..Want::default() })
             }
+            Message::MemoryMeasure { slot, number } => self.ask_measure((id, slot), number),
+            Message::MemoryRefused { slot, bytes, by_driver } => self.memory_refused((id, slot), bytes, by_driver),
             Message::MemoryMoved { number, why } => {
                 self.memory_moved(id, number, why);
                 Ok(())

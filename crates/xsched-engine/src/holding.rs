@@ -10,13 +10,15 @@ use xsched_proto::wire::{DaemonMsg, MemoryInfo};
 
 use crate::Error;
 use crate::check_name;
-use crate::io::ProcessMemory;
+use crate::freezing::named;
+use crate::io::{Effect, ProcessMemory};
 use crate::ledger::{Holder, HolderId, HolderTerms, Ledger, Pot, Short};
 use crate::memory::Memory;
 use crate::parts::wants::Want;
 use crate::program::Program;
 use crate::state::Engine;
-use crate::user::User;
+use crate::tuning::REFUSAL_LINES_NS;
+use crate::user::{Rank, User};
 
 /// Programs that a line on the holders of memory names at most.
 const HOLDERS_NAMED: usize = 3;
@@ -72,7 +74,8 @@ impl<M: Memory> Engine<M> {
             program.in_since_ns = self.now_ns;
         }
         self.settle_memory(device);
-        self.send(id, DaemonMsg::MemoryAnswer { slot, number: 0, granted: true, on_host: false, why: None });
+        self.answer((id, slot), 0, true, None);
+        self.emit(Effect::DevicesInUse);
         Ok(())
     }
 
@@ -97,7 +100,9 @@ impl<M: Memory> Engine<M> {
         full: Option<String>,
     ) {
         let short = if granted { None } else { self.ledger.ask(id, want.bytes).err() };
-        let lines: Vec<String> = self.holders_line(id, short).into_iter().chain(full).collect();
+        let asker = self.programs.get(&id.0).map(|program| program.user);
+        let holders = asker.and_then(|asker| self.holders_line(id, short, asker));
+        let lines: Vec<String> = holders.into_iter().chain(full).collect();
         let why = (!lines.is_empty()).then(|| lines.join(", "));
         self.send(id.0, DaemonMsg::MemoryAnswer { slot: id.1, number: want.number, granted, on_host, why });
     }
@@ -107,19 +112,95 @@ impl<M: Memory> Engine<M> {
     fn leaves_reserve(&self, id: HolderId, bytes: u64) -> bool {
         let Some(own) = self.ledger.get(id) else { return true };
         let kept = own.keep_free_bytes();
-        let held = self.ledger.on(own.device()).map(|(_, holder)| holder.present_bytes());
+        // An advance may be allocated at any time.
+        let held = self.ledger.on(own.device()).map(|(_, holder)| holder.claimed_bytes());
         let needed = held.chain([kept, bytes]).fold(0, u64::saturating_add);
         kept == 0 || needed <= own.capacity_bytes()
+    }
+
+    /// An allocation of a program has failed: the log tells how large it was, the reason, and who holds the memory. A line of a program
+    /// stands for all its refusals since the line before.
+    ///
+    /// # Errors
+    /// The program has named no device for the slot.
+    pub(crate) fn memory_refused(&mut self, id: HolderId, bytes: u64, by_driver: bool) -> Result<(), Error> {
+        let holder = self.ledger.get(id).ok_or_else(|| Error::input("it is refused memory of no device"))?;
+        let device = holder.device().clone();
+        let refused = self.refused_of(id.0);
+        let now_ns = self.now_ns;
+        let Some(program) = self.programs.get_mut(&id.0) else { return Ok(()) };
+        if now_ns < program.refusals_logged.0 {
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut program.refusals_logged, (now_ns + REFUSAL_LINES_NS, refused)).1;
+        let (name, uid) = (named(program), program.user.uid);
+        let short = if by_driver { None } else { self.ledger.ask(id, bytes).err() };
+        let root = User { uid: 0, rank: Rank::Root, within: 0 };
+        let why = self.holders_line(id, short, root).unwrap_or_default();
+        let whose = if by_driver { " by the driver" } else { "" };
+        let more = match refused.saturating_sub(before) {
+            0 | 1 => String::new(),
+            n => format!("; {n} allocations were refused since the last such line"),
+        };
+        let size = of_bytes(bytes);
+        self.emit(Effect::Log(uid, format!("{name}: {size} of {device} were refused{whose}: {why}{more}")));
+        Ok(())
+    }
+
+    /// Number of allocations of a program that were refused.
+    fn refused_of(&self, id: u64) -> u64 {
+        self.ledger.of(id).map(|(_, holder)| holder.report().refused).fold(0, u64::saturating_add)
+    }
+
+    /// Logs refusals of a program that has ended, as far as no line has told them yet.
+    pub(crate) fn log_refusals(&mut self, id: u64, program: &Program<M>) {
+        let more = self.refused_of(id).saturating_sub(program.refusals_logged.1);
+        if program.refusals_logged.0 > 0 && more > 0 {
+            let line = format!("{}: {more} more allocations were refused before it ended", named(program));
+            self.emit(Effect::Log(program.user.uid, line));
+        }
     }
 
     /// A program has left: its memory is free for others.
     pub(crate) fn release_memory(&mut self, id: u64) {
         let held: u64 = self.ledger.of(id).map(|(_, holder)| holder.present_bytes()).fold(0, u64::saturating_add);
-        for device in self.ledger.remove(id) {
+        let devices = self.ledger.remove(id);
+        if !devices.is_empty() {
+            self.emit(Effect::DevicesInUse);
+        }
+        for device in devices {
             self.settle_memory(&device);
             self.wants.freed(&device, held);
         }
         self.wants.remove_of(id);
+        self.measures.remove_of(id);
+    }
+
+    /// A program asks for what it holds, by the driver's newest figure.
+    ///
+    /// # Errors
+    /// The program has named no device for the slot.
+    pub(crate) fn ask_measure(&mut self, id: HolderId, number: u32) -> Result<(), Error> {
+        let holder = self.ledger.get(id).ok_or_else(|| Error::input("it asks for memory of no device"))?;
+        let device = holder.device().clone();
+        self.ledger.note_question(id, self.now_ns);
+        if self.measures.add(id, number, device.clone(), self.now_ns) {
+            self.emit(Effect::Measure(device));
+        } else {
+            self.answer(id, number, true, None);
+        }
+        Ok(())
+    }
+
+    /// Answers the questions about a device that a driver's figure of this time answers.
+    pub(crate) fn answer_measured(&mut self, device: &str, at_ns: u64) {
+        for (id, slot, number) in self.measures.answered(device, at_ns) {
+            self.answer((id, slot), number, true, None);
+        }
+    }
+
+    fn answer(&mut self, (id, slot): HolderId, number: u32, granted: bool, why: Option<String>) {
+        self.send(id, DaemonMsg::MemoryAnswer { slot, number, granted, on_host: false, why });
     }
 
     /// Takes a driver's figures of processes: the rest beyond their own counts is overhead.
@@ -129,6 +210,7 @@ impl<M: Memory> Engine<M> {
             let pid = programs.get(&id)?.pid;
             processes.iter().find(|(other, _)| *other == pid).map_or(Some(0), |(_, bytes)| *bytes)
         });
+        self.answer_measured(device, at_ns);
     }
 
     /// Brings limits and reserves up to date with what programs hold, and with changes of the configuration and of priorities.
@@ -184,7 +266,7 @@ impl<M: Memory> Engine<M> {
 
     /// Line on a limit that was met, if one was, and on the programs that hold most of a device's memory. Names of other users' programs
     /// are told to root alone.
-    pub(crate) fn holders_line(&self, asking: HolderId, short: Option<Short>) -> Option<String> {
+    pub(crate) fn holders_line(&self, asking: HolderId, short: Option<Short>, reader: User) -> Option<String> {
         let (own, asker) = (self.ledger.get(asking)?, self.programs.get(&asking.0)?);
         let mut parts = Vec::new();
         if let Some(Short { pot, limit_bytes, used_bytes }) = short {
@@ -206,7 +288,7 @@ impl<M: Memory> Engine<M> {
         let mut held = self.held_on(own.device());
         held.sort_by_key(|held| core::cmp::Reverse(held.used));
         let (seen, hidden): (Vec<Held>, Vec<Held>) =
-            held.into_iter().filter(|held| held.used > 0).partition(|held| asker.user.may_see(held.user));
+            held.into_iter().filter(|held| held.used > 0).partition(|held| reader.may_see(held.user));
         let others: u64 = hidden.iter().chain(seen.iter().skip(HOLDERS_NAMED)).map(|held| held.used).sum();
         let named =
             seen.iter().take(HOLDERS_NAMED).map(|held| (held.used, format!("{}'s ({})", held.name, held.class)));

@@ -57,6 +57,8 @@ pub enum Input<M> {
     MemoryTime,
     /// The memory of processes on a device as its driver tells: the device, the time in ns at which it was asked, and each process.
     Memory(Arc<str>, u64, Vec<ProcessMemory>),
+    /// No driver tells what processes have of a device.
+    Unmeasured(Arc<str>),
     /// The state of a device as its driver tells.
     Device(Arc<str>, Option<Box<DeviceState>>),
     /// Nice values of programs.
@@ -169,6 +171,22 @@ pub enum Message {
         /// True for a part of such memory, without which the process goes on.
         part: bool,
     },
+    /// The program asks for what it holds, by the driver's newest figure.
+    MemoryMeasure {
+        /// Slot of the device.
+        slot: u16,
+        /// Number of the question.
+        number: u32,
+    },
+    /// An allocation of the program has failed for want of memory.
+    MemoryRefused {
+        /// Slot of the device.
+        slot: u16,
+        /// Size of the allocation, in bytes.
+        bytes: u64,
+        /// True if the driver has refused it.
+        by_driver: bool,
+    },
     /// Memory of the program has moved, or has not for this reason.
     MemoryMoved {
         /// Number of the order; 0 = there was none.
@@ -275,6 +293,8 @@ pub enum Effect {
     },
     /// A backlog page is of no use any more.
     PageGone(u64),
+    /// The memory of processes on a device is wanted: [`Input::Memory`] or [`Input::Unmeasured`].
+    Measure(Arc<str>),
     /// Programs whose counters are to be looked at ([`Input::Look`]).
     LookAt(Vec<u64>),
     /// A look at a program has further pieces.

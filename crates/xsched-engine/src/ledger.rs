@@ -85,6 +85,8 @@ pub struct Holder<W> {
     overhead: u64,
     /// Memory counted when the overhead was measured last.
     counted: u64,
+    /// Time of the last question for a measurement, in ns, and memory counted then.
+    asked: Option<(u64, u64)>,
     /// Nothing was granted yet.
     is_new: bool,
 }
@@ -105,17 +107,29 @@ impl<W: Deref<Target = MemorySlot>> Holder<W> {
         self.used
     }
 
-    /// Memory held at present, no more than the device has, in bytes.
+    /// Memory held at present, no more than the device has, in bytes. An advance is not held yet, and counts against limits all the same.
     pub fn present_bytes(&self) -> u64 {
+        self.words.allocated_bytes().saturating_add(self.overhead).min(self.capacity_bytes)
+    }
+
+    /// Memory held at present, and the rest of an advance, in bytes.
+    pub fn claimed_bytes(&self) -> u64 {
         self.words.used_bytes.load(SeqCst).saturating_add(self.overhead).min(self.capacity_bytes)
     }
 
-    /// Follows the driver's figure of the process, in bytes. The process may have allocated or freed since the driver was asked: of the
-    /// overheads that are possible then, the nearest to the one before is taken.
-    fn measure(&mut self, bytes: u64) {
-        let managed = self.words.managed_bytes.load(Relaxed);
-        let now = self.words.used_bytes.load(SeqCst).saturating_sub(managed);
+    /// Memory that the process counts, as far as it is in the driver's figure, in bytes.
+    fn driver_counts(&self) -> u64 {
+        self.words.allocated_bytes().saturating_sub(self.words.managed_bytes.load(Relaxed))
+    }
+
+    /// Follows the driver's figure of the process at a time in ns. The process may have allocated or freed since the driver was asked: of
+    /// the overheads that are possible then, the nearest to the one before is taken.
+    fn measure(&mut self, at_ns: u64, bytes: u64) {
+        let now = self.driver_counts();
         let before = std::mem::replace(&mut self.counted, now);
+        // A process that has asked shortly before the driver was asked waits meanwhile.
+        let asked = self.asked.take_if(|(asked_ns, _)| *asked_ns <= at_ns);
+        let before = asked.map_or(before, |(_, counted)| counted);
         let (least, most) = (bytes.saturating_sub(now.max(before)), bytes.saturating_sub(now.min(before)));
         self.overhead = self.overhead.clamp(least, most).min(self.capacity_bytes);
     }
@@ -177,7 +191,7 @@ impl<W: Deref<Target = MemorySlot>> Holder<W> {
     }
 
     fn read(&mut self) {
-        self.used = self.present_bytes();
+        self.used = self.claimed_bytes();
     }
 
     /// Puts the grant in force. Memory that the process took meanwhile stays allowed.
@@ -415,6 +429,7 @@ impl<W: Deref<Target = MemorySlot>> Ledger<W> {
             used: 0,
             overhead,
             counted: 0,
+            asked: None,
             is_new: true,
         };
         holder.read();
@@ -431,7 +446,7 @@ impl<W: Deref<Target = MemorySlot>> Ledger<W> {
         let mut smallest = u64::MAX;
         for (id, holder) in &mut site.holders {
             if let Some(bytes) = of(*id) {
-                holder.measure(bytes);
+                holder.measure(at_ns, bytes);
                 // One whose count has changed meanwhile may be measured too low.
                 if holder.overhead > 0 && holder.overhead == bytes.saturating_sub(holder.counted) {
                     smallest = smallest.min(holder.overhead);
@@ -443,6 +458,15 @@ impl<W: Deref<Target = MemorySlot>> Ledger<W> {
             *known = (*known).min(smallest);
         }
         site.settle();
+    }
+
+    /// A process asks at this time, in ns, for a measurement. Of those that follow, the first one that is newer tells exactly what its
+    /// overhead is, as long as it waits.
+    pub fn note_question(&mut self, id: HolderId, now_ns: u64) {
+        let Some(site) = self.devices.get(&id).and_then(|device| self.sites.get_mut(device)) else { return };
+        if let Some(holder) = site.holders.get_mut(&id) {
+            holder.asked = Some((now_ns, holder.driver_counts()));
+        }
     }
 
     /// Removes all that the process behind a connection holds. Returns its devices.

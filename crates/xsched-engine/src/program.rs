@@ -198,6 +198,8 @@ pub struct Program<M> {
     pub refused_ns: Option<u64>,
     /// Return of its memory while it launches nothing.
     pub idling: Idling,
+    /// Earliest time of the next line of the log on refused allocations, in ns, and the number of those that it has.
+    pub refusals_logged: (u64, u64),
 }
 
 /// An XQueue.
@@ -271,6 +273,7 @@ impl<M> Program<M> {
             turn_over_ns: 0,
             refused_ns: None,
             idling: Idling::new(wishes.memory_idle_s),
+            refusals_logged: (0, 0),
         };
         program.reconsider(terms, settings);
         // The program chose this slice when it made its context.

@@ -14,6 +14,7 @@ use crate::parts::books::Books;
 use crate::parts::changing::Changing;
 use crate::parts::follow_ups::FollowUps;
 use crate::parts::history::History;
+use crate::parts::measures::Measures;
 use crate::parts::pages::Pages;
 use crate::parts::queues::Queues;
 use crate::parts::recordings::Recordings;
@@ -41,6 +42,7 @@ pub struct Engine<M: Memory> {
     pub(crate) pages: Pages,
     /// Questions for room that wait.
     pub(crate) wants: Wants,
+    pub(crate) measures: Measures,
     /// Commands that change programs, by connection.
     pub(crate) changing: HashMap<u64, Changing>,
     /// Work that follows from decisions.
@@ -83,6 +85,7 @@ impl<M: Memory> Engine<M> {
             books: Books::default(),
             pages: Pages::default(),
             wants: Wants::default(),
+            measures: Measures::default(),
             changing: HashMap::new(),
             follow_ups: FollowUps::default(),
             active_windows: HashMap::new(),

@@ -73,10 +73,10 @@ impl<M: Memory> Engine<M> {
         let want = Want { since_ns: self.now_ns, ..want };
         let decision = if self.is_behind(id, &want) { Decision::Waits } else { self.decide(id, &want) };
         match decision {
-            Decision::Waits if want.part => self.answer(id, &want, false),
-            Decision::Granted => self.answer(id, &want, true),
-            Decision::Refused => self.answer(id, &want, false),
-            Decision::Waits if self.wants.count_of(id) >= WANTS_MAX => self.answer(id, &want, false),
+            Decision::Waits if want.part => self.answer_want(id, &want, false),
+            Decision::Granted => self.answer_want(id, &want, true),
+            Decision::Refused => self.answer_want(id, &want, false),
+            Decision::Waits if self.wants.count_of(id) >= WANTS_MAX => self.answer_want(id, &want, false),
             Decision::Waits => {
                 let Some(device) = self.ledger.get((id, want.slot)).map(|holder| holder.device().clone()) else {
                     return;
@@ -91,7 +91,7 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    fn answer(&mut self, id: u64, want: &Want, granted: bool) {
+    fn answer_want(&mut self, id: u64, want: &Want, granted: bool) {
         let full = if granted { None } else { self.store_line(id, want) };
         let on_host = !granted && self.may_use_host((id, want.slot), want.bytes);
         self.answer_room((id, want.slot), want, granted, on_host, full);
@@ -129,7 +129,7 @@ impl<M: Memory> Engine<M> {
                 waiting.push(device);
                 continue;
             }
-            self.answer(id, &want, decision == Decision::Granted);
+            self.answer_want(id, &want, decision == Decision::Granted);
             self.wants.remove(id, want.number);
             self.end_wait(id);
         }
@@ -142,7 +142,9 @@ impl<M: Memory> Engine<M> {
             return;
         }
         let short = self.ledger.ask((id, want.slot), want.bytes).err();
-        let holders = self.holders_line((id, want.slot), short).map_or_else(String::new, |line| format!(": {line}"));
+        let Some(reader) = self.programs.get(&id).map(|program| program.user) else { return };
+        let holders = self.holders_line((id, want.slot), short, reader);
+        let holders = holders.map_or_else(String::new, |line| format!(": {line}"));
         let text = format!("waits for {} of GPU memory{holders}", of_bytes(want.bytes));
         self.send(id, DaemonMsg::Note { text });
     }

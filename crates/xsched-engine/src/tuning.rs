@@ -29,6 +29,8 @@ pub const PROMISE_NS: u64 = 500_000_000;
 pub const LEAVE_NS: u64 = 30_000_000_000;
 /// Questions for room of one program that may wait.
 pub const WANTS_MAX: usize = 16;
+/// Shortest time between two lines of the log on a program's refused allocations, in ns: some programs try for ever.
+pub const REFUSAL_LINES_NS: u64 = 10_000_000_000;
 /// Longest wait of a program for room of which nobody knows that it will come, in ns. Otherwise it waits on: memory that leaves takes
 /// [`MOVE_BEGINS_NS`] and its move at most, and an allocation that failed before another program's turn ends would end the program.
 pub const WANT_NS: u64 = 120_000_000_000;

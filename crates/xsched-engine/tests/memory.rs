@@ -448,6 +448,101 @@ fn memory_that_only_the_driver_knows_of_counts_as_overhead() {
 }
 
 #[test]
+fn a_question_for_a_measurement_is_answered_by_a_newer_one() {
+    const MIB: u64 = 1 << 20;
+    let mut w = World::new();
+    let one = called(&mut w, "one", |arrival| arrival.wishes.memory_limit = Some(Amount::Bytes(10 * GIB)));
+    let words = one.segment.account(0);
+    let driver =
+        |w: &mut World, at_ns, bytes| w.input(Input::Memory(DEVICE.into(), at_ns, vec![(one.pid, Some(bytes))]));
+    let free = || words.seen(70 * GIB, CAPACITY).0;
+    let answers = |w: &World| {
+        let is_one = |effect: &&Effect| matches!(effect, Effect::Send(_, DaemonMsg::MemoryAnswer { number: 9, .. }));
+        w.effects.iter().filter(is_one).count()
+    };
+    driver(&mut w, 1, 600 * MIB);
+    assert_eq!(free(), 10 * GIB - 600 * MIB);
+    // It unloads a module and allocates: by a count that is not known to be of the same time, the module may be there still.
+    assert!(words.take(2 * GIB));
+    let asked_ns = w.now_ns;
+    w.say(&one, Message::MemoryMeasure { slot: 0, number: 9 });
+    assert!(w.effects.contains(&Effect::Measure(DEVICE.into())));
+    assert_eq!(answers(&w), 0);
+    driver(&mut w, asked_ns, 2 * GIB + 500 * MIB);
+    assert_eq!((answers(&w), free()), (1, 10 * GIB - 500 * MIB - 2 * GIB), "exact");
+    w.effects.clear();
+    w.pass_us(10);
+    w.say(&one, Message::MemoryMeasure { slot: 0, number: 9 });
+    let before_ns = w.now_ns - 1;
+    driver(&mut w, before_ns, 2 * GIB + 500 * MIB);
+    assert_eq!(answers(&w), 0, "the driver was asked before");
+    w.input(Input::Unmeasured(DEVICE.into()));
+    assert_eq!(answers(&w), 1, "no driver tells");
+    w.effects.clear();
+    for _ in 0..1_000 {
+        w.say(&one, Message::MemoryMeasure { slot: 0, number: 9 });
+    }
+    assert_eq!(w.effects.iter().filter(|effect| matches!(effect, Effect::Measure(_))).count(), 16, "a bound");
+    w.leave(&one);
+    assert_eq!(w.engine.inventory(), Inventory::default());
+}
+
+#[test]
+fn an_advance_is_not_held_and_counts_against_limits() {
+    const MIB: u64 = 1 << 20;
+    let mut w = World::new();
+    let limit = |arrival: &mut xsched_engine::Arrival<_>| {
+        arrival.wishes.memory_limit = Some(Amount::Bytes(10 * GIB));
+        arrival.wishes.job = Some("train".into());
+    };
+    let (one, two) = (called(&mut w, "one", limit), called(&mut w, "two", limit));
+    assert_eq!(allocate(&mut w, &one, 9 * GIB), Ok(()));
+    let words = one.segment.account(0);
+    words.advance_bytes.store(GIB, SeqCst);
+    w.input(Input::Memory(DEVICE.into(), 1, vec![(one.pid, Some(8 * GIB + 300 * MIB)), (two.pid, None)]));
+    let told = w.engine.memory_of(one.id)[0].clone();
+    let held = 8 * GIB + 300 * MIB;
+    assert_eq!((told.held.used_bytes, told.held.overhead_bytes), (held, 300 * MIB), "as the driver has it");
+    assert_eq!(told.program_used_bytes, held);
+    assert_eq!(w.engine.memory().get((one.id, 0)).map(|holder| holder.claimed_bytes()), Some(held + GIB));
+    assert!(allocate(&mut w, &two, GIB).is_err());
+    words.give(GIB);
+    words.advance_bytes.store(0, SeqCst);
+    assert_eq!(words.seen(70 * GIB, CAPACITY).0, 2 * GIB - 300 * MIB, "as it is without the advance");
+    assert_eq!(allocate(&mut w, &two, GIB), Ok(()));
+}
+
+#[test]
+fn refusals_are_logged_at_once_and_then_added_up() {
+    let mut w = World::new();
+    let one = called(&mut w, "train.py", |arrival| arrival.wishes.memory_limit = Some(Amount::Bytes(10 * GIB)));
+    assert_eq!(allocate(&mut w, &one, 8 * GIB), Ok(()));
+    w.effects.clear();
+    let refused = |w: &mut World, by_driver| {
+        one.segment.account(0).refuse(1);
+        w.say(&one, Message::MemoryRefused { slot: 0, bytes: 4 * GIB, by_driver });
+        let lines = w.effects.drain(..).filter_map(|effect| match effect {
+            Effect::Log(_, line) => Some(line),
+            _ => None,
+        });
+        lines.collect::<Vec<_>>()
+    };
+    let name = format!("process {} (train.py)", one.pid);
+    let why = "the limit of the program is 10 GiB, and 8 GiB are in use, 8 GiB of 80 GiB are train.py's (normal)";
+    assert_eq!(refused(&mut w, false), [format!("{name}: 4 GiB of {DEVICE} were refused: {why}")]);
+    for _ in 0..1_000 {
+        assert!(refused(&mut w, false).is_empty());
+    }
+    w.pass_us(10_000_000);
+    let why = "8 GiB of 80 GiB are train.py's (normal); 1001 allocations were refused since the last such line";
+    assert_eq!(refused(&mut w, true), [format!("{name}: 4 GiB of {DEVICE} were refused by the driver: {why}")]);
+    assert!(refused(&mut w, true).is_empty());
+    w.leave(&one);
+    let last = format!("{name}: 1 more allocations were refused before it ended");
+    assert!(w.effects.iter().any(|effect| matches!(effect, Effect::Log(_, line) if *line == last)), "{:?}", w.effects);
+}
+
+#[test]
 fn programs_of_others_are_not_named_and_a_question_for_no_device_breaks_the_protocol() {
     let mut w = World::new();
     let theirs = called(&mut w, "secret", |arrival| arrival.user = User::unknown(4_000));

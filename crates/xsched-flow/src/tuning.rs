@@ -172,6 +172,14 @@ pub const GATE_LOOK_NS: u64 = 1_000_000_000;
 pub const ATTACH_NS: u64 = 500_000_000;
 /// Longest time for which an allocation waits for the daemon's answer to a question for memory, in ns.
 pub const MEMORY_ANSWER_NS: u64 = 500_000_000;
+/// Longest time for which a question to the vendor's library waits for the driver's figure of this process, in ns.
+pub const MEMORY_MEASURE_NS: u64 = 100_000_000;
+/// Time for which that figure counts as new, in ns: contexts and modules take longer to load.
+pub const MEMORY_NEW_NS: u64 = 20_000_000;
+/// Time for which a figure is not asked for again that did not come, in ns.
+pub const MEMORY_LATE_NS: u64 = 1_000_000_000;
+/// Shortest time between two messages of a process on allocations that were refused, in ns.
+pub const MEMORY_REFUSED_NS: u64 = 1_000_000_000;
 /// Longest wait for room on a device that the daemon makes, in ns: turns of others may take minutes, and it gives up before.
 pub const MEMORY_ROOM_NS: u64 = 1_800_000_000_000;
 /// Time between two checks of whether to wait on for room, in ns.

@@ -52,8 +52,6 @@ pub struct MemorySlot {
     /// State of memory that can leave the device, see [`Residency`].
     pub residency: AtomicU64,
 
-    /// Part of `used_bytes` that was allocated plainly (such as cuMemAlloc, pitched and managed memory).
-    pub plain_bytes: AtomicU64,
     /// Part of `used_bytes` that memory pools hold.
     pub pooled_bytes: AtomicU64,
     /// Part of `used_bytes` behind handles of virtual memory.
@@ -64,10 +62,12 @@ pub struct MemorySlot {
     pub array_bytes: AtomicU64,
     /// Part of `used_bytes` that the driver takes for contexts, modules and the like.
     pub overhead_bytes: AtomicU64,
-    /// Part of `plain_bytes` that the driver moves by itself (managed memory): it is not in the driver's figure of the process.
+    /// Part of `used_bytes` that the driver moves by itself (managed memory): it is not in the driver's figure of the process.
     pub managed_bytes: AtomicU64,
     /// Part of `used_bytes` that can leave the device.
     pub movable_bytes: AtomicU64,
+    /// Part of `used_bytes` that the process has not allocated yet: it may allocate that much without a question.
+    pub advance_bytes: AtomicU64,
     /// Not used.
     rest_of_parts: [AtomicU64; 8],
 }
@@ -146,6 +146,11 @@ impl MemorySlot {
         self.refused.fetch_add(1, Relaxed);
     }
 
+    /// Memory that the process has allocated, in bytes.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.used_bytes.load(SeqCst).saturating_sub(self.advance_bytes.load(SeqCst))
+    }
+
     /// Memory by which an allocation of this size exceeds the allowance.
     pub fn beyond(&self, bytes: u64) -> u64 {
         match self.allowance_bytes.load(SeqCst) {
@@ -215,10 +220,15 @@ impl MemoryUse {
     /// Memory that a process reports in a slot.
     pub fn of(slot: &MemorySlot) -> MemoryUse {
         let read = |word: &AtomicU64| word.load(Relaxed);
+        let others =
+            [&slot.pooled_bytes, &slot.virtual_bytes, &slot.graph_bytes, &slot.array_bytes, &slot.overhead_bytes];
+        // Parts are those of memory that has left, too.
+        let all = slot.allocated_bytes().saturating_add(read(&slot.away_bytes));
         MemoryUse {
-            used_bytes: slot.used_bytes.load(SeqCst),
+            used_bytes: slot.allocated_bytes(),
             peak_bytes: read(&slot.peak_bytes),
-            plain_bytes: read(&slot.plain_bytes),
+            // The most frequent allocations count in one word only: theirs is the rest.
+            plain_bytes: others.into_iter().map(read).fold(all, u64::saturating_sub),
             pooled_bytes: read(&slot.pooled_bytes),
             virtual_bytes: read(&slot.virtual_bytes),
             graph_bytes: read(&slot.graph_bytes),
@@ -351,7 +361,7 @@ pub fn of_bytes(bytes: u64) -> String {
 const _: () = {
     assert!(size_of::<MemorySlot>() == 256);
     assert!(core::mem::offset_of!(MemorySlot, used_bytes) == 64);
-    assert!(core::mem::offset_of!(MemorySlot, plain_bytes) == 128);
+    assert!(core::mem::offset_of!(MemorySlot, pooled_bytes) == 128);
 };
 
 #[cfg(test)]

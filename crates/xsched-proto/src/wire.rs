@@ -172,6 +172,23 @@ pub enum ClientMsg {
         /// True for a part of such memory, without which the process goes on: the answer comes at once, and nobody leaves for it.
         part: bool,
     },
+    /// The program wants to know what it holds of a device: the driver's own figure of it is to be taken into account. Answered by
+    /// [`DaemonMsg::MemoryAnswer`] once the words rest on a figure that is newer than the question, or at once where no driver tells.
+    MemoryMeasure {
+        /// Slot of the device.
+        slot: u16,
+        /// Number of the question, greater than 0.
+        number: u32,
+    },
+    /// An allocation of the program has failed for want of memory. Not each one is told: [`crate::account::MemorySlot::refused`] counts.
+    MemoryRefused {
+        /// Slot of the device.
+        slot: u16,
+        /// Size of the allocation, in bytes.
+        bytes: u64,
+        /// True if the driver has refused it; false for a limit or a reserve.
+        by_driver: bool,
+    },
     /// Answer to [`DaemonMsg::MemoryMove`], and news of a move that nobody ordered. The words of the slot are up to date.
     MemoryMoved {
         /// Slot of the device.
@@ -511,7 +528,7 @@ pub enum DaemonMsg {
         /// Time from now to the next attempt, in ms.
         after_ms: u32,
     },
-    /// Answer to [`ClientMsg::MemoryAsk`], and to [`ClientMsg::MemoryDevice`]. The words of the slot are up to date.
+    /// Answer to [`ClientMsg::MemoryAsk`], [`ClientMsg::MemoryMeasure`] and [`ClientMsg::MemoryDevice`]. The words of the slot are up to date.
     MemoryAnswer {
         /// Slot of the device.
         slot: u16,

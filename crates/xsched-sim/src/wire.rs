@@ -127,6 +127,14 @@ pub enum Request {
         /// Index of the device.
         device: u64,
     },
+    /// Greeting: asks for one of the processes that use memory of this device, in the order of their ids. Reply: number of these
+    /// processes, the id, and its use in bytes. The connection then ends.
+    ProcessOf {
+        /// Index of the device.
+        device: u64,
+        /// Place of the process.
+        place: u64,
+    },
     /// Puts pages of a memfd, whose descriptor comes with the request, in place of some of the client's arena. The memfd is
     /// sealed against shrinking. Ends as an import does.
     Map {
@@ -168,6 +176,7 @@ impl Request {
             Self::Drop { number } => [MAGIC, 16, number, 0, 0, 0, 0, 0],
             Self::Memory => [MAGIC, 17, 0, 0, 0, 0, 0, 0],
             Self::MemoryOf { device } => [MAGIC, 18, device, 0, 0, 0, 0, 0],
+            Self::ProcessOf { device, place } => [MAGIC, 20, device, place, 0, 0, 0, 0],
             Self::Map { at, offset, bytes } => [MAGIC, 19, at, offset, bytes, 0, 0, 0],
         }
     }
@@ -194,6 +203,7 @@ impl Request {
             (true, 16) => Some(Self::Drop { number: a }),
             (true, 17) => Some(Self::Memory),
             (true, 18) => Some(Self::MemoryOf { device: a }),
+            (true, 20) => Some(Self::ProcessOf { device: a, place: offset }),
             (true, 19) => Some(Self::Map { at: a, offset, bytes }),
             _ => None,
         }

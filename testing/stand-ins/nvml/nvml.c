@@ -1,13 +1,14 @@
 /* A stand-in for NVIDIA's management library, for tests on machines without a GPU: libnvidia-ml.so.1 with one device, or with
  * one that is split in two MIG devices, or with as many as the file `count` says, of which the others have a UUID only. What it tells is read at each call from files of the folder $FAKENVML, one number each; a
- * file that is not there is a value that is not supported, but for the memory: that is then asked of the simulated
+ * file that is not there is a value that is not supported, but for the memory and the processes: they are then asked of the simulated
  * device at $SIMDEV_SOCKET, so that it is the software driver's. While the file `hang` is there, reading the memory in use does not
- * return; it makes the file `hangs`. While `crash` is there, it makes `crashes` and ends the process. `open` is there between nvmlInit and nvmlShutdown.
+ * return; it makes the file `hangs`. While `crash` is there, it makes `crashes` and ends the process. `open` is there between nvmlInit and nvmlShutdown. `looks`, if it is there, gets a byte for each question for utilization.
  *
  * The file `xid` is an event, a critical error of the first device or of the one in `xid_of`; it is removed when it is told.
  *
  * With -DOLD it has what a driver of 2020 has: the first version of the memory's structure, other names. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -168,22 +169,31 @@ int nvmlDeviceGetUUID(void *device, char *text, unsigned room)
     return SUCCESS;
 }
 
-/* Capacity and use of the first simulated device: a greeting of its socket, eight words (MemoryOf in xsched-sim's wire.rs). */
-static int ask_device(unsigned long long *total, unsigned long long *used)
+/* A greeting of the simulated devices' socket about the first device, eight words (xsched-sim's wire.rs). */
+static int greet(uint64_t kind, uint64_t place, uint64_t words[8])
 {
     const char *at = getenv("SIMDEV_SOCKET");
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    uint64_t words[8] = {0x73696d6465760006, 18};
+    memcpy(words, (uint64_t[8]){0x73696d6465760006, kind, 0, place}, 8 * sizeof *words);
     int fd = at ? socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0) : -1;
     if (fd < 0)
         return NOT_SUPPORTED;
     snprintf(address.sun_path, sizeof address.sun_path, "%s", at);
-    int answered = !connect(fd, (struct sockaddr *)&address, sizeof address) && write(fd, words, sizeof words) == sizeof words
-        && read(fd, words, sizeof words) == sizeof words && words[0] == 0;
+    ssize_t size = 8 * sizeof *words;
+    int answered = !connect(fd, (struct sockaddr *)&address, sizeof address) && write(fd, words, size) == size
+        && read(fd, words, size) == size && words[0] == 0;
     close(fd);
+    return answered ? SUCCESS : NOT_SUPPORTED;
+}
+
+/* Capacity and use of that device (MemoryOf). */
+static int ask_device(unsigned long long *total, unsigned long long *used)
+{
+    uint64_t words[8];
+    int code = greet(18, 0, words);
     *total = words[1];
     *used = words[2];
-    return answered ? SUCCESS : NOT_SUPPORTED;
+    return code;
 }
 
 static int memory_used(unsigned long long *used)
@@ -233,6 +243,11 @@ int nvmlDeviceGetUtilizationRates(void *device, utilization_t *rates)
 {
     if (device != &board)
         return NOT_SUPPORTED;
+    int looks = open(path("looks"), O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (looks >= 0) {
+        (void)!write(looks, ".", 1);
+        close(looks);
+    }
     return read_unsigned("active", &rates->gpu) | read_unsigned("memory_active", &rates->memory);
 }
 
@@ -276,7 +291,22 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *
     return device == &board ? read_number("reasons", out) : INVALID;
 }
 
-/* Lines of `processes`: PID BYTES. */
+/* Processes with memory of the simulated device (ProcessOf). */
+static int ask_processes(unsigned *count, process_t *out)
+{
+    uint64_t words[8];
+    unsigned room = *count, found = 0;
+    do {
+        if (greet(20, found, words))
+            return NOT_SUPPORTED;
+        if (found < words[1] && found < room)
+            out[found] = (process_t){.pid = words[2], .memory = words[3]};
+    } while (++found < words[1]);
+    *count = words[1];
+    return words[1] <= room ? SUCCESS : INSUFFICIENT;
+}
+
+/* Lines of `processes`: PID BYTES. Without that file the simulated device is asked. */
 #ifndef OLD
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, process_t *out)
 #else
@@ -287,7 +317,7 @@ int nvmlDeviceGetComputeRunningProcesses_v2(void *device, unsigned *count, proce
     unsigned room = *count, found = 0;
     FILE *file = fopen(path("processes"), "r");
     if (!file)
-        return NOT_SUPPORTED;
+        return ask_processes(count, out);
     process_t process = {0};
     while (fscanf(file, "%u %llu", &process.pid, &process.memory) == 2) {
         if (found < room)

@@ -2,6 +2,7 @@
 //! ask.
 
 use std::path::Path;
+use std::time::Instant;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -130,6 +131,103 @@ fn a_daemon_measures_what_a_program_has_besides() {
         process.tell("end");
         assert_eq!(process.wait().0, 0);
     }
+}
+
+/// Answer of a program `besides`: the result of what it did, and what it is told then, in bytes.
+struct Told {
+    result: u64,
+    free: u64,
+    total: u64,
+    /// Total memory by the management library, version by version, and by the driver's device.
+    totals: [u64; 3],
+    /// Memory in use by the management library, version by version.
+    used: [u64; 2],
+    /// The management library's figure of the process.
+    own: u64,
+}
+
+fn ask(process: &mut Process, line: &str) -> Told {
+    process.tell(line);
+    let answer = process.line();
+    let words = answer.strip_prefix("told ").map(|rest| rest.split(' ').map(|word| word.parse().expect("a number")));
+    let found: Vec<u64> = words.unwrap_or_else(|| panic!("{answer}")).collect();
+    let [result, free, total, first, first_used, second, second_used, whole, own] = found[..] else {
+        panic!("{answer}")
+    };
+    Told { result, free, total, totals: [first, second, whole], used: [first_used, second_used], own }
+}
+
+#[test]
+fn what_a_limited_program_is_told_is_what_ps_and_the_driver_tell() {
+    const LIMIT: u64 = 64 << 20;
+    let gpu = Gpu::new();
+    with_nvml(&gpu);
+    let values = gpu.place.join(".");
+    let start = || {
+        gpu.place.daemon_with(&[], &[("FAKENVML", values.as_os_str()), ("LD_LIBRARY_PATH", gpu.driver().as_os_str())])
+    };
+    let mut daemon = start();
+    let mut command = gpu.place.run_command(&["--memory-limit", "64MiB"], &gpu.program("besides"), &[]);
+    command.env("FAKENVML", &values).env("FAKECUDA_CONTEXT_MIB", "10").env("FAKECUDA_MODULE_MIB", "2");
+    let mut process = gpu.with_driver(command);
+    let pid = process.pid();
+    process.expect("ready");
+    let in_ps = || gpu.place.program(pid).and_then(|told| told["memory"][0]["held"]["used_bytes"].as_u64());
+    let agree = |process: &mut Process| {
+        let mut last = 0;
+        until("all figures are the same", || {
+            let told = ask(process, "tell");
+            assert_eq!((told.total, told.totals), (LIMIT, [LIMIT; 3]));
+            assert!(told.free <= LIMIT && told.used.iter().all(|used| *used <= LIMIT), "at each moment");
+            last = told.own;
+            LIMIT - told.free == told.own && told.used == [told.own; 2] && in_ps() == Some(told.own)
+        });
+        last >> 20
+    };
+    assert_eq!(agree(&mut process), 12, "a context and a module");
+    // The driver is asked when the program asks, not each second only.
+    let looks = values.join("looks");
+    std::fs::write(&looks, "").unwrap();
+    let began = Instant::now();
+    until("the driver was asked more often than each second", || {
+        ask(&mut process, "tell");
+        std::fs::metadata(&looks).unwrap().len() > began.elapsed().as_secs() + 5
+    });
+    let steps = [
+        ("take 8", 20),
+        ("order 4", 24),
+        ("load", 26),
+        ("take 2", 28),
+        ("load", 30),
+        ("unload", 28),
+        ("free", 26),
+        ("free", 22),
+        ("take 16", 38),
+        ("reset", 10),
+        ("order 6", 16),
+        ("load", 18),
+    ];
+    for (line, own) in steps {
+        assert_eq!(ask(&mut process, line).result, 0, "{line}");
+        assert_eq!(agree(&mut process), own, "{line}");
+    }
+    signal(daemon.pid(), Signal::KILL);
+    daemon.wait();
+    assert_eq!(ask(&mut process, "take 4").result, 0);
+    daemon = start();
+    until("it is there again", || in_ps().is_some());
+    assert_eq!(agree(&mut process), 22, "a later daemon");
+    // What is told to be free is had, and no more; and what a module had is had by others.
+    assert_eq!(ask(&mut process, "take 42").result, 0);
+    assert_eq!(agree(&mut process), 64);
+    assert_eq!(["take 2", "order 2"].map(|line| ask(&mut process, line).result), [2, 2]);
+    assert_eq!(ask(&mut process, "unload").result, 0);
+    until("it has the module's memory", || ask(&mut process, "take 2").result == 0);
+    assert_eq!(agree(&mut process), 64);
+    assert_eq!(ask(&mut process, "take 1").result, 2);
+    process.tell("end");
+    assert_eq!(process.wait().0, 0);
+    daemon.tell("");
 }
 
 #[test]
@@ -263,9 +361,25 @@ fn shared_and_pinned_memory_is_told_apart() {
 }
 
 #[test]
+fn memory_that_may_be_allocated_in_advance_is_not_told_as_held() {
+    let gpu = Gpu::with(1, &[("SIMDEV_MEMORY_MIB", "2048")]);
+    let _daemon = gpu.place.daemon(&[]);
+    let mut process = gpu.run(&["--memory-limit", "1GiB"], &gpu.program("churn"), &["1"]);
+    process.expect("ready");
+    process.tell("pairs 100");
+    process.expect("paired");
+    let told = gpu.place.program(process.pid()).expect("it is known");
+    let held = told["memory"][0]["held"]["used_bytes"].as_u64();
+    assert!(held <= Some(4 << 20), "{held:?}");
+    process.tell("end");
+    process.finish();
+}
+
+#[test]
 fn a_program_that_finds_the_device_full_says_who_holds_it() {
     let gpu = Gpu::new();
-    let _daemon = gpu.place.daemon(&[]);
+    let log = gpu.place.join("log");
+    let _daemon = gpu.place.daemon(&["--log", log.to_str().expect("text")]);
     let program = gpu.program("churn");
     let mut holder = gpu.run(&["--priority", "low"], &program, &["1"]);
     holder.expect("ready");
@@ -277,6 +391,14 @@ fn a_program_that_finds_the_device_full_says_who_holds_it() {
     let (status, _, said) = other.wait();
     assert_eq!((status, said.matches("out of GPU memory").count()), (0, 1), "{said}");
     assert!(said.contains("200 MiB of 256 MiB are churn's (low)"), "{said}");
+    let logged = || {
+        let log = std::fs::read_to_string(&log).unwrap_or_default();
+        log.lines().filter(|line| line.contains("refused")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    until("the end of the program is logged", || logged().len() == 2);
+    let lines = logged();
+    assert!(lines[0].contains(": 100 MiB of ") && lines[0].contains("were refused by the driver: 200 MiB of 256 MiB"));
+    assert!(lines[1].ends_with(": 1 more allocations were refused before it ended"), "{lines:?}");
     holder.tell("end");
     holder.finish();
 }

@@ -12,6 +12,7 @@ mod sampler;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ use xsched_proto::device::{DeviceInfo, DeviceProcess, DeviceState, Source};
 pub(crate) use self::driver::{DeviceLabel, Driver, Look, Open};
 pub use self::remote::serve;
 use self::sampler::Sampler;
-use crate::tuning::{DEVICE_HISTORY, DEVICE_HOT_NS, DEVICE_STALE_NS};
+use crate::Error;
+use crate::tuning::{DEVICE_HISTORY, DEVICE_HOT_NS, DEVICE_LOOK_NS, DEVICE_STALE_NS};
 
 /// Known states of devices, on the side of the loop.
 pub(crate) struct Devices {
@@ -37,6 +39,8 @@ pub(crate) struct Device {
     name: Option<String>,
     label: DeviceLabel,
     processes: Option<Vec<DeviceProcess>>,
+    /// Time at which the driver told the processes, in ns.
+    processes_ns: u64,
     /// States at the last polls, with the time of each, in ns. Not empty.
     looks: VecDeque<(u64, DeviceState)>,
     /// Time at which it was last slowed down by heat, in ns.
@@ -75,6 +79,19 @@ impl Devices {
         self.wanted.contains(key)
     }
 
+    /// Has the driver of a device asked as soon as may be. Returns false if no driver tells of it.
+    pub(crate) fn look_soon(&self, key: &str) -> bool {
+        let is_known = self.known.contains_key(key);
+        let may_look = |sampler: &&Sampler| is_known || sampler.is_opening();
+        let asked = self.samplers.iter().filter(may_look).filter(|sampler| sampler.look_soon(&self.wanted)).count();
+        self.may_tell(key) && asked > 0
+    }
+
+    /// Calls `watch` with the descriptor of each sampler, which is readable once there are states to take.
+    pub(crate) fn watch(&self, watch: impl Fn(BorrowedFd<'_>) -> Result<(), Error>) -> Result<(), Error> {
+        self.samplers.iter().try_for_each(|sampler| watch(sampler.worker.as_fd()))
+    }
+
     /// Reports whether some device has to be polled.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.wanted.is_empty()
@@ -104,7 +121,7 @@ impl Devices {
 
     fn note(&mut self, look: Look, is_attached: impl Fn(u32) -> bool) -> Option<String> {
         // Skips a state that is late or a repetition.
-        if self.known.get(&look.device).is_some_and(|known| known.at_ns() >= look.at_ns) {
+        if self.known.get(&look.device).is_some_and(|known| known.processes_ns >= look.at_ns) {
             return None;
         }
         let Look { at_ns, device: key, source, name, label, mut state, processes } = look;
@@ -125,16 +142,22 @@ impl Devices {
             name: None,
             label: DeviceLabel::default(),
             processes: None,
+            processes_ns: 0,
             looks: VecDeque::with_capacity(DEVICE_HISTORY),
             hot_ns: None,
         };
-        // A device that is being reported to a command is copied here, once a second at most.
+        // A device that is being reported to a command is copied here.
         let device = Arc::make_mut(self.known.entry(key).or_insert_with(|| Arc::new(fresh())));
+        (device.processes, device.processes_ns) = (processes, at_ns);
+        // A look on behalf of a program comes between those of the history.
+        if at_ns.saturating_sub(device.at_ns()) < DEVICE_LOOK_NS * 3 / 4 {
+            return None;
+        }
         if device.looks.len() == DEVICE_HISTORY {
             device.looks.pop_front();
         }
         device.looks.push_back((at_ns, state));
-        (device.source, device.name, device.label, device.processes) = (source, name, label, processes);
+        (device.source, device.name, device.label) = (source, name, label);
         let before_ns = if hot { device.hot_ns.replace(at_ns) } else { device.hot_ns };
         // Reported again only after a time without heat.
         (hot && before_ns.is_none_or(|before| at_ns.saturating_sub(before) >= DEVICE_HOT_NS)).then_some(line)
@@ -149,7 +172,7 @@ impl Devices {
     pub(crate) fn processes(&self, key: &str) -> Option<(u64, Vec<ProcessMemory>)> {
         let device = self.known.get(key)?;
         let processes = device.processes.as_ref()?;
-        Some((device.at_ns(), processes.iter().map(|p| (p.pid, p.memory_bytes)).collect()))
+        Some((device.processes_ns, processes.iter().map(|p| (p.pid, p.memory_bytes)).collect()))
     }
 
     /// Label of a device at other monitors, and the memory of its processes in bytes, by process id, as far as these are known.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use crate::devices::{Driver, Look, Open};
 use crate::server::clock::now_ns;
 use crate::services::worker::{Next, Service, Spec, Worker, readable};
-use crate::tuning::{DEVICE_LINGER_MS, DEVICE_LOOK_NS};
+use crate::tuning::{DEVICE_LINGER_MS, DEVICE_LOOK_NS, DEVICE_PAUSE_NS};
 
 /// Devices to ask about from now on.
 type Task = BTreeSet<String>;
@@ -21,6 +21,10 @@ pub(crate) struct Sampler {
     pub(crate) worker: Worker<Task, Outcome>,
     /// True while the driver is absent. It is tried again once no device was wanted for a moment.
     absent: Arc<AtomicBool>,
+    /// True: the driver is to be asked once more, without waiting for its time.
+    soon: Arc<AtomicBool>,
+    /// True once the driver was asked since it was opened.
+    looked: Arc<AtomicBool>,
 }
 
 impl Sampler {
@@ -28,12 +32,14 @@ impl Sampler {
     /// Fails if no descriptor is left.
     pub(crate) fn new(name: &'static str, open: Open) -> rustix::io::Result<Sampler> {
         let absent = Arc::new(AtomicBool::new(false));
-        let its = absent.clone();
+        let (soon, looked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let its = [&absent, &soon, &looked].map(Arc::clone);
         let worker = Worker::new(Spec::named(name), None, move || -> Box<dyn Service<Task, Outcome>> {
-            let (open, absent) = (open.clone(), its.clone());
-            Box::new(Sampling { open, absent, driver: None, wanted: BTreeSet::new(), next_ns: 0 })
+            let (open, [absent, soon, looked]) = (open.clone(), its.clone());
+            let wanted = BTreeSet::new();
+            Box::new(Sampling { open, absent, soon, looked, driver: None, wanted, next_ns: 0, looked_ns: 0 })
         });
-        Ok(Sampler { worker: worker?, absent })
+        Ok(Sampler { worker: worker?, absent, soon, looked })
     }
 
     /// Sets the devices to ask about from now on.
@@ -48,6 +54,21 @@ impl Sampler {
             self.absent.store(self.worker.start().is_err(), Relaxed);
             self.worker.push_beyond(wanted.clone());
         }
+    }
+
+    /// Reports whether the driver is being opened, or asked for the first time.
+    pub(crate) fn is_opening(&self) -> bool {
+        self.worker.has_thread() && !self.looked.load(Relaxed)
+    }
+
+    /// Has the driver asked as soon as may be. Returns false if there is no driver.
+    pub(crate) fn look_soon(&self, wanted: &BTreeSet<String>) -> bool {
+        if self.absent.load(Relaxed) || !self.worker.has_thread() {
+            return false;
+        }
+        self.soon.store(true, Relaxed);
+        self.worker.push_beyond(wanted.clone());
+        true
     }
 
     /// Takes the states that arrived since the last call, the newest of each device.
@@ -68,10 +89,14 @@ impl Sampler {
 struct Sampling {
     open: Open,
     absent: Arc<AtomicBool>,
+    soon: Arc<AtomicBool>,
+    looked: Arc<AtomicBool>,
     driver: Option<Box<dyn Driver>>,
     wanted: BTreeSet<String>,
     /// Earliest time at which the driver is asked again, in ns.
     next_ns: u64,
+    /// Time at which the driver has answered last, in ns.
+    looked_ns: u64,
 }
 
 impl Service<Task, Outcome> for Sampling {
@@ -89,6 +114,7 @@ impl Service<Task, Outcome> for Sampling {
                 return Next::GoOn;
             }
             self.driver = None;
+            self.looked.store(false, Relaxed);
             return Next::Retire;
         }
         let Some(driver) = &mut self.driver else {
@@ -100,13 +126,21 @@ impl Service<Task, Outcome> for Sampling {
             }
             return if is_absent { Next::Retire } else { Next::GoOn };
         };
-        let left_ns = self.next_ns.saturating_sub(now_ns());
+        let (now_ns, is_soon) = (now_ns(), self.soon.load(Relaxed));
+        let at_ns = if is_soon { self.next_ns.min(self.looked_ns + DEVICE_PAUSE_NS) } else { self.next_ns };
+        let left_ns = at_ns.saturating_sub(now_ns);
         if left_ns > 0 {
             readable(more, Some(left_ns));
             return Next::GoOn;
         }
+        // Before the driver is asked: a question that comes meanwhile wants a newer answer.
+        self.soon.store(false, Relaxed);
         looks.extend(driver.look(&self.wanted));
-        self.next_ns = now_ns() + DEVICE_LOOK_NS;
+        self.looked.store(true, Relaxed);
+        self.looked_ns = crate::server::clock::now_ns();
+        if self.next_ns <= now_ns {
+            self.next_ns = self.looked_ns + DEVICE_LOOK_NS;
+        }
         Next::GoOn
     }
 }

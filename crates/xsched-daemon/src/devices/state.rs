@@ -17,6 +17,8 @@ impl Server {
             let state = self.services.devices.state(&device, self.now_ns).map(Box::new);
             if let Some((at_ns, processes)) = self.services.devices.processes(&device) {
                 self.input(Input::Memory(device.as_str().into(), at_ns, processes));
+            } else {
+                self.input(Input::Unmeasured(device.as_str().into()));
             }
             self.input(Input::Device(device.into(), state));
         }

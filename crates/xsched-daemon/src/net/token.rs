@@ -34,10 +34,12 @@ pub(crate) enum Own {
     Scheduler,
     Trust,
     Configuration,
+    /// States of devices.
+    Devices,
 }
 
 /// All kinds, by their numbers.
-const OWN: [Own; 12] = [
+const OWN: [Own; 13] = [
     Own::Listener,
     Own::Sites,
     Own::Timer,
@@ -50,6 +52,7 @@ const OWN: [Own; 12] = [
     Own::Scheduler,
     Own::Trust,
     Own::Configuration,
+    Own::Devices,
 ];
 
 impl Token {

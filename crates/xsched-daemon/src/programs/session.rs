@@ -268,6 +268,8 @@ impl Server {
             ClientMsg::MemoryAsk { slot, number, bytes, refused, returns, part } => {
                 Message::MemoryAsk { slot, number, bytes, refused, returns, part }
             }
+            ClientMsg::MemoryMeasure { slot, number } => Message::MemoryMeasure { slot, number },
+            ClientMsg::MemoryRefused { slot, bytes, by_driver } => Message::MemoryRefused { slot, bytes, by_driver },
             ClientMsg::MemoryMoved { number, why, .. } => {
                 Message::MemoryMoved { number, why: why.map(|why| said(&why)) }
             }

@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 
 use xsched_engine::Effect;
+use xsched_engine::tuning::DEVICES_MAX;
 use xsched_proto::wire::DaemonMsg;
 
 use crate::Input;
@@ -48,7 +49,15 @@ impl Server {
             Effect::Burst(line) => self.write_burst(&line),
             Effect::Remember => self.timers.set_if_none(Timer::State, self.now_ns + REMEMBER_NS),
             Effect::DevicesInUse => {
-                self.services.devices.want(self.engine.groups().values().map(|group| &*group.device))
+                let groups = self.engine.groups().values().map(|group| &*group.device);
+                // Contexts without a group have memory, too.
+                let with_memory = self.engine.memory().devices().map(|device| &**device).take(DEVICES_MAX);
+                self.services.devices.want(groups.chain(with_memory));
+            }
+            Effect::Measure(device) => {
+                if !self.services.devices.look_soon(&device) {
+                    self.engine.handle(self.now_ns, Input::Unmeasured(device));
+                }
             }
             Effect::BlankBook(program, device) => self.close_accounts(xsched_policy::ProgramId(program), &device),
         }

@@ -136,6 +136,7 @@ impl Services {
         net.watch_own(&self.snapshots, Own::Snapshots)?;
         net.watch_own(&self.trust, Own::Trust)?;
         net.watch_own(&self.configuration, Own::Configuration)?;
+        self.devices.watch(|samples| net.watch_own(&samples, Own::Devices))?;
         self.scheduler.iter().try_for_each(|host| net.watch_own(&host.socket, Own::Scheduler))
     }
 }

@@ -116,6 +116,7 @@ impl Server {
             Own::Scheduler => self.take_scheduler_answers(),
             Own::Trust => self.take_trust(),
             Own::Configuration => self.take_configuration(),
+            Own::Devices => self.poll_devices(),
         }
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod follow_ups;
 pub(crate) mod gone;
 pub(crate) mod history;
 pub(crate) mod idling;
+pub(crate) mod measures;
 pub(crate) mod outcomes;
 pub(crate) mod pages;
 pub(crate) mod queues;

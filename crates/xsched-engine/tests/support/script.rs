@@ -586,7 +586,12 @@ impl<'a> Script<'a> {
             Effect::Page { to, owner, .. } => assert!(is_program(to) && is_program(owner), "{effect:?}"),
             Effect::PageGone(id) | Effect::LookAgain(id) => assert!(is_program(id), "{effect:?}"),
             Effect::LookAt(programs) => assert!(programs.iter().all(is_program), "{effect:?}"),
-            Effect::Log(..) | Effect::Burst(_) | Effect::Remember | Effect::DevicesInUse | Effect::BlankBook(..) => (),
+            Effect::Log(..)
+            | Effect::Measure(_)
+            | Effect::Burst(_)
+            | Effect::Remember
+            | Effect::DevicesInUse
+            | Effect::BlankBook(..) => (),
         }
     }
 

@@ -361,6 +361,14 @@ impl Server {
                     None => peer.reply(status::NO_DEVICE, [0; 4]),
                 }
             }
+            Some(Request::ProcessOf { device, place }) => {
+                let mut processes: BTreeMap<u32, u64> = BTreeMap::new();
+                for (key, client) in self.clients.iter().filter(|(_, client)| client.seat.device as u64 == device) {
+                    *processes.entry(client.peer.pid).or_default() += self.ledger.own(*key);
+                }
+                let (pid, bytes) = processes.iter().nth(place as usize).map_or((0, 0), |(pid, bytes)| (*pid, *bytes));
+                peer.reply(status::OK, [processes.len() as u64, pid.into(), bytes, 0])
+            }
             Some(Request::Context { device }) => {
                 let Some(device) = usize::try_from(device).ok().filter(|&d| d < self.devices.len()) else {
                     return peer.reply(status::NO_DEVICE, [0; 4]);

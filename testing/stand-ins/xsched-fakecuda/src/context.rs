@@ -95,8 +95,12 @@ pub(crate) fn stack<T>(body: impl FnOnce(&mut Vec<usize>) -> T) -> T {
 
 /// Memory that each context itself takes of its device, in bytes: `FAKECUDA_CONTEXT_MIB`.
 fn own_bytes() -> u64 {
-    let mib = std::env::var("FAKECUDA_CONTEXT_MIB").ok().and_then(|text| text.parse::<u64>().ok());
-    mib.unwrap_or(0) << 20
+    mib_of("FAKECUDA_CONTEXT_MIB") << 20
+}
+
+/// Value of a variable in MiB; 0 = it is not set.
+pub(crate) fn mib_of(variable: &str) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 impl Ctx {

@@ -1,6 +1,6 @@
 //! Modules, libraries and functions. A module is PTX text; its kernels are found by name among those of [`Kernel`].
 
-use crate::context::{Ctx, current};
+use crate::context::{self, Ctx, current};
 use crate::edge::{In, Out, Text};
 use crate::process::known;
 use crate::result::{Error, Result};
@@ -86,6 +86,8 @@ impl Kernel {
 pub(crate) struct Module {
     handle: usize,
     pub(crate) ctx: Option<Weak<Ctx>>,
+    /// Memory of the device that it takes, in bytes.
+    own_bytes: u64,
     kernels: BTreeMap<String, Kernel>,
     /// Handles of functions by kernel and, for a library's function in a context, context.
     functions: Mutex<BTreeMap<(String, usize), usize>>,
@@ -120,7 +122,17 @@ fn load(image: Text, ctx: Option<Weak<Ctx>>) -> Result<Arc<Module>> {
     }
     let kernels = entries(&text).filter_map(|name| Some((name.to_string(), Kernel::find(name)?))).collect();
     let functions = Mutex::default();
-    Ok(MODULES.add(|handle| Arc::new(Module { handle, ctx, kernels, functions })))
+    let own_bytes = if let Some(ctx) = ctx.as_ref().and_then(Weak::upgrade) { own_bytes(&ctx)? } else { 0 };
+    Ok(MODULES.add(|handle| Arc::new(Module { handle, ctx, own_bytes, kernels, functions })))
+}
+
+/// Takes the memory that a module itself has of its device, in bytes: `FAKECUDA_MODULE_MIB`.
+fn own_bytes(ctx: &Ctx) -> Result<u64> {
+    let bytes = context::mib_of("FAKECUDA_MODULE_MIB") << 20;
+    if bytes > 0 {
+        ctx.sim.take(bytes)?;
+    }
+    Ok(bytes)
 }
 
 fn find_module(handle: usize) -> Result<Arc<Module>> {
@@ -182,7 +194,10 @@ pub(crate) fn module_unload(handle: usize) -> Result<()> {
 }
 
 fn unload(handle: usize) -> Result<()> {
-    known("module", handle, MODULES.remove(handle))?;
+    let module = known("module", handle, MODULES.remove(handle))?;
+    if let Some(ctx) = module.ctx.as_ref().and_then(Weak::upgrade).filter(|_| module.own_bytes > 0) {
+        ctx.sim.give(module.own_bytes)?;
+    }
     FUNCTIONS.remove_if(|function| function.module == handle);
     Ok(())
 }

@@ -23,6 +23,8 @@ const NOT_COUNTED: u64 = 0xff;
 static LAST: AtomicU64 = AtomicU64::new(0);
 /// Number of each slot's device, plus one; 0 = not known.
 static DEVICES: [AtomicI32; MEMORY_SLOTS] = [const { AtomicI32::new(0) }; MEMORY_SLOTS];
+/// Memory of each slot's device, in bytes.
+static TOTALS: [AtomicU64; MEMORY_SLOTS] = [const { AtomicU64::new(0) }; MEMORY_SLOTS];
 /// Bits of the slots with a device.
 static KNOWN: AtomicU32 = AtomicU32::new(0);
 /// Streams of the program whose slots were looked up, by a hash: a handle above 8 bits of the slot; 0 = none.
@@ -95,7 +97,9 @@ fn look_up(real: *mut c_void, context: usize) -> u64 {
 /// Slot of a device.
 pub(super) fn by_number(real: *mut c_void, device: CUdevice) -> Option<u16> {
     driver::find_beside(real);
-    let slot = by_key(&Api::beside(real)?.device_key(device)?, driver::total(device)?)?;
+    let total = driver::total(device)?;
+    let slot = by_key(&Api::beside(real)?.device_key(device)?, total)?;
+    TOTALS.get(usize::from(slot))?.store(total, Relaxed);
     DEVICES.get(usize::from(slot))?.store(device + 1, Relaxed);
     KNOWN.fetch_or(1 << slot, Relaxed);
     Some(slot)
@@ -111,6 +115,11 @@ pub(super) fn by_key(key: &str, capacity: u64) -> Option<u16> {
 pub(super) fn number(slot: u16) -> Option<CUdevice> {
     let known = DEVICES.get(usize::from(slot))?.load(Relaxed);
     (known > 0).then(|| known - 1)
+}
+
+/// Memory of a slot's device, in bytes; 0 = it is not known.
+pub(super) fn total(slot: u16) -> u64 {
+    TOTALS.get(usize::from(slot)).map_or(0, |total| total.load(Relaxed))
 }
 
 /// Slot of the device of this number, if its memory is counted.

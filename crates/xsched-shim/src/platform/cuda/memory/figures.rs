@@ -15,6 +15,7 @@ pub(super) fn seen(slot: u16, free: u64, total: u64) -> (u64, u64) {
         pools::refresh(slot);
     }
     graphs::refresh(slot);
+    account::renew(slot, words);
     words.seen(free, total)
 }
 

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::*};
 
+use xsched_core::thread;
 use xsched_proto::account::{MEMORY_SLOTS, UNLIMITED};
 
 use super::super::api::Api;
@@ -31,10 +32,13 @@ use crate::process;
 const UNIT: u64 = 2 << 20;
 /// First advance of a pool that has not grown since the question before. Each further one is twice as large.
 const ADVANCE: u64 = 64 << 20;
-/// Largest advance, as a part of the device's memory.
+/// Largest advance without a limit, as a part of the device's memory: the count may be too low by it.
 const DEVICE_PART: u64 = 256;
-/// Largest advance under a limit, as a part of what the limit leaves.
+/// Largest advance under a limit, as a part of the device's memory, and of what the limit leaves: it counts.
+const LIMITED_DEVICE_PART: u64 = 64;
 const LIMIT_PART: u64 = 16;
+/// Part of what is left of the advance that a thread takes at a time: most allocations then touch no word that others write.
+const THREAD_PART: i64 = 4;
 
 /// A pool.
 struct Known {
@@ -52,6 +56,9 @@ static POOLS: Lock<HashMap<usize, Option<Known>>> = Lock::new();
 /// Advance of a slot's device.
 #[repr(align(64))]
 struct Advance {
+    /// Number of the present advance, different for each; 0 = there is none.
+    number: AtomicU64,
+    /// Rest that no thread has taken.
     left: AtomicI64,
     /// Memory that counts as held for it.
     counted: AtomicU64,
@@ -59,24 +66,62 @@ struct Advance {
     next: AtomicU64,
 }
 
-static ADVANCES: [Advance; MEMORY_SLOTS] =
-    [const { Advance { left: AtomicI64::new(0), counted: AtomicU64::new(0), next: AtomicU64::new(ADVANCE) } };
-        MEMORY_SLOTS];
+impl Advance {
+    const fn new() -> Advance {
+        let (number, counted) = (AtomicU64::new(0), AtomicU64::new(0));
+        Advance { number, left: AtomicI64::new(0), counted, next: AtomicU64::new(ADVANCE) }
+    }
+
+    fn begin(&self, bytes: u64) {
+        self.left.store(i64::try_from(bytes).unwrap_or(0), Relaxed);
+        self.number.store(NUMBERS.fetch_add(1, Relaxed) + 1, Release);
+    }
+
+    fn end(&self) {
+        self.number.store(0, Relaxed);
+        self.left.store(0, Relaxed);
+    }
+}
+
+static ADVANCES: [Advance; MEMORY_SLOTS] = [const { Advance::new() }; MEMORY_SLOTS];
+/// Number of the last advance.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 /// Takes an allocation off the advance; false = it does not suffice.
 #[inline]
 fn is_advanced(slot: u16, bytes: usize) -> bool {
-    let (Some(advance), Ok(wanted)) = (ADVANCES.get(usize::from(slot)), i64::try_from(bytes)) else { return false };
-    advance.left.load(Relaxed) >= wanted && advance.left.fetch_sub(wanted, Relaxed) >= wanted
+    let Some(advance) = ADVANCES.get(usize::from(slot)) else { return false };
+    let (own, number) = (&thread::current().advance, advance.number.load(Relaxed));
+    let (of, left) = own.get();
+    if of == number && left >= bytes as u64 {
+        own.set((of, left - bytes as u64));
+        return true;
+    }
+    number != 0 && take_part(advance, bytes)
+}
+
+/// Takes a part of the advance for the calling thread, and an allocation off it.
+#[cold]
+#[inline(never)]
+fn take_part(advance: &Advance, bytes: usize) -> bool {
+    let number = advance.number.load(Acquire);
+    let (left, Ok(wanted)) = (advance.left.load(Relaxed), i64::try_from(bytes)) else { return false };
+    let part = wanted.max(left / THREAD_PART);
+    if number == 0 || left < part || advance.left.fetch_sub(part, Relaxed) < part {
+        return false;
+    }
+    thread::current().advance.set((number, (part - wanted) as u64));
+    true
 }
 
 /// Ends the advance of a slot's device.
 fn end_advance(slot: u16) {
     let Some(advance) = ADVANCES.get(usize::from(slot)) else { return };
-    advance.left.store(0, Relaxed);
+    advance.end();
     let counted = advance.counted.swap(0, Relaxed);
     if counted > 0 {
         account::unclaim(slot, counted);
+        account::advance(slot, 0);
     }
 }
 
@@ -85,22 +130,24 @@ fn begin_advance(slot: u16, grown: Option<u64>) -> Option<()> {
     end_advance(slot);
     let advance = ADVANCES.get(usize::from(slot))?;
     let words = account::words(slot)?;
-    let most = driver::total(device::number(slot)?)? / DEVICE_PART;
+    let allowance = words.allowance_bytes.load(Relaxed);
+    let part = if allowance == UNLIMITED { DEVICE_PART } else { LIMITED_DEVICE_PART };
+    let most = device::total(slot) / part;
     let next = advance.next.load(Relaxed);
     let bytes = grown.map_or(next, |unused| unused.min(ADVANCE)).min(most);
     advance.next.store(if grown.is_some() { ADVANCE } else { next.saturating_mul(2).min(most) }, Relaxed);
     if words.keep_free_bytes.load(Relaxed) != 0 {
         return Some(());
     }
-    let allowance = words.allowance_bytes.load(Relaxed);
     if allowance == UNLIMITED {
-        advance.left.store(i64::try_from(bytes).ok()?, Relaxed);
+        advance.begin(bytes);
         return Some(());
     }
     let bytes = bytes.min(allowance.saturating_sub(words.used_bytes.load(Relaxed)) / LIMIT_PART) / UNIT * UNIT;
     if bytes > 0 && words.take(bytes) {
+        account::advance(slot, bytes);
         advance.counted.store(bytes, Relaxed);
-        advance.left.store(i64::try_from(bytes).ok()?, Relaxed);
+        advance.begin(bytes);
     }
     Some(())
 }
@@ -368,7 +415,7 @@ pub(super) fn trim(slot: u16) {
 pub(super) fn forget_all() {
     POOLS.forget();
     for advance in &ADVANCES {
-        advance.left.store(0, Relaxed);
+        advance.end();
         advance.counted.store(0, Relaxed);
     }
 }

@@ -6,7 +6,7 @@ use xsched_proto::account::{MemorySlot, UNLIMITED};
 
 use crate::process;
 
-/// Part of the memory, each with a word of its own.
+/// Part of the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     Plain,
@@ -22,29 +22,29 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    fn word(self, words: &MemorySlot) -> &AtomicU64 {
+    /// Word of the part; `None` for what is in no other part.
+    fn word(self, words: &MemorySlot) -> Option<&AtomicU64> {
         match self {
-            Part::Plain | Part::Managed => &words.plain_bytes,
-            Part::Pooled => &words.pooled_bytes,
-            Part::Virtual => &words.virtual_bytes,
-            Part::Graph => &words.graph_bytes,
-            Part::Array => &words.array_bytes,
-            Part::Overhead => &words.overhead_bytes,
-            Part::Host => &words.host_bytes,
+            Part::Plain => None,
+            Part::Managed => Some(&words.managed_bytes),
+            Part::Pooled => Some(&words.pooled_bytes),
+            Part::Virtual => Some(&words.virtual_bytes),
+            Part::Graph => Some(&words.graph_bytes),
+            Part::Array => Some(&words.array_bytes),
+            Part::Overhead => Some(&words.overhead_bytes),
+            Part::Host => Some(&words.host_bytes),
         }
     }
 
     fn raise(self, words: &MemorySlot, bytes: u64) {
-        self.word(words).fetch_add(bytes, Relaxed);
-        if self == Part::Managed {
-            words.managed_bytes.fetch_add(bytes, Relaxed);
+        if let Some(word) = self.word(words) {
+            word.fetch_add(bytes, Relaxed);
         }
     }
 
     fn lower(self, words: &MemorySlot, bytes: u64) {
-        lower(self.word(words), bytes);
-        if self == Part::Managed {
-            lower(&words.managed_bytes, bytes);
+        if let Some(word) = self.word(words) {
+            lower(word, bytes);
         }
     }
 }
@@ -52,6 +52,15 @@ impl Part {
 /// The words of a device; `None` if nothing runs in this process.
 pub(crate) fn words(slot: u16) -> Option<&'static MemorySlot> {
     process::running().map(|rt| rt.memory(slot))
+}
+
+/// Has the words of a device under a limit rest on what its driver has for this process now: modules and contexts, too.
+pub(crate) fn renew(slot: u16, words: &MemorySlot) {
+    if words.limit_bytes.load(Relaxed) != 0
+        && let Some(rt) = process::running()
+    {
+        rt.measure_memory(slot);
+    }
 }
 
 /// Size by which memory counts. The driver takes it from the device in units of 2 MiB and puts small allocations into
@@ -76,6 +85,13 @@ pub(crate) fn settle(slot: u16, part: Part, claimed: u64, exact: u64) {
 pub(crate) fn unclaim(slot: u16, claimed: u64) {
     if let Some(words) = words(slot) {
         words.give(claimed);
+    }
+}
+
+/// Tells how much of the memory that counts as held may still be allocated without a question.
+pub(crate) fn advance(slot: u16, bytes: u64) {
+    if let Some(words) = words(slot) {
+        words.advance_bytes.store(bytes, SeqCst);
     }
 }
 

@@ -83,6 +83,10 @@ fn claim_slowly<K: Keeper>(slot: u16, words: &MemorySlot, bytes: u64, is_last: b
     let mut answer = MemoryAnswer::default();
     for _ in 0..QUESTIONS {
         answer = rt.ask_memory(slot, bytes);
+        // A context or module may have gone since the driver was asked last.
+        if !answer.granted && rt.measure_memory(slot) {
+            answer = rt.ask_memory(slot, bytes);
+        }
         // The daemon knows what is reserved and what programs hold, the library what is free.
         if !answer.granted || is_left_free::<K>(words, bytes) == Some(false) {
             break;
@@ -97,6 +101,7 @@ fn claim_slowly<K: Keeper>(slot: u16, words: &MemorySlot, bytes: u64, is_last: b
     }
     if is_last {
         words.refuse(words.beyond(bytes));
+        rt.memory_refused(slot, bytes, false);
         if !SAID.load(Relaxed) {
             report(words, bytes, answer.why);
         }
@@ -131,6 +136,9 @@ fn refused_by_driver<K: Keeper>(slot: u16, bytes: u64) -> Way {
         return Way::OnHost;
     }
     words.refuse(bytes);
+    if let Some(rt) = process::running() {
+        rt.memory_refused(slot, bytes, true);
+    }
     if !SAID.load(Relaxed) && answer.why.is_some() {
         report(words, bytes, answer.why);
     }
