@@ -91,7 +91,7 @@ fn a_scheduler_of_ones_own_is_told_the_devices_state() {
     let first = ready(gpu.run(&[], &steady, &["200", "4"]));
     until("the device was looked at", || gpu.place.ps().is_some_and(|ps| ps["devices"][0]["stale"] == false));
     let second = ready(gpu.run(&[], &steady, &["200", "4"]));
-    until("it is told the state", || daemon.errors().lines().any(|told| told == line(-1)));
+    until("it is told the state", || daemon.errors().lines().any(|told| told == line(0)));
     assert!(daemon.has_ended().is_none());
     gpu.end(first);
     gpu.end(second);
