@@ -29,16 +29,16 @@ impl Group {
     /// Begins a burst at an announcement, unless one goes on: the agent asks for announcements before it decides that a burst is over,
     /// and may decide that it is not. Notes the time, and the work that its queues were given before.
     fn begin_burst(&self, rt: &Runtime) {
-        if !self.burst_over.swap(false, AcqRel) {
+        if !self.burst.over.swap(false, AcqRel) {
             return;
         }
         self.slot(rt).ready_at_ns.store(rt.daemon_page.daemons_ns(now_ns()), Relaxed);
-        *self.burst_from.lock().unwrap_or_else(PoisonError::into_inner) = self.given(rt);
+        *self.burst.from.lock().unwrap_or_else(PoisonError::into_inner) = self.given(rt);
     }
 
     /// Expected device time of the burst's commands so far, in µs; 0 = unknown, since some of them were counted and not numbered.
     fn burst_device_us(&self, rt: &Runtime) -> u64 {
-        let from = *self.burst_from.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = *self.burst.from.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.given(rt);
         let launches = now.launches.saturating_sub(from.launches);
         let numbered = now.numbered.saturating_sub(from.numbered);
@@ -147,7 +147,7 @@ impl Group {
         }
         let came = || {
             let came = self.launches(rt) != before || exact && !self.is_quiet(rt) || self.waiting.load(Acquire) > 0;
-            self.burst_over.store(!came, Release);
+            self.burst.over.store(!came, Release);
             came
         };
         let (burst_us, device_us) = (self.burst_us(rt), self.burst_device_us(rt));
@@ -216,8 +216,8 @@ impl Group {
         match registration {
             Registration::Attached => {
                 rt.port.registered.store(true, Release);
-                // What went on under a former daemon is no burst of this one's.
-                self.burst_over.store(true, Release);
+                // A burst that went on under a former daemon is none of this one's.
+                self.burst.over.store(true, Release);
                 let answered = self.holding(rt).attach(|| !self.is_quiet(rt), || rt.is_detached());
                 // A thread may have launched meanwhile, and the group be busy: poll soon.
                 self.grace.cancel();

@@ -44,13 +44,18 @@ pub struct Group {
     pub(crate) device_gates: GateHold,
     lengths: Lengths,
     pub(crate) yields: Yields,
-    /// Work that its queues had been given when the burst began.
-    pub(crate) burst_from: Mutex<Given>,
-    /// True if no burst goes on: the next announcement begins one.
-    pub(crate) burst_over: AtomicBool,
+    pub(crate) burst: Burst,
     /// Priority by which [`crate::Inheritance`] compares groups of a process.
     pub(crate) priority: AtomicI32,
     pub(crate) inherited: Mutex<Vec<i32>>,
+}
+
+/// Beginning of a group's burst.
+pub(crate) struct Burst {
+    /// Work that the group's queues had been given when the burst began.
+    pub(crate) from: Mutex<Given>,
+    /// True if no burst goes on: the next announcement begins one.
+    pub(crate) over: AtomicBool,
 }
 
 /// Liveness overrides in a row: commands admitted over budget because nothing was complete for long.
@@ -169,8 +174,7 @@ impl Group {
             },
             lengths: Lengths::default(),
             yields: Yields::default(),
-            burst_from: Mutex::default(),
-            burst_over: AtomicBool::new(true),
+            burst: Burst { from: Mutex::default(), over: AtomicBool::new(true) },
             priority: AtomicI32::new(0),
             inherited: Mutex::new(Vec::new()),
         }

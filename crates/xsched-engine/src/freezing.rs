@@ -9,7 +9,7 @@ use crate::Error;
 use crate::io::{Effect, Sender};
 use crate::memory::Memory;
 use crate::parts::changing::Change;
-use crate::program::{Move, Program};
+use crate::program::{Move, Program, named};
 use crate::state::Engine;
 use crate::tuning::{MOVE_BEGINS_NS, MOVE_NS};
 
@@ -239,8 +239,4 @@ impl<M: Memory> Engine<M> {
         let changed = Changed { pid: program.pid, name: program.name.clone(), values };
         self.send(from.command, DaemonMsg::Changed(changed));
     }
-}
-
-pub(crate) fn named<M>(program: &Program<M>) -> String {
-    format!("process {} ({})", program.pid, program.name)
 }

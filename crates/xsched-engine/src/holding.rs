@@ -10,12 +10,11 @@ use xsched_proto::wire::{DaemonMsg, MemoryInfo};
 
 use crate::Error;
 use crate::check_name;
-use crate::freezing::named;
 use crate::io::{Effect, ProcessMemory};
 use crate::ledger::{Holder, HolderId, HolderTerms, Ledger, Pot, Short};
 use crate::memory::Memory;
 use crate::parts::wants::Want;
-use crate::program::Program;
+use crate::program::{Program, named};
 use crate::state::Engine;
 use crate::tuning::REFUSAL_LINES_NS;
 use crate::user::{Rank, User};

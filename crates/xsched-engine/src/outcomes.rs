@@ -54,4 +54,22 @@ impl<M: Memory> Engine<M> {
             }
         }
     }
+
+    /// Takes the burst of a group that goes before it has ended.
+    pub(crate) fn cut_burst(&mut self, id: GroupId) {
+        if !self.recordings.are_on() {
+            return;
+        }
+        // The group's last words are heard while it is there.
+        self.gatekeeper.hear_last(self.now_us(), id);
+        self.hand_on_outcomes();
+        if let Some((owner, burst)) = self.open_burst(id) {
+            self.recordings.add(owner, burst);
+        }
+        let Some(device) = self.groups.get(&id).map(|group| group.device.clone()) else { return };
+        let goes_on = self.gatekeeper.burst_since_ns(id).is_some();
+        let end_ns = if goes_on { self.now_ns } else { self.recordings.ends.get(&id).copied().unwrap_or(0) };
+        let gone_ns = self.recordings.gone.entry(device).or_default();
+        *gone_ns = end_ns.max(*gone_ns);
+    }
 }

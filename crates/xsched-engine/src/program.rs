@@ -369,3 +369,8 @@ mod tests {
         assert_eq!([149, 150, 149, 151].map(|read| queue.launches(read)), [149, 150, 150, 151]);
     }
 }
+
+/// Name of a program in messages.
+pub(crate) fn named<M>(program: &Program<M>) -> String {
+    format!("process {} ({})", program.pid, program.name)
+}

@@ -103,24 +103,6 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Takes the burst of a group that goes before it has ended.
-    pub(crate) fn cut_burst(&mut self, id: GroupId) {
-        if !self.recordings.are_on() {
-            return;
-        }
-        // What it has still said of itself is heard while it is there.
-        self.gatekeeper.hear_last(self.now_us(), id);
-        self.hand_on_outcomes();
-        if let Some((owner, burst)) = self.open_burst(id) {
-            self.recordings.add(owner, burst);
-        }
-        let Some(device) = self.groups.get(&id).map(|group| group.device.clone()) else { return };
-        let goes_on = self.gatekeeper.burst_since_ns(id).is_some();
-        let end_ns = if goes_on { self.now_ns } else { self.recordings.ends.get(&id).copied().unwrap_or(0) };
-        let gone_ns = self.recordings.gone.entry(device).or_default();
-        *gone_ns = end_ns.max(*gone_ns);
-    }
-
     /// Bursts of a command's programs that go on, up to now.
     pub fn open_bursts(&self, command: u64) -> Vec<Burst> {
         let Some(wanted) = self.recordings.commands.get(&command) else { return Vec::new() };
@@ -132,7 +114,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// The burst of a followed group that goes on, up to now.
-    fn open_burst(&self, id: GroupId) -> Option<(User, Burst)> {
+    pub(crate) fn open_burst(&self, id: GroupId) -> Option<(User, Burst)> {
         let from_ns = self.gatekeeper.burst_since_ns(id)?;
         let (owner, burst) = self.burst_of(id, from_ns, self.now_ns.saturating_sub(from_ns))?;
         Some((owner, Burst { device_us: 0, cut: true, ..burst }))

@@ -462,7 +462,7 @@ fn a_question_for_a_measurement_is_answered_by_a_newer_one() {
     };
     driver(&mut w, 1, 600 * MIB);
     assert_eq!(free(), 10 * GIB - 600 * MIB);
-    // It unloads a module and allocates: by a count that is not known to be of the same time, the module may be there still.
+    // The program unloads a module and allocates: by a count that is not known to be of the same time, the module may be there still.
     assert!(words.take(2 * GIB));
     let asked_ns = w.now_ns;
     w.say(&one, Message::MemoryMeasure { slot: 0, number: 9 });

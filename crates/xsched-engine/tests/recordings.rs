@@ -115,7 +115,7 @@ fn a_burst_is_cut_where_its_program_or_the_recording_ends() {
     world.ready(&low, 0);
     world.pass_us(1_000);
     world.burst(&high, 2_000, 5);
-    // It ends a burst, and is gone before the daemon reads of it.
+    // The program ends a burst, and is gone before the daemon reads of it.
     world.ready(&high, 0);
     world.pass_us(500);
     world.end(high.words(0), 400);

@@ -13,6 +13,13 @@ pub const USUAL: &str = "/etc/xsched/kubernetes.toml";
 pub const COUNT_MAX: u32 = 1000;
 /// Classes that are offered as resources.
 pub const OFFERED: [Class; 3] = [Class::High, Class::Normal, Class::Low];
+/// Prefix of all resources.
+pub const RESOURCES: &str = "xsched.dev/gpu-";
+
+/// Resource of a class.
+pub fn resource(class: Class) -> String {
+    format!("{RESOURCES}{class}")
+}
 
 /// The whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

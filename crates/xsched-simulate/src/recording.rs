@@ -302,7 +302,7 @@ impl Seen {
         before_last_ns / (burst.commands - 1) * burst.commands
     }
 
-    /// The same of a host that is not late: nearly all of the burst where the device rests meanwhile.
+    /// Time of the host in a burst if the host is not late, in ns: nearly all of the burst where the device rests meanwhile.
     fn host_ns(&self, burst: &Burst) -> u64 {
         let (length_ns, device_ns) = (length_ns(burst), self.device_ns(burst));
         let each_ns = device_ns / burst.commands.max(1);

@@ -217,7 +217,7 @@ fn what_a_limited_program_is_told_is_what_ps_and_the_driver_tell() {
     daemon = start();
     until("it is there again", || in_ps().is_some());
     assert_eq!(agree(&mut process), 22, "a later daemon");
-    // What is told to be free is had, and no more; and what a module had is had by others.
+    // Memory that is told to be free is had, and no more; and what a module had is had by others.
     assert_eq!(ask(&mut process, "take 42").result, 0);
     assert_eq!(agree(&mut process), 64);
     assert_eq!(["take 2", "order 2"].map(|line| ask(&mut process, line).result), [2, 2]);

@@ -12,21 +12,14 @@ use crate::api::device_plugin::{
     NumaNode, TopologyInfo, UNHEALTHY,
 };
 use crate::api::pod_resources::ListPodResourcesResponse;
-use crate::config::{Config, Delivery, OfferedTwice};
+use crate::config::{Config, Delivery, OfferedTwice, RESOURCES, resource};
 use crate::delivery::{Outside, class_device};
 use crate::gpus::Gpu;
 
-/// Prefix of all resources.
-pub(super) const RESOURCES: &str = "xsched.dev/gpu-";
 /// Text between a GPU's UUID and the number of a device on it.
 const SEPARATOR: &str = "::";
 /// Device nodes that every NVIDIA GPU needs, if they exist.
 const COMMON_NODES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
-
-/// Resource of a class.
-pub fn resource(class: Class) -> String {
-    format!("{RESOURCES}{class}")
-}
 
 /// UUID of a device's GPU.
 fn gpu_of(id: &str) -> &str {

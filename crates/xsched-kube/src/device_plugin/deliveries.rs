@@ -2,6 +2,7 @@
 //! out without a message, and the container runs without a class. So the hook in this project's specification leaves a
 //! record of each container that has a class; a container without a record in good time is logged.
 
+use crate::config::resource;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,6 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use xsched_proto::class::Class;
 
-use super::allocation::resource;
 use crate::api::pod_resources::ListPodResourcesResponse;
 use crate::delivery::CDI_SETTING;
 use crate::status::Counter;

@@ -13,7 +13,6 @@ use tonic::transport::Server;
 use xsched_proto::Error;
 use xsched_proto::class::Class;
 
-use super::allocation::resource;
 use super::channel::channel;
 use super::health::Health;
 use super::service::{OPTIONS, Service, Shared};
@@ -21,7 +20,7 @@ use crate::api::device_plugin::{RegisterRequest, VERSION};
 use crate::api::services::device_plugin::device_plugin_server::DevicePluginServer;
 use crate::api::services::registration::registration_client::RegistrationClient;
 use crate::authority::incoming;
-use crate::config::OFFERED;
+use crate::config::{OFFERED, resource};
 use crate::log;
 
 /// Name of the kubelet's own socket.

@@ -24,7 +24,7 @@ use xsched_proto::Error;
 use self::allocation::Offer;
 use self::health::Health;
 use self::service::Shared;
-use crate::config::OFFERED;
+use crate::config::{self, OFFERED};
 use crate::gpus::nvml::Faults;
 use crate::log;
 use crate::status::{Counter, Status};
@@ -147,7 +147,7 @@ async fn watch_others(shared: &Arc<Shared>) -> watch::Receiver<others::Others> {
 fn greet(offer: &Offer) {
     for class in OFFERED {
         let ids = offer.gpus.iter().map(|gpu| offer.count(gpu, class) as usize).sum::<usize>();
-        log(format!("{}: {ids} on {} GPUs", allocation::resource(class), offer.gpus.len()));
+        log(format!("{}: {ids} on {} GPUs", config::resource(class), offer.gpus.len()));
     }
 }
 

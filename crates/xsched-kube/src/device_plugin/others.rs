@@ -1,12 +1,12 @@
 //! Search for GPUs that other device plugins offer too, in the kubelet's lists. The kubelet knows devices by each
 //! plugin's own names, and counts a GPU with two names twice.
 
+use crate::config::RESOURCES;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use tokio::sync::watch;
 
-use super::allocation::RESOURCES;
 use super::channel::channel;
 use crate::api::pod_resources::{AllocatableResourcesRequest, ContainerDevices};
 use crate::api::services::pod_resources::pod_resources_lister_client::PodResourcesListerClient;

@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 
 use xsched_proto::class::Class;
 
-use super::allocation::resource;
 use super::channel::channel;
 use crate::api::pod_resources::{ContainerResources, ListPodResourcesRequest, ListPodResourcesResponse, PodResources};
 use crate::api::services::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
-use crate::config::OFFERED;
+use crate::config::{OFFERED, resource};
 use crate::log;
 
 /// Longest time for the kubelet's answer while a runtime waits, which by default gives a plugin 2 s.

@@ -7,9 +7,8 @@ use super::missed::Missed;
 use crate::api::nri::{CdiDevice, Container, ContainerAdjustment, KeyValue, PodSandbox, STOPPED, SynchronizeRequest};
 use crate::api::pod_resources::ListPodResourcesResponse;
 use crate::cdi::Cdi;
-use crate::config::{Config, Delivery};
+use crate::config::{Config, Delivery, resource};
 use crate::delivery::{CDI_SETTING, KIND, LIBRARY, SOCKET_FOLDER, class_device};
-use crate::device_plugin::allocation::resource;
 use crate::log;
 use crate::status::Counter;
 
