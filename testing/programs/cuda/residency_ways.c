@@ -224,9 +224,12 @@ int main(int argc, char **argv)
         printf("ok %d launches of a graph\n", launched[i]);
     }
     OK(cuMemPoolDestroy(own));
-    OK(cuCtxSynchronize());
-    OK(cuMemGetInfo_v2(&after, &total));
-    /* ALONE: no other program has memory of this device. */
+    /* ALONE: no other program has memory of this device. A driver takes memory that was freed in a stream's order back a moment later. */
+    for (int i = 0; i < 10000 && after != before && getenv("ALONE"); i++) {
+        OK(cuCtxSynchronize());
+        OK(cuMemGetInfo_v2(&after, &total));
+        if (after != before) usleep(1000);
+    }
     CHECK("all of it is free again", after == before || !getenv("ALONE"));
     OK(cuDevicePrimaryCtxRelease_v2(device));
     CHECK("the context is released", 1);
