@@ -359,6 +359,11 @@ impl<M> Program<M> {
     }
 }
 
+/// Name of a program in messages.
+pub(crate) fn named<M>(program: &Program<M>) -> String {
+    format!("process {} ({})", program.pid, program.name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -368,9 +373,4 @@ mod tests {
         let queue = Queue::new(1, 0);
         assert_eq!([149, 150, 149, 151].map(|read| queue.launches(read)), [149, 150, 150, 151]);
     }
-}
-
-/// Name of a program in messages.
-pub(crate) fn named<M>(program: &Program<M>) -> String {
-    format!("process {} ({})", program.pid, program.name)
 }
