@@ -49,7 +49,10 @@ fn ps_shows_a_devices_state_and_the_programs_that_are_hidden_from_it() {
     let hidden = ready(gpu.bare(&steady, &["200", "4"]));
     tell_processes(&values, &format!("{} {}\n{} {}\n", attached.pid(), 51 * GIB, hidden.pid(), 10 * GIB));
     let device = || gpu.place.ps().and_then(|ps| ps["devices"].as_array()?.first().cloned());
-    until("the hidden program is found", || device().is_some_and(|device| device["latest"]["outside"] == 1));
+    let is_told = |device: serde_json::Value| {
+        device["latest"]["outside"] == 1 && device["processes"][1]["memory_bytes"] == 10 * GIB
+    };
+    until("the hidden program is found with its memory", || device().is_some_and(is_told));
     let found = device().unwrap();
     assert_eq!((&found["device"], &found["source"], &found["stale"]), (&DEVICE.into(), &"nvml".into(), &false.into()));
     let latest = &found["latest"];
