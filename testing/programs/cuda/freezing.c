@@ -1,15 +1,18 @@
 /* Memory with known contents, which a test has leave the device and come back. Reads commands from its standard input, one in a line,
- * and answers each with a line. Argument: MiB (32).
+ * and answers each with a line. Arguments: MiB (32), and MiB of other memory that nothing uses but "idle".
  *
  * add: kernels add 1 to its ends.        check: reads them back.           free: frees it.
+ * many: 200 times "add"; names the times that this reached memory of the host (software driver).
+ * idle: reads the other memory.
  * signals: SIGUSR1 is handled.            fork: a child ends, with 7.
  * managed: has managed memory.            end: exits, with functions at exit that free it. */
 #include "cu.h"
+#include <dlfcn.h>
 #include <signal.h>
 #include <sys/wait.h>
 
-static CUdeviceptr memory;
-static size_t count;
+static CUdeviceptr memory, idle;
+static size_t count, idle_count;
 static volatile sig_atomic_t handled;
 
 enum { WINDOW = 4096 };
@@ -20,6 +23,15 @@ static void set(float value)
     OK(launch_fill(NULL, memory, WINDOW, value));
     OK(launch_fill(NULL, memory + (count - WINDOW) * sizeof(float), WINDOW, value));
     OK(cuCtxSynchronize());
+}
+
+/* Times that commands reached memory of the host: the counter before the last one. */
+static unsigned long long host_ranges(void)
+{
+    unsigned long long values[64];
+    size_t (*counters)(unsigned long long *, size_t);
+    *(void **)&counters = dlsym(RTLD_DEFAULT, "fakeGetCounters");
+    return counters ? values[counters(values, 64) - 2] : 0;
 }
 
 static int is(float value)
@@ -49,7 +61,12 @@ int main(int argc, char **argv)
     CUdeviceptr managed;
     count = (argc > 1 ? strtoul(argv[1], NULL, 10) : 32) * (1 << 20) / sizeof(float);
     atexit(free_at_exit);
+    idle_count = (argc > 2 ? strtoul(argv[2], NULL, 10) : 0) * (1 << 20) / sizeof(float);
     cu_start();
+    if (idle_count) {
+        OK(cuMemAlloc_v2(&idle, idle_count * sizeof(float)));
+        OK(launch_fill(NULL, idle, WINDOW, 7));
+    }
     OK(cuMemAlloc_v2(&memory, count * sizeof(float)));
     set(value);
     printf("ready\n");
@@ -59,6 +76,12 @@ int main(int argc, char **argv)
         if (!strcmp(line, "add")) {
             set(++value);
             printf("added\n");
+        } else if (!strcmp(line, "many")) {
+            unsigned long long before = host_ranges();
+            for (int i = 0; i < 200; i++) set(++value);
+            printf("%llu\n", host_ranges() - before);
+        } else if (!strcmp(line, "idle")) {
+            printf("%s\n", all_are(idle, WINDOW, 7) ? "right" : "wrong");
         } else if (!strcmp(line, "check")) {
             printf("%s\n", is(value) ? "right" : "wrong");
         } else if (!strcmp(line, "free")) {

@@ -435,6 +435,41 @@ fn an_urgent_program_takes_a_part_of_what_another_has() {
     assert_eq!(gpu.driver_stats(pid)["illegal"], json!(0));
 }
 
+/// Memory that kernels name stays on the device or comes back to it, and memory that none uses goes to the host instead.
+#[test]
+fn memory_in_use_is_on_the_device() {
+    let gpu = Gpu::new();
+    let _daemon = daemon_of(&gpu, 232);
+    let start = |arguments: &[&str]| {
+        let mut process = gpu.run(&["--memory", "swap", "--priority", "low"], &gpu.program("freezing"), arguments);
+        process.expect("ready");
+        process
+    };
+    // Lent: what was added last is what is used.
+    let mut low = start(&["64", "96"]);
+    assert_eq!(says(&mut low, "many"), "0");
+    let mut urgent = start_with(&gpu, &["--priority", "high"], 132);
+    assert_eq!(memory(&gpu, low.pid()), (96, 64, false));
+    assert_eq!(says(&mut low, "many"), "0");
+    let ends = |mut process: Process| {
+        works(&mut process);
+        assert_eq!(says(&mut process, "idle"), "right");
+        let pid = process.pid();
+        // One of them says on its stderr that a part of its memory was on the host.
+        assert_eq!(process.wait().0, 0);
+        assert_eq!(gpu.driver_stats(pid)["illegal"], json!(0));
+    };
+    ends(low);
+    // Without room from the beginning: what is used is on the host, until it has changed places with what is not.
+    let mut other = start(&["32", "96"]);
+    assert_eq!(memory(&gpu, other.pid()), (96, 32, false));
+    until("its memory in use is on the device", || says(&mut other, "many") == "0");
+    assert_eq!(memory(&gpu, other.pid()), (96, 32, false));
+    ends(other);
+    works(&mut urgent);
+    urgent.finish();
+}
+
 /// Memory for which no room can be made is the host's from the beginning, unless the program's own limit forbids it.
 #[test]
 fn memory_without_room_is_the_hosts_from_the_beginning() {

@@ -3,6 +3,7 @@
 //! call that succeeds, so that it is the record from which a move is undone.
 
 use super::Place;
+use super::choice::{self, Part};
 
 #[cfg(test)]
 mod tests;
@@ -274,20 +275,53 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
         self.unreleased.extend(handles);
     }
 
-    /// Moves chunks of so many bytes at least from the device to host memory, where they can be reached: those that were added last. As for
-    /// [`Residents::carry`], no thread may touch them meanwhile.
-    pub fn lend<D: Driver<Handle = H>>(&mut self, driver: &mut D, bytes: u64) -> Moved<D::Error> {
-        let (mut goes, mut left) = (vec![false; self.chunks.len()], bytes);
-        for (goes, chunk) in goes.iter_mut().zip(&self.chunks).rev() {
-            *goes = left > 0 && chunk.mapped == Mapped::Device;
-            left = left.saturating_sub(if *goes { chunk.bytes } else { 0 });
-        }
-        let mut stays = goes.iter().map(|goes| !goes);
-        let rest: Vec<Chunk<H>> = self.chunks.extract_if(.., |_| stays.next() == Some(true)).collect();
-        let moved = self.carry(driver, Place::Host);
-        let (mut rest, mut gone) = (rest.into_iter(), std::mem::take(&mut self.chunks).into_iter());
-        self.chunks = goes.iter().filter_map(|goes| if *goes { gone.next() } else { rest.next() }).collect();
-        moved
+    /// Moves chunks of so many bytes at least from the device to host memory, where they can be reached: the coldest, and of equals those that
+    /// were added last. `heat` has one number for each chunk. As for [`Residents::carry`], no thread may touch the chunks meanwhile.
+    pub fn lend<D: Driver<Handle = H>>(&mut self, driver: &mut D, bytes: u64, heat: &[u32]) -> Moved<D::Error> {
+        let goes = choice::coldest(&self.parts(Mapped::Device, heat), bytes);
+        self.carry_some(driver, &goes, Place::Host)
+    }
+
+    /// Moves chunks of so many bytes at most from host memory back to the device: the hottest.
+    pub fn take_back<D: Driver<Handle = H>>(&mut self, driver: &mut D, bytes: u64, heat: &[u32]) -> Moved<D::Error> {
+        let comes = choice::hottest(&self.parts(Mapped::Host, heat), bytes);
+        self.carry_some(driver, &comes, Place::Device)
+    }
+
+    /// Has hot chunks on the host, of so many bytes at most, change places with cold ones on the device. The device holds no more meanwhile
+    /// than before.
+    pub fn exchange<D: Driver<Handle = H>>(&mut self, driver: &mut D, bytes: u64, heat: &[u32]) -> Moved<D::Error> {
+        let (goes, comes) = self.exchanged(bytes, heat);
+        let gone = self.carry_some(driver, &goes, Place::Host);
+        if gone.error.is_some() { gone } else { self.carry_some(driver, &comes, Place::Device) }
+    }
+
+    /// Checks whether [`Residents::exchange`] would move anything.
+    pub fn has_exchange(&self, heat: &[u32]) -> bool {
+        self.exchanged(u64::MAX, heat).0.contains(&true)
+    }
+
+    fn exchanged(&self, bytes: u64, heat: &[u32]) -> (Vec<bool>, Vec<bool>) {
+        choice::exchange(&self.parts(Mapped::Device, heat), &self.parts(Mapped::Host, heat), bytes)
+    }
+
+    /// Sizes and heat of the chunks at a place; `None` for the others.
+    fn parts(&self, at: Mapped, heat: &[u32]) -> Vec<Option<Part>> {
+        let part =
+            |(chunk, heat): (&Chunk<H>, &u32)| (chunk.mapped == at).then_some(Part { bytes: chunk.bytes, heat: *heat });
+        self.chunks.iter().zip(heat).map(part).collect()
+    }
+
+    /// Moves some of the chunks, as [`Residents::carry`] does all of them. The place that is returned is that of all.
+    fn carry_some<D: Driver<Handle = H>>(&mut self, driver: &mut D, which: &[bool], to: Place) -> Moved<D::Error> {
+        let mut goes = which.iter();
+        let some: Vec<Chunk<H>> = self.chunks.extract_if(.., |_| goes.next() == Some(&true)).collect();
+        let mut rest = std::mem::replace(&mut self.chunks, some).into_iter();
+        let moved = self.carry(driver, to);
+        let mut gone = std::mem::take(&mut self.chunks).into_iter();
+        self.chunks = which.iter().filter_map(|goes| if *goes { gone.next() } else { rest.next() }).collect();
+        self.chunks.extend(rest);
+        Moved { place: self.place(), error: moved.error }
     }
 
     /// Moves all memory. No thread may touch it meanwhile, and the device must have executed all that does.

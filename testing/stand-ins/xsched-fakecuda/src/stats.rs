@@ -57,6 +57,8 @@ counters! {
     captured,
     /// Contexts created.
     contexts,
+    /// Ranges of addresses for commands that were on the host at the call, in part at least.
+    host_ranges,
     /// Calls that no correct program makes.
     illegal,
 }

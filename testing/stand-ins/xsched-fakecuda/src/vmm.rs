@@ -8,7 +8,7 @@ use crate::context::{Ctx, current};
 use crate::edge::{In, Out};
 use crate::process::{device, note_fds, of_the_machine};
 use crate::result::{Error, Result};
-use crate::stats;
+use crate::stats::{self, COUNTERS, Counters};
 use rustix::fd::{BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
@@ -443,15 +443,21 @@ pub(crate) fn check(address: u64, bytes: usize) -> Option<Result<()>> {
     if address >= start + range.bytes {
         return None;
     }
-    let (mut next, end) = (address, address.saturating_add(bytes as u64));
+    let (mut next, end, mut on_host) = (address, address.saturating_add(bytes as u64), false);
     while next < end {
         let found = range.mapped.range(..=next).next_back().filter(|(at, mapped)| next < *at + mapped.bytes);
         let readable =
             |mapped: &Mapped| mapped.access.get(&(range.ctx.device as c_int)).is_some_and(|flags| *flags != 0);
         match found {
-            Some((at, mapped)) if readable(mapped) => next = at + mapped.bytes,
+            Some((at, mapped)) if readable(mapped) => {
+                on_host |= mapped.memory.held.is_none();
+                next = at + mapped.bytes;
+            }
             _ => return Some(Err(Error::INVALID_VALUE)),
         }
+    }
+    if on_host {
+        Counters::add(&COUNTERS.host_ranges);
     }
     Some(Ok(()))
 }

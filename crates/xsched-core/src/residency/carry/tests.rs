@@ -226,13 +226,26 @@ impl Program {
         moved
     }
 
-    fn lend(&mut self, bytes: u64, failures: Failures) -> Moved<Refused> {
+    fn part(
+        &mut self,
+        failures: Failures,
+        go: impl FnOnce(&mut Residents<u64>, &mut Maps) -> Moved<Refused>,
+    ) -> Moved<Refused> {
         self.driver.failures = failures;
         self.driver.calls = 0;
-        let moved = self.residents.lend(&mut self.driver, bytes);
+        let moved = go(&mut self.residents, &mut self.driver);
         self.driver.failures = Failures::At(Vec::new());
         self.verify();
+        assert_eq!(moved.place, self.residents.place());
         moved
+    }
+
+    fn lend(&mut self, bytes: u64, failures: Failures) -> Moved<Refused> {
+        self.part(failures, |residents, driver| residents.lend(driver, bytes, &[0; CHUNKS as usize]))
+    }
+
+    fn hosted(&self) -> Vec<bool> {
+        self.residents.chunks.iter().map(|chunk| chunk.mapped == Mapped::Host).collect()
     }
 
     /// The record agrees with the driver, nothing is lost, and nothing is left over.
@@ -372,16 +385,14 @@ fn a_part_is_lent_and_comes_back() {
     let mut program = Program::new();
     let moved = program.lend(BYTES + 1, Failures::At(Vec::new()));
     assert_eq!((moved.place, moved.error), (Place::Host, None));
-    let hosted =
-        |program: &Program| program.residents.chunks.iter().map(|c| c.mapped == Mapped::Host).collect::<Vec<_>>();
-    assert_eq!(hosted(&program), [false, false, true, true]);
+    assert_eq!(program.hosted(), [false, false, true, true]);
     assert_eq!((program.residents.hosted_bytes(), program.residents.resident_bytes()), (2 * BYTES, 2 * BYTES));
     program.write(800);
     let calls = program.driver.calls;
     program.lend(BYTES, Failures::At(Vec::new()));
-    assert_eq!(hosted(&program), [false, true, true, true]);
+    assert_eq!(program.hosted(), [false, true, true, true]);
     program.lend(9 * BYTES, Failures::At(Vec::new()));
-    assert_eq!(hosted(&program), [true; 4]);
+    assert_eq!(program.hosted(), [true; 4]);
     program.write(900);
     assert_eq!(program.carry(Place::Device, Failures::At(Vec::new())).error, None);
     program.write(1000);
@@ -393,6 +404,42 @@ fn a_part_is_lent_and_comes_back() {
         program.write(1100);
         assert_eq!(program.carry(Place::Device, Failures::At(Vec::new())).error, None);
         program.write(1200);
+    }
+}
+
+#[test]
+fn the_coldest_are_lent_the_hottest_come_back_first_and_hot_ones_change_places_with_cold_ones() {
+    let none = || Failures::At(Vec::new());
+    let lent = || {
+        let mut program = Program::new();
+        program.part(none(), |residents, driver| residents.lend(driver, 2 * BYTES, &[9, 0, 1, 5]));
+        program.write(1300);
+        program
+    };
+    let mut program = lent();
+    assert_eq!(program.hosted(), [false, true, true, false]);
+    let heat = [1, 80, 9, 2];
+    assert!(program.residents.has_exchange(&heat));
+    let moved = program.part(none(), |residents, driver| residents.exchange(driver, BYTES, &heat));
+    assert_eq!((moved.place, moved.error, program.hosted()), (Place::Host, None, vec![true, false, true, false]));
+    let calls = program.driver.calls;
+    program.part(none(), |residents, driver| residents.exchange(driver, u64::MAX, &heat));
+    assert_eq!(program.hosted(), [true, false, false, true]);
+    assert!(!program.residents.has_exchange(&heat));
+    program.write(1400);
+    program.part(none(), |residents, driver| residents.take_back(driver, 2 * BYTES - 1, &heat));
+    assert_eq!(program.hosted(), [true, false, false, false]);
+    program.write(1500);
+    let moved = program.part(none(), |residents, driver| residents.take_back(driver, BYTES, &heat));
+    assert_eq!((moved.place, program.residents.hosted_bytes()), (Place::Device, 0));
+    for n in 0..calls {
+        let mut program = lent();
+        let moved = program.part(Failures::At(vec![n]), |residents, driver| residents.exchange(driver, BYTES, &heat));
+        assert_eq!((moved.place, moved.error), (Place::Host, Some(Refused)), "failure at call {n}");
+        assert!(program.residents.hosted_bytes() >= 2 * BYTES, "failure at call {n}");
+        program.write(1600);
+        assert_eq!(program.carry(Place::Device, none()).error, None);
+        program.write(1700);
     }
 }
 
@@ -420,8 +467,11 @@ fn contents_are_the_same_over_random_moves_with_random_failures() {
         let to = PLACES[(random >> 40) as usize % 3];
         let failures = if cycle % 3 == 0 { Failures::At(Vec::new()) } else { Failures::Random(random, 12) };
         let is_reachable = program.residents.place() != Place::Away;
-        match (random >> 50) % 4 {
-            0 if is_reachable => program.lend((random >> 33) % (4 * BYTES), failures),
+        let (bytes, heat) = ((random >> 33) % (4 * BYTES), [20, 24, 28, 32].map(|at| (random >> at) as u32 % 16));
+        match (random >> 50) % 8 {
+            0 | 1 if is_reachable => program.lend(bytes, failures),
+            2 if is_reachable => program.part(failures, |residents, driver| residents.exchange(driver, bytes, &heat)),
+            3 if is_reachable => program.part(failures, |residents, driver| residents.take_back(driver, bytes, &heat)),
             _ => program.carry(to, failures),
         };
         reached[program.residents.place() as usize] += 1;

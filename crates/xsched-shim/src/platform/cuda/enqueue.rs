@@ -47,6 +47,12 @@ fn shape_of(config: *mut c_void) -> [c_uint; 6] {
     unsafe { config.cast::<LaunchConfig>().as_ref() }.map_or([0; 6], |c| c.shape)
 }
 
+/// Shared memory that a launch adds, in bytes.
+pub(super) fn shared_of(config: *mut c_void) -> c_uint {
+    // SAFETY: as above.
+    unsafe { config.cast::<LaunchConfig>().as_ref() }.map_or(0, |c| c.shared_bytes)
+}
+
 /// Stream of a launch on several devices at once: it is scheduled with the first.
 fn first_stream(list: *mut c_void, count: c_uint) -> CUstream {
     if count == 0 {

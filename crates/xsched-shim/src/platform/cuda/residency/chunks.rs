@@ -9,7 +9,7 @@ use super::super::api::Api;
 use super::super::types::*;
 use super::calls::{Calls, Handle};
 use super::movable::{MOVABLE, Movable, POSSIBLE, movable, pass};
-use super::{hosted, mover};
+use super::{hosted, mover, touches};
 use crate::lock::Lock;
 use crate::platform::shared::Driver as _;
 
@@ -181,6 +181,7 @@ pub(super) fn drop_region(movable: &Movable, at: u64) -> bool {
 fn discard(movable: &Movable, at: u64, region: Region) {
     let mut chunks = movable.residents.lock().take_range(at, region.mapped_bytes);
     movable.recount();
+    touches::memory_ends(at, region.mapped_bytes);
     chunks.extend(region.held);
     let unreleased = Residents::discard(&mut &movable.calls, chunks);
     movable.residents.lock().keep_unreleased(unreleased);

@@ -2,12 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 
+use super::super::enqueue::shared_of;
 use super::super::types::*;
 use super::super::{sig, signatures};
 use super::calls::{self, Access};
 use super::movable::{MOVABLE, POSSIBLE, movable, pass};
+use super::touches::Launched;
 use super::virtuals::NO_MEMORY;
-use super::{answers, chunks, held, hosted, pins, pools, tickets, virtuals};
+use super::{answers, chunks, held, hosted, pins, pools, tickets, touches, virtuals};
 use crate::interpose::Hook;
 use crate::platform::shared::DefaultStreamMode;
 use crate::platform::shared::StreamKind::{Legacy, PerThread};
@@ -123,6 +125,14 @@ own! {
     cuIpcGetMemHandle => export_old;
     cuMemGetInfo_v2 => info;
     cuCtxEnablePeerAccess => enable_peer;
+    cuLaunchKernel => launch;
+    cuLaunchKernel_ptsz => launch_ptsz;
+    cuLaunchCooperativeKernel => launch_cooperative;
+    cuLaunchCooperativeKernel_ptsz => launch_cooperative_ptsz;
+    cuLaunchKernelEx => launch_ex;
+    cuLaunchKernelEx_ptsz => launch_ex_ptsz;
+    cuModuleUnload => unload_module;
+    cuLibraryUnload => unload_library;
     cuStreamSynchronize => synchronize_stream;
     cuStreamSynchronize_ptsz => synchronize_stream_ptsz;
     cuCtxSynchronize => synchronize;
@@ -516,6 +526,52 @@ unsafe extern "C" fn info(free: *mut c_void, total: *mut c_void) -> CUresult {
     })
 }
 
+macro_rules! launching {
+    ($(fn $call:ident $name:ident($($argument:ident: $kind:ty),*) [$function:ident, $shared:expr, $parameters:ident, $extra:expr];)*) => {
+        $(
+            #[allow(clippy::too_many_arguments)]
+            unsafe extern "C" fn $call($($argument: $kind),*) -> CUresult {
+                let launch = Launched { function: $function, shared: $shared, parameters: $parameters, extra: $extra };
+                touches::note($name::REAL.load(Acquire), launch);
+                // SAFETY: as above.
+                unsafe { $name::call($($argument),*) }
+            }
+        )*
+    };
+}
+
+macro_rules! launching_by_shape {
+    ($($call:ident $name:ident, $cooperative:ident $cooperates:ident, $ex:ident $extended:ident;)*) => {
+        launching! {
+            $(
+                fn $call $name(f: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, parameters: *mut c_void, extra: *mut c_void)
+                    [f, shared, parameters, extra];
+                fn $cooperative $cooperates(f: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, parameters: *mut c_void)
+                    [f, shared, parameters, std::ptr::null_mut()];
+                fn $ex $extended(config: *mut c_void, f: CUfunction, parameters: *mut c_void, extra: *mut c_void)
+                    [f, shared_of(config), parameters, extra];
+            )*
+        }
+    };
+}
+
+launching_by_shape! {
+    launch cuLaunchKernel, launch_cooperative cuLaunchCooperativeKernel, launch_ex cuLaunchKernelEx;
+    launch_ptsz cuLaunchKernel_ptsz, launch_cooperative_ptsz cuLaunchCooperativeKernel_ptsz, launch_ex_ptsz cuLaunchKernelEx_ptsz;
+}
+
+unsafe extern "C" fn unload_module(module: *mut c_void) -> CUresult {
+    touches::functions_end();
+    // SAFETY: as above.
+    unsafe { cuModuleUnload::call(module) }
+}
+
+unsafe extern "C" fn unload_library(library: *mut c_void) -> CUresult {
+    touches::functions_end();
+    // SAFETY: as above.
+    unsafe { cuLibraryUnload::call(library) }
+}
+
 macro_rules! synchronizing {
     ($(fn $call:ident $name:ident($($arg:ident: $ty:ty),*);)*) => {
         $(
@@ -589,6 +645,7 @@ fn ending(is_ours: impl FnOnce(&calls::Calls) -> bool) {
 fn destroyed(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
     ending(|calls| calls.context == context as usize);
     calls::context_ends(context as usize);
+    touches::functions_end();
     call()
 }
 
@@ -606,6 +663,7 @@ unsafe extern "C" fn destroy_v2(context: CUcontext) -> CUresult {
 fn resets(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
     ending(|calls| calls.is_of(device));
     calls::primary_ends(device);
+    touches::functions_end();
     call()
 }
 
@@ -626,6 +684,7 @@ fn released(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
         result = call();
         if movable().is_some_and(|movable| movable.calls.is_gone(device)) {
             calls::primary_ends(device);
+            touches::functions_end();
             ending(|calls| calls.is_of(device));
         }
     });

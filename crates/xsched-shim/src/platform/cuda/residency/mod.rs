@@ -6,6 +6,7 @@
 //! - [`movable`]: the latch, and the state behind it.
 //! - [`chunks`]: memory of `cuMemAlloc` from 2 MiB on, as chunks behind addresses of this library's; [`pools`]: memory in the order of
 //!   streams, in such chunks; [`virtuals`]: memory that a program maps itself, behind handles of this library's.
+//! - [`touches`]: addresses that launches name, by which it is chosen what moves.
 //! - [`answers`]: what a program is told about all of these; [`hooked`]: hooks for that; [`pins`], [`held`]: what does not move, and when; [`hosted`]: new memory
 //!   for which the device has no room; [`tickets`]:
 //!   memory that other processes open.
@@ -32,6 +33,7 @@ mod pins;
 mod pools;
 mod quiet;
 mod tickets;
+mod touches;
 mod virtuals;
 mod wanted;
 

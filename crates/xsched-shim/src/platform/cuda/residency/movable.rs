@@ -11,7 +11,7 @@ use xsched_proto::wire::MemoryOrder;
 
 use super::super::memory::moved;
 use super::calls::{Calls, Handle};
-use super::counts;
+use super::{counts, touches};
 use super::drainer::Drain;
 use crate::lock::Lock;
 use crate::process;
@@ -72,6 +72,7 @@ impl Movable {
         let mut counted = self.away.lock();
         let (away, resident) = {
             let residents = self.residents.lock();
+            touches::set_bounds(residents.chunks.iter().map(|chunk| (chunk.at(), chunk.bytes())));
             (residents.away_bytes(), residents.resident_bytes())
         };
         if let Some(slot) = self.slot() {

@@ -11,10 +11,12 @@ use xsched_proto::wire::MemoryOrder;
 use super::super::api::Api;
 use super::super::memory::moved;
 use super::calls::Handle;
+use super::chunks::LARGEST;
 use super::counts;
 use super::drainer::Drainer;
 use super::movable::Movable;
 use super::quiet::quietly;
+use super::touches;
 use crate::platform::shared::Driver as _;
 use crate::process;
 
@@ -28,6 +30,8 @@ const PASS: Duration = Duration::from_millis(100);
 const ROOMLESS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// First and longest time until memory that a program has lent is tried to be brought back.
 const LENT: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+/// Most memory that changes places with colder memory at once, in bytes: the program stands still for about a second.
+const EXCHANGE: u64 = 2 << 30;
 /// CUDA_ERROR_OUT_OF_MEMORY.
 const OUT_OF_MEMORY: i32 = 2;
 /// Pause after a move that was put off or ended with an error.
@@ -51,8 +55,10 @@ struct Pending {
 enum Part {
     /// So many bytes go to the host.
     Lend(u64),
-    /// Memory on the host comes back, all of it; so many bytes are claimed for that.
+    /// So many bytes on the host come back, which are claimed for that.
     Return(u64),
+    /// So many bytes of the memory on the host, at most, change places with colder memory.
+    Exchange(u64),
 }
 
 struct Mover {
@@ -148,6 +154,11 @@ impl Moves for Mover {
     }
 }
 
+/// Addresses and sizes of chunks, in bytes.
+fn places_of(residents: &Residents<Handle>) -> Vec<(u64, u64)> {
+    residents.chunks.iter().map(|chunk| (chunk.at(), chunk.bytes())).collect()
+}
+
 /// Reason for which memory did not reach a place.
 fn why(error: i32, to: Place) -> String {
     match (error, to) {
@@ -180,16 +191,18 @@ impl Mover {
     fn carry_part(&mut self, part: Part, place: Place) -> Place {
         let movable = self.movable;
         let mut taken = Taken(movable, std::mem::take(&mut *movable.residents.lock()));
-        let driver = &mut &movable.calls;
+        let (driver, heat) = (&mut &movable.calls, touches::heat_of(&places_of(&taken.1)));
         let result = match part {
-            Part::Lend(bytes) => taken.1.lend(driver, bytes),
-            Part::Return(_) => taken.1.carry(driver, Place::Device),
+            Part::Lend(bytes) => taken.1.lend(driver, bytes, &heat),
+            Part::Return(bytes) => taken.1.take_back(driver, bytes, &heat),
+            Part::Exchange(bytes) => taken.1.exchange(driver, bytes, &heat),
         };
         drop(taken);
         self.give_claim_back(&part);
         movable.recount();
+        let has_failed = result.error.is_some();
         if let Some(error) = result.error {
-            let why = why(error, if matches!(part, Part::Lend(_)) { Place::Host } else { Place::Device });
+            let why = why(error, if matches!(part, Part::Return(_)) { Place::Device } else { Place::Host });
             counts::failed(&why);
             self.why = Some(why);
         }
@@ -198,6 +211,11 @@ impl Mover {
             (Place::Device, Part::Return(_)) => {
                 (self.lent, self.lent_until) = (LENT.0, None);
                 Place::Device
+            }
+            (_, Part::Exchange(_)) if !has_failed => {
+                self.lent = LENT.0;
+                self.lend_on();
+                place
             }
             _ => {
                 self.lend_on();
@@ -232,9 +250,19 @@ impl Mover {
         if until > Instant::now() || !is_arbitrated() {
             return;
         }
-        match movable.slot() {
-            Some(slot) if !moved::claim_part(slot, hosted) => self.lend_on(),
-            _ => self.part = Some(Part::Return(hosted)),
+        let room = [hosted, hosted / 2, hosted / 4].into_iter().find(|bytes| {
+            *bytes >= LARGEST.min(hosted) && movable.slot().is_none_or(|slot| moved::claim_part(slot, *bytes))
+        });
+        self.part = match room {
+            Some(bytes) => Some(Part::Return(bytes)),
+            None => {
+                let places = places_of(&movable.residents.lock());
+                let heat = touches::heat_of(&places);
+                movable.residents.lock().has_exchange(&heat).then_some(Part::Exchange(EXCHANGE))
+            }
+        };
+        if self.part.is_none() {
+            self.lend_on();
         }
     }
 
@@ -467,6 +495,7 @@ impl Random {
         match (latch.place(), self.below(6)) {
             (Place::Device, 0) => latch.ask_away(),
             (Place::Device, 1 | 2) => return Some(Part::Lend(self.below(64 << 20))),
+            (Place::Device, 3) if hosted > 0 && self.below(2) == 0 => return Some(Part::Exchange(hosted)),
             (Place::Device, 3) if hosted > 0 => {
                 return movable.slot().filter(|slot| moved::claim_part(*slot, hosted)).map(|_| Part::Return(hosted));
             }

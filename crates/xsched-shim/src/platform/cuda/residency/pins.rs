@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::*;
 use xsched_core::residency::Body;
 
 use super::movable::{Movable, movable};
-use super::{chunks, held, pools, tickets, virtuals};
+use super::{chunks, held, pools, tickets, touches, virtuals};
 
 /// Memory that stays on the device whatever moves: reasons with their sizes in bytes. A size of 0 means that nothing moves at all.
 pub(crate) fn pins() -> Vec<(&'static str, u64)> {
@@ -50,4 +50,5 @@ pub(super) fn forget_all() {
     virtuals::forget_all();
     pools::forget_all();
     tickets::forget_all();
+    touches::forget_all();
 }

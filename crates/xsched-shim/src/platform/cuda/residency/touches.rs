@@ -1,0 +1,256 @@
+//! Addresses of movable memory that launches name, by which the mover chooses the chunks that go to the host.
+//!
+//! A launch has no list of what it touches, but its parameters contain the addresses of its arrays, also in structures and descriptors.
+//! Each word of the parameters that lies within the chunks' addresses counts as one. Addresses behind a pointer in memory are not seen.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+
+use xsched_core::residency::{Touch, heats};
+use xsched_vendor::functions;
+
+use super::super::api::Api;
+use super::super::types::*;
+use super::chunks::{UNIT, region_of};
+use crate::lock::Lock;
+use crate::platform::shared::{Driver as _, search_beside};
+use crate::process;
+
+/// Addresses that are remembered: of a training, those of several steps.
+const PLACES: usize = 1 << 16;
+/// Shared memory of a block from which a kernel counts as one that reads its operands many times, as matrix products do, in bytes.
+const STAGING: c_uint = 16 << 10;
+/// Heat of an address that such a kernel names; others add 1.
+const STAGED: u32 = 32;
+/// Mark of such an address in the list, where addresses of arrays have zeros.
+const MARK: u64 = 1;
+/// CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES.
+const ATTRIBUTE_SHARED: c_int = 1;
+/// Functions that each thread knows the parameters of without a lock.
+const KNOWN: usize = 64;
+
+/// The last addresses that launches named, with their marks; 0: none yet.
+static NAMED: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// First address of movable memory, and the first behind it.
+static FIRST: AtomicU64 = AtomicU64::new(u64::MAX);
+static END: AtomicU64 = AtomicU64::new(0);
+/// Numbers of the units that captured launches named: each launch of a graph touches them, and none is seen.
+static CAPTURED: Lock<BTreeSet<u64>> = Lock::new();
+/// Parameters of functions. Functions end with their modules, and [`FORGOTTEN`] counts those ends.
+static FUNCTIONS: Lock<BTreeMap<usize, &'static Layout>> = Lock::new();
+static FORGOTTEN: AtomicUsize = AtomicUsize::new(0);
+/// All that functions have; few, and never freed.
+static LAYOUTS: Lock<BTreeSet<&'static Layout>> = Lock::new();
+
+functions! {
+    /// Functions of the driver that describe kernels, with signatures as in cuda.h.
+    struct Functions -> CUresult;
+    needed {
+        parameter: c"cuFuncGetParamInfo" (CUfunction, usize, *mut usize, *mut usize);
+        attribute: c"cuFuncGetAttribute" (*mut c_int, c_int, CUfunction);
+    }
+    optional {
+        of_kernel: c"cuKernelGetFunction" (*mut CUfunction, CUfunction);
+    }
+}
+
+static DESCRIBED_BY: OnceLock<Option<Functions>> = OnceLock::new();
+
+/// What matters of a function here.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Layout {
+    /// Parameters that can contain an address: number, offset in a buffer of all, and size in bytes.
+    parameters: Vec<(u32, u32, u32)>,
+    /// Its shared memory beside what a launch adds, in bytes.
+    shared: c_uint,
+}
+
+/// Where a launch has its parameters.
+#[derive(Clone, Copy)]
+pub(super) struct Launched {
+    pub(super) function: CUfunction,
+    /// Shared memory that it adds, in bytes.
+    pub(super) shared: c_uint,
+    /// Null, or an address for each parameter.
+    pub(super) parameters: *mut c_void,
+    /// Null, or pairs of names and values, among them a buffer of all parameters.
+    pub(super) extra: *mut c_void,
+}
+
+thread_local! {
+    /// Functions by their handles, as long as none is forgotten.
+    static RECENT: [Cell<(usize, usize, Option<&'static Layout>)>; KNOWN] = const { [const { Cell::new((0, 0, None)) }; KNOWN] };
+}
+
+/// Has launches look for addresses within these bounds only.
+pub(super) fn set_bounds(chunks: impl Iterator<Item = (u64, u64)>) {
+    let bounds = chunks.fold((u64::MAX, 0), |(first, end), (at, bytes)| (at.min(first), (at + bytes).max(end)));
+    FIRST.store(bounds.0, Relaxed);
+    END.store(bounds.1, Relaxed);
+}
+
+/// Notes the addresses that a launch names. `real` is one of the driver's functions.
+pub(super) fn note(real: *mut c_void, launch: Launched) {
+    let (first, end) = (FIRST.load(Relaxed), END.load(Relaxed));
+    if first >= end {
+        return;
+    }
+    let Some(layout) = known(real, launch.function as usize) else { return };
+    let mark = if layout.shared.saturating_add(launch.shared) >= STAGING { MARK } else { 0 };
+    let captures = Api::known().is_some_and(|api| api.some_capture());
+    each_word(layout, launch, |word| {
+        if word < first || word >= end {
+            return;
+        }
+        if captures {
+            process::guarded("while a captured launch was noted", || CAPTURED.lock().insert(word / UNIT));
+        }
+        NAMED[NEXT.fetch_add(1, Relaxed) % PLACES].store(word & !MARK | mark, Relaxed);
+    });
+}
+
+/// Looks at each word of a launch's parameters that can be an address.
+fn each_word(layout: &Layout, launch: Launched, mut look: impl FnMut(u64)) {
+    let buffer = if launch.parameters.is_null() { buffer_of(launch.extra) } else { None };
+    for &(n, offset, bytes) in &layout.parameters {
+        let place = match buffer {
+            Some((buffer, size)) if (offset + bytes) as usize <= size => buffer.wrapping_byte_add(offset as usize),
+            Some(_) => continue,
+            None if launch.parameters.is_null() => return,
+            // SAFETY: the program's own list, which has an address for each parameter of the function.
+            None => unsafe { launch.parameters.cast::<*const c_void>().add(n as usize).read_unaligned() },
+        };
+        if place.is_null() {
+            continue;
+        }
+        for word in 0..bytes as usize / size_of::<u64>() {
+            // SAFETY: within a parameter of this size, which the driver copies too.
+            look(unsafe { place.cast::<u64>().add(word).read_unaligned() });
+        }
+    }
+}
+
+/// Buffer of all parameters, and its size in bytes.
+fn buffer_of(extra: *mut c_void) -> Option<(*const c_void, usize)> {
+    /// CU_LAUNCH_PARAM_END, _BUFFER_POINTER, _BUFFER_SIZE.
+    const NAMES: [usize; 3] = [0, 1, 2];
+    let (mut buffer, mut size) = (None, None);
+    let mut pairs = extra.cast::<usize>();
+    while !pairs.is_null() {
+        // SAFETY: the program's own list of pairs, up to the end that it has.
+        let name = unsafe { pairs.read_unaligned() };
+        if name == NAMES[0] || !NAMES.contains(&name) {
+            break;
+        }
+        // SAFETY: a name that is not the end has a value.
+        let value = unsafe { pairs.add(1).read_unaligned() } as *const c_void;
+        if name == NAMES[1] {
+            buffer = Some(value);
+        } else {
+            // SAFETY: the value of this name is the address of a size.
+            size = unsafe { value.cast::<usize>().as_ref() }.copied();
+        }
+        pairs = pairs.wrapping_add(2);
+    }
+    Some((buffer?, size?))
+}
+
+/// Parameters of a function.
+fn known(real: *mut c_void, function: usize) -> Option<&'static Layout> {
+    let forgotten = FORGOTTEN.load(Acquire);
+    let find = || {
+        process::guarded("while a function was looked at", || {
+            let mut functions = FUNCTIONS.lock();
+            match functions.get(&function) {
+                Some(layout) => Some(*layout),
+                None => describe(real, function).inspect(|layout| _ = functions.insert(function, layout)),
+            }
+        })
+    };
+    RECENT.with(|recent| {
+        let place = &recent[function / size_of::<usize>() % KNOWN];
+        let (name, when, layout) = place.get();
+        if name == function && when == forgotten && layout.is_some() {
+            return layout;
+        }
+        let layout = find().flatten();
+        place.set((function, forgotten, layout));
+        layout
+    })
+}
+
+/// Asks the driver for a function's parameters.
+fn describe(real: *mut c_void, function: usize) -> Option<&'static Layout> {
+    // SAFETY: the driver's functions have cuda.h's signatures.
+    let load = || unsafe { Functions::load(search_beside(real as usize)) }.ok();
+    let driver = DESCRIBED_BY.get_or_init(load).as_ref()?;
+    let (mut shared, mut handle) = (0, function as CUfunction);
+    // SAFETY: a handle that the program launches, here and below; pointers to locals.
+    unsafe {
+        if (driver.attribute)(&mut shared, ATTRIBUTE_SHARED, handle) != SUCCESS {
+            // Kernels that belong to no context are launched, too.
+            let mut own = std::ptr::null_mut();
+            if driver.of_kernel?(&mut own, handle) != SUCCESS
+                || (driver.attribute)(&mut shared, ATTRIBUTE_SHARED, own) != SUCCESS
+            {
+                return None;
+            }
+            handle = own;
+        }
+    }
+    let mut parameters = Vec::new();
+    for n in 0.. {
+        let (mut offset, mut bytes) = (0, 0);
+        // SAFETY: as above.
+        if unsafe { (driver.parameter)(handle, n, &mut offset, &mut bytes) } != SUCCESS {
+            break;
+        }
+        if bytes >= size_of::<u64>() && offset % size_of::<u64>() == 0 {
+            parameters.push((n as u32, offset as u32, bytes as u32));
+        }
+    }
+    let layout = Layout { parameters, shared: shared as c_uint };
+    let mut layouts = LAYOUTS.lock();
+    if let Some(layout) = layouts.get(&layout) {
+        return Some(layout);
+    }
+    let layout = Box::leak(Box::new(layout));
+    layouts.insert(layout);
+    Some(layout)
+}
+
+/// Forgets all functions, since some end with their module or context.
+pub(super) fn functions_end() {
+    if !FUNCTIONS.is_untouched() {
+        process::guarded("when functions ended", || FUNCTIONS.lock().clear());
+        FORGOTTEN.fetch_add(1, AcqRel);
+    }
+}
+
+/// Forgets that captured launches named memory that is freed.
+pub(super) fn memory_ends(at: u64, bytes: u64) {
+    if !CAPTURED.is_untouched() {
+        CAPTURED.lock().retain(|unit| !(at / UNIT..(at + bytes).div_ceil(UNIT)).contains(unit));
+    }
+}
+
+/// Heat of chunks, given by addresses and sizes in bytes. Takes the lock of the regions, which holders of the chunks' own must not.
+pub(super) fn heat_of(chunks: &[(u64, u64)]) -> Vec<u32> {
+    let named = NAMED.iter().map(|place| place.load(Relaxed)).filter(|word| *word != 0);
+    let named = named.map(|word| Touch { at: word & !MARK, heat: if word & MARK != 0 { STAGED } else { 1 } });
+    let captured: Vec<u64> =
+        if CAPTURED.is_untouched() { Vec::new() } else { CAPTURED.lock().iter().copied().collect() };
+    let captured = captured.into_iter().map(|unit| Touch { at: unit * UNIT, heat: u32::MAX });
+    heats(chunks, named.chain(captured), |a, b| region_of(a, |at, _| at) == region_of(b, |at, _| at))
+}
+
+/// Empties the tables, in a forked child.
+pub(super) fn forget_all() {
+    CAPTURED.forget();
+    FUNCTIONS.forget();
+    LAYOUTS.forget();
+    FORGOTTEN.fetch_add(1, AcqRel);
+}
