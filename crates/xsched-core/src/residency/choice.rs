@@ -13,9 +13,12 @@ pub struct Touch {
     pub heat: u32,
 }
 
+/// Distance from a named address, in bytes, at which a chunk has half of its heat: arrays are seldom longer than some times that.
+const HALF: u64 = 256 << 20;
+
 /// Heat of each chunk, by the launches that named an address in it. `chunks` has addresses and sizes in bytes. A launch names where an array
-/// begins and not its length, so a chunk that none names is as hot as the one right before it, if `joined` says of the addresses of both
-/// that they belong to one allocation.
+/// begins and not its length, so chunks behind a hot one are hot, too, less so with the distance, as far as `joined` says of the addresses of
+/// neighbours that they belong to one allocation.
 pub fn heats(
     chunks: &[(u64, u64)],
     touches: impl IntoIterator<Item = Touch>,
@@ -31,12 +34,18 @@ pub fn heats(
             heat[n] = heat[n].saturating_add(touch.heat);
         }
     }
-    for pair in order.windows(2) {
-        let (first, second) = (pair[0], pair[1]);
-        let (at, bytes) = chunks[first];
-        if heat[second] == 0 && at + bytes == chunks[second].0 && joined(at, chunks[second].0) {
-            heat[second] = heat[first];
+    // The hot chunk before, with its heat, and the chunk right before.
+    let (mut named, mut last) = ((0, 0), None);
+    for &n in &order {
+        let at = chunks[n].0;
+        let follows =
+            last.is_some_and(|last: usize| chunks[last].0 + chunks[last].1 == at && joined(chunks[last].0, at));
+        let from_before = if follows { named.1 >> ((at - named.0) / HALF).min(31) } else { 0 };
+        if heat[n] >= from_before {
+            named = (at, heat[n]);
         }
+        heat[n] = heat[n].max(from_before);
+        last = Some(n);
     }
     heat
 }

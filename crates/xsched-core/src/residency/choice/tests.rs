@@ -15,11 +15,18 @@ fn launches_heat_the_chunk_that_they_name_and_the_rest_of_its_array() {
     let joined = |a: u64, b: u64| (a < 400) == (b < 400);
     let touches = [(120, 1), (110, 32), (350, 2), (950, 5), (50, 9), (1_000, 9), (700, 9)];
     let touches = touches.map(|(at, heat)| Touch { at, heat });
-    assert_eq!(heats(&chunks, touches, joined), [0, 33, 33, 2, 0, 5]);
-    assert_eq!(heats(&chunks, touches, |_, _| true), [2, 33, 33, 2, 2, 5]);
+    assert_eq!(heats(&chunks, touches, joined), [0, 33, 33, 33, 0, 5]);
+    assert_eq!(heats(&chunks, touches, |_, _| true), [33, 33, 33, 33, 33, 5]);
     assert_eq!(heats(&[], touches, joined), []);
     let hottest = [u32::MAX, 7].map(|heat| Touch { at: 900, heat });
     assert_eq!(heats(&chunks, hottest, joined)[5], u32::MAX);
+}
+
+#[test]
+fn heat_falls_with_the_distance() {
+    let chunks: Vec<(u64, u64)> = (0..6).map(|n| (n * HALF / 2, HALF / 2)).collect();
+    let touches = [(10, 400), (HALF + 1, 40), (2 * HALF, 101)].map(|(at, heat)| Touch { at, heat });
+    assert_eq!(heats(&chunks, touches, |_, _| true), [400, 400, 200, 200, 101, 101]);
 }
 
 #[test]

@@ -439,6 +439,7 @@ impl Mover {
                 self.follow_daemon();
                 self.look_for_room();
             }
+            touches::cool();
             self.until = Instant::now() + PATIENCE;
             // Read once the latch is closed: a thread that comes later finds it so.
             let threads = std::iter::once_with(|| movable.threads.lock().clone()).flatten();

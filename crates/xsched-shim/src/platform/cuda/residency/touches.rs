@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use xsched_core::residency::{Touch, heats};
 use xsched_vendor::functions;
@@ -18,22 +18,37 @@ use crate::lock::Lock;
 use crate::platform::shared::{Driver as _, search_beside};
 use crate::process;
 
-/// Addresses that are remembered: of a training, those of several steps.
+/// Units of memory whose use is known at a time; those of 128 GiB.
 const PLACES: usize = 1 << 16;
-/// Shared memory of a block from which a kernel counts as one that reads its operands many times, as matrix products do, in bytes.
+/// Places at which the use of a unit may be, from that of its number on.
+const TRIES: usize = 16;
+/// Heat of an address that a launch names, and of one where the kernel stages its operands: such kernels, matrix products for instance, read
+/// them many times.
+const NAMED: u32 = 64;
+const STAGED: u32 = 32 * NAMED;
+/// Shared memory of a block from which a kernel counts as one that stages operands, in bytes.
 const STAGING: c_uint = 16 << 10;
-/// Heat of an address that such a kernel names; others add 1.
-const STAGED: u32 = 32;
-/// Mark of such an address in the list, where addresses of arrays have zeros.
-const MARK: u64 = 1;
+/// Addresses up to which each has the whole heat of a launch. A launch of many arrays shares its work among them.
+const FEW: u32 = 8;
+/// Addresses of a launch that are looked at: parameters of 4 KiB have so many, and few kernels have more.
+const MOST: usize = 512;
+/// Launches after which half of the heat is gone: several steps of a training.
+const HALF: usize = 1 << 15;
 /// CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES.
 const ATTRIBUTE_SHARED: c_int = 1;
 /// Functions that each thread knows the parameters of without a lock.
 const KNOWN: usize = 64;
 
-/// The last addresses that launches named, with their marks; 0: none yet.
-static NAMED: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
-static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// Use of a unit of memory: its number and 1, and its heat.
+struct Place {
+    unit: AtomicU32,
+    heat: AtomicU32,
+}
+
+static PLACED: [Place; PLACES] = [const { Place { unit: AtomicU32::new(0), heat: AtomicU32::new(0) } }; PLACES];
+/// Launches that were looked at, and those after which heat was last halved.
+static LAUNCHES: AtomicUsize = AtomicUsize::new(0);
+static COOLED: AtomicUsize = AtomicUsize::new(0);
 /// First address of movable memory, and the first behind it.
 static FIRST: AtomicU64 = AtomicU64::new(u64::MAX);
 static END: AtomicU64 = AtomicU64::new(0);
@@ -99,17 +114,52 @@ pub(super) fn note(real: *mut c_void, launch: Launched) {
         return;
     }
     let Some(layout) = known(real, launch.function as usize) else { return };
-    let mark = if layout.shared.saturating_add(launch.shared) >= STAGING { MARK } else { 0 };
-    let captures = Api::known().is_some_and(|api| api.some_capture());
+    let (mut units, mut count) = ([0; MOST], 0);
     each_word(layout, launch, |word| {
-        if word < first || word >= end {
+        if first <= word && word < end && count < MOST {
+            units[count] = word / UNIT;
+            count += 1;
+        }
+    });
+    let units = &units[..count];
+    let staged = layout.shared.saturating_add(launch.shared) >= STAGING;
+    let heat = (if staged { STAGED } else { NAMED }) * FEW / FEW.max(count as u32);
+    units.iter().for_each(|unit| add(*unit, heat));
+    LAUNCHES.fetch_add(1, Relaxed);
+    if Api::known().is_some_and(|api| api.some_capture()) {
+        process::guarded("while a captured launch was noted", || CAPTURED.lock().extend(units));
+    }
+}
+
+/// Adds to the heat of a unit. Two threads may take a place each for the same unit, whose heat is the sum then.
+fn add(unit: u64, heat: u32) {
+    let name = unit as u32 + 1;
+    for n in 0..TRIES {
+        let place = &PLACED[(name as usize).wrapping_mul(0x9E37_79B1).wrapping_add(n) % PLACES];
+        let known = place.unit.load(Relaxed);
+        if known == name || (known == 0 && place.unit.compare_exchange(0, name, Relaxed, Relaxed).is_ok()) {
+            if place.heat.load(Relaxed) < u32::MAX / 2 {
+                place.heat.fetch_add(heat, Relaxed);
+            }
             return;
         }
-        if captures {
-            process::guarded("while a captured launch was noted", || CAPTURED.lock().insert(word / UNIT));
+    }
+}
+
+/// Halves all heat, once there were enough launches. Called by one thread.
+pub(super) fn cool() {
+    let launches = LAUNCHES.load(Relaxed);
+    if launches.wrapping_sub(COOLED.load(Relaxed)) < HALF {
+        return;
+    }
+    COOLED.store(launches, Relaxed);
+    for place in PLACED.iter().filter(|place| place.unit.load(Relaxed) != 0) {
+        let heat = place.heat.load(Relaxed) / 2;
+        place.heat.store(heat, Relaxed);
+        if heat == 0 {
+            place.unit.store(0, Relaxed);
         }
-        NAMED[NEXT.fetch_add(1, Relaxed) % PLACES].store(word & !MARK | mark, Relaxed);
-    });
+    }
 }
 
 /// Looks at each word of a launch's parameters that can be an address.
@@ -239,8 +289,8 @@ pub(super) fn memory_ends(at: u64, bytes: u64) {
 
 /// Heat of chunks, given by addresses and sizes in bytes. Takes the lock of the regions, which holders of the chunks' own must not.
 pub(super) fn heat_of(chunks: &[(u64, u64)]) -> Vec<u32> {
-    let named = NAMED.iter().map(|place| place.load(Relaxed)).filter(|word| *word != 0);
-    let named = named.map(|word| Touch { at: word & !MARK, heat: if word & MARK != 0 { STAGED } else { 1 } });
+    let placed = PLACED.iter().filter_map(|place| Some((place.unit.load(Relaxed).checked_sub(1)?, place)));
+    let named = placed.map(|(unit, place)| Touch { at: u64::from(unit) * UNIT, heat: place.heat.load(Relaxed) });
     let captured: Vec<u64> =
         if CAPTURED.is_untouched() { Vec::new() } else { CAPTURED.lock().iter().copied().collect() };
     let captured = captured.into_iter().map(|unit| Touch { at: unit * UNIT, heat: u32::MAX });
