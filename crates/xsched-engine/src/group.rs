@@ -9,7 +9,7 @@ use xsched_proto::segment::{GroupSlot, length};
 use xsched_proto::wire::{Levels, Platform, Share, Sharing};
 
 use crate::pooling::Seat;
-use crate::tuning::LONG_US;
+use crate::tuning::ENDS_SOON_US;
 use crate::user::User;
 
 /// A group.
@@ -90,7 +90,7 @@ impl<W> Group<W> {
 /// Returns true if commands in flight end soon once their group has the device.
 pub(crate) fn ends_soon(words: &GroupSlot) -> bool {
     let longest_us = words.longest_us.load(Relaxed);
-    words.lengths.load(Relaxed) != length::LONG && longest_us != 0 && longest_us <= LONG_US
+    longest_us != 0 && longest_us <= ENDS_SOON_US
 }
 
 /// Tells whether a group's commands are short: those of late, or all if no budget ever held it. None: not known yet.

@@ -102,6 +102,8 @@ pub(crate) const DRAIN_PATIENCE_US: Micros = 4_000;
 /// … until the others pause, for so long in µs at most. The work that these have in flight comes first: a token of a language model takes
 /// 1.4 ms. The work of the suspended group then ends within half a millisecond …
 pub(crate) const DRAIN_US: Micros = 3_000;
+/// … but for a kernel of some milliseconds beside a burst of launches, of which so many moments have to be given at most …
+pub(crate) const DRAINS: u32 = 3;
 /// … and the end is noticed within this time, in µs.
 pub(crate) const DRAIN_POLL_US: Micros = 100;
 /// Greatest credit and greatest debt of a class, in quanta: some quanta of others may lie between two of its own.

@@ -2,14 +2,14 @@
 //!
 //! Where the hardware gives such work short slices while a more urgent group has the device, it advances in each of them but for the time
 //! in which a slice begins, and costs the urgent group two switches of contexts each time. Some commands get nowhere in such a slice. So
-//! where the device still executes something after a while, the more urgent groups pause for a moment: once for each time that a gate
-//! closes.
+//! where the device still executes something after a while, the more urgent groups pause for a moment, some times for each time that a gate
+//! closes: the work that they have in flight comes first, and may take the whole of such a moment.
 
 use xsched_proto::trace::Why;
 
 use super::{Round, Stage};
 use crate::arbiter::member::Member;
-use crate::tuning::{DRAIN_PATIENCE_US, DRAIN_POLL_US, DRAIN_US};
+use crate::tuning::{DRAIN_PATIENCE_US, DRAIN_POLL_US, DRAIN_US, DRAINS};
 use crate::{Micros, PoolId, Verdict};
 
 /// State of one group that leaves the device.
@@ -19,8 +19,11 @@ pub(in crate::arbiter) struct Drain {
     pub(in crate::arbiter) in_slices: bool,
     /// True if the device executes work of this group, as of the last poll since its gate closed; none = not polled yet.
     pub(in crate::arbiter) executes: Option<bool>,
-    /// End of the pause of the others; past once they have paused.
+    /// End of the pause of the others; past once they have paused for the last time.
     until: Option<Micros>,
+    /// Pauses that did not suffice, and the begin of the next one after them.
+    vain: u32,
+    again_at: Micros,
 }
 
 /// The drains of one device.
@@ -35,21 +38,31 @@ pub(in crate::arbiter) fn is_due(m: &Member, now: Micros) -> bool {
     m.drain.in_slices
         && !m.yields
         && !m.group.granted
-        && m.gate.closed_at + DRAIN_PATIENCE_US <= now
+        && m.drain.begins(m.gate.closed_at) <= now
         && m.drain.until.is_none_or(|until| now < until)
 }
 
 impl Drain {
+    /// Begin of the next pause of the others.
+    fn begins(&self, closed_at: Micros) -> Micros {
+        if self.vain == 0 { closed_at + DRAIN_PATIENCE_US } else { self.again_at }
+    }
+
     /// Continues the drain of a group whose gate closed at `closed_at`. Returns the time of the next poll, and true if all others pause
     /// now; none = the drain is over.
     fn go_on(&mut self, now: Micros, closed_at: Micros) -> Option<(Micros, bool)> {
-        let begins = closed_at + DRAIN_PATIENCE_US;
+        let begins = self.begins(closed_at);
         let (poll, pauses) = match self.executes {
             _ if now < begins => (begins, false),
             // Not polled yet. Where nothing is ever polled, there is no pause.
             None if now < begins + DRAIN_US => (now + DRAIN_POLL_US, false),
             Some(true) => {
                 let until = *self.until.get_or_insert(now + DRAIN_US);
+                if until <= now && self.vain + 1 < DRAINS {
+                    let again_at = now + DRAIN_PATIENCE_US;
+                    *self = Drain { in_slices: true, vain: self.vain + 1, again_at, ..Drain::default() };
+                    return Some((again_at, false));
+                }
                 (until.min(now + DRAIN_POLL_US), now < until)
             }
             _ => {

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Two models that do not fit into the GPU's memory together and answer in turn.
+
+  answering.py --bin FOLDER [--out FILE] [--gib N] [--every SECONDS] [--requests N]
+
+FOLDER holds `xsched` and `libxsched.so`. Each model has N GiB (10) of weights; both together have 1.2 times the capacity that the daemon
+is told. A request is a pass over all weights of one model, and the next request is the other one's. Prints one JSON object for each way, to
+FILE too: seconds from the request to its answer, less the pass itself, the first time and then the median, with the bytes that moved:
+
+  swap        both models run under `xsched run --memory swap`
+  anew        without xsched: the one is ended and the other started, which loads its weights from files in the page cache
+  checkpoint  without xsched: the one is checkpointed and the other restored by cuCheckpointProcess*, where the driver has them
+
+Takes two minutes; needs torch.
+"""
+
+import argparse
+import ctypes
+import json
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from freezing import GIB, ask, reporting, tell
+
+PART = GIB // 2
+
+
+def model(count, folder):
+    """Loads the weights, parts of half a GiB, and answers each line with the sum of them and the seconds of the pass."""
+    import torch
+
+    if folder:
+        weights = [torch.load(f"{folder}/{n}.pt", mmap=True, weights_only=True).cuda() for n in range(count)]
+    else:
+        torch.manual_seed(1)
+        weights = [torch.randint(0, 1 << 20, (PART // 4,), dtype=torch.int32, device="cuda") for _ in range(count)]
+    sums = lambda: sum(int(part.sum().item()) for part in weights)
+    sums()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        began = time.monotonic()
+        print(json.dumps({"sum": sums(), "s": time.monotonic() - began}), flush=True)
+
+
+def save(count, folder):
+    import torch
+
+    torch.manual_seed(1)
+    for n in range(count):
+        torch.save(torch.randint(0, 1 << 20, (PART // 4,), dtype=torch.int32, device="cuda").cpu(), f"{folder}/{n}.pt")
+
+
+def start(place, words, *before):
+    words = [*before, sys.executable, __file__, *words]
+    child = subprocess.Popen(words, env=place.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    place.children.append(child)
+    return child
+
+
+def ready(child):
+    if child.stdout.readline().strip() != "ready":
+        raise RuntimeError("a model did not start")
+    return child
+
+
+def stop(child):
+    child.stdin.close()
+    child.wait()
+
+
+def asked(child, before=lambda: None):
+    """Seconds of a request, the answer's sum."""
+    began = time.monotonic()
+    before()
+    found = ask(child, "request")
+    return time.monotonic() - began, found["sum"]
+
+
+def figures(times, alone, gib):
+    beyond = [each - alone for each in times]
+    usual = statistics.median(beyond[2:])
+    return {"first_s": [round(each, 3) for each in beyond[:2]], "median_s": round(usual, 3), "worst_s": round(max(beyond[2:]), 3),
+            "gib_per_s": round(2 * gib / usual, 1), "limit_s": round(2 * gib * GIB / 45e9 + 0.2, 3)}
+
+
+def swap(place, args, report):
+    capacity = int(2 * args.gib / 1.2 * 1024) + 1200
+    place.start_daemon(f'[memory]\ncapacity = "{capacity}MiB"\n')
+    models = [ready(start(place, ["--model", str(args.parts)], place.xsched, "run", "--memory", "swap", "--")) for _ in range(2)]
+    asked(models[1])
+    alone, total = asked(models[1])
+    times, sums = [], set()
+    for n in range(args.requests):
+        time.sleep(args.every)
+        took, found = asked(models[n % 2])
+        times.append(took)
+        sums.add(found)
+    report("swap", alone_s=round(alone, 4), capacity_mib=capacity, same=sums == {total}, **figures(times, alone, args.gib),
+           says=place.run("ps", str(models[0].pid), str(models[1].pid)).stdout)
+    for each in models:
+        stop(each)
+    return alone
+
+
+def operate():
+    """Checkpoints other processes: reads a step and a process in a line, and answers with the driver's code."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    driver.cuInit(0)
+    for line in sys.stdin:
+        step, pid = line.split()
+        print(getattr(driver, f"cuCheckpointProcess{step}")(int(pid), None), flush=True)
+
+
+def checkpoint(place, args, alone, report):
+    if not hasattr(ctypes.CDLL("libcuda.so.1"), "cuCheckpointProcessLock"):
+        report("checkpoint", why="the driver has no such functions")
+        return
+    operator = start(place, ["--operate"])
+
+    def call(step, pid):
+        tell(operator, f"{step} {pid}")
+        if not select.select([operator.stdout], [], [], 20)[0]:
+            raise OSError(f"cuCheckpointProcess{step} did not end within 20 s")
+        if code := int(operator.stdout.readline()):
+            raise OSError(f"cuCheckpointProcess{step} returned error {code}")
+
+    def change(away, back):
+        for step, pid in (("Lock", away), ("Checkpoint", away), ("Restore", back), ("Unlock", back)):
+            call(step, pid)
+
+    models = [ready(start(place, ["--model", str(args.parts)])) for _ in range(2)]
+    try:
+        for step in ("Lock", "Checkpoint"):
+            call(step, models[0].pid)
+        times = []
+        for n in range(args.requests):
+            here, other = models[n % 2], models[1 - n % 2]
+            times.append(asked(here, lambda: change(other.pid, here.pid))[0])
+        report("checkpoint", **figures(times, alone, args.gib))
+    except OSError as error:
+        report("checkpoint", why=str(error))
+    for child in (operator, *models):
+        child.kill()
+        child.wait()
+
+
+def anew(place, args, alone, report):
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, __file__, "--save", str(args.parts), folder], check=True)
+        words, times = ["--model", str(args.parts), "--from", folder], []
+        here = ready(start(place, words))
+        for _ in range(4):
+            began = time.monotonic()
+            stop(here)
+            here = ready(start(place, words))
+            ask(here, "request")
+            times.append(time.monotonic() - began)
+        stop(here)
+    report("anew", **figures(times, alone, args.gib))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for hidden in ("--model", "--save"):
+        parser.add_argument(hidden, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--operate", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--from", dest="folder", help=argparse.SUPPRESS)
+    parser.add_argument("rest", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("--bin", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--gib", type=int, default=10)
+    parser.add_argument("--every", type=float, default=2)
+    parser.add_argument("--requests", type=int, default=8)
+    args = parser.parse_args()
+    args.parts = 2 * args.gib
+    if args.operate:
+        return operate()
+    if args.save:
+        return save(args.save, args.rest[0])
+    if args.model:
+        return model(args.model, args.folder)
+
+    def measure(place, report):
+        alone = swap(place, args, report)
+        anew(place, args, alone, report)
+        checkpoint(place, args, alone, report)
+
+    reporting(args, measure, gib=args.gib)
+
+
+if __name__ == "__main__":
+    main()
