@@ -8,7 +8,7 @@ is told. A request is a pass over all weights of one model, and the next request
 FILE too: seconds from the request to its answer, less the pass itself, the first time and then the median, with the bytes that moved:
 
   swap        both models run under `xsched run --memory swap`
-  anew        without xsched: the one is ended and the other started, which loads its weights from files in the page cache
+  anew        without xsched: the one is ended and the other started, which loads as many weights from the page cache
   checkpoint  without xsched: the one is checkpointed and the other restored by cuCheckpointProcess*, where the driver has them
 
 Takes two minutes; needs torch.
@@ -35,7 +35,7 @@ def model(count, folder):
     import torch
 
     if folder:
-        weights = [torch.load(f"{folder}/{n}.pt", mmap=True, weights_only=True).cuda() for n in range(count)]
+        weights = [torch.load(f"{folder}/part.pt", mmap=True, weights_only=True).cuda() for _ in range(count)]
     else:
         torch.manual_seed(1)
         weights = [torch.randint(0, 1 << 20, (PART // 4,), dtype=torch.int32, device="cuda") for _ in range(count)]
@@ -47,12 +47,10 @@ def model(count, folder):
         print(json.dumps({"sum": sums(), "s": time.monotonic() - began}), flush=True)
 
 
-def save(count, folder):
+def save(folder):
     import torch
 
-    torch.manual_seed(1)
-    for n in range(count):
-        torch.save(torch.randint(0, 1 << 20, (PART // 4,), dtype=torch.int32, device="cuda").cpu(), f"{folder}/{n}.pt")
+    torch.save(torch.randint(0, 1 << 20, (PART // 4,), dtype=torch.int32), f"{folder}/part.pt")
 
 
 def start(place, words, *before):
@@ -151,7 +149,7 @@ def checkpoint(place, args, alone, report):
 
 def anew(place, args, alone, report):
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, __file__, "--save", str(args.parts), folder], check=True)
+        subprocess.run([sys.executable, __file__, "--save", folder], check=True)
         words, times = ["--model", str(args.parts), "--from", folder], []
         here = ready(start(place, words))
         for _ in range(4):
@@ -166,11 +164,10 @@ def anew(place, args, alone, report):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for hidden in ("--model", "--save"):
-        parser.add_argument(hidden, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--model", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--save", help=argparse.SUPPRESS)
     parser.add_argument("--operate", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--from", dest="folder", help=argparse.SUPPRESS)
-    parser.add_argument("rest", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--bin", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--gib", type=int, default=10)
@@ -181,7 +178,7 @@ def main():
     if args.operate:
         return operate()
     if args.save:
-        return save(args.save, args.rest[0])
+        return save(args.save)
     if args.model:
         return model(args.model, args.folder)
 

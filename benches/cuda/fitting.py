@@ -167,8 +167,8 @@ def measure(place, args, report):
     bare = trainer(place, args.tokens)
     ready(bare)
     count = min(len(after["answer"]), args.losses)
-    losses = ask(bare, f"steps {count - 1}")["answer"]
-    report("losses", compared=count, equal=losses[:count] == after["answer"][:count])
+    found = ask(bare, f"steps {count - 1}")
+    report("losses of a bare run", compared=count, equal=found["answer"][:count] == after["answer"][:count], **brief(found))
 
 
 def main():
