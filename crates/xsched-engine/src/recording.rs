@@ -96,7 +96,7 @@ impl<M: Memory> Engine<M> {
         *followed = Followed { launches, waited_ns: 0, missed: 0 };
         match burst {
             Some((owner, burst)) => {
-                // Those that were missed since the last look had the same number each, for want of better knowledge.
+                // Missed bursts since the last look count as many commands as this one, for want of better knowledge.
                 let commands = commands / missed.saturating_add(1);
                 self.recordings.add(owner, Burst { missed: all_missed, commands, ..burst });
             }

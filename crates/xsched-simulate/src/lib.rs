@@ -79,7 +79,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The same run under a policy that has no name of its own, such as one with a fault.
+    /// Returns the run under a policy that has no name of its own, such as one with a fault.
     #[must_use]
     pub fn under(self, choice: Choice) -> Run<'a> {
         Run { policy: Some(choice), ..self }

@@ -36,8 +36,11 @@ impl Policy for Broken {
     }
 }
 
+/// Makes a policy for a device.
+type Make = fn(&Params) -> Box<dyn Policy>;
+
 /// A policy with a fault under the name of the sound one.
-fn broken(name: &str, make: fn(&Params) -> Box<dyn Policy>) -> Choice {
+fn broken(name: &str, make: Make) -> Choice {
     let mut choice = Choice::named(name).expect("a policy");
     choice.entry = Box::leak(Box::new(Entry { make, ..*choice.entry }));
     choice
@@ -60,7 +63,7 @@ fn play(scenario: &Scenario, choice: Option<&Choice>) -> Outcome {
 fn is_found(
     rule: fn(&Scenario, &Outcome) -> TestCaseResult,
     scenarios: impl Strategy<Value = File>,
-    (name, make): (&'static str, fn(&Params) -> Box<dyn Policy>),
+    (name, make): (&'static str, Make),
     most_programs: usize,
 ) {
     let choice = broken(name, make);
@@ -92,7 +95,7 @@ fn a_policy_that_forgets_a_program_is_found() {
 #[test]
 fn a_policy_that_rests_while_work_waits_is_found() {
     let rests = |params: &Params| -> Box<dyn Policy> {
-        let fault = |now, groups: &mut [GroupView]| (now / SPELL_US % 2 == 0).then_some(groups.len());
+        let fault = |now: Micros, groups: &mut [GroupView]| (now / SPELL_US).is_multiple_of(2).then_some(groups.len());
         Box::new(Broken { sound: sound("fair", params), fault })
     };
     is_found(crate::the_device_works, crate::with_a_greedy_one(), ("fair", rests), 1);
