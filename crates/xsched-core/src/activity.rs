@@ -16,6 +16,20 @@ use crate::protocol::registration::{Answered, Registration};
 use crate::queue::{CompletionFence, XQueue};
 use crate::runtime::Runtime;
 
+/// A burst that ends.
+struct Ended {
+    /// Bursts before it.
+    bursts: u64,
+    /// Launches of the group's queues until then.
+    launches: u64,
+    /// Length, in µs.
+    us: u64,
+    /// Expected device time of its commands, in µs; 0 = unknown.
+    device_us: u64,
+    /// Time since which the daemon has not noticed announcements, in ns.
+    unheard_ns: Option<u64>,
+}
+
 impl Group {
     fn given(&self, rt: &Runtime) -> Given {
         let begin = Given { launches: self.launches(rt), ..Given::default() };
@@ -150,8 +164,13 @@ impl Group {
             self.burst.over.store(!came, Release);
             came
         };
-        let (burst_us, device_us) = (self.burst_us(rt), self.burst_device_us(rt));
-        let unheard = self.slot(rt).unheard_since_ns();
+        let burst = Ended {
+            bursts: self.slot(rt).bursts.load(Acquire),
+            launches: before,
+            us: self.burst_us(rt),
+            device_us: self.burst_device_us(rt),
+            unheard_ns: self.slot(rt).unheard_since_ns(),
+        };
         let idle = self.readiness(rt).call_idle(came);
         if !idle {
             self.grace.cancel();
@@ -162,16 +181,53 @@ impl Group {
             // By a launch that announced itself before the burst was known to be over.
             self.begin_burst(rt);
         }
-        slot.burst_us.store(burst_us, Relaxed);
-        slot.burst_device_us.store(device_us.try_into().unwrap_or(u32::MAX), Relaxed);
-        if let Some(since_ns) = unheard {
-            slot.unheard_ready_ns.store(since_ns, Relaxed);
-        }
-        slot.bursts.fetch_add(1, Release);
+        self.publish(rt, burst);
         // The beginning of the grace time stays: the next launch measures the gap from there, however long it was.
         rt.waits.idles.fetch_add(exact.into(), Relaxed);
         rt.notify_daemon();
         Some(before)
+    }
+
+    /// Ends the grace time at a launch. If it had run out, the burst ended with its begin, though the agent, which a busy machine runs late,
+    /// has not found the group idle: the pause is no part of the burst, and the launch begins another one. `under_way` launches are counted
+    /// already.
+    pub(crate) fn end_grace(&self, rt: &Runtime, under_way: u64) {
+        let Some(since) = self.grace.end() else { return };
+        let slot = self.slot(rt);
+        let bursts = slot.bursts.load(Acquire);
+        let (end_ns, began_ns) = (rt.daemon_page.daemons_ns(since), slot.ready_at_ns.load(Relaxed));
+        // Where the agent was in time, the launch has announced the next burst by now.
+        if self.burst.over.load(Acquire) || end_ns <= began_ns {
+            return;
+        }
+        let launches = self.launches(rt).wrapping_sub(under_way);
+        let burst = Ended {
+            bursts,
+            launches,
+            us: (end_ns - began_ns) / 1_000,
+            device_us: self.burst_device_us(rt),
+            unheard_ns: slot.unheard_since_ns(),
+        };
+        slot.ready_at_ns.store(rt.daemon_page.daemons_ns(now_ns()), Relaxed);
+        *self.burst.from.lock().unwrap_or_else(PoisonError::into_inner) = self.given(rt);
+        self.publish(rt, burst);
+        rt.notify_daemon();
+    }
+
+    /// Publishes a burst that has ended, unless another thread has meanwhile.
+    fn publish(&self, rt: &Runtime, burst: Ended) {
+        let slot = self.slot(rt);
+        if slot.bursts.load(Acquire) != burst.bursts {
+            return;
+        }
+        slot.burst_us.store(burst.us, Relaxed);
+        slot.burst_device_us.store(burst.device_us.try_into().unwrap_or(u32::MAX), Relaxed);
+        let retired = slot.launches_retired.load(Relaxed);
+        slot.burst_launches.store(burst.launches.wrapping_add(retired) as u32, Relaxed);
+        if let Some(since_ns) = burst.unheard_ns {
+            slot.unheard_ready_ns.store(since_ns, Relaxed);
+        }
+        _ = slot.bursts.compare_exchange(burst.bursts, burst.bursts.wrapping_add(1), Release, Relaxed);
     }
 
     /// Duration of the burst that would end now, in µs: to the last completion, at which the grace time began.
@@ -200,7 +256,7 @@ impl Group {
         }
         if busy {
             self.announce(rt);
-            self.grace.end();
+            self.end_grace(rt, 0);
         } else {
             self.update_idle_state_always(rt);
             if self.activity(rt, now_ns()).grace_left_ns() == Some(0) {

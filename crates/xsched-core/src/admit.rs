@@ -191,7 +191,7 @@ impl XQueue {
         if gate.is_stalled() {
             group.end_stall(rt);
         }
-        group.grace.end();
+        group.end_grace(rt, 1);
         gate = slot.gate.load();
         let contended = gate.is_contended() || !gate.is_open();
         if contended && gate.is_bypassed() {

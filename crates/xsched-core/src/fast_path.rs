@@ -68,12 +68,16 @@ impl Held {
     #[inline(never)]
     pub fn look(self, key: usize, tells: bool) -> Entered {
         let known = current().entries[slot_of(key)].get().known;
-        let (Held::Counted, Some(Known { queue, slot, counter })) = (self, known) else { return Entered::Unknown };
+        let (Held::Counted, Some(Known { queue, group, slot, counter })) = (self, known) else {
+            return Entered::Unknown;
+        };
         // `pass` has counted the launch already.
         if !tells
             && current().inspected.get() != Way::Regroup
             && is_open_unbounded(slot)
             && queue.in_order()
+            // The first launch after a pause ends the pause.
+            && !group.grace.runs()
             && !admission::is_followed(counter.total().wrapping_sub(1))
         {
             take_inspected();
@@ -106,7 +110,7 @@ fn is_open_unbounded(slot: &GroupSlot) -> bool {
 /// lies in a register anyway: the fast path keeps nothing for this.
 #[inline(never)]
 fn inspected(gate: Gate, key: usize) -> bool {
-    let Some(Known { queue, slot, counter }) = current().entries[slot_of(key)].get().known else { return false };
+    let Some(Known { queue, slot, counter, .. }) = current().entries[slot_of(key)].get().known else { return false };
     let way = inspect::launch(queue, slot, counter);
     let goes_on = way == Way::Passes || way != Way::Regroup && gate.without(Gate::INSPECT).is_plainly_open();
     current().inspected.set(if goes_on { Way::Unknown } else { way });

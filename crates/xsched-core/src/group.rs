@@ -107,20 +107,28 @@ impl Grace {
         self.since.store(0, Relaxed);
     }
 
-    /// Ends the grace time at a launch: measures the gap between bursts, so that the next grace time can follow it.
-    pub(crate) fn end(&self) {
-        if self.since.load(Relaxed) == 0 {
-            return;
+    /// True: it runs, or has run out since the last launch.
+    #[inline(always)]
+    pub(crate) fn runs(&self) -> bool {
+        self.since.load(Relaxed) != 0
+    }
+
+    /// Ends the grace time at a launch: measures the gap between bursts, so that the next grace time can follow it. Returns its begin, in
+    /// ns, if it had run out.
+    pub(crate) fn end(&self) -> Option<u64> {
+        if !self.runs() {
+            return None;
         }
         let armed = self.since.swap(0, Relaxed);
         if armed == 0 {
-            return;
+            return None;
         }
         let gap = now_ns().saturating_sub(armed);
         let grace = self.ns.load(Relaxed);
         let next = next_grace_ns(grace, gap);
         journal::record(|| Record::Grace(grace, gap, next));
         self.ns.store(next, Relaxed);
+        (gap >= grace).then_some(armed)
     }
 }
 

@@ -36,7 +36,11 @@ fn remember(rt: &'static Runtime, key: usize, queue: &'static XQueue, counter: &
     let group = queue.group(rt);
     let thread = current();
     displace(rt, thread, thread.entries[slot_of(key)].get(), key);
-    thread.entries[slot_of(key)].set(Entry { key, stamp, known: Some(Known { queue, slot: group.slot(rt), counter }) });
+    thread.entries[slot_of(key)].set(Entry {
+        key,
+        stamp,
+        known: Some(Known { queue, group, slot: group.slot(rt), counter }),
+    });
 }
 
 /// Makes room for `key`. That the displaced queue was used still matters, see [`crate::used::priority`].

@@ -5,6 +5,7 @@ use core::cell::Cell;
 use xsched_flow::signals::Signals;
 use xsched_proto::segment::{Counter, GroupSlot};
 
+use crate::group::Group;
 use crate::origin::Way;
 use crate::queue::XQueue;
 
@@ -24,6 +25,7 @@ pub(crate) struct Entry {
 #[derive(Clone, Copy)]
 pub(crate) struct Known {
     pub(crate) queue: &'static XQueue,
+    pub(crate) group: &'static Group,
     pub(crate) slot: &'static GroupSlot,
     pub(crate) counter: &'static Counter,
 }

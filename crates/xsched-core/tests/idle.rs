@@ -166,6 +166,27 @@ fn a_burst_that_the_agent_nearly_ended_keeps_its_begin() {
     assert_eq!(words.bursts.load(Relaxed), 2);
 }
 
+/// A busy machine runs the agent late: requests at a distance once became one long burst, and the pause between them time of the host.
+#[test]
+fn a_launch_ends_the_burst_that_the_agent_was_late_to_end() {
+    let (rt, queue) = granted(Gate::CONTENDED);
+    let group = rt.groups().next().expect("its group");
+    let words = &rt.segment().groups[0];
+    let told = || (words.bursts.load(Relaxed), words.burst_launches.load(Relaxed));
+    for burst in 1..4 {
+        work(rt, queue, 1);
+        let (began_ns, drained_ns) = (words.ready_at_ns.load(Relaxed), xsched_core::now_ns());
+        assert_eq!(told().0, burst - 1);
+        while group.idle_due_ns(rt, xsched_core::now_ns()) != Some(0) {}
+        let paused_ns = xsched_core::now_ns();
+        assert!(is_slow(rt));
+        assert_eq!(told(), (burst, 12 * burst as u32 - 1), "11 launches at first, then the one that ends the pause besides");
+        assert!(words.burst_us.load(Relaxed) <= (drained_ns - began_ns) / 1_000);
+        assert!(words.ready_at_ns.load(Relaxed) >= paused_ns && !words.gate.load().must_announce());
+        assert_eq!(group.try_idle(rt, true), None, "it goes on");
+    }
+}
+
 /// After its beginning, a program without budget gets a fence for one command in 32 and one more in 128.
 #[test]
 fn who_is_not_held_is_followed_now_and_then() {

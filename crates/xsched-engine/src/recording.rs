@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use xsched_policy::GroupId;
 use xsched_proto::trace::Burst;
 
-use crate::memory::{LaunchSum, Memory};
+use crate::memory::Memory;
 use crate::parts::recordings::{Followed, Wanted};
 use crate::state::Engine;
-use crate::tuning::{BURSTS_TOLD, COUNTED_PLACES};
+use crate::tuning::BURSTS_TOLD;
 use crate::user::User;
 
 impl<M: Memory> Engine<M> {
@@ -64,18 +64,14 @@ impl<M: Memory> Engine<M> {
     }
 
     fn follow(&mut self, id: GroupId) {
-        let launches = self.launches_of(id);
+        let launches = self.launches_at_end(id);
         self.recordings.followed.entry(id).or_insert(Followed { launches, waited_ns: 0, missed: 0 });
         self.gatekeeper.follow(self.now_us(), id, true);
     }
 
-    /// Launches of a group so far; 0 for a program with so many queues that to add them up takes long.
-    fn launches_of(&self, id: GroupId) -> u64 {
-        let Some(group) = self.groups.get(&id) else { return 0 };
-        let Some(program) = self.program_of(group) else { return 0 };
-        let mut sum = LaunchSum::default();
-        let is_whole = program.memory.add_launches(&mut sum, COUNTED_PLACES);
-        sum.launches.get(usize::from(group.slot)).copied().filter(|_| is_whole).unwrap_or(0)
+    /// Launches of a group at the end of its last burst, modulo 2^32.
+    fn launches_at_end(&self, id: GroupId) -> u32 {
+        self.groups.get(&id).map_or(0, |group| group.words.burst_launches.load(Relaxed))
     }
 
     /// Counts a wait of a group that is over.
@@ -92,14 +88,19 @@ impl<M: Memory> Engine<M> {
         }
         let end_ns = from_ns.map_or(self.now_ns, |from_ns| from_ns.saturating_add(length_ns));
         self.recordings.ends.insert(id, end_ns);
+        let launches = self.launches_at_end(id);
         let burst = from_ns.and_then(|from_ns| self.burst_of(id, from_ns, length_ns));
-        let launches = self.launches_of(id);
         let Some(followed) = self.recordings.followed.get_mut(&id) else { return };
-        let missed = followed.missed.saturating_add(missed);
+        let all_missed = followed.missed.saturating_add(missed);
+        let commands = u64::from(launches.wrapping_sub(followed.launches));
         *followed = Followed { launches, waited_ns: 0, missed: 0 };
         match burst {
-            Some((owner, burst)) => self.recordings.add(owner, Burst { missed, ..burst }),
-            None => followed.missed = missed,
+            Some((owner, burst)) => {
+                // Missed bursts since the last look count as many commands as this one, for want of better knowledge.
+                let commands = commands / missed.saturating_add(1);
+                self.recordings.add(owner, Burst { missed: all_missed, commands, ..burst });
+            }
+            None => followed.missed = all_missed,
         }
     }
 
@@ -120,7 +121,7 @@ impl<M: Memory> Engine<M> {
         Some((owner, Burst { device_us: 0, cut: true, ..burst }))
     }
 
-    /// A burst of a followed group, which ends now.
+    /// A burst of a followed group, which ends now; without the number of its commands.
     fn burst_of(&self, id: GroupId, from_ns: u64, length_ns: u64) -> Option<(User, Burst)> {
         let (group, followed) = (self.groups.get(&id)?, self.recordings.followed.get(&id)?);
         let program = self.programs.get(&group.program.0)?;
@@ -136,7 +137,7 @@ impl<M: Memory> Engine<M> {
             us: length_ns / 1_000,
             waited_us: followed.waited_ns / 1_000,
             device_us: group.words.burst_device_us.load(Relaxed).into(),
-            commands: self.launches_of(id).saturating_sub(followed.launches),
+            commands: 0,
             missed: followed.missed,
             alone: self.arbiter().groups().all(is_quiet) && !is_later(self.recordings.gone.get(&group.device)),
             cut: false,

@@ -58,8 +58,6 @@ pub(crate) const TRACED_RECORDS: u64 = 1_024;
 pub(crate) const TRACED_BYTES: usize = 16 << 10;
 /// Bursts that are kept for commands that record: some 5 MiB, a second of very busy programs.
 pub(crate) const BURSTS_MAX: usize = 65_536;
-/// Queues and counters that are read for the launches of a burst: some 10 µs.
-pub(crate) const COUNTED_PLACES: usize = 1_024;
 /// Bursts in one message.
 pub(crate) const BURSTS_TOLD: usize = 512;
 /// Bursts that are looked through for one message: some 20 µs.

@@ -128,7 +128,9 @@ pub struct GroupSlot {
     /// Liveness overrides: number of launches that the in-flight budget let through because nothing completed meanwhile.
     pub liveness_overrides: AtomicU64,
     /// Number of launches let through because a signal handler interrupted the wait.
-    pub signal_overrides: AtomicU64,
+    pub signal_overrides: AtomicU32,
+    /// Number of launches at the end of the last burst, modulo 2^32. Written before `bursts`.
+    pub burst_launches: AtomicU32,
     /// Number of launches of queues and counters that no longer exist.
     pub launches_retired: AtomicU64,
     /// Sum of [`Counter::system`] of queues and counters that no longer exist.

@@ -37,7 +37,7 @@ pub struct Burst {
     pub waited_us: u64,
     /// Expected device time of its commands, in µs; 0 = not known.
     pub device_us: u64,
-    /// Number of its commands.
+    /// Number of its commands; 0 if it was cut.
     pub commands: u64,
     /// Bursts just before it of which nothing else is known: the daemon had not looked between them.
     pub missed: u64,

@@ -333,6 +333,10 @@ impl Tracker {
         }
         self.began_known = goes_on && settled;
         if goes_on {
+            if ended > 0 {
+                // A gate that closed in the pause before it keeps only this burst waiting.
+                self.waits_since_ns = self.waits_since_ns.map(|since_ns| since_ns.max(began_ns.min(at_ns)));
+            }
             self.began_ns = began_ns;
             if self.is_let() {
                 self.enter_device(began_ns, tell);

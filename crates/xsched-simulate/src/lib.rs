@@ -79,6 +79,12 @@ impl<'a> Run<'a> {
         })
     }
 
+    /// Returns the run under a policy that has no name of its own, such as one with a fault.
+    #[must_use]
+    pub fn under(self, choice: Choice) -> Run<'a> {
+        Run { policy: Some(choice), ..self }
+    }
+
     /// Number of machines.
     pub fn machines(&self) -> usize {
         self.plan.machines.len()

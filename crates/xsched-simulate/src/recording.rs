@@ -330,10 +330,12 @@ impl Seen {
     }
 
     fn kernels(&self, longest_us: u64) -> Vec<Kernels> {
-        let counts = quantiles(self.measured.iter().map(|burst| burst.commands), 3);
-        let count = counts.get(1).copied().unwrap_or(1).clamp(1, COMMANDS_MAX);
+        // The mean, so that all commands are there where bursts have more or less of them.
+        let commands: u64 = self.measured.iter().map(|burst| burst.commands).sum();
+        let count =
+            (commands as f64 / self.measured.len().max(1) as f64).round().clamp(1.0, COMMANDS_MAX as f64) as u64;
         let total = times(self.measured.iter().map(|burst| self.device_ns(burst)).collect());
-        let launches: Vec<u64> = self.measured.iter().map(|b| self.all_host_ns(b) / b.commands.max(1)).collect();
+        let launches: Vec<u64> = self.measured.iter().map(|burst| self.all_host_ns(burst) / count).collect();
         let launch = match self.measured.iter().any(|burst| self.late_ns(burst) > 0) {
             true => times(launches),
             false => Times::Fixed(quantiles(launches.into_iter(), 3).get(1).copied().unwrap_or(LAUNCH_NS)),

@@ -68,7 +68,7 @@ impl Registry {
     /// Launches admitted over budget because nothing was complete for long, and launches whose wait a signal handler ended.
     pub fn overrides(&self) -> (u64, u64) {
         self.groups().map(|g| g.slot(self)).fold((0, 0), |(liveness, signal), slot| {
-            (liveness + slot.liveness_overrides.load(Relaxed), signal + slot.signal_overrides.load(Relaxed))
+            (liveness + slot.liveness_overrides.load(Relaxed), signal + u64::from(slot.signal_overrides.load(Relaxed)))
         })
     }
 

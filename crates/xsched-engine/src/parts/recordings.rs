@@ -28,8 +28,8 @@ impl Wanted {
 /// A group that is followed: figures since its last burst.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Followed {
-    /// Launches at its end.
-    pub(crate) launches: u64,
+    /// Launches at its end, modulo 2^32.
+    pub(crate) launches: u32,
     /// Time that it was kept from its device, in ns.
     pub(crate) waited_ns: u64,
     /// Bursts of which no more is known than that they ended.

@@ -475,6 +475,7 @@ impl<'a> Script<'a> {
         let shorts = [
             &words.waiting,
             &words.lengths,
+            &words.burst_launches,
             &words.untold_gates,
             &words.held_inside,
             &words.level,

@@ -111,6 +111,7 @@ impl Node<'_> {
         let burst_ns = r.spell.idle_since_ns.saturating_sub(r.spell.ready_since_ns);
         segment.burst_us.store(burst_ns / 1_000, Relaxed);
         segment.burst_device_us.store((r.spell.burst_ns / 1_000) as u32, Relaxed);
+        segment.burst_launches.store(segment.launches() as u32, Relaxed);
         segment.bursts.fetch_add(1, Relaxed);
         segment.state.store(state::IDLE, Relaxed);
         self.tell(rank);

@@ -184,7 +184,7 @@ impl Seen {
                 error: words.unscheduled_error.load(Relaxed),
             },
             liveness_overrides: words.liveness_overrides.load(Relaxed),
-            signal_overrides: words.signal_overrides.load(Relaxed),
+            signal_overrides: words.signal_overrides.load(Relaxed).into(),
             heard_late: words.heard_late_by(now_ns()),
             stalls: words.stalls.load(Relaxed).into(),
             releases: words.releases.load(Relaxed),
