@@ -22,7 +22,7 @@
 //! one at a time, as do a graph's nodes. The host can read device memory. Not implemented: managed memory, arrays and
 //! textures, green contexts, multicast. A reserved range of addresses lies in one context and ends with it, and a
 //! descriptor of exported memory alone does not keep it in use. Memory of a graph's node is in use from the creation of
-//! the node on, and an allocation cannot be captured.
+//! the node on, and a free cannot be captured.
 //!
 //! # Counts
 //! `fakeGetCounters` stores the counts of operations (the fields of [`stats::Counters`], in order). With

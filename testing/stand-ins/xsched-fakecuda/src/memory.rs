@@ -5,9 +5,12 @@
 //! registered and a shared mapping of a sealed memfd, which the device can map.
 
 use crate::books::reap;
+use crate::capture;
 use crate::context::{CONTEXTS, Ctx, current};
 use crate::edge::{In, Null, Out};
 use crate::graph_memory;
+use crate::graph_memory::Block;
+use crate::op::Op;
 use crate::pool;
 use crate::result::{Error, Result};
 use crate::sequence::potentially_unsafe;
@@ -284,10 +287,10 @@ fn pooled(null: Null, out: Out<u64>, bytes: usize, stream: usize, pool: Option<u
     let (out, stream) = (out.required()?, stream::find(null, stream)?);
     let ctx = stream.context()?;
     let pool = pool.map_or_else(|| pool::current(ctx.device), |pool| pool::given(pool, ctx.device))?;
-    // Not implemented: it becomes a memory node of the graph.
     if let Some(capture) = stream.capture() {
-        capture.invalidate();
-        return Err(Error::NOT_SUPPORTED);
+        let block = Block::new(&ctx, bytes)?;
+        out.put(block.address())?;
+        return capture::add(&capture, &stream, Op::Memory(block));
     }
     if bytes == 0 {
         return Err(Error::INVALID_VALUE);
