@@ -8,6 +8,7 @@
  *   node MIB, capture KIB        a graph with memory, made of nodes, or executable of what is captured
  *   ungraph                      destroys the last of these
  *   share, unshare               2 MiB plain and 2 MiB behind a handle, exported twice; one step of their end at a time
+ *   host, unhost                 2 MiB of the host behind a handle, and 1 MiB pinned; their end
  *   reset                        ends the primary context with all that is in it, and makes it anew
  *   tell                         free memory is asked for: "done MIB" */
 #include "cu.h"
@@ -105,6 +106,21 @@ static void share(void)
 
 static CUresult end_share(void) { return step++ == 0 ? cuMemRelease(handle) : cuMemFree_v2(plain); }
 
+static void *page;
+
+static CUresult host(void)
+{
+    CUmemAllocationProp properties = {.type = 1, .location = {3, 0}};
+    CUresult got = cuMemCreate(&handle, 2 * MIB, &properties, 0);
+    return got ? got : cuMemHostAlloc(&page, MIB, 0);
+}
+
+static CUresult unhost(void)
+{
+    CUresult got = cuMemRelease(handle);
+    return got ? got : cuMemFreeHost(page);
+}
+
 static CUresult reset(void)
 {
     CUresult got = cuDevicePrimaryCtxReset_v2(device);
@@ -147,6 +163,8 @@ int main(void)
         else if (!strcmp(word, "ungraph")) got = ungraph();
         else if (!strcmp(word, "share")) share(), got = 0;
         else if (!strcmp(word, "unshare")) got = end_share();
+        else if (!strcmp(word, "host")) got = host();
+        else if (!strcmp(word, "unhost")) got = unhost();
         else if (!strcmp(word, "reset")) got = reset();
         else if (!strcmp(word, "tell")) got = (long)tell();
         printf("done %ld\n", got);

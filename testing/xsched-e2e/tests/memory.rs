@@ -382,12 +382,20 @@ fn memory_of_pools_and_graphs_and_shared_memory_counts_by_each_step_alone() {
     let held = || {
         let told = gpu.place.program(pid).expect("it is known");
         let held = &told["memory"][0]["held"];
-        let parts = ["used_bytes", "plain_bytes", "pooled_bytes", "virtual_bytes", "graph_bytes", "exported_bytes"];
+        let parts = [
+            "used_bytes",
+            "plain_bytes",
+            "pooled_bytes",
+            "virtual_bytes",
+            "graph_bytes",
+            "exported_bytes",
+            "host_bytes",
+        ];
         parts.map(|part| held[part].as_u64().expect("a number") >> 20)
     };
-    let none = [0; 6];
-    let pooled = |mib| [mib, 0, mib, 0, 0, 0];
-    let of_graphs = |mib| [mib, 0, 0, 0, mib, 0];
+    let none = [0; 7];
+    let pooled = |mib| [mib, 0, mib, 0, 0, 0, 0];
+    let of_graphs = |mib| [mib, 0, 0, 0, mib, 0, 0];
     let steps = [
         ("create", 0, none),
         ("pool 8", 0, pooled(8)),
@@ -403,11 +411,13 @@ fn memory_of_pools_and_graphs_and_shared_memory_counts_by_each_step_alone() {
         ("ungraph", 0, none),
         ("capture 8192", 0, of_graphs(8)),
         ("ungraph", 0, none),
-        ("share", 0, [4, 2, 0, 2, 0, 4]),
-        ("unshare", 0, [2, 2, 0, 0, 0, 2]),
+        ("share", 0, [4, 2, 0, 2, 0, 4, 0]),
+        ("unshare", 0, [2, 2, 0, 0, 0, 2, 0]),
         ("unshare", 0, none),
+        ("host", 0, [0, 0, 0, 0, 0, 0, 3]),
+        ("unhost", 0, none),
         ("order 8", 0, pooled(8)),
-        ("node 8", 0, [16, 0, 8, 0, 8, 0]),
+        ("node 8", 0, [16, 0, 8, 0, 8, 0, 0]),
         ("reset", 0, none),
     ];
     for (n, (line, result, parts)) in steps.into_iter().enumerate() {
@@ -443,7 +453,7 @@ fn an_advance_ends_at_the_limit_and_at_a_reserve() {
     // What a capture takes is a graph's, and not of the advance.
     let mut process = gpu.run(&[], &gpu.program("kinds"), &[]);
     process.expect("ready");
-    assert_eq!(["pairs 100", "capture 64"].map(|line| does(&mut process, line)), [0, 0]);
+    assert_eq!(["pairs 3", "capture 64"].map(|line| does(&mut process, line)), [0, 0]);
     let told = gpu.place.program(process.pid()).expect("it is known");
     assert_ne!(told["memory"][0]["held"]["graph_bytes"], 0, "{told}");
     process.tell("end 0");
