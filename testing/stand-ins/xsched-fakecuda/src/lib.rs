@@ -13,7 +13,7 @@
 //! - [`rm`]: channel groups and time slices, requested by `ioctl` as a driver does.
 //! - [`mps`]: contexts of several processes in one, and the two programs needed for that; [`visible`]: the devices that a
 //!   process sees.
-//! - [`pool`]: memory in the order of a stream.
+//! - [`ordered`], [`pool`]: memory in the order of a stream.
 //! - [`vmm`]: ranges of addresses and memory mapped in them.
 //! - [`lookup`] serves `cuGetProcAddress`.
 //!
@@ -57,6 +57,7 @@ mod module;
 mod mps;
 mod nodes;
 mod op;
+mod ordered;
 mod pool;
 mod process;
 mod result;
