@@ -7,6 +7,7 @@ Names:
   launch    what interposition costs per enqueue: bare, alone (open gate), beside another program (gating active)
   cost      launches beside a look-up by dladdr at each call, with domains reported, and with pass-through rules
   cold      cuLaunchKernel where caches are cold: after so many KiB of other data and code
+  alloc     allocations with their frees on a driver that does nothing: bare, counted, and under a limit
   scale     first launch of a more urgent program until the other's gate is closed, beside up to 990 programs that are idle, with 16
             queues each; memory and processor time of the daemon
   flood     the same while another user floods the daemon with groups, jobs, requests or answers not read (as root)
@@ -180,6 +181,38 @@ class Bench:
         finally:
             daemon.stop()
         return result
+
+    # ---- alloc -------------------------------------------------------------------------------------------------
+
+    def alloc(self, other=None):
+        """ns of an allocation with its free, by way and size. The programs take turns of some ms, so that a machine that is busy
+        or changes its clock does so for all; with `other`, those of another build too."""
+        folder = self.work / "alloc"
+        compile_c(ROOT / "benches/nullcuda.c", folder / "libcuda.so.1", "-Wl,-soname,libcuda.so.1", shared=True)
+        program = compile_c(ROOT / "benches/cuda/alloc.c", folder / "alloc", "-ldl", "-lm")
+        builds = {"": self, **({"other ": Bench(other, folder, self.quick)} if other else {})}
+        env, daemons, running = dict(self.env, LD_LIBRARY_PATH=str(folder)), [], {}
+        try:
+            commands = {"bare": []}
+            for name, bench in builds.items():
+                daemons.append(Daemon(bench.xsched, bench.work, "hpf"))
+                commands[f"{name}counted"] = bench.under(daemons[-1])
+                commands[f"{name}limited"] = bench.under(daemons[-1], "--memory-limit", "20GiB")
+            for name, before in commands.items():
+                words = [str(word) for word in [*before, program, "pairs", "--count", 20_000]]
+                running[name] = subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                running[name].stdout.readline()
+            rows = {name: [] for name in running}
+            for _ in range(3 if self.quick else 100):
+                for name, process in running.items():
+                    print(file=process.stdin, flush=True)
+                    rows[name].append(json.loads(process.stdout.readline()))
+            return {name: {way: spread([row[way] for row in found]) for way in found[0]} for name, found in rows.items()}
+        finally:
+            for process in running.values():
+                process.communicate()
+            for daemon in daemons:
+                daemon.stop()
 
     # ---- cost --------------------------------------------------------------------------------------------------
 
@@ -440,15 +473,16 @@ def main():
     parser.add_argument("--bin", default=ROOT / "target/release", help="folder of xsched, libxsched.so and libsimdev.so")
     parser.add_argument("--out", type=Path, help="folder for one JSON file per name (default: standard output)")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--against", metavar="BIN", help="`launch`: a folder of another build, measured in turns with this one")
-    names = ["launch", "cost", "cold", "scale", "flood", "observed", "observing", "opencl", "sim", "shares"]
+    parser.add_argument("--against", metavar="BIN", help="`launch`, `alloc`: a folder of another build, measured in turns with this one")
+    names = ["launch", "cost", "cold", "alloc", "scale", "flood", "observed", "observing", "opencl", "sim", "shares"]
     parser.add_argument("names", nargs="+", choices=names, metavar="NAME")
     args = parser.parse_args()
     for name in args.names:
         with tempfile.TemporaryDirectory(prefix="xsched-bench-") as work:
             print(f"{name} …", file=sys.stderr)
             bench = Bench(args.bin, work, args.quick)
-            found = bench.launch_against(args.against) if args.against and name == "launch" else getattr(bench, name)()
+            against = {"launch": bench.launch_against, "alloc": bench.alloc}.get(name) if args.against else None
+            found = against(args.against) if against else getattr(bench, name)()
             result = {"machine": machine(), **found}
         text = json.dumps(result, indent=1)
         if args.out:

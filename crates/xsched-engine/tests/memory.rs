@@ -263,6 +263,107 @@ fn a_report_that_is_a_lie_takes_from_others_no_more_than_a_true_one_could() {
     assert!(ledger.ask((1, 0), 10 * GIB + 1).is_err(), "what others hold is not given twice");
 }
 
+/// A ledger of processes with these limits, each alone in its connection, and their words.
+fn ledger_of<const N: usize>(terms: [HolderTerms; N]) -> (Ledger<Arc<MemorySlot>>, [Arc<MemorySlot>; N]) {
+    let (mut ledger, words) = (Ledger::default(), std::array::from_fn(|_| Arc::new(MemorySlot::default())));
+    for (n, terms) in terms.into_iter().enumerate() {
+        ledger.add((n as u64, 0), DEVICE.into(), Arc::clone(&words[n]), CAPACITY, terms);
+    }
+    ledger.settle(DEVICE);
+    (ledger, words)
+}
+
+fn limited(pot: Pot, bytes: u64) -> HolderTerms {
+    HolderTerms { limits: vec![(pot, bytes)], ..HolderTerms::default() }
+}
+
+#[test]
+fn a_reserve_is_one_for_all_processes_of_its_program_and_kept_from_others_only() {
+    let of = |program, priority, reserve_bytes| HolderTerms {
+        program,
+        priority,
+        reserve_bytes,
+        limits: vec![(Pot::Device, 30 * GIB)],
+    };
+    let (mut ledger, words) = ledger_of([of(1, 5, 10 * GIB), of(1, 0, 10 * GIB), of(2, 0, 0)]);
+    let kept = words.each_ref().map(|words| words.keep_free_bytes.load(SeqCst));
+    assert_eq!(kept, [0, 0, 10 * GIB]);
+    // Also of a device that counts as smaller than it is.
+    assert!(ledger.ask((2, 0), 20 * GIB + 1).is_err());
+    assert_eq!((ledger.ask((2, 0), 20 * GIB), ledger.ask((0, 0), 10 * GIB)), (Ok(()), Ok(())));
+}
+
+#[test]
+fn a_process_that_shares_a_limit_gets_steps_and_one_whose_limit_falls_keeps_what_it_holds() {
+    let user = Pot::User(7, 0);
+    let (mut ledger, words) = ledger_of([limited(Pot::Program(1), 20 * STEP_BYTES), limited(user, 5 * STEP_BYTES)]);
+    let allowance = |n: usize| words[n].allowance_bytes.load(SeqCst) / STEP_BYTES;
+    assert_eq!([allowance(0), allowance(1)], [20, 5], "each is alone with its limit");
+    assert!(words[0].take(2 * STEP_BYTES));
+    for (steps, left) in [(9, 9), (1, 2)] {
+        ledger.set_terms((0, 0), limited(Pot::Program(1), steps * STEP_BYTES));
+        ledger.settle(DEVICE);
+        assert_eq!(allowance(0), left);
+    }
+    // One that had no limit for a while shares one as if it came now.
+    words[0].give(2 * STEP_BYTES);
+    for terms in [limited(Pot::Program(1), 20 * STEP_BYTES), HolderTerms::default(), limited(user, 5 * STEP_BYTES)] {
+        ledger.set_terms((0, 0), terms);
+        ledger.settle(DEVICE);
+    }
+    assert_eq!(allowance(0), 1);
+    for (n, steps) in [(1, 1), (0, 2)] {
+        assert_eq!((ledger.ask((n, 0), steps * STEP_BYTES), allowance(n as usize)), (Ok(()), steps), "and no more");
+    }
+}
+
+#[test]
+fn memory_that_another_daemon_granted_is_granted_again() {
+    let class = || limited(Pot::Class(Class::Low), 32 * GIB);
+    let (mut ledger, words) = ledger_of([]);
+    assert!(ledger.is_empty() && words.is_empty());
+    let held = [30, 3].map(|gib| {
+        let words = Arc::new(MemorySlot::default());
+        words.take_anyway(gib * GIB);
+        words
+    });
+    for (n, words) in held.iter().enumerate() {
+        ledger.add((n as u64, 0), DEVICE.into(), words.clone(), CAPACITY, class());
+    }
+    ledger.settle(DEVICE);
+    assert!(ledger.ask((1, 0), GIB).is_err(), "33 GiB of 32 are held");
+}
+
+#[test]
+fn an_overhead_that_may_be_too_low_is_presumed_of_no_other_process() {
+    let (mut ledger, words) = ledger_of([limited(Pot::Program(1), GIB), limited(Pot::Program(2), GIB)]);
+    let overhead =
+        |ledger: &Ledger<Arc<MemorySlot>>, n| ledger.get((n, 0)).expect("it is there").report().overhead_bytes;
+    ledger.measure(DEVICE, 1, |_| Some(500));
+    assert_eq!([overhead(&ledger, 0), overhead(&ledger, 1)], [500, 500]);
+    // It took memory before or after the driver was asked.
+    words[1].take_anyway(300);
+    ledger.measure(DEVICE, 2, |(n, _)| Some([500, 400][n as usize]));
+    assert_eq!(overhead(&ledger, 1), 400);
+    ledger.add((2, 0), DEVICE.into(), Arc::default(), CAPACITY, HolderTerms::default());
+    assert_eq!(overhead(&ledger, 2), 500);
+}
+
+#[test]
+fn the_smaller_of_a_programs_own_limit_and_its_rules_holds_on_a_device_no_larger_than_it_is() {
+    let mut w = World::with(xsched_engine::Settings {
+        memory: MemorySettings { capacity: Some(Amount::Bytes(100 * GIB)), ..MemorySettings::default() },
+        ..settings("hpf")
+    });
+    for (own, given, limit) in [(None, None, 80), (Some(10), Some(4), 4), (Some(3), Some(4), 3)] {
+        let client = called(&mut w, "one", |arrival| {
+            arrival.wishes.memory_limit = own.map(|gib| Amount::Bytes(gib * GIB));
+            arrival.terms.memory.program = given.map(|gib| Amount::Bytes(gib * GIB));
+        });
+        assert_eq!(w.engine.memory_of(client.id)[0].limit_bytes, Some(limit * GIB));
+    }
+}
+
 /// Memory of a program on the device. Returns the answer to its first message.
 fn memory(w: &mut World, client: &Client) {
     w.say(client, Message::MemoryDevice { slot: 0, device: DEVICE.into(), capacity_bytes: CAPACITY });

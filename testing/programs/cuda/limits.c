@@ -265,7 +265,8 @@ int main(int argc, char **argv)
     if (pipe(pipe_of))
         return 3;
     pid_t child = fork();
-    if (!child && read(pipe_of[0], &byte, 1) != 1)
+    /* A child that could write itself would wait for ever for a parent that has failed. */
+    if (!child && (close(pipe_of[1]) || read(pipe_of[0], &byte, 1) != 1))
         return 3;
     cu_start();
     CUmemPoolProps properties = {.allocType = 1, .location = {1, device}};

@@ -479,6 +479,16 @@ fn memory_without_room_is_the_hosts_from_the_beginning() {
     let mut low = start_with(&gpu, &["--memory", "swap", "--priority", "low"], 64);
     let pid = low.pid();
     assert_eq!((memory(&gpu, pid), memory(&gpu, urgent.pid()).0), ((0, 64, false), 64));
+    // Where the host has no room either (the first call only tries properties), an allocation is refused, counted and reported.
+    let mut command =
+        gpu.place.run_command(&["--memory", "swap", "--priority", "low"], &gpu.program("freezing"), &["64"]);
+    command.env("FAKECUDA_FAIL_CALL", "cuMemCreate:2:2 cuMemCreate:3:2");
+    let process = gpu.with_driver(command);
+    let refused = process.pid();
+    let (code, _, errors) = process.wait();
+    assert!(code != 0 && errors.contains("neither the device nor the host has room for it (64 MiB more"), "{errors}");
+    let at_end = &gpu.place.stats_of(refused)["memory"][0];
+    assert_eq!(["used", "refused"].map(|part| at_end[part].as_u64()), [Some(0), Some(1)], "{at_end}");
     works(&mut low);
     works(&mut urgent);
     freeze_of(&gpu, pid, 64);

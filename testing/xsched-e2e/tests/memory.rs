@@ -360,6 +360,115 @@ fn shared_and_pinned_memory_is_told_apart() {
     process.finish();
 }
 
+/// Does what a line says to a program `kinds`, and returns the number that it answers.
+fn does(process: &mut Process, line: &str) -> i64 {
+    // Each line has a number.
+    process.tell(&if line.contains(' ') { line.to_owned() } else { format!("{line} 0") });
+    let answer = process.line();
+    answer.strip_prefix("done ").and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{line}: {answer}"))
+}
+
+/// A program `kinds`, its answers, and what `ps` tells of it after each step: it does not ask for its memory, which would bring the
+/// counts up to date.
+#[test]
+fn memory_of_pools_and_graphs_and_shared_memory_counts_by_each_step_alone() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let mut command = gpu.place.run_command(&[], &gpu.program("kinds"), &[]);
+    command.env("FAKECUDA_FAIL_CALL", "cuMemPoolDestroy:1:1");
+    let mut process = gpu.with_driver(command);
+    process.expect("ready");
+    let pid = process.pid();
+    let held = || {
+        let told = gpu.place.program(pid).expect("it is known");
+        let held = &told["memory"][0]["held"];
+        let parts = [
+            "used_bytes",
+            "plain_bytes",
+            "pooled_bytes",
+            "virtual_bytes",
+            "graph_bytes",
+            "exported_bytes",
+            "host_bytes",
+        ];
+        parts.map(|part| held[part].as_u64().expect("a number") >> 20)
+    };
+    let none = [0; 7];
+    let pooled = |mib| [mib, 0, mib, 0, 0, 0, 0];
+    let of_graphs = |mib| [mib, 0, 0, 0, mib, 0, 0];
+    let steps = [
+        ("create", 0, none),
+        ("pool 8", 0, pooled(8)),
+        ("pool 8", 0, pooled(16)),
+        ("back", 0, pooled(16)),
+        ("trim", 0, pooled(8)),
+        ("back", 0, pooled(8)),
+        ("destroy", 1, pooled(8)),
+        ("pool 4", 0, pooled(8)),
+        ("back", 0, pooled(8)),
+        ("destroy", 0, none),
+        ("node 8", 0, of_graphs(8)),
+        ("ungraph", 0, none),
+        ("capture 8192", 0, of_graphs(8)),
+        ("ungraph", 0, none),
+        ("share", 0, [4, 2, 0, 2, 0, 4, 0]),
+        ("unshare", 0, [2, 2, 0, 0, 0, 2, 0]),
+        ("unshare", 0, none),
+        ("host", 0, [0, 0, 0, 0, 0, 0, 3]),
+        ("unhost", 0, none),
+        ("order 8", 0, pooled(8)),
+        ("node 8", 0, [16, 0, 8, 0, 8, 0, 0]),
+        ("reset", 0, none),
+    ];
+    for (n, (line, result, parts)) in steps.into_iter().enumerate() {
+        assert_eq!((does(&mut process, line), held()), (result, parts), "step {n}: {line}");
+    }
+    process.tell("end 0");
+    assert_eq!(process.wait().0, 0);
+}
+
+#[test]
+fn memory_that_a_pool_keeps_is_released_for_an_allocation_at_the_limit() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let mut process = gpu.run(&["--memory-limit", "64MiB"], &gpu.program("kinds"), &[]);
+    process.expect("ready");
+    for (line, result) in [("create", 0), ("pool 40", 0), ("back", 0), ("take 40", 0), ("pool 32", 2), ("take 24", 0)] {
+        assert_eq!(does(&mut process, line), result, "{line}");
+    }
+    assert_eq!(["capture 80", "tell"].map(|line| does(&mut process, line)), [2, 0], "a capture is limited, too");
+    process.tell("end 0");
+    assert_eq!(process.wait().0, 0);
+}
+
+#[test]
+fn an_advance_ends_at_the_limit_and_at_a_reserve() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let mut limited = gpu.run(&["--memory-limit", "64MiB"], &gpu.program("kinds"), &[]);
+    limited.expect("ready");
+    assert_eq!(["pairs 100", "small"].map(|line| does(&mut limited, line)), [0, 1024], "64 MiB of 64");
+    limited.tell("end 0");
+    assert_eq!(limited.wait().0, 0);
+    // What a capture takes is a graph's, and not of the advance.
+    let mut process = gpu.run(&[], &gpu.program("kinds"), &[]);
+    process.expect("ready");
+    assert_eq!(["pairs 3", "capture 64"].map(|line| does(&mut process, line)), [0, 0]);
+    let told = gpu.place.program(process.pid()).expect("it is known");
+    assert_ne!(told["memory"][0]["held"]["graph_bytes"], 0, "{told}");
+    process.tell("end 0");
+    assert_eq!(process.wait().0, 0);
+    let mut urgent = gpu.run(&["--priority", "high", "--memory-reserve", "100MiB"], &gpu.program("kinds"), &[]);
+    urgent.expect("ready");
+    let mut low = gpu.run(&["--priority", "low"], &gpu.program("kinds"), &[]);
+    low.expect("ready");
+    assert_eq!(["pairs 100", "small"].map(|line| does(&mut low, line)), [0, 156 * 16], "of 256 MiB, less 100");
+    for mut process in [low, urgent] {
+        process.tell("end 0");
+        assert_eq!(process.wait().0, 0);
+    }
+}
+
 #[test]
 fn memory_that_may_be_allocated_in_advance_is_not_told_as_held() {
     let gpu = Gpu::with(1, &[("SIMDEV_MEMORY_MIB", "2048")]);
@@ -371,6 +480,11 @@ fn memory_that_may_be_allocated_in_advance_is_not_told_as_held() {
     let told = gpu.place.program(process.pid()).expect("it is known");
     let held = told["memory"][0]["held"]["used_bytes"].as_u64();
     assert!(held <= Some(4 << 20), "{held:?}");
+    // Nor when the advance has ended.
+    assert_eq!(take(&mut process, 8), "took 0");
+    let used = used(&mut process, 0);
+    let told = gpu.place.program(process.pid()).expect("it is known");
+    assert_eq!((told["memory"][0]["held"]["used_bytes"].as_u64(), used), (Some(8 << 20), 8 << 20));
     process.tell("end");
     process.finish();
 }

@@ -75,12 +75,17 @@ impl Hook {
     }
 }
 
-/// The function that the current call of a hook would have reached without us; null if there is none. `cells` are the
-/// hook's. An implementation calls this first: later calls on this thread overwrite the origin of this one.
+/// The function that the current call of a hook would have reached without us, as far as it is `known`; null if there is
+/// none. An implementation calls this first: later calls on this thread overwrite the origin of this one.
 #[inline(always)]
-pub fn real(cells: &'static Reals, hook: impl FnOnce() -> &'static Hook) -> *mut c_void {
-    let known = cells[thread::current().binding.get() % BINDINGS].load(Acquire);
+pub fn real(known: *mut c_void, hook: impl FnOnce() -> &'static Hook) -> *mut c_void {
     if known.is_null() { unknown(hook) } else { known }
+}
+
+/// That function, if it was looked up for such a call before; otherwise null. `cells` are the hook's.
+#[inline(always)]
+pub fn known(cells: &'static Reals) -> *mut c_void {
+    cells[thread::current().binding.get() % BINDINGS].load(Acquire)
 }
 
 /// Slow path of [`real`]. Compiled beside each caller, so that the compiler sees that it is cold there and moves the
@@ -207,15 +212,21 @@ macro_rules! hooks {
                     cells: &super::$list::CELLS.0[super::$list::Place::$name as usize],
                 };
 
-                /// See [`real`]($crate::interpose::real).
+                /// See [`known`]($crate::interpose::known).
                 #[inline(always)]
-                pub(super) fn real() -> *mut std::ffi::c_void {
+                pub(super) fn known() -> *mut std::ffi::c_void {
                     let cells = $crate::interpose::near!(
                         super::$list::CELLS,
                         super::$list::Place::$name as usize * size_of::<$crate::interpose::Reals>(),
                         || &super::$list::CELLS.0[0]
                     );
-                    $crate::interpose::real(cells, || &HOOK)
+                    $crate::interpose::known(cells)
+                }
+
+                /// See [`real`]($crate::interpose::real).
+                #[inline(always)]
+                pub(super) fn real() -> *mut std::ffi::c_void {
+                    $crate::interpose::real(known(), || &HOOK)
                 }
 
                 /// Exported stub, to which the loader binds callers.

@@ -13,7 +13,7 @@
 //! - [`rm`]: channel groups and time slices, requested by `ioctl` as a driver does.
 //! - [`mps`]: contexts of several processes in one, and the two programs needed for that; [`visible`]: the devices that a
 //!   process sees.
-//! - [`pool`]: memory in the order of a stream.
+//! - [`ordered`], [`pool`]: memory in the order of a stream.
 //! - [`vmm`]: ranges of addresses and memory mapped in them.
 //! - [`lookup`] serves `cuGetProcAddress`.
 //!
@@ -22,7 +22,7 @@
 //! one at a time, as do a graph's nodes. The host can read device memory. Not implemented: managed memory, arrays and
 //! textures, green contexts, multicast. A reserved range of addresses lies in one context and ends with it, and a
 //! descriptor of exported memory alone does not keep it in use. Memory of a graph's node is in use from the creation of
-//! the node on, and an allocation cannot be captured.
+//! the node on, and a free cannot be captured.
 //!
 //! # Counts
 //! `fakeGetCounters` stores the counts of operations (the fields of [`stats::Counters`], in order). With
@@ -57,6 +57,7 @@ mod module;
 mod mps;
 mod nodes;
 mod op;
+mod ordered;
 mod pool;
 mod process;
 mod result;

@@ -6,13 +6,11 @@
 
 use crate::books::reap;
 use crate::context::{CONTEXTS, Ctx, current};
-use crate::edge::{In, Null, Out};
+use crate::edge::{In, Out};
 use crate::graph_memory;
-use crate::pool;
 use crate::result::{Error, Result};
 use crate::sequence::potentially_unsafe;
 use crate::stats;
-use crate::stream;
 use crate::vmm;
 use std::ffi::{c_uint, c_void};
 use std::sync::{Arc, Mutex};
@@ -36,7 +34,7 @@ struct Registered {
 
 static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
 
-fn pointer(address: u64) -> *mut c_void {
+pub(crate) fn pointer(address: u64) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(address as usize)
 }
 
@@ -277,53 +275,6 @@ pub(crate) fn address_range(base: Out<u64>, size: Out<usize>, address: u64) -> R
         heaps.device.block_of(offset).or_else(|| heaps.host.block_of(offset)).ok_or(Error::NOT_FOUND)?;
     base.maybe(address - (offset - start));
     size.maybe(length as usize);
-    Ok(())
-}
-
-fn pooled(null: Null, out: Out<u64>, bytes: usize, stream: usize, pool: Option<usize>) -> Result<()> {
-    let (out, stream) = (out.required()?, stream::find(null, stream)?);
-    let ctx = stream.context()?;
-    let pool = pool.map_or_else(|| pool::current(ctx.device), |pool| pool::given(pool, ctx.device))?;
-    // Not implemented: it becomes a memory node of the graph.
-    if let Some(capture) = stream.capture() {
-        capture.invalidate();
-        return Err(Error::NOT_SUPPORTED);
-    }
-    if bytes == 0 {
-        return Err(Error::INVALID_VALUE);
-    }
-    ctx.memory.reap(ctx.sim);
-    let offset = ctx.memory.pooled(ctx.sim, pool, bytes)?;
-    out.put(ctx.sim.address(offset).expose_provenance() as u64)
-}
-
-pub(crate) fn alloc_async(null: Null, out: Out<u64>, bytes: usize, stream: usize) -> Result<()> {
-    pooled(null, out, bytes, stream, None)
-}
-
-pub(crate) fn alloc_from_pool(null: Null, out: Out<u64>, bytes: usize, pool: usize, stream: usize) -> Result<()> {
-    pooled(null, out, bytes, stream, Some(pool))
-}
-
-pub(crate) fn free_async(null: Null, address: u64, stream: usize) -> Result<()> {
-    let stream = stream::find(null, stream)?;
-    let ctx = stream.context()?;
-    if let Some(capture) = stream.capture() {
-        capture.invalidate();
-        return Err(Error::NOT_SUPPORTED);
-    }
-    let offset = ctx.sim.offset(pointer(address), 0).filter(|&o| lock(&ctx.sim.heaps).device.is_block(o));
-    let mut freed = lock(&ctx.memory.freed);
-    let own = ctx.ipc.opened(address).is_none() && vmm::of(address).is_none();
-    let Some(offset) = offset.filter(|&o| own && freed.iter().all(|&(_, other)| other != o)) else {
-        stats::illegal(format!("no memory begins at {address:#x}"));
-        return Err(Error::INVALID_VALUE);
-    };
-    ctx.ipc.freed(ctx.sim, offset);
-    let length = lock(&ctx.sim.heaps).device.block_of(offset).map_or(0, |(_, length)| length);
-    graph_memory::freed(&ctx, offset, length);
-    let mark = ctx.sim.end(stream.slot)?;
-    freed.push((mark, offset));
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use crate::op::{Callback, HostFunction};
 use crate::result::Error;
 use crate::{
     array, calls, capture, context, counts, device, event, exec, graph, graph_memory, ipc, memops, memory, module,
-    nodes, pool, process, sequence, stream, teardown, vmm,
+    nodes, ordered, pool, process, sequence, stream, teardown, vmm,
 };
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 
@@ -249,10 +249,10 @@ functions! {
     driver cuPointerGetAttribute(out: Out<c_void>, which: c_uint, at: u64) => memory::pointer_attribute;
     driver cuPointerGetAttributes(count: c_uint, which: In<c_uint>, values: In<Pointer>, at: u64) => memory::pointer_attributes;
     driver cuPointerSetAttribute(value: In<c_uint>, which: c_uint, at: u64) => memory::set_pointer_attribute;
-    driver cuMemAllocAsync / cuMemAllocAsync_ptsz(out: Out<u64>, bytes: usize, stream: Stream) => memory::alloc_async;
+    driver cuMemAllocAsync / cuMemAllocAsync_ptsz(out: Out<u64>, bytes: usize, stream: Stream) => ordered::alloc_async;
     driver cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz(
-        out: Out<u64>, bytes: usize, pool: Pool, stream: Stream) => memory::alloc_from_pool;
-    driver cuMemFreeAsync / cuMemFreeAsync_ptsz(at: u64, stream: Stream) => memory::free_async;
+        out: Out<u64>, bytes: usize, pool: Pool, stream: Stream) => ordered::alloc_from_pool;
+    driver cuMemFreeAsync / cuMemFreeAsync_ptsz(at: u64, stream: Stream) => ordered::free_async;
     driver cuArrayCreate_v2(out: Out<usize>, descriptor: In<array::Rectangle>) => array::create;
     driver cuArray3DCreate_v2(out: Out<usize>, descriptor: In<array::Cuboid>) => array::create_3d;
     driver cuArrayDestroy(array: usize) => array::destroy;

@@ -46,13 +46,23 @@ pub(crate) fn forget_all() {
 /// creation.)
 #[inline(always)]
 pub(crate) fn note(which: StreamKind) {
-    let kind = match which {
-        StreamKind::Own => return,
-        StreamKind::Legacy => &DEFAULT,
-        StreamKind::PerThread => &BLOCKING,
-    };
-    if !kind.load(Acquire) {
+    if let Some(kind) = flag(which).filter(|kind| !kind.load(Acquire)) {
         note_first(kind);
+    }
+}
+
+/// Reports whether [`note`] has nothing to record for this kind.
+#[inline(always)]
+pub(super) fn is_noted(which: StreamKind) -> bool {
+    flag(which).is_none_or(|kind| kind.load(Acquire))
+}
+
+#[inline(always)]
+fn flag(which: StreamKind) -> Option<&'static AtomicBool> {
+    match which {
+        StreamKind::Own => None,
+        StreamKind::Legacy => Some(&DEFAULT),
+        StreamKind::PerThread => Some(&BLOCKING),
     }
 }
 

@@ -102,6 +102,12 @@ pub(crate) fn minor<D: Driver>(stream: Stream, mode: DefaultStreamMode, enter: i
     enter()
 }
 
+/// Reports whether [`minor`] only makes the call.
+#[inline(always)]
+pub(crate) fn is_call_only<D: Driver>(stream: Stream, mode: DefaultStreamMode) -> bool {
+    late::is_noted(D::which(stream, mode))
+}
+
 /// Enqueues a command that makes a stream wait for another, as [`order`] does, and records the dependency.
 #[inline(always)]
 pub(crate) fn join<D: Driver>(

@@ -123,5 +123,8 @@ mod tests {
         let descriptor = std::ptr::from_mut(&mut whole).cast();
         assert_eq!(mipmapped(descriptor, 2), 20 * MIB);
         assert_eq!(mipmapped(std::ptr::null_mut(), 2), 0);
+        let mut layers = Cuboid { width: 1024u64, height: 1024, depth: 4, format: FLOAT, channels: 1, flags: 1 };
+        assert_eq!(mipmapped(std::ptr::from_mut(&mut layers).cast(), 2), 20 * MIB, "layers stay as many");
+        assert_eq!(size([1024, 1024, 0], 0x91, 4, 0), 2 * MIB, "four bits of each channel");
     }
 }

@@ -30,6 +30,36 @@ macro_rules! memory_calls {
 }
 pub(super) use memory_calls;
 
+/// Hooks functions as [`memory_calls`] does. Where the condition behind `if` holds, the driver's function is all that the call
+/// needs: it is jumped to, and no register is saved for the steps, which are elsewhere.
+macro_rules! quick_calls {
+    (
+        $list:ident: $class:ident;
+        $(fn $name:ident($($arg:ident: $ty:ty),*) [$way:ident($($given:expr),*)] if $free:expr;)*
+    ) => {
+        $(
+            unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
+                #[cold]
+                #[inline(never)]
+                unsafe extern "C" fn steps($($arg: $ty),*) -> CUresult {
+                    let (real, function) = real!($name);
+                    // SAFETY: the caller's own arguments.
+                    $way(real, $($given,)* || unsafe { function($($arg),*) })
+                }
+                let known = $name::known();
+                if !known.is_null() && $free {
+                    // SAFETY: the address of the real function of this name; the caller's own arguments.
+                    return unsafe { std::mem::transmute::<*mut c_void, sig::$name>(known)($($arg),*) };
+                }
+                // SAFETY: the caller's own arguments.
+                unsafe { steps($($arg),*) }
+            }
+        )*
+        hooks! { CUDA, $list: $class; $($name)* }
+    };
+}
+pub(super) use quick_calls;
+
 /// Runs a call that may wait for the device.
 pub(super) fn lend(real: *mut c_void, call: impl FnOnce() -> CUresult) -> CUresult {
     noting(lending_call::<Api, _>(real, call))

@@ -14,7 +14,7 @@ use super::super::api::Api;
 use super::super::hot::hot;
 use super::super::types::*;
 use super::super::{real, sig};
-use super::calls::{OUT_OF_MEMORY, address_at, lend, memory_calls};
+use super::calls::{OUT_OF_MEMORY, address_at, lend, memory_calls, quick_calls};
 use super::device;
 use super::driver::{self, Pool};
 use super::graphs;
@@ -22,8 +22,8 @@ use super::keeper::Cuda;
 use crate::interpose::hooks;
 use crate::lock::Lock;
 use crate::platform::shared::StreamKind::{Legacy, PerThread};
-use crate::platform::shared::memory::{Claim, Part, account, claims, steps::frees};
-use crate::platform::shared::path::minor;
+use crate::platform::shared::memory::{Claim, Part, account, claims, steps::frees, table};
+use crate::platform::shared::path::{is_call_only, minor};
 use crate::platform::shared::waits::stream_call;
 use crate::platform::shared::{DefaultStreamMode, Driver};
 use crate::process;
@@ -87,22 +87,25 @@ static ADVANCES: [Advance; MEMORY_SLOTS] = [const { Advance::new() }; MEMORY_SLO
 /// Number of the last advance.
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
-/// Takes an allocation off the advance; false = it does not suffice.
-#[inline]
-fn is_advanced(slot: u16, bytes: usize) -> bool {
-    let Some(advance) = ADVANCES.get(usize::from(slot)) else { return false };
-    let (own, number) = (&thread::current().advance, advance.number.load(Relaxed));
+/// Takes an allocation off the calling thread's part of the advance; false = it does not suffice.
+#[inline(always)]
+fn is_in_own_part(slot: u16, bytes: usize) -> bool {
+    let number = ADVANCES[usize::from(slot) % MEMORY_SLOTS].number.load(Relaxed);
+    let own = &thread::current().advance;
     let (of, left) = own.get();
-    if of == number && left >= bytes as u64 {
+    let suffices = of == number && left >= bytes as u64;
+    if suffices {
         own.set((of, left - bytes as u64));
-        return true;
     }
-    number != 0 && take_part(advance, bytes)
+    suffices
+}
+
+/// Takes an allocation off the advance; false = it does not suffice.
+fn is_advanced(slot: u16, bytes: usize) -> bool {
+    is_in_own_part(slot, bytes) || ADVANCES.get(usize::from(slot)).is_some_and(|advance| take_part(advance, bytes))
 }
 
 /// Takes a part of the advance for the calling thread, and an allocation off it.
-#[cold]
-#[inline(never)]
 fn take_part(advance: &Advance, bytes: usize) -> bool {
     let number = advance.number.load(Acquire);
     let (left, Ok(wanted)) = (advance.left.load(Relaxed), i64::try_from(bytes)) else { return false };
@@ -172,6 +175,20 @@ fn growth(pool: usize, slot: u16, bytes: u64) -> Option<u64> {
     let (reserved, used) = recount(pool, known.as_mut()?)?;
     let needed = used.saturating_add(bytes).saturating_sub(reserved);
     Some(needed.checked_next_multiple_of(UNIT).unwrap_or(needed))
+}
+
+/// Reports whether an allocation needs the driver only: the calling thread has memory in advance, off which it is taken.
+#[inline(always)]
+fn is_counted(bytes: usize, stream: CUstream, mode: DefaultStreamMode) -> bool {
+    is_call_only::<Api>(stream, mode)
+        && !hot().captures.is_active()
+        && device::slot_known(stream).is_some_and(|slot| is_in_own_part(slot, bytes))
+}
+
+/// Reports whether memory is not in the table, so that nothing is counted when it is freed.
+#[inline(always)]
+fn is_uncounted(address: CUdeviceptr, stream: CUstream, mode: DefaultStreamMode) -> bool {
+    is_call_only::<Api>(stream, mode) && !table::may_have(address)
 }
 
 /// Runs a call that allocates from a pool (`None` = the one in use on the stream's device).
@@ -258,14 +275,14 @@ fn freed(
     frees(address, || minor::<Api>(stream, mode, call))
 }
 
-memory_calls! {
+quick_calls! {
     ALLOCATIONS: Order;
-    fn cuMemAllocAsync(dptr: *mut c_void, bytesize: usize, hStream: CUstream) [allocated(bytesize, None, hStream, Legacy)];
-    fn cuMemAllocAsync_ptsz(dptr: *mut c_void, bytesize: usize, hStream: CUstream) [allocated(bytesize, None, hStream, PerThread)];
-    fn cuMemAllocFromPoolAsync(dptr: *mut c_void, bytesize: usize, pool: *mut c_void, hStream: CUstream) [allocated(bytesize, Some(pool), hStream, Legacy)];
-    fn cuMemAllocFromPoolAsync_ptsz(dptr: *mut c_void, bytesize: usize, pool: *mut c_void, hStream: CUstream) [allocated(bytesize, Some(pool), hStream, PerThread)];
-    fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) [freed(dptr, hStream, Legacy)];
-    fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, hStream: CUstream) [freed(dptr, hStream, PerThread)];
+    fn cuMemAllocAsync(dptr: *mut c_void, bytesize: usize, hStream: CUstream) [allocated(bytesize, None, hStream, Legacy)] if is_counted(bytesize, hStream, Legacy);
+    fn cuMemAllocAsync_ptsz(dptr: *mut c_void, bytesize: usize, hStream: CUstream) [allocated(bytesize, None, hStream, PerThread)] if is_counted(bytesize, hStream, PerThread);
+    fn cuMemAllocFromPoolAsync(dptr: *mut c_void, bytesize: usize, pool: *mut c_void, hStream: CUstream) [allocated(bytesize, Some(pool), hStream, Legacy)] if is_counted(bytesize, hStream, Legacy);
+    fn cuMemAllocFromPoolAsync_ptsz(dptr: *mut c_void, bytesize: usize, pool: *mut c_void, hStream: CUstream) [allocated(bytesize, Some(pool), hStream, PerThread)] if is_counted(bytesize, hStream, PerThread);
+    fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) [freed(dptr, hStream, Legacy)] if is_uncounted(dptr, hStream, Legacy);
+    fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, hStream: CUstream) [freed(dptr, hStream, PerThread)] if is_uncounted(dptr, hStream, PerThread);
 }
 
 /// Location of a pool's memory: CUmemPoolProps of cuda.h begins with the type of the allocation and that of handles.

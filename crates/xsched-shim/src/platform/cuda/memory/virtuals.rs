@@ -344,4 +344,20 @@ mod tests {
         state.drop_handle(7, 1);
         assert!(state.memory.is_empty() && state.handles.is_empty() && state.mappings.is_empty());
     }
+
+    #[test]
+    fn memory_whose_end_was_not_seen_ends_with_its_handle_or_place() {
+        let mut state = State::default();
+        state.add(7, memory());
+        state.map(0x20_0000, 2 << 20, 1);
+        state.add(7, memory());
+        assert_eq!(state.memory.len(), 2, "the first is mapped");
+        state.map(0x20_0000, 2 << 20, 2);
+        assert_eq!(state.memory.keys().collect::<Vec<_>>(), [&2]);
+        // The driver returns the handle that the process has.
+        state.opened(7, Physical { bytes: 0, ..memory() });
+        assert_eq!((state.memory.len(), state.handles[&7]), (1, (2, 2)));
+        state.opened(8, Physical { bytes: 0, ..memory() });
+        assert_eq!(state.handles[&8], (3, 1));
+    }
 }

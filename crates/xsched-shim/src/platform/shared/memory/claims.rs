@@ -102,9 +102,7 @@ fn claim_slowly<K: Keeper>(slot: u16, words: &MemorySlot, bytes: u64, is_last: b
     if is_last {
         words.refuse(words.beyond(bytes));
         rt.memory_refused(slot, bytes, false);
-        if !SAID.load(Relaxed) {
-            report(words, bytes, answer.why);
-        }
+        report(words, bytes, answer.why);
     }
     Claim::Refused
 }
@@ -135,21 +133,26 @@ fn refused_by_driver<K: Keeper>(slot: u16, bytes: u64) -> Way {
     if may_use_host::<K>(words, &answer, 0) {
         return Way::OnHost;
     }
+    note_refusal_by_driver(slot, words, bytes, answer.why);
+    Way::Nothing
+}
+
+/// Counts an allocation that the driver has refused for good, and reports it with the holders of the memory, if they are known.
+fn note_refusal_by_driver(slot: u16, words: &MemorySlot, bytes: u64, why: Option<String>) {
     words.refuse(bytes);
     if let Some(rt) = process::running() {
         rt.memory_refused(slot, bytes, true);
     }
-    if !SAID.load(Relaxed) && answer.why.is_some() {
-        report(words, bytes, answer.why);
+    if why.is_some() {
+        report(words, bytes, why);
     }
-    Way::Nothing
 }
 
 /// Makes an allocation that was claimed. One that the library refuses for want of memory is made again as often as the daemon makes room,
 /// and then, where the process may, of the host's memory.
 pub(crate) fn with_room<K: Keeper>(slot: u16, bytes: u64, claim: Claim, call: impl Fn() -> c_int) -> c_int {
     if claim == Claim::OnHost {
-        return host::<K>(&call);
+        return host::<K>(slot, bytes, &call);
     }
     let mut rc = call();
     for _ in 0..QUESTIONS {
@@ -158,22 +161,27 @@ pub(crate) fn with_room<K: Keeper>(slot: u16, bytes: u64, claim: Claim, call: im
         }
         match process::guarded("without room", || refused_by_driver::<K>(slot, bytes)) {
             Some(Way::Again) => rc = call(),
-            Some(Way::OnHost) => return host::<K>(&call),
+            Some(Way::OnHost) => return host::<K>(slot, bytes, &call),
             Some(Way::Nothing) | None => break,
         }
     }
     rc
 }
 
-fn host<K: Keeper>(call: &dyn Fn() -> c_int) -> c_int {
+fn host<K: Keeper>(slot: u16, bytes: u64, call: &dyn Fn() -> c_int) -> c_int {
     let rc = K::on_host(call);
-    if rc == SUCCESS && !ON_HOST_SAID.load(Relaxed) {
-        let line =
-            "the device has no room: memory of this program lies on the host, which is slow, until there is some";
-        process::guarded("after an allocation", || {
-            say_once(&ON_HOST_SAID, Settings::of_process().log, Log::Info, line)
-        });
-    }
+    process::guarded("after an allocation", || {
+        if rc == SUCCESS && !ON_HOST_SAID.load(Relaxed) {
+            let line =
+                "the device has no room: memory of this program lies on the host, which is slow, until there is some";
+            say_once(&ON_HOST_SAID, Settings::of_process().log, Log::Info, line);
+        } else if rc == K::OUT_OF_MEMORY
+            && let Some(words) = words(slot)
+        {
+            let why = "neither the device nor the host has room for it";
+            note_refusal_by_driver(slot, words, bytes, Some(why.to_owned()));
+        }
+    });
     rc
 }
 
@@ -202,6 +210,9 @@ fn is_left_free<K: Keeper>(words: &MemorySlot, bytes: u64) -> Option<bool> {
 static SAID: AtomicBool = AtomicBool::new(false);
 
 fn report(words: &MemorySlot, bytes: u64, why: Option<String>) {
+    if SAID.load(Relaxed) {
+        return;
+    }
     let why = why.unwrap_or_else(|| {
         let (used, limit) = (words.used_bytes.load(Relaxed), words.allowance_bytes.load(Relaxed));
         format!("this process holds {} of the {} that it may", of_bytes(used), of_bytes(limit))

@@ -51,8 +51,11 @@ impl Hasher for OfAddress {
     }
 }
 
+/// Odd number whose multiples spread over the upper bits.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
 fn mixed(address: u64) -> u64 {
-    let product = address.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let product = address.wrapping_mul(SPREAD);
     product ^ (product >> 32)
 }
 
@@ -68,8 +71,9 @@ const REGIONS: usize = 4096;
 static COUNTS: [AtomicU32; REGIONS] = [const { AtomicU32::new(0) }; REGIONS];
 
 /// Place of an address's region in [`COUNTS`].
+#[inline(always)]
 fn place(address: u64) -> usize {
-    (mixed(address >> REGION) >> 24) as usize % REGIONS
+    (address >> REGION).wrapping_mul(SPREAD) as usize >> (usize::BITS - REGIONS.ilog2())
 }
 
 /// Part of the table for an address: that of its region.
@@ -84,7 +88,7 @@ fn count(address: u64, change: impl FnOnce(u32) -> u32) {
 }
 
 /// Reports whether the table may have an entry for an address: false = it has none.
-#[inline]
+#[inline(always)]
 pub(crate) fn may_have(address: u64) -> bool {
     COUNTS[place(address)].load(Acquire) != 0
 }
