@@ -6,7 +6,8 @@
 //! - [`movable`]: the latch, and the state behind it.
 //! - [`chunks`]: memory of `cuMemAlloc` from 2 MiB on, as chunks behind addresses of this library's; [`pools`]: memory in the order of
 //!   streams, in such chunks; [`virtuals`]: memory that a program maps itself, behind handles of this library's.
-//! - [`answers`]: what a program is told about all of these; [`hooked`]: hooks for that; [`pins`], [`held`]: what does not move, and when; [`hosted`]: new memory
+//! - [`answers`]: what a program is told about all of these; [`hooked`]: hooks for that; [`pins`], [`held`]: what does not move, and when; [`stays`],
+//!   [`hardware`]: reasons for that; [`hosted`]: new memory
 //!   for which the device has no room; [`tickets`]:
 //!   memory that other processes open.
 //! - [`calls`]: the driver's calls that make and move chunks.
@@ -20,6 +21,7 @@ mod calls;
 mod chunks;
 mod counts;
 mod drainer;
+mod hardware;
 mod held;
 #[allow(non_snake_case)] // vendor names
 pub(super) mod hooked;
@@ -31,6 +33,7 @@ mod mover;
 mod pins;
 mod pools;
 mod quiet;
+mod stays;
 mod tickets;
 mod virtuals;
 mod wanted;
